@@ -1,0 +1,166 @@
+"""The two kinds of layout that kernels declare, and the text that names them.
+
+`R` is row major: an array of shape (N, ...) is a matrix of N rows, each row padded to a multiple
+of four floats so that every row starts on a `vec4`. An array of one dimension is a single row.
+
+Anything else is a blocked tag in oneDNN's notation: letters name the array's dimensions in the
+order of `dims`, an upper-case letter is a dimension split into blocks, and the blocks' sizes
+follow: `nChw4c` has its channels in groups of four, innermost; `IO4i4o` stores a matrix of shape
+(o, i) as 4 x 4 tiles, the tiles of one `i` side by side. Blocks are padded with zeros.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glnn.errors import LayoutError
+
+Array = NDArray[Any]
+ROW_ALIGNMENT = 4  # floats: one vec4, one RGBA texel
+
+
+class Layout(ABC):
+    """A bijection between an array's elements and places in a flat run of floats."""
+
+    name: str
+
+    @abstractmethod
+    def size(self, shape: tuple[int, ...]) -> int:
+        """Floats that an array of `shape` takes, padding included."""
+
+    @abstractmethod
+    def pack(self, array: Array) -> Array:
+        """The elements of `array` in stored order, a contiguous float32 vector; padding is 0."""
+
+    @abstractmethod
+    def unpack(self, flat: Array, shape: tuple[int, ...]) -> Array:
+        """The array of `shape` that `flat` stores, as a new array."""
+
+
+@dataclass(frozen=True)
+class RowMajor(Layout):
+    name: str = "R"
+
+    def row(self, shape: tuple[int, ...]) -> int:
+        """Floats from one row to the next."""
+        inner = prod(shape[1:]) if len(shape) > 1 else prod(shape)
+        return -(-inner // ROW_ALIGNMENT) * ROW_ALIGNMENT
+
+    def size(self, shape: tuple[int, ...]) -> int:
+        return (shape[0] if len(shape) > 1 else 1) * self.row(shape)
+
+    def pack(self, array: Array) -> Array:
+        rows = array.shape[0] if array.ndim > 1 else 1
+        row = self.row(array.shape)
+        if rows * row == array.size:
+            return np.ascontiguousarray(array, np.float32).reshape(-1)
+        flat = np.zeros((rows, row), np.float32)
+        if array.size:
+            flat[:, : array.size // rows] = array.reshape(rows, -1)
+        return flat.reshape(-1)
+
+    def unpack(self, flat: Array, shape: tuple[int, ...]) -> Array:
+        _check_size(self, flat, shape)
+        rows = shape[0] if len(shape) > 1 else 1
+        inner = prod(shape) // rows if rows else 0
+        return np.array(flat.reshape(rows, self.row(shape))[:, :inner]).reshape(shape)
+
+
+@dataclass(frozen=True)
+class Blocked(Layout):
+    """A layout named by a blocked tag. `dims` gives the array's dimensions in order."""
+
+    name: str
+    dims: str
+    order: tuple[str, ...]  # outer dimensions, outermost first
+    blocks: tuple[tuple[int, str], ...]  # inner blocks, outermost first
+
+    def _block(self, dim: str) -> int:
+        return prod(size for size, letter in self.blocks if letter == dim)
+
+    def _check_rank(self, shape: tuple[int, ...]) -> None:
+        if len(shape) != len(self.dims):
+            raise LayoutError(
+                f"layout {self.name} is for arrays of {len(self.dims)} dimensions, got shape {shape}"
+            )
+
+    def _padded(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        self._check_rank(shape)
+        return tuple(
+            -(-n // self._block(d)) * self._block(d) for n, d in zip(shape, self.dims, strict=True)
+        )
+
+    def size(self, shape: tuple[int, ...]) -> int:
+        return prod(self._padded(shape))
+
+    def _axes(self) -> list[int]:
+        """Where each stored axis lies after every dimension is split as (outer, its blocks...)."""
+        place: dict[tuple[str, int], int] = {}
+        for dim in self.dims:
+            for level in range(1 + sum(letter == dim for _, letter in self.blocks)):
+                place[dim, level] = len(place)
+        seen = dict.fromkeys(self.dims, 0)
+        axes = [place[dim, 0] for dim in self.order]
+        for _, letter in self.blocks:
+            seen[letter] += 1
+            axes.append(place[letter, seen[letter]])
+        return axes
+
+    def _split(self, padded: tuple[int, ...]) -> list[int]:
+        shape: list[int] = []
+        for n, dim in zip(padded, self.dims, strict=True):
+            shape += [n // self._block(dim), *(s for s, letter in self.blocks if letter == dim)]
+        return shape
+
+    def pack(self, array: Array) -> Array:
+        padded = self._padded(array.shape)
+        source: Array = array
+        if padded != array.shape:
+            source = np.zeros(padded, np.float32)
+            source[tuple(slice(n) for n in array.shape)] = array
+        split = source.reshape(self._split(padded)).transpose(self._axes())
+        return np.ascontiguousarray(split, np.float32).reshape(-1)
+
+    def unpack(self, flat: Array, shape: tuple[int, ...]) -> Array:
+        _check_size(self, flat, shape)
+        padded = self._padded(shape)
+        split, axes = self._split(padded), self._axes()
+        whole = flat.reshape([split[a] for a in axes]).transpose(np.argsort(axes)).reshape(padded)
+        return np.array(whole[tuple(slice(n) for n in shape)])
+
+
+def _check_size(layout: Layout, flat: Array, shape: tuple[int, ...]) -> None:
+    if flat.size != layout.size(shape):
+        raise LayoutError(
+            f"layout {layout.name}: shape {shape} takes {layout.size(shape)} floats, got {flat.size}"
+        )
+
+
+@lru_cache(maxsize=None)
+def parse(text: str) -> Layout:
+    """The layout that `text` names.
+
+    Raises LayoutError where `text` is neither `R` nor a blocked tag.
+    """
+    if text == "R":
+        return RowMajor()
+    match = re.fullmatch(r"([A-Za-z]+)((?:[0-9]+[a-z])*)", text)
+    if not match:
+        raise LayoutError(f"layout {text!r}: expected R, or a blocked tag such as nChw4c")
+    blocks = tuple((int(n), d) for n, d in re.findall(r"([0-9]+)([a-z])", match[2]))
+    order = tuple(match[1].lower())
+    split = {letter.lower() for letter in match[1] if letter.isupper()}
+    dims = next((d for d in ("nchw", "oihw", "oi") if sorted(d) == sorted(order)), None)
+    if dims is None:
+        raise LayoutError(f"layout {text!r}: expected the dimensions n c h w, o i h w, or o i")
+    if split != {d for _, d in blocks} or any(n < 1 for n, _ in blocks):
+        raise LayoutError(f"layout {text!r}: upper-case dimensions and inner blocks do not match")
+    return Blocked(text, dims, order, blocks)

@@ -1,0 +1,36 @@
+"""The pointwise functions that an op may apply to its result before storing it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glnn.errors import ShapeError
+
+FUNCTIONS = ("identity", "sigmoid", "relu", "tanh")
+"""In the order of the codes in `shaders/common/activation.glsl`."""
+
+
+def check(op: str, function: str) -> None:
+    """Raise ShapeError unless `function` is one of FUNCTIONS."""
+    if function not in FUNCTIONS:
+        raise ShapeError(f"{op}: activation must be one of {', '.join(FUNCTIONS)}, got {function!r}")
+
+
+def code(function: str) -> int:
+    """The value of the shaders' ACTIVATION for `function`."""
+    return FUNCTIONS.index(function)
+
+
+def apply(function: str, x: NDArray[Any]) -> NDArray[Any]:
+    """`function` of every element, in the dtype of `x`; NaN stays NaN."""
+    if function == "identity":
+        return x
+    if function == "relu":
+        return np.asarray(np.maximum(x, 0))
+    if function == "tanh":
+        return np.asarray(np.tanh(x))
+    with np.errstate(over="ignore"):  # exp(-x) = inf gives the right limit, 0
+        return np.asarray(1 / (1 + np.exp(-x)))

@@ -1,0 +1,93 @@
+"""What an op is: attributes, shape rule, cost and NumPy reference. Knows no GL."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glnn.errors import ShapeError
+
+Array = NDArray[Any]
+Shape = tuple[int, ...]
+Shapes = Mapping[str, Shape]
+"""The shape of each operand, by the operand's name."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one run of an op needs at the least.
+
+    flops: floating-point operations, a multiply-add counting two.
+    bytes: float32 bytes, each operand read once and the result written once.
+    """
+
+    flops: int
+    bytes: int
+
+
+class Op(ABC):
+    """What is computed. Subclasses are frozen dataclasses of the op's attributes.
+
+    `name` is the op's name in every folder. `inputs` are the operands that change from run to run,
+    `parameters` those fixed with the model; parameters named in `optional` may be absent.
+    """
+
+    name: ClassVar[str]
+    inputs: ClassVar[tuple[str, ...]] = ("x",)
+    parameters: ClassVar[tuple[str, ...]] = ()
+    optional: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def infer(self, shapes: Shapes) -> Shape:
+        """The result's shape. Raises ShapeError where the operands do not fit."""
+
+    @abstractmethod
+    def reference(self, operands: Mapping[str, Array]) -> Array:
+        """The result by NumPy, in the dtype of `x` (float32 or float64)."""
+
+    @abstractmethod
+    def flops(self, shapes: Shapes) -> int:
+        """Floating-point operations, a multiply-add counting two."""
+
+    @abstractmethod
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        """The problem's sizes by name: uniforms, grids and restrictions of kernels use them."""
+
+    def defines(self, shapes: Shapes) -> dict[str, int]:
+        """Attributes that a kernel takes as `#define`s: a program is compiled for each set."""
+        return {}
+
+    def scalars(self) -> dict[str, float]:
+        """Real-valued uniforms."""
+        return {}
+
+    def cost(self, shapes: Shapes) -> Cost:
+        elements = sum(prod(s) for s in shapes.values()) + prod(self.infer(shapes))
+        return Cost(self.flops(shapes), 4 * elements)
+
+    def check_operands(self, shapes: Shapes) -> None:
+        """Raise ShapeError unless `shapes` names this op's operands and nothing else."""
+        known = (*self.inputs, *self.parameters)
+        needed = [n for n in known if n not in self.optional]
+        if any(n not in shapes for n in needed) or any(n not in known for n in shapes):
+            raise ShapeError(f"{self.name}: expected operands {known}, got {tuple(shapes)}")
+
+
+def rank(op: str, operand: str, shape: Shape, expected: int, dims: str) -> None:
+    """Raise ShapeError unless `shape` has `expected` dimensions, described by `dims`."""
+    if len(shape) != expected:
+        raise ShapeError(f"{op}: {operand} must have shape {dims}, got {shape}")
+
+
+def as_float32(name: str, array: object) -> Array:
+    """`array` itself, if it is a float32 NumPy array. Raises ShapeError otherwise."""
+    if not isinstance(array, np.ndarray) or array.dtype != np.float32:
+        got = f"{array.dtype} array" if isinstance(array, np.ndarray) else type(array).__name__
+        raise ShapeError(f"{name} must be a float32 NumPy array, got {got}")
+    return array
