@@ -42,6 +42,7 @@ class Op(ABC):
     inputs: ClassVar[tuple[str, ...]] = ("x",)
     parameters: ClassVar[tuple[str, ...]] = ()
     optional: ClassVar[tuple[str, ...]] = ()
+    view: ClassVar[bool] = False
 
     @abstractmethod
     def infer(self, shapes: Shapes) -> Shape:

@@ -1,0 +1,85 @@
+"""What a backend does: choose a kernel for an op, and make the op ready to run."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from numpy.typing import NDArray
+
+from glnn.errors import LimitError, UnsupportedOpError
+from glnn.layout import Layout
+from glnn.ops.op import Op, Shape, Shapes
+
+if TYPE_CHECKING:
+    from glnn.device import Device
+
+Performer = Callable[[], None]
+"""An op made ready: calling it computes the op once. No shape logic is left in it."""
+
+
+class Store(Protocol):
+    """Where a backend keeps one tensor."""
+
+    shape: Shape
+    nbytes: int
+
+    def set(self, array: NDArray[Any]) -> None: ...
+    def pull(self) -> NDArray[Any]: ...
+
+
+class Choice(Protocol):
+    """The kernel chosen for an op."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class Backend(ABC):
+    """A way to run ops. `device` is None where no GL is involved."""
+
+    name: ClassVar[str]
+    device: Device | None
+
+    @abstractmethod
+    def choose(
+        self, op: Op, shapes: Shapes, layouts: Mapping[str, str], kernel: str | None = None
+    ) -> Choice:
+        """The kernel that is to run `op`, or the one called `kernel`.
+
+        `layouts` says how the inputs lie. Raises UnsupportedOpError or LimitError with the reason.
+        """
+
+    @abstractmethod
+    def layouts(
+        self, choice: Choice, op: Op, shapes: Shapes, layouts: Mapping[str, str]
+    ) -> Mapping[str, Layout]:
+        """The layout in which `choice` wants each operand and leaves `out`."""
+
+    @abstractmethod
+    def allocate(self, shape: Shape, layout: Layout) -> Store:
+        """Room for a tensor, filled with zeros."""
+
+    @abstractmethod
+    def prepare(
+        self, op: Op, choice: Choice, operands: Mapping[str, Store], shapes: Shapes, out: Store
+    ) -> Performer:
+        """`op` made ready to read `operands`, seen in `shapes`, and write `out`."""
+
+    def why_not(self, op: Op, shapes: Shapes, kernel: str | None = None) -> str | None:
+        """Why `op` cannot run here on operands of these shapes; None when it can."""
+        try:
+            self.choose(op, shapes, {}, kernel)
+        except (UnsupportedOpError, LimitError) as error:
+            return str(error)
+        return None
+
+    def activate(self) -> None:
+        """Make this backend's device current on this thread."""
+
+    def upload(self, store: Store) -> None:
+        """Move what `store` was set to to the device."""
+
+    def finish(self) -> None:
+        """Wait until all that was asked is done."""

@@ -1,0 +1,74 @@
+"""The CPU backend: the ops' NumPy references."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glnn.backends.backend import Backend, Choice, Performer, Store
+from glnn.errors import UnsupportedOpError
+from glnn.layout import Layout, parse
+from glnn.ops.op import Op, Shape, Shapes
+
+
+@dataclass(frozen=True)
+class NumpyKernel:
+    """The one kernel of every op here: its reference."""
+
+    name: str = "numpy"
+
+
+class HostStore:
+    """A tensor in the host's memory."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.array: NDArray[Any] = np.zeros(shape, np.float32)
+
+    @property
+    def nbytes(self) -> int:
+        return self.array.nbytes
+
+    def set(self, array: NDArray[Any]) -> None:
+        self.array = array
+
+    def pull(self) -> NDArray[Any]:
+        return self.array
+
+
+class Cpu(Backend):
+    """NumPy, and the BLAS that NumPy brings."""
+
+    name: ClassVar[str] = "cpu"
+
+    def __init__(self) -> None:
+        self.device = None
+
+    def choose(
+        self, op: Op, shapes: Shapes, layouts: Mapping[str, str], kernel: str | None = None
+    ) -> NumpyKernel:
+        op.check_operands(shapes)
+        op.infer(shapes)
+        if kernel not in (None, "numpy"):
+            raise UnsupportedOpError(f"cpu has no kernel {kernel!r} for {op.name}; it has numpy")
+        return NumpyKernel()
+
+    def layouts(
+        self, choice: Choice, op: Op, shapes: Shapes, layouts: Mapping[str, str]
+    ) -> Mapping[str, Layout]:
+        return dict.fromkeys((*shapes, "out"), parse("R"))
+
+    def allocate(self, shape: Shape, layout: Layout) -> HostStore:
+        return HostStore(shape)
+
+    def prepare(
+        self, op: Op, choice: Choice, operands: Mapping[str, Store], shapes: Shapes, out: Store
+    ) -> Performer:
+        def perform() -> None:
+            out.set(op.reference({k: s.pull().reshape(shapes[k]) for k, s in operands.items()}))
+
+        return perform

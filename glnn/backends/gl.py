@@ -1,0 +1,91 @@
+"""What the two GL backends share: choosing kernels, programs compiled once, buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+from glnn.backends.backend import Backend, Choice, Store
+from glnn.device import Buffer, Device, Program, Source
+from glnn.errors import DeviceError
+from glnn.kernels.kernel import Kernel
+from glnn.kernels.select import Problem, choose
+from glnn.kernels.source import assemble
+from glnn.layout import Layout
+from glnn.ops.op import Op, Shape, Shapes
+
+
+class GlBackend(Backend):
+    """Kernels of one kind on one device."""
+
+    device: Device
+
+    def __init__(self, device: Device) -> None:
+        if reason := self.why_not_device(device):
+            raise DeviceError(f"the {self.name} backend cannot run: {reason}")
+        self.device = device
+        self._programs: dict[str, Program] = {}
+
+    @classmethod
+    def why_not_device(cls, device: Device) -> str | None:
+        """Why this backend cannot run on `device`; None when it can."""
+        raise NotImplementedError
+
+    def choose(
+        self, op: Op, shapes: Shapes, layouts: Mapping[str, str], kernel: str | None = None
+    ) -> Kernel:
+        problem = Problem.of(op, shapes, layouts)
+        return choose(self.name, problem, self.device.capabilities, kernel)
+
+    def layouts(
+        self, choice: Choice, op: Op, shapes: Shapes, layouts: Mapping[str, str]
+    ) -> Mapping[str, Layout]:
+        assert isinstance(choice, Kernel)
+        return Problem.of(op, shapes, layouts).chosen_layouts(choice)
+
+    def allocate(self, shape: Shape, layout: Layout) -> Buffer:
+        buffer = Buffer(shape, layout, capacity=self.capacity(layout.size(shape)))
+        buffer.push(self.device)
+        return buffer
+
+    def capacity(self, floats: int) -> int:
+        """Floats to allocate for a tensor of `floats`."""
+        return floats
+
+    def upload(self, store: Store) -> None:
+        assert isinstance(store, Buffer)
+        store.push(self.device)
+
+    def activate(self) -> None:
+        self.device.activate()
+
+    def finish(self) -> None:
+        self.device.finish()
+
+    def source(self, kernel: Kernel, defines: Mapping[str, int]) -> Source:
+        """The complete source of `kernel` for this device."""
+        header = self.device.capabilities.header(self.name)
+        return assemble(kernel, header, {**kernel.defaults, **defines})
+
+    def program(self, kernel: Kernel, defines: Mapping[str, int]) -> Program:
+        """The program of `kernel` under `defines`, compiled the first time only."""
+        source = self.source(kernel, defines)
+        if source.text not in self._programs:
+            self._programs[source.text] = self.compile(source)
+        return self._programs[source.text]
+
+    def compile(self, source: Source) -> Program:
+        """`source` compiled and linked. Raises ShaderError with the driver's message."""
+        raise NotImplementedError
+
+    @staticmethod
+    def uniforms(
+        program: Program, kernel: Kernel, problem: Problem, units: Mapping[str, int]
+    ) -> dict[str, int | float]:
+        """The value of every uniform that `program` has."""
+        known = {**problem.uniforms(kernel), **units}
+        return {name: known[name] for name in program.uniforms}
+
+    @staticmethod
+    def is_empty(shape: Shape) -> bool:
+        return prod(shape) == 0

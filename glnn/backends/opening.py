@@ -1,0 +1,67 @@
+"""Opening backends: which device they get, and what is said when none opens."""
+
+from __future__ import annotations
+
+import threading
+
+from glnn.backends import NAMES
+from glnn.backends.backend import Backend
+from glnn.backends.compute import Compute
+from glnn.backends.cpu import Cpu
+from glnn.backends.feedback import Feedback
+from glnn.backends.gl import GlBackend
+from glnn.device import Device
+from glnn.errors import DeviceError, GlnnError
+from glnn.settings import Settings
+
+GL: dict[str, type[GlBackend]] = {"compute": Compute, "feedback": Feedback}
+
+
+class _Shared(threading.local):
+    """Backends that callers who name no device share: a GL context belongs to one thread."""
+
+    def __init__(self) -> None:
+        self.devices: dict[tuple[object, object], Device] = {}
+        self.backends: dict[tuple[str, Device], GlBackend] = {}
+
+
+_shared = _Shared()
+
+
+def open_one(
+    name: str, device: Device | None, gpu: int | str | None, limits: str | None
+) -> Backend:
+    """See `glnn.backends.open_backend`."""
+    if name == "cpu":
+        return Cpu()
+    if name == "auto":
+        return _first(device, gpu, limits)
+    if name not in GL:
+        raise GlnnError(f"unknown backend {name!r}: expected auto, {', '.join(NAMES)}")
+    if device is not None:
+        return GL[name](device)
+    device = _device(gpu, limits)
+    if (name, device) not in _shared.backends:
+        _shared.backends[name, device] = GL[name](device)
+    return _shared.backends[name, device]
+
+
+def _device(gpu: int | str | None, limits: str | None) -> Device:
+    settings = Settings.from_environment()
+    key = (settings.gpu if gpu is None else gpu, settings.limits if limits is None else limits)
+    device = _shared.devices.get(key)
+    if device is None or device.closed:
+        _shared.devices[key] = device = Device(*key)
+    return device
+
+
+def _first(device: Device | None, gpu: int | str | None, limits: str | None) -> Backend:
+    reasons: list[str] = []
+    for name in NAMES:
+        try:
+            return open_one(name, device, gpu, limits)
+        except DeviceError as error:
+            if gpu is not None:  # a GPU asked for by name is not replaced by the CPU
+                raise
+            reasons.append(f"{name}: {error}")
+    raise DeviceError("no backend opens: " + "; ".join(reasons))

@@ -1,0 +1,23 @@
+"""The GPU through OpenGL: contexts, buffers, programs, textures, timers. Knows no networks."""
+
+from glnn.device.buffer import Buffer
+from glnn.device.capabilities import Capabilities
+from glnn.device.context import Attempt, NoDeviceError
+from glnn.device.device import Device, Gpu, gpus
+from glnn.device.program import Program, Source
+from glnn.device.texture import DataTexture
+from glnn.device.timer import Timer
+
+__all__ = [
+    "Attempt",
+    "Buffer",
+    "Capabilities",
+    "DataTexture",
+    "Device",
+    "Gpu",
+    "NoDeviceError",
+    "Program",
+    "Source",
+    "Timer",
+    "gpus",
+]

@@ -1,0 +1,135 @@
+"""Device memory that mirrors host arrays."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glnn.device.device import Device
+from glnn.errors import DeviceError, LimitError, ShapeError
+from glnn.layout import Layout
+
+if TYPE_CHECKING:
+    import moderngl
+
+Shape = tuple[int, ...]
+LEAST = 4  # floats: GL has no empty buffers, and kernels read whole vec4
+
+
+class Buffer:
+    """An array on the host and its copy on a device, brought up to date only when stale.
+
+    shape: the array's. layout: how it lies on the device. capacity: floats to allocate at least,
+    for readers that take more than the layout holds. Before anything is set, all is zero.
+    """
+
+    def __init__(self, shape: Shape, layout: Layout, *, capacity: int | None = None) -> None:
+        self.shape = shape
+        self.layout = layout
+        self.size = max(layout.size(shape), capacity or 0, LEAST)
+        self.nbytes = 4 * self.size
+        self.pushes = 0
+        self.pulls = 0
+        self._used = layout.size(shape)
+        self._dense = layout.name == "R" and self._used == prod(shape)
+        self._host: NDArray[Any] | None = None  # None: zeros, or on the device only
+        self._device: Device | None = None
+        self._copy: moderngl.Buffer | None = None
+        self._host_newer = False
+        self._device_newer = False
+
+    def set(self, array: object) -> None:
+        """Take `array` (of `shape`, float32) as the content; it is kept, and not copied here.
+
+        Raises ShapeError on another shape or dtype.
+        """
+        if not isinstance(array, np.ndarray) or array.dtype != np.float32:
+            got = f"{array.dtype} array" if isinstance(array, np.ndarray) else type(array).__name__
+            raise ShapeError(f"a buffer takes a float32 NumPy array, got {got}")
+        if array.shape != self.shape:
+            raise ShapeError(f"a buffer of shape {self.shape} was given shape {array.shape}")
+        self._host = array
+        self._host_newer = True
+        self._device_newer = False
+
+    def push(self, device: Device) -> moderngl.Buffer:
+        """The copy on `device`, made where there is none and written only if stale.
+
+        Raises LimitError where a storage block cannot be so large, and DeviceError where the
+        newest content was on a device that is now closed.
+        """
+        copy = self._copy
+        if copy is None or self._device is not device or device.closed:
+            return self._mirror(device)
+        if self._host_newer:
+            device.activate()
+            self._write(device, copy)
+        return copy
+
+    def _mirror(self, device: Device) -> moderngl.Buffer:
+        """A new copy on `device`."""
+        most = device.capabilities.max_shader_storage_block_size
+        if device.capabilities.compute and self.nbytes > most:
+            raise LimitError(
+                f"a buffer of shape {self.shape} takes {self.nbytes} bytes, "
+                f"one storage block on this device holds {most}"
+            )
+        if self._device_newer:
+            self.pull()
+        device.activate()
+        self.release()
+        copy = device.context.buffer(reserve=self.nbytes)
+        device.check_always(f"allocate {self.nbytes} bytes")
+        if self._host is None or self._used < self.size:
+            copy.clear()
+        if self._host is not None:
+            self._write(device, copy)
+        self._device, self._copy = device, copy
+        return copy
+
+    def _write(self, device: Device, copy: moderngl.Buffer) -> None:
+        if self._used and self._host is not None:
+            copy.write(self.layout.pack(self._host))
+            device.check(f"write {4 * self._used} bytes")
+            self.pushes += 1
+        self._host_newer = False
+
+    def wrote(self) -> None:
+        """Note that a kernel wrote the device's copy: the host's is stale now."""
+        self._device_newer = True
+        self._host_newer = False
+        self._host = None
+
+    def pull(self) -> NDArray[Any]:
+        """The array, fetched from the device only if that has a newer one.
+
+        Raises DeviceError where the newest content was on a device that is now closed, or the
+        device belongs to another thread.
+        """
+        if self._device_newer:
+            if self._copy is None or self._device is None or self._device.closed:
+                raise DeviceError(
+                    "a buffer's content is lost: its device was closed before it was read"
+                )
+            self._device.activate()
+            flat = np.empty(self._used, np.float32)
+            if self._used:
+                self._copy.read_into(flat, size=4 * self._used)
+                self._device.check(f"read {4 * self._used} bytes")
+                self.pulls += 1
+            if self._dense:
+                self._host = flat.reshape(self.shape)
+            else:
+                self._host = self.layout.unpack(flat, self.shape)
+            self._device_newer = False
+        if self._host is None:
+            self._host = np.zeros(self.shape, np.float32)
+        return self._host
+
+    def release(self) -> None:
+        """Give the device's copy up; the host's stays. GL frees it on the device's next use."""
+        self._copy = self._device = None
+        self._host_newer = self._host is not None

@@ -1,0 +1,91 @@
+"""What the ways to a GL context (EGL, a window) have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from glnn.errors import DeviceError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One way to a context that led nowhere: what was tried, the step that failed and why."""
+
+    what: str
+    step: str
+    error: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.step}: {self.error}"
+
+
+class StepFailed(Exception):
+    """A step on the way to a context failed."""
+
+    def __init__(self, step: str, error: str) -> None:
+        super().__init__(f"{step}: {error}")
+        self.step = step
+        self.error = error
+
+
+class NoDeviceError(DeviceError):
+    """No GL context could be opened; `attempts` holds everything that was tried."""
+
+    def __init__(self, message: str, attempts: tuple[Attempt, ...]) -> None:
+        tried = "; ".join(str(attempt) for attempt in attempts)
+        super().__init__(f"{message} ({tried})" if tried else message)
+        self.attempts = attempts
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version of GL to ask for: `api` is "es" or "gl"."""
+
+    api: str
+    major: int
+    minor: int
+
+    def __str__(self) -> str:
+        return f"OpenGL {'ES ' if self.api == 'es' else ''}{self.major}.{self.minor}"
+
+
+ES_VERSIONS = (Version("es", 3, 2), Version("es", 3, 1), Version("es", 3, 0))
+WINDOW_VERSIONS = (  # compute first
+    Version("gl", 4, 3),
+    Version("es", 3, 2),
+    Version("es", 3, 1),
+    Version("gl", 3, 3),
+    Version("es", 3, 0),
+)
+
+
+class Context(ABC):
+    """A GL context that moderngl can load its functions from."""
+
+    what: str
+
+    @abstractmethod
+    def load_opengl_function(self, name: str) -> int:
+        """The address of GL's function `name`, 0 where there is none."""
+
+    @abstractmethod
+    def is_current(self) -> bool:
+        """Whether this is the current context of this thread."""
+
+    @abstractmethod
+    def make_current(self) -> None:
+        """Make it this thread's context. Raises StepFailed."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Destroy the context. Harmless when repeated, and from any thread."""
+
+    def __enter__(self) -> Self:  # moderngl asks for these two
+        return self
+
+    def __exit__(self, *error: object) -> None: ...

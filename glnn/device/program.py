@@ -1,0 +1,214 @@
+"""Linked shader programs."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from glnn.device.device import Device
+from glnn.errors import DeviceError, LimitError, ShaderError
+
+if TYPE_CHECKING:
+    import moderngl
+
+# "0:12(5): error", "0(12) : error", "ERROR: 0:12: ..."
+POSITION = re.compile(r"(?:ERROR: |WARNING: )?\b\d+(?::(\d+)(?:\(\d+\))?|\((\d+)\)) ?: ?(.*)")
+POINTS = 0
+COMPUTE_WORK_GROUP_SIZE, SHADER_STORAGE_BLOCK, ACTIVE_RESOURCES = 0x8267, 0x92E6, 0x92F5
+
+
+@dataclass(frozen=True)
+class Source:
+    """A shader's complete text, and the file and line that each of its lines came from."""
+
+    name: str
+    text: str
+    origin: tuple[tuple[str, int], ...]
+
+    def __post_init__(self) -> None:
+        if len(self.text.splitlines()) != len(self.origin):
+            raise ValueError(f"{self.name}: a line without an origin")
+
+    def explain(self, message: str) -> str:
+        """The driver's `message` with each position as file and line, and that line's text."""
+        lines = self.text.splitlines()
+        explained: list[str] = []
+        for line in message.splitlines():
+            match = POSITION.match(line.strip())
+            number = int(match[1] or match[2]) if match else 0
+            if match and 1 <= number <= len(lines):
+                file, at = self.origin[number - 1]
+                explained += [f"{file}:{at}: {match[3]}", f"    {lines[number - 1].strip()}"]
+            elif line.strip():
+                explained.append(line.strip())
+        return "\n".join(explained)
+
+
+class Program:
+    """A linked program of one device. May be shared: each user sets its uniforms before a run."""
+
+    uniforms: frozenset[str]
+    """The names of the plain uniforms that the program uses, samplers included."""
+
+    def __init__(self, device: Device, name: str, program: Any) -> None:
+        self._device = device
+        self.name = name
+        self._program = program
+        members = {member: program[member] for member in program}
+        self._members = {n: m for n, m in members.items() if type(m).__name__ == "Uniform"}
+        self.uniforms = frozenset(self._members)
+        self._last: Mapping[str, int | float] | None = None
+        self._vertices: moderngl.VertexArray | None = None
+        self._stride = 0  # bytes that a vertex captures
+        self._captured = False
+
+    @classmethod
+    def compute(cls, device: Device, source: Source) -> Program:
+        """Compile a compute shader.
+
+        Raises ShaderError where it does not compile or link, LimitError where it exceeds the
+        device's limits, DeviceError where the device has no compute shaders.
+        """
+        device.activate()
+        if reason := device.capabilities.why_no_compute():
+            raise DeviceError(f"{source.name}: {reason}")
+        with _Translated(device, source):
+            program = device.context.compute_shader(source.text)
+        device.check(f"compile {source.name}")
+        _check_compute(device, source.name, program.glo)
+        return cls(device, source.name, program)
+
+    @classmethod
+    def feedback(cls, device: Device, source: Source, varyings: tuple[str, ...]) -> Program:
+        """Compile a vertex shader whose `varyings` are captured, interleaved.
+
+        Raises ShaderError where it does not compile or link.
+        """
+        device.activate()
+        with _Translated(device, source):
+            program = device.context.program(
+                vertex_shader=source.text,
+                fragment_shader=device.capabilities.header("feedback") + "void main() {}\n",
+                varyings=varyings,
+            )
+        device.check(f"compile {source.name}")
+        made = cls(device, source.name, program)
+        made._vertices = device.context.vertex_array(program, [])
+        captured: list[Any] = [program[name] for name in varyings]
+        made._stride = 4 * sum(v.dimension * v.array_length for v in captured)
+        return made
+
+    def _usable(self) -> None:
+        if self._device.closed:
+            raise DeviceError(f"{self.name}: the device is closed")
+
+    def set(self, values: Mapping[str, int | float]) -> None:
+        """Write uniforms; names that the program does not use are passed over.
+
+        The mapping that was set last is not written again: make a new one for new values.
+        """
+        if values is self._last:
+            return
+        self._usable()
+        for name, value in values.items():
+            if (member := self._members.get(name)) is not None:
+                member.value = value
+        self._last = values
+        self._device.check(f"uniforms of {self.name}")
+
+    def dispatch(self, groups: tuple[int, int, int]) -> None:
+        """Run the compute shader. Raises LimitError on more workgroups than the device allows."""
+        device = self._device
+        self._usable()
+        x, y, z = groups
+        most = device.capabilities.max_compute_work_group_count
+        if x > most[0] or y > most[1] or z > most[2]:
+            raise LimitError(f"{self.name}: {groups} workgroups, the device allows {most}")
+        self._program.run(x, y, z)
+        device.check(f"dispatch {self.name}")
+
+    def capture(self, vertices: int, out: moderngl.Buffer) -> None:
+        """Run the vertex shader for as many vertices and capture its varyings in `out`.
+
+        Raises DeviceError where `out` is too small: GL would drop the rest without a word.
+        """
+        self._usable()
+        if self._vertices is None:
+            raise DeviceError(f"{self.name}: a compute program captures nothing")
+        if vertices * self._stride > out.size:
+            raise DeviceError(
+                f"{self.name}: {vertices} vertices of {self._stride} bytes do not fit "
+                f"a buffer of {out.size} bytes"
+            )
+        device = self._device
+        self._vertices.transform(out, POINTS, vertices)
+        if not self._captured:  # a wrong state shows as zeros only: look at least once
+            device.check_always(f"capture {self.name}")
+            self._captured = True
+        device.check(f"capture {self.name}")
+
+
+class _Translated:
+    """Turns moderngl's error inside a `with` into a ShaderError."""
+
+    def __init__(self, device: Device, source: Source) -> None:
+        self._device = device
+        self._source = source
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        import moderngl
+
+        if not isinstance(error, moderngl.Error):
+            return
+        while self._device.context.error != "GL_NO_ERROR":
+            pass
+        text = str(error)
+        stage = "link" if "GLSL Linker failed" in text else "compile"
+        log = re.split(r"\n=+\n", text, maxsplit=1)[-1]
+        offers = self._device.capabilities
+        limits = (
+            f"; at most {offers.max_compute_work_group_invocations} invocations and "
+            f"{offers.max_compute_shared_memory_size} bytes of shared memory a workgroup"
+        )
+        raise ShaderError(
+            f"{stage}: {self._source.name} on {offers.renderer}"
+            f"{limits if offers.compute else ''}\n{self._source.explain(log)}"
+        ) from None
+
+
+def _check_compute(device: Device, name: str, program: int) -> None:
+    """Hold a linked program against the device's limits, which may be lower than the driver's."""
+    load = device.load
+    size = (ctypes.c_int * 3)()
+    load("glGetProgramiv", None, ctypes.c_uint, ctypes.c_uint, ctypes.c_void_p)(
+        program, COMPUTE_WORK_GROUP_SIZE, size
+    )
+    blocks = ctypes.c_int()
+    load(
+        "glGetProgramInterfaceiv",
+        None,
+        ctypes.c_uint,
+        ctypes.c_uint,
+        ctypes.c_uint,
+        ctypes.c_void_p,
+    )(program, SHADER_STORAGE_BLOCK, ACTIVE_RESOURCES, ctypes.byref(blocks))
+    offers = device.capabilities
+    x, y, z = size
+    if x * y * z > offers.max_compute_work_group_invocations or any(
+        n > most for n, most in zip((x, y, z), offers.max_compute_work_group_size, strict=True)
+    ):
+        raise LimitError(
+            f"{name}: workgroups of {x} x {y} x {z}, the device allows "
+            f"{offers.max_compute_work_group_invocations} invocations"
+            f" and {offers.max_compute_work_group_size}"
+        )
+    if blocks.value > offers.max_compute_shader_storage_blocks:
+        raise LimitError(
+            f"{name}: {blocks.value} storage blocks, the device allows "
+            f"{offers.max_compute_shader_storage_blocks}"
+        )

@@ -1,0 +1,55 @@
+"""Arrays as textures, for vertex shaders: those have no storage buffers on many boards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from glnn.device.device import Device
+from glnn.errors import DeviceError, LimitError
+
+if TYPE_CHECKING:
+    import moderngl
+
+NEAREST = 0x2600
+
+
+class DataTexture:
+    """A float array that a shader fetches from: texel i is at (i & 2047, i >> 11).
+
+    floats: how many there are. components: 1 (R32F) or 4 (RGBA32F) floats a texel. Raises
+    LimitError where the device's textures are too small.
+    """
+
+    WIDTH: ClassVar[int] = 2048
+
+    def __init__(self, device: Device, floats: int, components: int) -> None:
+        if components not in (1, 4):
+            raise ValueError(f"components must be 1 or 4, got {components}")
+        texels = max(-(-floats // components), 1)
+        size = (min(texels, self.WIDTH), -(-texels // self.WIDTH))
+        most = device.capabilities.max_texture_size
+        if max(size) > most:
+            raise LimitError(
+                f"{floats} floats take a texture of {size[0]} x {size[1]}, "
+                f"the device allows {most} x {most}"
+            )
+        device.activate()
+        self._device = device
+        self.capacity = size[0] * size[1] * components
+        """Floats that the texture holds: a buffer copied from must have as many."""
+        self._texture = device.context.texture(size, components, dtype="f4")
+        self._texture.filter = (NEAREST, NEAREST)  # else a float texture is incomplete
+        device.check_always(f"allocate a texture of {size[0]} x {size[1]}")
+
+    def copy_from(self, buffer: moderngl.Buffer) -> None:
+        """Copy the first `capacity` floats of `buffer`, on the device."""
+        if buffer.size < 4 * self.capacity:
+            raise DeviceError(
+                f"a texture of {self.capacity} floats was given a buffer of {buffer.size // 4}"
+            )
+        self._texture.write(buffer)
+        self._device.check("copy a buffer to a texture")
+
+    def bind(self, unit: int) -> None:
+        """Make it the texture of `unit`, for samplers set to that number."""
+        self._texture.use(unit)

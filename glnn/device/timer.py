@@ -1,0 +1,80 @@
+"""GPU time by timer queries, believed only after they have proved themselves."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from time import perf_counter
+
+from glnn.device.device import Device
+
+LEAST_WALL = 5e-3  # seconds: below, finishing alone weighs too much
+MOST_WALL = 4.0  # seconds: queries count 32-bit nanoseconds
+LEAST_SHARE, MOST_SHARE = 0.5, 1.1
+GPU_DISJOINT = 0x8FBB
+
+
+class Timer:
+    """Measures the GPU time of work, where the driver's timer can be believed."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._believed = False
+        self._query = device.context.query(time=True) if device.capabilities.timer_query else None
+
+    def prove(self, work: Callable[[], None]) -> str | None:
+        """None if the timer is to be believed, else why not, in a few words.
+
+        Repeats `work` (GL commands, nothing that waits) for at least 5 ms and compares the
+        timer with the wall clock.
+        """
+        self._believed = False
+        if self._query is None:
+            return "no timer query"
+        self._device.activate()
+        self._run(work, 1)  # compiles, allocates
+        repeats = 1
+        while True:
+            gpu, wall, disjoint = self._run(work, repeats)
+            if wall >= LEAST_WALL or repeats >= 2**20:
+                break
+            repeats *= 2
+        if wall > MOST_WALL:
+            return "longer than the timer can count"
+        if disjoint:
+            return "timer disturbed"
+        if not LEAST_SHARE <= gpu / wall <= MOST_SHARE:
+            return f"timer says {1e3 * gpu:.3g} ms of {1e3 * wall:.3g} ms"
+        self._believed = True
+        return None
+
+    def measure(self, work: Callable[[], None]) -> float | None:
+        """Seconds of GPU time that `work` takes, None where the timer is not believed."""
+        if not self._believed:
+            return None
+        self._device.activate()
+        gpu, wall, disjoint = self._run(work, 1)
+        return None if disjoint or wall > MOST_WALL or gpu > MOST_SHARE * wall else gpu
+
+    def _run(self, work: Callable[[], None], repeats: int) -> tuple[float, float, bool]:
+        """Seconds by the timer and by the wall clock, and whether the timer was disturbed."""
+        assert self._query is not None
+        device = self._device
+        device.finish()
+        self._disjoint()  # asking resets it
+        start = perf_counter()
+        with self._query:
+            for _ in range(repeats):
+                work()
+        device.finish()
+        wall = perf_counter() - start
+        gpu = 1e-9 * self._query.elapsed
+        return gpu, wall, self._disjoint()
+
+    def _disjoint(self) -> bool:
+        if self._device.capabilities.api != "es":
+            return False
+        value = ctypes.c_int()
+        ask = self._device.load("glGetIntegerv", None, ctypes.c_uint, ctypes.c_void_p)
+        ask(GPU_DISJOINT, ctypes.byref(value))
+        return bool(value.value)

@@ -1,0 +1,145 @@
+"""A kernel: one shader and its declaration, the TOML file beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from glnn.errors import LayoutError, ShaderError
+from glnn.layout import parse
+
+Quantity = int | str | tuple[int | str, ...]
+"""A number, the name of a parameter, or several of these whose product is meant."""
+
+BACKENDS = {".comp": "compute", ".vert": "feedback"}
+TEXELS = {"r32f": 1, "rgba32f": 4}
+ANY = "any"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One way to compute an op on a device. Field names are the declaration's keys.
+
+    summary: what it does, in a line.
+    layouts: the layout of each operand and of `out`; `any` takes what comes, and `out` follows.
+    workgroup: invocations along x, y and z (compute only).
+    grid: the sizes that run along x, y and z; several names in one place are multiplied.
+    per_invocation: how much of a size one invocation covers, 1 unless said.
+    strided: the last dimension of the grid is walked in strides, so it may be cut short.
+    shared_bytes: shared memory of one workgroup.
+    bindings: the storage-buffer binding of each operand and of `out` (compute only).
+    textures: the texel format of each operand (feedback only).
+    tune: parameters and the values worth trying, the default first.
+    requires: attributes (the op's defines) that must have the value given.
+    max_outputs: it suits results of at most this many elements; 0 means any.
+    priority: among the kernels that suit, the greatest is the default.
+    """
+
+    name: str
+    op: str
+    backend: str
+    path: Path
+    summary: str
+    layouts: Mapping[str, str]
+    workgroup: tuple[Quantity, Quantity, Quantity] = (1, 1, 1)
+    grid: tuple[tuple[str, ...], ...] = ()
+    per_invocation: Mapping[str, Quantity] = field(default_factory=dict)
+    strided: bool = False
+    shared_bytes: Quantity = 0
+    bindings: Mapping[str, int] = field(default_factory=dict)
+    textures: Mapping[str, str] = field(default_factory=dict)
+    tune: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    requires: Mapping[str, int] = field(default_factory=dict)
+    max_outputs: int = 0
+    priority: int = 0
+
+    def __post_init__(self) -> None:
+        for operand, layout in self.layouts.items():
+            if layout != ANY:
+                try:
+                    parse(layout)
+                except LayoutError as error:
+                    raise self._wrong(f"layouts.{operand}", str(error)) from None
+        if "out" not in self.layouts:
+            raise self._wrong("layouts", "out is missing")
+        table = self.bindings if self.backend == "compute" else self.textures
+        key = "bindings" if self.backend == "compute" else "textures"
+        readable = set(self.layouts) - (set() if self.backend == "compute" else {"out"})
+        if set(table) != readable:
+            raise self._wrong(key, f"expected {sorted(readable)}, got {sorted(table)}")
+        if any(texel not in TEXELS for texel in self.textures.values()):
+            raise self._wrong("textures", f"a format must be one of {sorted(TEXELS)}")
+        if self.backend == "compute" and not 1 <= len(self.grid) <= 3:
+            raise self._wrong("grid", "expected one to three dimensions")
+        if any(not values for values in self.tune.values()):
+            raise self._wrong("tune", "every parameter needs a default")
+        for key in ("workgroup", "per_invocation", "shared_bytes"):
+            self._check_names(key, getattr(self, key))
+
+    def _wrong(self, key: str, what: str) -> ShaderError:
+        return ShaderError(f"{self.path.with_suffix('.toml')}: {key}: {what}")
+
+    def _check_names(self, key: str, value: Any) -> None:
+        if isinstance(value, Mapping):
+            value = tuple(value.values())
+        for entry in value if isinstance(value, tuple) else (value,):
+            if isinstance(entry, tuple):
+                self._check_names(key, entry)
+            elif isinstance(entry, str) and entry not in self.tune:
+                raise self._wrong(key, f"{entry} is not one of its parameters {tuple(self.tune)}")
+
+    @classmethod
+    def declared(cls, path: Path, text: Mapping[str, Any]) -> Kernel:
+        """The kernel of the shader at `path`, declared by the parsed TOML `text`.
+
+        Raises ShaderError on an unknown key, a missing one, or a value that makes no sense.
+        """
+        declaration = path.with_suffix(".toml")
+        keys = {f.name for f in fields(cls)} - {"name", "op", "backend", "path"}
+        if unknown := set(text) - keys:
+            raise ShaderError(f"{declaration}: unknown key {sorted(unknown)[0]!r}")
+        if missing := {"summary", "layouts"} - set(text):
+            raise ShaderError(f"{declaration}: key {sorted(missing)[0]!r} is missing")
+        values = {key: _frozen(value) for key, value in text.items()}
+        if "grid" in values:
+            values["grid"] = tuple((g,) if isinstance(g, str) else g for g in values["grid"])
+        backend = BACKENDS[path.suffix]
+        return cls(path.stem, path.parent.name, backend, path, **values)
+
+    @property
+    def defaults(self) -> dict[str, int]:
+        """Each parameter's default."""
+        return {name: values[0] for name, values in self.tune.items()}
+
+    def evaluate(self, quantity: Quantity, parameters: Mapping[str, int]) -> int:
+        """The number that `quantity` is under `parameters`."""
+        if isinstance(quantity, tuple):
+            return prod(self.evaluate(q, parameters) for q in quantity)
+        return parameters[quantity] if isinstance(quantity, str) else quantity
+
+    def local_size(self, parameters: Mapping[str, int]) -> tuple[int, int, int]:
+        """Invocations of a workgroup along x, y and z."""
+        x, y, z = (self.evaluate(q, parameters) for q in self.workgroup)
+        return x, y, z
+
+    def groups(
+        self, sizes: Mapping[str, int], parameters: Mapping[str, int]
+    ) -> tuple[int, int, int]:
+        """Workgroups along x, y and z for a problem of these sizes, never cut short."""
+        counts = [1, 1, 1]
+        for axis, names in enumerate(self.grid):
+            invocations = prod(
+                -(-sizes[s] // self.evaluate(self.per_invocation.get(s, 1), parameters))
+                for s in names
+            )
+            counts[axis] = -(-invocations // self.local_size(parameters)[axis])
+        return counts[0], counts[1], counts[2]
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(_frozen(v) for v in value) if isinstance(value, list) else (
+        {k: _frozen(v) for k, v in value.items()} if isinstance(value, dict) else value
+    )

@@ -1,0 +1,60 @@
+"""Every kernel there is: the shaders folder, read once."""
+
+from __future__ import annotations
+
+import sys
+from functools import lru_cache
+from pathlib import Path
+
+from glnn.errors import GlnnError, ShaderError
+from glnn.kernels.kernel import BACKENDS, Kernel
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+def shaders_folder() -> Path:
+    """Where the shaders lie: inside the installed package, or beside it in the repository."""
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package / "shaders", package.parent / "shaders"):
+        if (folder / "common").is_dir():
+            return folder
+    raise GlnnError(f"the shaders are missing from this installation of glnn ({package})")
+
+
+def read(folder: Path) -> tuple[Kernel, ...]:
+    """The kernels declared in `folder`, by op and name.
+
+    Raises ShaderError where a shader has no declaration, a declaration no shader, or a name
+    stands for two kernels.
+    """
+    kernels: dict[tuple[str, str], Kernel] = {}
+    for declaration in sorted(folder.glob("*/*.toml")):
+        shaders = [s for s in BACKENDS if declaration.with_suffix(s).exists()]
+        if len(shaders) != 1:
+            raise ShaderError(f"{declaration}: expected one shader beside it, found {len(shaders)}")
+        path = declaration.with_suffix(shaders[0])
+        try:
+            kernel = Kernel.declared(path, tomllib.loads(declaration.read_text("utf-8")))
+        except tomllib.TOMLDecodeError as error:
+            raise ShaderError(f"{declaration}: {error}") from None
+        kernels[kernel.op, kernel.name] = kernel
+    for suffix in BACKENDS:
+        for shader in folder.glob(f"*/*{suffix}"):
+            if not shader.with_suffix(".toml").exists():
+                raise ShaderError(f"{shader}: it has no declaration (.toml) beside it")
+    return tuple(kernels.values())
+
+
+@lru_cache(maxsize=1)
+def library() -> tuple[Kernel, ...]:
+    """The kernels that ship with glnn."""
+    return read(shaders_folder())
+
+
+def kernels_for(op: str, backend: str) -> tuple[Kernel, ...]:
+    """The kernels of `backend` for the op named `op`, the preferred ones first."""
+    found = [k for k in library() if k.op == op and k.backend == backend]
+    return tuple(sorted(found, key=lambda k: -k.priority))

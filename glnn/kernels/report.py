@@ -1,0 +1,88 @@
+"""What can be said of the kernels without running one: the table, and their complete sources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from glnn.device import Device, Program, Source
+from glnn.errors import ShaderError
+from glnn.kernels.kernel import Kernel
+from glnn.kernels.library import library
+from glnn.kernels.select import why_not_device
+from glnn.kernels.source import assemble
+
+ES_HEADERS = {"compute": "#version 310 es", "feedback": "#version 300 es"}
+_PRECISION = "\nprecision highp float;\nprecision highp int;\nprecision highp sampler2D;"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A kernel in the table. `reason` says why it cannot run here; None when it can."""
+
+    name: str
+    op: str
+    backend: str
+    ok: bool
+    reason: str | None
+    summary: str
+
+
+def defaults(kernel: Kernel) -> dict[str, int]:
+    """The defines of `kernel` alone: its parameters' defaults, and a bias where it takes one."""
+    return {**kernel.defaults, **({"HAS_BIAS": 1} if "bias" in kernel.layouts else {})}
+
+
+def table(device: Device | None = None, op: str | None = None, *, compile: bool = False) -> list[Row]:
+    """Every kernel, or those of `op`, and whether it can run on `device`.
+
+    compile: also compile and link each admissible kernel with its default parameters.
+    """
+    return list(rows(device, op, compile=compile))
+
+
+def rows(device: Device | None, op: str | None = None, *, compile: bool = False) -> Iterator[Row]:
+    """The rows of `table`, one at a time."""
+    for kernel in library():
+        if op is None or kernel.op == op:
+            reason = _reason(kernel, device, compile) if device else None
+            yield Row(
+                kernel.name, kernel.op, kernel.backend, reason is None, reason, kernel.summary
+            )
+
+
+def _reason(kernel: Kernel, device: Device, compile: bool) -> str | None:
+    if reason := why_not_device(kernel, device.capabilities):
+        return f"not admissible: {reason}"
+    if compile:
+        device.activate()
+        source = assemble(kernel, device.capabilities.header(kernel.backend), defaults(kernel))
+        try:
+            link(device, kernel, source)
+        except ShaderError as error:
+            return str(error)
+    return None
+
+
+def link(device: Device, kernel: Kernel, source: Source) -> Program:
+    """`source` compiled and linked for what `kernel` is."""
+    if kernel.backend == "compute":
+        return Program.compute(device, source)
+    return Program.feedback(device, source, ("result",))
+
+
+def export(directory: Path, kernels: tuple[Kernel, ...] | None = None) -> list[Path]:
+    """Write the complete GLSL ES source of every kernel, for compilers that need no device.
+
+    Each is one file `OP-NAME.comp` or `.vert` with includes expanded and the default parameters;
+    returns their paths.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    written: list[Path] = []
+    for kernel in library() if kernels is None else kernels:
+        source = assemble(kernel, ES_HEADERS[kernel.backend] + _PRECISION, defaults(kernel))
+        path = directory / f"{kernel.op}-{kernel.path.name}"
+        path.write_text(source.text, "utf-8")
+        written.append(path)
+    return written

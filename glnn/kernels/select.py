@@ -1,0 +1,169 @@
+"""Which kernel runs an op: admissible here, then suiting the size, then the most preferred."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from glnn.device import Capabilities
+from glnn.errors import LimitError, UnsupportedOpError
+from glnn.kernels.kernel import ANY, Kernel
+from glnn.kernels.library import kernels_for
+from glnn.layout import Layout, parse
+from glnn.layout.layout import RowMajor
+from glnn.ops.op import Op, Shape, Shapes
+from glnn.ops.repack import Repack
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An op with the shapes and layouts it is to run on: all that a kernel is chosen by."""
+
+    op: Op
+    shapes: Shapes
+    output: Shape
+    layouts: Mapping[str, str]
+
+    @classmethod
+    def of(cls, op: Op, shapes: Shapes, layouts: Mapping[str, str]) -> Problem:
+        """The problem of `op` on operands of these shapes, whose inputs lie in `layouts`."""
+        op.check_operands(shapes)
+        return cls(op, shapes, op.infer(shapes), layouts)
+
+    def defines(self) -> dict[str, int]:
+        """The op's attributes, and which of its optional operands are there."""
+        return {
+            **self.op.defines(self.shapes),
+            **{f"HAS_{name.upper()}": int(name in self.shapes) for name in self.op.optional},
+        }
+
+    def chosen_layouts(self, kernel: Kernel) -> dict[str, Layout]:
+        """The layout of each operand and of `out` when `kernel` runs this."""
+        first = self.op.inputs[0]
+        found: dict[str, Layout] = {}
+        for name in (*self.shapes, "out"):
+            text = kernel.layouts[name]
+            found[name] = parse(self.layouts.get(first, "R") if text == ANY else text)
+        return found
+
+    def uniforms(self, kernel: Kernel) -> dict[str, int | float]:
+        """The op's sizes and scalars, and how each operand lies in memory."""
+        values: dict[str, int | float] = {**self.op.sizes(self.shapes), **self.op.scalars()}
+        for name, layout in self.chosen_layouts(kernel).items():
+            shape = self.output if name == "out" else self.shapes[name]
+            values[f"{name}_size"] = layout.size(shape)
+            if isinstance(layout, RowMajor):
+                values[f"{name}_row"] = layout.row(shape)
+        return values
+
+    def sizes(self, kernel: Kernel) -> dict[str, int]:
+        """The integers among the uniforms."""
+        return {k: v for k, v in self.uniforms(kernel).items() if isinstance(v, int)}
+
+
+def why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
+    """Why `kernel` cannot run on `device` whatever the problem; None when it can."""
+    if kernel.backend == "feedback":
+        if not device.feedback:
+            return "transform feedback needs OpenGL ES 3.0"
+        if len(kernel.textures) > device.max_vertex_texture_image_units:
+            units = device.max_vertex_texture_image_units
+            return f"{len(kernel.textures)} vertex textures, the device has {units}"
+        return None
+    if reason := device.why_no_compute():
+        return reason
+    local = kernel.local_size(kernel.defaults)
+    if prod(local) > device.max_compute_work_group_invocations:
+        most = device.max_compute_work_group_invocations
+        return f"a workgroup of {prod(local)} invocations, the device allows {most}"
+    if any(a > b for a, b in zip(local, device.max_compute_work_group_size, strict=True)):
+        return f"a workgroup of {local}, the device allows {device.max_compute_work_group_size}"
+    shared = kernel.evaluate(kernel.shared_bytes, kernel.defaults)
+    if shared > device.max_compute_shared_memory_size:
+        most = device.max_compute_shared_memory_size
+        return f"{shared} bytes of shared memory, the device has {most}"
+    if len(set(kernel.bindings.values())) > device.max_compute_shader_storage_blocks:
+        blocks = len(set(kernel.bindings.values()))
+        return f"{blocks} storage blocks, the device has {device.max_compute_shader_storage_blocks}"
+    return None
+
+
+def why_not_problem(kernel: Kernel, problem: Problem) -> str | None:
+    """Why `kernel` cannot compute `problem` on any device; None when it can."""
+    if missing := [name for name in problem.shapes if name not in kernel.layouts]:
+        return f"it takes no operand {missing[0]}"
+    places = kernel.bindings or {name: i for i, name in enumerate(kernel.textures)}
+    used = [places[name] for name in problem.shapes]
+    if len(set(used)) < len(used):
+        return f"it takes not all of {tuple(problem.shapes)} at once"
+    defines = problem.defines()
+    for name, value in kernel.requires.items():
+        if defines.get(name, value) != value:
+            return f"{name} is {defines[name]}, it needs {value}"
+    if isinstance(problem.op, Repack):
+        wanted = {"x": problem.op.source, "out": problem.op.target}
+        if dict(kernel.layouts) != wanted:
+            return f"it goes from {kernel.layouts['x']} to {kernel.layouts['out']}"
+    return None
+
+
+def why_not_here(kernel: Kernel, problem: Problem, device: Capabilities) -> str | None:
+    """Why the sizes of `problem` exceed what `device` lets `kernel` do; None when they do not."""
+    layouts = problem.chosen_layouts(kernel)
+    most = device.max_shader_storage_block_size
+    texels = 2048 * device.max_texture_size
+    for name, layout in layouts.items():
+        shape = problem.output if name == "out" else problem.shapes[name]
+        size = layout.size(shape)
+        if kernel.backend == "compute" and 4 * size > most:
+            return f"{name} of shape {shape} takes {4 * size} bytes, a storage block has {most}"
+        if kernel.backend == "feedback" and name != "out":
+            components = 4 if kernel.textures[name] == "rgba32f" else 1
+            if size > components * texels:
+                return f"{name} of shape {shape} takes {size // components} texels, a texture {texels}"
+        if size >= 1 << 31:
+            return f"{name} of shape {shape} has more elements than a shader's int can count"
+    if kernel.backend == "compute":
+        groups = kernel.groups(problem.sizes(kernel), kernel.defaults)
+        limited = groups[: len(kernel.grid) - kernel.strided]
+        for count, limit in zip(limited, device.max_compute_work_group_count, strict=False):
+            if count > limit:
+                return f"{count} workgroups in one dimension, the device allows {limit}"
+    return None
+
+
+def choose(
+    backend: str, problem: Problem, device: Capabilities, name: str | None = None
+) -> Kernel:
+    """The kernel of `backend` that is to run `problem` on `device`, or the one called `name`.
+
+    Raises UnsupportedOpError where there is none, with each one's reason, and LimitError where
+    only the sizes stand in the way.
+    """
+    op = problem.op.name
+    kernels = kernels_for(op, backend)
+    if name is not None:
+        names = [k.name for k in kernels]
+        if name not in names:
+            known = ", ".join(names) or "none"
+            raise UnsupportedOpError(f"{backend} has no kernel {name!r} for {op}; it has {known}")
+        kernels = tuple(k for k in kernels if k.name == name)
+    reasons: list[str] = []
+    too_large = False
+    suiting: list[Kernel] = []
+    for kernel in kernels:
+        reason = why_not_device(kernel, device) or why_not_problem(kernel, problem)
+        if reason is None and (reason := why_not_here(kernel, problem, device)):
+            too_large = True
+        if reason is None:
+            suiting.append(kernel)
+        else:
+            reasons.append(f"{kernel.name}: {reason}")
+    if not suiting:
+        why = "; ".join(reasons) or "it has no kernel for it"
+        error = LimitError if too_large else UnsupportedOpError
+        raise error(f"{op} on {dict(problem.shapes)} cannot run on {backend}: {why}")
+    count = prod(problem.output)
+    fitting = [k for k in suiting if not k.max_outputs or count <= k.max_outputs]
+    return (fitting or suiting)[0]

@@ -1,0 +1,46 @@
+"""Complete shader sources: the device's header, the parameters, the file with its includes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from glnn.device import Source
+from glnn.errors import ShaderError
+from glnn.kernels.kernel import Kernel
+
+_INCLUDE = re.compile(r'\s*#include\s+"([^"]+)"\s*$')
+
+
+def assemble(kernel: Kernel, header: str, defines: Mapping[str, int]) -> Source:
+    """The source of `kernel` under `header`, with `defines` before its first line.
+
+    Raises ShaderError on an include that is missing or leaves the shaders folder.
+    """
+    name = f"{kernel.op}/{kernel.path.name}"
+    lines = [(line, "(header)", i) for i, line in enumerate(header.splitlines(), 1)]
+    lines += [(f"#define {k} {v}", "(defines)", i) for i, (k, v) in enumerate(defines.items(), 1)]
+    lines += _expanded(kernel.path, name, kernel.path.parents[1], set())
+    text = "\n".join(line for line, _, _ in lines) + "\n"
+    return Source(name, text, tuple((file, number) for _, file, number in lines))
+
+
+def _expanded(
+    path: Path, name: str, folder: Path, seen: set[Path]
+) -> list[tuple[str, str, int]]:
+    """The lines of the file at `path`, its `#version` dropped and each include put in once."""
+    lines: list[tuple[str, str, int]] = []
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+        if line.startswith("#version"):
+            continue
+        if not (match := _INCLUDE.match(line)):
+            lines.append((line, name, number))
+            continue
+        target = (folder / match[1]).resolve()
+        if not target.is_relative_to(folder.resolve()) or not target.is_file():
+            raise ShaderError(f"{name}:{number}: no shader file {match[1]!r} to include")
+        if target not in seen:
+            seen.add(target)
+            lines += _expanded(target, match[1], folder, seen)
+    return lines

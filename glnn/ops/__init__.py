@@ -1,0 +1,133 @@
+"""What can be computed, one op a file, and `matmul` and `conv2d` as plain functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glnn.errors import ShapeError
+from glnn.ops.activation import Activation
+from glnn.ops.bias import Bias
+from glnn.ops.conv2d import Conv2d
+from glnn.ops.flatten import Flatten
+from glnn.ops.matmul import Matmul
+from glnn.ops.op import Cost, Op, as_float32
+from glnn.ops.pool2d import Pool2d
+from glnn.ops.softmax import Softmax
+
+if TYPE_CHECKING:
+    from glnn.backends import Backend
+
+__all__ = [
+    "Activation",
+    "Bias",
+    "Conv2d",
+    "Cost",
+    "Flatten",
+    "Matmul",
+    "Op",
+    "Pool2d",
+    "Softmax",
+    "conv2d",
+    "matmul",
+]
+
+Array = NDArray[Any]
+
+
+def matmul(
+    a: Array,
+    b: Array,
+    c: Array | None = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    backend: str | Backend = "auto",
+    kernel: str | None = None,
+) -> Array:
+    """alpha op(a) op(b) + beta c, BLAS's GEMM: a new float32 array of shape (m, n).
+
+    a: (m, k), or (k, m) with `transpose_a`. b: (k, n), or (n, k) with `transpose_b`. c: (m, n),
+    read only if `beta` is not 0. All float32. Raises ShapeError where they do not fit.
+    """
+    from glnn.backends import evaluate  # backends are built on ops
+
+    for name, operand in (("a", a), ("b", b)):
+        if as_float32(f"matmul: {name}", operand).ndim != 2:
+            raise ShapeError(f"matmul: {name} must be a matrix, got shape {operand.shape}")
+    left = a.T if transpose_a else a
+    right = b if transpose_b else b.T
+    if left.shape[1] != right.shape[1]:
+        raise ShapeError(
+            f"matmul: op(a) {left.shape} and op(b) {right.shape[::-1]} do not fit"
+        )
+    operands = {"x": left, "weight": right}
+    if beta != 0.0:
+        if c is None:
+            raise ShapeError(f"matmul: beta is {beta:g}, so c is needed")
+        operands["c"] = as_float32("matmul: c", c)
+    if left.shape[1] == 0:  # an empty sum
+        Matmul().infer({k: v.shape for k, v in operands.items()})
+        shape = (left.shape[0], right.shape[0])
+        return np.float32(beta) * c if c is not None and beta else np.zeros(shape, np.float32)
+    return evaluate(Matmul(float(alpha), float(beta)), operands, backend, kernel)
+
+
+def conv2d(
+    x: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: int | tuple[int, int] = 1,
+    padding: int | tuple[int, ...] | str = 0,
+    dilation: int | tuple[int, int] = 1,
+    groups: int = 1,
+    backend: str | Backend = "auto",
+    kernel: str | None = None,
+) -> Array:
+    """Convolve images as PyTorch's `conv2d`: a new float32 array of shape (n, o, oh, ow).
+
+    x: (n, c, h, w). weight: (o, c / groups, kh, kw). bias: (o,). All float32. padding: one number,
+    (vertical, horizontal), (top, left, bottom, right), "valid" or "same" (stride 1 only).
+    Raises ShapeError where they do not fit.
+    """
+    from glnn.backends import evaluate  # backends are built on ops
+
+    operands = {"x": as_float32("conv2d: x", x), "weight": as_float32("conv2d: weight", weight)}
+    if bias is not None:
+        operands["bias"] = as_float32("conv2d: bias", bias)
+    steps, spread = _pair(stride), _pair(dilation)
+    sides = _sides(padding, weight.shape[2:], steps, spread)
+    return evaluate(Conv2d(steps, sides, spread, groups), operands, backend, kernel)
+
+
+def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
+    return (value, value) if isinstance(value, int) else tuple(value)  # type: ignore[return-value]
+
+
+def _sides(
+    padding: int | tuple[int, ...] | str,
+    kernel: tuple[int, ...],
+    stride: tuple[int, int],
+    dilation: tuple[int, int],
+) -> tuple[int, int, int, int]:
+    """The padding at the top, left, bottom and right."""
+    if padding == "valid":
+        return 0, 0, 0, 0
+    if padding == "same":
+        if stride != (1, 1):
+            raise ShapeError(f"conv2d: padding 'same' needs stride 1, got {stride}")
+        total = [d * (k - 1) for d, k in zip(dilation, kernel, strict=False)]
+        return total[0] // 2, total[1] // 2, total[0] - total[0] // 2, total[1] - total[1] // 2
+    if isinstance(padding, int):
+        return padding, padding, padding, padding
+    if isinstance(padding, tuple) and len(padding) in (2, 4):
+        top, left, *rest = padding
+        bottom, right = rest or (top, left)
+        return top, left, bottom, right
+    raise ShapeError(
+        "conv2d: padding must be an integer, 2 or 4 integers, 'same' or 'valid', "
+        f"got {padding!r}"
+    )

@@ -1,0 +1,37 @@
+"""A function of every element."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+from glnn.ops import epilogue
+from glnn.ops.op import Array, Op, Shape, Shapes
+
+
+@dataclass(frozen=True)
+class Activation(Op):
+    """function(x) for every element of x, of any shape; see `epilogue.FUNCTIONS`."""
+
+    name: ClassVar[str] = "activation"
+    function: str
+
+    def __post_init__(self) -> None:
+        epilogue.check(self.name, self.function)
+
+    def infer(self, shapes: Shapes) -> Shape:
+        return shapes["x"]
+
+    def reference(self, operands: Mapping[str, Array]) -> Array:
+        return epilogue.apply(self.function, operands["x"])
+
+    def flops(self, shapes: Shapes) -> int:
+        return prod(shapes["x"])
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        return {"count": prod(shapes["x"])}
+
+    def defines(self, shapes: Shapes) -> dict[str, int]:
+        return {"ACTIVATION": epilogue.code(self.function)}

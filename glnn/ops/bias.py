@@ -1,0 +1,39 @@
+"""Adding one number to each channel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+from glnn.errors import ShapeError
+from glnn.ops.op import Array, Op, Shape, Shapes
+
+
+@dataclass(frozen=True)
+class Bias(Op):
+    """x + bias, the bias of a channel added to all of it. x: (n, c, ...). bias: (c,)."""
+
+    name: ClassVar[str] = "bias"
+    parameters: ClassVar[tuple[str, ...]] = ("bias",)
+
+    def infer(self, shapes: Shapes) -> Shape:
+        x = shapes["x"]
+        if len(x) < 2:
+            raise ShapeError(f"bias: x must have shape (n, c, ...), got {x}")
+        if shapes["bias"] != (x[1],):
+            raise ShapeError(f"bias: bias must have shape {(x[1],)}, got {shapes['bias']}")
+        return x
+
+    def reference(self, operands: Mapping[str, Array]) -> Array:
+        x = operands["x"]
+        bias = operands["bias"].astype(x.dtype, copy=False)
+        return x + bias.reshape(1, -1, *(1,) * (x.ndim - 2))
+
+    def flops(self, shapes: Shapes) -> int:
+        return prod(shapes["x"])
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        n, c, *inner = self.infer(shapes)
+        return {"n": n, "c": c, "inner": prod(inner)}

@@ -1,0 +1,126 @@
+"""Two-dimensional convolution (cross-correlation, as in PyTorch)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+
+from glnn.errors import ShapeError
+from glnn.ops import epilogue, windows
+from glnn.ops.op import Array, Op, Shape, Shapes, rank
+from glnn.ops.windows import Pair, Sides
+
+COLUMN_BYTES = 64 << 20  # im2col is split over the batch to stay below
+
+
+@dataclass(frozen=True)
+class Conv2d(Op):
+    """act(conv(x, weight) + bias).
+
+    x: (n, c, h, w). weight: (o, c / groups, kh, kw). bias: (o,), optional.
+    Result: (n, o, oh, ow). padding: zeros at the top, left, bottom and right.
+    """
+
+    name: ClassVar[str] = "conv2d"
+    parameters: ClassVar[tuple[str, ...]] = ("weight", "bias")
+    optional: ClassVar[tuple[str, ...]] = ("bias",)
+    stride: Pair = (1, 1)
+    padding: Sides = (0, 0, 0, 0)
+    dilation: Pair = (1, 1)
+    groups: int = 1
+    activation: str = "identity"
+
+    def __post_init__(self) -> None:
+        epilogue.check(self.name, self.activation)
+        windows.check(
+            self.name,
+            stride=(self.stride, 2, 1),
+            padding=(self.padding, 4, 0),
+            dilation=(self.dilation, 2, 1),
+            groups=((self.groups,), 1, 1),
+        )
+
+    def infer(self, shapes: Shapes) -> Shape:
+        x, weight = shapes["x"], shapes["weight"]
+        rank(self.name, "x", x, 4, "(n, c, h, w)")
+        rank(self.name, "weight", weight, 4, "(o, c / groups, kh, kw)")
+        n, c, h, w = x
+        o, share, kh, kw = weight
+        if c != share * self.groups or o % self.groups:
+            raise ShapeError(
+                f"conv2d: x {x} and weight {weight} do not fit {self.groups} groups: "
+                f"weight must be (multiple of {self.groups}, {c / self.groups:g}, kh, kw)"
+            )
+        if min(kh, kw) < 1:
+            raise ShapeError(f"conv2d: the kernel must be at least 1 x 1, weight is {weight}")
+        if shapes.get("bias", (o,)) != (o,):
+            raise ShapeError(f"conv2d: bias must have shape {(o,)}, got {shapes['bias']}")
+        top, left, bottom, right = self.padding
+        oh = windows.output(h, top, bottom, kh, self.stride[0], self.dilation[0])
+        ow = windows.output(w, left, right, kw, self.stride[1], self.dilation[1])
+        if oh < 1 or ow < 1:
+            raise ShapeError(f"conv2d: the kernel of {weight} is larger than the padded x {x}")
+        return n, o, oh, ow
+
+    def reference(self, operands: Mapping[str, Array]) -> Array:
+        x, weight = operands["x"], operands["weight"].astype(operands["x"].dtype, copy=False)
+        n, o, oh, ow = self.infer({k: v.shape for k, v in operands.items()})
+        taps = prod(weight.shape[2:]) * x.shape[1]
+        images = max(1, COLUMN_BYTES // max(1, taps * oh * ow * x.dtype.itemsize))
+        result = np.empty((n, o, oh, ow), x.dtype)
+        flat = weight.reshape(self.groups, o // self.groups, -1)
+        for start in range(0, n, images):
+            part = x[start : start + images]
+            columns = self._columns(part, weight.shape[2:], (oh, ow))
+            result[start : start + images] = (flat @ columns).reshape(len(part), o, oh, ow)
+        if "bias" in operands:
+            result += operands["bias"].reshape(1, o, 1, 1)
+        return epilogue.apply(self.activation, result)
+
+    def _columns(self, x: Array, kernel: tuple[int, ...], out: Pair) -> Array:
+        """im2col: (n, groups, c / groups * kh * kw, oh * ow)."""
+        n, c = x.shape[:2]
+        columns = np.zeros((n, c, *kernel, *out), x.dtype)
+        for ky in range(kernel[0]):
+            for kx in range(kernel[1]):
+                at = (
+                    ky * self.dilation[0] - self.padding[0],
+                    kx * self.dilation[1] - self.padding[1],
+                )
+                (ys, xs), met = windows.taps(x, at, out, self.stride)
+                columns[:, :, ky, kx, ys, xs] = met
+        return columns.reshape(n, self.groups, -1, out[0] * out[1])
+
+    def flops(self, shapes: Shapes) -> int:
+        out = self.infer(shapes)
+        added = ("bias" in shapes) + (self.activation != "identity")
+        return prod(out) * (2 * prod(shapes["weight"][1:]) + added)
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        n, o, oh, ow = self.infer(shapes)
+        _, c, h, w = shapes["x"]
+        names = ("n", "c", "h", "w", "o", "oh", "ow", "groups")
+        return dict(zip(names, (n, c, h, w, o, oh, ow, self.groups), strict=True))
+
+    def defines(self, shapes: Shapes) -> dict[str, int]:
+        kh, kw = shapes["weight"][2:]
+        return {
+            "KERNEL_H": kh,
+            "KERNEL_W": kw,
+            "STRIDE_H": self.stride[0],
+            "STRIDE_W": self.stride[1],
+            "PADDING_TOP": self.padding[0],
+            "PADDING_LEFT": self.padding[1],
+            "DILATION_H": self.dilation[0],
+            "DILATION_W": self.dilation[1],
+            "GROUPS": self.groups,
+            "ACTIVATION": epilogue.code(self.activation),
+        }
+
+    def with_activation(self, function: str) -> Conv2d:
+        """The same with `function` applied to the result."""
+        return replace(self, activation=function)

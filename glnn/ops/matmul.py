@@ -1,0 +1,73 @@
+"""Matrix multiplication in the order of PyTorch's Linear."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from glnn.errors import ShapeError
+from glnn.ops import epilogue
+from glnn.ops.op import Array, Op, Shape, Shapes, rank
+
+
+@dataclass(frozen=True)
+class Matmul(Op):
+    """act(alpha x weight^T + bias + beta c), BLAS's GEMM with the second operand transposed.
+
+    x: (m, k). weight: (n, k). bias: (n,), optional. c: (m, n), optional, an input. Result: (m, n).
+    """
+
+    name: ClassVar[str] = "matmul"
+    inputs: ClassVar[tuple[str, ...]] = ("x", "c")
+    parameters: ClassVar[tuple[str, ...]] = ("weight", "bias")
+    optional: ClassVar[tuple[str, ...]] = ("bias", "c")
+    alpha: float = 1.0
+    beta: float = 0.0
+    activation: str = "identity"
+
+    def __post_init__(self) -> None:
+        epilogue.check(self.name, self.activation)
+
+    def infer(self, shapes: Shapes) -> Shape:
+        x, weight = shapes["x"], shapes["weight"]
+        rank(self.name, "x", x, 2, "(m, k)")
+        rank(self.name, "weight", weight, 2, "(n, k)")
+        if x[1] != weight[1]:
+            raise ShapeError(f"matmul: x {x} and weight {weight} must agree in their last dimension")
+        if shapes.get("bias", (weight[0],)) != (weight[0],):
+            raise ShapeError(f"matmul: bias must have shape {(weight[0],)}, got {shapes['bias']}")
+        result = (x[0], weight[0])
+        if shapes.get("c", result) != result:
+            raise ShapeError(f"matmul: c must have shape {result}, got {shapes['c']}")
+        return result
+
+    def reference(self, operands: Mapping[str, Array]) -> Array:
+        x = operands["x"]
+        result = x @ operands["weight"].T.astype(x.dtype, copy=False)
+        if self.alpha != 1.0:
+            result *= x.dtype.type(self.alpha)
+        if "bias" in operands:
+            result += operands["bias"]
+        if "c" in operands:
+            result += x.dtype.type(self.beta) * operands["c"]
+        return epilogue.apply(self.activation, result)
+
+    def flops(self, shapes: Shapes) -> int:
+        m, n = self.infer(shapes)
+        added = ("bias" in shapes) + 2 * ("c" in shapes) + (self.activation != "identity")
+        return m * n * (2 * shapes["x"][1] + added)
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        m, n = self.infer(shapes)
+        return {"m": m, "n": n, "k": shapes["x"][1]}
+
+    def defines(self, shapes: Shapes) -> dict[str, int]:
+        return {"ACTIVATION": epilogue.code(self.activation)}
+
+    def scalars(self) -> dict[str, float]:
+        return {"alpha": self.alpha, "beta": self.beta}
+
+    def with_activation(self, function: str) -> Matmul:
+        """The same with `function` applied to the result."""
+        return replace(self, activation=function)

@@ -1,0 +1,121 @@
+"""Maximum and average over windows of an image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+
+from glnn.errors import ShapeError
+from glnn.ops import windows
+from glnn.ops.op import Array, Op, Shape, Shapes, rank
+from glnn.ops.windows import Pair, Sides
+
+MODES = ("max", "average")
+
+
+@dataclass(frozen=True)
+class Pool2d(Op):
+    """The greatest element (NaN, if there is one) or the mean of each window, by PyTorch's rules.
+
+    x: (n, c, h, w). Result: (n, c, oh, ow). padding: at the top, left, bottom and right; never the
+    maximum, and counted by the mean only if `count_include_pad`. With `ceil_mode` the last window
+    may hang over the end. `dilation` is for "max" only.
+    """
+
+    name: ClassVar[str] = "pool2d"
+    mode: str = "max"
+    kernel: Pair = (2, 2)
+    stride: Pair = (2, 2)
+    padding: Sides = (0, 0, 0, 0)
+    dilation: Pair = (1, 1)
+    ceil_mode: bool = False
+    count_include_pad: bool = True
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise ShapeError(f"pool2d: mode must be max or average, got {self.mode!r}")
+        windows.check(
+            self.name,
+            kernel=(self.kernel, 2, 1),
+            stride=(self.stride, 2, 1),
+            padding=(self.padding, 4, 0),
+            dilation=(self.dilation, 2, 1),
+        )
+        if any(2 * p > k for p, k in zip(self.padding, 2 * self.kernel, strict=True)):
+            raise ShapeError(
+                f"pool2d: padding must be at most half the kernel {self.kernel}, got {self.padding}"
+            )
+        if self.mode == "average" and self.dilation != (1, 1):
+            raise ShapeError(f"pool2d: an average takes no dilation, got {self.dilation}")
+
+    def infer(self, shapes: Shapes) -> Shape:
+        rank(self.name, "x", shapes["x"], 4, "(n, c, h, w)")
+        n, c, *size = shapes["x"]
+        before, after = self.padding[:2], self.padding[2:]
+        oh, ow = (
+            windows.output(
+                size[i], before[i], after[i], self.kernel[i], self.stride[i], self.dilation[i],
+                self.ceil_mode,
+            )
+            for i in (0, 1)
+        )
+        if oh < 1 or ow < 1:
+            raise ShapeError(f"pool2d: the window {self.kernel} is larger than x {shapes['x']}")
+        return n, c, oh, ow
+
+    def reference(self, operands: Mapping[str, Array]) -> Array:
+        x = operands["x"]
+        shape = self.infer({"x": x.shape})
+        result = np.full(shape, -np.inf if self.mode == "max" else 0, x.dtype)
+        for ky in range(self.kernel[0]):
+            for kx in range(self.kernel[1]):
+                at = (
+                    ky * self.dilation[0] - self.padding[0],
+                    kx * self.dilation[1] - self.padding[1],
+                )
+                (ys, xs), met = windows.taps(x, at, (shape[2], shape[3]), self.stride)
+                part = result[:, :, ys, xs]
+                if self.mode == "max":
+                    np.maximum(part, met, out=part)
+                else:
+                    part += met
+        if self.mode == "average":
+            result /= np.outer(self._counts(0, x, shape), self._counts(1, x, shape))
+        return result
+
+    def _counts(self, axis: int, x: Array, shape: Shape) -> Array:
+        """How many places along an axis each window's mean is over."""
+        size, before, after = x.shape[2 + axis], self.padding[axis], self.padding[2 + axis]
+        first = np.arange(shape[2 + axis]) * self.stride[axis] - before
+        last = first + self.kernel[axis]
+        if self.count_include_pad:
+            return np.asarray((np.minimum(last, size + after) - first).astype(x.dtype))
+        return np.asarray((np.minimum(last, size) - np.maximum(first, 0)).astype(x.dtype))
+
+    def flops(self, shapes: Shapes) -> int:
+        return prod(self.infer(shapes)) * prod(self.kernel)
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        n, c, oh, ow = self.infer(shapes)
+        return {"n": n, "c": c, "h": shapes["x"][2], "w": shapes["x"][3], "oh": oh, "ow": ow}
+
+    def defines(self, shapes: Shapes) -> dict[str, int]:
+        top, left, bottom, right = self.padding
+        return {
+            "MODE": MODES.index(self.mode),
+            "KERNEL_H": self.kernel[0],
+            "KERNEL_W": self.kernel[1],
+            "STRIDE_H": self.stride[0],
+            "STRIDE_W": self.stride[1],
+            "PADDING_TOP": top,
+            "PADDING_LEFT": left,
+            "PADDING_BOTTOM": bottom,
+            "PADDING_RIGHT": right,
+            "DILATION_H": self.dilation[0],
+            "DILATION_W": self.dilation[1],
+            "COUNT_INCLUDE_PAD": int(self.count_include_pad),
+        }

@@ -1,0 +1,57 @@
+"""The geometry that convolution and pooling share: where windows lie on a padded image."""
+
+from __future__ import annotations
+
+from glnn.errors import ShapeError
+from glnn.ops.op import Array
+
+Pair = tuple[int, int]
+Sides = tuple[int, int, int, int]  # top, left, bottom, right
+
+
+def check(op: str, **attributes: tuple[tuple[int, ...], int, int]) -> None:
+    """Raise ShapeError unless each attribute, (values, how many, the least), is as it should be."""
+    for name, (values, count, least) in attributes.items():
+        if len(values) != count or any(not isinstance(v, int) or v < least for v in values):
+            raise ShapeError(
+                f"{op}: {name} must be {count} integers of at least {least}, got {values}"
+            )
+
+
+def output(
+    size: int, before: int, after: int, kernel: int, stride: int, dilation: int, ceil: bool = False
+) -> int:
+    """Windows along a dimension of `size`; with `ceil` the last may hang over its end.
+
+    As in PyTorch, a window must start inside the image or the padding before it.
+    """
+    room = size + before + after - dilation * (kernel - 1) - 1
+    count = (-(-room // stride) if ceil else room // stride) + 1
+    if ceil and (count - 1) * stride >= size + before:
+        count -= 1
+    return count
+
+
+def rows(size: int, count: int, first: int, stride: int) -> tuple[slice, slice]:
+    """Which of `count` windows have their tap inside the image, and where the taps lie.
+
+    first: the place of the first window's tap, negative in the padding.
+    """
+    low = max(0, -(first // stride)) if first < 0 else 0
+    high = min(count, (size - 1 - first) // stride + 1) if size - 1 >= first else 0
+    if high <= low:
+        return slice(0, 0), slice(0, 0)
+    start = first + low * stride
+    return slice(low, high), slice(start, start + (high - low - 1) * stride + 1, stride)
+
+
+def taps(
+    x: Array, at: Pair, out: Pair, stride: Pair
+) -> tuple[tuple[slice, slice], Array]:
+    """The results that one tap of the window reaches, and the elements of x that it meets there.
+
+    x: (n, c, h, w). at: the tap's place for the first window. out: windows along h and w.
+    """
+    ys, xs_y = rows(x.shape[2], out[0], at[0], stride[0])
+    xs, xs_x = rows(x.shape[3], out[1], at[1], stride[1])
+    return (ys, xs), x[:, :, xs_y, xs_x]

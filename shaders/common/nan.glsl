@@ -1,0 +1,9 @@
+// By bits, since compilers may assume that comparisons never see a NaN.
+bool is_nan(float x) {
+    return (floatBitsToUint(x) & 0x7fffffffu) > 0x7f800000u;
+}
+
+// The greater of two, NaN if either is: what numpy.maximum gives.
+float greater(float a, float b) {
+    return is_nan(a) || a > b ? a : b;
+}

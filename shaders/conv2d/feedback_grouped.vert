@@ -1,0 +1,64 @@
+#version 300 es
+// Convolution by transform feedback with any number of groups: a vertex computes four neighbouring
+// elements of the planar result, one by one.
+#ifndef KERNEL_H
+#define KERNEL_H 3
+#define KERNEL_W 3
+#define STRIDE_H 1
+#define STRIDE_W 1
+#define PADDING_TOP 1
+#define PADDING_LEFT 1
+#define DILATION_H 1
+#define DILATION_W 1
+#endif
+#ifndef GROUPS
+#define GROUPS 1
+#endif
+#ifndef HAS_BIAS
+#define HAS_BIAS 0
+#endif
+#include "common/activation.glsl"
+#include "common/texel.glsl"
+uniform highp sampler2D x, weight;
+#if HAS_BIAS
+uniform highp sampler2D bias;
+#endif
+uniform int c, h, w, o, oh, ow;
+uniform int x_row, out_row;
+out highp vec4 result;
+
+float convolve(int image, int element) {
+    int pixel = element % (oh * ow);
+    int output_channel = element / (oh * ow);
+    if (output_channel >= o) return 0.0;
+    int top = pixel / ow * STRIDE_H - PADDING_TOP;
+    int left = pixel % ow * STRIDE_W - PADDING_LEFT;
+    int channels = c / GROUPS;
+    int group = output_channel / (o / GROUPS);
+    float sum = 0.0;
+    for (int channel = 0; channel < channels; ++channel) {
+        for (int ky = 0; ky < KERNEL_H; ++ky) {
+            int row = top + ky * DILATION_H;
+            if (row < 0 || row >= h) continue;
+            for (int kx = 0; kx < KERNEL_W; ++kx) {
+                int column = left + kx * DILATION_W;
+                if (column < 0 || column >= w) continue;
+                int place = ((group * channels + channel) * h + row) * w + column;
+                int tap = ((output_channel * channels + channel) * KERNEL_H + ky) * KERNEL_W + kx;
+                sum += texel(x, image * x_row + place).x * texel(weight, tap).x;
+            }
+        }
+    }
+#if HAS_BIAS
+    sum += texel(bias, output_channel).x;
+#endif
+    return activate(sum);
+}
+
+void main() {
+    int first = gl_VertexID * 4;
+    int image = first / out_row;
+    int element = first - image * out_row;
+    result = vec4(convolve(image, element), convolve(image, element + 1),
+                  convolve(image, element + 2), convolve(image, element + 3));
+}

@@ -1,0 +1,85 @@
+#version 310 es
+// Direct convolution with any number of groups: PX pixels of a row of one channel an invocation.
+#ifndef WG_X
+#define WG_X 4
+#endif
+#ifndef WG_Y
+#define WG_Y 8
+#endif
+#ifndef WG_Z
+#define WG_Z 2
+#endif
+#ifndef PX
+#define PX 2
+#endif
+#ifndef KERNEL_H
+#define KERNEL_H 3
+#define KERNEL_W 3
+#define STRIDE_H 1
+#define STRIDE_W 1
+#define PADDING_TOP 1
+#define PADDING_LEFT 1
+#define DILATION_H 1
+#define DILATION_W 1
+#endif
+#ifndef GROUPS
+#define GROUPS 1
+#endif
+#ifndef HAS_BIAS
+#define HAS_BIAS 0
+#endif
+#include "common/activation.glsl"
+layout(local_size_x = WG_X, local_size_y = WG_Y, local_size_z = WG_Z) in;
+layout(std430, binding = 0) buffer X { float x[]; };
+layout(std430, binding = 1) buffer Weight { float weight[]; };
+layout(std430, binding = 2) buffer Out { float result[]; };
+#if HAS_BIAS
+layout(std430, binding = 3) buffer Bias { float bias[]; };
+#endif
+uniform int n, c, h, w, o, oh, ow;
+uniform int x_row, out_row;
+
+const int SPAN = (PX - 1) * STRIDE_W + (KERNEL_W - 1) * DILATION_W + 1;
+
+void convolve(int image, int output_channel, int left, int y) {
+    float sum[PX];
+    for (int p = 0; p < PX; ++p) sum[p] = 0.0;
+    int channels = c / GROUPS;
+    int group = output_channel / (o / GROUPS);
+    int first = left * STRIDE_W - PADDING_LEFT;
+    for (int channel = 0; channel < channels; ++channel) {
+        for (int ky = 0; ky < KERNEL_H; ++ky) {
+            int row = y * STRIDE_H - PADDING_TOP + ky * DILATION_H;
+            if (row < 0 || row >= h) continue;
+            int start = image * x_row + ((group * channels + channel) * h + row) * w;
+            float line[SPAN];
+            for (int i = 0; i < SPAN; ++i) {
+                int column = first + i;
+                line[i] = column >= 0 && column < w ? x[start + column] : 0.0;
+            }
+            int tap = ((output_channel * channels + channel) * KERNEL_H + ky) * KERNEL_W;
+            for (int kx = 0; kx < KERNEL_W; ++kx) {
+                float weights = weight[tap + kx];
+                for (int p = 0; p < PX; ++p)
+                    sum[p] += line[p * STRIDE_W + kx * DILATION_W] * weights;
+            }
+        }
+    }
+    int place = image * out_row + (output_channel * oh + y) * ow + left;
+    for (int p = 0; p < PX; ++p) {
+        if (left + p >= ow) break;
+#if HAS_BIAS
+        sum[p] += bias[output_channel];
+#endif
+        result[place + p] = activate(sum[p]);
+    }
+}
+
+void main() {
+    int left = int(gl_GlobalInvocationID.x) * PX;
+    int y = int(gl_GlobalInvocationID.y);
+    if (left >= ow || y >= oh) return;
+    int stride = int(gl_NumWorkGroups.z) * WG_Z;
+    for (int z = int(gl_GlobalInvocationID.z); z < o * n; z += stride)
+        convolve(z / o, z % o, left, y);
+}

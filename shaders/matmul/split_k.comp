@@ -1,0 +1,84 @@
+#version 310 es
+// C = act(alpha A B^T + beta C + bias) for few results and a long k: a workgroup computes TM rows
+// by 4 WG_X columns, its WG_K slices each sum a part of k, and shared memory joins the parts.
+#ifndef WG_X
+#define WG_X 4
+#endif
+#ifndef WG_K
+#define WG_K 16
+#endif
+#ifndef TM
+#define TM 2
+#endif
+#ifndef HAS_BIAS
+#define HAS_BIAS 0
+#endif
+#ifndef HAS_C
+#define HAS_C 0
+#endif
+#include "common/activation.glsl"
+layout(local_size_x = WG_X, local_size_y = 1, local_size_z = WG_K) in;
+layout(std430, binding = 0) buffer X { vec4 x[]; };
+layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
+layout(std430, binding = 2) buffer Out { vec4 result[]; };
+#if HAS_BIAS
+layout(std430, binding = 3) buffer Bias { vec4 bias[]; };
+#elif HAS_C
+layout(std430, binding = 3) buffer C { vec4 c[]; };
+#endif
+uniform int m, n, k;
+uniform int x_row, out_row;  // floats, multiples of 4
+uniform float alpha, beta;
+shared vec4 part[WG_K * TM * WG_X];
+
+void main() {
+    int columns = out_row / 4;
+    int lane = int(gl_LocalInvocationID.x);
+    int slice = int(gl_LocalInvocationID.z);
+    int column = min(int(gl_GlobalInvocationID.x), columns - 1);
+    int row = int(gl_WorkGroupID.y) * TM;
+
+    vec4 sum[TM];
+    for (int i = 0; i < TM; ++i) sum[i] = vec4(0.0);
+    int stride = x_row / 4;
+    int first = row * stride;
+    int last = m - 1 - row;  // rows past the matrix repeat its last one
+    int steps = (k + 3) / 4;
+    for (int step = slice; step < steps; step += WG_K) {
+        vec4 a[TM];
+        for (int i = 0; i < TM; ++i) a[i] = x[first + min(i, last) * stride + step];
+        if (4 * step + 4 > k) {  // the row's padding may hold anything
+            int rest = k - 4 * step;
+            for (int i = 0; i < TM; ++i)
+                a[i] = vec4(a[i].x, rest > 1 ? a[i].y : 0.0, rest > 2 ? a[i].z : 0.0, 0.0);
+        }
+        int tile = (step * columns + column) * 4;
+        for (int l = 0; l < 4; ++l) {
+            vec4 b = weight[tile + l];
+            for (int i = 0; i < TM; ++i) sum[i] += a[i][l] * b;
+        }
+    }
+    for (int i = 0; i < TM; ++i) part[(slice * TM + i) * WG_X + lane] = sum[i];
+    for (int width = WG_K / 2; width > 0; width /= 2) {
+        memoryBarrierShared();
+        barrier();
+        if (slice < width)
+            for (int i = 0; i < TM; ++i)
+                part[(slice * TM + i) * WG_X + lane] += part[((slice + width) * TM + i) * WG_X + lane];
+    }
+    memoryBarrierShared();
+    barrier();
+
+    // Each invocation finishes some of the workgroup's results.
+    for (int i = slice; i < TM; i += WG_K) {
+        if (row + i >= m || int(gl_GlobalInvocationID.x) >= columns) continue;
+        vec4 value = alpha * part[i * WG_X + lane];
+        int place = (row + i) * columns + column;
+#if HAS_BIAS
+        value += bias[column];
+#elif HAS_C
+        value += beta * c[place];
+#endif
+        result[place] = activate(value);
+    }
+}

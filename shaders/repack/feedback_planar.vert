@@ -1,0 +1,22 @@
+#version 300 es
+// Channels in groups of four to planar images: four elements a vertex.
+#include "common/texel.glsl"
+uniform highp sampler2D x;
+uniform int c, h, w;
+uniform int out_row;
+out highp vec4 result;
+
+float element(int image, int i) {
+    int plane = h * w;
+    int channel = i / plane;
+    if (channel >= c) return 0.0;
+    int group = image * ((c + 3) / 4) + channel / 4;
+    return texel(x, (group * plane + i - channel * plane) * 4 + channel % 4).x;
+}
+
+void main() {
+    int image = gl_VertexID * 4 / out_row;
+    int i = gl_VertexID * 4 - image * out_row;
+    result = vec4(element(image, i), element(image, i + 1), element(image, i + 2),
+                  element(image, i + 3));
+}

@@ -1,0 +1,79 @@
+"""The rules that keep the project simple: who imports whom, and how long things are."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import glnn
+from glnn.kernels import library
+
+PACKAGE = Path(glnn.__file__).parent
+MODULES = sorted(PACKAGE.rglob("*.py"))
+# A layer of the project may import those before it; the ones in a tuple may not import each other.
+ORDER = (
+    ("errors", "settings"),
+    ("layout",),
+    ("ops", "device"),
+    ("kernels",),
+    ("backends",),
+    ("layers",),
+    ("data",),
+    ("model",),
+    ("profiling", "tuning"),
+    ("cli",),
+)
+RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
+
+
+def _imports(path: Path) -> set[str]:
+    """Parts of glnn imported where the module loads; imports inside functions are late on purpose."""
+    found: set[str] = set()
+    for node in ast.parse(path.read_text("utf-8")).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("glnn."):
+            found.add((node.module or "").split(".")[1])
+        elif isinstance(node, ast.Import):
+            found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("glnn.")}
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_go_one_way(path: Path) -> None:
+    here = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    if here not in RANK:  # the package's own __init__ and __main__
+        return
+    for imported in _imports(path) - {here}:
+        assert RANK[imported] < RANK[here], f"{path} imports glnn.{imported}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_sizes_stay_readable(path: Path) -> None:
+    text = path.read_text("utf-8")
+    assert len(text.splitlines()) <= 320
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            assert (node.end_lineno or 0) - node.lineno <= 50, f"{path}: {node.name}"
+
+
+def test_importing_glnn_opens_no_gl() -> None:
+    code = "import sys, glnn; print([m for m in ('moderngl', 'glfw', 'rich') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("kernel", library(), ids=lambda k: f"{k.op}-{k.name}")
+def test_a_shader_carries_the_defaults_of_its_declaration(kernel) -> None:
+    text = kernel.path.read_text("utf-8")
+    for name, value in kernel.defaults.items():
+        assert re.search(rf"#ifndef {name}\n#define {name} {value}\n", text), name
+
+
+@pytest.mark.parametrize("name", sorted({k.op for k in library()}))
+def test_one_name_crosses_all_folders(name: str) -> None:
+    assert (PACKAGE / "ops" / f"{name}.py").is_file()
+    assert (Path(__file__).parent / "backends" / f"test_{name}.py").is_file()
