@@ -15,12 +15,11 @@ from glnn.ops.op import Array, Op, Shape, Shapes, rank
 class Matmul(Op):
     """act(alpha x weight^T + bias + beta c), BLAS's GEMM with the second operand transposed.
 
-    x: (m, k). weight: (n, k). bias: (n,), optional. c: (m, n), optional, an input. Result: (m, n).
+    x: (m, k). weight: (n, k). bias: (n,), optional. c: (m, n), optional. Result: (m, n).
     """
 
     name: ClassVar[str] = "matmul"
-    inputs: ClassVar[tuple[str, ...]] = ("x", "c")
-    parameters: ClassVar[tuple[str, ...]] = ("weight", "bias")
+    parameters: ClassVar[tuple[str, ...]] = ("weight", "bias", "c")
     optional: ClassVar[tuple[str, ...]] = ("bias", "c")
     alpha: float = 1.0
     beta: float = 0.0
