@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from glnn.device.capabilities import Capabilities
@@ -96,6 +97,11 @@ class Device:
         if self.closed:
             raise DeviceError("the device is closed")
         return self._context
+
+    @cached_property
+    def timer_query(self) -> moderngl.Query:
+        """The device's only timer query: moderngl never frees one."""
+        return self.context.query(time=True)
 
     def activate(self) -> None:
         """Make the context current and free what was dropped; to be called before using GL.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Mapping
+from ctypes import byref, c_int, c_uint, c_void_p
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 POSITION = re.compile(r"(?:ERROR: |WARNING: )?\b\d+(?::(\d+)(?:\(\d+\))?|\((\d+)\)) ?: ?(.*)")
 POINTS = 0
 COMPUTE_WORK_GROUP_SIZE, SHADER_STORAGE_BLOCK, ACTIVE_RESOURCES = 0x8267, 0x92E6, 0x92F5
+COMPONENTS = {0x1406: 1, 0x8B50: 2, 0x8B51: 3, 0x8B52: 4}  # float to vec4
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,8 @@ class Program:
     def feedback(cls, device: Device, source: Source, varyings: tuple[str, ...]) -> Program:
         """Compile a vertex shader whose `varyings` are captured, interleaved.
 
-        Raises ShaderError where it does not compile or link.
+        Raises ShaderError where it does not compile or link, LimitError where it captures more
+        than the device allows.
         """
         device.activate()
         with _Translated(device, source):
@@ -97,8 +100,7 @@ class Program:
         device.check(f"compile {source.name}")
         made = cls(device, source.name, program)
         made._vertices = device.context.vertex_array(program, [])
-        captured: list[Any] = [program[name] for name in varyings]
-        made._stride = 4 * sum(v.dimension * v.array_length for v in captured)
+        made._stride = _check_feedback(device, source.name, program.glo, len(varyings))
         return made
 
     def _usable(self) -> None:
@@ -183,32 +185,42 @@ class _Translated:
 
 def _check_compute(device: Device, name: str, program: int) -> None:
     """Hold a linked program against the device's limits, which may be lower than the driver's."""
-    load = device.load
-    size = (ctypes.c_int * 3)()
-    load("glGetProgramiv", None, ctypes.c_uint, ctypes.c_uint, ctypes.c_void_p)(
+    size, blocks = (c_int * 3)(), c_int()
+    device.load("glGetProgramiv", None, c_uint, c_uint, c_void_p)(
         program, COMPUTE_WORK_GROUP_SIZE, size
     )
-    blocks = ctypes.c_int()
-    load(
-        "glGetProgramInterfaceiv",
-        None,
-        ctypes.c_uint,
-        ctypes.c_uint,
-        ctypes.c_uint,
-        ctypes.c_void_p,
-    )(program, SHADER_STORAGE_BLOCK, ACTIVE_RESOURCES, ctypes.byref(blocks))
+    device.load("glGetProgramInterfaceiv", None, c_uint, c_uint, c_uint, c_void_p)(
+        program, SHADER_STORAGE_BLOCK, ACTIVE_RESOURCES, byref(blocks)
+    )
     offers = device.capabilities
     x, y, z = size
-    if x * y * z > offers.max_compute_work_group_invocations or any(
-        n > most for n, most in zip((x, y, z), offers.max_compute_work_group_size, strict=True)
+    most = offers.max_compute_work_group_size
+    if (
+        x * y * z > offers.max_compute_work_group_invocations
+        or max(x - most[0], y - most[1], z - most[2]) > 0
     ):
         raise LimitError(
             f"{name}: workgroups of {x} x {y} x {z}, the device allows "
-            f"{offers.max_compute_work_group_invocations} invocations"
-            f" and {offers.max_compute_work_group_size}"
+            f"{offers.max_compute_work_group_invocations} invocations and {most}"
         )
     if blocks.value > offers.max_compute_shader_storage_blocks:
         raise LimitError(
             f"{name}: {blocks.value} storage blocks, the device allows "
             f"{offers.max_compute_shader_storage_blocks}"
         )
+
+
+def _check_feedback(device: Device, name: str, program: int, varyings: int) -> int:
+    """The bytes that a vertex captures; LimitError where they are too many."""
+    pointers = [c_void_p] * 4
+    ask = device.load("glGetTransformFeedbackVarying", None, c_uint, c_uint, c_int, *pointers)
+    components = 0
+    for index in range(varyings):
+        length, count, kind = c_int(), c_int(), c_uint()
+        text = ctypes.create_string_buffer(256)
+        ask(program, index, 256, byref(length), byref(count), byref(kind), text)
+        components += count.value * COMPONENTS.get(kind.value, 1)
+    most = device.capabilities.max_transform_feedback_interleaved_components
+    if components > most:
+        raise LimitError(f"{name}: {components} captured components, the device allows {most}")
+    return 4 * components

@@ -140,6 +140,8 @@ class Kernel:
 
 
 def _frozen(value: Any) -> Any:
-    return tuple(_frozen(v) for v in value) if isinstance(value, list) else (
-        {k: _frozen(v) for k, v in value.items()} if isinstance(value, dict) else value
+    return (
+        tuple(_frozen(v) for v in value)
+        if isinstance(value, list)
+        else ({k: _frozen(v) for k, v in value.items()} if isinstance(value, dict) else value)
     )

@@ -34,7 +34,9 @@ def defaults(kernel: Kernel) -> dict[str, int]:
     return {**kernel.defaults, **({"HAS_BIAS": 1} if "bias" in kernel.layouts else {})}
 
 
-def table(device: Device | None = None, op: str | None = None, *, compile: bool = False) -> list[Row]:
+def table(
+    device: Device | None = None, op: str | None = None, *, compile: bool = False
+) -> list[Row]:
     """Every kernel, or those of `op`, and whether it can run on `device`.
 
     compile: also compile and link each admissible kernel with its default parameters.

@@ -121,7 +121,9 @@ def why_not_here(kernel: Kernel, problem: Problem, device: Capabilities) -> str 
         if kernel.backend == "feedback" and name != "out":
             components = 4 if kernel.textures[name] == "rgba32f" else 1
             if size > components * texels:
-                return f"{name} of shape {shape} takes {size // components} texels, a texture {texels}"
+                return (
+                    f"{name} of shape {shape} takes {size // components} texels, a texture {texels}"
+                )
         if size >= 1 << 31:
             return f"{name} of shape {shape} has more elements than a shader's int can count"
     if kernel.backend == "compute":
@@ -133,9 +135,7 @@ def why_not_here(kernel: Kernel, problem: Problem, device: Capabilities) -> str 
     return None
 
 
-def choose(
-    backend: str, problem: Problem, device: Capabilities, name: str | None = None
-) -> Kernel:
+def choose(backend: str, problem: Problem, device: Capabilities, name: str | None = None) -> Kernel:
     """The kernel of `backend` that is to run `problem` on `device`, or the one called `name`.
 
     Raises UnsupportedOpError where there is none, with each one's reason, and LimitError where

@@ -26,9 +26,7 @@ def assemble(kernel: Kernel, header: str, defines: Mapping[str, int]) -> Source:
     return Source(name, text, tuple((file, number) for _, file, number in lines))
 
 
-def _expanded(
-    path: Path, name: str, folder: Path, seen: set[Path]
-) -> list[tuple[str, str, int]]:
+def _expanded(path: Path, name: str, folder: Path, seen: set[Path]) -> list[tuple[str, str, int]]:
     """The lines of the file at `path`, its `#version` dropped and each include put in once."""
     lines: list[tuple[str, str, int]] = []
     for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):

@@ -61,9 +61,7 @@ def matmul(
     left = a.T if transpose_a else a
     right = b if transpose_b else b.T
     if left.shape[1] != right.shape[1]:
-        raise ShapeError(
-            f"matmul: op(a) {left.shape} and op(b) {right.shape[::-1]} do not fit"
-        )
+        raise ShapeError(f"matmul: op(a) {left.shape} and op(b) {right.shape[::-1]} do not fit")
     operands = {"x": left, "weight": right}
     if beta != 0.0:
         if c is None:
@@ -128,6 +126,5 @@ def _sides(
         bottom, right = rest or (top, left)
         return top, left, bottom, right
     raise ShapeError(
-        "conv2d: padding must be an integer, 2 or 4 integers, 'same' or 'valid', "
-        f"got {padding!r}"
+        f"conv2d: padding must be an integer, 2 or 4 integers, 'same' or 'valid', got {padding!r}"
     )

@@ -16,7 +16,9 @@ FUNCTIONS = ("identity", "sigmoid", "relu", "tanh")
 def check(op: str, function: str) -> None:
     """Raise ShapeError unless `function` is one of FUNCTIONS."""
     if function not in FUNCTIONS:
-        raise ShapeError(f"{op}: activation must be one of {', '.join(FUNCTIONS)}, got {function!r}")
+        raise ShapeError(
+            f"{op}: activation must be one of {', '.join(FUNCTIONS)}, got {function!r}"
+        )
 
 
 def code(function: str) -> int:

@@ -33,7 +33,9 @@ class Matmul(Op):
         rank(self.name, "x", x, 2, "(m, k)")
         rank(self.name, "weight", weight, 2, "(n, k)")
         if x[1] != weight[1]:
-            raise ShapeError(f"matmul: x {x} and weight {weight} must agree in their last dimension")
+            raise ShapeError(
+                f"matmul: x {x} and weight {weight} must agree in their last dimension"
+            )
         if shapes.get("bias", (weight[0],)) != (weight[0],):
             raise ShapeError(f"matmul: bias must have shape {(weight[0],)}, got {shapes['bias']}")
         result = (x[0], weight[0])

@@ -58,7 +58,12 @@ class Pool2d(Op):
         before, after = self.padding[:2], self.padding[2:]
         oh, ow = (
             windows.output(
-                size[i], before[i], after[i], self.kernel[i], self.stride[i], self.dilation[i],
+                size[i],
+                before[i],
+                after[i],
+                self.kernel[i],
+                self.stride[i],
+                self.dilation[i],
                 self.ceil_mode,
             )
             for i in (0, 1)

@@ -45,9 +45,7 @@ def rows(size: int, count: int, first: int, stride: int) -> tuple[slice, slice]:
     return slice(low, high), slice(start, start + (high - low - 1) * stride + 1, stride)
 
 
-def taps(
-    x: Array, at: Pair, out: Pair, stride: Pair
-) -> tuple[tuple[slice, slice], Array]:
+def taps(x: Array, at: Pair, out: Pair, stride: Pair) -> tuple[tuple[slice, slice], Array]:
     """The results that one tap of the window reaches, and the elements of x that it meets there.
 
     x: (n, c, h, w). at: the tap's place for the first window. out: windows along h and w.

@@ -1,4 +1,5 @@
 // What an op applies to its result before storing it. The codes are those of glnn/ops/epilogue.py.
+#include "common/nan.glsl"
 #ifndef ACTIVATION
 #define ACTIVATION 0
 #endif
@@ -7,7 +8,7 @@ float activate(float x) {
 #if ACTIVATION == 1
     return 1.0 / (1.0 + exp(-x));
 #elif ACTIVATION == 2
-    return x < 0.0 ? 0.0 : x;  // not max: NaN stays NaN
+    return greater(x, 0.0);
 #elif ACTIVATION == 3
     // The built-in overflows on some drivers; the quotient cancels near 0, where the series holds.
     float square = x * x;

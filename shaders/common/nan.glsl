@@ -5,5 +5,5 @@ bool is_nan(float x) {
 
 // The greater of two, NaN if either is: what numpy.maximum gives.
 float greater(float a, float b) {
-    return is_nan(a) || a > b ? a : b;
+    return is_nan(a) ? a : is_nan(b) ? b : max(a, b);
 }

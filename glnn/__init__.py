@@ -1,0 +1,44 @@
+"""Neural networks on OpenGL ES.
+
+Everything here is loaded when it is first used: `import glnn` opens no GL and imports no NumPy.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from glnn import errors, layers, ops
+    from glnn.device import Device
+    from glnn.model import InferenceSession, Model
+    from glnn.model.load import load
+
+__version__ = "0.1.0"
+__all__ = [
+    "Device",
+    "InferenceSession",
+    "Model",
+    "__version__",
+    "errors",
+    "layers",
+    "load",
+    "ops",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("errors", "layers", "ops"):
+        return import_module(f"glnn.{name}")
+    if name in ("InferenceSession", "Model", "load"):
+        value = getattr(import_module("glnn.model"), name)
+    elif name == "Device":
+        value = import_module("glnn.device").Device
+    else:
+        raise AttributeError(f"module 'glnn' has no attribute {name!r}")
+    globals()[name] = value  # asked only once
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

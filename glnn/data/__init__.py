@@ -1,0 +1,25 @@
+"""What comes with glnn: a trained model and handwritten digits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+MODELS = ("lenet",)
+"""Names of the bundled models."""
+
+
+def model(name: str) -> Path:
+    """The .json file of the bundled model called `name`."""
+    return Path(__file__).parent / name / f"{name}.json"
+
+
+def digits() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """1,000 handwritten digits from MNIST's test set: images (1000, 28, 28), labels (1000,).
+
+    The digits are white (255) on black (0).
+    """
+    with np.load(Path(__file__).parent / "digits" / "digits.npz", allow_pickle=False) as archive:
+        return archive["image"], archive["label"]

@@ -1,0 +1,39 @@
+"""Checks of layers' arguments, which may come from a file: ShapeError says what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from glnn.errors import ShapeError
+
+Pair = tuple[int, int]
+IntOrPair = int | Sequence[int]
+
+
+def integer(what: str, value: object, least: int = 1) -> int:
+    """`value`, if it is an integer of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ShapeError(f"{what} must be an integer of at least {least}, got {value!r}")
+    return value
+
+
+def pair(what: str, value: object, least: int = 1) -> Pair:
+    """`value` as (height, width); one integer stands for both."""
+    if isinstance(value, (list, tuple)):
+        if len(value) != 2:
+            raise ShapeError(f"{what} must be an integer or two of them, got {value!r}")
+        return integer(what, value[0], least), integer(what, value[1], least)
+    both = integer(what, value, least)
+    return both, both
+
+
+def flag(what: str, value: object) -> bool:
+    """`value`, if it is True or False."""
+    if not isinstance(value, bool):
+        raise ShapeError(f"{what} must be true or false, got {value!r}")
+    return value
+
+
+def sides(padding: Pair) -> tuple[int, int, int, int]:
+    """A padding of (height, width) as an op's (top, left, bottom, right)."""
+    return (*padding, *padding)

@@ -1,0 +1,72 @@
+"""Two-dimensional convolution layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from glnn import ops
+from glnn.errors import ShapeError
+from glnn.layers.arguments import IntOrPair, flag, integer, pair, sides
+from glnn.layers.layer import Array, Layer
+from glnn.layers.parameter import Parameter
+
+
+class Conv2d(Layer):
+    """Convolution of x of shape (n, in_channels, h, w), padded with zeros.
+
+    weight: (out_channels, in_channels / groups, kernel height, kernel width).
+    bias: (out_channels,), or None with `bias=False`.
+    """
+
+    weight = Parameter[Array]()
+    bias = Parameter["Array | None"]()
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: IntOrPair,
+        stride: IntOrPair = 1,
+        padding: IntOrPair = 0,
+        dilation: IntOrPair = 1,
+        groups: int = 1,
+        bias: bool = True,
+        *,
+        seed: int = 0,
+    ) -> None:
+        self.in_channels = integer("Conv2d in_channels", in_channels)
+        self.out_channels = integer("Conv2d out_channels", out_channels)
+        self.kernel_size = pair("Conv2d kernel_size", kernel_size)
+        self.stride = pair("Conv2d stride", stride)
+        self.padding = pair("Conv2d padding", padding, least=0)
+        self.dilation = pair("Conv2d dilation", dilation)
+        self.groups = integer("Conv2d groups", groups)
+        if in_channels % groups or out_channels % groups:
+            raise ShapeError(
+                f"Conv2d groups must divide in_channels {in_channels} and "
+                f"out_channels {out_channels}, got {groups}"
+            )
+        weight = (out_channels, in_channels // groups, *self.kernel_size)
+        shapes: dict[str, tuple[int, ...]] = {"weight": weight}
+        if flag("Conv2d bias", bias):
+            shapes["bias"] = (out_channels,)
+        op = ops.Conv2d(
+            stride=self.stride,
+            padding=sides(self.padding),
+            dilation=self.dilation,
+            groups=groups,
+        )
+        fan_in = weight[1] * weight[2] * weight[3]
+        super().__init__(op, shapes, fan_in=fan_in, seed=seed)
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "in_channels": self.in_channels,
+            "out_channels": self.out_channels,
+            "kernel_size": self.kernel_size,
+            "stride": self.stride,
+            "padding": self.padding,
+            "dilation": self.dilation,
+            "groups": self.groups,
+            "bias": "bias" in self.shapes,
+        }

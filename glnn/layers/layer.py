@@ -1,0 +1,70 @@
+"""What a layer is: an op together with its parameters."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glnn.ops.op import Op, Shape, as_float32
+
+Array = NDArray[Any]
+
+
+class Layer(ABC):
+    """What a user composes. Subclasses give their op and the shapes of their parameters.
+
+    op: what the layer computes. shapes: the shape of each parameter that the layer has.
+    fan_in: inputs that reach one output; initial parameters are uniform within 1/sqrt(fan_in), as
+    PyTorch's are, and 0 where it is 0. seed: of the initial parameters.
+    revision: counts assignments to parameters, so that sessions notice them.
+    """
+
+    def __init__(
+        self, op: Op, shapes: Mapping[str, Shape] | None = None, *, fan_in: int = 0, seed: int = 0
+    ) -> None:
+        self.op = op
+        self.shapes: Mapping[str, Shape] = dict(shapes or {})
+        self.revision = 0
+        self._fan_in, self._seed = fan_in, seed
+
+    @abstractmethod
+    def config(self) -> dict[str, Any]:
+        """The constructor's arguments by name, such as JSON can hold."""
+
+    @property
+    def parameters(self) -> dict[str, Array]:
+        """The parameters by name, float32; those that the layer was made without are left out."""
+        return {name: getattr(self, name) for name in self.shapes}
+
+    def initial(self, name: str) -> Array:
+        """The values that the parameter called `name` has until it is assigned."""
+        shape = self.shapes[name]
+        if not self._fan_in:
+            return np.zeros(shape, np.float32)
+        bound = np.float32(1 / sqrt(self._fan_in))
+        generator = np.random.default_rng([self._seed, list(self.shapes).index(name)])
+        values: Array = (2 * generator.random(shape, np.float32) - 1) * bound
+        return values
+
+    def infer(self, *shapes: Shape) -> Shape:
+        """The result's shape for inputs of `shapes`. Raises ShapeError where they do not fit."""
+        return self.op.infer({**dict(zip(self.op.inputs, shapes, strict=True)), **self.shapes})
+
+    def __call__(self, x: Array, backend: str = "auto") -> Array:
+        """The layer's result for `x`, a float32 array, computed by `backend`.
+
+        Raises ShapeError where `x` does not fit, DeviceError where the backend does not open.
+        """
+        from glnn.backends import evaluate
+
+        operands = {"x": as_float32("x", x), **self.parameters}
+        return evaluate(self.op, operands, backend=backend)
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{name}={value!r}" for name, value in self.config().items())
+        return f"{type(self).__name__}({arguments})"

@@ -1,0 +1,18 @@
+"""Sigmoid layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from glnn.layers.layer import Layer
+from glnn.ops import Activation
+
+
+class Sigmoid(Layer):
+    """1 / (1 + exp(-x)) of every element."""
+
+    def __init__(self) -> None:
+        super().__init__(Activation("sigmoid"))
+
+    def config(self) -> dict[str, Any]:
+        return {}

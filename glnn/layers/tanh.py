@@ -1,0 +1,18 @@
+"""Hyperbolic tangent layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from glnn.layers.layer import Layer
+from glnn.ops import Activation
+
+
+class Tanh(Layer):
+    """tanh(x) of every element."""
+
+    def __init__(self) -> None:
+        super().__init__(Activation("tanh"))
+
+    def config(self) -> dict[str, Any]:
+        return {}

@@ -1,0 +1,76 @@
+"""Image files as a model's input."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glnn.errors import ModelError, ShapeError
+from glnn.model.files import check_file, first_line
+from glnn.model.tensor import TensorInfo, show
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+LIGHT = 127  # a grey value above this is nearer to white than to black
+
+
+def read_image(
+    path: str | os.PathLike[str], info: TensorInfo
+) -> tuple[NDArray[np.float32], list[str]]:
+    """The image in the file `path` as the input `info`, and what was done to make it so.
+
+    The result is (1, 1, h, w), float32 in 0..1, white on black: a coloured image is turned to
+    grey, one of another size is resized and keeps its proportions, one of a light background is
+    inverted. Needs Pillow. Raises ModelError where the file is no image or Pillow is missing,
+    ShapeError where the input is no grey image.
+    """
+    if len(info.shape) != 4 or info.shape[1] != 1:
+        raise ShapeError(
+            f"input {info.name!r} of shape {show(info.shape)} takes no image: "
+            "expected (N, 1, height, width)"
+        )
+    height, width = (int(n) for n in info.shape[2:])
+    grey, notes = _grey(Path(path))
+    # The background is what most of the border shows.
+    pixels = np.asarray(grey)
+    border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
+    background = int(np.median(border))
+    if grey.size != (width, height):
+        from PIL import ImageOps
+
+        notes.append(f"resized from {grey.width}x{grey.height} to {width}x{height}")
+        pixels = np.asarray(ImageOps.pad(grey, (width, height), color=background))
+    if background > LIGHT:
+        notes.append("inverted, because the background is light")
+        pixels = 255 - pixels
+    return (pixels.astype(np.float32) / np.float32(255)).reshape(1, 1, height, width), notes
+
+
+def _grey(path: Path) -> tuple[Image.Image, list[str]]:
+    """The image in 8-bit grey, upright, without transparency; and what was done to it."""
+    try:
+        from PIL import Image, ImageOps
+    except ImportError:
+        raise ModelError(f"{path}: reading images needs Pillow: install glnn[images]") from None
+    check_file(path)
+    notes = []
+    try:
+        with Image.open(path) as file:
+            image: Image.Image = ImageOps.exif_transpose(file)
+        if image.has_transparency_data:
+            white = Image.new("RGBA", image.size, "white")
+            image = Image.alpha_composite(white, image.convert("RGBA"))
+            notes.append("put on white where it is transparent")
+        if image.mode.startswith("I;16"):  # Pillow would clip, not scale
+            image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+        if image.mode != "L":
+            image = image.convert("L")
+            notes.append("turned to grey")
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise ModelError(f"{path}: cannot be read as an image: {first_line(error)}") from None
+    return image, notes

@@ -1,0 +1,40 @@
+"""Finding a model: bundled with glnn, or in a file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from glnn import data
+from glnn.errors import ModelError
+from glnn.model import json_format, rovder
+from glnn.model.files import parse_json, read
+from glnn.model.model import Model
+
+
+def load(source: str | os.PathLike[str]) -> Model:
+    """The model called `source`.
+
+    source: the name of a bundled model (`lenet`), or the path of a .json file: glnn's own, or a
+    Network Definition of Rovder 2017. Raises ModelError, in one sentence, for every fault.
+    """
+    path = Path(source)
+    if str(source) in data.MODELS:
+        path = data.model(str(source))
+    if path.suffix == ".onnx":
+        raise ModelError(f"{path}: .onnx files are not supported yet; expected a .json file")
+    if path.suffix != ".json":
+        names = ", ".join(data.MODELS)
+        raise ModelError(f"unknown model {str(path)!r}: expected a .json file, or one of {names}")
+    return _parse(read(path), str(path), path)
+
+
+def load_bytes(content: bytes) -> Model:
+    """The model that `content`, the text of a .json file, describes; it can refer to no files."""
+    return _parse(content, "model given as bytes", None)
+
+
+def _parse(content: bytes, where: str, path: Path | None) -> Model:
+    document = parse_json(content, where)
+    parse = json_format.parse if "format" in document else rovder.parse
+    return parse(document, where, path)

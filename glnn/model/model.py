@@ -1,0 +1,213 @@
+"""Layers in a graph."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from glnn.errors import ModelError, ShapeError
+from glnn.layers import Layer
+from glnn.model.summary import summary
+from glnn.model.tensor import BATCH, TensorInfo
+from glnn.ops.op import Shape
+
+if TYPE_CHECKING:
+    from glnn.model.session import InferenceSession
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Node:
+    """A layer in a graph: the tensors that it reads and the one that it makes."""
+
+    name: str
+    layer: Layer
+    inputs: tuple[str, ...]
+    output: str
+
+    def infer(self, tensors: Mapping[str, Shape]) -> Shape:
+        """The output's shape. Raises ShapeError that names this layer."""
+        try:
+            return self.layer.infer(*(tensors[name] for name in self.inputs))
+        except ShapeError as error:
+            raise ShapeError(f"layer {self.name!r}: {error}") from None
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """Layers in a graph, in an order in which they can run.
+
+    inputs: the tensors that a user gives. outputs: the names of those that a user gets.
+    Raises ModelError for a graph that does not hold together, ShapeError for layers that do not
+    fit each other; both name the layer.
+    """
+
+    nodes: tuple[Node, ...]
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[str, ...]
+    name: str = "model"
+    _calls: threading.local = field(default_factory=threading.local, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _check_graph(self)
+        _ = self.tensors  # infers every shape once
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Model, (self.nodes, self.inputs, self.outputs, self.name)
+
+    @classmethod
+    def sequential(
+        cls,
+        layers: Sequence[Layer],
+        input_shape: Sequence[int],
+        name: str = "model",
+        names: Sequence[str] | None = None,
+    ) -> Model:
+        """A chain of layers.
+
+        input_shape: the shape of one sample, without the batch. names: the layers' names; None
+        names them after their kinds, `conv2d1`, `relu1`, `conv2d2`.
+        """
+        if names is None:
+            names = _names(layers)
+        if len(names) != len(layers):
+            raise ModelError(f"{len(layers)} layers need as many names, got {len(names)}")
+        nodes = []
+        previous = "input"
+        for node_name, layer in zip(names, layers, strict=True):
+            nodes.append(Node(node_name, layer, (previous,), node_name))
+            previous = node_name
+        inputs = (TensorInfo("input", (BATCH, *input_shape)),)
+        return cls(tuple(nodes), inputs, (previous,), name)
+
+    def infer(self, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
+        """The shape of every tensor, by its name, for inputs of `shapes`.
+
+        Raises ShapeError where an input is missing, unknown, or does not fit.
+        """
+        known = [info.name for info in self.inputs]
+        for name in (*known, *shapes):
+            if name not in shapes or name not in known:
+                fault = "unknown" if name in shapes else "missing"
+                raise ShapeError(
+                    f"{fault} input {name!r}: {self.name} takes {', '.join(map(repr, known))}"
+                )
+        tensors: dict[str, Shape] = {}
+        for info in self.inputs:
+            tensors[info.name] = tuple(shapes[info.name])
+            info.check(tensors[info.name])
+        for node in self.nodes:
+            tensors[node.output] = node.infer(tensors)
+        return tensors
+
+    @cached_property
+    def tensors(self) -> Mapping[str, TensorInfo]:
+        """Every tensor by its name, with `"N"` where a size follows the batch."""
+        one, two = (
+            self.infer({info.name: info.with_batch(batch) for info in self.inputs})
+            for batch in (1, 2)
+        )
+        found = {}
+        for name, shape in one.items():
+            pairs = zip(shape, two[name], strict=True)
+            found[name] = TensorInfo(name, tuple(a if a == b else BATCH for a, b in pairs))
+        return found
+
+    def parameters(self) -> dict[str, Array]:
+        """Every parameter by its layer's name and its own: `c1.weight`."""
+        return {
+            f"{node.name}.{name}": array
+            for node in self.nodes
+            for name, array in node.layer.parameters.items()
+        }
+
+    def __call__(self, x: Array, backend: str = "auto") -> Array:
+        """The model's output for `x`, a float32 array, computed by `backend`.
+
+        For models of one input and one output; others take an InferenceSession.
+        Raises ShapeError where `x` does not fit, DeviceError where the backend does not open.
+        """
+        if len(self.inputs) != 1 or len(self.outputs) != 1:
+            raise ModelError(
+                f"{self.name} has {len(self.inputs)} inputs and {len(self.outputs)} outputs: "
+                "use an InferenceSession"
+            )
+        (result,) = self._session(backend).run(None, {self.inputs[0].name: x})
+        return result
+
+    def _session(self, backend: str) -> InferenceSession:
+        """The session that calls of this thread share: a GL context belongs to one thread."""
+        from glnn.model.session import InferenceSession  # it imports this module
+
+        sessions: dict[str, InferenceSession] = vars(self._calls)
+        session = sessions.get(backend)
+        device = session.backend.device if session else None
+        if session is None or (device is not None and device.closed):
+            sessions[backend] = session = InferenceSession(self, backend)
+        return session
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to `path`, a .json file, and its parameters to an .npz file beside it.
+
+        Both appear whole or not at all. Raises ModelError where they cannot be written.
+        """
+        from glnn.model.json_format import save  # it imports this module
+
+        save(self, path)
+
+    def __str__(self) -> str:
+        return summary(self)
+
+
+def _names(layers: Sequence[Layer]) -> list[str]:
+    counts: Counter[str] = Counter()
+    names = []
+    for layer in layers:
+        kind = type(layer).__name__.lower()
+        counts[kind] += 1
+        names.append(f"{kind}{counts[kind]}")
+    return names
+
+
+def _check_graph(model: Model) -> None:
+    """Raise ModelError unless names are unique and every tensor is made before it is read."""
+    if not model.inputs or not model.outputs:
+        raise ModelError(f"{model.name}: a model needs an input and an output")
+    tensors: set[str] = set()
+    for info in model.inputs:
+        if info.name in tensors:
+            raise ModelError(f"{model.name}: two inputs are called {info.name!r}")
+        tensors.add(info.name)
+    names: set[str] = set()
+    for node in model.nodes:
+        if not isinstance(node.name, str) or not node.name or node.name in names:
+            raise ModelError(f"{model.name}: a layer needs a name of its own, got {node.name!r}")
+        names.add(node.name)
+        _check_node(node, tensors)
+        tensors.add(node.output)
+    for name in model.outputs:
+        if name not in tensors:
+            raise ModelError(f"{model.name}: no layer makes the output {name!r}")
+
+
+def _check_node(node: Node, tensors: set[str]) -> None:
+    """Raise ModelError unless `node` reads only `tensors` and makes a new one."""
+    if len(node.inputs) != len(node.layer.op.inputs):
+        raise ModelError(
+            f"layer {node.name!r} takes {len(node.layer.op.inputs)} inputs, got {len(node.inputs)}"
+        )
+    for name in node.inputs:
+        if name not in tensors:
+            raise ModelError(
+                f"layer {node.name!r}: no input and no earlier layer makes the tensor {name!r}"
+            )
+    if node.output in tensors:
+        raise ModelError(f"layer {node.name!r}: the tensor {node.output!r} is already there")

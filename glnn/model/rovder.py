@@ -1,0 +1,97 @@
+"""The model files of Rovder 2017: a Network Definition, and a Matrix Definition for each matrix.
+
+    {"layers": [{"layer": "AffineLayer", "weights": "1_w.json", "biases": "1_b.json"},
+                {"layer": "SigmoidLayer"}], "size": 2}
+    {"rows": 50, "cols": 100, "data_type": "csv", "file": "1_w.csv"}
+
+There, samples are columns and a layer computes W x I + b, with W of shape (h, d) and b of (h, 1).
+Here samples are rows; W is the weight of a Linear layer as it is. `size` counts the layers.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glnn.errors import ModelError, ShapeError
+from glnn.layers import Layer, Linear, ReLU, Sigmoid
+from glnn.model.files import check_file, first_line, inside, parse_json, read
+from glnn.model.model import Model
+
+Array = NDArray[Any]
+ACTIVATIONS: Mapping[str, Callable[[], Layer]] = {"SigmoidLayer": Sigmoid, "ReLULayer": ReLU}
+
+
+def parse(document: Mapping[str, Any], where: str, path: Path | None) -> Model:
+    """The model that a Network Definition describes.
+
+    where: what errors call the document. path: its file, or None where it has none and can
+    therefore name no matrices. Raises ModelError for every fault.
+    """
+    entries = document.get("layers")
+    if not isinstance(entries, list) or not entries:
+        raise ModelError(f'{where}: "layers" must be a list that is not empty')
+    size = document.get("size", len(entries))
+    if size != len(entries):
+        raise ModelError(f'{where}: "size" is {size!r}, but there are {len(entries)} layers')
+    layers = [_layer(entry, where, path) for entry in entries]
+    features = next((layer.in_features for layer in layers if isinstance(layer, Linear)), None)
+    if features is None:
+        raise ModelError(f"{where}: without an AffineLayer the input's size is unknown")
+    try:
+        return Model.sequential(layers, (features,), Path(where).stem)
+    except (ModelError, ShapeError) as error:
+        raise ModelError(f"{where}: {error}") from None
+
+
+def _layer(entry: Any, where: str, path: Path | None) -> Layer:
+    kind = entry.get("layer") if isinstance(entry, dict) else None
+    if isinstance(kind, str) and kind in ACTIVATIONS:
+        return ACTIVATIONS[kind]()
+    if kind != "AffineLayer":
+        known = ", ".join(("AffineLayer", *ACTIVATIONS))
+        raise ModelError(f"{where}: unknown layer {kind!r}; known are {known}")
+    if path is None:
+        raise ModelError(f"{where}: an AffineLayer names files, so load the model by its path")
+    weight, biases = (_matrix(path, entry.get(key)) for key in ("weights", "biases"))
+    rows, columns = weight.shape
+    if biases.shape != (rows, 1):
+        file = inside(path.parent, path, entry["biases"])
+        raise ModelError(f"{file}: biases for {rows} rows must be ({rows}, 1), got {biases.shape}")
+    layer = Linear(columns, rows)
+    layer.weight, layer.bias = weight, biases.reshape(rows)
+    return layer
+
+
+def _matrix(network: Path, name: object) -> Array:
+    """The matrix of the Matrix Definition that the Network Definition `network` calls `name`."""
+    definition = inside(network.parent, network, name)
+    document = parse_json(read(definition), str(definition))
+    shape = tuple(document.get(key) for key in ("rows", "cols"))
+    if not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in shape):
+        raise ModelError(f'{definition}: "rows" and "cols" must be positive integers, got {shape}')
+    if document.get("data_type") != "csv":
+        raise ModelError(
+            f'{definition}: "data_type" must be "csv", got {document.get("data_type")!r}'
+        )
+    file = inside(network.parent, definition, document.get("file"))
+    matrix = _csv(file)
+    if matrix.shape != shape:
+        raise ModelError(f"{file}: {definition.name} promises {shape}, got {matrix.shape}")
+    return matrix
+
+
+def _csv(file: Path) -> Array:
+    """The numbers of a file of comma-separated values; nan and inf are numbers too."""
+    check_file(file)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # an empty file: the shape check tells
+            return np.loadtxt(file, np.float32, comments=None, delimiter=",", ndmin=2)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{file}: not numbers separated by commas: {first_line(error)}") from None

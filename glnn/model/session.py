@@ -1,0 +1,106 @@
+"""Running a model, with ONNX Runtime's names."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from glnn.backends import open_backend
+from glnn.errors import ModelError
+from glnn.model.load import load, load_bytes
+from glnn.model.model import Model
+from glnn.model.plan import Plan
+from glnn.model.tensor import TensorInfo
+from glnn.ops.op import Shape, as_float32
+
+if TYPE_CHECKING:
+    from glnn.device import Device
+
+Array = NDArray[Any]
+PLANS_KEPT = 4
+
+
+class InferenceSession:
+    """A model on a backend, ready to run.
+
+    model: a Model, what `glnn.load` takes, or the bytes of a .json model that has no parameters.
+    backend: `auto`, `compute`, `feedback` or `cpu`. device: the device to run on; None opens or
+    shares one, as `gpu` and `limits` say. kernels: kernels to take, by the name of the op.
+
+    Plans are built once for each set of input shapes; the last few are kept. A session belongs to
+    the thread that made it. Raises ModelError for a model that does not load, DeviceError where
+    the backend does not open.
+    """
+
+    def __init__(
+        self,
+        model: Model | str | os.PathLike[str] | bytes,
+        backend: str = "auto",
+        *,
+        device: Device | None = None,
+        gpu: int | str | None = None,
+        limits: str | None = None,
+        kernels: Mapping[str, str] | None = None,
+    ) -> None:
+        if isinstance(model, bytes):
+            model = load_bytes(model)
+        self.model = model if isinstance(model, Model) else load(model)
+        self.backend = open_backend(backend, device, gpu=gpu, limits=limits)
+        self._kernels = dict(kernels or {})
+        self._plans: OrderedDict[frozenset[tuple[str, Shape]], Plan] = OrderedDict()
+        self._revisions: list[int] = []
+
+    def get_inputs(self) -> list[TensorInfo]:
+        """The inputs, each with `name`, `shape` and `type`."""
+        return list(self.model.inputs)
+
+    def get_outputs(self) -> list[TensorInfo]:
+        """The outputs, each with `name`, `shape` and `type`."""
+        return [self.model.tensors[name] for name in self.model.outputs]
+
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Array]) -> list[Array]:
+        """The outputs called `output_names` (None: all), float32, in that order.
+
+        feeds: each input's name and its float32 array. Raises ShapeError where an input is
+        missing, unknown, or does not fit; ModelError for an unknown output; DeviceError on
+        another thread.
+        """
+        names = self.model.outputs if output_names is None else tuple(output_names)
+        for name in names:
+            if name not in self.model.outputs:
+                raise ModelError(
+                    f"unknown output {name!r}: {self.model.name} has "
+                    f"{', '.join(map(repr, self.model.outputs))}"
+                )
+        shapes = {name: as_float32(f"input {name!r}", x).shape for name, x in feeds.items()}
+        results = self.plan(shapes).run(feeds)
+        return [results[name] for name in names]
+
+    def plan(self, shapes: Mapping[str, Shape]) -> Plan:
+        """The plan for inputs of `shapes`, built when there is none yet.
+
+        Raises ShapeError where the shapes do not fit, UnsupportedOpError or LimitError where the
+        backend cannot compute a layer.
+        """
+        self._drop_stale_plans()
+        key = frozenset(shapes.items())
+        plan = self._plans.get(key)
+        if plan is None:
+            self.model.infer(shapes)
+            plan = Plan(self.model, self.backend, shapes, self._kernels)
+            self._plans[key] = plan
+            if len(self._plans) > PLANS_KEPT:
+                self._plans.popitem(last=False)
+        self._plans.move_to_end(key)
+        return plan
+
+    def _drop_stale_plans(self) -> None:
+        """Forget all plans when a layer was given another parameter since they were built."""
+        now = [node.layer.revision for node in self.model.nodes]
+        if now != self._revisions:
+            self._plans.clear()
+            self._revisions = now

@@ -1,0 +1,74 @@
+"""Runs one kernel on one problem with poison around it.
+
+The result's memory starts as NaN and has a guard zone behind it; so have the inputs, whose rows'
+padding is NaN too. A kernel that reads or writes where it should not is found out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glnn.backends.compute import Compute
+from glnn.backends.feedback import Feedback
+from glnn.backends.gl import GlBackend
+from glnn.device import Buffer
+from glnn.kernels import kernels_for
+from glnn.layout.layout import RowMajor
+from glnn.ops.op import Op
+
+Array = NDArray[Any]
+BACKENDS: dict[str, type[GlBackend]] = {"compute": Compute, "feedback": Feedback}
+GUARD = 64  # floats
+POISON = np.frombuffer(np.uint32(0x7FC0BEEF).tobytes(), np.float32)[0]  # a NaN of our own
+TOLERANCE = 1e-5
+
+
+def kernels(op: str) -> list[tuple[str, str]]:
+    """(backend, kernel) for every kernel of `op`, for parametrisation."""
+    return [(b, k.name) for b in BACKENDS for k in kernels_for(op, b)]
+
+
+def run(backend: GlBackend, op: Op, operands: Mapping[str, Array], kernel: str | None) -> Array:
+    """The result of `kernel`, checked for stray writes. Raises what the backend raises."""
+    shapes = {name: array.shape for name, array in operands.items()}
+    choice = backend.choose(op, shapes, {}, kernel)
+    layouts = backend.layouts(choice, op, shapes, {})
+    stores: dict[str, Buffer] = {}
+    for name, array in operands.items():
+        layout = layouts[name]
+        stores[name] = _poisoned(
+            backend, Buffer(array.shape, layout, **_room(backend, layout, array.shape))
+        )
+        memory = np.full(stores[name].size, POISON, np.float32)
+        packed = layout.pack(array)
+        if isinstance(layout, RowMajor) and array.ndim > 1 and array.size:
+            rows = packed.reshape(array.shape[0], -1)
+            rows = rows.copy()
+            rows[:, array.size // array.shape[0] :] = POISON
+            packed = rows.reshape(-1)
+        memory[: packed.size] = packed
+        stores[name].push(backend.device).write(memory)
+    shape = op.infer(shapes)
+    layout = layouts["out"]
+    out = _poisoned(backend, Buffer(shape, layout, **_room(backend, layout, shape)))
+    backend.prepare(op, choice, stores, shapes, out)()
+    backend.device.check_always(f"{op.name} by {choice.name}")
+    used = layout.size(shape)
+    memory = np.frombuffer(out.push(backend.device).read(), np.float32)
+    guard = memory[used:].view(np.uint32)
+    assert (guard == np.uint32(0x7FC0BEEF)).all(), "the kernel wrote past its result"
+    return layout.unpack(memory[:used], shape)
+
+
+def _room(backend: GlBackend, layout: Any, shape: tuple[int, ...]) -> dict[str, int]:
+    return {"capacity": backend.capacity(layout.size(shape)) + GUARD}
+
+
+def _poisoned(backend: GlBackend, buffer: Buffer) -> Buffer:
+    backend.device.activate()
+    buffer.push(backend.device).write(np.full(buffer.size, POISON, np.float32))
+    return buffer

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from glnn.ops import Pool2d
+from tests import oracle
+from tests.backends.harness import TOLERANCE, kernels, run
+
+CASES = [
+    ((1, 1, 2, 2), {"kernel": (2, 2), "stride": (2, 2)}),
+    ((2, 6, 28, 28), {"kernel": (2, 2), "stride": (2, 2)}),
+    ((2, 3, 7, 5), {"kernel": (3, 2), "stride": (1, 2), "padding": (1, 1, 1, 1)}),
+    ((1, 5, 9, 11), {"kernel": (3, 3), "stride": (2, 2), "padding": (1, 1, 0, 1)}),
+    ((1, 3, 8, 7), {"kernel": (3, 3), "stride": (2, 3), "ceil_mode": True}),
+    (
+        (1, 4, 6, 6),
+        {"kernel": (2, 2), "stride": (3, 3), "padding": (1, 1, 1, 1), "ceil_mode": True},
+    ),
+    ((3, 1, 13, 4), {"kernel": (1, 4), "stride": (1, 1)}),
+]
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("pool2d"))
+@pytest.mark.parametrize(("shape", "attributes"), CASES)
+@pytest.mark.parametrize(
+    "mode", [{"mode": "max"}, {"mode": "average"}, {"mode": "average", "count_include_pad": False}]
+)
+def test_any_shape(opened, rng, name, kernel, shape, attributes, mode) -> None:
+    x = rng(shape)
+    got = run(opened(name), Pool2d(**attributes, **mode), {"x": x}, kernel)
+    assert oracle.error(got, oracle.pool2d(x, **attributes, **mode)) <= TOLERANCE
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("pool2d"))
+def test_dilated_maximum(opened, rng, name, kernel) -> None:
+    x, how = rng((2, 3, 11, 9)), {"kernel": (3, 2), "stride": (1, 2), "dilation": (2, 3)}
+    got = run(opened(name), Pool2d("max", **how), {"x": x}, kernel)
+    assert oracle.error(got, oracle.pool2d(x, "max", **how)) == 0
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("pool2d"))
+@pytest.mark.parametrize("place", [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_the_maximum_with_a_nan_is_nan(opened, rng, name, kernel, place) -> None:
+    x = rng((1, 2, 4, 4))
+    x[0, 0][place] = np.nan
+    x[0, 1, 2, 2] = -np.inf
+    got = run(opened(name), Pool2d(), {"x": x}, kernel)
+    assert np.isnan(got[0, 0, 0, 0]) and np.isnan(got).sum() == 1
+    assert oracle.error(got, oracle.pool2d(x, "max", (2, 2), (2, 2))) == 0

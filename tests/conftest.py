@@ -1,0 +1,82 @@
+"""Devices and helpers that tests of several folders share."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+os.environ["GLNN_DEBUG"] = "1"  # GL is asked for errors after every step
+
+import glnn.device
+from glnn.device import Device
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def device() -> Iterator[Device]:
+    """The first device that opens; shared: leave it open."""
+    with Device() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def minimum_device() -> Iterator[Device]:
+    """A device with the limits that OpenGL ES 3.1 guarantees; shared: leave it open."""
+    with Device(limits="es31-minimum") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def python() -> Run:
+    """Runs Python code in a process of its own, with more in its environment."""
+
+    def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        path = str(Path(glnn.device.__file__).parents[2])  # the package under test
+        return subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONPATH": path, **environment},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def display() -> Iterator[str]:
+    """An X display without a screen, for DISPLAY; skips where Xvfb is not installed."""
+    if shutil.which("Xvfb") is None:
+        pytest.skip("Xvfb is not installed")
+    read, write = os.pipe()
+    server = subprocess.Popen(
+        ["Xvfb", "-displayfd", str(write), "-screen", "0", "64x64x24", "-nolisten", "tcp"],
+        pass_fds=[write],
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(write)
+    try:
+        with os.fdopen(read) as numbers:
+            number = numbers.readline().strip()
+        if not number:
+            pytest.skip("Xvfb does not start")
+        yield f":{number}"
+    finally:
+        server.terminate()
+        server.wait()
+
+
+@pytest.fixture
+def rng() -> Callable[[tuple[int, ...]], NDArray[np.float32]]:
+    """Makes arrays of standard normal float32 numbers, the same in every run of a test."""
+    generator = np.random.default_rng(2026)
+    return lambda shape: generator.standard_normal(shape, dtype=np.float32)

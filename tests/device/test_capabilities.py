@@ -1,0 +1,97 @@
+"""What a device says it can do."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from glnn.device import Capabilities, Device
+
+ES31 = Capabilities("es", (3, 1), "V", "R", "", "", "here", max_texture_size=4096)
+GUARANTEED = {  # OpenGL ES 3.1, tables of implementation-dependent values
+    "max_compute_work_group_invocations": 128,
+    "max_compute_work_group_size": (128, 128, 64),
+    "max_compute_work_group_count": (65535, 65535, 65535),
+    "max_compute_shared_memory_size": 16384,
+    "max_compute_shader_storage_blocks": 4,
+    "max_shader_storage_block_size": 134217728,
+    "shader_storage_buffer_offset_alignment": 256,
+    "max_vertex_texture_image_units": 16,
+    "max_texture_size": 2048,
+    "max_transform_feedback_interleaved_components": 64,
+    "max_transform_feedback_separate_attribs": 4,
+}
+
+
+def test_a_device_reports_at_least_what_es_guarantees(device: Device) -> None:
+    found = device.capabilities
+    assert found.api == "es" and found.version >= (3, 0) and found.feedback
+    assert found.renderer and found.vendor and found.version_text.startswith("OpenGL ES 3.")
+    if not found.compute:
+        pytest.skip("no compute shaders here")
+    for name, least in GUARANTEED.items():
+        value = getattr(found, name)
+        if name == "shader_storage_buffer_offset_alignment":
+            assert 0 < value <= least
+        elif isinstance(value, tuple):
+            assert all(a >= b for a, b in zip(value, least, strict=True)), name
+        else:
+            assert value >= least, name
+
+
+def test_minimum_limits_are_those_of_the_specification(minimum_device: Device) -> None:
+    found = minimum_device.capabilities
+    assert found.minimum
+    assert {name: getattr(found, name) for name in GUARANTEED} == GUARANTEED
+    assert found.limits().keys() == GUARANTEED.keys()
+
+
+def test_minimum_never_raises_a_limit() -> None:
+    assert ES31.with_minimum().max_texture_size == 2048
+    small = dataclasses.replace(ES31, max_texture_size=1024)
+    assert small.with_minimum().max_texture_size == 1024
+    es30 = dataclasses.replace(ES31, version=(3, 0)).with_minimum()
+    assert es30.max_compute_work_group_invocations == 0
+    assert es30.shader_storage_buffer_offset_alignment == 0
+
+
+@pytest.mark.parametrize(
+    "api, version, compute, feedback",
+    [
+        ("es", (3, 0), False, True),
+        ("es", (3, 1), True, True),
+        ("es", (3, 2), True, True),
+        ("gl", (3, 2), False, False),
+        ("gl", (3, 3), False, True),
+        ("gl", (4, 2), False, True),
+        ("gl", (4, 3), True, True),
+    ],
+)
+def test_features_follow_from_the_version(
+    api: str, version: tuple[int, int], compute: bool, feedback: bool
+) -> None:
+    found = dataclasses.replace(ES31, api=api, version=version)
+    assert (found.compute, found.feedback) == (compute, feedback)
+    reason = found.why_no_compute()
+    assert (reason is None) == compute
+    if reason is not None:
+        assert "3.1" in reason and f"{version[0]}.{version[1]}" in reason and "R" in reason
+
+
+def test_headers() -> None:
+    precision = ["precision highp float;", "precision highp int;", "precision highp sampler2D;"]
+    assert ES31.header("compute").splitlines() == ["#version 310 es", *precision]
+    assert ES31.header("feedback").splitlines() == ["#version 300 es", *precision]
+    desktop = dataclasses.replace(ES31, api="gl", version=(4, 3))
+    assert desktop.header("compute") == "#version 430 core\n"
+    assert desktop.header("feedback") == "#version 330 core\n"
+    with pytest.raises(ValueError, match="stage"):
+        ES31.header("fragment")
+
+
+def test_capabilities_are_frozen_and_checked() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        ES31.renderer = "other"  # type: ignore[misc]
+    with pytest.raises(ValueError, match="api"):
+        dataclasses.replace(ES31, api="vulkan")

@@ -1,0 +1,87 @@
+"""Timers: believed only where they agree with the wall clock."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+import pytest
+
+from glnn.device import Device, Timer
+
+
+class FakeQuery:
+    """A timer query that reads a share of the time that passed inside it."""
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+        self.elapsed = 0
+
+    def __enter__(self) -> FakeQuery:
+        self.start = time.perf_counter()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.elapsed = int(1e9 * self.share * (time.perf_counter() - self.start))
+
+
+def work() -> None:
+    time.sleep(0.002)
+
+
+@pytest.fixture
+def own_device() -> Device:
+    with Device() as device:
+        device.capabilities = dataclasses.replace(device.capabilities, timer_query=True)
+        yield device
+
+
+@pytest.mark.parametrize("share, believed", [(0.9, True), (0.6, True), (0.3, False), (1.3, False)])
+def test_a_timer_is_believed_within_bounds(
+    own_device: Device, share: float, believed: bool
+) -> None:
+    own_device.timer_query = FakeQuery(share)  # type: ignore[assignment]
+    timer = Timer(own_device)
+    assert timer.measure(work) is None  # not proved yet
+    reason = timer.prove(work)
+    if believed:
+        assert reason is None
+        seconds = timer.measure(work)
+        assert seconds is not None and 0.5 * share * 0.002 < seconds < 0.02
+    else:
+        assert reason is not None and "timer says" in reason
+        assert timer.measure(work) is None
+
+
+def test_a_measurement_above_the_wall_clock_is_dropped(own_device: Device) -> None:
+    query = FakeQuery(0.9)
+    own_device.timer_query = query  # type: ignore[assignment]
+    timer = Timer(own_device)
+    assert timer.prove(work) is None
+    query.share = 2.0
+    assert timer.measure(work) is None
+
+
+def test_work_of_any_length_is_repeated_long_enough(own_device: Device) -> None:
+    own_device.timer_query = FakeQuery(0.9)  # type: ignore[assignment]
+    runs = []
+    assert Timer(own_device).prove(lambda: runs.append(time.sleep(0.0005))) is None
+    assert len(runs) >= 10  # 5 ms at least
+
+
+def test_without_the_extension_there_is_a_reason(own_device: Device) -> None:
+    own_device.capabilities = dataclasses.replace(own_device.capabilities, timer_query=False)
+    timer = Timer(own_device)
+    assert timer.prove(work) == "no timer query"
+    assert timer.measure(work) is None
+
+
+def test_the_real_query_gives_time_or_a_reason(device: Device, scale: object) -> None:
+    program = scale(device)  # type: ignore[operator]
+    timer = Timer(device)
+    reason = timer.prove(lambda: program.dispatch((1, 1, 1)))
+    seconds = timer.measure(lambda: program.dispatch((1, 1, 1)))
+    if "llvmpipe" in device.capabilities.renderer:
+        assert reason is not None  # it reads next to nothing for compute
+    assert (seconds is None) or reason is None
+    device.check_always("the query")

@@ -1,0 +1,201 @@
+"""Layers: PyTorch's arguments and defaults, parameters, and what they compute."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from glnn.errors import GlnnError, ShapeError
+from glnn.layers import (
+    BY_NAME,
+    AvgPool2d,
+    Bias,
+    Conv2d,
+    Flatten,
+    Layer,
+    Linear,
+    MaxPool2d,
+    ReLU,
+    Sigmoid,
+    Softmax,
+    Tanh,
+    registry,
+)
+
+# As PyTorch's documentation gives them; None stands for a required argument.
+SIGNATURES: dict[type[Layer], dict[str, Any]] = {
+    Linear: {"in_features": ..., "out_features": ..., "bias": True},
+    Conv2d: {
+        "in_channels": ...,
+        "out_channels": ...,
+        "kernel_size": ...,
+        "stride": 1,
+        "padding": 0,
+        "dilation": 1,
+        "groups": 1,
+        "bias": True,
+    },
+    MaxPool2d: {
+        "kernel_size": ...,
+        "stride": None,
+        "padding": 0,
+        "dilation": 1,
+        "ceil_mode": False,
+    },
+    AvgPool2d: {
+        "kernel_size": ...,
+        "stride": None,
+        "padding": 0,
+        "ceil_mode": False,
+        "count_include_pad": True,
+    },
+}
+
+
+@pytest.mark.parametrize("layer", SIGNATURES)
+def test_arguments_are_those_of_pytorch(layer: type[Layer]) -> None:
+    found = {
+        name: ... if parameter.default is parameter.empty else parameter.default
+        for name, parameter in inspect.signature(layer).parameters.items()
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+    }
+    assert found == SIGNATURES[layer]
+    assert list(found) == list(SIGNATURES[layer])
+
+
+@pytest.mark.parametrize(
+    ("layer", "fan_in"), [(Linear(50, 30), 50), (Conv2d(6, 16, (5, 3), groups=2), 3 * 5 * 3)]
+)
+def test_initial_parameters_are_uniform_within_the_bound(layer: Layer, fan_in: int) -> None:
+    bound = fan_in**-0.5
+    for name, array in layer.parameters.items():
+        assert array.dtype == np.float32, name
+        assert np.abs(array).max() <= bound
+        assert np.abs(array).max() > 0.8 * bound
+        assert abs(array.mean()) < 0.3 * bound
+
+
+def test_seed_decides_the_initial_parameters() -> None:
+    assert np.array_equal(Linear(4, 3).weight, Linear(4, 3, seed=0).weight)
+    assert not np.array_equal(Linear(4, 3).weight, Linear(4, 3, seed=1).weight)
+
+
+def test_parameter_is_checked_when_assigned() -> None:
+    layer = Linear(3, 2)
+    with pytest.raises(ShapeError, match=r"Linear weight must have shape \(2, 3\), got \(3, 2\)"):
+        layer.weight = np.zeros((3, 2), np.float32)
+    with pytest.raises(ShapeError, match="Linear bias must be a float32 NumPy array, got float64"):
+        layer.bias = np.zeros(2)
+    with pytest.raises(ShapeError, match="array, got NoneType"):
+        layer.bias = None
+    with pytest.raises(ValueError, match="read-only"):
+        layer.weight[0] = 1
+
+
+def test_layer_without_bias() -> None:
+    layer = Conv2d(3, 2, 1, bias=False)
+    assert layer.bias is None
+    assert list(layer.parameters) == ["weight"]
+    with pytest.raises(ShapeError, match="Conv2d bias: this layer was made without one"):
+        layer.bias = np.zeros(2, np.float32)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        Linear(3, 2, bias=False),
+        Conv2d(4, 6, (3, 5), (1, 2), (0, 1), 2, 2, False),
+        MaxPool2d(3, 2, 1, 2, True),
+        AvgPool2d((2, 3), 1, 1, True, False),
+        ReLU(),
+        Sigmoid(),
+        Tanh(),
+        Softmax(1),
+        Flatten(),
+        Bias(5),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_config_rebuilds_the_layer_through_json(layer: Layer) -> None:
+    again = BY_NAME[type(layer).__name__](**json.loads(json.dumps(layer.config())))
+    assert again.op == layer.op
+    assert again.shapes == layer.shapes
+    assert again.config() == layer.config()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Linear(0, 2), "Linear in_features must be an integer of at least 1, got 0"),
+        (lambda: Linear(2, True), "Linear out_features must be an integer"),
+        (lambda: Linear(2, 2.0), "Linear out_features must be an integer"),  # type: ignore
+        (lambda: Linear(2, 2, bias="no"), "Linear bias must be true or false"),  # type: ignore
+        (lambda: Conv2d(1, 1, (3, 3, 3)), "Conv2d kernel_size must be an integer or two of them"),
+        (lambda: Conv2d(1, 1, 3, stride=0), "Conv2d stride must be an integer of at least 1"),
+        (lambda: Conv2d(1, 1, 3, padding=-1), "Conv2d padding must be an integer of at least 0"),
+        (lambda: Conv2d(3, 4, 1, groups=2), "Conv2d groups must divide in_channels 3"),
+        (lambda: MaxPool2d(2, padding=2), "pad"),
+        (lambda: AvgPool2d("2"), "AvgPool2d kernel_size must be an integer"),  # type: ignore
+        (lambda: Softmax(dim=0), "batch"),
+        (lambda: Softmax(dim="x"), "Softmax dim must be an integer"),  # type: ignore
+        (lambda: Bias(-1), "Bias features must be an integer of at least 1"),
+    ],
+)
+def test_wrong_arguments(make: Any, message: str) -> None:
+    with pytest.raises(ShapeError, match=message):
+        make()
+
+
+def test_no_name_is_registered_twice() -> None:
+    with pytest.raises(GlnnError, match="'A' is registered twice"):
+        registry(("A", ReLU), ("A", Tanh))
+
+
+X = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
+
+
+def test_linear_by_hand() -> None:
+    layer = Linear(2, 1)
+    layer.weight = np.array([[10, 1]], np.float32)
+    layer.bias = np.array([0.5], np.float32)
+    result = layer(np.array([[1, 2], [3, 4]], np.float32), backend="cpu")
+    assert result.tolist() == [[12.5], [34.5]]
+
+
+def test_conv2d_by_hand() -> None:
+    layer = Conv2d(1, 1, 2, stride=2)
+    layer.weight = np.array([[[[1, 0], [0, -1]]]], np.float32)
+    layer.bias = np.array([7], np.float32)
+    assert layer(X, backend="cpu").tolist() == [[[[2, 2], [2, 2]]]]  # x[i,j] - x[i+1,j+1] = -5
+
+
+def test_pools_by_hand() -> None:
+    assert MaxPool2d(2)(X, backend="cpu").tolist() == [[[[5, 7], [13, 15]]]]
+    assert AvgPool2d(2)(X, backend="cpu").tolist() == [[[[2.5, 4.5], [10.5, 12.5]]]]
+
+
+def test_pointwise_by_hand() -> None:
+    x = np.array([[-2, 0, np.nan]], np.float32)
+    assert np.array_equal(ReLU()(x, backend="cpu"), [[0, 0, np.nan]], equal_nan=True)
+    assert Sigmoid()(x, backend="cpu")[0, :2] == pytest.approx([0.11920292, 0.5])
+    assert Tanh()(x, backend="cpu")[0, :2] == pytest.approx([-0.96402758, 0])
+
+
+def test_softmax_flatten_bias_by_hand() -> None:
+    x = np.log(np.array([[1, 2, 5]], np.float32))
+    assert Softmax()(x, backend="cpu")[0] == pytest.approx([0.125, 0.25, 0.625])
+    assert Flatten()(X, backend="cpu").shape == (1, 16)
+    layer = Bias(3)
+    layer.bias = np.array([1, 2, 3], np.float32)
+    assert layer(np.zeros((1, 3), np.float32), backend="cpu").tolist() == [[1, 2, 3]]
+
+
+def test_wrong_input() -> None:
+    with pytest.raises(ShapeError, match="x must be a float32 NumPy array, got float64 array"):
+        Linear(2, 1)(np.zeros((1, 2)), backend="cpu")
+    with pytest.raises(ShapeError):
+        Linear(2, 1)(np.zeros((1, 3), np.float32), backend="cpu")

@@ -1,0 +1,153 @@
+"""What each op should give, by its definition: float64, one loop per index, nothing clever.
+
+Independent of glnn on purpose: the expected values of the tests come from here.
+"""
+
+from __future__ import annotations
+
+from math import exp, isnan, nan, tanh
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+def _activate(function: str, value: float) -> float:
+    if isnan(value):
+        return nan
+    if function == "sigmoid":
+        return 1 / (1 + exp(-value)) if value > -700 else 0.0
+    if function == "relu":
+        return max(value, 0.0)
+    return tanh(value) if function == "tanh" else value
+
+
+def activation(x: Array, function: str) -> Array:
+    return np.array([_activate(function, float(v)) for v in x.flat]).reshape(x.shape)
+
+
+def matmul(
+    a: Array,
+    b: Array,
+    bias: Array | None = None,
+    c: Array | None = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    function: str = "identity",
+) -> Array:
+    """act(alpha a b^T + bias + beta c); the sum over k alone is left to NumPy's float64."""
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    out = np.zeros((len(a), len(b)))
+    for i in range(len(a)):
+        for j in range(len(b)):
+            value = alpha * float(np.sum(a[i] * b[j]))
+            value += float(bias[j]) if bias is not None else 0.0
+            value += beta * float(c[i, j]) if c is not None else 0.0
+            out[i, j] = _activate(function, value)
+    return out
+
+
+def conv2d(
+    x: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: tuple[int, int] = (1, 1),
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0),
+    dilation: tuple[int, int] = (1, 1),
+    groups: int = 1,
+    function: str = "identity",
+) -> Array:
+    top, left, bottom, right = padding
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (top, bottom), (left, right)))
+    n, _, h, w = padded.shape
+    o, share, kh, kw = weight.shape
+    oh = (h - dilation[0] * (kh - 1) - 1) // stride[0] + 1
+    ow = (w - dilation[1] * (kw - 1) - 1) // stride[1] + 1
+    out = np.zeros((n, o, oh, ow))
+    for channel in range(o):
+        first = channel // (o // groups) * share
+        for y in range(oh):
+            for z in range(ow):
+                y0, z0 = y * stride[0], z * stride[1]
+                patch = padded[
+                    :,
+                    first : first + share,
+                    y0 : y0 + dilation[0] * (kh - 1) + 1 : dilation[0],
+                    z0 : z0 + dilation[1] * (kw - 1) + 1 : dilation[1],
+                ]
+                value = np.sum(patch * weight[channel].astype(np.float64), axis=(1, 2, 3))
+                out[:, channel, y, z] = value + (0 if bias is None else float(bias[channel]))
+    return activation(out, function) if function != "identity" else out
+
+
+def pool2d(
+    x: Array,
+    mode: str,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0),
+    dilation: tuple[int, int] = (1, 1),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Array:
+    """By the text of PyTorch's documentation of MaxPool2d and AvgPool2d."""
+    n, channels, h, w = x.shape
+    top, left, bottom, right = padding
+
+    def windows(size: int, before: int, after: int, k: int, s: int, d: int) -> list[int]:
+        starts = []
+        start = -before
+        while True:
+            end = start + d * (k - 1)
+            inside = end < size + after
+            if not inside and not (ceil_mode and start < size and end - s < size + after):
+                return starts
+            starts.append(start)
+            start += s
+
+    ys = windows(h, top, bottom, kernel[0], stride[0], dilation[0])
+    xs = windows(w, left, right, kernel[1], stride[1], dilation[1])
+    out = np.zeros((n, channels, len(ys), len(xs)))
+    for i, y in enumerate(ys):
+        for j, z in enumerate(xs):
+            rows = [y + dilation[0] * t for t in range(kernel[0])]
+            columns = [z + dilation[1] * t for t in range(kernel[1])]
+            inside = [(r, c) for r in rows for c in columns if 0 <= r < h and 0 <= c < w]
+            values = np.array([x[:, :, r, c] for r, c in inside], np.float64)
+            if mode == "max":
+                out[:, :, i, j] = values.max(axis=0) if len(values) else -np.inf
+            else:
+                padded = [(r, c) for r in rows for c in columns if r < h + bottom and c < w + right]
+                count = len(padded) if count_include_pad else len(inside)
+                out[:, :, i, j] = values.sum(axis=0) / count
+    return out
+
+
+def bias(x: Array, values: Array) -> Array:
+    out = x.astype(np.float64)
+    for channel in range(x.shape[1]):
+        out[:, channel] += float(values[channel])
+    return out
+
+
+def softmax(x: Array, axis: int) -> Array:
+    rows = np.moveaxis(x.astype(np.float64), axis, -1)
+    out = np.zeros(rows.shape)
+    for index in np.ndindex(*rows.shape[:-1]):
+        greatest = max(rows[index])
+        powers = [exp(v - greatest) for v in rows[index]]
+        out[index] = [p / sum(powers) for p in powers]
+    return np.moveaxis(out, -1, axis)
+
+
+def error(got: Array, expected: Array) -> float:
+    """Relative Frobenius error; NaN and infinities must be in the same places."""
+    got, expected = got.astype(np.float64), expected.astype(np.float64)
+    assert got.shape == expected.shape, f"{got.shape} instead of {expected.shape}"
+    finite = np.isfinite(expected)
+    np.testing.assert_array_equal(np.where(finite, 0, got), np.where(finite, 0, expected))
+    norm = float(np.linalg.norm(expected[finite]))
+    distance = float(np.linalg.norm(got[finite] - expected[finite]))
+    return distance / norm if norm else distance
