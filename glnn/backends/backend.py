@@ -23,7 +23,9 @@ class Store(Protocol):
     """Where a backend keeps one tensor."""
 
     shape: Shape
-    nbytes: int
+
+    @property
+    def nbytes(self) -> int: ...
 
     def set(self, array: NDArray[Any]) -> None: ...
     def pull(self) -> NDArray[Any]: ...

@@ -106,8 +106,9 @@ class Buffer:
     def pull(self) -> NDArray[Any]:
         """The array, fetched from the device only if that has a newer one.
 
-        Raises DeviceError where the newest content was on a device that is now closed, or the
-        device belongs to another thread.
+        It stays the buffer's own: whoever changes it must `set` it again. Raises DeviceError
+        where the newest content was on a device that is now closed, or the device belongs to
+        another thread.
         """
         if self._device_newer:
             if self._copy is None or self._device is None or self._device.closed:

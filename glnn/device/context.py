@@ -24,7 +24,7 @@ class Attempt:
         return f"{self.what}: {self.step}: {self.error}"
 
 
-class StepFailed(Exception):
+class StepError(Exception):
     """A step on the way to a context failed."""
 
     def __init__(self, step: str, error: str) -> None:
@@ -79,7 +79,7 @@ class Context(ABC):
 
     @abstractmethod
     def make_current(self) -> None:
-        """Make it this thread's context. Raises StepFailed."""
+        """Make it this thread's context. Raises StepError."""
 
     @abstractmethod
     def release(self) -> None:
@@ -88,4 +88,5 @@ class Context(ABC):
     def __enter__(self) -> Self:  # moderngl asks for these two
         return self
 
-    def __exit__(self, *error: object) -> None: ...
+    def __exit__(self, *error: object) -> None:
+        return

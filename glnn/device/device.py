@@ -17,7 +17,7 @@ from glnn.device.context import (
     Attempt,
     Context,
     NoDeviceError,
-    StepFailed,
+    StepError,
     Version,
 )
 from glnn.device.egl import DEFAULT, DEVICE, SURFACELESS, Egl
@@ -117,7 +117,7 @@ class Device:
         if not self._gl.is_current():
             try:
                 self._gl.make_current()
-            except StepFailed as failed:
+            except StepError as failed:
                 raise DeviceError(f"{self._gl.what}: {failed}") from None
         self._context.gc()
 
@@ -184,13 +184,13 @@ def gpus() -> tuple[Gpu, ...]:
         for index, (_, way) in enumerate(Egl().ways(DEVICE)):
             try:
                 context = way(ES_VERSIONS)
-            except StepFailed as failed:
+            except StepError as failed:
                 found.append(Gpu(index, error=str(failed)))
                 continue
             asked = Capabilities.ask(context)
             context.release()
             found.append(Gpu(index, asked.renderer, asked.vendor))
-    except StepFailed:
+    except StepError:
         pass
     return tuple(found)
 
@@ -222,7 +222,7 @@ def _open(
         versions = [v for v in WINDOW_VERSIONS if (v.major, v.minor) == version] or default
         try:
             context = way(versions)
-        except StepFailed as failed:
+        except StepError as failed:
             attempts.append(Attempt(what, failed.step, failed.error))
             continue
         asked = Capabilities.ask(context)
@@ -242,7 +242,7 @@ def _ways(gpu: int | str | None, platform: str | None, attempts: list[Attempt]) 
         platforms = (DEVICE,)
     try:
         egl = Egl() if set(platforms) - {WINDOW} else None
-    except StepFailed as failed:
+    except StepError as failed:
         attempts.append(Attempt("EGL", failed.step, failed.error))
         egl = None
     for name in platforms:
@@ -251,7 +251,7 @@ def _ways(gpu: int | str | None, platform: str | None, attempts: list[Attempt]) 
         elif egl is not None:
             try:
                 ways = list(egl.ways(name))
-            except StepFailed as failed:
+            except StepError as failed:
                 attempts.append(Attempt(f"EGL {name}", failed.step, failed.error))
                 continue
             if isinstance(gpu, int):

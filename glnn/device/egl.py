@@ -11,7 +11,7 @@ from ctypes import POINTER, byref, c_char_p, c_int, c_uint, c_void_p
 from functools import cached_property, partial
 from typing import Any, Protocol
 
-from glnn.device.context import Context, StepFailed, Version
+from glnn.device.context import Context, StepError, Version
 
 NAMES = {  # the libraries that hold EGL and GL ES
     "win32": ("libEGL.dll", "libGLESv2.dll"),
@@ -54,20 +54,20 @@ EXTENSION_SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 
 class Opener(Protocol):
-    """Opens a context of the first of `versions` that this way offers. Raises StepFailed."""
+    """Opens a context of the first of `versions` that this way offers. Raises StepError."""
 
     def __call__(self, versions: Sequence[Version]) -> EglContext: ...
 
 
 class Egl:
-    """The EGL library. Raises StepFailed where it is not installed."""
+    """The EGL library. Raises StepError where it is not installed."""
 
     def __init__(self) -> None:
         self._name, self._gles_name = NAMES.get(sys.platform, NAMES["linux"])
         try:
             library = ctypes.CDLL(self._name)
         except OSError as error:
-            raise StepFailed(
+            raise StepError(
                 f"load {self._name}",
                 f"{error}; on Debian: apt install libegl1 libgles2 libgl1-mesa-dri",
             ) from None
@@ -109,22 +109,22 @@ class Egl:
             self.eglMakeCurrent(self.eglGetCurrentDisplay(), None, None, None)
 
     def devices(self) -> list[int]:
-        """The handles of EGL's devices. Raises StepFailed where EGL cannot list them."""
+        """The handles of EGL's devices. Raises StepError where EGL cannot list them."""
         if not self.eglQueryDevicesEXT or not self.eglGetPlatformDisplayEXT:
-            raise StepFailed("eglQueryDevicesEXT", "this EGL has no device platform")
+            raise StepError("eglQueryDevicesEXT", "this EGL has no device platform")
         handles, count = (c_void_p * 64)(), c_int()
         if not self.eglQueryDevicesEXT(64, handles, byref(count)):
-            raise StepFailed("eglQueryDevicesEXT", self.error())
+            raise StepError("eglQueryDevicesEXT", self.error())
         return [handle or 0 for handle in handles[: count.value]]
 
     def ways(self, platform: str) -> Iterator[tuple[str, Opener]]:
-        """Each way to a context on `platform`: its name and what opens it. Raises StepFailed."""
+        """Each way to a context on `platform`: its name and what opens it. Raises StepError."""
         if platform == DEVICE:
             for index, handle in enumerate(self.devices()):
                 yield f"EGL device {index}", partial(self._open, index, PLATFORM_DEVICE, handle)
         elif platform == SURFACELESS:
             if "EGL_MESA_platform_surfaceless" not in self.extensions:
-                raise StepFailed("eglGetPlatformDisplayEXT", "no surfaceless platform")
+                raise StepError("eglGetPlatformDisplayEXT", "no surfaceless platform")
             yield "EGL surfaceless", partial(self._open, None, PLATFORM_SURFACELESS, None)
         else:
             yield "EGL default display", partial(self._open, None, None, None)
@@ -142,10 +142,10 @@ class Egl:
             step = "eglGetPlatformDisplayEXT"
             display = self.eglGetPlatformDisplayEXT(platform, native, None)
         if not display:
-            raise StepFailed(step, self.error())
+            raise StepError(step, self.error())
         # Never terminated: the display is shared by all of the process.
         if not self.eglInitialize(display, None, None):
-            raise StepFailed("eglInitialize", self.error())
+            raise StepError("eglInitialize", self.error())
         what = {PLATFORM_DEVICE: f"EGL device {index}", PLATFORM_SURFACELESS: "EGL surfaceless"}
         return EglContext(self, what.get(platform or 0, "EGL default display"), display, versions)
 
@@ -165,16 +165,16 @@ class EglContext(Context):
             try:
                 self._create(version)
                 break
-            except StepFailed as failed:
+            except StepError as failed:
                 failures.append((version, failed))
         else:
             step, asked = failures[-1][1].step, ", ".join(str(v) for v, _ in failures)
-            raise StepFailed(step, f"{failures[-1][1].error}, asked for {asked}")
+            raise StepError(step, f"{failures[-1][1].error}, asked for {asked}")
 
     def _create(self, version: Version) -> None:
         egl, display = self._egl, self._display
         if not egl.eglBindAPI(API[version.api]):
-            raise StepFailed("eglBindAPI", egl.error())
+            raise StepError("eglBindAPI", egl.error())
         surfaceless = "EGL_KHR_surfaceless_context" in self._extensions
         any_config = "EGL_KHR_no_config_context" in self._extensions
         config = None if surfaceless and any_config else self._config(version)
@@ -183,16 +183,16 @@ class EglContext(Context):
             attributes += [PROFILE_MASK, CORE_PROFILE]
         handle = egl.eglCreateContext(display, config, None, _integers(*attributes))
         if not handle:
-            raise StepFailed("eglCreateContext", egl.error())
+            raise StepError("eglCreateContext", egl.error())
         self._api, self._handle = API[version.api], handle
         try:
             if not surfaceless:
                 size = _integers(WIDTH, 1, HEIGHT, 1)
                 self._surface = egl.eglCreatePbufferSurface(display, config, size)
                 if not self._surface:
-                    raise StepFailed("eglCreatePbufferSurface", egl.error())
+                    raise StepError("eglCreatePbufferSurface", egl.error())
             self.make_current()
-        except StepFailed:
+        except StepError:
             self.release()
             raise
 
@@ -201,9 +201,9 @@ class EglContext(Context):
         wanted = _integers(SURFACE_TYPE, PBUFFER_BIT, RENDERABLE_TYPE, kind)
         config, count = c_void_p(), c_int()
         if not self._egl.eglChooseConfig(self._display, wanted, byref(config), 1, byref(count)):
-            raise StepFailed("eglChooseConfig", self._egl.error())
+            raise StepError("eglChooseConfig", self._egl.error())
         if not count.value:
-            raise StepFailed("eglChooseConfig", f"no config for {version}")
+            raise StepError("eglChooseConfig", f"no config for {version}")
         return config.value or 0
 
     def load_opengl_function(self, name: str) -> int:
@@ -220,7 +220,7 @@ class EglContext(Context):
         self._egl.eglBindAPI(self._api)
         surface = self._surface
         if not self._egl.eglMakeCurrent(self._display, surface, surface, self._handle):
-            raise StepFailed("eglMakeCurrent", self._egl.error())
+            raise StepError("eglMakeCurrent", self._egl.error())
 
     def release(self) -> None:
         # Current in another thread, it lives on until that thread lets go of it: EGL sees to it.

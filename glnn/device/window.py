@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from glnn.device.context import Context, StepFailed, Version
+from glnn.device.context import Context, StepError, Version
 from glnn.device.egl import Egl
 
 
 class WindowContext(Context):
     """The context of a hidden window, of the first of `versions` that there is.
 
-    Raises StepFailed. GLFW is for the main thread only.
+    Raises StepError. GLFW is for the main thread only.
     """
 
     what = "GLFW window"
@@ -25,30 +25,30 @@ class WindowContext(Context):
     def __init__(self, versions: Sequence[Version]) -> None:
         self._window: Any = None
         if threading.current_thread() is not threading.main_thread():
-            raise StepFailed("glfwInit", "GLFW works in the main thread only")
+            raise StepError("glfwInit", "GLFW works in the main thread only")
         try:
             self._glfw: Any = importlib.import_module("glfw")
         except ImportError as error:
-            raise StepFailed("import glfw", str(error)) from None
+            raise StepError("import glfw", str(error)) from None
         try:
             self._egl: Egl | None = Egl()
-        except StepFailed:
+        except StepError:
             self._egl = None
         with self._failure("glfwInit"):
             ready = self._glfw.init()  # never terminated: others in the process may use GLFW
         if not ready:
-            raise StepFailed("glfwInit", "no window system")
+            raise StepError("glfwInit", "no window system")
         self._leave_egl()
         failures = []
         for version in versions:
             try:
                 self._window = self._create(version)
                 break
-            except StepFailed as failed:
+            except StepError as failed:
                 failures.append((version, failed))
         else:
             reasons = ", ".join(f"{failed.error} ({version})" for version, failed in failures)
-            raise StepFailed("glfwCreateWindow", reasons)
+            raise StepError("glfwCreateWindow", reasons)
         self.make_current()
 
     def _leave_egl(self) -> None:
@@ -66,9 +66,9 @@ class WindowContext(Context):
                 yield
                 code, text = self._glfw.get_error()
             except self._glfw.GLFWError as error:
-                raise StepFailed(step, str(error)) from None
+                raise StepError(step, str(error)) from None
         if code:
-            raise StepFailed(step, (text or b"").decode("utf-8", "replace"))
+            raise StepError(step, (text or b"").decode("utf-8", "replace"))
 
     def _create(self, version: Version) -> Any:
         glfw = self._glfw
@@ -85,7 +85,7 @@ class WindowContext(Context):
             window = glfw.create_window(1, 1, "glnn", None, None)
             glfw.default_window_hints()
         if not window:
-            raise StepFailed("glfwCreateWindow", f"no window for {version}")
+            raise StepError("glfwCreateWindow", f"no window for {version}")
         return window
 
     def load_opengl_function(self, name: str) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from glnn.device import Device, Program, Source
-from glnn.errors import ShaderError
+from glnn.errors import LimitError, ShaderError
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import library
 from glnn.kernels.select import why_not_device
@@ -62,6 +62,8 @@ def _reason(kernel: Kernel, device: Device, compile: bool) -> str | None:
         source = assemble(kernel, device.capabilities.header(kernel.backend), defaults(kernel))
         try:
             link(device, kernel, source)
+        except LimitError as error:
+            return f"not admissible: {error}"
         except ShaderError as error:
             return str(error)
     return None

@@ -71,16 +71,18 @@ class Plan:
         self._kernels = dict(kernels or {})
         self._tensors: dict[str, _Tensor] = {}
         self._parameter_bytes = 0
+        self._inputs: list[Store] = []
         steps: list[Step] = []
         backend.activate()
-        nodes = fuse(model, enabled=fused)
+        self.nodes = nodes = fuse(model, enabled=fused)
         if unused := set(self._kernels) - {node.op.name for node in nodes}:
             name = sorted(unused)[0]
             raise UnsupportedOpError(f"kernel for {name}: {model.name} has no op of that name")
         plain = parse("R")
         for info in model.inputs:
             shape = tuple(shapes[info.name])
-            self._tensors[info.name] = _Tensor(backend.allocate(shape, plain), shape, plain)
+            self._inputs.append(backend.allocate(shape, plain))
+            self._tensors[info.name] = _Tensor(self._inputs[-1], shape, plain)
         for node in nodes:
             self._add(node, steps)
         self.steps = tuple(steps)
@@ -133,8 +135,7 @@ class Plan:
 
     def upload(self, feeds: Mapping[str, Array]) -> None:
         """Move the inputs, float32 arrays of the plan's shapes, to the device."""
-        for info in self.model.inputs:
-            store = self._tensors[info.name].store
+        for info, store in zip(self.model.inputs, self._inputs, strict=True):
             store.set(feeds[info.name])
             self.backend.upload(store)
 
@@ -165,4 +166,6 @@ class Plan:
         if name not in self._tensors:
             raise ModelError(f"the plan of {self.model.name} keeps no tensor {name!r}")
         tensor = self._tensors[name]
-        return tensor.store.pull().reshape(tensor.shape)
+        value = tensor.store.pull().reshape(tensor.shape)
+        # A view of an input would be the caller's own array.
+        return value.copy() if tensor.store in self._inputs else value

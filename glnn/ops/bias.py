@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
+import numpy as np
+
 from glnn.errors import ShapeError
 from glnn.ops.op import Array, Op, Shape, Shapes
 
@@ -29,7 +31,7 @@ class Bias(Op):
     def reference(self, operands: Mapping[str, Array]) -> Array:
         x = operands["x"]
         bias = operands["bias"].astype(x.dtype, copy=False)
-        return x + bias.reshape(1, -1, *(1,) * (x.ndim - 2))
+        return np.asarray(x + bias.reshape(1, -1, *(1,) * (x.ndim - 2)))
 
     def flops(self, shapes: Shapes) -> int:
         return prod(shapes["x"])

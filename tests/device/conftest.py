@@ -36,6 +36,8 @@ def source() -> MakeSource:
     """Makes a Source from a body: the header comes from the file "header"."""
 
     def make(device: Device, stage: str, body: str) -> Source:
+        if stage == "compute" and not device.capabilities.compute:
+            pytest.skip(device.capabilities.why_no_compute() or "")
         header = device.capabilities.header(stage)
         origin = [("header", i) for i, _ in enumerate(header.splitlines(), 1)]
         origin += [("test.glsl", i) for i, _ in enumerate(body.splitlines(), 1)]

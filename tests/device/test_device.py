@@ -6,15 +6,18 @@ import ctypes
 import gc
 import threading
 from collections.abc import Callable
+from subprocess import CompletedProcess
 
 import numpy as np
 import pytest
 
 from glnn.device import Buffer, DataTexture, Device, NoDeviceError, Program, Timer, gpus
+from glnn.device.egl import Egl
 from glnn.errors import DeviceError
 from glnn.layout import parse
 from glnn.settings import Settings
 
+Run = Callable[..., CompletedProcess[str]]
 MakeProgram = Callable[[Device], Program]
 
 
@@ -25,7 +28,7 @@ def in_thread(work: Callable[[], object]) -> object:
     def run() -> None:
         try:
             results.append(work())
-        except Exception as error:
+        except DeviceError as error:
             results.append(error)
 
     thread = threading.Thread(target=run)
@@ -194,7 +197,7 @@ def test_dropping_things_leaves_no_gl_objects(scale: MakeProgram, fetch: MakePro
         assert use_and_drop(1) == use_and_drop(10)
 
 
-def test_the_wrong_thread_gets_an_error(device: Device, scale: MakeProgram) -> None:
+def test_the_wrong_thread_gets_an_error(device: Device, fetch: MakeProgram) -> None:
     buffer = Buffer((4,), parse("R"))
     buffer.set(np.ones(4, np.float32))
     buffer.push(device)
@@ -204,18 +207,18 @@ def test_the_wrong_thread_gets_an_error(device: Device, scale: MakeProgram) -> N
         device.activate,
         buffer.pull,
         lambda: other.push(device),
-        lambda: scale(device),
+        lambda: fetch(device),
         lambda: DataTexture(device, 4, 4),
     ):
-        error = in_thread(work)  # type: ignore[arg-type]
+        error = in_thread(work)
         assert isinstance(error, DeviceError) and "thread" in str(error)
     np.testing.assert_array_equal(buffer.pull(), np.ones(4))
 
 
-def test_a_device_in_another_thread(scale: MakeProgram) -> None:
+def test_a_device_in_another_thread(fetch: MakeProgram) -> None:
     def work() -> str:
         with Device() as device:
-            check_scale(device, scale(device))
+            check_fetch(device, fetch(device))
             return "right"
 
     assert in_thread(work) == "right"
@@ -254,11 +257,27 @@ def test_closing_in_another_thread_leaves_the_others_alone(scale: MakeProgram) -
         check_scale(other, scale(other))
 
 
-def test_dropping_a_device_without_closing_it(scale: MakeProgram) -> None:
+def current_context() -> int | None:
+    context: int | None = Egl().eglGetCurrentContext()
+    return context
+
+
+def test_dropping_a_device_destroys_its_context(fetch: MakeProgram) -> None:
     for _ in range(30):  # a driver that keeps contexts would run out of something
-        check_scale(device := Device(), scale(device))
-    del device
-    gc.collect()
+        device = Device(platform="device")
+        check_fetch(device, fetch(device))
+        assert current_context() is not None
+        del device
+        gc.collect()
+        assert current_context() is None
+
+
+def test_contexts_opened_to_look_are_destroyed() -> None:
+    gpus()
+    assert current_context() is None
+    with pytest.raises(NoDeviceError):
+        Device(gpu="voodoo", platform="device")
+    assert current_context() is None
 
 
 def test_errors_name_the_step(device: Device) -> None:
@@ -289,12 +308,12 @@ print("done")
 @pytest.mark.parametrize(
     "end", ["", "raise SystemExit(0)", "import gc; devices.append(devices); del devices"]
 )
-def test_no_crash_at_exit_without_close(python: Callable[..., object], end: str) -> None:
+def test_no_crash_at_exit_without_close(python: Run, end: str) -> None:
     result = python(EXIT + end)
-    assert (result.returncode, result.stdout, result.stderr) == (0, "done\n", "")  # type: ignore
+    assert (result.returncode, result.stdout, result.stderr) == (0, "done\n", "")
 
 
-def test_importing_opens_no_gl(python: Callable[..., object]) -> None:
+def test_importing_opens_no_gl(python: Run) -> None:
     code = "import sys, glnn.device; print({'moderngl', 'glfw'} & set(sys.modules))"
     result = python(code)
-    assert result.stdout == "set()\n", result  # type: ignore[attr-defined]
+    assert result.stdout == "set()\n", result

@@ -12,6 +12,7 @@ import pytest
 
 from glnn.device import Device, NoDeviceError, gpus
 from glnn.device import egl as egl_module
+from glnn.device.context import StepError
 
 Run = Callable[..., CompletedProcess[str]]
 
@@ -115,7 +116,7 @@ def test_the_next_way_is_tried_when_one_fails(monkeypatch: pytest.MonkeyPatch) -
 
     def broken(self: Any, index: Any, platform: Any, native: Any, versions: Any) -> Any:
         if platform == egl_module.PLATFORM_DEVICE:
-            raise egl_module.StepFailed("eglInitialize", "EGL_NOT_INITIALIZED (0x3001)")
+            raise StepError("eglInitialize", "EGL_NOT_INITIALIZED (0x3001)")
         return real(self, index, platform, native, versions)
 
     monkeypatch.setattr(egl_module.Egl, "_open", broken)

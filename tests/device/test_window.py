@@ -67,8 +67,7 @@ def test_a_window_where_egl_gives_nothing(python: Run, display: str) -> None:
     if not found["attempts"]:
         pytest.skip("this EGL does not dispatch to vendors")
     assert found["platform"] == "GLFW window"
-    assert found["api"] == "gl" and found["version"] >= [4, 3]
-    assert found["compute"] and found["feedback"]
+    assert found["compute"] is not False and found["feedback"]
     assert "EGL default display" in found["attempts"]
 
 
@@ -98,7 +97,8 @@ right = []
 for _ in range(3):
     for device in devices:
         device.activate()
-        right.append(feedback(device) and compute(device))
+        right.append(feedback(device))
+        right.append(compute(device) if device.capabilities.compute else True)
 devices[1].close()
 for device in (devices[0], devices[3], devices[2]):
     device.activate()

@@ -1,0 +1,66 @@
+# make demo   classify handwritten digits on every backend
+# make test   lint, and all the tests, also against the installed wheel
+# Both set everything up first: the GL libraries (by apt), a virtual environment, the package.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Where the interpreter is Debian's own, its venv module is a package of its own.
+SYSTEM := $(if $(filter python3,$(PYTHON)),$(if $(filter /usr/bin/python3,$(shell command -v python3)),python3-venv,$(if $(shell command -v python3),,python3 python3-venv)))
+GL := libegl1 libgles2 libgl1-mesa-dri
+TEST_SYSTEM := xvfb libgl1 libglx-mesa0 glslang-tools
+
+.PHONY: demo test lint check check-es31 check-es30 check-wheel clean gl test-system
+
+demo: gl $(VENV)/demo.stamp
+	$(BIN)/python examples/01_digits.py
+
+test: lint check check-es31 check-es30 check-wheel
+
+lint: gl $(VENV)/test.stamp
+	$(BIN)/ruff check glnn tests benchmarks examples
+	$(BIN)/ruff format --check glnn tests benchmarks examples
+	$(BIN)/mypy
+
+check: test-system $(VENV)/test.stamp
+	$(BIN)/python -m pytest
+
+# True contexts of older versions: Mesa says so, and then has nothing newer.
+check-es31: test-system $(VENV)/test.stamp
+	MESA_GLES_VERSION_OVERRIDE=3.1 $(BIN)/python -m pytest tests/backends tests/models
+
+check-es30: test-system $(VENV)/test.stamp
+	MESA_GLES_VERSION_OVERRIDE=3.0 $(BIN)/python -m pytest tests/backends tests/models
+
+# The wheel, installed, tested from a folder outside the repository.
+check-wheel: test-system $(VENV)/test.stamp
+	rm -rf build/wheel && mkdir -p build/wheel
+	$(BIN)/python -m build --wheel --outdir build/wheel . >build/wheel/log 2>&1 \
+	    || { cat build/wheel/log; exit 1; }
+	$(PYTHON) -m venv build/wheel/venv
+	build/wheel/venv/bin/python -m pip --disable-pip-version-check install -q \
+	    "$$(echo build/wheel/*.whl)[test]"
+	here=$$PWD; outside=$$(mktemp -d); trap 'rm -rf "$$outside"' EXIT; \
+	    cp -r tests examples "$$outside" && cd "$$outside" && \
+	    "$$here/build/wheel/venv/bin/python" -m pytest -q tests
+
+gl:
+	@.ci/need $(SYSTEM) $(GL)
+
+test-system: gl
+	@.ci/need $(TEST_SYSTEM)
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/demo.stamp: pyproject.toml | gl $(VENV)/bin/python
+	$(PIP) install -e '.[images]'
+	@touch $@
+
+$(VENV)/test.stamp: pyproject.toml | gl $(VENV)/bin/python
+	$(PIP) install -e '.[dev]'
+	@touch $@ $(VENV)/demo.stamp
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

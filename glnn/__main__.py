@@ -1,0 +1,5 @@
+"""`python -m glnn`: the command line."""
+
+from glnn.cli import main
+
+main()

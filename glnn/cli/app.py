@@ -1,0 +1,55 @@
+"""The `glnn` command: its verbs, and what errors look like to a user."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import rich_click as click
+
+from glnn import __version__
+from glnn.cli.bench import bench
+from glnn.cli.info import info
+from glnn.cli.kernels import kernels
+from glnn.cli.run import run
+from glnn.cli.verify import verify
+from glnn.errors import GlnnError
+
+USER_ERROR, INTERRUPTED = 2, 130
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "-V", "--version", prog_name="glnn")
+def cli() -> None:
+    """Neural networks on any GPU whose driver speaks OpenGL ES.
+
+    \b
+    Examples:
+      glnn info                                  what this machine offers
+      glnn run lenet                             classify the bundled digits
+      glnn run lenet photo.png                   classify a picture
+      glnn bench lenet --backends compute,cpu    time every layer
+    """
+
+
+for verb in (info, run, bench, verify, kernels):
+    cli.add_command(verb)
+
+
+def main() -> None:
+    """Run the command line and exit: 2 for a user's mistake, 130 when interrupted."""
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except GlnnError as error:
+        click.echo(f"glnn: {error}", err=True)
+        code = USER_ERROR
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("glnn: interrupted", err=True)
+        code = INTERRUPTED
+    except BrokenPipeError:  # the reader of our output went away, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    sys.exit(code if isinstance(code, int) else 0)

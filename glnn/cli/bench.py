@@ -1,0 +1,143 @@
+"""`glnn bench`: every layer's time on several backends."""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+import numpy as np
+import rich_click as click
+from rich.table import Table
+
+from glnn.backends import NAMES
+from glnn.cli.inputs import read_inputs
+from glnn.cli.options import backend_names, device_options, kernel_option, print_json
+from glnn.cli.screen import console, number, progress, table
+from glnn.model import InferenceSession, Model, load
+from glnn.profiling import Profile, profile
+
+
+@click.command()
+@click.argument("model")
+@click.argument("inputs", nargs=-1)
+@click.option(
+    "--backends",
+    default=",".join(NAMES),
+    show_default=True,
+    help="Backends to time, separated by commas.",
+)
+@click.option(
+    "--batch", type=click.IntRange(1), default=1, show_default=True, help="Samples a run."
+)
+@click.option(
+    "--repeat",
+    type=click.IntRange(1),
+    default=20,
+    show_default=True,
+    help="Runs to take medians of.",
+)
+@kernel_option
+@device_options
+def bench(
+    model: str,
+    inputs: tuple[str, ...],
+    backends: str,
+    batch: int,
+    repeat: int,
+    kernels: dict[str, str],
+    gpu: str | None,
+    limits: str | None,
+    as_json: bool,
+) -> None:
+    """Time MODEL layer by layer: kernel and wall time apart, transfers included in the total.
+
+    Times are medians in milliseconds. Kernel times are the GPU's own, shown only where its timer
+    agrees with the clock on the wall. Kernels forced by --kernel apply to the backends that have
+    them.
+
+    \b
+    Examples:
+      glnn bench lenet --batch 100
+      glnn bench lenet --batch 100 --backends compute,cpu --repeat 50 --json
+      glnn bench lenet --backends compute --kernel matmul=blocked
+    """
+    names = backend_names(backends)
+    loaded = load(model)
+    given = read_inputs(loaded, inputs, model).x
+    x = np.resize(given, (batch, *given.shape[1:]))
+    profiles: dict[str, Profile] = {}
+    device = None
+    with progress(not as_json) as bar:
+        for name in names:
+            session = InferenceSession(
+                loaded, name, gpu=gpu, limits=limits, kernels=None if name == "cpu" else kernels
+            )
+            if session.backend.device is not None:
+                device = session.backend.device.capabilities
+            feeds = {loaded.inputs[0].name: x}
+            plan = session.plan({k: a.shape for k, a in feeds.items()})
+            task = bar.add_task(f"timing {name}", total=2 + len(plan.steps))
+            profiles[name] = profile(plan, feeds, repeat, lambda task=task: bar.advance(task))  # type: ignore[misc]
+    about = {
+        "model": loaded.name,
+        "batch": batch,
+        "repeat": repeat,
+        "machine": f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}",
+        "device": device.renderer if device else "CPU (NumPy)",
+        "version": device.version_text if device else f"NumPy {np.__version__}",
+    }
+    if as_json:
+        shown = {name: p.to_json() for name, p in profiles.items()}
+        print_json({**about, "backends": shown})
+        return
+    out = console()
+    out.print(", ".join(f"{k} {v}" for k, v in about.items()))
+    for name, timed in profiles.items():
+        out.print(_layers(loaded, name, timed, profiles.get("cpu")))
+    out.print(_totals(profiles))
+
+
+def _layers(model: Model, name: str, timed: Profile, cpu: Profile | None) -> Table:
+    """One row a layer; a layer's CPU time is that of the step of the same name."""
+    on_cpu = {layer.name: layer.wall_ms for layer in cpu.layers} if cpu else {}
+    title = f"{model.name} on {name}"
+    if timed.timer is not None and name != "cpu":
+        title += f" (no kernel times: {timed.timer})"
+    heads = [">GFLOP", ">kernel ms", ">wall ms", ">overhead ms", ">GFLOP/s", ">CPU ms", ">speed-up"]
+    rows = table(title, "layer", "op", "kernel", *heads)
+    for layer in timed.layers:
+        cpu_ms = on_cpu.get(layer.name)
+        spent = layer.wall_ms if layer.kernel_ms is None else layer.kernel_ms
+        rows.add_row(
+            layer.name,
+            layer.op,
+            layer.kernel,
+            number(layer.gflop, 6),
+            number(layer.kernel_ms, 4),
+            number(layer.wall_ms, 4),
+            number(layer.overhead_ms, 4),
+            number(1e3 * layer.gflop / spent if spent else None, 1),
+            number(cpu_ms, 4),
+            number(cpu_ms / layer.wall_ms if cpu_ms else None, 2),
+        )
+    return rows
+
+
+def _totals(profiles: dict[str, Profile]) -> Table:
+    cpu = profiles.get("cpu")
+    rows = table(
+        "whole runs, transfers included",
+        *("backend", ">total ms", ">upload ms", ">steps ms", ">download ms", ">kernels ms"),
+        ">speed-up",
+    )
+    for name, p in profiles.items():
+        rows.add_row(
+            name,
+            number(p.total_ms, 4),
+            number(p.upload_ms, 4),
+            number(p.perform_ms, 4),
+            number(p.download_ms, 4),
+            number(p.kernel_ms, 4),
+            number(cpu.total_ms / p.total_ms if cpu else None, 2),
+        )
+    return rows

@@ -1,0 +1,112 @@
+"""`glnn info`: what GL offers on this machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import rich_click as click
+
+from glnn import __version__
+from glnn.backends import NAMES, open_backend
+from glnn.cli.options import device_options, print_json
+from glnn.cli.screen import console, table
+from glnn.device import Device, gpus
+from glnn.errors import DeviceError
+
+
+@click.command()
+@device_options
+def info(gpu: str | None, limits: str | None, as_json: bool) -> None:
+    """Show the GPU, its limits, the backends that open, and what failed.
+
+    \b
+    Examples:
+      glnn info
+      glnn info --json
+      glnn info --gpu llvmpipe --limits es31-minimum
+    """
+    report = _report(gpu, limits)
+    if as_json:
+        print_json(report)
+        return
+    _show(report)
+
+
+def _report(gpu: str | None, limits: str | None) -> dict[str, Any]:
+    device: Device | None = None
+    failure = ""
+    attempts: tuple[Any, ...] = ()
+    try:
+        device = Device(gpu, limits)
+        attempts = device.attempts
+    except DeviceError as error:
+        if gpu is not None:
+            raise
+        failure, attempts = str(error), getattr(error, "attempts", ())
+    backends: dict[str, dict[str, Any]] = {}
+    for name in NAMES:
+        reason = None if name == "cpu" else failure or None
+        if device is not None and name != "cpu":
+            try:
+                open_backend(name, device)
+            except DeviceError as error:
+                reason = str(error)
+        backends[name] = {"ok": reason is None, "reason": reason}
+    report = {
+        "glnn": __version__,
+        "device": _device(device),
+        "limits": device.capabilities.limits() if device else {},
+        "backends": backends,
+        "gpus": [
+            {"index": g.index, "renderer": g.renderer, "vendor": g.vendor, "error": g.error}
+            for g in gpus()
+        ],
+        "attempts": [{"what": a.what, "step": a.step, "error": a.error} for a in attempts],
+    }
+    if device is not None:
+        device.close()
+    return report
+
+
+def _device(device: Device | None) -> dict[str, Any] | None:
+    if device is None:
+        return None
+    offers = device.capabilities
+    return {
+        "renderer": offers.renderer,
+        "vendor": offers.vendor,
+        "api": offers.api,
+        "version": offers.version_text,
+        "glsl": offers.glsl_text,
+        "platform": offers.platform,
+        "timer_query": offers.timer_query,
+        "minimum_limits": offers.minimum,
+    }
+
+
+def _show(report: dict[str, Any]) -> None:
+    out = console()
+    facts = table(None, "device", "")
+    for name, value in (report["device"] or {"none": "no OpenGL ES context opens"}).items():
+        facts.add_row(name, str(value))
+    out.print(facts)
+    if report["limits"]:
+        bounds = table(None, "limit", ">value")
+        for name, value in report["limits"].items():
+            text = " x ".join(map(str, value)) if isinstance(value, tuple) else f"{value}"
+            bounds.add_row(name, text)
+        out.print(bounds)
+    opens = table(None, "backend", "opens", "why not")
+    for name, state in report["backends"].items():
+        opens.add_row(name, "yes" if state["ok"] else "no", state["reason"] or "")
+    out.print(opens)
+    if report["gpus"]:
+        offered = table(None, ">gpu", "renderer", "vendor", "why it does not open")
+        for g in report["gpus"]:
+            offered.add_row(str(g["index"]), g["renderer"], g["vendor"], g["error"] or "")
+        out.print(offered)
+    if report["attempts"]:
+        tried = table(None, "tried without success", "step", "error")
+        for a in report["attempts"]:
+            tried.add_row(a["what"], a["step"], a["error"])
+        out.print(tried)

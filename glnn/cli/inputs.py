@@ -1,0 +1,104 @@
+"""What a user hands to a model on the command line: images, arrays, or nothing."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glnn import data
+from glnn.errors import ModelError, ShapeError
+from glnn.model.images import read_image
+from glnn.model.model import Model
+from glnn.model.tensor import TensorInfo, show
+
+LABELS = ("label", "labels")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Samples of a model's input, what they are called, their labels where they are known."""
+
+    x: NDArray[np.float32]
+    names: tuple[str, ...]
+    labels: NDArray[Any] | None = None
+    notes: tuple[str, ...] = ()
+
+
+def read_inputs(model: Model, paths: Sequence[str], model_name: str) -> Inputs:
+    """The samples in the files `paths`; the bundled digits for a bundled model without any.
+
+    Raises ModelError where a file is missing or malformed, ShapeError where it does not fit.
+    """
+    if len(model.inputs) != 1:
+        raise ModelError(f"{model_name} has {len(model.inputs)} inputs, the command line takes one")
+    info = model.inputs[0]
+    if not paths:
+        if model_name not in data.MODELS:
+            raise ModelError(f"{model_name} needs an INPUT: an image, a .npy or a .npz file")
+        images, labels = data.digits()
+        names = tuple(f"digit {i}" for i in range(len(images)))
+        return Inputs(_fit(images, info, "the bundled digits")[0], names, labels)
+    read = [_read(Path(path), info) for path in paths]
+    labels = [r.labels for r in read]
+    return Inputs(
+        np.concatenate([r.x for r in read]),
+        tuple(name for r in read for name in r.names),
+        np.concatenate(labels) if all(part is not None for part in labels) else None,  # type: ignore[arg-type]
+        tuple(note for r in read for note in r.notes),
+    )
+
+
+def _read(path: Path, info: TensorInfo) -> Inputs:
+    if path.suffix not in (".npy", ".npz"):
+        image, notes = read_image(path, info)
+        return Inputs(image, (str(path),), None, tuple(f"{path}: {note}" for note in notes))
+    array, labels = _arrays(path, info)
+    x, notes = _fit(array, info, str(path))
+    if labels is not None and labels.shape != (len(x),):
+        raise ShapeError(f"{path}: {len(x)} samples need as many labels, got shape {labels.shape}")
+    names = tuple(f"{path}[{i}]" for i in range(len(x)))
+    return Inputs(x, names, labels, tuple(notes))
+
+
+def _arrays(path: Path, info: TensorInfo) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """The samples in a .npy or .npz file, and their labels where it has them."""
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return loaded, None
+        with loaded:
+            arrays = {name: loaded[name] for name in loaded.files}
+    except FileNotFoundError:
+        raise ModelError(f"{path}: no such file") from None
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ModelError(f"{path}: cannot be read as NumPy arrays: {error}") from None
+    labels = next((arrays.pop(name) for name in LABELS if name in arrays), None)
+    if info.name in arrays:
+        return arrays[info.name], labels
+    if len(arrays) != 1:
+        found = ", ".join(arrays) or "none"
+        raise ModelError(f"{path}: expected an array {info.name!r}, or only one; it has {found}")
+    return next(iter(arrays.values())), labels
+
+
+def _fit(array: NDArray[Any], info: TensorInfo, what: str) -> tuple[NDArray[np.float32], list[str]]:
+    """`array` as the input: grey images may lack their channel, bytes are scaled to 0..1."""
+    notes: list[str] = []
+    if array.dtype == np.uint8:
+        array = array.astype(np.float32) / np.float32(255)
+        notes.append(f"{what}: bytes scaled to 0..1")
+    if array.dtype != np.float32:
+        raise ShapeError(f"{what}: expected float32 (or uint8), got {array.dtype}")
+    if len(info.shape) == 4 and info.shape[1] == 1 and array.ndim == 3:
+        array = array[:, None]
+    if array.ndim != len(info.shape) or array.shape[1:] != info.shape[1:]:
+        raise ShapeError(f"{what}: expected shape {show(info.shape)}, got {array.shape}")
+    if len(array) == 0:
+        raise ShapeError(f"{what}: expected at least one sample, got shape {array.shape}")
+    return np.ascontiguousarray(array), notes

@@ -1,0 +1,78 @@
+"""`glnn kernels`: the table of kernels, and why one cannot run here."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import rich_click as click
+
+from glnn.cli.options import device_options, print_json
+from glnn.cli.screen import console, progress, table
+from glnn.device import Device
+from glnn.errors import DeviceError, GlnnError
+from glnn.kernels import export, library
+from glnn.kernels.report import Row, rows
+
+
+@click.command()
+@click.option("--op", help="Only the kernels of this op.")
+@click.option("--compile", "compiled", is_flag=True, help="Also compile and link each one here.")
+@click.option(
+    "--export",
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write complete GLSL ES sources to this folder, for offline compilers.",
+)
+@device_options
+def kernels(
+    op: str | None,
+    compiled: bool,
+    directory: Path | None,
+    gpu: str | None,
+    limits: str | None,
+    as_json: bool,
+) -> None:
+    """List every kernel and why it cannot run here, if it cannot.
+
+    \b
+    Examples:
+      glnn kernels
+      glnn kernels --op conv2d --compile
+      glnn kernels --limits es31-minimum --json
+      glnn kernels --export sources/
+    """
+    ops = sorted({kernel.op for kernel in library()})
+    if op is not None and op not in ops:
+        raise GlnnError(f"--op: no kernels for {op!r}, expected one of {', '.join(ops)}")
+    if directory is not None:
+        written = export(directory, tuple(k for k in library() if op in (None, k.op)))
+        click.echo(f"wrote {len(written)} sources to {directory}", err=True)
+    found = _rows(op, compiled, gpu, limits, shown=not as_json)
+    if as_json:
+        print_json({"kernels": [asdict(row) for row in found]})
+        return
+    listed = table(None, "op", "kernel", "backend", "runs here", "what it does, or why not")
+    for row in found:
+        listed.add_row(
+            row.op, row.name, row.backend, "yes" if row.ok else "no", row.reason or row.summary
+        )
+    console().print(listed)
+
+
+def _rows(
+    op: str | None, compiled: bool, gpu: str | None, limits: str | None, shown: bool
+) -> list[Row]:
+    try:
+        device = Device(gpu, limits)
+    except DeviceError as error:
+        if gpu is not None:
+            raise
+        reason = f"not admissible: {error}"
+        return [
+            Row(row.name, row.op, row.backend, False, reason, row.summary) for row in rows(None, op)
+        ]
+    with device, progress(shown and compiled) as bar:
+        count = sum(op in (None, k.op) for k in library())
+        found = rows(device, op, compile=compiled)
+        return list(bar.track(found, total=count, description="compiling"))

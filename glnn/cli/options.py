@@ -1,0 +1,89 @@
+"""Options that several verbs share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import rich_click as click
+
+from glnn.backends import NAMES
+from glnn.device.device import MINIMUM_LIMITS
+from glnn.errors import GlnnError
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def device_options(command: Command) -> Command:
+    """`--gpu`, `--limits` and `--json`."""
+    command = click.option(
+        "--json", "as_json", is_flag=True, help="Print one JSON object on standard output."
+    )(command)
+    command = click.option(
+        "--limits",
+        type=click.Choice([MINIMUM_LIMITS]),
+        help="Behave as the smallest device that OpenGL ES 3.1 allows.",
+    )(command)
+    return click.option(
+        "--gpu", metavar="INDEX|NAME", help="The GPU: its EGL index, or a part of its name."
+    )(command)
+
+
+def kernel_option(command: Command) -> Command:
+    """`--kernel OP=NAME`, any number of times."""
+    return click.option(
+        "--kernel",
+        "kernels",
+        metavar="OP=NAME",
+        multiple=True,
+        callback=_kernels,
+        help="Take this kernel for an op, as in matmul=blocked; may be repeated.",
+    )(command)
+
+
+def _kernels(context: click.Context, parameter: click.Parameter, given: Any) -> dict[str, str]:
+    chosen: dict[str, str] = {}
+    for text in given:
+        op, equals, name = text.partition("=")
+        if not (op and equals and name):
+            raise click.BadParameter(f"expected OP=NAME, got {text!r}")
+        chosen[op] = name
+    return chosen
+
+
+def backend_option(command: Command) -> Command:
+    """`--backend`."""
+    return click.option(
+        "--backend",
+        type=click.Choice(["auto", *NAMES]),
+        default="auto",
+        show_default=True,
+        help="auto takes the first of compute, feedback and cpu that opens.",
+    )(command)
+
+
+def backend_names(text: str) -> list[str]:
+    """The backends in a comma-separated list. Raises GlnnError for an unknown one."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in NAMES:
+            raise GlnnError(f"--backends: unknown backend {name!r}, expected {', '.join(NAMES)}")
+    if not names:
+        raise GlnnError(f"--backends: expected one or more of {', '.join(NAMES)}")
+    return list(dict.fromkeys(names))
+
+
+def print_json(document: dict[str, Any]) -> None:
+    """Print `document` as one JSON object; what JSON cannot say (NaN, inf) becomes text."""
+    click.echo(json.dumps(_plain(document), indent=2, allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    if isinstance(value, float) and (value != value or abs(value) == float("inf")):
+        return str(value)
+    return value

@@ -1,0 +1,130 @@
+"""`glnn run`: a model on images or arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import rich_click as click
+from numpy.typing import NDArray
+
+from glnn.cli.inputs import Inputs, read_inputs
+from glnn.cli.options import backend_option, device_options, kernel_option, print_json
+from glnn.cli.screen import console, progress, table
+from glnn.errors import ShapeError
+from glnn.model import InferenceSession, load
+
+SHOWN = 10
+
+
+@click.command()
+@click.argument("model")
+@click.argument("inputs", nargs=-1)
+@backend_option
+@click.option(
+    "--top", type=click.IntRange(1), default=1, show_default=True, help="Classes to show."
+)
+@click.option(
+    "--batch", type=click.IntRange(1), default=100, show_default=True, help="Samples a run."
+)
+@kernel_option
+@device_options
+def run(
+    model: str,
+    inputs: tuple[str, ...],
+    backend: str,
+    top: int,
+    batch: int,
+    kernels: dict[str, str],
+    gpu: str | None,
+    limits: str | None,
+    as_json: bool,
+) -> None:
+    """Classify INPUTS with MODEL: a bundled name (lenet) or a .json file.
+
+    An input is an image of any kind, or a .npy or .npz file of float32 or uint8 samples; an array
+    `label` in an .npz gives the right answers. Without inputs, lenet takes the bundled digits.
+
+    \b
+    Examples:
+      glnn run lenet
+      glnn run lenet photo.png --top 3
+      glnn run net.json samples.npz --backend feedback --json
+    """
+    loaded = load(model)
+    samples = read_inputs(loaded, inputs, model)
+    session = InferenceSession(loaded, backend, gpu=gpu, limits=limits, kernels=kernels)
+    scores = _run(session, samples.x, batch, shown=not as_json)
+    if scores.ndim != 2:
+        raise ShapeError(f"{model}: expected class scores (N, classes), it gives {scores.shape}")
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :top]
+    accuracy = None if samples.labels is None else float((order[:, 0] == samples.labels).mean())
+    if as_json:
+        print_json(_document(session, samples, scores, order, accuracy))
+    else:
+        _show(session, samples, scores, order, accuracy)
+
+
+def _run(
+    session: InferenceSession, x: NDArray[np.float32], batch: int, shown: bool
+) -> NDArray[np.float32]:
+    name = session.get_inputs()[0].name
+    results = []
+    with progress(shown) as bar:
+        for start in bar.track(range(0, len(x), batch), description="classifying"):
+            results.append(session.run(None, {name: x[start : start + batch]})[0])
+    return np.concatenate(results)
+
+
+def _device(session: InferenceSession) -> str:
+    device = session.backend.device
+    return device.capabilities.renderer if device else "CPU (NumPy)"
+
+
+def _document(
+    session: InferenceSession,
+    samples: Inputs,
+    scores: NDArray[np.float32],
+    order: NDArray[np.intp],
+    accuracy: float | None,
+) -> dict[str, Any]:
+    return {
+        "model": session.model.name,
+        "backend": session.backend.name,
+        "device": _device(session),
+        "predictions": order[:, 0].tolist(),
+        "top": [
+            [{"class": int(c), "score": float(scores[i, c])} for c in row]
+            for i, row in enumerate(order)
+        ],
+        "inputs": list(samples.names),
+        "accuracy": accuracy,
+        "notes": list(samples.notes),
+    }
+
+
+def _show(
+    session: InferenceSession,
+    samples: Inputs,
+    scores: NDArray[np.float32],
+    order: NDArray[np.intp],
+    accuracy: float | None,
+) -> None:
+    out = console()
+    for note in samples.notes:
+        out.print(note)
+    labelled = ["label"] if samples.labels is not None else []
+    ranks = [f"{i + 1}." for i in range(order.shape[1])] if order.shape[1] > 1 else ["class"]
+    heads = [head for rank in ranks for head in (f">{rank}", ">score")]
+    rows = table(None, "input", *(f">{x}" for x in labelled), *heads)
+    for i, name in enumerate(samples.names[:SHOWN]):
+        cells = [str(samples.labels[i])] if samples.labels is not None else []
+        for c in order[i]:
+            cells += [str(c), f"{scores[i, c]:.4f}"]
+        rows.add_row(name, *cells)
+    out.print(rows)
+    if len(samples.names) > SHOWN:
+        out.print(f"... and {len(samples.names) - SHOWN} more (all of them with --json)")
+    out.print(f"{len(samples.names)} samples on {session.backend.name}: {_device(session)}")
+    if accuracy is not None:
+        out.print(f"accuracy {100 * accuracy:.2f}%")

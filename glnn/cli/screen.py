@@ -1,0 +1,44 @@
+"""Tables and progress bars on the terminal."""
+
+from __future__ import annotations
+
+import sys
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+WIDE = 200  # columns, where the output is no terminal and nothing should be folded
+
+
+def console() -> Console:
+    """Standard output, of a width that folds nothing when it is no terminal."""
+    return Console(width=None if sys.stdout.isatty() else WIDE, highlight=False)
+
+
+def table(title: str | None, *columns: str) -> Table:
+    """A table; a column whose name begins with `>` is right-aligned."""
+    made = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    for column in columns:
+        right = column.startswith(">")
+        made.add_column(column.removeprefix(">"), justify="right" if right else "left")
+    return made
+
+
+def progress(shown: bool = True) -> Progress:
+    """A progress bar on standard error, drawn only on a terminal."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not (shown and sys.stderr.isatty()),
+    )
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A number as people read it; a dash where there is none."""
+    return "-" if value is None else f"{value:.{digits}f}"

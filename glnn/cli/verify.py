@@ -1,0 +1,73 @@
+"""`glnn verify`: every layer against NumPy in float64."""
+
+from __future__ import annotations
+
+import rich_click as click
+
+from glnn.cli.inputs import read_inputs
+from glnn.cli.options import backend_option, device_options, kernel_option, print_json
+from glnn.cli.screen import console, table
+from glnn.model import InferenceSession, load
+from glnn.profiling.verify import TOLERANCE
+from glnn.profiling.verify import verify as verify_plan
+
+DIVERGED = 1
+
+
+@click.command()
+@click.argument("model")
+@click.argument("inputs", nargs=-1)
+@backend_option
+@click.option(
+    "--batch", type=click.IntRange(1), default=100, show_default=True, help="Samples to take."
+)
+@click.option(
+    "--tolerance", type=float, default=TOLERANCE, show_default=True, help="Greatest error allowed."
+)
+@kernel_option
+@device_options
+@click.pass_context
+def verify(
+    context: click.Context,
+    model: str,
+    inputs: tuple[str, ...],
+    backend: str,
+    batch: int,
+    tolerance: float,
+    kernels: dict[str, str],
+    gpu: str | None,
+    limits: str | None,
+    as_json: bool,
+) -> None:
+    """Compare every layer of MODEL with float64 and name the first that diverges.
+
+    The error is |got - expected| / |expected| over a layer's whole result. The exit code is 1
+    when a layer exceeds the tolerance.
+
+    \b
+    Examples:
+      glnn verify lenet
+      glnn verify lenet --backend feedback --limits es31-minimum --json
+    """
+    loaded = load(model)
+    x = read_inputs(loaded, inputs, model).x[:batch]
+    session = InferenceSession(loaded, backend, gpu=gpu, limits=limits, kernels=kernels)
+    feeds = {loaded.inputs[0].name: x}
+    result = verify_plan(
+        session.plan({name: a.shape for name, a in feeds.items()}), feeds, tolerance
+    )
+    if as_json:
+        print_json({"model": loaded.name, **result.to_json()})
+    else:
+        rows = table(None, "layer", "op", "kernel", ">error", "")
+        for layer in result.layers:
+            verdict = "ok" if layer.ok else "diverges"
+            rows.add_row(layer.name, layer.op, layer.kernel, f"{layer.error:.2e}", verdict)
+        out = console()
+        out.print(rows)
+        first = result.first_divergence
+        out.print(f"worst {result.worst:.2e}, allowed {tolerance:g}, on {result.backend}")
+        if first is not None:
+            out.print(f"the first layer that diverges is {first}")
+    if result.first_divergence is not None:
+        context.exit(DIVERGED)

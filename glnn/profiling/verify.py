@@ -1,0 +1,86 @@
+"""Every layer of a plan held against NumPy in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glnn.model.plan import Plan
+
+Array = NDArray[Any]
+TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True)
+class LayerError:
+    """How far a layer's result is from float64: the relative Frobenius error."""
+
+    name: str
+    op: str
+    kernel: str
+    error: float
+    ok: bool
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The errors of a plan's layers, in the order in which they run."""
+
+    backend: str
+    tolerance: float
+    layers: tuple[LayerError, ...]
+
+    @property
+    def worst(self) -> float:
+        """The greatest error; inf where NaN or infinities are in other places."""
+        return max((layer.error for layer in self.layers), default=0.0)
+
+    @property
+    def first_divergence(self) -> str | None:
+        """The first layer whose error exceeds the tolerance."""
+        return next((layer.name for layer in self.layers if not layer.ok), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain dicts, lists and numbers."""
+        return {
+            **asdict(self),
+            "worst": self.worst,
+            "ok": self.first_divergence is None,
+            "first_divergence": self.first_divergence,
+        }
+
+
+def verify(plan: Plan, feeds: Mapping[str, Array], tolerance: float = TOLERANCE) -> Verification:
+    """Run `plan` on `feeds` and compare what each layer left with the ops' float64 references."""
+    plan.run(feeds)
+    expected = {name: array.astype(np.float64) for name, array in feeds.items()}
+    kernels = {step.output: step.kernel for step in plan.steps}
+    layers = []
+    for node in plan.nodes:
+        inputs = zip(node.op.inputs, node.inputs, strict=True)
+        operands = {name: expected[tensor] for name, tensor in inputs}
+        operands |= {name: a.astype(np.float64) for name, a in node.parameters.items()}
+        expected[node.output] = node.op.reference(operands)
+        if not node.op.view:
+            error = relative_error(plan.value(node.output), expected[node.output])
+            layers.append(
+                LayerError(node.name, node.op.name, kernels[node.output], error, error <= tolerance)
+            )
+    return Verification(plan.backend.name, tolerance, tuple(layers))
+
+
+def relative_error(got: Array, expected: Array) -> float:
+    """|got - expected| / |expected| over the finite elements; inf where the others differ."""
+    finite = np.isfinite(expected)
+    rest = ~finite
+    if not np.array_equal(got[rest], expected[rest], equal_nan=True):
+        return float("inf")
+    distance = float(np.linalg.norm(got[finite].astype(np.float64) - expected[finite]))
+    norm = float(np.linalg.norm(expected[finite]))
+    if not np.isfinite(distance):
+        return float("inf")
+    return distance / norm if norm else distance
