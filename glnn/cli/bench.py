@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from typing import Any
+from functools import partial
 
 import numpy as np
 import rich_click as click
@@ -13,6 +13,8 @@ from glnn.backends import NAMES
 from glnn.cli.inputs import read_inputs
 from glnn.cli.options import backend_names, device_options, kernel_option, print_json
 from glnn.cli.screen import console, number, progress, table
+from glnn.errors import UnsupportedOpError
+from glnn.kernels import kernels_for
 from glnn.model import InferenceSession, Model, load
 from glnn.profiling import Profile, profile
 
@@ -62,39 +64,52 @@ def bench(
       glnn bench lenet --backends compute --kernel matmul=blocked
     """
     names = backend_names(backends)
+    forced = {name: _having(kernels, name) for name in names}
+    if unknown := set(kernels.items()) - {k for f in forced.values() for k in f.items()}:
+        op, kernel = sorted(unknown)[0]
+        raise UnsupportedOpError(f"--kernel: {', '.join(names)} have no kernel {op}={kernel}")
     loaded = load(model)
     given = read_inputs(loaded, inputs, model).x
-    x = np.resize(given, (batch, *given.shape[1:]))
+    feeds = {loaded.inputs[0].name: np.resize(given, (batch, *given.shape[1:]))}
+    sessions = {
+        name: InferenceSession(loaded, name, gpu=gpu, limits=limits, kernels=forced[name])
+        for name in names
+    }
     profiles: dict[str, Profile] = {}
-    device = None
     with progress(not as_json) as bar:
-        for name in names:
-            session = InferenceSession(
-                loaded, name, gpu=gpu, limits=limits, kernels=None if name == "cpu" else kernels
-            )
-            if session.backend.device is not None:
-                device = session.backend.device.capabilities
-            feeds = {loaded.inputs[0].name: x}
+        for name, session in sessions.items():
             plan = session.plan({k: a.shape for k, a in feeds.items()})
             task = bar.add_task(f"timing {name}", total=2 + len(plan.steps))
-            profiles[name] = profile(plan, feeds, repeat, lambda task=task: bar.advance(task))  # type: ignore[misc]
-    about = {
-        "model": loaded.name,
-        "batch": batch,
-        "repeat": repeat,
-        "machine": f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}",
-        "device": device.renderer if device else "CPU (NumPy)",
-        "version": device.version_text if device else f"NumPy {np.__version__}",
-    }
+            profiles[name] = profile(plan, feeds, repeat, partial(bar.advance, task))
+    about = {"model": loaded.name, "batch": batch, "repeat": repeat, **_machine(sessions)}
     if as_json:
-        shown = {name: p.to_json() for name, p in profiles.items()}
-        print_json({**about, "backends": shown})
+        print_json({**about, "backends": {name: p.to_json() for name, p in profiles.items()}})
         return
     out = console()
     out.print(", ".join(f"{k} {v}" for k, v in about.items()))
     for name, timed in profiles.items():
         out.print(_layers(loaded, name, timed, profiles.get("cpu")))
     out.print(_totals(profiles))
+
+
+def _having(kernels: dict[str, str], backend: str) -> dict[str, str]:
+    """Those of the forced kernels that `backend` has."""
+    return {
+        op: name
+        for op, name in kernels.items()
+        if any(kernel.name == name for kernel in kernels_for(op, backend))
+    }
+
+
+def _machine(sessions: dict[str, InferenceSession]) -> dict[str, str]:
+    """Where the numbers come from."""
+    devices = [s.backend.device for s in sessions.values() if s.backend.device is not None]
+    offers = devices[0].capabilities if devices else None
+    return {
+        "machine": f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}",
+        "device": offers.renderer if offers else "CPU (NumPy)",
+        "version": offers.version_text if offers else f"NumPy {np.__version__}",
+    }
 
 
 def _layers(model: Model, name: str, timed: Profile, cpu: Profile | None) -> Table:

@@ -45,11 +45,11 @@ def read_inputs(model: Model, paths: Sequence[str], model_name: str) -> Inputs:
         names = tuple(f"digit {i}" for i in range(len(images)))
         return Inputs(_fit(images, info, "the bundled digits")[0], names, labels)
     read = [_read(Path(path), info) for path in paths]
-    labels = [r.labels for r in read]
+    known = [r.labels for r in read if r.labels is not None]
     return Inputs(
         np.concatenate([r.x for r in read]),
         tuple(name for r in read for name in r.names),
-        np.concatenate(labels) if all(part is not None for part in labels) else None,  # type: ignore[arg-type]
+        np.concatenate(known) if len(known) == len(read) else None,
         tuple(note for r in read for note in r.notes),
     )
 

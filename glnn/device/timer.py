@@ -10,7 +10,7 @@ from glnn.device.device import Device
 
 LEAST_WALL = 5e-3  # seconds: below, finishing alone weighs too much
 MOST_WALL = 4.0  # seconds: queries count 32-bit nanoseconds
-LEAST_SHARE, MOST_SHARE = 0.5, 1.1
+LEAST_SHARE, MOST_SHARE = 0.7, 1.1
 GPU_DISJOINT = 0x8FBB
 
 
@@ -19,7 +19,12 @@ class Timer:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._believed = False
+        self._doubt: str | None = "not proved yet"
+
+    @property
+    def doubt(self) -> str | None:
+        """Why the timer is not believed, in a few words; None while it is."""
+        return self._doubt
 
     def prove(self, work: Callable[[], None]) -> str | None:
         """None if the timer is to be believed, else why not, in a few words.
@@ -27,9 +32,10 @@ class Timer:
         Repeats `work` (GL commands, nothing that waits) for at least 5 ms and compares the
         timer with the wall clock.
         """
-        self._believed = False
+        self._doubt = None
         if not self._device.capabilities.timer_query:
-            return "no timer query"
+            self._doubt = "no timer query"
+            return self._doubt
         self._device.activate()
         self._run(work, 1)  # compiles, allocates
         repeats = 1
@@ -39,21 +45,31 @@ class Timer:
                 break
             repeats *= 2
         if wall > MOST_WALL:
-            return "longer than the timer can count"
-        if disjoint:
-            return "timer disturbed"
+            self._doubt = "longer than the timer can count"
+        elif disjoint:
+            self._doubt = "timer disturbed"
+        else:
+            self._compare(gpu, wall)
+        return self._doubt
+
+    def _compare(self, gpu: float, wall: float) -> None:
         if not LEAST_SHARE <= gpu / wall <= MOST_SHARE:
-            return f"timer says {1e3 * gpu:.3g} ms of {1e3 * wall:.3g} ms"
-        self._believed = True
-        return None
+            self._doubt = f"timer says {1e3 * gpu:.3g} ms of {1e3 * wall:.3g} ms"
 
     def measure(self, work: Callable[[], None]) -> float | None:
-        """Seconds of GPU time that `work` takes, None where the timer is not believed."""
-        if not self._believed:
+        """Seconds of GPU time that `work` takes, None where the timer is not believed.
+
+        Work long enough to be compared with the wall clock puts the timer to the proof again.
+        """
+        if self._doubt is not None:
             return None
         self._device.activate()
         gpu, wall, disjoint = self._run(work, 1)
-        return None if disjoint or wall > MOST_WALL or gpu > MOST_SHARE * wall else gpu
+        if disjoint or wall > MOST_WALL or gpu > MOST_SHARE * wall:
+            return None
+        if wall >= LEAST_WALL:
+            self._compare(gpu, wall)
+        return gpu if self._doubt is None else None
 
     def _run(self, work: Callable[[], None], repeats: int) -> tuple[float, float, bool]:
         """Seconds by the timer and by the wall clock, and whether the timer was disturbed."""

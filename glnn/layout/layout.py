@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -89,7 +89,7 @@ class Blocked(Layout):
     def _check_rank(self, shape: tuple[int, ...]) -> None:
         if len(shape) != len(self.dims):
             raise LayoutError(
-                f"layout {self.name} is for arrays of {len(self.dims)} dimensions, got shape {shape}"
+                f"layout {self.name} takes arrays of {len(self.dims)} dimensions, got shape {shape}"
             )
 
     def _padded(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -140,11 +140,11 @@ class Blocked(Layout):
 def _check_size(layout: Layout, flat: Array, shape: tuple[int, ...]) -> None:
     if flat.size != layout.size(shape):
         raise LayoutError(
-            f"layout {layout.name}: shape {shape} takes {layout.size(shape)} floats, got {flat.size}"
+            f"layout {layout.name}: {shape} takes {layout.size(shape)} floats, got {flat.size}"
         )
 
 
-@lru_cache(maxsize=None)
+@cache
 def parse(text: str) -> Layout:
     """The layout that `text` names.
 

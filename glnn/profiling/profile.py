@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -77,13 +77,17 @@ def profile(
     parts = _parts(plan, feeds, repeat)
     advance()
     timer = Timer(device) if device else None
-    reason = timer.prove(plan.perform) if timer else "no GPU"
+    if timer:
+        timer.prove(plan.perform)
     kernel = _kernel(timer, plan.perform, repeat)
     layers = []
     for step in plan.steps:
         layers.append(_step(step, backend.finish, timer, repeat))
         advance()
-    return Profile(backend.name, total, *parts, kernel, reason, tuple(layers))
+    doubt = timer.doubt if timer else "no GPU"
+    if doubt is not None:  # what was measured before the doubt arose is not believed either
+        kernel, layers = None, [replace(layer, kernel_ms=None) for layer in layers]
+    return Profile(backend.name, total, *parts, kernel, doubt, tuple(layers))
 
 
 def _step(step: Step, finish: Callable[[], None], timer: Timer | None, repeat: int) -> StepTime:

@@ -96,7 +96,7 @@ def test_few_results_of_a_long_sum_are_split_along_k(opened) -> None:
 
 def test_unknown_kernel_is_named(opened) -> None:
     with pytest.raises(
-        UnsupportedOpError, match="no kernel 'fastest' for matmul; it has .*blocked"
+        UnsupportedOpError, match=r"no kernel 'fastest' for matmul; it has .*blocked"
     ):
         ops.matmul(*np.ones((2, 2, 2), np.float32), backend=opened("compute"), kernel="fastest")
 

@@ -41,7 +41,7 @@ def own_device() -> Iterator[Device]:
         yield device
 
 
-@pytest.mark.parametrize("share, believed", [(0.9, True), (0.6, True), (0.3, False), (1.3, False)])
+@pytest.mark.parametrize("share, believed", [(0.9, True), (0.75, True), (0.5, False), (1.3, False)])
 def test_a_timer_is_believed_within_bounds(
     own_device: Device, share: float, believed: bool
 ) -> None:
@@ -64,6 +64,18 @@ def test_a_measurement_above_the_wall_clock_is_dropped(own_device: Device) -> No
     timer = Timer(own_device)
     assert timer.prove(work) is None
     query.share = 2.0
+    assert timer.measure(work) is None
+
+
+def test_a_long_measurement_below_the_wall_clock_ends_the_belief(own_device: Device) -> None:
+    query = FakeQuery(0.9)
+    own_device.timer_query = query  # type: ignore[assignment]
+    timer = Timer(own_device)
+    assert timer.prove(work) is None
+    query.share = 0.01
+    assert timer.measure(lambda: time.sleep(0.006)) is None
+    assert timer.doubt is not None and "timer says" in timer.doubt
+    query.share = 0.9
     assert timer.measure(work) is None
 
 
