@@ -1,0 +1,1 @@
+"""Experiments, one short file each; every result carries the machine and device it came from."""

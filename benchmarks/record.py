@@ -1,0 +1,39 @@
+"""What every benchmark writes beside its numbers: the machine, the device, the versions."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+import glnn
+from glnn.device import Device
+
+
+def machine(device: Device | None = None) -> dict[str, str]:
+    """Where the numbers come from."""
+    offers = device.capabilities if device else None
+    return {
+        "glnn": glnn.__version__,
+        "machine": f"{platform.machine()}, {platform.system()}",
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "device": offers.renderer if offers else "none",
+        "version": offers.version_text if offers else "none",
+    }
+
+
+def milliseconds(work: Callable[[], Any], repeat: int, warm_up: int = 10) -> dict[str, float]:
+    """Median and least wall time of `work`, which must wait for its own result."""
+    for _ in range(warm_up):
+        work()
+    times = []
+    for _ in range(repeat):
+        start = perf_counter()
+        work()
+        times.append(1e3 * (perf_counter() - start))
+    return {"median_ms": median(times), "least_ms": min(times)}
