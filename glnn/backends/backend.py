@@ -83,5 +83,8 @@ class Backend(ABC):
     def upload(self, store: Store) -> None:
         """Move what `store` was set to to the device."""
 
+    def flush(self) -> None:
+        """Let the device begin with what was asked so far."""
+
     def finish(self) -> None:
         """Wait until all that was asked is done."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
 
 from glnn.backends.backend import Backend, Choice, Store
 from glnn.device import Buffer, Device, Program, Source
@@ -59,6 +58,9 @@ class GlBackend(Backend):
     def activate(self) -> None:
         self.device.activate()
 
+    def flush(self) -> None:
+        self.device.flush()
+
     def finish(self) -> None:
         self.device.finish()
 
@@ -85,7 +87,3 @@ class GlBackend(Backend):
         """The value of every uniform that `program` has."""
         known = {**problem.uniforms(kernel), **units}
         return {name: known[name] for name in program.uniforms}
-
-    @staticmethod
-    def is_empty(shape: Shape) -> bool:
-        return prod(shape) == 0

@@ -73,6 +73,7 @@ class Device:
         self._finalizer.atexit = False
         try:
             self._context = self._adopt()
+            self._flush = self.load("glFlush", None)
         except Exception as error:
             self._finalizer()
             raise DeviceError(f"{self._gl.what}: moderngl: {error}") from error
@@ -139,6 +140,10 @@ class Device:
         """Raise DeviceError if GL met an error in `step` or before."""
         if errors := _drain(self.context):
             raise DeviceError(f"{step}: {', '.join(errors)} on {self.capabilities.renderer}")
+
+    def flush(self) -> None:
+        """Let the GPU begin with what it was told, without waiting."""
+        self._flush()
 
     def finish(self) -> None:
         """Wait until the GPU has done all it was told to."""

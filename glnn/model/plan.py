@@ -141,8 +141,15 @@ class Plan:
 
     def perform(self) -> None:
         """Perform every step, without waiting for the device."""
+        # Drivers collect commands until somebody waits. Sending off the first step, then two, then
+        # four has the device at work while the rest is still being asked for.
+        batch = left = 1
         for step in self.steps:
             step.performer()
+            left -= 1
+            if not left:
+                self.backend.flush()
+                left = batch = 2 * batch
 
     def download(self) -> dict[str, Array]:
         """The outputs, waiting for them."""

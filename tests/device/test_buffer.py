@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from glnn.device import Buffer, Device
+from glnn.device import Buffer, Device, Program
 from glnn.errors import DeviceError, LimitError, ShapeError
 from glnn.layout import parse
 
@@ -197,3 +197,21 @@ def test_release_gives_up_the_device_copy_only(device: Device) -> None:
     second = buffer.push(device)
     assert second is not first
     assert np.frombuffer(second.read(), np.float32).tolist() == [1, 2, 3, 4]
+
+
+def test_shaders_see_the_last_of_several_writes(
+    device: Device, scale: Callable[[Device], Program]
+) -> None:
+    source, out = Buffer((8,), parse("R")), Buffer((8,), parse("R"))
+    source.push(device)  # zeros first
+    for value in range(1, 4):
+        for content in (np.nan, value):
+            source.set(np.full(8, content, np.float32))
+            source.push(device).bind_to_storage_buffer(0)
+        out.push(device).bind_to_storage_buffer(1)
+        program = scale(device)
+        program.set({"count": 8, "factor": 1.0})
+        program.dispatch((2, 1, 1))
+        device.barrier()
+        out.wrote()
+        np.testing.assert_array_equal(out.pull(), np.full(8, value))

@@ -1,0 +1,121 @@
+"""Plans: successive runs, intermediate values, repacks, kernels by name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import glnn
+from glnn.backends import open_backend
+from glnn.data import digits
+from glnn.errors import DeviceError, ModelError, UnsupportedOpError
+from glnn.layers import AvgPool2d, Bias, Conv2d, Flatten, Linear, ReLU, Sigmoid, Softmax
+from glnn.model import InferenceSession, Model
+from glnn.model.plan import Plan
+
+
+def available(name: str):
+    try:
+        return open_backend(name)
+    except DeviceError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(params=["compute", "feedback", "cpu"])
+def backend(request):
+    return available(request.param)
+
+
+@pytest.fixture
+def lenet() -> Model:
+    return glnn.load("lenet")
+
+
+def test_every_run_sees_its_own_input(backend, lenet) -> None:
+    x = digits()[0][:, None].astype(np.float32) / np.float32(255)
+    plan = Plan(lenet, backend, {"input": (4, 1, 28, 28)})
+    for start in (0, 4, 8, 4):
+        part = np.ascontiguousarray(x[start : start + 4])
+        (got,) = plan.run({"input": part}).values()
+        expected = lenet(part, backend="cpu")
+        np.testing.assert_allclose(got, expected, atol=1e-6)
+
+
+def test_results_of_earlier_runs_stay(backend, lenet) -> None:
+    x = np.zeros((2, 1, 28, 28), np.float32)
+    plan = Plan(lenet, backend, {"input": x.shape})
+    (first,) = plan.run({"input": x}).values()
+    kept = first.copy()
+    plan.run({"input": x + 1})
+    np.testing.assert_array_equal(first, kept)
+
+
+def test_a_view_of_the_input_is_not_the_callers_array(backend) -> None:
+    model = Model.sequential([Flatten()], (2, 3))
+    x = np.ones((4, 2, 3), np.float32)
+    (got,) = Plan(model, backend, {"input": x.shape}).run({"input": x}).values()
+    got[:] = 7
+    assert (x == 1).all()
+
+
+def test_activations_and_biases_are_fused(backend) -> None:
+    model = Model.sequential([Linear(5, 4, bias=False), Bias(4), ReLU(), Softmax()], (5,))
+    plan = Plan(model, backend, {"input": (3, 5)})
+    assert [step.name for step in plan.steps] == ["linear1 + bias1 + relu1", "softmax1"]
+    apart = Plan(model, backend, {"input": (3, 5)}, fused=False)
+    assert [step.op.name for step in apart.steps] == ["matmul", "bias", "activation", "softmax"]
+    x = np.random.default_rng(1).standard_normal((3, 5), dtype=np.float32)
+    (a,), (b,) = plan.run({"input": x}).values(), apart.run({"input": x}).values()
+    np.testing.assert_allclose(a, b, atol=1e-6)
+    with pytest.raises(ModelError, match="keeps no tensor 'bias1'"):
+        plan.value("bias1")
+    assert apart.value("bias1").shape == (3, 4)
+
+
+def test_repacks_stand_between_kernels_that_disagree_and_nowhere_else() -> None:
+    model = Model.sequential(
+        [Conv2d(3, 5, 3), Sigmoid(), AvgPool2d(2), Flatten(), Linear(5 * 9, 2)], (3, 8, 8)
+    )
+    names = {}
+    for name in ("compute", "feedback"):
+        plan = Plan(model, available(name), {"input": (2, 3, 8, 8)})
+        names[name] = [step.op.name for step in plan.steps]
+    assert names["compute"] == ["conv2d", "pool2d", "matmul"]
+    assert names["feedback"] == ["repack", "conv2d", "pool2d", "repack", "matmul"]
+
+
+def test_a_kernel_can_be_chosen_by_name(lenet) -> None:
+    backend = available("compute")
+    plan = Plan(lenet, backend, {"input": (1, 1, 28, 28)}, {"matmul": "blocked"})
+    assert {s.kernel for s in plan.steps if s.op.name == "matmul"} == {"blocked"}
+    with pytest.raises(UnsupportedOpError, match="no kernel 'none' for matmul; it has"):
+        Plan(lenet, backend, {"input": (1, 1, 28, 28)}, {"matmul": "none"})
+    with pytest.raises(UnsupportedOpError, match="lenet has no op of that name"):
+        Plan(lenet, backend, {"input": (1, 1, 28, 28)}, {"bias": "rows"})
+
+
+def test_not_a_number_travels_as_in_numpy(backend, lenet) -> None:
+    x = np.zeros((2, 1, 28, 28), np.float32)
+    x[0, 0, 3, 3] = np.nan
+    session = InferenceSession(lenet, "cpu")
+    (got,) = Plan(lenet, backend, {"input": x.shape}).run({"input": x}).values()
+    np.testing.assert_allclose(got, session.run(None, {"input": x})[0], atol=1e-6)
+
+
+def test_a_plan_belongs_to_its_devices_thread(lenet) -> None:
+    import threading
+
+    plan = Plan(lenet, available("compute"), {"input": (1, 1, 28, 28)})
+    caught: list[Exception] = []
+
+    def elsewhere() -> None:
+        try:
+            plan.run({"input": np.zeros((1, 1, 28, 28), np.float32)})
+        except DeviceError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert len(caught) == 1
+    assert "thread" in str(caught[0])
