@@ -42,7 +42,7 @@ check-wheel: test-system $(VENV)/test.stamp
 	build/wheel/venv/bin/python -m pip --disable-pip-version-check install -q \
 	    "$$(echo build/wheel/*.whl)[test]"
 	here=$$PWD; outside=$$(mktemp -d); trap 'rm -rf "$$outside"' EXIT; \
-	    cp -r tests examples "$$outside" && cd "$$outside" && \
+	    cp -r tests examples docs "$$outside" && cd "$$outside" && \
 	    "$$here/build/wheel/venv/bin/python" -m pytest -q tests
 
 gl:

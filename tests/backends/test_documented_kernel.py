@@ -1,0 +1,39 @@
+"""The kernel in docs/adding-a-kernel.md works as the page says."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from glnn.backends.compute import Compute
+from glnn.device import Buffer
+from glnn.kernels.library import read, shaders_folder
+from glnn.layout import parse
+from glnn.ops import Matmul
+from tests import oracle
+
+PAGE = Path(__file__).parents[2] / "docs" / "adding-a-kernel.md"
+
+
+def test_the_pages_kernel_is_right(opened, rng, tmp_path) -> None:
+    backend = opened("compute")
+    assert isinstance(backend, Compute)
+    folder = tmp_path / "matmul"
+    folder.mkdir()
+    shutil.copytree(shaders_folder() / "common", tmp_path / "common")
+    text = PAGE.read_text("utf-8")
+    for language, name in (("glsl", "scalar.comp"), ("toml", "scalar.toml")):
+        (block,) = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+        (folder / name).write_text(block)
+    (kernel,) = read(tmp_path)
+    arrays = {"x": rng((13, 7)), "weight": rng((9, 7)), "bias": rng((9,))}
+    stores = {}
+    for name, array in arrays.items():
+        stores[name] = Buffer(array.shape, parse("R"))
+        stores[name].set(array)
+    out = Buffer((13, 9), parse("R"))
+    shapes = {name: array.shape for name, array in arrays.items()}
+    backend.prepare(Matmul(activation="relu"), kernel, stores, shapes, out)()
+    expected = oracle.matmul(arrays["x"], arrays["weight"], arrays["bias"], function="relu")
+    assert oracle.error(out.pull(), expected) < 1e-5
