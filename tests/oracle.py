@@ -102,7 +102,7 @@ def pool2d(
         while True:
             end = start + d * (k - 1)
             inside = end < size + after
-            if not inside and not (ceil_mode and start < size and end - s < size + after):
+            if not inside and not (ceil_mode and start < size and end - s < size + after - 1):
                 return starts
             starts.append(start)
             start += s

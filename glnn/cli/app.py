@@ -13,7 +13,7 @@ from glnn.cli.info import info
 from glnn.cli.kernels import kernels
 from glnn.cli.run import run
 from glnn.cli.verify import verify
-from glnn.errors import GlnnError
+from glnn.errors import GlnnError, ShaderError
 
 USER_ERROR, INTERRUPTED = 2, 130
 
@@ -41,11 +41,14 @@ def main() -> None:
     try:
         code = cli.main(standalone_mode=False)
     except click.ClickException as error:
-        error.show()
-        code = error.exit_code
-    except GlnnError as error:
+        code = _complain(error.format_message())
+    except ShaderError as error:  # with the driver's messages and the shader's lines
         click.echo(f"glnn: {error}", err=True)
         code = USER_ERROR
+    except GlnnError as error:
+        code = _complain(str(error))
+    except MemoryError as error:
+        code = _complain(f"not enough memory: {error}" if str(error) else "not enough memory")
     except (KeyboardInterrupt, click.Abort):
         click.echo("glnn: interrupted", err=True)
         code = INTERRUPTED
@@ -53,3 +56,9 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain(message: str) -> int:
+    """Print `message` in one line, whatever line breaks it quotes; the exit code."""
+    click.echo(f"glnn: {' '.join(message.split())}", err=True)
+    return USER_ERROR

@@ -18,6 +18,8 @@ from glnn.kernels import kernels_for
 from glnn.model import InferenceSession, Model, load
 from glnn.profiling import Profile, profile
 
+MOST = 2**31 - 1  # what GL and NumPy count
+
 
 @click.command()
 @click.argument("model")
@@ -29,7 +31,7 @@ from glnn.profiling import Profile, profile
     help="Backends to time, separated by commas.",
 )
 @click.option(
-    "--batch", type=click.IntRange(1), default=1, show_default=True, help="Samples a run."
+    "--batch", type=click.IntRange(1, MOST), default=1, show_default=True, help="Samples a run."
 )
 @click.option(
     "--repeat",
@@ -70,15 +72,16 @@ def bench(
         raise UnsupportedOpError(f"--kernel: {', '.join(names)} have no kernel {op}={kernel}")
     loaded = load(model)
     given = read_inputs(loaded, inputs, model).x
-    feeds = {loaded.inputs[0].name: np.resize(given, (batch, *given.shape[1:]))}
+    shapes = {loaded.inputs[0].name: (batch, *given.shape[1:])}
     sessions = {
         name: InferenceSession(loaded, name, gpu=gpu, limits=limits, kernels=forced[name])
         for name in names
     }
+    plans = {name: session.plan(shapes) for name, session in sessions.items()}
+    feeds = {name: np.resize(given, shape) for name, shape in shapes.items()}
     profiles: dict[str, Profile] = {}
     with progress(not as_json) as bar:
-        for name, session in sessions.items():
-            plan = session.plan({k: a.shape for k, a in feeds.items()})
+        for name, plan in plans.items():
             task = bar.add_task(f"timing {name}", total=2 + len(plan.steps))
             profiles[name] = profile(plan, feeds, repeat, partial(bar.advance, task))
     about = {"model": loaded.name, "batch": batch, "repeat": repeat, **_machine(sessions)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from glnn import data
 from glnn.errors import ModelError, ShapeError
+from glnn.model.files import check_file, first_line, read_npz
 from glnn.model.images import read_image
 from glnn.model.model import Model
 from glnn.model.tensor import TensorInfo, show
@@ -62,22 +62,17 @@ def _read(path: Path, info: TensorInfo) -> Inputs:
     x, notes = _fit(array, info, str(path))
     if labels is not None and labels.shape != (len(x),):
         raise ShapeError(f"{path}: {len(x)} samples need as many labels, got shape {labels.shape}")
+    if labels is not None and labels.dtype.kind not in "iuf":
+        raise ShapeError(f"{path}: labels must be the numbers of classes, got {labels.dtype}")
     names = tuple(f"{path}[{i}]" for i in range(len(x)))
     return Inputs(x, names, labels, tuple(notes))
 
 
 def _arrays(path: Path, info: TensorInfo) -> tuple[NDArray[Any], NDArray[Any] | None]:
     """The samples in a .npy or .npz file, and their labels where it has them."""
-    try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return loaded, None
-        with loaded:
-            arrays = {name: loaded[name] for name in loaded.files}
-    except FileNotFoundError:
-        raise ModelError(f"{path}: no such file") from None
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ModelError(f"{path}: cannot be read as NumPy arrays: {error}") from None
+    if path.suffix == ".npy":
+        return _array(path), None
+    arrays = read_npz(path)
     labels = next((arrays.pop(name) for name in LABELS if name in arrays), None)
     if info.name in arrays:
         return arrays[info.name], labels
@@ -85,6 +80,16 @@ def _arrays(path: Path, info: TensorInfo) -> tuple[NDArray[Any], NDArray[Any] | 
         found = ", ".join(arrays) or "none"
         raise ModelError(f"{path}: expected an array {info.name!r}, or only one; it has {found}")
     return next(iter(arrays.values())), labels
+
+
+def _array(path: Path) -> NDArray[Any]:
+    """The array in a .npy file."""
+    check_file(path)
+    try:
+        with path.open("rb") as file:
+            return np.lib.format.read_array(file, allow_pickle=False)
+    except Exception as error:  # a damaged header can raise nearly anything
+        raise ModelError(f"{path}: cannot be read as .npy: {first_line(error)}") from None
 
 
 def _fit(array: NDArray[Any], info: TensorInfo, what: str) -> tuple[NDArray[np.float32], list[str]]:

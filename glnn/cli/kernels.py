@@ -45,10 +45,9 @@ def kernels(
     ops = sorted({kernel.op for kernel in library()})
     if op is not None and op not in ops:
         raise GlnnError(f"--op: no kernels for {op!r}, expected one of {', '.join(ops)}")
-    if directory is not None:
-        written = export(directory, tuple(k for k in library() if op in (None, k.op)))
-        click.echo(f"wrote {len(written)} sources to {directory}", err=True)
     found = _rows(op, compiled, gpu, limits, shown=not as_json)
+    if directory is not None:
+        _export(directory, op)
     if as_json:
         print_json({"kernels": [asdict(row) for row in found]})
         return
@@ -58,6 +57,14 @@ def kernels(
             row.op, row.name, row.backend, "yes" if row.ok else "no", row.reason or row.summary
         )
     console().print(listed)
+
+
+def _export(directory: Path, op: str | None) -> None:
+    try:
+        written = export(directory, tuple(k for k in library() if op in (None, k.op)))
+    except OSError as error:
+        raise GlnnError(f"--export: cannot write to {directory}: {error.strerror}") from None
+    click.echo(f"wrote {len(written)} sources to {directory}", err=True)
 
 
 def _rows(

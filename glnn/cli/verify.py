@@ -22,7 +22,11 @@ DIVERGED = 1
     "--batch", type=click.IntRange(1), default=100, show_default=True, help="Samples to take."
 )
 @click.option(
-    "--tolerance", type=float, default=TOLERANCE, show_default=True, help="Greatest error allowed."
+    "--tolerance",
+    type=click.FloatRange(0),
+    default=TOLERANCE,
+    show_default=True,
+    help="Greatest error allowed.",
 )
 @kernel_option
 @device_options

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,9 @@ from typing import Any
 from glnn.errors import LayoutError, ShaderError
 from glnn.layout import parse
 
-Quantity = int | str | tuple[int | str, ...]
-"""A number, the name of a parameter, or several of these whose product is meant."""
+Factor = int | str
+Quantity = Factor | tuple[Factor, ...] | tuple[tuple[Factor, ...], ...]
+"""A number, a parameter's name, a list of these to multiply, or a list of such lists to add up."""
 
 BACKENDS = {".comp": "compute", ".vert": "feedback"}
 TEXELS = {"r32f": 1, "rgba32f": 4}
@@ -35,6 +36,8 @@ class Kernel:
     tune: parameters and the values worth trying, the default first.
     requires: attributes (the op's defines) that must have the value given.
     max_outputs: it suits results of at most this many elements; 0 means any.
+    min_outputs: it suits results of at least this many elements.
+    devices: it suits devices whose vendor or renderer contains one of these; empty means any.
     priority: among the kernels that suit, the greatest is the default.
     """
 
@@ -54,6 +57,8 @@ class Kernel:
     tune: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     requires: Mapping[str, int] = field(default_factory=dict)
     max_outputs: int = 0
+    min_outputs: int = 0
+    devices: tuple[str, ...] = ()
     priority: int = 0
 
     def __post_init__(self) -> None:
@@ -117,8 +122,24 @@ class Kernel:
     def evaluate(self, quantity: Quantity, parameters: Mapping[str, int]) -> int:
         """The number that `quantity` is under `parameters`."""
         if isinstance(quantity, tuple):
-            return prod(self.evaluate(q, parameters) for q in quantity)
+            parts = [self.evaluate(part, parameters) for part in quantity]
+            return sum(parts) if isinstance(quantity[0], tuple) else prod(parts)
         return parameters[quantity] if isinstance(quantity, str) else quantity
+
+    def with_parameters(self, **values: int) -> Kernel:
+        """The same kernel with other defaults. Raises ShaderError for an unknown parameter."""
+        for name in values:
+            if name not in self.tune:
+                raise self._wrong("tune", f"{name} is not one of {tuple(self.tune)}")
+        return replace(self, tune={**self.tune, **{n: (v,) for n, v in values.items()}})
+
+    def suits(self, outputs: int, device: str) -> bool:
+        """Whether it is meant for results of `outputs` elements on the device so called."""
+        return (
+            self.min_outputs <= outputs
+            and (not self.max_outputs or outputs <= self.max_outputs)
+            and (not self.devices or any(d.lower() in device.lower() for d in self.devices))
+        )
 
     def local_size(self, parameters: Mapping[str, int]) -> tuple[int, int, int]:
         """Invocations of a workgroup along x, y and z."""

@@ -10,7 +10,7 @@ from glnn.device import Device, Program, Source
 from glnn.errors import LimitError, ShaderError
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import library
-from glnn.kernels.select import why_not_device
+from glnn.kernels.select import fitted, why_not_device
 from glnn.kernels.source import assemble
 
 ES_HEADERS = {"compute": "#version 310 es", "feedback": "#version 300 es"}
@@ -55,8 +55,10 @@ def rows(device: Device | None, op: str | None = None, *, compile: bool = False)
 
 
 def _reason(kernel: Kernel, device: Device, compile: bool) -> str | None:
-    if reason := why_not_device(kernel, device.capabilities):
-        return f"not admissible: {reason}"
+    admitted = fitted(kernel, device.capabilities)
+    if admitted is None:
+        return f"not admissible: {why_not_device(kernel, device.capabilities)}"
+    kernel = admitted
     if compile:
         device.activate()
         source = assemble(kernel, device.capabilities.header(kernel.backend), defaults(kernel))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 
 from glnn.device import Capabilities
@@ -89,6 +90,17 @@ def why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
     return None
 
 
+def fitted(kernel: Kernel, device: Capabilities) -> Kernel | None:
+    """`kernel` with the first of its parameters that `device` admits, None where it admits none."""
+    if why_not_device(kernel, device) is None:
+        return kernel
+    for values in product(*kernel.tune.values()):
+        candidate = kernel.with_parameters(**dict(zip(kernel.tune, values, strict=True)))
+        if why_not_device(candidate, device) is None:
+            return candidate
+    return None
+
+
 def why_not_problem(kernel: Kernel, problem: Problem) -> str | None:
     """Why `kernel` cannot compute `problem` on any device; None when it can."""
     if missing := [name for name in problem.shapes if name not in kernel.layouts]:
@@ -152,7 +164,8 @@ def choose(backend: str, problem: Problem, device: Capabilities, name: str | Non
     reasons: list[str] = []
     too_large = False
     suiting: list[Kernel] = []
-    for kernel in kernels:
+    for declared in kernels:
+        kernel = fitted(declared, device) or declared
         reason = why_not_device(kernel, device) or why_not_problem(kernel, problem)
         if reason is None and (reason := why_not_here(kernel, problem, device)):
             too_large = True
@@ -165,5 +178,5 @@ def choose(backend: str, problem: Problem, device: Capabilities, name: str | Non
         error = LimitError if too_large else UnsupportedOpError
         raise error(f"{op} on {dict(problem.shapes)} cannot run on {backend}: {why}")
     count = prod(problem.output)
-    fitting = [k for k in suiting if not k.max_outputs or count <= k.max_outputs]
-    return (fitting or suiting)[0]
+    called = f"{device.vendor} {device.renderer}"
+    return next((k for k in suiting if k.suits(count, called)), suiting[0])

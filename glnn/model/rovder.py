@@ -58,7 +58,10 @@ def _layer(entry: Any, where: str, path: Path | None) -> Layer:
         raise ModelError(f"{where}: unknown layer {kind!r}; known are {known}")
     if path is None:
         raise ModelError(f"{where}: an AffineLayer names files, so load the model by its path")
-    weight, biases = (_matrix(path, entry.get(key)) for key in ("weights", "biases"))
+    for key in ("weights", "biases"):
+        if key not in entry:
+            raise ModelError(f'{where}: an AffineLayer needs "{key}", a Matrix Definition file')
+    weight, biases = (_matrix(path, entry[key]) for key in ("weights", "biases"))
     rows, columns = weight.shape
     if biases.shape != (rows, 1):
         file = inside(path.parent, path, entry["biases"])

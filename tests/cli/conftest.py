@@ -1,0 +1,121 @@
+"""The command line, called in this process or in one of its own, and files to hand to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import glnn
+from glnn import data
+from glnn.cli import main
+from glnn.layers import Linear, ReLU
+from glnn.model import Model
+
+PACKAGE = str(Path(glnn.__file__).parents[1])  # the one under test
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a call of the command line gave."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The one JSON object on standard output of a call that succeeded."""
+        assert (self.code, self.err) == (0, "")
+        document = json.loads(self.out)
+        assert isinstance(document, dict)
+        return document
+
+    @property
+    def refusal(self) -> str:
+        """The one sentence on standard error of a call that was a user's mistake."""
+        assert self.code == 2, f"{self.code}: {self.out}{self.err}"
+        assert self.out == ""
+        assert self.err.startswith("glnn: ") and self.err.endswith("\n")
+        assert self.err.count("\n") == 1 and "Traceback" not in self.err
+        return self.err[len("glnn: ") : -1]
+
+
+Glnn = Callable[..., Result]
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch) -> Glnn:
+    """Calls the command line in this process: `cli("run", "lenet")`."""
+
+    def call(*arguments: object) -> Result:
+        monkeypatch.setattr(sys, "argv", ["glnn", *map(str, arguments)])
+        with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
+            with pytest.raises(SystemExit) as exit:
+                main()
+        return Result(exit.value.code, out.getvalue(), err.getvalue())
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def environment() -> Mapping[str, str]:
+    """What the command line's own processes get: no display, and glnn as it is tested here."""
+    kept = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")}
+    path = os.pathsep.join(filter(None, [PACKAGE, os.environ.get("PYTHONPATH")]))
+    return {**kept, "PYTHONPATH": path}
+
+
+@pytest.fixture
+def process(environment: Mapping[str, str], tmp_path: Path) -> Glnn:
+    """Calls the command line in a process of its own, with more in its environment."""
+
+    def call(*arguments: object, **more: str) -> Result:
+        done = subprocess.run(
+            [sys.executable, "-m", "glnn", *map(str, arguments)],
+            env={**environment, **more},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        return Result(done.returncode, done.stdout, done.stderr)
+
+    return call
+
+
+@pytest.fixture
+def digits() -> tuple[NDArray[Any], NDArray[Any]]:
+    """Twenty digits, bytes of shape (20, 28, 28), and their labels."""
+    images, labels = data.digits()
+    return images[:20], labels[:20]
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """The .json file of relu(x @ weight.T + bias) for x of shape (n, 3), two classes."""
+    linear = Linear(3, 2)
+    linear.weight = np.array([[1, 0, -1], [2, 1, 0]], np.float32)
+    linear.bias = np.array([0.5, -3], np.float32)
+    model = Model.sequential([linear, ReLU()], (3,), name="small", names=["affine", "relu"])
+    model.save(tmp_path / "small.json")
+    return tmp_path / "small.json"
+
+
+@pytest.fixture
+def samples(tmp_path: Path) -> Path:
+    """Two samples for `small`; the first is of class 0, the second of class 1."""
+    np.save(tmp_path / "samples.npy", np.array([[2, 0, 0], [5, 0, 1]], np.float32))
+    return tmp_path / "samples.npy"

@@ -1,0 +1,158 @@
+"""Declarations, sources and the choice among kernels, without a device."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import replace
+
+import pytest
+
+from glnn.device import Capabilities
+from glnn.errors import LimitError, ShaderError, UnsupportedOpError
+from glnn.kernels import export, kernels_for, library
+from glnn.kernels.library import read
+from glnn.kernels.select import Problem, choose, fitted, why_not_device
+from glnn.kernels.source import assemble
+from glnn.ops import Conv2d, Matmul
+
+DEVICE = Capabilities(
+    "es", (3, 1), "Maker", "Board", "OpenGL ES 3.1", "GLSL ES 3.10", "EGL device 0",
+    256, (256, 256, 64), (65535, 65535, 65535), 32768, 8, 1 << 27, 16, 16, 4096, 64, 4,
+)  # fmt: skip
+SHADER = '#version 310 es\n#include "common/one.glsl"\nvoid main() {}\n'
+TOML = """
+summary = "nothing"
+layouts = { x = "R", out = "R" }
+bindings = { x = 0, out = 1 }
+workgroup = ["WG_X", 1, 1]
+grid = ["m", ["n", "k"]]
+per_invocation = { m = ["TM", 4] }
+shared_bytes = [["WG_X", 4], ["TM", 8]]
+tune = { WG_X = [8, 4], TM = [2] }
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "common").mkdir()
+    (tmp_path / "common" / "one.glsl").write_text("// one\n")
+    (tmp_path / "op").mkdir()
+    (tmp_path / "op" / "k.comp").write_text(SHADER)
+    (tmp_path / "op" / "k.toml").write_text(TOML)
+    return tmp_path
+
+
+def test_a_declaration_is_read(folder) -> None:
+    (kernel,) = read(folder)
+    assert (kernel.op, kernel.name, kernel.backend) == ("op", "k", "compute")
+    assert kernel.defaults == {"WG_X": 8, "TM": 2}
+    assert kernel.local_size(kernel.defaults) == (8, 1, 1)
+    assert kernel.evaluate(kernel.shared_bytes, kernel.defaults) == 8 * 4 + 2 * 8
+    # 100 rows, 8 an invocation: 13 invocations, 2 workgroups of 8; then 3 x 5.
+    assert kernel.groups({"m": 100, "n": 3, "k": 5}, kernel.defaults) == (2, 15, 1)
+    assert kernel.with_parameters(WG_X=4).groups(
+        {"m": 100, "n": 3, "k": 5}, {"WG_X": 4, "TM": 2}
+    ) == (4, 15, 1)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("summary", "sumary", "unknown key 'sumary'"),
+        ('summary = "nothing"', "", "key 'summary' is missing"),
+        ('x = "R"', 'x = "Q"', "layouts.x"),
+        (', out = "R"', "", "layouts: out is missing"),
+        ("out = 1", "y = 1", "bindings: expected"),
+        ('"WG_X", 1, 1', '"WG_Z", 1, 1', "WG_Z is not one of its parameters"),
+        ("TM = [2]", "TM = []", "every parameter needs a default"),
+        ("tune = {", "tune = ", "k.toml"),
+    ],
+)
+def test_a_wrong_declaration_names_its_file(folder, old, new, says) -> None:
+    (folder / "op" / "k.toml").write_text(TOML.replace(old, new))
+    with pytest.raises(ShaderError, match=r"k\.toml") as caught:
+        read(folder)
+    assert says in str(caught.value)
+
+
+def test_a_shader_and_its_declaration_belong_together(folder) -> None:
+    (folder / "op" / "k.vert").write_text("")
+    with pytest.raises(ShaderError, match="expected one shader beside it, found 2"):
+        read(folder)
+    (folder / "op" / "k.vert").unlink()
+    (folder / "op" / "lonely.comp").write_text("")
+    with pytest.raises(ShaderError, match="no declaration"):
+        read(folder)
+
+
+def test_a_source_knows_where_its_lines_come_from(folder) -> None:
+    (kernel,) = read(folder)
+    source = assemble(kernel, "#version 310 es\nprecision highp float;\n", {"WG_X": 8})
+    lines = source.text.splitlines()
+    assert lines.count("#version 310 es") == 1
+    assert source.origin[lines.index("// one")] == ("common/one.glsl", 1)
+    assert source.origin[lines.index("void main() {}")] == ("op/k.comp", 3)
+    assert lines.index("#define WG_X 8") < lines.index("// one")
+
+
+@pytest.mark.parametrize("name", ["common/gone.glsl", "../op/k.toml", "../../etc/passwd"])
+def test_a_wrong_include_is_named(folder, name) -> None:
+    (folder / "op" / "k.comp").write_text(f'#include "{name}"\n')
+    (kernel,) = read(folder)
+    if name == "../op/k.toml":  # inside the folder above: refused as it leaves the shaders
+        (folder.parent / "op").mkdir(exist_ok=True)
+        (folder.parent / "op" / "k.toml").write_text("")
+    with pytest.raises(ShaderError, match=r"op/k\.comp:1: no shader file"):
+        assemble(kernel, "", {})
+
+
+@pytest.mark.skipif(shutil.which("glslangValidator") is None, reason="no glslangValidator")
+def test_every_exported_source_is_valid_glsl_es(tmp_path) -> None:
+    for path in export(tmp_path):
+        done = subprocess.run(["glslangValidator", path], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
+
+
+def problem(m: int = 64, n: int = 64, k: int = 64) -> Problem:
+    return Problem.of(Matmul(), {"x": (m, k), "weight": (n, k)}, {})
+
+
+def test_the_choice_follows_size_and_device() -> None:
+    assert choose("compute", problem(), DEVICE).name == "split_k"
+    assert choose("compute", problem(1024, 1024), DEVICE).name == "blocked"
+    nvidia = replace(DEVICE, vendor="NVIDIA Corporation")
+    assert choose("compute", problem(1024, 1024), nvidia).name == "tiled"
+    assert choose("compute", problem(), DEVICE, "tiled").name == "tiled"
+
+
+def test_parameters_shrink_until_the_device_admits_them() -> None:
+    (tiled,) = (k for k in kernels_for("matmul", "compute") if k.name == "tiled")
+    least = DEVICE.with_minimum()
+    assert why_not_device(tiled, least) is not None
+    shrunk = fitted(tiled, least)
+    assert shrunk is not None
+    x, y, z = shrunk.local_size(shrunk.defaults)
+    assert x * y * z <= 128
+    nothing = replace(least, max_compute_shader_storage_blocks=2)
+    assert fitted(tiled, nothing) is None
+    with pytest.raises(UnsupportedOpError, match="4 storage blocks, the device has 2"):
+        choose("compute", problem(), nothing)
+
+
+def test_reasons_are_listed() -> None:
+    grouped = Problem.of(Conv2d(groups=2), {"x": (1, 4, 5, 5), "weight": (4, 2, 3, 3)}, {})
+    assert choose("compute", grouped, DEVICE).name == "grouped"
+    with pytest.raises(UnsupportedOpError, match="direct: GROUPS is 2, it needs 1"):
+        choose("compute", grouped, DEVICE, "direct")
+    with pytest.raises(LimitError, match="a storage block has 134217728"):
+        choose("compute", problem(1 << 20, 64, 4), DEVICE)
+    old = replace(DEVICE, version=(3, 0))
+    with pytest.raises(UnsupportedOpError, match=r"compute shaders need OpenGL ES 3\.1"):
+        choose("compute", problem(), old)
+    assert choose("feedback", problem(), old).name == "feedback"
+
+
+def test_every_kernel_is_admissible_on_the_smallest_legal_device() -> None:
+    least = DEVICE.with_minimum()
+    assert [k.name for k in library() if fitted(k, least) is None] == []

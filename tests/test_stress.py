@@ -1,0 +1,66 @@
+"""A thousand runs leave nothing behind."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import glnn
+from glnn.device import Device
+from glnn.errors import DeviceError
+
+MEGABYTE = 1 << 20
+
+
+def resident() -> int:
+    """Bytes of this process in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def objects(device: Device) -> dict[str, int]:
+    """How many buffers, textures and programs GL holds, by asking for each name."""
+    device.activate()
+    count = {}
+    for kind in ("Buffer", "Texture", "Program"):
+        exists = device.load(f"glIs{kind}", ctypes.c_ubyte, ctypes.c_uint)
+        count[kind] = sum(exists(name) for name in range(1, 4096))
+    return count
+
+
+@pytest.mark.parametrize(("backend", "runs"), [("compute", 1000), ("feedback", 1000)])
+def test_runs_of_a_session_do_not_grow(backend, runs) -> None:
+    with Device() as device:
+        try:
+            session = glnn.InferenceSession("lenet", backend, device=device)
+        except DeviceError as error:
+            pytest.skip(str(error))
+        x = np.zeros((1, 1, 28, 28), np.float32)
+        for _ in range(100):
+            session.run(None, {"input": x})
+        held, memory = objects(device), resident()
+        for _ in range(runs):
+            session.run(None, {"input": x})
+        gc.collect()
+        assert objects(device) == held
+        assert resident() - memory < MEGABYTE
+
+
+@pytest.mark.parametrize("backend", ["compute", "feedback"])
+def test_sessions_that_are_dropped_free_their_objects(backend) -> None:
+    model = glnn.load("lenet")
+    with Device() as device:
+        held = []
+        for batch in range(1, 9):
+            try:
+                session = glnn.InferenceSession(model, backend, device=device)
+            except DeviceError as error:
+                pytest.skip(str(error))
+            session.run(None, {"input": np.zeros((batch, 1, 28, 28), np.float32)})
+            del session
+            gc.collect()
+            held.append(objects(device))
+        assert held[-1] == held[0]
