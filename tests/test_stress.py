@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 from pathlib import Path
 
 import numpy as np
@@ -18,14 +19,14 @@ MEGABYTE = 1 << 20
 
 def resident() -> int:
     """Bytes of this process in memory."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def objects(device: Device) -> dict[str, int]:
-    """How many buffers, textures and programs GL holds, by asking for each name."""
+    """How many objects of each kind GL holds, by asking for each name."""
     device.activate()
     count = {}
-    for kind in ("Buffer", "Texture", "Program"):
+    for kind in ("Buffer", "Texture", "Program", "Shader", "VertexArray", "Query"):
         exists = device.load(f"glIs{kind}", ctypes.c_ubyte, ctypes.c_uint)
         count[kind] = sum(exists(name) for name in range(1, 4096))
     return count
@@ -54,7 +55,7 @@ def test_sessions_that_are_dropped_free_their_objects(backend) -> None:
     model = glnn.load("lenet")
     with Device() as device:
         held = []
-        for batch in range(1, 9):
+        for batch in range(1, 25):
             try:
                 session = glnn.InferenceSession(model, backend, device=device)
             except DeviceError as error:

@@ -34,9 +34,12 @@ class Kernel:
     bindings: the storage-buffer binding of each operand and of `out` (compute only).
     textures: the texel format of each operand (feedback only).
     tune: parameters and the values worth trying, the default first.
+    families: other defaults for devices whose vendor or renderer contains the family's name.
+    unfit: devices, named alike, whose registers cannot hold it.
     requires: attributes (the op's defines) that must have the value given.
     max_outputs: it suits results of at most this many elements; 0 means any.
     min_outputs: it suits results of at least this many elements.
+    at_most: it suits problems whose sizes are at most these.
     devices: it suits devices whose vendor or renderer contains one of these; empty means any.
     priority: among the kernels that suit, the greatest is the default.
     """
@@ -55,9 +58,12 @@ class Kernel:
     bindings: Mapping[str, int] = field(default_factory=dict)
     textures: Mapping[str, str] = field(default_factory=dict)
     tune: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    families: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    unfit: tuple[str, ...] = ()
     requires: Mapping[str, int] = field(default_factory=dict)
     max_outputs: int = 0
     min_outputs: int = 0
+    at_most: Mapping[str, int] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
     priority: int = 0
 
@@ -81,6 +87,8 @@ class Kernel:
             raise self._wrong("grid", "expected one to three dimensions")
         if any(not values for values in self.tune.values()):
             raise self._wrong("tune", "every parameter needs a default")
+        for values in self.families.values():
+            self.with_parameters(**values)
         for key in ("workgroup", "per_invocation", "shared_bytes"):
             self._check_names(key, getattr(self, key))
 
@@ -131,15 +139,28 @@ class Kernel:
         for name in values:
             if name not in self.tune:
                 raise self._wrong("tune", f"{name} is not one of {tuple(self.tune)}")
-        return replace(self, tune={**self.tune, **{n: (v,) for n, v in values.items()}})
+        chosen = {name: (value,) for name, value in values.items()}
+        return replace(self, tune={**self.tune, **chosen}, families={})
 
-    def suits(self, outputs: int, device: str) -> bool:
-        """Whether it is meant for results of `outputs` elements on the device so called."""
+    def suits(self, sizes: Mapping[str, int], outputs: int, device: str) -> bool:
+        """Whether it is meant for such sizes, so many results, and the device so called."""
         return (
             self.min_outputs <= outputs
             and (not self.max_outputs or outputs <= self.max_outputs)
-            and (not self.devices or any(d.lower() in device.lower() for d in self.devices))
+            and all(sizes[name] <= most for name, most in self.at_most.items())
+            and (not self.devices or _any_in(self.devices, device))
         )
+
+    def for_family(self, device: str) -> Kernel:
+        """The kernel with the defaults of the family that the device so called belongs to."""
+        for family, values in self.families.items():
+            if _any_in((family,), device):
+                return self.with_parameters(**values)
+        return self
+
+    def is_unfit(self, device: str) -> bool:
+        """Whether the registers of the device so called cannot hold it."""
+        return _any_in(self.unfit, device)
 
     def local_size(self, parameters: Mapping[str, int]) -> tuple[int, int, int]:
         """Invocations of a workgroup along x, y and z."""
@@ -166,3 +187,7 @@ def _frozen(value: Any) -> Any:
         if isinstance(value, list)
         else ({k: _frozen(v) for k, v in value.items()} if isinstance(value, dict) else value)
     )
+
+
+def _any_in(names: tuple[str, ...], device: str) -> bool:
+    return any(name.lower() in device.lower() for name in names)

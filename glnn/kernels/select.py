@@ -74,6 +74,8 @@ def why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
         return None
     if reason := device.why_no_compute():
         return reason
+    if kernel.is_unfit(called(device)):
+        return f"the registers of {device.renderer} cannot hold it"
     local = kernel.local_size(kernel.defaults)
     if prod(local) > device.max_compute_work_group_invocations:
         most = device.max_compute_work_group_invocations
@@ -90,10 +92,19 @@ def why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
     return None
 
 
+def called(device: Capabilities) -> str:
+    """The text that tells a device's family."""
+    return f"{device.vendor} {device.renderer}"
+
+
 def fitted(kernel: Kernel, device: Capabilities) -> Kernel | None:
-    """`kernel` with the first of its parameters that `device` admits, None where it admits none."""
-    if why_not_device(kernel, device) is None:
-        return kernel
+    """`kernel` with the first of its parameters that `device` admits, None where it admits none.
+
+    The first are those for the device's family.
+    """
+    familiar = kernel.for_family(called(device))
+    if why_not_device(familiar, device) is None:
+        return familiar
     for values in product(*kernel.tune.values()):
         candidate = kernel.with_parameters(**dict(zip(kernel.tune, values, strict=True)))
         if why_not_device(candidate, device) is None:
@@ -178,5 +189,5 @@ def choose(backend: str, problem: Problem, device: Capabilities, name: str | Non
         error = LimitError if too_large else UnsupportedOpError
         raise error(f"{op} on {dict(problem.shapes)} cannot run on {backend}: {why}")
     count = prod(problem.output)
-    called = f"{device.vendor} {device.renderer}"
-    return next((k for k in suiting if k.suits(count, called)), suiting[0])
+    sizes = problem.op.sizes(problem.shapes)
+    return next((k for k in suiting if k.suits(sizes, count, called(device))), suiting[-1])

@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import ShapeError
+from glnn.ops import windows
 from glnn.ops.activation import Activation
 from glnn.ops.bias import Bias
 from glnn.ops.conv2d import Conv2d
 from glnn.ops.flatten import Flatten
 from glnn.ops.matmul import Matmul
-from glnn.ops.op import Cost, Op, as_float32
+from glnn.ops.op import Cost, Op, as_float32, rank
 from glnn.ops.pool2d import Pool2d
 from glnn.ops.softmax import Softmax
 
@@ -96,13 +97,15 @@ def conv2d(
     operands = {"x": as_float32("conv2d: x", x), "weight": as_float32("conv2d: weight", weight)}
     if bias is not None:
         operands["bias"] = as_float32("conv2d: bias", bias)
+    rank("conv2d", "weight", weight.shape, 4, "(o, c / groups, kh, kw)")
     steps, spread = _pair(stride), _pair(dilation)
+    windows.check("conv2d", dilation=(spread, 2, 1))
     sides = _sides(padding, weight.shape[2:], steps, spread)
     return evaluate(Conv2d(steps, sides, spread, groups), operands, backend, kernel)
 
 
 def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
-    return (value, value) if isinstance(value, int) else tuple(value)  # type: ignore[return-value]
+    return tuple(value) if isinstance(value, (tuple, list)) else (value, value)
 
 
 def _sides(
@@ -117,7 +120,7 @@ def _sides(
     if padding == "same":
         if stride != (1, 1):
             raise ShapeError(f"conv2d: padding 'same' needs stride 1, got {stride}")
-        total = [d * (k - 1) for d, k in zip(dilation, kernel, strict=False)]
+        total = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
         return total[0] // 2, total[1] // 2, total[0] - total[0] // 2, total[1] - total[1] // 2
     if isinstance(padding, int):
         return padding, padding, padding, padding

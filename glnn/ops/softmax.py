@@ -38,7 +38,8 @@ class Softmax(Op):
         self.infer({"x": x.shape})
         if x.size == 0:
             return np.array(x)
-        with np.errstate(invalid="ignore"):  # inf - inf is NaN, as it should be
+        # inf - inf is NaN, as it should be; a difference that overflows has the power 0.
+        with np.errstate(invalid="ignore", over="ignore"):
             powers = np.exp(x - x.max(axis=self.axis, keepdims=True))
             return np.asarray(powers / powers.sum(axis=self.axis, keepdims=True))
 

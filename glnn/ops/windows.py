@@ -12,7 +12,8 @@ Sides = tuple[int, int, int, int]  # top, left, bottom, right
 def check(op: str, **attributes: tuple[tuple[int, ...], int, int]) -> None:
     """Raise ShapeError unless each attribute, (values, how many, the least), is as it should be."""
     for name, (values, count, least) in attributes.items():
-        if len(values) != count or any(not isinstance(v, int) or v < least for v in values):
+        fits = isinstance(values, tuple) and len(values) == count
+        if not fits or any(not isinstance(v, int) or v < least for v in values):
             raise ShapeError(
                 f"{op}: {name} must be {count} integers of at least {least}, got {values}"
             )

@@ -8,16 +8,16 @@
 // k-major; and workgroups are walked in strips of 8 tile rows, so that neighbours in time share
 // operands in the cache.
 #ifndef WG_X
-#define WG_X 16
+#define WG_X 8
 #endif
 #ifndef WG_Y
-#define WG_Y 16
+#define WG_Y 8
 #endif
 #ifndef TM
-#define TM 8
+#define TM 4
 #endif
 #ifndef TN
-#define TN 8
+#define TN 4
 #endif
 #ifndef BK
 #define BK 8
@@ -50,12 +50,15 @@ uniform int m, n, k;
 uniform int x_row, out_row;  // floats, multiples of 4
 uniform float alpha, beta;
 
-shared float a_tile[2 * BK * BM];
+shared float a_tile[2 * BK * BM];  // k-major
 shared vec4 b_tile[2 * BK * BN / 4];
 
-int lane, tile_row, tile_column;  // in vec4 for columns
+int lane, tile_row, tile_column;  // columns in vec4
+int row, column;                  // this invocation's place in the tile
+vec4 a_next[A_LOADS], b_next[B_LOADS];
+vec4 sum[TM * GN];
 
-// The tile of this workgroup.
+// The tile of this workgroup, and this invocation's place in it.
 void place() {
     int wide = int(gl_NumWorkGroups.x), high = int(gl_NumWorkGroups.y);
     int linear = int(gl_WorkGroupID.y) * wide + int(gl_WorkGroupID.x);
@@ -64,86 +67,95 @@ void place() {
     int rows = min(STRIP, high - strip * STRIP);
     tile_row = (strip * STRIP + rest % rows) * BM;
     tile_column = rest / rows * (BN / 4);
+    lane = int(gl_LocalInvocationIndex);
+    int patch_of_32 = lane / 32;
+    column = patch_of_32 % (WG_X / 8) * 8 + lane % 8;
+    row = patch_of_32 / (WG_X / 8) * 4 + lane / 8 % 4;
 }
 
-void fetch(int start, bool whole, out vec4 a[A_LOADS], out vec4 b[B_LOADS]) {
+// Loads the operands of the step at `start`. Only where it is ragged, on the last step of a k
+// that is no multiple of BK, is anything tested: a test would make the loads be waited for.
+void fetch(int start, bool ragged) {
     for (int i = 0; i < A_LOADS; ++i) {
         int item = i * INVOCATIONS + lane;
-        int row = min(tile_row + item / (BK / 4), m - 1);
         int depth = start + item % (BK / 4) * 4;
-        a[i] = vec4(0.0);
-        if (whole) {
-            a[i] = x[(row * x_row + depth) / 4];
-        } else if (depth < k) {  // the row's padding may hold anything
-            vec4 v = x[(row * x_row + depth) / 4];
+        int at = min(tile_row + item / (BK / 4), m - 1) * (x_row / 4) + depth / 4;
+        if (!ragged) {
+            a_next[i] = x[at];
+        } else {  // the row's padding may hold anything
+            vec4 v = depth < k ? x[at] : vec4(0.0);
             int rest = k - depth;
-            a[i] = vec4(v.x, rest > 1 ? v.y : 0.0, rest > 2 ? v.z : 0.0, rest > 3 ? v.w : 0.0);
+            a_next[i] = vec4(rest > 0 ? v.x : 0.0, rest > 1 ? v.y : 0.0, rest > 2 ? v.z : 0.0,
+                             rest > 3 ? v.w : 0.0);
         }
     }
     int columns = out_row / 4;
     for (int i = 0; i < B_LOADS; ++i) {
         int item = i * INVOCATIONS + lane;
         int depth = start + item / (BN / 4);
-        int column = min(tile_column + item % (BN / 4), columns - 1);
-        b[i] = whole || depth < k ? weight[depth * columns + column] : vec4(0.0);
+        int at = depth * columns + min(tile_column + item % (BN / 4), columns - 1);
+        b_next[i] = !ragged || depth < k ? weight[at] : vec4(0.0);
     }
 }
 
-void store(int turn, vec4 a[A_LOADS], vec4 b[B_LOADS]) {
+void store(int turn) {
     for (int i = 0; i < A_LOADS; ++i) {
         int item = i * INVOCATIONS + lane;
-        int row = item / (BK / 4);
-        int depth = turn * BK + item % (BK / 4) * 4;
-        if (BM * BK / 4 % INVOCATIONS != 0 && row >= BM) break;
-        for (int j = 0; j < 4; ++j) a_tile[(depth + j) * BM + row] = a[i][j];
+        int at = (turn * BK + item % (BK / 4) * 4) * BM + item / (BK / 4);
+        if (BM * BK / 4 % INVOCATIONS != 0 && item >= BM * BK / 4) break;
+        for (int j = 0; j < 4; ++j) a_tile[at + j * BM] = a_next[i][j];
     }
     for (int i = 0; i < B_LOADS; ++i) {
         int item = i * INVOCATIONS + lane;
         if (BK * BN / 4 % INVOCATIONS != 0 && item >= BK * BN / 4) break;
-        b_tile[turn * (BK * BN / 4) + item] = b[i];
+        b_tile[turn * (BK * BN / 4) + item] = b_next[i];
     }
 }
 
-void main() {
-    lane = int(gl_LocalInvocationIndex);
-    place();
-    // This invocation's place among the tile's WG_Y x WG_X: 4 x 8 patches, one after the other.
-    int patch_of_32 = lane / 32;
-    int column = patch_of_32 % (WG_X / 8) * 8 + lane % 8;
-    int row = patch_of_32 / (WG_X / 8) * 4 + lane / 8 % 4;
+void multiply(int turn) {
+    for (int depth = 0; depth < BK; ++depth) {
+        vec4 a[GM];
+        vec4 b[GN];
+        for (int g = 0; g < GM; ++g) {
+            int at = (turn * BK + depth) * BM + (g * WG_Y + row) * 4;
+            a[g] = vec4(a_tile[at], a_tile[at + 1], a_tile[at + 2], a_tile[at + 3]);
+        }
+        for (int g = 0; g < GN; ++g)
+            b[g] = b_tile[(turn * BK + depth) * (BN / 4) + g * WG_X + column];
+        for (int g = 0; g < GM; ++g)
+            for (int i = 0; i < 4; ++i)
+                for (int j = 0; j < GN; ++j) sum[(g * 4 + i) * GN + j] += a[g][i] * b[j];
+    }
+}
 
-    vec4 sum[TM * GN];
-    for (int i = 0; i < TM * GN; ++i) sum[i] = vec4(0.0);
-    vec4 a_next[A_LOADS];
-    vec4 b_next[B_LOADS];
-    fetch(0, false, a_next, b_next);
-    store(0, a_next, b_next);
+void wait() {
     memoryBarrierShared();
     barrier();
+}
 
-    int steps = (k + BK - 1) / BK;
-    for (int step = 0; step < steps; ++step) {
-        int turn = step & 1;
-        int next = (step + 1) * BK;
-        if (next + BK <= k) fetch(next, true, a_next, b_next);
-        else if (next < k) fetch(next, false, a_next, b_next);
-        for (int depth = 0; depth < BK; ++depth) {
-            vec4 a[GM];
-            vec4 b[GN];
-            for (int g = 0; g < GM; ++g)
-            {
-                int at = (turn * BK + depth) * BM + (g * WG_Y + row) * 4;
-                a[g] = vec4(a_tile[at], a_tile[at + 1], a_tile[at + 2], a_tile[at + 3]);
-            }
-            for (int g = 0; g < GN; ++g)
-                b[g] = b_tile[(turn * BK + depth) * (BN / 4) + g * WG_X + column];
-            for (int g = 0; g < GM; ++g)
-                for (int i = 0; i < 4; ++i)
-                    for (int j = 0; j < GN; ++j) sum[(g * 4 + i) * GN + j] += a[g][i] * b[j];
+void main() {
+    place();
+    for (int i = 0; i < TM * GN; ++i) sum[i] = vec4(0.0);
+
+    int whole = k / BK;
+    int turn = 0;
+    if (whole > 0) {
+        fetch(0, false);
+        store(0);
+        wait();
+        for (int step = 0; step < whole; ++step) {
+            fetch(min(step + 1, whole - 1) * BK, false);
+            multiply(turn);
+            turn = 1 - turn;
+            store(turn);
+            wait();
         }
-        if (step + 1 < steps) store(1 - turn, a_next, b_next);
-        memoryBarrierShared();
-        barrier();
+    }
+    if (whole * BK < k) {
+        fetch(whole * BK, true);
+        store(turn);
+        wait();
+        multiply(turn);
     }
 
     int columns = out_row / 4;

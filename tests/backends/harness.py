@@ -1,7 +1,8 @@
 """Runs one kernel on one problem with poison around it.
 
-The result's memory starts as NaN and has a guard zone behind it; so have the inputs, whose rows'
-padding is NaN too. A kernel that reads or writes where it should not is found out.
+The result's memory starts as NaN and has a guard zone behind it; so have the operands. The rows'
+padding of inputs is NaN too; that of parameters is 0, as they are packed. A kernel that reads or
+writes where it should not is found out.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def run(backend: GlBackend, op: Op, operands: Mapping[str, Array], kernel: str |
         )
         memory = np.full(stores[name].size, POISON, np.float32)
         packed = layout.pack(array)
-        if isinstance(layout, RowMajor) and array.ndim > 1 and array.size:
+        if name in op.inputs and isinstance(layout, RowMajor) and array.ndim > 1 and array.size:
             rows = packed.reshape(array.shape[0], -1)
             rows = rows.copy()
             rows[:, array.size // array.shape[0] :] = POISON

@@ -1,134 +1,275 @@
-"""A user's mistakes: one sentence, exit code 2, no traceback."""
+"""A user's mistakes: one sentence on standard error, exit code 2, no traceback, no output."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-NO_GL = {"__EGL_VENDOR_LIBRARY_FILENAMES": "/nonexistent", "DISPLAY": "", "WAYLAND_DISPLAY": ""}
+from glnn.data import model as bundled
+from glnn.errors import ShaderError
+from tests.cli.conftest import Glnn
+
+NO_DRIVER = {"__EGL_VENDOR_LIBRARY_FILENAMES": "/nonexistent"}
+ES_30 = {"MESA_GLES_VERSION_OVERRIDE": "3.0"}
+ZEROS = np.zeros((2, 1, 28, 28), np.float32)
+PICKLED = np.array([{}], object)
 
 
-@pytest.fixture
-def save(tmp_path):
-    """Writes an array or bytes to a file and gives its path."""
-
-    def write(name, content):
-        path = tmp_path / name
-        if isinstance(content, np.ndarray):
-            np.save(path, content, allow_pickle=True)
-        elif isinstance(content, dict):
-            np.savez(path, **content)
-        else:
-            path.write_bytes(content)
-        return path
-
-    return write
-
-
-def test_unknown_names(refused) -> None:
-    assert "unknown model 'vgg'" in refused("run", "vgg")
-    assert "no usable GPU 'voodoo'" in refused("info", "--gpu", "voodoo")
-    assert "unknown backend 'cuda'" in refused("bench", "lenet", "--backends", "cpu,cuda")
-    assert "no kernel 'none' for matmul" in refused("run", "lenet", "--kernel", "matmul=none")
-    assert "lenet has no op of that name" in refused("run", "lenet", "--kernel", "lstm=fast")
-    assert "no kernels for 'lstm'" in refused("kernels", "--op", "lstm")
-
-
-def test_usage_errors_are_clicks_own_and_exit_2(cli) -> None:
-    for arguments in (
-        ["run"],
-        ["run", "lenet", "--backend", "cuda"],
-        ["run", "lenet", "--kernel", "matmul"],
-        ["run", "lenet", "--batch", "0"],
-        ["bench", "lenet", "--batch", "0"],
-        ["info", "--limits", "tiny"],
-        ["fly"],
-    ):
-        done = cli(*arguments)
-        assert done.returncode == 2, arguments
-        assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize("backend", ["compute", "feedback"])
-def test_no_usable_gl(refused, backend) -> None:
-    said = refused("run", "lenet", "--backend", backend, **NO_GL)
-    assert "no usable OpenGL ES context" in said
-    assert "eglInitialize" in said or "eglQueryDevicesEXT" in said
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("fly", "No such command 'fly'"),
+        ("--fly", "--fly"),
+        ("info --fly", "--fly"),
+        ("info --limits tiny", "'tiny' is not 'es31-minimum'"),
+        ("info --gpu voodoo", "no usable GPU 'voodoo'"),
+        ("info --gpu 99", "no usable GPU 99"),
+        ("run", "Missing argument 'MODEL'"),
+        ("run vgg", "unknown model 'vgg': expected a .json file, or one of lenet"),
+        ("run vgg.onnx", "vgg.onnx: .onnx files are not supported yet"),
+        ("run gone.json", "gone.json: no such file"),
+        ("run lenet --backend cuda", "'cuda' is not one of 'auto', 'compute', 'feedback', 'cpu'"),
+        ("run lenet --batch 0", "0 is not in the range x>=1"),
+        ("run lenet --batch few", "'few' is not a valid integer"),
+        ("run lenet --top 0", "0 is not in the range x>=1"),
+        ("run lenet --gpu voodoo", "no usable GPU 'voodoo'"),
+        ("run lenet --kernel matmul", "expected OP=NAME, got 'matmul'"),
+        ("run lenet --kernel matmul=none", "has no kernel 'none' for matmul"),
+        ("run lenet --kernel lstm=fast", "lenet has no op of that name"),
+        ("run lenet gone.png", "gone.png: no such file"),
+        ("run lenet gone.npy", "gone.npy: no such file"),
+        ("run lenet gone.npz", "gone.npz: no such file"),
+        ("run lenet .", ".: is not a file"),
+        ("bench lenet --backends cpu,cuda", "unknown backend 'cuda', expected compute, feedback"),
+        ("bench lenet --backends ,", "--backends: expected one or more of compute"),
+        ("bench lenet --batch 0", "0 is not in the range"),
+        ("bench lenet --repeat 0", "0 is not in the range"),
+        ("bench lenet --kernel matmul=none", "have no kernel matmul=none"),
+        (f"bench lenet --batch {10**40}", "is not in the range 1<=x<=2147483647"),
+        ("verify lenet --tolerance -1", "-1.0 is not in the range x>=0"),
+        ("verify lenet --batch 0", "0 is not in the range"),
+        ("kernels --op lstm", "no kernels for 'lstm', expected one of activation"),
+        ("kernels --export /proc/new", "cannot write to /proc/new"),
+        ("kernels --export /dev/null", "/dev/null"),
+    ],
+)
+def test_arguments(cli: Glnn, arguments: str, says: str) -> None:
+    assert says in cli(*arguments.split(), *["--json"] * (arguments[0] != "-")).refusal
 
 
-def test_without_gl_auto_takes_the_cpu(answer) -> None:
-    assert answer("run", "lenet", **NO_GL)["backend"] == "cpu"
+@pytest.mark.parametrize("arguments", ["fly", "run", "run lenet --backend cuda", "run vgg"])
+def test_in_a_process_of_its_own(process: Glnn, arguments: str) -> None:
+    assert process(*arguments.split()).refusal
+
+
+@pytest.mark.parametrize("verb", ["run", "bench", "verify"])
+def test_no_usable_gl(process: Glnn, verb: str) -> None:
+    asked = ("--backends" if verb == "bench" else "--backend", "feedback")
+    refused = process(verb, "lenet", *asked, **NO_DRIVER)
+    if refused.code == 0:
+        pytest.skip("this EGL does not dispatch to vendors")
+    assert refused.refusal.startswith("no usable OpenGL ES context (EGL device: ")
+    assert "glfwInit" in refused.refusal
+
+
+def test_without_gl_auto_takes_the_cpu(process: Glnn) -> None:
+    found = process("run", "lenet", "--json", **NO_DRIVER).json
+    if found["backend"] != "cpu":
+        pytest.skip("this EGL does not dispatch to vendors")
+    assert found["accuracy"] >= 0.98
+
+
+def test_es_30_only(process: Glnn) -> None:
+    found = process("run", "lenet", "--json", **ES_30).json  # auto
+    if found["backend"] != "feedback":
+        pytest.skip("not Mesa")
+    assert found["accuracy"] >= 0.98
+    refused = process("run", "lenet", "--backend", "compute", **ES_30).refusal
+    assert "the compute backend cannot run: compute shaders need OpenGL ES 3.1" in refused
+    assert "offers OpenGL ES 3.0" in refused
+
+
+def write(path: Path, content: Any) -> Path:
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif isinstance(content, np.ndarray):
+        np.save(path, content, allow_pickle=True)
+    else:
+        np.savez(path, **content)
+    return path
 
 
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("gone.npy", None, "no such file"),
-        ("gone.png", None, "no such file"),
         ("text.png", b"hello", "cannot be read as an image"),
-        ("short.npy", b"\x93NUMPY\x01\x00", "cannot be read as NumPy arrays"),
-        ("not.npz", b"PK\x03\x04 broken", "cannot be read as NumPy arrays"),
-        ("pickled.npy", np.array([{}], dtype=object), "cannot be read as NumPy arrays"),
-        ("pickled.npz", {"image": np.array([{}], dtype=object)}, "cannot be read as NumPy arrays"),
-        ("two.npz", {"a": np.zeros(3), "b": np.zeros(3)}, "expected an array 'input'"),
-        ("double.npy", np.zeros((1, 1, 28, 28)), "expected float32 (or uint8), got float64"),
-        ("flat.npy", np.zeros((5, 784), np.float32), "expected shape (N, 1, 28, 28)"),
-        ("colour.npy", np.zeros((1, 3, 28, 28), np.float32), "expected shape (N, 1, 28, 28)"),
-        ("none.npy", np.zeros((0, 1, 28, 28), np.float32), "at least one sample"),
-        (
-            "labels.npz",
-            {"image": np.zeros((2, 28, 28), np.uint8), "label": np.zeros(3)},
-            "2 samples need as many labels",
-        ),
+        ("empty.jpg", b"", "cannot be read as an image"),
+        ("short.png", b"\x89PNG\r\n\x1a\n\0\0", "cannot be read as an image"),
+        ("empty.npy", b"", "cannot be read as .npy"),
+        ("short.npy", b"\x93NUMPY\x01\x00", "cannot be read as .npy"),
+        ("long.npy", b"\x93NUMPY\x01\x00\xff\xff" + b" " * 65535, "cannot be read as .npy"),
+        ("text.npy", b"hello, this is no array", "cannot be read as .npy"),
+        ("text.npz", b"hello", "expected an .npz archive"),
+        ("broken.npz", b"PK\x03\x04 broken", "expected an .npz archive"),
+        ("pickled.npy", PICKLED, "cannot be read as .npy: Object arrays cannot be loaded"),
+        ("pickled.npz", {"input": PICKLED}, "'input' holds pickled objects, which are refused"),
+        ("several.npz", {"a": ZEROS, "b": ZEROS}, "expected an array 'input', or only one"),
+        ("no.npz", {"label": np.zeros(2)}, "it has none"),
+        ("double.npy", ZEROS.astype(np.float64), "expected float32 (or uint8), got float64"),
+        ("text2.npy", np.array(["a"]), "expected float32 (or uint8), got <U1"),
+        ("flat.npy", np.zeros((2, 784), np.float32), "expected shape (N, 1, 28, 28), got (2, 784)"),
+        ("scalar.npy", np.array(0, np.float32), "expected shape (N, 1, 28, 28), got ()"),
+        ("colour.npy", np.zeros((2, 3, 28, 28), np.float32), "got (2, 3, 28, 28)"),
+        ("wide.npy", np.zeros((2, 1, 28, 29), np.float32), "got (2, 1, 28, 29)"),
+        ("none.npy", ZEROS[:0], "expected at least one sample"),
+        ("few.npz", {"input": ZEROS, "label": np.zeros(3)}, "2 samples need as many labels"),
+        ("names.npz", {"input": ZEROS, "label": np.array(["a", "b"])}, "labels must be"),
     ],
 )
-def test_bad_inputs(refused, save, tmp_path, name, content, says) -> None:
-    path = tmp_path / name if content is None else save(name, content)
-    said = refused("run", "lenet", path, "--backend", "cpu")
-    assert says in said
-    assert name in said
+def test_inputs(cli: Glnn, tmp_path: Path, name: str, content: Any, says: str) -> None:
+    if name.endswith(("png", "jpg")):
+        pytest.importorskip("PIL.Image")
+    path = write(tmp_path / name, content)
+    for verb in ("run", "verify"):
+        refusal = cli(verb, "lenet", path).refusal
+        assert says in refusal and refusal.startswith(str(path))
 
 
-LAYER = {"name": "a", "layer": "ReLU", "arguments": {}}
-MODEL = {
-    "format": "glnn",
-    "version": 1,
-    "name": "net",
-    "inputs": [{"name": "input", "shape": ["N", 4]}],
-    "layers": [LAYER],
-}
+@pytest.mark.parametrize("name", ["x.npy", "x.npz", "x.png"])
+def test_inputs_cut_short(cli: Glnn, tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    if path.suffix == ".png":
+        image = pytest.importorskip("PIL.Image")
+        noise = np.random.default_rng(0).integers(0, 256, (64, 64), np.uint8)
+        image.fromarray(noise).save(path)
+    else:
+        write(path, ZEROS if path.suffix == ".npy" else {"input": ZEROS})
+    whole = path.read_bytes()
+    for length in (len(whole) // 20, len(whole) // 2, len(whole) - 40):
+        path.write_bytes(whole[:length])
+        assert str(path) in cli("run", "lenet", path, "--backend", "cpu").refusal
+
+
+def test_folders_and_pipes_are_no_inputs(cli: Glnn, tmp_path: Path) -> None:
+    for name in ("x.npy", "x.npz", "x.png", "x.json"):
+        (tmp_path / name).mkdir()
+        model = ("lenet", tmp_path / name) if name != "x.json" else (tmp_path / name,)
+        assert "is not a file" in cli("run", *model).refusal
+
+
+def test_a_name_of_two_lines_gets_one(cli: Glnn, tmp_path: Path) -> None:
+    assert "no such file" in cli("run", "lenet", tmp_path / "a\nb.npy").refusal
+
+
+def test_what_takes_no_image_says_so(cli: Glnn, small: Path, tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    image.new("L", (3, 3)).save(tmp_path / "x.png")
+    assert "takes no image" in cli("run", small, tmp_path / "x.png").refusal
+
+
+def test_only_bundled_models_bring_inputs(cli: Glnn, small: Path) -> None:
+    assert "small.json needs an INPUT" in cli("run", small).refusal
+
+
+def change(document: Any, **changes: Any) -> Any:
+    document.update(changes)
+    return document
 
 
 @pytest.mark.parametrize(
-    ("document", "says"),
+    ("edit", "says"),
     [
-        ("{", "JSON"),
-        ("[1]", "net.json"),
-        (json.dumps({**MODEL, "version": 99}), "version"),
-        (json.dumps({**MODEL, "layers": [{**LAYER, "layer": "Transformer"}]}), "Transformer"),
-        (json.dumps({**MODEL, "weights": "gone.npz"}), "gone.npz"),
-        (json.dumps({**MODEL, "weights": "/etc/passwd"}), "/etc/passwd"),
-        (json.dumps({**MODEL, "weights": "../other.npz"}), "../other.npz"),
-        (json.dumps({"layers": [{"layer": "AffineLayer"}], "size": 1}), "AffineLayer"),
+        (lambda d: [1], "expected a JSON object, got list"),
+        (lambda d: {}, '"layers"'),
+        (lambda d: change(d, version=99), "version 99 is newer"),
+        (lambda d: change(d, colour="red"), "unknown key 'colour'"),
+        (lambda d: change(d, weights="gone.npz"), "gone.npz: no such file"),
+        (lambda d: change(d, weights="/etc/passwd"), "'/etc/passwd' must be relative"),
+        (lambda d: change(d, weights="../up.npz"), "'../up.npz' leaves the model's folder"),
+        (lambda d: change(d, layers=[]), '"layers" must be a list that is not empty'),
+        (lambda d: change(d, outputs=["lost"]), "lost"),
+        (lambda d: change(d["layers"][0], layer="Transformer") and d, "kind 'Transformer'"),
+        (lambda d: change(d["layers"][0], inputs=["lost"]) and d, "lost"),
+        (lambda d: change(d["layers"][0]["arguments"], in_features=4) and d, "affine"),
+        (lambda d: change(d["inputs"][0], shape=["N", 0]) and d, "input"),
     ],
 )
-def test_bad_models(refused, save, document, says) -> None:
-    path = save("net.json", document.encode())
-    x = save("x.npy", np.zeros((1, 4), np.float32))
-    assert says in refused("run", path, x, "--backend", "cpu")
+def test_models(
+    cli: Glnn, small: Path, samples: Path, edit: Callable[[Any], Any], says: str
+) -> None:
+    small.write_text(json.dumps(edit(json.loads(small.read_text()))))
+    assert says in cli("run", small, samples).refusal
 
 
-def test_what_exceeds_a_limit_is_refused_before_gl_is_asked(refused, save) -> None:
-    layer = {"name": "a", "layer": "ReLU", "arguments": {}}
-    shape = ["N", 1 << 26]
-    path = save(
-        "wide.json",
-        json.dumps(
-            {**MODEL, "inputs": [{"name": "input", "shape": shape}], "layers": [layer]}
-        ).encode(),
-    )
-    x = save("x.npy", np.zeros((1, 1 << 26), np.float32))
-    said = refused("run", path, x, "--backend", "compute", "--limits", "es31-minimum")
-    assert "268435456 bytes" in said
+@pytest.mark.parametrize("text", ["", "{", '{"format": "glnn"', "\xff\0", "[" * 100_000])
+def test_models_that_are_no_json(cli: Glnn, small: Path, samples: Path, text: str) -> None:
+    small.write_text(text, "latin-1")
+    assert f"{small}: not valid JSON" in cli("run", small, samples).refusal
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"hello", "expected an .npz archive"),
+        ({"affine.weight": PICKLED, "affine.bias": PICKLED}, "pickled objects, which are refused"),
+        ({"affine.weight": np.zeros((2, 3), np.float32)}, "'affine.bias' is missing"),
+        (
+            {
+                "affine.weight": np.zeros((3, 2), np.float32),
+                "affine.bias": np.zeros(2, np.float32),
+            },
+            "weight",
+        ),
+    ],
+)
+def test_weights(cli: Glnn, small: Path, samples: Path, content: Any, says: str) -> None:
+    write(small.with_suffix(".npz"), content)
+    refusal = cli("run", small, samples).refusal
+    assert says in refusal and "small.npz" in refusal
+
+
+def test_weights_cut_short(cli: Glnn, tmp_path: Path) -> None:
+    model = tmp_path / "lenet.json"
+    model.write_bytes(bundled("lenet").read_bytes())
+    weights = bundled("lenet").with_name("lenet.npz").read_bytes()
+    np.save(tmp_path / "x.npy", ZEROS)
+    for length in (0, 100, len(weights) - 50):
+        model.with_name("lenet.npz").write_bytes(weights[:length])
+        assert "lenet.npz" in cli("run", model, tmp_path / "x.npy").refusal
+
+
+@pytest.mark.parametrize("backend", ["compute", "feedback"])
+def test_an_input_that_exceeds_a_limit(cli: Glnn, backend: str) -> None:
+    limited = ("--backends", backend, "--limits", "es31-minimum")
+    refusal = cli("bench", "lenet", "--batch", 20_000, *limited).refusal
+    assert "(20000, 1, 28, 28)" in refusal
+    assert ("134217728" if backend == "compute" else "4194304") in refusal
+
+
+def test_more_than_memory_holds(cli: Glnn, monkeypatch: pytest.MonkeyPatch) -> None:
+    def resize(*arguments: object) -> None:
+        raise MemoryError("Unable to allocate 5.70 TiB")
+
+    monkeypatch.setattr(np, "resize", resize)
+    refusal = cli("bench", "lenet", "--backends", "cpu").refusal
+    assert refusal == "not enough memory: Unable to allocate 5.70 TiB"
+
+
+def test_nothing_is_written_when_the_gpu_is_unknown(cli: Glnn, tmp_path: Path) -> None:
+    assert cli("kernels", "--export", tmp_path / "new", "--gpu", "voodoo").refusal
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_drivers_message_keeps_its_lines(cli: Glnn, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise ShaderError("compile: rows.comp\nrows.comp:1: syntax error\n    void man() {")
+
+    monkeypatch.setattr("glnn.backends.compute.Compute.compile", fail)
+    failed = cli("run", "lenet", "--backend", "compute", "--limits", "es31-minimum")
+    assert (failed.code, failed.out) == (2, "")
+    assert failed.err.splitlines()[1] == "rows.comp:1: syntax error"

@@ -2,8 +2,121 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
+from click.testing import CliRunner
 
 import glnn
 from glnn.backends import NAMES
+from glnn.cli import app
 from tests.cli.conftest import Glnn
+
+NO_DRIVER = {"__EGL_VENDOR_LIBRARY_FILENAMES": "/nonexistent"}
+VERBS = {
+    "info": (["info"], "glnn device limits backends gpus attempts"),
+    "run": (["run", "lenet"], "model backend device predictions top inputs accuracy notes"),
+    "bench": (
+        ["bench", "lenet", "--repeat", "1"],
+        "model batch repeat machine device version backends",
+    ),
+    "verify": (
+        ["verify", "lenet"],
+        "model backend tolerance layers worst ok first_divergence",
+    ),
+    "kernels": (["kernels"], "kernels"),
+}
+
+
+def test_all_verbs_are_here() -> None:
+    assert set(app.cli.commands) == set(VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_json_is_one_object_on_standard_output(cli: Glnn, verb: str) -> None:
+    arguments, keys = VERBS[verb]
+    assert set(cli(*arguments, "--json").json) == set(keys.split())
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_tables_are_on_standard_output_alone(cli: Glnn, verb: str) -> None:
+    shown = cli(*VERBS[verb][0])
+    assert (shown.code, shown.err) == (0, "") and shown.out.strip()
+
+
+@pytest.mark.parametrize("arguments", [[], *([verb] for verb in VERBS)])
+def test_help_has_examples(arguments: Sequence[str]) -> None:
+    runner = CliRunner()
+    shown = runner.invoke(app.cli, [*arguments, "--help"])
+    assert shown.exit_code == 0
+    assert runner.invoke(app.cli, [*arguments, "-h"]).output == shown.output
+    examples = shown.output.partition("Examples:")[2]
+    assert f"glnn {' '.join(arguments)}".rstrip() in examples
+
+
+def test_version(cli: Glnn) -> None:
+    assert glnn.__version__ in cli("--version").out
+
+
+def test_without_a_verb_help_is_shown(process: Glnn) -> None:
+    shown = process()
+    assert "Traceback" not in shown.err
+    assert all(verb in shown.out + shown.err for verb in VERBS)
+
+
+def test_info_of_this_machine(cli: Glnn) -> None:
+    found = cli("info", "--json").json
+    assert found["glnn"] == glnn.__version__
+    assert {"renderer", "vendor", "api", "version", "glsl"} <= set(found["device"])
+    assert found["limits"]["max_texture_size"] >= 2048
+    assert list(found["backends"]) == list(NAMES)
+    for state in found["backends"].values():
+        assert set(state) == {"ok", "reason"}
+        assert state["ok"] is (state["reason"] is None)
+    for gpu in found["gpus"]:
+        assert set(gpu) == {"index", "renderer", "vendor", "error"}
+    assert found["device"]["renderer"] in cli("info").out
+
+
+def test_info_of_a_gpu_by_index_and_name(cli: Glnn) -> None:
+    known = [g for g in cli("info", "--json").json["gpus"] if g["error"] is None]
+    if not known:
+        pytest.skip("EGL lists no GPU")
+    for gpu in (known[0]["index"], known[0]["renderer"].upper()):
+        found = cli("info", "--gpu", gpu, "--json").json
+        assert found["device"]["renderer"] == known[0]["renderer"]
+
+
+def test_info_of_the_smallest_device(cli: Glnn) -> None:
+    found = cli("info", "--limits", "es31-minimum", "--json").json
+    assert found["device"]["minimum_limits"] is True
+    assert found["limits"]["max_compute_work_group_invocations"] == 128
+    assert found["limits"]["max_compute_work_group_size"] == [128, 128, 64]
+
+
+def test_info_without_gl_says_what_failed(process: Glnn) -> None:
+    found = process("info", "--json", **NO_DRIVER).json
+    if found["device"] is not None:
+        pytest.skip("this EGL does not dispatch to vendors")
+    assert found["limits"] == {}
+    assert [name for name, state in found["backends"].items() if state["ok"]] == ["cpu"]
+    assert "no usable OpenGL ES context" in found["backends"]["compute"]["reason"]
+    assert [a["what"] for a in found["attempts"]] == [
+        "EGL device",
+        "EGL surfaceless",
+        "EGL default display",
+        "GLFW window",
+    ]
+    assert all(set(a) == {"what", "step", "error"} and all(a.values()) for a in found["attempts"])
+    shown = process("info", **NO_DRIVER)
+    assert (shown.code, shown.err) == (0, "")
+    assert "no OpenGL ES context opens" in shown.out and "glfwInit" in shown.out
+
+
+def test_info_of_es_30(process: Glnn) -> None:
+    found = process("info", "--json", MESA_GLES_VERSION_OVERRIDE="3.0").json
+    if "ES 3.0" not in found["device"]["version"]:
+        pytest.skip("not Mesa")
+    opens = {name: state["ok"] for name, state in found["backends"].items()}
+    assert opens == {"compute": False, "feedback": True, "cpu": True}
+    assert "compute shaders need OpenGL ES 3.1" in found["backends"]["compute"]["reason"]

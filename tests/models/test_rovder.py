@@ -88,7 +88,7 @@ def edit(path: Path, how: Callable[[Any], object]) -> None:
         (lambda d: d.pop("layers"), '"layers" must be a list that is not empty'),
         (lambda d: d["layers"][1].update(layer="TanhLayer"), "unknown layer 'TanhLayer'"),
         (lambda d: d["layers"].__setitem__(1, 3), "unknown layer None"),
-        (lambda d: d["layers"][0].pop("weights"), "expected a file name, got None"),
+        (lambda d: d["layers"][0].pop("weights"), 'an AffineLayer needs "weights"'),
         (lambda d: d["layers"][0].update(weights="/1_w.json"), "must be relative"),
         (lambda d: d["layers"][0].update(weights="../1_w.json"), "leaves the model's folder"),
         (lambda d: d.update(layers=[{"layer": "ReLULayer"}], size=1), "without an AffineLayer"),

@@ -128,8 +128,10 @@ def test_the_choice_follows_size_and_device() -> None:
 
 def test_parameters_shrink_until_the_device_admits_them() -> None:
     (tiled,) = (k for k in kernels_for("matmul", "compute") if k.name == "tiled")
-    least = DEVICE.with_minimum()
-    assert why_not_device(tiled, least) is not None
+    nvidia = replace(DEVICE, vendor="NVIDIA Corporation")
+    assert fitted(tiled, nvidia).defaults["TM"] == 8
+    least = nvidia.with_minimum()
+    assert why_not_device(tiled.for_family("NVIDIA"), least) is not None
     shrunk = fitted(tiled, least)
     assert shrunk is not None
     x, y, z = shrunk.local_size(shrunk.defaults)
@@ -138,6 +140,14 @@ def test_parameters_shrink_until_the_device_admits_them() -> None:
     assert fitted(tiled, nothing) is None
     with pytest.raises(UnsupportedOpError, match="4 storage blocks, the device has 2"):
         choose("compute", problem(), nothing)
+
+
+def test_a_device_whose_registers_are_too_few_is_refused() -> None:
+    (tiled,) = (k for k in kernels_for("matmul", "compute") if k.name == "tiled")
+    midgard = replace(DEVICE, renderer="Mali-T860 (Panfrost)")
+    assert fitted(tiled, midgard) is None
+    assert "registers of Mali-T860" in (why_not_device(tiled, midgard) or "")
+    assert choose("compute", problem(1024, 1024), midgard).name == "blocked"
 
 
 def test_reasons_are_listed() -> None:

@@ -1,0 +1,113 @@
+"""`glnn bench`: what is timed, Ctrl-C, and output that nobody reads."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glnn.backends import NAMES
+from tests.cli.conftest import Glnn
+
+TIMES = {"total_ms", "upload_ms", "perform_ms", "download_ms", "kernel_ms"}
+
+
+def test_lenet(cli: Glnn) -> None:
+    found = cli("bench", "lenet", "--batch", 3, "--repeat", 2, "--json").json
+    assert (found["model"], found["batch"], found["repeat"]) == ("lenet", 3, 2)
+    assert found["device"] == cli("info", "--json").json["device"]["renderer"]
+    assert list(found["backends"]) == list(NAMES)
+    for name, timed in found["backends"].items():
+        assert set(timed) == {"backend", "timer", "layers", *TIMES}
+        assert timed["backend"] == name
+        assert all(timed[key] > 0 for key in TIMES - {"kernel_ms"})
+        check_kernel_times(timed)
+        layers = [layer for layer in timed["layers"] if layer["op"] != "repack"]
+        assert [layer["op"] for layer in layers] == [
+            *("conv2d", "pool2d", "conv2d", "pool2d"),
+            *("matmul", "matmul", "matmul", "softmax"),
+        ]
+        assert layers[0]["gflop"] == pytest.approx(3 * 6 * 28 * 28 * (2 * 25 + 2) / 1e9, rel=0.1)
+
+
+def check_kernel_times(timed: Any) -> None:
+    """A kernel time only where the timer is believed, and then it is no more than the wall's."""
+    for layer in timed["layers"]:
+        assert set(layer) == {"name", "op", "kernel", "gflop", "kernel_ms", "wall_ms"}
+        assert layer["wall_ms"] > 0
+        assert layer["kernel_ms"] is None or (timed["timer"] is None and layer["kernel_ms"] >= 0)
+    if timed["backend"] == "cpu":
+        assert timed["timer"] == "no GPU" and timed["kernel_ms"] is None
+
+
+def test_the_tables(cli: Glnn) -> None:
+    shown = cli("bench", "lenet", "--backends", "feedback, cpu", "--repeat", 1)
+    assert (shown.code, shown.err) == (0, "")
+    for head in ("layer", "kernel", "GFLOP", "kernel ms", "wall ms", "overhead ms", "CPU ms"):
+        assert head in shown.out
+    assert "lenet on feedback" in shown.out and "lenet on cpu" in shown.out
+    assert "lenet on compute" not in shown.out
+    assert "whole runs, transfers included" in shown.out
+    alone = cli("bench", "lenet", "--backends", "cpu", "--repeat", 1)
+    assert alone.code == 0 and "CPU (NumPy)" in alone.out
+
+
+def test_a_forced_kernel_applies_where_it_exists(cli: Glnn) -> None:
+    forced = ("--kernel", "matmul=blocked", "--backends", "compute,cpu", "--repeat", 1)
+    found = cli("bench", "lenet", *forced, "--json").json["backends"]
+    kernels = {
+        name: {layer["kernel"] for layer in timed["layers"] if layer["op"] == "matmul"}
+        for name, timed in found.items()
+    }
+    assert kernels == {"compute": {"blocked"}, "cpu": {"numpy"}}
+
+
+def test_inputs(cli: Glnn, small: Path, samples: Path) -> None:
+    found = cli("bench", small, samples, "--batch", 5, "--repeat", 1, "--json").json
+    assert [layer["name"] for layer in found["backends"]["cpu"]["layers"]] == ["affine + relu"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="sees by /proc when to begin")
+def test_ctrl_c(environment: Mapping[str, str]) -> None:
+    endless = ["bench", "lenet", "--repeat", "1000000", "--json"]
+    command = [sys.executable, "-m", "glnn", *endless]
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as bench:
+        try:
+            maps, deadline = Path(f"/proc/{bench.pid}/maps"), time.monotonic() + 60
+            while "moderngl" not in maps.read_text():  # not yet begun
+                assert bench.poll() is None and time.monotonic() < deadline
+                time.sleep(0.05)
+            time.sleep(0.5)
+            bench.send_signal(signal.SIGINT)
+            out, err = bench.communicate(timeout=30)
+        finally:
+            bench.kill()
+    assert (bench.returncode, out, err.strip()) == (130, "", "glnn: interrupted")
+
+
+@pytest.mark.parametrize("verb", [["run", "lenet"], ["run", "lenet", "--json"], ["--help"]])
+def test_output_that_nobody_reads(environment: Mapping[str, str], verb: list[str]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "glnn", *verb],
+            env=environment,
+            stdout=write,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(write)
+    assert (done.returncode, done.stderr) == (1, "")

@@ -1,0 +1,92 @@
+"""`glnn kernels`: the table, compiling, exporting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from glnn.errors import ShaderError
+from glnn.kernels import library, report
+from tests.cli.conftest import Glnn
+
+KEYS = {"name", "op", "backend", "ok", "reason", "summary"}
+
+
+def test_the_table(cli: Glnn) -> None:
+    rows = cli("kernels", "--json").json["kernels"]
+    assert len(rows) == len(library())
+    shown = cli("kernels")
+    for row in rows:
+        assert set(row) == KEYS
+        assert row["ok"] is (row["reason"] is None)
+        assert row["name"] in shown.out and row["op"] in shown.out
+
+
+def test_the_kernels_of_one_op(cli: Glnn) -> None:
+    rows = cli("kernels", "--op", "softmax", "--json").json["kernels"]
+    assert {row["op"] for row in rows} == {"softmax"}
+    assert {row["backend"] for row in rows} == {"compute", "feedback"}
+
+
+def test_all_compile(cli: Glnn) -> None:
+    rows = cli("kernels", "--compile", "--json").json["kernels"]
+    refused = [row for row in rows if not row["ok"]]
+    if "llvmpipe" in cli("info", "--json").json["device"]["renderer"]:
+        assert refused == []
+    assert all(row["reason"].startswith("not admissible: ") for row in refused)
+
+
+def test_the_smallest_device(cli: Glnn) -> None:
+    rows = cli("kernels", "--compile", "--limits", "es31-minimum", "--json").json["kernels"]
+    for row in rows:
+        assert row["ok"] or row["reason"].startswith("not admissible: ")
+    for op in {row["op"] for row in rows} - {"repack"}:
+        opens = {row["backend"] for row in rows if row["op"] == op and row["ok"]}
+        assert opens == {"compute", "feedback"}, op
+
+
+def test_what_does_not_compile_says_so(cli: Glnn, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise ShaderError("compile: softmax/rows.comp on this device\nrows.comp:1: no")
+
+    monkeypatch.setattr(report, "link", fail)
+    rows = cli("kernels", "--op", "softmax", "--compile", "--json").json["kernels"]
+    assert rows and not any(row["ok"] for row in rows)
+    assert all(row["reason"].startswith("compile: ") for row in rows)
+
+
+def test_es_30(process: Glnn) -> None:
+    rows = process("kernels", "--compile", "--json", MESA_GLES_VERSION_OVERRIDE="3.0").json
+    compute = [row for row in rows["kernels"] if row["backend"] == "compute"]
+    if any(row["ok"] for row in compute):
+        pytest.skip("not Mesa")
+    for row in compute:
+        assert row["reason"].startswith("not admissible: compute shaders need OpenGL ES 3.1")
+    assert all(row["ok"] for row in rows["kernels"] if row["backend"] == "feedback")
+
+
+def test_without_gl_nothing_is_admissible(process: Glnn) -> None:
+    rows = process("kernels", "--json", __EGL_VENDOR_LIBRARY_FILENAMES="/nonexistent").json
+    if any(row["ok"] for row in rows["kernels"]):
+        pytest.skip("this EGL does not dispatch to vendors")
+    assert len(rows["kernels"]) == len(library())
+    for row in rows["kernels"]:
+        assert row["reason"].startswith("not admissible: no usable OpenGL ES context")
+
+
+def test_export(cli: Glnn, tmp_path: Path) -> None:
+    done = cli("kernels", "--export", tmp_path / "a" / "b")
+    assert done.code == 0
+    assert done.err == f"wrote {len(library())} sources to {tmp_path / 'a' / 'b'}\n"
+    files = list((tmp_path / "a" / "b").iterdir())
+    assert len(files) == len(library())
+    for file in files:
+        version = {".comp": "#version 310 es", ".vert": "#version 300 es"}[file.suffix]
+        text = file.read_text("utf-8")
+        assert text.startswith(version) and "#include" not in text and "void main()" in text
+
+
+def test_export_of_one_op(cli: Glnn, tmp_path: Path) -> None:
+    assert cli("kernels", "--op", "softmax", "--export", tmp_path).code == 0
+    assert {file.name.partition("-")[0] for file in tmp_path.iterdir()} == {"softmax"}

@@ -1,0 +1,77 @@
+"""`glnn verify`: errors within the tolerance, and a divergence that is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from glnn.ops import Pool2d
+from tests.cli.conftest import Glnn
+
+
+@pytest.mark.parametrize("limits", [[], ["--limits", "es31-minimum"]])
+@pytest.mark.parametrize("backend", ["compute", "feedback"])
+def test_lenet(cli: Glnn, backend: str, limits: list[str]) -> None:
+    found = cli("verify", "lenet", "--backend", backend, *limits, "--json").json
+    assert (found["model"], found["backend"], found["ok"]) == ("lenet", backend, True)
+    assert found["first_divergence"] is None
+    assert 0 < found["worst"] == max(layer["error"] for layer in found["layers"]) <= 1e-5
+    assert len(found["layers"]) == 8
+    for layer in found["layers"]:
+        assert set(layer) == {"name", "op", "kernel", "error", "ok"}
+
+
+@pytest.mark.parametrize("version", ["3.0", "3.1"])
+def test_older_versions(process: Glnn, version: str) -> None:
+    backend = "compute" if version == "3.1" else "feedback"
+    found = process(
+        "verify", "lenet", "--backend", backend, "--json", MESA_GLES_VERSION_OVERRIDE=version
+    ).json
+    assert found["ok"] and found["worst"] <= 1e-5
+
+
+def test_the_table(cli: Glnn, small: Path, samples: Path) -> None:
+    shown = cli("verify", small, samples, "--backend", "cpu")
+    assert (shown.code, shown.err) == (0, "")
+    assert "worst 0.00e+00, allowed 1e-05, on cpu" in shown.out
+    assert "diverges" not in shown.out
+
+
+def test_a_tolerance_of_nothing(cli: Glnn) -> None:
+    shown = cli("verify", "lenet", "--backend", "feedback", "--tolerance", 0)
+    assert (shown.code, shown.err) == (1, "")
+    assert "the first layer that diverges is c1" in shown.out
+
+
+def test_a_wrong_layer_is_named(cli: Glnn, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Pool2d.reference
+
+    def wrong(self: Pool2d, operands: Any) -> Any:
+        result = right(self, operands)
+        if result.dtype == np.float32:  # what the backend computes, not what verify expects
+            result[0, 0, 0, 0] += 1
+        return result
+
+    monkeypatch.setattr(Pool2d, "reference", wrong)
+    shown = cli("verify", "lenet", "--backend", "cpu", "--json")
+    assert (shown.code, shown.err) == (1, "")
+    found = json.loads(shown.out)
+    pool = next(layer["name"] for layer in found["layers"] if layer["op"] == "pool2d")
+    assert found["first_divergence"] == pool
+    assert found["ok"] is False and found["worst"] > 1e-5
+    verdicts = {layer["name"]: layer["ok"] for layer in found["layers"]}
+    before = list(verdicts).index(pool)
+    assert list(verdicts.values())[: before + 1] == [True] * before + [False]
+    shown = cli("verify", "lenet", "--backend", "cpu")
+    assert shown.code == 1
+    assert f"the first layer that diverges is {pool}" in shown.out
+
+
+def test_nan_diverges_from_numbers_only(cli: Glnn, small: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "nan.npy", np.array([[np.nan, 0, 1], [1, 2, 3]], np.float32))
+    for backend in ("compute", "feedback", "cpu"):
+        assert cli("verify", small, tmp_path / "nan.npy", "--backend", backend, "--json").json["ok"]
