@@ -15,20 +15,28 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+from glnn.kernels import library
+
 HEAD = """\
 # The kernels on board GPUs
 
 Compiled by Mesa 25.0.7's own board drivers without the boards: static statistics, no speed and no
 results. Every kernel with its default parameters, convolutions as 3 x 3 with a bias. A cell gives
 instructions and registers (`r`) or, where the compiler counts those only, threads in flight (`t`)
-or waves (`w`); `spills` are those of registers to memory, which should never happen.
+or waves (`w`); `spills` are those of registers to memory, which should never happen. A kernel that
+is not admissible on a board says so in its declaration (`unfit`): it would spill there.
 `python -m benchmarks.boards` writes this page.
 """
 STAGES = ("COMPUTE", "VERTEX", "VERTEX_BIN", "VERT", "CL", "CS")
 
 
+UNFIT = {f"{k.op}-{k.path.name}": k.is_unfit for k in library()}
+
+
 def cell(entry: dict[str, Any]) -> str:
     """What one compiler says of one kernel."""
+    if UNFIT[entry["file"]](entry["target"]):
+        return "not admissible"
     if not entry["ok"]:
         return f"does not compile: {entry.get('error', '')[:60]}"
     found = [s for s in entry["stats"] if str(s.get("shader", "")).upper() in STAGES]
