@@ -6,8 +6,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-# Where the interpreter is Debian's own, its venv module is a package of its own.
-SYSTEM := $(if $(filter python3,$(PYTHON)),$(if $(filter /usr/bin/python3,$(shell command -v python3)),python3-venv,$(if $(shell command -v python3),,python3 python3-venv)))
+# Debian keeps the venv module in a package of its own.
+SYSTEM = $(shell $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || echo python3 python3-venv)
 GL := libegl1 libgles2 libgl1-mesa-dri
 TEST_SYSTEM := xvfb libgl1 libglx-mesa0 glslang-tools
 
@@ -51,8 +51,8 @@ gl:
 test-system: gl
 	@.ci/need $(TEST_SYSTEM)
 
-$(VENV)/bin/python:
-	$(PYTHON) -m venv $(VENV)
+$(VENV)/bin/python: | gl
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 $(VENV)/demo.stamp: pyproject.toml | gl $(VENV)/bin/python
 	$(PIP) install -e '.[images]'

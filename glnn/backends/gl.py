@@ -23,7 +23,6 @@ class GlBackend(Backend):
         if reason := self.why_not_device(device):
             raise DeviceError(f"the {self.name} backend cannot run: {reason}")
         self.device = device
-        self._programs: dict[str, Program] = {}
 
     @classmethod
     def why_not_device(cls, device: Device) -> str | None:
@@ -72,9 +71,10 @@ class GlBackend(Backend):
     def program(self, kernel: Kernel, defines: Mapping[str, int]) -> Program:
         """The program of `kernel` under `defines`, compiled the first time only."""
         source = self.source(kernel, defines)
-        if source.text not in self._programs:
-            self._programs[source.text] = self.compile(source)
-        return self._programs[source.text]
+        programs = self.device.programs
+        if source.text not in programs:
+            programs[source.text] = self.compile(source)
+        return programs[source.text]
 
     def compile(self, source: Source) -> Program:
         """`source` compiled and linked. Raises ShaderError with the driver's message."""

@@ -11,6 +11,7 @@ from glnn.backends.cpu import Cpu
 from glnn.backends.feedback import Feedback
 from glnn.backends.gl import GlBackend
 from glnn.device import Device
+from glnn.device.device import check_limits
 from glnn.errors import DeviceError, GlnnError
 from glnn.settings import Settings
 
@@ -47,8 +48,7 @@ def open_one(
 
 
 def _device(gpu: int | str | None, limits: str | None) -> Device:
-    settings = Settings.from_environment()
-    key = (settings.gpu if gpu is None else gpu, settings.limits if limits is None else limits)
+    key = (_gpu(gpu), _limits(limits))
     device = _shared.devices.get(key)
     if device is None or device.closed:
         _shared.devices[key] = device = Device(*key)
@@ -57,11 +57,22 @@ def _device(gpu: int | str | None, limits: str | None) -> Device:
 
 def _first(device: Device | None, gpu: int | str | None, limits: str | None) -> Backend:
     reasons: list[str] = []
-    for name in NAMES:
+    check_limits(_limits(limits))  # a mistake, and no reason to take the CPU
+    # A GPU that was asked for is not replaced by the CPU.
+    names = NAMES if device is None and _gpu(gpu) is None else tuple(GL)
+    for name in names:
         try:
             return open_one(name, device, gpu, limits)
         except DeviceError as error:
-            if gpu is not None:  # a GPU asked for by name is not replaced by the CPU
-                raise
-            reasons.append(f"{name}: {error}")
-    raise DeviceError("no backend opens: " + "; ".join(reasons))
+            reasons.append(str(error))
+    raise DeviceError("; ".join(dict.fromkeys(reasons)))
+
+
+def _limits(limits: str | None) -> str | None:
+    """The limits asked for, by an argument or by the environment."""
+    return Settings.from_environment().limits if limits is None else limits
+
+
+def _gpu(gpu: int | str | None) -> int | str | None:
+    """The GPU asked for, by an argument or by the environment."""
+    return Settings.from_environment().gpu if gpu is None else gpu

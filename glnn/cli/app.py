@@ -55,6 +55,9 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output went away, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
+    except OSError as error:  # a full disk
+        code = _complain(str(error))
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -10,10 +10,10 @@ import rich_click as click
 from rich.table import Table
 
 from glnn.backends import NAMES
-from glnn.cli.inputs import read_inputs
+from glnn.cli.inputs import batch_size, read_inputs
 from glnn.cli.options import backend_names, device_options, kernel_option, print_json
 from glnn.cli.screen import console, number, progress, table
-from glnn.errors import UnsupportedOpError
+from glnn.errors import DeviceError, UnsupportedOpError
 from glnn.kernels import kernels_for
 from glnn.model import InferenceSession, Model, load
 from glnn.profiling import Profile, profile
@@ -26,12 +26,10 @@ MOST = 2**31 - 1  # what GL and NumPy count
 @click.argument("inputs", nargs=-1)
 @click.option(
     "--backends",
-    default=",".join(NAMES),
-    show_default=True,
-    help="Backends to time, separated by commas.",
+    help=f"Backends to time, separated by commas: {', '.join(NAMES)}. All that open, if not given.",
 )
 @click.option(
-    "--batch", type=click.IntRange(1, MOST), default=1, show_default=True, help="Samples a run."
+    "--batch", type=click.IntRange(1, MOST), help="Samples a run: 1, or as many as the model takes."
 )
 @click.option(
     "--repeat",
@@ -45,8 +43,8 @@ MOST = 2**31 - 1  # what GL and NumPy count
 def bench(
     model: str,
     inputs: tuple[str, ...],
-    backends: str,
-    batch: int,
+    backends: str | None,
+    batch: int | None,
     repeat: int,
     kernels: dict[str, str],
     gpu: str | None,
@@ -65,18 +63,26 @@ def bench(
       glnn bench lenet --batch 100 --backends compute,cpu --repeat 50 --json
       glnn bench lenet --backends compute --kernel matmul=blocked
     """
-    names = backend_names(backends)
+    names = backend_names(backends or ",".join(NAMES))
     forced = {name: _having(kernels, name) for name in names}
     if unknown := set(kernels.items()) - {k for f in forced.values() for k in f.items()}:
         op, kernel = sorted(unknown)[0]
         raise UnsupportedOpError(f"--kernel: {', '.join(names)} have no kernel {op}={kernel}")
     loaded = load(model)
     given = read_inputs(loaded, inputs, model).x
-    shapes = {loaded.inputs[0].name: (batch, *given.shape[1:])}
-    sessions = {
-        name: InferenceSession(loaded, name, gpu=gpu, limits=limits, kernels=forced[name])
-        for name in names
-    }
+    count = batch_size(loaded, batch, 1)
+    shapes = {loaded.inputs[0].name: (count, *given.shape[1:])}
+    sessions: dict[str, InferenceSession] = {}
+    closed: dict[str, str] = {}
+    for name in names:
+        try:
+            sessions[name] = InferenceSession(
+                loaded, name, gpu=gpu, limits=limits, kernels=forced[name]
+            )
+        except DeviceError as error:
+            if backends is not None or gpu is not None:  # asked for by name
+                raise
+            closed[name] = str(error)
     plans = {name: session.plan(shapes) for name, session in sessions.items()}
     feeds = {name: np.resize(given, shape) for name, shape in shapes.items()}
     profiles: dict[str, Profile] = {}
@@ -84,12 +90,15 @@ def bench(
         for name, plan in plans.items():
             task = bar.add_task(f"timing {name}", total=2 + len(plan.steps))
             profiles[name] = profile(plan, feeds, repeat, partial(bar.advance, task))
-    about = {"model": loaded.name, "batch": batch, "repeat": repeat, **_machine(sessions)}
+    about = {"model": loaded.name, "batch": count, "repeat": repeat, **_machine(sessions)}
     if as_json:
-        print_json({**about, "backends": {name: p.to_json() for name, p in profiles.items()}})
+        shown = {name: p.to_json() for name, p in profiles.items()}
+        print_json({**about, "backends": shown, "closed": closed})
         return
     out = console()
     out.print(", ".join(f"{k} {v}" for k, v in about.items()))
+    for name, reason in closed.items():
+        out.print(f"{name} does not open: {reason}")
     for name, timed in profiles.items():
         out.print(_layers(loaded, name, timed, profiles.get("cpu")))
     out.print(_totals(profiles))

@@ -30,6 +30,19 @@ class Inputs:
     notes: tuple[str, ...] = ()
 
 
+def batch_size(model: Model, asked: int | None, default: int) -> int:
+    """Samples a run: as many as were asked for, unless the model itself says how many.
+
+    Raises ShapeError where the two disagree.
+    """
+    fixed = model.inputs[0].shape[0]
+    if not isinstance(fixed, int):
+        return asked or default
+    if asked not in (None, fixed):
+        raise ShapeError(f"--batch: {model.name} takes {fixed} samples a run, got {asked}")
+    return fixed
+
+
 def read_inputs(model: Model, paths: Sequence[str], model_name: str) -> Inputs:
     """The samples in the files `paths`; the bundled digits for a bundled model without any.
 

@@ -8,7 +8,7 @@ import numpy as np
 import rich_click as click
 from numpy.typing import NDArray
 
-from glnn.cli.inputs import Inputs, read_inputs
+from glnn.cli.inputs import Inputs, batch_size, read_inputs
 from glnn.cli.options import backend_option, device_options, kernel_option, print_json
 from glnn.cli.screen import console, progress, table
 from glnn.errors import ShapeError
@@ -25,7 +25,7 @@ SHOWN = 10
     "--top", type=click.IntRange(1), default=1, show_default=True, help="Classes to show."
 )
 @click.option(
-    "--batch", type=click.IntRange(1), default=100, show_default=True, help="Samples a run."
+    "--batch", type=click.IntRange(1), help="Samples a run: 100, or as many as the model takes."
 )
 @kernel_option
 @device_options
@@ -34,7 +34,7 @@ def run(
     inputs: tuple[str, ...],
     backend: str,
     top: int,
-    batch: int,
+    batch: int | None,
     kernels: dict[str, str],
     gpu: str | None,
     limits: str | None,
@@ -54,7 +54,7 @@ def run(
     loaded = load(model)
     samples = read_inputs(loaded, inputs, model)
     session = InferenceSession(loaded, backend, gpu=gpu, limits=limits, kernels=kernels)
-    scores = _run(session, samples.x, batch, shown=not as_json)
+    scores = _run(session, samples.x, batch_size(loaded, batch, 100), shown=not as_json)
     if scores.ndim != 2:
         raise ShapeError(f"{model}: expected class scores (N, classes), it gives {scores.shape}")
     order = np.argsort(-scores, axis=1, kind="stable")[:, :top]
@@ -72,8 +72,11 @@ def _run(
     results = []
     with progress(shown) as bar:
         for start in bar.track(range(0, len(x), batch), description="classifying"):
-            results.append(session.run(None, {name: x[start : start + batch]})[0])
-    return np.concatenate(results)
+            part = x[start : start + batch]
+            if len(part) < batch and isinstance(session.get_inputs()[0].shape[0], int):
+                part = np.resize(part, (batch, *x.shape[1:]))  # the model takes no fewer
+            results.append(session.run(None, {name: part})[0])
+    return np.concatenate(results)[: len(x)]
 
 
 def _device(session: InferenceSession) -> str:

@@ -14,7 +14,7 @@ WIDE = 200  # columns, where the output is no terminal and nothing should be fol
 
 def console() -> Console:
     """Standard output, of a width that folds nothing when it is no terminal."""
-    return Console(width=None if sys.stdout.isatty() else WIDE, highlight=False)
+    return Console(width=None if sys.stdout.isatty() else WIDE, highlight=False, markup=False)
 
 
 def table(title: str | None, *columns: str) -> Table:

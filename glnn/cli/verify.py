@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import rich_click as click
 
-from glnn.cli.inputs import read_inputs
+from glnn.cli.inputs import batch_size, read_inputs
 from glnn.cli.options import backend_option, device_options, kernel_option, print_json
 from glnn.cli.screen import console, table
 from glnn.model import InferenceSession, load
@@ -19,7 +20,7 @@ DIVERGED = 1
 @click.argument("inputs", nargs=-1)
 @backend_option
 @click.option(
-    "--batch", type=click.IntRange(1), default=100, show_default=True, help="Samples to take."
+    "--batch", type=click.IntRange(1), help="Samples: at most 100, or as many as the model takes."
 )
 @click.option(
     "--tolerance",
@@ -36,7 +37,7 @@ def verify(
     model: str,
     inputs: tuple[str, ...],
     backend: str,
-    batch: int,
+    batch: int | None,
     tolerance: float,
     kernels: dict[str, str],
     gpu: str | None,
@@ -54,7 +55,9 @@ def verify(
       glnn verify lenet --backend feedback --limits es31-minimum --json
     """
     loaded = load(model)
-    x = read_inputs(loaded, inputs, model).x[:batch]
+    x = read_inputs(loaded, inputs, model).x
+    count = batch_size(loaded, batch, min(len(x), 100))
+    x = np.resize(x, (count, *x.shape[1:]))
     session = InferenceSession(loaded, backend, gpu=gpu, limits=limits, kernels=kernels)
     feeds = {loaded.inputs[0].name: x}
     result = verify_plan(

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import moderngl
     from typing_extensions import Self
 
+    from glnn.device.program import Program
+
 WINDOW = "window"
 PLATFORMS = (DEVICE, SURFACELESS, DEFAULT, WINDOW)
 MINIMUM_LIMITS = "es31-minimum"
@@ -64,6 +66,7 @@ class Device:
         limits = settings.limits if limits is None else limits
         self.debug = settings.debug
         self.closed = True
+        self.programs: dict[str, Program] = {}  # by their source: compiled once
         _check_arguments(limits, version, platform)
         self._thread = threading.get_ident()
         self._gl, asked, self.attempts = _open(_gpu(gpu), version, platform)
@@ -200,11 +203,16 @@ def gpus() -> tuple[Gpu, ...]:
     return tuple(found)
 
 
+def check_limits(limits: str | None) -> None:
+    """Raise DeviceError unless `limits` is one that a device can be given."""
+    if limits not in (None, MINIMUM_LIMITS):
+        raise DeviceError(f"limits must be {MINIMUM_LIMITS!r} or None, got {limits!r}")
+
+
 def _check_arguments(
     limits: str | None, version: tuple[int, int] | None, platform: str | None
 ) -> None:
-    if limits not in (None, MINIMUM_LIMITS):
-        raise DeviceError(f"limits must be {MINIMUM_LIMITS!r} or None, got {limits!r}")
+    check_limits(limits)
     if platform not in (None, *PLATFORMS):
         raise DeviceError(f"platform must be one of {PLATFORMS} or None, got {platform!r}")
     known = [(v.major, v.minor) for v in WINDOW_VERSIONS]

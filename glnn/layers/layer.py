@@ -20,7 +20,8 @@ class Layer(ABC):
 
     op: what the layer computes. shapes: the shape of each parameter that the layer has.
     fan_in: inputs that reach one output; initial parameters are uniform within 1/sqrt(fan_in), as
-    PyTorch's are, and 0 where it is 0. seed: of the initial parameters.
+    PyTorch's are, and 0 where it is 0. seed: of the initial parameters; layers of one shape and
+    one seed begin alike.
     revision: counts assignments to parameters, so that sessions notice them.
     """
 

@@ -21,8 +21,8 @@ class Parameter(Generic[T]):
     """An attribute of a layer: a float32 array, checked when it is assigned.
 
     It reads as None where the layer has no such parameter. A parameter that was never assigned
-    gets its initial values when it is first read. What is read cannot be written to: sessions
-    notice a new array, not new values in an old one.
+    gets its initial values when it is first read. What is assigned is copied, and what is read
+    cannot be written to: sessions notice a new array, not new values in an old one.
     """
 
     def __set_name__(self, owner: type[Layer], name: str) -> None:
@@ -51,7 +51,7 @@ class Parameter(Generic[T]):
         given = as_float32(what, value)
         if given.shape != shape:
             raise ShapeError(f"{what} must have shape {shape}, got {given.shape}")
-        vars(layer)[self.name] = _read_only(given)
+        vars(layer)[self.name] = _read_only(given.copy())
         layer.revision += 1
 
 

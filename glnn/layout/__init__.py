@@ -1,5 +1,7 @@
 """How arrays lie in device memory. Pure NumPy: knows no GL."""
 
-from glnn.layout.layout import Layout, parse
+from glnn.layout.layout import Layout
+from glnn.layout.morton import Morton
+from glnn.layout.parse import parse
 
-__all__ = ["Layout", "parse"]
+__all__ = ["Layout", "Morton", "parse"]

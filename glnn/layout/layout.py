@@ -1,4 +1,4 @@
-"""The two kinds of layout that kernels declare, and the text that names them.
+"""What a layout is, and the two simple kinds; `morton` has the third.
 
 `R` is row major: an array of shape (N, ...) is a matrix of N rows, each row padded to a multiple
 of four floats so that every row starts on a `vec4`. An array of one dimension is a single row.
@@ -11,10 +11,8 @@ follow: `nChw4c` has its channels in groups of four, innermost; `IO4i4o` stores 
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import cache
 from math import prod
 from typing import Any
 
@@ -142,25 +140,3 @@ def _check_size(layout: Layout, flat: Array, shape: tuple[int, ...]) -> None:
         raise LayoutError(
             f"layout {layout.name}: {shape} takes {layout.size(shape)} floats, got {flat.size}"
         )
-
-
-@cache
-def parse(text: str) -> Layout:
-    """The layout that `text` names.
-
-    Raises LayoutError where `text` is neither `R` nor a blocked tag.
-    """
-    if text == "R":
-        return RowMajor()
-    match = re.fullmatch(r"([A-Za-z]+)((?:[0-9]+[a-z])*)", text)
-    if not match:
-        raise LayoutError(f"layout {text!r}: expected R, or a blocked tag such as nChw4c")
-    blocks = tuple((int(n), d) for n, d in re.findall(r"([0-9]+)([a-z])", match[2]))
-    order = tuple(match[1].lower())
-    split = {letter.lower() for letter in match[1] if letter.isupper()}
-    dims = next((d for d in ("nchw", "oihw", "oi") if sorted(d) == sorted(order)), None)
-    if dims is None:
-        raise LayoutError(f"layout {text!r}: expected the dimensions n c h w, o i h w, or o i")
-    if split != {d for _, d in blocks} or any(n < 1 for n, _ in blocks):
-        raise LayoutError(f"layout {text!r}: upper-case dimensions and inner blocks do not match")
-    return Blocked(text, dims, order, blocks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from glnn.model.tensor import TensorInfo, show
 if TYPE_CHECKING:
     from PIL import Image
 
+MOST_PIXELS = 1 << 26
 LIGHT = 127  # a grey value above this is nearer to white than to black
 
 
@@ -35,6 +37,8 @@ def read_image(
             "expected (N, 1, height, width)"
         )
     height, width = (int(n) for n in info.shape[2:])
+    if height * width > MOST_PIXELS:
+        raise ShapeError(f"input {info.name!r}: {height} x {width} pixels are too many for images")
     grey, notes = _grey(Path(path))
     # The background is what most of the border shows.
     pixels = np.asarray(grey)
@@ -58,10 +62,15 @@ def _grey(path: Path) -> tuple[Image.Image, list[str]]:
     except ImportError:
         raise ModelError(f"{path}: reading images needs Pillow: install glnn[images]") from None
     check_file(path)
+    bombs = (Image.DecompressionBombError, Image.DecompressionBombWarning)
     notes = []
     try:
-        with Image.open(path) as file:
-            image: Image.Image = ImageOps.exif_transpose(file)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path) as file:
+                image: Image.Image = ImageOps.exif_transpose(file)
+        if image.mode in ("F", "I"):  # nothing says what its numbers mean
+            raise ModelError(f"{path}: expected 8 or 16 bits a channel, got mode {image.mode}")
         if image.has_transparency_data:
             white = Image.new("RGBA", image.size, "white")
             image = Image.alpha_composite(white, image.convert("RGBA"))
@@ -71,6 +80,6 @@ def _grey(path: Path) -> tuple[Image.Image, list[str]]:
         if image.mode != "L":
             image = image.convert("L")
             notes.append("turned to grey")
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except (OSError, ValueError, SyntaxError, *bombs) as error:
         raise ModelError(f"{path}: cannot be read as an image: {first_line(error)}") from None
     return image, notes

@@ -18,6 +18,8 @@ def load(source: str | os.PathLike[str]) -> Model:
     source: the name of a bundled model (`lenet`), or the path of a .json file: glnn's own, or a
     Network Definition of Rovder 2017. Raises ModelError, in one sentence, for every fault.
     """
+    if not isinstance(source, (str, os.PathLike)):
+        raise ModelError(f"a model must be a name or a path, got {type(source).__name__}")
     path = Path(source)
     if str(source) in data.MODELS:
         path = data.model(str(source))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from glnn.backends import Backend, Performer, Store
@@ -71,6 +73,7 @@ class Plan:
         self._kernels = dict(kernels or {})
         self._tensors: dict[str, _Tensor] = {}
         self._parameter_bytes = 0
+        self._lock = Lock()  # the cpu backend may be used from several threads
         self._inputs: list[Store] = []
         steps: list[Step] = []
         backend.activate()
@@ -160,10 +163,11 @@ class Plan:
 
         feeds: each input's name and its float32 array of the plan's shape.
         """
-        self.backend.activate()
-        self.upload(feeds)
-        self.perform()
-        return self.download()
+        with self._lock:
+            self.backend.activate()
+            self.upload(feeds)
+            self.perform()
+            return self.download()
 
     def value(self, name: str) -> Array:
         """The tensor called `name` as the last run left it, a new float32 array.
@@ -173,6 +177,5 @@ class Plan:
         if name not in self._tensors:
             raise ModelError(f"the plan of {self.model.name} keeps no tensor {name!r}")
         tensor = self._tensors[name]
-        value = tensor.store.pull().reshape(tensor.shape)
-        # A view of an input would be the caller's own array.
-        return value.copy() if tensor.store in self._inputs else value
+        # Copied: stores keep what they pulled, and a view of an input is the caller's own array.
+        return np.array(tensor.store.pull().reshape(tensor.shape))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from glnn.backends import open_backend
-from glnn.errors import ModelError
+from glnn.errors import ModelError, ShapeError
 from glnn.model.load import load, load_bytes
 from glnn.model.model import Model
 from glnn.model.plan import Plan
@@ -63,13 +63,17 @@ class InferenceSession:
         return [self.model.tensors[name] for name in self.model.outputs]
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Array]) -> list[Array]:
-        """The outputs called `output_names` (None: all), float32, in that order.
+        """The outputs called `output_names` (None or none: all), float32, in that order.
 
         feeds: each input's name and its float32 array. Raises ShapeError where an input is
         missing, unknown, or does not fit; ModelError for an unknown output; DeviceError on
         another thread.
         """
-        names = self.model.outputs if output_names is None else tuple(output_names)
+        if isinstance(output_names, str):
+            raise ModelError(f"output_names must be a list of names, got {output_names!r}")
+        if not isinstance(feeds, Mapping):
+            raise ShapeError(f"feeds must map names to arrays, got {type(feeds).__name__}")
+        names = tuple(output_names) if output_names else self.model.outputs
         for name in names:
             if name not in self.model.outputs:
                 raise ModelError(

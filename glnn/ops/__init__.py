@@ -105,7 +105,8 @@ def conv2d(
 
 
 def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
-    return tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+    # Conv2d checks how many there are and of what kind.
+    return tuple(value) if isinstance(value, (tuple, list)) else (value, value)  # type: ignore[return-value]
 
 
 def _sides(

@@ -38,7 +38,12 @@ layout(std430, binding = 3) buffer Bias { vec4 bias[]; };
 uniform int n, c, h, w, o, oh, ow;
 uniform int x_row, out_row;
 
-const int SPAN = (PX - 1) * STRIDE_W + (KERNEL_W - 1) * DILATION_W + 1;
+// Pixels of a row that one invocation's windows span.
+#define SPAN ((PX - 1) * STRIDE_W + (KERNEL_W - 1) * DILATION_W + 1)
+
+float pixel(int start, int column) {
+    return column >= 0 && column < w ? x[start + column] : 0.0;
+}
 
 void convolve(int image, int quad, int left, int y) {
     vec4 sum[PX];
@@ -49,16 +54,21 @@ void convolve(int image, int quad, int left, int y) {
             int row = y * STRIDE_H - PADDING_TOP + ky * DILATION_H;
             if (row < 0 || row >= h) continue;
             int start = image * x_row + (channel * h + row) * w;
-            float line[SPAN];
-            for (int i = 0; i < SPAN; ++i) {
-                int column = first + i;
-                line[i] = column >= 0 && column < w ? x[start + column] : 0.0;
-            }
             int tap = ((quad * c + channel) * KERNEL_H + ky) * KERNEL_W;
+#if SPAN <= 16
+            // The row's segment is read once and serves every tap.
+            float line[SPAN];
+            for (int i = 0; i < SPAN; ++i) line[i] = pixel(start, first + i);
+#endif
             for (int kx = 0; kx < KERNEL_W; ++kx) {
                 vec4 weights = weight[tap + kx];
-                for (int p = 0; p < PX; ++p)
+                for (int p = 0; p < PX; ++p) {
+#if SPAN <= 16
                     sum[p] += line[p * STRIDE_W + kx * DILATION_W] * weights;
+#else
+                    sum[p] += pixel(start, first + p * STRIDE_W + kx * DILATION_W) * weights;
+#endif
+                }
             }
         }
     }

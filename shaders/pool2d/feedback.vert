@@ -17,12 +17,13 @@
 #include "common/nan.glsl"
 #include "common/texel.glsl"
 uniform highp sampler2D x;
-uniform int h, w, oh, ow;
+uniform int c, h, w, oh, ow;
 out highp vec4 result;
 
 void main() {
     int pixel = gl_VertexID % (oh * ow);
-    int plane = gl_VertexID / (oh * ow) * h * w;
+    int group = gl_VertexID / (oh * ow);
+    int plane = group * h * w;
     int top = pixel / ow * STRIDE_H - PADDING_TOP;
     int left = pixel % ow * STRIDE_W - PADDING_LEFT;
 #if MODE == 0
@@ -55,5 +56,8 @@ void main() {
 #endif
     value /= float(height * width);
 #endif
-    result = value;
+    // Lanes past the last channel stay 0: they meet zero weights in the next layer.
+    int rest = c - group % ((c + 3) / 4) * 4;
+    result = vec4(value.x, rest > 1 ? value.y : 0.0, rest > 2 ? value.z : 0.0,
+                  rest > 3 ? value.w : 0.0);
 }

@@ -1,23 +1,33 @@
-"""The GL backends, each on the device as it is and at the limits that ES 3.1 guarantees."""
+"""The GL backends on every kind of context that opens here."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from glnn.backends.gl import GlBackend
 from glnn.device import Device
+from glnn.errors import DeviceError
 from tests.backends.harness import BACKENDS
 
 Opened = Callable[[str], GlBackend]
+CONTEXTS: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "es31-minimum": {"limits": "es31-minimum"},
+    "OpenGL 4.3": {"version": (4, 3)},
+    "OpenGL 3.3": {"version": (3, 3)},
+}
 
 
-@pytest.fixture(scope="session", params=["as it is", "es31-minimum"])
+@pytest.fixture(scope="session", params=CONTEXTS)
 def opened(request: pytest.FixtureRequest) -> Opened:
     """Gives the backend of a name; skips one that the context cannot have."""
-    limits = None if request.param == "as it is" else request.param
-    device = Device(limits=limits)
+    try:
+        device = Device(**CONTEXTS[request.param])
+    except DeviceError as error:
+        pytest.skip(str(error))
     request.addfinalizer(device.close)
     cache: dict[str, GlBackend] = {}
 

@@ -25,6 +25,10 @@ CASES = [
     ((2, 5, 6, 7), (5, 1, 3, 3), {"groups": 5, "padding": (1, 1, 1, 1)}),
     ((1, 4, 5, 5), (8, 1, 3, 1), {"groups": 4}),
     ((1, 3, 2, 2), (2, 3, 3, 3), {"padding": (2, 2, 2, 2), "stride": (2, 3)}),
+    # windows far apart, or wide: a row's segment would not fit into registers
+    ((1, 2, 3, 150), (5, 2, 2, 3), {"stride": (1, 40)}),
+    ((1, 2, 3, 150), (5, 2, 2, 3), {"dilation": (1, 50), "padding": (0, 9, 0, 9)}),
+    ((1, 1, 1, 198005), (1, 1, 1, 3), {"stride": (1, 66000)}),
 ]
 
 

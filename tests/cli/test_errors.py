@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -273,3 +275,42 @@ def test_a_drivers_message_keeps_its_lines(cli: Glnn, monkeypatch: pytest.Monkey
     failed = cli("run", "lenet", "--backend", "compute", "--limits", "es31-minimum")
     assert (failed.code, failed.out) == (2, "")
     assert failed.err.splitlines()[1] == "rows.comp:1: syntax error"
+
+
+def test_names_are_not_markup(process: Glnn, samples: Path, small: Path, tmp_path: Path) -> None:
+    odd = tmp_path / "a[bold]b.npy"
+    odd.write_bytes(samples.read_bytes())
+    done = process("run", small, odd, "--backend", "cpu")
+    assert done.code == 0
+    assert "a[bold]b.npy[0]" in done.out
+    assert process("run", small, tmp_path / "a[/x].npy", "--backend", "cpu").refusal
+
+
+def test_a_full_disk_is_no_traceback(environment: Mapping[str, str]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "glnn", "info", "--json"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=dict(environment),
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert "No space left" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_model_of_a_fixed_batch(process: Glnn, small: Path, samples: Path) -> None:
+    small.write_text(small.read_text().replace('"N"', "5"))
+    assert process("run", small, samples, "--backend", "cpu", "--json").code == 0
+    assert process("bench", small, samples, "--repeat", 1).code == 0
+    refusal = process("verify", small, samples, "--batch", 3).refusal
+    assert "--batch: small takes 5 samples a run, got 3" in refusal
+
+
+def test_bench_leaves_out_what_does_not_open(process: Glnn) -> None:
+    done = process("bench", "lenet", "--repeat", 1, MESA_GLES_VERSION_OVERRIDE="3.0")
+    assert done.code == 0
+    if "lenet on compute" not in done.out:
+        assert "compute does not open" in done.out

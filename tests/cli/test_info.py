@@ -18,7 +18,7 @@ VERBS = {
     "run": (["run", "lenet"], "model backend device predictions top inputs accuracy notes"),
     "bench": (
         ["bench", "lenet", "--repeat", "1"],
-        "model batch repeat machine device version backends",
+        "model batch repeat machine device version backends closed",
     ),
     "verify": (
         ["verify", "lenet"],

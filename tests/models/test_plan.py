@@ -9,7 +9,7 @@ import glnn
 from glnn.backends import open_backend
 from glnn.data import digits
 from glnn.errors import DeviceError, ModelError, UnsupportedOpError
-from glnn.layers import AvgPool2d, Bias, Conv2d, Flatten, Linear, ReLU, Sigmoid, Softmax
+from glnn.layers import AvgPool2d, Bias, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sigmoid, Softmax
 from glnn.model import InferenceSession, Model
 from glnn.model.plan import Plan
 
@@ -119,3 +119,56 @@ def test_a_plan_belongs_to_its_devices_thread(lenet) -> None:
     thread.join()
     assert len(caught) == 1
     assert "thread" in str(caught[0])
+
+
+def test_lanes_that_hold_no_channel_do_not_leak(backend) -> None:
+    # The window lies in the padding alone, so the maximum is minus infinity.
+    model = Model.sequential(
+        [MaxPool2d(2, 2, padding=1, dilation=3), Conv2d(1, 1, 1, bias=False)], (1, 2, 2)
+    )
+    x = np.ones((1, 1, 2, 2), np.float32)
+    (got,) = Plan(model, backend, {"input": x.shape}).run({"input": x}).values()
+    np.testing.assert_array_equal(got, model(x, backend="cpu"))
+    assert np.isinf(got).all()
+
+
+def test_values_are_the_callers_to_change(backend, lenet) -> None:
+    x = np.zeros((1, 1, 28, 28), np.float32)
+    plan = Plan(lenet, backend, {"input": x.shape})
+    (got,) = plan.run({"input": x}).values()
+    got[:] = 7
+    assert plan.value("softmax").max() <= 1
+
+
+def test_weights_are_copied_when_they_are_assigned() -> None:
+    weight, layer = np.ones((2, 3), np.float32), Linear(3, 2, bias=False)
+    layer.weight = weight
+    weight[:] = 5
+    assert (layer.weight == 1).all()
+
+
+def test_threads_may_share_the_cpu() -> None:
+    import sys
+    import threading
+
+    session = InferenceSession(glnn.load("lenet"), "cpu")
+    images = [np.full((1, 1, 28, 28), v, np.float32) for v in (0, 0.3, 0.6, 1)]
+    expected = [session.run(None, {"input": x})[0] for x in images]
+    wrong: list[int] = []
+
+    def work(i: int) -> None:
+        for _ in range(100):
+            if not np.array_equal(session.run(None, {"input": images[i]})[0], expected[i]):
+                wrong.append(i)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert wrong == []

@@ -32,7 +32,7 @@ def test_run_by_hand(session: InferenceSession) -> None:
     assert result.dtype == np.float32
     assert result.tolist() == [[0, 1], [4.5, 7]]
     assert session.run(["relu"], {"input": X[:1]})[0].tolist() == [[0, 1]]
-    assert session.run([], {"input": X}) == []
+    assert session.run([], {"input": X})[0].tolist() == [[0, 1], [4.5, 7]]
 
 
 def test_several_outputs_come_in_the_order_asked() -> None:

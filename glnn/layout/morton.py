@@ -1,0 +1,117 @@
+"""The Hybrid Morton Order layouts of Rovder 2017, section 8.2, and column major, the simplest.
+
+    Layout -> Base (Y X Base)*          as R, C, C 4 2 C, R 4 4 R 2 2 R
+
+A matrix is cut into chunks of Y rows and X columns, each of these into smaller ones, and so on.
+`Base` says in which order the chunks of a level follow each other: R row by row, C column by
+column. Underscores may stand for the blanks. The sizes of a level divide those of the one above;
+the matrix is padded with zeros to whole chunks.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glnn.errors import LayoutError
+from glnn.layout.layout import ROW_ALIGNMENT, Layout
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Morton(Layout):
+    """A Hybrid Morton Order layout of matrices.
+
+    bases: the order of the chunks at each level, outermost first. chunks: the rows and columns of
+    a chunk at each level below the first.
+    """
+
+    name: str
+    bases: tuple[str, ...]
+    chunks: tuple[tuple[int, int], ...]
+
+    def __post_init__(self) -> None:
+        for (rows, columns), (inner_rows, inner_columns) in zip(
+            self.chunks, self.chunks[1:], strict=False
+        ):
+            if rows % inner_rows or columns % inner_columns:
+                raise LayoutError(
+                    f"layout {self.name}: chunks of {inner_rows} x {inner_columns} "
+                    f"do not divide chunks of {rows} x {columns}"
+                )
+
+    @classmethod
+    def parse(cls, text: str) -> Morton | None:
+        """The layout that `text` names, None where it is none of this kind."""
+        words = text.replace("_", " ").split()
+        name = " ".join(words)
+        if not re.fullmatch(r"[RC]( [1-9][0-9]* [1-9][0-9]* [RC])*", name):
+            return None
+        sizes = zip(words[1::3], words[2::3], strict=True)
+        return cls(name, tuple(words[0::3]), tuple((int(y), int(x)) for y, x in sizes))
+
+    def padded(self, shape: tuple[int, ...]) -> tuple[int, int]:
+        """The rows and columns stored for a matrix of `shape`."""
+        if len(shape) != 2:
+            raise LayoutError(f"layout {self.name} is for matrices, got shape {shape}")
+        plain = (ROW_ALIGNMENT, 1) if self.bases == ("C",) else (1, ROW_ALIGNMENT)
+        high, wide = self.chunks[0] if self.chunks else plain
+        return -(-shape[0] // high) * high, -(-shape[1] // wide) * wide
+
+    def size(self, shape: tuple[int, ...]) -> int:
+        """Floats that a matrix of `shape` takes, padding included."""
+        return prod(self.padded(shape))
+
+    def index(self, shape: tuple[int, ...], row: Any, column: Any) -> Any:
+        """Where the element (row, column) of a matrix of `shape` lies; integers or arrays."""
+        rows, columns = self.padded(shape)
+        place = 0
+        for base, (high, wide) in zip(self.bases, (*self.chunks, (1, 1)), strict=True):
+            down, across = row // high, column // wide
+            if base == "R":
+                step = down * (columns // wide) + across
+            else:
+                step = across * (rows // high) + down
+            place = place + step * (high * wide)
+            row, column, rows, columns = row % high, column % wide, high, wide
+        return place
+
+    def _axes(self, shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
+        """The padded matrix split at every level, and the order in which its axes are stored."""
+        rows, columns = self.padded(shape)
+        levels = [(rows, columns), *self.chunks, (1, 1)]
+        pairs = list(pairwise(levels))
+        split = [a // b for (a, _), (b, _) in pairs] + [a // b for (_, a), (_, b) in pairs]
+        depth = len(pairs)
+        order = []
+        for level, base in enumerate(self.bases):
+            order += [level, depth + level] if base == "R" else [depth + level, level]
+        return split, order
+
+    def pack(self, array: Array) -> Array:
+        """The elements of `array` in stored order, a contiguous float32 vector; padding is 0."""
+        split, order = self._axes(array.shape)
+        whole: Array = array
+        if self.padded(array.shape) != array.shape:
+            whole = np.zeros(self.padded(array.shape), np.float32)
+            whole[: array.shape[0], : array.shape[1]] = array
+        stored = whole.reshape(split).transpose(order)
+        return np.ascontiguousarray(stored, np.float32).reshape(-1)
+
+    def unpack(self, flat: Array, shape: tuple[int, ...]) -> Array:
+        """The array of `shape` that `flat` stores, as a new array."""
+        if flat.size != self.size(shape):
+            raise LayoutError(
+                f"layout {self.name}: {shape} takes {self.size(shape)} floats, got {flat.size}"
+            )
+        split, order = self._axes(shape)
+        stored = flat.reshape([split[a] for a in order])
+        whole = stored.transpose(np.argsort(order)).reshape(self.padded(shape))
+        return np.array(whole[: shape[0], : shape[1]])

@@ -1,0 +1,34 @@
+"""Layouts by the text that names them."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from glnn.errors import LayoutError
+from glnn.layout.layout import Blocked, Layout, RowMajor
+from glnn.layout.morton import Morton
+
+
+@cache
+def parse(text: str) -> Layout:
+    """The layout that `text` names.
+
+    Raises LayoutError where `text` is none of the three kinds.
+    """
+    if text == "R":
+        return RowMajor()
+    if (morton := Morton.parse(text)) is not None:
+        return morton
+    match = re.fullmatch(r"([A-Za-z]+)((?:[0-9]+[a-z])*)", text)
+    if not match:
+        raise LayoutError(f"layout {text!r}: expected one like R, C 4 2 C or nChw4c")
+    blocks = tuple((int(n), d) for n, d in re.findall(r"([0-9]+)([a-z])", match[2]))
+    order = tuple(match[1].lower())
+    split = {letter.lower() for letter in match[1] if letter.isupper()}
+    dims = next((d for d in ("nchw", "oihw", "oi") if sorted(d) == sorted(order)), None)
+    if dims is None:
+        raise LayoutError(f"layout {text!r}: expected the dimensions n c h w, o i h w, or o i")
+    if split != {d for _, d in blocks} or any(n < 1 for n, _ in blocks):
+        raise LayoutError(f"layout {text!r}: upper-case dimensions and inner blocks do not match")
+    return Blocked(text, dims, order, blocks)

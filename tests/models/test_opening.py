@@ -1,0 +1,57 @@
+"""Which backend opens, and what is said when none does."""
+
+from __future__ import annotations
+
+import pytest
+
+from glnn.backends import open_backend
+from glnn.errors import DeviceError, GlnnError
+
+AUTO = """
+from glnn.backends import open_backend
+try:
+    print(open_backend("auto", gpu={gpu!r}).name)
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+ES_30 = {"MESA_GLES_VERSION_OVERRIDE": "3.0"}
+NO_GL = {"__EGL_VENDOR_LIBRARY_FILENAMES": "/nonexistent", "DISPLAY": "", "WAYLAND_DISPLAY": ""}
+
+
+def test_unknown_backend() -> None:
+    with pytest.raises(GlnnError, match="unknown backend 'cuda': expected auto, compute"):
+        open_backend("cuda")
+
+
+def test_a_named_gpu_without_compute_runs_feedback(python) -> None:
+    found = python(AUTO.format(gpu=0), **ES_30).stdout.strip()
+    if found == "compute":
+        pytest.skip("this driver cannot be told to be OpenGL ES 3.0")
+    assert found == "feedback"
+
+
+@pytest.mark.parametrize("environment", [{"GLNN_GPU": "bogus"}, {"GLNN_LIMITS": "bogus"}])
+def test_the_cpu_does_not_stand_in_for_what_was_asked_for(python, environment) -> None:
+    said = python(AUTO.format(gpu=None), **environment).stdout
+    assert "Error" in said
+    assert "bogus" in said
+
+
+def test_without_gl_auto_takes_the_cpu(python) -> None:
+    assert python(AUTO.format(gpu=None), **NO_GL).stdout.strip() == "cpu"
+
+
+def test_sessions_on_one_device_share_programs(device) -> None:
+    import numpy as np
+
+    from glnn.model import InferenceSession
+
+    x = np.zeros((1, 1, 28, 28), np.float32)
+    counts = []
+    for _ in range(2):
+        try:
+            InferenceSession("lenet", "compute", device=device).run(None, {"input": x})
+        except DeviceError as error:
+            pytest.skip(str(error))
+        counts.append(len(device.programs))
+    assert counts[0] == counts[1]
