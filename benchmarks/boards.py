@@ -30,7 +30,7 @@ is not admissible on a board says so in its declaration (`unfit`): it would spil
 STAGES = ("COMPUTE", "VERTEX", "VERTEX_BIN", "VERT", "CL", "CS")
 
 
-UNFIT = {f"{k.op}-{k.path.name}": k.is_unfit for k in library()}
+UNFIT = {f"{k.op}-{k.name}{k.path.suffix}": k.is_unfit for k in library()}
 
 
 def cell(entry: dict[str, Any]) -> str:

@@ -70,7 +70,10 @@ def test_importing_glnn_opens_no_gl() -> None:
 def test_a_shader_carries_the_defaults_of_its_declaration(kernel) -> None:
     text = kernel.path.read_text("utf-8")
     for name, value in kernel.defaults.items():
-        assert re.search(rf"#ifndef {name}\n#define {name} {value}\n", text), name
+        default = re.search(rf"#ifndef {name}\n#define {name} (\d+)\n", text)
+        assert default, name
+        if kernel.name == kernel.path.stem:  # others declare the same shader anew
+            assert int(default[1]) == value, name
 
 
 @pytest.mark.parametrize("name", sorted({k.op for k in library()}))

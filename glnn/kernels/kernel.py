@@ -24,6 +24,7 @@ ANY = "any"
 class Kernel:
     """One way to compute an op on a device. Field names are the declaration's keys.
 
+    shader: the name of the shader, where it is not the declaration's own.
     summary: what it does, in a line.
     layouts: the layout of each operand and of `out`; `any` takes what comes, and `out` follows.
     workgroup: invocations along x, y and z (compute only).
@@ -48,6 +49,7 @@ class Kernel:
     op: str
     backend: str
     path: Path
+    declaration: Path
     summary: str
     layouts: Mapping[str, str]
     workgroup: tuple[Quantity, Quantity, Quantity] = (1, 1, 1)
@@ -93,7 +95,7 @@ class Kernel:
             self._check_names(key, getattr(self, key))
 
     def _wrong(self, key: str, what: str) -> ShaderError:
-        return ShaderError(f"{self.path.with_suffix('.toml')}: {key}: {what}")
+        return ShaderError(f"{self.declaration}: {key}: {what}")
 
     def _check_names(self, key: str, value: Any) -> None:
         if isinstance(value, Mapping):
@@ -105,22 +107,23 @@ class Kernel:
                 raise self._wrong(key, f"{entry} is not one of its parameters {tuple(self.tune)}")
 
     @classmethod
-    def declared(cls, path: Path, text: Mapping[str, Any]) -> Kernel:
-        """The kernel of the shader at `path`, declared by the parsed TOML `text`.
+    def declared(cls, declaration: Path, path: Path, text: Mapping[str, Any]) -> Kernel:
+        """The kernel of the shader at `path`, declared by `text`, the TOML in `declaration`.
 
         Raises ShaderError on an unknown key, a missing one, or a value that makes no sense.
         """
-        declaration = path.with_suffix(".toml")
-        keys = {f.name for f in fields(cls)} - {"name", "op", "backend", "path"}
+        keys = {f.name for f in fields(cls)} - {"name", "op", "backend", "path", "declaration"}
+        keys.add("shader")
         if unknown := set(text) - keys:
             raise ShaderError(f"{declaration}: unknown key {sorted(unknown)[0]!r}")
         if missing := {"summary", "layouts"} - set(text):
             raise ShaderError(f"{declaration}: key {sorted(missing)[0]!r} is missing")
-        values = {key: _frozen(value) for key, value in text.items()}
+        values = {key: _frozen(value) for key, value in text.items() if key != "shader"}
         if "grid" in values:
             values["grid"] = tuple((g,) if isinstance(g, str) else g for g in values["grid"])
         backend = BACKENDS[path.suffix]
-        return cls(path.stem, path.parent.name, backend, path, **values)
+        name = declaration.stem
+        return cls(name, path.parent.name, backend, path, declaration, **values)
 
     @property
     def defaults(self) -> dict[str, int]:

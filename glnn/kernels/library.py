@@ -32,14 +32,15 @@ def read(folder: Path) -> tuple[Kernel, ...]:
     """
     kernels: dict[tuple[str, str], Kernel] = {}
     for declaration in sorted(folder.glob("*/*.toml")):
-        shaders = [s for s in BACKENDS if declaration.with_suffix(s).exists()]
-        if len(shaders) != 1:
-            raise ShaderError(f"{declaration}: expected one shader beside it, found {len(shaders)}")
-        path = declaration.with_suffix(shaders[0])
         try:
-            kernel = Kernel.declared(path, tomllib.loads(declaration.read_text("utf-8")))
+            text = tomllib.loads(declaration.read_text("utf-8"))
         except tomllib.TOMLDecodeError as error:
             raise ShaderError(f"{declaration}: {error}") from None
+        shader = declaration.with_name(str(text.get("shader", declaration.stem)))
+        found = [path for path in (Path(f"{shader}{s}") for s in BACKENDS) if path.exists()]
+        if len(found) != 1:
+            raise ShaderError(f"{declaration}: expected one shader beside it, found {len(found)}")
+        kernel = Kernel.declared(declaration, found[0], text)
         kernels[kernel.op, kernel.name] = kernel
     for suffix in BACKENDS:
         for shader in folder.glob(f"*/*{suffix}"):

@@ -88,7 +88,7 @@ def export(directory: Path, kernels: tuple[Kernel, ...] | None = None) -> list[P
     written: list[Path] = []
     for kernel in library() if kernels is None else kernels:
         source = assemble(kernel, ES_HEADERS[kernel.backend] + _PRECISION, defaults(kernel))
-        path = directory / f"{kernel.op}-{kernel.path.name}"
+        path = directory / f"{kernel.op}-{kernel.name}{kernel.path.suffix}"
         path.write_text(source.text, "utf-8")
         written.append(path)
     return written

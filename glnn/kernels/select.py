@@ -11,7 +11,7 @@ from glnn.device import Capabilities
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.kernels.kernel import ANY, Kernel
 from glnn.kernels.library import kernels_for
-from glnn.layout import Layout, parse
+from glnn.layout import Layout, Morton, parse
 from glnn.layout.layout import RowMajor
 from glnn.ops.op import Op, Shape, Shapes
 from glnn.ops.repack import Repack
@@ -56,6 +56,8 @@ class Problem:
             values[f"{name}_size"] = layout.size(shape)
             if isinstance(layout, RowMajor):
                 values[f"{name}_row"] = layout.row(shape)
+            elif isinstance(layout, Morton):
+                values[f"{name}_rows"], values[f"{name}_columns"] = layout.padded(shape)
         return values
 
     def sizes(self, kernel: Kernel) -> dict[str, int]:

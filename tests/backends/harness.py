@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from glnn.backends.compute import Compute
@@ -18,6 +19,7 @@ from glnn.backends.feedback import Feedback
 from glnn.backends.gl import GlBackend
 from glnn.device import Buffer
 from glnn.kernels import kernels_for
+from glnn.kernels.select import fitted
 from glnn.layout.layout import RowMajor
 from glnn.ops.op import Op
 
@@ -36,6 +38,9 @@ def kernels(op: str) -> list[tuple[str, str]]:
 def run(backend: GlBackend, op: Op, operands: Mapping[str, Array], kernel: str | None) -> Array:
     """The result of `kernel`, checked for stray writes. Raises what the backend raises."""
     shapes = {name: array.shape for name, array in operands.items()}
+    for declared in kernels_for(op.name, backend.name):
+        if declared.name == kernel and fitted(declared, backend.device.capabilities) is None:
+            pytest.skip(str(backend.why_not(op, shapes, kernel)))
     choice = backend.choose(op, shapes, {}, kernel)
     layouts = backend.layouts(choice, op, shapes, {})
     stores: dict[str, Buffer] = {}

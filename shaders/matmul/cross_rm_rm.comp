@@ -1,0 +1,26 @@
+#version 310 es
+// One result an invocation, scalar; the second operand is walked across its rows
+// (Rovder 2017, source 6.1: weights and samples row major, samples being columns).
+#ifndef WG_X
+#define WG_X 8
+#endif
+#ifndef WG_Y
+#define WG_Y 8
+#endif
+#include "matmul/scalar_epilogue.glsl"
+layout(local_size_x = WG_X, local_size_y = WG_Y) in;
+layout(std430, binding = 0) buffer X { float x[]; };
+layout(std430, binding = 1) buffer Weight { float weight[]; };
+layout(std430, binding = 2) buffer Out { float result[]; };
+uniform int m, n, k;
+uniform int x_rows, weight_row, out_rows;
+
+void main() {
+    int row = int(gl_GlobalInvocationID.x);
+    int column = int(gl_GlobalInvocationID.y);
+    if (row >= m || column >= n) return;
+    float sum = 0.0;
+    for (int i = 0; i < k; ++i) sum += weight[column * weight_row + i] * x[i * x_rows + row];
+    int place = column * out_rows + row;
+    result[place] = finish(sum, column, place);
+}

@@ -1,0 +1,29 @@
+#version 310 es
+// One result an invocation, by vec4 and dot along k (Rovder 2017, source 7.2).
+#ifndef WG_X
+#define WG_X 4
+#endif
+#ifndef WG_Y
+#define WG_Y 16
+#endif
+#include "matmul/scalar_epilogue.glsl"
+layout(local_size_x = WG_X, local_size_y = WG_Y) in;
+layout(std430, binding = 0) buffer X { vec4 x[]; };
+layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
+layout(std430, binding = 2) buffer Out { float result[]; };
+uniform int m, n, k;
+uniform int x_row, weight_row, out_row;  // floats, multiples of 4
+
+void main() {
+    int column = int(gl_GlobalInvocationID.x);
+    int row = int(gl_GlobalInvocationID.y);
+    if (row >= m || column >= n) return;
+    int a = row * (x_row / 4);
+    int b = column * (weight_row / 4);
+    float sum = 0.0;
+    int whole = k / 4;
+    for (int i = 0; i < whole; ++i) sum += dot(x[a + i], weight[b + i]);
+    if (whole * 4 < k) sum += dot(first_of(x[a + whole], k - whole * 4), weight[b + whole]);
+    int place = row * out_row + column;
+    result[place] = finish(sum, column, place);
+}
