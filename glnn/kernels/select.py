@@ -41,6 +41,8 @@ class Problem:
 
     def chosen_layouts(self, kernel: Kernel) -> dict[str, Layout]:
         """The layout of each operand and of `out` when `kernel` runs this."""
+        if isinstance(self.op, Repack):
+            return {"x": parse(self.op.source), "out": parse(self.op.target)}
         first = self.op.inputs[0]
         found: dict[str, Layout] = {}
         for name in (*self.shapes, "out"):
@@ -55,7 +57,8 @@ class Problem:
             shape = self.output if name == "out" else self.shapes[name]
             values[f"{name}_size"] = layout.size(shape)
             if isinstance(layout, RowMajor):
-                values[f"{name}_row"] = layout.row(shape)
+                values[f"{name}_row"] = values[f"{name}_columns"] = layout.row(shape)
+                values[f"{name}_rows"] = shape[0]
             elif isinstance(layout, Morton):
                 values[f"{name}_rows"], values[f"{name}_columns"] = layout.padded(shape)
         return values
@@ -128,7 +131,10 @@ def why_not_problem(kernel: Kernel, problem: Problem) -> str | None:
             return f"{name} is {defines[name]}, it needs {value}"
     if isinstance(problem.op, Repack):
         wanted = {"x": problem.op.source, "out": problem.op.target}
-        if dict(kernel.layouts) != wanted:
+        if kernel.layouts["x"] == ANY:
+            if not problem.op.is_matrix or len(problem.output) != 2:
+                return "it repacks matrices only"
+        elif dict(kernel.layouts) != wanted or len(problem.output) != 4:
             return f"it goes from {kernel.layouts['x']} to {kernel.layouts['out']}"
     return None
 

@@ -7,13 +7,19 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
-from glnn.layout import parse
-from glnn.ops.op import Array, Op, Shape, Shapes, rank
+from glnn.layout import Layout, Morton, parse
+from glnn.layout.layout import RowMajor
+from glnn.ops.op import Array, Op, Shape, Shapes
+
+LEVELS = 4  # that a shader takes
 
 
 @dataclass(frozen=True)
 class Repack(Op):
-    """x of shape (n, c, h, w), unchanged, from the layout `source` to the layout `target`."""
+    """x, unchanged, from the layout `source` to the layout `target`.
+
+    x: (n, c), between row major and Morton layouts, or (n, c, h, w).
+    """
 
     name: ClassVar[str] = "repack"
     source: str
@@ -22,8 +28,12 @@ class Repack(Op):
     def __post_init__(self) -> None:
         parse(self.source), parse(self.target)
 
+    @property
+    def is_matrix(self) -> bool:
+        """Whether both layouts are of matrices, and not too deep for a shader."""
+        return all(_levels(parse(text)) is not None for text in (self.source, self.target))
+
     def infer(self, shapes: Shapes) -> Shape:
-        rank(self.name, "x", shapes["x"], 4, "(n, c, h, w)")
         return shapes["x"]
 
     def reference(self, operands: Mapping[str, Array]) -> Array:
@@ -33,4 +43,30 @@ class Repack(Op):
         return 0
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
-        return dict(zip("nchw", shapes["x"], strict=True), count=prod(shapes["x"]))
+        x = shapes["x"]
+        return dict(zip("nchw", x, strict=False), count=prod(x))
+
+    def defines(self, shapes: Shapes) -> dict[str, int]:
+        if not self.is_matrix or len(shapes["x"]) != 2:
+            return {}
+        defines: dict[str, int] = {}
+        for role, text in (("SOURCE", self.source), ("TARGET", self.target)):
+            levels = _levels(parse(text)) or []
+            for i, (base, high, wide) in enumerate(levels + [(0, 1, 1)] * (LEVELS - len(levels))):
+                defines[f"{role}_BASE_{i}"] = base
+                if i < LEVELS - 1:
+                    defines[f"{role}_HIGH_{i}"] = high
+                    defines[f"{role}_WIDE_{i}"] = wide
+        return defines
+
+
+def _levels(layout: Layout) -> list[tuple[int, int, int]] | None:
+    """Each level's base (0 R, 1 C) and the size of its chunks; None where a shader cannot."""
+    if isinstance(layout, RowMajor):
+        return [(0, 1, 1)]
+    if not isinstance(layout, Morton) or len(layout.bases) > LEVELS:
+        return None
+    return [
+        ("RC".index(base), high, wide)
+        for base, (high, wide) in zip(layout.bases, (*layout.chunks, (1, 1)), strict=True)
+    ]

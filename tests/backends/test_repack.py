@@ -8,17 +8,26 @@ from glnn.kernels import library
 from glnn.ops.repack import Repack
 from tests.backends.harness import run
 
-KERNELS = [k for k in library() if k.op == "repack"]
+IMAGES = [k for k in library() if k.op == "repack" and k.layouts["x"] != "any"]
+MATRICES = ["R", "C", "C 4 2 C", "R 2 4 R", "R 4 4 R 2 2 R", "C 8 4 R 4 2 C 2 1 R"]
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
+@pytest.mark.parametrize("kernel", IMAGES, ids=lambda k: k.name)
 @pytest.mark.parametrize(
     "shape", [(1, 1, 1, 1), (2, 3, 5, 7), (3, 4, 2, 2), (1, 17, 3, 1), (5, 6, 7, 3)]
 )
-def test_values_stay(opened, rng, kernel, shape) -> None:
+def test_images_stay(opened, rng, kernel, shape) -> None:
     x = rng(shape)
     op = Repack(kernel.layouts["x"], kernel.layouts["out"])
     np.testing.assert_array_equal(run(opened(kernel.backend), op, {"x": x}, kernel.name), x)
+
+
+@pytest.mark.parametrize("source", MATRICES)
+@pytest.mark.parametrize("target", MATRICES)
+@pytest.mark.parametrize("shape", [(1, 1), (7, 3), (16, 8), (13, 29)])
+def test_matrices_stay(opened, rng, source, target, shape) -> None:
+    x = rng(shape)
+    np.testing.assert_array_equal(run(opened("compute"), Repack(source, target), {"x": x}, None), x)
 
 
 def test_layouts_that_no_kernel_joins_are_refused(backend) -> None:

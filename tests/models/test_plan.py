@@ -172,3 +172,16 @@ def test_threads_may_share_the_cpu() -> None:
     finally:
         sys.setswitchinterval(interval)
     assert wrong == []
+
+
+@pytest.mark.parametrize("kernel", ["morton_4_2", "morton_4_4"])
+def test_morton_layers_chain_without_a_repack_between(kernel) -> None:
+    model = Model.sequential(
+        [Linear(13, 9), Sigmoid(), Linear(9, 11), ReLU(), Linear(11, 3), Softmax()], (13,)
+    )
+    plan = Plan(model, available("compute"), {"input": (5, 13)}, {"matmul": kernel})
+    names = [step.op.name for step in plan.steps]
+    assert names == ["repack", "matmul", "matmul", "matmul", "repack", "softmax"]
+    x = np.random.default_rng(3).standard_normal((5, 13), dtype=np.float32)
+    (got,) = plan.run({"input": x}).values()
+    np.testing.assert_allclose(got, model(x, backend="cpu"), atol=1e-6)
