@@ -100,7 +100,10 @@ def _array(path: Path) -> NDArray[Any]:
     check_file(path)
     try:
         with path.open("rb") as file:
-            return np.lib.format.read_array(file, allow_pickle=False)
+            array = np.load(file, allow_pickle=False)
+            if not isinstance(array, np.ndarray):
+                raise ValueError("it is an archive of arrays")
+            return array
     except Exception as error:  # a damaged header can raise nearly anything
         raise ModelError(f"{path}: cannot be read as .npy: {first_line(error)}") from None
 

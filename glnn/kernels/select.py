@@ -121,6 +121,11 @@ def why_not_problem(kernel: Kernel, problem: Problem) -> str | None:
     """Why `kernel` cannot compute `problem` on any device; None when it can."""
     if missing := [name for name in problem.shapes if name not in kernel.layouts]:
         return f"it takes no operand {missing[0]}"
+    for name, text in kernel.layouts.items():
+        shape = problem.output if name == "out" else problem.shapes.get(name)
+        ranks = None if text == ANY else parse(text).ranks
+        if shape is not None and ranks is not None and len(shape) not in ranks:
+            return f"layout {text} does not take {name} of shape {shape}"
     places = kernel.bindings or {name: i for i, name in enumerate(kernel.textures)}
     used = [places[name] for name in problem.shapes]
     if len(set(used)) < len(used):

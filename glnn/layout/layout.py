@@ -30,6 +30,11 @@ class Layout(ABC):
 
     name: str
 
+    @property
+    def ranks(self) -> tuple[int, ...] | None:
+        """How many dimensions its arrays may have; None where any number."""
+        return None
+
     @abstractmethod
     def size(self, shape: tuple[int, ...]) -> int:
         """Floats that an array of `shape` takes, padding included."""
@@ -80,6 +85,10 @@ class Blocked(Layout):
     dims: str
     order: tuple[str, ...]  # outer dimensions, outermost first
     blocks: tuple[tuple[int, str], ...]  # inner blocks, outermost first
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        return (len(self.dims),)
 
     def _block(self, dim: str) -> int:
         return prod(size for size, letter in self.blocks if letter == dim)

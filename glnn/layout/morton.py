@@ -47,6 +47,10 @@ class Morton(Layout):
                     f"do not divide chunks of {rows} x {columns}"
                 )
 
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        return (2,)
+
     @classmethod
     def parse(cls, text: str) -> Morton | None:
         """The layout that `text` names, None where it is none of this kind."""

@@ -39,3 +39,6 @@ class Bias(Op):
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         n, c, *inner = self.infer(shapes)
         return {"n": n, "c": c, "inner": prod(inner)}
+
+    def defines(self, shapes: Shapes) -> dict[str, int]:
+        return {"MATRIX": int(len(shapes["x"]) == 2)}

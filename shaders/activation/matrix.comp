@@ -1,0 +1,29 @@
+#version 310 es
+// One function of every element of a matrix, one element an invocation, over a grid of two
+// dimensions (Rovder 2017, section 9.2: RM, CM and grouped CM). COLUMN_MAJOR tells how it lies.
+#ifndef WG_X
+#define WG_X 64
+#endif
+#ifndef WG_Y
+#define WG_Y 1
+#endif
+#ifndef COLUMN_MAJOR
+#define COLUMN_MAJOR 0
+#endif
+#include "common/activation.glsl"
+layout(local_size_x = WG_X, local_size_y = WG_Y) in;
+layout(std430, binding = 0) buffer X { float x[]; };
+layout(std430, binding = 1) buffer Out { float result[]; };
+uniform int x_rows, x_columns;  // padded
+
+void main() {
+    int column = int(gl_GlobalInvocationID.x);
+    int row = int(gl_GlobalInvocationID.y);
+    if (row >= x_rows || column >= x_columns) return;
+#if COLUMN_MAJOR
+    int place = column * x_rows + row;
+#else
+    int place = row * x_columns + column;
+#endif
+    result[place] = activate(x[place]);
+}

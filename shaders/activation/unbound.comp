@@ -1,0 +1,17 @@
+#version 310 es
+// One function of every element, whatever the layout: one element an invocation, over a grid of
+// one dimension (Rovder 2017, section 6.2).
+#ifndef WG_X
+#define WG_X 64
+#endif
+#include "common/activation.glsl"
+layout(local_size_x = WG_X) in;
+layout(std430, binding = 0) buffer X { float x[]; };
+layout(std430, binding = 1) buffer Out { float result[]; };
+uniform int out_size;  // floats, padding included
+
+void main() {
+    int stride = int(gl_NumWorkGroups.x) * WG_X;
+    for (int i = int(gl_GlobalInvocationID.x); i < out_size; i += stride)
+        result[i] = activate(x[i]);
+}
