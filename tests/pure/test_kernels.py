@@ -122,14 +122,15 @@ def test_the_choice_follows_size_and_device() -> None:
     assert choose("compute", problem(), DEVICE).name == "split_k"
     assert choose("compute", problem(1024, 1024), DEVICE).name == "blocked"
     nvidia = replace(DEVICE, vendor="NVIDIA Corporation")
-    assert choose("compute", problem(1024, 1024), nvidia).name == "tiled"
+    assert choose("compute", problem(1024, 1024), nvidia).name == "tiled_small"
+    assert choose("compute", problem(2048, 2048), nvidia).name == "tiled"
     assert choose("compute", problem(), DEVICE, "tiled").name == "tiled"
 
 
 def test_parameters_shrink_until_the_device_admits_them() -> None:
     (tiled,) = (k for k in kernels_for("matmul", "compute") if k.name == "tiled")
     nvidia = replace(DEVICE, vendor="NVIDIA Corporation")
-    assert fitted(tiled, nvidia).defaults["TM"] == 8
+    assert fitted(tiled, nvidia).defaults["TM"] == 16
     least = nvidia.with_minimum()
     assert why_not_device(tiled.for_family("NVIDIA"), least) is not None
     shrunk = fitted(tiled, least)
