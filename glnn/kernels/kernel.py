@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from glnn.errors import LayoutError, ShaderError
+from glnn.kernels.declaration import fault
 from glnn.layout import parse
 
 Factor = int | str
@@ -112,12 +113,8 @@ class Kernel:
 
         Raises ShaderError on an unknown key, a missing one, or a value that makes no sense.
         """
-        keys = {f.name for f in fields(cls)} - {"name", "op", "backend", "path", "declaration"}
-        keys.add("shader")
-        if unknown := set(text) - keys:
-            raise ShaderError(f"{declaration}: unknown key {sorted(unknown)[0]!r}")
-        if missing := {"summary", "layouts"} - set(text):
-            raise ShaderError(f"{declaration}: key {sorted(missing)[0]!r} is missing")
+        if wrong := fault(text):
+            raise ShaderError(f"{declaration}: {wrong}")
         values = {key: _frozen(value) for key, value in text.items() if key != "shader"}
         if "grid" in values:
             values["grid"] = tuple((g,) if isinstance(g, str) else g for g in values["grid"])

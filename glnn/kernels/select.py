@@ -58,7 +58,7 @@ class Problem:
             values[f"{name}_size"] = layout.size(shape)
             if isinstance(layout, RowMajor):
                 values[f"{name}_row"] = values[f"{name}_columns"] = layout.row(shape)
-                values[f"{name}_rows"] = shape[0]
+                values[f"{name}_rows"] = layout.rows(shape)
             elif isinstance(layout, Morton):
                 values[f"{name}_rows"], values[f"{name}_columns"] = layout.padded(shape)
         return values

@@ -52,17 +52,20 @@ class Layout(ABC):
 class RowMajor(Layout):
     name: str = "R"
 
+    def rows(self, shape: tuple[int, ...]) -> int:
+        """How many rows there are: arrays of fewer than two dimensions are one."""
+        return shape[0] if len(shape) > 1 else 1
+
     def row(self, shape: tuple[int, ...]) -> int:
         """Floats from one row to the next."""
         inner = prod(shape[1:]) if len(shape) > 1 else prod(shape)
         return -(-inner // ROW_ALIGNMENT) * ROW_ALIGNMENT
 
     def size(self, shape: tuple[int, ...]) -> int:
-        return (shape[0] if len(shape) > 1 else 1) * self.row(shape)
+        return self.rows(shape) * self.row(shape)
 
     def pack(self, array: Array) -> Array:
-        rows = array.shape[0] if array.ndim > 1 else 1
-        row = self.row(array.shape)
+        rows, row = self.rows(array.shape), self.row(array.shape)
         if rows * row == array.size:
             return np.ascontiguousarray(array, np.float32).reshape(-1)
         flat = np.zeros((rows, row), np.float32)
@@ -72,7 +75,7 @@ class RowMajor(Layout):
 
     def unpack(self, flat: Array, shape: tuple[int, ...]) -> Array:
         _check_size(self, flat, shape)
-        rows = shape[0] if len(shape) > 1 else 1
+        rows = self.rows(shape)
         inner = prod(shape) // rows if rows else 0
         return np.array(flat.reshape(rows, self.row(shape))[:, :inner]).reshape(shape)
 

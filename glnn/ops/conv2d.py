@@ -72,7 +72,7 @@ class Conv2d(Op):
         taps = prod(weight.shape[2:]) * x.shape[1]
         images = max(1, COLUMN_BYTES // max(1, taps * oh * ow * x.dtype.itemsize))
         result = np.empty((n, o, oh, ow), x.dtype)
-        flat = weight.reshape(self.groups, o // self.groups, -1)
+        flat = weight.reshape(self.groups, o // self.groups, taps // self.groups)
         for start in range(0, n, images):
             part = x[start : start + images]
             columns = self._columns(part, weight.shape[2:], (oh, ow))
@@ -93,7 +93,7 @@ class Conv2d(Op):
                 )
                 (ys, xs), met = windows.taps(x, at, out, self.stride)
                 columns[:, :, ky, kx, ys, xs] = met
-        return columns.reshape(n, self.groups, -1, out[0] * out[1])
+        return columns.reshape(n, self.groups, c // self.groups * prod(kernel), out[0] * out[1])
 
     def flops(self, shapes: Shapes) -> int:
         out = self.infer(shapes)

@@ -131,12 +131,13 @@ def test_parameters_shrink_until_the_device_admits_them() -> None:
     (tiled,) = (k for k in kernels_for("matmul", "compute") if k.name == "tiled")
     nvidia = replace(DEVICE, vendor="NVIDIA Corporation")
     assert fitted(tiled, nvidia).defaults["TM"] == 16
-    least = nvidia.with_minimum()
-    assert why_not_device(tiled.for_family("NVIDIA"), least) is not None
-    shrunk = fitted(tiled, least)
+    least = replace(nvidia, max_compute_work_group_invocations=64)
+    large = replace(tiled, families={"NVIDIA": {"WG_X": 16, "WG_Y": 16}})
+    assert why_not_device(large.for_family("NVIDIA"), least) is not None
+    shrunk = fitted(large, least)
     assert shrunk is not None
     x, y, z = shrunk.local_size(shrunk.defaults)
-    assert x * y * z <= 128
+    assert x * y * z <= 64
     nothing = replace(least, max_compute_shader_storage_blocks=2)
     assert fitted(tiled, nothing) is None
     with pytest.raises(UnsupportedOpError, match="4 storage blocks, the device has 2"):

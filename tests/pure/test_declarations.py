@@ -1,0 +1,206 @@
+"""What a declaration may say, and how a source is put together."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from glnn.errors import ShaderError
+from glnn.kernels import Kernel, export, library
+from glnn.kernels.declaration import FORMS, fault
+from glnn.kernels.library import read
+from glnn.kernels.report import ES_HEADERS
+from glnn.kernels.source import assemble
+from glnn.ops.epilogue import FUNCTIONS
+
+LAYOUTS = {"x": "R", "out": "R"}
+
+
+def kernel(path: str = "op/k.comp", **values: object) -> Kernel:
+    text = {"summary": "", "layouts": LAYOUTS, "bindings": {"x": 0, "out": 1}, "grid": ["n"]}
+    shader = Path(path)
+    return Kernel.declared(shader.with_suffix(".toml"), shader, {**text, **values})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("summary", 1),
+        ("layouts", "R"),
+        ("layouts", {"x": 1, "out": "R"}),
+        ("workgroup", ["WG_X", 1]),
+        ("workgroup", 8),
+        ("grid", 3),
+        ("grid", [["n", 2]]),
+        ("per_invocation", 4),
+        ("strided", 1),
+        ("shared_bytes", []),
+        ("shared_bytes", 1.5),
+        ("shared_bytes", [["WG_X", 4], 8]),
+        ("bindings", [0, 1]),
+        ("tune", {"WG_X": 64}),
+        ("tune", {"WG_X": ["a"]}),
+        ("families", {"NVIDIA": 8}),
+        ("requires", {"GROUPS": "1"}),
+        ("max_outputs", True),
+        ("at_most", {"m": 1.5}),
+        ("devices", "NVIDIA"),  # would be a list of letters
+        ("unfit", "V3D"),
+        ("priority", "high"),
+    ],
+)
+def test_a_value_of_the_wrong_form_names_its_key_and_file(key, value) -> None:
+    with pytest.raises(ShaderError, match=rf"^op/k\.toml: {key}: expected ") as caught:
+        kernel(**{key: value})
+    assert str(caught.value).endswith(f"got {value!r}")
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"grid": []}, "grid: expected one to three"),
+        ({"grid": ["a", "b", "c", "d"]}, "grid: expected one to three"),
+        ({"per_invocation": {"n": ["TM", 4]}}, "per_invocation: TM is not one of"),
+        ({"shared_bytes": [["A", 4]], "tune": {"B": [1]}}, "shared_bytes: A is not one of"),
+        ({"families": {"NVIDIA": {"TM": 2}}}, "tune: TM is not one of"),
+        ({"path": "op/k.vert", "textures": {"x": "rgba8"}}, "textures: a format must be"),
+        ({"path": "op/k.vert", "textures": {}}, "textures: expected"),
+    ],
+)
+def test_a_value_without_meaning(values, says) -> None:
+    with pytest.raises(ShaderError, match=rf"op/k\.toml: {says}"):
+        kernel(**values)
+
+
+def test_every_key_is_a_field_of_a_kernel() -> None:
+    given = {"name", "op", "backend", "path", "declaration"}
+    assert set(FORMS) - {"shader"} == set(Kernel.__dataclass_fields__) - given
+    assert fault({"summary": "", "layouts": LAYOUTS}) is None
+
+
+def test_two_shaders_for_one_declaration_and_none(tmp_path) -> None:
+    (tmp_path / "op").mkdir()
+    declaration = tmp_path / "op" / "k.toml"
+    declaration.write_text('summary = ""\nlayouts = { x = "R", out = "R" }\n')
+    with pytest.raises(ShaderError, match=r"k\.toml: .* found 0"):
+        read(tmp_path)
+    for suffix in (".comp", ".vert"):
+        declaration.with_suffix(suffix).write_text("")
+    with pytest.raises(ShaderError, match=r"k\.toml: .* found 2"):
+        read(tmp_path)
+
+
+def test_arithmetic_of_quantities() -> None:
+    one, sizes = kernel(), {"A": 3, "B": 5}
+    assert one.evaluate(7, {}) == 7
+    assert one.evaluate("B", sizes) == 5
+    assert one.evaluate(("A", "B", 2), sizes) == 30
+    assert one.evaluate((("A", 4), ("B",)), sizes) == 17
+
+
+def test_groups_round_each_size_up_then_the_product() -> None:
+    three = kernel(
+        workgroup=["X", 2, 3],
+        grid=[["a", "b"], [], "c"],
+        per_invocation={"a": 4, "c": "X"},
+        tune={"X": [8, 1]},
+    )
+    sizes = {"a": 9, "b": 5, "c": 17}
+    # x: ceil(9 / 4) * 5 = 15 invocations, 2 groups of 8; y: one; z: ceil(17 / 8) = 3, one of 3.
+    assert three.groups(sizes, three.defaults) == (2, 1, 1)
+    assert three.groups(sizes, {"X": 1}) == (15, 1, 6)
+
+
+def test_a_family_has_defaults_of_its_own() -> None:
+    one = kernel(tune={"X": [8, 4], "Y": [2]}, families={"mali": {"X": 16}})
+    assert one.for_family("ARM Mali-G52").defaults == {"X": 16, "Y": 2}
+    assert one.for_family("Broadcom V3D") is one
+    with pytest.raises(ShaderError, match="Z is not one of"):
+        one.with_parameters(Z=1)
+
+
+@pytest.fixture
+def shaders(tmp_path: Path) -> Path:
+    """b includes a; k includes both, b twice."""
+    files = {
+        "common/a.glsl": "// a",
+        "common/b.glsl": '// b1\n#include "common/a.glsl"\n// b3',
+        "op/k.comp": "#version 310 es\n"
+        '#include "common/b.glsl"\n  #include  "common/b.glsl"  \n#include "common/a.glsl"\n// k5',
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    return tmp_path
+
+
+def test_each_include_is_expanded_once_and_every_line_knows_its_place(shaders) -> None:
+    source = assemble(kernel(str(shaders / "op/k.comp")), "#version 310 es\n// h2\n", {"A": 1})
+    assert list(zip(source.text.splitlines(), source.origin, strict=True)) == [
+        ("#version 310 es", ("(header)", 1)),
+        ("// h2", ("(header)", 2)),
+        ("#define A 1", ("(defines)", 1)),
+        ("// b1", ("common/b.glsl", 1)),
+        ("// a", ("common/a.glsl", 1)),
+        ("// b3", ("common/b.glsl", 3)),
+        ("// k5", ("op/k.comp", 5)),
+    ]
+    assert "op/k.comp:5: error: what" in source.explain("0:7(1): error: what")
+
+
+def test_a_missing_include_of_an_include_is_named_where_it_stands(shaders) -> None:
+    (shaders / "common/a.glsl").write_text('\n#include "common/gone.glsl"\n')
+    with pytest.raises(ShaderError, match=r"common/a\.glsl:2: no shader file 'common/gone\.glsl'"):
+        assemble(kernel(str(shaders / "op/k.comp")), "", {})
+
+
+def test_an_include_must_not_leave_the_folder_even_by_a_link(shaders, tmp_path_factory) -> None:
+    outside = tmp_path_factory.mktemp("outside") / "secret.glsl"
+    outside.write_text("// secret\n")
+    (shaders / "common/link.glsl").symlink_to(outside)
+    for name in (str(outside), f"../{outside.parent.name}/secret.glsl", "common/link.glsl"):
+        (shaders / "op/k.comp").write_text(f'#include "{name}"\n')
+        with pytest.raises(ShaderError, match=r"op/k\.comp:1: no shader file"):
+            assemble(kernel(str(shaders / "op/k.comp")), "", {})
+
+
+def test_codes_of_functions_are_those_of_the_shader() -> None:
+    text = (library()[0].path.parents[1] / "common" / "activation.glsl").read_text("utf-8")
+    marks = {"sigmoid": "exp(-x)", "relu": "greater(x, 0.0)", "tanh": "quotient"}
+    for code, function in enumerate(FUNCTIONS[1:], 1):
+        branch = re.split(r"#(?:el)?if ACTIVATION == ", text)[code]
+        assert branch.startswith(f"{code}\n") and marks[function] in branch.split("#else")[0]
+
+
+@pytest.mark.skipif(shutil.which("glslangValidator") is None, reason="no glslangValidator")
+def test_every_parameter_worth_trying_compiles(tmp_path) -> None:
+    tuned = [
+        replace(k.with_parameters(**{name: value}), name=f"{k.name}-{name}-{value}")
+        for k in library()
+        for name, values in k.tune.items()
+        for value in values[1:]
+    ]
+    paths = export(tmp_path, tuple(tuned))
+    done = subprocess.run(["glslangValidator", *paths], capture_output=True, text=True)
+    assert len(set(paths)) == len(tuned) > 20 and done.returncode == 0, done.stdout
+
+
+@pytest.mark.skipif(shutil.which("glslangValidator") is None, reason="no glslangValidator")
+@pytest.mark.parametrize("function", range(len(FUNCTIONS)))
+def test_every_epilogue_compiles(tmp_path, function) -> None:
+    paths = []
+    precision = "\nprecision highp float;\nprecision highp int;\nprecision highp sampler2D;\n"
+    for k, (bias, c) in product(library(), [(0, 0), (1, 0), (0, 1)]):
+        if bias <= ("bias" in k.layouts) and c <= ("c" in k.layouts):
+            defines = {**k.defaults, "ACTIVATION": function, "HAS_BIAS": bias, "HAS_C": c}
+            path = tmp_path / f"{k.op}-{k.name}-{bias}{c}{k.path.suffix}"
+            path.write_text(assemble(k, ES_HEADERS[k.backend] + precision, defines).text)
+            paths.append(path)
+    done = subprocess.run(["glslangValidator", *paths], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout

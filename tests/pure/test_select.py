@@ -1,0 +1,254 @@
+"""Why a kernel cannot run, and which of those that can is chosen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from glnn.device import Capabilities
+from glnn.errors import LimitError, ShapeError, UnsupportedOpError
+from glnn.kernels import Kernel, select
+from glnn.kernels.select import Problem, choose, fitted, why_not_device, why_not_here
+from glnn.ops import Activation, Bias, Conv2d, Matmul
+from glnn.ops.op import Shape
+from glnn.ops.repack import Repack
+
+DEVICE = Capabilities(
+    "es", (3, 1), "Maker", "Board", "OpenGL ES 3.1", "GLSL ES 3.10", "EGL device 0",
+    128, (128, 128, 64), (100, 50, 10), 4096, 4, 1 << 20, 16, 2, 64, 64, 4,
+)  # fmt: skip
+
+
+def kernel(name: str = "k", backend: str = "compute", **values: object) -> Kernel:
+    """An activation kernel, an element an invocation."""
+    path = Path(f"activation/{name}{'.comp' if backend == 'compute' else '.vert'}")
+    text: dict[str, object] = {"summary": "", "layouts": {"x": "R", "out": "R"}}
+    if backend == "compute":
+        text |= {"bindings": {"x": 0, "out": 1}, "grid": ["out_size"]}
+    else:
+        text |= {"textures": {"x": "rgba32f"}}
+    return Kernel.declared(path.with_suffix(".toml"), path, {**text, **values})
+
+
+def problem(*shape: int) -> Problem:
+    return Problem.of(Activation("relu"), {"x": shape}, {})
+
+
+@pytest.fixture
+def offer(monkeypatch):
+    """Replaces the library."""
+
+    def replaced(*kernels: Kernel) -> None:
+        ordered = tuple(sorted(kernels, key=lambda k: -k.priority))
+        monkeypatch.setattr(select, "kernels_for", lambda op, backend: ordered)
+
+    return replaced
+
+
+@pytest.mark.parametrize(
+    ("values", "limits", "reason"),
+    [
+        (
+            {"workgroup": [8, 4, 2]},
+            {"max_compute_work_group_invocations": 32},
+            "a workgroup of 64 invocations, the device allows 32",
+        ),
+        (
+            {"workgroup": [1, 1, 65]},
+            {},
+            "a workgroup of (1, 1, 65), the device allows (128, 128, 64)",
+        ),
+        (
+            {"shared_bytes": ["A", 4], "tune": {"A": [1025]}},
+            {},
+            "4100 bytes of shared memory, the device has 4096",
+        ),
+        (
+            {},
+            {"max_compute_shader_storage_blocks": 1},
+            "2 storage blocks, the device has 1",
+        ),
+        (
+            {},
+            {"version": (3, 0)},
+            "compute shaders need OpenGL ES 3.1 or OpenGL 4.3; Board offers OpenGL ES 3.0",
+        ),
+        (
+            {},
+            {"api": "gl", "version": (4, 2)},
+            "compute shaders need OpenGL ES 3.1 or OpenGL 4.3; Board offers OpenGL 4.2",
+        ),
+        ({"unfit": ["board"]}, {}, "the registers of Board cannot hold it"),
+        ({"backend": "feedback"}, {"version": (2, 0)}, "transform feedback needs OpenGL ES 3.0"),
+        (
+            {"backend": "feedback"},
+            {"max_vertex_texture_image_units": 0},
+            "1 vertex textures, the device has 0",
+        ),
+    ],
+)
+def test_why_a_device_refuses_a_kernel(values, limits, reason) -> None:
+    assert why_not_device(kernel(**values), replace(DEVICE, **limits)) == reason
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"workgroup": [8, 4, 4], "shared_bytes": 4096},  # each limit met exactly
+        {"workgroup": [2, 1, 64]},
+        {"backend": "feedback"},
+    ],
+)
+def test_a_limit_may_be_reached(values) -> None:
+    assert why_not_device(kernel(**values), DEVICE) is None
+
+
+def test_operands_that_share_a_binding_take_one_block() -> None:
+    layouts = {"x": "R", "c": "R", "bias": "R", "out": "R"}
+    shared = kernel(layouts=layouts, bindings={"x": 0, "out": 1, "bias": 2, "c": 2})
+    three = replace(DEVICE, max_compute_shader_storage_blocks=3)
+    assert why_not_device(shared, three) is None
+
+
+@pytest.mark.parametrize(
+    ("made", "values", "device", "reason"),
+    [
+        (problem(512, 512), {"strided": True}, {}, None),  # 1 MiB: exactly a block
+        (
+            problem(512, 513),
+            {"strided": True},
+            {},
+            "x of shape (512, 513) takes 1056768 bytes, a storage block has 1048576",
+        ),
+        (problem(1, 100), {}, {}, None),
+        (problem(1, 101), {}, {}, "104 workgroups in one dimension, the device allows 100"),
+        (problem(1, 101), {"workgroup": [2, 1, 1]}, {}, None),
+        (
+            problem(1, 5),
+            {"grid": [[], "x_rows", "out_size"], "strided": True},
+            {"max_compute_work_group_count": (1, 1, 1)},
+            None,  # the strided dimension is cut short
+        ),
+        (
+            problem(60, 5),
+            {"grid": [[], "x_rows", "out_size"], "strided": True},
+            {},
+            "60 workgroups in one dimension, the device allows 50",
+        ),
+        (problem(128, 128), {"backend": "feedback"}, {}, None),
+        (
+            problem(8192, 1024),
+            {"backend": "feedback"},
+            {"max_texture_size": 1},
+            "x of shape (8192, 1024) takes 2097152 texels, a texture 2048",
+        ),
+        (
+            problem(1 << 16, 1 << 15),
+            {"backend": "feedback"},
+            {"max_texture_size": 1 << 20},
+            "x of shape (65536, 32768) has more elements than a shader's int can count",
+        ),
+    ],
+)
+def test_why_a_size_is_too_much(made, values, device, reason) -> None:
+    assert why_not_here(kernel(**values), made, replace(DEVICE, **device)) == reason
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "name", "backend", "reason"),
+    [
+        (Conv2d(groups=2), [(1, 4, 5, 5), (4, 2, 3, 3)], "direct", "compute", "GROUPS is 2"),
+        (Bias(), [(2, 3, 4, 4), (3,)], "vector", "compute", "MATRIX is 0, it needs 1"),
+        (Activation("relu"), [(2, 3, 4)], "rm", "compute", "layout C does not take x of shape"),
+        (
+            Matmul(beta=1.0),
+            [(4, 4), (4, 4), (4,), (4, 4)],
+            "blocked",
+            "compute",
+            "it takes not all of ('x', 'weight', 'bias', 'c') at once",
+        ),
+        (
+            Repack("nChw4c", "R"),
+            [(1, 4, 2, 2)],
+            "feedback_group",
+            "feedback",
+            "it goes from R to nChw4c",
+        ),
+    ],
+)
+def test_why_a_kernel_refuses_a_problem(op, shapes, name, backend, reason) -> None:
+    named: dict[str, Shape] = dict(zip((*op.inputs, *op.parameters), shapes, strict=False))
+    with pytest.raises(UnsupportedOpError) as caught:
+        choose(backend, Problem.of(op, named, {}), DEVICE, name)
+    assert f"{name}: " in str(caught.value) and reason in str(caught.value)
+
+
+def test_every_reason_is_listed(offer) -> None:
+    offer(kernel("wide", workgroup=[256, 1, 1]), kernel("hungry", shared_bytes=9999))
+    with pytest.raises(UnsupportedOpError) as caught:
+        choose("compute", problem(2, 2), DEVICE)
+    assert str(caught.value) == (
+        "activation on {'x': (2, 2)} cannot run on compute: "
+        "wide: a workgroup of 256 invocations, the device allows 128; "
+        "hungry: 9999 bytes of shared memory, the device has 4096"
+    )
+    offer()
+    with pytest.raises(UnsupportedOpError, match="compute: it has no kernel for it"):
+        choose("compute", problem(2, 2), DEVICE)
+
+
+def test_only_a_size_in_the_way_is_a_limit_error(offer) -> None:
+    offer(kernel("wide", workgroup=[256, 1, 1]), kernel("small"))
+    with pytest.raises(LimitError, match=r"wide: a workgroup .*; small: 104 workgroups"):
+        choose("compute", problem(1, 101), DEVICE)
+
+
+def test_an_unknown_kernel_is_named_beside_the_known(offer) -> None:
+    offer(kernel("one"), kernel("two"))
+    with pytest.raises(UnsupportedOpError, match=r"no kernel 'x' for activation; it has one, two"):
+        choose("compute", problem(2, 2), DEVICE, "x")
+    with pytest.raises(ShapeError, match="expected operands"):
+        Problem.of(Activation("relu"), {"y": (2, 2)}, {})
+
+
+def test_the_greatest_priority_that_suits_is_chosen(offer) -> None:
+    few = kernel("few", max_outputs=16, priority=3)
+    many = kernel("many", min_outputs=64, priority=2)
+    thin = kernel("thin", at_most={"count": 24}, priority=1)
+    last = kernel("last")
+    offer(last, thin, many, few)
+    sizes = {(4, 4): "few", (4, 5): "thin", (4, 7): "last", (8, 8): "many"}
+    assert {s: choose("compute", problem(*s), DEVICE).name for s in sizes} == sizes
+    assert choose("compute", problem(8, 8), DEVICE, "few").name == "few"  # as asked for
+    offer(few, many)  # neither is meant for 25 elements, but both can compute them
+    assert choose("compute", problem(5, 5), DEVICE).name in ("few", "many")
+
+
+def test_a_kernel_for_other_devices_is_passed_over(offer) -> None:
+    offer(kernel("theirs", devices=["nvidia", "mali"], priority=9), kernel("ours"))
+    assert choose("compute", problem(2, 2), DEVICE).name == "ours"
+    assert choose("compute", problem(2, 2), replace(DEVICE, renderer="Mali-G52")).name == "theirs"
+
+
+def test_parameters_come_from_the_family_then_from_what_is_admitted() -> None:
+    made = kernel(
+        workgroup=["A", "B", 1], tune={"A": [64, 16], "B": [2, 4]}, families={"V3D": {"A": 32}}
+    )
+    assert fitted(made, DEVICE) == made
+    v3d = replace(DEVICE, renderer="V3D 4.2")
+    found = fitted(made, v3d)
+    assert found is not None and found.defaults == {"A": 32, "B": 2}
+    found = fitted(made, replace(v3d, max_compute_work_group_invocations=32))
+    assert found is not None and found.defaults == {"A": 16, "B": 2}
+    assert fitted(made, replace(v3d, max_compute_work_group_invocations=31)) is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "rows", "columns"), [((3, 5), 3, 8), ((2, 3, 3), 2, 12), ((5,), 1, 8), ((), 1, 4)]
+)
+def test_rows_and_columns_cover_the_buffer(shape, rows, columns) -> None:
+    sizes = problem(*shape).sizes(kernel())
+    assert (sizes["x_rows"], sizes["x_columns"], sizes["x_row"]) == (rows, columns, columns)
+    assert sizes["x_size"] == rows * columns
