@@ -11,6 +11,7 @@ from glnn import __version__
 from glnn.cli.bench import bench
 from glnn.cli.info import info
 from glnn.cli.kernels import kernels
+from glnn.cli.layout import layout
 from glnn.cli.run import run
 from glnn.cli.verify import verify
 from glnn.errors import GlnnError, ShaderError
@@ -32,7 +33,7 @@ def cli() -> None:
     """
 
 
-for verb in (info, run, bench, verify, kernels):
+for verb in (info, run, bench, verify, kernels, layout):
     cli.add_command(verb)
 
 

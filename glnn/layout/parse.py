@@ -28,7 +28,9 @@ def parse(text: str) -> Layout:
     split = {letter.lower() for letter in match[1] if letter.isupper()}
     dims = next((d for d in ("nchw", "oihw", "oi") if sorted(d) == sorted(order)), None)
     if dims is None:
-        raise LayoutError(f"layout {text!r}: expected the dimensions n c h w, o i h w, or o i")
+        raise LayoutError(
+            f"layout {text!r}: expected one like R, C 4 2 C or nChw4c, of n c h w or o i"
+        )
     if split != {d for _, d in blocks} or any(n < 1 for n, _ in blocks):
         raise LayoutError(f"layout {text!r}: upper-case dimensions and inner blocks do not match")
     return Blocked(text, dims, order, blocks)

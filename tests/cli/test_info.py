@@ -25,6 +25,7 @@ VERBS = {
         "model backend tolerance layers worst ok first_divergence",
     ),
     "kernels": (["kernels"], "kernels"),
+    "layout": (["layout", "R", "2", "2"], "layout rows columns places"),
 }
 
 

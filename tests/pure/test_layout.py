@@ -76,7 +76,65 @@ def test_tiles_of_weights_are_where_the_tag_says(shape) -> None:
     np.testing.assert_array_equal(flat, expected)
 
 
-@pytest.mark.parametrize("text", ["", "4", "nChw", "nchw4c", "nChw0c", "xyz", "nC hw4c", "nChw4o"])
+PLACES = {  # where the element (a, b, y, z) of an array of shape (o, i, h, w) lies, by hand
+    "oihw": lambda a, b, y, z, o, i, h, w: ((a * i + b) * h + y) * w + z,
+    "hwio": lambda a, b, y, z, o, i, h, w: ((y * w + z) * i + b) * o + a,
+    "Oihw4o": lambda a, b, y, z, o, i, h, w: (((a // 4 * i + b) * h + y) * w + z) * 4 + a % 4,
+    "OIhw4i4o": lambda a, b, y, z, o, i, h, w: (
+        (((a // 4 * -(-i // 4) + b // 4) * h + y) * w + z) * 16 + b % 4 * 4 + a % 4
+    ),
+    # o in blocks of 6, these as 2 threes with the two values of i between them
+    "OIhw2o2i3o": lambda a, b, y, z, o, i, h, w: (
+        (((a // 6 * -(-i // 2) + b // 2) * h + y) * w + z) * 12 + a % 6 // 3 * 6 + b % 2 * 3 + a % 3
+    ),
+}
+
+
+@pytest.mark.parametrize("tag", PLACES)
+@given(shapes(4))
+def test_kernels_are_where_the_tag_says_and_the_rest_is_zero(tag, shape) -> None:
+    x, layout = counting(shape), parse(tag)
+    expected = np.zeros(layout.size(shape), np.float32)
+    for index in np.ndindex(*shape):
+        expected[PLACES[tag](*index, *shape)] = x[index]
+    np.testing.assert_array_equal(layout.pack(x), expected)
+    np.testing.assert_array_equal(layout.unpack(expected, shape), x)
+
+
+@pytest.mark.parametrize("tag", ["R", "oi", "IO4i4o", "iO4o"])
+def test_values_are_copied_as_float32_whatever_their_strides(tag) -> None:
+    layout, x = parse(tag), np.arange(1, 16.0).reshape(5, 3).T
+    flat = layout.pack(x)
+    assert flat.dtype == np.float32 and flat.flags.c_contiguous
+    got = layout.unpack(flat, (3, 5))
+    np.testing.assert_array_equal(got, x)
+    assert not np.shares_memory(got, flat)
+
+
+@pytest.mark.parametrize("tag", ["R", "IO4i4o"])
+def test_what_lies_in_the_padding_is_not_read(tag) -> None:
+    layout, x = parse(tag), counting((3, 3))
+    flat = layout.pack(x)
+    flat[flat == 0] = np.nan
+    np.testing.assert_array_equal(layout.unpack(flat, (3, 3)), x)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (2, 0), (0,), (2, 0, 3), ()])
+def test_row_major_takes_empty_arrays_and_scalars(shape) -> None:
+    layout, x = parse("R"), np.ones(shape, np.float32)
+    assert layout.size(shape) == 4 * x.size  # 0, or one padded row
+    assert layout.unpack(layout.pack(x), shape).shape == shape
+
+
+def test_empty_blocks() -> None:
+    x = np.zeros((0, 3, 2, 2), np.float32)
+    assert parse("nChw4c").unpack(parse("nChw4c").pack(x), x.shape).shape == x.shape
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "4", "nChw", "nchw4c", "nChw0c", "xyz", "nC hw4c", "nChw4o", "NCHW4c", "nchww", "nChw4c4"],
+)
 def test_malformed(text) -> None:
     with pytest.raises(LayoutError, match="layout"):
         parse(text)
@@ -87,3 +145,5 @@ def test_wrong_rank_and_size() -> None:
         parse("nChw4c").pack(np.zeros((2, 2), np.float32))
     with pytest.raises(LayoutError, match="takes 8 floats, got 6"):
         parse("R").unpack(np.zeros(6, np.float32), (2, 3))
+    with pytest.raises(LayoutError, match="takes 4 floats, got 8"):
+        parse("nChw4c").unpack(np.zeros(8, np.float32), (1, 1, 1, 1))

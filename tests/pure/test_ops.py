@@ -6,11 +6,15 @@ import sys
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from glnn.errors import ShapeError
 from glnn.ops import Activation, Bias, Conv2d, Flatten, Matmul, Pool2d, Softmax
 from glnn.ops import conv2d as conv2d_function
+from glnn.ops import matmul as matmul_function
 from glnn.ops.op import Op
+from glnn.ops.repack import Repack
 from tests import oracle
 
 DTYPES = {np.float32: 1e-6, np.float64: 1e-14}
@@ -133,3 +137,207 @@ def test_operands_are_named() -> None:
 def test_conv2d_function_refuses_other_dtypes() -> None:
     with pytest.raises(ShapeError, match="x must be a float32 NumPy array, got float64"):
         conv2d_function(np.zeros((1, 1, 3, 3)), np.zeros((1, 1, 1, 1), np.float32))
+
+
+def pairs(least: int, most: int) -> st.SearchStrategy[tuple[int, int]]:
+    return st.tuples(*[st.integers(least, most)] * 2)
+
+
+@given(
+    pairs(1, 9),
+    pairs(1, 3),
+    pairs(1, 4),
+    pairs(1, 3),
+    st.tuples(*[st.integers(0, 3)] * 4),
+    st.data(),
+)
+def test_windows_anywhere(size, kernel, stride, dilation, padding, data) -> None:
+    """Convolution and pooling agree with the loops on every window, or both find none."""
+    x = np.random.default_rng(0).standard_normal((1, 2, *size))
+    how = {"stride": stride, "padding": padding, "dilation": dilation}
+    room = [s + sum(padding[i::2]) - dilation[i] * (kernel[i] - 1) for i, s in enumerate(size)]
+    if min(room) < 1:
+        with pytest.raises(ShapeError, match="larger than the padded x"):
+            Conv2d(**how).infer({"x": x.shape, "weight": (1, 2, *kernel)})
+    else:
+        weight = np.random.default_rng(1).standard_normal((2, 2, *kernel))
+        got = Conv2d(**how).reference({"x": x, "weight": weight})
+        assert oracle.error(got, oracle.conv2d(x, weight, None, **how)) <= 1e-14
+    how["padding"] = tuple(min(p, k // 2) for p, k in zip(padding, 2 * kernel, strict=True))
+    how["ceil_mode"] = data.draw(st.booleans())
+    if min(room) >= 1 and how["padding"] == padding:
+        got = Pool2d("max", kernel, **how).reference({"x": x})
+        assert oracle.error(got, oracle.pool2d(x, "max", kernel, **how)) == 0
+
+
+@pytest.mark.parametrize("images", [1, 2, 3])
+def test_splitting_the_batch_changes_nothing(rng, monkeypatch, images) -> None:
+    op = Conv2d(padding=(1, 1, 1, 1), groups=2)
+    operands = {"x": rng((5, 4, 6, 7)), "weight": rng((6, 2, 3, 3)), "bias": rng((6,))}
+    whole = op.reference(operands)
+    parts: list[int] = []
+    columns = Conv2d._columns
+
+    def counted(self, x, *rest):
+        parts.append(len(x))
+        return columns(self, x, *rest)
+
+    monkeypatch.setattr(Conv2d, "_columns", counted)
+    one = 4 * 4 * 9 * 6 * 7  # bytes of the columns of one image
+    monkeypatch.setattr(sys.modules["glnn.ops.conv2d"], "COLUMN_BYTES", images * one)
+    np.testing.assert_array_equal(op.reference(operands), whole)
+    assert parts == [images] * (5 // images) + [5 % images] * (5 % images > 0)
+
+
+def test_convolutions_of_nothing() -> None:
+    def of(x: tuple[int, ...], weight: tuple[int, ...]) -> np.ndarray:
+        operands = {"x": np.ones(x), "weight": np.ones(weight), "bias": np.ones(weight[0])}
+        return Conv2d().reference(operands)
+
+    assert of((0, 1, 3, 3), (2, 1, 3, 3)).shape == (0, 2, 1, 1)
+    assert of((1, 1, 3, 3), (0, 1, 3, 3)).shape == (1, 0, 1, 1)
+    assert of((1, 0, 3, 3), (2, 0, 3, 3)).tolist() == [[[[1]], [[1]]]]  # the bias alone
+
+
+def test_pools_of_not_a_number_and_infinity(rng) -> None:
+    x = rng((1, 2, 5, 5))
+    x[0, 0, 1, 2], x[0, 1, 3, 3], x[0, 1, 0, 0] = np.nan, -np.inf, np.inf
+    for mode in ("max", "average"):
+        how = {"kernel": (3, 3), "stride": (2, 2), "padding": (1, 1, 1, 1)}
+        both(Pool2d(mode, **how), oracle.pool2d(x, mode, **how), x=x)
+
+
+@pytest.mark.filterwarnings("error")
+def test_activations_and_softmax_of_extremes() -> None:
+    x = np.array([[np.nan, np.inf, -np.inf, 0, 88, -89, 1e30, -1e30]])
+    for function in ("sigmoid", "relu", "tanh"):
+        both(Activation(function), oracle.activation(x, function), x=x)
+    both(Softmax(), np.full(x.shape, np.nan), x=x)
+    x = np.array([[3e38, -3e38, -np.inf], [1000, 999, 998], [0, 0, 0]], np.float32)
+    both(Softmax(1), oracle.softmax(x, 1), x=x)
+    assert Softmax().reference({"x": np.zeros((2, 0))}).shape == (2, 0)
+
+
+SHAPES = {"x": (2, 4, 9, 8), "weight": (6, 2, 2, 3), "bias": (6,)}
+
+
+def test_sizes_and_defines_of_a_convolution() -> None:
+    op = Conv2d((2, 3), (1, 2, 3, 4), (1, 2), 2, "relu")
+    assert op.sizes(SHAPES) == {
+        "n": 2, "c": 4, "h": 9, "w": 8, "o": 6, "oh": 6, "ow": 4, "groups": 2,
+    }  # fmt: skip
+    assert op.defines(SHAPES) == {
+        "KERNEL_H": 2, "KERNEL_W": 3, "STRIDE_H": 2, "STRIDE_W": 3, "PADDING_TOP": 1,
+        "PADDING_LEFT": 2, "DILATION_H": 1, "DILATION_W": 2, "GROUPS": 2, "ACTIVATION": 2,
+    }  # fmt: skip
+
+
+def test_sizes_and_defines_of_a_pool() -> None:
+    op = Pool2d("average", (4, 5), (2, 3), (1, 2, 0, 1), count_include_pad=False)
+    shapes = {"x": (2, 3, 9, 8)}
+    assert op.sizes(shapes) == {"n": 2, "c": 3, "h": 9, "w": 8, "oh": 4, "ow": 3}
+    assert op.defines(shapes) == {
+        "MODE": 1, "KERNEL_H": 4, "KERNEL_W": 5, "STRIDE_H": 2, "STRIDE_W": 3, "PADDING_TOP": 1,
+        "PADDING_LEFT": 2, "PADDING_BOTTOM": 0, "PADDING_RIGHT": 1, "DILATION_H": 1,
+        "DILATION_W": 1, "COUNT_INCLUDE_PAD": 0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "sizes"),
+    [
+        (Matmul(), {"x": (2, 3), "weight": (4, 3)}, {"m": 2, "n": 4, "k": 3}),
+        (Bias(), {"x": (2, 3, 4, 5), "bias": (3,)}, {"n": 2, "c": 3, "inner": 20}),
+        (Softmax(-2), {"x": (2, 3, 4, 5)}, {"n": 2, "outer": 3, "extent": 4, "inner": 5}),
+        (Softmax(), {"x": (2, 3)}, {"n": 2, "outer": 1, "extent": 3, "inner": 1}),
+        (Activation("tanh"), {"x": (2, 3, 4)}, {"count": 24}),
+        (Flatten(), {"x": (2, 3, 4)}, {"n": 2, "row": 12}),
+        (Repack("R", "nChw4c"), {"x": (1, 2, 3, 4)}, {"n": 1, "c": 2, "h": 3, "w": 4, "count": 24}),
+    ],
+)
+def test_sizes(op, shapes, sizes) -> None:
+    assert op.sizes(shapes) == sizes
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "flops", "elements"),
+    [
+        (Matmul(beta=1.0, activation="relu"), [(2, 3), (4, 3), (4,), (2, 4)], 8 * (6 + 4), 38),
+        (Conv2d(groups=2, activation="tanh"), [*SHAPES.values()], 576 * 26, 576 + 72 + 6 + 576),
+        (Pool2d(kernel=(3, 2)), [(1, 2, 7, 6)], 2 * 9 * 6, 84 + 18),
+        (Bias(), [(2, 3, 4), (3,)], 24, 51),
+        (Softmax(), [(2, 3)], 30, 12),
+        (Activation("relu"), [(2, 3)], 6, 12),
+        (Flatten(), [(2, 3, 4)], 0, 48),
+        (Repack("R", "nChw4c"), [(1, 2, 3, 4)], 0, 48),
+    ],
+)
+def test_costs(op, shapes, flops, elements) -> None:
+    named = dict(zip((*op.inputs, *op.parameters), shapes, strict=False))
+    if isinstance(op, Conv2d):
+        assert op.infer(named) == (2, 6, 8, 6)
+    assert (op.cost(named).flops, op.cost(named).bytes) == (flops, 4 * elements)
+
+
+@pytest.mark.parametrize(
+    ("padding", "sides"),
+    [
+        (1, (1, 1, 1, 1)),
+        ((1, 2), (1, 2, 1, 2)),
+        ((0, 1, 2, 3), (0, 1, 2, 3)),
+        ("valid", (0, 0, 0, 0)),
+        ("same", (1, 2, 2, 2)),  # a 4 x 3 window, its columns two apart
+    ],
+)
+def test_paddings_of_the_conv2d_function(rng, padding, sides) -> None:
+    x, weight = rng((1, 2, 6, 7)), rng((3, 2, 4, 3))
+    got = conv2d_function(x, weight, padding=padding, dilation=(1, 2), backend="cpu")
+    assert oracle.error(got, oracle.conv2d(x, weight, None, (1, 1), sides, (1, 2))) <= 1e-6
+    assert padding != "same" or got.shape[2:] == x.shape[2:]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"padding": "same", "stride": 2}, "padding 'same' needs stride 1"),
+        ({"padding": "full"}, "padding must be an integer, 2 or 4 integers"),
+        ({"padding": (1, 2, 3)}, "padding must be an integer, 2 or 4 integers"),
+        ({"padding": -1}, "padding must be 4 integers of at least 0"),
+        ({"padding": "same", "dilation": (1,)}, "dilation must be 2 integers of at least 1"),
+        ({"stride": 1.5}, "stride must be 2 integers of at least 1"),
+        ({"groups": 0}, "groups must be 1 integers of at least 1"),
+        ({"weight": np.ones((1, 1, 2), np.float32), "padding": "same"}, "weight must have shape"),
+    ],
+)
+def test_what_the_conv2d_function_refuses(arguments, says) -> None:
+    operands = {"x": np.ones((1, 1, 5, 5), np.float32), "weight": np.ones((1, 1, 2, 2), np.float32)}
+    with pytest.raises(ShapeError, match=says):
+        conv2d_function(**{**operands, **arguments}, backend="cpu")
+
+
+@pytest.mark.parametrize("transpose_a", [False, True])
+@pytest.mark.parametrize("transpose_b", [False, True])
+def test_the_matmul_function(rng, transpose_a, transpose_b) -> None:
+    a, b, c = rng((3, 5)), rng((5, 4)), rng((3, 4))
+    got = matmul_function(
+        a.T if transpose_a else a, b.T if transpose_b else b, c, 2.0, -0.5,
+        transpose_a, transpose_b, "cpu",
+    )  # fmt: skip
+    assert oracle.error(got, 2 * a.astype(np.float64) @ b - 0.5 * c) <= 1e-6
+
+
+def test_edges_of_the_matmul_function() -> None:
+    a, b = np.ones((2, 3), np.float32), np.ones((3, 2), np.float32)
+    unread = np.full((2, 2), np.nan, np.float32)
+    assert matmul_function(a, b, unread, backend="cpu").tolist() == [[3, 3], [3, 3]]  # beta is 0
+    empty = matmul_function(a[:, :0], b[:0], np.eye(2, dtype=np.float32), 1.0, 2.0, backend="cpu")
+    assert empty.tolist() == [[2, 0], [0, 2]] and empty.dtype == np.float32
+    for refused, says in [
+        ((a, b, None, 1.0, 1.0), "beta is 1, so c is needed"),
+        ((a, a), r"op\(a\) \(2, 3\) and op\(b\) \(2, 3\) do not fit"),
+        ((a[0], b), "a must be a matrix"),
+        ((a, b, a, 1.0, 1.0), r"c must have shape \(2, 2\)"),
+        ((a.tolist(), b), "a must be a float32 NumPy array, got list"),
+    ]:
+        with pytest.raises(ShapeError, match=says):
+            matmul_function(*refused, backend="cpu")

@@ -1,0 +1,92 @@
+"""`glnn layout`: a picture of how a matrix lies in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import rich_click as click
+from numpy.typing import NDArray
+
+from glnn.cli.options import print_json
+from glnn.cli.screen import console, table
+from glnn.errors import GlnnError, LayoutError
+from glnn.layout import parse
+
+MOST = 64  # rows or columns that fit on a screen or a page
+
+
+@click.command()
+@click.argument("layout")
+@click.argument("rows", type=click.IntRange(1, MOST))
+@click.argument("columns", type=click.IntRange(1, MOST))
+@click.option(
+    "--plot",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also draw the path through memory to this file, .png or .svg.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+def layout(layout: str, rows: int, columns: int, plot: Path | None, as_json: bool) -> None:
+    """Draw where each element of a ROWS x COLUMNS matrix lies in LAYOUT.
+
+    A layout is R, C, a Hybrid Morton Order such as "C 4 2 C" (underscores may stand for the
+    blanks), or a blocked tag of a matrix such as IO4i4o, whose rows are o and columns i.
+
+    \b
+    Examples:
+      glnn layout "C 4 2 C" 8 8
+      glnn layout R_4_4_R_2_2_R 8 8 --plot z-order.svg
+      glnn layout IO4i4o 8 8 --json
+    """
+    name, places = _places(layout, rows, columns)
+    if plot is not None:
+        draw(name, places, plot)
+    if as_json:
+        print_json({"layout": name, "rows": rows, "columns": columns, "places": places.tolist()})
+        return
+    shown = table(f"{name}, {rows} x {columns}", "", *(f">{j}" for j in range(columns)))
+    for i, row in enumerate(places):
+        shown.add_row(str(i), *map(str, row))
+    console().print(shown)
+
+
+def _places(text: str, rows: int, columns: int) -> tuple[str, NDArray[np.int64]]:
+    """The layout's name, and where each element lies: the matrix of its own indices, packed."""
+    chosen = parse(text)
+    if chosen.ranks is not None and 2 not in chosen.ranks:
+        raise LayoutError(f"layout {text!r} is not for matrices")
+    numbers = np.arange(1, 1 + rows * columns, dtype=np.float32).reshape(rows, columns)
+    stored = chosen.pack(numbers).astype(np.int64)  # 0 is padding
+    places = np.zeros(rows * columns + 1, np.int64)
+    places[stored] = np.arange(stored.size)
+    return chosen.name, places[1:].reshape(rows, columns)
+
+
+def draw(name: str, places: NDArray[Any], path: Path) -> None:
+    """The elements as dots and the path through memory as a line, as in Rovder 2017, figure 8.1."""
+    if path.suffix not in (".png", ".svg"):
+        raise GlnnError(f"--plot: expected a .png or .svg file, got {path}")
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")  # no window
+        from matplotlib import pyplot
+    except ImportError:
+        raise GlnnError("--plot needs matplotlib: install glnn[bench]") from None
+    rows, columns = places.shape
+    order = np.argsort(places, axis=None)
+    figure, axes = pyplot.subplots(figsize=(1 + columns / 2.5, 1 + rows / 2.5))
+    axes.plot(order % columns, order // columns, "-", color="tab:blue", linewidth=1)
+    axes.plot(order % columns, order // columns, "o", color="black", markersize=3)
+    axes.set_title(name)
+    axes.set_xlim(-0.5, columns - 0.5)
+    axes.set_ylim(rows - 0.5, -0.5)
+    axes.set_aspect("equal")
+    axes.axis("off")
+    try:
+        figure.savefig(path)
+    except OSError as error:
+        raise GlnnError(f"--plot: {path} cannot be written: {error.strerror}") from None
+    finally:
+        pyplot.close(figure)
