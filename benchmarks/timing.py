@@ -10,6 +10,7 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.backends import Performer, Store, prepare
 from glnn.backends.gl import GlBackend
 from glnn.device import Timer
 from glnn.errors import GlnnError
@@ -35,20 +36,11 @@ def kernel_time(
     backend: GlBackend, op: Op, operands: Mapping[str, Array], kernel: str | None, repeat: int = 7
 ) -> Timing:
     """Time `kernel` on `operands`. Raises GlnnError where its result is wrong or it cannot run."""
-    shapes = {name: array.shape for name, array in operands.items()}
-    backend.activate()
-    choice = backend.choose(op, shapes, {}, kernel)
-    layouts = backend.layouts(choice, op, shapes, {})
-    stores = {name: backend.allocate(shapes[name], layouts[name]) for name in operands}
-    for name, store in stores.items():
-        store.set(operands[name])
-        backend.upload(store)
-    out = backend.allocate(op.infer(shapes), layouts["out"])
-    work = backend.prepare(op, choice, stores, shapes, out)
-    error = _check(op, operands, work, out.pull, choice.name) if _small(op, shapes) else None
-    # The checked result was read back, and drivers may keep such a buffer on the host.
-    out = backend.allocate(op.infer(shapes), layouts["out"])
-    work = backend.prepare(op, choice, stores, shapes, out)
+    error = None
+    if op.flops({name: array.shape for name, array in operands.items()}) <= 2 * CHECKED:
+        error = _check(op, operands, *prepare(op, operands, backend, kernel))
+    # Prepared anew: drivers may keep a result that was read back on the host.
+    work, _ = prepare(op, operands, backend, kernel)
     once = _warm(work, backend.finish)
     count = max(1, int(0.02 / once))
 
@@ -67,22 +59,17 @@ def kernel_time(
     return Timing(median(kept) / count, believed, error)
 
 
-def _small(op: Op, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    return op.flops(shapes) <= 2 * CHECKED
-
-
 def _check(
     op: Op,
     operands: Mapping[str, Array],
-    work: Callable[[], None],
-    pull: Callable[[], Array],
-    name: str,
+    work: Performer,
+    out: Store,
 ) -> float:
     work()
     expected = op.reference({k: v.astype(np.float64) for k, v in operands.items()})
-    error = relative_error(pull(), expected)
+    error = relative_error(out.pull(), expected)
     if not error <= TOLERANCE:
-        raise GlnnError(f"{op.name} by {name}: its result is off by {error:.1e}, no time is given")
+        raise GlnnError(f"{op.name}: the result is off by {error:.1e}, no time is given")
     return error
 
 

@@ -17,7 +17,16 @@ if TYPE_CHECKING:
 NAMES = ("compute", "feedback", "cpu")
 """In the order in which `auto` tries them."""
 
-__all__ = ["NAMES", "Backend", "Choice", "Performer", "Store", "evaluate", "open_backend"]
+__all__ = [
+    "NAMES",
+    "Backend",
+    "Choice",
+    "Performer",
+    "Store",
+    "evaluate",
+    "open_backend",
+    "prepare",
+]
 
 
 def open_backend(
@@ -56,13 +65,25 @@ def evaluate(
     if op.view:
         return np.array(op.reference(operands))
     chosen = backend if isinstance(backend, Backend) else open_backend(backend)
-    chosen.activate()
-    choice = chosen.choose(op, shapes, {}, kernel)
-    layouts = chosen.layouts(choice, op, shapes, {})
-    stores = {name: chosen.allocate(shapes[name], layouts[name]) for name in operands}
+    perform, out = prepare(op, operands, chosen, kernel)
+    perform()
+    return out.pull()
+
+
+def prepare(
+    op: Op, operands: Mapping[str, NDArray[Any]], backend: Backend, kernel: str | None = None
+) -> tuple[Performer, Store]:
+    """`op` made ready to run on `operands`, which are uploaded, and the store of its result.
+
+    Raises what `evaluate` raises.
+    """
+    shapes = {name: array.shape for name, array in operands.items()}
+    backend.activate()
+    choice = backend.choose(op, shapes, {}, kernel)
+    layouts = backend.layouts(choice, op, shapes, {})
+    stores = {name: backend.allocate(shapes[name], layouts[name]) for name in operands}
     for name, store in stores.items():
         store.set(operands[name])
-        chosen.upload(store)
-    out = chosen.allocate(shape, layouts["out"])
-    chosen.prepare(op, choice, stores, shapes, out)()
-    return out.pull()
+        backend.upload(store)
+    out = backend.allocate(op.infer(shapes), layouts["out"])
+    return backend.prepare(op, choice, stores, shapes, out), out

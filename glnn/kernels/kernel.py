@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
@@ -94,6 +94,16 @@ class Kernel:
             self.with_parameters(**values)
         for key in ("workgroup", "per_invocation", "shared_bytes"):
             self._check_names(key, getattr(self, key))
+        for key in ("workgroup", "per_invocation"):
+            value = getattr(self, key)
+            for part in value.values() if isinstance(value, Mapping) else value:
+                if self.evaluate(part, self.defaults) < 1:
+                    raise self._wrong(key, "expected at least 1 everywhere")
+
+    def check_names(self, key: str, names: Iterable[str], known: Iterable[str]) -> None:
+        """Raise ShaderError unless the op knows all `names`, which the declaration has at `key`."""
+        if unknown := set(names) - set(known):
+            raise self._wrong(key, f"{self.op} has no {sorted(unknown)[0]}")
 
     def _wrong(self, key: str, what: str) -> ShaderError:
         return ShaderError(f"{self.declaration}: {key}: {what}")

@@ -36,7 +36,10 @@ def read(folder: Path) -> tuple[Kernel, ...]:
             text = tomllib.loads(declaration.read_text("utf-8"))
         except tomllib.TOMLDecodeError as error:
             raise ShaderError(f"{declaration}: {error}") from None
-        shader = declaration.with_name(str(text.get("shader", declaration.stem)))
+        name = str(text.get("shader", declaration.stem))
+        if not name or Path(name).name != name:
+            raise ShaderError(f"{declaration}: shader: expected a name, got {name!r}")
+        shader = declaration.with_name(name)
         found = [path for path in (Path(f"{shader}{s}") for s in BACKENDS) if path.exists()]
         if len(found) != 1:
             raise ShaderError(f"{declaration}: expected one shader beside it, found {len(found)}")

@@ -131,8 +131,9 @@ def why_not_problem(kernel: Kernel, problem: Problem) -> str | None:
     if len(set(used)) < len(used):
         return f"it takes not all of {tuple(problem.shapes)} at once"
     defines = problem.defines()
+    kernel.check_names("requires", kernel.requires, defines)
     for name, value in kernel.requires.items():
-        if defines.get(name, value) != value:
+        if defines[name] != value:
             return f"{name} is {defines[name]}, it needs {value}"
     if isinstance(problem.op, Repack):
         wanted = {"x": problem.op.source, "out": problem.op.target}
@@ -163,7 +164,9 @@ def why_not_here(kernel: Kernel, problem: Problem, device: Capabilities) -> str 
         if size >= 1 << 31:
             return f"{name} of shape {shape} has more elements than a shader's int can count"
     if kernel.backend == "compute":
-        groups = kernel.groups(problem.sizes(kernel), kernel.defaults)
+        sizes = problem.sizes(kernel)
+        kernel.check_names("grid", (name for names in kernel.grid for name in names), sizes)
+        groups = kernel.groups(sizes, kernel.defaults)
         limited = groups[: len(kernel.grid) - kernel.strided]
         for count, limit in zip(limited, device.max_compute_work_group_count, strict=False):
             if count > limit:
@@ -203,4 +206,6 @@ def choose(backend: str, problem: Problem, device: Capabilities, name: str | Non
         raise error(f"{op} on {dict(problem.shapes)} cannot run on {backend}: {why}")
     count = prod(problem.output)
     sizes = problem.op.sizes(problem.shapes)
+    for kernel in suiting:
+        kernel.check_names("at_most", kernel.at_most, sizes)
     return next((k for k in suiting if k.suits(sizes, count, called(device))), suiting[-1])

@@ -66,6 +66,8 @@ def test_a_declaration_is_read(folder) -> None:
         ("out = 1", "y = 1", "bindings: expected"),
         ('"WG_X", 1, 1', '"WG_Z", 1, 1', "WG_Z is not one of its parameters"),
         ("TM = [2]", "TM = []", "every parameter needs a default"),
+        ("TM = [2]", "TM = [0]", "per_invocation: expected at least 1 everywhere"),
+        ('summary = "nothing"', 'summary = "nothing"\nshader = "../k"', "shader: expected a name"),
         ("tune = {", "tune = ", "k.toml"),
     ],
 )
@@ -169,3 +171,20 @@ def test_every_kernel_is_admissible_on_the_smallest_legal_device() -> None:
     least = DEVICE.with_minimum()
     # One of Rovder's workgroups is larger than that device allows.
     assert [k.name for k in library() if fitted(k, least) is None] == ["cross_rm_cm_8x32"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"requires": {"GRUPS": 1}}, "requires: matmul has no GRUPS"),
+        ({"grid": (("n",), ("height",))}, "grid: matmul has no height"),
+        ({"at_most": {"batch": 4}}, "at_most: matmul has no batch"),
+    ],
+)
+def test_names_that_an_op_does_not_know(monkeypatch, changes, says) -> None:
+    (blocked,) = (k for k in kernels_for("matmul", "compute") if k.name == "blocked")
+    monkeypatch.setattr(
+        "glnn.kernels.select.kernels_for", lambda op, backend: (replace(blocked, **changes),)
+    )
+    with pytest.raises(ShaderError, match=says):
+        choose("compute", problem(), DEVICE)

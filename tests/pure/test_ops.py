@@ -162,12 +162,26 @@ def test_windows_anywhere(size, kernel, stride, dilation, padding, data) -> None
     else:
         weight = np.random.default_rng(1).standard_normal((2, 2, *kernel))
         got = Conv2d(**how).reference({"x": x, "weight": weight})
-        assert oracle.error(got, oracle.conv2d(x, weight, None, **how)) <= 1e-14
+        assert oracle.error(got, oracle.conv2d(x, weight, None, **how)) <= 1e-12
     how["padding"] = tuple(min(p, k // 2) for p, k in zip(padding, 2 * kernel, strict=True))
     how["ceil_mode"] = data.draw(st.booleans())
-    if min(room) >= 1 and how["padding"] == padding:
+    expected = oracle.pool2d(x, "max", kernel, **how)
+    if expected.size:
         got = Pool2d("max", kernel, **how).reference({"x": x})
-        assert oracle.error(got, oracle.pool2d(x, "max", kernel, **how)) == 0
+        assert oracle.error(got, expected) == 0
+    else:
+        with pytest.raises(ShapeError, match="larger than x"):
+            Pool2d("max", kernel, **how).infer({"x": x.shape})
+
+
+@pytest.mark.parametrize("mode", ["max", "average"])
+def test_a_window_that_would_start_in_the_padding_after_is_left_out(rng, mode) -> None:
+    x = rng((1, 2, 5, 4))
+    how = {"kernel": (2, 2), "stride": (3, 4), "padding": (1, 1, 1, 1), "ceil_mode": True}
+    assert Pool2d(mode, **how).infer({"x": x.shape}) == (1, 2, 2, 2)
+    x = x[:, :, :, :3]  # its second window would start behind the end
+    assert Pool2d(mode, **how).infer({"x": x.shape}) == (1, 2, 2, 1)
+    both(Pool2d(mode, **how), oracle.pool2d(x, mode, **how), x=x)
 
 
 @pytest.mark.parametrize("images", [1, 2, 3])
