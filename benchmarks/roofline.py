@@ -1,0 +1,200 @@
+"""This device's roofline and transfers, as Cheng measures them (mixbench, transfer tests).
+
+Arithmetic rate over operational intensity: every invocation reads a vec4, multiplies and adds to it
+so many times, and writes it. Transfers: host to device, device to host, device to device.
+
+    python -m benchmarks.roofline
+    python -m benchmarks.roofline --json
+    python -m benchmarks.roofline --plot roofline.png
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import rich_click as click
+
+from benchmarks.record import machine
+from glnn.backends import open_backend
+from glnn.backends.gl import GlBackend
+from glnn.cli.screen import console, number, progress, table
+from glnn.device import Buffer, Device, Program, Source, Timer
+from glnn.errors import GlnnError
+from glnn.layout import parse
+
+INTENSITIES = (0, 1, 4, 16, 64, 256, 1024)  # multiply-adds of each float
+FLOATS = 1 << 24  # 64 MiB
+SIZES = (1 << 12, 1 << 16, 1 << 20, 1 << 24)  # floats a transfer
+WARM_SECONDS = 0.1
+SHADER = """\
+#define STEPS {steps}
+layout(local_size_x = 64) in;
+layout(std430, binding = 0) buffer X {{ vec4 x[]; }};
+layout(std430, binding = 1) buffer Out {{ vec4 result[]; }};
+uniform float factor;
+void main() {{
+    int i = int(gl_GlobalInvocationID.y * gl_NumWorkGroups.x * 64u + gl_GlobalInvocationID.x);
+    vec4 a = x[i];
+    vec4 b = a + 1.0;
+    // Two chains, so that one need not wait for itself.
+    for (int step = 0; step < STEPS / 2; ++step) {{
+        a = a * factor + b;
+        b = b * factor + a;
+    }}
+    result[i] = a + b;
+}}
+"""
+
+
+def program(device: Device, steps: int) -> Program:
+    """The program of `steps` multiply-adds a float."""
+    text = device.capabilities.header("compute") + SHADER.format(steps=steps)
+    lines = text.splitlines()
+    origin = tuple(("roofline.comp", i) for i in range(1, len(lines) + 1))
+    return Program.compute(device, Source("roofline.comp", text, origin))
+
+
+def seconds(device: Device, work: Callable[[], None]) -> tuple[float, bool]:
+    """Median seconds of `work`, and whether the GPU's own timer told them."""
+    start = perf_counter()
+    while perf_counter() - start < WARM_SECONDS:
+        work()
+        device.finish()
+    timer = Timer(device)
+    if timer.prove(work) is None:
+        times = [t for t in (timer.measure(work) for _ in range(9)) if t is not None]
+        if len(times) > 4:
+            return median(times), True
+    return median(_wall(work, device.finish) for _ in range(5)), False
+
+
+def _wall(work: Callable[[], object], finish: Callable[[], None]) -> float:
+    finish()
+    start = perf_counter()
+    work()
+    finish()
+    return perf_counter() - start
+
+
+def intensities(device: Device) -> list[dict[str, Any]]:
+    """GFLOP/s and GB/s at each operational intensity."""
+    source, out = Buffer((FLOATS,), parse("R")), Buffer((FLOATS,), parse("R"))
+    source.set(np.full(FLOATS, 1e-3, np.float32))
+    groups = (FLOATS // 4 // 64 // 64, 64, 1)
+    rows = []
+    for steps in INTENSITIES:
+        made = program(device, steps)
+        made.set({"factor": 0.5})
+
+        def work(made: Program = made) -> None:
+            source.push(device).bind_to_storage_buffer(0)
+            out.push(device).bind_to_storage_buffer(1)
+            made.dispatch(groups)
+            device.barrier()
+
+        time, by_timer = seconds(device, work)
+        flops = FLOATS * (2 * (steps // 2 * 2) + 2)
+        rows.append(
+            {
+                "flop_per_byte": flops / (8 * FLOATS),
+                "gflops": flops / time / 1e9,
+                "gb_s": 8 * FLOATS / time / 1e9,
+                "by_timer": by_timer,
+            }
+        )
+    return rows
+
+
+def transfers(device: Device) -> list[dict[str, Any]]:
+    """GB/s of uploads, readbacks and copies on the device, by the clock on the wall."""
+    rows = []
+    for floats in SIZES:
+        array = np.zeros(floats, np.float32)
+        one, two = Buffer((floats,), parse("R")), Buffer((floats,), parse("R"))
+        first, second = one.push(device), two.push(device)
+        read = np.empty(floats, np.float32)
+        ways: dict[str, Callable[[], object]] = {
+            "host to device": partial(first.write, array),
+            "device to host": partial(second.read_into, read),
+            "device to device": partial(device.context.copy_buffer, second, first),
+        }
+        row: dict[str, Any] = {"bytes": 4 * floats}
+        for name, work in ways.items():
+            for _ in range(3):
+                work()
+            time = median(_wall(work, device.finish) for _ in range(15))
+            moved = 8 if name == "device to device" else 4  # read and written
+            row[name] = moved * floats / time / 1e9
+        rows.append(row)
+    return rows
+
+
+@click.command()
+@click.option("--plot", type=click.Path(path_type=Path), help="Also draw to this file.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def main(plot: Path | None, as_json: bool) -> None:
+    """Measure the compute device's arithmetic rate, bandwidth and transfers."""
+    backend = open_backend("compute")
+    assert isinstance(backend, GlBackend)
+    device = backend.device
+    with progress(not as_json) as bar:
+        task = bar.add_task("measuring", total=2)
+        rows = intensities(device)
+        bar.advance(task)
+        moved = transfers(device)
+        bar.advance(task)
+    result = {
+        **machine(device),
+        "peak_gflops": max(row["gflops"] for row in rows),
+        "peak_gb_s": max(row["gb_s"] for row in rows),
+        "roofline": rows,
+        "transfers": moved,
+    }
+    if plot is not None:
+        draw(rows, plot)
+    if as_json:
+        print(json.dumps(result, indent=2))
+        return
+    out = console()
+    out.print(", ".join(f"{k} {v}" for k, v in list(result.items())[:6]))
+    roof = table("roofline", ">flop / byte", ">GFLOP/s", ">GB/s", "by")
+    for row in rows:
+        told = "timer" if row["by_timer"] else "clock"
+        roof.add_row(
+            number(row["flop_per_byte"], 2), number(row["gflops"], 1), number(row["gb_s"], 1), told
+        )
+    out.print(roof)
+    names = list(moved[0])[1:]
+    trips = table("transfers, GB/s by the clock", ">bytes", *(f">{name}" for name in names))
+    for row in moved:
+        trips.add_row(str(row["bytes"]), *(number(row[name], 2) for name in names))
+    out.print(trips)
+
+
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
+    """GFLOP/s over the operational intensity."""
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+    except ImportError:
+        raise GlnnError("--plot needs matplotlib: install glnn[bench]") from None
+    figure, axes = pyplot.subplots(figsize=(7, 5))
+    axes.loglog([r["flop_per_byte"] for r in rows], [r["gflops"] for r in rows], marker="o")
+    axes.set_xlabel("FLOP / byte")
+    axes.set_ylabel("GFLOP/s")
+    axes.grid(True, which="both", alpha=0.3)
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+if __name__ == "__main__":
+    main()
