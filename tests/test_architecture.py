@@ -12,6 +12,7 @@ import pytest
 
 import glnn
 from glnn.kernels import library
+from glnn.kernels.source import assemble
 
 PACKAGE = Path(glnn.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -68,7 +69,7 @@ def test_importing_glnn_opens_no_gl() -> None:
 
 @pytest.mark.parametrize("kernel", library(), ids=lambda k: f"{k.op}-{k.name}")
 def test_a_shader_carries_the_defaults_of_its_declaration(kernel) -> None:
-    text = kernel.path.read_text("utf-8")
+    text = assemble(kernel, "", {}).text
     for name, value in kernel.defaults.items():
         default = re.search(rf"#ifndef {name}\n#define {name} (\d+)\n", text)
         assert default, name

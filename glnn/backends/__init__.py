@@ -9,13 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.backends.backend import Backend, Choice, Performer, Store
+from glnn.layout import Layout, parse
 from glnn.ops.op import Op
+from glnn.ops.repack import Repack
 
 if TYPE_CHECKING:
     from glnn.device import Device
 
 NAMES = ("compute", "feedback", "cpu")
 """In the order in which `auto` tries them."""
+
+_WORTH_A_KERNEL = 1 << 16  # elements: below, the CPU has packed them before a kernel begins
 
 __all__ = [
     "NAMES",
@@ -81,9 +85,29 @@ def prepare(
     backend.activate()
     choice = backend.choose(op, shapes, {}, kernel)
     layouts = backend.layouts(choice, op, shapes, {})
-    stores = {name: backend.allocate(shapes[name], layouts[name]) for name in operands}
-    for name, store in stores.items():
-        store.set(operands[name])
-        backend.upload(store)
+    stores = {name: _place(backend, array, layouts[name]) for name, array in operands.items()}
     out = backend.allocate(op.infer(shapes), layouts["out"])
     return backend.prepare(op, choice, stores, shapes, out), out
+
+
+def _place(backend: Backend, array: NDArray[Any], layout: Layout) -> Store:
+    """`array` on the device in `layout`.
+
+    A matrix goes there as it lies on the host, if it can be repacked there: a transposed one is
+    not moved about by the CPU.
+    """
+    lies = "C" if array.flags.f_contiguous and not array.flags.c_contiguous else "R"
+    store = backend.allocate(array.shape, layout)
+    repack = Repack(lies, layout.name)
+    shapes = {"x": array.shape}
+    here = lies == layout.name or array.ndim != 2 or array.size < _WORTH_A_KERNEL
+    if backend.device is None or here or backend.why_not(repack, shapes) is not None:
+        store.set(array)
+        backend.upload(store)
+        return store
+    source = backend.allocate(array.shape, parse(lies))
+    source.set(array)
+    backend.upload(source)
+    choice = backend.choose(repack, shapes, {})
+    backend.prepare(repack, choice, {"x": source}, shapes, store)()
+    return store

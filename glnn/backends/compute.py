@@ -2,40 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from glnn.backends.backend import Choice, Performer, Store
 from glnn.backends.gl import GlBackend
-from glnn.device import Buffer, Device, Program, Source
-from glnn.kernels.kernel import Kernel
+from glnn.device import Buffer, DataTexture, Device, Program, Source
+from glnn.kernels.kernel import TEXELS, Kernel
 from glnn.kernels.select import Problem
+from glnn.layout import Layout
 from glnn.ops.op import Op, Shapes
 
 if TYPE_CHECKING:
     import moderngl
 
 
+@dataclass(frozen=True)
+class Dispatch:
+    """One dispatch: where each buffer is bound, which part of it, the uniforms, the workgroups."""
+
+    buffers: Sequence[tuple[moderngl.Buffer, int, int, int]]
+    uniforms: Mapping[str, int | float]
+    groups: tuple[int, int, int]
+
+    def __call__(self, program: Program) -> None:
+        for buffer, binding, offset, size in self.buffers:
+            buffer.bind_to_storage_buffer(binding, offset, size)
+        program.set(self.uniforms)
+        program.dispatch(self.groups)
+
+
 class ComputePerformer:
-    """One dispatch: bind, set, dispatch, barrier."""
+    """Bind, set, dispatch, barrier; before it what is computed in place is copied to the result."""
 
     def __init__(
         self,
         device: Device,
         program: Program,
-        buffers: list[tuple[moderngl.Buffer, int]],
-        uniforms: Mapping[str, int | float],
-        groups: tuple[int, int, int],
+        dispatches: Sequence[Dispatch],
+        textures: Sequence[tuple[Buffer | None, DataTexture]],
+        in_place: Buffer | None,
         out: Buffer,
     ) -> None:
-        self._device, self._program, self._buffers = device, program, buffers
-        self._uniforms, self._groups, self._out = uniforms, groups, out
+        self._device, self._program, self._dispatches = device, program, dispatches
+        self._textures, self._in_place, self._out = textures, in_place, out
 
     def __call__(self) -> None:
-        for buffer, binding in self._buffers:
-            buffer.bind_to_storage_buffer(binding)
-        self._program.set(self._uniforms)
-        self._program.dispatch(self._groups)
+        if self._in_place is not None:
+            self._out.copy_from(self._in_place, self._device)
+        for unit, (buffer, texture) in enumerate(self._textures):
+            if buffer is not None:
+                texture.copy_from(buffer.push(self._device))
+            texture.bind(unit)
+        for dispatch in self._dispatches:
+            dispatch(self._program)
         self._device.barrier()
         self._out.wrote()
 
@@ -52,6 +73,13 @@ class Compute(GlBackend):
     def compile(self, source: Source) -> Program:
         return Program.compute(self.device, source)
 
+    def layouts(
+        self, choice: Choice, op: Op, shapes: Shapes, layouts: Mapping[str, str]
+    ) -> Mapping[str, Layout]:
+        assert isinstance(choice, Kernel)
+        problem = Problem.of(op, shapes, layouts)
+        return problem.chosen_layouts(choice, problem.split(choice, self.device.capabilities))
+
     def prepare(
         self, op: Op, choice: Choice, operands: Mapping[str, Store], shapes: Shapes, out: Store
     ) -> Performer:
@@ -60,16 +88,55 @@ class Compute(GlBackend):
         first = buffers[op.inputs[0]]
         problem = Problem.of(op, shapes, {op.inputs[0]: first.layout.name})
         program = self.program(choice, problem.defines())
-        groups = choice.groups(problem.sizes(choice), choice.defaults)
-        if choice.strided:
-            last = len(choice.grid) - 1
-            most = self.device.capabilities.max_compute_work_group_count[last]
-            groups = tuple(min(g, most) if i == last else g for i, g in enumerate(groups))  # type: ignore[assignment]
+        textures: dict[str, tuple[Buffer | None, DataTexture]] = {}
+        for name in choice.textures:
+            texture = DataTexture(self.device, buffers[name].size, TEXELS[choice.textures[name]])
+            changes = name in op.inputs
+            if not changes:  # fixed: copied once, here
+                texture.copy_from(buffers[name].push(self.device))
+            textures[name] = buffers[name] if changes else None, texture
+        units = {name: unit for unit, name in enumerate(textures)}
         return ComputePerformer(
             self.device,
             program,
-            [(b.push(self.device), choice.bindings[k]) for k, b in buffers.items()],
-            self.uniforms(program, choice, problem, {}),
-            groups,
+            self._dispatches(
+                choice, problem, buffers, self.uniforms(program, choice, problem, units)
+            ),
+            list(textures.values()),
+            buffers.get(choice.in_place) if choice.in_place else None,
             out,
         )
+
+    def _dispatches(
+        self,
+        kernel: Kernel,
+        problem: Problem,
+        buffers: Mapping[str, Buffer],
+        uniforms: Mapping[str, int | float],
+    ) -> list[Dispatch]:
+        """The dispatches that compute `problem`: one, or one for each part of a split."""
+        split = problem.split(kernel, self.device.capabilities)
+        bound = {k: b.push(self.device) for k, b in buffers.items() if k in kernel.bindings}
+        sizes = problem.sizes(kernel)
+        if split is None:
+            whole = [(b, kernel.bindings[k], 0, -1) for k, b in bound.items()]
+            return [Dispatch(whole, uniforms, self._groups(kernel, sizes))]
+        dispatches: list[Dispatch] = []
+        for part in split.parts(problem.shapes):
+            ranges = [
+                (buffer, kernel.bindings[name], 4 * part.ranges[name][0], 4 * part.ranges[name][1])
+                for name, buffer in bound.items()
+            ]
+            changed = {name: part.sizes.get(name, value) for name, value in uniforms.items()}
+            groups = self._groups(kernel, {**sizes, **part.sizes})
+            dispatches.append(Dispatch(ranges, changed, groups))
+        return dispatches
+
+    def _groups(self, kernel: Kernel, sizes: Mapping[str, int]) -> tuple[int, int, int]:
+        """The workgroups to dispatch: the last dimension is cut short where that is walked."""
+        groups = list(kernel.groups(sizes, kernel.defaults))
+        if kernel.strided:
+            last = len(kernel.grid) - 1
+            most = self.device.capabilities.max_compute_work_group_count[last]
+            groups[last] = min(groups[last], most)
+        return groups[0], groups[1], groups[2]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.device.device import Device
-from glnn.errors import DeviceError, LimitError, ShapeError
+from glnn.errors import DeviceError, ShapeError
 from glnn.layout import Layout
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ class Buffer:
     def push(self, device: Device) -> moderngl.Buffer:
         """The copy on `device`, made where there is none and written only if stale.
 
-        Raises LimitError where a storage block cannot be so large, and DeviceError where the
-        newest content was on a device that is now closed.
+        Raises DeviceError where the newest content was on a device that is now closed, or memory
+        runs out.
         """
         copy = self._copy
         if copy is None or self._device is not device or device.closed:
@@ -71,12 +71,6 @@ class Buffer:
 
     def _mirror(self, device: Device) -> moderngl.Buffer:
         """A new copy on `device`."""
-        most = device.capabilities.max_shader_storage_block_size
-        if device.capabilities.compute and self.nbytes > most:
-            raise LimitError(
-                f"a buffer of shape {self.shape} takes {self.nbytes} bytes, "
-                f"one storage block on this device holds {most}"
-            )
         if self._device_newer:
             self.pull()
         device.activate()
@@ -97,6 +91,14 @@ class Buffer:
             device.check(f"write {4 * self._used} bytes")
             self.pushes += 1
         self._host_newer = False
+
+    def copy_from(self, other: Buffer, device: Device) -> None:
+        """Take the content of `other`, a buffer of the same layout and shape, on the device."""
+        target, source = self.push(device), other.push(device)
+        if self._used and target is not source:
+            device.context.copy_buffer(target, source, 4 * self._used)
+            device.check(f"copy {4 * self._used} bytes")
+        self.wrote()
 
     def wrote(self) -> None:
         """Note that a kernel wrote the device's copy: the host's is stale now."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from glnn.device.device import Device
-from glnn.errors import DeviceError, LimitError
+from glnn.errors import LimitError
 
 if TYPE_CHECKING:
     import moderngl
@@ -35,6 +35,7 @@ class DataTexture:
             )
         device.activate()
         self._device = device
+        self._longer: moderngl.Buffer | None = None
         self.capacity = size[0] * size[1] * components
         """Floats that the texture holds: a buffer copied from must have as many."""
         self._texture = device.context.texture(size, components, dtype="f4")
@@ -42,11 +43,15 @@ class DataTexture:
         device.check_always(f"allocate a texture of {size[0]} x {size[1]}")
 
     def copy_from(self, buffer: moderngl.Buffer) -> None:
-        """Copy the first `capacity` floats of `buffer`, on the device."""
+        """Copy the first floats of `buffer`, at most `capacity`, on the device.
+
+        Whole rows are copied: a buffer shorter than `capacity` goes by way of a longer one.
+        """
         if buffer.size < 4 * self.capacity:
-            raise DeviceError(
-                f"a texture of {self.capacity} floats was given a buffer of {buffer.size // 4}"
-            )
+            if self._longer is None:
+                self._longer = self._device.context.buffer(reserve=4 * self.capacity)
+            self._device.context.copy_buffer(self._longer, buffer, buffer.size)
+            buffer = self._longer
         self._texture.write(buffer)
         self._device.check("copy a buffer to a texture")
 

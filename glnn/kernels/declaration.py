@@ -58,6 +58,8 @@ FORMS: Mapping[str, Form] = {
     "shared_bytes": (_QUANTITY, _is_quantity),
     "bindings": _WHOLES_BY_NAME,
     "textures": _TEXT_BY_NAME,
+    "in_place": _TEXT,
+    "stacks": _TEXTS,
     "tune": ("a table of lists of integers", _table(_list(_is_whole))),
     "families": ("a table of tables of integers", _table(_table(_is_whole))),
     "unfit": _TEXTS,

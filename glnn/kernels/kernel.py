@@ -11,6 +11,7 @@ from typing import Any
 from glnn.errors import LayoutError, ShaderError
 from glnn.kernels.declaration import fault
 from glnn.layout import parse
+from glnn.layout.half import SUFFIX
 
 Factor = int | str
 Quantity = Factor | tuple[Factor, ...] | tuple[tuple[Factor, ...], ...]
@@ -28,13 +29,15 @@ class Kernel:
     shader: the name of the shader, where it is not the declaration's own.
     summary: what it does, in a line.
     layouts: the layout of each operand and of `out`; `any` takes what comes, and `out` follows.
+    stacks: operands of which it takes a stack of matrices, too.
     workgroup: invocations along x, y and z (compute only).
     grid: the sizes that run along x, y and z; several names in one place are multiplied.
     per_invocation: how much of a size one invocation covers, 1 unless said.
     strided: the last dimension of the grid is walked in strides, so it may be cut short.
     shared_bytes: shared memory of one workgroup.
     bindings: the storage-buffer binding of each operand and of `out` (compute only).
-    textures: the texel format of each operand (feedback only).
+    textures: the texel format of each operand that is read through a texture.
+    in_place: the operand that the result's memory holds beforehand (compute only).
     tune: parameters and the values worth trying, the default first.
     families: other defaults for devices whose vendor or renderer contains the family's name.
     unfit: devices, named alike, whose registers cannot hold it.
@@ -60,6 +63,8 @@ class Kernel:
     shared_bytes: Quantity = 0
     bindings: Mapping[str, int] = field(default_factory=dict)
     textures: Mapping[str, str] = field(default_factory=dict)
+    in_place: str | None = None
+    stacks: tuple[str, ...] = ()
     tune: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     families: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     unfit: tuple[str, ...] = ()
@@ -79,11 +84,13 @@ class Kernel:
                     raise self._wrong(f"layouts.{operand}", str(error)) from None
         if "out" not in self.layouts:
             raise self._wrong("layouts", "out is missing")
-        table = self.bindings if self.backend == "compute" else self.textures
-        key = "bindings" if self.backend == "compute" else "textures"
-        readable = set(self.layouts) - (set() if self.backend == "compute" else {"out"})
-        if set(table) != readable:
-            raise self._wrong(key, f"expected {sorted(readable)}, got {sorted(table)}")
+        places = [*self.bindings, *self.textures]
+        readable = set(self.layouts) - {"out" if self.backend == "feedback" else self.in_place}
+        if set(places) != readable or len(places) != len(readable):
+            key = "bindings" if self.backend == "compute" else "textures"
+            raise self._wrong(key, f"expected {sorted(readable)}, got {sorted(places)}")
+        if self.in_place and self.layouts.get(self.in_place) != self.layouts["out"]:
+            raise self._wrong("in_place", f"{self.in_place} must be an operand that lies as out")
         if any(texel not in TEXELS for texel in self.textures.values()):
             raise self._wrong("textures", f"a format must be one of {sorted(TEXELS)}")
         if self.backend == "compute" and not 1 <= len(self.grid) <= 3:
@@ -99,6 +106,11 @@ class Kernel:
             for part in value.values() if isinstance(value, Mapping) else value:
                 if self.evaluate(part, self.defaults) < 1:
                     raise self._wrong(key, "expected at least 1 everywhere")
+
+    @property
+    def halves(self) -> bool:
+        """Whether operands are stored in half precision: such a kernel is only taken by name."""
+        return any(layout.endswith(SUFFIX) for layout in self.layouts.values())
 
     def check_names(self, key: str, names: Iterable[str], known: Iterable[str]) -> None:
         """Raise ShaderError unless the op knows all `names`, which the declaration has at `key`."""

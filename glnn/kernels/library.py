@@ -45,9 +45,10 @@ def read(folder: Path) -> tuple[Kernel, ...]:
             raise ShaderError(f"{declaration}: expected one shader beside it, found {len(found)}")
         kernel = Kernel.declared(declaration, found[0], text)
         kernels[kernel.op, kernel.name] = kernel
+    declared = {kernel.path for kernel in kernels.values()}
     for suffix in BACKENDS:
         for shader in folder.glob(f"*/*{suffix}"):
-            if not shader.with_suffix(".toml").exists():
+            if shader not in declared:
                 raise ShaderError(f"{shader}: it has no declaration (.toml) beside it")
     return tuple(kernels.values())
 

@@ -9,9 +9,11 @@ from math import prod
 
 from glnn.device import Capabilities
 from glnn.errors import LimitError, UnsupportedOpError
-from glnn.kernels.kernel import ANY, Kernel
+from glnn.kernels.kernel import ANY, TEXELS, Kernel
 from glnn.kernels.library import kernels_for
+from glnn.kernels.split import Split
 from glnn.layout import Layout, Morton, parse
+from glnn.layout.half import Half
 from glnn.layout.layout import RowMajor
 from glnn.ops.op import Op, Shape, Shapes
 from glnn.ops.repack import Repack
@@ -39,8 +41,12 @@ class Problem:
             **{f"HAS_{name.upper()}": int(name in self.shapes) for name in self.op.optional},
         }
 
-    def chosen_layouts(self, kernel: Kernel) -> dict[str, Layout]:
-        """The layout of each operand and of `out` when `kernel` runs this."""
+    def split(self, kernel: Kernel, device: Capabilities) -> Split | None:
+        """The parts in which `kernel` computes this where an operand exceeds a storage block."""
+        return Split.of(kernel, self.op, self.shapes, self.output, device)
+
+    def chosen_layouts(self, kernel: Kernel, split: Split | None = None) -> dict[str, Layout]:
+        """The layout of each operand and of `out` when `kernel` runs this, whole or split."""
         if isinstance(self.op, Repack):
             return {"x": parse(self.op.source), "out": parse(self.op.target)}
         first = self.op.inputs[0]
@@ -48,19 +54,27 @@ class Problem:
         for name in (*self.shapes, "out"):
             text = kernel.layouts[name]
             found[name] = parse(self.layouts.get(first, "R") if text == ANY else text)
+        if split is not None:
+            found["weight"] = split.weight
         return found
 
     def uniforms(self, kernel: Kernel) -> dict[str, int | float]:
-        """The op's sizes and scalars, and how each operand lies in memory."""
+        """The op's sizes and scalars, and how each operand lies in memory.
+
+        Rows, columns and what a matrix of a stack takes count numbers, floats or halves.
+        """
         values: dict[str, int | float] = {**self.op.sizes(self.shapes), **self.op.scalars()}
-        for name, layout in self.chosen_layouts(kernel).items():
+        for name, chosen in self.chosen_layouts(kernel).items():
             shape = self.output if name == "out" else self.shapes[name]
-            values[f"{name}_size"] = layout.size(shape)
+            values[f"{name}_size"] = chosen.size(shape)
+            layout = chosen.inner if isinstance(chosen, Half) else chosen
             if isinstance(layout, RowMajor):
                 values[f"{name}_row"] = values[f"{name}_columns"] = layout.row(shape)
                 values[f"{name}_rows"] = layout.rows(shape)
             elif isinstance(layout, Morton):
-                values[f"{name}_rows"], values[f"{name}_columns"] = layout.padded(shape)
+                rows, columns = layout.padded(shape)
+                values[f"{name}_rows"], values[f"{name}_columns"] = rows, columns
+                values[f"{name}_matrix"] = rows * columns
         return values
 
     def sizes(self, kernel: Kernel) -> dict[str, int]:
@@ -121,15 +135,14 @@ def why_not_problem(kernel: Kernel, problem: Problem) -> str | None:
     """Why `kernel` cannot compute `problem` on any device; None when it can."""
     if missing := [name for name in problem.shapes if name not in kernel.layouts]:
         return f"it takes no operand {missing[0]}"
+    stacks = problem.op.stacks(problem.shapes)
+    if unknown := [name for name in stacks if name not in kernel.stacks]:
+        return f"it takes one matrix as {unknown[0]}, no stack of them"
     for name, text in kernel.layouts.items():
         shape = problem.output if name == "out" else problem.shapes.get(name)
         ranks = None if text == ANY else parse(text).ranks
-        if shape is not None and ranks is not None and len(shape) not in ranks:
+        if shape is not None and ranks is not None and len(shape) - (name in stacks) not in ranks:
             return f"layout {text} does not take {name} of shape {shape}"
-    places = kernel.bindings or {name: i for i, name in enumerate(kernel.textures)}
-    used = [places[name] for name in problem.shapes]
-    if len(set(used)) < len(used):
-        return f"it takes not all of {tuple(problem.shapes)} at once"
     defines = problem.defines()
     kernel.check_names("requires", kernel.requires, defines)
     for name, value in kernel.requires.items():
@@ -140,23 +153,25 @@ def why_not_problem(kernel: Kernel, problem: Problem) -> str | None:
         if kernel.layouts["x"] == ANY:
             if not problem.op.is_matrix or len(problem.output) != 2:
                 return "it repacks matrices only"
-        elif dict(kernel.layouts) != wanted or len(problem.output) != 4:
+        elif dict(kernel.layouts) != wanted:
             return f"it goes from {kernel.layouts['x']} to {kernel.layouts['out']}"
     return None
 
 
 def why_not_here(kernel: Kernel, problem: Problem, device: Capabilities) -> str | None:
     """Why the sizes of `problem` exceed what `device` lets `kernel` do; None when they do not."""
+    if problem.split(kernel, device) is not None:
+        return None
     layouts = problem.chosen_layouts(kernel)
     most = device.max_shader_storage_block_size
     texels = 2048 * device.max_texture_size
     for name, layout in layouts.items():
         shape = problem.output if name == "out" else problem.shapes[name]
         size = layout.size(shape)
-        if kernel.backend == "compute" and 4 * size > most:
+        if name in kernel.bindings and 4 * size > most:
             return f"{name} of shape {shape} takes {4 * size} bytes, a storage block has {most}"
-        if kernel.backend == "feedback" and name != "out":
-            components = 4 if kernel.textures[name] == "rgba32f" else 1
+        if name in kernel.textures:
+            components = TEXELS[kernel.textures[name]]
             if size > components * texels:
                 return (
                     f"{name} of shape {shape} takes {size // components} texels, a texture {texels}"
@@ -188,6 +203,8 @@ def choose(backend: str, problem: Problem, device: Capabilities, name: str | Non
             known = ", ".join(names) or "none"
             raise UnsupportedOpError(f"{backend} has no kernel {name!r} for {op}; it has {known}")
         kernels = tuple(k for k in kernels if k.name == name)
+    else:
+        kernels = tuple(k for k in kernels if not k.halves)
     reasons: list[str] = []
     too_large = False
     suiting: list[Kernel] = []

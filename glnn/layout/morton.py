@@ -5,7 +5,8 @@
 A matrix is cut into chunks of Y rows and X columns, each of these into smaller ones, and so on.
 `Base` says in which order the chunks of a level follow each other: R row by row, C column by
 column. Underscores may stand for the blanks. The sizes of a level divide those of the one above;
-the matrix is padded with zeros to whole chunks.
+the matrix is padded with zeros to whole chunks. An array of more dimensions is a stack of matrices,
+one behind the other.
 """
 
 from __future__ import annotations
@@ -62,16 +63,16 @@ class Morton(Layout):
         return cls(name, tuple(words[0::3]), tuple((int(y), int(x)) for y, x in sizes))
 
     def padded(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        """The rows and columns stored for a matrix of `shape`."""
-        if len(shape) != 2:
+        """The rows and columns stored for each matrix of an array of `shape`."""
+        if len(shape) < 2:
             raise LayoutError(f"layout {self.name} is for matrices, got shape {shape}")
         plain = (ROW_ALIGNMENT, 1) if self.bases == ("C",) else (1, ROW_ALIGNMENT)
         high, wide = self.chunks[0] if self.chunks else plain
-        return -(-shape[0] // high) * high, -(-shape[1] // wide) * wide
+        return -(-shape[-2] // high) * high, -(-shape[-1] // wide) * wide
 
     def size(self, shape: tuple[int, ...]) -> int:
-        """Floats that a matrix of `shape` takes, padding included."""
-        return prod(self.padded(shape))
+        """Floats that an array of `shape` takes, padding included."""
+        return prod(shape[:-2]) * prod(self.padded(shape))
 
     def index(self, shape: tuple[int, ...], row: Any, column: Any) -> Any:
         """Where the element (row, column) of a matrix of `shape` lies; integers or arrays."""
@@ -88,24 +89,27 @@ class Morton(Layout):
         return place
 
     def _axes(self, shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
-        """The padded matrix split at every level, and the order in which its axes are stored."""
+        """The padded array split at every level, and the order in which its axes are stored."""
         rows, columns = self.padded(shape)
         levels = [(rows, columns), *self.chunks, (1, 1)]
         pairs = list(pairwise(levels))
+        stack = list(shape[:-2])
         split = [a // b for (a, _), (b, _) in pairs] + [a // b for (_, a), (_, b) in pairs]
         depth = len(pairs)
-        order = []
+        order = list(range(len(stack)))
         for level, base in enumerate(self.bases):
-            order += [level, depth + level] if base == "R" else [depth + level, level]
-        return split, order
+            down, across = len(stack) + level, len(stack) + depth + level
+            order += [down, across] if base == "R" else [across, down]
+        return stack + split, order
 
     def pack(self, array: Array) -> Array:
         """The elements of `array` in stored order, a contiguous float32 vector; padding is 0."""
         split, order = self._axes(array.shape)
         whole: Array = array
-        if self.padded(array.shape) != array.shape:
-            whole = np.zeros(self.padded(array.shape), np.float32)
-            whole[: array.shape[0], : array.shape[1]] = array
+        padded = (*array.shape[:-2], *self.padded(array.shape))
+        if padded != array.shape:
+            whole = np.zeros(padded, np.float32)
+            whole[..., : array.shape[-2], : array.shape[-1]] = array
         stored = whole.reshape(split).transpose(order)
         return np.ascontiguousarray(stored, np.float32).reshape(-1)
 
@@ -117,5 +121,5 @@ class Morton(Layout):
             )
         split, order = self._axes(shape)
         stored = flat.reshape([split[a] for a in order])
-        whole = stored.transpose(np.argsort(order)).reshape(self.padded(shape))
-        return np.array(whole[: shape[0], : shape[1]])
+        whole = stored.transpose(np.argsort(order)).reshape(*shape[:-2], *self.padded(shape))
+        return np.array(whole[..., : shape[-2], : shape[-1]])

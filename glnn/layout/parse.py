@@ -6,16 +6,19 @@ import re
 from functools import cache
 
 from glnn.errors import LayoutError
+from glnn.layout.half import SUFFIX, Half
 from glnn.layout.layout import Blocked, Layout, RowMajor
 from glnn.layout.morton import Morton
 
 
 @cache
 def parse(text: str) -> Layout:
-    """The layout that `text` names.
+    """The layout that `text` names; `f16` behind it stands for half precision.
 
     Raises LayoutError where `text` is none of the three kinds.
     """
+    if text.endswith(SUFFIX):
+        return Half(parse(text[: -len(SUFFIX)]))
     if text == "R":
         return RowMajor()
     if (morton := Morton.parse(text)) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,30 +50,38 @@ def matmul(
     backend: str | Backend = "auto",
     kernel: str | None = None,
 ) -> Array:
-    """alpha op(a) op(b) + beta c, BLAS's GEMM: a new float32 array of shape (m, n).
+    """alpha op(a) op(b) + beta c, BLAS's GEMM: a new float32 array of shape (..., m, n).
 
-    a: (m, k), or (k, m) with `transpose_a`. b: (k, n), or (n, k) with `transpose_b`. c: (m, n),
-    read only if `beta` is not 0. All float32. Raises ShapeError where they do not fit.
+    a: (..., m, k), or (..., k, m) with `transpose_a`. b: (k, n), or (n, k) with `transpose_b`; or
+    as many matrices as a has, with the same leading dimensions. c: (..., m, n), read only if
+    `beta` is not 0. All float32. Raises ShapeError where they do not fit.
     """
     from glnn.backends import evaluate  # backends are built on ops
 
     for name, operand in (("a", a), ("b", b)):
-        if as_float32(f"matmul: {name}", operand).ndim != 2:
+        if as_float32(f"matmul: {name}", operand).ndim < 2:
             raise ShapeError(f"matmul: {name} must be a matrix, got shape {operand.shape}")
-    left = a.T if transpose_a else a
-    right = b if transpose_b else b.T
-    if left.shape[1] != right.shape[1]:
-        raise ShapeError(f"matmul: op(a) {left.shape} and op(b) {right.shape[::-1]} do not fit")
-    operands = {"x": left, "weight": right}
+    left = a.swapaxes(-1, -2) if transpose_a else a
+    right = b if transpose_b else b.swapaxes(-1, -2)
+    if left.shape[-1] != right.shape[-1] or right.shape[:-2] not in ((), left.shape[:-2]):
+        theirs = (*right.shape[:-2], *right.shape[:-3:-1])
+        raise ShapeError(f"matmul: op(a) {left.shape} and op(b) {theirs} do not fit")
+    (*stack, m, k), n = left.shape, right.shape[-2]
+    shape = (*stack, m, n)
     if beta != 0.0:
         if c is None:
             raise ShapeError(f"matmul: beta is {beta:g}, so c is needed")
-        operands["c"] = as_float32("matmul: c", c)
-    if left.shape[1] == 0:  # an empty sum
-        Matmul().infer({k: v.shape for k, v in operands.items()})
-        shape = (left.shape[0], right.shape[0])
+        if as_float32("matmul: c", c).shape != shape:
+            raise ShapeError(f"matmul: c must have shape {shape}, got {c.shape}")
+    if k == 0 or 0 in shape:  # an empty sum
         return np.float32(beta) * c if c is not None and beta else np.zeros(shape, np.float32)
-    return evaluate(Matmul(float(alpha), float(beta)), operands, backend, kernel)
+    operands = {"x": left.reshape(-1, k), "weight": right}
+    if right.ndim > 2:
+        operands["weight"] = right.reshape(-1, n, k) if prod(stack) > 1 else right.reshape(n, k)
+    if c is not None and beta:
+        operands["c"] = c.reshape(-1, n)
+    found = evaluate(Matmul(float(alpha), float(beta)), operands, backend, kernel)
+    return found.reshape(shape)
 
 
 def conv2d(

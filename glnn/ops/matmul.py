@@ -16,6 +16,8 @@ class Matmul(Op):
     """act(alpha x weight^T + bias + beta c), BLAS's GEMM with the second operand transposed.
 
     x: (m, k). weight: (n, k). bias: (n,), optional. c: (m, n), optional. Result: (m, n).
+    A weight of shape (batch, n, k) multiplies `batch` matrices of x, which lie below one another:
+    x is (batch m, k), c and the result (batch m, n).
     """
 
     name: ClassVar[str] = "matmul"
@@ -31,21 +33,30 @@ class Matmul(Op):
     def infer(self, shapes: Shapes) -> Shape:
         x, weight = shapes["x"], shapes["weight"]
         rank(self.name, "x", x, 2, "(m, k)")
-        rank(self.name, "weight", weight, 2, "(n, k)")
-        if x[1] != weight[1]:
+        if len(weight) != 3:
+            rank(self.name, "weight", weight, 2, "(n, k) or (batch, n, k)")
+        elif weight[0] < 1 or x[0] % weight[0]:
+            raise ShapeError(f"matmul: the rows of x {x} are no multiple of weight's {weight[0]}")
+        if x[1] != weight[-1]:
             raise ShapeError(
                 f"matmul: x {x} and weight {weight} must agree in their last dimension"
             )
-        if shapes.get("bias", (weight[0],)) != (weight[0],):
-            raise ShapeError(f"matmul: bias must have shape {(weight[0],)}, got {shapes['bias']}")
-        result = (x[0], weight[0])
+        n = weight[-2]
+        if shapes.get("bias", (n,)) != (n,):
+            raise ShapeError(f"matmul: bias must have shape {(n,)}, got {shapes['bias']}")
+        result = (x[0], n)
         if shapes.get("c", result) != result:
             raise ShapeError(f"matmul: c must have shape {result}, got {shapes['c']}")
         return result
 
     def reference(self, operands: Mapping[str, Array]) -> Array:
-        x = operands["x"]
-        result = x @ operands["weight"].T.astype(x.dtype, copy=False)
+        x, weight = operands["x"], operands["weight"]
+        weight = weight.swapaxes(-1, -2).astype(x.dtype, copy=False)
+        if weight.ndim == 2:
+            result = x @ weight
+        else:
+            matrices = x.reshape(len(weight), len(x) // len(weight), x.shape[1])
+            result = (matrices @ weight).reshape(len(x), weight.shape[-1])
         if self.alpha != 1.0:
             result *= x.dtype.type(self.alpha)
         if "bias" in operands:
@@ -61,10 +72,15 @@ class Matmul(Op):
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         m, n = self.infer(shapes)
-        return {"m": m, "n": n, "k": shapes["x"][1]}
+        batch = shapes["weight"][0] if self.stacks(shapes) else 1
+        return {"m": m // batch, "n": n, "k": shapes["x"][1], "batch": batch}
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
-        return {"ACTIVATION": epilogue.code(self.activation)}
+        batched = bool(self.stacks(shapes))
+        return {"ACTIVATION": epilogue.code(self.activation), "BATCHED": int(batched)}
+
+    def stacks(self, shapes: Shapes) -> tuple[str, ...]:
+        return ("weight",) if len(shapes["weight"]) == 3 else ()
 
     def scalars(self) -> dict[str, float]:
         return {"alpha": self.alpha, "beta": self.beta}

@@ -68,6 +68,10 @@ class Op(ABC):
         """Real-valued uniforms."""
         return {}
 
+    def stacks(self, shapes: Shapes) -> tuple[str, ...]:
+        """The operands that are stacks of matrices, where a kernel may expect one matrix."""
+        return ()
+
     def cost(self, shapes: Shapes) -> Cost:
         elements = sum(prod(s) for s in shapes.values()) + prod(self.infer(shapes))
         return Cost(self.flops(shapes), 4 * elements)

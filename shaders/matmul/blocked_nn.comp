@@ -7,11 +7,10 @@
 #ifndef WG_Y
 #define WG_Y 8
 #endif
-#include "matmul/scalar_epilogue.glsl"
+#include "matmul/scalar.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 layout(std430, binding = 0) buffer X { vec4 x[]; };
 layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
-layout(std430, binding = 2) buffer Out { float result[]; };
 uniform int m, n, k;
 uniform int x_row, weight_rows, out_row;  // floats, multiples of 4
 
@@ -28,6 +27,6 @@ void main() {
     }
     for (int j = 0; j < 4; ++j) {
         int place = row * out_row + quad * 4 + j;
-        if (quad * 4 + j < n) result[place] = finish(sum[j], quad * 4 + j, place);
+        if (quad * 4 + j < n) finish(sum[j], quad * 4 + j, place);
     }
 }

@@ -11,18 +11,16 @@
 #ifndef CACHE_STEPS
 #define CACHE_STEPS 0
 #endif
-#include "matmul/scalar_epilogue.glsl"
+#include "matmul/operands.glsl"
+#include "matmul/scalar.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
-layout(std430, binding = 0) buffer X { vec4 x[]; };
-layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
-layout(std430, binding = 2) buffer Out { float result[]; };
 uniform int m, n, k;
 uniform int x_row, weight_row, out_row;  // floats, multiples of 4
 
 void store(float sum, int row, int column) {
     if (row >= m || column >= n) return;
     int place = row * out_row + column;
-    result[place] = finish(sum, column, place);
+    finish(sum, column, place);
 }
 
 void main() {

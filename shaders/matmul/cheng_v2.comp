@@ -4,11 +4,10 @@
 #ifndef TILE
 #define TILE 16
 #endif
-#include "matmul/scalar_epilogue.glsl"
+#include "matmul/scalar.glsl"
 layout(local_size_x = TILE, local_size_y = TILE) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Weight { float weight[]; };
-layout(std430, binding = 2) buffer Out { float result[]; };
 uniform int m, n, k;
 uniform int x_row, weight_rows, out_row;
 shared float a_tile[TILE * TILE];
@@ -32,5 +31,5 @@ void main() {
     }
     if (row >= m || column >= n) return;
     int place = row * out_row + column;
-    result[place] = finish(sum, column, place);
+    finish(sum, column, place);
 }

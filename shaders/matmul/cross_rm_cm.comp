@@ -7,11 +7,10 @@
 #ifndef WG_Y
 #define WG_Y 8
 #endif
-#include "matmul/scalar_epilogue.glsl"
+#include "matmul/scalar.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Weight { float weight[]; };
-layout(std430, binding = 2) buffer Out { float result[]; };
 uniform int m, n, k;
 uniform int x_row, weight_row, out_row;
 
@@ -22,5 +21,5 @@ void main() {
     float sum = 0.0;
     for (int i = 0; i < k; ++i) sum += weight[column * weight_row + i] * x[row * x_row + i];
     int place = row * out_row + column;
-    result[place] = finish(sum, column, place);
+    finish(sum, column, place);
 }

@@ -6,11 +6,9 @@
 #ifndef WG_Y
 #define WG_Y 16
 #endif
-#include "matmul/scalar_epilogue.glsl"
+#include "matmul/operands.glsl"
+#include "matmul/scalar.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
-layout(std430, binding = 0) buffer X { vec4 x[]; };
-layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
-layout(std430, binding = 2) buffer Out { float result[]; };
 uniform int m, n, k;
 uniform int x_row, weight_row, out_row;  // floats, multiples of 4
 
@@ -25,5 +23,5 @@ void main() {
     for (int i = 0; i < whole; ++i) sum += dot(x[a + i], weight[b + i]);
     if (whole * 4 < k) sum += dot(first_of(x[a + whole], k - whole * 4), weight[b + whole]);
     int place = row * out_row + column;
-    result[place] = finish(sum, column, place);
+    finish(sum, column, place);
 }

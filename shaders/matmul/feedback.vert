@@ -4,6 +4,9 @@
 #ifndef HAS_BIAS
 #define HAS_BIAS 0
 #endif
+#ifndef BATCHED
+#define BATCHED 0
+#endif
 #ifndef HAS_C
 #define HAS_C 0
 #endif
@@ -12,11 +15,12 @@
 uniform highp sampler2D x, weight;
 #if HAS_BIAS
 uniform highp sampler2D bias;
-#elif HAS_C
+#endif
+#if HAS_C
 uniform highp sampler2D c;
 #endif
-uniform int k;
-uniform int x_row, out_row;  // floats, multiples of 4
+uniform int m, k;
+uniform int x_row, weight_matrix, out_row;  // floats, multiples of 4
 uniform float alpha, beta;
 out highp vec4 result;
 
@@ -25,20 +29,26 @@ void main() {
     int row = gl_VertexID / columns;
     int column = gl_VertexID - row * columns;
     int start = row * (x_row / 4);
+#if BATCHED
+    int tiles = row / m * (weight_matrix / 4);
+#else
+    const int tiles = 0;
+#endif
     vec4 sum = vec4(0.0);
     int steps = (k + 3) / 4;
     for (int step = 0; step < steps; ++step) {
         vec4 a = texel(x, start + step);
         int rest = k - 4 * step;  // the row's padding may hold anything
         a = vec4(a.x, rest > 1 ? a.y : 0.0, rest > 2 ? a.z : 0.0, rest > 3 ? a.w : 0.0);
-        int tile = (step * columns + column) * 4;
+        int tile = tiles + (step * columns + column) * 4;
         sum += a.x * texel(weight, tile) + a.y * texel(weight, tile + 1)
              + a.z * texel(weight, tile + 2) + a.w * texel(weight, tile + 3);
     }
     sum *= alpha;
 #if HAS_BIAS
     sum += texel(bias, column);
-#elif HAS_C
+#endif
+#if HAS_C
     sum += beta * texel(c, gl_VertexID);
 #endif
     result = activate(sum);

@@ -8,25 +8,11 @@
 #ifndef ROWS
 #define ROWS 2
 #endif
-#ifndef HAS_BIAS
-#define HAS_BIAS 0
-#endif
-#ifndef HAS_C
-#define HAS_C 0
-#endif
-#include "common/activation.glsl"
+#include "matmul/operands.glsl"
+#include "matmul/scalar.glsl"
 layout(local_size_x = WG_X) in;
-layout(std430, binding = 0) buffer X { vec4 x[]; };
-layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
-layout(std430, binding = 2) buffer Out { float result[]; };
-#if HAS_BIAS
-layout(std430, binding = 3) buffer Bias { float bias[]; };
-#elif HAS_C
-layout(std430, binding = 3) buffer C { float c[]; };
-#endif
 uniform int m, n, k;
 uniform int x_row, weight_row, out_row;  // floats, multiples of 4
-uniform float alpha, beta;
 shared float part[ROWS * WG_X];
 
 void main() {
@@ -40,12 +26,10 @@ void main() {
     for (int i = 0; i < ROWS; ++i) sum[i] = vec4(0.0);
     int steps = (k + 3) / 4;
     for (int step = lane; step < steps; step += WG_X) {
-        vec4 a = x[start + step];
-        int rest = k - 4 * step;
-        if (rest < 4)  // the row's padding may hold anything
-            a = vec4(a.x, rest > 1 ? a.y : 0.0, rest > 2 ? a.z : 0.0, 0.0);
+        vec4 a = x_at(start + step);
+        if (4 * step + 4 > k) a = first_of(a, k - 4 * step);  // the padding may hold anything
         for (int i = 0; i < ROWS; ++i)
-            sum[i] += a * weight[(first + min(i, last)) * stride + step];
+            sum[i] += a * weight_at((first + min(i, last)) * stride + step);
     }
     for (int i = 0; i < ROWS; ++i) part[i * WG_X + lane] = dot(sum[i], vec4(1.0));
     for (int width = WG_X / 2; width > 0; width /= 2) {
@@ -56,14 +40,6 @@ void main() {
     }
     memoryBarrierShared();
     barrier();
-    if (lane < ROWS && lane <= last) {
-        int target = row * out_row + first + lane;
-        float value = alpha * part[lane * WG_X];
-#if HAS_BIAS
-        value += bias[first + lane];
-#elif HAS_C
-        value += beta * c[target];
-#endif
-        result[target] = activate(value);
-    }
+    if (lane < ROWS && lane <= last)
+        finish(part[lane * WG_X], first + lane, row * out_row + first + lane);
 }

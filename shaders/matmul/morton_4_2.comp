@@ -11,11 +11,10 @@
 #ifndef CHUNK
 #define CHUNK 2
 #endif
-#include "matmul/scalar_epilogue.glsl"
+#include "matmul/scalar.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 layout(std430, binding = 0) buffer X { vec4 x[]; };
 layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
-layout(std430, binding = 2) buffer Out { float result[]; };
 uniform int m, n, k;
 uniform int x_columns, out_rows, out_columns;  // padded
 
@@ -24,7 +23,10 @@ void store(float sum, int row, int column) {
     int chunk = row / CHUNK * (out_columns / 4) + column / 4;
     int place = (chunk * CHUNK + row % CHUNK) * 4 + column % 4;
     // Padding becomes 0: the next layer multiplies it by the 0 of its weights' padding.
-    result[place] = row < m && column < n ? finish(sum, column, place) : 0.0;
+    if (row < m && column < n)
+        finish(sum, column, place);
+    else
+        result[place] = 0.0;
 }
 
 void main() {

@@ -10,29 +10,15 @@
 #ifndef TM
 #define TM 2
 #endif
-#ifndef HAS_BIAS
-#define HAS_BIAS 0
-#endif
-#ifndef HAS_C
-#define HAS_C 0
-#endif
-#include "common/activation.glsl"
+#include "matmul/operands.glsl"
+#include "matmul/vector.glsl"
 layout(local_size_x = WG_X, local_size_y = 1, local_size_z = WG_K) in;
-layout(std430, binding = 0) buffer X { vec4 x[]; };
-layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
-layout(std430, binding = 2) buffer Out { vec4 result[]; };
-#if HAS_BIAS
-layout(std430, binding = 3) buffer Bias { vec4 bias[]; };
-#elif HAS_C
-layout(std430, binding = 3) buffer C { vec4 c[]; };
-#endif
 uniform int m, n, k;
-uniform int x_row, out_row;  // floats, multiples of 4
-uniform float alpha, beta;
+uniform int x_row, weight_rows, out_row;  // floats, multiples of 4
 shared vec4 part[WG_K * TM * WG_X];
 
 void main() {
-    int columns = out_row / 4;
+    int columns = (n + 3) / 4;
     int lane = int(gl_LocalInvocationID.x);
     int slice = int(gl_LocalInvocationID.z);
     int column = min(int(gl_GlobalInvocationID.x), columns - 1);
@@ -46,15 +32,12 @@ void main() {
     int steps = (k + 3) / 4;
     for (int step = slice; step < steps; step += WG_K) {
         vec4 a[TM];
-        for (int i = 0; i < TM; ++i) a[i] = x[first + min(i, last) * stride + step];
-        if (4 * step + 4 > k) {  // the row's padding may hold anything
-            int rest = k - 4 * step;
-            for (int i = 0; i < TM; ++i)
-                a[i] = vec4(a[i].x, rest > 1 ? a[i].y : 0.0, rest > 2 ? a[i].z : 0.0, 0.0);
-        }
-        int tile = (step * columns + column) * 4;
+        for (int i = 0; i < TM; ++i) a[i] = x_at(first + min(i, last) * stride + step);
+        if (4 * step + 4 > k)  // the row's padding may hold anything
+            for (int i = 0; i < TM; ++i) a[i] = first_of(a[i], k - 4 * step);
+        int tile = (step * (weight_rows / 4) + column) * 4;
         for (int l = 0; l < 4; ++l) {
-            vec4 b = weight[tile + l];
+            vec4 b = weight_at(tile + l);
             for (int i = 0; i < TM; ++i) sum[i] += a[i][l] * b;
         }
     }
@@ -70,15 +53,7 @@ void main() {
     barrier();
 
     // Each invocation finishes some of the workgroup's results.
-    for (int i = slice; i < TM; i += WG_K) {
-        if (row + i >= m || int(gl_GlobalInvocationID.x) >= columns) continue;
-        vec4 value = alpha * part[i * WG_X + lane];
-        int place = (row + i) * columns + column;
-#if HAS_BIAS
-        value += bias[column];
-#elif HAS_C
-        value += beta * c[place];
-#endif
-        result[place] = activate(value);
-    }
+    for (int i = slice; i < TM; i += WG_K)
+        if (row + i < m && int(gl_GlobalInvocationID.x) < columns)
+            finish(part[i * WG_X + lane], column, (row + i) * (out_row / 4) + column);
 }

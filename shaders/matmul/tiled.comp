@@ -22,13 +22,11 @@
 #ifndef BK
 #define BK 8
 #endif
-#ifndef HAS_BIAS
-#define HAS_BIAS 0
+#ifndef BATCHED
+#define BATCHED 0
 #endif
-#ifndef HAS_C
-#define HAS_C 0
-#endif
-#include "common/activation.glsl"
+#include "matmul/operands.glsl"
+#include "matmul/vector.glsl"
 #define INVOCATIONS (WG_X * WG_Y)
 #define BM (WG_Y * TM)
 #define BN (WG_X * TN)
@@ -38,23 +36,15 @@
 #define B_LOADS ((BK * BN / 4 + INVOCATIONS - 1) / INVOCATIONS)
 #define STRIP 8
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
-layout(std430, binding = 0) buffer X { vec4 x[]; };
-layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
-layout(std430, binding = 2) buffer Out { vec4 result[]; };
-#if HAS_BIAS
-layout(std430, binding = 3) buffer Bias { vec4 bias[]; };
-#elif HAS_C
-layout(std430, binding = 3) buffer C { vec4 c[]; };
-#endif
 uniform int m, n, k;
-uniform int x_row, out_row;  // floats, multiples of 4
-uniform float alpha, beta;
+uniform int x_row, weight_rows, weight_matrix, out_row;  // floats, multiples of 4
 
 shared float a_tile[2 * BK * BM];  // k-major
 shared vec4 b_tile[2 * BK * BN / 4];
 
 int lane, tile_row, tile_column;  // columns in vec4
 int row, column;                  // this invocation's place in the tile
+int batch = 0;
 vec4 a_next[A_LOADS], b_next[B_LOADS];
 vec4 sum[TM * GN];
 
@@ -67,6 +57,9 @@ void place() {
     int rows = min(STRIP, high - strip * STRIP);
     tile_row = (strip * STRIP + rest % rows) * BM;
     tile_column = rest / rows * (BN / 4);
+#if BATCHED
+    batch = int(gl_WorkGroupID.z);
+#endif
     lane = int(gl_LocalInvocationIndex);
     int patch_of_32 = lane / 32;
     column = patch_of_32 % (WG_X / 8) * 8 + lane % 8;
@@ -76,25 +69,23 @@ void place() {
 // Loads the operands of the step at `start`. Only where it is ragged, on the last step of a k
 // that is no multiple of BK, is anything tested: a test would make the loads be waited for.
 void fetch(int start, bool ragged) {
+    int first = batch * m * (x_row / 4);
     for (int i = 0; i < A_LOADS; ++i) {
         int item = i * INVOCATIONS + lane;
         int depth = start + item % (BK / 4) * 4;
-        int at = min(tile_row + item / (BK / 4), m - 1) * (x_row / 4) + depth / 4;
-        if (!ragged) {
-            a_next[i] = x[at];
-        } else {  // the row's padding may hold anything
-            vec4 v = depth < k ? x[at] : vec4(0.0);
-            int rest = k - depth;
-            a_next[i] = vec4(rest > 0 ? v.x : 0.0, rest > 1 ? v.y : 0.0, rest > 2 ? v.z : 0.0,
-                             rest > 3 ? v.w : 0.0);
-        }
+        int at = first + min(tile_row + item / (BK / 4), m - 1) * (x_row / 4) + depth / 4;
+        if (!ragged)
+            a_next[i] = x_at(at);
+        else  // the row's padding may hold anything
+            a_next[i] = depth < k ? first_of(x_at(at), k - depth) : vec4(0.0);
     }
-    int columns = out_row / 4;
+    first = batch * (weight_matrix / 4);
+    int columns = (n + 3) / 4;
     for (int i = 0; i < B_LOADS; ++i) {
         int item = i * INVOCATIONS + lane;
         int depth = start + item / (BN / 4);
-        int at = depth * columns + min(tile_column + item % (BN / 4), columns - 1);
-        b_next[i] = !ragged || depth < k ? weight[at] : vec4(0.0);
+        int at = first + depth * (weight_rows / 4) + min(tile_column + item % (BN / 4), columns - 1);
+        b_next[i] = !ragged || depth < k ? weight_at(at) : vec4(0.0);
     }
 }
 
@@ -158,21 +149,14 @@ void main() {
         multiply(turn);
     }
 
-    int columns = out_row / 4;
+    int columns = (n + 3) / 4;
     for (int g = 0; g < GM; ++g) {
         for (int i = 0; i < 4; ++i) {
             int at = tile_row + (g * WG_Y + row) * 4 + i;
             for (int j = 0; j < GN; ++j) {
                 int quad = tile_column + j * WG_X + column;
-                if (at >= m || quad >= columns) continue;
-                int target = at * columns + quad;
-                vec4 value = alpha * sum[(g * 4 + i) * GN + j];
-#if HAS_BIAS
-                value += bias[quad];
-#elif HAS_C
-                value += beta * c[target];
-#endif
-                result[target] = activate(value);
+                if (at < m && quad < columns)
+                    finish(sum[(g * 4 + i) * GN + j], quad, (batch * m + at) * (out_row / 4) + quad);
             }
         }
     }

@@ -20,6 +20,8 @@ from glnn.backends.gl import GlBackend
 from glnn.device import Buffer
 from glnn.kernels import kernels_for
 from glnn.kernels.select import fitted
+from glnn.layout import Layout
+from glnn.layout.half import Half
 from glnn.layout.layout import RowMajor
 from glnn.ops.op import Op
 
@@ -28,6 +30,12 @@ BACKENDS: dict[str, type[GlBackend]] = {"compute": Compute, "feedback": Feedback
 GUARD = 64  # floats
 POISON = np.frombuffer(np.uint32(0x7FC0BEEF).tobytes(), np.float32)[0]  # a NaN of our own
 TOLERANCE = 1e-5
+HALF_TOLERANCE = 2e-3  # operands rounded to half precision
+
+
+def tolerance(kernel: str) -> float:
+    """What the kernel so called may be off by."""
+    return HALF_TOLERANCE if kernel.endswith("_half") else TOLERANCE
 
 
 def kernels(op: str) -> list[tuple[str, str]]:
@@ -50,12 +58,7 @@ def run(backend: GlBackend, op: Op, operands: Mapping[str, Array], kernel: str |
             backend, Buffer(array.shape, layout, **_room(backend, layout, array.shape))
         )
         memory = np.full(stores[name].size, POISON, np.float32)
-        packed = layout.pack(array)
-        if name in op.inputs and isinstance(layout, RowMajor) and array.ndim > 1 and array.size:
-            rows = packed.reshape(array.shape[0], -1)
-            rows = rows.copy()
-            rows[:, array.size // array.shape[0] :] = POISON
-            packed = rows.reshape(-1)
+        packed = _with_poisoned_rows(layout, array) if name in op.inputs else layout.pack(array)
         memory[: packed.size] = packed
         stores[name].push(backend.device).write(memory)
     shape = op.infer(shapes)
@@ -68,6 +71,17 @@ def run(backend: GlBackend, op: Op, operands: Mapping[str, Array], kernel: str |
     guard = memory[used:].view(np.uint32)
     assert (guard == np.uint32(0x7FC0BEEF)).all(), "the kernel wrote past its result"
     return layout.unpack(memory[:used], shape)
+
+
+def _with_poisoned_rows(layout: Layout, array: Array) -> Array:
+    """`array` as `layout` packs it, the padding of its rows NaN."""
+    plain = layout.inner if isinstance(layout, Half) else layout
+    if not isinstance(plain, RowMajor) or array.ndim < 2 or not array.size:
+        return layout.pack(array)
+    inner = array.size // len(array)
+    padded = np.full((len(array), plain.row(array.shape)), POISON, np.float32)
+    padded[:, :inner] = array.reshape(len(array), inner)
+    return layout.pack(padded)
 
 
 def _room(backend: GlBackend, layout: Any, shape: tuple[int, ...]) -> dict[str, int]:

@@ -1,36 +1,64 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from glnn import ops
+from glnn.backends.gl import GlBackend
 from glnn.errors import LimitError, ShapeError, UnsupportedOpError
 from glnn.ops import Matmul
 from tests import oracle
-from tests.backends.harness import TOLERANCE, kernels, run
+from tests.backends.harness import TOLERANCE, kernels, run, tolerance
 
+# 1, 2, 3, 5, 7, 8, 31, 33, 64, 127, 129 and 257 in every place.
 SIZES = [
     (1, 1, 1),
     (1, 7, 3),
-    (3, 1, 129),
-    (7, 3, 1),
-    (5, 8, 4),
     (2, 31, 33),
-    (127, 10, 7),
-    (10, 129, 127),
-    (64, 64, 64),
-    (129, 127, 31),
+    (3, 1, 129),
+    (5, 8, 257),
+    (7, 3, 1),
     (8, 257, 2),
+    (31, 5, 64),
+    (33, 129, 7),
+    (64, 64, 8),
+    (127, 2, 5),
+    (129, 127, 31),
+    (257, 33, 127),
 ]
+OPERANDS = ({"x", "weight"}, {"x", "weight", "bias"}, {"x", "weight", "bias", "c"})
 
 
 @pytest.mark.parametrize(("name", "kernel"), kernels("matmul"))
 @pytest.mark.parametrize(("m", "n", "k"), SIZES)
 def test_any_size(opened, rng, name, kernel, m, n, k) -> None:
-    x, weight, bias = rng((m, k)), rng((n, k)), rng((n,))
-    for operands in ({"x": x, "weight": weight}, {"x": x, "weight": weight, "bias": bias}):
-        got = run(opened(name), Matmul(), operands, kernel)
-        assert oracle.error(got, oracle.matmul(x, weight, operands.get("bias"))) <= TOLERANCE
+    made = {"x": rng((m, k)), "weight": rng((n, k)), "bias": rng((n,)), "c": rng((m, n))}
+    for names in OPERANDS:
+        operands = {key: made[key] for key in made if key in names}
+        alpha, beta = (-1.5, 0.25) if "c" in names else (1.0, 0.0)
+        got = run(opened(name), Matmul(alpha, beta), operands, kernel)
+        expected = oracle.matmul(*operands.values(), alpha=alpha, beta=beta)
+        assert oracle.error(got, expected) <= tolerance(kernel)
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("matmul"))
+@pytest.mark.parametrize(("batch", "m", "n", "k"), [(1, 3, 5, 2), (3, 5, 7, 9), (2, 33, 31, 8)])
+def test_batches(opened, rng, name, kernel, batch, m, n, k) -> None:
+    backend = opened(name)
+    x, weight, bias, c = rng((batch * m, k)), rng((batch, n, k)), rng((n,)), rng((batch * m, n))
+    operands = {"x": x, "weight": weight, "bias": bias, "c": c}
+    reason = backend.why_not(Matmul(), {key: v.shape for key, v in operands.items()}, kernel)
+    if reason is not None:
+        assert "no stack of them" in reason or "invocations" in reason
+        pytest.skip(reason)
+    got = run(backend, Matmul(2.0, -0.5), operands, kernel)
+    for i in range(batch):
+        rows = slice(i * m, (i + 1) * m)
+        expected = oracle.matmul(x[rows], weight[i], bias, c[rows], 2.0, -0.5)
+        assert oracle.error(got[rows], expected) <= tolerance(kernel)
 
 
 @pytest.mark.parametrize(("name", "kernel"), kernels("matmul"))
@@ -39,16 +67,7 @@ def test_epilogue(opened, rng, name, kernel, function) -> None:
     x, weight, bias = rng((9, 13)), rng((11, 13)), rng((11,))
     operands = {"x": x, "weight": weight, "bias": bias}
     got = run(opened(name), Matmul(activation=function), operands, kernel)
-    assert oracle.error(got, oracle.matmul(x, weight, bias, function=function)) <= TOLERANCE
-
-
-@pytest.mark.parametrize(("name", "kernel"), kernels("matmul"))
-def test_alpha_and_beta(opened, rng, name, kernel) -> None:
-    x, weight, c = rng((6, 17)), rng((9, 17)), rng((6, 9))
-    got = run(
-        opened(name), Matmul(alpha=-1.5, beta=0.25), {"x": x, "weight": weight, "c": c}, kernel
-    )
-    assert oracle.error(got, oracle.matmul(x, weight, None, c, -1.5, 0.25)) <= TOLERANCE
+    assert oracle.error(got, oracle.matmul(x, weight, bias, function=function)) <= tolerance(kernel)
 
 
 @pytest.mark.parametrize(("name", "kernel"), kernels("matmul"))
@@ -57,10 +76,8 @@ def test_not_a_number_goes_where_numpy_sends_it(opened, rng, name, kernel) -> No
     x[2, 3], x[4, 5] = np.nan, np.inf
     with np.errstate(invalid="ignore"):
         expected = x.astype(np.float64) @ weight.T.astype(np.float64)
-    assert (
-        oracle.error(run(opened(name), Matmul(), {"x": x, "weight": weight}, kernel), expected)
-        < 1e-5
-    )
+    got = run(opened(name), Matmul(), {"x": x, "weight": weight}, kernel)
+    assert oracle.error(got, expected) <= tolerance(kernel)
 
 
 @pytest.mark.parametrize("transpose_a", [False, True])
@@ -124,11 +141,79 @@ def test_bad_operands(a, b, says) -> None:
         ops.matmul(a, b, backend="cpu")
 
 
-def test_what_exceeds_a_storage_block_is_refused_before_gl_is_asked(opened) -> None:
+@pytest.fixture
+def small_blocks(opened) -> Iterator[GlBackend]:
+    """The compute backend on a device that pretends to have storage blocks of 16 KiB."""
     backend = opened("compute")
-    most = backend.device.capabilities.max_shader_storage_block_size
-    shapes = {"x": (most // 4 // 64 + 1, 64), "weight": (1, 64)}
-    reason = backend.why_not(Matmul(), shapes)
+    whole = backend.device.capabilities
+    backend.device.capabilities = replace(
+        whole, max_shader_storage_block_size=16384, shader_storage_buffer_offset_alignment=256
+    )
+    yield backend
+    backend.device.capabilities = whole
+
+
+@pytest.mark.parametrize("kernel", [k for b, k in kernels("matmul") if b == "compute"])
+@pytest.mark.parametrize(("m", "n", "k"), [(129, 7, 31), (7, 513, 9), (127, 129, 31), (3, 67, 64)])
+def test_operands_larger_than_a_storage_block_are_split(small_blocks, rng, kernel, m, n, k) -> None:
+    operands = {"x": rng((m, k)), "weight": rng((n, k)), "bias": rng((n,)), "c": rng((m, n))}
+    reason = small_blocks.why_not(Matmul(), {key: v.shape for key, v in operands.items()}, kernel)
+    if reason is not None:
+        assert (
+            "a storage block has 16384" in reason or "shared" in reason or "invocations" in reason
+        )
+        pytest.skip(reason)
+    got = run(small_blocks, Matmul(-1.5, 0.25), operands, kernel)
+    assert oracle.error(got, oracle.matmul(*operands.values(), -1.5, 0.25)) <= tolerance(kernel)
+
+
+def test_the_default_splits_what_a_storage_block_does_not_hold(small_blocks, rng) -> None:
+    a, b = rng((300, 33)), rng((33, 150))
+    got = ops.matmul(a, b, backend=small_blocks)
+    assert oracle.error(got, oracle.matmul(a, b.T)) <= TOLERANCE
+
+
+def test_a_row_that_exceeds_a_storage_block_is_refused_before_gl_is_asked(small_blocks) -> None:
+    shapes = {"x": (2, 4097), "weight": (1, 4097)}
+    reason = small_blocks.why_not(Matmul(), shapes)
     assert reason is not None and "a storage block has" in reason
     with pytest.raises(LimitError):
-        backend.choose(Matmul(), shapes, {})
+        small_blocks.choose(Matmul(), shapes, {})
+
+
+@pytest.mark.parametrize("transpose_a", [False, True])
+@pytest.mark.parametrize("transpose_b", [False, True])
+@pytest.mark.parametrize("kernel", [None, "blocked", "scalar_nn", "morton_4_2", "blocked_half"])
+def test_large_operands_are_repacked_on_the_device(
+    opened, rng, transpose_a, transpose_b, kernel
+) -> None:
+    backend = opened("compute")
+    a, b = rng((257, 301)), rng((301, 259))
+    given_a = np.ascontiguousarray(a.T) if transpose_a else a
+    given_b = np.ascontiguousarray(b.T) if transpose_b else b
+    got = ops.matmul(given_a, given_b, None, 1, 0, transpose_a, transpose_b, backend, kernel)
+    assert oracle.error(got, a.astype(np.float64) @ b) <= tolerance(kernel or "")
+
+
+def test_half_precision_is_never_a_default(opened) -> None:
+    backend = opened("compute")
+    for size in (1, 100, 1000, 3000):
+        shapes = {"x": (size, size), "weight": (size, size)}
+        assert "half" not in backend.choose(Matmul(), shapes, {}).name
+
+
+@pytest.mark.parametrize("backend_name", ["compute", "feedback", "cpu"])
+def test_stacks_of_matrices(opened, rng, backend_name) -> None:
+    backend = backend_name if backend_name == "cpu" else opened(backend_name)
+    a, b, c = rng((2, 3, 5, 7)), rng((2, 3, 7, 4)), rng((2, 3, 5, 4))
+    turned = np.ascontiguousarray(a.swapaxes(2, 3))
+    for shared in (False, True):
+        right = b[0, 0] if shared else b
+        got = ops.matmul(turned, right, c, 2.0, 0.5, transpose_a=True, backend=backend)
+        assert got.shape == (2, 3, 5, 4)
+        for i in np.ndindex(2, 3):
+            one = right if shared else right[i]
+            expected = oracle.matmul(a[i], one.T, None, c[i], 2.0, 0.5)
+            assert oracle.error(got[i], expected) <= TOLERANCE
+    with pytest.raises(ShapeError, match="do not fit"):
+        ops.matmul(a, b[:1], backend=backend)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from glnn.device import Buffer, Device, Program
-from glnn.errors import DeviceError, LimitError, ShapeError
+from glnn.errors import DeviceError, ShapeError
 from glnn.layout import parse
 
 Counts = tuple[int, int]
@@ -137,13 +137,15 @@ def test_wrong_arrays(wrong: object, message: str) -> None:
         Buffer((2, 3), parse("R")).set(wrong)
 
 
-def test_a_block_over_the_limit_is_refused_before_gl_is_asked(minimum_device: Device) -> None:
-    if not minimum_device.capabilities.compute:
-        pytest.skip("no storage blocks here")
-    buffer = Buffer((2**25 + 4,), parse("R"))  # 16 bytes over 128 MiB
-    with pytest.raises(LimitError, match=r"134217744 bytes, one storage block.*134217728"):
-        buffer.push(minimum_device)
-    minimum_device.check_always("GL was not asked")
+def test_a_copy_on_the_device(device: Device) -> None:
+    x = np.arange(10, dtype=np.float32).reshape(2, 5)
+    source, target = Buffer(x.shape, parse("R")), Buffer(x.shape, parse("R"), capacity=64)
+    source.set(x)
+    target.copy_from(source, device)
+    assert (source.pushes, source.pulls) == (1, 0)  # nothing went back to the host
+    np.testing.assert_array_equal(target.pull(), x)
+    target.copy_from(target, device)
+    np.testing.assert_array_equal(target.pull(), x)
 
 
 def test_another_device_gets_what_is_newest(device: Device) -> None:

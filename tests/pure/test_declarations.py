@@ -69,8 +69,11 @@ def test_a_value_of_the_wrong_form_names_its_key_and_file(key, value) -> None:
         ({"per_invocation": {"n": ["TM", 4]}}, "per_invocation: TM is not one of"),
         ({"shared_bytes": [["A", 4]], "tune": {"B": [1]}}, "shared_bytes: A is not one of"),
         ({"families": {"NVIDIA": {"TM": 2}}}, "tune: TM is not one of"),
-        ({"path": "op/k.vert", "textures": {"x": "rgba8"}}, "textures: a format must be"),
-        ({"path": "op/k.vert", "textures": {}}, "textures: expected"),
+        (
+            {"path": "op/k.vert", "bindings": {}, "textures": {"x": "rgba8"}},
+            "textures: a format must be",
+        ),
+        ({"path": "op/k.vert", "bindings": {}, "textures": {}}, "textures: expected"),
     ],
 )
 def test_a_value_without_meaning(values, says) -> None:

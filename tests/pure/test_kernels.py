@@ -160,7 +160,7 @@ def test_reasons_are_listed() -> None:
     with pytest.raises(UnsupportedOpError, match="direct: GROUPS is 2, it needs 1"):
         choose("compute", grouped, DEVICE, "direct")
     with pytest.raises(LimitError, match="a storage block has 134217728"):
-        choose("compute", problem(1 << 20, 64, 4), DEVICE)
+        choose("compute", problem(1, 1, 1 << 26), DEVICE)
     old = replace(DEVICE, version=(3, 0))
     with pytest.raises(UnsupportedOpError, match=r"compute shaders need OpenGL ES 3\.1"):
         choose("compute", problem(), old)
@@ -178,7 +178,7 @@ def test_every_kernel_is_admissible_on_the_smallest_legal_device() -> None:
     [
         ({"requires": {"GRUPS": 1}}, "requires: matmul has no GRUPS"),
         ({"grid": (("n",), ("height",))}, "grid: matmul has no height"),
-        ({"at_most": {"batch": 4}}, "at_most: matmul has no batch"),
+        ({"at_most": {"depth": 4}}, "at_most: matmul has no depth"),
     ],
 )
 def test_names_that_an_op_does_not_know(monkeypatch, changes, says) -> None:

@@ -147,3 +147,19 @@ def test_wrong_rank_and_size() -> None:
         parse("R").unpack(np.zeros(6, np.float32), (2, 3))
     with pytest.raises(LayoutError, match="takes 4 floats, got 8"):
         parse("nChw4c").unpack(np.zeros(8, np.float32), (1, 1, 1, 1))
+
+
+@pytest.mark.parametrize("inner", ["R", "C", "C 4 4 C", "nChw4c"])
+def test_halves(inner) -> None:
+    layout = parse(f"{inner} f16")
+    shape = (2, 3, 5, 1) if inner == "nChw4c" else (5, 3)
+    x = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+    flat = layout.pack(x)
+    assert layout.name == f"{inner} f16"
+    assert flat.dtype == np.float32 and flat.size == layout.size(shape)
+    assert flat.size == parse(inner).size(shape) / 2
+    np.testing.assert_array_equal(layout.unpack(flat, shape), x.astype(np.float16))
+    with np.errstate(all="raise"):
+        assert np.isinf(layout.unpack(layout.pack(x * np.float32(1e6)), shape)).any()
+    with pytest.raises(LayoutError):
+        parse("rubbish f16")

@@ -88,4 +88,14 @@ def test_malformed(text) -> None:
 
 def test_only_matrices() -> None:
     with pytest.raises(LayoutError, match="is for matrices"):
-        parse("C 4 2 C").pack(np.zeros((2, 2, 2), np.float32))
+        parse("C 4 2 C").pack(np.zeros(2, np.float32))
+
+
+@pytest.mark.parametrize("text", LAYOUTS)
+def test_a_stack_is_one_matrix_behind_the_other(text) -> None:
+    layout = parse(text)
+    x = np.arange(1, 1 + 2 * 3 * 5, dtype=np.float32).reshape(2, 3, 5)
+    flat = layout.pack(x)
+    np.testing.assert_array_equal(flat, np.concatenate([layout.pack(x[0]), layout.pack(x[1])]))
+    assert flat.size == layout.size(x.shape)
+    np.testing.assert_array_equal(layout.unpack(flat, x.shape), x)

@@ -260,7 +260,7 @@ def test_sizes_and_defines_of_a_pool() -> None:
 @pytest.mark.parametrize(
     ("op", "shapes", "sizes"),
     [
-        (Matmul(), {"x": (2, 3), "weight": (4, 3)}, {"m": 2, "n": 4, "k": 3}),
+        (Matmul(), {"x": (2, 3), "weight": (4, 3)}, {"m": 2, "n": 4, "k": 3, "batch": 1}),
         (Bias(), {"x": (2, 3, 4, 5), "bias": (3,)}, {"n": 2, "c": 3, "inner": 20}),
         (Softmax(-2), {"x": (2, 3, 4, 5)}, {"n": 2, "outer": 3, "extent": 4, "inner": 5}),
         (Softmax(), {"x": (2, 3)}, {"n": 2, "outer": 1, "extent": 3, "inner": 1}),

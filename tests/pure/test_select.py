@@ -163,11 +163,11 @@ def test_why_a_size_is_too_much(made, values, device, reason) -> None:
         (Bias(), [(2, 3, 4, 4), (3,)], "vector", "compute", "MATRIX is 0, it needs 1"),
         (Activation("relu"), [(2, 3, 4)], "rm", "compute", "layout C does not take x of shape"),
         (
-            Matmul(beta=1.0),
-            [(4, 4), (4, 4), (4,), (4, 4)],
-            "blocked",
+            Matmul(),
+            [(6, 4), (3, 5, 4)],
+            "matvec",
             "compute",
-            "it takes not all of ('x', 'weight', 'bias', 'c') at once",
+            "it takes one matrix as weight, no stack of them",
         ),
         (
             Repack("nChw4c", "R"),

@@ -1,0 +1,54 @@
+// The operands of matmul as vec4: in buffers of floats, in buffers of halves (HALF), or one of them
+// in a texture (X_TEXTURE, WEIGHT_TEXTURE).
+#ifndef HALF
+#define HALF 0
+#endif
+#ifndef X_TEXTURE
+#define X_TEXTURE 0
+#endif
+#ifndef WEIGHT_TEXTURE
+#define WEIGHT_TEXTURE 0
+#endif
+#if X_TEXTURE || WEIGHT_TEXTURE
+#include "common/texel.glsl"
+#endif
+#if X_TEXTURE
+uniform highp sampler2D x;
+#elif HALF
+layout(std430, binding = 0) buffer X { uvec2 x[]; };
+#else
+layout(std430, binding = 0) buffer X { vec4 x[]; };
+#endif
+#if WEIGHT_TEXTURE
+uniform highp sampler2D weight;
+#elif HALF
+layout(std430, binding = 1) buffer Weight { uvec2 weight[]; };
+#else
+layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
+#endif
+
+vec4 x_at(int i) {
+#if X_TEXTURE
+    return texel(x, i);
+#elif HALF
+    return vec4(unpackHalf2x16(x[i].x), unpackHalf2x16(x[i].y));
+#else
+    return x[i];
+#endif
+}
+
+vec4 weight_at(int i) {
+#if WEIGHT_TEXTURE
+    return texel(weight, i);
+#elif HALF
+    return vec4(unpackHalf2x16(weight[i].x), unpackHalf2x16(weight[i].y));
+#else
+    return weight[i];
+#endif
+}
+
+// The first `rest` of four numbers; what lies behind them may be anything.
+vec4 first_of(vec4 v, int rest) {
+    return vec4(rest > 0 ? v.x : 0.0, rest > 1 ? v.y : 0.0, rest > 2 ? v.z : 0.0,
+                rest > 3 ? v.w : 0.0);
+}

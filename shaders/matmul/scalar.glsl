@@ -1,0 +1,25 @@
+// What every matmul kernel that computes single floats does to a sum before storing it.
+#ifndef HAS_BIAS
+#define HAS_BIAS 0
+#endif
+#ifndef HAS_C
+#define HAS_C 0
+#endif
+#include "common/activation.glsl"
+layout(std430, binding = 2) buffer Out { float result[]; };
+#if HAS_BIAS
+layout(std430, binding = 3) buffer Bias { float bias[]; };
+#endif
+uniform float alpha, beta;
+
+// Stores a sum at `place`, where c is if there is one. column: of the result.
+void finish(float sum, int column, int place) {
+    float value = alpha * sum;
+#if HAS_BIAS
+    value += bias[column];
+#endif
+#if HAS_C
+    value += beta * result[place];
+#endif
+    result[place] = activate(value);
+}
