@@ -31,7 +31,8 @@ class Kernel:
     layouts: the layout of each operand and of `out`; `any` takes what comes, and `out` follows.
     stacks: operands of which it takes a stack of matrices, too.
     workgroup: invocations along x, y and z (compute only).
-    grid: the sizes that run along x, y and z; several names in one place are multiplied.
+    grid: the sizes that run along x, y and z; several names in one place are multiplied, among
+        which parameters may be.
     per_invocation: how much of a size one invocation covers, 1 unless said.
     strided: the last dimension of the grid is walked in strides, so it may be cut short.
     shared_bytes: shared memory of one workgroup.
@@ -194,6 +195,7 @@ class Kernel:
     ) -> tuple[int, int, int]:
         """Workgroups along x, y and z for a problem of these sizes, never cut short."""
         counts = [1, 1, 1]
+        sizes = {**parameters, **sizes}
         for axis, names in enumerate(self.grid):
             invocations = prod(
                 -(-sizes[s] // self.evaluate(self.per_invocation.get(s, 1), parameters))

@@ -180,7 +180,9 @@ def why_not_here(kernel: Kernel, problem: Problem, device: Capabilities) -> str 
             return f"{name} of shape {shape} has more elements than a shader's int can count"
     if kernel.backend == "compute":
         sizes = problem.sizes(kernel)
-        kernel.check_names("grid", (name for names in kernel.grid for name in names), sizes)
+        kernel.check_names(
+            "grid", (name for names in kernel.grid for name in names), {**sizes, **kernel.tune}
+        )
         groups = kernel.groups(sizes, kernel.defaults)
         limited = groups[: len(kernel.grid) - kernel.strided]
         for count, limit in zip(limited, device.max_compute_work_group_count, strict=False):

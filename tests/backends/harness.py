@@ -19,6 +19,7 @@ from glnn.backends.feedback import Feedback
 from glnn.backends.gl import GlBackend
 from glnn.device import Buffer
 from glnn.kernels import kernels_for
+from glnn.kernels.kernel import Kernel
 from glnn.kernels.select import fitted
 from glnn.layout import Layout
 from glnn.layout.half import Half
@@ -35,7 +36,7 @@ HALF_TOLERANCE = 2e-3  # operands rounded to half precision
 
 def tolerance(kernel: str) -> float:
     """What the kernel so called may be off by."""
-    return HALF_TOLERANCE if kernel.endswith("_half") else TOLERANCE
+    return HALF_TOLERANCE if kernel.endswith("half") else TOLERANCE
 
 
 def kernels(op: str) -> list[tuple[str, str]]:
@@ -44,12 +45,17 @@ def kernels(op: str) -> list[tuple[str, str]]:
 
 
 def run(backend: GlBackend, op: Op, operands: Mapping[str, Array], kernel: str | None) -> Array:
-    """The result of `kernel`, checked for stray writes. Raises what the backend raises."""
+    """The result of the kernel so called, checked as `run_kernel` does; skips where it cannot."""
     shapes = {name: array.shape for name, array in operands.items()}
     for declared in kernels_for(op.name, backend.name):
         if declared.name == kernel and fitted(declared, backend.device.capabilities) is None:
             pytest.skip(str(backend.why_not(op, shapes, kernel)))
-    choice = backend.choose(op, shapes, {}, kernel)
+    return run_kernel(backend, op, operands, backend.choose(op, shapes, {}, kernel))
+
+
+def run_kernel(backend: GlBackend, op: Op, operands: Mapping[str, Array], choice: Kernel) -> Array:
+    """The result of `choice`, checked for stray writes. Raises what the backend raises."""
+    shapes = {name: array.shape for name, array in operands.items()}
     layouts = backend.layouts(choice, op, shapes, {})
     stores: dict[str, Buffer] = {}
     for name, array in operands.items():

@@ -6,6 +6,7 @@ import pytest
 from glnn.ops import Pool2d
 from tests import oracle
 from tests.backends.harness import TOLERANCE, kernels, run
+from tests.pure.test_ops import PYTORCH_POOLS, pytorch_pool_input
 
 CASES = [
     ((1, 1, 2, 2), {"kernel": (2, 2), "stride": (2, 2)}),
@@ -30,6 +31,13 @@ def test_any_shape(opened, rng, name, kernel, shape, attributes, mode) -> None:
     x = rng(shape)
     got = run(opened(name), Pool2d(**attributes, **mode), {"x": x}, kernel)
     assert oracle.error(got, oracle.pool2d(x, **attributes, **mode)) <= TOLERANCE
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("pool2d"))
+@pytest.mark.parametrize(("size", "attributes", "expected"), PYTORCH_POOLS)
+def test_pools_that_pytorch_computed(opened, name, kernel, size, attributes, expected) -> None:
+    got = run(opened(name), Pool2d(**attributes), {"x": pytorch_pool_input(size)}, kernel)
+    assert oracle.error(got, np.array([[expected]])) <= TOLERANCE
 
 
 @pytest.mark.parametrize(("name", "kernel"), kernels("pool2d"))

@@ -73,6 +73,92 @@ def test_pool2d(rng, mode, ceil_mode, count_include_pad, kernel, stride, padding
     both(Pool2d(mode, kernel, stride, padding, **how), expected, x=x)
 
 
+# From PyTorch 2.13, not from any code here: x is (arange(h w) 7 mod 11 - 8), of shape (1, 1, h, w).
+# (h, w), attributes, and what torch.nn.functional.max_pool2d or avg_pool2d gives in float64.
+_OVER = {"kernel": (3, 3), "stride": (2, 2), "padding": (1, 1, 1, 1), "ceil_mode": True}
+_LEFT_OUT = {"kernel": (2, 2), "stride": (3, 4), "padding": (1, 1, 1, 1), "ceil_mode": True}
+_SMALL = {"kernel": (3, 4), "stride": (3, 3), "ceil_mode": True}
+PYTORCH_POOLS = [
+    ((4, 5), {"mode": "max", **_OVER}, [[1, 2, 2], [1, 1, 2], [-2, 1, -3]]),
+    (  # the last row of windows hangs over the padding too: what is past that does not count
+        (4, 5),
+        {"mode": "average", **_OVER},
+        [
+            [-1.5555555555555556, -1.4444444444444444, -0.7777777777777778],
+            [-2.7777777777777777, -3.4444444444444446, -2.2222222222222223],
+            [-1.3333333333333333, -1.3333333333333333, -1.6666666666666667],
+        ],
+    ),
+    (
+        (4, 5),
+        {"mode": "average", **_OVER, "count_include_pad": False},
+        [
+            [-3.5, -2.1666666666666665, -1.75],
+            [-4.166666666666667, -3.4444444444444446, -3.3333333333333335],
+            [-4, -2.6666666666666665, -5],
+        ],
+    ),
+    (
+        (4, 6),
+        {
+            "mode": "average",
+            "kernel": (4, 2),
+            "stride": (3, 4),
+            "padding": (2, 1, 2, 1),
+            "ceil_mode": True,
+        },
+        [[-0.875, -0.5], [-0.375, -3]],
+    ),
+    (
+        (4, 6),
+        {
+            "mode": "max",
+            "kernel": (2, 2),
+            "stride": (2, 3),
+            "padding": (0, 1, 0, 1),
+            "dilation": (2, 3),
+            "ceil_mode": True,
+        },
+        [[2, 2, 1], [2, 2, 1]],
+    ),
+    # A second column of windows would start in the padding after: it is left out.
+    ((5, 3), {"mode": "max", **_LEFT_OUT}, [[-8], [1]]),
+    ((5, 3), {"mode": "average", **_LEFT_OUT}, [[-2], [0.25]]),
+    # A window larger than x.
+    ((1, 2), {"mode": "max", **_SMALL}, [[-1]]),
+    ((1, 2), {"mode": "average", **_SMALL}, [[-4.5]]),
+    (  # windows whose taps all lie in the padding
+        (1, 4),
+        {
+            "mode": "max",
+            "kernel": (2, 2),
+            "stride": (1, 1),
+            "padding": (1, 1, 1, 1),
+            "dilation": (2, 2),
+        },
+        [[-np.inf] * 4],
+    ),
+]
+
+
+def pytorch_pool_input(size: tuple[int, int]) -> np.ndarray:
+    numbers = np.arange(size[0] * size[1]) * 7 % 11 - 8
+    return numbers.reshape(1, 1, *size).astype(np.float32)
+
+
+@pytest.mark.parametrize(("size", "attributes", "expected"), PYTORCH_POOLS)
+def test_pools_that_pytorch_computed(size, attributes, expected) -> None:
+    x, known = pytorch_pool_input(size), np.array([[expected]])
+    both(Pool2d(**attributes), known, x=x)
+    assert oracle.error(oracle.pool2d(x, **attributes), known) <= 1e-15
+
+
+def test_a_window_too_large_for_pytorch() -> None:
+    how = {"kernel": (3, 4), "stride": (1, 3), "ceil_mode": True}  # _SMALL but for its stride
+    with pytest.raises(ShapeError, match="larger than x"):  # PyTorch: output size is too small
+        Pool2d(**how).infer({"x": (1, 1, 1, 2)})
+
+
 def test_the_rest(rng) -> None:
     x, bias = rng((2, 3, 4, 5)), rng((3,))
     both(Bias(), oracle.bias(x, bias), x=x, bias=bias)

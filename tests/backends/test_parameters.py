@@ -1,0 +1,59 @@
+"""Every value of every kernel's parameters gives the right result: tuning may choose any."""
+
+from __future__ import annotations
+
+import pytest
+
+from glnn.errors import LimitError
+from glnn.kernels import library
+from glnn.kernels.select import Problem, fitted, why_not_device, why_not_problem
+from glnn.ops import Activation, Bias, Conv2d, Matmul, Op, Pool2d, Softmax
+from glnn.ops.repack import Repack
+from tests.backends.harness import run_kernel, tolerance
+from tests.oracle import error
+
+PROBLEMS: dict[str, list[tuple[Op, dict[str, tuple[int, ...]]]]] = {
+    "matmul": [(Matmul(activation="tanh"), {"x": (67, 37), "weight": (131, 37), "bias": (131,)})],
+    "bias": [(Bias(), {"x": (37, 131), "bias": (131,)})],
+    "activation": [(Activation("sigmoid"), {"x": (37, 131)})],
+    "softmax": [(Softmax(), {"x": (37, 131)})],
+    "pool2d": [(Pool2d("max", (3, 2), (2, 1)), {"x": (2, 5, 11, 9)})],
+    "repack": [
+        (Repack("R", "C 4 2 C"), {"x": (37, 131)}),
+        (Repack("R", "R f16"), {"x": (37, 131)}),
+    ],
+    "conv2d": [
+        (Conv2d((2, 1), (1, 1, 1, 1)), {"x": (2, 5, 11, 9), "weight": (7, 5, 3, 3), "bias": (7,)}),
+        (Conv2d(groups=2), {"x": (2, 6, 11, 9), "weight": (8, 3, 3, 3), "bias": (8,)}),
+    ],
+}
+TUNED = [(k, name) for k in library() for name, values in k.tune.items() if len(values) > 1]
+
+
+@pytest.mark.parametrize("opened", ["as it is"], indirect=True)
+@pytest.mark.parametrize(
+    ("kernel", "name"), TUNED, ids=[f"{k.op}-{k.name}-{name}" for k, name in TUNED]
+)
+def test_every_value_of_a_parameter(opened, rng, kernel, name) -> None:
+    backend = opened(kernel.backend)
+    offers = backend.device.capabilities
+    start = fitted(kernel, offers)
+    if start is None:
+        pytest.skip(str(why_not_device(kernel, offers)))
+    ran = 0
+    for value in kernel.tune[name]:
+        candidate = start.with_parameters(**{name: value})
+        if why_not_device(candidate, offers) is not None:
+            continue
+        for op, shapes in PROBLEMS[kernel.op]:
+            if why_not_problem(candidate, Problem.of(op, shapes, {})) is not None:
+                continue
+            operands = {operand: rng(shape) for operand, shape in shapes.items()}
+            try:
+                got = run_kernel(backend, op, operands, candidate)
+            except LimitError:  # what the driver alone knows
+                continue
+            expected = op.reference({k: v.astype("f8") for k, v in operands.items()})
+            assert error(got, expected) <= tolerance(kernel.name), (name, value)
+            ran += 1
+    assert ran, "no value of it was tried"
