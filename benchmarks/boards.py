@@ -1,11 +1,15 @@
-"""What board GPUs' compilers make of the kernels: a table from an offline compiler's statistics.
+"""What board GPUs' compilers make of the kernels: tables from an offline compiler's statistics.
 
-Write the sources with `glnn kernels --export DIR`, compile them for each board with a compiler that
-prints one JSON object a line (keys: target, file, ok, stats with registers, threads, spills, fills,
-inst), and give the lines to this script; it writes the table in Markdown.
+Write the sources with `glnn kernels --export DIR --family FAMILY`, compile them for that family's
+boards with a compiler that prints one JSON object a line (keys: target, renderer, driver, file, ok,
+stats with registers, threads, spills, fills, inst; loops with the instructions of each loop), and
+give all lines to this script; it writes the tables in Markdown.
 
-    glnn kernels --export sources
-    … stats main sources/* | python -m benchmarks.boards > benchmarks/boards.md
+    for pair in Midgard:mali-t760,mali-t860 Bifrost:mali-g31,mali-g52 Valhall:mali-g610 \\
+                V3D:v3d-4.2,v3d-7.1 Adreno:adreno-630; do
+        glnn kernels --export sources/${pair%:*} --family ${pair%:*} >/dev/null
+        … stats ${pair#*:} sources/${pair%:*}/*
+    done | python -m benchmarks.boards > benchmarks/boards.md
 """
 
 from __future__ import annotations
@@ -17,46 +21,127 @@ from math import prod
 from typing import Any
 
 from glnn.kernels import library
+from glnn.kernels.family import family_called
 
 HEAD = """\
 # The kernels on board GPUs
 
 Compiled by Mesa 25.0.7's own board drivers without the boards: static statistics, no speed and no
-results. Every kernel with its default parameters, convolutions as 3 x 3 with a bias. A cell gives
-instructions and registers (`r`) or, where the compiler counts those only, threads in flight (`t`)
-or waves (`w`); `spills` are those of registers to memory, which should never happen. A kernel that
-is not admissible on a board says so in its declaration (`unfit`): it would spill there. Where a
-default workgroup has too many invocations, glnn takes a smaller one if the kernel has one.
-`python -m benchmarks.boards` writes this page.
+results. Every kernel with the parameters of the board's family, convolutions as 3 x 3 with a bias.
+A kernel that is not admissible on a board says so in its declaration (`unfit`): it would spill
+there. `python -m benchmarks.boards` writes this page.
+"""
+CHOICE = """\
+## Large matrix products: the default against the baseline
+
+The inner loop of `blocked`, with its family's parameters, and of Rovder's baseline `cross_rm_rm`:
+multiply-adds and loads of up to four floats for each time around, registers, threads in flight
+(waves on Adreno) and spills.
+"""
+ALL = """\
+## All kernels
+
+A cell gives instructions and registers (`r`) or, where the compiler counts those only, threads in
+flight (`t`) or waves (`w`); `spills` are those of registers to memory, which should never happen.
+Where a default workgroup has too many invocations, glnn takes a smaller one if the kernel has one.
 """
 STAGES = ("COMPUTE", "VERTEX", "VERTEX_BIN", "VERT", "CL", "CS")
-
-
 KERNELS = {f"{k.op}-{k.name}{k.path.suffix}": k for k in library()}
+CHOSEN, BASELINE = "matmul-blocked.comp", "matmul-cross_rm_rm.comp"
 MIDGARD_INVOCATIONS = 128
+FOUR = 4  # Midgard counts a vec4 multiplication as one instruction
+
+
+def family(entry: dict[str, Any]) -> str | None:
+    """The family of the board that `entry` is of."""
+    return family_called(f"{entry.get('driver', '')} {entry.get('renderer', '')} {entry['target']}")
+
+
+def statistics(entry: dict[str, Any]) -> dict[str, Any]:
+    """The statistics of the stage that matters; none where there are none."""
+    found = [s for s in entry["stats"] if str(s.get("shader", "")).upper() in STAGES]
+    # V3D captures while binning: the longest stage is the one.
+    return max(found, key=lambda s: int(s.get("inst") or 0), default={})
+
+
+def spills(stats: dict[str, Any]) -> int:
+    """Registers moved to memory and back."""
+    return sum(int(stats.get(key) or 0) for key in ("spills", "fills", "stp", "ldp"))
 
 
 def cell(entry: dict[str, Any]) -> str:
     """What one compiler says of one kernel."""
-    kernel = KERNELS[entry["file"]]
-    if kernel.is_unfit(entry["target"]):
+    kernel = KERNELS[entry["file"]].for_family(family(entry))
+    if family(entry) in kernel.unfit:
         return "not admissible"
     invocations = prod(kernel.local_size(kernel.defaults))
-    if "mali-t" in entry["target"] and invocations > MIDGARD_INVOCATIONS:
+    if family(entry) == "Midgard" and invocations > MIDGARD_INVOCATIONS:
         return f"{invocations} invocations: too many"
     if not entry["ok"]:
         return f"does not compile: {entry.get('error', '')[:60]}"
-    found = [s for s in entry["stats"] if str(s.get("shader", "")).upper() in STAGES]
-    if not found:
+    stats = statistics(entry)
+    if not stats:
         return "compiles"
-    stats = max(found, key=lambda s: int(s.get("inst") or 0))  # V3D captures while binning
     text = str(stats.get("inst", "?"))
     for key, letter in (("registers", "r"), ("threads", "t"), ("waves", "w")):
         if stats.get(key) is not None:
             text += f" {stats[key]}{letter}"
             break
-    spilled = sum(int(stats.get(key) or 0) for key in ("spills", "fills", "stp", "ldp"))
-    return f"{text}, {spilled} spills" if spilled else text
+    return f"{text}, {spills(stats)} spills" if spills(stats) else text
+
+
+def inner_loop(entry: dict[str, Any]) -> tuple[int, int]:
+    """Multiply-adds and loads of up to four floats in the loop that multiplies the most."""
+    loops = [loop for stage in entry.get("loops") or [] for loop in stage["loops"]]
+    vectors = FOUR if family(entry) == "Midgard" and entry["file"] == CHOSEN else 1
+    counted = [
+        (
+            int(loop.get("fma") or loop.get("mad_f") or vectors * loop.get("fmul", 0)),
+            int(loop.get("ld") or loop.get("ldib") or loop.get("tmua", 0)),
+        )
+        for loop in loops
+        if loop.get("inner", True)
+    ]
+    return max(counted, default=(0, 0))
+
+
+def choice(entries: dict[tuple[str, str], dict[str, Any]], targets: list[str]) -> list[str]:
+    """The rows that set the default against the baseline."""
+    heads = (
+        "board",
+        "kernel",
+        "multiply-adds",
+        "loads",
+        "a load",
+        "registers",
+        "threads",
+        "spills",
+    )
+    rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for target in targets:
+        for file in (CHOSEN, BASELINE):
+            entry = entries.get((target, file))
+            if entry is None or not entry["ok"]:
+                continue
+            kernel = KERNELS[file].for_family(family(entry))
+            values = " ".join(f"{k}={v}" for k, v in kernel.defaults.items())
+            stats = statistics(entry)
+            multiplied, loads = inner_loop(entry)
+            ratio = f"{multiplied / loads:.1f}" if loads else "-"
+            registers = stats.get("registers", stats.get("full", stats.get("max-temps", "-")))
+            threads = stats.get("threads", stats.get("waves", "-"))
+            cells = (
+                target,
+                f"{kernel.name} {values}",
+                multiplied,
+                loads,
+                ratio,
+                registers,
+                threads,
+                spills(stats),
+            )
+            rows.append(f"| {' | '.join(map(str, cells))} |")
+    return rows
 
 
 def page(lines: Iterable[str]) -> str:
@@ -69,10 +154,11 @@ def page(lines: Iterable[str]) -> str:
     for file in files:
         cells = [cell(known[t, file]) if (t, file) in known else "" for t in targets]
         rows.append(f"| {file} | {' | '.join(cells)} |")
-    spills = sum("spills" in cell(e) for e in entries)
+    spilling = sum("spills" in cell(e) for e in entries)
     failures = sum("does not compile" in cell(e) for e in entries)
-    summary = f"{len(entries)} compilations, {failures} failed, {spills} with spills."
-    return f"{HEAD}\n{summary}\n\n" + "\n".join(rows) + "\n"
+    summary = f"{len(entries)} compilations, {failures} failed, {spilling} with spills."
+    chosen = "\n".join(choice(known, targets))
+    return f"{HEAD}\n{summary}\n\n{CHOICE}\n{chosen}\n\n{ALL}\n" + "\n".join(rows) + "\n"
 
 
 if __name__ == "__main__":

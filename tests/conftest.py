@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 os.environ["GLNN_DEBUG"] = "1"  # GL is asked for errors after every step
+os.environ["GLNN_CACHE"] = ""  # what the user tuned is not what is tested
 
 import glnn.device
 from glnn.device import Device

@@ -26,7 +26,8 @@ ORDER = (
     ("layers",),
     ("data",),
     ("model",),
-    ("profiling", "tuning"),
+    ("profiling",),
+    ("tuning",),
     ("cli",),
 )
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}

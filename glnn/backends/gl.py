@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from glnn import __version__
 from glnn.backends.backend import Backend, Choice, Store
 from glnn.device import Buffer, Device, Program, Source
 from glnn.errors import DeviceError
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.select import Problem, choose
 from glnn.kernels.source import assemble
+from glnn.kernels.tuned import Tuned
 from glnn.layout import Layout
 from glnn.ops.op import Op, Shape, Shapes
+from glnn.settings import Settings
 
 
 class GlBackend(Backend):
@@ -23,6 +26,8 @@ class GlBackend(Backend):
         if reason := self.why_not_device(device):
             raise DeviceError(f"the {self.name} backend cannot run: {reason}")
         self.device = device
+        cache = Settings.from_environment().cache
+        self.tuned = Tuned.load(cache, device.capabilities, __version__)
 
     @classmethod
     def why_not_device(cls, device: Device) -> str | None:
@@ -33,7 +38,7 @@ class GlBackend(Backend):
         self, op: Op, shapes: Shapes, layouts: Mapping[str, str], kernel: str | None = None
     ) -> Kernel:
         problem = Problem.of(op, shapes, layouts)
-        return choose(self.name, problem, self.device.capabilities, kernel)
+        return choose(self.name, problem, self.device.capabilities, kernel, self.tuned)
 
     def layouts(
         self, choice: Choice, op: Op, shapes: Shapes, layouts: Mapping[str, str]

@@ -13,6 +13,7 @@ from glnn.cli.info import info
 from glnn.cli.kernels import kernels
 from glnn.cli.layout import layout
 from glnn.cli.run import run
+from glnn.cli.tune import tune
 from glnn.cli.verify import verify
 from glnn.errors import GlnnError, ShaderError
 
@@ -30,10 +31,11 @@ def cli() -> None:
       glnn run lenet                             classify the bundled digits
       glnn run lenet photo.png                   classify a picture
       glnn bench lenet --backends compute,cpu    time every layer
+      glnn tune                                  find this device's fastest kernels
     """
 
 
-for verb in (info, run, bench, verify, kernels, layout):
+for verb in (info, run, bench, verify, kernels, layout, tune):
     cli.add_command(verb)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import rich_click as click
@@ -12,6 +12,7 @@ from glnn.cli.screen import console, progress, table
 from glnn.device import Device
 from glnn.errors import DeviceError, GlnnError
 from glnn.kernels import export, library
+from glnn.kernels.family import FAMILIES
 from glnn.kernels.report import Row, rows
 
 
@@ -24,44 +25,61 @@ from glnn.kernels.report import Row, rows
     type=click.Path(file_okay=False, path_type=Path),
     help="Write complete GLSL ES sources to this folder, for offline compilers.",
 )
+@click.option(
+    "--family",
+    type=click.Choice(list(FAMILIES)),
+    help="Export with the parameters of this family of devices.",
+)
 @device_options
 def kernels(
     op: str | None,
     compiled: bool,
     directory: Path | None,
+    family: str | None,
     gpu: str | None,
     limits: str | None,
     as_json: bool,
 ) -> None:
     """List every kernel and why it cannot run here, if it cannot.
 
+    The parameters are those it would run with, and from what they come: the defaults of this
+    device's family, those for any device, or the first that keep within the limits.
+
     \b
     Examples:
       glnn kernels
       glnn kernels --op conv2d --compile
       glnn kernels --limits es31-minimum --json
-      glnn kernels --export sources/
+      glnn kernels --export sources/ --family Bifrost
     """
     ops = sorted({kernel.op for kernel in library()})
     if op is not None and op not in ops:
         raise GlnnError(f"--op: no kernels for {op!r}, expected one of {', '.join(ops)}")
     found = _rows(op, compiled, gpu, limits, shown=not as_json)
     if directory is not None:
-        _export(directory, op)
+        _export(directory, op, family)
     if as_json:
         print_json({"kernels": [asdict(row) for row in found]})
         return
-    listed = table(None, "op", "kernel", "backend", "runs here", "what it does, or why not")
+    heads = ("op", "kernel", "backend", "runs here", "what it does, or why not")
+    listed = table(None, *heads, "parameters", "of")
     for row in found:
         listed.add_row(
-            row.op, row.name, row.backend, "yes" if row.ok else "no", row.reason or row.summary
+            row.op,
+            row.name,
+            row.backend,
+            "yes" if row.ok else "no",
+            row.reason or row.summary,
+            " ".join(f"{name}={value}" for name, value in row.parameters.items()),
+            row.defaults or "",
         )
     console().print(listed)
 
 
-def _export(directory: Path, op: str | None) -> None:
+def _export(directory: Path, op: str | None, family: str | None) -> None:
     try:
-        written = export(directory, tuple(k for k in library() if op in (None, k.op)))
+        chosen = tuple(k for k in library() if op in (None, k.op))
+        written = export(directory, chosen, family)
     except OSError as error:
         raise GlnnError(f"--export: cannot write to {directory}: {error.strerror}") from None
     click.echo(f"wrote {len(written)} sources to {directory}", err=True)
@@ -76,9 +94,7 @@ def _rows(
         if gpu is not None:
             raise
         reason = f"not admissible: {error}"
-        return [
-            Row(row.name, row.op, row.backend, False, reason, row.summary) for row in rows(None, op)
-        ]
+        return [replace(row, ok=False, reason=reason) for row in rows(None, op)]
     with device, progress(shown and compiled) as bar:
         count = sum(op in (None, k.op) for k in library())
         found = rows(device, op, compile=compiled)

@@ -68,6 +68,7 @@ FORMS: Mapping[str, Form] = {
     "min_outputs": _WHOLE,
     "at_most": _WHOLES_BY_NAME,
     "devices": _TEXTS,
+    "slow_on": _TEXTS,
     "priority": _WHOLE,
 }
 """What each key expects, in words and as a test. These are all the keys there are."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from glnn.errors import LayoutError, ShaderError
 from glnn.kernels.declaration import fault
+from glnn.kernels.family import FAMILIES
 from glnn.layout import parse
 from glnn.layout.half import SUFFIX
 
@@ -40,13 +41,14 @@ class Kernel:
     textures: the texel format of each operand that is read through a texture.
     in_place: the operand that the result's memory holds beforehand (compute only).
     tune: parameters and the values worth trying, the default first.
-    families: other defaults for devices whose vendor or renderer contains the family's name.
-    unfit: devices, named alike, whose registers cannot hold it.
+    families: other defaults for the device families so called (see `family`).
+    unfit: families whose registers cannot hold it.
     requires: attributes (the op's defines) that must have the value given.
     max_outputs: it suits results of at most this many elements; 0 means any.
     min_outputs: it suits results of at least this many elements.
     at_most: it suits problems whose sizes are at most these.
-    devices: it suits devices whose vendor or renderer contains one of these; empty means any.
+    devices: it suits these families; empty means any device.
+    slow_on: families that it does not suit.
     priority: among the kernels that suit, the greatest is the default.
     """
 
@@ -74,6 +76,7 @@ class Kernel:
     min_outputs: int = 0
     at_most: Mapping[str, int] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
+    slow_on: tuple[str, ...] = ()
     priority: int = 0
 
     def __post_init__(self) -> None:
@@ -98,6 +101,9 @@ class Kernel:
             raise self._wrong("grid", "expected one to three dimensions")
         if any(not values for values in self.tune.values()):
             raise self._wrong("tune", "every parameter needs a default")
+        for key in ("families", "unfit", "devices", "slow_on"):
+            if unknown := set(getattr(self, key)) - set(FAMILIES):
+                raise self._wrong(key, f"unknown family {sorted(unknown)[0]}")
         for values in self.families.values():
             self.with_parameters(**values)
         for key in ("workgroup", "per_invocation", "shared_bytes"):
@@ -165,25 +171,20 @@ class Kernel:
         chosen = {name: (value,) for name, value in values.items()}
         return replace(self, tune={**self.tune, **chosen}, families={})
 
-    def suits(self, sizes: Mapping[str, int], outputs: int, device: str) -> bool:
-        """Whether it is meant for such sizes, so many results, and the device so called."""
+    def suits(self, sizes: Mapping[str, int], outputs: int, family: str | None) -> bool:
+        """Whether it is meant for such sizes, so many results, and devices of `family`."""
         return (
             self.min_outputs <= outputs
             and (not self.max_outputs or outputs <= self.max_outputs)
             and all(sizes[name] <= most for name, most in self.at_most.items())
-            and (not self.devices or _any_in(self.devices, device))
+            and (not self.devices or family in self.devices)
+            and family not in self.slow_on
         )
 
-    def for_family(self, device: str) -> Kernel:
-        """The kernel with the defaults of the family that the device so called belongs to."""
-        for family, values in self.families.items():
-            if _any_in((family,), device):
-                return self.with_parameters(**values)
-        return self
-
-    def is_unfit(self, device: str) -> bool:
-        """Whether the registers of the device so called cannot hold it."""
-        return _any_in(self.unfit, device)
+    def for_family(self, family: str | None) -> Kernel:
+        """The kernel with the defaults of `family`, itself where it has none for that."""
+        values = self.families.get(family or "")
+        return self if values is None else self.with_parameters(**values)
 
     def local_size(self, parameters: Mapping[str, int]) -> tuple[int, int, int]:
         """Invocations of a workgroup along x, y and z."""
@@ -211,7 +212,3 @@ def _frozen(value: Any) -> Any:
         if isinstance(value, list)
         else ({k: _frozen(v) for k, v in value.items()} if isinstance(value, dict) else value)
     )
-
-
-def _any_in(names: tuple[str, ...], device: str) -> bool:
-    return any(name.lower() in device.lower() for name in names)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from glnn.device import Device, Program, Source
 from glnn.errors import LimitError, ShaderError
+from glnn.kernels.family import family
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import library
 from glnn.kernels.select import fitted, why_not_device
@@ -19,7 +20,10 @@ _PRECISION = "\nprecision highp float;\nprecision highp int;\nprecision highp sa
 
 @dataclass(frozen=True)
 class Row:
-    """A kernel in the table. `reason` says why it cannot run here; None when it can."""
+    """A kernel in the table. `reason` says why it cannot run here; None when it can.
+
+    parameters: those it would run with here, and `defaults` where they come from.
+    """
 
     name: str
     op: str
@@ -27,6 +31,8 @@ class Row:
     ok: bool
     reason: str | None
     summary: str
+    parameters: Mapping[str, int]
+    defaults: str | None
 
 
 def defaults(kernel: Kernel) -> dict[str, int]:
@@ -49,9 +55,25 @@ def rows(device: Device | None, op: str | None = None, *, compile: bool = False)
     for kernel in library():
         if op is None or kernel.op == op:
             reason = _reason(kernel, device, compile) if device else None
+            found = (fitted(kernel, device.capabilities) if device else None) or kernel
             yield Row(
-                kernel.name, kernel.op, kernel.backend, reason is None, reason, kernel.summary
+                kernel.name,
+                kernel.op,
+                kernel.backend,
+                reason is None,
+                reason,
+                kernel.summary,
+                found.defaults,
+                _origin(kernel, found, device) if device and kernel.tune else None,
             )
+
+
+def _origin(kernel: Kernel, found: Kernel, device: Device) -> str:
+    """Where the parameters of `found` come from."""
+    name = family(device.capabilities)
+    if found.defaults == kernel.defaults and name not in kernel.families:
+        return "any device"
+    return str(name) if found == kernel.for_family(name) else "within the limits"
 
 
 def _reason(kernel: Kernel, device: Device, compile: bool) -> str | None:
@@ -78,15 +100,18 @@ def link(device: Device, kernel: Kernel, source: Source) -> Program:
     return Program.feedback(device, source, ("result",))
 
 
-def export(directory: Path, kernels: tuple[Kernel, ...] | None = None) -> list[Path]:
+def export(
+    directory: Path, kernels: tuple[Kernel, ...] | None = None, family: str | None = None
+) -> list[Path]:
     """Write the complete GLSL ES source of every kernel, for compilers that need no device.
 
-    Each is one file `OP-NAME.comp` or `.vert` with includes expanded and the default parameters;
-    returns their paths.
+    Each is one file `OP-NAME.comp` or `.vert` with includes expanded and the default parameters,
+    those of the device family called `family` where a kernel has some; returns their paths.
     """
     directory.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
-    for kernel in library() if kernels is None else kernels:
+    for declared in library() if kernels is None else kernels:
+        kernel = declared.for_family(family)
         source = assemble(kernel, ES_HEADERS[kernel.backend] + _PRECISION, defaults(kernel))
         path = directory / f"{kernel.op}-{kernel.name}{kernel.path.suffix}"
         path.write_text(source.text, "utf-8")

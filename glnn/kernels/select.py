@@ -9,9 +9,11 @@ from math import prod
 
 from glnn.device import Capabilities
 from glnn.errors import LimitError, UnsupportedOpError
+from glnn.kernels.family import family
 from glnn.kernels.kernel import ANY, TEXELS, Kernel
 from glnn.kernels.library import kernels_for
 from glnn.kernels.split import Split
+from glnn.kernels.tuned import Tuned
 from glnn.layout import Layout, Morton, parse
 from glnn.layout.half import Half
 from glnn.layout.layout import RowMajor
@@ -93,7 +95,7 @@ def why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
         return None
     if reason := device.why_no_compute():
         return reason
-    if kernel.is_unfit(called(device)):
+    if family(device) in kernel.unfit:
         return f"the registers of {device.renderer} cannot hold it"
     local = kernel.local_size(kernel.defaults)
     if prod(local) > device.max_compute_work_group_invocations:
@@ -111,17 +113,12 @@ def why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
     return None
 
 
-def called(device: Capabilities) -> str:
-    """The text that tells a device's family."""
-    return f"{device.vendor} {device.renderer}"
-
-
 def fitted(kernel: Kernel, device: Capabilities) -> Kernel | None:
     """`kernel` with the first of its parameters that `device` admits, None where it admits none.
 
     The first are those for the device's family.
     """
-    familiar = kernel.for_family(called(device))
+    familiar = kernel.for_family(family(device))
     if why_not_device(familiar, device) is None:
         return familiar
     for values in product(*kernel.tune.values()):
@@ -191,14 +188,22 @@ def why_not_here(kernel: Kernel, problem: Problem, device: Capabilities) -> str 
     return None
 
 
-def choose(backend: str, problem: Problem, device: Capabilities, name: str | None = None) -> Kernel:
+def choose(
+    backend: str,
+    problem: Problem,
+    device: Capabilities,
+    name: str | None = None,
+    tuned: Tuned | None = None,
+) -> Kernel:
     """The kernel of `backend` that is to run `problem` on `device`, or the one called `name`.
 
-    Raises UnsupportedOpError where there is none, with each one's reason, and LimitError where
-    only the sizes stand in the way.
+    What `tuned` has for such problems comes before the default. Raises UnsupportedOpError where
+    there is none, with each one's reason, and LimitError where only the sizes stand in the way.
     """
     op = problem.op.name
     kernels = kernels_for(op, backend)
+    if name is None and tuned and (found := _tuned(kernels, problem, device, tuned)):
+        return found
     if name is not None:
         names = [k.name for k in kernels]
         if name not in names:
@@ -227,4 +232,26 @@ def choose(backend: str, problem: Problem, device: Capabilities, name: str | Non
     sizes = problem.op.sizes(problem.shapes)
     for kernel in suiting:
         kernel.check_names("at_most", kernel.at_most, sizes)
-    return next((k for k in suiting if k.suits(sizes, count, called(device))), suiting[-1])
+    return next((k for k in suiting if k.suits(sizes, count, family(device))), suiting[-1])
+
+
+def _tuned(
+    kernels: tuple[Kernel, ...], problem: Problem, device: Capabilities, tuned: Tuned
+) -> Kernel | None:
+    """The kernel that was the fastest for such problems, if it can run this one."""
+    choice = tuned.find(kernels[0].backend, problem) if kernels else None
+    for kernel in kernels:
+        if choice and kernel.name == choice.kernel and set(choice.parameters) <= set(kernel.tune):
+            found = kernel.with_parameters(**choice.parameters)
+            if why_not(found, problem, device) is None:
+                return found
+    return None
+
+
+def why_not(kernel: Kernel, problem: Problem, device: Capabilities) -> str | None:
+    """Why `kernel`, with its parameters as they are, cannot compute `problem` on `device`."""
+    return (
+        why_not_device(kernel, device)
+        or why_not_problem(kernel, problem)
+        or why_not_here(kernel, problem, device)
+    )

@@ -25,7 +25,10 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Step:
-    """One performer of a plan. Calling it performs it alone, without waiting for the device."""
+    """One performer of a plan. Calling it performs it alone, without waiting for the device.
+
+    layouts: of each operand and of `out`.
+    """
 
     name: str
     op: Op
@@ -33,6 +36,7 @@ class Step:
     inputs: tuple[str, ...]
     output: str
     shapes: Shapes
+    layouts: Mapping[str, str]
     cost: Cost
     performer: Performer
 
@@ -115,7 +119,17 @@ class Plan:
         cost = node.op.cost(shapes)
         names = tuple(inputs.values())
         steps.append(
-            Step(node.name, node.op, choice.name, names, node.output, shapes, cost, performer)
+            Step(
+                node.name,
+                node.op,
+                choice.name,
+                names,
+                node.output,
+                shapes,
+                {name: layout.name for name, layout in wanted.items()},
+                cost,
+                performer,
+            )
         )
 
     def _in_layout(self, name: str, layout: Layout, steps: list[Step]) -> _Tensor:

@@ -1,6 +1,16 @@
-"""Honest timings of a plan, and its results held against float64."""
+"""Honest timings of a plan or an op, and results held against float64."""
 
 from glnn.profiling.profile import Profile, StepTime, profile
+from glnn.profiling.timing import Timing, time_work
 from glnn.profiling.verify import LayerError, Verification, verify
 
-__all__ = ["LayerError", "Profile", "StepTime", "Verification", "profile", "verify"]
+__all__ = [
+    "LayerError",
+    "Profile",
+    "StepTime",
+    "Timing",
+    "Verification",
+    "profile",
+    "time_work",
+    "verify",
+]

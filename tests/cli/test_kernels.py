@@ -10,7 +10,7 @@ from glnn.errors import ShaderError
 from glnn.kernels import library, report
 from tests.cli.conftest import Glnn
 
-KEYS = {"name", "op", "backend", "ok", "reason", "summary"}
+KEYS = {"name", "op", "backend", "ok", "reason", "summary", "parameters", "defaults"}
 
 
 def test_the_table(cli: Glnn) -> None:
@@ -90,3 +90,20 @@ def test_export(cli: Glnn, tmp_path: Path) -> None:
 def test_export_of_one_op(cli: Glnn, tmp_path: Path) -> None:
     assert cli("kernels", "--op", "softmax", "--export", tmp_path).code == 0
     assert {file.name.partition("-")[0] for file in tmp_path.iterdir()} == {"softmax"}
+
+
+def test_export_for_a_family(cli: Glnn, tmp_path: Path) -> None:
+    assert cli("kernels", "--op", "matmul", "--export", tmp_path, "--family", "Adreno").code == 0
+    text = (tmp_path / "matmul-blocked.comp").read_text("utf-8")
+    assert "#define TM 8\n" in text and "#define TN 2\n" in text
+
+
+def test_where_parameters_come_from(cli: Glnn) -> None:
+    rows = {r["name"]: r for r in cli("kernels", "--op", "matmul", "--json").json["kernels"]}
+    if "llvmpipe" not in cli("info", "--json").out or not rows["blocked"]["ok"]:
+        pytest.skip("the families of other devices are shown there")
+    assert rows["blocked"]["defaults"] == "llvmpipe"
+    assert rows["blocked"]["parameters"]["TM"] == 8
+    assert rows["matvec"]["defaults"] == "any device"
+    least = cli("kernels", "--op", "matmul", "--limits", "es31-minimum", "--json").json["kernels"]
+    assert {r["name"]: r for r in least}["cheng_v2"]["defaults"] == "within the limits"

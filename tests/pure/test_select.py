@@ -10,6 +10,7 @@ import pytest
 from glnn.device import Capabilities
 from glnn.errors import LimitError, ShapeError, UnsupportedOpError
 from glnn.kernels import Kernel, select
+from glnn.kernels.family import family
 from glnn.kernels.select import Problem, choose, fitted, why_not_device, why_not_here
 from glnn.ops import Activation, Bias, Conv2d, Matmul
 from glnn.ops.op import Shape
@@ -80,7 +81,7 @@ def offer(monkeypatch):
             {"api": "gl", "version": (4, 2)},
             "compute shaders need OpenGL ES 3.1 or OpenGL 4.3; Board offers OpenGL 4.2",
         ),
-        ({"unfit": ["board"]}, {}, "the registers of Board cannot hold it"),
+        ({"unfit": ["V3D"]}, {"renderer": "V3D 4"}, "the registers of V3D 4 cannot hold it"),
         ({"backend": "feedback"}, {"version": (2, 0)}, "transform feedback needs OpenGL ES 3.0"),
         (
             {"backend": "feedback"},
@@ -227,7 +228,7 @@ def test_the_greatest_priority_that_suits_is_chosen(offer) -> None:
 
 
 def test_a_kernel_for_other_devices_is_passed_over(offer) -> None:
-    offer(kernel("theirs", devices=["nvidia", "mali"], priority=9), kernel("ours"))
+    offer(kernel("theirs", devices=["NVIDIA", "Bifrost"], priority=9), kernel("ours"))
     assert choose("compute", problem(2, 2), DEVICE).name == "ours"
     assert choose("compute", problem(2, 2), replace(DEVICE, renderer="Mali-G52")).name == "theirs"
 
@@ -252,3 +253,33 @@ def test_rows_and_columns_cover_the_buffer(shape, rows, columns) -> None:
     sizes = problem(*shape).sizes(kernel())
     assert (sizes["x_rows"], sizes["x_columns"], sizes["x_row"]) == (rows, columns, columns)
     assert sizes["x_size"] == rows * columns
+
+
+@pytest.mark.parametrize(
+    ("renderer", "expected"),
+    [
+        ("NVIDIA H200/PCIe/SSE2", "NVIDIA"),
+        ("llvmpipe (LLVM 15.0.6, 256 bits)", "llvmpipe"),
+        ("Mali-T760 (Panfrost)", "Midgard"),
+        ("Mali-T628", "Midgard"),
+        ("Mali-G31 (Panfrost)", "Bifrost"),
+        ("Mali-G52", "Bifrost"),
+        ("Mali-G610 (Panfrost)", "Valhall"),
+        ("Mali-G57", "Valhall"),
+        ("V3D 4.2.14.0", "V3D"),
+        ("Adreno (TM) 540", "Adreno"),
+        ("Board", None),
+    ],
+)
+def test_families(renderer, expected) -> None:
+    assert family(replace(DEVICE, renderer=renderer)) == expected
+
+
+def test_freedreno_is_known_by_its_vendor() -> None:
+    assert family(replace(DEVICE, vendor="freedreno", renderer="FD630")) == "Adreno"
+
+
+def test_a_kernel_that_is_slow_on_a_family_is_passed_over_there(offer) -> None:
+    offer(kernel("quick", slow_on=["V3D"], priority=1), kernel("plain"))
+    assert choose("compute", problem(2, 2), DEVICE).name == "quick"
+    assert choose("compute", problem(2, 2), replace(DEVICE, renderer="V3D 4.2")).name == "plain"

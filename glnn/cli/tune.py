@@ -1,0 +1,164 @@
+"""`glnn tune`: find and keep the fastest kernels of this device."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+
+import rich_click as click
+
+from glnn.backends import open_backend
+from glnn.backends.gl import GlBackend
+from glnn.cli.options import device_options, print_json
+from glnn.cli.screen import console, progress, table
+from glnn.errors import DeviceError, GlnnError
+from glnn.kernels.select import Problem
+from glnn.kernels.tuned import TunedChoice, problem_class
+from glnn.model import InferenceSession, load
+from glnn.ops import Matmul
+from glnn.tuning import tune as search
+from glnn.tuning.tune import parameters
+
+MOST = 2**31 - 1  # what GL and NumPy count
+SIZES = (
+    *(f"{n}x{n}x{n}" for n in (64, 128, 256, 512, 1024, 2048, 4096)),
+    *(f"1x{n}x{n}" for n in (256, 1024, 4096)),
+    *(f"128x{n}x{n}" for n in (256, 1024, 4096)),
+)
+
+
+@click.command()
+@click.argument("model", required=False)
+@click.option(
+    "--size",
+    "sizes",
+    multiple=True,
+    metavar="MxNxK",
+    help="Matrix products to tune: x of M by K, weights of N by K; may be repeated.",
+)
+@click.option("--batch", type=click.IntRange(1, MOST), default=1, help="Samples a run of MODEL.")
+@click.option("--exhaustive", is_flag=True, help="Try all combinations of parameters.")
+@click.option("--fresh", is_flag=True, help="Tune anew what was tuned before.")
+@click.option("--show", is_flag=True, help="Only show what was found before.")
+@click.option("--forget", is_flag=True, help="Drop what was found before, and nothing else.")
+@device_options
+def tune(
+    model: str | None,
+    sizes: tuple[str, ...],
+    batch: int,
+    exhaustive: bool,
+    fresh: bool,
+    show: bool,
+    forget: bool,
+    gpu: str | None,
+    limits: str | None,
+    as_json: bool,
+) -> None:
+    """Find the fastest kernels of this device, and keep them for every later run.
+
+    Tunes the steps of MODEL, or matrix products of the sizes given, or of many sizes where neither
+    is given. Each size stands for those near it. A candidate whose result is wrong is not ranked.
+    What is found is kept at once: after an interruption the same command goes on.
+
+    \b
+    Examples:
+      glnn tune
+      glnn tune lenet --batch 100
+      glnn tune --size 1024x1024x1024 --size 1x4096x25088 --exhaustive
+      glnn tune --show --json
+    """
+    backend = open_backend("compute", gpu=gpu, limits=limits)
+    assert isinstance(backend, GlBackend)
+    tuned = backend.tuned
+    if forget:
+        tuned.path.unlink(missing_ok=True)
+        tuned.choices.clear()
+    if not show and not forget:
+        _check_folder(backend)
+        problems = _of_model(model, batch, backend) if model else _products(sizes or SIZES)
+        _tune(backend, problems, exhaustive, fresh, shown=not as_json)
+    if as_json:
+        kept = {key: asdict(choice) for key, choice in tuned.choices.items()}
+        print_json({"device": tuned.device, "file": str(tuned.path), "choices": kept})
+        return
+    out = console()
+    out.print(f"{tuned.device}\n{tuned.path}")
+    listed = table(None, "problems like", "kernel", "parameters", ">ms", ">default ms", ">gain")
+    for key, choice in sorted(tuned.choices.items()):
+        listed.add_row(key, choice.kernel, " ".join(parameters(choice.parameters)), *_times(choice))
+    out.print(listed)
+
+
+def _times(choice: TunedChoice) -> tuple[str, str, str]:
+    ms = f"{1e3 * choice.seconds:.4g}"
+    if choice.default_seconds is None:
+        return ms, "-", "-"
+    gain = choice.default_seconds / choice.seconds
+    return ms, f"{1e3 * choice.default_seconds:.4g}", f"{gain:.2f}x"
+
+
+def _check_folder(backend: GlBackend) -> None:
+    """Raise GlnnError now rather than after the work, if nothing can be kept."""
+    path = backend.tuned.path
+    try:
+        backend.tuned.save()
+    except OSError as error:
+        raise GlnnError(
+            f"what is found cannot be kept in {path.parent}: {error.strerror}; "
+            "GLNN_CACHE names another folder"
+        ) from None
+
+
+def _products(sizes: tuple[str, ...]) -> list[Problem]:
+    problems: list[Problem] = []
+    for text in sizes:
+        match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)", text)
+        if not match or max(map(int, match.groups())) > MOST:
+            raise GlnnError(f"--size: expected three numbers as in 100x64x256, got {text!r}")
+        m, n, k = map(int, match.groups())
+        problems.append(Problem.of(Matmul(), {"x": (m, k), "weight": (n, k)}, {}))
+    return problems
+
+
+def _of_model(name: str, batch: int, backend: GlBackend) -> list[Problem]:
+    """The problems that the steps of a model are, each class once."""
+    model = load(name)
+    session = InferenceSession(model, backend.name, device=backend.device)
+    shapes = {
+        info.name: tuple(n if isinstance(n, int) else batch for n in info.shape)
+        for info in model.inputs
+    }
+    problems: dict[str, Problem] = {}
+    for step in session.plan(shapes).steps:
+        layouts = {name: step.layouts[name] for name in step.op.inputs}
+        problem = Problem.of(step.op, step.shapes, layouts)
+        problems.setdefault(problem_class(problem), problem)
+    return list(problems.values())
+
+
+def _tune(
+    backend: GlBackend, problems: list[Problem], exhaustive: bool, fresh: bool, shown: bool
+) -> None:
+    failures: list[str] = []
+    with progress(shown) as bar:
+        task = bar.add_task("tuning", total=len(problems))
+        for problem in problems:
+            key = problem_class(problem)
+            known = backend.tuned.find(backend.name, problem)
+
+            def advance(candidate: str, key: str = key) -> None:
+                bar.update(task, description=f"{key}: {candidate}"[:100])
+
+            if known is None or fresh:
+                try:
+                    found = search(backend, problem, exhaustive=exhaustive, advance=advance)
+                    backend.tuned.keep(backend.name, problem, found.best)
+                except DeviceError:
+                    raise
+                except GlnnError as error:
+                    failures.append(f"{key}: {error}")
+            bar.advance(task)
+    for failure in failures:
+        click.echo(f"glnn: not tuned: {failure}", err=True)
+    if failures and len(failures) == len(problems):
+        raise GlnnError("nothing could be tuned")

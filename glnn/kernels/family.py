@@ -1,0 +1,29 @@
+"""Device families: GPUs alike enough to share defaults, told by what their drivers call them."""
+
+from __future__ import annotations
+
+from glnn.device import Capabilities
+
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "NVIDIA": ("nvidia",),
+    "llvmpipe": ("llvmpipe",),
+    "Midgard": ("mali-t",),
+    "Bifrost": ("mali-g31", "mali-g51", "mali-g52", "mali-g71", "mali-g72", "mali-g76"),
+    "Valhall": ("mali-g",),  # those that are no Bifrost
+    "V3D": ("v3d",),
+    "Adreno": ("adreno", "freedreno"),
+}
+"""By name; a device belongs to the first family with a word found in its vendor or renderer."""
+
+
+def family(device: Capabilities) -> str | None:
+    """The family of `device`; None for one unknown."""
+    return family_called(f"{device.vendor} {device.renderer}")
+
+
+def family_called(text: str) -> str | None:
+    """The family of the device whose driver calls it `text`; None for one unknown."""
+    for name, words in FAMILIES.items():
+        if any(word in text.lower() for word in words):
+            return name
+    return None

@@ -1,0 +1,77 @@
+"""How long one op takes on a device: by its timer where that is believed, else by the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+
+from glnn.backends import Backend
+from glnn.device import Timer
+
+WARM_SECONDS = 0.1  # a GPU that idles lowers its clocks
+LEAST_SECONDS = 0.02  # of one measure: below, the clock and the queue weigh too much
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Median seconds of one run; `by_timer` says whether they are the GPU's own."""
+
+    seconds: float
+    by_timer: bool
+
+
+def time_work(
+    backend: Backend,
+    work: Callable[[], None],
+    repeat: int = 7,
+    warm: float = WARM_SECONDS,
+    hopeless: float = float("inf"),
+) -> Timing:
+    """The time of `work`, GL commands that do not wait, after `warm` seconds of them.
+
+    hopeless: seconds; work that needs more by a first look is not measured any closer.
+    """
+    once = _warm(work, backend.finish, warm)
+    if once > hopeless or backend.device is None:
+        return Timing(once, False)
+    count = max(1, int(LEAST_SECONDS / once))
+
+    def many() -> None:
+        for _ in range(count):
+            work()
+
+    timer = Timer(backend.device)
+    believed = timer.prove(many) is None
+    times = [
+        timer.measure(many) if believed else _wall(many, backend.finish) for _ in range(repeat)
+    ]
+    kept = [t for t in times if t is not None]
+    if believed and len(kept) <= repeat // 2:
+        believed, kept = False, [_wall(many, backend.finish) for _ in range(repeat)]
+    return Timing(median(kept) / count, believed)
+
+
+def _warm(work: Callable[[], None], finish: Callable[[], None], least: float) -> float:
+    """Keep the device busy for a while; seconds of one run by the clock."""
+    work()  # the first run may still compile
+    finish()
+    start, runs, chunk = perf_counter(), 0, 1
+    while True:
+        for _ in range(chunk):
+            work()
+        finish()
+        runs += chunk
+        spent = perf_counter() - start
+        if spent >= least:
+            return spent / runs
+        chunk *= 2
+
+
+def _wall(work: Callable[[], None], finish: Callable[[], None]) -> float:
+    finish()
+    start = perf_counter()
+    work()
+    finish()
+    return perf_counter() - start

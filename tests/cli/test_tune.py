@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from glnn.backends.opening import _shared
+from glnn.kernels.tuned import TunedChoice
+from glnn.tuning.tune import Tuning
+from tests.cli.conftest import Glnn
+
+KEY = "compute matmul R m=4 n=8 k=2 batch=1 BATCHED=0"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch) -> None:
+    """A cache of its own, and backends that have not read another."""
+    monkeypatch.setenv("GLNN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("glnn.profiling.timing.WARM_SECONDS", 0.0)
+    monkeypatch.setattr("glnn.profiling.timing.LEAST_SECONDS", 0.0)
+    _shared.backends.clear()
+    yield
+    _shared.backends.clear()
+
+
+@pytest.fixture
+def searches(monkeypatch) -> list[str]:
+    """Replaces the search by one that finds the same at once; the sizes it was called for."""
+    called: list[str] = []
+
+    def found(backend, problem, *, exhaustive, advance) -> Tuning:
+        sizes = problem.op.sizes(problem.shapes)
+        called.append("x".join(str(sizes[name]) for name in "mnk" if name in sizes))
+        if called[-1] == "13x13x13":
+            raise KeyboardInterrupt
+        advance("tiled")
+        return Tuning(problem, TunedChoice("blocked", {"TM": 2}, 1e-3, 2e-3))
+
+    monkeypatch.setattr(sys.modules["glnn.cli.tune"], "search", found)
+    return called
+
+
+def skip_without_compute(cli: Glnn) -> None:
+    done = cli("tune", "--show")
+    if "the compute backend cannot run" in done.err:
+        pytest.skip(done.err)
+
+
+def test_a_real_search(cli: Glnn) -> None:
+    skip_without_compute(cli)
+    report = cli("tune", "--size", "5x7x3", "--json").json
+    choice = report["choices"]["compute matmul R m=4 n=8 k=4 batch=1 BATCHED=0"]
+    assert choice["seconds"] <= choice["default_seconds"]
+    assert cli("tune", "--show", "--json").json == report
+    shown = cli("tune", "--show").out
+    assert choice["kernel"] in shown and report["file"] in shown
+
+
+def test_what_is_known_is_not_tuned_again(cli: Glnn, searches) -> None:
+    skip_without_compute(cli)
+    first = ("tune", "--size", "4x8x2", "--json")
+    assert cli(*first).json["choices"][KEY]["parameters"] == {"TM": 2}
+    cli(*first)
+    assert searches == ["4x8x2"]
+    cli(*first, "--fresh")
+    assert searches == ["4x8x2", "4x8x2"]
+    assert cli("tune", "--forget", "--json").json["choices"] == {}
+    cli(*first)
+    assert len(searches) == 3
+
+
+def test_an_interruption_keeps_what_was_found(cli: Glnn, searches) -> None:
+    skip_without_compute(cli)
+    sizes = ("--size", "4x8x2", "--size", "13x13x13", "--size", "64x64x64")
+    assert cli("tune", *sizes).code == 130
+    _shared.backends.clear()  # as a new process would have none
+    assert list(cli("tune", "--show", "--json").json["choices"]) == [KEY]
+    assert searches == ["4x8x2", "13x13x13"]
+
+
+def test_a_model(cli: Glnn, searches) -> None:
+    skip_without_compute(cli)
+    choices = cli("tune", "lenet", "--batch", "3", "--json").json["choices"]
+    ops = [key.split()[1] for key in choices]
+    assert {"conv2d", "matmul", "pool2d"} <= set(ops)
+
+
+@pytest.mark.parametrize("text", ["5x7", "0x1x1", "axbxc", "1x1x99999999999", ""])
+def test_a_wrong_size(cli: Glnn, text: str) -> None:
+    skip_without_compute(cli)
+    refusal = cli("tune", "--size", text).refusal
+    assert refusal == f"--size: expected three numbers as in 100x64x256, got {text!r}"
+
+
+def test_a_folder_that_cannot_be_written(cli: Glnn, tmp_path, monkeypatch, searches) -> None:
+    skip_without_compute(cli)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("GLNN_CACHE", str(tmp_path / "file"))
+    _shared.backends.clear()
+    assert "what is found cannot be kept in" in cli("tune", "--size", "4x8x2").refusal
+    assert searches == []
+
+
+def test_an_empty_folder_name_is_explained(cli: Glnn, monkeypatch, searches) -> None:
+    skip_without_compute(cli)
+    monkeypatch.setenv("GLNN_CACHE", "")
+    _shared.backends.clear()
+    assert "GLNN_CACHE" in cli("tune", "--size", "4x8x2").refusal
+    assert searches == []

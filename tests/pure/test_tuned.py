@@ -1,0 +1,114 @@
+"""What tuning found: kept in a file, found again, and passed over where it does not serve."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from glnn.kernels.select import Problem, choose
+from glnn.kernels.tuned import Tuned, TunedChoice, problem_class
+from glnn.ops import Matmul
+from tests.pure.test_kernels import DEVICE
+
+CHOICE = TunedChoice("tiled", {"WG_X": 8, "TM": 8}, 1e-3, 2e-3)
+
+
+def problem(m: int, n: int, k: int) -> Problem:
+    return Problem.of(Matmul(), {"x": (m, k), "weight": (n, k)}, {})
+
+
+def test_a_class_covers_the_sizes_near_it() -> None:
+    assert problem_class(problem(1000, 64, 1)) == problem_class(problem(1024, 90, 1))
+    assert problem_class(problem(1000, 64, 1)) != problem_class(problem(1000, 64, 2))
+    assert problem_class(problem(1000, 64, 1)) != problem_class(problem(1000, 100, 1))
+    chained = Problem.of(Matmul(), {"x": (4, 4), "weight": (4, 4)}, {"x": "R 2 4 R"})
+    assert problem_class(chained) != problem_class(problem(4, 4, 4))
+    with_activation = Problem.of(Matmul(activation="relu"), {"x": (4, 4), "weight": (4, 4)}, {})
+    assert problem_class(with_activation) == problem_class(problem(4, 4, 4))
+
+
+def test_what_is_kept_is_found_by_the_next(tmp_path) -> None:
+    tuned = Tuned.load(tmp_path, DEVICE, "1")
+    assert tuned.find("compute", problem(64, 64, 64)) is None
+    tuned.keep("compute", problem(64, 64, 64), CHOICE)
+    again = Tuned.load(tmp_path, DEVICE, "1")
+    assert again.find("compute", problem(60, 70, 64)) == CHOICE
+    assert again.find("feedback", problem(64, 64, 64)) is None
+    for other in (
+        Tuned.load(tmp_path, replace(DEVICE, renderer="Other"), "1"),
+        Tuned.load(tmp_path, replace(DEVICE, version_text="a newer driver"), "1"),
+        Tuned.load(tmp_path, DEVICE.with_minimum(), "1"),
+        Tuned.load(tmp_path, DEVICE, "2"),
+        Tuned.load(None, DEVICE, "1"),
+    ):
+        assert other.choices == {}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "3", '{"form": 1}', '{"form": 1, "device": "x", "glnn": 2}', "\xff"]
+)
+def test_a_damaged_file_is_passed_over_and_replaced(tmp_path, text) -> None:
+    tuned = Tuned.load(tmp_path, DEVICE, "1")
+    tuned.keep("compute", problem(64, 64, 64), CHOICE)
+    tuned.path.write_text(text, "latin-1")
+    whole = not text.startswith('{"form": 1, "device"')  # that one belongs to another device
+    if whole:
+        with pytest.warns(UserWarning, match="not used, as it is damaged"):
+            found = Tuned.load(tmp_path, DEVICE, "1")
+    else:
+        found = Tuned.load(tmp_path, DEVICE, "1")
+    assert found.choices == {}
+    found.keep("compute", problem(8, 8, 8), CHOICE)
+    assert list(Tuned.load(tmp_path, DEVICE, "1").choices.values()) == [CHOICE]
+
+
+def test_a_choice_of_a_wrong_form_is_damage_too(tmp_path) -> None:
+    tuned = Tuned.load(tmp_path, DEVICE, "1")
+    tuned.keep("compute", problem(64, 64, 64), CHOICE)
+    text = json.loads(tuned.path.read_text())
+    next(iter(text["choices"].values()))["parameters"] = {"TM": "many"}
+    tuned.path.write_text(json.dumps(text))
+    with pytest.warns(UserWarning, match="damaged"):
+        assert Tuned.load(tmp_path, DEVICE, "1").choices == {}
+
+
+def test_nothing_is_left_half_written(tmp_path, monkeypatch) -> None:
+    tuned = Tuned.load(tmp_path, DEVICE, "1")
+    tuned.keep("compute", problem(64, 64, 64), CHOICE)
+
+    def interrupted(self: Path, target: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tuned.keep("compute", problem(8, 8, 8), CHOICE)
+    assert [path.name for path in tuned.path.parent.iterdir()] == [tuned.path.name]
+    assert len(Tuned.load(tmp_path, DEVICE, "1").choices) == 1
+
+
+def test_what_was_tuned_comes_before_the_default(tmp_path) -> None:
+    tuned = Tuned.load(tmp_path, DEVICE, "1")
+    wanted = problem(1000, 1000, 1000)
+    assert choose("compute", wanted, DEVICE, tuned=tuned).name == "blocked"
+    tuned.keep("compute", wanted, CHOICE)
+    found = choose("compute", wanted, DEVICE, tuned=tuned)
+    assert (found.name, found.defaults["TM"], found.defaults["TN"]) == ("tiled", 8, 4)
+    assert choose("compute", wanted, DEVICE, "blocked", tuned).name == "blocked"  # as asked for
+    assert choose("compute", problem(100, 100, 100), DEVICE, tuned=tuned).name == "split_k"
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        TunedChoice("gone", {}, 1.0),
+        TunedChoice("tiled", {"NEW": 1}, 1.0),
+        TunedChoice("tiled", {"WG_X": 16, "WG_Y": 16, "SLICES": 4}, 1.0),  # 1024 invocations
+    ],
+)
+def test_what_cannot_run_any_more_gives_way_to_the_default(tmp_path, choice) -> None:
+    tuned = Tuned.load(tmp_path, DEVICE, "1")
+    tuned.keep("compute", problem(1000, 1000, 1000), choice)
+    assert choose("compute", problem(1000, 1000, 1000), DEVICE, tuned=tuned).name == "blocked"
