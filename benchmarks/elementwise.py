@@ -1,67 +1,67 @@
-"""Bias addition and activation: every kernel on the three matrices of Rovder 2017.
-
-Figures 9.1 (bias, seven variants) and 9.2 (sigmoid, five variants): 1024 x 1024, 256 x 4096 and
-4096 x 256, neurons by samples.
-
-    python -m benchmarks.elementwise bias
-    python -m benchmarks.elementwise activation --json
-"""
+"""What the benchmarks of bias addition and activation share: every kernel on three matrices."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import rich_click as click
 
+from benchmarks import beside, documents
 from benchmarks.record import machine
 from benchmarks.timing import kernel_time
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
-from glnn.cli.screen import console, progress, table
+from glnn.cli.screen import console, progress
 from glnn.errors import GlnnError
 from glnn.kernels import kernels_for
-from glnn.ops import Activation, Bias, Op
-
-SHAPES = ((1024, 1024), (256, 4096), (4096, 256))
+from glnn.ops.op import Op
 
 
-@click.command()
-@click.argument("op", type=click.Choice(["bias", "activation"]))
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def main(op: str, as_json: bool) -> None:
-    """Time the kernels of OP on the compute backend."""
+def report(op: Op, figure_key: str, plot: Path | None, as_json: bool) -> None:
+    """Time every compute kernel of `op` on the matrices of a figure of Rovder 2017, and print."""
     backend = open_backend("compute")
     assert isinstance(backend, GlBackend)
-    made: Op = Bias() if op == "bias" else Activation("sigmoid")
+    (figure,) = (f for f in documents.figures("rovder_2017") if f.key == figure_key)
+    kernels = kernels_for(op.name, "compute")
     rows: list[dict[str, Any]] = []
     with progress(not as_json) as bar:
-        for kernel in bar.track(kernels_for(op, "compute"), description="timing"):
-            for neurons, samples in SHAPES:
-                x = np.random.default_rng(0).random((samples, neurons), dtype=np.float32)
-                operands = {"x": x} | ({"bias": x[0].copy()} if op == "bias" else {})
-                row: dict[str, Any] = {"kernel": kernel.name, "shape": [neurons, samples]}
-                try:
-                    timing = kernel_time(backend, made, operands, kernel.name)
-                except GlnnError as error:
-                    rows.append({**row, "us": None, "reason": str(error)})
-                    continue
-                us = 1e6 * timing.seconds
-                speed = 8 * x.size / timing.seconds / 1e9
-                rows.append({**row, "us": us, "gb_s": speed, "by_timer": timing.by_timer})
-    result = {**machine(backend.device), "op": op, "rows": rows}
+        for kernel in bar.track(kernels, description="timing"):
+            for shape in figure.columns_here:
+                rows.append(_time(backend, op, kernel.name, shape))
+    ours = {(row["kernel"], row["shape"]): row["gb_s"] for row in rows if row["gb_s"]}
+    result = {
+        **machine(backend.device),
+        "op": op.name,
+        "rows": rows,
+        "claims": beside.claims(figure, ours),
+    }
+    if plot is not None:
+        beside.draw(plot, [figure], ours, "GB/s")
     if as_json:
         print(json.dumps(result, indent=2))
         return
     out = console()
-    out.print(", ".join(f"{k} {v}" for k, v in result.items() if k != "rows"))
-    shown = table("microseconds", "kernel", *(f">{a} x {b}" for a, b in SHAPES))
-    for name in dict.fromkeys(row["kernel"] for row in rows):
-        cells = [row["us"] for row in rows if row["kernel"] == name]
-        shown.add_row(name, *("-" if us is None else f"{us:.1f}" for us in cells))
-    out.print(shown)
+    out.print(", ".join(f"{k} {v}" for k, v in result.items() if k not in ("rows", "claims")))
+    beside.show(out, figure, ours, "GB/s, read and written,")
 
 
-if __name__ == "__main__":
-    main()
+def _time(backend: GlBackend, op: Op, kernel: str, shape: str) -> dict[str, Any]:
+    neurons, samples = (int(part) for part in shape.split("x"))
+    x = np.random.default_rng(0).random((samples, neurons), dtype=np.float32)
+    operands = {"x": x} | ({"bias": x[0].copy()} if "bias" in op.parameters else {})
+    row: dict[str, Any] = {"kernel": kernel, "shape": shape}
+    try:
+        timing = kernel_time(backend, op, operands, kernel)
+    except GlnnError as error:
+        return {**row, "us": None, "gb_s": None, "reason": str(error)}
+    speed = 8 * x.size / timing.seconds / 1e9
+    return {**row, "us": 1e6 * timing.seconds, "gb_s": speed, "by_timer": timing.by_timer}
+
+
+plot_option = click.option(
+    "--plot", type=click.Path(file_okay=False, path_type=Path), help="Also draw into this folder."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

@@ -1,18 +1,20 @@
-"""GFLOP/s of every matmul kernel on square matrices, beside the documents' own and other libraries.
+"""GFLOP/s of every matmul kernel, beside the documents' own and other libraries.
 
-Rovder 2017: table 7.1, figures 7.3, 7.4 and 7.7 (128 to 1152), table 8.2 and figure 8.3 (96 to
-2880). Gronqvist: table 1.3. Cheng: figures 14 to 18. All of them counted on other GPUs; read ratios
-between kernels, not between devices. Peers are measured where they are installed.
+Each document's tables and figures come with one command: Rovder 2017, table 7.1, figures 7.3, 7.4
+and 7.7, table 8.2 and figure 8.3; Gronqvist, tables 1.3 and 1.4; Cheng, figures 14 to 19. They were
+measured on other GPUs: read ratios between kernels, not between devices. Peers are measured in the
+same run where they are installed.
 
     python -m benchmarks.matmul --sizes 96,384,1152
-    python -m benchmarks.matmul --kernels tiled,blocked,morton_4_2 --sizes 1024,4096 --json
-    python -m benchmarks.matmul --plot matmul.png
+    python -m benchmarks.matmul --kernels default,morton_4_2 --sizes 1024,4096 --json
+    python -m benchmarks.matmul --sizes 1x4096x25088 --alpha-beta
+    python -m benchmarks.matmul --document rovder_2017 --plot figures/
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,10 @@ import numpy as np
 import rich_click as click
 from numpy.typing import NDArray
 
+from benchmarks import beside, documents
+from benchmarks.clblast import Clblast
 from benchmarks.record import machine, milliseconds
+from benchmarks.roofline import peak_gflops
 from benchmarks.timing import kernel_time
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
@@ -28,118 +33,255 @@ from glnn.cli.screen import console, progress, table
 from glnn.errors import GlnnError
 from glnn.kernels import kernels_for
 from glnn.ops import Matmul
+from glnn.profiling.verify import relative_error
 
 Array = NDArray[np.float32]
-# GFLOP/s on the Mali-T628, Rovder 2017: table 7.1 (RM x RM, RM x CM) and table 8.2 (ARM's kernel
-# as blocked_rm_cm, Morton 4-2, Morton 4-4).
-ROVDER: dict[str, dict[int, float]] = {
-    "cross_rm_rm": {128: 2.516, 256: 0.448, 384: 0.397, 512: 0.330, 640: 0.364, 768: 0.352,
-                    896: 0.332, 1024: 0.304, 1152: 0.283},
-    "cross_rm_cm": {128: 2.406, 256: 0.599, 384: 0.480, 512: 0.409, 640: 0.449, 768: 0.447,
-                    896: 0.443, 1024: 0.428, 1152: 0.392},
-    "blocked_rm_cm": {96: 11.65, 192: 13.65, 384: 13.08, 768: 12.90, 1440: 12.98, 2880: 2.14},
-    "morton_4_2": {96: 13.04, 192: 14.86, 384: 14.19, 768: 13.67, 1440: 13.61, 2880: 13.65},
-    "morton_4_4": {96: 12.05, 192: 13.93, 384: 12.94, 768: 12.45, 1440: 12.02, 2880: 11.98},
-}  # fmt: skip
+Peer = Callable[[Array, Array, Array | None], "tuple[float, Array]"]
 SIZES = "96,128,192,256,384,512,768,1024,1152"
+ALPHA, BETA = 1.5, 0.5
+PEER_ROWS = {"cpu": "NumPy"}  # what a document calls it, and what is measured here
 
 
-def peers(a: Array, b: Array) -> Iterator[tuple[str, float]]:
-    """(name, seconds) of NumPy and, where it is installed, of PyTorch without TF32."""
-    yield "NumPy", milliseconds(lambda: a @ b, 5, 2)["median_ms"] / 1e3
+def numpy_peer(a: Array, b: Array, c: Array | None) -> tuple[float, Array]:
+    """Seconds and result of NumPy's BLAS."""
+
+    def work() -> Array:
+        result: Array = a @ b
+        if c is not None:
+            result = np.float32(ALPHA) * result + np.float32(BETA) * c
+        return result
+
+    once = milliseconds(work, 1, 1)["median_ms"]
+    return milliseconds(work, max(3, min(50, int(100 / once))), 0)["median_ms"] / 1e3, work()
+
+
+def torch_peer() -> Peer | None:
+    """PyTorch on CUDA without TF32, timed by CUDA's events; None where there is none."""
     try:
         import torch
     except ImportError:
-        return
+        return None
     if not torch.cuda.is_available():
-        return
+        return None
     torch.backends.cuda.matmul.allow_tf32 = False
-    left, right = torch.from_numpy(a).cuda(), torch.from_numpy(b).cuda()
-    out = torch.empty((len(a), b.shape[1]), device="cuda")
-    count = 20
 
-    def many() -> None:
-        for _ in range(count):
-            torch.mm(left, right, out=out)
-        torch.cuda.synchronize()
+    def run(a: Array, b: Array, c: Array | None) -> tuple[float, Array]:
+        left, right = torch.from_numpy(a).cuda(), torch.from_numpy(b).cuda()
+        given = None if c is None else torch.from_numpy(c).cuda()
+        out = torch.empty((len(a), b.shape[1]), device="cuda")
 
-    yield "PyTorch CUDA", milliseconds(many, 9, 5)["median_ms"] / 1e3 / count
+        def work() -> None:
+            if given is None:
+                torch.mm(left, right, out=out)
+            else:
+                torch.addmm(given, left, right, beta=BETA, alpha=ALPHA, out=out)
+
+        def seconds(count: int) -> float:
+            start, end = torch.cuda.Event(True), torch.cuda.Event(True)
+            start.record()
+            for _ in range(count):
+                work()
+            end.record()
+            torch.cuda.synchronize()
+            return float(start.elapsed_time(end)) / 1e3 / count
+
+        seconds(3)
+        count = max(1, int(0.02 / seconds(10)))
+        seconds(5 * count)  # a GPU that idles lowers its clocks
+        return float(np.median([seconds(count) for _ in range(7)])), out.cpu().numpy()
+
+    return run
 
 
-def measure(backend: GlBackend, names: list[str], size: int) -> Iterator[dict[str, Any]]:
-    """A row for each kernel that can run, and for each peer."""
-    generator = np.random.default_rng(size)
-    a, b = generator.random((2, size, size), dtype=np.float32) - np.float32(0.5)
-    flops = 2 * size**3
+def installed_peers() -> dict[str, Peer]:
+    """What is installed here to compare with."""
+    found: dict[str, Peer] = {"NumPy": numpy_peer}
+    if (torch := torch_peer()) is not None:
+        found["PyTorch CUDA"] = torch
+    try:
+        blast = Clblast()
+    except GlnnError:
+        return found
+
+    def clblast(a: Array, b: Array, c: Array | None) -> tuple[float, Array]:
+        if c is None:
+            return blast.sgemm_seconds(a, b, 7)
+        return blast.sgemm_seconds(a, b, 7, alpha=ALPHA, beta=BETA, c=c)
+
+    found[f"CLBlast on {blast.device}"] = clblast
+    return found
+
+
+def measure(
+    backend: GlBackend, names: list[str], size: str, others: dict[str, Peer], scaled: bool
+) -> Iterator[dict[str, Any]]:
+    """A row for each kernel that can run on matrices of `size`, and for each peer."""
+    m, n, k = _shape(size)
+    generator = np.random.default_rng(m + n + k)
+    a = generator.random((m, k), dtype=np.float32) - np.float32(0.5)
+    b = generator.random((k, n), dtype=np.float32) - np.float32(0.5)
+    c = generator.random((m, n), dtype=np.float32) if scaled else None
+    op = Matmul(ALPHA, BETA) if scaled else Matmul()
+    operands = {"x": a, "weight": b.T} | ({"c": c} if c is not None else {})
+    flops = 2 * m * n * k
     for name in names:
         row: dict[str, Any] = {"size": size, "name": name}
-        row["rovder_gflops"] = ROVDER.get(name, {}).get(size)
         try:
-            chosen = None if name == "default" else name
-            timing = kernel_time(backend, Matmul(), {"x": a, "weight": b.T}, chosen)
+            timing = kernel_time(backend, op, operands, None if name == "default" else name)
         except GlnnError as error:
             yield {**row, "gflops": None, "reason": str(error)}
             continue
-        row |= {"ms": 1e3 * timing.seconds, "by_timer": timing.by_timer, "error": timing.error}
-        yield {**row, "gflops": flops / timing.seconds / 1e9}
-    for name, seconds in peers(a, b):
-        yield {"size": size, "name": name, "ms": 1e3 * seconds, "gflops": flops / seconds / 1e9}
+        row |= {"kernel": timing.kernel, "ms": 1e3 * timing.seconds, "by_timer": timing.by_timer}
+        yield {**row, "error": timing.error, "gflops": flops / timing.seconds / 1e9}
+    exact = op.reference({key: v.astype(np.float64) for key, v in operands.items()}) if (
+        others and flops <= 1 << 32
+    ) else None  # fmt: skip
+    for name, peer in others.items():
+        seconds, result = peer(a, b, c)
+        off = None if exact is None else relative_error(result, exact)
+        row = {"size": size, "name": name, "ms": 1e3 * seconds, "error": off}
+        yield {**row, "gflops": flops / seconds / 1e9}
+
+
+def _shape(size: str) -> tuple[int, int, int]:
+    parts = [int(part) for part in size.split("x")]
+    m, n, k = parts * 3 if len(parts) == 1 else parts
+    return m, n, k
+
+
+def _sizes(text: str) -> list[str]:
+    sizes = [part.strip() for part in text.split(",")]
+    for size in sizes:
+        parts = size.split("x")
+        if len(parts) not in (1, 3) or not all(p.isdecimal() and int(p) > 0 for p in parts):
+            raise GlnnError(f"--sizes: expected numbers as 96 or 1x64x256, got {size!r}")
+    return sizes
+
+
+def _names(text: str | None) -> list[str]:
+    known = ["default", *(kernel.name for kernel in kernels_for("matmul", "compute"))]
+    names = text.split(",") if text else [n for n in known if n != "matvec"]
+    if unknown := [name for name in names if name not in known]:
+        raise GlnnError(f"--kernels: no kernel {unknown[0]!r}, expected {', '.join(known)}")
+    return names
 
 
 @click.command()
-@click.option("--sizes", default=SIZES, show_default=True, help="Sides of the matrices.")
+@click.option("--sizes", help=f"N or MxNxK, by commas; {SIZES} unless a document says.")
 @click.option("--kernels", help="Kernels to time, by commas; `default` is what glnn chooses.")
-@click.option("--plot", type=click.Path(path_type=Path), help="Also draw to this file.")
+@click.option(
+    "--document",
+    type=click.Choice(documents.NAMES),
+    help="Measure what this document measured, and print its numbers beside ours.",
+)
+@click.option("--alpha-beta", is_flag=True, help=f"{ALPHA} A B + {BETA} C instead of A B.")
+@click.option("--peers/--no-peers", default=True, help="Also time other libraries.")
+@click.option("--plot", type=click.Path(path_type=Path), help="Draw to this file, or folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def main(sizes: str, kernels: str | None, plot: Path | None, as_json: bool) -> None:
-    """Time the matmul kernels of the compute backend on square matrices."""
+def main(
+    sizes: str | None,
+    kernels: str | None,
+    document: str | None,
+    alpha_beta: bool,
+    peers: bool,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    """Time the matmul kernels of the compute backend."""
     backend = open_backend("compute")
     assert isinstance(backend, GlBackend)
-    known = [kernel.name for kernel in kernels_for("matmul", "compute")]
-    names = kernels.split(",") if kernels else ["default", *(n for n in known if n != "matvec")]
+    drawn = list(_products(document)) if document else []
+    wanted = _wanted(drawn, sizes, kernels)
+    others = installed_peers() if peers else {}
     rows: list[dict[str, Any]] = []
     with progress(not as_json) as bar:
-        for size in bar.track([int(s) for s in sizes.split(",")], description="timing"):
-            rows += measure(backend, names, size)
-    result = {**machine(backend.device), "rows": rows}
+        peak = peak_gflops(backend.device)
+        for size, names in bar.track(wanted.items(), description="timing"):
+            rows += measure(backend, names, size, others, alpha_beta)
+    for row in rows:
+        row["utilisation"] = row["gflops"] / peak if row["gflops"] else None
+    ours = _ours(rows)
+    result = {**machine(backend.device), "peak_gflops": peak, "rows": rows}
+    if drawn:
+        result["beside"] = [entry for f in drawn for entry in beside.rows(f, ours)]
+        result["claims"] = [entry for f in drawn for entry in beside.claims(f, ours)]
     if plot is not None:
-        draw(rows, plot)
+        _draw(plot, drawn, rows, ours)
     if as_json:
         print(json.dumps(result, indent=2))
         return
     out = console()
-    out.print(", ".join(f"{k} {v}" for k, v in result.items() if k != "rows"))
+    hidden = ("rows", "beside", "claims")
+    out.print(", ".join(f"{k} {v}" for k, v in result.items() if k not in hidden))
+    out.print(_table(rows))
+    for figure in drawn:
+        beside.show(out, figure, ours, "GFLOP/s")
+
+
+def _products(document: str) -> Iterator[documents.Figure]:
+    """The tables and figures of a document that are of matrix products by size."""
+    known = {kernel.name for kernel in kernels_for("matmul", "compute")} | set(PEER_ROWS)
+    for figure in documents.figures(document):
+        by_size = figure.columns_here and all(c.isdecimal() for c in figure.columns_here)
+        if by_size and known & set(figure.rows_here) and figure.unit in ("GFLOP/s", "us"):
+            yield figure
+
+
+def _wanted(
+    drawn: list[documents.Figure], sizes: str | None, kernels: str | None
+) -> dict[str, list[str]]:
+    """The kernels to time at each size."""
+    if not drawn:
+        return dict.fromkeys(_sizes(sizes or SIZES), _names(kernels))
+    known = {kernel.name for kernel in kernels_for("matmul", "compute")}
+    wanted: dict[str, list[str]] = {}
+    for figure in drawn:
+        for column in figure.columns_here:
+            if sizes is None or column in _sizes(sizes):
+                names = [name for name in figure.rows_here if name in known]
+                wanted[column] = list(dict.fromkeys([*wanted.get(column, []), *names]))
+    return {size: wanted[size] for size in sorted(wanted, key=int)}
+
+
+def _ours(rows: list[dict[str, Any]]) -> dict[tuple[str, str], float]:
+    ours = {(row["name"], row["size"]): row["gflops"] for row in rows if row["gflops"]}
+    for theirs, name in PEER_ROWS.items():
+        ours |= {(theirs, size): rate for (row, size), rate in ours.items() if row == name}
+    return ours
+
+
+def _table(rows: list[dict[str, Any]]) -> Any:
     order = list(dict.fromkeys(row["size"] for row in rows))
-    shown = table("GFLOP/s (Rovder's on the Mali-T628)", "kernel", *(f">{n}" for n in order))
+    shown = table("GFLOP/s (share of the peak)", "kernel", *(f">{size}" for size in order))
     for name in dict.fromkeys(row["name"] for row in rows):
         cells = {row["size"]: row for row in rows if row["name"] == name}
         shown.add_row(name, *(_cell(cells.get(size, {})) for size in order))
-    out.print(shown)
+    return shown
 
 
 def _cell(row: dict[str, Any]) -> str:
     if row.get("gflops") is None:
         return "-"
-    theirs = row.get("rovder_gflops")
-    return f"{row['gflops']:.4g}" + (f" ({theirs:g})" if theirs else "")
+    return f"{row['gflops']:.4g} ({100 * row['utilisation']:.0f}%)"
 
 
-def draw(rows: list[dict[str, Any]], path: Path) -> None:
-    """GFLOP/s over the size, a line a kernel."""
-    try:
-        from matplotlib import pyplot
-    except ImportError:
-        raise GlnnError("--plot needs matplotlib: install glnn[bench]") from None
-    figure, axes = pyplot.subplots(figsize=(9, 6))
-    for name in dict.fromkeys(row["name"] for row in rows):
-        points = [(r["size"], r["gflops"]) for r in rows if r["name"] == name and r.get("gflops")]
-        if points:
-            axes.loglog(*zip(*points, strict=True), marker="o", label=name)
-    axes.set_xlabel("size")
-    axes.set_ylabel("GFLOP/s")
-    axes.legend(fontsize="small")
-    figure.tight_layout()
-    figure.savefig(path)
+def _draw(
+    path: Path,
+    drawn: list[documents.Figure],
+    rows: list[dict[str, Any]],
+    ours: dict[tuple[str, str], float],
+) -> None:
+    if drawn:
+        beside.draw(path, drawn, ours, "GFLOP/s")
+        return
+    names = tuple(dict.fromkeys(row["name"] for row in rows))
+    sizes = tuple(dict.fromkeys(row["size"] for row in rows))
+    whole = documents.Figure(
+        path.stem, "matrix products", "this device", "", "GFLOP/s", {}, names, sizes
+    )
+    (made,) = beside.draw(path.parent, [whole], ours, "GFLOP/s")
+    if made != path:
+        made.replace(path)
 
 
 if __name__ == "__main__":

@@ -112,6 +112,11 @@ def intensities(device: Device) -> list[dict[str, Any]]:
     return rows
 
 
+def peak_gflops(device: Device) -> float:
+    """The device's greatest FP32 rate: what utilisation is a share of."""
+    return max(float(row["gflops"]) for row in intensities(device))
+
+
 def transfers(device: Device) -> list[dict[str, Any]]:
     """GB/s of uploads, readbacks and copies on the device, by the clock on the wall."""
     rows = []

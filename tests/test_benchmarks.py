@@ -40,18 +40,86 @@ def test_lenet() -> None:
 
 
 def test_matmul() -> None:
-    names = "default,cross_rm_rm,morton_4_2"
-    result = json.loads(run("benchmarks.matmul", "--sizes", "9", "--kernels", names, "--json"))
+    names = "default,cross_rm_rm,morton_4_2,blocked_half"
+    result = json.loads(
+        run("benchmarks.matmul", "--sizes", "9,1x7x5", "--kernels", names, "--alpha-beta", "--json")
+    )
     ours = [row for row in result["rows"] if row["name"] in names.split(",")]
-    assert len(ours) == 3
-    assert all(row["gflops"] > 0 and row["error"] < 1e-5 for row in ours)
+    assert len(ours) == 8
+    assert all(row["gflops"] > 0 and row["error"] < 2e-3 for row in ours)
+    assert all(0 < row["utilisation"] < 1 for row in ours)
+    assert any(row["name"] == "NumPy" and row["error"] < 1e-5 for row in result["rows"])
+
+
+@pytest.mark.parametrize(
+    ("document", "size", "kernel"),
+    [
+        ("rovder_2017", "96", "morton_4_2"),
+        ("gronqvist", "96", "blocked_nt"),
+        ("cheng", "64", "cheng_v2"),
+    ],
+)
+def test_documents(tmp_path, document, size, kernel) -> None:
+    pytest.importorskip("matplotlib")
+    options = ["--document", document, "--sizes", size, "--no-peers", "--json", "--plot", tmp_path]
+    result = json.loads(run("benchmarks.matmul", *map(str, options)))
+    beside = [row for row in result["beside"] if row["row"] == kernel and row["column"] == size]
+    assert all(row["ours"] > 0 for row in beside) and beside
+    if document != "cheng":
+        assert any(row["theirs"] for row in beside)
+    assert result["claims"] or document == "gronqvist"
+    drawn = {path.stem for path in tmp_path.glob("*.png")}
+    assert {row["figure"] for row in beside} <= drawn
+
+
+@pytest.mark.parametrize("name", ["rovder_2017", "gronqvist", "cheng"])
+def test_a_document_is_well_formed(name) -> None:
+    from benchmarks.documents import figures
+
+    found = list(figures(name))
+    assert len({figure.key for figure in found}) == len(found) > 2
+    for figure in found:
+        assert figure.title and figure.source
+        for claim in figure.claims:
+            assert claim.least <= claim.most
+
+
+def test_cheng_is_counted_as_the_others() -> None:
+    from benchmarks.documents import figures
+
+    (rate,) = (figure for figure in figures("cheng") if figure.key == "figure_26")
+    assert rate.rows["gpu"]["highest"] == 12  # printed as 6, of n^3 operations
+
+
+def test_perceptrons() -> None:
+    options = ["--batch", "3", "--models", "partial_cifar", "--repeat", "1", "--json"]
+    rows = json.loads(run("benchmarks.mlp", *options))["rows"]
+    assert {"NumPy", "glnn compute", "glnn feedback"} <= {row["name"] for row in rows}
+    assert all(row["error"] < 1e-5 for row in rows if row["name"] != "PyTorch CUDA")
+    assert {row["theirs_ms"] for row in rows} == {11.2, 0.66, None}
 
 
 @pytest.mark.parametrize("op", ["bias", "activation"])
 def test_elementwise(op) -> None:
-    rows = json.loads(run("benchmarks.elementwise", op, "--json"))["rows"]
-    assert len(rows) % 3 == 0
-    assert all(row["us"] > 0 for row in rows)
+    result = json.loads(run(f"benchmarks.{op}", "--json"))
+    assert len(result["rows"]) % 3 == 0
+    assert all(row["us"] > 0 for row in result["rows"])
+    assert result["claims"]
+
+
+def test_clblast() -> None:
+    pytest.importorskip("pyopencl")
+    import numpy as np
+
+    from benchmarks.clblast import Clblast, why_not
+
+    if reason := why_not():
+        pytest.skip(reason)
+    a, b = np.random.default_rng(0).random((2, 33, 33), dtype=np.float32)
+    with Clblast() as blast:
+        seconds, result = blast.sgemm_seconds(a, b, 1)
+    assert seconds > 0
+    np.testing.assert_allclose(result, a @ b, rtol=1e-4)
 
 
 def test_roofline() -> None:
@@ -65,6 +133,16 @@ def test_roofline() -> None:
 def test_boards() -> None:
     stats = {"shader": "COMPUTE", "inst": 7, "registers": 3, "spills": 1, "fills": 2}
     line = {"target": "mali-g52", "file": "bias-rows.comp", "ok": True, "stats": [stats]}
-    page = run("benchmarks.boards", given=json.dumps(line) + "\n")
-    assert "1 compilations, 0 failed, 1 with spills." in page
+    loop = {"fma": 96, "ld": 10, "inner": True}
+    chosen = {
+        "target": "mali-g52",
+        "file": "matmul-blocked.comp",
+        "ok": True,
+        "stats": [{**stats, "spills": 0, "fills": 0, "threads": 1}],
+        "loops": [{"loops": [loop]}],
+    }
+    page = run("benchmarks.boards", given=f"{json.dumps(line)}\n{json.dumps(chosen)}\n")
+    assert "2 compilations, 0 failed, 1 with spills." in page
     assert "| bias-rows.comp | 7 3r, 3 spills |" in page
+    row = "| mali-g52 | blocked WG_X=8 WG_Y=8 TM=6 TN=1 | 96 | 10 | 9.6 | 3 | 1 | 0 |"
+    assert row in page

@@ -1,0 +1,33 @@
+"""Activation, five variants (and ours), on the matrices of Rovder 2017, figure 9.2.
+
+python -m benchmarks.activation
+python -m benchmarks.activation --function relu --json
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import rich_click as click
+
+from benchmarks.elementwise import json_option, plot_option, report
+from glnn.ops import Activation
+
+
+@click.command()
+@click.option(
+    "--function",
+    type=click.Choice(["sigmoid", "relu", "tanh"]),
+    default="sigmoid",
+    show_default=True,
+    help="What to apply; the document applied the winner for the sigmoid to ReLU.",
+)
+@plot_option
+@json_option
+def main(function: str, plot: Path | None, as_json: bool) -> None:
+    """Time the activation kernels of the compute backend."""
+    report(Activation(function), "figure_9_2", plot, as_json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""Ours beside the documents': tables, claims and pictures of what a benchmark measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks.documents import Figure, Ours
+from glnn.cli.screen import table
+from glnn.errors import GlnnError
+
+
+def rows(figure: Figure, ours: Ours) -> list[dict[str, Any]]:
+    """Every number of `figure` and ours for the same kernel and size.
+
+    Devices differ, so each is also given as a multiple of its own side's first row.
+    """
+    found: list[dict[str, Any]] = []
+    first = next(iter(figure.rows), None) or next(iter(figure.rows_here), None)
+    names = list(dict.fromkeys([*figure.rows_here, *figure.rows]))
+    for row in names:
+        for column in figure.columns_here:
+            if not any((name, column) in ours for name in names):
+                continue  # not measured at all
+            theirs, here = figure.rows.get(row, {}).get(column), ours.get((row, column))
+            base = figure.rows.get(str(first), {}).get(column)
+            base_here = ours.get((str(first), column))
+            found.append(
+                {
+                    "figure": figure.key,
+                    "row": row,
+                    "column": column,
+                    "theirs": theirs,
+                    "ours": here,
+                    "theirs_over_first": theirs / base if theirs and base else None,
+                    "ours_over_first": here / base_here if here and base_here else None,
+                }
+            )
+    return found
+
+
+def claims(figure: Figure, ours: Ours) -> list[dict[str, Any]]:
+    """What the document says of its rows, and the ratios measured here."""
+    found: list[dict[str, Any]] = []
+    for claim in figure.claims:
+        here = claim.here(ours)
+        found.append(
+            {
+                "figure": figure.key,
+                "claim": str(claim),
+                "ours_least": here[0] if here else None,
+                "ours_greatest": here[1] if here else None,
+            }
+        )
+    return found
+
+
+def show(out: Console, figure: Figure, ours: Ours, unit: str) -> None:
+    """Print `figure` with ours beside it: the document's number in brackets."""
+    found = rows(figure, ours)
+    columns = dict.fromkeys(str(entry["column"]) for entry in found)
+    theirs = f" ({figure.unit} on the {figure.device})" if figure.rows else ""
+    title = f"{figure.source}: {figure.title}\n{unit} here{theirs}"
+    shown = table(title, "", *(f">{column}" for column in columns))
+    for row in dict.fromkeys(entry["row"] for entry in found):
+        cells = [_cell(entry) for entry in found if entry["row"] == row]
+        shown.add_row(row, *cells)
+    out.print(shown)
+    for entry in claims(figure, ours):
+        least, greatest = entry["ours_least"], entry["ours_greatest"]
+        here = "not measured" if least is None else f"{least:.2f} to {greatest:.2f} times"
+        out.print(f"  it says: {entry['claim']}; here: {here}")
+    out.print()
+
+
+def _cell(entry: dict[str, Any]) -> str:
+    ours = "-" if entry["ours"] is None else f"{entry['ours']:.4g}"
+    return ours if entry["theirs"] is None else f"{ours} ({entry['theirs']:g})"
+
+
+def draw(folder: Path, drawn: Iterable[Figure], ours: Ours, unit: str) -> list[Path]:
+    """A picture for each of `drawn`: ours as lines, the document's numbers dashed.
+
+    Both are multiples of their side's first row where the document has numbers, since the devices
+    differ. Raises GlnnError without matplotlib.
+    """
+    try:
+        from matplotlib import pyplot
+    except ImportError:
+        raise GlnnError("--plot needs matplotlib: install glnn[bench]") from None
+    folder.mkdir(parents=True, exist_ok=True)
+    paths: list[Path] = []
+    for figure in drawn:
+        relative = bool(figure.rows)
+        found = rows(figure, ours)
+        canvas, axes = pyplot.subplots(figsize=(8, 5))
+        for row in dict.fromkeys(entry["row"] for entry in found):
+            for side, style in (("ours", "-"), ("theirs", "--")):
+                key = f"{side}_over_first" if relative else side
+                points = [
+                    (entry["column"], entry[key])
+                    for entry in found
+                    if entry["row"] == row and entry[key] is not None
+                ]
+                if points:
+                    label = row if side == "ours" else f"{row}, the document"
+                    axes.plot(*zip(*points, strict=True), style, marker="o", label=label)
+        axes.set_title(f"{figure.source}\n{figure.title}", fontsize="small")
+        axes.set_ylabel(f"{unit}, over the first row" if relative else unit)
+        axes.set_yscale("log")
+        if axes.has_data():
+            axes.legend(fontsize="x-small")
+        canvas.tight_layout()
+        paths.append(folder / f"{figure.key}.png")
+        canvas.savefig(paths[-1])
+        pyplot.close(canvas)
+    return paths

@@ -1,0 +1,26 @@
+"""Bias addition, seven variants, on the matrices of Rovder 2017, figure 9.1.
+
+python -m benchmarks.bias
+python -m benchmarks.bias --plot figures/ --json
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import rich_click as click
+
+from benchmarks.elementwise import json_option, plot_option, report
+from glnn.ops import Bias
+
+
+@click.command()
+@plot_option
+@json_option
+def main(plot: Path | None, as_json: bool) -> None:
+    """Time the bias kernels of the compute backend."""
+    report(Bias(), "figure_9_1", plot, as_json)
+
+
+if __name__ == "__main__":
+    main()
