@@ -87,7 +87,11 @@ class Compute(GlBackend):
         buffers = {k: b for k, b in {**operands, "out": out}.items() if isinstance(b, Buffer)}
         first = buffers[op.inputs[0]]
         problem = Problem.of(op, shapes, {op.inputs[0]: first.layout.name})
-        program = self.program(choice, problem.defines())
+        blocks = self.device.capabilities.max_compute_shader_storage_blocks
+        places = choice.places(operands, blocks)
+        in_place = choice.in_place if choice.in_place not in places else None
+        defines = problem.defines() | ({"IN_PLACE": 1} if in_place in buffers else {})
+        program = self.program(choice, defines)
         textures: dict[str, tuple[Buffer | None, DataTexture]] = {}
         for name in choice.textures:
             texture = DataTexture(self.device, buffers[name].size, TEXELS[choice.textures[name]])
@@ -96,14 +100,13 @@ class Compute(GlBackend):
                 texture.copy_from(buffers[name].push(self.device))
             textures[name] = buffers[name] if changes else None, texture
         units = {name: unit for unit, name in enumerate(textures)}
+        uniforms = self.uniforms(program, choice, problem, units)
         return ComputePerformer(
             self.device,
             program,
-            self._dispatches(
-                choice, problem, buffers, self.uniforms(program, choice, problem, units)
-            ),
+            self._dispatches(choice, problem, buffers, places, uniforms),
             list(textures.values()),
-            buffers.get(choice.in_place) if choice.in_place else None,
+            buffers.get(in_place) if in_place else None,
             out,
         )
 
@@ -112,19 +115,20 @@ class Compute(GlBackend):
         kernel: Kernel,
         problem: Problem,
         buffers: Mapping[str, Buffer],
+        places: Mapping[str, int],
         uniforms: Mapping[str, int | float],
     ) -> list[Dispatch]:
         """The dispatches that compute `problem`: one, or one for each part of a split."""
         split = problem.split(kernel, self.device.capabilities)
-        bound = {k: b.push(self.device) for k, b in buffers.items() if k in kernel.bindings}
+        bound = {name: buffers[name].push(self.device) for name in places}
         sizes = problem.sizes(kernel)
         if split is None:
-            whole = [(b, kernel.bindings[k], 0, -1) for k, b in bound.items()]
+            whole = [(buffer, places[name], 0, -1) for name, buffer in bound.items()]
             return [Dispatch(whole, uniforms, self._groups(kernel, sizes))]
         dispatches: list[Dispatch] = []
         for part in split.parts(problem.shapes):
             ranges = [
-                (buffer, kernel.bindings[name], 4 * part.ranges[name][0], 4 * part.ranges[name][1])
+                (buffer, places[name], 4 * part.ranges[name][0], 4 * part.ranges[name][1])
                 for name, buffer in bound.items()
             ]
             changed = {name: part.sizes.get(name, value) for name, value in uniforms.items()}

@@ -39,7 +39,8 @@ class Kernel:
     shared_bytes: shared memory of one workgroup.
     bindings: the storage-buffer binding of each operand and of `out` (compute only).
     textures: the texel format of each operand that is read through a texture.
-    in_place: the operand that the result's memory holds beforehand (compute only).
+    in_place: the operand that lies as the result does. It has the binding after those of the
+        others present; where that is one more than the device has, the result's memory holds it.
     tune: parameters and the values worth trying, the default first.
     families: other defaults for the device families so called (see `family`).
     unfit: families whose registers cannot hold it.
@@ -118,6 +119,17 @@ class Kernel:
     def halves(self) -> bool:
         """Whether operands are stored in half precision: such a kernel is only taken by name."""
         return any(layout.endswith(SUFFIX) for layout in self.layouts.values())
+
+    def places(self, operands: Iterable[str], blocks: int) -> dict[str, int]:
+        """The binding of each of `operands` and of `out` on a device of so many storage blocks.
+
+        What is computed in place has none.
+        """
+        present = {*operands, "out"}
+        places = {name: place for name, place in self.bindings.items() if name in present}
+        if self.in_place in present and len(places) < blocks:
+            places[str(self.in_place)] = max(places.values()) + 1
+        return places
 
     def check_names(self, key: str, names: Iterable[str], known: Iterable[str]) -> None:
         """Raise ShaderError unless the op knows all `names`, which the declaration has at `key`."""

@@ -9,6 +9,7 @@ import pytest
 from glnn import ops
 from glnn.backends.gl import GlBackend
 from glnn.errors import LimitError, ShapeError, UnsupportedOpError
+from glnn.kernels.family import family
 from glnn.ops import Matmul
 from tests import oracle
 from tests.backends.harness import TOLERANCE, kernels, run, tolerance
@@ -108,6 +109,9 @@ def test_few_results_of_a_long_sum_are_split_along_k(opened) -> None:
     backend = opened("compute")
     small = backend.choose(Matmul(), {"x": (100, 400), "weight": (120, 400)}, {})
     large = backend.choose(Matmul(), {"x": (1000, 400), "weight": (1200, 400)}, {})
+    if family(backend.device.capabilities) == "llvmpipe":  # shared memory is slow there
+        assert (small.name, large.name) == ("blocked", "blocked")
+        return
     assert small.name == "split_k"
     assert large.name in ("blocked", "tiled_middling")  # as the device suits
 
