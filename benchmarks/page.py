@@ -1,0 +1,102 @@
+"""One page in Markdown, and pictures, from what benchmarks wrote with --json on another machine.
+
+python -m benchmarks.matmul --document cheng --json > cheng.json
+python -m benchmarks.page matmul.json mlp.json cheng.json bias.json > h200.md
+python -m benchmarks.page cheng.json --plot figures/
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import rich_click as click
+
+from benchmarks import beside, documents
+
+Json = dict[str, Any]
+
+
+def markdown(heads: list[str], rows: list[list[object]]) -> str:
+    """A table."""
+    lines: list[list[object]] = [[*heads], ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines) + "\n"
+
+
+def sections(name: str, found: Json) -> Iterator[str]:
+    """What one file holds: a benchmark's rows, its document's numbers, claims."""
+    hidden = ("rows", "beside", "claims", "choices")
+    yield f"## {name}\n\n" + ", ".join(f"{k} {v}" for k, v in found.items() if k not in hidden)
+    rows = found.get("rows", [])
+    if rows and "size" in rows[0]:
+        yield _grid(rows, "name", "size", "gflops", "GFLOP/s")
+    elif rows and "shape" in rows[0]:
+        yield _grid(rows, "kernel", "shape", "gb_s", "GB/s")
+    elif rows and "model" in rows[0]:
+        yield _grid(rows, "name", "model", "median_ms", "ms")
+    entries = found.get("beside", [])
+    for figure in dict.fromkeys(entry["figure"] for entry in entries):
+        yield _beside(figure, [entry for entry in entries if entry["figure"] == figure])
+    if found.get("claims"):
+        said = [[c["figure"], c["claim"], _span(c)] for c in found["claims"]]
+        yield markdown(["figure", "it says", "here"], said)
+
+
+def _grid(rows: list[Json], down: str, across: str, value: str, unit: str) -> str:
+    columns = list(dict.fromkeys(row[across] for row in rows))
+    table: list[list[object]] = []
+    for name in dict.fromkeys(row[down] for row in rows):
+        cells = {row[across]: row.get(value) for row in rows if row[down] == name}
+        table.append([name, *(_number(cells.get(column)) for column in columns)])
+    return markdown([unit, *columns], table)
+
+
+def _beside(figure: str, entries: list[Json]) -> str:
+    columns = list(dict.fromkeys(entry["column"] for entry in entries))
+    table: list[list[object]] = []
+    for row in dict.fromkeys(entry["row"] for entry in entries):
+        cells: list[object] = [row]
+        for entry in (e for e in entries if e["row"] == row):
+            theirs = "" if entry["theirs"] is None else f" ({entry['theirs']:g})"
+            cells.append(_number(entry["ours"]) + theirs)
+        table.append(cells)
+    return f"{figure}, GFLOP/s, the document's in brackets:\n\n" + markdown(["", *columns], table)
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def _span(claim: Json) -> str:
+    if claim["ours_least"] is None:
+        return "not measured"
+    return f"{claim['ours_least']:.2f} to {claim['ours_greatest']:.2f}"
+
+
+def draw(folder: Path, found: Json) -> list[Path]:
+    """The pictures of a file that was measured for a document."""
+    wanted = {entry["figure"] for entry in found.get("beside", [])}
+    ours = {(e["row"], e["column"]): e["ours"] for e in found.get("beside", []) if e["ours"]}
+    drawn = [f for name in documents.NAMES for f in documents.figures(name) if f.key in wanted]
+    return beside.draw(folder, drawn, ours, "GFLOP/s") if drawn else []
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--plot", type=click.Path(file_okay=False, path_type=Path), help="Also draw here.")
+def main(files: tuple[Path, ...], plot: Path | None) -> None:
+    """Put what benchmarks wrote to FILES together."""
+    print("# Measured\n")
+    for file in files:
+        found = json.loads(file.read_text("utf-8"))
+        print("\n\n".join(sections(file.stem, found)))
+        if plot is not None:
+            draw(plot, found)
+
+
+if __name__ == "__main__":
+    main()
