@@ -8,7 +8,9 @@ from glnn.kernels import library
 from glnn.ops.repack import Repack
 from tests.backends.harness import run
 
-IMAGES = [k for k in library() if k.op == "repack" and k.layouts["x"] != "any"]
+FIXED = [k for k in library() if k.op == "repack" and k.layouts["x"] != "any"]
+HALVES = [k for k in FIXED if k.halves]
+IMAGES = [k for k in FIXED if not k.halves]
 MATRICES = ["R", "C", "C 4 2 C", "R 2 4 R", "R 4 4 R 2 2 R", "C 8 4 R 4 2 C 2 1 R"]
 
 
@@ -20,6 +22,17 @@ def test_images_stay(opened, rng, kernel, shape) -> None:
     x = rng(shape)
     op = Repack(kernel.layouts["x"], kernel.layouts["out"])
     np.testing.assert_array_equal(run(opened(kernel.backend), op, {"x": x}, kernel.name), x)
+
+
+@pytest.mark.parametrize("kernel", HALVES, ids=lambda k: k.name)
+@pytest.mark.parametrize("shape", [(1, 1), (1, 7), (3, 5), (127, 2), (31, 129)])
+def test_halves_are_the_nearest_or_next_to_it(opened, rng, kernel, shape) -> None:
+    """GLSL leaves the rounding of packHalf2x16 to the driver: one unit in the last place."""
+    x = rng(shape)
+    op = Repack(kernel.layouts["x"], kernel.layouts["out"])
+    out = run(opened(kernel.backend), op, {"x": x}, kernel.name)
+    np.testing.assert_array_equal(out, out.astype(np.float16))
+    np.testing.assert_allclose(out, x, rtol=2.0**-10, atol=2.0**-24)
 
 
 @pytest.mark.parametrize("source", MATRICES)
