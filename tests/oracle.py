@@ -5,7 +5,7 @@ Independent of glnn on purpose: the expected values of the tests come from here.
 
 from __future__ import annotations
 
-from math import exp, isnan, nan, tanh
+from math import exp, isnan, nan, sqrt, tanh
 from typing import Any
 
 import numpy as np
@@ -140,6 +140,58 @@ def softmax(x: Array, axis: int) -> Array:
         powers = [exp(v - greatest) for v in rows[index]]
         out[index] = [p / sum(powers) for p in powers]
     return np.moveaxis(out, -1, axis)
+
+
+def subsample(
+    x: Array, weight: Array, bias: Array, kernel: tuple[int, int], function: str = "identity"
+) -> Array:
+    """By the text of LeCun 1998, a mean instead of a sum."""
+    n, channels, h, w = x.shape
+    out = np.zeros((n, channels, h // kernel[0], w // kernel[1]))
+    for image, channel, y, z in np.ndindex(*out.shape):
+        total = 0.0
+        for i in range(kernel[0]):
+            for j in range(kernel[1]):
+                total += float(x[image, channel, y * kernel[0] + i, z * kernel[1] + j])
+        mean = total / (kernel[0] * kernel[1])
+        value = float(weight[channel]) * mean + float(bias[channel])
+        out[image, channel, y, z] = _activate(function, value)
+    return out
+
+
+def batch_norm(
+    x: Array, weight: Array, bias: Array, mean: Array, variance: Array, eps: float
+) -> Array:
+    """By the formula in PyTorch's documentation of BatchNorm2d, in evaluation mode."""
+    out = np.zeros(x.shape)
+    for channel in range(x.shape[1]):
+        centred = x[:, channel].astype(np.float64) - float(mean[channel])
+        normal = centred / sqrt(float(variance[channel]) + eps)
+        out[:, channel] = normal * float(weight[channel]) + float(bias[channel])
+    return out
+
+
+def local_response_norm(x: Array, size: int, alpha: float, beta: float, k: float) -> Array:
+    """As PyTorch computes it: squares are padded with zero channels, then averaged over `size`."""
+    squares = x.astype(np.float64) ** 2
+    before, after = size // 2, (size - 1) // 2
+    padded = np.pad(squares, [(0, 0), (before, after)] + [(0, 0)] * (x.ndim - 2))
+    out = np.zeros(x.shape)
+    for channel in range(x.shape[1]):
+        mean = padded[:, channel : channel + size].sum(axis=1) / size
+        out[:, channel] = x[:, channel] / (k + alpha * mean) ** beta
+    return out
+
+
+def concat(*arrays: Array) -> Array:
+    n, _, *rest = arrays[0].shape
+    out = np.zeros((n, sum(a.shape[1] for a in arrays), *rest))
+    place = 0
+    for array in arrays:
+        for channel in range(array.shape[1]):
+            out[:, place] = array[:, channel]
+            place += 1
+    return out
 
 
 def error(got: Array, expected: Array) -> float:

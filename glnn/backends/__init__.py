@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.backends.arena import Arena
 from glnn.backends.backend import Backend, Choice, Performer, Store
+from glnn.backends.prepared import Prepared
+from glnn.backends.schedule import Parameter, Schedule, Task
+from glnn.kernels.kernel import Kernel
 from glnn.layout import Layout, parse
 from glnn.ops.op import Op
 from glnn.ops.repack import Repack
@@ -84,10 +88,35 @@ def prepare(
     shapes = {name: array.shape for name, array in operands.items()}
     backend.activate()
     choice = backend.choose(op, shapes, {}, kernel)
+    if isinstance(choice, Kernel) and choice.stages:
+        return _prepare_stages(op, operands, backend, choice.name)
     layouts = backend.layouts(choice, op, shapes, {})
     stores = {name: _place(backend, array, layouts[name]) for name, array in operands.items()}
     out = backend.allocate(op.infer(shapes), layouts["out"])
     return backend.prepare(op, choice, stores, shapes, out), out
+
+
+def _prepare_stages(
+    op: Op, operands: Mapping[str, NDArray[Any]], backend: Backend, kernel: str
+) -> tuple[Performer, Store]:
+    """What `prepare` gives where the kernel is made of stages."""
+    schedule = Schedule(backend)
+    inputs = {name: name for name in operands if name in op.inputs}
+    for name in inputs:
+        schedule.add_input(name, operands[name].shape)
+    fixed = {name: Parameter.of(operands[name]) for name in operands if name not in inputs}
+    schedule.add(Task(op.name, op, inputs, fixed, "result", op.name, kernel))
+    prepared = Prepared(schedule, Arena.of(schedule, ["result"]))
+    for name in inputs:
+        prepared.stores[name].set(operands[name])
+        backend.upload(prepared.stores[name])
+
+    def perform() -> None:
+        for performer in prepared.performers:
+            performer()
+        prepared.result("result")
+
+    return perform, prepared.stores["result"]
 
 
 def _place(backend: Backend, array: NDArray[Any], layout: Layout) -> Store:

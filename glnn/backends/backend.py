@@ -31,6 +31,13 @@ class Store(Protocol):
     def pull(self) -> NDArray[Any]: ...
 
 
+class Memory(Protocol):
+    """Room that several tensors share, one after the other."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+
 class Choice(Protocol):
     """The kernel chosen for an op."""
 
@@ -59,9 +66,17 @@ class Backend(ABC):
     ) -> Mapping[str, Layout]:
         """The layout in which `choice` wants each operand and leaves `out`."""
 
+    def view_layouts(self, op: Op, given: str) -> tuple[str, str]:
+        """How the view `op` wants its input, which lies in `given`, and how its result lies."""
+        return op.view_layouts(given)
+
+    def capacity(self, floats: int) -> int:
+        """Floats to allocate for a tensor of `floats`."""
+        return floats
+
     @abstractmethod
-    def allocate(self, shape: Shape, layout: Layout) -> Store:
-        """Room for a tensor, filled with zeros."""
+    def allocate(self, shape: Shape, layout: Layout, memory: Memory | None = None) -> Store:
+        """Room for a tensor: filled with zeros, or that of `memory` as it is."""
 
     @abstractmethod
     def prepare(
@@ -77,11 +92,28 @@ class Backend(ABC):
             return str(error)
         return None
 
+    def memory(self, floats: int) -> Memory | None:
+        """Room of `floats` for tensors to share; None where each is to have its own."""
+        return None
+
+    def available(self) -> int | None:
+        """Bytes of device memory that are free; None where nobody knows."""
+        return None
+
     def activate(self) -> None:
         """Make this backend's device current on this thread."""
 
     def upload(self, store: Store) -> None:
         """Move what `store` was set to to the device."""
+
+    def keep(self, array: NDArray[Any], layout: Layout) -> Store:
+        """A store that holds `array` for good: it may be on the device only."""
+        store = self.allocate(array.shape, layout)
+        store.set(array)
+        return store
+
+    def wrote(self, store: Store) -> None:
+        """Note that the memory of `store` was written by way of another store."""
 
     def flush(self) -> None:
         """Let the device begin with what was asked so far."""

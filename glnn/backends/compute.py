@@ -85,11 +85,13 @@ class Compute(GlBackend):
     ) -> Performer:
         assert isinstance(choice, Kernel) and isinstance(out, Buffer)
         buffers = {k: b for k, b in {**operands, "out": out}.items() if isinstance(b, Buffer)}
-        first = buffers[op.inputs[0]]
-        problem = Problem.of(op, shapes, {op.inputs[0]: first.layout.name})
+        given = {k: b.layout.name for k, b in buffers.items() if k in op.inputs}
+        problem = Problem.of(op, shapes, given)
         blocks = self.device.capabilities.max_compute_shader_storage_blocks
         places = choice.places(operands, blocks)
         in_place = choice.in_place if choice.in_place not in places else None
+        if op.updates in buffers and in_place in buffers:
+            in_place = None  # the result's memory is the operand's
         defines = problem.defines() | ({"IN_PLACE": 1} if in_place in buffers else {})
         program = self.program(choice, defines)
         textures: dict[str, tuple[Buffer | None, DataTexture]] = {}

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.backends.backend import Backend, Choice, Performer, Store
+from glnn.backends.backend import Backend, Choice, Memory, Performer, Store
 from glnn.errors import UnsupportedOpError
 from glnn.layout import Layout, parse
 from glnn.ops.op import Op, Shape, Shapes
@@ -62,7 +62,10 @@ class Cpu(Backend):
     ) -> Mapping[str, Layout]:
         return dict.fromkeys((*shapes, "out"), parse("R"))
 
-    def allocate(self, shape: Shape, layout: Layout) -> HostStore:
+    def view_layouts(self, op: Op, given: str) -> tuple[str, str]:
+        return "R", "R"
+
+    def allocate(self, shape: Shape, layout: Layout, memory: Memory | None = None) -> HostStore:
         return HostStore(shape)
 
     def prepare(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
+
+from numpy.typing import NDArray
 
 from glnn import __version__
-from glnn.backends.backend import Backend, Choice, Store
-from glnn.device import Buffer, Device, Program, Source
+from glnn.backends.backend import Backend, Choice, Memory, Store
+from glnn.device import Buffer, Device, Program, SharedMemory, Source
 from glnn.errors import DeviceError
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.select import Problem, choose
@@ -46,14 +49,29 @@ class GlBackend(Backend):
         assert isinstance(choice, Kernel)
         return Problem.of(op, shapes, layouts).chosen_layouts(choice)
 
-    def allocate(self, shape: Shape, layout: Layout) -> Buffer:
-        buffer = Buffer(shape, layout, capacity=self.capacity(layout.size(shape)))
+    def allocate(self, shape: Shape, layout: Layout, memory: Memory | None = None) -> Buffer:
+        assert memory is None or isinstance(memory, SharedMemory)
+        floats = self.capacity(layout.size(shape))
+        buffer = Buffer(shape, layout, capacity=floats, memory=memory)
         buffer.push(self.device)
         return buffer
 
-    def capacity(self, floats: int) -> int:
-        """Floats to allocate for a tensor of `floats`."""
-        return floats
+    def memory(self, floats: int) -> SharedMemory:
+        return SharedMemory(floats, self.device)
+
+    def available(self) -> int | None:
+        return self.device.memory_available()
+
+    def keep(self, array: NDArray[Any], layout: Layout) -> Buffer:
+        buffer = Buffer(array.shape, layout, capacity=self.capacity(layout.size(array.shape)))
+        buffer.set(array)
+        buffer.push(self.device)
+        buffer.wrote()  # the host's array is not needed any more
+        return buffer
+
+    def wrote(self, store: Store) -> None:
+        assert isinstance(store, Buffer)
+        store.wrote()
 
     def upload(self, store: Store) -> None:
         assert isinstance(store, Buffer)

@@ -61,7 +61,7 @@ def verify(
     session = InferenceSession(loaded, backend, gpu=gpu, limits=limits, kernels=kernels)
     feeds = {loaded.inputs[0].name: x}
     result = verify_plan(
-        session.plan({name: a.shape for name, a in feeds.items()}), feeds, tolerance
+        session.plan({name: a.shape for name, a in feeds.items()}, keep=True), feeds, tolerance
     )
     if as_json:
         print_json({"model": loaded.name, **result.to_json()})

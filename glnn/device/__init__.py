@@ -1,6 +1,6 @@
 """The GPU through OpenGL: contexts, buffers, programs, textures, timers. Knows no networks."""
 
-from glnn.device.buffer import Buffer
+from glnn.device.buffer import Buffer, SharedMemory
 from glnn.device.capabilities import Capabilities
 from glnn.device.context import Attempt, NoDeviceError
 from glnn.device.device import Device, Gpu, gpus
@@ -17,6 +17,7 @@ __all__ = [
     "Gpu",
     "NoDeviceError",
     "Program",
+    "SharedMemory",
     "Source",
     "Timer",
     "gpus",

@@ -19,14 +19,38 @@ Shape = tuple[int, ...]
 LEAST = 4  # floats: GL has no empty buffers, and kernels read whole vec4
 
 
+class SharedMemory:
+    """Room for `floats` on `device` that several buffers use, one after the other; zeros at first.
+
+    Raises DeviceError where memory runs out.
+    """
+
+    def __init__(self, floats: int, device: Device) -> None:
+        self.device = device
+        self.size = max(floats, LEAST)
+        self.nbytes = 4 * self.size
+        device.activate()
+        self.copy = device.context.buffer(np.zeros(self.size, np.float32))
+        device.check_always(f"allocate {self.nbytes} bytes")
+
+
 class Buffer:
     """An array on the host and its copy on a device, brought up to date only when stale.
 
     shape: the array's. layout: how it lies on the device. capacity: floats to allocate at least,
-    for readers that take more than the layout holds. Before anything is set, all is zero.
+    for readers that take more than the layout holds. Before anything is set, all is zero. memory:
+    where the copy lies, on that device only; it is as it is before anything is set, and whoever
+    shares it may overwrite this array.
     """
 
-    def __init__(self, shape: Shape, layout: Layout, *, capacity: int | None = None) -> None:
+    def __init__(
+        self,
+        shape: Shape,
+        layout: Layout,
+        *,
+        capacity: int | None = None,
+        memory: SharedMemory | None = None,
+    ) -> None:
         self.shape = shape
         self.layout = layout
         self.size = max(layout.size(shape), capacity or 0, LEAST)
@@ -38,6 +62,10 @@ class Buffer:
         self._host: NDArray[Any] | None = None  # None: zeros, or on the device only
         self._device: Device | None = None
         self._copy: moderngl.Buffer | None = None
+        if memory is not None:
+            if memory.size < self.size:
+                raise DeviceError(f"{self.nbytes} bytes do not fit into {memory.nbytes}")
+            self._device, self._copy = memory.device, memory.copy
         self._host_newer = False
         self._device_newer = False
 
@@ -75,13 +103,15 @@ class Buffer:
             self.pull()
         device.activate()
         self.release()
-        # Zeros come with the allocation, not by Buffer.clear(): after that NVIDIA's driver (580)
+        # Content comes with the allocation, not by Buffer.clear(): after that NVIDIA's driver (580)
         # shows shaders the last write but one.
-        zeros = np.zeros(self.size, np.float32)
-        copy = device.context.buffer(zeros)
+        content = np.zeros(self.size, np.float32)
+        if self._host is not None and self._used:
+            content[: self._used] = self.layout.pack(self._host)
+            self.pushes += 1
+        copy = device.context.buffer(content)
         device.check_always(f"allocate {self.nbytes} bytes")
-        if self._host is not None:
-            self._write(device, copy)
+        self._host_newer = False
         self._device, self._copy = device, copy
         return copy
 

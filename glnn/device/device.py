@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from glnn.device.capabilities import Capabilities
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 WINDOW = "window"
 PLATFORMS = (DEVICE, SURFACELESS, DEFAULT, WINDOW)
 MINIMUM_LIMITS = "es31-minimum"
+GPU_MEMORY_INFO_CURRENT_AVAILABLE_VIDMEM_NVX = 0x9049  # in KiB
 BARRIERS = 0x2000 | 0x0200 | 0x0080 | 0x0008  # storage, buffer update, pixel buffer, texture fetch
 
 Way = tuple[str, Callable[[Sequence[Version]], Context]]
@@ -147,6 +149,21 @@ class Device:
     def flush(self) -> None:
         """Let the GPU begin with what it was told, without waiting."""
         self._flush()
+
+    def memory_available(self) -> int | None:
+        """Bytes that may still be allocated: the GPU's own, else the machine's; None if unknown."""
+        if "GL_NVX_gpu_memory_info" in self.context.extensions:
+            found = ctypes.c_int(0)
+            get = self.load("glGetIntegerv", None, ctypes.c_uint, ctypes.POINTER(ctypes.c_int))
+            get(GPU_MEMORY_INFO_CURRENT_AVAILABLE_VIDMEM_NVX, ctypes.byref(found))
+            if _drain(self.context) == [] and found.value > 0:
+                return 1024 * found.value
+        try:  # such GPUs share the machine's memory
+            lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+        except OSError:
+            return None
+        kib = {line.split(":")[0]: line.split()[1] for line in lines if line.endswith("kB")}
+        return 1024 * int(kib["MemAvailable"]) if "MemAvailable" in kib else None
 
     def finish(self) -> None:
         """Wait until the GPU has done all it was told to."""

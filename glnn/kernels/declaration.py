@@ -43,6 +43,7 @@ _TEXT_BY_NAME: Form = "a table of strings", _table(_is_text)
 _QUANTITY = "integers and parameters, lists of them to multiply, or lists of such lists to add up"
 FORMS: Mapping[str, Form] = {
     "shader": _TEXT,
+    "stages": _TEXT,
     "summary": _TEXT,
     "layouts": _TEXT_BY_NAME,
     "workgroup": (
@@ -67,6 +68,7 @@ FORMS: Mapping[str, Form] = {
     "max_outputs": _WHOLE,
     "min_outputs": _WHOLE,
     "at_most": _WHOLES_BY_NAME,
+    "at_least": _WHOLES_BY_NAME,
     "devices": _TEXTS,
     "slow_on": _TEXTS,
     "priority": _WHOLE,

@@ -1,4 +1,4 @@
-"""A kernel: one shader and its declaration, the TOML file beside it."""
+"""A kernel: one shader, or stages of several ops, and its declaration, a TOML file."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from glnn.kernels.declaration import fault
 from glnn.kernels.family import FAMILIES
 from glnn.layout import parse
 from glnn.layout.half import SUFFIX
+from glnn.lowering import LOWERINGS
 
 Factor = int | str
 Quantity = Factor | tuple[Factor, ...] | tuple[tuple[Factor, ...], ...]
@@ -28,6 +29,7 @@ class Kernel:
     """One way to compute an op on a device. Field names are the declaration's keys.
 
     shader: the name of the shader, where it is not the declaration's own.
+    stages: the way of `glnn.lowering` by which it computes the op, where it has no shader.
     summary: what it does, in a line.
     layouts: the layout of each operand and of `out`; `any` takes what comes, and `out` follows.
     stacks: operands of which it takes a stack of matrices, too.
@@ -48,6 +50,7 @@ class Kernel:
     max_outputs: it suits results of at most this many elements; 0 means any.
     min_outputs: it suits results of at least this many elements.
     at_most: it suits problems whose sizes are at most these.
+    at_least: it suits problems whose sizes are at least these.
     devices: it suits these families; empty means any device.
     slow_on: families that it does not suit.
     priority: among the kernels that suit, the greatest is the default.
@@ -60,6 +63,7 @@ class Kernel:
     declaration: Path
     summary: str
     layouts: Mapping[str, str]
+    stages: str = ""
     workgroup: tuple[Quantity, Quantity, Quantity] = (1, 1, 1)
     grid: tuple[tuple[str, ...], ...] = ()
     per_invocation: Mapping[str, Quantity] = field(default_factory=dict)
@@ -76,6 +80,7 @@ class Kernel:
     max_outputs: int = 0
     min_outputs: int = 0
     at_most: Mapping[str, int] = field(default_factory=dict)
+    at_least: Mapping[str, int] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
     slow_on: tuple[str, ...] = ()
     priority: int = 0
@@ -89,6 +94,10 @@ class Kernel:
                     raise self._wrong(f"layouts.{operand}", str(error)) from None
         if "out" not in self.layouts:
             raise self._wrong("layouts", "out is missing")
+        if self.stages:
+            if self.stages not in LOWERINGS:
+                raise self._wrong("stages", f"expected one of {sorted(LOWERINGS)}")
+            return
         places = [*self.bindings, *self.textures]
         readable = set(self.layouts) - {"out" if self.backend == "feedback" else self.in_place}
         if set(places) != readable or len(places) != len(readable):
@@ -159,7 +168,7 @@ class Kernel:
         values = {key: _frozen(value) for key, value in text.items() if key != "shader"}
         if "grid" in values:
             values["grid"] = tuple((g,) if isinstance(g, str) else g for g in values["grid"])
-        backend = BACKENDS[path.suffix]
+        backend = BACKENDS.get(path.suffix, "compute")
         name = declaration.stem
         return cls(name, path.parent.name, backend, path, declaration, **values)
 
@@ -189,6 +198,7 @@ class Kernel:
             self.min_outputs <= outputs
             and (not self.max_outputs or outputs <= self.max_outputs)
             and all(sizes[name] <= most for name, most in self.at_most.items())
+            and all(sizes[name] >= least for name, least in self.at_least.items())
             and (not self.devices or family in self.devices)
             and family not in self.slow_on
         )

@@ -36,6 +36,10 @@ def read(folder: Path) -> tuple[Kernel, ...]:
             text = tomllib.loads(declaration.read_text("utf-8"))
         except tomllib.TOMLDecodeError as error:
             raise ShaderError(f"{declaration}: {error}") from None
+        if "stages" in text:
+            kernel = Kernel.declared(declaration, declaration, text)
+            kernels[kernel.op, kernel.name] = kernel
+            continue
         name = str(text.get("shader", declaration.stem))
         if not name or Path(name).name != name:
             raise ShaderError(f"{declaration}: shader: expected a name, got {name!r}")
@@ -54,12 +58,17 @@ def read(folder: Path) -> tuple[Kernel, ...]:
 
 
 @lru_cache(maxsize=1)
-def library() -> tuple[Kernel, ...]:
-    """The kernels that ship with glnn."""
+def declared() -> tuple[Kernel, ...]:
+    """The kernels that ship with glnn, those that are made of stages among them."""
     return read(shaders_folder())
+
+
+def library() -> tuple[Kernel, ...]:
+    """The kernels that are shaders."""
+    return tuple(kernel for kernel in declared() if not kernel.stages)
 
 
 def kernels_for(op: str, backend: str) -> tuple[Kernel, ...]:
     """The kernels of `backend` for the op named `op`, the preferred ones first."""
-    found = [k for k in library() if k.op == op and k.backend == backend]
+    found = [k for k in declared() if k.op == op and k.backend == backend]
     return tuple(sorted(found, key=lambda k: -k.priority))

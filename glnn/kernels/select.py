@@ -17,6 +17,7 @@ from glnn.kernels.tuned import Tuned
 from glnn.layout import Layout, Morton, parse
 from glnn.layout.half import Half
 from glnn.layout.layout import RowMajor
+from glnn.lowering import LOWERINGS, Lowered
 from glnn.ops.op import Op, Shape, Shapes
 from glnn.ops.repack import Repack
 
@@ -49,16 +50,27 @@ class Problem:
 
     def chosen_layouts(self, kernel: Kernel, split: Split | None = None) -> dict[str, Layout]:
         """The layout of each operand and of `out` when `kernel` runs this, whole or split."""
-        if isinstance(self.op, Repack):
-            return {"x": parse(self.op.source), "out": parse(self.op.target)}
-        first = self.op.inputs[0]
+        fixed = self.op.fixed_layouts()
         found: dict[str, Layout] = {}
         for name in (*self.shapes, "out"):
-            text = kernel.layouts[name]
-            found[name] = parse(self.layouts.get(first, "R") if text == ANY else text)
+            text = fixed.get(name, kernel.layouts[name])
+            found[name] = parse(self.first_layout if text == ANY else text)
         if split is not None:
             found["weight"] = split.weight
         return found
+
+    @property
+    def first_layout(self) -> str:
+        """How the first input lies."""
+        return next((self.layouts[name] for name in self.op.inputs if name in self.layouts), "R")
+
+    def fits(self, kernel: Kernel) -> bool:
+        """Whether `kernel` takes the first input as it lies."""
+        return kernel.layouts.get(next(iter(self.op.inputs), "")) in (ANY, self.first_layout, None)
+
+    def lowered(self, kernel: Kernel) -> Lowered:
+        """The stages in which `kernel` computes this."""
+        return LOWERINGS[kernel.stages](self.op, self.shapes, kernel.defaults)
 
     def uniforms(self, kernel: Kernel) -> dict[str, int | float]:
         """The op's sizes and scalars, and how each operand lies in memory.
@@ -157,6 +169,8 @@ def why_not_problem(kernel: Kernel, problem: Problem) -> str | None:
 
 def why_not_here(kernel: Kernel, problem: Problem, device: Capabilities) -> str | None:
     """Why the sizes of `problem` exceed what `device` lets `kernel` do; None when they do not."""
+    if kernel.stages:
+        return _why_not_stages(kernel, problem, device)
     if problem.split(kernel, device) is not None:
         return None
     layouts = problem.chosen_layouts(kernel)
@@ -185,6 +199,21 @@ def why_not_here(kernel: Kernel, problem: Problem, device: Capabilities) -> str 
         for count, limit in zip(limited, device.max_compute_work_group_count, strict=False):
             if count > limit:
                 return f"{count} workgroups in one dimension, the device allows {limit}"
+    return None
+
+
+def _why_not_stages(kernel: Kernel, problem: Problem, device: Capabilities) -> str | None:
+    """Why one of the stages of `kernel` cannot run."""
+    lowered = problem.lowered(kernel)
+    shapes = {**problem.shapes, **{name: made.shape for name, made in lowered.derived.items()}}
+    for stage in lowered.stages:
+        operands = {operand: shapes[name] for operand, name in stage.operands.items()}
+        if not stage.op.view:
+            try:
+                choose(kernel.backend, Problem.of(stage.op, operands, {}), device, stage.kernel)
+            except (UnsupportedOpError, LimitError) as error:
+                return f"{stage.name}: {error}"
+        shapes[stage.name] = stage.op.infer(operands)
     return None
 
 
@@ -232,7 +261,9 @@ def choose(
     sizes = problem.op.sizes(problem.shapes)
     for kernel in suiting:
         kernel.check_names("at_most", kernel.at_most, sizes)
-    return next((k for k in suiting if k.suits(sizes, count, family(device))), suiting[-1])
+        kernel.check_names("at_least", kernel.at_least, sizes)
+    preferred = sorted(suiting, key=lambda k: (-k.priority, not problem.fits(k)))
+    return next((k for k in preferred if k.suits(sizes, count, family(device))), preferred[-1])
 
 
 def _tuned(

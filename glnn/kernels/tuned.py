@@ -108,7 +108,7 @@ def problem_class(problem: Problem) -> str:
     defines = problem.op.defines(problem.shapes)
     attributes = {name: value for name, value in defines.items() if name != "ACTIVATION"}
     parts = [f"{name}={value}" for name, value in {**rounded, **attributes}.items()]
-    first = problem.layouts.get(problem.op.inputs[0], "R")
+    first = problem.first_layout
     return " ".join([problem.op.name, first.replace(" ", "_"), *parts])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from glnn.errors import ShapeError
 
@@ -17,6 +18,14 @@ def integer(what: str, value: object, least: int = 1) -> int:
     return value
 
 
+def number(what: str, value: object, least: float, most: float = inf) -> float:
+    """`value`, if it is a number of at least `least` and at most `most`."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+        bounds = f"of at least {least:g}" if most == inf else f"from {least:g} to {most:g}"
+        raise ShapeError(f"{what} must be a number {bounds}, got {value!r}")
+    return value
+
+
 def pair(what: str, value: object, least: int = 1) -> Pair:
     """`value` as (height, width); one integer stands for both."""
     if isinstance(value, (list, tuple)):
@@ -25,6 +34,14 @@ def pair(what: str, value: object, least: int = 1) -> Pair:
         return integer(what, value[0], least), integer(what, value[1], least)
     both = integer(what, value, least)
     return both, both
+
+
+def single(what: str, value: object) -> Pair:
+    """`value` as (1, 1), the only size that global pooling has."""
+    size = pair(what, value)
+    if size != (1, 1):
+        raise ShapeError(f"{what} must be 1 (global pooling), got {value!r}")
+    return size
 
 
 def flag(what: str, value: object) -> bool:

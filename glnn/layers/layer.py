@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.errors import ShapeError
 from glnn.ops.op import Op, Shape, as_float32
 
 Array = NDArray[Any]
@@ -42,6 +43,16 @@ class Layer(ABC):
         """The parameters by name, float32; those that the layer was made without are left out."""
         return {name: getattr(self, name) for name in self.shapes}
 
+    @property
+    def operands(self) -> dict[str, Array]:
+        """What the op takes besides its inputs: the parameters, unless a layer prepares them."""
+        return self.parameters
+
+    @property
+    def operand_shapes(self) -> Mapping[str, Shape]:
+        """The shape of each of `operands`."""
+        return self.shapes
+
     def initial(self, name: str) -> Array:
         """The values that the parameter called `name` has until it is assigned."""
         shape = self.shapes[name]
@@ -54,17 +65,22 @@ class Layer(ABC):
 
     def infer(self, *shapes: Shape) -> Shape:
         """The result's shape for inputs of `shapes`. Raises ShapeError where they do not fit."""
-        return self.op.infer({**dict(zip(self.op.inputs, shapes, strict=True)), **self.shapes})
+        inputs = dict(zip(self.op.needed, shapes, strict=True))
+        return self.op.infer({**inputs, **self.operand_shapes})
 
-    def __call__(self, x: Array, backend: str = "auto") -> Array:
-        """The layer's result for `x`, a float32 array, computed by `backend`.
+    def __call__(self, *inputs: Array, backend: str = "auto") -> Array:
+        """The layer's result for its inputs, float32 arrays, computed by `backend`.
 
-        Raises ShapeError where `x` does not fit, DeviceError where the backend does not open.
+        Raises ShapeError where they do not fit, DeviceError where the backend does not open.
         """
         from glnn.backends import evaluate
 
-        operands = {"x": as_float32("x", x), **self.parameters}
-        return evaluate(self.op, operands, backend=backend)
+        names = self.op.needed
+        if len(inputs) != len(names):
+            kind = type(self).__name__
+            raise ShapeError(f"{kind} takes {len(names)} inputs, got {len(inputs)}")
+        given = {name: as_float32(name, x) for name, x in zip(names, inputs, strict=True)}
+        return evaluate(self.op, {**given, **self.operands}, backend=backend)
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.config().items())

@@ -5,7 +5,8 @@ of four floats so that every row starts on a `vec4`. An array of one dimension i
 
 Anything else is a blocked tag in oneDNN's notation: letters name the array's dimensions in the
 order of `dims`, an upper-case letter is a dimension split into blocks, and the blocks' sizes
-follow: `nChw4c` has its channels in groups of four, innermost; `IO4i4o` stores a matrix of shape
+follow: `nChw4c` has its channels in groups of four, innermost;
+`nhwC4c` has them innermost, all of a pixel together; `IO4i4o` stores a matrix of shape
 (o, i) as 4 x 4 tiles, the tiles of one `i` side by side. Blocks are padded with zeros.
 """
 

@@ -1,15 +1,22 @@
-"""Joining layers into fewer ops: a bias and an activation go into their producer's epilogue."""
+"""Joining layers into fewer ops.
+
+A bias, a batch normalisation and an activation go into their producer; a dropout goes away. A
+concatenation of more inputs than kernels take becomes several.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from glnn.ops import Activation, Bias, Conv2d, Matmul
+from glnn.layers import BatchNorm2d, Concat
+from glnn.ops import Activation, Add, BatchNorm, Bias, Conv2d, Dropout, Matmul, Subsample
+from glnn.ops.concat import MOST
 from glnn.ops.op import Op
 
 if TYPE_CHECKING:
@@ -28,14 +35,18 @@ class FusedNode:
 
 
 def fuse(model: Model, *, enabled: bool = True) -> tuple[FusedNode, ...]:
-    """The ops that compute `model`, in order; `enabled=False` keeps one op a layer.
+    """The ops that compute `model`, in order.
 
-    A tensor that somebody else reads, or that is an output of the model, is never fused away.
+    `enabled=False` keeps one op a layer, but for long concatenations. A tensor that somebody else
+    reads, or that is an output of the model, is never fused away.
     """
-    readers = Counter(name for node in model.nodes for name in node.inputs)
+    nodes = [part for node in model.nodes for part in _split(node)]
+    if enabled:
+        nodes = _without_dropouts(nodes, model.outputs)
+    readers = Counter(name for node in nodes for name in node.inputs)
     readers.update(model.outputs)
     fused: list[FusedNode] = []
-    for node in model.nodes:
+    for node in nodes:
         previous = fused[-1] if fused else None
         joined = None
         if (
@@ -49,18 +60,69 @@ def fuse(model: Model, *, enabled: bool = True) -> tuple[FusedNode, ...]:
             fused[-1] = joined
         else:
             layer = node.layer
-            fused.append(FusedNode(node.name, layer.op, layer.parameters, node.inputs, node.output))
+            fused.append(FusedNode(node.name, layer.op, layer.operands, node.inputs, node.output))
     return tuple(fused)
 
 
+def _split(node: Node) -> list[Node]:
+    """`node` itself, or, where it joins more inputs than kernels take, several of fewer."""
+    if not isinstance(node.layer, Concat) or len(node.inputs) <= MOST:
+        return [node]
+    parts: list[Node] = []
+    inputs = node.inputs
+    while len(inputs) > MOST:
+        left = len(inputs)
+        fewer: list[str] = []
+        for start in range(0, len(inputs), MOST):
+            some = inputs[start : start + MOST]
+            if left > MOST and len(some) == MOST:
+                name = f"{node.name} part {len(parts) + 1}"
+                layer = Concat(MOST)
+                parts.append(replace(node, name=name, layer=layer, inputs=some, output=name))
+                some = (name,)
+                left -= MOST - 1
+            fewer += some
+        inputs = tuple(fewer)
+    return [*parts, replace(node, layer=Concat(len(inputs)), inputs=inputs)]
+
+
+def _without_dropouts(nodes: Sequence[Node], outputs: Sequence[str]) -> list[Node]:
+    """`nodes` without the dropouts, whose readers read what they read; outputs are kept."""
+    same: dict[str, str] = {}
+    kept: list[Node] = []
+    for node in nodes:
+        inputs = tuple(same.get(name, name) for name in node.inputs)
+        if isinstance(node.layer.op, Dropout) and node.output not in outputs:
+            same[node.output] = inputs[0]
+        else:
+            kept.append(replace(node, inputs=inputs))
+    return kept
+
+
 def _join(first: FusedNode, node: Node) -> FusedNode | None:
-    """`first` with the layer of `node` in its epilogue, or None where that cannot be."""
+    """`first` with the layer of `node` in it, or None where that cannot be."""
     op, following = first.op, node.layer.op
-    if not isinstance(op, (Matmul, Conv2d)) or op.activation != "identity":
+    if (
+        not isinstance(op, (Matmul, Conv2d, Add, Subsample, BatchNorm))
+        or op.activation != "identity"
+    ):
         return None
     joined = replace(first, name=f"{first.name} + {node.name}", output=node.output)
     if isinstance(following, Activation):
         return replace(joined, op=op.with_activation(following.function))
-    if isinstance(following, Bias) and not {"bias", "c"} & set(first.parameters):
-        return replace(joined, parameters={**first.parameters, **node.layer.parameters})
+    if not isinstance(op, (Matmul, Conv2d)) or not set(first.parameters) <= {"weight", "bias"}:
+        return None
+    if isinstance(following, Bias) and "bias" not in first.parameters:
+        return replace(joined, parameters={**first.parameters, **node.layer.operands})
+    if isinstance(node.layer, BatchNorm2d) and len(first.inputs) == 1:
+        return replace(joined, parameters=_folded(first.parameters, node.layer))
     return None
+
+
+def _folded(parameters: Mapping[str, NDArray[Any]], norm: BatchNorm2d) -> dict[str, NDArray[Any]]:
+    """The weight and bias of a layer whose results `norm` then scales and shifts."""
+    scale, shift = norm.scale_and_shift()
+    weight = parameters["weight"]
+    weight = scale.reshape(-1, *(1,) * (weight.ndim - 1)) * weight
+    bias = scale * parameters["bias"] + shift if "bias" in parameters else shift
+    return {"weight": weight.astype(np.float32), "bias": bias.astype(np.float32)}

@@ -200,10 +200,9 @@ def _check_graph(model: Model) -> None:
 
 def _check_node(node: Node, tensors: set[str]) -> None:
     """Raise ModelError unless `node` reads only `tensors` and makes a new one."""
-    if len(node.inputs) != len(node.layer.op.inputs):
-        raise ModelError(
-            f"layer {node.name!r} takes {len(node.layer.op.inputs)} inputs, got {len(node.inputs)}"
-        )
+    needed = node.layer.op.needed
+    if len(node.inputs) != len(needed):
+        raise ModelError(f"layer {node.name!r} takes {len(needed)} inputs, got {len(node.inputs)}")
     for name in node.inputs:
         if name not in tensors:
             raise ModelError(

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.backends import Backend, Performer, Store
-from glnn.errors import ModelError, UnsupportedOpError
-from glnn.layout import Layout, parse
-from glnn.model.fuse import FusedNode, fuse
+from glnn.backends import Backend, Performer
+from glnn.backends.arena import Arena
+from glnn.backends.prepared import Prepared
+from glnn.backends.schedule import Entry, Parameter, Schedule, Task
+from glnn.errors import LimitError, ModelError, UnsupportedOpError
+from glnn.model.fuse import fuse
 from glnn.ops.op import Cost, Op, Shape, Shapes
-from glnn.ops.repack import Repack
 
 if TYPE_CHECKING:
     from glnn.model.model import Model
@@ -25,32 +26,113 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Step:
-    """One performer of a plan. Calling it performs it alone, without waiting for the device.
+    """What one performer of a plan does.
 
-    layouts: of each operand and of `out`.
+    layer: the layer that it belongs to. via: the kernel whose stage it is, None where it is whole.
+    layouts: of each operand and of `out`. memory: where the result lies, a block's number. nbytes:
+    of the result and of the step's parameters.
     """
 
     name: str
+    layer: str
     op: Op
     kernel: str
+    via: str | None
     inputs: tuple[str, ...]
     output: str
     shapes: Shapes
+    shape: Shape
     layouts: Mapping[str, str]
+    memory: int
+    nbytes: tuple[int, int]
     cost: Cost
-    performer: Performer
-
-    def __call__(self) -> None:
-        self.performer()
 
 
 @dataclass(frozen=True)
-class _Tensor:
-    """A tensor's place: several tensors share one store where an op is only a view."""
+class Outline:
+    """A plan before anything is allocated.
 
-    store: Store
-    shape: Shape
-    layout: Layout
+    blocks: bytes of each block of memory that tensors share. parameters: bytes of all parameters.
+    """
+
+    schedule: Schedule
+    arena: Arena
+    steps: tuple[Step, ...]
+    blocks: tuple[int, ...]
+    parameters: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of device memory that the plan takes."""
+        return sum(self.blocks) + self.parameters
+
+    @classmethod
+    def of(
+        cls,
+        model: Model,
+        backend: Backend,
+        shapes: Mapping[str, Shape],
+        kernels: Mapping[str, str] | None = None,
+        *,
+        fused: bool = True,
+        keep: bool = False,
+    ) -> Outline:
+        """The outline of `model`; the arguments are those of Plan, which raises the same."""
+        kernels = dict(kernels or {})
+        nodes = fuse(model, enabled=fused)
+        schedule = Schedule(backend, kernels)
+        for info in model.inputs:
+            schedule.add_input(info.name, tuple(shapes[info.name]))
+        for node in nodes:
+            parameters = {name: Parameter.of(array) for name, array in node.parameters.items()}
+            operands = dict(zip(node.op.inputs, node.inputs, strict=False))
+            schedule.add(Task(node.name, node.op, operands, parameters, node.output, node.name))
+        known = {node.op.name for node in nodes} | {e.task.op.name for e in schedule.entries}
+        if unused := set(kernels) - known:
+            name = sorted(unused)[0]
+            raise UnsupportedOpError(f"kernel for {name}: {model.name} has no op of that name")
+        arena = Arena.of(schedule, model.outputs, share=not keep)
+        steps = tuple(_step(schedule, arena, entry) for entry in schedule.entries)
+        blocks = tuple(4 * size for size in arena.sizes)
+        return cls(schedule, arena, steps, blocks, sum(step.nbytes[1] for step in steps))
+
+    def check(self, available: int | None) -> None:
+        """Raise LimitError where more is needed than the `available` bytes."""
+        if available is None or self.nbytes <= available:
+            return
+        sizes = {f"the result of {step.name}": step.nbytes[0] for step in self.steps}
+        sizes |= {f"the parameters of {step.name}": step.nbytes[1] for step in self.steps}
+        largest = sorted(sizes, key=lambda name: -sizes[name])[:3]
+        named = ", ".join(f"{name} ({_mib(sizes[name])})" for name in largest)
+        raise LimitError(
+            f"the model needs {_mib(self.nbytes)} of device memory, {_mib(available)} are free; "
+            f"the largest tensors are {named}"
+        )
+
+
+def _mib(nbytes: int) -> str:
+    return f"{nbytes / 2**20:.1f} MiB"
+
+
+def _step(schedule: Schedule, arena: Arena, entry: Entry) -> Step:
+    task = entry.task
+    out = schedule.tensors[task.output]
+    packed = [4 * entry.layouts[k].size(p.shape) for k, p in task.parameters.items()]
+    return Step(
+        name=task.name,
+        layer=task.layer,
+        op=task.op,
+        kernel=entry.choice.name,
+        via=task.via,
+        inputs=tuple(task.operands.values()),
+        output=task.output,
+        shapes=entry.shapes,
+        shape=out.shape,
+        layouts={name: layout.name for name, layout in entry.layouts.items()},
+        memory=arena.block[out.memory],
+        nbytes=(4 * out.layout.size(out.shape), sum(packed)),
+        cost=task.op.cost(entry.shapes),
+    )
 
 
 class Plan:
@@ -59,9 +141,11 @@ class Plan:
     model: what to compute. backend: where. shapes: each input's shape.
     kernels: the kernel to take for an op, by the op's name; others are chosen.
     fused: whether biases and activations go into their producers' epilogues.
+    keep: whether every tensor keeps its memory, so that `value` can be asked for any.
 
-    Raises UnsupportedOpError or LimitError where the backend cannot compute a layer, ShapeError
-    where the shapes do not fit. Belongs to the thread that its backend's device belongs to.
+    Raises UnsupportedOpError or LimitError where the backend cannot compute a layer or the device
+    has too little memory, ShapeError where the shapes do not fit. Belongs to the thread that its
+    backend's device belongs to.
     """
 
     def __init__(
@@ -72,87 +156,35 @@ class Plan:
         kernels: Mapping[str, str] | None = None,
         *,
         fused: bool = True,
+        keep: bool = False,
     ) -> None:
         self.model, self.backend = model, backend
-        self._kernels = dict(kernels or {})
-        self._tensors: dict[str, _Tensor] = {}
-        self._parameter_bytes = 0
         self._lock = Lock()  # the cpu backend may be used from several threads
-        self._inputs: list[Store] = []
-        steps: list[Step] = []
         backend.activate()
-        self.nodes = nodes = fuse(model, enabled=fused)
-        if unused := set(self._kernels) - {node.op.name for node in nodes}:
-            name = sorted(unused)[0]
-            raise UnsupportedOpError(f"kernel for {name}: {model.name} has no op of that name")
-        plain = parse("R")
-        for info in model.inputs:
-            shape = tuple(shapes[info.name])
-            self._inputs.append(backend.allocate(shape, plain))
-            self._tensors[info.name] = _Tensor(self._inputs[-1], shape, plain)
-        for node in nodes:
-            self._add(node, steps)
-        self.steps = tuple(steps)
+        self.nodes = fuse(model, enabled=fused)
+        self.outline = Outline.of(model, backend, shapes, kernels, fused=fused, keep=keep)
+        self.outline.check(backend.available())
+        self._prepared = Prepared(self.outline.schedule, self.outline.arena)
 
-    def _add(self, node: FusedNode, steps: list[Step]) -> None:
-        """Append the step of `node`, and before it the repacks that it needs."""
-        inputs = dict(zip(node.op.inputs, node.inputs, strict=False))
-        shapes: dict[str, Shape] = {k: self._tensors[v].shape for k, v in inputs.items()}
-        shapes |= {name: array.shape for name, array in node.parameters.items()}
-        if node.op.view:
-            source = self._in_layout(inputs["x"], parse("R"), steps)
-            self._tensors[node.output] = _Tensor(source.store, node.op.infer(shapes), source.layout)
-            return
-        given = {k: self._tensors[v].layout.name for k, v in inputs.items()}
-        choice = self.backend.choose(node.op, shapes, given, self._kernels.get(node.op.name))
-        wanted = self.backend.layouts(choice, node.op, shapes, given)
-        stores = {k: self._in_layout(v, wanted[k], steps).store for k, v in inputs.items()}
-        for name, array in node.parameters.items():
-            stores[name] = store = self.backend.allocate(array.shape, wanted[name])
-            store.set(array)
-            self.backend.upload(store)
-            self._parameter_bytes += store.nbytes
-        shape = node.op.infer(shapes)
-        out = self.backend.allocate(shape, wanted["out"])
-        performer = self.backend.prepare(node.op, choice, stores, shapes, out)
-        self._tensors[node.output] = _Tensor(out, shape, wanted["out"])
-        cost = node.op.cost(shapes)
-        names = tuple(inputs.values())
-        steps.append(
-            Step(
-                node.name,
-                node.op,
-                choice.name,
-                names,
-                node.output,
-                shapes,
-                {name: layout.name for name, layout in wanted.items()},
-                cost,
-                performer,
-            )
-        )
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """What is performed, in order; `performers` has what performs it."""
+        return self.outline.steps
 
-    def _in_layout(self, name: str, layout: Layout, steps: list[Step]) -> _Tensor:
-        """The tensor called `name` in `layout`: itself, or a repacked copy made once."""
-        tensor = self._tensors[name]
-        if tensor.layout == layout:
-            return tensor
-        copy = f"{name} as {layout.name}"
-        if copy not in self._tensors:
-            op = Repack(tensor.layout.name, layout.name)
-            repack = FusedNode(f"{name} to {layout.name}", op, {}, (name,), copy)
-            self._add(repack, steps)
-        return self._tensors[copy]
+    @property
+    def performers(self) -> tuple[Performer, ...]:
+        """What performs each step."""
+        return self._prepared.performers
 
     @property
     def nbytes(self) -> int:
         """Bytes of the tensors and packed parameters."""
-        stores = {id(t.store): t.store.nbytes for t in self._tensors.values()}
-        return self._parameter_bytes + sum(stores.values())
+        return self.outline.nbytes
 
     def upload(self, feeds: Mapping[str, Array]) -> None:
         """Move the inputs, float32 arrays of the plan's shapes, to the device."""
-        for info, store in zip(self.model.inputs, self._inputs, strict=True):
+        for info in self.model.inputs:
+            store = self._prepared.stores[info.name]
             store.set(feeds[info.name])
             self.backend.upload(store)
 
@@ -161,8 +193,8 @@ class Plan:
         # Drivers collect commands until somebody waits. Sending off the first step, then two, then
         # four has the device at work while the rest is still being asked for.
         batch = left = 1
-        for step in self.steps:
-            step.performer()
+        for performer in self.performers:
+            performer()
             left -= 1
             if not left:
                 self.backend.flush()
@@ -186,10 +218,15 @@ class Plan:
     def value(self, name: str) -> Array:
         """The tensor called `name` as the last run left it, a new float32 array.
 
-        Raises ModelError where the plan has no such tensor: it may have been fused away.
+        Raises ModelError where the plan has no such tensor: it may have been fused away, or its
+        memory may serve others by now (`keep` prevents that).
         """
-        if name not in self._tensors:
+        tensors, arena = self.outline.schedule.tensors, self.outline.arena
+        if name not in tensors:
             raise ModelError(f"the plan of {self.model.name} keeps no tensor {name!r}")
-        tensor = self._tensors[name]
+        if tensors[name].memory in arena.overwritten:
+            raise ModelError(f"the memory of {name!r} serves others by now: plan with keep=True")
         # Copied: stores keep what they pulled, and a view of an input is the caller's own array.
-        return np.array(tensor.store.pull().reshape(tensor.shape))
+        given = any(name == info.name for info in self.model.inputs)
+        store = self._prepared.stores[name] if given else self._prepared.result(name)
+        return np.array(store.pull().reshape(tensors[name].shape))

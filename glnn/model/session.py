@@ -51,7 +51,7 @@ class InferenceSession:
         self.model = model if isinstance(model, Model) else load(model)
         self.backend = open_backend(backend, device, gpu=gpu, limits=limits)
         self._kernels = dict(kernels or {})
-        self._plans: OrderedDict[frozenset[tuple[str, Shape]], Plan] = OrderedDict()
+        self._plans: OrderedDict[tuple[frozenset[tuple[str, Shape]], bool], Plan] = OrderedDict()
         self._revisions: list[int] = []
 
     def get_inputs(self) -> list[TensorInfo]:
@@ -84,18 +84,19 @@ class InferenceSession:
         results = self.plan(shapes).run(feeds)
         return [results[name] for name in names]
 
-    def plan(self, shapes: Mapping[str, Shape]) -> Plan:
+    def plan(self, shapes: Mapping[str, Shape], *, keep: bool = False) -> Plan:
         """The plan for inputs of `shapes`, built when there is none yet.
 
+        keep: whether every tensor is to keep its memory, so that it can be looked at.
         Raises ShapeError where the shapes do not fit, UnsupportedOpError or LimitError where the
         backend cannot compute a layer.
         """
         self._drop_stale_plans()
-        key = frozenset(shapes.items())
+        key = frozenset(shapes.items()), keep
         plan = self._plans.get(key)
         if plan is None:
             self.model.infer(shapes)
-            plan = Plan(self.model, self.backend, shapes, self._kernels)
+            plan = Plan(self.model, self.backend, shapes, self._kernels, keep=keep)
             self._plans[key] = plan
             if len(self._plans) > PLANS_KEPT:
                 self._plans.popitem(last=False)

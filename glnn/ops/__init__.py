@@ -11,27 +11,39 @@ from numpy.typing import NDArray
 from glnn.errors import ShapeError
 from glnn.ops import windows
 from glnn.ops.activation import Activation
+from glnn.ops.add import Add
+from glnn.ops.batch_norm import BatchNorm
 from glnn.ops.bias import Bias
+from glnn.ops.concat import Concat
 from glnn.ops.conv2d import Conv2d
+from glnn.ops.dropout import Dropout
 from glnn.ops.flatten import Flatten
+from glnn.ops.local_response_norm import LocalResponseNorm
 from glnn.ops.matmul import Matmul
 from glnn.ops.op import Cost, Op, as_float32, rank
 from glnn.ops.pool2d import Pool2d
 from glnn.ops.softmax import Softmax
+from glnn.ops.subsample import Subsample
 
 if TYPE_CHECKING:
     from glnn.backends import Backend
 
 __all__ = [
     "Activation",
+    "Add",
+    "BatchNorm",
     "Bias",
+    "Concat",
     "Conv2d",
     "Cost",
+    "Dropout",
     "Flatten",
+    "LocalResponseNorm",
     "Matmul",
     "Op",
     "Pool2d",
     "Softmax",
+    "Subsample",
     "conv2d",
     "matmul",
 ]

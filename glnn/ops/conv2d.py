@@ -19,15 +19,16 @@ COLUMN_BYTES = 64 << 20  # im2col is split over the batch to stay below
 
 @dataclass(frozen=True)
 class Conv2d(Op):
-    """act(conv(x, weight) + bias).
+    """act(conv(x, weight) + bias + residual).
 
-    x: (n, c, h, w). weight: (o, c / groups, kh, kw). bias: (o,), optional.
-    Result: (n, o, oh, ow). padding: zeros at the top, left, bottom and right.
+    x: (n, c, h, w). weight: (o, c / groups, kh, kw). bias: (o,), optional. residual: as the result,
+    optional. Result: (n, o, oh, ow). padding: zeros at the top, left, bottom and right.
     """
 
     name: ClassVar[str] = "conv2d"
     parameters: ClassVar[tuple[str, ...]] = ("weight", "bias")
-    optional: ClassVar[tuple[str, ...]] = ("bias",)
+    inputs: ClassVar[tuple[str, ...]] = ("x", "residual")
+    optional: ClassVar[tuple[str, ...]] = ("bias", "residual")
     stride: Pair = (1, 1)
     padding: Sides = (0, 0, 0, 0)
     dilation: Pair = (1, 1)
@@ -57,13 +58,14 @@ class Conv2d(Op):
             )
         if min(kh, kw) < 1:
             raise ShapeError(f"conv2d: the kernel must be at least 1 x 1, weight is {weight}")
-        if shapes.get("bias", (o,)) != (o,):
-            raise ShapeError(f"conv2d: bias must have shape {(o,)}, got {shapes['bias']}")
         top, left, bottom, right = self.padding
         oh = windows.output(h, top, bottom, kh, self.stride[0], self.dilation[0])
         ow = windows.output(w, left, right, kw, self.stride[1], self.dilation[1])
         if oh < 1 or ow < 1:
             raise ShapeError(f"conv2d: the kernel of {weight} is larger than the padded x {x}")
+        for name, shape in (("bias", (o,)), ("residual", (n, o, oh, ow))):
+            if shapes.get(name, shape) != shape:
+                raise ShapeError(f"conv2d: {name} must have shape {shape}, got {shapes[name]}")
         return n, o, oh, ow
 
     def reference(self, operands: Mapping[str, Array]) -> Array:
@@ -79,6 +81,8 @@ class Conv2d(Op):
             result[start : start + images] = (flat @ columns).reshape(len(part), o, oh, ow)
         if "bias" in operands:
             result += operands["bias"].reshape(1, o, 1, 1)
+        if "residual" in operands:
+            result += operands["residual"]
         return epilogue.apply(self.activation, result)
 
     def _columns(self, x: Array, kernel: tuple[int, ...], out: Pair) -> Array:
@@ -97,17 +101,19 @@ class Conv2d(Op):
 
     def flops(self, shapes: Shapes) -> int:
         out = self.infer(shapes)
-        added = ("bias" in shapes) + (self.activation != "identity")
+        added = ("bias" in shapes) + ("residual" in shapes) + (self.activation != "identity")
         return prod(out) * (2 * prod(shapes["weight"][1:]) + added)
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         n, o, oh, ow = self.infer(shapes)
         _, c, h, w = shapes["x"]
-        names = ("n", "c", "h", "w", "o", "oh", "ow", "groups")
-        return dict(zip(names, (n, c, h, w, o, oh, ow, self.groups), strict=True))
+        names = ("n", "c", "h", "w", "o", "oh", "ow", "groups", "o_group", "pixels")
+        values = (n, c, h, w, o, oh, ow, self.groups, o // self.groups, n * oh * ow)
+        return dict(zip(names, values, strict=True))
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
-        kh, kw = shapes["weight"][2:]
+        o, share, kh, kw = shapes["weight"]
+        whole = self.groups == 1 or (share % 4 == 0 and o // self.groups % 4 == 0)
         return {
             "KERNEL_H": kh,
             "KERNEL_W": kw,
@@ -118,6 +124,9 @@ class Conv2d(Op):
             "DILATION_H": self.dilation[0],
             "DILATION_W": self.dilation[1],
             "GROUPS": self.groups,
+            "WHOLE_QUADS": int(whole),
+            "PADDED": int(any(self.padding)),
+            "DEPTHWISE": int(self.groups == shapes["x"][1] == o),
             "ACTIVATION": epilogue.code(self.activation),
         }
 

@@ -35,7 +35,9 @@ class Op(ABC):
     """What is computed. Subclasses are frozen dataclasses of the op's attributes.
 
     `name` is the op's name in every folder. `inputs` are the operands that change from run to run,
-    `parameters` those fixed with the model; parameters named in `optional` may be absent.
+    `parameters` those fixed with the model; operands named in `optional` may be absent. A `view`
+    moves nothing: its result is its input's memory. The result of an op that `updates` an input
+    takes that one's place.
     """
 
     name: ClassVar[str]
@@ -43,6 +45,12 @@ class Op(ABC):
     parameters: ClassVar[tuple[str, ...]] = ()
     optional: ClassVar[tuple[str, ...]] = ()
     view: ClassVar[bool] = False
+    updates: ClassVar[str | None] = None
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The inputs that must be there."""
+        return tuple(name for name in self.inputs if name not in self.optional)
 
     @abstractmethod
     def infer(self, shapes: Shapes) -> Shape:
@@ -71,6 +79,14 @@ class Op(ABC):
     def stacks(self, shapes: Shapes) -> tuple[str, ...]:
         """The operands that are stacks of matrices, where a kernel may expect one matrix."""
         return ()
+
+    def fixed_layouts(self) -> Mapping[str, str]:
+        """The layout of each operand and of `out` where the op itself says so."""
+        return {}
+
+    def view_layouts(self, given: str) -> tuple[str, str]:
+        """How a view wants its input, which lies in `given`, and how its result then lies."""
+        return "R", "R"
 
     def cost(self, shapes: Shapes) -> Cost:
         elements = sum(prod(s) for s in shapes.values()) + prod(self.infer(shapes))

@@ -23,12 +23,13 @@ class Pool2d(Op):
 
     x: (n, c, h, w). Result: (n, c, oh, ow). padding: at the top, left, bottom and right; never the
     maximum, and counted by the mean only if `count_include_pad`. With `ceil_mode` the last window
-    may hang over the end. `dilation` is for "max" only.
+    may hang over the end. `dilation` is for "max" only. A `kernel` of None is a window that spans
+    the image, so that the result is (n, c, 1, 1): `stride` and `ceil_mode` then change nothing.
     """
 
     name: ClassVar[str] = "pool2d"
     mode: str = "max"
-    kernel: Pair = (2, 2)
+    kernel: Pair | None = (2, 2)
     stride: Pair = (2, 2)
     padding: Sides = (0, 0, 0, 0)
     dilation: Pair = (1, 1)
@@ -40,12 +41,18 @@ class Pool2d(Op):
             raise ShapeError(f"pool2d: mode must be max or average, got {self.mode!r}")
         windows.check(
             self.name,
-            kernel=(self.kernel, 2, 1),
+            **({} if self.kernel is None else {"kernel": (self.kernel, 2, 1)}),
             stride=(self.stride, 2, 1),
             padding=(self.padding, 4, 0),
             dilation=(self.dilation, 2, 1),
         )
-        if any(2 * p > k for p, k in zip(self.padding, 2 * self.kernel, strict=True)):
+        if self.kernel is None:
+            if any(self.padding) or self.dilation != (1, 1):
+                raise ShapeError(
+                    "pool2d: a window that spans the image takes no padding and no dilation, "
+                    f"got {self.padding} and {self.dilation}"
+                )
+        elif any(2 * p > k for p, k in zip(self.padding, 2 * self.kernel, strict=True)):
             raise ShapeError(
                 f"pool2d: padding must be at most half the kernel {self.kernel}, got {self.padding}"
             )
@@ -55,26 +62,34 @@ class Pool2d(Op):
     def infer(self, shapes: Shapes) -> Shape:
         rank(self.name, "x", shapes["x"], 4, "(n, c, h, w)")
         n, c, *size = shapes["x"]
+        kernel = self._window(shapes)
         before, after = self.padding[:2], self.padding[2:]
         oh, ow = (
             windows.output(
                 size[i],
                 before[i],
                 after[i],
-                self.kernel[i],
+                kernel[i],
                 self.stride[i],
                 self.dilation[i],
                 self.ceil_mode,
             )
             for i in (0, 1)
         )
-        if oh < 1 or ow < 1:
-            raise ShapeError(f"pool2d: the window {self.kernel} is larger than x {shapes['x']}")
+        if min(oh, ow, *kernel) < 1:
+            raise ShapeError(f"pool2d: the window {kernel} is larger than x {shapes['x']}")
         return n, c, oh, ow
+
+    def _window(self, shapes: Shapes) -> Pair:
+        """The height and width of a window."""
+        return self.kernel or (shapes["x"][2], shapes["x"][3])
 
     def reference(self, operands: Mapping[str, Array]) -> Array:
         x = operands["x"]
         shape = self.infer({"x": x.shape})
+        if self.kernel is None:
+            whole = np.max if self.mode == "max" else np.mean
+            return np.asarray(whole(x, axis=(2, 3), keepdims=True))
         result = np.full(shape, -np.inf if self.mode == "max" else 0, x.dtype)
         for ky in range(self.kernel[0]):
             for kx in range(self.kernel[1]):
@@ -96,13 +111,13 @@ class Pool2d(Op):
         """How many places along an axis each window's mean is over."""
         size, before, after = x.shape[2 + axis], self.padding[axis], self.padding[2 + axis]
         first = np.arange(shape[2 + axis]) * self.stride[axis] - before
-        last = first + self.kernel[axis]
+        last = first + self._window({"x": x.shape})[axis]
         if self.count_include_pad:
             return np.asarray((np.minimum(last, size + after) - first).astype(x.dtype))
         return np.asarray((np.minimum(last, size) - np.maximum(first, 0)).astype(x.dtype))
 
     def flops(self, shapes: Shapes) -> int:
-        return prod(self.infer(shapes)) * prod(self.kernel)
+        return prod(self.infer(shapes)) * prod(self._window(shapes))
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         n, c, oh, ow = self.infer(shapes)
@@ -110,10 +125,12 @@ class Pool2d(Op):
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
         top, left, bottom, right = self.padding
+        height, width = self._window(shapes)
         return {
             "MODE": MODES.index(self.mode),
-            "KERNEL_H": self.kernel[0],
-            "KERNEL_W": self.kernel[1],
+            "WHOLE": int(self.kernel is None),
+            "KERNEL_H": height,
+            "KERNEL_W": width,
             "STRIDE_H": self.stride[0],
             "STRIDE_W": self.stride[1],
             "PADDING_TOP": top,

@@ -42,6 +42,9 @@ class Repack(Op):
     def flops(self, shapes: Shapes) -> int:
         return 0
 
+    def fixed_layouts(self) -> Mapping[str, str]:
+        return {"x": self.source, "out": self.target}
+
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         x = shapes["x"]
         return dict(zip("nchw", x, strict=False), count=prod(x))

@@ -10,6 +10,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from glnn.backends import Performer
 from glnn.device import Timer
 from glnn.model.plan import Plan, Step
 
@@ -81,8 +82,8 @@ def profile(
         timer.prove(plan.perform)
     kernel = _kernel(timer, plan.perform, repeat)
     layers = []
-    for step in plan.steps:
-        layers.append(_step(step, backend.finish, timer, repeat))
+    for step, perform in zip(plan.steps, plan.performers, strict=True):
+        layers.append(_step(step, perform, backend.finish, timer, repeat))
         advance()
     doubt = timer.doubt if timer else "no GPU"
     if doubt is not None:  # what was measured before the doubt arose is not believed either
@@ -90,13 +91,19 @@ def profile(
     return Profile(backend.name, total, *parts, kernel, doubt, tuple(layers))
 
 
-def _step(step: Step, finish: Callable[[], None], timer: Timer | None, repeat: int) -> StepTime:
+def _step(
+    step: Step,
+    perform: Performer,
+    finish: Callable[[], None],
+    timer: Timer | None,
+    repeat: int,
+) -> StepTime:
     def once() -> None:
-        step()
+        perform()
         finish()
 
     wall = _wall(once, repeat)
-    kernel = _kernel(timer, step, repeat)
+    kernel = _kernel(timer, perform, repeat)
     return StepTime(step.name, step.op.name, step.kernel, step.cost.flops / 1e9, kernel, wall)
 
 

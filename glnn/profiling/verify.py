@@ -55,20 +55,23 @@ class Verification:
 
 
 def verify(plan: Plan, feeds: Mapping[str, Array], tolerance: float = TOLERANCE) -> Verification:
-    """Run `plan` on `feeds` and compare what each layer left with the ops' float64 references."""
+    """Run `plan` on `feeds` and compare what each layer left with the ops' float64 references.
+
+    The plan must keep its tensors (`keep=True`).
+    """
     plan.run(feeds)
     expected = {name: array.astype(np.float64) for name, array in feeds.items()}
-    kernels = {step.output: step.kernel for step in plan.steps}
+    kernels = {step.layer: step.via or step.kernel for step in plan.steps}
     layers = []
     for node in plan.nodes:
-        inputs = zip(node.op.inputs, node.inputs, strict=True)
+        inputs = zip(node.op.inputs, node.inputs, strict=False)
         operands = {name: expected[tensor] for name, tensor in inputs}
         operands |= {name: a.astype(np.float64) for name, a in node.parameters.items()}
         expected[node.output] = node.op.reference(operands)
         if not node.op.view:
             error = relative_error(plan.value(node.output), expected[node.output])
             layers.append(
-                LayerError(node.name, node.op.name, kernels[node.output], error, error <= tolerance)
+                LayerError(node.name, node.op.name, kernels[node.name], error, error <= tolerance)
             )
     return Verification(plan.backend.name, tolerance, tuple(layers))
 

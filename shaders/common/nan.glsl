@@ -7,3 +7,7 @@ bool is_nan(float x) {
 float greater(float a, float b) {
     return is_nan(a) ? a : is_nan(b) ? b : max(a, b);
 }
+
+vec4 greater(vec4 a, vec4 b) {
+    return vec4(greater(a.x, b.x), greater(a.y, b.y), greater(a.z, b.z), greater(a.w, b.w));
+}

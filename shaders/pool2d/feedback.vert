@@ -1,20 +1,6 @@
 #version 300 es
 // Maximum or average over a window by transform feedback: one pixel of four channels a vertex.
-#ifndef MODE
-#define MODE 0
-#define KERNEL_H 2
-#define KERNEL_W 2
-#define STRIDE_H 2
-#define STRIDE_W 2
-#define PADDING_TOP 0
-#define PADDING_LEFT 0
-#define PADDING_BOTTOM 0
-#define PADDING_RIGHT 0
-#define DILATION_H 1
-#define DILATION_W 1
-#define COUNT_INCLUDE_PAD 1
-#endif
-#include "common/nan.glsl"
+#include "pool2d/windows.glsl"
 #include "common/texel.glsl"
 uniform highp sampler2D x;
 uniform int c, h, w, oh, ow;
@@ -26,35 +12,17 @@ void main() {
     int plane = group * h * w;
     int top = pixel / ow * STRIDE_H - PADDING_TOP;
     int left = pixel % ow * STRIDE_W - PADDING_LEFT;
-#if MODE == 0
-    vec4 value = vec4(uintBitsToFloat(0xff800000u));  // minus infinity
-#else
-    vec4 value = vec4(0.0);
-#endif
+    vec4 value = vec4(NOTHING);
     for (int ky = 0; ky < KERNEL_H; ++ky) {
         int iy = top + ky * DILATION_H;
         if (iy < 0 || iy >= h) continue;
         for (int kx = 0; kx < KERNEL_W; ++kx) {
             int ix = left + kx * DILATION_W;
-            if (ix < 0 || ix >= w) continue;
-            vec4 tap = texel(x, plane + iy * w + ix);
-#if MODE == 0
-            value = vec4(greater(value.x, tap.x), greater(value.y, tap.y),
-                         greater(value.z, tap.z), greater(value.w, tap.w));
-#else
-            value += tap;
-#endif
+            if (ix >= 0 && ix < w) value = joined(value, texel(x, plane + iy * w + ix));
         }
     }
 #if MODE == 1
-#if COUNT_INCLUDE_PAD
-    int height = min(top + KERNEL_H, h + PADDING_BOTTOM) - top;
-    int width = min(left + KERNEL_W, w + PADDING_RIGHT) - left;
-#else
-    int height = min(top + KERNEL_H, h) - max(top, 0);
-    int width = min(left + KERNEL_W, w) - max(left, 0);
-#endif
-    value /= float(height * width);
+    value /= places(top, left, h, w);
 #endif
     // Lanes past the last channel stay 0: they meet zero weights in the next layer.
     int rest = c - group % ((c + 3) / 4) * 4;

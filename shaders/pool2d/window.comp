@@ -3,21 +3,7 @@
 #ifndef WG_X
 #define WG_X 64
 #endif
-#ifndef MODE
-#define MODE 0
-#define KERNEL_H 2
-#define KERNEL_W 2
-#define STRIDE_H 2
-#define STRIDE_W 2
-#define PADDING_TOP 0
-#define PADDING_LEFT 0
-#define PADDING_BOTTOM 0
-#define PADDING_RIGHT 0
-#define DILATION_H 1
-#define DILATION_W 1
-#define COUNT_INCLUDE_PAD 1
-#endif
-#include "common/nan.glsl"
+#include "pool2d/windows.glsl"
 layout(local_size_x = WG_X) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Out { float result[]; };
@@ -27,34 +13,17 @@ uniform int x_row, out_row;
 float pool(int plane, int y, int column) {
     int top = y * STRIDE_H - PADDING_TOP;
     int left = column * STRIDE_W - PADDING_LEFT;
-#if MODE == 0
-    float value = uintBitsToFloat(0xff800000u);  // minus infinity
-#else
-    float value = 0.0;
-#endif
+    float value = NOTHING;
     for (int ky = 0; ky < KERNEL_H; ++ky) {
         int iy = top + ky * DILATION_H;
         if (iy < 0 || iy >= h) continue;
         for (int kx = 0; kx < KERNEL_W; ++kx) {
             int ix = left + kx * DILATION_W;
-            if (ix < 0 || ix >= w) continue;
-            float tap = x[plane + iy * w + ix];
-#if MODE == 0
-            value = greater(value, tap);
-#else
-            value += tap;
-#endif
+            if (ix >= 0 && ix < w) value = joined(value, x[plane + iy * w + ix]);
         }
     }
 #if MODE == 1
-#if COUNT_INCLUDE_PAD
-    int height = min(top + KERNEL_H, h + PADDING_BOTTOM) - top;
-    int width = min(left + KERNEL_W, w + PADDING_RIGHT) - left;
-#else
-    int height = min(top + KERNEL_H, h) - max(top, 0);
-    int width = min(left + KERNEL_W, w) - max(left, 0);
-#endif
-    value /= float(height * width);
+    value /= places(top, left, h, w);
 #endif
     return value;
 }

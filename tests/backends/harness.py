@@ -1,22 +1,26 @@
 """Runs one kernel on one problem with poison around it.
 
-The result's memory starts as NaN and has a guard zone behind it; so have the operands. The rows'
-padding of inputs is NaN too; that of parameters is 0, as they are packed. A kernel that reads or
+The result's memory starts as NaN and has a guard zone behind it; so have the operands. The padding
+of inputs is NaN too; that of parameters is 0, as they are packed. A kernel that reads or
 writes where it should not is found out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from glnn.backends.arena import Arena
 from glnn.backends.compute import Compute
 from glnn.backends.feedback import Feedback
 from glnn.backends.gl import GlBackend
+from glnn.backends.prepared import Prepared
+from glnn.backends.schedule import Parameter, Schedule, Task
 from glnn.device import Buffer
 from glnn.kernels import kernels_for
 from glnn.kernels.kernel import Kernel
@@ -55,6 +59,8 @@ def run(backend: GlBackend, op: Op, operands: Mapping[str, Array], kernel: str |
 
 def run_kernel(backend: GlBackend, op: Op, operands: Mapping[str, Array], choice: Kernel) -> Array:
     """The result of `choice`, checked for stray writes. Raises what the backend raises."""
+    if choice.stages:
+        return _run_stages(backend, op, operands, choice)
     shapes = {name: array.shape for name, array in operands.items()}
     layouts = backend.layouts(choice, op, shapes, {})
     stores: dict[str, Buffer] = {}
@@ -64,7 +70,7 @@ def run_kernel(backend: GlBackend, op: Op, operands: Mapping[str, Array], choice
             backend, Buffer(array.shape, layout, **_room(backend, layout, array.shape))
         )
         memory = np.full(stores[name].size, POISON, np.float32)
-        packed = _with_poisoned_rows(layout, array) if name in op.inputs else layout.pack(array)
+        packed = _with_poisoned_padding(layout, array) if name in op.inputs else layout.pack(array)
         memory[: packed.size] = packed
         stores[name].push(backend.device).write(memory)
     shape = op.infer(shapes)
@@ -79,8 +85,40 @@ def run_kernel(backend: GlBackend, op: Op, operands: Mapping[str, Array], choice
     return layout.unpack(memory[:used], shape)
 
 
-def _with_poisoned_rows(layout: Layout, array: Array) -> Array:
-    """`array` as `layout` packs it, the padding of its rows NaN."""
+def _run_stages(backend: GlBackend, op: Op, operands: Mapping[str, Array], choice: Kernel) -> Array:
+    """The result of a kernel made of stages, which share poisoned memory."""
+    schedule = Schedule(backend)
+    inputs = {name: name for name in operands if name in op.inputs}
+    for name in inputs:
+        schedule.add_input(name, operands[name].shape)
+    fixed = {name: Parameter.of(operands[name]) for name in operands if name not in inputs}
+    schedule.add(Task("whole", op, inputs, fixed, "result", "whole", choice.name))
+    arena = Arena.of(schedule, ["result"])
+    prepared = Prepared(schedule, replace(arena, sizes=tuple(n + GUARD for n in arena.sizes)))
+    copies = {}
+    for name, tensor in schedule.tensors.items():
+        copy = prepared.stores[name].push(backend.device)
+        copies[arena.block[tensor.memory]] = copy
+        copy.write(np.full(copy.size // 4, POISON, np.float32))
+    for name in inputs:
+        packed = _with_poisoned_padding(prepared.stores[name].layout, operands[name])
+        prepared.stores[name].push(backend.device).write(packed)
+    for performer in prepared.performers:
+        performer()
+    backend.device.check_always(f"{op.name} by {choice.name}")
+    for block, copy in copies.items():
+        guard = np.frombuffer(copy.read(), np.uint32)[arena.sizes[block] :]
+        assert (guard == np.uint32(0x7FC0BEEF)).all(), "a stage wrote past its result"
+    return prepared.result("result").pull()
+
+
+def _with_poisoned_padding(layout: Layout, array: Array) -> Array:
+    """`array` as `layout` packs it, the padding of its rows, or of its pixels' channels, NaN."""
+    if layout.name == "nhwC4c":
+        n, c, *size = array.shape
+        whole = np.full((n, -(-c // 4) * 4, *size), POISON, np.float32)
+        whole[:, :c] = array
+        return layout.pack(whole)
     plain = layout.inner if isinstance(layout, Half) else layout
     if not isinstance(plain, RowMajor) or array.ndim < 2 or not array.size:
         return layout.pack(array)

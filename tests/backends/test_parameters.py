@@ -7,7 +7,20 @@ import pytest
 from glnn.errors import LimitError
 from glnn.kernels import library
 from glnn.kernels.select import Problem, fitted, why_not_device, why_not_problem
-from glnn.ops import Activation, Bias, Conv2d, Matmul, Op, Pool2d, Softmax
+from glnn.ops import (
+    Activation,
+    Add,
+    BatchNorm,
+    Bias,
+    Concat,
+    Conv2d,
+    LocalResponseNorm,
+    Matmul,
+    Op,
+    Pool2d,
+    Softmax,
+    Subsample,
+)
 from glnn.ops.repack import Repack
 from tests.backends.harness import run_kernel, tolerance
 from tests.oracle import error
@@ -17,7 +30,19 @@ PROBLEMS: dict[str, list[tuple[Op, dict[str, tuple[int, ...]]]]] = {
     "bias": [(Bias(), {"x": (37, 131), "bias": (131,)})],
     "activation": [(Activation("sigmoid"), {"x": (37, 131)})],
     "softmax": [(Softmax(), {"x": (37, 131)})],
-    "pool2d": [(Pool2d("max", (3, 2), (2, 1)), {"x": (2, 5, 11, 9)})],
+    "pool2d": [
+        (Pool2d("max", (3, 2), (2, 1)), {"x": (2, 5, 11, 9)}),
+        (Pool2d("average", None), {"x": (2, 37, 11, 9)}),
+    ],
+    "subsample": [
+        (Subsample((2, 3), "tanh"), {"x": (2, 37, 11, 9), "weight": (37,), "bias": (37,)})
+    ],
+    "batch_norm": [
+        (BatchNorm("relu"), {"x": (2, 37, 11, 9), "scale": (37,), "shift": (37,)}),
+    ],
+    "local_response_norm": [(LocalResponseNorm(5, 0.5), {"x": (2, 37, 11, 9)})],
+    "add": [(Add("sigmoid"), {"x": (37, 131), "y": (37, 131)})],
+    "concat": [(Concat(2), {"x0": (2, 37, 11, 9), "x1": (2, 6, 11, 9)})],
     "repack": [
         (Repack("R", "C 4 2 C"), {"x": (37, 131)}),
         (Repack("R", "R f16"), {"x": (37, 131)}),

@@ -19,10 +19,15 @@ CASES = [
         {"kernel": (2, 2), "stride": (3, 3), "padding": (1, 1, 1, 1), "ceil_mode": True},
     ),
     ((3, 1, 13, 4), {"kernel": (1, 4), "stride": (1, 1)}),
+    ((2, 17, 5, 6), {"kernel": (2, 3), "stride": (1, 1), "padding": (1, 0, 0, 1)}),
+    ((1, 129, 3, 3), {"kernel": (2, 2), "stride": (2, 2), "ceil_mode": True}),
 ]
+# Those that take nothing but windows that span the image.
+WHOLE = [k for k in kernels("pool2d") if k[1].endswith("whole")]
+WINDOWS = [k for k in kernels("pool2d") if k not in WHOLE]
 
 
-@pytest.mark.parametrize(("name", "kernel"), kernels("pool2d"))
+@pytest.mark.parametrize(("name", "kernel"), WINDOWS)
 @pytest.mark.parametrize(("shape", "attributes"), CASES)
 @pytest.mark.parametrize(
     "mode", [{"mode": "max"}, {"mode": "average"}, {"mode": "average", "count_include_pad": False}]
@@ -33,21 +38,21 @@ def test_any_shape(opened, rng, name, kernel, shape, attributes, mode) -> None:
     assert oracle.error(got, oracle.pool2d(x, **attributes, **mode)) <= TOLERANCE
 
 
-@pytest.mark.parametrize(("name", "kernel"), kernels("pool2d"))
+@pytest.mark.parametrize(("name", "kernel"), WINDOWS)
 @pytest.mark.parametrize(("size", "attributes", "expected"), PYTORCH_POOLS)
 def test_pools_that_pytorch_computed(opened, name, kernel, size, attributes, expected) -> None:
     got = run(opened(name), Pool2d(**attributes), {"x": pytorch_pool_input(size)}, kernel)
     assert oracle.error(got, np.array([[expected]])) <= TOLERANCE
 
 
-@pytest.mark.parametrize(("name", "kernel"), kernels("pool2d"))
+@pytest.mark.parametrize(("name", "kernel"), WINDOWS)
 def test_dilated_maximum(opened, rng, name, kernel) -> None:
     x, how = rng((2, 3, 11, 9)), {"kernel": (3, 2), "stride": (1, 2), "dilation": (2, 3)}
     got = run(opened(name), Pool2d("max", **how), {"x": x}, kernel)
     assert oracle.error(got, oracle.pool2d(x, "max", **how)) == 0
 
 
-@pytest.mark.parametrize(("name", "kernel"), kernels("pool2d"))
+@pytest.mark.parametrize(("name", "kernel"), WINDOWS)
 @pytest.mark.parametrize("place", [(0, 0), (0, 1), (1, 0), (1, 1)])
 def test_the_maximum_with_a_nan_is_nan(opened, rng, name, kernel, place) -> None:
     x = rng((1, 2, 4, 4))
@@ -56,3 +61,27 @@ def test_the_maximum_with_a_nan_is_nan(opened, rng, name, kernel, place) -> None
     got = run(opened(name), Pool2d(), {"x": x}, kernel)
     assert np.isnan(got[0, 0, 0, 0]) and np.isnan(got).sum() == 1
     assert oracle.error(got, oracle.pool2d(x, "max", (2, 2), (2, 2))) == 0
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("pool2d"))
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 3, 7, 7), (3, 17, 1, 5), (2, 127, 13, 11)])
+@pytest.mark.parametrize("mode", ["max", "average"])
+def test_windows_that_span_the_image(opened, rng, name, kernel, shape, mode) -> None:
+    x = rng(shape)
+    got = run(opened(name), Pool2d(mode, None), {"x": x}, kernel)
+    assert oracle.error(got, oracle.pool2d(x, mode, shape[2:], (1, 1))) <= TOLERANCE
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("pool2d"))
+@pytest.mark.parametrize("mode", ["max", "average"])
+def test_a_nan_spoils_its_channel_only(opened, rng, name, kernel, mode) -> None:
+    x = rng((2, 6, 9, 7))
+    x[1, 5, 8, 6] = np.nan
+    got = run(opened(name), Pool2d(mode, None), {"x": x}, kernel)
+    assert np.isnan(got[1, 5, 0, 0]) and np.isnan(got).sum() == 1
+
+
+@pytest.mark.parametrize(("name", "kernel"), WHOLE)
+def test_other_windows_are_refused(opened, name, kernel) -> None:
+    reason = opened(name).why_not(Pool2d(), {"x": (1, 1, 4, 4)}, kernel)
+    assert reason is not None and "WHOLE is 0, it needs 1" in reason

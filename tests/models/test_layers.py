@@ -12,16 +12,24 @@ import pytest
 from glnn.errors import GlnnError, ShapeError
 from glnn.layers import (
     BY_NAME,
+    AdaptiveAvgPool2d,
+    AdaptiveMaxPool2d,
+    Add,
     AvgPool2d,
+    BatchNorm2d,
     Bias,
+    Concat,
     Conv2d,
+    Dropout,
     Flatten,
     Layer,
     Linear,
+    LocalResponseNorm,
     MaxPool2d,
     ReLU,
     Sigmoid,
     Softmax,
+    Subsample2d,
     Tanh,
     registry,
 )
@@ -53,6 +61,11 @@ SIGNATURES: dict[type[Layer], dict[str, Any]] = {
         "ceil_mode": False,
         "count_include_pad": True,
     },
+    AdaptiveAvgPool2d: {"output_size": ...},
+    AdaptiveMaxPool2d: {"output_size": ...},
+    BatchNorm2d: {"num_features": ..., "eps": 1e-5},
+    Dropout: {"p": 0.5},
+    LocalResponseNorm: {"size": ..., "alpha": 1e-4, "beta": 0.75, "k": 1.0},
 }
 
 
@@ -117,6 +130,14 @@ def test_layer_without_bias() -> None:
         Softmax(1),
         Flatten(),
         Bias(5),
+        AdaptiveAvgPool2d(1),
+        AdaptiveMaxPool2d((1, 1)),
+        Add(),
+        BatchNorm2d(5, 1e-3),
+        Concat(3),
+        Dropout(0.25),
+        LocalResponseNorm(3, 1.0, 0.5, 2.0),
+        Subsample2d(5, (2, 3)),
     ],
     ids=lambda layer: type(layer).__name__,
 )
@@ -143,6 +164,24 @@ def test_config_rebuilds_the_layer_through_json(layer: Layer) -> None:
         (lambda: Softmax(dim=0), "batch"),
         (lambda: Softmax(dim="x"), "Softmax dim must be an integer"),  # type: ignore
         (lambda: Bias(-1), "Bias features must be an integer of at least 1"),
+        (lambda: AdaptiveAvgPool2d(7), r"AdaptiveAvgPool2d output_size must be 1 \(global .*got 7"),
+        (
+            lambda: AdaptiveMaxPool2d((1, 2)),
+            r"output_size must be 1 \(global pooling\), got \(1, 2\)",
+        ),
+        (lambda: AdaptiveAvgPool2d(None), "output_size must be an integer"),  # type: ignore
+        (lambda: BatchNorm2d(0), "BatchNorm2d num_features must be an integer of at least 1"),
+        (
+            lambda: BatchNorm2d(2, -1e-5),
+            "BatchNorm2d eps must be a number of at least 0, got -1e-05",
+        ),
+        (lambda: Concat(1), "Concat count must be an integer of at least 2, got 1"),
+        (lambda: Dropout(1.5), "Dropout p must be a number from 0 to 1, got 1.5"),
+        (lambda: Dropout(True), "Dropout p must be a number"),
+        (lambda: LocalResponseNorm(0), "LocalResponseNorm size must be an integer"),
+        (lambda: LocalResponseNorm(3, beta="x"), "beta must be a number"),  # type: ignore
+        (lambda: LocalResponseNorm(3, k=float("nan")), "k must be a number of at least 0"),
+        (lambda: Subsample2d(3, 0), "Subsample2d kernel_size must be an integer of at least 1"),
     ],
 )
 def test_wrong_arguments(make: Any, message: str) -> None:
@@ -192,6 +231,47 @@ def test_softmax_flatten_bias_by_hand() -> None:
     layer = Bias(3)
     layer.bias = np.array([1, 2, 3], np.float32)
     assert layer(np.zeros((1, 3), np.float32), backend="cpu").tolist() == [[1, 2, 3]]
+
+
+def test_global_pools_by_hand() -> None:
+    assert AdaptiveAvgPool2d(1)(X, backend="cpu").tolist() == [[[[7.5]]]]
+    assert AdaptiveMaxPool2d(1)(X, backend="cpu").tolist() == [[[[15]]]]
+
+
+def test_subsample_by_hand() -> None:
+    layer = Subsample2d(1, 2)
+    assert layer(X, backend="cpu").tolist() == [[[[2.5, 4.5], [10.5, 12.5]]]]  # at first, a mean
+    layer.weight, layer.bias = np.array([2], np.float32), np.array([-1], np.float32)
+    assert layer(X, backend="cpu").tolist() == [[[[4, 8], [20, 24]]]]
+
+
+def test_batch_norm_by_hand() -> None:
+    layer, x = BatchNorm2d(2, eps=1.0), np.array([[5, 8]], np.float32)
+    assert np.allclose(layer(x, backend="cpu"), x / np.sqrt(2), rtol=1e-6)
+    layer.weight, layer.bias = np.array([3, 1], np.float32), np.array([0.5, 0], np.float32)
+    layer.running_mean, layer.running_var = np.array([[1, 2], [3, 8]], np.float32)
+    # 3 (5 - 1) / sqrt(3 + 1) + 0.5, (8 - 2) / sqrt(8 + 1)
+    assert layer(x, backend="cpu").tolist() == [[6.5, 2]]
+
+
+def test_local_response_norm_by_hand() -> None:
+    x = np.array([[1, 2, 3, 4]], np.float32).reshape(1, 4, 1, 1)
+    got = LocalResponseNorm(2, alpha=2.0, beta=1.0, k=1.0)(x, backend="cpu")
+    # Of two channels one lies before: the sums of the squares are 1, 5, 13, 25.
+    assert got.ravel() == pytest.approx([1 / 2, 2 / 6, 3 / 14, 4 / 26])
+
+
+def test_several_inputs_by_hand() -> None:
+    x, y = np.array([[1, 2]], np.float32), np.array([[10, 20]], np.float32)
+    assert Add()(x, y, backend="cpu").tolist() == [[11, 22]]
+    assert Concat(3)(x, y, x, backend="cpu").tolist() == [[1, 2, 10, 20, 1, 2]]
+    assert Dropout()(x, backend="cpu").tolist() == [[1, 2]]
+    with pytest.raises(ShapeError, match="Add takes 2 inputs, got 1"):
+        Add()(x, backend="cpu")
+    with pytest.raises(ShapeError, match=r"y must have the shape of x, \(1, 2\), got \(1, 1\)"):
+        Add()(x, y[:, :1], backend="cpu")
+    with pytest.raises(ShapeError, match=r"x1 must have shape \(1, c\), got \(2, 1\)"):
+        Concat()(x, y.T.copy(), backend="cpu")
 
 
 def test_wrong_input() -> None:

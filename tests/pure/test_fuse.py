@@ -6,8 +6,12 @@ import numpy as np
 import pytest
 
 from glnn.layers import (
+    Add,
+    BatchNorm2d,
     Bias,
+    Concat,
     Conv2d,
+    Dropout,
     Flatten,
     Layer,
     Linear,
@@ -15,12 +19,14 @@ from glnn.layers import (
     ReLU,
     Sigmoid,
     Softmax,
+    Subsample2d,
     Tanh,
 )
 from glnn.model import Model
 from glnn.model.fuse import FusedNode, fuse
 from glnn.model.model import Node
 from glnn.model.tensor import BATCH, TensorInfo
+from tests import oracle
 
 
 def chain(*layers: Layer, shape: tuple[int, ...] = (3,)) -> tuple[FusedNode, ...]:
@@ -32,8 +38,8 @@ def kinds(fused: tuple[FusedNode, ...]) -> list[tuple[str, str]]:
 
 
 def graph(nodes: list[tuple[str, Layer, str]], *outputs: str) -> Model:
-    """A model of layers, each reading one tensor and making the one it is named after."""
-    made = tuple(Node(name, layer, (read,), name) for name, layer, read in nodes)
+    """A model of layers, each making the tensor it is named after; what it reads is spaced out."""
+    made = tuple(Node(name, layer, tuple(read.split()), name) for name, layer, read in nodes)
     return Model(made, (TensorInfo("input", (BATCH, 3)),), outputs)
 
 
@@ -122,3 +128,104 @@ def test_disabled_keeps_one_op_a_layer() -> None:
     model = Model.sequential([Linear(3, 2, bias=False), Bias(2), ReLU()], (3,))
     fused = fuse(model, enabled=False)
     assert [(n.name, n.output) for n in fused] == [(n.name, n.output) for n in model.nodes]
+
+
+def normed(rng, channels: int, eps: float = 1e-3) -> BatchNorm2d:
+    layer = BatchNorm2d(channels, eps)
+    for name in layer.shapes:
+        setattr(layer, name, rng((channels,)))
+    layer.running_var = layer.running_var**2
+    return layer
+
+
+def normalised(x: np.ndarray, norm: BatchNorm2d) -> np.ndarray:
+    return oracle.batch_norm(x, *norm.parameters.values(), norm.eps)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (lambda bias: Linear(3, 4, bias), (3,)),
+        (lambda bias: Conv2d(3, 4, (2, 3), bias=bias), (3, 5, 4)),
+        (lambda bias: Conv2d(4, 4, 3, groups=2, bias=bias), (4, 5, 4)),
+    ],
+)
+def test_a_batch_norm_is_folded_into_weights(rng, make, shape, bias) -> None:
+    layer, norm, x = make(bias), normed(rng, 4), rng((2, *shape))
+    (node,) = chain(layer, norm, ReLU(), shape=shape)
+    assert node.op == layer.op.with_activation("relu")
+    assert {array.dtype for array in node.parameters.values()} == {np.dtype(np.float32)}
+    wide = {"x": x.astype("f8"), **{k: v.astype("f8") for k, v in layer.parameters.items()}}
+    expected = oracle.activation(normalised(layer.op.reference(wide), norm), "relu")
+    got = node.op.reference({"x": x.astype("f8"), **node.parameters})
+    assert oracle.error(got, expected) <= 1e-7  # the parameters were rounded once
+
+
+def test_a_folded_batch_norm_is_rounded_once(rng) -> None:
+    layer, norm = Linear(3, 4), normed(rng, 4)
+    (node,) = chain(layer, norm)
+    scale, shift = norm.scale_and_shift()
+    np.testing.assert_array_equal(
+        node.parameters["weight"], (scale[:, None] * layer.weight).astype(np.float32)
+    )
+    np.testing.assert_array_equal(
+        node.parameters["bias"], (scale * layer.bias + shift).astype(np.float32)
+    )
+
+
+def test_a_batch_norm_that_cannot_be_folded_stays_with_its_activation(rng) -> None:
+    norm = normed(rng, 2)
+    fused = chain(Conv2d(1, 2, 3), ReLU(), norm, Tanh(), shape=(1, 5, 5))
+    assert kinds(fused) == [("conv2d", "relu"), ("batch_norm", "tanh")]
+    assert set(fused[1].parameters) == {"scale", "shift"}
+    nodes = [("a", Linear(3, 2), "input"), ("b", norm, "a"), ("c", Tanh(), "a")]
+    assert [node.op.name for node in fuse(graph(nodes, "b", "c"))] == [
+        "matmul",
+        "batch_norm",
+        "activation",
+    ]
+
+
+def test_an_activation_joins_add_and_subsample() -> None:
+    nodes = [("a", Linear(3, 3), "input"), ("b", Add(), "a input"), ("c", ReLU(), "b")]
+    fused = fuse(graph(nodes, "c"))
+    assert kinds(fused) == [("matmul", "identity"), ("add", "relu")]
+    assert fused[1].inputs == ("a", "input") and fused[1].output == "c"
+    assert kinds(chain(Subsample2d(1, 2), Sigmoid(), shape=(1, 4, 4))) == [("subsample", "sigmoid")]
+
+
+def test_a_dropout_is_no_op() -> None:
+    (node,) = chain(Linear(3, 2), Dropout(), Dropout(0.1), ReLU())
+    assert (node.op.name, node.inputs, node.output) == ("matmul", ("input",), "relu1")
+    nodes = [("a", Dropout(), "input"), ("b", Tanh(), "a"), ("c", Add(), "a b")]
+    fused = fuse(graph(nodes, "c"))
+    assert [(n.name, n.inputs) for n in fused] == [("b", ("input",)), ("c", ("input", "b"))]
+    assert [n.name for n in fuse(graph(nodes, "c"), enabled=False)] == ["a", "b", "c"]
+
+
+def test_a_dropout_that_is_an_output_stays() -> None:
+    nodes = [("a", Linear(3, 2), "input"), ("b", Dropout(), "a"), ("c", ReLU(), "b")]
+    fused = fuse(graph(nodes, "b", "c"))
+    assert [(n.op.name, n.output) for n in fused] == [
+        ("matmul", "a"),
+        ("dropout", "b"),
+        ("activation", "c"),
+    ]
+
+
+@pytest.mark.parametrize("count", range(2, 14))
+@pytest.mark.parametrize("enabled", [False, True])
+def test_long_concatenations_are_split(rng, count, enabled) -> None:
+    inputs = tuple(TensorInfo(f"i{k}", (BATCH, k + 1)) for k in range(count))
+    names = tuple(info.name for info in inputs)
+    model = Model((Node("all", Concat(count), names, "all"),), inputs, ("all",))
+    fused = fuse(model, enabled=enabled)
+    assert all(len(node.inputs) == node.op.count <= 3 for node in fused)
+    assert len(fused) == -(-(count - 1) // 2) and len({node.name for node in fused}) == len(fused)
+    tensors = {info.name: rng((2, k + 1)) for k, info in enumerate(inputs)}
+    expected = np.concatenate(list(tensors.values()), axis=1)
+    for node in fused:
+        operands = {k: tensors[v] for k, v in zip(node.op.inputs, node.inputs, strict=True)}
+        tensors[node.output] = node.op.reference(operands)
+    np.testing.assert_array_equal(tensors["all"], expected)

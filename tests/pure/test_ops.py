@@ -10,9 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glnn.errors import ShapeError
-from glnn.ops import Activation, Bias, Conv2d, Flatten, Matmul, Pool2d, Softmax
+from glnn.ops import (
+    Activation,
+    Add,
+    BatchNorm,
+    Bias,
+    Concat,
+    Conv2d,
+    Dropout,
+    Flatten,
+    LocalResponseNorm,
+    Matmul,
+    Pool2d,
+    Softmax,
+    Subsample,
+)
 from glnn.ops import conv2d as conv2d_function
 from glnn.ops import matmul as matmul_function
+from glnn.ops.batch_norm import scale_and_shift
 from glnn.ops.op import Op
 from glnn.ops.repack import Repack
 from tests import oracle
@@ -167,6 +182,54 @@ def test_the_rest(rng) -> None:
     for function in ("sigmoid", "relu", "tanh"):
         both(Activation(function), oracle.activation(x, function), x=x)
     both(Flatten(), x.reshape(2, 60), x=x)
+    both(Dropout(), x, x=x)
+
+
+@pytest.mark.parametrize("mode", ["max", "average"])
+def test_windows_that_span_the_image(rng, mode) -> None:
+    x = rng((2, 3, 5, 4))
+    x[1, 2, 4, 3] = np.nan
+    both(Pool2d(mode, None), oracle.pool2d(x, mode, (5, 4), (1, 1)), x=x)
+    op, shapes = Pool2d(mode, None), {"x": (2, 3, 9, 8)}
+    assert (op.infer(shapes), op.flops(shapes)) == ((2, 3, 1, 1), 6 * 72)
+    assert [op.defines(shapes)[k] for k in ("WHOLE", "KERNEL_H", "KERNEL_W")] == [1, 9, 8]
+    with pytest.raises(ShapeError, match=r"the window \(0, 4\) is larger than x"):
+        op.infer({"x": (1, 1, 0, 4)})
+
+
+@pytest.mark.parametrize("function", ["identity", "sigmoid", "relu", "tanh"])
+def test_subsample_batch_norm_and_add(rng, function) -> None:
+    x, y, a, b, mean = rng((2, 3, 5, 7)), rng((2, 3, 5, 7)), rng((3,)), rng((3,)), rng((3,))
+    expected = oracle.subsample(x, a, b, (2, 3), function)
+    both(Subsample((2, 3), function), expected, x=x, weight=a, bias=b)
+    scale, shift = scale_and_shift(a, b, mean, mean**2, 1e-5)
+    got = BatchNorm(function).reference({"x": x.astype("f8"), "scale": scale, "shift": shift})
+    expected = oracle.activation(oracle.batch_norm(x, a, b, mean, mean**2, 1e-5), function)
+    assert oracle.error(got, expected) <= 1e-14
+    both(
+        BatchNorm(function),
+        oracle.activation(
+            a[None, :, None, None].astype("f8") * x + b[None, :, None, None], function
+        ),
+        x=x,
+        scale=a,
+        shift=b,
+    )
+    both(Add(function), oracle.activation(x.astype("f8") + y, function), x=x, y=y)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
+def test_local_response_norm(rng, size) -> None:
+    x = rng((2, 6, 3, 2))
+    expected = oracle.local_response_norm(x, size, 0.5, 0.75, 2.0)
+    both(LocalResponseNorm(size, 0.5, 0.75, 2.0), expected, x=x)
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_concat(rng, count) -> None:
+    operands = {f"x{i}": rng((2, i + 1, 3)) for i in range(count)}
+    assert Concat(count).inputs == tuple(operands)
+    both(Concat(count), oracle.concat(*operands.values()), **operands)
 
 
 def test_costs_count_a_multiply_add_as_two() -> None:
@@ -189,6 +252,14 @@ def test_costs_count_a_multiply_add_as_two() -> None:
         (Bias(), {"x": (1, 3), "bias": (4,)}, "bias must have shape"),
         (Softmax(2), {"x": (1, 3)}, "no axis 2"),
         (Flatten(), {"x": (3,)}, "x must have shape"),
+        (Subsample((3, 3)), {"x": (1, 1, 2, 3), "weight": (1,), "bias": (1,)}, "larger than x"),
+        (Subsample(), {"x": (1, 2, 2, 2), "weight": (2,), "bias": (1,)}, "bias must have shape"),
+        (BatchNorm(), {"x": (1, 2), "scale": (2,), "shift": (3,)}, "shift must have shape"),
+        (BatchNorm(), {"x": (2,), "scale": (2,), "shift": (2,)}, "x must have shape"),
+        (LocalResponseNorm(3), {"x": (2,)}, "x must have shape"),
+        (Add(), {"x": (2, 3), "y": (2, 1)}, "y must have the shape of x"),
+        (Concat(), {"x0": (2,), "x1": (2,)}, "x0 must have shape"),
+        (Concat(), {"x0": (2, 3, 4), "x1": (2, 3, 5)}, r"x1 must have shape \(2, c, 4\)"),
     ],
 )
 def test_shapes_that_do_not_fit(op, shapes, says) -> None:
@@ -206,6 +277,13 @@ def test_shapes_that_do_not_fit(op, shapes, says) -> None:
         (lambda: Pool2d(padding=(2, 0, 0, 0)), "at most half the kernel"),
         (lambda: Pool2d("average", dilation=(2, 1)), "an average takes no dilation"),
         (lambda: Softmax(0), "not 0"),
+        (lambda: Pool2d("max", None, padding=(1, 0, 0, 0)), "takes no padding and no dilation"),
+        (lambda: Pool2d("max", None, dilation=(2, 1)), "takes no padding and no dilation"),
+        (lambda: Subsample((0, 1)), "kernel must be 2 integers of at least 1"),
+        (lambda: Add("gelu"), "activation must be one of"),
+        (lambda: LocalResponseNorm(0), "size must be 1 integers of at least 1"),
+        (lambda: LocalResponseNorm(3, -1.0), "alpha must be a number of at least 0"),
+        (lambda: Concat(1), "count must be 1 integers of at least 2"),
     ],
 )
 def test_attributes_that_make_no_sense(make, says) -> None:
@@ -337,9 +415,9 @@ def test_sizes_and_defines_of_a_pool() -> None:
     shapes = {"x": (2, 3, 9, 8)}
     assert op.sizes(shapes) == {"n": 2, "c": 3, "h": 9, "w": 8, "oh": 4, "ow": 3}
     assert op.defines(shapes) == {
-        "MODE": 1, "KERNEL_H": 4, "KERNEL_W": 5, "STRIDE_H": 2, "STRIDE_W": 3, "PADDING_TOP": 1,
-        "PADDING_LEFT": 2, "PADDING_BOTTOM": 0, "PADDING_RIGHT": 1, "DILATION_H": 1,
-        "DILATION_W": 1, "COUNT_INCLUDE_PAD": 0,
+        "MODE": 1, "WHOLE": 0, "KERNEL_H": 4, "KERNEL_W": 5, "STRIDE_H": 2, "STRIDE_W": 3,
+        "PADDING_TOP": 1, "PADDING_LEFT": 2, "PADDING_BOTTOM": 0, "PADDING_RIGHT": 1,
+        "DILATION_H": 1, "DILATION_W": 1, "COUNT_INCLUDE_PAD": 0,
     }  # fmt: skip
 
 
@@ -352,6 +430,11 @@ def test_sizes_and_defines_of_a_pool() -> None:
         (Softmax(), {"x": (2, 3)}, {"n": 2, "outer": 1, "extent": 3, "inner": 1}),
         (Activation("tanh"), {"x": (2, 3, 4)}, {"count": 24}),
         (Flatten(), {"x": (2, 3, 4)}, {"n": 2, "row": 12}),
+        (
+            Concat(),
+            {"x0": (2, 3, 4), "x1": (2, 5, 4)},
+            {"n": 2, "c": 8, "inner": 4, "c0": 3, "c1": 5},
+        ),
         (Repack("R", "nChw4c"), {"x": (1, 2, 3, 4)}, {"n": 1, "c": 2, "h": 3, "w": 4, "count": 24}),
     ],
 )
@@ -369,6 +452,11 @@ def test_sizes(op, shapes, sizes) -> None:
         (Softmax(), [(2, 3)], 30, 12),
         (Activation("relu"), [(2, 3)], 6, 12),
         (Flatten(), [(2, 3, 4)], 0, 48),
+        (Subsample((2, 2), "relu"), [(1, 2, 4, 6), (2,), (2,)], 12 * (4 + 3), 48 + 4 + 12),
+        (BatchNorm(), [(2, 3, 4), (3,), (3,)], 48, 54),
+        (LocalResponseNorm(5), [(2, 3, 4)], 24 * 14, 48),
+        (Add("relu"), [(2, 3), (2, 3)], 12, 18),
+        (Concat(), [(2, 3), (2, 1)], 0, 16),
         (Repack("R", "nChw4c"), [(1, 2, 3, 4)], 0, 48),
     ],
 )

@@ -1,0 +1,157 @@
+"""What a backend is to run: tasks with their kernels and layouts, before any memory is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from numpy.typing import NDArray
+
+from glnn.backends.backend import Backend, Choice
+from glnn.kernels.kernel import Kernel
+from glnn.kernels.select import Problem
+from glnn.layout import Layout, parse
+from glnn.lowering import Lowered
+from glnn.ops.op import Op, Shape, Shapes
+from glnn.ops.repack import Repack
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """An array of `shape` that is fixed with a model; `make` gives it when it is needed."""
+
+    shape: Shape
+    make: Callable[[], Array]
+
+    @classmethod
+    def of(cls, array: Array) -> Parameter:
+        return cls(array.shape, lambda: array)
+
+
+@dataclass(frozen=True)
+class Task:
+    """An op on tensors. layer: the layer it belongs to. via: the kernel whose stage it is, if any.
+
+    operands: the tensor of each operand. parameters: the operands that are fixed. kernel: the one
+    to take; None leaves the choice open.
+    """
+
+    name: str
+    op: Op
+    operands: Mapping[str, str]
+    parameters: Mapping[str, Parameter]
+    output: str
+    layer: str
+    kernel: str | None = None
+    via: str | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A task with the kernel chosen for it. layouts: of each operand and of `out`."""
+
+    task: Task
+    choice: Choice
+    shapes: Shapes
+    layouts: Mapping[str, Layout]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor: several share the memory called `memory` where an op is only a view."""
+
+    shape: Shape
+    layout: Layout
+    memory: str
+
+
+class Schedule:
+    """Tasks in the order in which they run, with the repacks between kernels that disagree.
+
+    kernels: the kernel to take for an op, by the op's name; others are chosen.
+    """
+
+    def __init__(self, backend: Backend, kernels: Mapping[str, str] | None = None) -> None:
+        self.backend = backend
+        self.entries: list[Entry] = []
+        self.tensors: dict[str, Tensor] = {}
+        self._kernels = dict(kernels or {})
+
+    def add_input(self, name: str, shape: Shape, layout: str = "R") -> None:
+        """A tensor that is there before the first task."""
+        self.tensors[name] = Tensor(shape, parse(layout), name)
+
+    def add(self, task: Task) -> None:
+        """Append `task`, in stages if its kernel has some, and before it the repacks that it needs.
+
+        Raises UnsupportedOpError or LimitError where the backend cannot compute it.
+        """
+        op = task.op
+        shapes: dict[str, Shape] = {k: self.tensors[v].shape for k, v in task.operands.items()}
+        shapes |= {name: parameter.shape for name, parameter in task.parameters.items()}
+        given = {k: self.tensors[v].layout.name for k, v in task.operands.items()}
+        if op.view:
+            wants, gives = self.backend.view_layouts(op, given["x"])
+            source = self._in_layout(task.operands["x"], parse(wants), task)
+            self.tensors[task.output] = Tensor(
+                op.infer(shapes), parse(gives), self.tensors[source].memory
+            )
+            return
+        choice = self.backend.choose(op, shapes, given, self._forced(task, shapes))
+        if isinstance(choice, Kernel) and choice.stages:
+            self._add_stages(task, choice, Problem.of(op, shapes, given).lowered(choice))
+            return
+        layouts = self.backend.layouts(choice, op, shapes, given)
+        operands = {k: self._in_layout(v, layouts[k], task) for k, v in task.operands.items()}
+        updated = operands.get(op.updates or "")
+        memory = self.tensors[updated].memory if updated else task.output
+        self.tensors[task.output] = Tensor(op.infer(shapes), layouts["out"], memory)
+        self.entries.append(Entry(replace(task, operands=operands), choice, shapes, layouts))
+
+    def _forced(self, task: Task, shapes: Shapes) -> str | None:
+        """The kernel that `task` must take. What was asked for an op binds a stage if it can."""
+        kernel = self._kernels.get(task.op.name)
+        if task.kernel or not kernel or task.via is None:
+            return task.kernel or kernel
+        return kernel if self.backend.why_not(task.op, shapes, kernel) is None else None
+
+    def _add_stages(self, task: Task, kernel: Kernel, lowered: Lowered) -> None:
+        names = dict(task.operands)
+        parameters = dict(task.parameters)
+        for name, made in lowered.derived.items():
+            source = task.parameters[made.source]
+            parameters[name] = Parameter(
+                made.shape, lambda made=made, source=source: made.make(source.make())
+            )
+        last = lowered.stages[-1].name
+        for stage in lowered.stages:
+            names[stage.name] = (
+                task.output if stage.name == last else f"{task.output}: {stage.name}"
+            )
+            self.add(
+                Task(
+                    f"{task.name}: {stage.name}",
+                    stage.op,
+                    {k: names[v] for k, v in stage.operands.items() if v in names},
+                    {k: parameters[v] for k, v in stage.operands.items() if v in parameters},
+                    names[stage.name],
+                    task.layer,
+                    stage.kernel,
+                    kernel.name,
+                )
+            )
+
+    def _in_layout(self, name: str, layout: Layout, task: Task) -> str:
+        """The name of the tensor called `name` in `layout`: itself, or a repacked copy made once."""
+        tensor = self.tensors[name]
+        if tensor.layout == layout:
+            return name
+        copy = f"{name} as {layout.name}"
+        if copy not in self.tensors:
+            op = Repack(tensor.layout.name, layout.name)
+            label = f"{name} to {layout.name}"
+            self.add(Task(label, op, {"x": name}, {}, copy, task.layer, via=task.via))
+        return copy

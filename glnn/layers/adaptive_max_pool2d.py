@@ -1,0 +1,23 @@
+"""Global maximum pooling layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from glnn.layers.arguments import IntOrPair, single
+from glnn.layers.layer import Layer
+from glnn.ops import Pool2d
+
+
+class AdaptiveMaxPool2d(Layer):
+    """The largest value of each channel of x of shape (n, c, h, w), as (n, c, 1, 1).
+
+    output_size: 1 or (1, 1), one window that spans the image; ShapeError for others.
+    """
+
+    def __init__(self, output_size: IntOrPair) -> None:
+        self.output_size = single("AdaptiveMaxPool2d output_size", output_size)
+        super().__init__(Pool2d(mode="max", kernel=None))
+
+    def config(self) -> dict[str, Any]:
+        return {"output_size": self.output_size}

@@ -1,0 +1,28 @@
+"""Concatenation layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from glnn import ops
+from glnn.layers.arguments import integer
+from glnn.layers.layer import Array, Layer
+from glnn.ops.concat import MOST
+
+
+class Concat(Layer):
+    """The channels of `count` inputs of shape (n, c, ...) behind one another; only c may differ."""
+
+    def __init__(self, count: int = 2) -> None:
+        self.count = integer("Concat count", count, least=2)
+        super().__init__(ops.Concat(count))
+
+    def __call__(self, *inputs: Array, backend: str = "auto") -> Array:
+        if len(inputs) <= MOST or len(inputs) != self.count:
+            return super().__call__(*inputs, backend=backend)
+        joined = Concat(MOST)(*inputs[:MOST], backend=backend)
+        rest = inputs[MOST:]
+        return Concat(1 + len(rest))(joined, *rest, backend=backend)
+
+    def config(self) -> dict[str, Any]:
+        return {"count": self.count}

@@ -1,0 +1,34 @@
+"""Subsampling layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from glnn.layers.arguments import IntOrPair, integer, pair
+from glnn.layers.layer import Array, Layer
+from glnn.layers.parameter import Parameter
+from glnn.ops import Subsample
+
+
+class Subsample2d(Layer):
+    """The mean of each window of x of shape (n, channels, h, w), times `weight`, plus `bias`.
+
+    Windows lie side by side. weight: (channels,), initially 1. bias: (channels,), initially 0.
+    """
+
+    weight = Parameter[Array]()
+    bias = Parameter[Array]()
+
+    def __init__(self, channels: int, kernel_size: IntOrPair) -> None:
+        self.channels = integer("Subsample2d channels", channels)
+        self.kernel_size = pair("Subsample2d kernel_size", kernel_size)
+        shapes = {"weight": (channels,), "bias": (channels,)}
+        super().__init__(Subsample(self.kernel_size), shapes)
+
+    def initial(self, name: str) -> Array:
+        return np.full(self.shapes[name], name == "weight", np.float32)
+
+    def config(self) -> dict[str, Any]:
+        return {"channels": self.channels, "kernel_size": self.kernel_size}

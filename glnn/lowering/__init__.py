@@ -1,0 +1,19 @@
+"""Ops in several stages, each an op with kernels of its own: how, by the name that kernels use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from glnn.lowering import conv2d
+from glnn.lowering.stage import Derived, Lowered, Stage
+from glnn.ops.op import Op, Shapes
+
+__all__ = ["LOWERINGS", "Derived", "Lowered", "Stage"]
+
+LOWERINGS: Mapping[str, Callable[[Op, Shapes, Mapping[str, int]], Lowered]] = {
+    "winograd": conv2d.by_winograd,
+    "product": conv2d.by_product,
+    "im2col": conv2d.by_im2col,
+    "im2row": conv2d.by_im2row,
+}
+"""Given the op, its operands' shapes, and the kernel's parameters."""

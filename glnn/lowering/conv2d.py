@@ -1,0 +1,126 @@
+"""Convolution in stages: Winograd, and the ways that go by a patch matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+from glnn.lowering.stage import Derived, Lowered, Stage
+from glnn.ops.conv2d import Conv2d
+from glnn.ops.im2row import Im2row
+from glnn.ops.matmul import Matmul
+from glnn.ops.op import Array, Op, Shapes
+from glnn.ops.pad2d import Pad2d
+from glnn.ops.repack import Repack
+from glnn.ops.rows import Images, Rows
+from glnn.ops.winograd import winograd
+from glnn.ops.winograd_input import WinogradInput
+from glnn.ops.winograd_output import WinogradOutput
+from glnn.ops.zero import Zero
+
+MORTON = "R 2 4 R", "C 4 2 C"  # of the patches; of the weights and the result
+
+
+def by_winograd(op: Op, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
+    """F(TILE x TILE, 3 x 3) of Lavin and Gray 2016: transform, (TILE + 2)^2 products, transform."""
+    assert isinstance(op, Conv2d)
+    form = winograd(parameters["TILE"])
+    n, o, oh, ow = op.infer(shapes)
+    weight = (form.window**2, o, shapes["weight"][1])
+    back = WinogradOutput((n, oh, ow), form.tile, op.activation)
+    rest = {name: name for name in ("bias", "residual") if name in shapes}
+    return Lowered(
+        (
+            Stage("tiles", WinogradInput(form.tile, op.padding), {"x": "x"}),
+            Stage("products", Matmul(), {"x": "tiles", "weight": "transformed"}),
+            Stage("result", back, {"x": "products", **rest}),
+        ),
+        {"transformed": Derived("weight", weight, form.weights)},
+    )
+
+
+def by_product(op: Op, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
+    """A 1 x 1 convolution of stride 1: the pixels' channels by the weights."""
+    assert isinstance(op, Conv2d)
+    n, _, h, w = op.infer(shapes)
+    return Lowered(
+        (
+            Stage("rows", Rows(), {"x": "x"}),
+            Stage("product", _product(op), {"x": "rows", **_weights(shapes)}),
+            Stage("result", Images((n, h, w)), {"x": "product"}),
+        ),
+        {"matrix": _matrix(shapes)},
+    )
+
+
+def by_im2col(op: Op, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
+    """Rovder 2019, section 5.2: padding, zeroing, im2col and the Morton 4-2 product, step by step."""
+    assert isinstance(op, Conv2d)
+    n, o, oh, ow = op.infer(shapes)
+    kernel = shapes["weight"][2:]
+    rows, depth = n * oh * ow, prod(shapes["weight"][1:])
+    gather = Im2row((kernel[0], kernel[1]), op.stride, (0, 0, 0, 0), op.dilation)
+    return Lowered(
+        (
+            Stage("padding", Pad2d(op.padding), {"x": "x"}),
+            Stage("zeroing", Zero((rows, depth), MORTON[0]), {}),
+            Stage("im2col", gather, {"x": "padding", "into": "zeroing"}, "morton_2_4"),
+            Stage("product", _product(op), {"x": "im2col", **_weights(shapes)}, "morton_4_2"),
+            Stage("rows", Repack(MORTON[1], "R"), {"x": "product"}),
+            Stage("result", Images((n, oh, ow)), {"x": "rows"}),
+        ),
+        {"matrix": _matrix(shapes)},
+    )
+
+
+def by_im2row(op: Op, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
+    """Cronin 2018, section 4.1.3: im2row, then one of three products.
+
+    ORDER 0 is ab-ik (the patches by the kernels), 1 abt-ik (by the kernels, stored transposed), and
+    2 abt-ki (the kernels by the transposed patches).
+    """
+    assert isinstance(op, Conv2d)
+    n, _, oh, ow = op.infer(shapes)
+    kernel = shapes["weight"][2:]
+    patches = Stage(
+        "im2row", Im2row((kernel[0], kernel[1]), op.stride, op.padding, op.dilation), {"x": "x"}
+    )
+    derived = {"matrix": _matrix(shapes)}
+    if parameters["ORDER"] < 2:
+        product = Stage(
+            "product",
+            _product(op),
+            {"x": "im2row", **_weights(shapes)},
+            "blocked_nt" if parameters["ORDER"] else "blocked_nn",
+        )
+        result = Stage("result", Images((n, oh, ow)), {"x": "product"})
+        return Lowered((patches, product, result), derived)
+    operands = {"x": "matrix", "weight": "im2row"}
+    return Lowered(
+        (
+            patches,
+            Stage("product", Matmul(activation=op.activation), operands, "blocked_nt"),
+            Stage("transposition", Repack("R", "C"), {"x": "product"}),
+            Stage("result", Images((n, oh, ow), transposed=True), {"x": "transposition"}),
+        ),
+        derived,
+    )
+
+
+def _product(op: Conv2d) -> Matmul:
+    return Matmul(activation=op.activation)
+
+
+def _weights(shapes: Shapes) -> dict[str, str]:
+    return {"weight": "matrix", **({"bias": "bias"} if "bias" in shapes else {})}
+
+
+def _matrix(shapes: Shapes) -> Derived:
+    """The weights with a row for each output channel, in the order of Im2row's columns."""
+    o, c, kh, kw = shapes["weight"]
+
+    def make(weight: Array) -> Array:
+        rows: Array = weight.transpose(0, 2, 3, 1).reshape(o, kh * kw * c)
+        return rows
+
+    return Derived("weight", (o, kh * kw * c), make)

@@ -1,0 +1,25 @@
+#version 310 es
+// Scales and shifts each channel, row major: one element an invocation.
+#ifndef WG_X
+#define WG_X 64
+#endif
+#include "common/activation.glsl"
+layout(local_size_x = WG_X) in;
+layout(std430, binding = 0) buffer X { float x[]; };
+layout(std430, binding = 1) buffer Scale { float scale[]; };
+layout(std430, binding = 2) buffer Shift { float shift[]; };
+layout(std430, binding = 3) buffer Out { float result[]; };
+uniform int n, c, inner;
+uniform int x_row, out_row;
+
+void main() {
+    int row = c * inner;
+    int stride = int(gl_NumWorkGroups.x) * WG_X;
+    for (int i = int(gl_GlobalInvocationID.x); i < n * row; i += stride) {
+        int image = i / row;
+        int element = i - image * row;
+        int channel = element / inner;
+        float value = scale[channel] * x[image * x_row + element] + shift[channel];
+        result[image * out_row + element] = activate(value);
+    }
+}

@@ -1,0 +1,62 @@
+#version 310 es
+// Implicit GEMM: TM pixels by 4 TN output channels an invocation, no shared memory. The rows of the
+// patch matrix are gathered as they are multiplied, so that none is ever stored.
+#ifndef WG_X
+#define WG_X 8
+#endif
+#ifndef WG_Y
+#define WG_Y 8
+#endif
+#ifndef TM
+#define TM 4
+#endif
+#ifndef TN
+#define TN 1
+#endif
+#include "conv2d/nhwc.glsl"
+layout(local_size_x = WG_X, local_size_y = WG_Y) in;
+
+void main() {
+    int quads = (o + 3) / 4;  // all groups'
+    int last = quads / GROUPS - 1;
+    int quad = int(gl_GlobalInvocationID.x) * TN;
+    int pixel = int(gl_GlobalInvocationID.y) * TM;
+    int pixels = n * oh * ow;
+    if (pixel >= pixels || quad > last) return;
+    int group = int(gl_WorkGroupID.z);
+    int first = group * (last + 1);
+
+    ivec3 corners[TM];
+    for (int i = 0; i < TM; ++i) corners[i] = corner(min(pixel + i, pixels - 1));
+    vec4 sum[TM * TN];
+    for (int i = 0; i < TM * TN; ++i) sum[i] = vec4(0.0);
+    int channels = c / GROUPS;
+    int depth = (channels + 3) / 4;
+    for (int ky = 0; ky < KERNEL_H; ++ky) {
+        for (int kx = 0; kx < KERNEL_W; ++kx) {
+            int at[TM];
+            for (int i = 0; i < TM; ++i) at[i] = meets(corners[i], ky, kx);
+            int tap = (ky * KERNEL_W + kx) * depth;
+            for (int step = 0; step < depth; ++step) {
+                vec4 a[TM];
+                for (int i = 0; i < TM; ++i) {
+                    vec4 met = x[max(at[i], 0) + group * depth + step];
+                    a[i] = at[i] < 0 ? vec4(0.0) : met;
+                }
+                if (4 * step + 4 > channels)  // the padding of channels may hold anything
+                    for (int i = 0; i < TM; ++i) a[i] = first_of(a[i], channels - 4 * step);
+                for (int j = 0; j < TN; ++j) {
+                    int tile = ((tap + step) * quads + first + min(quad + j, last)) * 4;
+                    for (int l = 0; l < 4; ++l) {
+                        vec4 b = weight[tile + l];
+                        for (int i = 0; i < TM; ++i) sum[i * TN + j] += a[i][l] * b;
+                    }
+                }
+            }
+        }
+    }
+    for (int i = 0; i < TM; ++i)
+        for (int j = 0; j < TN; ++j)
+            if (pixel + i < pixels && quad + j <= last)
+                finish(sum[i * TN + j], pixel + i, first + quad + j);
+}

@@ -1,0 +1,123 @@
+#version 310 es
+// Implicit GEMM through shared memory: a workgroup computes a tile of WG_Y TM pixels by WG_X TN
+// output channels and walks along taps and channels in steps of BK. The rows of the patch matrix
+// are gathered on their way into shared memory. See common/tile.glsl and matmul/tiled.comp.
+#ifndef WG_X
+#define WG_X 8
+#endif
+#ifndef WG_Y
+#define WG_Y 8
+#endif
+#ifndef TM
+#define TM 4
+#endif
+#ifndef TN
+#define TN 4
+#endif
+#ifndef BK
+#define BK 8
+#endif
+#ifndef SLICES
+#define SLICES 1
+#endif
+#ifndef AHEAD
+#define AHEAD 0
+#endif
+#include "conv2d/nhwc.glsl"
+#include "common/tile.glsl"
+
+int channel = 0, tap_y = 0, tap_x = 0;  // of the step to fetch
+int channels, group;
+ivec3 corners[A_LOADS];
+int rest[A_LOADS];  // how many of the loaded channels matter: none outside of the image
+
+// Loads the operands of a step and goes on to the next. What does not matter is cleared later, by
+// `mask`: a test here would make the loads be waited for.
+void fetch() {
+    for (int i = 0; i < A_LOADS; ++i) {
+        int at = meets(corners[i], tap_y, tap_x);
+        int depth = channel + (i * INVOCATIONS + lane) % (BK / 4) * 4;
+        rest[i] = at < 0 ? 0 : channels - depth;
+        a_next[i] = x[rest[i] > 0 ? at + (group * channels + depth) / 4 : 0];
+    }
+    int columns = (o + 3) / 4;
+    int share = columns / GROUPS;
+    int tap = (tap_y * KERNEL_W + tap_x) * channels;
+    for (int i = 0; i < B_LOADS; ++i) {
+        int item = i * INVOCATIONS + lane;
+        int depth = tap + min(channel + item / (BN / 4), channels - 1);
+        int quad = group * share + min(tile_column + item % (BN / 4), share - 1);
+        b_next[i] = weight[min(depth, KERNEL_H * KERNEL_W * channels - 1) * columns + quad];
+    }
+    channel += BK;
+    if (channel >= channels) {
+        channel = 0;
+        if (++tap_x == KERNEL_W) {
+            tap_x = 0;
+            ++tap_y;
+        }
+    }
+}
+
+void mask() {
+    for (int i = 0; i < A_LOADS; ++i) a_next[i] = first_of(a_next[i], rest[i]);
+}
+
+// The sums along taps and channels.
+void walk(const int gm, const int gn) {
+    int steps = KERNEL_H * KERNEL_W * ((channels + BK - 1) / BK);
+    int turn = 0;
+    fetch();
+    mask();
+    store(0);
+#if AHEAD
+    fetch();
+#endif
+    wait();
+    for (int step = 0; step < steps; ++step) {
+#if AHEAD
+        mask();
+        store(1 - turn);
+        fetch();
+        multiply(turn, gm, gn);
+#else
+        fetch();
+        multiply(turn, gm, gn);
+        mask();
+        store(1 - turn);
+#endif
+        turn = 1 - turn;
+        wait();
+    }
+}
+
+void main() {
+    place();
+    group = int(gl_WorkGroupID.z);
+    channels = c / GROUPS;
+    int pixels = n * oh * ow;
+    int share = (o + 3) / 4 / GROUPS;
+    for (int i = 0; i < A_LOADS; ++i)
+        corners[i] = corner(min(tile_row + (i * INVOCATIONS + lane) / (BK / 4), pixels - 1));
+
+    // Tiles at the edges may have few rows or columns: the rest is not worth multiplying.
+    if (GM > 1 && pixels - tile_row <= 4 * WG_Y)
+        walk(1, GN);
+    else if (GN > 1 && share - tile_column <= WG_X)
+        walk(GM, 1);
+    else
+        walk(GM, GN);
+    meet();
+    if (slice > 0) return;
+
+    for (int g = 0; g < GM; ++g) {
+        for (int i = 0; i < 4; ++i) {
+            int pixel = tile_row + (g * WG_Y + row) * 4 + i;
+            for (int j = 0; j < GN; ++j) {
+                int quad = tile_column + j * WG_X + column;
+                if (pixel < pixels && quad < share)
+                    finish(sum[(g * 4 + i) * GN + j], pixel, group * share + quad);
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+// What convolutions of channels-last images share: the geometry, the last quad of channels, and what
+// is done to four sums before they are stored.
+#ifndef KERNEL_H
+#define KERNEL_H 3
+#define KERNEL_W 3
+#define STRIDE_H 1
+#define STRIDE_W 1
+#define PADDING_TOP 1
+#define PADDING_LEFT 1
+#define DILATION_H 1
+#define DILATION_W 1
+#endif
+#ifndef GROUPS
+#define GROUPS 1
+#endif
+#ifndef HAS_BIAS
+#define HAS_BIAS 0
+#endif
+#ifndef HAS_RESIDUAL
+#define HAS_RESIDUAL 0
+#endif
+#ifndef IN_PLACE
+#define IN_PLACE 0  // the residual lies in the result's memory: storage blocks are short
+#endif
+#include "common/activation.glsl"
+#include "common/first_of.glsl"
+layout(std430, binding = 0) buffer X { vec4 x[]; };
+layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
+layout(std430, binding = 2) buffer Out { vec4 result[]; };
+#if HAS_BIAS
+layout(std430, binding = 3) buffer Bias { vec4 bias[]; };
+#endif
+#if HAS_RESIDUAL && !IN_PLACE && HAS_BIAS
+layout(std430, binding = 4) buffer Residual { vec4 residual[]; };
+#elif HAS_RESIDUAL && !IN_PLACE
+layout(std430, binding = 3) buffer Residual { vec4 residual[]; };
+#endif
+uniform int n, c, h, w, o, oh, ow;
+
+// The top left corner of the window of a pixel, counted through all images, and its image.
+ivec3 corner(int pixel) {
+    int image = pixel / (oh * ow);
+    int rest = pixel - image * oh * ow;
+    int y = rest / ow;
+    return ivec3((rest - y * ow) * STRIDE_W - PADDING_LEFT, y * STRIDE_H - PADDING_TOP, image);
+}
+
+// The first vec4 of the pixel that a tap meets; -1 outside of the image.
+int meets(ivec3 at, int ky, int kx) {
+    int iy = at.y + ky * DILATION_H, ix = at.x + kx * DILATION_W;
+    bool inside = iy >= 0 && iy < h && ix >= 0 && ix < w;
+    return inside ? ((at.z * h + iy) * w + ix) * ((c + 3) / 4) : -1;
+}
+
+// Stores the sums of the `quad`th output channels of a pixel.
+void finish(vec4 sum, int pixel, int quad) {
+    int place = pixel * ((o + 3) / 4) + quad;
+#if HAS_BIAS
+    sum += bias[quad];
+#endif
+#if HAS_RESIDUAL && IN_PLACE
+    sum += result[place];
+#elif HAS_RESIDUAL
+    sum += residual[place];
+#endif
+    result[place] = activate(sum);
+}

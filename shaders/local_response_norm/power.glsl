@@ -1,0 +1,14 @@
+// x over a power of what the squares of its neighbours sum up to. `alpha` is already divided by SIZE.
+#ifndef SIZE
+#define SIZE 5
+#endif
+#define BEFORE (SIZE / 2)         // channels before x's own
+#define BEHIND ((SIZE - 1) / 2)
+#include "common/nan.glsl"
+uniform float alpha, beta, k;
+
+float normed(float x, float squares) {
+    float base = k + alpha * squares;
+    // pow is not defined for every base; this one is 0 or greater, or NaN.
+    return is_nan(base) ? base : x / (base > 0.0 ? pow(base, beta) : beta > 0.0 ? 0.0 : 1.0);
+}

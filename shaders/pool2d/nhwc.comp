@@ -1,0 +1,40 @@
+#version 310 es
+// Maximum or average over a window, channels last: one pixel of four channels an invocation.
+#ifndef WG_X
+#define WG_X 64
+#endif
+#include "pool2d/windows.glsl"
+layout(local_size_x = WG_X) in;
+layout(std430, binding = 0) buffer X { vec4 x[]; };
+layout(std430, binding = 1) buffer Out { vec4 result[]; };
+uniform int n, c, h, w, oh, ow;
+
+vec4 pool(int image, int y, int column, int quad) {
+    int quads = (c + 3) / 4;
+    int top = y * STRIDE_H - PADDING_TOP;
+    int left = column * STRIDE_W - PADDING_LEFT;
+    vec4 value = vec4(NOTHING);
+    for (int ky = 0; ky < KERNEL_H; ++ky) {
+        int iy = top + ky * DILATION_H;
+        if (iy < 0 || iy >= h) continue;
+        int row = (image * h + iy) * w;
+        for (int kx = 0; kx < KERNEL_W; ++kx) {
+            int ix = left + kx * DILATION_W;
+            if (ix >= 0 && ix < w) value = joined(value, x[(row + ix) * quads + quad]);
+        }
+    }
+#if MODE == 1
+    value /= places(top, left, h, w);
+#endif
+    return value;
+}
+
+void main() {
+    int quads = (c + 3) / 4;
+    int stride = int(gl_NumWorkGroups.x) * WG_X;
+    for (int i = int(gl_GlobalInvocationID.x); i < n * oh * ow * quads; i += stride) {
+        int pixel = i / quads;
+        int row = pixel / ow;
+        result[i] = pool(row / oh, row % oh, pixel - row * ow, i - pixel * quads);
+    }
+}

@@ -1,0 +1,37 @@
+#version 310 es
+// Maximum or average over whole images, channels last: WG_Y invocations share the pixels of four
+// channels, and a workgroup has WG_X such neighbours.
+#ifndef WG_X
+#define WG_X 8
+#endif
+#ifndef WG_Y
+#define WG_Y 16
+#endif
+#include "pool2d/windows.glsl"
+layout(local_size_x = WG_X, local_size_y = WG_Y) in;
+layout(std430, binding = 0) buffer X { vec4 x[]; };
+layout(std430, binding = 1) buffer Out { vec4 result[]; };
+uniform int n, c, h, w;
+shared vec4 lanes[WG_X * WG_Y];
+
+void main() {
+    int quads = (c + 3) / 4;
+    int quad = int(gl_GlobalInvocationID.x);
+    int lane = int(gl_LocalInvocationID.y);
+    int place = lane * WG_X + int(gl_LocalInvocationID.x);
+    for (int image = int(gl_WorkGroupID.z); image < n; image += int(gl_NumWorkGroups.z)) {
+        vec4 value = vec4(NOTHING);
+        if (quad < quads)
+            for (int i = lane; i < h * w; i += WG_Y)
+                value = joined(value, x[(image * h * w + i) * quads + quad]);
+        lanes[place] = value;
+        memoryBarrierShared();
+        barrier();
+        if (lane == 0 && quad < quads) {
+            for (int i = 1; i < WG_Y; ++i) value = joined(value, lanes[i * WG_X + place]);
+            result[image * quads + quad] = value / places(0, 0, h, w);
+        }
+        memoryBarrierShared();
+        barrier();
+    }
+}

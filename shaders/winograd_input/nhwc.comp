@@ -1,0 +1,64 @@
+#version 310 es
+// B^T d B of the patches of channels-last images, one channel of a tile an invocation. The matrices
+// are those of glnn/ops/winograd.py.
+#ifndef WG_X
+#define WG_X 32
+#endif
+#ifndef WG_Y
+#define WG_Y 4
+#endif
+#ifndef TILE
+#define TILE 4
+#define PADDING_TOP 1
+#define PADDING_LEFT 1
+#endif
+#define WINDOW (TILE + 2)
+layout(local_size_x = WG_X, local_size_y = WG_Y) in;
+layout(std430, binding = 0) buffer X { float x[]; };
+layout(std430, binding = 1) buffer Out { float result[]; };
+uniform int n, c, h, w, tiles_down, tiles_across, tiles;
+uniform int out_row;
+
+float[WINDOW] transformed(float d[WINDOW]) {
+#if TILE == 2
+    return float[WINDOW](d[2] - d[0], d[1] + d[2], d[2] - d[1], d[3] - d[1]);
+#else
+    float even = d[4] - 2.0 * d[2], odd = 0.70710678 * d[3] - 1.41421356 * d[1];
+    float even2 = d[4] - 0.5 * d[2], odd2 = 1.41421356 * d[3] - 0.70710678 * d[1];
+    return float[WINDOW](d[0] - 2.5 * d[2] + d[4], even + odd, even - odd, even2 + odd2,
+                         even2 - odd2, d[1] - 2.5 * d[3] + d[5]);
+#endif
+}
+
+void main() {
+    int channel = int(gl_GlobalInvocationID.x);
+    int tile = int(gl_GlobalInvocationID.y);
+    if (channel >= c || tile >= tiles) return;
+    int image = tile / (tiles_down * tiles_across);
+    int place = tile - image * tiles_down * tiles_across;
+    int top = place / tiles_across * TILE - PADDING_TOP;
+    int left = place % tiles_across * TILE - PADDING_LEFT;
+    int pixel = (c + 3) / 4 * 4;  // floats
+
+    float patch_rows[WINDOW * WINDOW];
+    for (int i = 0; i < WINDOW; ++i) {
+        int row = top + i;
+        float line[WINDOW];
+        for (int j = 0; j < WINDOW; ++j) {
+            int column = left + j;
+            bool inside = row >= 0 && row < h && column >= 0 && column < w;
+            int at = ((image * h + row) * w + column) * pixel + channel;
+            float met = x[inside ? at : 0];
+            line[j] = inside ? met : 0.0;
+        }
+        line = transformed(line);
+        for (int j = 0; j < WINDOW; ++j) patch_rows[i * WINDOW + j] = line[j];
+    }
+    for (int j = 0; j < WINDOW; ++j) {
+        float line[WINDOW];
+        for (int i = 0; i < WINDOW; ++i) line[i] = patch_rows[i * WINDOW + j];
+        line = transformed(line);
+        for (int i = 0; i < WINDOW; ++i)
+            result[((i * WINDOW + j) * tiles + tile) * out_row + channel] = line[i];
+    }
+}

@@ -1,0 +1,76 @@
+#version 310 es
+// act(A^T m A + bias + residual) of the tiles of products, one channel of a tile an invocation, to
+// channels-last images. The matrices are those of glnn/ops/winograd.py.
+#ifndef WG_X
+#define WG_X 32
+#endif
+#ifndef WG_Y
+#define WG_Y 4
+#endif
+#ifndef TILE
+#define TILE 4
+#endif
+#ifndef HAS_BIAS
+#define HAS_BIAS 0
+#endif
+#ifndef HAS_RESIDUAL
+#define HAS_RESIDUAL 0
+#endif
+#include "common/activation.glsl"
+#define WINDOW (TILE + 2)
+layout(local_size_x = WG_X, local_size_y = WG_Y) in;
+layout(std430, binding = 0) buffer X { float x[]; };
+layout(std430, binding = 1) buffer Out { float result[]; };
+#if HAS_BIAS
+layout(std430, binding = 2) buffer Bias { float bias[]; };
+#endif
+#if HAS_RESIDUAL
+layout(std430, binding = 3) buffer Residual { float residual[]; };
+#endif
+uniform int n, o, oh, ow, tiles_down, tiles_across, tiles;
+uniform int x_row;
+
+float[TILE] transformed(float m[WINDOW]) {
+#if TILE == 2
+    return float[TILE](m[0] + m[1] + m[2], m[1] - m[2] + m[3]);
+#else
+    float even = m[1] + m[2], odd = m[1] - m[2];
+    float even2 = m[3] + m[4], odd2 = m[3] - m[4];
+    return float[TILE](m[0] + even + even2, 0.70710678 * odd + 1.41421356 * odd2,
+                       0.5 * even + 2.0 * even2, 0.35355339 * odd + 2.82842712 * odd2 + m[5]);
+#endif
+}
+
+void main() {
+    int channel = int(gl_GlobalInvocationID.x);
+    int tile = int(gl_GlobalInvocationID.y);
+    if (channel >= o || tile >= tiles) return;
+    float columns[WINDOW * TILE];
+    for (int j = 0; j < WINDOW; ++j) {
+        float line[WINDOW];
+        for (int i = 0; i < WINDOW; ++i)
+            line[i] = x[((i * WINDOW + j) * tiles + tile) * x_row + channel];
+        float met[TILE] = transformed(line);
+        for (int i = 0; i < TILE; ++i) columns[i * WINDOW + j] = met[i];
+    }
+    int image = tile / (tiles_down * tiles_across);
+    int place = tile - image * tiles_down * tiles_across;
+    int top = place / tiles_across * TILE, left = place % tiles_across * TILE;
+    for (int i = 0; i < TILE; ++i) {
+        float line[WINDOW];
+        for (int j = 0; j < WINDOW; ++j) line[j] = columns[i * WINDOW + j];
+        float met[TILE] = transformed(line);
+        for (int j = 0; j < TILE; ++j) {
+            if (top + i >= oh || left + j >= ow) continue;
+            int at = ((image * oh + top + i) * ow + left + j) * ((o + 3) / 4 * 4) + channel;
+            float value = met[j];
+#if HAS_BIAS
+            value += bias[channel];
+#endif
+#if HAS_RESIDUAL
+            value += residual[at];
+#endif
+            result[at] = activate(value);
+        }
+    }
+}

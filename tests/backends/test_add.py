@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from glnn.ops import Add
+from tests import oracle
+from tests.backends.harness import TOLERANCE, kernels, run
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("add"))
+@pytest.mark.parametrize(
+    "shape", [(1,), (3,), (7, 17), (129, 127), (2, 3, 7), (2, 7, 3, 5), (1, 17, 1, 3)]
+)
+@pytest.mark.parametrize("function", ["identity", "relu"])
+def test_any_shape(opened, rng, name, kernel, shape, function) -> None:
+    x, y = rng(shape), rng(shape)
+    got = run(opened(name), Add(function), {"x": x, "y": y}, kernel)
+    expected = oracle.activation(x.astype(np.float64) + y, function)
+    assert oracle.error(got, expected) <= TOLERANCE
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("add"))
+@pytest.mark.parametrize("function", ["identity", "sigmoid", "relu", "tanh"])
+def test_epilogue_and_not_a_number(opened, rng, name, kernel, function) -> None:
+    x, y = rng((5, 9)), rng((5, 9))
+    x[1, 2], y[3, 4] = np.nan, np.nan
+    x[0, 0], y[0, 0] = np.inf, -np.inf
+    got = run(opened(name), Add(function), {"x": x, "y": y}, kernel)
+    with np.errstate(invalid="ignore"):
+        expected = oracle.activation(x.astype(np.float64) + y, function)
+    assert np.isnan(got).sum() == 3
+    assert oracle.error(got, expected) <= TOLERANCE
+
+
+@pytest.mark.parametrize("layout", ["R", "nhwC4c", "nChw4c"])
+def test_it_takes_the_layout_that_comes(opened, layout) -> None:
+    backend, shapes = opened("compute"), {"x": (1, 3, 2, 2), "y": (1, 3, 2, 2)}
+    given = {"x": layout}
+    found = backend.layouts(backend.choose(Add(), shapes, given), Add(), shapes, given)
+    assert {name: chosen.name for name, chosen in found.items()} == dict.fromkeys(
+        ("x", "y", "out"), layout
+    )
