@@ -8,13 +8,13 @@ from typing import Any
 
 from rich.console import Console
 
+from benchmarks.command import pyplot, save
 from benchmarks.documents import Figure, Ours
 from glnn.cli.screen import table
-from glnn.errors import GlnnError
 
 
-def rows(figure: Figure, ours: Ours) -> list[dict[str, Any]]:
-    """Every number of `figure` and ours for the same kernel and size.
+def rows(figure: Figure, ours: Ours, unit: str) -> list[dict[str, Any]]:
+    """Every number of `figure` and ours, which are `unit`, for the same kernel and size.
 
     Devices differ, so each is also given as a multiple of its own side's first row.
     """
@@ -33,6 +33,8 @@ def rows(figure: Figure, ours: Ours) -> list[dict[str, Any]]:
                     "figure": figure.key,
                     "row": row,
                     "column": column,
+                    "unit": unit,
+                    "theirs_unit": figure.unit,
                     "theirs": theirs,
                     "ours": here,
                     "theirs_over_first": theirs / base if theirs and base else None,
@@ -60,7 +62,7 @@ def claims(figure: Figure, ours: Ours) -> list[dict[str, Any]]:
 
 def show(out: Console, figure: Figure, ours: Ours, unit: str) -> None:
     """Print `figure` with ours beside it: the document's number in brackets."""
-    found = rows(figure, ours)
+    found = rows(figure, ours, unit)
     columns = dict.fromkeys(str(entry["column"]) for entry in found)
     theirs = f" ({figure.unit} on the {figure.device})" if figure.rows else ""
     title = f"{figure.source}: {figure.title}\n{unit} here{theirs}"
@@ -82,39 +84,38 @@ def _cell(entry: dict[str, Any]) -> str:
 
 
 def draw(folder: Path, drawn: Iterable[Figure], ours: Ours, unit: str) -> list[Path]:
-    """A picture for each of `drawn`: ours as lines, the document's numbers dashed.
-
-    Both are multiples of their side's first row where the document has numbers, since the devices
-    differ. Raises GlnnError without matplotlib.
-    """
-    try:
-        from matplotlib import pyplot
-    except ImportError:
-        raise GlnnError("--plot needs matplotlib: install glnn[bench]") from None
-    folder.mkdir(parents=True, exist_ok=True)
+    """A picture in `folder` for each of `drawn`. Raises GlnnError where it cannot be drawn."""
     paths: list[Path] = []
     for figure in drawn:
-        relative = bool(figure.rows)
-        found = rows(figure, ours)
-        canvas, axes = pyplot.subplots(figsize=(8, 5))
-        for row in dict.fromkeys(entry["row"] for entry in found):
-            for side, style in (("ours", "-"), ("theirs", "--")):
-                key = f"{side}_over_first" if relative else side
-                points = [
-                    (entry["column"], entry[key])
-                    for entry in found
-                    if entry["row"] == row and entry[key] is not None
-                ]
-                if points:
-                    label = row if side == "ours" else f"{row}, the document"
-                    axes.plot(*zip(*points, strict=True), style, marker="o", label=label)
-        axes.set_title(f"{figure.source}\n{figure.title}", fontsize="small")
-        axes.set_ylabel(f"{unit}, over the first row" if relative else unit)
-        axes.set_yscale("log")
-        if axes.has_data():
-            axes.legend(fontsize="x-small")
-        canvas.tight_layout()
         paths.append(folder / f"{figure.key}.png")
-        canvas.savefig(paths[-1])
-        pyplot.close(canvas)
+        picture(paths[-1], figure, ours, unit)
     return paths
+
+
+def picture(path: Path, figure: Figure, ours: Ours, unit: str) -> None:
+    """`figure` drawn to `path`: ours as lines, the document's numbers dashed.
+
+    Both are multiples of their side's first row where the document has numbers, since the devices
+    differ.
+    """
+    relative = bool(figure.rows)
+    found = rows(figure, ours, unit)
+    canvas, axes = pyplot().subplots(figsize=(8, 5))
+    for row in dict.fromkeys(entry["row"] for entry in found):
+        for side, style in (("ours", "-"), ("theirs", "--")):
+            key = f"{side}_over_first" if relative else side
+            points = [
+                (entry["column"], entry[key])
+                for entry in found
+                if entry["row"] == row and entry[key] is not None
+            ]
+            if points:
+                label = row if side == "ours" else f"{row}, the document"
+                axes.plot(*zip(*points, strict=True), style, marker="o", label=label)
+    axes.set_title(f"{figure.source}\n{figure.title}", fontsize="small")
+    axes.set_ylabel(f"{unit}, over the first row" if relative else unit)
+    axes.set_yscale("log")
+    if axes.has_data():
+        axes.legend(fontsize="x-small")
+    canvas.tight_layout()
+    save(canvas, path)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import rich_click as click
 
+from benchmarks.command import run
 from benchmarks.elementwise import json_option, plot_option, report
 from glnn.ops import Bias
 
@@ -23,4 +24,4 @@ def main(plot: Path | None, as_json: bool) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -1,4 +1,4 @@
-"""A peer of the matmul benchmark: CLBlast, the OpenCL BLAS, on a device that pyopencl opens.
+"""A peer of the benchmarks: CLBlast, the OpenCL BLAS, on a device that pyopencl opens.
 
 pyopencl and libclblast are optional: `why_not` says what is missing.
 """
@@ -19,7 +19,11 @@ from numpy.typing import NDArray
 from glnn.errors import GlnnError
 
 Array = NDArray[np.float32]
-ROW_MAJOR, NOT_TRANSPOSED = 101, 111  # CLBlastLayout, CLBlastTranspose
+Pair = tuple[int, int]
+Windows = tuple[Pair, Pair, Pair, Pair]
+"""Height and width of the kernel, the padding, the stride and the dilation."""
+ROW_MAJOR, NOT_TRANSPOSED, TRANSPOSED = 101, 111, 112  # CLBlastLayout, CLBlastTranspose
+CROSS_CORRELATION = 151  # CLBlastKernelMode
 WARM_SECONDS = 0.1  # a GPU that idles lowers its clocks
 MEASURE_SECONDS = 0.02
 
@@ -29,13 +33,13 @@ class Clblast:
 
     def __init__(self) -> None:
         """Raises GlnnError where pyopencl, a device or libclblast is missing."""
-        self._cl = _pyopencl()
+        self.cl = _pyopencl()
         self._library = _library()
-        self._device = _device(self._cl)
+        self._device = _device(self.cl)
         try:
-            self._context = self._cl.Context([self._device])
-            self._queue = self._cl.CommandQueue(self._context)
-        except self._cl.Error as error:
+            self.context = self.cl.Context([self._device])
+            self.queue = self.cl.CommandQueue(self.context)
+        except self.cl.Error as error:
             raise GlnnError(f"OpenCL does not open {self.device}: {error}") from None
 
     def __enter__(self) -> Clblast:
@@ -52,7 +56,7 @@ class Clblast:
     def close(self) -> None:
         """Free what CLBlast compiled: it finds it by the context's address, which may return."""
         try:
-            self._queue.finish()
+            self.queue.finish()
         finally:
             self._library.CLBlastClearCache()
 
@@ -82,44 +86,71 @@ class Clblast:
         if start.shape != (m, n):
             raise GlnnError(f"C is {start.shape}, not {(m, n)}")
         try:
-            left, right = self._upload(a), self._upload(b)
+            left, right = self.upload(a), self.upload(b)
             # The timed C is never read: drivers may keep a result that was read on the host.
-            checked, timed = self._upload(start), self._upload(start)
+            checked, timed = self.upload(start), self.upload(start)
             result = np.empty((m, n), np.float32)
-            self._gemm(left, right, checked, (m, n, k), alpha, beta)
-            self._cl.enqueue_copy(self._queue, result, checked)
+            self.gemm(left, right, checked, (m, n, k), alpha, beta)
+            self.cl.enqueue_copy(self.queue, result, checked)
 
             def many(count: int) -> float:
-                self._queue.finish()
+                self.queue.finish()
                 begun = perf_counter()
                 for _ in range(count):
-                    self._gemm(left, right, timed, (m, n, k), alpha, beta)
-                self._queue.finish()
+                    self.gemm(left, right, timed, (m, n, k), alpha, beta)
+                self.queue.finish()
                 return perf_counter() - begun
 
             count = _warm(many)
             return median(many(count) for _ in range(repeat)) / count, result
-        except self._cl.Error as error:
+        except self.cl.Error as error:
             raise GlnnError(f"OpenCL on {self.device}: {error}") from None
 
-    def _upload(self, array: Array) -> Any:
-        flags = self._cl.mem_flags.READ_WRITE | self._cl.mem_flags.COPY_HOST_PTR
+    def upload(self, array: Array) -> Any:
+        """A buffer of the device that holds `array`."""
+        flags = self.cl.mem_flags.READ_WRITE | self.cl.mem_flags.COPY_HOST_PTR
         host = np.ascontiguousarray(array, np.float32)
-        return self._cl.Buffer(self._context, flags, hostbuf=host)
+        return self.cl.Buffer(self.context, flags, hostbuf=host)
 
-    def _gemm(
-        self, a: Any, b: Any, c: Any, sizes: tuple[int, int, int], alpha: float, beta: float
+    def gemm(
+        self,
+        a: Any,
+        b: Any,
+        c: Any,
+        sizes: tuple[int, int, int],
+        alpha: float = 1.0,
+        beta: float = 0.0,
+        *,
+        transposed: bool = False,
+        at: int = 0,
     ) -> None:
-        """Queue one C = alpha A B + beta C; nothing waits for it."""
+        """Queue one C = alpha A B + beta C; nothing waits for it.
+
+        transposed: B lies as (n, k). at: the float at which C begins in `c`.
+        """
         m, n, k = sizes
-        queue = ctypes.c_void_p(self._queue.int_ptr)
+        queue = ctypes.c_void_p(self.queue.int_ptr)
+        order, row = (TRANSPOSED, k) if transposed else (NOT_TRANSPOSED, n)
         status = self._library.CLBlastSgemm(
-            *(ROW_MAJOR, NOT_TRANSPOSED, NOT_TRANSPOSED, m, n, k, alpha),
-            *(a.int_ptr, 0, k, b.int_ptr, 0, n, beta, c.int_ptr, 0, n),
+            *(ROW_MAJOR, NOT_TRANSPOSED, order, m, n, k, alpha),
+            *(a.int_ptr, 0, k, b.int_ptr, 0, row, beta, c.int_ptr, at, n),
             *(ctypes.byref(queue), None),
         )
         if status != 0:
             raise GlnnError(f"CLBlastSgemm of {m} x {k} x {n} on {self.device}: status {status}")
+
+    def im2col(
+        self, image: Any, at: int, columns: Any, shape: tuple[int, int, int], windows: Windows
+    ) -> None:
+        """Queue the unfolding of one (c, h, w) image, which begins at float `at`."""
+        queue = ctypes.c_void_p(self.queue.int_ptr)
+        pairs = [size for pair in windows for size in pair]
+        status = self._library.CLBlastSim2col(
+            *(CROSS_CORRELATION, *shape, *pairs, image.int_ptr, at, columns.int_ptr, 0),
+            *(ctypes.byref(queue), None),
+        )
+        if status != 0:
+            raise GlnnError(f"CLBlastSim2col of {shape} on {self.device}: status {status}")
 
 
 def why_not() -> str | None:
@@ -187,6 +218,13 @@ def _library() -> Any:
             *(pointer, size, size),  # B
             *(number, pointer, size, size),  # beta; C
             *(pointer, pointer),  # cl_command_queue *, cl_event *
+        ]
+        library.CLBlastSim2col.restype = ctypes.c_int
+        library.CLBlastSim2col.argtypes = [
+            ctypes.c_int,  # cross-correlation or convolution
+            *[size] * 11,  # c, h, w; kernel, padding, stride, dilation
+            *(pointer, size, pointer, size),  # the image, the columns
+            *(pointer, pointer),
         ]
         return library
     raise GlnnError(f"CLBlast needs libclblast: {reason}")

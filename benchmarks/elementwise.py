@@ -10,6 +10,7 @@ import numpy as np
 import rich_click as click
 
 from benchmarks import beside, documents
+from benchmarks.command import check_folder
 from benchmarks.record import machine
 from benchmarks.timing import kernel_time
 from glnn.backends import open_backend
@@ -22,6 +23,7 @@ from glnn.ops.op import Op
 
 def report(op: Op, figure_key: str, plot: Path | None, as_json: bool) -> None:
     """Time every compute kernel of `op` on the matrices of a figure of Rovder 2017, and print."""
+    check_folder(plot)
     backend = open_backend("compute")
     assert isinstance(backend, GlBackend)
     (figure,) = (f for f in documents.figures("rovder_2017") if f.key == figure_key)
@@ -38,14 +40,14 @@ def report(op: Op, figure_key: str, plot: Path | None, as_json: bool) -> None:
         "rows": rows,
         "claims": beside.claims(figure, ours),
     }
-    if plot is not None:
-        beside.draw(plot, [figure], ours, "GB/s")
     if as_json:
         print(json.dumps(result, indent=2))
-        return
-    out = console()
-    out.print(", ".join(f"{k} {v}" for k, v in result.items() if k not in ("rows", "claims")))
-    beside.show(out, figure, ours, "GB/s, read and written,")
+    else:
+        out = console()
+        out.print(", ".join(f"{k} {v}" for k, v in result.items() if k not in ("rows", "claims")))
+        beside.show(out, figure, ours, "GB/s, read and written,")
+    if plot is not None:
+        beside.draw(plot, [figure], ours, "GB/s")
 
 
 def _time(backend: GlBackend, op: Op, kernel: str, shape: str) -> dict[str, Any]:

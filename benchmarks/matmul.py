@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from benchmarks import beside, documents
 from benchmarks.clblast import Clblast
+from benchmarks.command import check_folder, check_picture, run
 from benchmarks.record import machine, milliseconds
 from benchmarks.roofline import peak_gflops
 from benchmarks.timing import kernel_time
@@ -188,10 +189,11 @@ def main(
     as_json: bool,
 ) -> None:
     """Time the matmul kernels of the compute backend."""
-    backend = open_backend("compute")
-    assert isinstance(backend, GlBackend)
     drawn = list(_products(document)) if document else []
     wanted = _wanted(drawn, sizes, kernels)
+    (check_folder if drawn else check_picture)(plot)
+    backend = open_backend("compute")
+    assert isinstance(backend, GlBackend)
     others = installed_peers() if peers else {}
     rows: list[dict[str, Any]] = []
     with progress(not as_json) as bar:
@@ -203,17 +205,21 @@ def main(
     ours = _ours(rows)
     result = {**machine(backend.device), "peak_gflops": peak, "rows": rows}
     if drawn:
-        result["beside"] = [entry for f in drawn for entry in beside.rows(f, ours)]
+        result["beside"] = [entry for f in drawn for entry in beside.rows(f, ours, "GFLOP/s")]
         result["claims"] = [entry for f in drawn for entry in beside.claims(f, ours)]
-    if plot is not None:
-        _draw(plot, drawn, rows, ours)
     if as_json:
         print(json.dumps(result, indent=2))
-        return
+    else:
+        _print(result, drawn, ours)
+    if plot is not None:
+        _draw(plot, drawn, rows, ours)
+
+
+def _print(result: dict[str, Any], drawn: list[documents.Figure], ours: documents.Ours) -> None:
     out = console()
     hidden = ("rows", "beside", "claims")
     out.print(", ".join(f"{k} {v}" for k, v in result.items() if k not in hidden))
-    out.print(_table(rows))
+    out.print(_table(result["rows"]))
     for figure in drawn:
         beside.show(out, figure, ours, "GFLOP/s")
 
@@ -233,6 +239,13 @@ def _wanted(
     """The kernels to time at each size."""
     if not drawn:
         return dict.fromkeys(_sizes(sizes or SIZES), _names(kernels))
+    if kernels is not None:
+        raise GlnnError(f"--kernels: expected none beside --document, got {kernels}")
+    columns = {column for figure in drawn for column in figure.columns_here}
+    for size in _sizes(sizes) if sizes is not None else ():
+        if size not in columns:
+            known_sizes = ", ".join(sorted(columns, key=int))
+            raise GlnnError(f"--sizes: expected some of {known_sizes}, got {size}")
     known = {kernel.name for kernel in kernels_for("matmul", "compute")}
     wanted: dict[str, list[str]] = {}
     for figure in drawn:
@@ -266,10 +279,7 @@ def _cell(row: dict[str, Any]) -> str:
 
 
 def _draw(
-    path: Path,
-    drawn: list[documents.Figure],
-    rows: list[dict[str, Any]],
-    ours: dict[tuple[str, str], float],
+    path: Path, drawn: list[documents.Figure], rows: list[dict[str, Any]], ours: documents.Ours
 ) -> None:
     if drawn:
         beside.draw(path, drawn, ours, "GFLOP/s")
@@ -279,10 +289,8 @@ def _draw(
     whole = documents.Figure(
         path.stem, "matrix products", "this device", "", "GFLOP/s", {}, names, sizes
     )
-    (made,) = beside.draw(path.parent, [whole], ours, "GFLOP/s")
-    if made != path:
-        made.replace(path)
+    beside.picture(path, whole, ours, "GFLOP/s")
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 import glnn
 from benchmarks import documents
+from benchmarks.command import run
 from benchmarks.record import machine, milliseconds
 from benchmarks.roofline import peak_gflops
 from glnn.cli.screen import console, progress, table
@@ -158,4 +159,4 @@ def main(batch: int, repeat: int, models: str | None, as_json: bool) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

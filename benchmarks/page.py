@@ -15,6 +15,8 @@ from typing import Any
 import rich_click as click
 
 from benchmarks import beside, documents
+from benchmarks.command import check_folder, run
+from glnn.errors import GlnnError
 
 Json = dict[str, Any]
 
@@ -62,7 +64,12 @@ def _beside(figure: str, entries: list[Json]) -> str:
             theirs = "" if entry["theirs"] is None else f" ({entry['theirs']:g})"
             cells.append(_number(entry["ours"]) + theirs)
         table.append(cells)
-    return f"{figure}, GFLOP/s, the document's in brackets:\n\n" + markdown(["", *columns], table)
+    said = f"{figure}, {entries[0]['unit']}"
+    if any(entry["theirs"] is not None for entry in entries):
+        theirs = entries[0]["theirs_unit"]
+        said += ", the document's in brackets"
+        said += f" ({theirs})" if theirs != entries[0]["unit"] else ""
+    return f"{said}:\n\n" + markdown(["", *columns], table)
 
 
 def _number(value: float | None) -> str:
@@ -79,10 +86,10 @@ def _span(claim: Json) -> str:
 
 def draw(folder: Path, found: Json) -> list[Path]:
     """The pictures of a file that was measured for a document."""
-    wanted = {entry["figure"] for entry in found.get("beside", [])}
+    units = {entry["figure"]: entry["unit"] for entry in found.get("beside", [])}
     ours = {(e["row"], e["column"]): e["ours"] for e in found.get("beside", []) if e["ours"]}
-    drawn = [f for name in documents.NAMES for f in documents.figures(name) if f.key in wanted]
-    return beside.draw(folder, drawn, ours, "GFLOP/s") if drawn else []
+    drawn = [f for name in documents.NAMES for f in documents.figures(name) if f.key in units]
+    return [path for f in drawn for path in beside.draw(folder, [f], ours, units[f.key])]
 
 
 @click.command()
@@ -90,13 +97,19 @@ def draw(folder: Path, found: Json) -> list[Path]:
 @click.option("--plot", type=click.Path(file_okay=False, path_type=Path), help="Also draw here.")
 def main(files: tuple[Path, ...], plot: Path | None) -> None:
     """Put what benchmarks wrote to FILES together."""
+    check_folder(plot)
     print("# Measured\n")
     for file in files:
-        found = json.loads(file.read_text("utf-8"))
+        try:
+            found = json.loads(file.read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            raise GlnnError(
+                f"{file}: expected what a benchmark wrote, got no JSON: {error}"
+            ) from None
         print("\n\n".join(sections(file.stem, found)))
         if plot is not None:
             draw(plot, found)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 import rich_click as click
 
+from benchmarks.command import check_picture, pyplot, run, save
 from benchmarks.record import machine
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
 from glnn.cli.screen import console, number, progress, table
 from glnn.device import Buffer, Device, Program, Source, Timer
-from glnn.errors import GlnnError
 from glnn.layout import parse
 
 INTENSITIES = (0, 1, 4, 16, 64, 256, 1024)  # multiply-adds of each float
@@ -146,6 +146,7 @@ def transfers(device: Device) -> list[dict[str, Any]]:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def main(plot: Path | None, as_json: bool) -> None:
     """Measure the compute device's arithmetic rate, bandwidth and transfers."""
+    check_picture(plot)
     backend = open_backend("compute")
     assert isinstance(backend, GlBackend)
     device = backend.device
@@ -162,11 +163,17 @@ def main(plot: Path | None, as_json: bool) -> None:
         "roofline": rows,
         "transfers": moved,
     }
-    if plot is not None:
-        draw(rows, plot)
     if as_json:
         print(json.dumps(result, indent=2))
-        return
+    else:
+        _print(result)
+    if plot is not None:
+        draw(rows, plot)
+
+
+def _print(result: dict[str, Any]) -> None:
+    """Print what was measured as tables."""
+    rows, moved = result["roofline"], result["transfers"]
     out = console()
     out.print(", ".join(f"{k} {v}" for k, v in list(result.items())[:6]))
     roof = table("roofline", ">flop / byte", ">GFLOP/s", ">GB/s", "by")
@@ -185,21 +192,14 @@ def main(plot: Path | None, as_json: bool) -> None:
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
     """GFLOP/s over the operational intensity."""
-    try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
-    except ImportError:
-        raise GlnnError("--plot needs matplotlib: install glnn[bench]") from None
-    figure, axes = pyplot.subplots(figsize=(7, 5))
+    figure, axes = pyplot().subplots(figsize=(7, 5))
     axes.loglog([r["flop_per_byte"] for r in rows], [r["gflops"] for r in rows], marker="o")
     axes.set_xlabel("FLOP / byte")
     axes.set_ylabel("GFLOP/s")
     axes.grid(True, which="both", alpha=0.3)
     figure.tight_layout()
-    figure.savefig(path)
+    save(figure, path)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from platformdirs import user_cache_path
+
+from glnn.errors import GlnnError
 
 
 @dataclass(frozen=True)
@@ -19,12 +22,15 @@ class Settings:
     debug: `GLNN_DEBUG`, anything but empty or `0` checks GL for errors after every step.
     cache: `GLNN_CACHE`, the folder for what tuning found; the user's cache folder unless given,
         and none if empty.
+    memory: `GLNN_MEMORY`, the bytes that a plan may take on the device, also as 512K, 512M or 4G;
+        the device is asked what is free unless given.
     """
 
     gpu: str | None = None
     limits: str | None = None
     debug: bool = False
     cache: Path | None = None
+    memory: int | None = None
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
@@ -33,10 +39,24 @@ class Settings:
             limits=environment.get("GLNN_LIMITS") or None,
             debug=environment.get("GLNN_DEBUG", "0") not in ("", "0"),
             cache=_cache(environment.get("GLNN_CACHE")),
+            memory=_memory(environment.get("GLNN_MEMORY", "")),
         )
 
 
 def _cache(folder: str | None) -> Path | None:
     if folder is None:
         return user_cache_path("glnn", appauthor=False)
-    return Path(folder).expanduser() if folder else None
+    try:
+        return Path(folder).expanduser() if folder else None
+    except RuntimeError:
+        message = f"GLNN_CACHE: expected a folder, got {folder!r}, a home that is not known"
+        raise GlnnError(message) from None
+
+
+def _memory(text: str) -> int | None:
+    if not text:
+        return None
+    found = re.fullmatch(r"([0-9]+)([KMG]?)", text.strip(), re.ASCII | re.IGNORECASE)
+    if found is None:
+        raise GlnnError(f"GLNN_MEMORY: expected bytes, as in 4096, 512M or 4G, got {text!r}")
+    return int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2].upper()]

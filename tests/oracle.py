@@ -82,6 +82,106 @@ def conv2d(
     return activation(out, function) if function != "identity" else out
 
 
+def pad2d(x: Array, padding: tuple[int, int, int, int]) -> Array:
+    top, left, bottom, right = padding
+    return np.pad(x.astype(np.float64), ((0, 0), (0, 0), (top, bottom), (left, right)))
+
+
+def im2row(
+    x: Array,
+    kernel: tuple[int, int],
+    stride: tuple[int, int] = (1, 1),
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0),
+    dilation: tuple[int, int] = (1, 1),
+) -> Array:
+    """A row for each window, a column for each tap and channel, the channels innermost."""
+    padded = pad2d(x, padding)
+    h, w = padded.shape[2:]
+    tops = range(0, h - dilation[0] * (kernel[0] - 1), stride[0])
+    lefts = range(0, w - dilation[1] * (kernel[1] - 1), stride[1])
+    rows = []
+    for image in padded:
+        for top in tops:
+            for left in lefts:
+                row: list[float] = []
+                for i in range(kernel[0]):
+                    for j in range(kernel[1]):
+                        row += list(image[:, top + i * dilation[0], left + j * dilation[1]])
+                rows.append(row)
+    return np.array(rows)
+
+
+_R, _S = sqrt(0.5), sqrt(2)
+# B^T, G and A^T of Winograd's F(m, 3), by m, worked out by hand: at the points 0, 1 and -1, and at
+# 0, +-sqrt(1/2) and +-sqrt(2); infinity is the last of both.
+WINOGRAD: dict[int, tuple[Array, Array, Array]] = {
+    2: (
+        np.array([[-1, 0, 1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, -1, 0, 1]], np.float64),
+        np.array([[-1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]]),
+        np.array([[1, 1, 1, 0], [0, 1, -1, 1]], np.float64),
+    ),
+    4: (
+        np.array(
+            [
+                [1, 0, -2.5, 0, 1, 0],
+                [0, -_S, -2, _R, 1, 0],
+                [0, _S, -2, -_R, 1, 0],
+                [0, -_R, -0.5, _S, 1, 0],
+                [0, _R, -0.5, -_S, 1, 0],
+                [0, 1, 0, -2.5, 0, 1],
+            ]
+        ),
+        np.array(
+            [
+                [1, 0, 0],
+                [-2 / 3, -2 / 3 * _R, -1 / 3],
+                [-2 / 3, 2 / 3 * _R, -1 / 3],
+                [1 / 6, _S / 6, 1 / 3],
+                [1 / 6, -_S / 6, 1 / 3],
+                [0, 0, 1],
+            ]
+        ),
+        np.array(
+            [
+                [1, 1, 1, 1, 1, 0],
+                [0, _R, -_R, _S, -_S, 0],
+                [0, 0.5, 0.5, 2, 2, 0],
+                [0, _R / 2, -_R / 2, 2 * _S, -2 * _S, 1],
+            ]
+        ),
+    ),
+}
+
+
+def winograd_input(x: Array, tile: int, padding: tuple[int, int, int, int]) -> Array:
+    """B^T d B of the patches of x: a matrix of tiles by channels for each place in a patch."""
+    padded = pad2d(x, padding)
+    n, c, h, w = padded.shape
+    down, across = -(-(h - 2) // tile), -(-(w - 2) // tile)
+    whole = np.zeros((n, c, down * tile + 2, across * tile + 2))
+    whole[:, :, :h, :w] = padded
+    out = np.zeros((tile + 2, tile + 2, n, down, across, c))
+    data = WINOGRAD[tile][0]
+    for image, y, z, channel in np.ndindex(n, down, across, c):
+        top, left = y * tile, z * tile
+        patch = whole[image, channel, top : top + tile + 2, left : left + tile + 2]
+        out[:, :, image, y, z, channel] = data @ patch @ data.T
+    return out.reshape(-1, c)
+
+
+def winograd_output(x: Array, images: tuple[int, int, int], tile: int) -> Array:
+    """A^T m A of every tile m of the products, which lie as `winograd_input` stacks them."""
+    n, oh, ow = images
+    o, down, across = x.shape[1], -(-oh // tile), -(-ow // tile)
+    tiles = x.astype(np.float64).reshape(tile + 2, tile + 2, n, down, across, o)
+    out = np.zeros((n, o, down * tile, across * tile))
+    back = WINOGRAD[tile][2]
+    for image, y, z, channel in np.ndindex(n, down, across, o):
+        result = back @ tiles[:, :, image, y, z, channel] @ back.T
+        out[image, channel, y * tile : (y + 1) * tile, z * tile : (z + 1) * tile] = result
+    return out[:, :, :oh, :ow]
+
+
 def pool2d(
     x: Array,
     mode: str,

@@ -18,9 +18,11 @@ PACKAGE = Path(glnn.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
 # A layer of the project may import those before it; the ones in a tuple may not import each other.
 ORDER = (
-    ("errors", "settings"),
+    ("errors",),
+    ("settings",),
     ("layout",),
     ("ops", "device"),
+    ("lowering",),
     ("kernels",),
     ("backends",),
     ("layers",),

@@ -79,6 +79,53 @@ def test_documents(tmp_path, document, size, kernel) -> None:
     assert {row["figure"] for row in beside} <= drawn
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("matmul --sizes 0x", "--sizes: expected numbers as 96 or 1x64x256, got '0x'"),
+        ("matmul --kernels foo", "--kernels: no kernel 'foo', expected default, "),
+        ("matmul --document cheng --kernels tiled", "--kernels: expected none beside --document"),
+        ("matmul --document cheng --sizes 7", "--sizes: expected some of 64, 128, "),
+        ("matmul --plot benchmarks", "--plot: expected a .png or .svg file, got benchmarks"),
+        ("matmul --plot a.txt", "--plot: expected a .png or .svg file, got a.txt"),
+        ("matmul --document cheng --plot Makefile", "--plot: expected a folder, got the file"),
+        ("roofline --plot a.txt", "--plot: expected a .png or .svg file, got a.txt"),
+        ("mlp --models none", "Invalid value: --models: no 'none', expected "),
+        ("page Makefile", "Makefile: expected what a benchmark wrote, got no JSON: "),
+    ],
+)
+def test_mistakes_are_answered_in_one_sentence(arguments, says) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", *f"benchmarks.{arguments}".split()],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(says) and done.stderr.count("\n") == 1
+
+
+def test_a_picture_is_what_its_name_says(tmp_path) -> None:
+    pytest.importorskip("matplotlib")
+    size = ("--sizes", "9", "--kernels", "blocked", "--no-peers", "--json")
+    run("benchmarks.matmul", *size, "--plot", str(tmp_path / "z.svg"))
+    assert "<svg" in (tmp_path / "z.svg").read_text() and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_page_promises_only_what_it_has(tmp_path) -> None:
+    entry = {"row": "a", "column": "1", "ours": 2.0, "unit": "GB/s"}
+    entries = [
+        {**entry, "figure": "bare", "theirs": None, "theirs_unit": "us"},
+        {**entry, "figure": "both", "theirs": 3.0, "theirs_unit": "GB/s"},
+        {**entry, "figure": "other", "theirs": 3.0, "theirs_unit": "us"},
+    ]
+    (tmp_path / "kept.json").write_text(json.dumps({"beside": entries}))
+    page = run("benchmarks.page", str(tmp_path / "kept.json"))
+    assert "bare, GB/s:\n" in page and "both, GB/s, the document's in brackets:\n" in page
+    assert "other, GB/s, the document's in brackets (us):\n" in page
+
+
 @pytest.mark.parametrize("name", ["rovder_2017", "gronqvist", "cheng"])
 def test_a_document_is_well_formed(name) -> None:
     from benchmarks.documents import figures

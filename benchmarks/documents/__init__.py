@@ -14,6 +14,9 @@ else:
     import tomli as tomllib
 
 NAMES = ("rovder_2017", "gronqvist", "cheng")
+"""The documents that measure single ops."""
+NETWORKS = ("rovder_2019", "cronin_2018")
+"""Those that measure networks and their layers."""
 Ours = Mapping[tuple[str, str], float]
 """What was measured here, higher being better, by the names of row and column."""
 
@@ -72,6 +75,11 @@ def figures(name: str) -> Iterator[Figure]:
     text = tomllib.loads((Path(__file__).parent / f"{name}.toml").read_text("utf-8"))
     for key, table in text.items():
         yield _figure(key, table)
+
+
+def figure(name: str, key: str) -> Figure:
+    """The table or figure `key` of the document called `name`."""
+    return next(found for found in figures(name) if found.key == key)
 
 
 def _figure(key: str, table: Mapping[str, Any]) -> Figure:

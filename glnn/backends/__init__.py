@@ -79,31 +79,40 @@ def evaluate(
 
 
 def prepare(
-    op: Op, operands: Mapping[str, NDArray[Any]], backend: Backend, kernel: str | None = None
+    op: Op,
+    operands: Mapping[str, NDArray[Any]],
+    backend: Backend,
+    kernel: str | None = None,
+    layouts: Mapping[str, str] | None = None,
 ) -> tuple[Performer, Store]:
     """`op` made ready to run on `operands`, which are uploaded, and the store of its result.
 
-    Raises what `evaluate` raises.
+    layouts: how the inputs lie that a kernel of stages is given, row major unless said; any other
+    kernel is given them as it takes them. Raises what `evaluate` raises.
     """
     shapes = {name: array.shape for name, array in operands.items()}
     backend.activate()
     choice = backend.choose(op, shapes, {}, kernel)
     if isinstance(choice, Kernel) and choice.stages:
-        return _prepare_stages(op, operands, backend, choice.name)
-    layouts = backend.layouts(choice, op, shapes, {})
-    stores = {name: _place(backend, array, layouts[name]) for name, array in operands.items()}
-    out = backend.allocate(op.infer(shapes), layouts["out"])
+        return _prepare_stages(op, operands, backend, choice.name, layouts or {})
+    taken = backend.layouts(choice, op, shapes, {})
+    stores = {name: _place(backend, array, taken[name]) for name, array in operands.items()}
+    out = backend.allocate(op.infer(shapes), taken["out"])
     return backend.prepare(op, choice, stores, shapes, out), out
 
 
 def _prepare_stages(
-    op: Op, operands: Mapping[str, NDArray[Any]], backend: Backend, kernel: str
+    op: Op,
+    operands: Mapping[str, NDArray[Any]],
+    backend: Backend,
+    kernel: str,
+    layouts: Mapping[str, str],
 ) -> tuple[Performer, Store]:
     """What `prepare` gives where the kernel is made of stages."""
     schedule = Schedule(backend)
     inputs = {name: name for name in operands if name in op.inputs}
     for name in inputs:
-        schedule.add_input(name, operands[name].shape)
+        schedule.add_input(name, operands[name].shape, layouts.get(name, "R"))
     fixed = {name: Parameter.of(operands[name]) for name in operands if name not in inputs}
     schedule.add(Task(op.name, op, inputs, fixed, "result", op.name, kernel))
     prepared = Prepared(schedule, Arena.of(schedule, ["result"]))

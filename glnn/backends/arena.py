@@ -26,9 +26,9 @@ class Arena:
 
         Greedy by size, as in Pisarchyk and Lee 2020, "Efficient Memory Management for Deep Neural
         Net Inference", section 4.3: the largest first, each into a block that is free while it is
-        needed. What the host writes or reads, inputs and `kept`, has blocks of its own: a run can be
-        repeated, and drivers may move to the host's memory what was read there. With `share` off
-        every memory has a block of its own.
+        needed. What the host writes or reads, inputs and `kept`, has blocks of its own: a run can
+        be repeated, and drivers may move to the host's memory what was read there. With `share`
+        off every memory has a block of its own.
         """
         floats: dict[str, int] = {}
         for tensor in schedule.tensors.values():

@@ -49,6 +49,8 @@ class Backend(ABC):
     """A way to run ops. `device` is None where no GL is involved."""
 
     name: ClassVar[str]
+    shares: ClassVar[bool] = False
+    """Whether tensors may share memory (see `memory`)."""
     device: Device | None
 
     @abstractmethod
@@ -73,6 +75,10 @@ class Backend(ABC):
     def capacity(self, floats: int) -> int:
         """Floats to allocate for a tensor of `floats`."""
         return floats
+
+    def copies(self, choice: Choice, shapes: Shapes, layouts: Mapping[str, Layout]) -> int:
+        """Bytes that `choice` takes for copies of its operands, in textures for example."""
+        return 0
 
     @abstractmethod
     def allocate(self, shape: Shape, layout: Layout, memory: Memory | None = None) -> Store:

@@ -96,7 +96,8 @@ class Compute(GlBackend):
         program = self.program(choice, defines)
         textures: dict[str, tuple[Buffer | None, DataTexture]] = {}
         for name in choice.textures:
-            texture = DataTexture(self.device, buffers[name].size, TEXELS[choice.textures[name]])
+            floats = buffers[name].layout.size(buffers[name].shape)
+            texture = DataTexture(self.device, floats, TEXELS[choice.textures[name]])
             changes = name in op.inputs
             if not changes:  # fixed: copied once, here
                 texture.copy_from(buffers[name].push(self.device))

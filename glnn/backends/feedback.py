@@ -53,6 +53,7 @@ class Feedback(GlBackend):
         return Program.feedback(self.device, source, ("result",))
 
     def capacity(self, floats: int) -> int:
+        floats = super().capacity(floats)
         # Whatever texture a kernel reads this through, the copy takes whole rows of it.
         width = DataTexture.WIDTH
         texels = {c: -(-floats // c) for c in TEXELS.values()}

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
 from glnn import __version__
 from glnn.backends.backend import Backend, Choice, Memory, Store
-from glnn.device import Buffer, Device, Program, SharedMemory, Source
+from glnn.device import Buffer, DataTexture, Device, Program, SharedMemory, Source
+from glnn.device.buffer import LEAST
 from glnn.errors import DeviceError
-from glnn.kernels.kernel import Kernel
+from glnn.kernels.kernel import TEXELS, Kernel
 from glnn.kernels.select import Problem, choose
 from glnn.kernels.source import assemble
 from glnn.kernels.tuned import Tuned
@@ -23,14 +24,16 @@ from glnn.settings import Settings
 class GlBackend(Backend):
     """Kernels of one kind on one device."""
 
+    shares: ClassVar[bool] = True
     device: Device
 
     def __init__(self, device: Device) -> None:
         if reason := self.why_not_device(device):
             raise DeviceError(f"the {self.name} backend cannot run: {reason}")
         self.device = device
-        cache = Settings.from_environment().cache
-        self.tuned = Tuned.load(cache, device.capabilities, __version__)
+        settings = Settings.from_environment()
+        self._allowed = settings.memory
+        self.tuned = Tuned.load(settings.cache, device.capabilities, __version__)
 
     @classmethod
     def why_not_device(cls, device: Device) -> str | None:
@@ -49,6 +52,18 @@ class GlBackend(Backend):
         assert isinstance(choice, Kernel)
         return Problem.of(op, shapes, layouts).chosen_layouts(choice)
 
+    def capacity(self, floats: int) -> int:
+        return max(floats, LEAST)
+
+    def copies(self, choice: Choice, shapes: Shapes, layouts: Mapping[str, Layout]) -> int:
+        assert isinstance(choice, Kernel)
+        total = 0
+        for name in set(choice.textures) & set(shapes):
+            floats = layouts[name].size(shapes[name])
+            components = TEXELS[choice.textures[name]]
+            total += DataTexture.bytes_for(floats, components, self.capacity(floats))
+        return total
+
     def allocate(self, shape: Shape, layout: Layout, memory: Memory | None = None) -> Buffer:
         assert memory is None or isinstance(memory, SharedMemory)
         floats = self.capacity(layout.size(shape))
@@ -60,7 +75,7 @@ class GlBackend(Backend):
         return SharedMemory(floats, self.device)
 
     def available(self) -> int | None:
-        return self.device.memory_available()
+        return self.device.memory_available() if self._allowed is None else self._allowed
 
     def keep(self, array: NDArray[Any], layout: Layout) -> Buffer:
         buffer = Buffer(array.shape, layout, capacity=self.capacity(layout.size(array.shape)))

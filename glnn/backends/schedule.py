@@ -12,7 +12,9 @@ from glnn.backends.backend import Backend, Choice
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.select import Problem
 from glnn.layout import Layout, parse
-from glnn.lowering import Lowered
+from glnn.lowering import Derived, Lowered
+from glnn.ops.add import Add
+from glnn.ops.conv2d import Conv2d
 from glnn.ops.op import Op, Shape, Shapes
 from glnn.ops.repack import Repack
 
@@ -29,6 +31,10 @@ class Parameter:
     @classmethod
     def of(cls, array: Array) -> Parameter:
         return cls(array.shape, lambda: array)
+
+    def derived(self, made: Derived) -> Parameter:
+        """The one computed from this."""
+        return Parameter(made.shape, lambda: made.make(self.make()))
 
 
 @dataclass(frozen=True)
@@ -71,13 +77,15 @@ class Tensor:
 class Schedule:
     """Tasks in the order in which they run, with the repacks between kernels that disagree.
 
-    kernels: the kernel to take for an op, by the op's name; others are chosen.
+    kernels: the kernel to take for an op, by the op's name; others are chosen. problems: what was
+    chosen for, the stages of a kernel before the op that it computes.
     """
 
     def __init__(self, backend: Backend, kernels: Mapping[str, str] | None = None) -> None:
         self.backend = backend
         self.entries: list[Entry] = []
         self.tensors: dict[str, Tensor] = {}
+        self.problems: list[Problem] = []
         self._kernels = dict(kernels or {})
 
     def add_input(self, name: str, shape: Shape, layout: str = "R") -> None:
@@ -100,16 +108,40 @@ class Schedule:
                 op.infer(shapes), parse(gives), self.tensors[source].memory
             )
             return
-        choice = self.backend.choose(op, shapes, given, self._forced(task, shapes))
-        if isinstance(choice, Kernel) and choice.stages:
-            self._add_stages(task, choice, Problem.of(op, shapes, given).lowered(choice))
+        if "residual" in shapes and self.backend.why_not(op, shapes) is not None:
+            self._add_apart(task, op)
             return
+        forced = self._forced(task, shapes)
+        choice = self.backend.choose(op, shapes, given, forced)
+        problem = Problem.of(op, shapes, given)
+        if isinstance(choice, Kernel) and choice.stages:
+            self._add_stages(task, choice, problem.lowered(choice))
+        else:
+            self._add_whole(task, choice, shapes, given)
+        if forced is None:
+            self.problems.append(problem)
+
+    def _add_whole(
+        self, task: Task, choice: Choice, shapes: Shapes, given: Mapping[str, str]
+    ) -> None:
+        op = task.op
         layouts = self.backend.layouts(choice, op, shapes, given)
         operands = {k: self._in_layout(v, layouts[k], task) for k, v in task.operands.items()}
         updated = operands.get(op.updates or "")
         memory = self.tensors[updated].memory if updated else task.output
         self.tensors[task.output] = Tensor(op.infer(shapes), layouts["out"], memory)
         self.entries.append(Entry(replace(task, operands=operands), choice, shapes, layouts))
+
+    def _add_apart(self, task: Task, op: Op) -> None:
+        """`task`, a convolution, and then what is added to it: no kernel here does both."""
+        assert isinstance(op, Conv2d)
+        operands = dict(task.operands)
+        other, total = operands.pop("residual"), f"{task.output}: convolution"
+        plain = op.with_activation("identity")
+        self.add(replace(task, op=plain, operands=operands, output=total))
+        terms = {"x": total, "y": other}
+        name = f"{task.name}: sum"
+        self.add(Task(name, Add(op.activation), terms, {}, task.output, task.layer))
 
     def _forced(self, task: Task, shapes: Shapes) -> str | None:
         """The kernel that `task` must take. What was asked for an op binds a stage if it can."""
@@ -122,10 +154,7 @@ class Schedule:
         names = dict(task.operands)
         parameters = dict(task.parameters)
         for name, made in lowered.derived.items():
-            source = task.parameters[made.source]
-            parameters[name] = Parameter(
-                made.shape, lambda made=made, source=source: made.make(source.make())
-            )
+            parameters[name] = task.parameters[made.source].derived(made)
         last = lowered.stages[-1].name
         for stage in lowered.stages:
             names[stage.name] = (
@@ -145,7 +174,7 @@ class Schedule:
             )
 
     def _in_layout(self, name: str, layout: Layout, task: Task) -> str:
-        """The name of the tensor called `name` in `layout`: itself, or a repacked copy made once."""
+        """The name of the tensor `name` in `layout`: itself, or a repacked copy made once."""
         tensor = self.tensors[name]
         if tensor.layout == layout:
             return name

@@ -12,6 +12,7 @@ from glnn.cli.bench import bench
 from glnn.cli.info import info
 from glnn.cli.kernels import kernels
 from glnn.cli.layout import layout
+from glnn.cli.plan import plan
 from glnn.cli.run import run
 from glnn.cli.tune import tune
 from glnn.cli.verify import verify
@@ -35,7 +36,7 @@ def cli() -> None:
     """
 
 
-for verb in (info, run, bench, verify, kernels, layout, tune):
+for verb in (info, run, bench, verify, plan, kernels, layout, tune):
     cli.add_command(verb)
 
 

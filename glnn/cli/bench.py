@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 from functools import partial
+from itertools import groupby
 
 import numpy as np
 import rich_click as click
@@ -16,7 +18,7 @@ from glnn.cli.screen import console, number, progress, table
 from glnn.errors import DeviceError, UnsupportedOpError
 from glnn.kernels import kernels_for
 from glnn.model import InferenceSession, Model, load
-from glnn.profiling import Profile, profile
+from glnn.profiling import Profile, StepTime, profile
 
 MOST = 2**31 - 1  # what GL and NumPy count
 
@@ -125,29 +127,44 @@ def _machine(sessions: dict[str, InferenceSession]) -> dict[str, str]:
 
 
 def _layers(model: Model, name: str, timed: Profile, cpu: Profile | None) -> Table:
-    """One row a layer; a layer's CPU time is that of the step of the same name."""
-    on_cpu = {layer.name: layer.wall_ms for layer in cpu.layers} if cpu else {}
+    """One row a layer; where it takes several steps, that row has their sum and they follow."""
+    on_cpu: dict[str, float] = {}
+    for step in cpu.layers if cpu else ():
+        on_cpu[step.layer] = on_cpu.get(step.layer, 0) + step.wall_ms
     title = f"{model.name} on {name}"
     if timed.timer is not None and name != "cpu":
         title += f" (no kernel times: {timed.timer})"
     heads = [">GFLOP", ">kernel ms", ">wall ms", ">overhead ms", ">GFLOP/s", ">CPU ms", ">speed-up"]
     rows = table(title, "layer", "op", "kernel", *heads)
-    for layer in timed.layers:
-        cpu_ms = on_cpu.get(layer.name)
-        spent = layer.wall_ms if layer.kernel_ms is None else layer.kernel_ms
-        rows.add_row(
-            layer.name,
-            layer.op,
-            layer.kernel,
-            number(layer.gflop, 6),
-            number(layer.kernel_ms, 4),
-            number(layer.wall_ms, 4),
-            number(layer.overhead_ms, 4),
-            number(1e3 * layer.gflop / spent if spent else None, 1),
-            number(cpu_ms, 4),
-            number(cpu_ms / layer.wall_ms if cpu_ms else None, 2),
-        )
+    for layer, group in groupby(timed.layers, key=lambda step: step.layer):
+        steps = list(group)
+        cpu_ms = on_cpu.get(layer)
+        if len(steps) == 1:
+            rows.add_row(layer, steps[0].op, steps[0].kernel, *_numbers(steps, cpu_ms))
+            continue
+        whole = " + ".join(dict.fromkeys(step.via for step in steps if step.via))
+        rows.add_row(layer, f"{len(steps)} steps", whole, *_numbers(steps, cpu_ms))
+        for step in steps:
+            label = f"  {step.name.removeprefix(f'{layer}: ')}"
+            rows.add_row(label, step.op, step.kernel, *_numbers([step], None))
     return rows
+
+
+def _numbers(steps: Sequence[StepTime], cpu_ms: float | None) -> list[str]:
+    """The figures of a row: those of all `steps` together, beside the CPU's time."""
+    gflop, wall_ms = sum(s.gflop for s in steps), sum(s.wall_ms for s in steps)
+    believed = [s.kernel_ms for s in steps if s.kernel_ms is not None]
+    kernel_ms = sum(believed) if len(believed) == len(steps) else None
+    spent = wall_ms if kernel_ms is None else kernel_ms
+    return [
+        number(gflop, 6),
+        number(kernel_ms, 4),
+        number(wall_ms, 4),
+        number(None if kernel_ms is None else wall_ms - kernel_ms, 4),
+        number(1e3 * gflop / spent if spent else None, 1),
+        number(cpu_ms, 4),
+        number(cpu_ms / wall_ms if cpu_ms else None, 2),
+    ]
 
 
 def _totals(profiles: dict[str, Profile]) -> Table:

@@ -9,9 +9,10 @@ import rich_click as click
 from glnn import __version__
 from glnn.backends import NAMES, open_backend
 from glnn.cli.options import device_options, print_json
-from glnn.cli.screen import console, table
+from glnn.cli.screen import console, size, table
 from glnn.device import Device, gpus
 from glnn.errors import DeviceError
+from glnn.settings import Settings
 
 
 @click.command()
@@ -81,6 +82,8 @@ def _device(device: Device | None) -> dict[str, Any] | None:
         "platform": offers.platform,
         "timer_query": offers.timer_query,
         "minimum_limits": offers.minimum,
+        "memory_available": device.memory_available(),
+        "memory_allowed": Settings.from_environment().memory,
     }
 
 
@@ -88,7 +91,7 @@ def _show(report: dict[str, Any]) -> None:
     out = console()
     facts = table(None, "device", "")
     for name, value in (report["device"] or {"none": "no OpenGL ES context opens"}).items():
-        facts.add_row(name, str(value))
+        facts.add_row(name, size(value) if name.startswith("memory") else str(value))
     out.print(facts)
     if report["limits"]:
         bounds = table(None, "limit", ">value")

@@ -13,12 +13,13 @@ from glnn.device import Device
 from glnn.errors import DeviceError, GlnnError
 from glnn.kernels import export, library
 from glnn.kernels.family import FAMILIES
+from glnn.kernels.library import declared
 from glnn.kernels.report import Row, rows
 
 
 @click.command()
 @click.option("--op", help="Only the kernels of this op.")
-@click.option("--compile", "compiled", is_flag=True, help="Also compile and link each one here.")
+@click.option("--compile", "compiled", is_flag=True, help="Also compile and link each shader here.")
 @click.option(
     "--export",
     "directory",
@@ -43,7 +44,9 @@ def kernels(
     """List every kernel and why it cannot run here, if it cannot.
 
     The parameters are those it would run with, and from what they come: the defaults of this
-    device's family, those for any device, or the first that keep within the limits.
+    device's family, those for any device, or the first that keep within the limits. Kernels made
+    of stages have no shader of their own: each stage is an op with kernels of its own, shown by
+    `glnn plan`.
 
     \b
     Examples:
@@ -52,7 +55,9 @@ def kernels(
       glnn kernels --limits es31-minimum --json
       glnn kernels --export sources/ --family Bifrost
     """
-    ops = sorted({kernel.op for kernel in library()})
+    if family is not None and directory is None:
+        raise GlnnError(f"--family: expected --export with it, got {family} alone")
+    ops = sorted({kernel.op for kernel in declared()})
     if op is not None and op not in ops:
         raise GlnnError(f"--op: no kernels for {op!r}, expected one of {', '.join(ops)}")
     found = _rows(op, compiled, gpu, limits, shown=not as_json)
@@ -61,13 +66,14 @@ def kernels(
     if as_json:
         print_json({"kernels": [asdict(row) for row in found]})
         return
-    heads = ("op", "kernel", "backend", "runs here", "what it does, or why not")
+    heads = ("op", "kernel", "backend", "stages", "runs here", "what it does, or why not")
     listed = table(None, *heads, "parameters", "of")
     for row in found:
         listed.add_row(
             row.op,
             row.name,
             row.backend,
+            row.stages or "",
             "yes" if row.ok else "no",
             row.reason or row.summary,
             " ".join(f"{name}={value}" for name, value in row.parameters.items()),
@@ -96,6 +102,6 @@ def _rows(
         reason = f"not admissible: {error}"
         return [replace(row, ok=False, reason=reason) for row in rows(None, op)]
     with device, progress(shown and compiled) as bar:
-        count = sum(op in (None, k.op) for k in library())
+        count = sum(op in (None, k.op) for k in declared())
         found = rows(device, op, compile=compiled)
         return list(bar.track(found, total=count, description="compiling"))

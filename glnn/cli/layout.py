@@ -13,6 +13,7 @@ from glnn.cli.options import print_json
 from glnn.cli.screen import console, table
 from glnn.errors import GlnnError, LayoutError
 from glnn.layout import parse
+from glnn.layout.half import Half
 
 MOST = 64  # rows or columns that fit on a screen or a page
 
@@ -31,7 +32,8 @@ def layout(layout: str, rows: int, columns: int, plot: Path | None, as_json: boo
     """Draw where each element of a ROWS x COLUMNS matrix lies in LAYOUT.
 
     A layout is R, C, a Hybrid Morton Order such as "C 4 2 C" (underscores may stand for the
-    blanks), or a blocked tag of a matrix such as IO4i4o, whose rows are o and columns i.
+    blanks), or a blocked tag of a matrix such as IO4i4o, whose rows are o and columns i. With f16
+    behind it places count halves, two in the place of a float.
 
     \b
     Examples:
@@ -52,12 +54,16 @@ def layout(layout: str, rows: int, columns: int, plot: Path | None, as_json: boo
 
 
 def _places(text: str, rows: int, columns: int) -> tuple[str, NDArray[np.int64]]:
-    """The layout's name, and where each element lies: the matrix of its own indices, packed."""
+    """The layout's name, and where each element lies: the matrix of its own indices, packed.
+
+    Places count numbers, floats or halves.
+    """
     chosen = parse(text)
     if chosen.ranks is not None and 2 not in chosen.ranks:
         raise LayoutError(f"layout {text!r} is not for matrices")
     numbers = np.arange(1, 1 + rows * columns, dtype=np.float32).reshape(rows, columns)
-    stored = chosen.pack(numbers).astype(np.int64)  # 0 is padding
+    layout = chosen.inner if isinstance(chosen, Half) else chosen
+    stored = layout.pack(numbers).astype(np.int64)  # 0 is padding
     places = np.zeros(rows * columns + 1, np.int64)
     places[stored] = np.arange(stored.size)
     return chosen.name, places[1:].reshape(rows, columns)

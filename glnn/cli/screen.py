@@ -42,3 +42,12 @@ def progress(shown: bool = True) -> Progress:
 def number(value: float | None, digits: int = 3) -> str:
     """A number as people read it; a dash where there is none."""
     return "-" if value is None else f"{value:.{digits}f}"
+
+
+def size(nbytes: int | None) -> str:
+    """Bytes as people read them; a dash where nobody knows."""
+    if nbytes is None:
+        return "-"
+    if nbytes < 2**20:
+        return f"{nbytes} B" if nbytes < 2**10 else f"{nbytes / 2**10:.1f} KiB"
+    return f"{nbytes / 2**20:.1f} MiB"

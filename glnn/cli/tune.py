@@ -12,14 +12,17 @@ from glnn.backends.gl import GlBackend
 from glnn.cli.options import device_options, print_json
 from glnn.cli.screen import console, progress, table
 from glnn.errors import DeviceError, GlnnError
+from glnn.kernels import kernels_for
 from glnn.kernels.select import Problem
-from glnn.kernels.tuned import TunedChoice, problem_class
+from glnn.kernels.tuned import Tuned, TunedChoice, problem_class
 from glnn.model import InferenceSession, load
 from glnn.ops import Matmul
+from glnn.tuning import Tuning, far_slower
 from glnn.tuning import tune as search
 from glnn.tuning.tune import parameters
 
 MOST = 2**31 - 1  # what GL and NumPy count
+NOWHERE = "GLNN_CACHE is empty, so nothing"
 SIZES = (
     *(f"{n}x{n}x{n}" for n in (64, 128, 256, 512, 1024, 2048, 4096)),
     *(f"1x{n}x{n}" for n in (256, 1024, 4096)),
@@ -36,8 +39,12 @@ SIZES = (
     metavar="MxNxK",
     help="Matrix products to tune: x of M by K, weights of N by K; may be repeated.",
 )
-@click.option("--batch", type=click.IntRange(1, MOST), default=1, help="Samples a run of MODEL.")
-@click.option("--exhaustive", is_flag=True, help="Try all combinations of parameters.")
+@click.option(
+    "--batch", type=click.IntRange(1, MOST), help="Samples a run of MODEL, 1 unless given."
+)
+@click.option(
+    "--exhaustive", is_flag=True, help="Try all combinations of parameters; implies --fresh."
+)
 @click.option("--fresh", is_flag=True, help="Tune anew what was tuned before.")
 @click.option("--show", is_flag=True, help="Only show what was found before.")
 @click.option("--forget", is_flag=True, help="Drop what was found before, and nothing else.")
@@ -45,7 +52,7 @@ SIZES = (
 def tune(
     model: str | None,
     sizes: tuple[str, ...],
-    batch: int,
+    batch: int | None,
     exhaustive: bool,
     fresh: bool,
     show: bool,
@@ -60,6 +67,9 @@ def tune(
     is given. Each size stands for those near it. A candidate whose result is wrong is not ranked.
     What is found is kept at once: after an interruption the same command goes on.
 
+    A product takes seconds on a quick GPU, a minute or more on a slow one, and a size whose best
+    run takes a second many minutes; --exhaustive takes some twenty times as long.
+
     \b
     Examples:
       glnn tune
@@ -67,22 +77,40 @@ def tune(
       glnn tune --size 1024x1024x1024 --size 1x4096x25088 --exhaustive
       glnn tune --show --json
     """
+    _check_options(model, sizes, batch, show, forget)
     backend = open_backend("compute", gpu=gpu, limits=limits)
     assert isinstance(backend, GlBackend)
     tuned = backend.tuned
     if forget:
-        tuned.path.unlink(missing_ok=True)
-        tuned.choices.clear()
-    if not show and not forget:
-        _check_folder(backend)
-        problems = _of_model(model, batch, backend) if model else _products(sizes or SIZES)
-        _tune(backend, problems, exhaustive, fresh, shown=not as_json)
+        tuned.forget()
+    elif not show:
+        _check_folder(tuned)
+        problems = _of_model(model, batch or 1, backend) if model else _products(sizes or SIZES)
+        _tune(backend, problems, exhaustive, fresh or exhaustive, shown=not as_json)
     if as_json:
         kept = {key: asdict(choice) for key, choice in tuned.choices.items()}
-        print_json({"device": tuned.device, "file": str(tuned.path), "choices": kept})
-        return
+        file = tuned.path and str(tuned.path)
+        print_json({"device": tuned.device, "file": file, "choices": kept})
+    else:
+        _print(tuned)
+
+
+def _check_options(
+    model: str | None, sizes: tuple[str, ...], batch: int | None, show: bool, forget: bool
+) -> None:
+    """Raise GlnnError for options that do not go together."""
+    if model is not None and sizes:
+        raise GlnnError(f"--size: expected either MODEL or sizes, got {model} and {sizes[0]}")
+    if model is None and batch is not None:
+        raise GlnnError(f"--batch: expected a MODEL to run {batch} samples of, got none")
+    if show and forget:
+        raise GlnnError("--forget: expected it without --show, got both")
+
+
+def _print(tuned: Tuned) -> None:
+    """Print what is kept as a table."""
     out = console()
-    out.print(f"{tuned.device}\n{tuned.path}")
+    out.print(f"{tuned.device}\n{tuned.path or f'{NOWHERE} is kept'}")
     listed = table(None, "problems like", "kernel", "parameters", ">ms", ">default ms", ">gain")
     for key, choice in sorted(tuned.choices.items()):
         listed.add_row(key, choice.kernel, " ".join(parameters(choice.parameters)), *_times(choice))
@@ -97,31 +125,39 @@ def _times(choice: TunedChoice) -> tuple[str, str, str]:
     return ms, f"{1e3 * choice.default_seconds:.4g}", f"{gain:.2f}x"
 
 
-def _check_folder(backend: GlBackend) -> None:
+def _check_folder(tuned: Tuned) -> None:
     """Raise GlnnError now rather than after the work, if nothing can be kept."""
-    path = backend.tuned.path
+    if tuned.path is None:
+        raise GlnnError(f"{NOWHERE} can be kept")
     try:
-        backend.tuned.save()
+        tuned.probe()
     except OSError as error:
         raise GlnnError(
-            f"what is found cannot be kept in {path.parent}: {error.strerror}; "
+            f"what is found cannot be kept in {tuned.path.parent}: {error.strerror}; "
             "GLNN_CACHE names another folder"
         ) from None
 
 
 def _products(sizes: tuple[str, ...]) -> list[Problem]:
-    problems: list[Problem] = []
+    """The products of these sizes, each class once, the small ones first: they tell of others."""
+    problems: dict[str, Problem] = {}
+    given: dict[str, str] = {}
     for text in sizes:
         match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)", text)
         if not match or max(map(int, match.groups())) > MOST:
             raise GlnnError(f"--size: expected three numbers as in 100x64x256, got {text!r}")
         m, n, k = map(int, match.groups())
-        problems.append(Problem.of(Matmul(), {"x": (m, k), "weight": (n, k)}, {}))
-    return problems
+        problem = Problem.of(Matmul(), {"x": (m, k), "weight": (n, k)}, {})
+        key = problem_class(problem)
+        if key in problems:
+            click.echo(f"glnn: --size: {text} is tuned as {given[key]}, being near it", err=True)
+            continue
+        problems[key], given[key] = problem, text
+    return sorted(problems.values(), key=lambda found: found.op.flops(found.shapes))
 
 
 def _of_model(name: str, batch: int, backend: GlBackend) -> list[Problem]:
-    """The problems that the steps of a model are, each class once."""
+    """The problems that a plan of the model chooses kernels for, each class once."""
     model = load(name)
     session = InferenceSession(model, backend.name, device=backend.device)
     shapes = {
@@ -129,9 +165,7 @@ def _of_model(name: str, batch: int, backend: GlBackend) -> list[Problem]:
         for info in model.inputs
     }
     problems: dict[str, Problem] = {}
-    for step in session.plan(shapes).steps:
-        layouts = {name: step.layouts[name] for name in step.op.inputs}
-        problem = Problem.of(step.op, step.shapes, layouts)
+    for problem in session.plan(shapes).outline.schedule.problems:
         problems.setdefault(problem_class(problem), problem)
     return list(problems.values())
 
@@ -140,18 +174,27 @@ def _tune(
     backend: GlBackend, problems: list[Problem], exhaustive: bool, fresh: bool, shown: bool
 ) -> None:
     failures: list[str] = []
+    done: list[Tuning] = []
     with progress(shown) as bar:
         task = bar.add_task("tuning", total=len(problems))
         for problem in problems:
             key = problem_class(problem)
-            known = backend.tuned.find(backend.name, problem)
+            kernels = kernels_for(problem.op.name, backend.name)
+            known = backend.tuned.kernel(kernels, problem)
 
             def advance(candidate: str, key: str = key) -> None:
                 bar.update(task, description=f"{key}: {candidate}"[:100])
 
             if known is None or fresh:
                 try:
-                    found = search(backend, problem, exhaustive=exhaustive, advance=advance)
+                    found = search(
+                        backend,
+                        problem,
+                        exhaustive=exhaustive,
+                        skip=far_slower(problem, done),
+                        advance=advance,
+                    )
+                    done.append(found)
                     backend.tuned.keep(backend.name, problem, found.best)
                 except DeviceError:
                     raise

@@ -25,8 +25,7 @@ class DataTexture:
     def __init__(self, device: Device, floats: int, components: int) -> None:
         if components not in (1, 4):
             raise ValueError(f"components must be 1 or 4, got {components}")
-        texels = max(-(-floats // components), 1)
-        size = (min(texels, self.WIDTH), -(-texels // self.WIDTH))
+        size = self._texels(floats, components)
         most = device.capabilities.max_texture_size
         if max(size) > most:
             raise LimitError(
@@ -41,6 +40,18 @@ class DataTexture:
         self._texture = device.context.texture(size, components, dtype="f4")
         self._texture.filter = (NEAREST, NEAREST)  # else a float texture is incomplete
         device.check_always(f"allocate a texture of {size[0]} x {size[1]}")
+
+    @classmethod
+    def bytes_for(cls, floats: int, components: int, room: int) -> int:
+        """Device memory for a texture of `floats` that is copied from a buffer of `room` floats."""
+        width, height = cls._texels(floats, components)
+        capacity = width * height * components
+        return 4 * capacity * (1 if room >= capacity else 2)
+
+    @classmethod
+    def _texels(cls, floats: int, components: int) -> tuple[int, int]:
+        texels = max(-(-floats // components), 1)
+        return min(texels, cls.WIDTH), -(-texels // cls.WIDTH)
 
     def copy_from(self, buffer: moderngl.Buffer) -> None:
         """Copy the first floats of `buffer`, at most `capacity`, on the device.

@@ -12,6 +12,10 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _is_share(value: Any) -> bool:
+    return isinstance(value, float) and 0 < value < 1
+
+
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
@@ -72,6 +76,7 @@ FORMS: Mapping[str, Form] = {
     "devices": _TEXTS,
     "slow_on": _TEXTS,
     "priority": _WHOLE,
+    "tolerance": ("a number between 0 and 1", _is_share),
 }
 """What each key expects, in words and as a test. These are all the keys there are."""
 

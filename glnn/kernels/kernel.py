@@ -54,6 +54,7 @@ class Kernel:
     devices: it suits these families; empty means any device.
     slow_on: families that it does not suit.
     priority: among the kernels that suit, the greatest is the default.
+    tolerance: the relative error that its results may have.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Kernel:
     devices: tuple[str, ...] = ()
     slow_on: tuple[str, ...] = ()
     priority: int = 0
+    tolerance: float = 1e-5
 
     def __post_init__(self) -> None:
         for operand, layout in self.layouts.items():
@@ -94,21 +96,10 @@ class Kernel:
                     raise self._wrong(f"layouts.{operand}", str(error)) from None
         if "out" not in self.layouts:
             raise self._wrong("layouts", "out is missing")
-        if self.stages:
-            if self.stages not in LOWERINGS:
-                raise self._wrong("stages", f"expected one of {sorted(LOWERINGS)}")
-            return
-        places = [*self.bindings, *self.textures]
-        readable = set(self.layouts) - {"out" if self.backend == "feedback" else self.in_place}
-        if set(places) != readable or len(places) != len(readable):
-            key = "bindings" if self.backend == "compute" else "textures"
-            raise self._wrong(key, f"expected {sorted(readable)}, got {sorted(places)}")
-        if self.in_place and self.layouts.get(self.in_place) != self.layouts["out"]:
-            raise self._wrong("in_place", f"{self.in_place} must be an operand that lies as out")
-        if any(texel not in TEXELS for texel in self.textures.values()):
-            raise self._wrong("textures", f"a format must be one of {sorted(TEXELS)}")
-        if self.backend == "compute" and not 1 <= len(self.grid) <= 3:
-            raise self._wrong("grid", "expected one to three dimensions")
+        if not self.stages:
+            self._check_places()
+        elif self.stages not in LOWERINGS:
+            raise self._wrong("stages", f"expected one of {sorted(LOWERINGS)}")
         if any(not values for values in self.tune.values()):
             raise self._wrong("tune", "every parameter needs a default")
         for key in ("families", "unfit", "devices", "slow_on"):
@@ -124,6 +115,20 @@ class Kernel:
                 if self.evaluate(part, self.defaults) < 1:
                     raise self._wrong(key, "expected at least 1 everywhere")
 
+    def _check_places(self) -> None:
+        """Raise ShaderError unless a shader can find its operands and its work."""
+        places = [*self.bindings, *self.textures]
+        readable = set(self.layouts) - {"out" if self.backend == "feedback" else self.in_place}
+        if set(places) != readable or len(places) != len(readable):
+            key = "bindings" if self.backend == "compute" else "textures"
+            raise self._wrong(key, f"expected {sorted(readable)}, got {sorted(places)}")
+        if self.in_place and self.layouts.get(self.in_place) != self.layouts["out"]:
+            raise self._wrong("in_place", f"{self.in_place} must be an operand that lies as out")
+        if any(texel not in TEXELS for texel in self.textures.values()):
+            raise self._wrong("textures", f"a format must be one of {sorted(TEXELS)}")
+        if self.backend == "compute" and not 1 <= len(self.grid) <= 3:
+            raise self._wrong("grid", "expected one to three dimensions")
+
     @property
     def halves(self) -> bool:
         """Whether operands are stored in half precision: such a kernel is only taken by name."""
@@ -136,7 +141,7 @@ class Kernel:
         """
         present = {*operands, "out"}
         places = {name: place for name, place in self.bindings.items() if name in present}
-        if self.in_place in present and len(places) < blocks:
+        if self.in_place in present and max(places.values()) + 1 < blocks:
             places[str(self.in_place)] = max(places.values()) + 1
         return places
 

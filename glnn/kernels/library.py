@@ -37,6 +37,8 @@ def read(folder: Path) -> tuple[Kernel, ...]:
         except tomllib.TOMLDecodeError as error:
             raise ShaderError(f"{declaration}: {error}") from None
         if "stages" in text:
+            if "shader" in text:
+                raise ShaderError(f"{declaration}: shader: a kernel of stages has none")
             kernel = Kernel.declared(declaration, declaration, text)
             kernels[kernel.op, kernel.name] = kernel
             continue

@@ -10,7 +10,7 @@ from glnn.device import Device, Program, Source
 from glnn.errors import LimitError, ShaderError
 from glnn.kernels.family import family
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.library import library
+from glnn.kernels.library import declared, library
 from glnn.kernels.select import fitted, why_not_device
 from glnn.kernels.source import assemble
 
@@ -22,7 +22,8 @@ _PRECISION = "\nprecision highp float;\nprecision highp int;\nprecision highp sa
 class Row:
     """A kernel in the table. `reason` says why it cannot run here; None when it can.
 
-    parameters: those it would run with here, and `defaults` where they come from.
+    parameters: those it would run with here, and `defaults` where they come from. stages: the way
+    of `glnn.lowering` by which it computes the op, where it has no shader.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Row:
     summary: str
     parameters: Mapping[str, int]
     defaults: str | None
+    stages: str | None
 
 
 def defaults(kernel: Kernel) -> dict[str, int]:
@@ -45,14 +47,14 @@ def table(
 ) -> list[Row]:
     """Every kernel, or those of `op`, and whether it can run on `device`.
 
-    compile: also compile and link each admissible kernel with its default parameters.
+    compile: also compile and link each admissible shader with its default parameters.
     """
     return list(rows(device, op, compile=compile))
 
 
 def rows(device: Device | None, op: str | None = None, *, compile: bool = False) -> Iterator[Row]:
     """The rows of `table`, one at a time."""
-    for kernel in library():
+    for kernel in declared():
         if op is None or kernel.op == op:
             reason = _reason(kernel, device, compile) if device else None
             found = (fitted(kernel, device.capabilities) if device else None) or kernel
@@ -65,6 +67,7 @@ def rows(device: Device | None, op: str | None = None, *, compile: bool = False)
                 kernel.summary,
                 found.defaults,
                 _origin(kernel, found, device) if device and kernel.tune else None,
+                kernel.stages or None,
             )
 
 
@@ -81,7 +84,7 @@ def _reason(kernel: Kernel, device: Device, compile: bool) -> str | None:
     if admitted is None:
         return f"not admissible: {why_not_device(kernel, device.capabilities)}"
     kernel = admitted
-    if compile:
+    if compile and not kernel.stages:
         device.activate()
         source = assemble(kernel, device.capabilities.header(kernel.backend), defaults(kernel))
         try:
@@ -110,8 +113,8 @@ def export(
     """
     directory.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
-    for declared in library() if kernels is None else kernels:
-        kernel = declared.for_family(family)
+    for shader in library() if kernels is None else kernels:
+        kernel = shader.for_family(family)
         source = assemble(kernel, ES_HEADERS[kernel.backend] + _PRECISION, defaults(kernel))
         path = directory / f"{kernel.op}-{kernel.name}{kernel.path.suffix}"
         path.write_text(source.text, "utf-8")

@@ -9,6 +9,7 @@ from math import prod
 
 from glnn.device import Capabilities
 from glnn.errors import LimitError, UnsupportedOpError
+from glnn.kernels.batches import Batches
 from glnn.kernels.family import family
 from glnn.kernels.kernel import ANY, TEXELS, Kernel
 from glnn.kernels.library import kernels_for
@@ -45,8 +46,26 @@ class Problem:
         }
 
     def split(self, kernel: Kernel, device: Capabilities) -> Split | None:
-        """The parts in which `kernel` computes this where an operand exceeds a storage block."""
+        """The parts in which `kernel` computes this where one dispatch would be too much."""
+        if self.op.samples and kernel.backend == "compute" and not kernel.textures:
+            return Batches.batches(
+                kernel,
+                tuple(name for name in self.op.inputs if name in self.shapes),
+                {**self.shapes, "out": self.output},
+                self.chosen_layouts(kernel),
+                lambda count: self._of_samples(count).sizes(kernel),
+                device,
+            )
         return Split.of(kernel, self.op, self.shapes, self.output, device)
+
+    def _of_samples(self, count: int) -> Problem:
+        """The same problem with so many samples."""
+        n = self.output[0]
+        shapes = {
+            name: (count, *shape[1:]) if name in self.op.inputs and shape[0] == n else shape
+            for name, shape in self.shapes.items()
+        }
+        return Problem.of(self.op, shapes, self.layouts)
 
     def chosen_layouts(self, kernel: Kernel, split: Split | None = None) -> dict[str, Layout]:
         """The layout of each operand and of `out` when `kernel` runs this, whole or split."""
@@ -55,7 +74,7 @@ class Problem:
         for name in (*self.shapes, "out"):
             text = fixed.get(name, kernel.layouts[name])
             found[name] = parse(self.first_layout if text == ANY else text)
-        if split is not None:
+        if split is not None and split.weight is not None:
             found["weight"] = split.weight
         return found
 
@@ -241,20 +260,20 @@ def choose(
         kernels = tuple(k for k in kernels if k.name == name)
     else:
         kernels = tuple(k for k in kernels if not k.halves)
-    reasons: list[str] = []
-    too_large = False
+    reasons: dict[str, list[str]] = {}
+    too_large: dict[str, list[str]] = {}
     suiting: list[Kernel] = []
     for declared in kernels:
         kernel = fitted(declared, device) or declared
         reason = why_not_device(kernel, device) or why_not_problem(kernel, problem)
-        if reason is None and (reason := why_not_here(kernel, problem, device)):
-            too_large = True
-        if reason is None:
-            suiting.append(kernel)
+        if reason is not None:
+            reasons.setdefault(reason, []).append(kernel.name)
+        elif reason := why_not_here(kernel, problem, device):
+            too_large.setdefault(reason, []).append(kernel.name)
         else:
-            reasons.append(f"{kernel.name}: {reason}")
+            suiting.append(kernel)
     if not suiting:
-        why = "; ".join(reasons) or "it has no kernel for it"
+        why = _listed(too_large or reasons) or "it has no kernel for it"
         error = LimitError if too_large else UnsupportedOpError
         raise error(f"{op} on {dict(problem.shapes)} cannot run on {backend}: {why}")
     count = prod(problem.output)
@@ -266,17 +285,20 @@ def choose(
     return next((k for k in preferred if k.suits(sizes, count, family(device))), preferred[-1])
 
 
+def _listed(reasons: Mapping[str, list[str]]) -> str:
+    """Every reason behind the kernels that it stands in the way of."""
+    return "; ".join(
+        f"{' and '.join(filter(None, [', '.join(names[:-1]), names[-1]]))}: {reason}"
+        for reason, names in reasons.items()
+    )
+
+
 def _tuned(
     kernels: tuple[Kernel, ...], problem: Problem, device: Capabilities, tuned: Tuned
 ) -> Kernel | None:
     """The kernel that was the fastest for such problems, if it can run this one."""
-    choice = tuned.find(kernels[0].backend, problem) if kernels else None
-    for kernel in kernels:
-        if choice and kernel.name == choice.kernel and set(choice.parameters) <= set(kernel.tune):
-            found = kernel.with_parameters(**choice.parameters)
-            if why_not(found, problem, device) is None:
-                return found
-    return None
+    found = tuned.kernel(kernels, problem)
+    return found if found and why_not(found, problem, device) is None else None
 
 
 def why_not(kernel: Kernel, problem: Problem, device: Capabilities) -> str | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
 
 from glnn.device import Source
@@ -24,6 +26,18 @@ def assemble(kernel: Kernel, header: str, defines: Mapping[str, int]) -> Source:
     lines += _expanded(kernel.path, name, kernel.path.parents[1], set())
     text = "\n".join(line for line, _, _ in lines) + "\n"
     return Source(name, text, tuple((file, number) for _, file, number in lines))
+
+
+def fingerprint(kernel: Kernel) -> str:
+    """A hash of the declaration and the shader of `kernel`: another one means another kernel."""
+    return _fingerprint(kernel.declaration, kernel.path)
+
+
+@cache
+def _fingerprint(declaration: Path, path: Path) -> str:
+    lines = _expanded(path, path.name, path.parents[1], set())
+    text = "\n".join([declaration.read_text("utf-8"), *(line for line, _, _ in lines)])
+    return sha256(text.encode()).hexdigest()[:16]
 
 
 def _expanded(path: Path, name: str, folder: Path, seen: set[Path]) -> list[tuple[str, str, int]]:

@@ -1,10 +1,11 @@
-"""A matrix product in parts, where its operands are larger than a storage block may be."""
+"""A matrix product in parts, where the device cannot compute it in one dispatch."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, lcm, prod
 
 from glnn.device import Capabilities
 from glnn.kernels.kernel import Kernel
@@ -17,10 +18,10 @@ from glnn.ops.op import Op, Shape, Shapes
 
 @dataclass(frozen=True)
 class Part:
-    """Some rows of x by some rows of the weights.
+    """Some rows of x by some rows of the weights, or some matrices of a stack.
 
     ranges: for each operand and `out`, the first float and how many follow. sizes: the uniforms
-    in which it differs from the whole.
+    and sizes in which it differs from the whole.
     """
 
     ranges: dict[str, tuple[int, int]]
@@ -28,12 +29,69 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Split:
-    """How x (m, k) by weight (n, k) is cut: `rows` of x and of the result by `columns` of it.
+class Split(ABC):
+    """How an op is cut into parts. weight: the layout of the weights, if they lie part by part."""
 
-    weight: the layout of the weights, whose parts follow each other.
+    weight: Layout | None
+
+    @abstractmethod
+    def parts(self, operands: Shapes) -> Iterator[Part]:
+        """The parts, in the order of the result."""
+
+    @staticmethod
+    def of(
+        kernel: Kernel, op: Op, shapes: Shapes, output: Shape, device: Capabilities
+    ) -> Split | None:
+        """The split that `device` needs; None where nothing is too much or no split helps.
+
+        No part exceeds a storage block or the workgroups that may be dispatched, and each begins
+        where a storage buffer may be bound, at multiples of the offset alignment.
+        """
+        plain = kernel.layouts["out"] == "R" and kernel.layouts.get("x") in ("R", "R" + SUFFIX)
+        if not isinstance(op, Matmul) or kernel.backend != "compute" or not plain:
+            return None
+        counted = {**kernel.defaults, **op.sizes(shapes)}
+        if kernel.textures or not {name for axis in kernel.grid for name in axis} <= set(counted):
+            return None
+        most = device.max_shader_storage_block_size // 4
+        given = {name: parse(kernel.layouts[name]) for name in ("x", "weight", "out")}
+        sized = {"x": shapes["x"], "weight": shapes["weight"], "out": output}
+        limits = {name: _dispatched(kernel, name, counted, device) for name in ("m", "n", "batch")}
+        small = all(given[name].size(shape) <= most for name, shape in sized.items())
+        if small and all(counted[name] <= limit for name, limit in limits.items()):
+            return None
+        align = max(device.shader_storage_buffer_offset_alignment // 4, 4)
+        make = _stack if op.stacks(shapes) else _tiles
+        return make(given, counted, limits, most, align)
+
+
+@dataclass(frozen=True)
+class Stack(Split):
+    """A stack of `batch` products, `count` of them at a time.
+
+    matrices: the floats that one matrix of each operand takes.
     """
 
+    batch: int
+    count: int
+    n: int
+    matrices: dict[str, int]
+
+    def parts(self, operands: Shapes) -> Iterator[Part]:
+        kept = {k: v for k, v in self.matrices.items() if k in (*operands, "out")}
+        for first in range(0, self.batch, self.count):
+            count = min(self.count, self.batch - first)
+            ranges = {name: (first * floats, count * floats) for name, floats in kept.items()}
+            if "bias" in operands:
+                ranges["bias"] = 0, -(-self.n // 4) * 4
+            yield Part(ranges, {"batch": count})
+
+
+@dataclass(frozen=True)
+class Tiles(Split):
+    """x (m, k) by weight (n, k), cut into `rows` of x and of the result by `columns` of it."""
+
+    weight: Layout
     m: int
     n: int
     k: int
@@ -41,41 +99,8 @@ class Split:
     columns: int
     x_row: int
     out_row: int
-    weight: Layout
-
-    @classmethod
-    def of(
-        cls, kernel: Kernel, op: Op, shapes: Shapes, output: Shape, device: Capabilities
-    ) -> Split | None:
-        """The split that `device` needs; None where nothing is too large or no split helps.
-
-        Parts begin where a storage buffer may be bound, at multiples of the offset alignment.
-        """
-        plain = kernel.layouts["out"] == "R" and kernel.layouts.get("x") in ("R", "R" + SUFFIX)
-        if not isinstance(op, Matmul) or kernel.backend != "compute" or not plain:
-            return None
-        if kernel.textures or len(shapes["weight"]) != 2:
-            return None
-        most = device.max_shader_storage_block_size // 4
-        given = {name: parse(kernel.layouts[name]) for name in ("x", "weight", "out")}
-        sized = {"x": shapes["x"], "weight": shapes["weight"], "out": output}
-        if all(given[name].size(shape) <= most for name, shape in sized.items()):
-            return None
-        (m, k), n = shapes["x"], shapes["weight"][0]
-        align = max(device.shader_storage_buffer_offset_alignment // 4, 4)
-        x_row, out_row = given["x"].size((1, k)), given["out"].size((1, n))
-        weight_row = given["weight"].size((align, k)) // align
-        columns = _share(n, min(most // weight_row, most), align)
-        unit = max(align // gcd(align, row) for row in (x_row, out_row))
-        fit = min(most // x_row, (most - columns) // out_row + 1) if columns else 0
-        rows = _share(m, fit, unit)
-        if not rows or not columns:
-            return None
-        weight = _in_parts(given["weight"], columns, k) if columns < n else given["weight"]
-        return cls(m, n, k, rows, columns, x_row, out_row, weight)
 
     def parts(self, operands: Shapes) -> Iterator[Part]:
-        """The parts, row by row."""
         row = self.weight.size((self.columns, self.k)) // self.columns
         for top in range(0, self.m, self.rows):
             m = min(self.rows, self.m - top)
@@ -99,6 +124,68 @@ class Split:
     def _stored(self, n: int) -> int:
         """Floats of a part of n weights."""
         return self.weight.size((n, self.k))
+
+
+def _stack(
+    given: dict[str, Layout], sizes: dict[str, int], limits: dict[str, int], most: int, align: int
+) -> Stack | None:
+    """The split of a stack: each of its products must be small enough by itself."""
+    m, n, k, batch = (sizes[name] for name in ("m", "n", "k", "batch"))
+    matrices = {
+        "x": given["x"].size((m, k)),
+        "weight": given["weight"].size((1, n, k)),
+        "out": given["out"].size((m, n)),
+    }
+    if m > limits["m"] or n > limits["n"]:
+        return None
+    unit = lcm(*(align // gcd(align, floats) for floats in matrices.values()))
+    fit = min(limits["batch"], *(most // max(floats, 1) for floats in matrices.values()))
+    count = _share(batch, fit, unit)
+    matrices["c"] = matrices["out"]
+    return Stack(given["weight"], batch, count, n, matrices) if count else None
+
+
+def _tiles(
+    given: dict[str, Layout], sizes: dict[str, int], limits: dict[str, int], most: int, align: int
+) -> Tiles | None:
+    """The split of one product."""
+    m, n, k = (sizes[name] for name in ("m", "n", "k"))
+    x_row, out_row = (max(given[o].size((1, row)), 1) for o, row in (("x", k), ("out", n)))
+    if given["weight"].size((n, k)) <= most and n <= min(limits["n"], most):
+        columns = n
+    else:
+        weight_row = given["weight"].size((align, k)) // align
+        fit = min(most // max(weight_row, 1), most, limits["n"]) // align * align
+        columns = _share(n, fit, align)
+    if not columns:
+        return None
+    wide = -(-columns // 4) * 4
+    unit = max(align // gcd(align, row) for row in (x_row, out_row))
+    fit = min(most // x_row, (most - wide) // out_row + 1, limits["m"])
+    rows = _share(m, fit, unit)
+    if not rows:
+        return None
+    weight = _in_parts(given["weight"], columns, k) if columns < n else given["weight"]
+    return Tiles(weight, m, n, k, rows, columns, x_row, out_row)
+
+
+def _dispatched(kernel: Kernel, size: str, sizes: dict[str, int], device: Capabilities) -> int:
+    """The greatest `size` for which the device allows the workgroups."""
+    most = 1 << 31
+    local = kernel.local_size(kernel.defaults)
+    limited = kernel.grid[: len(kernel.grid) - kernel.strided]
+    for axis, names in enumerate(limited):
+        if size in names:
+            limit = device.max_compute_work_group_count[axis] * local[axis]
+            others = prod(_invocations(kernel, name, sizes) for name in names if name != size)
+            covered = kernel.evaluate(kernel.per_invocation.get(size, 1), kernel.defaults)
+            most = min(most, limit // max(others, 1) * covered)
+    return most
+
+
+def _invocations(kernel: Kernel, name: str, sizes: dict[str, int]) -> int:
+    covered = kernel.evaluate(kernel.per_invocation.get(name, 1), kernel.defaults)
+    return -(-sizes[name] // covered)
 
 
 def _share(count: int, most: int, unit: int) -> int:

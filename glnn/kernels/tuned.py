@@ -7,18 +7,20 @@ import os
 import re
 import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from math import log2
+from math import isfinite, log2
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from glnn.device import Capabilities
+from glnn.kernels.kernel import Kernel
+from glnn.kernels.source import fingerprint
 
 if TYPE_CHECKING:
     from glnn.kernels.select import Problem
 
-FORM = 1  # of the file; a file of another is tuned anew
+FORM = 2  # of the file; a file of another is tuned anew
 
 
 @dataclass(frozen=True)
@@ -27,19 +29,44 @@ class TunedChoice:
 
     kernel: its name. parameters: all of its parameters. seconds: of one run when it was tuned.
     default_seconds: of what would have been chosen without tuning; None where that failed.
+    source: the fingerprint of the kernel that was tuned.
     """
 
     kernel: str
     parameters: Mapping[str, int]
     seconds: float
-    default_seconds: float | None = None
+    default_seconds: float | None
+    source: str
+
+    @classmethod
+    def of(cls, kernel: Kernel, seconds: float, default_seconds: float | None) -> TunedChoice:
+        """The choice of `kernel` with its defaults."""
+        return cls(kernel.name, kernel.defaults, seconds, default_seconds, fingerprint(kernel))
+
+    def made(self, kernel: Kernel) -> Kernel | None:
+        """`kernel` with these parameters; None where another one was tuned.
+
+        A file is not trusted: parameters that are not declared may give a wrong result, or worse.
+        """
+        if kernel.name != self.kernel or kernel.halves or set(self.parameters) != set(kernel.tune):
+            return None
+        for name, value in self.parameters.items():
+            familiar = [values[name] for values in kernel.families.values() if name in values]
+            if value not in (*kernel.tune[name], *familiar):
+                return None
+        if fingerprint(kernel) != self.source:
+            return None
+        return kernel.with_parameters(**self.parameters)
 
 
 @dataclass
 class Tuned:
-    """The choices for one device, by backend and class of problem. path: where they are kept."""
+    """The choices for one device, by backend and class of problem.
 
-    path: Path
+    path: the file that keeps them; None where nothing is kept.
+    """
+
+    path: Path | None
     device: str
     version: str
     choices: dict[str, TunedChoice] = field(default_factory=dict)
@@ -55,32 +82,65 @@ class Tuned:
         if device.minimum:
             called += " es31-minimum"
         name = re.sub(r"[^a-z0-9.]+", "-", called.lower()).strip("-")[:150]
-        empty = cls((folder or Path(os.devnull)) / "tuned" / f"{name}.json", called, version)
-        if folder is None:
-            return empty
+        path = folder / "tuned" / f"{name}.json" if folder else None
+        found = cls(path, called, version)
+        found.choices = found._read()
+        return found
+
+    def _read(self) -> dict[str, TunedChoice]:
+        """What the file keeps."""
+        if self.path is None:
+            return {}
         try:
-            text = json.loads(empty.path.read_text("utf-8"))
-            if text["form"] != FORM or text["device"] != called or text["glnn"] != version:
-                return empty
-            choices = {key: _choice(value) for key, value in text["choices"].items()}
+            text = json.loads(self.path.read_text("utf-8"))
+            if (text["form"], text["device"], text["glnn"]) != (FORM, self.device, self.version):
+                return {}
+            return {key: _choice(value) for key, value in text["choices"].items()}
         except (FileNotFoundError, NotADirectoryError):
-            return empty
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            warnings.warn(f"{empty.path}: not used, as it is damaged: {error}", stacklevel=2)
-            return empty
-        return cls(empty.path, called, version, choices)
+            return {}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+            warnings.warn(f"{self.path}: not used, as it is damaged: {error}", stacklevel=3)
+            return {}
 
     def find(self, backend: str, problem: Problem) -> TunedChoice | None:
         """The choice for problems like `problem`."""
         return self.choices.get(f"{backend} {problem_class(problem)}")
 
-    def keep(self, backend: str, problem: Problem, choice: TunedChoice) -> None:
-        """Take `choice` for problems like `problem`, and write the file whole or not at all."""
-        self.choices[f"{backend} {problem_class(problem)}"] = choice
-        self.save()
+    def kernel(self, kernels: Iterable[Kernel], problem: Problem) -> Kernel | None:
+        """The one of `kernels` that was the fastest for problems like `problem`."""
+        for kernel in kernels:
+            choice = self.find(kernel.backend, problem)
+            if choice and (found := choice.made(kernel)):
+                return found
+        return None
 
-    def save(self) -> None:
-        """Write the file, whole or not at all. Raises OSError where it cannot be written."""
+    def keep(self, backend: str, problem: Problem, choice: TunedChoice) -> None:
+        """Take `choice` for problems like `problem`, and write the file whole or not at all.
+
+        Raises OSError where it cannot be written.
+        """
+        if self.path is not None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a damaged file was warned of when it was loaded
+                self.choices = self._read()  # another process may have kept something
+        self.choices[f"{backend} {problem_class(problem)}"] = choice
+        if self.path is not None:
+            self._write(self.path)
+
+    def forget(self) -> None:
+        """Drop all choices, and the file."""
+        self.choices.clear()
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+
+    def probe(self) -> None:
+        """Raise OSError where nothing could be written."""
+        if self.path is not None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.path.parent):
+                pass
+
+    def _write(self, path: Path) -> None:
         text = json.dumps(
             {
                 "form": FORM,
@@ -90,12 +150,12 @@ class Tuned:
             },
             indent=1,
         )
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=self.path.parent, suffix=".part")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 file.write(text)
-            Path(name).replace(self.path)
+            Path(name).replace(path)
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
@@ -114,9 +174,20 @@ def problem_class(problem: Problem) -> str:
 
 def _choice(value: Any) -> TunedChoice:
     default = value["default_seconds"]
+    for name, number in value["parameters"].items():
+        if type(number) is not int:
+            raise ValueError(f"{name}: expected an integer, got {number!r}")
     return TunedChoice(
         str(value["kernel"]),
-        {str(name): int(number) for name, number in value["parameters"].items()},
-        float(value["seconds"]),
-        None if default is None else float(default),
+        dict(value["parameters"]),
+        _seconds(value["seconds"]),
+        None if default is None else _seconds(default),
+        str(value["source"]),
     )
+
+
+def _seconds(value: Any) -> float:
+    seconds = float(value)
+    if not (isfinite(seconds) and seconds > 0):
+        raise ValueError(f"expected seconds above 0, got {value!r}")
+    return seconds

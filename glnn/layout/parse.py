@@ -17,8 +17,11 @@ def parse(text: str) -> Layout:
 
     Raises LayoutError where `text` is none of the three kinds.
     """
-    if text.endswith(SUFFIX):
-        return Half(parse(text[: -len(SUFFIX)]))
+    if text.replace("_", " ").endswith(SUFFIX):
+        inner = parse(text[: -len(SUFFIX)])
+        if isinstance(inner, Half):
+            raise LayoutError(f"layout {text!r}: expected f16 once")
+        return Half(inner)
     if text == "R":
         return RowMajor()
     if (morton := Morton.parse(text)) is not None:

@@ -54,9 +54,9 @@ def by_product(op: Op, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered
 
 
 def by_im2col(op: Op, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
-    """Rovder 2019, section 5.2: padding, zeroing, im2col and the Morton 4-2 product, step by step."""
+    """Rovder 2019, section 5.2: padding, zeroing, im2col, the Morton 4-2 product, step by step."""
     assert isinstance(op, Conv2d)
-    n, o, oh, ow = op.infer(shapes)
+    n, _, oh, ow = op.infer(shapes)
     kernel = shapes["weight"][2:]
     rows, depth = n * oh * ow, prod(shapes["weight"][1:])
     gather = Im2row((kernel[0], kernel[1]), op.stride, (0, 0, 0, 0), op.dilation)

@@ -49,13 +49,11 @@ def fuse(model: Model, *, enabled: bool = True) -> tuple[FusedNode, ...]:
     for node in nodes:
         previous = fused[-1] if fused else None
         joined = None
-        if (
-            enabled
-            and previous
-            and node.inputs == (previous.output,)
-            and readers[previous.output] == 1
-        ):
-            joined = _join(previous, node)
+        if enabled and previous and readers[previous.output] == 1:
+            if node.inputs == (previous.output,):
+                joined = _join(previous, node)
+            elif previous.output in node.inputs:
+                joined = _with_residual(previous, node)
         if joined is not None:
             fused[-1] = joined
         else:
@@ -117,6 +115,23 @@ def _join(first: FusedNode, node: Node) -> FusedNode | None:
     if isinstance(node.layer, BatchNorm2d) and len(first.inputs) == 1:
         return replace(joined, parameters=_folded(first.parameters, node.layer))
     return None
+
+
+def _with_residual(first: FusedNode, node: Node) -> FusedNode | None:
+    """`first`, a convolution, with what `node` adds to its result, or None where that cannot be."""
+    op, following = first.op, node.layer.op
+    if not isinstance(op, Conv2d) or not isinstance(following, Add) or len(first.inputs) > 1:
+        return None
+    if op.activation != "identity":
+        return None
+    (other,) = (name for name in node.inputs if name != first.output)
+    return replace(
+        first,
+        name=f"{first.name} + {node.name}",
+        op=op.with_activation(following.activation),
+        inputs=(*first.inputs, other),
+        output=node.output,
+    )
 
 
 def _folded(parameters: Mapping[str, NDArray[Any]], norm: BatchNorm2d) -> dict[str, NDArray[Any]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from glnn import data
 from glnn.errors import ModelError
 from glnn.model import json_format, rovder
+from glnn.model.builders import BUILDERS
 from glnn.model.files import parse_json, read
 from glnn.model.model import Model
 
@@ -15,18 +16,21 @@ from glnn.model.model import Model
 def load(source: str | os.PathLike[str]) -> Model:
     """The model called `source`.
 
-    source: the name of a bundled model (`lenet`), or the path of a .json file: glnn's own, or a
-    Network Definition of Rovder 2017. Raises ModelError, in one sentence, for every fault.
+    source: the name of a bundled model (`lenet`) or of one that is built with seeded weights
+    (`vgg16`, `vgg16-c`, `lenet-untrained`), or the path of a .json file: glnn's own, or a Network
+    Definition of Rovder 2017. Raises ModelError, in one sentence, for every fault.
     """
     if not isinstance(source, (str, os.PathLike)):
         raise ModelError(f"a model must be a name or a path, got {type(source).__name__}")
+    if str(source) in BUILDERS:
+        return BUILDERS[str(source)]()
     path = Path(source)
     if str(source) in data.MODELS:
         path = data.model(str(source))
     if path.suffix == ".onnx":
         raise ModelError(f"{path}: .onnx files are not supported yet; expected a .json file")
     if path.suffix != ".json":
-        names = ", ".join(data.MODELS)
+        names = ", ".join([*data.MODELS, *BUILDERS])
         raise ModelError(f"unknown model {str(path)!r}: expected a .json file, or one of {names}")
     return _parse(read(path), str(path), path)
 

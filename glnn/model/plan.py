@@ -15,7 +15,7 @@ from glnn.backends.arena import Arena
 from glnn.backends.prepared import Prepared
 from glnn.backends.schedule import Entry, Parameter, Schedule, Task
 from glnn.errors import LimitError, ModelError, UnsupportedOpError
-from glnn.model.fuse import fuse
+from glnn.model.fuse import FusedNode, fuse
 from glnn.ops.op import Cost, Op, Shape, Shapes
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Step:
 
     layer: the layer that it belongs to. via: the kernel whose stage it is, None where it is whole.
     layouts: of each operand and of `out`. memory: where the result lies, a block's number. nbytes:
-    of the result and of the step's parameters.
+    of the result, of the step's parameters, and of copies of its operands, in textures.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Step:
     shape: Shape
     layouts: Mapping[str, str]
     memory: int
-    nbytes: tuple[int, int]
+    nbytes: tuple[int, int, int]
     cost: Cost
 
 
@@ -52,19 +52,29 @@ class Step:
 class Outline:
     """A plan before anything is allocated.
 
-    blocks: bytes of each block of memory that tensors share. parameters: bytes of all parameters.
+    nodes: the model's ops. blocks: bytes of each block of memory that tensors share.
     """
 
+    nodes: tuple[FusedNode, ...]
     schedule: Schedule
     arena: Arena
     steps: tuple[Step, ...]
     blocks: tuple[int, ...]
-    parameters: int
+
+    @property
+    def parameters(self) -> int:
+        """Bytes of all parameters."""
+        return sum(step.nbytes[1] for step in self.steps)
+
+    @property
+    def copies(self) -> int:
+        """Bytes of the textures that hold copies of operands."""
+        return sum(step.nbytes[2] for step in self.steps)
 
     @property
     def nbytes(self) -> int:
         """Bytes of device memory that the plan takes."""
-        return sum(self.blocks) + self.parameters
+        return sum(self.blocks) + self.parameters + self.copies
 
     @classmethod
     def of(
@@ -91,10 +101,10 @@ class Outline:
         if unused := set(kernels) - known:
             name = sorted(unused)[0]
             raise UnsupportedOpError(f"kernel for {name}: {model.name} has no op of that name")
-        arena = Arena.of(schedule, model.outputs, share=not keep)
+        arena = Arena.of(schedule, model.outputs, share=backend.shares and not keep)
         steps = tuple(_step(schedule, arena, entry) for entry in schedule.entries)
         blocks = tuple(4 * size for size in arena.sizes)
-        return cls(schedule, arena, steps, blocks, sum(step.nbytes[1] for step in steps))
+        return cls(nodes, schedule, arena, steps, blocks)
 
     def check(self, available: int | None) -> None:
         """Raise LimitError where more is needed than the `available` bytes."""
@@ -102,6 +112,7 @@ class Outline:
             return
         sizes = {f"the result of {step.name}": step.nbytes[0] for step in self.steps}
         sizes |= {f"the parameters of {step.name}": step.nbytes[1] for step in self.steps}
+        sizes |= {f"the textures of {step.name}": step.nbytes[2] for step in self.steps}
         largest = sorted(sizes, key=lambda name: -sizes[name])[:3]
         named = ", ".join(f"{name} ({_mib(sizes[name])})" for name in largest)
         raise LimitError(
@@ -117,7 +128,8 @@ def _mib(nbytes: int) -> str:
 def _step(schedule: Schedule, arena: Arena, entry: Entry) -> Step:
     task = entry.task
     out = schedule.tensors[task.output]
-    packed = [4 * entry.layouts[k].size(p.shape) for k, p in task.parameters.items()]
+    backend = schedule.backend
+    packed = [backend.capacity(entry.layouts[k].size(p.shape)) for k, p in task.parameters.items()]
     return Step(
         name=task.name,
         layer=task.layer,
@@ -130,7 +142,11 @@ def _step(schedule: Schedule, arena: Arena, entry: Entry) -> Step:
         shape=out.shape,
         layouts={name: layout.name for name, layout in entry.layouts.items()},
         memory=arena.block[out.memory],
-        nbytes=(4 * out.layout.size(out.shape), sum(packed)),
+        nbytes=(
+            4 * out.layout.size(out.shape),
+            4 * sum(packed),
+            backend.copies(entry.choice, entry.shapes, entry.layouts),
+        ),
         cost=task.op.cost(entry.shapes),
     )
 
@@ -161,10 +177,14 @@ class Plan:
         self.model, self.backend = model, backend
         self._lock = Lock()  # the cpu backend may be used from several threads
         backend.activate()
-        self.nodes = fuse(model, enabled=fused)
         self.outline = Outline.of(model, backend, shapes, kernels, fused=fused, keep=keep)
         self.outline.check(backend.available())
         self._prepared = Prepared(self.outline.schedule, self.outline.arena)
+
+    @property
+    def nodes(self) -> tuple[FusedNode, ...]:
+        """The model's ops, some of them fused."""
+        return self.outline.nodes
 
     @property
     def steps(self) -> tuple[Step, ...]:

@@ -65,8 +65,9 @@ def matmul(
     """alpha op(a) op(b) + beta c, BLAS's GEMM: a new float32 array of shape (..., m, n).
 
     a: (..., m, k), or (..., k, m) with `transpose_a`. b: (k, n), or (n, k) with `transpose_b`; or
-    as many matrices as a has, with the same leading dimensions. c: (..., m, n), read only if
-    `beta` is not 0. All float32. Raises ShapeError where they do not fit.
+    as many matrices as a has, with the same leading dimensions. c: (..., m, n), its values read
+    only if `beta` is not 0, as those of a and b only if `alpha` is not. All float32. Raises
+    ShapeError where they do not fit.
     """
     from glnn.backends import evaluate  # backends are built on ops
 
@@ -80,12 +81,12 @@ def matmul(
         raise ShapeError(f"matmul: op(a) {left.shape} and op(b) {theirs} do not fit")
     (*stack, m, k), n = left.shape, right.shape[-2]
     shape = (*stack, m, n)
-    if beta != 0.0:
-        if c is None:
+    if c is None:
+        if beta != 0.0:
             raise ShapeError(f"matmul: beta is {beta:g}, so c is needed")
-        if as_float32("matmul: c", c).shape != shape:
-            raise ShapeError(f"matmul: c must have shape {shape}, got {c.shape}")
-    if k == 0 or 0 in shape:  # an empty sum
+    elif as_float32("matmul: c", c).shape != shape:
+        raise ShapeError(f"matmul: c must have shape {shape}, got {c.shape}")
+    if alpha == 0.0 or k == 0 or 0 in shape:  # no sum, or an empty one
         return np.float32(beta) * c if c is not None and beta else np.zeros(shape, np.float32)
     operands = {"x": left.reshape(-1, k), "weight": right}
     if right.ndim > 2:

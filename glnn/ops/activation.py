@@ -16,6 +16,7 @@ class Activation(Op):
     """function(x) for every element of x, of any shape; see `epilogue.FUNCTIONS`."""
 
     name: ClassVar[str] = "activation"
+    samples: ClassVar[bool] = True
     function: str
 
     def __post_init__(self) -> None:

@@ -19,6 +19,7 @@ class Add(Op):
     """act(x + y). x, y: of one shape, any."""
 
     name: ClassVar[str] = "add"
+    samples: ClassVar[bool] = True
     inputs: ClassVar[tuple[str, ...]] = ("x", "y")
     activation: str = "identity"
 

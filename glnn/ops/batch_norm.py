@@ -23,6 +23,7 @@ class BatchNorm(Op):
     """
 
     name: ClassVar[str] = "batch_norm"
+    samples: ClassVar[bool] = True
     parameters: ClassVar[tuple[str, ...]] = ("scale", "shift")
     activation: str = "identity"
 

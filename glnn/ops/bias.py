@@ -18,6 +18,7 @@ class Bias(Op):
     """x + bias, the bias of a channel added to all of it. x: (n, c, ...). bias: (c,)."""
 
     name: ClassVar[str] = "bias"
+    samples: ClassVar[bool] = True
     parameters: ClassVar[tuple[str, ...]] = ("bias",)
 
     def infer(self, shapes: Shapes) -> Shape:

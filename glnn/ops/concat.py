@@ -24,6 +24,7 @@ class Concat(Op):
     """
 
     name: ClassVar[str] = "concat"
+    samples: ClassVar[bool] = True
     count: int = 2
 
     def __post_init__(self) -> None:

@@ -26,6 +26,7 @@ class Conv2d(Op):
     """
 
     name: ClassVar[str] = "conv2d"
+    samples: ClassVar[bool] = True
     parameters: ClassVar[tuple[str, ...]] = ("weight", "bias")
     inputs: ClassVar[tuple[str, ...]] = ("x", "residual")
     optional: ClassVar[tuple[str, ...]] = ("bias", "residual")

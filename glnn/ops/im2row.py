@@ -1,4 +1,4 @@
-"""The patch matrix of a convolution: a row for each window (im2row of Cronin 2018, section 2.4.4)."""
+"""The patch matrix of a convolution, a row for each window: im2row of Cronin 2018, 2.4.4."""
 
 from __future__ import annotations
 

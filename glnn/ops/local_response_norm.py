@@ -24,6 +24,7 @@ class LocalResponseNorm(Op):
     """
 
     name: ClassVar[str] = "local_response_norm"
+    samples: ClassVar[bool] = True
     size: int
     alpha: float = 1e-4
     beta: float = 0.75

@@ -37,7 +37,8 @@ class Op(ABC):
     `name` is the op's name in every folder. `inputs` are the operands that change from run to run,
     `parameters` those fixed with the model; operands named in `optional` may be absent. A `view`
     moves nothing: its result is its input's memory. The result of an op that `updates` an input
-    takes that one's place.
+    takes that one's place. Of an op with `samples`, each sample, along the first dimension of its
+    inputs and its result, is computed by itself.
     """
 
     name: ClassVar[str]
@@ -46,6 +47,7 @@ class Op(ABC):
     optional: ClassVar[tuple[str, ...]] = ()
     view: ClassVar[bool] = False
     updates: ClassVar[str | None] = None
+    samples: ClassVar[bool] = False
 
     @property
     def needed(self) -> tuple[str, ...]:

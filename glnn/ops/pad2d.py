@@ -18,6 +18,7 @@ class Pad2d(Op):
     """x (n, c, h, w) with zeros at the top, left, bottom and right."""
 
     name: ClassVar[str] = "pad2d"
+    samples: ClassVar[bool] = True
     padding: Sides = (0, 0, 0, 0)
 
     def __post_init__(self) -> None:

@@ -28,6 +28,7 @@ class Pool2d(Op):
     """
 
     name: ClassVar[str] = "pool2d"
+    samples: ClassVar[bool] = True
     mode: str = "max"
     kernel: Pair | None = (2, 2)
     stride: Pair = (2, 2)

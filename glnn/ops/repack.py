@@ -22,6 +22,7 @@ class Repack(Op):
     """
 
     name: ClassVar[str] = "repack"
+    samples: ClassVar[bool] = True
     source: str
     target: str
 

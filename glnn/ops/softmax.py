@@ -18,6 +18,7 @@ class Softmax(Op):
     """exp(x) over its sum along `axis`, which may be any but the first. x: (n, ...)."""
 
     name: ClassVar[str] = "softmax"
+    samples: ClassVar[bool] = True
     axis: int = -1
 
     def __post_init__(self) -> None:

@@ -23,6 +23,7 @@ class Subsample(Op):
     """
 
     name: ClassVar[str] = "subsample"
+    samples: ClassVar[bool] = True
     parameters: ClassVar[tuple[str, ...]] = ("weight", "bias")
     kernel: Pair = (2, 2)
     activation: str = "identity"

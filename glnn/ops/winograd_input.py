@@ -33,10 +33,11 @@ class WinogradInput(Op):
     def tiles(self, shape: Shape) -> tuple[int, int]:
         """Tiles down and across an image of x's `shape`."""
         top, left, bottom, right = self.padding
-        return tuple(
-            -(-max(0, n - 2) // self.tile)
-            for n in (shape[2] + top + bottom, shape[3] + left + right)
-        )  # type: ignore[return-value]
+        return self._along(shape[2] + top + bottom), self._along(shape[3] + left + right)
+
+    def _along(self, size: int) -> int:
+        """Tiles along a padded dimension, whose result is smaller by 2."""
+        return -(-max(0, size - 2) // self.tile)
 
     def infer(self, shapes: Shapes) -> Shape:
         rank(self.name, "x", shapes["x"], 4, "(n, c, h, w)")

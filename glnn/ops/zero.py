@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 import numpy as np
@@ -30,7 +31,7 @@ class Zero(Op):
         return 0
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
-        return {}
+        return {"count": prod(self.shape)}
 
     def fixed_layouts(self) -> dict[str, str]:
         return {"out": self.layout}

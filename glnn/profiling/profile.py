@@ -22,6 +22,7 @@ WARM_UP = 3
 class StepTime:
     """One step's medians, in milliseconds.
 
+    layer: the layer that it belongs to. via: the kernel whose stage it is, None where it is whole.
     wall_ms: from asking for the step to the device having done it. kernel_ms: the device's own
     time, None where no timer is to be believed. gflop: 1e9 operations of one run.
     """
@@ -32,6 +33,8 @@ class StepTime:
     gflop: float
     kernel_ms: float | None
     wall_ms: float
+    layer: str
+    via: str | None
 
     @property
     def overhead_ms(self) -> float | None:
@@ -104,7 +107,8 @@ def _step(
 
     wall = _wall(once, repeat)
     kernel = _kernel(timer, perform, repeat)
-    return StepTime(step.name, step.op.name, step.kernel, step.cost.flops / 1e9, kernel, wall)
+    gflop = step.cost.flops / 1e9
+    return StepTime(step.name, step.op.name, step.kernel, gflop, kernel, wall, step.layer, step.via)
 
 
 def _wall(work: Work, repeat: int) -> float:

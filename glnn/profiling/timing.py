@@ -33,7 +33,8 @@ def time_work(
 
     hopeless: seconds; work that needs more by a first look is not measured any closer.
     """
-    once = _warm(work, backend.finish, warm)
+    backend.finish()
+    once = _warm(work, backend.finish, warm, hopeless)
     if once > hopeless or backend.device is None:
         return Timing(once, False)
     count = max(1, int(LEAST_SECONDS / once))
@@ -53,10 +54,13 @@ def time_work(
     return Timing(median(kept) / count, believed)
 
 
-def _warm(work: Callable[[], None], finish: Callable[[], None], least: float) -> float:
-    """Keep the device busy for a while; seconds of one run by the clock."""
-    work()  # the first run may still compile
-    finish()
+def _warm(
+    work: Callable[[], None], finish: Callable[[], None], least: float, hopeless: float
+) -> float:
+    """Keep the device busy for a while, less for hopeless work; seconds of a run by the clock."""
+    first = _wall(work, finish)  # it may still compile
+    if first > max(hopeless, LEAST_SECONDS):
+        return first
     start, runs, chunk = perf_counter(), 0, 1
     while True:
         for _ in range(chunk):
@@ -64,7 +68,7 @@ def _warm(work: Callable[[], None], finish: Callable[[], None], least: float) ->
         finish()
         runs += chunk
         spent = perf_counter() - start
-        if spent >= least:
+        if spent >= least or (spent >= LEAST_SECONDS and spent / runs > hopeless):
             return spent / runs
         chunk *= 2
 

@@ -61,7 +61,11 @@ def verify(plan: Plan, feeds: Mapping[str, Array], tolerance: float = TOLERANCE)
     """
     plan.run(feeds)
     expected = {name: array.astype(np.float64) for name, array in feeds.items()}
-    kernels = {step.layer: step.via or step.kernel for step in plan.steps}
+    kernels: dict[str, list[str]] = {}
+    for step in plan.steps:
+        kernel = step.via or step.kernel
+        if step.op.name != "repack" and kernel not in kernels.setdefault(step.layer, []):
+            kernels[step.layer].append(kernel)
     layers = []
     for node in plan.nodes:
         inputs = zip(node.op.inputs, node.inputs, strict=False)
@@ -71,7 +75,13 @@ def verify(plan: Plan, feeds: Mapping[str, Array], tolerance: float = TOLERANCE)
         if not node.op.view:
             error = relative_error(plan.value(node.output), expected[node.output])
             layers.append(
-                LayerError(node.name, node.op.name, kernels[node.name], error, error <= tolerance)
+                LayerError(
+                    node.name,
+                    node.op.name,
+                    " + ".join(kernels[node.name]),
+                    error,
+                    error <= tolerance,
+                )
             )
     return Verification(plan.backend.name, tolerance, tuple(layers))
 

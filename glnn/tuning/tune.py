@@ -2,19 +2,21 @@
 
 Every candidate's result is checked before it is ranked. All kernels are tried with their
 defaults; from each of the fastest few, one parameter after the other is then varied for as long as
-that helps (all combinations on request).
+that helps (all combinations on request). What a smaller problem showed to be far too slow is not
+tried on larger ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
-from math import inf
+from math import inf, prod
 
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.backends import Performer, Store, prepare
 from glnn.backends.gl import GlBackend
 from glnn.device import Buffer
 from glnn.errors import GlnnError
@@ -27,11 +29,12 @@ from glnn.profiling.timing import time_work
 from glnn.profiling.verify import relative_error
 
 Array = NDArray[np.float32]
-TOLERANCE = 1e-5
 EXACT = 1 << 32  # flops: above, the reference is float32, as float64 takes the CPU too long
 VARIED = 3  # kernels whose parameters are varied
 GAIN = 0.99  # of the best time so far: what is not below is no gain
 HOPELESS = 2.5  # times the best: not measured any closer
+FAR = 8.0  # times the best: not tried on larger problems
+TELLING = 1 << 14  # results: fewer do not keep a device busy, so they tell nothing of more
 
 
 @dataclass
@@ -39,13 +42,24 @@ class Tuning:
     """What was found for one problem.
 
     best: the fastest. tried: seconds of every candidate that was right, by its description.
-    refused: why others were not ranked.
+    refused: why others were not ranked. skipped: kernels that were not tried.
     """
 
     problem: Problem
     best: TunedChoice
     tried: dict[str, float] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
+    skipped: frozenset[str] = frozenset()
+
+    @property
+    def far(self) -> frozenset[str]:
+        """Kernels that are far slower than the best, whatever their parameters."""
+        least: dict[str, float] = {}
+        for described, seconds in self.tried.items():
+            name = described.split()[0]
+            least[name] = min(seconds, least.get(name, inf))
+        slow = {name for name, seconds in least.items() if seconds > FAR * self.best.seconds}
+        return self.skipped | slow
 
     @property
     def gain(self) -> float | None:
@@ -59,33 +73,58 @@ def tune(
     problem: Problem,
     *,
     exhaustive: bool = False,
+    skip: Container[str] = (),
     advance: Callable[[str], None] = lambda candidate: None,
 ) -> Tuning:
     """The fastest kernel of `backend` for `problem`; nothing is kept.
 
-    exhaustive: try all combinations of parameters. advance: called with every candidate's
-    description before it is tried. Raises UnsupportedOpError or LimitError where no kernel can
-    compute the problem, GlnnError where none computes it right.
+    exhaustive: try all combinations of parameters. skip: kernels not to try, but for the default.
+    advance: called with every candidate's description before it is tried. Raises
+    UnsupportedOpError or LimitError where no kernel can compute the problem, GlnnError where none
+    computes it right.
     """
     backend.activate()
     search = _Search(backend, problem, advance)
     default = choose(backend.name, problem, backend.device.capabilities)
     default_seconds = search.seconds(default)
-    starts = sorted(search.starts(), key=search.seconds)
+    found = list(search.starts(default))
+    skipped = frozenset(k.name for k in found if k.name in skip and k.name != default.name)
+    starts = sorted((k for k in found if k.name not in skipped), key=search.seconds)
     varied: set[str] = set()
     for start in starts:
-        if len(varied) < VARIED and start.path.name not in varied and search.seconds(start) < inf:
+        hopeful = search.seconds(start) < inf and search.seconds(start) <= HOPELESS * search.least()
+        if start.stages:  # the parameters are those of the stages' own problems
+            continue
+        if len(varied) < VARIED and start.path.name not in varied and hopeful:
             varied.add(start.path.name)
             search.vary(start, exhaustive)
     kernel, seconds = search.best()
-    choice = TunedChoice(
-        kernel.name,
-        kernel.defaults,
-        seconds,
-        None if default_seconds == inf else default_seconds,
-    )
-    tried = {name: found for name, (_, found) in search.tried.items() if found < inf}
-    return Tuning(problem, choice, tried, search.refused)
+    choice = TunedChoice.of(kernel, seconds, None if default_seconds == inf else default_seconds)
+    tried = {name: took for name, (_, took) in search.tried.items() if took < inf}
+    return Tuning(problem, choice, tried, search.refused, skipped)
+
+
+def far_slower(problem: Problem, known: Iterable[Tuning]) -> frozenset[str]:
+    """Kernels that `known` shows to be far too slow for `problem`: those of smaller ones.
+
+    Matrix products of many results and no long sums only: for few results other kernels are right
+    than for many.
+    """
+    far: set[str] = set()
+    sizes = problem.op.sizes(problem.shapes)
+    for tuning in known:
+        op, theirs = tuning.problem.op, tuning.problem.op.sizes(tuning.problem.shapes)
+        if (
+            op.name != problem.op.name
+            or "k" not in theirs
+            or theirs["k"] > min(theirs["m"], theirs["n"])
+        ):
+            continue
+        if prod(tuning.problem.output) < TELLING or tuning.problem.layouts != problem.layouts:
+            continue
+        if all(size <= sizes[name] for name, size in theirs.items()):
+            far |= tuning.far
+    return frozenset(far)
 
 
 class _Search:
@@ -111,12 +150,12 @@ class _Search:
         self.tried: dict[str, tuple[Kernel, float]] = {}
         self.refused: dict[str, str] = {}
 
-    def starts(self) -> Iterator[Kernel]:
-        """Every kernel with its defaults here that can compute the problem as it lies."""
+    def starts(self, default: Kernel) -> Iterator[Kernel]:
+        """Every kernel with its defaults here that can stand where `default` does."""
         offers = self._backend.device.capabilities
         for declared in self._declared.values():
             kernel = fitted(declared, offers)
-            if kernel and self._reason(kernel) is None and self._lies(kernel):
+            if kernel and self._reason(kernel) is None and self._lies(kernel, default):
                 yield kernel
 
     def vary(self, start: Kernel, exhaustive: bool) -> None:
@@ -143,6 +182,10 @@ class _Search:
             raise GlnnError(f"{self._problem.op.name}: no kernel gives a right result: {why}")
         return kernel, seconds
 
+    def least(self) -> float:
+        """The seconds of the fastest so far."""
+        return min((seconds for _, seconds in self.tried.values()), default=inf)
+
     def seconds(self, kernel: Kernel) -> float:
         """Seconds of one run of `kernel`; infinite where it cannot run or its result is wrong."""
         key = describe(kernel)
@@ -163,27 +206,39 @@ class _Search:
     def _reason(self, kernel: Kernel) -> str | None:
         return why_not(kernel, self._problem, self._backend.device.capabilities)
 
-    def _lies(self, kernel: Kernel) -> bool:
-        """Whether it takes the input as it lies and gives the result row major."""
-        first = self._problem.op.inputs[0]
+    def _lies(self, kernel: Kernel, default: Kernel) -> bool:
+        """Whether it needs no repacks, or none but those that `default` needs."""
+        takes, gives = self._ends(kernel)
+        lies = self._problem.first_layout
+        return (takes == lies and gives in ("R", lies)) or (takes, gives) == self._ends(default)
+
+    def _ends(self, kernel: Kernel) -> tuple[str, str]:
+        """How the first input lies for `kernel`, and how its result does."""
         layouts = self._problem.chosen_layouts(kernel)
-        lies = self._problem.layouts.get(first, "R")
-        return layouts[first].name == lies and layouts["out"].name in ("R", lies)
+        first = next((layouts[n].name for n in self._problem.op.inputs if n in layouts), "R")
+        return first, layouts["out"].name
 
     def _measure(self, kernel: Kernel) -> float:
+        work, out = self._prepared(kernel)
+        work()
+        error = relative_error(out.pull(), self._expected)
+        if not error <= kernel.tolerance:
+            raise GlnnError(f"its result is off by {error:.1e}")
+        # A result that was read back may stay on the host: another is timed.
+        work, _ = self._prepared(kernel)
+        return time_work(self._backend, work, 5, hopeless=HOPELESS * self.least()).seconds
+
+    def _prepared(self, kernel: Kernel) -> tuple[Performer, Store]:
+        """`kernel` made ready, its inputs as it takes them, and its result."""
         op, shapes = self._problem.op, self._problem.shapes
+        if kernel.stages:
+            taken = self._problem.chosen_layouts(kernel)
+            lie = {name: taken[name].name for name in op.inputs if name in taken}
+            return prepare(op, self._operands, self._backend, kernel.name, lie)
         layouts = self._backend.layouts(kernel, op, shapes, self._problem.layouts)
         stores = {name: self._store(name, layouts[name]) for name in self._operands}
         out = self._backend.allocate(self._problem.output, layouts["out"])
-        self._backend.prepare(op, kernel, stores, shapes, out)()
-        error = relative_error(out.pull(), self._expected)
-        if not error <= TOLERANCE:
-            raise GlnnError(f"its result is off by {error:.1e}")
-        # A result that was read back may stay on the host: another is timed.
-        out = self._backend.allocate(self._problem.output, layouts["out"])
-        work = self._backend.prepare(op, kernel, stores, shapes, out)
-        best = min((seconds for _, seconds in self.tried.values()), default=inf)
-        return time_work(self._backend, work, 5, hopeless=HOPELESS * best).seconds
+        return self._backend.prepare(op, kernel, stores, shapes, out), out
 
     def _store(self, name: str, layout: Layout) -> Buffer:
         key = name, layout

@@ -1,6 +1,8 @@
 #version 310 es
 // Implicit GEMM: TM pixels by 4 TN output channels an invocation, no shared memory. The rows of the
-// patch matrix are gathered as they are multiplied, so that none is ever stored.
+// patch matrix are gathered as they are multiplied, so that none is ever stored. With KEEP the windows' corners stay
+// in registers, else they are found anew for each tap. With PARTS each tap is summed up by itself,
+// which makes long sums three times as exact, and takes twice the registers.
 #ifndef WG_X
 #define WG_X 8
 #endif
@@ -12,6 +14,12 @@
 #endif
 #ifndef TN
 #define TN 1
+#endif
+#ifndef KEEP
+#define KEEP 0
+#endif
+#ifndef PARTS
+#define PARTS 0
 #endif
 #include "conv2d/nhwc.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
@@ -26,8 +34,13 @@ void main() {
     int group = int(gl_WorkGroupID.z);
     int first = group * (last + 1);
 
+#if KEEP
     ivec3 corners[TM];
     for (int i = 0; i < TM; ++i) corners[i] = corner(min(pixel + i, pixels - 1));
+#define CORNER(i) corners[i]
+#else
+#define CORNER(i) corner(min(pixel + i, pixels - 1))
+#endif
     vec4 sum[TM * TN];
     for (int i = 0; i < TM * TN; ++i) sum[i] = vec4(0.0);
     int channels = c / GROUPS;
@@ -35,8 +48,15 @@ void main() {
     for (int ky = 0; ky < KERNEL_H; ++ky) {
         for (int kx = 0; kx < KERNEL_W; ++kx) {
             int at[TM];
-            for (int i = 0; i < TM; ++i) at[i] = meets(corners[i], ky, kx);
+            for (int i = 0; i < TM; ++i) at[i] = meets(CORNER(i), ky, kx);
             int tap = (ky * KERNEL_W + kx) * depth;
+#if PARTS
+            vec4 total[TM * TN];
+            for (int i = 0; i < TM * TN; ++i) {
+                total[i] = sum[i];
+                sum[i] = vec4(0.0);
+            }
+#endif
             for (int step = 0; step < depth; ++step) {
                 vec4 a[TM];
                 for (int i = 0; i < TM; ++i) {
@@ -53,6 +73,9 @@ void main() {
                     }
                 }
             }
+#if PARTS
+            for (int i = 0; i < TM * TN; ++i) sum[i] += total[i];
+#endif
         }
     }
     for (int i = 0; i < TM; ++i)

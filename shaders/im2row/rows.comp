@@ -1,5 +1,6 @@
 #version 310 es
 // The patch matrix of channels-last images: four elements of a row an invocation.
+// With MORTON the rows lie as R 2 4 R.
 #ifndef WG_X
 #define WG_X 16
 #endif
@@ -7,7 +8,7 @@
 #define WG_Y 4
 #endif
 #ifndef MORTON
-#define MORTON 0  // 1: the rows lie as R 2 4 R
+#define MORTON 0
 #endif
 #ifndef KERNEL_H
 #define KERNEL_H 3

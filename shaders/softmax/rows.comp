@@ -11,6 +11,26 @@ uniform int n, outer, extent, inner;
 uniform int x_row, out_row;
 shared float lanes[WG_X];
 
+void wait() {
+    memoryBarrierShared();
+    barrier();
+}
+
+// The greatest of all lanes' values (by `most`) or their sum; WG_X is a power of two.
+float shared_by_all(int lane, float value, bool most) {
+    wait();
+    lanes[lane] = value;
+    wait();
+    for (int apart = WG_X / 2; apart > 0; apart /= 2) {
+        if (lane < apart) {
+            float other = lanes[lane + apart];
+            lanes[lane] = most ? greater(lanes[lane], other) : lanes[lane] + other;
+        }
+        wait();
+    }
+    return lanes[0];
+}
+
 void main() {
     int lane = int(gl_LocalInvocationID.x);
     int rows = n * outer * inner;
@@ -22,25 +42,14 @@ void main() {
         float most = uintBitsToFloat(0xff800000u);  // minus infinity
         for (int i = lane; i < extent; i += WG_X)
             most = greater(most, x[image * x_row + first + i * inner]);
-        lanes[lane] = most;
-        memoryBarrierShared();
-        barrier();
-        for (int i = 0; i < WG_X; ++i) most = greater(most, lanes[i]);
-        memoryBarrierShared();
-        barrier();
+        most = shared_by_all(lane, most, true);
 
         float sum = 0.0;
         for (int i = lane; i < extent; i += WG_X)
             sum += exp(x[image * x_row + first + i * inner] - most);
-        lanes[lane] = sum;
-        memoryBarrierShared();
-        barrier();
-        sum = 0.0;
-        for (int i = 0; i < WG_X; ++i) sum += lanes[i];
+        sum = shared_by_all(lane, sum, false);
         for (int i = lane; i < extent; i += WG_X)
             result[image * out_row + first + i * inner] =
                 exp(x[image * x_row + first + i * inner] - most) / sum;
-        memoryBarrierShared();
-        barrier();
     }
 }

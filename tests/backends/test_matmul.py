@@ -204,6 +204,32 @@ def test_large_operands_are_repacked_on_the_device(
     assert oracle.error(got, a.astype(np.float64) @ b) <= tolerance(kernel or "")
 
 
+@pytest.mark.parametrize("kernel", [None, "blocked", "tiled"])
+def test_a_stack_is_split_along_its_batch(opened, rng, kernel) -> None:
+    backend = opened("compute")
+    whole = backend.device.capabilities
+    least = replace(
+        whole,
+        max_shader_storage_block_size=16384,
+        shader_storage_buffer_offset_alignment=256,
+        max_compute_work_group_count=(65535, 65535, 17),
+    )
+    a, b, c = rng((70, 5, 9)), rng((70, 9, 13)), rng((70, 5, 13))
+    backend.device.capabilities = least
+    try:
+        got = ops.matmul(a, b, c, 2.0, 0.5, backend=backend, kernel=kernel)
+    finally:
+        backend.device.capabilities = whole
+    assert oracle.error(got, 2.0 * (a.astype(np.float64) @ b) + 0.5 * c) <= TOLERANCE
+
+
+def test_more_rows_than_workgroups(opened, rng) -> None:
+    backend = opened("compute")
+    a, b = rng((1_100_000, 1)), rng((1, 1))
+    got = ops.matmul(a, b, backend=backend, kernel="cross_rm_cm")
+    assert oracle.error(got, a.astype(np.float64) * b) <= TOLERANCE
+
+
 def test_half_precision_is_never_a_default(opened) -> None:
     backend = opened("compute")
     for size in (1, 100, 1000, 3000):

@@ -96,6 +96,8 @@ def test_export_for_a_family(cli: Glnn, tmp_path: Path) -> None:
     assert cli("kernels", "--op", "matmul", "--export", tmp_path, "--family", "Adreno").code == 0
     text = (tmp_path / "matmul-blocked.comp").read_text("utf-8")
     assert "#define TM 8\n" in text and "#define TN 2\n" in text
+    refusal = cli("kernels", "--family", "Adreno").refusal
+    assert refusal == "--family: expected --export with it, got Adreno alone"
 
 
 def test_where_parameters_come_from(cli: Glnn) -> None:

@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from glnn.backends.opening import _shared
+from glnn.kernels import kernels_for
 from glnn.kernels.tuned import TunedChoice
 from glnn.tuning.tune import Tuning
 from tests.cli.conftest import Glnn
@@ -28,13 +29,17 @@ def searches(monkeypatch) -> list[str]:
     """Replaces the search by one that finds the same at once; the sizes it was called for."""
     called: list[str] = []
 
-    def found(backend, problem, *, exhaustive, advance) -> Tuning:
+    def found(backend, problem, *, exhaustive, skip, advance) -> Tuning:
         sizes = problem.op.sizes(problem.shapes)
         called.append("x".join(str(sizes[name]) for name in "mnk" if name in sizes))
         if called[-1] == "13x13x13":
             raise KeyboardInterrupt
         advance("tiled")
-        return Tuning(problem, TunedChoice("blocked", {"TM": 2}, 1e-3, 2e-3))
+        kernel = kernels_for(problem.op.name, backend.name)[-1]
+        if problem.op.name == "matmul":
+            (kernel,) = (k for k in kernels_for("matmul", "compute") if k.name == "blocked")
+            kernel = kernel.with_parameters(TM=2)
+        return Tuning(problem, TunedChoice.of(kernel, 1e-3, 2e-3))
 
     monkeypatch.setattr(sys.modules["glnn.cli.tune"], "search", found)
     return called
@@ -59,14 +64,43 @@ def test_a_real_search(cli: Glnn) -> None:
 def test_what_is_known_is_not_tuned_again(cli: Glnn, searches) -> None:
     skip_without_compute(cli)
     first = ("tune", "--size", "4x8x2", "--json")
-    assert cli(*first).json["choices"][KEY]["parameters"] == {"TM": 2}
+    assert cli(*first).json["choices"][KEY]["parameters"]["TM"] == 2
     cli(*first)
     assert searches == ["4x8x2"]
+    cli(*first, "--exhaustive")
+    assert searches.pop() == "4x8x2" and len(searches) == 1
     cli(*first, "--fresh")
     assert searches == ["4x8x2", "4x8x2"]
     assert cli("tune", "--forget", "--json").json["choices"] == {}
     cli(*first)
     assert len(searches) == 3
+
+
+def test_a_kernel_that_has_changed_is_tuned_anew(cli: Glnn, searches, monkeypatch) -> None:
+    skip_without_compute(cli)
+    cli("tune", "--size", "4x8x2")
+    monkeypatch.setattr("glnn.kernels.tuned.fingerprint", lambda kernel: "another")
+    cli("tune", "--size", "4x8x2")
+    assert searches == ["4x8x2", "4x8x2"]
+
+
+def test_sizes_of_one_class_are_tuned_once_and_small_ones_first(cli: Glnn, searches) -> None:
+    skip_without_compute(cli)
+    done = cli("tune", "--size", "30x30x30", "--size", "31x33x32", "--size", "4x8x2", "--json")
+    assert (done.code, searches) == (0, ["4x8x2", "30x30x30"])
+    assert done.err == "glnn: --size: 31x33x32 is tuned as 30x30x30, being near it\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["lenet", "--size", "1x1x1"], "--size: expected either MODEL or sizes, got lenet and"),
+        (["--batch", "3"], "--batch: expected a MODEL to run 3 samples of, got none"),
+        (["--show", "--forget"], "--forget: expected it without --show, got both"),
+    ],
+)
+def test_options_that_do_not_go_together(cli: Glnn, options, says) -> None:
+    assert cli("tune", *options).refusal.startswith(says)
 
 
 def test_an_interruption_keeps_what_was_found(cli: Glnn, searches) -> None:
@@ -105,5 +139,14 @@ def test_an_empty_folder_name_is_explained(cli: Glnn, monkeypatch, searches) -> 
     skip_without_compute(cli)
     monkeypatch.setenv("GLNN_CACHE", "")
     _shared.backends.clear()
-    assert "GLNN_CACHE" in cli("tune", "--size", "4x8x2").refusal
+    assert cli("tune", "--size", "4x8x2").refusal == ("GLNN_CACHE is empty, so nothing can be kept")
     assert searches == []
+    for option in ("--show", "--forget"):
+        assert "GLNN_CACHE is empty, so nothing is kept" in cli("tune", option).out
+        assert cli("tune", option, "--json").json["file"] is None
+
+
+@pytest.mark.parametrize("verb", [("tune",), ("info",), ("run", "lenet"), ("kernels",)])
+def test_a_home_that_is_not_known(cli: Glnn, monkeypatch, verb) -> None:
+    monkeypatch.setenv("GLNN_CACHE", "~nosuchuser/x")
+    assert cli(*verb).refusal.startswith("GLNN_CACHE: expected a folder, got '~nosuchuser/x'")

@@ -13,9 +13,15 @@ from glnn.errors import GlnnError
 from glnn.kernels import kernels_for
 from glnn.kernels.library import read
 from glnn.kernels.select import Problem
-from glnn.kernels.tuned import Tuned
-from glnn.ops import Activation, Matmul
-from glnn.tuning import tune
+from glnn.kernels.tuned import Tuned, TunedChoice
+from glnn.layers import Conv2d as Layer
+from glnn.model import Model
+from glnn.model.plan import Plan
+from glnn.ops import Activation, Conv2d, Matmul
+from glnn.ops.winograd_output import WinogradOutput
+from glnn.ops.zero import Zero
+from glnn.profiling import time_work
+from glnn.tuning import Tuning, far_slower, tune
 
 SEARCH = __import__("sys").modules["glnn.tuning.tune"]
 WRONG = """#version 310 es
@@ -88,6 +94,48 @@ def test_all_combinations(backend, monkeypatch) -> None:
     assert len(found.tried) + len(found.refused) == np.prod(values)
 
 
+def test_what_is_skipped_is_not_tried_unless_it_is_the_default(backend) -> None:
+    names = {k.name for k in kernels_for("matmul", "compute")}
+    default = backend.choose(Matmul(), {"x": (33, 17), "weight": (31, 17)}, {}).name
+    found = tune(backend, problem(33, 31, 17), skip=names)
+    assert {name.split()[0] for name in found.tried} == {default}
+    assert found.skipped == found.far and default not in found.skipped
+
+
+def test_only_hopeful_kernels_are_varied(backend, monkeypatch) -> None:
+    offered = tuple(
+        k for k in kernels_for("matmul", "compute") if k.name in ("blocked", "scalar_nn")
+    )
+    monkeypatch.setattr(SEARCH, "kernels_for", lambda op, backend: offered)
+    monkeypatch.setattr(SEARCH, "choose", lambda *_: offered[0])
+    seconds = {"blocked": 1.0, "scalar_nn": 3.0}
+    monkeypatch.setattr(SEARCH._Search, "_measure", lambda self, kernel: seconds[kernel.name])
+    found = tune(backend, problem(33, 31, 17))
+    assert [name.split()[0] for name in found.tried].count("scalar_nn") == 1
+    assert [name.split()[0] for name in found.tried].count("blocked") > 1
+
+
+def test_far_slower_kernels_are_known_by_smaller_products_with_many_results() -> None:
+    (blocked,) = (k for k in kernels_for("matmul", "compute") if k.name == "blocked")
+    best = TunedChoice.of(blocked, 1.0, None)
+    tried = {"slow A=1": 9.0, "slow A=2": 8.5, "mixed A=1": 9.0, "mixed A=2": 2.0, "best": 1.0}
+
+    def tuned(m: int, n: int, k: int) -> Tuning:
+        return Tuning(problem(m, n, k), best, tried, {}, frozenset({"gone"}))
+
+    assert far_slower(problem(512, 512, 512), [tuned(256, 256, 256)]) == {"slow", "gone"}
+    for known in (tuned(1024, 256, 256), tuned(64, 64, 64), tuned(256, 256, 300)):
+        assert far_slower(problem(512, 512, 512), [known]) == set()
+    relu = Problem.of(Activation("relu"), {"x": (512, 512)}, {})
+    assert far_slower(relu, [tuned(256, 256, 256)]) == set()
+
+
+def test_hopeless_work_runs_once(backend, monkeypatch) -> None:
+    calls: list[int] = []
+    assert time_work(backend, lambda: calls.append(1), hopeless=0.0).seconds > 0
+    assert len(calls) == 1
+
+
 def test_a_tuned_choice_gives_the_same_result(backend, tmp_path, rng) -> None:
     backend.tuned = Tuned.load(tmp_path, backend.device.capabilities, "1")
     a, b = rng((33, 17)), rng((17, 31))
@@ -99,3 +147,96 @@ def test_a_tuned_choice_gives_the_same_result(backend, tmp_path, rng) -> None:
     )
     np.testing.assert_allclose(ops.matmul(a, b, backend=backend), before, rtol=1e-5, atol=1e-5)
     assert found.best.seconds < inf
+
+
+CONVOLUTION = Problem.of(
+    Conv2d(padding=(1, 1, 1, 1)), {"x": (1, 5, 9, 9), "weight": (6, 5, 3, 3), "bias": (6,)}, {}
+)
+STAGED = {k.name for k in kernels_for("conv2d", "compute") if k.stages}
+
+
+@pytest.fixture
+def winograd_wins(monkeypatch) -> None:
+    """Every candidate is checked; then Winograd's are said to be the fastest, by far."""
+    measure = SEARCH._Search._measure
+
+    def measured(self, kernel) -> float:
+        assert measure(self, kernel) > 0
+        return {"winograd_2": 0.1, "winograd_4": 0.2}.get(kernel.name, 1.0)
+
+    monkeypatch.setattr(SEARCH._Search, "_measure", measured)
+
+
+def channels_last(problem: Problem) -> Problem:
+    return Problem.of(problem.op, problem.shapes, {"x": "nhwC4c"})
+
+
+@pytest.mark.parametrize("place", [lambda p: p, channels_last], ids=["planar", "channels last"])
+def test_convolutions_are_tuned_those_of_stages_too(backend, monkeypatch, place) -> None:
+    monkeypatch.setattr(SEARCH, "VARIED", 0)
+    found = tune(backend, place(CONVOLUTION))
+    tried = {name.split()[0] for name in found.tried}
+    lies = "R" if place(CONVOLUTION).first_layout == "R" else "nhwC4c"
+    default = backend.choose(CONVOLUTION.op, CONVOLUTION.shapes, {"x": lies})
+    assert default.name in tried and found.best.default_seconds is not None
+    if lies == "nhwC4c":
+        assert tried >= {"direct_nhwc", "implicit"} | STAGED - {"pointwise", "im2row_abt_ki"}
+    assert not any("its result is off" in reason for reason in found.refused.values())
+
+
+def test_a_kernel_of_stages_may_win_and_a_plan_takes_it(
+    backend, monkeypatch, winograd_wins, tmp_path, rng
+) -> None:
+    monkeypatch.setattr(SEARCH, "VARIED", 1)
+    backend.tuned = Tuned.load(tmp_path, backend.device.capabilities, "1")
+    model = Model.sequential([Layer(4, 6, 3, padding=1), Layer(6, 5, 3, padding=1)], (4, 9, 9))
+    x = rng((2, 4, 9, 9))
+    before = Plan(model, backend, {"input": x.shape})
+    assert {step.via for step in before.steps} == {None}
+    monkeypatch.setattr(SEARCH, "choose", lambda *_: direct)  # so that both layouts are tuned
+    (direct,) = (k for k in kernels_for("conv2d", "compute") if k.name == "direct_nhwc")
+    for layer in before.outline.schedule.problems:
+        for layout in ("R", "nhwC4c"):
+            wanted = Problem.of(layer.op, layer.shapes, {"x": layout})
+            found = tune(backend, wanted)
+            assert (found.best.kernel, found.best.seconds) == ("winograd_2", 0.1)
+            backend.tuned.keep(backend.name, wanted, found.best)
+    backend.tuned = Tuned.load(tmp_path, backend.device.capabilities, "1")  # as the file has it
+    plan = Plan(model, backend, {"input": x.shape})
+    assert {step.layer: step.via for step in plan.steps} == dict.fromkeys(
+        ("conv2d1", "conv2d2"), "winograd_2"
+    )
+    (got,), (expected,) = plan.run({"input": x}).values(), before.run({"input": x}).values()
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_declaration_says_what_may_be_off(backend, monkeypatch) -> None:
+    monkeypatch.setattr(SEARCH, "relative_error", lambda got, expected: 5e-5)
+    found = tune(backend, channels_last(CONVOLUTION))
+    assert {name.split()[0] for name in found.tried} == {"winograd_4"}
+    assert found.refused["winograd_2 TILE=2"] == "its result is off by 5.0e-05"
+
+
+def test_problems_of_stages_come_before_the_whole(backend) -> None:
+    model = Model.sequential([Layer(8, 32, 1)], (8, 5, 5))
+    plan = Plan(model, backend, {"input": (2, 8, 5, 5)})
+    assert {step.via for step in plan.steps} == {"pointwise"}
+    problems = plan.outline.schedule.problems
+    assert [found.op.name for found in problems] == ["repack", "matmul", "conv2d"]
+    assert problems[-1].shapes == {"x": (2, 8, 5, 5), "weight": (32, 8, 1, 1), "bias": (32,)}
+    forced = Plan(model, backend, {"input": (2, 8, 5, 5)}, {"conv2d": "pointwise"})
+    assert [found.op.name for found in forced.outline.schedule.problems] == ["repack", "matmul"]
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        Problem.of(WinogradOutput((1, 5, 7), 4), {"x": (36 * 4, 6)}, {"x": "R"}),
+        Problem.of(Zero((5, 7), "R 2 4 R"), {}, {}),
+    ],
+    ids=lambda wanted: wanted.op.name,
+)
+def test_stages_are_tuned_as_problems_of_their_own(backend, wanted) -> None:
+    found = tune(backend, wanted)
+    assert len(found.tried) > 2
+    assert found.best.default_seconds in found.tried.values()

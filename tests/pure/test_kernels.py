@@ -174,6 +174,14 @@ def test_every_kernel_is_admissible_on_the_smallest_legal_device() -> None:
     assert [k.name for k in library() if fitted(k, least) is None] == ["cross_rm_cm_8x32"]
 
 
+def test_no_binding_is_beyond_what_the_smallest_device_has() -> None:
+    for kernel in library():
+        if kernel.backend == "compute":
+            assert max(kernel.places(kernel.layouts, 4).values()) < 4, kernel.name
+            if kernel.in_place:
+                assert kernel.in_place in kernel.places(kernel.layouts, 8)
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [

@@ -161,5 +161,7 @@ def test_halves(inner) -> None:
     np.testing.assert_array_equal(layout.unpack(flat, shape), x.astype(np.float16))
     with np.errstate(all="raise"):
         assert np.isinf(layout.unpack(layout.pack(x * np.float32(1e6)), shape)).any()
-    with pytest.raises(LayoutError):
-        parse("rubbish f16")
+    assert parse(layout.name.replace(" ", "_")) == layout
+    for text in ("rubbish f16", "f16", "R f16 f16"):
+        with pytest.raises(LayoutError):
+            parse(text)

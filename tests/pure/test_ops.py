@@ -520,8 +520,16 @@ def test_edges_of_the_matmul_function() -> None:
     assert matmul_function(a, b, unread, backend="cpu").tolist() == [[3, 3], [3, 3]]  # beta is 0
     empty = matmul_function(a[:, :0], b[:0], np.eye(2, dtype=np.float32), 1.0, 2.0, backend="cpu")
     assert empty.tolist() == [[2, 0], [0, 2]] and empty.dtype == np.float32
+    nan, c = np.full_like(a, np.nan), np.eye(2, dtype=np.float32)
+    scaled = matmul_function(nan, b, c, 0.0, 2.0, backend="cpu")  # alpha is 0
+    assert scaled.tolist() == [[2, 0], [0, 2]] and scaled.dtype == np.float32
+    assert matmul_function(nan, b, c * nan[0, 0], 0.0, backend="cpu").tolist() == [[0, 0], [0, 0]]
     for refused, says in [
         ((a, b, None, 1.0, 1.0), "beta is 1, so c is needed"),
+        ((a, b, a), r"c must have shape \(2, 2\)"),
+        ((a, b, [[1.0]]), "c must be a float32 NumPy array, got list"),
+        ((a, b, a, 0.0), r"c must have shape \(2, 2\)"),
+        ((a[:, :2], b, None, 0.0), "do not fit"),
         ((a, a), r"op\(a\) \(2, 3\) and op\(b\) \(2, 3\) do not fit"),
         ((a[0], b), "a must be a matrix"),
         ((a, b, a, 1.0, 1.0), r"c must have shape \(2, 2\)"),

@@ -1,28 +1,31 @@
-"""Splitting: the parts cover the result once, fit a storage block and begin where one may."""
+"""Splitting: the parts cover the result once, keep to the limits and begin where one may."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glnn.kernels import kernels_for
-from glnn.kernels.select import Problem
+from glnn.kernels import Kernel, kernels_for
+from glnn.kernels.select import Problem, fitted, why_not_here
 from glnn.ops import Matmul
 from tests.pure.test_kernels import DEVICE
 
 KERNELS = {k.name: k for k in kernels_for("matmul", "compute")}
+GROUPS = st.sampled_from([(65535, 65535, 65535), (3, 5, 65535), (65535, 2, 2)])
 NAMES = st.sampled_from(["blocked", "tiled", "matvec", "scalar_nn", "blocked_half", "matvec_half"])
 
 
-@given(NAMES, *[st.integers(1, 400)] * 3, st.sampled_from([16, 64, 256]))
-def test_parts(name, m, n, k, alignment) -> None:
+@given(NAMES, *[st.integers(1, 400)] * 3, st.sampled_from([16, 64, 256]), GROUPS)
+def test_parts(name, m, n, k, alignment, most) -> None:
     device = replace(
         DEVICE,
         max_shader_storage_block_size=16384,
         shader_storage_buffer_offset_alignment=alignment,
+        max_compute_work_group_count=most,
     )
     kernel = KERNELS[name]
     shapes = {"x": (m, k), "weight": (n, k), "bias": (n,)}
@@ -35,6 +38,8 @@ def test_parts(name, m, n, k, alignment) -> None:
     out_row = layouts["out"].row((m, n))
     covered = np.zeros(sizes["out"], int)
     for part in split.parts(shapes):
+        used = counts(kernel, **part.sizes)
+        assert all(a <= b for a, b in zip(used, most, strict=True))
         for operand, (start, count) in part.ranges.items():
             assert 4 * start % alignment == 0
             assert 0 < 4 * count <= 16384
@@ -47,4 +52,67 @@ def test_parts(name, m, n, k, alignment) -> None:
     expected = np.zeros((m, out_row), int)
     expected[:, :n] = 1
     np.testing.assert_array_equal(covered, expected.reshape(-1))
-    assert max(4 * s for s in sizes.values()) > 16384, "split without need"
+    many = any(a > b for a, b in zip(counts(kernel, m=m, n=n), most, strict=True))
+    assert many or max(4 * s for s in sizes.values()) > 16384, "split without need"
+
+
+def counts(kernel: Kernel, **sizes: int) -> tuple[int, int, int]:
+    """The workgroups to dispatch; a dimension that is walked in strides may be any."""
+    found = kernel.groups({"batch": 1, **sizes}, kernel.defaults)
+    return (*found[: len(kernel.grid) - kernel.strided], 0, 0, 0)[:3]
+
+
+@pytest.mark.parametrize("name", ["cross_rm_cm", "blocked", "matvec", "split_k"])
+def test_workgroups_bound_the_parts_too(name) -> None:
+    least = DEVICE.with_minimum()
+    for m in (9_000_000, 2_200_000):  # x is larger than a storage block, or only the groups many
+        problem = Problem.of(Matmul(), {"x": (m, 1), "weight": (1, 1)}, {})
+        kernel = fitted(KERNELS[name], least)
+        assert kernel is not None and why_not_here(kernel, problem, least) is None
+        split = problem.split(kernel, least)
+        parts = list(split.parts(problem.shapes)) if split else []
+        assert sum(part.sizes["m"] for part in parts) == m
+        assert all(max(counts(kernel, **part.sizes)) <= 65535 for part in parts)
+
+
+@given(
+    st.sampled_from(["blocked", "tiled", "blocked_half", "tiled_half"]),
+    st.integers(1, 150),
+    *[st.integers(1, 20)] * 3,
+    st.sampled_from([16, 256]),
+    st.sampled_from([3, 65535]),
+)
+def test_parts_of_a_stack(name, batch, m, n, k, alignment, most) -> None:
+    device = replace(
+        DEVICE,
+        max_shader_storage_block_size=16384,
+        shader_storage_buffer_offset_alignment=alignment,
+        max_compute_work_group_count=(65535, 65535, most),
+    )
+    kernel = KERNELS[name]
+    shapes = {"x": (batch * m, k), "weight": (batch, n, k), "bias": (n,)}
+    problem = Problem.of(Matmul(), shapes, {})
+    split = problem.split(kernel, device)
+    layouts = problem.chosen_layouts(kernel, split)
+    sizes = {o: layouts[o].size(shapes.get(o, (batch * m, n))) for o in layouts}
+    if split is None:
+        return
+    ends = dict.fromkeys(("x", "weight", "out"), 0)
+    for part in split.parts(shapes):
+        assert part.sizes["batch"] <= most
+        assert part.ranges["bias"] == (0, sizes["bias"])
+        for operand, end in ends.items():
+            start, count = part.ranges[operand]
+            assert start == end and 4 * start % alignment == 0 and 4 * count <= 16384
+            assert count * batch == sizes[operand] * part.sizes["batch"]
+            ends[operand] = start + count
+    assert ends == {operand: sizes[operand] for operand in ends}
+
+
+def test_a_product_of_a_stack_that_is_too_large_is_refused() -> None:
+    shapes = {"x": (4, 1 << 24), "weight": (2, 2, 1 << 24)}
+    problem = Problem.of(Matmul(), shapes, {})
+    assert (
+        problem.split(KERNELS["blocked"], replace(DEVICE, max_shader_storage_block_size=1 << 16))
+        is None
+    )

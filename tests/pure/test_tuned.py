@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from math import inf, nan
 from pathlib import Path
 
 import pytest
 
+from glnn.kernels import kernels_for
 from glnn.kernels.select import Problem, choose
+from glnn.kernels.source import fingerprint
 from glnn.kernels.tuned import Tuned, TunedChoice, problem_class
 from glnn.ops import Matmul
 from tests.pure.test_kernels import DEVICE
 
-CHOICE = TunedChoice("tiled", {"WG_X": 8, "TM": 8}, 1e-3, 2e-3)
+KERNELS = {kernel.name: kernel for kernel in kernels_for("matmul", "compute")}
+CHOICE = TunedChoice.of(KERNELS["tiled"].with_parameters(TM=8), 1e-3, 2e-3)
 
 
 def problem(m: int, n: int, k: int) -> Problem:
@@ -48,13 +52,13 @@ def test_what_is_kept_is_found_by_the_next(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", "3", '{"form": 1}', '{"form": 1, "device": "x", "glnn": 2}', "\xff"]
+    "text", ["", "{", "[]", "3", '{"form": 2}', '{"form": 2, "device": "x", "glnn": 2}', "\xff"]
 )
 def test_a_damaged_file_is_passed_over_and_replaced(tmp_path, text) -> None:
     tuned = Tuned.load(tmp_path, DEVICE, "1")
     tuned.keep("compute", problem(64, 64, 64), CHOICE)
     tuned.path.write_text(text, "latin-1")
-    whole = not text.startswith('{"form": 1, "device"')  # that one belongs to another device
+    whole = not text.startswith('{"form": 2, "device"')  # that one belongs to another device
     if whole:
         with pytest.warns(UserWarning, match="not used, as it is damaged"):
             found = Tuned.load(tmp_path, DEVICE, "1")
@@ -65,14 +69,77 @@ def test_a_damaged_file_is_passed_over_and_replaced(tmp_path, text) -> None:
     assert list(Tuned.load(tmp_path, DEVICE, "1").choices.values()) == [CHOICE]
 
 
-def test_a_choice_of_a_wrong_form_is_damage_too(tmp_path) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"parameters": {"TM": "many"}},
+        {"parameters": {"TM": inf}},
+        {"parameters": {"TM": 8.0}},
+        {"parameters": {"TM": True}},
+        {"parameters": 3},
+        {"seconds": 0},
+        {"seconds": -1.0},
+        {"seconds": nan},
+        {"seconds": 10**400},
+        {"default_seconds": inf},
+        {"seconds": None},
+    ],
+)
+def test_a_choice_of_a_wrong_form_is_damage_too(tmp_path, changes) -> None:
     tuned = Tuned.load(tmp_path, DEVICE, "1")
     tuned.keep("compute", problem(64, 64, 64), CHOICE)
     text = json.loads(tuned.path.read_text())
-    next(iter(text["choices"].values()))["parameters"] = {"TM": "many"}
+    next(iter(text["choices"].values())).update(changes)
     tuned.path.write_text(json.dumps(text))
     with pytest.warns(UserWarning, match="damaged"):
         assert Tuned.load(tmp_path, DEVICE, "1").choices == {}
+
+
+def test_two_who_tune_keep_each_others_results(tmp_path) -> None:
+    one, two = (Tuned.load(tmp_path, DEVICE, "1") for _ in range(2))
+    one.keep("compute", problem(64, 64, 64), CHOICE)
+    two.keep("compute", problem(8, 8, 8), CHOICE)
+    assert len(two.choices) == len(Tuned.load(tmp_path, DEVICE, "1").choices) == 2
+    two.forget()
+    assert Tuned.load(tmp_path, DEVICE, "1").choices == two.choices == {}
+
+
+def test_probing_leaves_nothing_behind(tmp_path) -> None:
+    tuned = Tuned.load(tmp_path, DEVICE, "1")
+    tuned.probe()
+    assert tuned.path and list(tuned.path.parent.iterdir()) == []
+
+
+def test_without_a_folder_choices_last_as_long_as_the_process(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tuned = Tuned.load(None, DEVICE, "1")
+    assert tuned.path is None
+    tuned.probe()
+    tuned.keep("compute", problem(64, 64, 64), CHOICE)
+    assert tuned.find("compute", problem(64, 64, 64)) == CHOICE
+    tuned.forget()
+    assert tuned.choices == {} and list(tmp_path.iterdir()) == []
+
+
+def test_the_values_of_families_may_be_kept(tmp_path) -> None:
+    tuned = Tuned.load(tmp_path, DEVICE, "1")
+    familiar = KERNELS["blocked"].with_parameters(TM=6)
+    tuned.keep("compute", problem(64, 64, 64), TunedChoice.of(familiar, 1.0, None))
+    found = choose("compute", problem(64, 64, 64), DEVICE, tuned=tuned)
+    assert (found.name, found.defaults) == ("blocked", familiar.defaults)
+
+
+def test_another_source_is_another_kernel(tmp_path) -> None:
+    (tmp_path / "op").mkdir()
+    prints = []
+    for i, (shader, declared) in enumerate([("a", "b"), ("a", "c"), ("d", "b")]):
+        path, declaration = tmp_path / "op" / f"{i}.comp", tmp_path / "op" / f"{i}.toml"
+        path.write_text(shader)
+        declaration.write_text(declared)
+        kernel = replace(KERNELS["blocked"], path=path, declaration=declaration)
+        assert fingerprint(kernel) == fingerprint(kernel.with_parameters(TM=2))
+        prints.append(fingerprint(kernel))
+    assert len(set(prints)) == 3
 
 
 def test_nothing_is_left_half_written(tmp_path, monkeypatch) -> None:
@@ -103,9 +170,19 @@ def test_what_was_tuned_comes_before_the_default(tmp_path) -> None:
 @pytest.mark.parametrize(
     "choice",
     [
-        TunedChoice("gone", {}, 1.0),
-        TunedChoice("tiled", {"NEW": 1}, 1.0),
-        TunedChoice("tiled", {"WG_X": 16, "WG_Y": 16, "SLICES": 4}, 1.0),  # 1024 invocations
+        replace(CHOICE, kernel="gone"),
+        replace(CHOICE, source="what it was before"),
+        TunedChoice.of(KERNELS["blocked_half"], 1.0, None),
+        *(
+            replace(CHOICE, parameters={**CHOICE.parameters, **changes})
+            for changes in (
+                {"NEW": 1},
+                {"WG_X": 16, "WG_Y": 16, "SLICES": 4},  # 1024 invocations
+                {"BK": 2},  # none of those declared
+                {"WG_X": 0},
+            )
+        ),
+        replace(CHOICE, parameters={"TM": 8}),
     ],
 )
 def test_what_cannot_run_any_more_gives_way_to_the_default(tmp_path, choice) -> None:

@@ -1,0 +1,203 @@
+"""A sequential model run on CLBlast, as Rovder 2019 ran it: im2col and GEMM, image by image.
+
+CLBlast has no pooling, no activations and no softmax: those kernels are in `clblast_network.cl`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import glnn
+from benchmarks.clblast import Clblast
+from glnn.errors import GlnnError
+from glnn.model.fuse import FusedNode, fuse
+from glnn.ops import Activation, Conv2d, Matmul, Pool2d, Softmax
+from glnn.ops.epilogue import code
+from glnn.ops.op import Shape
+
+Array = NDArray[np.float32]
+SOURCE = Path(__file__).with_suffix(".cl")
+WARM_UP = 3
+
+
+@dataclass(frozen=True)
+class NetworkTime:
+    """Median seconds of a run, input and output included, and of each layer, each waited for."""
+
+    seconds: float
+    layers: dict[str, float]
+    result: Array
+
+
+class ClblastNetwork:
+    """`model` on the device of `blast`, its weights uploaded, for inputs of one shape.
+
+    Layers are joined as glnn's plans join them. Raises GlnnError where the model is no chain, or
+    has a layer that is not supported here.
+    """
+
+    def __init__(self, blast: Clblast, model: glnn.Model, shape: Shape) -> None:
+        self._blast, self._cl = blast, blast.cl
+        (given,) = model.inputs
+        shapes = model.infer({given.name: shape})
+        try:
+            self._program = self._cl.Program(blast.context, SOURCE.read_text("utf-8")).build()
+            self._columns = self._room(_most_columns(model, shapes))
+            self._input = at = self._room(prod(shape))
+            self.layers: dict[str, Callable[[], None]] = {}
+            self._kept: list[Any] = []
+            name = given.name
+            for node in fuse(model):
+                if node.inputs != (name,):
+                    raise GlnnError(f"CLBlast: {model.name} is no chain at {node.name}")
+                name = node.output
+                if node.op.view:
+                    continue
+                source, at = at, self._room(prod(shapes[name]))
+                # The source's shape, after whatever views lie between.
+                seen = shapes[node.inputs[0]]
+                self.layers[node.name] = self._layer(node, source, seen, at, shapes[name])
+            self._output, self._shape = at, shapes[name]
+        except self._cl.Error as error:
+            raise GlnnError(f"OpenCL on {blast.device}: {error}") from None
+
+    def run(self, x: Array) -> Array:
+        """The model's result for `x`, from host array to host array."""
+        self._cl.enqueue_copy(self._blast.queue, self._input, x, is_blocking=False)
+        for perform in self.layers.values():
+            perform()
+        result = np.empty(self._shape, np.float32)
+        self._cl.enqueue_copy(self._blast.queue, result, self._output)
+        return result
+
+    def time(self, x: Array, repeat: int) -> NetworkTime:
+        """Time `repeat` whole runs, and then each layer as often."""
+        x = np.ascontiguousarray(x, np.float32)
+        finish = self._blast.queue.finish
+        try:
+            for _ in range(WARM_UP):
+                result = self.run(x)
+            whole = median(_seconds(lambda: self.run(x)) for _ in range(repeat))
+            layers: dict[str, float] = {}
+            for name, perform in self.layers.items():
+
+                def once(perform: Callable[[], None] = perform) -> None:
+                    perform()
+                    finish()
+
+                once()
+                layers[name] = median(_seconds(once) for _ in range(repeat))
+        except self._cl.Error as error:
+            raise GlnnError(f"OpenCL on {self._blast.device}: {error}") from None
+        return NetworkTime(whole, layers, result)
+
+    def _room(self, floats: int) -> Any:
+        flags = self._cl.mem_flags.READ_WRITE
+        return self._cl.Buffer(self._blast.context, flags, 4 * max(1, floats))
+
+    def _layer(
+        self, node: FusedNode, source: Any, shape: Shape, out: Any, result: Shape
+    ) -> Callable[[], None]:
+        op = node.op
+        weights = {name: self._blast.upload(array) for name, array in node.parameters.items()}
+        if isinstance(op, Conv2d) and op.groups == 1 and op.padding[:2] == op.padding[2:]:
+            multiply = self._convolution(op, node, weights["weight"], source, shape, out, result)
+        elif isinstance(op, Matmul) and op == Matmul(activation=op.activation):
+            sizes = (*result, shape[1])
+            multiply = self._product(source, weights["weight"], out, sizes)
+        elif isinstance(op, Activation):
+            return self._kernel("activate", prod(shape), source, out, np.int32(code(op.function)))
+        elif isinstance(op, Softmax) and len(shape) == 2:
+            return self._kernel("softmax", shape[0], source, out, np.int32(shape[1]))
+        elif isinstance(op, Pool2d) and op == _plain(op):
+            return self._pool(op, source, shape, out, result)
+        else:
+            raise GlnnError(f"CLBlast: {node.name} is not supported here: {op}")
+        if "bias" not in weights and op.activation == "identity":
+            return multiply
+        bias = weights.get("bias") or self._blast.upload(np.zeros(result[1], np.float32))
+        numbers = (np.int32(result[1]), np.int32(prod(result[2:])), np.int32(code(op.activation)))
+        added = self._kernel("add_bias", prod(result), out, bias, *numbers)
+
+        def perform() -> None:
+            multiply()
+            added()
+
+        return perform
+
+    def _product(
+        self, source: Any, weight: Any, out: Any, sizes: tuple[int, ...]
+    ) -> Callable[[], None]:
+        m, n, k = sizes
+        return lambda: self._blast.gemm(source, weight, out, (m, n, k), transposed=True)
+
+    def _convolution(
+        self,
+        op: Conv2d,
+        node: FusedNode,
+        weight: Any,
+        source: Any,
+        shape: Shape,
+        out: Any,
+        result: Shape,
+    ) -> Callable[[], None]:
+        n, c, h, w = shape
+        o, kernel = result[1], node.parameters["weight"].shape[2:]
+        pixels, taps = prod(result[2:]), c * prod(kernel)
+        padding = (op.padding[0], op.padding[1])
+        windows = ((kernel[0], kernel[1]), padding, op.stride, op.dilation)
+
+        def perform() -> None:
+            for image in range(n):
+                self._blast.im2col(source, image * c * h * w, self._columns, (c, h, w), windows)
+                at = image * o * pixels
+                self._blast.gemm(weight, self._columns, out, (o, pixels, taps), at=at)
+
+        return perform
+
+    def _pool(
+        self, op: Pool2d, source: Any, shape: Shape, out: Any, result: Shape
+    ) -> Callable[[], None]:
+        kernel = op.kernel or (shape[2], shape[3])
+        numbers = (*shape[2:], *result[2:], *kernel, *op.stride, int(op.mode == "average"))
+        return self._kernel("pool", prod(result), source, out, *map(np.int32, numbers))
+
+    def _kernel(self, name: str, items: int, *arguments: Any) -> Callable[[], None]:
+        """A kernel of our own with its arguments set, to be queued as often as asked."""
+        kernel = self._cl.Kernel(self._program, name)
+        kernel.set_args(*arguments)
+        self._kept += arguments  # OpenCL does not keep a kernel's buffers alive
+        enqueue, queue = self._cl.enqueue_nd_range_kernel, self._blast.queue
+        return lambda: enqueue(queue, kernel, (items,), None)
+
+
+def _most_columns(model: glnn.Model, shapes: dict[str, Shape]) -> int:
+    """Floats of the longest im2col matrix of one image: all convolutions share its buffer."""
+    return max(
+        (
+            prod(node.layer.operand_shapes["weight"][1:]) * prod(shapes[node.output][2:])
+            for node in model.nodes
+            if isinstance(node.layer.op, Conv2d)
+        ),
+        default=1,
+    )
+
+
+def _plain(op: Pool2d) -> Pool2d:
+    """`op` without padding, dilation and windows that hang over the end."""
+    return Pool2d(op.mode, op.kernel, op.stride)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    start = perf_counter()
+    work()
+    return perf_counter() - start

@@ -1,0 +1,74 @@
+"""What the benchmarks' command lines share: how mistakes are answered, where pictures go."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import rich_click as click
+
+from glnn.errors import GlnnError
+
+USER_ERROR, INTERRUPTED = 2, 130
+SUFFIXES = (".png", ".svg")
+
+
+def run(command: click.Command) -> None:
+    """Run `command` and exit: 2 for a user's mistake, in one sentence, 130 when interrupted."""
+    try:
+        code = command(standalone_mode=False)
+    except click.ClickException as error:
+        code = _complain(error.format_message())
+    except (GlnnError, MemoryError) as error:
+        code = _complain(str(error) or "not enough memory")
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted", err=True)
+        code = INTERRUPTED
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain(message: str) -> int:
+    click.echo(" ".join(message.split()), err=True)
+    return USER_ERROR
+
+
+def check_picture(path: Path | None) -> None:
+    """Raise GlnnError now rather than after the work, if no picture can be drawn to `path`."""
+    if path is None:
+        return
+    if path.suffix not in SUFFIXES or path.is_dir():
+        raise GlnnError(f"--plot: expected a .png or .svg file, got {path}")
+    pyplot()
+
+
+def check_folder(path: Path | None) -> None:
+    """Raise GlnnError now rather than after the work, if no pictures can be drawn into `path`."""
+    if path is None:
+        return
+    if path.exists() and not path.is_dir():
+        raise GlnnError(f"--plot: expected a folder, got the file {path}")
+    pyplot()
+
+
+def pyplot() -> Any:
+    """matplotlib's, without a window. Raises GlnnError where it is not installed."""
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot as found
+    except ImportError:
+        raise GlnnError("--plot needs matplotlib: install glnn[bench]") from None
+    return found
+
+
+def save(canvas: Any, path: Path) -> None:
+    """Write the figure `canvas` to `path` and close it. Raises GlnnError where that fails."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        canvas.savefig(path)
+    except OSError as error:
+        raise GlnnError(f"--plot: {path} cannot be written: {error.strerror}") from None
+    finally:
+        pyplot().close(canvas)

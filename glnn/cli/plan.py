@@ -1,0 +1,162 @@
+"""`glnn plan`: what a model's layers become, and the memory that they take, before any is taken."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import rich_click as click
+
+from glnn.backends import Backend, open_backend
+from glnn.cli.inputs import batch_size
+from glnn.cli.options import backend_option, device_options, kernel_option, print_json
+from glnn.cli.screen import console, size, table
+from glnn.model import Model, load
+from glnn.model.plan import Outline, Step
+
+MOST = 2**31 - 1  # what GL and NumPy count
+SHOWN = 6  # tensors of a block
+
+
+@click.command()
+@click.argument("model")
+@backend_option
+@click.option(
+    "--batch", type=click.IntRange(1, MOST), help="Samples: 1, or as many as the model takes."
+)
+@kernel_option
+@device_options
+def plan(
+    model: str,
+    backend: str,
+    batch: int | None,
+    kernels: dict[str, str],
+    gpu: str | None,
+    limits: str | None,
+    as_json: bool,
+) -> None:
+    """Show the steps in which MODEL would run, and the memory that it would take.
+
+    No memory is taken for tensors, so a model that is too large can be looked at. A repack moves
+    a tensor to the layout that the next kernel wants. `via` is the kernel that a step is a stage
+    of. Tensors that are never needed at the same time share a block of memory.
+
+    \b
+    Examples:
+      glnn plan lenet
+      glnn plan lenet --batch 10000 --kernel matmul=morton_4_2
+      glnn plan net.json --backend feedback --limits es31-minimum --json
+    """
+    loaded = load(model)
+    count = batch_size(loaded, batch, 1)
+    shapes = {info.name: info.with_batch(count) for info in loaded.inputs}
+    loaded.infer(shapes)
+    opened = open_backend(backend, gpu=gpu, limits=limits)
+    opened.activate()
+    outline = Outline.of(loaded, opened, shapes, kernels)
+    report = _report(loaded, opened, outline)
+    if as_json:
+        print_json(report)
+    else:
+        _show(report)
+
+
+def _report(model: Model, backend: Backend, outline: Outline) -> dict[str, Any]:
+    device, available = backend.device, backend.available()
+    return {
+        "model": model.name,
+        "backend": backend.name,
+        "device": device.capabilities.renderer if device else "CPU (NumPy)",
+        "inputs": {info.name: outline.schedule.tensors[info.name].shape for info in model.inputs},
+        "steps": [_step(step) for step in outline.steps],
+        "blocks": [
+            {"bytes": nbytes, "tensors": _tensors(outline, number)}
+            for number, nbytes in enumerate(outline.blocks)
+        ],
+        "tensor_bytes": sum(outline.blocks),
+        "parameter_bytes": outline.parameters,
+        "texture_bytes": outline.copies,
+        "peak_bytes": outline.nbytes,
+        "available_bytes": available,
+        "fits": None if available is None else outline.nbytes <= available,
+        "largest_adjacent": _adjacent(outline),
+    }
+
+
+def _step(step: Step) -> dict[str, Any]:
+    result, parameters, copies = step.nbytes
+    return {
+        "name": step.name,
+        "layer": step.layer,
+        "op": step.op.name,
+        "kernel": step.kernel,
+        "via": step.via,
+        "inputs": step.inputs,
+        "output": step.output,
+        "shape": step.shape,
+        "layouts": dict(step.layouts),
+        "block": step.memory,
+        "bytes": result,
+        "parameter_bytes": parameters,
+        "texture_bytes": copies,
+    }
+
+
+def _tensors(outline: Outline, block: int) -> list[str]:
+    """The tensors that lie in the block of this number, in the order in which they are made."""
+    arena, tensors = outline.arena, outline.schedule.tensors
+    return [name for name, tensor in tensors.items() if arena.block[tensor.memory] == block]
+
+
+def _adjacent(outline: Outline) -> dict[str, Any]:
+    """The input and the result of a layer that are largest together, as dense float32."""
+    tensors = outline.schedule.tensors
+    pairs = [
+        (4 * (prod(tensors[name].shape) + prod(tensors[node.output].shape)), name, node.output)
+        for node in outline.nodes
+        if not node.op.view
+        for name in node.inputs
+    ]
+    nbytes, *names = max(pairs, key=lambda pair: pair[0], default=(0,))
+    return {"bytes": nbytes, "tensors": names}
+
+
+def _show(report: dict[str, Any]) -> None:
+    out = console()
+    inputs = ", ".join(f"{name} {shape}" for name, shape in report["inputs"].items())
+    title = f"{report['model']} on {report['backend']}, {report['device']}: {inputs}"
+    heads = ("op", "kernel", "via", "layouts", "shape", ">block", ">result", ">parameters")
+    textures = [">textures"] if report["texture_bytes"] else []
+    rows = table(title, "step", *heads, *textures)
+    for step in report["steps"]:
+        rows.add_row(
+            step["name"],
+            step["op"],
+            step["kernel"],
+            step["via"] or "",
+            " ".join(f"{k}={v.replace(' ', '_')}" for k, v in step["layouts"].items()),
+            " x ".join(map(str, step["shape"])),
+            str(step["block"]),
+            size(step["bytes"]),
+            size(step["parameter_bytes"]) if step["parameter_bytes"] else "",
+            *([size(step["texture_bytes"])] if textures else []),
+        )
+    out.print(rows)
+    blocks = table(None, ">block", ">size", "tensors that use it")
+    for number, block in enumerate(report["blocks"]):
+        names = block["tensors"]
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        blocks.add_row(str(number), size(block["bytes"]), ", ".join(names[:SHOWN]) + more)
+    out.print(blocks)
+    totals = table(None, "memory", ">size", "")
+    totals.add_row("blocks of tensors", size(report["tensor_bytes"]))
+    totals.add_row("parameters", size(report["parameter_bytes"]))
+    totals.add_row("textures", size(report["texture_bytes"]))
+    verdict = "more than is free" if report["fits"] is False else ""
+    totals.add_row("predicted peak", size(report["peak_bytes"]), verdict)
+    totals.add_row("free on the device", size(report["available_bytes"]))
+    adjacent = report["largest_adjacent"]
+    totals.add_row(
+        "largest adjacent activations", size(adjacent["bytes"]), ", ".join(adjacent["tensors"])
+    )
+    out.print(totals)

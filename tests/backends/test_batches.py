@@ -1,0 +1,65 @@
+"""Batches that exceed a storage block, or the workgroups of a dispatch, are computed in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from glnn.backends import evaluate
+from glnn.backends.compute import Compute
+from glnn.device import Device
+from glnn.errors import DeviceError, LimitError
+from glnn.ops import Activation, Add, Conv2d, LocalResponseNorm, Op, Pool2d, Softmax
+from glnn.ops.repack import Repack
+from tests.oracle import error
+
+PADDED = (1, 1, 1, 1)
+CASES: list[tuple[Op, dict[str, tuple[int, ...]]]] = [
+    (Conv2d(padding=PADDED), {"x": (37, 5, 9, 9), "weight": (8, 5, 3, 3), "bias": (8,)}),
+    (Conv2d(padding=PADDED), {"x": (37, 5, 8, 8), "weight": (36, 5, 3, 3), "bias": (36,)}),
+    (
+        Conv2d(padding=PADDED, activation="relu"),
+        {"x": (19, 8, 8, 8), "weight": (32, 8, 3, 3), "residual": (19, 32, 8, 8)},
+    ),
+    (Pool2d(), {"x": (37, 5, 9, 9)}),
+    (Activation("tanh"), {"x": (150, 100)}),
+    (Softmax(), {"x": (150, 100)}),
+    (Add(), {"x": (41, 3, 7, 16), "y": (41, 3, 7, 16)}),
+    (LocalResponseNorm(5), {"x": (33, 7, 5, 9)}),
+    (Repack("R", "nhwC4c"), {"x": (37, 5, 9, 9)}),
+]
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[Compute]:
+    """A device whose storage blocks hold 32 KiB, and that takes 40 workgroups a dimension."""
+    try:
+        with Device(limits="es31-minimum") as device:
+            device.capabilities = replace(
+                device.capabilities,
+                max_shader_storage_block_size=1 << 15,
+                max_compute_work_group_count=(40, 40, 40),
+            )
+            if reason := Compute.why_not_device(device):
+                pytest.skip(reason)
+            yield Compute(device)
+    except DeviceError as failed:
+        pytest.skip(str(failed))
+
+
+@pytest.mark.parametrize(("op", "shapes"), CASES, ids=lambda v: getattr(v, "name", ""))
+def test_in_parts(small, rng, op, shapes) -> None:
+    operands: dict[str, Any] = {name: rng(shape) for name, shape in shapes.items()}
+    whole = max(np.prod(shape) for shape in shapes.values())
+    assert 4 * whole > 1 << 15, "one block would hold it"
+    expected = op.reference({name: a.astype(np.float64) for name, a in operands.items()})
+    assert error(evaluate(op, operands, small), expected) <= 1e-5
+
+
+def test_one_sample_beyond_a_block_is_refused(small, rng) -> None:
+    with pytest.raises(LimitError, match="a storage block has 32768"):
+        evaluate(Activation("relu"), {"x": rng((2, 9000))}, small)

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from glnn.errors import ShapeError
+from glnn.ops.winograd_input import WinogradInput
+from tests import oracle
+from tests.backends.harness import TOLERANCE, kernels, run
+
+# (x, padding)
+CASES = [
+    ((1, 1, 3, 3), (0, 0, 0, 0)),
+    ((1, 3, 1, 1), (1, 1, 1, 1)),
+    ((2, 3, 7, 5), (1, 1, 1, 1)),
+    ((1, 7, 5, 9), (0, 0, 0, 0)),
+    ((1, 17, 4, 6), (2, 0, 0, 0)),
+    ((2, 4, 9, 3), (0, 3, 0, 0)),
+    ((1, 5, 6, 11), (0, 0, 2, 0)),
+    ((3, 1, 1, 13), (1, 0, 1, 5)),
+    ((1, 33, 13, 13), (1, 1, 1, 1)),
+]
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("winograd_input"))
+@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize(("shape", "padding"), CASES)
+def test_any_shape(opened, rng, name, kernel, tile, shape, padding) -> None:
+    x = rng(shape)
+    got = run(opened(name), WinogradInput(tile, padding), {"x": x}, kernel)
+    assert oracle.error(got, oracle.winograd_input(x, tile, padding)) <= TOLERANCE
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("winograd_input"))
+@pytest.mark.parametrize("tile", [2, 4])
+def test_not_a_number_stays_in_its_tile(opened, rng, name, kernel, tile) -> None:
+    x = rng((2, 3, 4 * tile + 2, 4 * tile + 2))
+    x[1, 2, 0, 0], x[1, 0, -1, -1] = np.nan, np.nan  # met by the first and the last tile alone
+    got = run(opened(name), WinogradInput(tile), {"x": x}, kernel)
+    spoilt = np.isnan(got.reshape((tile + 2) ** 2, 2, 16, 3)).any(axis=0)
+    assert np.argwhere(spoilt).tolist() == [[1, 0, 2], [1, 15, 0]]
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(ShapeError, match="the tile must be one of"):
+        WinogradInput(3)
+    with pytest.raises(ShapeError, match="padding must be 4 integers of at least 0"):
+        WinogradInput(4, (0, 0, 0, -1))
+    with pytest.raises(ShapeError, match="x must have shape"):
+        WinogradInput().infer({"x": (3, 4)})

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from glnn.errors import ShapeError
+from glnn.ops import Matmul
+from glnn.ops.winograd import winograd
+from glnn.ops.winograd_input import WinogradInput
+from glnn.ops.winograd_output import WinogradOutput
+from tests import oracle
+from tests.backends.harness import TOLERANCE, kernels, run
+
+# (n, oh, ow), o
+CASES = [
+    ((1, 1, 1), 1),
+    ((2, 1, 7), 3),
+    ((1, 7, 5), 7),
+    ((3, 4, 4), 17),
+    ((1, 9, 3), 4),
+    ((2, 13, 13), 33),
+]
+
+
+def products(rng, tile: int, images: tuple[int, int, int], o: int) -> np.ndarray:
+    n, oh, ow = images
+    return rng(((tile + 2) ** 2 * n * -(-oh // tile) * -(-ow // tile), o))
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("winograd_output"))
+@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize(("images", "o"), CASES)
+@pytest.mark.parametrize("optional", [(), ("bias",), ("residual",), ("bias", "residual")])
+def test_any_shape(opened, rng, name, kernel, tile, images, o, optional) -> None:
+    shapes = {"bias": (o,), "residual": (images[0], o, *images[1:])}
+    operands = {"x": products(rng, tile, images, o), **{k: rng(shapes[k]) for k in optional}}
+    got = run(opened(name), WinogradOutput(images, tile), operands, kernel)
+    expected = oracle.winograd_output(operands["x"], images, tile)
+    if "bias" in operands:
+        expected = oracle.bias(expected, operands["bias"])
+    expected = expected + operands.get("residual", 0)
+    assert oracle.error(got, expected) <= TOLERANCE
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("winograd_output"))
+@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize("function", ["sigmoid", "relu", "tanh"])
+def test_epilogue(opened, rng, name, kernel, tile, function) -> None:
+    images, residual = (2, 5, 7), rng((2, 3, 5, 7))
+    x, bias = products(rng, tile, images, 3), rng((3,))
+    operands = {"x": x, "bias": bias, "residual": residual}
+    got = run(opened(name), WinogradOutput(images, tile, function), operands, kernel)
+    whole = oracle.bias(oracle.winograd_output(x, images, tile), bias) + residual
+    assert oracle.error(got, oracle.activation(whole, function)) <= TOLERANCE
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("winograd_output"))
+@pytest.mark.parametrize("tile", [2, 4])
+def test_not_a_number_stays_in_its_tile(opened, rng, name, kernel, tile) -> None:
+    images = (2, 2 * tile, 2 * tile)
+    x = products(rng, tile, images, 3)
+    x.reshape(-1, 8, 3)[:, 6, 1] = np.nan  # the second image's third tile
+    got = run(opened(name), WinogradOutput(images, tile, "relu"), {"x": x}, kernel)
+    spoilt = np.zeros(got.shape, bool)
+    spoilt[1, 1, tile:, :tile] = True
+    np.testing.assert_array_equal(np.isnan(got), spoilt)
+
+
+@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize(
+    ("x_shape", "o", "padding"),
+    [
+        ((1, 1, 3, 3), 1, (0, 0, 0, 0)),
+        ((1, 3, 1, 1), 7, (1, 1, 1, 1)),
+        ((2, 7, 9, 5), 17, (1, 1, 1, 1)),
+        ((1, 17, 6, 7), 3, (0, 2, 0, 0)),
+        ((1, 4, 5, 11), 5, (1, 0, 0, 0)),
+    ],
+)
+def test_the_stages_make_a_convolution(opened, rng, tile, x_shape, o, padding) -> None:
+    backend = opened("compute")
+    x, weight, bias = rng(x_shape), rng((o, x_shape[1], 3, 3)), rng((o,))
+    expected = oracle.conv2d(x, weight, bias, padding=padding)
+    tiles = run(backend, WinogradInput(tile, padding), {"x": x}, None)
+    transformed = {"x": tiles, "weight": winograd(tile).weights(weight)}
+    product = run(backend, Matmul(), transformed, None)
+    back = WinogradOutput((x_shape[0], *expected.shape[2:]), tile)
+    got = run(backend, back, {"x": product, "bias": bias}, None)
+    assert oracle.error(got, expected) <= TOLERANCE
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    op = WinogradOutput((1, 5, 4), 4)
+    with pytest.raises(ShapeError, match=r"x must have 72 rows, got shape \(36, 3\)"):
+        op.infer({"x": (36, 3)})
+    with pytest.raises(ShapeError, match=r"bias must have shape \(3,\)"):
+        op.infer({"x": (72, 3), "bias": (4,)})
+    with pytest.raises(ShapeError, match=r"residual must have shape \(1, 3, 5, 4\)"):
+        op.infer({"x": (72, 3), "residual": (1, 3, 4, 5)})
+    with pytest.raises(ShapeError, match="the tile must be one of"):
+        WinogradOutput((1, 5, 4), 3)
+    with pytest.raises(ShapeError, match="activation must be one of"):
+        WinogradOutput((1, 5, 4), 4, "gelu")
+    with pytest.raises(ShapeError, match="images must be"):
+        WinogradOutput((1, -1, 4))
