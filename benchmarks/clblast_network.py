@@ -5,7 +5,8 @@ CLBlast has no pooling, no activations and no softmax: those kernels are in `clb
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -49,7 +50,7 @@ class ClblastNetwork:
         self._blast, self._cl = blast, blast.cl
         (given,) = model.inputs
         shapes = model.infer({given.name: shape})
-        try:
+        with self._errors():
             self._program = self._cl.Program(blast.context, SOURCE.read_text("utf-8")).build()
             self._columns = self._room(_most_columns(model, shapes))
             self._input = at = self._room(prod(shape))
@@ -67,38 +68,53 @@ class ClblastNetwork:
                 seen = shapes[node.inputs[0]]
                 self.layers[node.name] = self._layer(node, source, seen, at, shapes[name])
             self._output, self._shape = at, shapes[name]
-        except self._cl.Error as error:
-            raise GlnnError(f"OpenCL on {blast.device}: {error}") from None
 
     def run(self, x: Array) -> Array:
         """The model's result for `x`, from host array to host array."""
-        self._cl.enqueue_copy(self._blast.queue, self._input, x, is_blocking=False)
-        for perform in self.layers.values():
-            perform()
-        result = np.empty(self._shape, np.float32)
-        self._cl.enqueue_copy(self._blast.queue, result, self._output)
-        return result
+        with self._errors():
+            self._cl.enqueue_copy(self._blast.queue, self._input, x, is_blocking=False)
+            for perform in self.layers.values():
+                perform()
+            result = np.empty(self._shape, np.float32)
+            self._cl.enqueue_copy(self._blast.queue, result, self._output)
+            return result
+
+    def perform(self) -> None:
+        """Run on the input that is there, and wait."""
+        with self._errors():
+            for perform in self.layers.values():
+                perform()
+            self._blast.queue.finish()
+
+    def layer_seconds(self, repeat: int) -> dict[str, float]:
+        """Median seconds of each layer, each waited for."""
+        return {name: self._layer_seconds(name, repeat) for name in self.layers}
 
     def time(self, x: Array, repeat: int) -> NetworkTime:
         """Time `repeat` whole runs, and then each layer as often."""
         x = np.ascontiguousarray(x, np.float32)
-        finish = self._blast.queue.finish
+        for _ in range(WARM_UP):
+            result = self.run(x)
+        whole = median(_seconds(lambda: self.run(x)) for _ in range(repeat))
+        return NetworkTime(whole, self.layer_seconds(repeat), result)
+
+    def _layer_seconds(self, name: str, repeat: int) -> float:
+        perform, finish = self.layers[name], self._blast.queue.finish
+
+        def once() -> None:
+            perform()
+            finish()
+
+        with self._errors():
+            once()
+            return median(_seconds(once) for _ in range(repeat))
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
         try:
-            for _ in range(WARM_UP):
-                result = self.run(x)
-            whole = median(_seconds(lambda: self.run(x)) for _ in range(repeat))
-            layers: dict[str, float] = {}
-            for name, perform in self.layers.items():
-
-                def once(perform: Callable[[], None] = perform) -> None:
-                    perform()
-                    finish()
-
-                once()
-                layers[name] = median(_seconds(once) for _ in range(repeat))
+            yield
         except self._cl.Error as error:
             raise GlnnError(f"OpenCL on {self._blast.device}: {error}") from None
-        return NetworkTime(whole, layers, result)
 
     def _room(self, floats: int) -> Any:
         flags = self._cl.mem_flags.READ_WRITE

@@ -200,3 +200,146 @@ def test_boards() -> None:
     assert "| bias-rows.comp | 7 3r, 3 spills |" in page
     row = "| mali-g52 | blocked WG_X=8 WG_Y=8 TM=6 TN=1 | 96 | 10 | 9.6 | 3 | 1 | 0 |"
     assert row in page
+
+
+def test_lenet_by_layer_beside_rovder_2019() -> None:
+    options = ["--batch", "2", "--repeat", "1", "--no-peers", "--json"]
+    result = json.loads(run("benchmarks.lenet", *options))
+    layers = {row["layer"]: row for row in result["layers"]}
+    assert layers["c1 + sigmoid1"]["theirs_ms"]["clblast"] == 721.14
+    assert layers["softmax"]["theirs_ms"] == {}
+    assert all(row["wall_ms"] > 0 for row in layers.values())
+
+
+def test_vgg16() -> None:
+    options = ["--size", "32", "--repeat", "1", "--json"]
+    result = json.loads(run("benchmarks.vgg16", *options))
+    assert all(row["error"] < 1e-5 for row in result["rows"] if "CUDA" not in row["name"])
+    layers = [row["layer"] for row in result["layers"] if row["op"] == "conv2d"]
+    assert len(layers) == 13 and layers[0] == "conv1_1 + relu1_1"
+    assert any(part.get("total") == 17.40 for part in result["parts"])
+
+
+def test_vgg16_by_named_kernels() -> None:
+    options = ["--size", "32", "--repeat", "1", "--no-peers", "--kernel", "conv2d=direct", "--json"]
+    (row,) = json.loads(run("benchmarks.vgg16", *options))["rows"]
+    assert row["name"] == "glnn compute, conv2d=direct" and row["error"] < 1e-5
+
+
+def test_variants_of_convolutions() -> None:
+    from benchmarks.variants import convolutions
+    from glnn.model.builders import vgg16
+
+    found = convolutions(vgg16(size=32), 1)
+    assert list(found) == [
+        "conv1_1", "conv1_2", "conv2_1", "conv2_2", "conv3_1", "conv3_2", "conv4_1", "conv4_2",
+        "conv5_1",
+    ]  # fmt: skip
+
+
+def test_alexnet_conv(tmp_path) -> None:
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "a.png"
+    options = ["--scenarios", "test,conv5", "--repeat", "1", "--json", "--plot", str(picture)]
+    result = json.loads(run("benchmarks.alexnet_conv", *options))
+    names = {row["name"] for row in result["rows"]}
+    assert {"glnn cpu", "glnn feedback", "glnn compute"} <= names
+    assert all(row["error"] < 1e-4 for row in result["rows"])
+    assert {entry["ms"] for entry in result["theirs"] if entry["name"] == "opengl_abt_ki"} == {400}
+    assert picture.stat().st_size > 0
+
+
+@pytest.mark.parametrize("shape", [(3, 1, 28, 28), (2, 3, 32, 32)])
+def test_a_network_on_clblast(shape) -> None:
+    pytest.importorskip("pyopencl")
+    import numpy as np
+
+    import glnn
+    from benchmarks.clblast import Clblast, why_not
+    from benchmarks.clblast_network import ClblastNetwork
+    from glnn.model.builders import vgg16
+
+    if reason := why_not():
+        pytest.skip(reason)
+    model = glnn.load("lenet") if shape[1] == 1 else vgg16(size=32)
+    x = np.random.default_rng(0).random(shape, dtype=np.float32)
+    with Clblast() as blast:
+        found = ClblastNetwork(blast, model, shape).time(x, 1)
+    assert found.seconds > 0 and min(found.layers.values()) > 0
+    np.testing.assert_allclose(found.result, model(x, backend="cpu"), rtol=1e-4, atol=1e-7)
+
+
+def test_an_onnx_file_of_a_network() -> None:
+    onnx = pytest.importorskip("onnx")
+    reference = pytest.importorskip("onnx.reference")
+    import numpy as np
+
+    import glnn
+    from benchmarks.onnx_file import serialised
+
+    model = glnn.load("lenet")
+    file = onnx.load_from_string(serialised(model, 2))
+    onnx.checker.check_model(file)
+    x = np.random.default_rng(0).random((2, 1, 28, 28), dtype=np.float32)
+    (result,) = reference.ReferenceEvaluator(file).run(None, {"input": x})
+    np.testing.assert_allclose(result, model(x, backend="cpu"), rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["rovder_2019", "cronin_2018"])
+def test_a_document_of_networks_is_well_formed(name) -> None:
+    from benchmarks.documents import figures
+
+    found = list(figures(name))
+    assert len({figure.key for figure in found}) == len(found) > 2
+    for figure in found:
+        assert figure.title and figure.source
+        for claim in figure.claims:
+            assert claim.least <= claim.most
+        for row in figure.rows.values():
+            assert set(row) <= set(figure.columns_here)
+
+
+def test_the_printed_tables_add_up() -> None:
+    from benchmarks.documents import figure
+
+    layers = figure("rovder_2019", "lenet_table_2").rows
+    for row in layers.values():
+        assert sum(row.values()) == pytest.approx(2 * row["total"], abs=0.02)
+    times, percent = (figure("cronin_2018", f"alexnet_table_4_3{k}").rows for k in ("", "_percent"))
+    for order, row in percent.items():
+        for name, printed in row.items():
+            ratio = times[f"opengl_{order}"][name] / times[f"cpu_{order}"][name]
+            assert 100 * ratio == pytest.approx(printed, rel=0.03)  # of rounded cycles
+
+
+def test_variants_are_timed_by_name() -> None:
+    import glnn
+    from benchmarks import variants
+    from glnn.backends import open_backend
+    from glnn.cli.screen import console, progress
+    from glnn.errors import DeviceError
+
+    try:
+        backend = open_backend("compute")
+    except DeviceError as error:
+        pytest.skip(str(error))
+    with progress(False) as bar:
+        rows = variants.measure(bar, backend, glnn.load("lenet"), 1, 1)
+    assert [row["layer"] for row in rows] == ["c1", "c3"]
+    for row in rows:
+        assert row["ms"]["implicit"] > 0 and row["default_ms"] > 0
+        assert row["ms"]["winograd_4"] is None  # of 5 x 5
+    variants.show(console(), rows)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("alexnet_conv --scenarios x", "--scenarios: no 'x', expected test, conv2, "),
+        ("vgg16 --size 33", "vgg16: size must be a multiple of 32, got 33"),
+        ("vgg16 --kernel x", "Invalid value for '--kernel': expected OP=NAME, got 'x'"),
+        ("lenet --plot a.txt", "--plot: expected a .png or .svg file, got a.txt"),
+    ],
+)
+def test_mistakes_with_networks_are_answered_too(arguments, says) -> None:
+    test_mistakes_are_answered_in_one_sentence(arguments, says)

@@ -26,9 +26,10 @@ class Arena:
 
         Greedy by size, as in Pisarchyk and Lee 2020, "Efficient Memory Management for Deep Neural
         Net Inference", section 4.3: the largest first, each into a block that is free while it is
-        needed. What the host writes or reads, inputs and `kept`, has blocks of its own: a run can
-        be repeated, and drivers may move to the host's memory what was read there. With `share`
-        off every memory has a block of its own.
+        needed; or greedy by time, which is better for some chains, where that takes less. What
+        the host writes or reads, inputs and `kept`, has blocks of its own: a run can be repeated,
+        and drivers may move to the host's memory what was read there. With `share` off every
+        memory has a block of its own.
         """
         floats: dict[str, int] = {}
         for tensor in schedule.tensors.values():
@@ -37,20 +38,45 @@ class Arena:
         spans = _spans(schedule, set(kept))
         alone = {schedule.tensors[name].memory for name in kept}
         alone |= {name for name, (first, _) in spans.items() if first < 0}
-        sizes: list[int] = []
-        taken: dict[int, list[tuple[int, int]]] = {}
-        block: dict[str, int] = {}
-        for name in sorted(floats, key=lambda name: -floats[name]):
-            shared = share and name not in alone
-            free = (i for i, others in taken.items() if shared and _apart(spans[name], others))
-            block[name] = found = next(free, len(sizes))
-            if found == len(sizes):
+        free = {name: span for name, span in spans.items() if share and name not in alone}
+        by_size = _packed(sorted(free, key=lambda name: -floats[name]), floats, free)
+        by_time = _packed(sorted(free, key=lambda name: free[name][0]), floats, free)
+        sizes, block = min(by_size, by_time, key=lambda packed: sum(packed[0]))
+        last = [0] * len(sizes)
+        for name, i in block.items():
+            last[i] = max(last[i], free[name][1])
+        overwritten = frozenset(name for name, i in block.items() if free[name][1] < last[i])
+        for name in floats:
+            if name not in free:
+                block[name] = len(sizes)
                 sizes.append(floats[name])
-            if shared:
-                taken.setdefault(found, []).append(spans[name])
-        last = {i: max(end for _, end in others) for i, others in taken.items()}
-        overwritten = frozenset(n for n, i in block.items() if spans[n][1] < last.get(i, -1))
         return cls(tuple(sizes), block, overwritten)
+
+
+def _packed(
+    order: Sequence[str], floats: Mapping[str, int], spans: Mapping[str, tuple[int, int]]
+) -> tuple[list[int], dict[str, int]]:
+    """The sizes of the blocks, and the block of each memory.
+
+    Each memory, one after the other in `order`, goes into the block free in its span that need
+    grow least, the smallest of these.
+    """
+    sizes: list[int] = []
+    taken: list[list[tuple[int, int]]] = []
+    block: dict[str, int] = {}
+    for name in order:
+        size, span = floats[name], spans[name]
+        free = [i for i, others in enumerate(taken) if _apart(span, others)]
+        if free:
+            found = min(free, key=lambda i: (max(size - sizes[i], 0), sizes[i]))
+        else:
+            found = len(sizes)
+            sizes.append(0)
+            taken.append([])
+        sizes[found] = max(sizes[found], size)
+        taken[found].append(span)
+        block[name] = found
+    return sizes, block
 
 
 def _spans(schedule: Schedule, kept: set[str]) -> dict[str, tuple[int, int]]:

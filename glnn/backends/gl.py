@@ -31,9 +31,8 @@ class GlBackend(Backend):
         if reason := self.why_not_device(device):
             raise DeviceError(f"the {self.name} backend cannot run: {reason}")
         self.device = device
-        settings = Settings.from_environment()
-        self._allowed = settings.memory
-        self.tuned = Tuned.load(settings.cache, device.capabilities, __version__)
+        cache = Settings.from_environment().cache
+        self.tuned = Tuned.load(cache, device.capabilities, __version__)
 
     @classmethod
     def why_not_device(cls, device: Device) -> str | None:
@@ -75,7 +74,8 @@ class GlBackend(Backend):
         return SharedMemory(floats, self.device)
 
     def available(self) -> int | None:
-        return self.device.memory_available() if self._allowed is None else self._allowed
+        allowed = Settings.from_environment().memory
+        return self.device.memory_available() if allowed is None else allowed
 
     def keep(self, array: NDArray[Any], layout: Layout) -> Buffer:
         buffer = Buffer(array.shape, layout, capacity=self.capacity(layout.size(array.shape)))

@@ -108,10 +108,10 @@ class Schedule:
                 op.infer(shapes), parse(gives), self.tensors[source].memory
             )
             return
-        if "residual" in shapes and self.backend.why_not(op, shapes) is not None:
+        forced = self._forced(task, shapes)
+        if "residual" in shapes and self.backend.why_not(op, shapes, forced) is not None:
             self._add_apart(task, op)
             return
-        forced = self._forced(task, shapes)
         choice = self.backend.choose(op, shapes, given, forced)
         problem = Problem.of(op, shapes, given)
         if isinstance(choice, Kernel) and choice.stages:

@@ -258,7 +258,7 @@ def choose(
             known = ", ".join(names) or "none"
             raise UnsupportedOpError(f"{backend} has no kernel {name!r} for {op}; it has {known}")
         kernels = tuple(k for k in kernels if k.name == name)
-    else:
+    elif not isinstance(problem.op, Repack):  # that says itself whether it is to halves
         kernels = tuple(k for k in kernels if not k.halves)
     reasons: dict[str, list[str]] = {}
     too_large: dict[str, list[str]] = {}

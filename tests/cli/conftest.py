@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 import glnn
 from glnn import data
 from glnn.cli import main
-from glnn.layers import Linear, ReLU
+from glnn.layers import Conv2d, Linear, MaxPool2d, ReLU
 from glnn.model import Model
 
 PACKAGE = str(Path(glnn.__file__).parents[1])  # the one under test
@@ -120,3 +120,21 @@ def samples(tmp_path: Path) -> Path:
     """Two samples for `small`; the first is of class 0, the second of class 1."""
     np.save(tmp_path / "samples.npy", np.array([[2, 0, 0], [5, 0, 1]], np.float32))
     return tmp_path / "samples.npy"
+
+
+@pytest.fixture
+def staged(tmp_path: Path) -> Path:
+    """The .json file of a model whose convolution can be made of stages."""
+    layers = [Conv2d(4, 4, 3, padding=1), MaxPool2d(2)]
+    Model.sequential(layers, (4, 8, 8), name="staged", names=["conv", "pool"]).save(
+        tmp_path / "staged.json"
+    )
+    return tmp_path / "staged.json"
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    """Two samples for `staged`."""
+    samples = np.random.default_rng(4).standard_normal((2, 4, 8, 8), dtype=np.float32)
+    np.save(tmp_path / "images.npy", samples)
+    return tmp_path / "images.npy"

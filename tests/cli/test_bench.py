@@ -16,6 +16,7 @@ import pytest
 from glnn.backends import NAMES
 from tests.cli.conftest import Glnn
 
+LAYER = {"name", "op", "kernel", "gflop", "kernel_ms", "wall_ms", "layer", "via"}
 TIMES = {"total_ms", "upload_ms", "perform_ms", "download_ms", "kernel_ms"}
 
 
@@ -40,7 +41,8 @@ def test_lenet(cli: Glnn) -> None:
 def check_kernel_times(timed: Any) -> None:
     """A kernel time only where the timer is believed, and then it is no more than the wall's."""
     for layer in timed["layers"]:
-        assert set(layer) == {"name", "op", "kernel", "gflop", "kernel_ms", "wall_ms"}
+        assert set(layer) == LAYER
+        assert layer["layer"] in layer["name"] or layer["op"] == "repack"
         assert layer["wall_ms"] > 0
         assert layer["kernel_ms"] is None or (timed["timer"] is None and layer["kernel_ms"] >= 0)
     if timed["backend"] == "cpu":
@@ -67,6 +69,23 @@ def test_a_forced_kernel_applies_where_it_exists(cli: Glnn) -> None:
         for name, timed in found.items()
     }
     assert kernels == {"compute": {"blocked"}, "cpu": {"numpy"}}
+
+
+def test_a_layer_of_several_steps(cli: Glnn, staged: Path, images: Path) -> None:
+    forced = ("--kernel", "conv2d=winograd_2", "--backends", "compute,cpu", "--repeat", 1)
+    timed = cli("bench", staged, images, *forced, "--json").json["backends"]["compute"]
+    steps = [step for step in timed["layers"] if step["op"] != "repack"]
+    assert [(step["layer"], step["via"]) for step in steps] == [
+        *[("conv", "winograd_2")] * 3,
+        ("pool", None),
+    ]
+    assert [step["name"] for step in steps][:3] == ["conv: tiles", "conv: products", "conv: result"]
+    shown = cli("bench", staged, images, *forced).out.partition("on cpu")[0]
+    rows = [line.split() for line in shown.splitlines() if line.strip()]
+    (whole,) = (row for row in rows if row[0] == "conv")
+    assert whole[1:4] == ["4", "steps", "winograd_2"]
+    parts = [row[0] for row in rows if row[0] in ("tiles", "products", "result")]
+    assert parts == ["tiles", "products", "result"]
 
 
 def test_inputs(cli: Glnn, small: Path, samples: Path) -> None:

@@ -25,6 +25,11 @@ VERBS = {
         ["verify", "lenet"],
         "model backend tolerance layers worst ok first_divergence",
     ),
+    "plan": (
+        ["plan", "lenet"],
+        "model backend device inputs steps blocks tensor_bytes parameter_bytes texture_bytes "
+        "peak_bytes available_bytes fits largest_adjacent",
+    ),
     "kernels": (["kernels"], "kernels"),
     "layout": (["layout", "R", "2", "2"], "layout rows columns places"),
 }
@@ -78,6 +83,23 @@ def test_info_of_this_machine(cli: Glnn) -> None:
     for gpu in found["gpus"]:
         assert set(gpu) == {"index", "renderer", "vendor", "error"}
     assert found["device"]["renderer"] in cli("info").out
+
+
+def test_the_memory_that_is_free(cli: Glnn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GLNN_MEMORY", raising=False)
+    found = cli("info", "--json").json["device"]
+    assert found["memory_available"] is None or found["memory_available"] > 2**20
+    assert found["memory_allowed"] is None
+    monkeypatch.setenv("GLNN_MEMORY", "3m")
+    assert cli("info", "--json").json["device"]["memory_allowed"] == 3 * 2**20
+    assert "3.0 MiB" in cli("info").out
+
+
+@pytest.mark.parametrize("text", ["much", "-1", "5x", "1.5G", "M", "1_0", "²"])
+def test_a_memory_that_is_no_size(cli: Glnn, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("GLNN_MEMORY", text)
+    expected = f"GLNN_MEMORY: expected bytes, as in 4096, 512M or 4G, got {text!r}"
+    assert cli("info").refusal == expected
 
 
 def test_info_of_a_gpu_by_index_and_name(cli: Glnn) -> None:

@@ -8,14 +8,15 @@ import pytest
 
 from glnn.errors import ShaderError
 from glnn.kernels import library, report
+from glnn.kernels.library import declared
 from tests.cli.conftest import Glnn
 
-KEYS = {"name", "op", "backend", "ok", "reason", "summary", "parameters", "defaults"}
+KEYS = {"name", "op", "backend", "ok", "reason", "summary", "parameters", "defaults", "stages"}
 
 
 def test_the_table(cli: Glnn) -> None:
     rows = cli("kernels", "--json").json["kernels"]
-    assert len(rows) == len(library())
+    assert len(rows) == len(declared())
     shown = cli("kernels")
     for row in rows:
         assert set(row) == KEYS
@@ -27,6 +28,18 @@ def test_the_kernels_of_one_op(cli: Glnn) -> None:
     rows = cli("kernels", "--op", "softmax", "--json").json["kernels"]
     assert {row["op"] for row in rows} == {"softmax"}
     assert {row["backend"] for row in rows} == {"compute", "feedback"}
+
+
+def test_kernels_made_of_stages(cli: Glnn, monkeypatch: pytest.MonkeyPatch) -> None:
+    linked: list[str] = []
+    monkeypatch.setattr(report, "link", lambda device, kernel, source: linked.append(kernel.name))
+    rows = cli("kernels", "--op", "conv2d", "--compile", "--json").json["kernels"]
+    staged = {row["name"]: row["stages"] for row in rows if row["stages"]}
+    assert staged.items() >= {"winograd_4": "winograd", "im2col_morton": "im2col"}.items()
+    assert {k.name for k in declared() if k.stages and k.op == "conv2d"} == set(staged)
+    assert not set(linked) & set(staged) and set(linked) <= {row["name"] for row in rows}
+    shown = cli("kernels", "--op", "conv2d").out
+    assert "stages" in shown and "winograd_4" in shown
 
 
 def test_all_compile(cli: Glnn) -> None:
@@ -41,9 +54,9 @@ def test_the_smallest_device(cli: Glnn) -> None:
     rows = cli("kernels", "--compile", "--limits", "es31-minimum", "--json").json["kernels"]
     for row in rows:
         assert row["ok"] or row["reason"].startswith("not admissible: ")
-    for op in {row["op"] for row in rows} - {"repack"}:
-        opens = {row["backend"] for row in rows if row["op"] == op and row["ok"]}
-        assert opens == {"compute", "feedback"}, op
+    for op in {row["op"] for row in rows}:
+        there = [row for row in rows if row["op"] == op]
+        assert {row["backend"] for row in there if row["ok"]} == {r["backend"] for r in there}, op
 
 
 def test_what_does_not_compile_says_so(cli: Glnn, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +83,7 @@ def test_without_gl_nothing_is_admissible(process: Glnn) -> None:
     rows = process("kernels", "--json", __EGL_VENDOR_LIBRARY_FILENAMES="/nonexistent").json
     if any(row["ok"] for row in rows["kernels"]):
         pytest.skip("this EGL does not dispatch to vendors")
-    assert len(rows["kernels"]) == len(library())
+    assert len(rows["kernels"]) == len(declared())
     for row in rows["kernels"]:
         assert row["reason"].startswith("not admissible: no usable OpenGL ES context")
 

@@ -7,6 +7,8 @@ import pytest
 from glnn.backends.opening import _shared
 from glnn.kernels import kernels_for
 from glnn.kernels.tuned import TunedChoice
+from glnn.layers import Conv2d
+from glnn.model import Model
 from glnn.tuning.tune import Tuning
 from tests.cli.conftest import Glnn
 
@@ -117,6 +119,15 @@ def test_a_model(cli: Glnn, searches) -> None:
     choices = cli("tune", "lenet", "--batch", "3", "--json").json["choices"]
     ops = [key.split()[1] for key in choices]
     assert {"conv2d", "matmul", "pool2d"} <= set(ops)
+
+
+def test_a_convolution_in_stages_is_tuned_with_them(cli: Glnn, searches, tmp_path) -> None:
+    skip_without_compute(cli)
+    model = Model.sequential([Conv2d(8, 32, 1)], (8, 5, 5), name="one")
+    model.save(tmp_path / "one.json")
+    keys = cli("tune", str(tmp_path / "one.json"), "--json").json["choices"]
+    ops = [key.split()[1] for key in keys]
+    assert {"conv2d", "matmul"} <= set(ops)
 
 
 @pytest.mark.parametrize("text", ["5x7", "0x1x1", "axbxc", "1x1x99999999999", ""])

@@ -41,6 +41,16 @@ def test_the_table(cli: Glnn, small: Path, samples: Path) -> None:
     assert "diverges" not in shown.out
 
 
+def test_a_layer_of_several_steps_is_one_row(cli: Glnn, staged: Path, images: Path) -> None:
+    forced = ("--backend", "compute", "--kernel", "conv2d=winograd_2")
+    layers = cli("verify", staged, images, *forced, "--json").json["layers"]
+    assert [(layer["name"], layer["op"]) for layer in layers] == [
+        ("conv", "conv2d"),
+        ("pool", "pool2d"),
+    ]
+    assert layers[0]["kernel"] == "winograd_2"
+
+
 def test_a_tolerance_of_nothing(cli: Glnn) -> None:
     shown = cli("verify", "lenet", "--backend", "feedback", "--tolerance", 0)
     assert (shown.code, shown.err) == (1, "")

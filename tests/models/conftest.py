@@ -1,4 +1,4 @@
-"""Models small enough to be worked out by hand."""
+"""Models small enough to be worked out by hand, and one of every kind of layer."""
 
 from __future__ import annotations
 
@@ -10,8 +10,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glnn.layers import Linear, ReLU
+from glnn.layers import (
+    AdaptiveAvgPool2d,
+    Add,
+    BatchNorm2d,
+    Concat,
+    Conv2d,
+    Dropout,
+    Flatten,
+    Layer,
+    Linear,
+    LocalResponseNorm,
+    MaxPool2d,
+    ReLU,
+    Subsample2d,
+)
 from glnn.model import Model
+from glnn.model.model import Node
+from glnn.model.tensor import BATCH, TensorInfo
 
 
 @pytest.fixture
@@ -21,6 +37,41 @@ def small() -> Model:
     linear.weight = np.array([[1, 0, -1], [2, 1, 0]], np.float32)
     linear.bias = np.array([0.5, -3], np.float32)
     return Model.sequential([linear, ReLU()], (3,), name="small", names=["affine", "relu"])
+
+
+@pytest.fixture
+def blocks(rng) -> Model:
+    """Every layer that reads several inputs or normalises, with parameters at random."""
+    layers: list[tuple[str, Layer, str]] = [
+        ("stem", Conv2d(3, 6, 3, padding=1, bias=False), "image"),
+        ("norm", BatchNorm2d(6), "stem"),
+        ("relu", ReLU(), "norm"),
+        ("a", Conv2d(6, 6, 3, padding=1), "relu"),
+        ("a norm", BatchNorm2d(6), "a"),
+        ("sum", Add(), "a norm|relu"),
+        ("sum relu", ReLU(), "sum"),
+        ("response", LocalResponseNorm(3, 0.5), "sum relu"),
+        ("b1", Conv2d(6, 1, 1), "response"),
+        ("b2", Conv2d(6, 4, 3, padding=1), "response"),
+        ("b3", MaxPool2d(3, 1, 1), "response"),
+        ("b4", BatchNorm2d(6), "response"),
+        ("b5", Conv2d(6, 2, 1), "response"),
+        ("all", Concat(5), "b1|b2|b3|b4|b5"),
+        ("drop", Dropout(), "all"),
+        ("half", Subsample2d(19, 2), "drop"),
+        ("half relu", ReLU(), "half"),
+        ("mean", AdaptiveAvgPool2d(1), "half relu"),
+        ("flat", Flatten(), "mean"),
+        ("drop 2", Dropout(), "flat"),
+        ("scores", Linear(19, 5), "drop 2"),
+        ("scores norm", BatchNorm2d(5), "scores"),
+    ]
+    for _, layer, _ in layers:
+        for name, shape in layer.shapes.items():
+            values = rng(shape)
+            setattr(layer, name, values**2 + np.float32(0.5) if name == "running_var" else values)
+    nodes = tuple(Node(name, layer, tuple(read.split("|")), name) for name, layer, read in layers)
+    return Model(nodes, (TensorInfo("image", (BATCH, 3, 9, 7)),), ("scores norm",), "blocks")
 
 
 @pytest.fixture

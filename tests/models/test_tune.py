@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from math import inf
 
 import numpy as np
@@ -195,12 +196,12 @@ def test_a_kernel_of_stages_may_win_and_a_plan_takes_it(
     assert {step.via for step in before.steps} == {None}
     monkeypatch.setattr(SEARCH, "choose", lambda *_: direct)  # so that both layouts are tuned
     (direct,) = (k for k in kernels_for("conv2d", "compute") if k.name == "direct_nhwc")
-    for layer in before.outline.schedule.problems:
-        for layout in ("R", "nhwC4c"):
-            wanted = Problem.of(layer.op, layer.shapes, {"x": layout})
-            found = tune(backend, wanted)
-            assert (found.best.kernel, found.best.seconds) == ("winograd_2", 0.1)
-            backend.tuned.keep(backend.name, wanted, found.best)
+    layers = [p for p in before.outline.schedule.problems if p.op.name == "conv2d"]
+    for layer, layout in product(layers, ("R", "nhwC4c")):
+        wanted = Problem.of(layer.op, layer.shapes, {"x": layout})
+        found = tune(backend, wanted)
+        assert (found.best.kernel, found.best.seconds) == ("winograd_2", 0.1)
+        backend.tuned.keep(backend.name, wanted, found.best)
     backend.tuned = Tuned.load(tmp_path, backend.device.capabilities, "1")  # as the file has it
     plan = Plan(model, backend, {"input": x.shape})
     assert {step.layer: step.via for step in plan.steps} == dict.fromkeys(

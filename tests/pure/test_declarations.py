@@ -53,6 +53,11 @@ def kernel(path: str = "op/k.comp", **values: object) -> Kernel:
         ("devices", "NVIDIA"),  # would be a list of letters
         ("unfit", "V3D"),
         ("priority", "high"),
+        ("stages", 1),
+        ("at_least", ["m"]),
+        ("tolerance", 1),
+        ("tolerance", -1e-5),
+        ("tolerance", "1e-4"),
     ],
 )
 def test_a_value_of_the_wrong_form_names_its_key_and_file(key, value) -> None:
@@ -72,6 +77,9 @@ def test_a_value_of_the_wrong_form_names_its_key_and_file(key, value) -> None:
         ({"families": {"nvidia": {}}}, "families: unknown family nvidia"),
         ({"unfit": ["Mali-T"]}, "unfit: unknown family Mali-T"),
         ({"devices": ["GPU"]}, "devices: unknown family GPU"),
+        ({"stages": "fourier"}, r"stages: expected one of \['im2col', 'im2row', 'product', 'w"),
+        ({"stages": "winograd", "devices": ["GPU"]}, "devices: unknown family GPU"),
+        ({"stages": "winograd", "tune": {"TILE": []}}, "tune: every parameter needs a default"),
         ({"in_place": "y"}, "in_place: y must be an operand"),
         (
             {"path": "op/k.vert", "bindings": {}, "textures": {"x": "rgba8"}},
@@ -101,6 +109,23 @@ def test_two_shaders_for_one_declaration_and_none(tmp_path) -> None:
         declaration.with_suffix(suffix).write_text("")
     with pytest.raises(ShaderError, match=r"k\.toml: .* found 2"):
         read(tmp_path)
+
+
+def test_a_kernel_of_stages_has_no_shader(tmp_path) -> None:
+    (tmp_path / "op").mkdir()
+    declaration = tmp_path / "op" / "k.toml"
+    text = 'summary = ""\nlayouts = { x = "R", out = "R" }\nstages = "winograd"\n'
+    declaration.write_text(text)
+    (made,) = read(tmp_path)
+    assert (made.name, made.op, made.backend, made.stages) == ("k", "op", "compute", "winograd")
+    declaration.write_text(text + 'shader = "k"\n')
+    with pytest.raises(ShaderError, match=r"k\.toml: shader: a kernel of stages has none"):
+        read(tmp_path)
+    declaration.write_text(text)
+    declaration.with_suffix(".comp").write_text("")
+    with pytest.raises(ShaderError, match=r"k\.comp: it has no declaration"):
+        read(tmp_path)
+    assert all(k.tolerance == 1e-5 for k in library()) and not any(k.stages for k in library())
 
 
 def test_arithmetic_of_quantities() -> None:

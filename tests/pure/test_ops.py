@@ -70,6 +70,18 @@ def test_conv2d(rng, monkeypatch, shape, weight, attributes) -> None:
     both(Conv2d(**attributes), expected, x=x, weight=w, bias=b)
 
 
+@pytest.mark.parametrize("function", ["identity", "sigmoid", "relu", "tanh"])
+@pytest.mark.parametrize("biased", [False, True])
+def test_conv2d_with_a_residual(rng, function, biased) -> None:
+    op = Conv2d((1, 2), (1, 0, 1, 1), groups=2, activation=function)
+    operands = {"x": rng((2, 4, 7, 5)), "weight": rng((6, 2, 3, 3)), "residual": rng((2, 6, 7, 2))}
+    operands |= {"bias": rng((6,))} if biased else {}
+    plain = oracle.conv2d(
+        operands["x"], operands["weight"], operands.get("bias"), (1, 2), (1, 0, 1, 1), groups=2
+    )
+    both(op, oracle.activation(plain + operands["residual"], function), **operands)
+
+
 @pytest.mark.parametrize("mode", ["max", "average"])
 @pytest.mark.parametrize("ceil_mode", [False, True])
 @pytest.mark.parametrize("count_include_pad", [False, True])
@@ -248,6 +260,11 @@ def test_costs_count_a_multiply_add_as_two() -> None:
         (Matmul(), {"x": (2, 3), "weight": (4, 3), "bias": (3,)}, "bias must have shape"),
         (Conv2d(), {"x": (1, 3, 5, 5), "weight": (2, 4, 3, 3)}, "do not fit 1 groups"),
         (Conv2d(), {"x": (1, 3, 2, 2), "weight": (2, 3, 3, 3)}, "larger than the padded x"),
+        (
+            Conv2d(),
+            {"x": (1, 3, 5, 5), "weight": (2, 3, 3, 3), "residual": (1, 2, 5, 5)},
+            r"residual must have shape \(1, 2, 3, 3\), got \(1, 2, 5, 5\)",
+        ),
         (Pool2d(kernel=(9, 9)), {"x": (1, 1, 4, 4)}, "larger than x"),
         (Bias(), {"x": (1, 3), "bias": (4,)}, "bias must have shape"),
         (Softmax(2), {"x": (1, 3)}, "no axis 2"),
@@ -403,11 +420,32 @@ def test_sizes_and_defines_of_a_convolution() -> None:
     op = Conv2d((2, 3), (1, 2, 3, 4), (1, 2), 2, "relu")
     assert op.sizes(SHAPES) == {
         "n": 2, "c": 4, "h": 9, "w": 8, "o": 6, "oh": 6, "ow": 4, "groups": 2,
+        "o_group": 3, "pixels": 48,
     }  # fmt: skip
     assert op.defines(SHAPES) == {
         "KERNEL_H": 2, "KERNEL_W": 3, "STRIDE_H": 2, "STRIDE_W": 3, "PADDING_TOP": 1,
-        "PADDING_LEFT": 2, "DILATION_H": 1, "DILATION_W": 2, "GROUPS": 2, "ACTIVATION": 2,
+        "PADDING_LEFT": 2, "DILATION_H": 1, "DILATION_W": 2, "GROUPS": 2, "WHOLE_QUADS": 0,
+        "PADDED": 1, "DEPTHWISE": 0, "ACTIVATION": 2,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("weight", "groups", "whole", "depthwise"),
+    [
+        ((6, 7, 3, 3), 1, 1, 0),  # one group has the padding of its last quad to itself
+        ((8, 4, 3, 3), 2, 1, 0),
+        ((6, 4, 3, 3), 2, 0, 0),  # three output channels a group
+        ((8, 6, 3, 3), 2, 0, 0),
+        ((8, 1, 3, 3), 8, 0, 1),
+        ((16, 1, 3, 3), 8, 0, 0),  # two kernels for each channel
+        ((1, 1, 3, 3), 1, 1, 1),
+    ],
+)
+def test_groups_in_whole_quads_and_by_themselves(weight, groups, whole, depthwise) -> None:
+    shapes = {"x": (1, weight[1] * groups, 5, 5), "weight": weight}
+    defines = Conv2d(groups=groups).defines(shapes)
+    found = defines["WHOLE_QUADS"], defines["PADDED"], defines["DEPTHWISE"]
+    assert found == (whole, 0, depthwise)
 
 
 def test_sizes_and_defines_of_a_pool() -> None:
@@ -461,10 +499,17 @@ def test_sizes(op, shapes, sizes) -> None:
     ],
 )
 def test_costs(op, shapes, flops, elements) -> None:
-    named = dict(zip((*op.inputs, *op.parameters), shapes, strict=False))
+    named = dict(zip((*op.needed, *op.parameters), shapes, strict=False))
     if isinstance(op, Conv2d):
         assert op.infer(named) == (2, 6, 8, 6)
     assert (op.cost(named).flops, op.cost(named).bytes) == (flops, 4 * elements)
+
+
+def test_the_cost_of_a_residual() -> None:
+    op, shapes = Conv2d(groups=2, activation="relu"), {**SHAPES, "residual": (2, 6, 8, 6)}
+    assert (op.inputs, op.needed) == (("x", "residual"), ("x",))
+    assert op.cost(shapes).flops == 576 * 27
+    assert op.cost(shapes).bytes == op.cost(SHAPES).bytes + 4 * 576
 
 
 @pytest.mark.parametrize(

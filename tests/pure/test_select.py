@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from glnn.device import Capabilities
-from glnn.errors import LimitError, ShapeError, UnsupportedOpError
+from glnn.errors import LimitError, ShaderError, ShapeError, UnsupportedOpError
 from glnn.kernels import Kernel, select
 from glnn.kernels.family import family
 from glnn.kernels.select import Problem, choose, fitted, why_not_device, why_not_here
@@ -162,6 +162,8 @@ def test_why_a_size_is_too_much(made, values, device, reason) -> None:
     ("op", "shapes", "name", "backend", "reason"),
     [
         (Conv2d(groups=2), [(1, 4, 5, 5), (4, 2, 3, 3)], "direct", "compute", "GROUPS is 2"),
+        (Conv2d(), [(1, 4, 5, 5), (4, 4, 3, 2)], "winograd_2", "compute", "KERNEL_W is 2"),
+        (Conv2d(), [(1, 4, 5, 5), (4, 4, 1, 1), (4,)], "im2row_abt_ki", "compute", "operand bias"),
         (Bias(), [(2, 3, 4, 4), (3,)], "vector", "compute", "MATRIX is 0, it needs 1"),
         (Activation("relu"), [(2, 3, 4)], "rm", "compute", "layout C does not take x of shape"),
         (
@@ -181,10 +183,40 @@ def test_why_a_size_is_too_much(made, values, device, reason) -> None:
     ],
 )
 def test_why_a_kernel_refuses_a_problem(op, shapes, name, backend, reason) -> None:
-    named: dict[str, Shape] = dict(zip((*op.inputs, *op.parameters), shapes, strict=False))
+    named: dict[str, Shape] = dict(zip((*op.needed, *op.parameters), shapes, strict=False))
     with pytest.raises(UnsupportedOpError) as caught:
         choose(backend, Problem.of(op, named, {}), DEVICE, name)
     assert f"{name}: " in str(caught.value) and reason in str(caught.value)
+
+
+RESIDUAL = {"x": (1, 4, 5, 5), "weight": (4, 4, 3, 3), "residual": (1, 4, 3, 3)}
+
+
+@pytest.mark.parametrize("name", ["direct", "direct_nhwc", "grouped", "im2col_morton"])
+def test_an_operand_that_a_kernel_does_not_take(name) -> None:
+    made = Problem.of(Conv2d(), RESIDUAL, {})
+    assert made.defines()["HAS_RESIDUAL"] == 1
+    with pytest.raises(UnsupportedOpError, match=f"{name}: it takes no operand residual"):
+        choose("compute", made, DEVICE, name)
+    assert "residual" in choose("compute", made, DEVICE).layouts
+
+
+def test_a_residual_needs_no_storage_block_of_its_own() -> None:
+    made = Problem.of(Conv2d(), {**RESIDUAL, "bias": (4,)}, {})
+    implicit = choose("compute", made, DEVICE, "implicit")
+    places = {"x": 0, "weight": 1, "out": 2, "bias": 3}
+    assert implicit.places(made.shapes, 4) == places
+    assert implicit.places(made.shapes, 5) == {**places, "residual": 4}
+    assert implicit.places(RESIDUAL, 4) == {"x": 0, "weight": 1, "out": 2, "residual": 3}
+
+
+def test_a_stage_that_cannot_run_is_named() -> None:
+    device = replace(DEVICE, max_compute_work_group_count=(100, 100, 100))
+    made = Problem.of(Conv2d(), {"x": (1, 4, 50, 50), "weight": (4, 4, 3, 3)}, {})
+    assert choose("compute", made, device, "winograd_4").stages == "winograd"  # 144 tiles
+    says = "winograd_2: tiles: winograd_input on .* nhwc: 144 workgroups in one dimension"
+    with pytest.raises(LimitError, match=says):  # 576 tiles
+        choose("compute", made, device, "winograd_2")
 
 
 def test_every_reason_is_listed(offer) -> None:
@@ -229,6 +261,15 @@ def test_the_greatest_priority_that_suits_is_chosen(offer) -> None:
     assert choose("compute", problem(8, 8), DEVICE, "few").name == "few"  # as asked for
     offer(few, many)  # neither is meant for 25 elements, but both can compute them
     assert choose("compute", problem(5, 5), DEVICE).name in ("few", "many")
+
+
+def test_sizes_may_have_to_be_at_least_so_great(offer) -> None:
+    offer(kernel("large", at_least={"count": 24}, priority=1), kernel("plain"))
+    assert choose("compute", problem(4, 6), DEVICE).name == "large"
+    assert choose("compute", problem(4, 5), DEVICE).name == "plain"
+    offer(kernel("strange", at_least={"pixels": 1}))
+    with pytest.raises(ShaderError, match="at_least: activation has no pixels"):
+        choose("compute", problem(4, 5), DEVICE)
 
 
 def test_a_kernel_for_other_devices_is_passed_over(offer) -> None:

@@ -1,0 +1,154 @@
+"""AlexNet's conv2 to conv5 as Cronin 2018 ran them: one image, no bias, 'same' padding.
+
+Wall times go from host array to host array, the weight being where it is to stay; kernel times are
+the device's. The document's are CPU cycles at 1.4 GHz from call to result, im2row included.
+
+    python -m benchmarks.alexnet_conv
+    python -m benchmarks.alexnet_conv --scenarios conv3,conv5 --repeat 100 --json
+    python -m benchmarks.alexnet_conv --plot alexnet.png
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import rich_click as click
+from rich.console import Console
+from rich.progress import Progress
+
+import glnn
+from benchmarks import documents, variants
+from benchmarks.command import check_picture, run
+from benchmarks.networks import Array, draw, measure, ours
+from benchmarks.peers import Contender, installed
+from benchmarks.record import machine
+from glnn.backends import open_backend
+from glnn.cli.screen import console, number, progress, table
+from glnn.errors import GlnnError
+from glnn.layers import Conv2d
+from glnn.ops import Conv2d as Conv2dOp
+
+GIGAHERTZ = 1.4  # of the document's CPU
+IM2ROW = ("im2row_ab_ik", "im2row_abt_ik", "im2row_abt_ki")
+WAYS = (
+    *(("compute", kernel) for kernel in (*IM2ROW, *variants.IMPLICIT, "winograd_4", None)),
+    ("feedback", None),
+    ("cpu", None),
+)
+
+
+def scenarios() -> dict[str, dict[str, int]]:
+    """The document's convolutions, each by its sizes."""
+    sizes = documents.figure("cronin_2018", "alexnet_table_4_1").rows
+    return {name: {key: int(value) for key, value in row.items()} for name, row in sizes.items()}
+
+
+def convolution(sizes: dict[str, int]) -> glnn.Model:
+    """A model of that one convolution."""
+    k = sizes["k"]
+    layer = Conv2d(
+        sizes["channels"], sizes["kernels"], k, sizes["stride"], padding=k // 2, bias=False
+    )
+    return glnn.Model.sequential([layer], (sizes["channels"], sizes["height"], sizes["width"]))
+
+
+def ways(model: glnn.Model, x: Array, peers: bool, repeat: int) -> Iterator[tuple[Contender, Any]]:
+    """Who can run `model`, and milliseconds of the kernel alone where a GPU has one."""
+    (node,) = model.nodes
+    op, given = node.layer.op, {"x": x, **node.layer.operands}
+    for backend, kernel in WAYS:
+        forced = {"conv2d": kernel} if kernel else {}
+        try:
+            session = glnn.InferenceSession(model, backend, kernels=forced)
+            contender = ours(session, x, forced)
+        except GlnnError:
+            continue
+        alone = None
+        if session.backend.device is not None and isinstance(op, Conv2dOp):
+            alone = variants.milliseconds(session.backend, op, given, kernel, min(repeat, 7))
+        yield contender, alone
+    if peers:
+        for contender in installed(model, x):
+            yield contender, None
+
+
+def _measure(
+    bar: Progress, name: str, sizes: dict[str, int], repeat: int, peers: bool
+) -> Iterator[dict[str, Any]]:
+    model = convolution(sizes)
+    shape = model.inputs[0].with_batch(1)
+    x = np.random.default_rng(0).standard_normal(shape, np.float32)
+    exact = model(x, backend="cpu")
+    task = bar.add_task(name, total=None)
+    for contender, alone in ways(model, x, peers, repeat):
+        row = measure(contender, exact, repeat)
+        row.pop("layers_ms", None)  # there is but one
+        yield {"scenario": name, **row, "kernel_ms": alone}
+        bar.advance(task)
+    bar.update(task, visible=False)
+
+
+@click.command()
+@click.option("--scenarios", "names", default="conv2,conv3,conv4,conv5", show_default=True)
+@click.option("--repeat", type=click.IntRange(1), default=50, show_default=True)
+@click.option("--peers/--no-peers", default=True, help="Also time other libraries.")
+@click.option("--plot", type=click.Path(path_type=Path), help="Also draw the times to this file.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def main(names: str, repeat: int, peers: bool, plot: Path | None, as_json: bool) -> None:
+    """Time AlexNet's convolutions by kernel and by backend, beside what else is installed."""
+    check_picture(plot)
+    known = scenarios()
+    chosen = names.split(",")
+    if unknown := [name for name in chosen if name not in known]:
+        raise GlnnError(f"--scenarios: no {unknown[0]!r}, expected {', '.join(known)}")
+    rows: list[dict[str, Any]] = []
+    with progress(not as_json) as bar:
+        for name in chosen:
+            rows += _measure(bar, name, known[name], repeat, peers)
+    theirs = documents.figure("cronin_2018", "alexnet_table_4_3")
+    printed = [
+        {"name": row, "scenario": name, "gigacycles": cycles, "ms": 1e3 * cycles / GIGAHERTZ}
+        for row, times in theirs.rows.items()
+        for name, cycles in times.items()
+        if name in chosen
+    ]
+    result = {**machine(open_backend().device), "rows": rows, "theirs": printed}
+    if plot is not None:
+        draw([{**row, "name": f"{row['scenario']}, {row['name']}"} for row in rows], plot)
+    if as_json:
+        print(json.dumps(result, indent=2))
+    else:
+        _print(console(), result, chosen, theirs.device)
+
+
+def _print(out: Console, result: dict[str, Any], chosen: list[str], device: str) -> None:
+    out.print(", ".join(f"{k} {v}" for k, v in result.items() if k not in ("rows", "theirs")))
+    heads = [head for name in chosen for head in (f">{name} wall", ">kernel")]
+    shown = table("ms of one image", "", *heads, ">worst error")
+    for name in dict.fromkeys(row["name"] for row in result["rows"]):
+        mine = {row["scenario"]: row for row in result["rows"] if row["name"] == name}
+        cells = [
+            number(mine.get(scenario, {}).get(key), 4)
+            for scenario in chosen
+            for key in ("median_ms", "kernel_ms")
+        ]
+        shown.add_row(name, *cells, f"{max(row['error'] for row in mine.values()):.1e}")
+    out.print(shown)
+    out.print(f"Cronin 2018, table 4.3, {device}: ms (10^9 cycles at {GIGAHERTZ} GHz)")
+    shown = table(None, "", *(f">{name}" for name in chosen))
+    for name in dict.fromkeys(entry["name"] for entry in result["theirs"]):
+        mine = {e["scenario"]: e for e in result["theirs"] if e["name"] == name}
+        shown.add_row(
+            name,
+            *(f"{mine[s]['ms']:.0f} ({mine[s]['gigacycles']:g})" if s in mine else "-"
+              for s in chosen),
+        )  # fmt: skip
+    out.print(shown)
+
+
+if __name__ == "__main__":
+    run(main)

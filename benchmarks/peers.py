@@ -1,0 +1,146 @@
+"""Other libraries that run the same sequential model: PyTorch, ONNX Runtime and CLBlast.
+
+What is not installed is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import glnn
+from benchmarks.clblast import Clblast
+from benchmarks.clblast_network import ClblastNetwork
+from benchmarks.onnx_file import serialised
+from glnn.errors import GlnnError
+
+Array = NDArray[np.float32]
+REMOTE = "AzureExecutionProvider"  # a web service
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A way to run the model.
+
+    run: from host array to host array. resident: the same on data that is there already, without
+    the result's way back, but waiting for it. layers: median seconds of each layer in so many runs.
+    """
+
+    name: str
+    run: Callable[[], Array]
+    resident: Callable[[], object] | None = None
+    layers: Callable[[int], dict[str, float]] | None = None
+
+
+def installed(model: glnn.Model, x: Array, onnx: Path | None = None) -> Iterator[Contender]:
+    """Every peer that can run `model` on `x`; the file `onnx` is taken where it is given.
+
+    Take the next only when done with the last: some free what they hold.
+    """
+    yield from torch_peers(model, x)
+    yield from onnx_peers(model, x, onnx)
+    yield from clblast_peer(model, x)
+
+
+def torch_peers(model: glnn.Model, x: Array) -> Iterator[Contender]:
+    """PyTorch eagerly and as a CUDA graph, FP32 without TF32; on the CPU where there is no CUDA."""
+    try:
+        import torch
+    except ImportError:
+        return
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = True
+    where = "cuda" if torch.cuda.is_available() else "cpu"
+    net = _torch_network(torch, model).eval().to(where).requires_grad_(False)
+    host = torch.from_numpy(x)
+    static = host.to(where)
+
+    def eager() -> Array:
+        result: Array = net(host.to(where)).cpu().numpy()
+        return result
+
+    def resident() -> None:
+        net(static)
+        if where == "cuda":
+            torch.cuda.synchronize()
+
+    yield Contender(f"PyTorch {torch.__version__} {where}", eager, resident)
+    if where != "cuda":
+        return
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):  # cuDNN picks its algorithms before anything is captured
+        for _ in range(3):
+            net(static)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        output = net(static)
+
+    def replay() -> Array:
+        static.copy_(host)
+        graph.replay()
+        result: Array = output.cpu().numpy()
+        return result
+
+    def resident_replay() -> None:
+        graph.replay()
+        torch.cuda.synchronize()
+
+    yield Contender(f"PyTorch {torch.__version__} CUDA graph", replay, resident_replay)
+
+
+def _torch_network(torch: Any, model: glnn.Model) -> Any:
+    """`model` in PyTorch, whose layers have the names and arguments of glnn's."""
+    stack = []
+    for node in model.nodes:
+        layer = node.layer
+        same = getattr(torch.nn, type(layer).__name__)(**layer.config())
+        for name, array in layer.parameters.items():
+            getattr(same, name).data = torch.from_numpy(array.copy())
+        stack.append(same)
+    return torch.nn.Sequential(*stack)
+
+
+def onnx_peers(model: glnn.Model, x: Array, path: Path | None = None) -> Iterator[Contender]:
+    """ONNX Runtime by each provider that it has."""
+    try:
+        import onnxruntime
+
+        given = str(path) if path else serialised(model, len(x))
+    except (ImportError, GlnnError):
+        return
+    for provider in onnxruntime.get_available_providers():
+        try:
+            session = onnxruntime.InferenceSession(given, providers=[provider])
+        except Exception:  # a provider may be listed and have no driver
+            continue
+        if provider != session.get_providers()[0] or provider == REMOTE:  # the CPU would run it
+            continue
+        short = provider.removesuffix("ExecutionProvider")
+        feed = {session.get_inputs()[0].name: x}
+        yield Contender(
+            f"ONNX Runtime {onnxruntime.__version__} {short}",
+            lambda session=session, feed=feed: session.run(None, feed)[0],  # type: ignore[misc]
+        )
+
+
+def clblast_peer(model: glnn.Model, x: Array) -> Iterator[Contender]:
+    """CLBlast's im2col and GEMM, as Rovder 2019 ran it."""
+    try:
+        blast = Clblast()
+    except GlnnError:
+        return
+    with blast:
+        network = ClblastNetwork(blast, model, x.shape)
+        yield Contender(
+            f"CLBlast on {blast.device}",
+            lambda: network.run(x),
+            network.perform,
+            network.layer_seconds,
+        )

@@ -1,0 +1,116 @@
+"""Convolutions by every kernel that computes them, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import Progress
+
+import glnn
+from benchmarks import documents
+from glnn.backends import Backend, prepare
+from glnn.cli.screen import number, table
+from glnn.errors import GlnnError
+from glnn.model.fuse import fuse
+from glnn.ops import Conv2d
+from glnn.profiling.timing import time_work
+
+Array = NDArray[np.float32]
+IMPLICIT = ("implicit", "implicit_tiled", "implicit_tiled_middling", "implicit_tiled_small")
+PAPER = "im2col_morton"  # Rovder 2019's
+NAMES = (
+    *IMPLICIT,
+    *("winograd_2", "winograd_4", PAPER, "im2row_ab_ik", "im2row_abt_ik", "im2row_abt_ki"),
+    *("direct_nhwc", "direct"),
+)
+NO_BIAS = ("im2row_abt_ki",)
+HOPELESS = 2.0  # seconds
+
+
+def convolutions(
+    model: glnn.Model, batch: int
+) -> dict[str, tuple[Conv2d, dict[str, tuple[int, ...]]]]:
+    """Each distinct convolution of `model`, by its first layer's name: its op and shapes."""
+    (given,) = model.inputs
+    tensors = model.infer({given.name: given.with_batch(batch)})
+    found: dict[str, tuple[Conv2d, dict[str, tuple[int, ...]]]] = {}
+    for node in fuse(model):
+        if not isinstance(node.op, Conv2d):
+            continue
+        shapes = {"x": tensors[node.inputs[0]]}
+        shapes |= {name: array.shape for name, array in node.parameters.items()}
+        if (node.op, shapes) not in found.values():
+            found[node.name.split(" + ")[0]] = (node.op, shapes)
+    return found
+
+
+def operands(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
+    """Random operands, the weight scaled so that results keep the size of the input."""
+    generator = np.random.default_rng(0)
+    made = {name: generator.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+    made["weight"] /= np.float32(np.sqrt(np.prod(shapes["weight"][1:])))
+    return made
+
+
+def milliseconds(
+    backend: Backend, op: Conv2d, given: Mapping[str, Array], kernel: str | None, repeat: int
+) -> float | None:
+    """Median milliseconds on the device by one kernel; None where the backend refuses it."""
+    if kernel in NO_BIAS:
+        given = {name: array for name, array in given.items() if name != "bias"}
+    shapes = {name: array.shape for name, array in given.items()}
+    if backend.why_not(op, shapes, kernel) is not None:
+        return None
+    try:
+        work, _ = prepare(op, given, backend, kernel)
+        return 1e3 * time_work(backend, work, repeat, hopeless=HOPELESS).seconds
+    except GlnnError:
+        return None
+
+
+def measure(
+    bar: Progress, backend: Backend, model: glnn.Model, batch: int, repeat: int
+) -> list[dict[str, Any]]:
+    """A row for each distinct convolution of `model`: milliseconds by kernel."""
+    found = convolutions(model, batch)
+    task = bar.add_task("variants", total=len(found) * (1 + len(NAMES)))
+    rows: list[dict[str, Any]] = []
+    for name, (op, shapes) in found.items():
+        given = operands(shapes)
+        times: dict[str, float | None] = {}
+        for kernel in NAMES:
+            times[kernel] = milliseconds(backend, op, given, kernel, repeat)
+            bar.advance(task)
+        default = milliseconds(backend, op, given, None, repeat)
+        bar.advance(task)
+        best = min((t for k in IMPLICIT if (t := times[k]) is not None), default=None)
+        paper = times[PAPER]
+        rows.append(
+            {
+                "layer": name,
+                "gflop": op.flops(shapes) / 1e9,
+                "ms": times,
+                "default": backend.choose(op, shapes, {}).name,
+                "default_ms": default,
+                "paper_over_implicit": paper / best if paper and best else None,
+            }
+        )
+    return rows
+
+
+def show(out: Console, rows: Sequence[dict[str, Any]]) -> None:
+    """Print a line for each kernel, and what Rovder 2019 expected of the last one."""
+    (claim,) = documents.figure("rovder_2019", "vgg16_figure_7").claims
+    shown = table("ms of each convolution", "", *(f">{row['layer']}" for row in rows))
+    for name in NAMES:
+        title = f"{name}, no bias" if name in NO_BIAS else name
+        shown.add_row(title, *(number(row["ms"][name], 4) for row in rows))
+    shown.add_row("default", *(number(row["default_ms"], 4) for row in rows))
+    shown.add_row("default's name", *(row["default"] for row in rows))
+    ratios = (number(row["paper_over_implicit"], 2) for row in rows)
+    shown.add_row(f"{PAPER} / implicit, {claim.least:g} expected", *ratios)
+    out.print(shown)

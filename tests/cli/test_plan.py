@@ -1,0 +1,96 @@
+"""`glnn plan`: the steps, the blocks of memory, and that nothing is allocated to show them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from glnn.backends import NAMES, open_backend
+from glnn.device import SharedMemory
+from glnn.errors import DeviceError
+from tests.cli.conftest import Glnn
+
+STEP = (
+    "name layer op kernel via inputs output shape layouts block bytes parameter_bytes texture_bytes"
+)
+WINOGRAD = ("--backend", "compute", "--kernel", "conv2d=winograd_2")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object, **more: object) -> None:
+        raise AssertionError("memory was allocated")
+
+    monkeypatch.setattr(SharedMemory, "__init__", refuse)
+    for name in ("compute", "feedback"):
+        try:
+            context = open_backend(name).device.context  # type: ignore[union-attr]
+        except DeviceError:
+            continue
+        monkeypatch.setattr(context, "buffer", refuse)
+        monkeypatch.setattr(context, "texture", refuse)
+
+
+@pytest.mark.parametrize("backend", NAMES)
+def test_lenet(cli: Glnn, backend: str) -> None:
+    found = cli("plan", "lenet", "--batch", 7, "--backend", backend, "--json").json
+    assert (found["model"], found["backend"]) == ("lenet", backend)
+    assert found["inputs"] == {"input": [7, 1, 28, 28]}
+    ops = [step["op"] for step in found["steps"] if step["op"] != "repack"]
+    assert ops == ["conv2d", "pool2d"] * 2 + ["matmul"] * 3 + ["softmax"]
+    for step in found["steps"]:
+        assert set(step) == set(STEP.split()) and step["via"] is None
+        assert set(step["layouts"]) >= {"x", "out"}
+        block = found["blocks"][step["block"]]
+        assert step["output"] in block["tensors"] and step["bytes"] <= block["bytes"]
+    assert found["tensor_bytes"] == sum(block["bytes"] for block in found["blocks"])
+    for key in ("parameter_bytes", "texture_bytes"):
+        assert found[key] == sum(step[key] for step in found["steps"])
+    parts = ("tensor_bytes", "parameter_bytes", "texture_bytes")
+    assert found["peak_bytes"] == sum(found[key] for key in parts)
+    assert (found["texture_bytes"] > 0) is (backend == "feedback")
+    pixels = 6 * 28 * 28 + 6 * 14 * 14
+    assert found["largest_adjacent"] == {"bytes": 7 * 4 * pixels, "tensors": ["sigmoid1", "s2"]}
+
+
+def test_stages_and_repacks(cli: Glnn, staged: Path) -> None:
+    steps = cli("plan", staged, *WINOGRAD, "--json").json["steps"]
+    assert [(step["name"], step["op"], step["via"]) for step in steps] == [
+        ("input to nhwC4c", "repack", "winograd_2"),
+        ("conv: tiles", "winograd_input", "winograd_2"),
+        ("conv: products", "matmul", "winograd_2"),
+        ("conv: result", "winograd_output", "winograd_2"),
+        ("pool", "pool2d", None),
+        ("pool as R", "repack", None),
+    ][: len(steps)]
+    assert {step["layer"] for step in steps} >= {"conv", "pool"}
+    assert steps[0]["layouts"] == {"x": "R", "out": "nhwC4c"}
+
+
+def test_the_tables(cli: Glnn, staged: Path) -> None:
+    shown = cli("plan", staged, *WINOGRAD, "--batch", 3)
+    assert (shown.code, shown.err) == (0, "")
+    assert "staged on compute" in shown.out and "input (3, 4, 8, 8)" in shown.out
+    for text in ("winograd_2", "conv: tiles", "x=R out=nhwC4c", "3 x 4 x 8 x 8", "predicted peak"):
+        assert text in shown.out
+    assert "textures" not in shown.out.partition("predicted peak")[0].partition("tensors that")[0]
+    feedback = cli("plan", "lenet", "--backend", "feedback").out
+    assert "textures" in feedback.partition("tensors that")[0]
+
+
+def test_a_model_that_is_too_large(cli: Glnn, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = cli("plan", "lenet", "--json").json
+    monkeypatch.setenv("GLNN_MEMORY", "1m")
+    assert cli("plan", "lenet", "--json").json["fits"] is True
+    found = cli("plan", "lenet", "--batch", 10000, "--json").json
+    assert (found["available_bytes"], found["fits"]) == (2**20, False)
+    assert found["peak_bytes"] > 1000 * (few["peak_bytes"] - few["parameter_bytes"])
+    assert "more than is free" in cli("plan", "lenet", "--batch", 10000).out
+
+
+def test_mistakes(cli: Glnn, staged: Path) -> None:
+    assert cli("plan", "nowhere").refusal.startswith("unknown model 'nowhere'")
+    assert "no kernel 'none' for conv2d" in cli("plan", staged, "--kernel", "conv2d=none").refusal
+    assert cli("plan", staged, "--kernel", "bias=rows").refusal.endswith("no op of that name")
+    assert "'--batch'" in cli("plan", staged, "--batch", 0).refusal

@@ -1,0 +1,283 @@
+"""Memory that tensors share: poisoned first, never allocated again, and predicted to the byte."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+import glnn
+from glnn.backends import Backend, open_backend
+from glnn.device import SharedMemory
+from glnn.errors import DeviceError, LimitError, ModelError
+from glnn.layers import (
+    Add,
+    AvgPool2d,
+    Conv2d,
+    Dropout,
+    Flatten,
+    Linear,
+    MaxPool2d,
+    ReLU,
+    Sigmoid,
+    Softmax,
+)
+from glnn.model import InferenceSession, Model
+from glnn.model.builders import vgg16
+from glnn.model.model import Node
+from glnn.model.plan import Plan
+from glnn.model.tensor import BATCH, TensorInfo
+from tests.oracle import error
+
+Kernels = dict[str, str]
+
+
+def convolutions() -> Model:
+    layers = [Conv2d(3, 5, 3), Sigmoid(), AvgPool2d(2), Conv2d(5, 6, 3, padding=1), ReLU()]
+    layers += [MaxPool2d(2, 2, padding=1), Flatten(), Dropout(), Linear(24, 2), Softmax()]
+    return Model.sequential(layers, (3, 8, 8), "convolutions")
+
+
+def deep() -> Model:
+    layers = []
+    for before, after in ((3, 8), (8, 12), (12, 16)):
+        layers += [Conv2d(before, after, 3, padding=1), ReLU()]
+        layers += [Conv2d(after, after, 3, padding=1), ReLU(), MaxPool2d(2)]
+    layers += [Flatten(), Linear(64, 30), ReLU(), Linear(30, 10), Softmax()]
+    return Model.sequential(layers, (3, 16, 16), "deep")
+
+
+def perceptron() -> Model:
+    layers = [Linear(13, 9), Sigmoid(), Linear(9, 31), ReLU(), Linear(31, 3), Softmax()]
+    return Model.sequential(layers, (13,), "perceptron")
+
+
+def residual() -> Model:
+    nodes = (
+        Node("a", Conv2d(16, 17, 3, padding=1), ("x",), "a"),
+        Node("b", Conv2d(17, 17, 3, padding=1), ("a",), "b"),
+        Node("sum", Add(), ("b", "a"), "sum"),
+        Node("relu", ReLU(), ("sum",), "relu"),
+    )
+    return Model(nodes, (TensorInfo("x", (BATCH, 16, 9, 7)),), ("relu",), "residual")
+
+
+MODELS: dict[str, Callable[[], Model]] = {
+    "lenet": lambda: glnn.load("lenet"),
+    "deep": deep,
+    "convolutions": convolutions,
+    "perceptron": perceptron,
+    "residual": residual,
+}
+MATMUL = ("morton_4_2", "split_k", "blocked_half", "blocked_texture", "cheng_v3_w16_texture")
+CONV2D = ("direct", "implicit_tiled", "winograd_2", "winograd_4", "im2col_morton", "im2row_abt_ik")
+ON_FEEDBACK = ("lenet", "deep", "convolutions", "perceptron")  # it adds and joins no branches
+CASES: list[tuple[str, str, Kernels]] = [
+    *(("feedback", name, {}) for name in ON_FEEDBACK),
+    *((backend, name, {}) for backend in ("compute", "smallest") for name in ("blocks", *MODELS)),
+    *(("compute", "perceptron", {"matmul": kernel}) for kernel in MATMUL),
+    *(("compute", "residual", {"conv2d": kernel}) for kernel in CONV2D),
+]
+every_case = pytest.mark.parametrize(
+    ("backend", "case"),
+    [(backend, (name, kernels)) for backend, name, kernels in CASES],
+    ids=["-".join([backend, name, *kernels.values()]) for backend, name, kernels in CASES],
+    indirect=True,
+)
+
+
+@pytest.fixture
+def case(request, blocks) -> tuple[Model, Kernels]:
+    """A model, and the kernels to take for it."""
+    name, kernels = request.param
+    return (blocks if name == "blocks" else MODELS[name]()), kernels
+
+
+@pytest.fixture(params=["compute", "feedback", "smallest"])
+def backend(request) -> Backend:
+    name, limits = request.param, None
+    if name == "smallest":
+        name, limits = "compute", "es31-minimum"
+    try:
+        return open_backend(name, limits=limits)
+    except DeviceError as failure:
+        pytest.skip(str(failure))
+
+
+@dataclass
+class Made:
+    """Bytes of every buffer and every texture that was made."""
+
+    buffers: list[int] = field(default_factory=list)
+    textures: list[int] = field(default_factory=list)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(self.buffers) + sum(self.textures)
+
+
+@pytest.fixture
+def made(backend, monkeypatch) -> Made:
+    """What is made on the backend's device from here on."""
+    counted, context = Made(), backend.device.context
+    buffer, texture = context.buffer, context.texture
+
+    def count_buffer(*arguments, **more):
+        result = buffer(*arguments, **more)
+        counted.buffers.append(result.size)
+        return result
+
+    def count_texture(size, components, **more):
+        assert more == {"dtype": "f4"}
+        counted.textures.append(4 * components * size[0] * size[1])
+        return texture(size, components, **more)
+
+    monkeypatch.setattr(context, "buffer", count_buffer)
+    monkeypatch.setattr(context, "texture", count_texture)
+    return counted
+
+
+def shapes(model: Model, batch: int = 3) -> dict[str, tuple[int, ...]]:
+    return {info.name: info.with_batch(batch) for info in model.inputs}
+
+
+def planned(model: Model, backend: Backend, kernels: Kernels | None = None, **more) -> Plan:
+    return Plan(model, backend, shapes(model), kernels, **more)
+
+
+@every_case
+@pytest.mark.parametrize("more", [{}, {"keep": True}, {"fused": False}], ids=str)
+def test_nobody_reads_what_others_left(rng, monkeypatch, backend, case, more) -> None:
+    allocate = SharedMemory.__init__
+
+    def poisoned(self, floats, device) -> None:
+        allocate(self, floats, device)
+        self.copy.write(np.full(self.size, np.nan, np.float32))
+
+    monkeypatch.setattr(SharedMemory, "__init__", poisoned)
+    model, kernels = case
+    plan = planned(model, backend, kernels, **more)
+    allowed = 1e-3 if "half" in str(kernels) else 1e-4 if "winograd" in str(kernels) else 1e-5
+    for _ in range(2):
+        feeds = {name: rng(shape) for name, shape in shapes(model).items()}
+        expected = Plan(model, open_backend("cpu"), shapes(model)).run(feeds)
+        for name, got in plan.run(feeds).items():
+            assert error(got, expected[name]) <= allowed, name
+
+
+@every_case
+def test_what_is_allocated_is_predicted(rng, backend, made, case) -> None:
+    model, kernels = case
+    plan = planned(model, backend, kernels)
+    feeds = {name: rng(shape) for name, shape in shapes(model).items()}
+    if not plan.outline.copies:
+        assert plan.nbytes == made.nbytes and not made.textures
+    plan.run(feeds)  # textures may need room to be copied by way of
+    assert plan.nbytes == made.nbytes
+    assert (plan.outline.copies > 0) is (len(made.textures) > 0)
+    count = len(made.buffers), len(made.textures)
+    for _ in range(20):
+        plan.run(feeds)
+    assert (len(made.buffers), len(made.textures)) == count
+
+
+def test_sharing_takes_less(backend) -> None:
+    model = deep()
+    shared, apart = planned(model, backend), planned(model, backend, keep=True)
+    assert sum(shared.outline.blocks) < 0.7 * sum(apart.outline.blocks)
+    assert shared.outline.parameters == apart.outline.parameters
+
+
+def test_a_model_that_is_too_large_is_refused_before_anything_is_made(
+    monkeypatch, backend, made
+) -> None:
+    model = perceptron()
+    need = planned(model, backend).nbytes
+    made.buffers.clear(), made.textures.clear()
+    monkeypatch.setattr(type(backend), "available", lambda self: need - 1)
+    with pytest.raises(LimitError) as caught:
+        Plan(model, backend, shapes(model))
+    assert made == Made()
+    free = need - 1
+    says = f"needs {need / 2**20:.1f} MiB of device memory, {free / 2**20:.1f} MiB are free"
+    assert says in str(caught.value)
+    monkeypatch.setattr(type(backend), "available", lambda self: need)
+    Plan(model, backend, shapes(model))
+    monkeypatch.setattr(type(backend), "available", lambda self: None)
+    Plan(model, backend, shapes(model))
+
+
+def test_the_largest_tensors_are_named(monkeypatch, backend) -> None:
+    model = vgg16(size=32)
+    monkeypatch.setattr(type(backend), "available", lambda self: 3 << 19)
+    with pytest.raises(LimitError) as caught:
+        Plan(model, backend, {"input": (1, 3, 32, 32)})
+    assert "MiB of device memory, 1.5 MiB are free; the largest tensors are " in str(caught.value)
+    assert "the parameters of fc7 + relu7 (64.0 MiB)" in str(caught.value)
+
+
+def test_the_memory_that_the_user_allows(monkeypatch, backend) -> None:
+    monkeypatch.setenv("GLNN_MEMORY", "2K")
+    assert backend.available() == 2048
+    with pytest.raises(LimitError, match=r"of device memory, 0\.0 MiB are free"):
+        InferenceSession("lenet", backend.name, device=backend.device).plan(
+            {"input": (1, 1, 28, 28)}
+        )
+    monkeypatch.setenv("GLNN_MEMORY", "")
+    assert backend.available() is None or backend.available() > 2**20
+
+
+def test_values_that_were_overwritten(rng, backend) -> None:
+    model = glnn.load("lenet")
+    feeds = {"input": rng((3, 1, 28, 28))}
+    plan, kept = planned(model, backend), planned(model, backend, keep=True)
+    plan.run(feeds), kept.run(feeds)
+    with pytest.raises(ModelError, match="'sigmoid1' serves others by now: plan with keep=True"):
+        plan.value("sigmoid1")
+    cpu = Plan(model, open_backend("cpu"), shapes(model), keep=True)
+    cpu.run(feeds)
+    for name in ("sigmoid1", "s2", "flatten", "sigmoid6", "softmax", "input"):
+        assert error(kept.value(name), cpu.value(name)) <= 1e-5
+    np.testing.assert_array_equal(plan.value("input"), feeds["input"])
+    there = [name for name in ("s4", "flatten", "out", "softmax") if not lost(plan, name)]
+    assert "softmax" in there
+    for name in there:
+        assert error(plan.value(name), cpu.value(name)) <= 1e-5
+
+
+def lost(plan: Plan, name: str) -> bool:
+    try:
+        plan.value(name)
+    except ModelError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("last", [Flatten, Dropout])
+@pytest.mark.parametrize("first", [[], [Conv2d(3, 5, 3), Sigmoid()]], ids=["input", "layer"])
+def test_a_model_that_ends_in_a_view(rng, backend, first, last) -> None:
+    model = Model.sequential([*first, last()], (3, 4, 4))
+    plan = planned(model, backend)
+    for _ in range(3):
+        x = rng((3, 3, 4, 4))
+        (got,) = plan.run({"input": x}).values()
+        expected = model(x, backend="cpu")
+        assert got.shape == expected.shape
+        assert error(got, expected) <= 1e-5
+
+
+def test_tensors_on_the_way_can_be_outputs(rng, backend) -> None:
+    chain = convolutions()
+    outputs = ("softmax1", "sigmoid1", "flatten1", "input")
+    model = Model(chain.nodes, chain.inputs, outputs, "outputs")
+    plan = planned(model, backend)
+    cpu = Plan(model, open_backend("cpu"), shapes(model))
+    for _ in range(2):
+        feeds = {"input": rng((3, 3, 8, 8))}
+        got, expected = plan.run(feeds), cpu.run(feeds)
+        assert tuple(got) == outputs
+        for name in outputs:
+            assert error(got[name], expected[name]) <= 1e-5, name
+        np.testing.assert_array_equal(got["input"], feeds["input"])
