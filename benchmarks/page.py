@@ -29,7 +29,7 @@ def markdown(heads: list[str], rows: list[list[object]]) -> str:
 
 def sections(name: str, found: Json) -> Iterator[str]:
     """What one file holds: a benchmark's rows, its document's numbers, claims."""
-    hidden = ("rows", "beside", "claims", "choices")
+    hidden = ("rows", "beside", "claims", "choices", "layers", "variants", "parts", "document")
     yield f"## {name}\n\n" + ", ".join(f"{k} {v}" for k, v in found.items() if k not in hidden)
     rows = found.get("rows", [])
     if rows and "size" in rows[0]:
@@ -38,6 +38,23 @@ def sections(name: str, found: Json) -> Iterator[str]:
         yield _grid(rows, "kernel", "shape", "gb_s", "GB/s")
     elif rows and "model" in rows[0]:
         yield _grid(rows, "name", "model", "median_ms", "ms")
+    elif rows and "scenario" in rows[0]:
+        yield _grid(rows, "name", "scenario", "median_ms", "ms")
+        yield _grid(
+            [r for r in rows if r["kernel_ms"]], "name", "scenario", "kernel_ms", "GPU's ms"
+        )
+    elif rows and "resident_ms" in rows[0]:
+        yield _columns(rows, "name", "median_ms", "least_ms", "resident_ms", "error")
+    if layers := found.get("layers"):
+        keys = ("op", "kernel", "gflop", "kernel_ms", "wall_ms", "overhead_ms", "clblast_ms")
+        yield _columns(layers, "layer", *keys)
+    for variant in found.get("variants", [])[:1]:
+        kernels = list(variant["ms"])
+        table = [
+            [v["layer"], *(_number(v["ms"].get(k)) for k in kernels), v["default"]]
+            for v in found["variants"]
+        ]
+        yield markdown(["GPU's ms", *kernels, "default"], table)
     entries = found.get("beside", [])
     for figure in dict.fromkeys(entry["figure"] for entry in entries):
         yield _beside(figure, [entry for entry in entries if entry["figure"] == figure])
@@ -53,6 +70,15 @@ def _grid(rows: list[Json], down: str, across: str, value: str, unit: str) -> st
         cells = {row[across]: row.get(value) for row in rows if row[down] == name}
         table.append([name, *(_number(cells.get(column)) for column in columns)])
     return markdown([unit, *columns], table)
+
+
+def _columns(rows: list[Json], *keys: str) -> str:
+    """A column for each of `keys`."""
+    table: list[list[object]] = [
+        [v if isinstance(v, str) else _number(v) for v in (row.get(key) for key in keys)]
+        for row in rows
+    ]
+    return markdown(list(keys), table)
 
 
 def _beside(figure: str, entries: list[Json]) -> str:

@@ -18,7 +18,7 @@ from glnn.ops.winograd_input import WinogradInput
 from glnn.ops.winograd_output import WinogradOutput
 from glnn.ops.zero import Zero
 
-MORTON = "R 2 4 R", "C 4 2 C"  # of the patches; of the weights and the result
+MORTON = "R 2 4 R"  # of the patches and the result (the weights: C 4 2 C, transposed)
 
 
 def by_winograd(op: Op, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
@@ -63,10 +63,10 @@ def by_im2col(op: Op, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
     return Lowered(
         (
             Stage("padding", Pad2d(op.padding), {"x": "x"}),
-            Stage("zeroing", Zero((rows, depth), MORTON[0]), {}),
+            Stage("zeroing", Zero((rows, depth), MORTON), {}),
             Stage("im2col", gather, {"x": "padding", "into": "zeroing"}, "morton_2_4"),
             Stage("product", _product(op), {"x": "im2col", **_weights(shapes)}, "morton_4_2"),
-            Stage("rows", Repack(MORTON[1], "R"), {"x": "product"}),
+            Stage("rows", Repack(MORTON, "R"), {"x": "product"}),
             Stage("result", Images((n, oh, ow)), {"x": "rows"}),
         ),
         {"matrix": _matrix(shapes)},
@@ -82,9 +82,8 @@ def by_im2row(op: Op, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
     assert isinstance(op, Conv2d)
     n, _, oh, ow = op.infer(shapes)
     kernel = shapes["weight"][2:]
-    patches = Stage(
-        "im2row", Im2row((kernel[0], kernel[1]), op.stride, op.padding, op.dilation), {"x": "x"}
-    )
+    gather = Im2row((kernel[0], kernel[1]), op.stride, op.padding, op.dilation)
+    patches = Stage("im2row", gather, {"x": "x"}, "rows")
     derived = {"matrix": _matrix(shapes)}
     if parameters["ORDER"] < 2:
         product = Stage(

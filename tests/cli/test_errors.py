@@ -14,6 +14,8 @@ import pytest
 
 from glnn.data import model as bundled
 from glnn.errors import ShaderError
+from glnn.layers import ReLU
+from glnn.model import Model
 from tests.cli.conftest import Glnn
 
 NO_DRIVER = {"__EGL_VENDOR_LIBRARY_FILENAMES": "/nonexistent"}
@@ -246,10 +248,13 @@ def test_weights_cut_short(cli: Glnn, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", ["compute", "feedback"])
-def test_an_input_that_exceeds_a_limit(cli: Glnn, backend: str) -> None:
+def test_an_input_that_exceeds_a_limit(cli: Glnn, tmp_path: Path, backend: str) -> None:
+    path = tmp_path / "wide.json"
+    Model.sequential([ReLU()], (6000, 6000)).save(path)  # one sample exceeds a block
+    np.save(tmp_path / "x.npy", np.zeros((1, 6000, 6000), np.float32))
     limited = ("--backends", backend, "--limits", "es31-minimum")
-    refusal = cli("bench", "lenet", "--batch", 20_000, *limited).refusal
-    assert "(20000, 1, 28, 28)" in refusal
+    refusal = cli("bench", path, tmp_path / "x.npy", *limited).refusal
+    assert "(1, 6000, 6000)" in refusal
     assert ("134217728" if backend == "compute" else "4194304") in refusal
 
 
