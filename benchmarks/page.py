@@ -29,7 +29,8 @@ def markdown(heads: list[str], rows: list[list[object]]) -> str:
 
 def sections(name: str, found: Json) -> Iterator[str]:
     """What one file holds: a benchmark's rows, its document's numbers, claims."""
-    hidden = ("rows", "beside", "claims", "choices", "layers", "variants", "parts", "document")
+    yielded = ("rows", "beside", "claims", "layers", "variants", "theirs")
+    hidden = (*yielded, "choices", "parts", "document")
     yield f"## {name}\n\n" + ", ".join(f"{k} {v}" for k, v in found.items() if k not in hidden)
     rows = found.get("rows", [])
     if rows and "size" in rows[0]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from glnn import data
 from glnn.errors import ModelError, ShapeError
+from glnn.model.builders import BUILDERS
 from glnn.model.files import check_file, first_line, read_npz
 from glnn.model.images import read_image
 from glnn.model.model import Model
@@ -46,12 +47,16 @@ def batch_size(model: Model, asked: int | None, default: int) -> int:
 def read_inputs(model: Model, paths: Sequence[str], model_name: str) -> Inputs:
     """The samples in the files `paths`; the bundled digits for a bundled model without any.
 
+    A model that is built by name, whose weights are random, gets one random sample without any.
     Raises ModelError where a file is missing or malformed, ShapeError where it does not fit.
     """
     if len(model.inputs) != 1:
         raise ModelError(f"{model_name} has {len(model.inputs)} inputs, the command line takes one")
     info = model.inputs[0]
     if not paths:
+        if model_name in BUILDERS:
+            x = np.random.default_rng(0).random(info.with_batch(1), np.float32)
+            return Inputs(x, ("random sample",), None, ("no INPUT: one random sample",))
         if model_name not in data.MODELS:
             raise ModelError(f"{model_name} needs an INPUT: an image, a .npy or a .npz file")
         images, labels = data.digits()
