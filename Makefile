@@ -24,16 +24,19 @@ lint: gl $(VENV)/test.stamp
 	$(BIN)/mypy
 
 check: test-system $(VENV)/test.stamp
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 # True contexts of older versions: Mesa says so, and then has nothing newer.
 check-es31: test-system $(VENV)/test.stamp
-	MESA_GLES_VERSION_OVERRIDE=3.1 $(BIN)/python -m pytest tests/backends tests/models
+	MESA_GLES_VERSION_OVERRIDE=3.1 $(BIN)/python -m pytest -n auto -k 'not OpenGL' \
+	    tests/backends tests/models
 
 check-es30: test-system $(VENV)/test.stamp
-	MESA_GLES_VERSION_OVERRIDE=3.0 $(BIN)/python -m pytest tests/backends tests/models
+	MESA_GLES_VERSION_OVERRIDE=3.0 $(BIN)/python -m pytest -n auto -k 'not OpenGL' \
+	    tests/backends tests/models
 
-# The wheel, installed, tested from a folder outside the repository.
+# The wheel, installed, tested from a folder outside the repository; its kernels one by one have been
+# tested by then.
 check-wheel: test-system $(VENV)/test.stamp
 	rm -rf build/wheel && mkdir -p build/wheel
 	$(BIN)/python -m build --wheel --outdir build/wheel . >build/wheel/log 2>&1 \
@@ -43,7 +46,7 @@ check-wheel: test-system $(VENV)/test.stamp
 	    "$$(echo build/wheel/*.whl)[test]"
 	here=$$PWD; outside=$$(mktemp -d); trap 'rm -rf "$$outside"' EXIT; \
 	    cp -r tests examples docs "$$outside" && cd "$$outside" && \
-	    "$$here/build/wheel/venv/bin/python" -m pytest -q tests
+	    "$$here/build/wheel/venv/bin/python" -m pytest -q -n auto --ignore tests/backends tests
 
 gl:
 	@.ci/need $(SYSTEM) $(GL)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from numpy.typing import NDArray
 
 from glnn.backends.backend import Backend, Choice
+from glnn.kernels import kernels_for
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.select import Problem
 from glnn.layout import Layout, parse
@@ -77,12 +78,20 @@ class Tensor:
 class Schedule:
     """Tasks in the order in which they run, with the repacks between kernels that disagree.
 
-    kernels: the kernel to take for an op, by the op's name; others are chosen. problems: what was
-    chosen for, the stages of a kernel before the op that it computes.
+    kernels: the kernel to take for an op, by the op's name; others are chosen. reserved: names that
+    tensors of its own must not have. problems: what was chosen for, the stages of a kernel before
+    the op that it computes.
     """
 
-    def __init__(self, backend: Backend, kernels: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        kernels: Mapping[str, str] | None = None,
+        reserved: Iterable[str] = (),
+    ) -> None:
         self.backend = backend
+        self._reserved = set(reserved)
+        self._copies: dict[tuple[str, Layout], str] = {}
         self.entries: list[Entry] = []
         self.tensors: dict[str, Tensor] = {}
         self.problems: list[Problem] = []
@@ -136,7 +145,7 @@ class Schedule:
         """`task`, a convolution, and then what is added to it: no kernel here does both."""
         assert isinstance(op, Conv2d)
         operands = dict(task.operands)
-        other, total = operands.pop("residual"), f"{task.output}: convolution"
+        other, total = operands.pop("residual"), self._free(f"{task.output}: convolution")
         plain = op.with_activation("identity")
         self.add(replace(task, op=plain, operands=operands, output=total))
         terms = {"x": total, "y": other}
@@ -148,6 +157,8 @@ class Schedule:
         kernel = self._kernels.get(task.op.name)
         if task.kernel or not kernel or task.via is None:
             return task.kernel or kernel
+        if kernel not in {k.name for k in kernels_for(task.op.name, self.backend.name)}:
+            return kernel  # it is refused, by name
         return kernel if self.backend.why_not(task.op, shapes, kernel) is None else None
 
     def _add_stages(self, task: Task, kernel: Kernel, lowered: Lowered) -> None:
@@ -157,9 +168,8 @@ class Schedule:
             parameters[name] = task.parameters[made.source].derived(made)
         last = lowered.stages[-1].name
         for stage in lowered.stages:
-            names[stage.name] = (
-                task.output if stage.name == last else f"{task.output}: {stage.name}"
-            )
+            own = self._free(f"{task.output}: {stage.name}")
+            names[stage.name] = task.output if stage.name == last else own
             self.add(
                 Task(
                     f"{task.name}: {stage.name}",
@@ -178,9 +188,15 @@ class Schedule:
         tensor = self.tensors[name]
         if tensor.layout == layout:
             return name
-        copy = f"{name} as {layout.name}"
-        if copy not in self.tensors:
+        if (name, layout) not in self._copies:
             op = Repack(tensor.layout.name, layout.name)
-            label = f"{name} to {layout.name}"
+            label, copy = f"{name} to {layout.name}", self._free(f"{name} as {layout.name}")
             self.add(Task(label, op, {"x": name}, {}, copy, task.layer, via=task.via))
-        return copy
+            self._copies[name, layout] = copy
+        return self._copies[name, layout]
+
+    def _free(self, name: str) -> str:
+        """`name`, marked where somebody else's tensor is called so."""
+        while name in self._reserved or name in self.tensors:
+            name += "'"
+        return name

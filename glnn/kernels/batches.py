@@ -45,6 +45,8 @@ class Batches(Split):
         a storage block or the workgroups that may be dispatched, and each begins where a storage
         buffer may be bound.
         """
+        if any(len(shapes[name]) < 2 for name in (*inputs, "out")):
+            return None
         most = device.max_shader_storage_block_size // 4
         whole = {name: layouts[name].size(shape) for name, shape in shapes.items()}
         n = shapes["out"][0]
@@ -54,6 +56,8 @@ class Batches(Split):
             if shapes[name][0] == n
         }
         if n < 2 or not all(_apart(layouts[name]) for name in floats):
+            return None
+        if any(n * size != whole[name] for name, size in floats.items()):
             return None
         if all(size <= most for size in whole.values()) and _may(kernel, sizes(n), device):
             return None

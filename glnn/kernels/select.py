@@ -190,6 +190,9 @@ def why_not_here(kernel: Kernel, problem: Problem, device: Capabilities) -> str 
     """Why the sizes of `problem` exceed what `device` lets `kernel` do; None when they do not."""
     if kernel.stages:
         return _why_not_stages(kernel, problem, device)
+    if kernel.backend == "compute":
+        known = {**problem.sizes(kernel), **kernel.tune}
+        kernel.check_names("grid", (name for names in kernel.grid for name in names), known)
     if problem.split(kernel, device) is not None:
         return None
     layouts = problem.chosen_layouts(kernel)
@@ -210,9 +213,6 @@ def why_not_here(kernel: Kernel, problem: Problem, device: Capabilities) -> str 
             return f"{name} of shape {shape} has more elements than a shader's int can count"
     if kernel.backend == "compute":
         sizes = problem.sizes(kernel)
-        kernel.check_names(
-            "grid", (name for names in kernel.grid for name in names), {**sizes, **kernel.tune}
-        )
         groups = kernel.groups(sizes, kernel.defaults)
         limited = groups[: len(kernel.grid) - kernel.strided]
         for count, limit in zip(limited, device.max_compute_work_group_count, strict=False):

@@ -40,7 +40,8 @@ def fuse(model: Model, *, enabled: bool = True) -> tuple[FusedNode, ...]:
     `enabled=False` keeps one op a layer, but for long concatenations. A tensor that somebody else
     reads, or that is an output of the model, is never fused away.
     """
-    nodes = [part for node in model.nodes for part in _split(node)]
+    taken = {name for node in model.nodes for name in (node.name, node.output, *node.inputs)}
+    nodes = [part for node in model.nodes for part in _split(node, taken)]
     if enabled:
         nodes = _without_dropouts(nodes, model.outputs)
     readers = Counter(name for node in nodes for name in node.inputs)
@@ -62,8 +63,11 @@ def fuse(model: Model, *, enabled: bool = True) -> tuple[FusedNode, ...]:
     return tuple(fused)
 
 
-def _split(node: Node) -> list[Node]:
-    """`node` itself, or, where it joins more inputs than kernels take, several of fewer."""
+def _split(node: Node, taken: set[str]) -> list[Node]:
+    """`node` itself, or, where it joins more inputs than kernels take, several of fewer.
+
+    taken: names that the parts must not have.
+    """
     if not isinstance(node.layer, Concat) or len(node.inputs) <= MOST:
         return [node]
     parts: list[Node] = []
@@ -75,6 +79,8 @@ def _split(node: Node) -> list[Node]:
             some = inputs[start : start + MOST]
             if left > MOST and len(some) == MOST:
                 name = f"{node.name} part {len(parts) + 1}"
+                while name in taken:
+                    name += "'"
                 layer = Concat(MOST)
                 parts.append(replace(node, name=name, layer=layer, inputs=some, output=name))
                 some = (name,)

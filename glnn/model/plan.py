@@ -90,7 +90,8 @@ class Outline:
         """The outline of `model`; the arguments are those of Plan, which raises the same."""
         kernels = dict(kernels or {})
         nodes = fuse(model, enabled=fused)
-        schedule = Schedule(backend, kernels)
+        names = {*(info.name for info in model.inputs), *(node.output for node in nodes)}
+        schedule = Schedule(backend, kernels, names)
         for info in model.inputs:
             schedule.add_input(info.name, tuple(shapes[info.name]))
         for node in nodes:
@@ -98,9 +99,12 @@ class Outline:
             operands = dict(zip(node.op.inputs, node.inputs, strict=False))
             schedule.add(Task(node.name, node.op, operands, parameters, node.output, node.name))
         known = {node.op.name for node in nodes} | {e.task.op.name for e in schedule.entries}
-        if unused := set(kernels) - known:
-            name = sorted(unused)[0]
-            raise UnsupportedOpError(f"kernel for {name}: {model.name} has no op of that name")
+        taken = {name for e in schedule.entries for name in (e.choice.name, e.task.via)}
+        for name, kernel in kernels.items():
+            if name not in known:
+                raise UnsupportedOpError(f"kernel for {name}: {model.name} has no op of that name")
+            if kernel not in taken:
+                raise UnsupportedOpError(f"kernel {name}={kernel} can compute no step of it")
         arena = Arena.of(schedule, model.outputs, share=backend.shares and not keep)
         steps = tuple(_step(schedule, arena, entry) for entry in schedule.entries)
         blocks = tuple(4 * size for size in arena.sizes)

@@ -60,6 +60,14 @@ def test_in_parts(small, rng, op, shapes) -> None:
     assert error(evaluate(op, operands, small), expected) <= 1e-5
 
 
+def test_arrays_without_samples(small, rng) -> None:
+    with pytest.raises(LimitError, match="a storage block has 32768"):
+        evaluate(Activation("relu"), {"x": rng((9000,))}, small)
+    one = np.full((), -2, np.float32)
+    assert evaluate(Activation("relu"), {"x": one}, small) == 0
+    assert evaluate(Add(), {"x": one, "y": one}, small) == -4
+
+
 def test_one_sample_beyond_a_block_is_refused(small, rng) -> None:
     with pytest.raises(LimitError, match="a storage block has 32768"):
         evaluate(Activation("relu"), {"x": rng((2, 9000))}, small)
