@@ -12,6 +12,8 @@ from glnn.kernels.kernel import TEXELS, Kernel
 from glnn.kernels.select import Problem
 from glnn.ops.op import Op, Shapes
 
+CAPTURED = 64  # floats: GL guarantees no more components a vertex
+
 
 class FeedbackPerformer:
     """One draw: refresh the inputs' textures from their buffers, bind, set, capture."""
@@ -24,11 +26,12 @@ class FeedbackPerformer:
         textures: list[DataTexture],
         uniforms: Mapping[str, int | float],
         out: Buffer,
+        vectors: int,
     ) -> None:
         self._device, self._program, self._inputs = device, program, inputs
         self._textures, self._uniforms, self._out = textures, uniforms, out
         self._captured = out.push(device)
-        self._vertices = out.layout.size(out.shape) // 4
+        self._vertices = -(-out.layout.size(out.shape) // (4 * vectors))
 
     def __call__(self) -> None:
         for buffer, texture in self._inputs:
@@ -53,7 +56,8 @@ class Feedback(GlBackend):
         return Program.feedback(self.device, source, ("result",))
 
     def capacity(self, floats: int) -> int:
-        floats = super().capacity(floats)
+        # A vertex captures several vec4: the last may reach beyond the result.
+        floats = -(-super().capacity(floats) // CAPTURED) * CAPTURED
         # Whatever texture a kernel reads this through, the copy takes whole rows of it.
         width = DataTexture.WIDTH
         texels = {c: -(-floats // c) for c in TEXELS.values()}
@@ -81,4 +85,5 @@ class Feedback(GlBackend):
             list(textures.values()),
             self.uniforms(program, choice, problem, {k: i for i, k in enumerate(textures)}),
             out,
+            choice.evaluate(choice.vectors, choice.defaults),
         )

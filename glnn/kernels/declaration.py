@@ -63,6 +63,7 @@ FORMS: Mapping[str, Form] = {
     "shared_bytes": (_QUANTITY, _is_quantity),
     "bindings": _WHOLES_BY_NAME,
     "textures": _TEXT_BY_NAME,
+    "vectors": (_QUANTITY, _is_quantity),
     "in_place": _TEXT,
     "stacks": _TEXTS,
     "tune": ("a table of lists of integers", _table(_list(_is_whole))),

@@ -40,6 +40,7 @@ class Kernel:
     strided: the last dimension of the grid is walked in strides, so it may be cut short.
     shared_bytes: shared memory of one workgroup.
     bindings: the storage-buffer binding of each operand and of `out` (compute only).
+    vectors: how many vec4 a vertex captures (feedback only).
     textures: the texel format of each operand that is read through a texture.
     in_place: the operand that lies as the result does. It has the binding after those of the
         others present; where that is one more than the device has, the result's memory holds it.
@@ -71,6 +72,7 @@ class Kernel:
     strided: bool = False
     shared_bytes: Quantity = 0
     bindings: Mapping[str, int] = field(default_factory=dict)
+    vectors: Quantity = 1
     textures: Mapping[str, str] = field(default_factory=dict)
     in_place: str | None = None
     stacks: tuple[str, ...] = ()
@@ -107,7 +109,7 @@ class Kernel:
                 raise self._wrong(key, f"unknown family {sorted(unknown)[0]}")
         for values in self.families.values():
             self.with_parameters(**values)
-        for key in ("workgroup", "per_invocation", "shared_bytes"):
+        for key in ("workgroup", "per_invocation", "shared_bytes", "vectors"):
             self._check_names(key, getattr(self, key))
         for key in ("workgroup", "per_invocation"):
             value = getattr(self, key)

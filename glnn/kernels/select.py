@@ -120,6 +120,10 @@ def why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
     if kernel.backend == "feedback":
         if not device.feedback:
             return "transform feedback needs OpenGL ES 3.0"
+        captured = 4 * kernel.evaluate(kernel.vectors, kernel.defaults)
+        most = device.max_transform_feedback_interleaved_components
+        if captured > most:
+            return f"{captured} components captured, the device allows {most}"
         if len(kernel.textures) > device.max_vertex_texture_image_units:
             units = device.max_vertex_texture_image_units
             return f"{len(kernel.textures)} vertex textures, the device has {units}"

@@ -33,9 +33,10 @@ def test_epilogue_and_not_a_number(opened, rng, name, kernel, function) -> None:
     assert oracle.error(got, expected) <= TOLERANCE
 
 
+@pytest.mark.parametrize("name", ["compute", "feedback"])
 @pytest.mark.parametrize("layout", ["R", "nhwC4c", "nChw4c"])
-def test_it_takes_the_layout_that_comes(opened, layout) -> None:
-    backend, shapes = opened("compute"), {"x": (1, 3, 2, 2), "y": (1, 3, 2, 2)}
+def test_it_takes_the_layout_that_comes(opened, name, layout) -> None:
+    backend, shapes = opened(name), {"x": (1, 3, 2, 2), "y": (1, 3, 2, 2)}
     given = {"x": layout}
     found = backend.layouts(backend.choose(Add(), shapes, given), Add(), shapes, given)
     assert {name: chosen.name for name, chosen in found.items()} == dict.fromkeys(

@@ -8,6 +8,7 @@ from glnn.ops import BatchNorm
 from tests import oracle
 from tests.backends.harness import TOLERANCE, kernels, run
 
+PLANAR = [("compute", "planar"), ("feedback", "feedback")]
 SHAPES = [(1, 1, 1, 1), (2, 3, 7, 5), (3, 7, 1, 4), (2, 17, 5, 5), (1, 127, 2, 3), (2, 129, 1, 1)]
 
 
@@ -33,10 +34,11 @@ def test_any_shape(opened, rng, name, kernel, shape) -> None:
     assert oracle.error(got, expected(x, given)) <= TOLERANCE
 
 
+@pytest.mark.parametrize(("name", "kernel"), PLANAR)
 @pytest.mark.parametrize("shape", [(3, 5), (2, 3, 7)])
-def test_other_ranks(opened, rng, shape) -> None:
+def test_other_ranks(opened, rng, name, kernel, shape) -> None:
     x, (_, given, operands) = rng(shape), batch_norm(rng, shape[1])
-    got = run(opened("compute"), BatchNorm(), {"x": x, **operands}, "planar")
+    got = run(opened(name), BatchNorm(), {"x": x, **operands}, kernel)
     assert oracle.error(got, expected(x, given)) <= TOLERANCE
 
 

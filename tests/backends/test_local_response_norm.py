@@ -7,6 +7,8 @@ from glnn.ops import LocalResponseNorm
 from tests import oracle
 from tests.backends.harness import TOLERANCE, kernels, run
 
+PLANAR = [("compute", "planar"), ("feedback", "feedback")]
+
 
 @pytest.mark.parametrize(("name", "kernel"), kernels("local_response_norm"))
 @pytest.mark.parametrize(
@@ -29,10 +31,11 @@ def test_any_shape(opened, rng, name, kernel, shape, attributes) -> None:
     assert oracle.error(got, expected) <= TOLERANCE
 
 
+@pytest.mark.parametrize(("name", "kernel"), PLANAR)
 @pytest.mark.parametrize("shape", [(3, 9), (2, 5, 7)])
-def test_other_ranks(opened, rng, shape) -> None:
+def test_other_ranks(opened, rng, name, kernel, shape) -> None:
     x = rng(shape)
-    got = run(opened("compute"), LocalResponseNorm(3, 1.0), {"x": x}, "planar")
+    got = run(opened(name), LocalResponseNorm(3, 1.0), {"x": x}, kernel)
     assert oracle.error(got, oracle.local_response_norm(x, 3, 1.0, 0.75, 1.0)) <= TOLERANCE
 
 

@@ -16,7 +16,7 @@ from glnn.model.plan import Plan
 from tests.oracle import error
 
 
-@pytest.fixture(params=["compute", "cpu"])
+@pytest.fixture(params=["compute", "feedback", "cpu"])
 def backend(request):
     try:
         return open_backend(request.param)

@@ -73,10 +73,9 @@ MODELS: dict[str, Callable[[], Model]] = {
 }
 MATMUL = ("morton_4_2", "split_k", "blocked_half", "blocked_texture", "cheng_v3_w16_texture")
 CONV2D = ("direct", "implicit_tiled", "winograd_2", "winograd_4", "im2col_morton", "im2row_abt_ik")
-ON_FEEDBACK = ("lenet", "deep", "convolutions", "perceptron")  # it adds and joins no branches
+BACKENDS = ("compute", "feedback", "smallest")
 CASES: list[tuple[str, str, Kernels]] = [
-    *(("feedback", name, {}) for name in ON_FEEDBACK),
-    *((backend, name, {}) for backend in ("compute", "smallest") for name in ("blocks", *MODELS)),
+    *((backend, name, {}) for backend in BACKENDS for name in ("blocks", *MODELS)),
     *(("compute", "perceptron", {"matmul": kernel}) for kernel in MATMUL),
     *(("compute", "residual", {"conv2d": kernel}) for kernel in CONV2D),
 ]
@@ -95,7 +94,7 @@ def case(request, blocks) -> tuple[Model, Kernels]:
     return (blocks if name == "blocks" else MODELS[name]()), kernels
 
 
-@pytest.fixture(params=["compute", "feedback", "smallest"])
+@pytest.fixture(params=BACKENDS)
 def backend(request) -> Backend:
     name, limits = request.param, None
     if name == "smallest":

@@ -9,9 +9,27 @@ import glnn
 from glnn.backends import open_backend
 from glnn.data import digits
 from glnn.errors import DeviceError, ModelError, UnsupportedOpError
-from glnn.layers import AvgPool2d, Bias, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sigmoid, Softmax
+from glnn.layers import (
+    Add,
+    AvgPool2d,
+    BatchNorm2d,
+    Bias,
+    Concat,
+    Conv2d,
+    Flatten,
+    Linear,
+    LocalResponseNorm,
+    MaxPool2d,
+    ReLU,
+    Sigmoid,
+    Softmax,
+    Subsample2d,
+)
 from glnn.model import InferenceSession, Model
+from glnn.model.model import Node
 from glnn.model.plan import Plan
+from glnn.model.tensor import BATCH, TensorInfo
+from tests.oracle import error
 
 
 def available(name: str):
@@ -82,6 +100,31 @@ def test_repacks_stand_between_kernels_that_disagree_and_nowhere_else() -> None:
         names[name] = [step.op.name for step in plan.steps]
     assert names["compute"] == ["conv2d", "pool2d", "matmul"]
     assert names["feedback"] == ["repack", "conv2d", "pool2d", "repack", "matmul"]
+
+
+def test_feedback_keeps_channels_in_groups_of_four(rng) -> None:
+    nodes = (
+        Node("a", Conv2d(3, 6, 3, padding=1), ("x",), "a"),
+        Node("response", LocalResponseNorm(3), ("a",), "response"),
+        Node("norm", BatchNorm2d(6), ("a",), "norm"),
+        Node("sum", Add(), ("response", "norm"), "sum"),
+        Node("sigmoid", Sigmoid(), ("sum",), "sigmoid"),
+        Node("pool", MaxPool2d(2), ("sigmoid",), "pool"),
+        Node("half", Subsample2d(6, 2), ("pool",), "half"),
+        Node("left", Conv2d(6, 8, 1), ("half",), "left"),
+        Node("right", Conv2d(6, 4, 1), ("half",), "right"),
+        Node("both", Concat(2), ("left", "right"), "both"),
+        Node("bias", Bias(12), ("both",), "bias"),
+        Node("last", Conv2d(12, 5, 1), ("bias",), "last"),
+    )
+    model = Model(nodes, (TensorInfo("x", (BATCH, 3, 9, 8)),), ("last",), "branches")
+    x = rng((2, 3, 9, 8))
+    plan = Plan(model, available("feedback"), {"x": x.shape})
+    names = [step.op.name for step in plan.steps]
+    assert names.index("repack") == 0 and names.count("repack") == 1
+    assert {"local_response_norm", "batch_norm", "add", "subsample", "concat", "bias"} <= {*names}
+    expected = Plan(model, available("cpu"), {"x": x.shape}).run({"x": x})["last"]
+    assert error(plan.run({"x": x})["last"], expected) <= 1e-5
 
 
 def test_a_kernel_can_be_chosen_by_name(lenet) -> None:

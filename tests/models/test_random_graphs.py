@@ -108,11 +108,12 @@ def poisoned(monkeypatch) -> None:
     monkeypatch.setattr(SharedMemory, "__init__", poison)
 
 
+@pytest.mark.parametrize("name", ["compute", "feedback"])
 @pytest.mark.parametrize("limits", [None, "es31-minimum"])
 @pytest.mark.parametrize("seed", range(24))
-def test_a_random_network(seed, limits, poisoned) -> None:
+def test_a_random_network(seed, limits, name, poisoned) -> None:
     try:
-        backend = glnn.backends.open_backend("compute", limits=limits)
+        backend = glnn.backends.open_backend(name, limits=limits)
     except DeviceError as closed:
         pytest.skip(str(closed))
     model = random_model(seed)
@@ -122,5 +123,5 @@ def test_a_random_network(seed, limits, poisoned) -> None:
     plan = Plan(model, backend, {"input": x.shape})
     for _ in range(2):
         got = plan.run({"input": x})
-    for name, value in expected.items():
-        assert error(got[name], value) <= 2e-5, name
+    for output, value in expected.items():
+        assert error(got[output], value) <= 2e-5, output

@@ -1,0 +1,37 @@
+#version 300 es
+// Subsampling by transform feedback, planar images: four neighbouring elements of the result a
+// vertex, one by one.
+#ifndef KERNEL_H
+#define KERNEL_H 2
+#define KERNEL_W 2
+#endif
+#include "common/activation.glsl"
+#include "common/texel.glsl"
+uniform highp sampler2D x, weight, bias;
+uniform int c, h, w, oh, ow;
+uniform int x_row, out_row;
+out highp vec4 result;
+
+float mean(int first) {
+    float sum = 0.0;
+    for (int ky = 0; ky < KERNEL_H; ++ky)
+        for (int kx = 0; kx < KERNEL_W; ++kx) sum += texel(x, first + ky * w + kx).x;
+    return sum / float(KERNEL_H * KERNEL_W);
+}
+
+float subsample(int image, int element) {
+    int row = element / ow;  // of all the channels' rows
+    int channel = row / oh;
+    if (channel >= c) return 0.0;
+    int top = (channel * h + (row - channel * oh) * KERNEL_H) * w;
+    int left = (element - row * ow) * KERNEL_W;
+    float value = mean(image * x_row + top + left);
+    return activate(texel(weight, channel).x * value + texel(bias, channel).x);
+}
+
+void main() {
+    int image = gl_VertexID * 4 / out_row;
+    int element = gl_VertexID * 4 - image * out_row;
+    result = vec4(subsample(image, element), subsample(image, element + 1),
+                  subsample(image, element + 2), subsample(image, element + 3));
+}
