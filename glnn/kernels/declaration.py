@@ -69,6 +69,7 @@ FORMS: Mapping[str, Form] = {
     "tune": ("a table of lists of integers", _table(_list(_is_whole))),
     "families": ("a table of tables of integers", _table(_table(_is_whole))),
     "unfit": _TEXTS,
+    "wrong_on": _TEXTS,
     "requires": _WHOLES_BY_NAME,
     "max_outputs": _WHOLE,
     "min_outputs": _WHOLE,

@@ -47,6 +47,7 @@ class Kernel:
     tune: parameters and the values worth trying, the default first.
     families: other defaults for the device families so called (see `family`).
     unfit: families whose registers cannot hold it.
+    wrong_on: families whose driver was seen to compute it wrongly.
     requires: attributes (the op's defines) that must have the value given.
     max_outputs: it suits results of at most this many elements; 0 means any.
     min_outputs: it suits results of at least this many elements.
@@ -79,6 +80,7 @@ class Kernel:
     tune: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     families: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     unfit: tuple[str, ...] = ()
+    wrong_on: tuple[str, ...] = ()
     requires: Mapping[str, int] = field(default_factory=dict)
     max_outputs: int = 0
     min_outputs: int = 0
@@ -104,7 +106,7 @@ class Kernel:
             raise self._wrong("stages", f"expected one of {sorted(LOWERINGS)}")
         if any(not values for values in self.tune.values()):
             raise self._wrong("tune", "every parameter needs a default")
-        for key in ("families", "unfit", "devices", "slow_on"):
+        for key in ("families", "unfit", "wrong_on", "devices", "slow_on"):
             if unknown := set(getattr(self, key)) - set(FAMILIES):
                 raise self._wrong(key, f"unknown family {sorted(unknown)[0]}")
         for values in self.families.values():

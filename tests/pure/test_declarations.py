@@ -52,6 +52,7 @@ def kernel(path: str = "op/k.comp", **values: object) -> Kernel:
         ("at_most", {"m": 1.5}),
         ("devices", "NVIDIA"),  # would be a list of letters
         ("unfit", "V3D"),
+        ("wrong_on", "V3D"),
         ("priority", "high"),
         ("stages", 1),
         ("at_least", ["m"]),

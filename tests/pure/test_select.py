@@ -82,6 +82,11 @@ def offer(monkeypatch):
             "compute shaders need OpenGL ES 3.1 or OpenGL 4.3; Board offers OpenGL 4.2",
         ),
         ({"unfit": ["V3D"]}, {"renderer": "V3D 4"}, "the registers of V3D 4 cannot hold it"),
+        (
+            {"wrong_on": ["V3D"]},
+            {"renderer": "V3D 4"},
+            "the driver of V3D 4 was seen to compute it wrongly",
+        ),
         ({"backend": "feedback"}, {"version": (2, 0)}, "transform feedback needs OpenGL ES 3.0"),
         (
             {"backend": "feedback"},
