@@ -126,7 +126,7 @@ class Pool2d(Op):
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
         top, left, bottom, right = self.padding
-        height, width = self._window(shapes)
+        height, width = self.kernel or (1, 1)  # shaders know the image's size
         return {
             "MODE": MODES.index(self.mode),
             "WHOLE": int(self.kernel is None),

@@ -13,6 +13,15 @@
 #define DILATION_W 1
 #define COUNT_INCLUDE_PAD 1
 #endif
+#ifndef WHOLE
+#define WHOLE 0
+#endif
+#if WHOLE  // one window, the image: its size is a uniform, so that all sizes share a program
+#undef KERNEL_H
+#undef KERNEL_W
+#define KERNEL_H h
+#define KERNEL_W w
+#endif
 #include "common/nan.glsl"
 
 #if MODE == 0
