@@ -36,7 +36,7 @@ def test_vgg16_whole(limits) -> None:
     model, x = vgg16(), image(1, 3, 224, 224)
     session = open_session(model, limits=limits)
     plan = session.plan({"input": x.shape})
-    # What issue and README promise: the weights, and 1.2 times the two largest neighbours.
+    # Tensors share memory: besides the weights, 1.2 times the two largest neighbours at most.
     packed = sum(array.nbytes for array in model.parameters().values())
     activations = 2 * 4 * 64 * 224 * 224
     if "llvmpipe" in plan.backend.device.capabilities.renderer:
