@@ -88,7 +88,7 @@ def _apart(layout: Layout) -> bool:
 
 
 def _may(kernel: Kernel, sizes: Mapping[str, int], device: Capabilities) -> bool:
-    """Whether so many workgroups may be dispatched: the last dimension may be walked in strides."""
-    groups = kernel.groups(sizes, kernel.defaults)[: len(kernel.grid) - kernel.strided]
+    """Whether the workgroups for `sizes` may be dispatched."""
     limits = device.max_compute_work_group_count
-    return all(count <= limit for count, limit in zip(groups, limits, strict=False))
+    bounded = kernel.groups_bounded(sizes)
+    return all(count <= limit for count, limit in zip(bounded, limits, strict=False))

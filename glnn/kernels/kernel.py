@@ -236,6 +236,10 @@ class Kernel:
             counts[axis] = -(-invocations // self.local_size(parameters)[axis])
         return counts[0], counts[1], counts[2]
 
+    def groups_bounded(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Workgroups along the dimensions that are not walked in strides: a device bounds them."""
+        return self.groups(sizes, self.defaults)[: len(self.grid) - self.strided]
+
 
 def _frozen(value: Any) -> Any:
     return (

@@ -196,9 +196,10 @@ def why_not_here(kernel: Kernel, problem: Problem, device: Capabilities) -> str 
     """Why the sizes of `problem` exceed what `device` lets `kernel` do; None when they do not."""
     if kernel.stages:
         return _why_not_stages(kernel, problem, device)
-    if kernel.backend == "compute":
-        known = {**problem.sizes(kernel), **kernel.tune}
-        kernel.check_names("grid", (name for names in kernel.grid for name in names), known)
+    sizes = problem.sizes(kernel)
+    kernel.check_names(
+        "grid", (n for names in kernel.grid for n in names), {**sizes, **kernel.tune}
+    )
     if problem.split(kernel, device) is not None:
         return None
     layouts = problem.chosen_layouts(kernel)
@@ -218,10 +219,8 @@ def why_not_here(kernel: Kernel, problem: Problem, device: Capabilities) -> str 
         if size >= 1 << 31:
             return f"{name} of shape {shape} has more elements than a shader's int can count"
     if kernel.backend == "compute":
-        sizes = problem.sizes(kernel)
-        groups = kernel.groups(sizes, kernel.defaults)
-        limited = groups[: len(kernel.grid) - kernel.strided]
-        for count, limit in zip(limited, device.max_compute_work_group_count, strict=False):
+        bounded = kernel.groups_bounded(sizes)
+        for count, limit in zip(bounded, device.max_compute_work_group_count, strict=False):
             if count > limit:
                 return f"{count} workgroups in one dimension, the device allows {limit}"
     return None

@@ -59,45 +59,33 @@ class Conv2d(Op):
             )
         if min(kh, kw) < 1:
             raise ShapeError(f"conv2d: the kernel must be at least 1 x 1, weight is {weight}")
-        top, left, bottom, right = self.padding
-        oh = windows.output(h, top, bottom, kh, self.stride[0], self.dilation[0])
-        ow = windows.output(w, left, right, kw, self.stride[1], self.dilation[1])
+        oh, ow = windows.outputs((h, w), (kh, kw), self.stride, self.padding, self.dilation)
         if oh < 1 or ow < 1:
             raise ShapeError(f"conv2d: the kernel of {weight} is larger than the padded x {x}")
-        for name, shape in (("bias", (o,)), ("residual", (n, o, oh, ow))):
-            if shapes.get(name, shape) != shape:
-                raise ShapeError(f"conv2d: {name} must have shape {shape}, got {shapes[name]}")
+        epilogue.check_addends(self.name, shapes, (n, o, oh, ow))
         return n, o, oh, ow
 
     def reference(self, operands: Mapping[str, Array]) -> Array:
         x, weight = operands["x"], operands["weight"].astype(operands["x"].dtype, copy=False)
         n, o, oh, ow = self.infer({k: v.shape for k, v in operands.items()})
-        taps = prod(weight.shape[2:]) * x.shape[1]
+        kh, kw = weight.shape[2:]
+        taps = kh * kw * x.shape[1]
         images = max(1, COLUMN_BYTES // max(1, taps * oh * ow * x.dtype.itemsize))
         result = np.empty((n, o, oh, ow), x.dtype)
         flat = weight.reshape(self.groups, o // self.groups, taps // self.groups)
         for start in range(0, n, images):
             part = x[start : start + images]
-            columns = self._columns(part, weight.shape[2:], (oh, ow))
+            columns = self._columns(part, (kh, kw), (oh, ow))
             result[start : start + images] = (flat @ columns).reshape(len(part), o, oh, ow)
-        if "bias" in operands:
-            result += operands["bias"].reshape(1, o, 1, 1)
-        if "residual" in operands:
-            result += operands["residual"]
-        return epilogue.apply(self.activation, result)
+        return epilogue.finish(self.activation, result, operands)
 
-    def _columns(self, x: Array, kernel: tuple[int, ...], out: Pair) -> Array:
+    def _columns(self, x: Array, kernel: Pair, out: Pair) -> Array:
         """im2col: (n, groups, c / groups * kh * kw, oh * ow)."""
         n, c = x.shape[:2]
         columns = np.zeros((n, c, *kernel, *out), x.dtype)
-        for ky in range(kernel[0]):
-            for kx in range(kernel[1]):
-                at = (
-                    ky * self.dilation[0] - self.padding[0],
-                    kx * self.dilation[1] - self.padding[1],
-                )
-                (ys, xs), met = windows.taps(x, at, out, self.stride)
-                columns[:, :, ky, kx, ys, xs] = met
+        geometry = kernel, self.stride, self.padding, self.dilation
+        for (ky, kx), (ys, xs), met in windows.every_tap(x, out, *geometry):
+            columns[:, :, ky, kx, ys, xs] = met
         return columns.reshape(n, self.groups, c // self.groups * prod(kernel), out[0] * out[1])
 
     def flops(self, shapes: Shapes) -> int:
@@ -116,14 +104,7 @@ class Conv2d(Op):
         o, share, kh, kw = shapes["weight"]
         whole = self.groups == 1 or (share % 4 == 0 and o // self.groups % 4 == 0)
         return {
-            "KERNEL_H": kh,
-            "KERNEL_W": kw,
-            "STRIDE_H": self.stride[0],
-            "STRIDE_W": self.stride[1],
-            "PADDING_TOP": self.padding[0],
-            "PADDING_LEFT": self.padding[1],
-            "DILATION_H": self.dilation[0],
-            "DILATION_W": self.dilation[1],
+            **windows.defines((kh, kw), self.stride, self.padding, self.dilation),
             "GROUPS": self.groups,
             "WHOLE_QUADS": int(whole),
             "PADDED": int(any(self.padding)),

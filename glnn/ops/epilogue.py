@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -36,3 +37,23 @@ def apply(function: str, x: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(np.tanh(x))
     with np.errstate(over="ignore"):  # exp(-x) = inf gives the right limit, 0
         return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def check_addends(
+    op: str, shapes: Mapping[str, tuple[int, ...]], out: tuple[int, int, int, int]
+) -> None:
+    """Raise ShapeError unless bias and residual, where there are some, fit images of `out`."""
+    for name, shape in (("bias", (out[1],)), ("residual", out)):
+        if shapes.get(name, shape) != shape:
+            raise ShapeError(f"{op}: {name} must have shape {shape}, got {shapes[name]}")
+
+
+def finish(
+    function: str, images: NDArray[Any], operands: Mapping[str, NDArray[Any]]
+) -> NDArray[Any]:
+    """`function` of `images`, to which bias and residual, where there are some, are added."""
+    if "bias" in operands:
+        images += operands["bias"].reshape(1, -1, 1, 1)
+    if "residual" in operands:
+        images += operands["residual"]
+    return apply(function, images)

@@ -41,20 +41,14 @@ class Im2row(Op):
             dilation=(self.dilation, 2, 1),
         )
 
+    @property
+    def _geometry(self) -> tuple[Pair, Pair, Sides, Pair]:
+        return self.kernel, self.stride, self.padding, self.dilation
+
     def _windows(self, shapes: Shapes) -> Pair:
         rank(self.name, "x", shapes["x"], 4, "(n, c, h, w)")
-        before, after = self.padding[:2], self.padding[2:]
-        oh, ow = (
-            windows.output(
-                shapes["x"][2 + i],
-                before[i],
-                after[i],
-                self.kernel[i],
-                self.stride[i],
-                self.dilation[i],
-            )
-            for i in (0, 1)
-        )
+        _, _, h, w = shapes["x"]
+        oh, ow = windows.outputs((h, w), *self._geometry)
         if oh < 1 or ow < 1:
             raise ShapeError(f"im2row: the kernel {self.kernel} is larger than x {shapes['x']}")
         return oh, ow
@@ -70,14 +64,8 @@ class Im2row(Op):
         n, c = x.shape[:2]
         out = self._windows({"x": x.shape})
         rows = np.zeros((n, *out, *self.kernel, c), x.dtype)
-        for ky in range(self.kernel[0]):
-            for kx in range(self.kernel[1]):
-                at = (
-                    ky * self.dilation[0] - self.padding[0],
-                    kx * self.dilation[1] - self.padding[1],
-                )
-                (ys, xs), met = windows.taps(x, at, out, self.stride)
-                rows[:, ys, xs, ky, kx] = met.transpose(0, 2, 3, 1)
+        for (ky, kx), (ys, xs), met in windows.every_tap(x, out, *self._geometry):
+            rows[:, ys, xs, ky, kx] = met.transpose(0, 2, 3, 1)
         return rows.reshape(n * prod(out), prod(self.kernel) * c)
 
     def flops(self, shapes: Shapes) -> int:
@@ -90,13 +78,4 @@ class Im2row(Op):
         return {"n": n, "c": c, "h": h, "w": w, "oh": oh, "ow": ow, "m": m, "k": k}
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
-        return {
-            "KERNEL_H": self.kernel[0],
-            "KERNEL_W": self.kernel[1],
-            "STRIDE_H": self.stride[0],
-            "STRIDE_W": self.stride[1],
-            "PADDING_TOP": self.padding[0],
-            "PADDING_LEFT": self.padding[1],
-            "DILATION_H": self.dilation[0],
-            "DILATION_W": self.dilation[1],
-        }
+        return windows.defines(*self._geometry)

@@ -62,20 +62,10 @@ class Pool2d(Op):
 
     def infer(self, shapes: Shapes) -> Shape:
         rank(self.name, "x", shapes["x"], 4, "(n, c, h, w)")
-        n, c, *size = shapes["x"]
+        n, c, h, w = shapes["x"]
         kernel = self._window(shapes)
-        before, after = self.padding[:2], self.padding[2:]
-        oh, ow = (
-            windows.output(
-                size[i],
-                before[i],
-                after[i],
-                kernel[i],
-                self.stride[i],
-                self.dilation[i],
-                self.ceil_mode,
-            )
-            for i in (0, 1)
+        oh, ow = windows.outputs(
+            (h, w), kernel, self.stride, self.padding, self.dilation, self.ceil_mode
         )
         if min(oh, ow, *kernel) < 1:
             raise ShapeError(f"pool2d: the window {kernel} is larger than x {shapes['x']}")
@@ -92,18 +82,13 @@ class Pool2d(Op):
             whole = np.max if self.mode == "max" else np.mean
             return np.asarray(whole(x, axis=(2, 3), keepdims=True))
         result = np.full(shape, -np.inf if self.mode == "max" else 0, x.dtype)
-        for ky in range(self.kernel[0]):
-            for kx in range(self.kernel[1]):
-                at = (
-                    ky * self.dilation[0] - self.padding[0],
-                    kx * self.dilation[1] - self.padding[1],
-                )
-                (ys, xs), met = windows.taps(x, at, (shape[2], shape[3]), self.stride)
-                part = result[:, :, ys, xs]
-                if self.mode == "max":
-                    np.maximum(part, met, out=part)
-                else:
-                    part += met
+        geometry = self.kernel, self.stride, self.padding, self.dilation
+        for _, (ys, xs), met in windows.every_tap(x, (shape[2], shape[3]), *geometry):
+            part = result[:, :, ys, xs]
+            if self.mode == "max":
+                np.maximum(part, met, out=part)
+            else:
+                part += met
         if self.mode == "average":
             result /= np.outer(self._counts(0, x, shape), self._counts(1, x, shape))
         return result

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from glnn.errors import ShapeError
 from glnn.ops.op import Array
 
@@ -33,6 +35,17 @@ def output(
     return count
 
 
+def outputs(
+    size: Pair, kernel: Pair, stride: Pair, padding: Sides, dilation: Pair, ceil: bool = False
+) -> Pair:
+    """Windows down and across an image of `size`."""
+    (top, left, bottom, right), (h, w) = padding, size
+    return (
+        output(h, top, bottom, kernel[0], stride[0], dilation[0], ceil),
+        output(w, left, right, kernel[1], stride[1], dilation[1], ceil),
+    )
+
+
 def rows(size: int, count: int, first: int, stride: int) -> tuple[slice, slice]:
     """Which of `count` windows have their tap inside the image, and where the taps lie.
 
@@ -54,3 +67,27 @@ def taps(x: Array, at: Pair, out: Pair, stride: Pair) -> tuple[tuple[slice, slic
     ys, xs_y = rows(x.shape[2], out[0], at[0], stride[0])
     xs, xs_x = rows(x.shape[3], out[1], at[1], stride[1])
     return (ys, xs), x[:, :, xs_y, xs_x]
+
+
+def every_tap(
+    x: Array, out: Pair, kernel: Pair, stride: Pair, padding: Sides, dilation: Pair
+) -> Iterator[tuple[Pair, tuple[slice, slice], Array]]:
+    """Each tap of the window: its place in it, and what `taps` gives for it."""
+    for ky in range(kernel[0]):
+        for kx in range(kernel[1]):
+            at = ky * dilation[0] - padding[0], kx * dilation[1] - padding[1]
+            yield (ky, kx), *taps(x, at, out, stride)
+
+
+def defines(kernel: Pair, stride: Pair, padding: Sides, dilation: Pair) -> dict[str, int]:
+    """What shaders call a convolution's window (common/window.glsl)."""
+    return {
+        "KERNEL_H": kernel[0],
+        "KERNEL_W": kernel[1],
+        "STRIDE_H": stride[0],
+        "STRIDE_W": stride[1],
+        "PADDING_TOP": padding[0],
+        "PADDING_LEFT": padding[1],
+        "DILATION_H": dilation[0],
+        "DILATION_W": dilation[1],
+    }

@@ -48,9 +48,7 @@ class WinogradOutput(Op):
         expected = winograd(self.tile).window ** 2 * n * prod(self._tiles)
         if rows != expected:
             raise ShapeError(f"{self.name}: x must have {expected} rows, got shape {shapes['x']}")
-        for name, shape in (("bias", (o,)), ("residual", (n, o, oh, ow))):
-            if shapes.get(name, shape) != shape:
-                raise ShapeError(f"{self.name}: {name} must have shape {shape}, got {shapes[name]}")
+        epilogue.check_addends(self.name, shapes, (n, o, oh, ow))
         return n, o, oh, ow
 
     def reference(self, operands: Mapping[str, Array]) -> Array:
@@ -61,11 +59,7 @@ class WinogradOutput(Op):
         back = form.result.astype(x.dtype)
         whole = np.einsum("it,tunyxo,ju->noyixj", back, stack, back, optimize=True)
         result = whole.reshape(n, o, down * self.tile, across * self.tile)[:, :, :oh, :ow].copy()
-        if "bias" in operands:
-            result += operands["bias"].reshape(1, o, 1, 1)
-        if "residual" in operands:
-            result += operands["residual"]
-        return epilogue.apply(self.activation, result)
+        return epilogue.finish(self.activation, result, operands)
 
     def flops(self, shapes: Shapes) -> int:
         return prod(shapes["x"]) * 2 * self.tile

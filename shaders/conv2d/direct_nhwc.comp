@@ -10,16 +10,7 @@
 #ifndef WG_Z
 #define WG_Z 1
 #endif
-#ifndef KERNEL_H
-#define KERNEL_H 3
-#define KERNEL_W 3
-#define STRIDE_H 1
-#define STRIDE_W 1
-#define PADDING_TOP 1
-#define PADDING_LEFT 1
-#define DILATION_H 1
-#define DILATION_W 1
-#endif
+#include "common/window.glsl"
 #ifndef GROUPS
 #define GROUPS 1
 #endif

@@ -1,15 +1,6 @@
 // What convolutions of channels-last images share: the geometry, the last quad of channels, and what
 // is done to four sums before they are stored.
-#ifndef KERNEL_H
-#define KERNEL_H 3
-#define KERNEL_W 3
-#define STRIDE_H 1
-#define STRIDE_W 1
-#define PADDING_TOP 1
-#define PADDING_LEFT 1
-#define DILATION_H 1
-#define DILATION_W 1
-#endif
+#include "common/window.glsl"
 #ifndef GROUPS
 #define GROUPS 1
 #endif

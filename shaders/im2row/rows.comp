@@ -10,16 +10,7 @@
 #ifndef MORTON
 #define MORTON 0
 #endif
-#ifndef KERNEL_H
-#define KERNEL_H 3
-#define KERNEL_W 3
-#define STRIDE_H 1
-#define STRIDE_W 1
-#define PADDING_TOP 1
-#define PADDING_LEFT 1
-#define DILATION_H 1
-#define DILATION_W 1
-#endif
+#include "common/window.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Out { vec4 result[]; };
