@@ -80,6 +80,12 @@ class Backend(ABC):
         """Bytes that `choice` takes for copies of its operands, in textures for example."""
         return 0
 
+    def reads(
+        self, choice: Choice, shapes: Shapes, layouts: Mapping[str, Layout]
+    ) -> Mapping[str, str]:
+        """By what `choice` reads each operand, where there are several ways."""
+        return {}
+
     @abstractmethod
     def allocate(self, shape: Shape, layout: Layout, memory: Memory | None = None) -> Store:
         """Room for a tensor: filled with zeros, or that of `memory` as it is."""

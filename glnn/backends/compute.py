@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from glnn.backends.backend import Choice, Performer, Store
 from glnn.backends.gl import GlBackend
 from glnn.device import Buffer, DataTexture, Device, Program, Source
-from glnn.kernels.kernel import TEXELS, Kernel
+from glnn.kernels.kernel import Kernel
 from glnn.kernels.select import Problem
 from glnn.layout import Layout
 from glnn.ops.op import Op, Shapes
@@ -93,11 +93,12 @@ class Compute(GlBackend):
         if op.updates in buffers and in_place in buffers:
             in_place = None  # the result's memory is the operand's
         defines = problem.defines() | ({"IN_PLACE": 1} if in_place in buffers else {})
-        program = self.program(choice, defines)
+        floats = {name: b.layout.size(b.shape) for name, b in buffers.items()}
+        samplers = self.samplers(choice, floats)
+        program = self.program(choice, defines, samplers)
         textures: dict[str, tuple[Buffer | None, DataTexture]] = {}
-        for name in choice.textures:
-            floats = buffers[name].layout.size(buffers[name].shape)
-            texture = DataTexture(self.device, floats, TEXELS[choice.textures[name]])
+        for name, sampler in samplers.items():
+            texture = self.texture(choice, name, sampler, buffers[name])
             changes = name in op.inputs
             if not changes:  # fixed: copied once, here
                 texture.copy_from(buffers[name].push(self.device))

@@ -1,37 +1,39 @@
-"""ES 3.0 transform feedback: vertex shaders fetch from textures and capture into buffers."""
+"""ES 3.0 transform feedback: vertex shaders read, and what they capture lands in buffers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from glnn.backends.backend import Choice, Performer, Store
 from glnn.backends.gl import GlBackend
 from glnn.device import Buffer, DataTexture, Device, Program, Source
-from glnn.kernels.kernel import TEXELS, Kernel
+from glnn.kernels.kernel import Kernel
 from glnn.kernels.select import Problem
 from glnn.ops.op import Op, Shapes
+
+if TYPE_CHECKING:
+    import moderngl
 
 CAPTURED = 64  # floats: GL guarantees no more components a vertex
 
 
 class FeedbackPerformer:
-    """One draw: refresh the inputs' textures from their buffers, bind, set, capture."""
+    """One draw: refresh the textures that are copies, bind, set, capture."""
 
     def __init__(
         self,
         device: Device,
         program: Program,
-        inputs: list[tuple[Buffer, DataTexture]],
-        textures: list[DataTexture],
+        inputs: Sequence[tuple[Buffer, DataTexture]],
+        textures: Sequence[DataTexture],
         uniforms: Mapping[str, int | float],
+        draw: tuple[moderngl.VertexArray, int, int],
         out: Buffer,
-        vectors: int,
     ) -> None:
         self._device, self._program, self._inputs = device, program, inputs
         self._textures, self._uniforms, self._out = textures, uniforms, out
-        self._captured = out.push(device)
-        self._vertices = -(-out.layout.size(out.shape) // (4 * vectors))
+        self._draw, self._captured = draw, out.push(device)
 
     def __call__(self) -> None:
         for buffer, texture in self._inputs:
@@ -39,7 +41,7 @@ class FeedbackPerformer:
         for unit, texture in enumerate(self._textures):
             texture.bind(unit)
         self._program.set(self._uniforms)
-        self._program.capture(self._vertices, self._captured)
+        self._program.capture(*self._draw, self._captured)
         self._out.wrote()
 
 
@@ -47,6 +49,7 @@ class Feedback(GlBackend):
     """GLSL ES 3.0 vertex shaders and transform feedback (desktop GL 3.3 will do)."""
 
     name: ClassVar[str] = "feedback"
+    texture_buffers: ClassVar[bool] = True
 
     @classmethod
     def why_not_device(cls, device: Device) -> str | None:
@@ -56,34 +59,48 @@ class Feedback(GlBackend):
         return Program.feedback(self.device, source, ("result",))
 
     def capacity(self, floats: int) -> int:
-        # A vertex captures several vec4: the last may reach beyond the result.
-        floats = -(-super().capacity(floats) // CAPTURED) * CAPTURED
-        # Whatever texture a kernel reads this through, the copy takes whole rows of it.
-        width = DataTexture.WIDTH
-        texels = {c: -(-floats // c) for c in TEXELS.values()}
-        return max(c * (t if t < width else -(-t // width) * width) for c, t in texels.items())
+        # A vertex takes and captures several vec4: the last may reach beyond the operands.
+        return -(-super().capacity(floats) // CAPTURED) * CAPTURED
 
     def prepare(
         self, op: Op, choice: Choice, operands: Mapping[str, Store], shapes: Shapes, out: Store
     ) -> Performer:
         assert isinstance(choice, Kernel) and isinstance(out, Buffer)
         buffers = {k: b for k, b in operands.items() if isinstance(b, Buffer)}
-        first = buffers[op.inputs[0]]
-        problem = Problem.of(op, shapes, {op.inputs[0]: first.layout.name})
-        program = self.program(choice, problem.defines())
+        given = {k: b.layout.name for k, b in buffers.items() if k in op.inputs}
+        problem = Problem.of(op, shapes, given)
+        samplers = self.samplers(choice, {k: b.layout.size(b.shape) for k, b in buffers.items()})
+        program = self.program(choice, problem.defines(), samplers)
         textures: dict[str, DataTexture] = {}
-        for name, buffer in buffers.items():
-            textures[name] = DataTexture(
-                self.device, buffer.layout.size(buffer.shape), TEXELS[choice.textures[name]]
-            )
+        for name, sampler in samplers.items():
+            textures[name] = self.texture(choice, name, sampler, buffers[name])
             if name in op.parameters:  # fixed: copied once, here
-                textures[name].copy_from(buffer.push(self.device))
+                textures[name].copy_from(buffers[name].push(self.device))
         return FeedbackPerformer(
             self.device,
             program,
-            [(buffers[name], textures[name]) for name in op.inputs if name in buffers],
+            [(buffers[name], textures[name]) for name in op.inputs if name in textures],
             list(textures.values()),
             self.uniforms(program, choice, problem, {k: i for i, k in enumerate(textures)}),
+            self._draw(program, choice, problem, buffers, out),
             out,
-            choice.evaluate(choice.vectors, choice.defaults),
         )
+
+    def _draw(
+        self,
+        program: Program,
+        kernel: Kernel,
+        problem: Problem,
+        buffers: Mapping[str, Buffer],
+        out: Buffer,
+    ) -> tuple[moderngl.VertexArray, int, int]:
+        """The attributes, the vertices of an instance and the instances that make up `out`."""
+        parameters = {**kernel.defaults, **problem.defines()}
+        attributes = {
+            name: (buffers[name].push(self.device), kernel.evaluate(floats, parameters))
+            for name, floats in kernel.attributes.items()
+        }
+        instances = problem.sizes(kernel)[kernel.instances] if kernel.instances else 1
+        captures = instances * kernel.evaluate(kernel.captures, parameters)
+        vertices = -(-out.layout.size(out.shape) // captures)
+        return program.vertices(attributes), vertices, instances

@@ -12,7 +12,7 @@ from glnn.backends.backend import Backend, Choice, Memory, Store
 from glnn.device import Buffer, DataTexture, Device, Program, SharedMemory, Source
 from glnn.device.buffer import LEAST
 from glnn.errors import DeviceError
-from glnn.kernels.kernel import TEXELS, Kernel
+from glnn.kernels.kernel import Kernel
 from glnn.kernels.select import Problem, choose
 from glnn.kernels.source import assemble
 from glnn.kernels.tuned import Tuned
@@ -25,6 +25,8 @@ class GlBackend(Backend):
     """Kernels of one kind on one device."""
 
     shares: ClassVar[bool] = True
+    texture_buffers: ClassVar[bool] = False
+    """Whether a shader may fetch from a buffer itself, where the device can."""
     device: Device
 
     def __init__(self, device: Device) -> None:
@@ -54,14 +56,42 @@ class GlBackend(Backend):
     def capacity(self, floats: int) -> int:
         return max(floats, LEAST)
 
+    def samplers(self, kernel: Kernel, floats: Mapping[str, int]) -> dict[str, str]:
+        """What each operand that `kernel` fetches is to the shader: buffer, texture or layers.
+
+        floats: the floats of memory that each operand takes. Raises LimitError.
+        """
+        offers, buffers = self.device.capabilities, self.texture_buffers
+        return {
+            name: DataTexture.sampler_for(offers, floats[name], texel, buffers)
+            for name, texel in kernel.textures.items()
+            if name in floats
+        }
+
+    def _samplers(
+        self, kernel: Kernel, shapes: Shapes, layouts: Mapping[str, Layout]
+    ) -> dict[str, str]:
+        return self.samplers(kernel, {k: layouts[k].size(shape) for k, shape in shapes.items()})
+
     def copies(self, choice: Choice, shapes: Shapes, layouts: Mapping[str, Layout]) -> int:
         assert isinstance(choice, Kernel)
-        total = 0
-        for name in set(choice.textures) & set(shapes):
-            floats = layouts[name].size(shapes[name])
-            components = TEXELS[choice.textures[name]]
-            total += DataTexture.bytes_for(floats, components, self.capacity(floats))
-        return total
+        return sum(
+            DataTexture.bytes_for(layouts[k].size(shapes[k]), choice.textures[k], sampler)
+            for k, sampler in self._samplers(choice, shapes, layouts).items()
+        )
+
+    def reads(
+        self, choice: Choice, shapes: Shapes, layouts: Mapping[str, Layout]
+    ) -> Mapping[str, str]:
+        assert isinstance(choice, Kernel)
+        found = {k: "attribute" for k in choice.attributes} | {k: "buffer" for k in choice.bindings}
+        found |= self._samplers(choice, shapes, layouts)
+        return {k: found[k] for k in shapes if k in found}
+
+    def texture(self, kernel: Kernel, name: str, sampler: str, buffer: Buffer) -> DataTexture:
+        """The texture by which `kernel` reads its operand `name`, which lies in `buffer`."""
+        floats = buffer.layout.size(buffer.shape)
+        return DataTexture(self.device, floats, kernel.textures[name], sampler)
 
     def allocate(self, shape: Shape, layout: Layout, memory: Memory | None = None) -> Buffer:
         assert memory is None or isinstance(memory, SharedMemory)
@@ -101,14 +131,17 @@ class GlBackend(Backend):
     def finish(self) -> None:
         self.device.finish()
 
-    def source(self, kernel: Kernel, defines: Mapping[str, int]) -> Source:
+    def source(self, kernel: Kernel, defines: Mapping[str, int | str]) -> Source:
         """The complete source of `kernel` for this device."""
         header = self.device.capabilities.header(self.name)
         return assemble(kernel, header, {**kernel.defaults, **defines})
 
-    def program(self, kernel: Kernel, defines: Mapping[str, int]) -> Program:
+    def program(
+        self, kernel: Kernel, defines: Mapping[str, int], samplers: Mapping[str, str]
+    ) -> Program:
         """The program of `kernel` under `defines`, compiled the first time only."""
-        source = self.source(kernel, defines)
+        named = {f"{name.upper()}_SAMPLER": sampler for name, sampler in samplers.items()}
+        source = self.source(kernel, {**defines, **named})
         programs = self.device.programs
         if source.text not in programs:
             programs[source.text] = self.compile(source)

@@ -10,6 +10,7 @@ from typing import Any
 from glnn.device.context import Context
 
 COMPUTE_ES, COMPUTE_GL = (3, 1), (4, 3)
+BUFFERS_ES = (3, 2)  # textures that are buffers; GL has them from 3.1 on
 FEEDBACK_ES, FEEDBACK_GL = (3, 0), (3, 3)
 PRECISION = "".join(f"precision highp {kind};\n" for kind in ("float", "int", "sampler2D"))
 
@@ -22,7 +23,10 @@ LIMITS = {
     "max_texture_size": 0x0D33,
     "max_transform_feedback_interleaved_components": 0x8C8A,
     "max_transform_feedback_separate_attribs": 0x8C8B,
+    "max_array_texture_layers": 0x88FF,
+    "max_vertex_attribs": 0x8869,
 }
+MAX_TEXTURE_BUFFER_SIZE = 0x8C2B
 COMPUTE_LIMITS = {
     "max_compute_work_group_invocations": 0x90EB,
     "max_compute_shared_memory_size": 0x8262,
@@ -41,6 +45,9 @@ MINIMUM: dict[str, int | Triple] = {  # what OpenGL ES 3.1 guarantees, tables 20
     "max_texture_size": 2048,
     "max_transform_feedback_interleaved_components": 64,
     "max_transform_feedback_separate_attribs": 4,
+    "max_array_texture_layers": 256,
+    "max_vertex_attribs": 16,
+    "max_texture_buffer_size": 0,  # from ES 3.2 on
 }
 MINIMUM_ALIGNMENT = 256
 
@@ -71,6 +78,9 @@ class Capabilities:
     max_texture_size: int = 0
     max_transform_feedback_interleaved_components: int = 0
     max_transform_feedback_separate_attribs: int = 0
+    max_array_texture_layers: int = 0
+    max_vertex_attribs: int = 0
+    max_texture_buffer_size: int = 0
     timer_query: bool = False
     minimum: bool = False
 
@@ -104,7 +114,9 @@ class Capabilities:
             raise ValueError(f"stage must be compute or feedback, got {stage!r}")
         if self.api == "gl":
             return f"#version {430 if stage == 'compute' else 330} core\n"
-        return f"#version {310 if stage == 'compute' else 300} es\n{PRECISION}"
+        buffers = stage == "feedback" and self.version >= BUFFERS_ES
+        number = 320 if buffers else 310 if stage == "compute" else 300
+        return f"#version {number} es\n{PRECISION}"
 
     def with_minimum(self) -> Capabilities:
         """The same with every limit lowered to what OpenGL ES 3.1 guarantees."""
@@ -138,6 +150,9 @@ class Capabilities:
             **limits,
         )
         timer = asked.api == "gl" or "GL_EXT_disjoint_timer_query" in extensions
+        if asked.api == "gl" or version >= BUFFERS_ES:
+            buffers = gl.integer(MAX_TEXTURE_BUFFER_SIZE)
+            asked = replace(asked, max_texture_buffer_size=buffers)
         asked = replace(asked, timer_query=timer)
         if not asked.compute:
             return asked

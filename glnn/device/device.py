@@ -69,6 +69,7 @@ class Device:
         self.debug = settings.debug
         self.closed = True
         self.programs: dict[str, Program] = {}  # by their source: compiled once
+        self._dropped: list[Callable[[], object]] = []
         _check_arguments(limits, version, platform)
         self._thread = threading.get_ident()
         self._gl, asked, self.attempts = _open(_gpu(gpu), version, platform)
@@ -126,6 +127,12 @@ class Device:
             except StepError as failed:
                 raise DeviceError(f"{self._gl.what}: {failed}") from None
         self._context.gc()
+        while self._dropped:
+            self._dropped.pop()()
+
+    def drop(self, delete: Callable[[], object]) -> None:
+        """Let the next `activate` call `delete`: what a finalizer frees, in whatever thread."""
+        self._dropped.append(delete)
 
     def load(self, name: str, result: Any, *arguments: Any) -> Any:
         """GL's function `name`, which moderngl does not offer, of these ctypes types."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 POSITION = re.compile(r"(?:ERROR: |WARNING: )?\b\d+(?::(\d+)(?:\(\d+\))?|\((\d+)\)) ?: ?(.*)")
 POINTS = 0
 COMPUTE_WORK_GROUP_SIZE, SHADER_STORAGE_BLOCK, ACTIVE_RESOURCES = 0x8267, 0x92E6, 0x92F5
+SAMPLER_BUFFER = 0x8DC2
 COMPONENTS = {0x1406: 1, 0x8B50: 2, 0x8B51: 3, 0x8B52: 4}  # float to vec4
 
 
@@ -63,7 +64,6 @@ class Program:
         self._members = {n: m for n, m in members.items() if type(m).__name__ == "Uniform"}
         self.uniforms = frozenset(self._members)
         self._last: Mapping[str, int | float] | None = None
-        self._vertices: moderngl.VertexArray | None = None
         self._stride = 0  # bytes that a vertex captures
         self._captured = False
 
@@ -99,7 +99,6 @@ class Program:
             )
         device.check(f"compile {source.name}")
         made = cls(device, source.name, program)
-        made._vertices = device.context.vertex_array(program, [])
         made._stride = _check_feedback(device, source.name, program.glo, len(varyings))
         return made
 
@@ -116,7 +115,12 @@ class Program:
             return
         self._usable()
         for name, value in values.items():
-            if (member := self._members.get(name)) is not None:
+            if (member := self._members.get(name)) is None:
+                continue
+            if member.gl_type == SAMPLER_BUFFER:  # of a type that moderngl does not know
+                self._device.load("glUseProgram", None, c_uint)(self._program.glo)
+                self._device.load("glUniform1i", None, c_int, c_int)(member.location, int(value))
+            else:
                 member.value = value
         self._last = values
         self._device.check(f"uniforms of {self.name}")
@@ -132,21 +136,37 @@ class Program:
         self._program.run(x, y, z)
         device.check(f"dispatch {self.name}")
 
-    def capture(self, vertices: int, out: moderngl.Buffer) -> None:
-        """Run the vertex shader for as many vertices and capture its varyings in `out`.
+    def vertices(
+        self, attributes: Mapping[str, tuple[moderngl.Buffer, int]] | None = None
+    ) -> moderngl.VertexArray:
+        """What `capture` draws: for each attribute the buffer, and the floats that a vertex takes.
 
-        Raises DeviceError where `out` is too small: GL would drop the rest without a word.
+        Raises DeviceError where the program is no vertex shader.
         """
         self._usable()
-        if self._vertices is None:
+        if not self._stride:
             raise DeviceError(f"{self.name}: a compute program captures nothing")
-        if vertices * self._stride > out.size:
+        content = [(b, f"{floats}f", name) for name, (b, floats) in (attributes or {}).items()]
+        made = self._device.context.vertex_array(self._program, content)
+        self._device.check_always(f"vertices of {self.name}")
+        return made
+
+    def capture(
+        self, array: moderngl.VertexArray, vertices: int, instances: int, out: moderngl.Buffer
+    ) -> None:
+        """Run the vertex shader for as many `vertices` of `array`, once for each of `instances`.
+
+        Its varyings land in `out`. Raises DeviceError where that is too small: GL would drop the
+        rest without a word.
+        """
+        self._usable()
+        if vertices * instances * self._stride > out.size:
             raise DeviceError(
-                f"{self.name}: {vertices} vertices of {self._stride} bytes do not fit "
+                f"{self.name}: {vertices * instances} vertices of {self._stride} bytes do not fit "
                 f"a buffer of {out.size} bytes"
             )
         device = self._device
-        self._vertices.transform(out, POINTS, vertices)
+        array.transform(out, POINTS, vertices, instances=instances)
         if not self._captured:  # a wrong state shows as zeros only: look at least once
             device.check_always(f"capture {self.name}")
             self._captured = True

@@ -1,71 +1,202 @@
-"""Arrays as textures, for vertex shaders: those have no storage buffers on many boards."""
+"""Arrays that shaders fetch from: vertex shaders have no storage buffers on many boards."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+import weakref
+from ctypes import byref, c_int, c_uint, c_void_p
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from glnn.device.capabilities import Capabilities
 from glnn.device.device import Device
-from glnn.errors import LimitError
+from glnn.errors import DeviceError, LimitError
 
 if TYPE_CHECKING:
     import moderngl
 
 NEAREST = 0x2600
+TEXTURE0, PIXEL_UNPACK_BUFFER = 0x84C0, 0x88EC
+FLOAT, HALF_FLOAT = 0x1406, 0x140B
+
+
+@dataclass(frozen=True)
+class Texel:
+    """A texel's format. components: numbers in it. half: in half precision. The rest is GL's."""
+
+    components: int
+    half: bool
+    internal: int
+    pixel: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.components * (2 if self.half else 4)
+
+    @property
+    def kind(self) -> int:
+        return HALF_FLOAT if self.half else FLOAT
+
+
+TEXELS = {
+    "r32f": Texel(1, False, 0x822E, 0x1903),
+    "rgba32f": Texel(4, False, 0x8814, 0x1908),
+    "r16f": Texel(1, True, 0x822D, 0x1903),
+    "rgba16f": Texel(4, True, 0x881A, 0x1908),
+}
+BUFFER, PLANE, LAYERS = "samplerBuffer", "sampler2D", "sampler2DArray"
+TARGETS = {BUFFER: 0x8C2A, PLANE: 0x0DE1, LAYERS: 0x8C1A}
 
 
 class DataTexture:
-    """A float array that a shader fetches from: texel i is at (i & 2047, i >> 11).
+    """A float array that a shader fetches from with `texel` of shaders/common/texel.glsl.
 
-    floats: how many there are. components: 1 (R32F) or 4 (RGBA32F) floats a texel. Raises
+    floats: how many floats of memory it takes. texel: the format, a key of TEXELS. sampler: what it
+    is to the shader (see `sampler_for`). As `samplerBuffer` it is the buffer itself; otherwise it
+    is a copy, with texel i at (i & 2047, i >> 11), or in layers of 2048 such rows. Raises
     LimitError where the device's textures are too small.
     """
 
     WIDTH: ClassVar[int] = 2048
+    LAYER: ClassVar[int] = WIDTH * 2048  # texels: every device has textures of that size
 
-    def __init__(self, device: Device, floats: int, components: int) -> None:
-        if components not in (1, 4):
-            raise ValueError(f"components must be 1 or 4, got {components}")
-        size = self._texels(floats, components)
-        most = device.capabilities.max_texture_size
-        if max(size) > most:
-            raise LimitError(
-                f"{floats} floats take a texture of {size[0]} x {size[1]}, "
-                f"the device allows {most} x {most}"
-            )
+    def __init__(self, device: Device, floats: int, texel: str, sampler: str = PLANE) -> None:
+        if texel not in TEXELS:
+            raise ValueError(f"texel must be one of {tuple(TEXELS)}, got {texel!r}")
+        self._format = TEXELS[texel]
+        self._texels = _texels(floats, self._format)
+        size = _size(self._texels, sampler)
+        if wrong := _why_not(device.capabilities, self._texels, sampler):
+            raise LimitError(f"{floats} floats take {wrong}")
         device.activate()
-        self._device = device
-        self._longer: moderngl.Buffer | None = None
-        self.capacity = size[0] * size[1] * components
-        """Floats that the texture holds: a buffer copied from must have as many."""
-        self._texture = device.context.texture(size, components, dtype="f4")
-        self._texture.filter = (NEAREST, NEAREST)  # else a float texture is incomplete
-        device.check_always(f"allocate a texture of {size[0]} x {size[1]}")
+        self._device, self._sampler = device, sampler
+        self._attached: moderngl.Buffer | None = None
+        self._texture: Any
+        if sampler == BUFFER:
+            self._texture = _BufferTexture(device, self._format.internal)
+        else:
+            make = device.context.texture if sampler == PLANE else device.context.texture_array
+            dtype = "f2" if self._format.half else "f4"
+            self._texture = make(size, self._format.components, dtype=dtype)
+            self._texture.filter = (NEAREST, NEAREST)  # else a float texture is incomplete
+            device.check_always(f"allocate a texture of {' x '.join(map(str, size))}")
+            sizes = [c_int] * (5 if sampler == PLANE else 7)  # level, place, size
+            name = "glTexSubImage2D" if sampler == PLANE else "glTexSubImage3D"
+            self._write = device.load(name, None, c_uint, *sizes, c_uint, c_uint, c_void_p)
+            self._bind = device.load("glBindBuffer", None, c_uint, c_uint)
 
-    @classmethod
-    def bytes_for(cls, floats: int, components: int, room: int) -> int:
-        """Device memory for a texture of `floats` that is copied from a buffer of `room` floats."""
-        width, height = cls._texels(floats, components)
-        capacity = width * height * components
-        return 4 * capacity * (1 if room >= capacity else 2)
+    @staticmethod
+    def sampler_for(device: Capabilities, floats: int, texel: str, buffers: bool = True) -> str:
+        """The best sampler for `floats`: of the buffer itself if it may be, else of a copy.
 
-    @classmethod
-    def _texels(cls, floats: int, components: int) -> tuple[int, int]:
-        texels = max(-(-floats // components), 1)
-        return min(texels, cls.WIDTH), -(-texels // cls.WIDTH)
+        buffers: whether a buffer may be taken. Raises LimitError where all are too small.
+        """
+        texels = _texels(floats, TEXELS[texel])
+        samplers = (BUFFER, PLANE, LAYERS) if buffers else (PLANE, LAYERS)
+        for sampler in samplers:
+            if _why_not(device, texels, sampler) is None:
+                return sampler
+        raise LimitError(f"{floats} floats take {_why_not(device, texels, LAYERS)}")
+
+    @staticmethod
+    def bytes_for(floats: int, texel: str, sampler: str) -> int:
+        """Device memory that it takes besides the buffer."""
+        if sampler == BUFFER:
+            return 0
+        total = TEXELS[texel].nbytes
+        for extent in _size(_texels(floats, TEXELS[texel]), sampler):
+            total *= extent
+        return total
 
     def copy_from(self, buffer: moderngl.Buffer) -> None:
-        """Copy the first floats of `buffer`, at most `capacity`, on the device.
+        """Show the shader what `buffer` holds, now or, as `samplerBuffer`, from now on.
 
-        Whole rows are copied: a buffer shorter than `capacity` goes by way of a longer one.
+        Raises DeviceError where it is too short.
         """
-        if buffer.size < 4 * self.capacity:
-            if self._longer is None:
-                self._longer = self._device.context.buffer(reserve=4 * self.capacity)
-            self._device.context.copy_buffer(self._longer, buffer, buffer.size)
-            buffer = self._longer
-        self._texture.write(buffer)
+        if buffer.size < self._texels * self._format.nbytes:
+            raise DeviceError(
+                f"{self._texels} texels of {self._format.nbytes} bytes do not fit "
+                f"a buffer of {buffer.size} bytes"
+            )
+        if self._sampler != BUFFER:
+            self._copy(buffer.glo)
+        elif self._attached is not buffer:
+            self._texture.attach(buffer.glo)
+            self._attached = buffer
         self._device.check("copy a buffer to a texture")
+
+    def _copy(self, buffer: int) -> None:
+        """Copy row by row what fills no layer, or no row, exactly."""
+        self._texture.use(0)
+        self._bind(PIXEL_UNPACK_BUFFER, buffer)
+        target, form = TARGETS[self._sampler], self._format
+        for layer in range(0, self._texels, self.LAYER) if self._sampler == LAYERS else (0,):
+            left = self._texels - layer
+            left = min(left, self.LAYER) if self._sampler == LAYERS else left
+            rows, rest = divmod(left, self.WIDTH)
+            deep = self._sampler == LAYERS
+            for row, width, height in ((0, self.WIDTH, rows), (rows, rest, 1)):
+                if not width or not height:
+                    continue
+                where = (0, row, layer // self.LAYER) if deep else (0, row)
+                size = (width, height, 1) if deep else (width, height)
+                offset = (layer + row * self.WIDTH) * form.nbytes
+                self._write(target, 0, *where, *size, form.pixel, form.kind, offset)
+        self._bind(PIXEL_UNPACK_BUFFER, 0)
 
     def bind(self, unit: int) -> None:
         """Make it the texture of `unit`, for samplers set to that number."""
         self._texture.use(unit)
+
+
+class _BufferTexture:
+    """A texture whose texels are a buffer's: moderngl has none."""
+
+    def __init__(self, device: Device, internal: int) -> None:
+        name = c_uint()
+        device.load("glGenTextures", None, c_int, c_void_p)(1, byref(name))
+        self._internal, self.name = internal, name.value
+        self._activate = device.load("glActiveTexture", None, c_uint)
+        self._bind = device.load("glBindTexture", None, c_uint, c_uint)
+        self._buffer = device.load("glTexBuffer", None, c_uint, c_uint, c_uint)
+        delete = device.load("glDeleteTextures", None, c_int, c_void_p)
+        dropped = partial(delete, 1, byref(c_uint(self.name)))
+        weakref.finalize(self, device.drop, dropped).atexit = False
+
+    def attach(self, buffer: int) -> None:
+        """Let the texels be those of `buffer`."""
+        self.use(0)
+        self._buffer(TARGETS[BUFFER], self._internal, buffer)
+
+    def use(self, unit: int) -> None:
+        self._activate(TEXTURE0 + unit)
+        self._bind(TARGETS[BUFFER], self.name)
+
+
+def _texels(floats: int, texel: Texel) -> int:
+    return max(-(-4 * floats // texel.nbytes), 1)
+
+
+def _size(texels: int, sampler: str) -> tuple[int, ...]:
+    """How many texels such a texture has along each side."""
+    width, wide = DataTexture.WIDTH, min(texels, DataTexture.WIDTH)
+    if sampler == BUFFER:
+        return (texels,)
+    if sampler == PLANE:
+        return wide, -(-texels // width)
+    rows = min(-(-texels // width), DataTexture.LAYER // width)
+    return wide, rows, -(-texels // DataTexture.LAYER)
+
+
+def _why_not(device: Capabilities, texels: int, sampler: str) -> str | None:
+    """What `device` lacks for so many texels; None where it lacks nothing."""
+    size = _size(texels, sampler)
+    text = " x ".join(map(str, size))
+    if sampler == BUFFER:
+        most = device.max_texture_buffer_size
+        return f"{text} texels, a buffer has {most}" if texels > most else None
+    side, layers = device.max_texture_size, device.max_array_texture_layers
+    if max(size[:2]) > side or (sampler == LAYERS and size[2] > layers):
+        allowed = f"{side} x {side}" + (f" x {layers}" if sampler == LAYERS else "")
+        return f"a texture of {text}, the device allows {allowed}"
+    return None

@@ -8,6 +8,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from glnn.device.texture import TEXELS
 from glnn.errors import LayoutError, ShaderError
 from glnn.kernels.declaration import fault
 from glnn.kernels.family import FAMILIES
@@ -20,7 +21,6 @@ Quantity = Factor | tuple[Factor, ...] | tuple[tuple[Factor, ...], ...]
 """A number, a parameter's name, a list of these to multiply, or a list of such lists to add up."""
 
 BACKENDS = {".comp": "compute", ".vert": "feedback"}
-TEXELS = {"r32f": 1, "rgba32f": 4}
 ANY = "any"
 
 
@@ -40,8 +40,11 @@ class Kernel:
     strided: the last dimension of the grid is walked in strides, so it may be cut short.
     shared_bytes: shared memory of one workgroup.
     bindings: the storage-buffer binding of each operand and of `out` (compute only).
-    vectors: how many vec4 a vertex captures (feedback only).
+    captures: how many floats a vertex captures (feedback only).
+    instances: the size that the instances of the draw run along (feedback only).
     textures: the texel format of each operand that is read through a texture.
+    attributes: the floats of each operand that is read as a vertex attribute, each vertex the ones
+        that follow those of the vertex before (feedback only).
     in_place: the operand that lies as the result does. It has the binding after those of the
         others present; where that is one more than the device has, the result's memory holds it.
     tune: parameters and the values worth trying, the default first.
@@ -73,8 +76,10 @@ class Kernel:
     strided: bool = False
     shared_bytes: Quantity = 0
     bindings: Mapping[str, int] = field(default_factory=dict)
-    vectors: Quantity = 1
+    captures: Quantity = 4
+    instances: str | None = None
     textures: Mapping[str, str] = field(default_factory=dict)
+    attributes: Mapping[str, Quantity] = field(default_factory=dict)
     in_place: str | None = None
     stacks: tuple[str, ...] = ()
     tune: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -111,7 +116,7 @@ class Kernel:
                 raise self._wrong(key, f"unknown family {sorted(unknown)[0]}")
         for values in self.families.values():
             self.with_parameters(**values)
-        for key in ("workgroup", "per_invocation", "shared_bytes", "vectors"):
+        for key in ("workgroup", "per_invocation", "shared_bytes", "captures"):
             self._check_names(key, getattr(self, key))
         for key in ("workgroup", "per_invocation"):
             value = getattr(self, key)
@@ -121,7 +126,7 @@ class Kernel:
 
     def _check_places(self) -> None:
         """Raise ShaderError unless a shader can find its operands and its work."""
-        places = [*self.bindings, *self.textures]
+        places = [*self.bindings, *self.textures, *self.attributes]
         readable = set(self.layouts) - {"out" if self.backend == "feedback" else self.in_place}
         if set(places) != readable or len(places) != len(readable):
             key = "bindings" if self.backend == "compute" else "textures"

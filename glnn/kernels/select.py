@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
-from glnn.device import Capabilities
+from glnn.device import Capabilities, DataTexture
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.kernels.batches import Batches
 from glnn.kernels.family import family
-from glnn.kernels.kernel import ANY, TEXELS, Kernel
+from glnn.kernels.kernel import ANY, Kernel
 from glnn.kernels.library import kernels_for
 from glnn.kernels.split import Split
 from glnn.kernels.tuned import Tuned
@@ -120,7 +120,7 @@ def why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
     if kernel.backend == "feedback":
         if not device.feedback:
             return "transform feedback needs OpenGL ES 3.0"
-        captured = 4 * kernel.evaluate(kernel.vectors, kernel.defaults)
+        captured = kernel.evaluate(kernel.captures, kernel.defaults)
         most = device.max_transform_feedback_interleaved_components
         if captured > most:
             return f"{captured} components captured, the device allows {most}"
@@ -204,18 +204,16 @@ def why_not_here(kernel: Kernel, problem: Problem, device: Capabilities) -> str 
         return None
     layouts = problem.chosen_layouts(kernel)
     most = device.max_shader_storage_block_size
-    texels = 2048 * device.max_texture_size
     for name, layout in layouts.items():
         shape = problem.output if name == "out" else problem.shapes[name]
         size = layout.size(shape)
         if name in kernel.bindings and 4 * size > most:
             return f"{name} of shape {shape} takes {4 * size} bytes, a storage block has {most}"
-        if name in kernel.textures:
-            components = TEXELS[kernel.textures[name]]
-            if size > components * texels:
-                return (
-                    f"{name} of shape {shape} takes {size // components} texels, a texture {texels}"
-                )
+        if texel := kernel.textures.get(name):
+            try:
+                DataTexture.sampler_for(device, size, texel, kernel.backend == "feedback")
+            except LimitError as error:
+                return f"{name} of shape {shape}: {error}"
         if size >= 1 << 31:
             return f"{name} of shape {shape} has more elements than a shader's int can count"
     if kernel.backend == "compute":

@@ -15,7 +15,7 @@ from glnn.kernels.kernel import Kernel
 _INCLUDE = re.compile(r'\s*#include\s+"([^"]+)"\s*$')
 
 
-def assemble(kernel: Kernel, header: str, defines: Mapping[str, int]) -> Source:
+def assemble(kernel: Kernel, header: str, defines: Mapping[str, int | str]) -> Source:
     """The source of `kernel` under `header`, with `defines` before its first line.
 
     Raises ShaderError on an include that is missing or leaves the shaders folder.

@@ -1,10 +1,8 @@
 #version 300 es
-// One function of every element by transform feedback, whatever the layout: four elements a vertex.
+// One function of every element by transform feedback, whatever the layout: four vec4 a vertex.
 #include "common/activation.glsl"
-#include "common/texel.glsl"
-uniform highp sampler2D x;
-out highp vec4 result;
 
-void main() {
-    result = activate(texel(x, gl_VertexID));
+vec4 vector(int i, vec4 value) {
+    return activate(value);
 }
+#include "common/capture_each.glsl"

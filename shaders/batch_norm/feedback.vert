@@ -1,20 +1,26 @@
 #version 300 es
-// Scales and shifts each channel by transform feedback, row major: four elements a vertex.
+// Scales and shifts each channel by transform feedback, row major: four vec4 a vertex.
 #include "common/activation.glsl"
+#ifndef SCALE_SAMPLER
+#define SCALE_SAMPLER sampler2D
+#endif
+#ifndef SHIFT_SAMPLER
+#define SHIFT_SAMPLER sampler2D
+#endif
 #include "common/texel.glsl"
-uniform highp sampler2D x, scale, shift;
+uniform highp SCALE_SAMPLER scale;
+uniform highp SHIFT_SAMPLER shift;
 uniform int c, inner;
 uniform int out_row;
-out highp vec4 result;
 
 float normed(float value, int element) {
     int channel = min(element / inner, c - 1);  // what lies behind the last one is padding
     return texel(scale, channel).x * value + texel(shift, channel).x;
 }
 
-void main() {
-    int element = gl_VertexID * 4 % out_row;
-    vec4 value = texel(x, gl_VertexID);
-    result = activate(vec4(normed(value.x, element), normed(value.y, element + 1),
-                           normed(value.z, element + 2), normed(value.w, element + 3)));
+vec4 vector(int i, vec4 value) {
+    int element = i * 4 % out_row;
+    return activate(vec4(normed(value.x, element), normed(value.y, element + 1),
+                         normed(value.z, element + 2), normed(value.w, element + 3)));
 }
+#include "common/capture_each.glsl"

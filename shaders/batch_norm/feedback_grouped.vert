@@ -1,16 +1,23 @@
 #version 300 es
-// Scales and shifts each channel by transform feedback, channels in groups of four: one pixel of
-// four channels a vertex.
+// Scales and shifts each channel by transform feedback, channels in groups of four: four
+// neighbouring pixels of four channels a vertex.
 #include "common/activation.glsl"
 #include "common/first_of.glsl"
+#ifndef SCALE_SAMPLER
+#define SCALE_SAMPLER sampler2D
+#endif
+#ifndef SHIFT_SAMPLER
+#define SHIFT_SAMPLER sampler2D
+#endif
 #include "common/texel.glsl"
-uniform highp sampler2D x, scale, shift;
+uniform highp SCALE_SAMPLER scale;
+uniform highp SHIFT_SAMPLER shift;
 uniform int c, inner;
-out highp vec4 result;
 
-void main() {
-    int quad = gl_VertexID / inner % ((c + 3) / 4);
-    vec4 value = texel(scale, quad) * texel(x, gl_VertexID) + texel(shift, quad);
+vec4 vector(int i, vec4 value) {
+    int quad = i / inner % ((c + 3) / 4);
+    value = texel(scale, quad) * value + texel(shift, quad);
     // Lanes past the last channel stay 0: they meet zero weights in the next layer.
-    result = first_of(activate(value), c - quad * 4);
+    return first_of(activate(value), c - quad * 4);
 }
+#include "common/capture_each.glsl"

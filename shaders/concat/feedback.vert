@@ -8,15 +8,24 @@
 #ifndef WIDTH
 #define WIDTH 1
 #endif
+#ifndef X0_SAMPLER
+#define X0_SAMPLER sampler2D
+#endif
+#ifndef X1_SAMPLER
+#define X1_SAMPLER sampler2D
+#endif
+#ifndef X2_SAMPLER
+#define X2_SAMPLER sampler2D
+#endif
 #include "common/texel.glsl"
-uniform highp sampler2D x0, x1;
+uniform highp X0_SAMPLER x0;
+uniform highp X1_SAMPLER x1;
 uniform int c0, c1;
 #if COUNT > 2
-uniform highp sampler2D x2;
+uniform highp X2_SAMPLER x2;
 uniform int c2;
 #endif
 uniform int c, inner;
-out highp vec4 result;
 
 // Where the image of so many channels begins.
 int start(int image, int channels) {
@@ -34,15 +43,16 @@ vec4 fetch(int image, int place) {
     return texel(x1, start(image, c1) + place);
 }
 
-void main() {
+vec4 vector(int i) {
     int quads = (c * inner + 3) / 4;
-    int image = gl_VertexID / quads;
-    int quad = gl_VertexID - image * quads;
+    int image = i / quads;
+    int quad = i - image * quads;
 #if WIDTH == 4
-    result = fetch(image, quad);
+    return fetch(image, quad);
 #else
     // Places past the row's end are padding: they repeat its last element.
-    result = vec4(fetch(image, quad * 4).x, fetch(image, quad * 4 + 1).x,
+    return vec4(fetch(image, quad * 4).x, fetch(image, quad * 4 + 1).x,
                   fetch(image, quad * 4 + 2).x, fetch(image, quad * 4 + 3).x);
 #endif
 }
+#include "common/capture.glsl"

@@ -10,13 +10,13 @@
 #endif
 #include "common/activation.glsl"
 #include "common/texel.glsl"
-uniform highp sampler2D x, weight;
+uniform highp X_SAMPLER x;
+uniform highp WEIGHT_SAMPLER weight;
 #if HAS_BIAS
-uniform highp sampler2D bias;
+uniform highp BIAS_SAMPLER bias;
 #endif
 uniform int c, h, w, o, oh, ow;
 uniform int x_row, out_row;
-out highp vec4 result;
 
 float convolve(int image, int element) {
     int pixel = element % (oh * ow);
@@ -46,10 +46,11 @@ float convolve(int image, int element) {
     return activate(sum);
 }
 
-void main() {
-    int first = gl_VertexID * 4;
+vec4 vector(int i) {
+    int first = i * 4;
     int image = first / out_row;
     int element = first - image * out_row;
-    result = vec4(convolve(image, element), convolve(image, element + 1),
+    return vec4(convolve(image, element), convolve(image, element + 1),
                   convolve(image, element + 2), convolve(image, element + 3));
 }
+#include "common/capture.glsl"

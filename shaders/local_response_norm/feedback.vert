@@ -3,10 +3,9 @@
 // result a vertex, one by one.
 #include "local_response_norm/power.glsl"
 #include "common/texel.glsl"
-uniform highp sampler2D x;
+uniform highp X_SAMPLER x;
 uniform int c, inner;
 uniform int x_row, out_row;
-out highp vec4 result;
 
 float normalise(int image, int element) {
     int channel = element / inner;
@@ -21,9 +20,10 @@ float normalise(int image, int element) {
     return normed(texel(x, place).x, squares);
 }
 
-void main() {
-    int image = gl_VertexID * 4 / out_row;
-    int element = gl_VertexID * 4 - image * out_row;
-    result = vec4(normalise(image, element), normalise(image, element + 1),
+vec4 vector(int i) {
+    int image = i * 4 / out_row;
+    int element = i * 4 - image * out_row;
+    return vec4(normalise(image, element), normalise(image, element + 1),
                   normalise(image, element + 2), normalise(image, element + 3));
 }
+#include "common/capture.glsl"

@@ -10,14 +10,18 @@
 #ifndef HAS_C
 #define HAS_C 0
 #endif
+#ifndef C_SAMPLER
+#define C_SAMPLER sampler2D
+#endif
 #include "common/activation.glsl"
 #include "common/texel.glsl"
-uniform highp sampler2D x, weight;
+uniform highp X_SAMPLER x;
+uniform highp WEIGHT_SAMPLER weight;
 #if HAS_BIAS
-uniform highp sampler2D bias;
+uniform highp BIAS_SAMPLER bias;
 #endif
 #if HAS_C
-uniform highp sampler2D c;
+uniform highp C_SAMPLER c;
 #endif
 uniform int m, k;
 uniform int x_row, weight_matrix, out_row;  // floats, multiples of 4

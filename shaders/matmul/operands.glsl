@@ -14,14 +14,14 @@
 #include "common/texel.glsl"
 #endif
 #if X_TEXTURE
-uniform highp sampler2D x;
+uniform highp X_SAMPLER x;
 #elif HALF
 layout(std430, binding = 0) buffer X { uvec2 x[]; };
 #else
 layout(std430, binding = 0) buffer X { vec4 x[]; };
 #endif
 #if WEIGHT_TEXTURE
-uniform highp sampler2D weight;
+uniform highp WEIGHT_SAMPLER weight;
 #elif HALF
 layout(std430, binding = 1) buffer Weight { uvec2 weight[]; };
 #else

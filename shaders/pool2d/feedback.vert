@@ -2,13 +2,12 @@
 // Maximum or average over a window by transform feedback: one pixel of four channels a vertex.
 #include "pool2d/windows.glsl"
 #include "common/texel.glsl"
-uniform highp sampler2D x;
+uniform highp X_SAMPLER x;
 uniform int c, h, w, oh, ow;
-out highp vec4 result;
 
-void main() {
-    int pixel = gl_VertexID % (oh * ow);
-    int group = gl_VertexID / (oh * ow);
+vec4 vector(int i) {
+    int pixel = i % (oh * ow);
+    int group = i / (oh * ow);
     int plane = group * h * w;
     int top = pixel / ow * STRIDE_H - PADDING_TOP;
     int left = pixel % ow * STRIDE_W - PADDING_LEFT;
@@ -26,6 +25,7 @@ void main() {
 #endif
     // Lanes past the last channel stay 0: they meet zero weights in the next layer.
     int rest = c - group % ((c + 3) / 4) * 4;
-    result = vec4(value.x, rest > 1 ? value.y : 0.0, rest > 2 ? value.z : 0.0,
+    return vec4(value.x, rest > 1 ? value.y : 0.0, rest > 2 ? value.z : 0.0,
                   rest > 3 ? value.w : 0.0);
 }
+#include "common/capture.glsl"

@@ -1,10 +1,9 @@
 #version 300 es
 // Channels in groups of four to planar images: four elements a vertex.
 #include "common/texel.glsl"
-uniform highp sampler2D x;
+uniform highp X_SAMPLER x;
 uniform int c, h, w;
 uniform int out_row;
-out highp vec4 result;
 
 float element(int image, int i) {
     int plane = h * w;
@@ -14,9 +13,10 @@ float element(int image, int i) {
     return texel(x, (group * plane + i - channel * plane) * 4 + channel % 4).x;
 }
 
-void main() {
-    int image = gl_VertexID * 4 / out_row;
-    int i = gl_VertexID * 4 - image * out_row;
-    result = vec4(element(image, i), element(image, i + 1), element(image, i + 2),
+vec4 vector(int place) {
+    int image = place * 4 / out_row;
+    int i = place * 4 - image * out_row;
+    return vec4(element(image, i), element(image, i + 1), element(image, i + 2),
                   element(image, i + 3));
 }
+#include "common/capture.glsl"

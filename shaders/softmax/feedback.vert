@@ -1,28 +1,34 @@
 #version 300 es
-// Softmax along one axis by transform feedback: four elements a vertex, each element with the
-// maximum and the sum of its own row.
+// Softmax along one axis by transform feedback: four elements a vertex, with the maximum and the
+// sum of each row that they are of.
 #include "common/nan.glsl"
 #include "common/texel.glsl"
-uniform highp sampler2D x;
+uniform highp X_SAMPLER x;
 uniform int outer, extent, inner;
 uniform int x_row, out_row;
 out highp vec4 result;
 
-float softmax(int start, int element) {
-    int first = element / (extent * inner) * extent * inner + element % inner;
+// The maximum of the row that begins at `first`, and the sum of its exponentials.
+vec2 whole(int first) {
     float most = uintBitsToFloat(0xff800000u);  // minus infinity
-    for (int i = 0; i < extent; ++i) most = greater(most, texel(x, start + first + i * inner).x);
+    for (int i = 0; i < extent; ++i) most = greater(most, texel(x, first + i * inner).x);
     float sum = 0.0;
-    for (int i = 0; i < extent; ++i) sum += exp(texel(x, start + first + i * inner).x - most);
-    return exp(texel(x, start + element).x - most) / sum;
+    for (int i = 0; i < extent; ++i) sum += exp(texel(x, first + i * inner).x - most);
+    return vec2(most, sum);
 }
 
 void main() {
     int image = gl_VertexID * 4 / out_row;
-    int element = gl_VertexID * 4 - image * out_row;
     int start = image * x_row;
     // Places past the row's end are padding: they repeat its last element.
     int last = outer * extent * inner - 1;
-    result = vec4(softmax(start, min(element, last)), softmax(start, min(element + 1, last)),
-                  softmax(start, min(element + 2, last)), softmax(start, min(element + 3, last)));
+    int row = -1;
+    vec2 found = vec2(0.0);
+    for (int i = 0; i < 4; ++i) {
+        int element = min(gl_VertexID * 4 - image * out_row + i, last);
+        int first = element / (extent * inner) * extent * inner + element % inner;
+        if (first != row) found = whole(start + first);
+        row = first;
+        result[i] = exp(texel(x, start + element).x - found.x) / found.y;
+    }
 }

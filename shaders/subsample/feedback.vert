@@ -7,10 +7,11 @@
 #endif
 #include "common/activation.glsl"
 #include "common/texel.glsl"
-uniform highp sampler2D x, weight, bias;
+uniform highp X_SAMPLER x;
+uniform highp WEIGHT_SAMPLER weight;
+uniform highp BIAS_SAMPLER bias;
 uniform int c, h, w, oh, ow;
 uniform int x_row, out_row;
-out highp vec4 result;
 
 float mean(int first) {
     float sum = 0.0;
@@ -29,9 +30,10 @@ float subsample(int image, int element) {
     return activate(texel(weight, channel).x * value + texel(bias, channel).x);
 }
 
-void main() {
-    int image = gl_VertexID * 4 / out_row;
-    int element = gl_VertexID * 4 - image * out_row;
-    result = vec4(subsample(image, element), subsample(image, element + 1),
+vec4 vector(int i) {
+    int image = i * 4 / out_row;
+    int element = i * 4 - image * out_row;
+    return vec4(subsample(image, element), subsample(image, element + 1),
                   subsample(image, element + 2), subsample(image, element + 3));
 }
+#include "common/capture.glsl"

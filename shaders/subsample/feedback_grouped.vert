@@ -8,9 +8,10 @@
 #include "common/activation.glsl"
 #include "common/first_of.glsl"
 #include "common/texel.glsl"
-uniform highp sampler2D x, weight, bias;
+uniform highp X_SAMPLER x;
+uniform highp WEIGHT_SAMPLER weight;
+uniform highp BIAS_SAMPLER bias;
 uniform int c, h, w, oh, ow;
-out highp vec4 result;
 
 vec4 mean(int first) {
     vec4 sum = vec4(0.0);
@@ -19,13 +20,14 @@ vec4 mean(int first) {
     return sum / float(KERNEL_H * KERNEL_W);
 }
 
-void main() {
-    int row = gl_VertexID / ow;  // of all the planes' rows
+vec4 vector(int i) {
+    int row = i / ow;  // of all the planes' rows
     int plane = row / oh;
     int quad = plane % ((c + 3) / 4);
     int top = (plane * h + (row - plane * oh) * KERNEL_H) * w;
-    int left = (gl_VertexID - row * ow) * KERNEL_W;
+    int left = (i - row * ow) * KERNEL_W;
     vec4 value = texel(weight, quad) * mean(top + left) + texel(bias, quad);
     // Lanes past the last channel stay 0: they meet zero weights in the next layer.
-    result = first_of(activate(value), c - quad * 4);
+    return first_of(activate(value), c - quad * 4);
 }
+#include "common/capture.glsl"

@@ -1,0 +1,12 @@
+// A vertex captures VECTORS neighbouring vec4 of the result, the i-th of which is `vector(i)`: to
+// begin a vertex may cost more than to capture several. Past the end, the last one is repeated.
+#ifndef VECTORS
+#define VECTORS 4
+#endif
+uniform int out_size;
+out highp vec4 result[VECTORS];
+
+void main() {
+    int last = (out_size + 3) / 4 - 1;
+    for (int i = 0; i < VECTORS; ++i) result[i] = vector(min(gl_VertexID * VECTORS + i, last));
+}
