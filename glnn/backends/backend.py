@@ -76,14 +76,22 @@ class Backend(ABC):
         """Floats to allocate for a tensor of `floats`."""
         return floats
 
-    def copies(self, choice: Choice, shapes: Shapes, layouts: Mapping[str, Layout]) -> int:
-        """Bytes that `choice` takes for copies of its operands, in textures for example."""
-        return 0
+    def copies(
+        self, choice: Choice, shapes: Shapes, layouts: Mapping[str, Layout]
+    ) -> Mapping[str, int]:
+        """The operands of which `choice` takes a copy, in a texture, and its bytes.
+
+        A parameter that is copied is not kept besides.
+        """
+        return {}
 
     def reads(
         self, choice: Choice, shapes: Shapes, layouts: Mapping[str, Layout]
     ) -> Mapping[str, str]:
-        """By what `choice` reads each operand, where there are several ways."""
+        """By what `choice` reads each operand: "buffer", "attribute", or GLSL's name of a sampler.
+
+        None where there is but one way.
+        """
         return {}
 
     @abstractmethod

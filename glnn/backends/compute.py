@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from glnn.backends.backend import Choice, Performer, Store
-from glnn.backends.gl import GlBackend
-from glnn.device import Buffer, DataTexture, Device, Program, Source
+from glnn.backends.gl import Fetched, GlBackend
+from glnn.device import Buffer, Device, Program, Source
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.select import Problem
 from glnn.layout import Layout
@@ -41,7 +41,7 @@ class ComputePerformer:
         device: Device,
         program: Program,
         dispatches: Sequence[Dispatch],
-        textures: Sequence[tuple[Buffer | None, DataTexture]],
+        textures: Sequence[Fetched],
         in_place: Buffer | None,
         out: Buffer,
     ) -> None:
@@ -51,9 +51,9 @@ class ComputePerformer:
     def __call__(self) -> None:
         if self._in_place is not None:
             self._out.copy_from(self._in_place, self._device)
-        for unit, (buffer, texture) in enumerate(self._textures):
-            if buffer is not None:
-                texture.copy_from(buffer.push(self._device))
+        for texture in self._textures:
+            texture.refresh()
+        for unit, texture in enumerate(self._textures):
             texture.bind(unit)
         for dispatch in self._dispatches:
             dispatch(self._program)
@@ -96,13 +96,7 @@ class Compute(GlBackend):
         floats = {name: b.layout.size(b.shape) for name, b in buffers.items()}
         samplers = self.samplers(choice, floats)
         program = self.program(choice, defines, samplers)
-        textures: dict[str, tuple[Buffer | None, DataTexture]] = {}
-        for name, sampler in samplers.items():
-            texture = self.texture(choice, name, sampler, buffers[name])
-            changes = name in op.inputs
-            if not changes:  # fixed: copied once, here
-                texture.copy_from(buffers[name].push(self.device))
-            textures[name] = buffers[name] if changes else None, texture
+        textures = self.fetched(op, choice, samplers, buffers)
         units = {name: unit for unit, name in enumerate(textures)}
         uniforms = self.uniforms(program, choice, problem, units)
         return ComputePerformer(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
 from glnn.backends.backend import Choice, Performer, Store
-from glnn.backends.gl import GlBackend
-from glnn.device import Buffer, DataTexture, Device, Program, Source
+from glnn.backends.gl import Fetched, GlBackend
+from glnn.device import Buffer, Device, Program, Source
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.select import Problem
 from glnn.ops.op import Op, Shapes
@@ -25,19 +26,18 @@ class FeedbackPerformer:
         self,
         device: Device,
         program: Program,
-        inputs: Sequence[tuple[Buffer, DataTexture]],
-        textures: Sequence[DataTexture],
+        textures: Sequence[Fetched],
         uniforms: Mapping[str, int | float],
         draw: tuple[moderngl.VertexArray, int, int],
         out: Buffer,
     ) -> None:
-        self._device, self._program, self._inputs = device, program, inputs
-        self._textures, self._uniforms, self._out = textures, uniforms, out
-        self._draw, self._captured = draw, out.push(device)
+        self._device, self._program, self._textures = device, program, textures
+        self._uniforms, self._draw, self._out = uniforms, draw, out
+        self._captured = out.push(device)
 
     def __call__(self) -> None:
-        for buffer, texture in self._inputs:
-            texture.copy_from(buffer.push(self._device))
+        for texture in self._textures:
+            texture.refresh()
         for unit, texture in enumerate(self._textures):
             texture.bind(unit)
         self._program.set(self._uniforms)
@@ -71,15 +71,10 @@ class Feedback(GlBackend):
         problem = Problem.of(op, shapes, given)
         samplers = self.samplers(choice, {k: b.layout.size(b.shape) for k, b in buffers.items()})
         program = self.program(choice, problem.defines(), samplers)
-        textures: dict[str, DataTexture] = {}
-        for name, sampler in samplers.items():
-            textures[name] = self.texture(choice, name, sampler, buffers[name])
-            if name in op.parameters:  # fixed: copied once, here
-                textures[name].copy_from(buffers[name].push(self.device))
+        textures = self.fetched(op, choice, samplers, buffers)
         return FeedbackPerformer(
             self.device,
             program,
-            [(buffers[name], textures[name]) for name in op.inputs if name in textures],
             list(textures.values()),
             self.uniforms(program, choice, problem, {k: i for i, k in enumerate(textures)}),
             self._draw(program, choice, problem, buffers, out),
@@ -101,6 +96,7 @@ class Feedback(GlBackend):
             for name, floats in kernel.attributes.items()
         }
         instances = problem.sizes(kernel)[kernel.instances] if kernel.instances else 1
-        captures = instances * kernel.evaluate(kernel.captures, parameters)
-        vertices = -(-out.layout.size(out.shape) // captures)
+        # Those of an instance follow those of the one before: no padding may come between.
+        floats = prod(out.shape) // instances if kernel.instances else out.layout.size(out.shape)
+        vertices = -(-floats // kernel.evaluate(kernel.captures, parameters))
         return program.vertices(attributes), vertices, instances

@@ -21,6 +21,30 @@ from glnn.ops.op import Op, Shape, Shapes
 from glnn.settings import Settings
 
 
+class Fetched:
+    """An operand that a shader fetches from a texture.
+
+    changes: whether it may be another one in every run. What does not is copied here, and its
+    buffer is not needed any more.
+    """
+
+    def __init__(
+        self, device: Device, buffer: Buffer, texture: DataTexture, changes: bool
+    ) -> None:
+        self._device, self._texture = device, texture
+        self._buffer = buffer if changes else None
+        texture.copy_from(buffer.push(device))
+
+    def bind(self, unit: int) -> None:
+        """Make it the texture of `unit`."""
+        self._texture.bind(unit)
+
+    def refresh(self) -> None:
+        """Bring the texture up to date."""
+        if self._buffer is not None:
+            self._texture.copy_from(self._buffer.push(self._device))
+
+
 class GlBackend(Backend):
     """Kernels of one kind on one device."""
 
@@ -73,12 +97,15 @@ class GlBackend(Backend):
     ) -> dict[str, str]:
         return self.samplers(kernel, {k: layouts[k].size(shape) for k, shape in shapes.items()})
 
-    def copies(self, choice: Choice, shapes: Shapes, layouts: Mapping[str, Layout]) -> int:
+    def copies(
+        self, choice: Choice, shapes: Shapes, layouts: Mapping[str, Layout]
+    ) -> Mapping[str, int]:
         assert isinstance(choice, Kernel)
-        return sum(
-            DataTexture.bytes_for(layouts[k].size(shapes[k]), choice.textures[k], sampler)
+        found = {
+            k: DataTexture.bytes_for(layouts[k].size(shapes[k]), choice.textures[k], sampler)
             for k, sampler in self._samplers(choice, shapes, layouts).items()
-        )
+        }
+        return {name: nbytes for name, nbytes in found.items() if nbytes}
 
     def reads(
         self, choice: Choice, shapes: Shapes, layouts: Mapping[str, Layout]
@@ -88,10 +115,18 @@ class GlBackend(Backend):
         found |= self._samplers(choice, shapes, layouts)
         return {k: found[k] for k in shapes if k in found}
 
-    def texture(self, kernel: Kernel, name: str, sampler: str, buffer: Buffer) -> DataTexture:
-        """The texture by which `kernel` reads its operand `name`, which lies in `buffer`."""
-        floats = buffer.layout.size(buffer.shape)
-        return DataTexture(self.device, floats, kernel.textures[name], sampler)
+    def fetched(
+        self, op: Op, kernel: Kernel, samplers: Mapping[str, str], buffers: Mapping[str, Buffer]
+    ) -> dict[str, Fetched]:
+        """The textures by which `kernel` reads operands of `op`, which lie in `buffers`."""
+        found: dict[str, Fetched] = {}
+        for name, sampler in samplers.items():
+            buffer = buffers[name]
+            floats = buffer.layout.size(buffer.shape)
+            texture = DataTexture(self.device, floats, kernel.textures[name], sampler)
+            changes = name in op.inputs or buffer.shared
+            found[name] = Fetched(self.device, buffer, texture, changes)
+        return found
 
     def allocate(self, shape: Shape, layout: Layout, memory: Memory | None = None) -> Buffer:
         assert memory is None or isinstance(memory, SharedMemory)

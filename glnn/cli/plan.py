@@ -39,7 +39,8 @@ def plan(
 
     No memory is taken for tensors, so a model that is too large can be looked at. A repack moves
     a tensor to the layout that the next kernel wants. `via` is the kernel that a step is a stage
-    of. Tensors that are never needed at the same time share a block of memory.
+    of. `reads` says how a kernel gets at each operand: as a vertex attribute or a samplerBuffer it
+    reads the buffer itself, as a sampler2D or sampler2DArray a copy in a texture. Tensors that are never needed at the same time share a block of memory.
 
     \b
     Examples:
@@ -76,9 +77,9 @@ def _report(model: Model, backend: Backend, outline: Outline) -> dict[str, Any]:
         "tensor_bytes": sum(outline.blocks),
         "parameter_bytes": outline.parameters,
         "texture_bytes": outline.copies,
-        "peak_bytes": outline.nbytes,
+        "peak_bytes": outline.nbytes + outline.passing,
         "available_bytes": available,
-        "fits": None if available is None else outline.nbytes <= available,
+        "fits": None if available is None else outline.nbytes + outline.passing <= available,
         "largest_adjacent": _adjacent(outline),
     }
 
@@ -95,11 +96,18 @@ def _step(step: Step) -> dict[str, Any]:
         "output": step.output,
         "shape": step.shape,
         "layouts": dict(step.layouts),
+        "reads": dict(step.reads),
         "block": step.memory,
         "bytes": result,
         "parameter_bytes": parameters,
         "texture_bytes": copies,
     }
+
+
+def _reads(reads: dict[str, str]) -> str:
+    """The operands by what they are read by."""
+    ways = dict.fromkeys(reads.values())
+    return ", ".join(f"{way}: {' '.join(k for k in reads if reads[k] == way)}" for way in ways)
 
 
 def _tensors(outline: Outline, block: int) -> list[str]:
@@ -127,7 +135,9 @@ def _show(report: dict[str, Any]) -> None:
     title = f"{report['model']} on {report['backend']}, {report['device']}: {inputs}"
     heads = ("op", "kernel", "via", "layouts", "shape", ">block", ">result", ">parameters")
     textures = [">textures"] if report["texture_bytes"] else []
-    rows = table(title, "step", *heads, *textures)
+    fetched = any("buffer" != by for step in report["steps"] for by in step["reads"].values())
+    reads = ["reads"] if fetched else []
+    rows = table(title, "step", *heads, *textures, *reads)
     for step in report["steps"]:
         rows.add_row(
             step["name"],
@@ -140,6 +150,7 @@ def _show(report: dict[str, Any]) -> None:
             size(step["bytes"]),
             size(step["parameter_bytes"]) if step["parameter_bytes"] else "",
             *([size(step["texture_bytes"])] if textures else []),
+            *([_reads(step["reads"])] if reads else []),
         )
     out.print(rows)
     blocks = table(None, ">block", ">size", "tensors that use it")

@@ -59,6 +59,7 @@ class Buffer:
         self.pulls = 0
         self._used = layout.size(shape)
         self._dense = layout.name == "R" and self._used == prod(shape)
+        self.shared = memory is not None
         self._host: NDArray[Any] | None = None  # None: zeros, or on the device only
         self._device: Device | None = None
         self._copy: moderngl.Buffer | None = None

@@ -24,7 +24,6 @@ LIMITS = {
     "max_transform_feedback_interleaved_components": 0x8C8A,
     "max_transform_feedback_separate_attribs": 0x8C8B,
     "max_array_texture_layers": 0x88FF,
-    "max_vertex_attribs": 0x8869,
 }
 MAX_TEXTURE_BUFFER_SIZE = 0x8C2B
 COMPUTE_LIMITS = {
@@ -46,7 +45,6 @@ MINIMUM: dict[str, int | Triple] = {  # what OpenGL ES 3.1 guarantees, tables 20
     "max_transform_feedback_interleaved_components": 64,
     "max_transform_feedback_separate_attribs": 4,
     "max_array_texture_layers": 256,
-    "max_vertex_attribs": 16,
     "max_texture_buffer_size": 0,  # from ES 3.2 on
 }
 MINIMUM_ALIGNMENT = 256
@@ -79,7 +77,6 @@ class Capabilities:
     max_transform_feedback_interleaved_components: int = 0
     max_transform_feedback_separate_attribs: int = 0
     max_array_texture_layers: int = 0
-    max_vertex_attribs: int = 0
     max_texture_buffer_size: int = 0
     timer_query: bool = False
     minimum: bool = False

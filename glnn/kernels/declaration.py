@@ -48,6 +48,7 @@ _QUANTITY = "integers and parameters, lists of them to multiply, or lists of suc
 FORMS: Mapping[str, Form] = {
     "shader": _TEXT,
     "stages": _TEXT,
+    "backend": _TEXT,
     "summary": _TEXT,
     "layouts": _TEXT_BY_NAME,
     "workgroup": (
@@ -71,7 +72,6 @@ FORMS: Mapping[str, Form] = {
     "tune": ("a table of lists of integers", _table(_list(_is_whole))),
     "families": ("a table of tables of integers", _table(_table(_is_whole))),
     "unfit": _TEXTS,
-    "wrong_on": _TEXTS,
     "requires": _WHOLES_BY_NAME,
     "max_outputs": _WHOLE,
     "min_outputs": _WHOLE,

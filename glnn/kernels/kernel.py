@@ -29,7 +29,8 @@ class Kernel:
     """One way to compute an op on a device. Field names are the declaration's keys.
 
     shader: the name of the shader, where it is not the declaration's own.
-    stages: the way of `glnn.lowering` by which it computes the op, where it has no shader.
+    stages: the way of `glnn.lowering` by which it computes the op, where it has no shader; its
+        backend is what the declaration's `backend` says then, compute unless said.
     summary: what it does, in a line.
     layouts: the layout of each operand and of `out`; `any` takes what comes, and `out` follows.
     stacks: operands of which it takes a stack of matrices, too.
@@ -50,7 +51,6 @@ class Kernel:
     tune: parameters and the values worth trying, the default first.
     families: other defaults for the device families so called (see `family`).
     unfit: families whose registers cannot hold it.
-    wrong_on: families whose driver was seen to compute it wrongly.
     requires: attributes (the op's defines) that must have the value given.
     max_outputs: it suits results of at most this many elements; 0 means any.
     min_outputs: it suits results of at least this many elements.
@@ -85,7 +85,6 @@ class Kernel:
     tune: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     families: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     unfit: tuple[str, ...] = ()
-    wrong_on: tuple[str, ...] = ()
     requires: Mapping[str, int] = field(default_factory=dict)
     max_outputs: int = 0
     min_outputs: int = 0
@@ -105,13 +104,15 @@ class Kernel:
                     raise self._wrong(f"layouts.{operand}", str(error)) from None
         if "out" not in self.layouts:
             raise self._wrong("layouts", "out is missing")
+        if self.backend not in BACKENDS.values():
+            raise self._wrong("backend", f"expected one of {sorted(BACKENDS.values())}")
         if not self.stages:
             self._check_places()
         elif self.stages not in LOWERINGS:
             raise self._wrong("stages", f"expected one of {sorted(LOWERINGS)}")
         if any(not values for values in self.tune.values()):
             raise self._wrong("tune", "every parameter needs a default")
-        for key in ("families", "unfit", "wrong_on", "devices", "slow_on"):
+        for key in ("families", "unfit", "devices", "slow_on"):
             if unknown := set(getattr(self, key)) - set(FAMILIES):
                 raise self._wrong(key, f"unknown family {sorted(unknown)[0]}")
         for values in self.families.values():
@@ -179,10 +180,11 @@ class Kernel:
         """
         if wrong := fault(text):
             raise ShaderError(f"{declaration}: {wrong}")
-        values = {key: _frozen(value) for key, value in text.items() if key != "shader"}
+        read_apart = ("shader", "backend")
+        values = {key: _frozen(value) for key, value in text.items() if key not in read_apart}
         if "grid" in values:
             values["grid"] = tuple((g,) if isinstance(g, str) else g for g in values["grid"])
-        backend = BACKENDS.get(path.suffix, "compute")
+        backend = BACKENDS.get(path.suffix) or str(text.get("backend", "compute"))
         name = declaration.stem
         return cls(name, path.parent.name, backend, path, declaration, **values)
 

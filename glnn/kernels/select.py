@@ -132,8 +132,6 @@ def why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
         return reason
     if family(device) in kernel.unfit:
         return f"the registers of {device.renderer} cannot hold it"
-    if family(device) in kernel.wrong_on:
-        return f"the driver of {device.renderer} was seen to compute it wrongly"
     local = kernel.local_size(kernel.defaults)
     if prod(local) > device.max_compute_work_group_invocations:
         most = device.max_compute_work_group_invocations

@@ -12,18 +12,22 @@ from glnn.device import Source
 from glnn.errors import ShaderError
 from glnn.kernels.kernel import Kernel
 
+_WORD = re.compile(r"[A-Za-z_]\w*")
 _INCLUDE = re.compile(r'\s*#include\s+"([^"]+)"\s*$')
 
 
 def assemble(kernel: Kernel, header: str, defines: Mapping[str, int | str]) -> Source:
-    """The source of `kernel` under `header`, with `defines` before its first line.
+    """The source of `kernel` under `header`, with the `defines` that it uses before its first line.
 
     Raises ShaderError on an include that is missing or leaves the shaders folder.
     """
     name = f"{kernel.op}/{kernel.path.name}"
     lines = [(line, "(header)", i) for i, line in enumerate(header.splitlines(), 1)]
-    lines += [(f"#define {k} {v}", "(defines)", i) for i, (k, v) in enumerate(defines.items(), 1)]
-    lines += _expanded(kernel.path, name, kernel.path.parents[1], set())
+    body = _expanded(kernel.path, name, kernel.path.parents[1], set())
+    words = {word for line, _, _ in body for word in _WORD.findall(line)}
+    used = [f"#define {key} {value}" for key, value in defines.items() if key in words]
+    lines += [(line, "(defines)", i) for i, line in enumerate(used, 1)]
+    lines += body
     text = "\n".join(line for line, _, _ in lines) + "\n"
     return Source(name, text, tuple((file, number) for _, file, number in lines))
 

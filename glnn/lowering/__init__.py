@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from glnn.lowering import conv2d
+from glnn.lowering import conv2d, matmul
 from glnn.lowering.stage import Derived, Lowered, Stage
 from glnn.ops.op import Op, Shapes
 
@@ -15,5 +15,8 @@ LOWERINGS: Mapping[str, Callable[[Op, Shapes, Mapping[str, int]], Lowered]] = {
     "product": conv2d.by_product,
     "im2col": conv2d.by_im2col,
     "im2row": conv2d.by_im2row,
+    "patches": conv2d.by_patches,
+    "parts": matmul.by_parts,
+    "cronin": matmul.by_cronin,
 }
 """Given the op, its operands' shapes, and the kernel's parameters."""

@@ -106,6 +106,29 @@ def by_im2row(op: Op, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
     )
 
 
+def by_patches(op: Op, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
+    """Cronin 2018, section 4.1.3, with any product: im2row, then the patches by the kernels.
+
+    KERNELS_FIRST: the kernels by the patches, which gives the transposed result.
+    """
+    assert isinstance(op, Conv2d)
+    n, _, oh, ow = op.infer(shapes)
+    kernel = shapes["weight"][2:]
+    gather = Im2row((kernel[0], kernel[1]), op.stride, op.padding, op.dilation)
+    first = bool(parameters["KERNELS_FIRST"])
+    operands = {"x": "matrix", "weight": "im2row"} if first else {"x": "im2row", **_weights(shapes)}
+    turned = (Stage("transposition", Repack("R", "C"), {"x": "product"}),) if first else ()
+    return Lowered(
+        (
+            Stage("im2row", gather, {"x": "x"}),
+            Stage("product", _product(op), operands),
+            *turned,
+            Stage("result", Images((n, oh, ow), first), {"x": turned[0].name if first else "product"}),
+        ),
+        {"matrix": _matrix(shapes)},
+    )
+
+
 def _product(op: Conv2d) -> Matmul:
     return Matmul(activation=op.activation)
 

@@ -29,8 +29,10 @@ class Step:
     """What one performer of a plan does.
 
     layer: the layer that it belongs to. via: the kernel whose stage it is, None where it is whole.
-    layouts: of each operand and of `out`. memory: where the result lies, a block's number. nbytes:
-    of the result, of the step's parameters, and of copies of its operands, in textures.
+    layouts: of each operand and of `out`. reads: by what the kernel reads each operand (see
+    `Backend.reads`). memory: where the result lies, a block's number. nbytes: of the result, of the
+    step's parameters, and of copies of its operands, in textures. passing: bytes that the largest
+    parameter takes until it is in its texture.
     """
 
     name: str
@@ -43,8 +45,10 @@ class Step:
     shapes: Shapes
     shape: Shape
     layouts: Mapping[str, str]
+    reads: Mapping[str, str]
     memory: int
     nbytes: tuple[int, int, int]
+    passing: int
     cost: Cost
 
 
@@ -75,6 +79,11 @@ class Outline:
     def nbytes(self) -> int:
         """Bytes of device memory that the plan takes."""
         return sum(self.blocks) + self.parameters + self.copies
+
+    @property
+    def passing(self) -> int:
+        """Bytes that it takes besides while it is made ready."""
+        return max((step.passing for step in self.steps), default=0)
 
     @classmethod
     def of(
@@ -112,7 +121,8 @@ class Outline:
 
     def check(self, available: int | None) -> None:
         """Raise LimitError where more is needed than the `available` bytes."""
-        if available is None or self.nbytes <= available:
+        need = self.nbytes + self.passing
+        if available is None or need <= available:
             return
         sizes = {f"the result of {step.name}": step.nbytes[0] for step in self.steps}
         sizes |= {f"the parameters of {step.name}": step.nbytes[1] for step in self.steps}
@@ -120,7 +130,7 @@ class Outline:
         largest = sorted(sizes, key=lambda name: -sizes[name])[:3]
         named = ", ".join(f"{name} ({_mib(sizes[name])})" for name in largest)
         raise LimitError(
-            f"the model needs {_mib(self.nbytes)} of device memory, {_mib(available)} are free; "
+            f"the model needs {_mib(need)} of device memory, {_mib(available)} are free; "
             f"the largest tensors are {named}"
         )
 
@@ -133,7 +143,11 @@ def _step(schedule: Schedule, arena: Arena, entry: Entry) -> Step:
     task = entry.task
     out = schedule.tensors[task.output]
     backend = schedule.backend
-    packed = [backend.capacity(entry.layouts[k].size(p.shape)) for k, p in task.parameters.items()]
+    copies = backend.copies(entry.choice, entry.shapes, entry.layouts)
+    packed = {
+        name: 4 * backend.capacity(entry.layouts[name].size(parameter.shape))
+        for name, parameter in task.parameters.items()
+    }
     return Step(
         name=task.name,
         layer=task.layer,
@@ -145,12 +159,14 @@ def _step(schedule: Schedule, arena: Arena, entry: Entry) -> Step:
         shapes=entry.shapes,
         shape=out.shape,
         layouts={name: layout.name for name, layout in entry.layouts.items()},
+        reads=backend.reads(entry.choice, entry.shapes, entry.layouts),
         memory=arena.block[out.memory],
         nbytes=(
             4 * out.layout.size(out.shape),
-            4 * sum(packed),
-            backend.copies(entry.choice, entry.shapes, entry.layouts),
+            sum(nbytes for name, nbytes in packed.items() if name not in copies),
+            sum(copies.values()),
         ),
+        passing=max((packed[name] for name in packed if name in copies), default=0),
         cost=task.op.cost(entry.shapes),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import prod
+from math import gcd, prod
 from typing import ClassVar
 
 import numpy as np
@@ -14,6 +14,7 @@ from glnn.ops import epilogue, windows
 from glnn.ops.op import Array, Op, Shape, Shapes, rank
 from glnn.ops.windows import Pair, Sides
 
+UNIT = 16  # pixels: as many as one invocation may compute
 COLUMN_BYTES = 64 << 20  # im2col is split over the batch to stay below
 
 
@@ -96,18 +97,23 @@ class Conv2d(Op):
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         n, o, oh, ow = self.infer(shapes)
         _, c, h, w = shapes["x"]
-        names = ("n", "c", "h", "w", "o", "oh", "ow", "groups", "o_group", "pixels")
-        values = (n, c, h, w, o, oh, ow, self.groups, o // self.groups, n * oh * ow)
+        names = ("n", "c", "h", "w", "o", "oh", "ow", "groups", "o_group", "pixels", "plane_unit")
+        each = o // self.groups
+        values = (n, c, h, w, o, oh, ow, self.groups, each, n * oh * ow, gcd(oh * ow, UNIT))
         return dict(zip(names, values, strict=True))
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
         o, share, kh, kw = shapes["weight"]
+        *_, oh, ow = self.infer(shapes)
         whole = self.groups == 1 or (share % 4 == 0 and o // self.groups % 4 == 0)
         return {
             **windows.defines((kh, kw), self.stride, self.padding, self.dilation),
             "GROUPS": self.groups,
             "WHOLE_QUADS": int(whole),
             "PADDED": int(any(self.padding)),
+            "ROW_UNIT": gcd(ow, UNIT),
+            "PLANE_UNIT": gcd(oh * ow, UNIT),
+            "FOLLOWS": int(self.stride == (1, 1) and ow == shapes["x"][3]),
             "DEPTHWISE": int(self.groups == shapes["x"][1] == o),
             "ACTIVATION": epilogue.code(self.activation),
         }

@@ -1,17 +1,34 @@
 #version 300 es
 // Convolution by transform feedback, channels in groups of four: a vertex computes PX neighbouring
-// pixels of four output channels. A tap is four texels of the weights times one of each pixel; where
-// the pixels' windows overlap along a row, each texel of the input is fetched once for all of them.
+// pixels of four output channels. A tap is four texels of the weights times one of each pixel.
+// Where the windows of the pixels overlap along a row of the input, or in memory, each texel of it
+// is fetched once for all of them. What is so is known before: no vertex takes another path.
 #ifndef PX
 #define PX 4
 #endif
 #include "common/window.glsl"
+#ifndef PADDED
+#define PADDED 1
+#endif
+// The greatest powers of two, up to 16, that divide a row and a plane of the result.
+#ifndef ROW_UNIT
+#define ROW_UNIT 16
+#endif
+#ifndef PLANE_UNIT
+#define PLANE_UNIT 16
+#endif
+#ifndef FOLLOWS
+#define FOLLOWS 1  // pixels that follow one another meet inputs that do, across the end of rows too
+#endif
 #ifndef HAS_BIAS
 #define HAS_BIAS 0
 #endif
 #include "common/activation.glsl"
 #include "common/first_of.glsl"
 #include "common/texel.glsl"
+#define SPAN ((PX - 1) * STRIDE_W + (KERNEL_W - 1) * DILATION_W + 1)  // of all windows, in a row
+#define WITHIN_ROW (ROW_UNIT >= PX && SPAN <= 2 * PX + 4)
+#define IN_MEMORY (FOLLOWS && PLANE_UNIT >= PX && SPAN <= 2 * PX + 4)
 uniform highp X_SAMPLER x;
 uniform highp WEIGHT_SAMPLER weight;
 #if HAS_BIAS
@@ -24,117 +41,81 @@ ivec2 corner(int pixel) {
     return ivec2(pixel % ow * STRIDE_W - PADDING_LEFT, pixel / ow * STRIDE_H - PADDING_TOP);
 }
 
-// Whether an input of so many places has one at `i`.
-bool has(int places, int i) {
-    return uint(i) < uint(places);
-}
-
-vec4 finished(vec4 sum, int quad) {
-#if HAS_BIAS
-    sum += texel(bias, quad);
-#endif
-    // Lanes past the last channel stay 0: they meet zero weights in the next layer.
-    return first_of(activate(sum), o - quad * 4);
-}
-
-// One pixel by itself.
-vec4 alone(int plane, int pixel) {
-    int quads = (o + 3) / 4, groups = (c + 3) / 4;
-    int image = plane / quads;
-    int quad = plane - image * quads;
-    ivec2 at = corner(pixel);
-    vec4 sum = vec4(0.0);
-    for (int group = 0; group < groups; ++group) {
-        for (int ky = 0; ky < KERNEL_H; ++ky) {
-            int row = at.y + ky * DILATION_H;
-            if (!has(h, row)) continue;
-            int start = ((image * groups + group) * h + row) * w;
-            int tap = ((quad * groups + group) * KERNEL_H + ky) * KERNEL_W * 4;
-            for (int kx = 0; kx < KERNEL_W; ++kx, tap += 4) {
-                int column = at.x + kx * DILATION_W;
-                if (!has(w, column)) continue;
-                vec4 a = texel(x, start + column);
-                sum += a.x * texel(weight, tap) + a.y * texel(weight, tap + 1)
-                     + a.z * texel(weight, tap + 2) + a.w * texel(weight, tap + 3);
-            }
-        }
-    }
-    return finished(sum, quad);
-}
-
-#if PX > 1
-#if STRIDE_W == 1 && (PX - 1) + (KERNEL_W - 1) * DILATION_W < 2 * PX + 4
-#define SPAN (PX + (KERNEL_W - 1) * DILATION_W)  // of the windows of all pixels, along a row
+// The texel of the input at a row that begins at `start`, 0 outside of the image.
+vec4 met(int start, ivec2 at) {
+#if PADDED
+    bool inside = uint(at.y) < uint(h) && uint(at.x) < uint(w);
+    vec4 found = texel(x, inside ? start + at.y * w + at.x : 0);
+    return inside ? found : vec4(0.0);
 #else
-#define SPAN 0
+    return texel(x, start + at.y * w + at.x);
 #endif
+}
 
-// PX pixels of one image and four channels.
-void together(int plane, int pixel) {
+// PX pixels of one plane of the result, `count` of which are wanted, from result[to] on.
+void convolve(int plane, int pixel, const int to, const int count) {
     int quads = (o + 3) / 4, groups = (c + 3) / 4;
     int image = plane / quads;
     int quad = plane - image * quads;
     ivec2 corners[PX];
     vec4 sum[PX];
-    for (int i = 0; i < PX; ++i) {
+    for (int i = 0; i < count; ++i) {
         corners[i] = corner(pixel + i);
         sum[i] = vec4(0.0);
     }
-#if SPAN
-    // Pixels that follow one another in memory meet inputs that do: in a row, and across its end
-    // where the result is as wide as the input.
-    bool following = (STRIDE_H == 1 && ow == w) || corners[PX - 1].y == corners[0].y;
-    int last = n * groups * h * w - 1;
-#endif
+    int tap = quad * groups * (KERNEL_H * KERNEL_W * 4);
     for (int group = 0; group < groups; ++group) {
-        int start = (image * groups + group) * h;
+        int start = (image * groups + group) * h * w;
         for (int ky = 0; ky < KERNEL_H; ++ky) {
-            int tap = ((quad * groups + group) * KERNEL_H + ky) * KERNEL_W * 4;
-#if SPAN
-            vec4 met[SPAN];
-            int first = (start + corners[0].y + ky * DILATION_H) * w + corners[0].x;
-            if (following)
-                for (int i = 0; i < SPAN; ++i) met[i] = texel(x, clamp(first + i, 0, last));
+            int down = ky * DILATION_H;
+#if WITHIN_ROW
+            vec4 row[SPAN];
+            for (int j = 0; j < SPAN; ++j) row[j] = met(start, corners[0] + ivec2(j, down));
+#elif IN_MEMORY
+            vec4 row[SPAN];
+            int first = start + (corners[0].y + down) * w + corners[0].x;
+            int last = n * groups * h * w - 1;
+            for (int j = 0; j < SPAN; ++j) row[j] = texel(x, clamp(first + j, 0, last));
 #endif
             for (int kx = 0; kx < KERNEL_W; ++kx, tap += 4) {
+                int across = kx * DILATION_W;
                 vec4 w0 = texel(weight, tap), w1 = texel(weight, tap + 1);
                 vec4 w2 = texel(weight, tap + 2), w3 = texel(weight, tap + 3);
-                for (int i = 0; i < PX; ++i) {
-                    int row = corners[i].y + ky * DILATION_H;
-                    int column = corners[i].x + kx * DILATION_W;
-                    if (!has(h, row) || !has(w, column)) continue;
-#if SPAN
-                    vec4 a = met[i + kx * DILATION_W];
-                    if (!following) a = texel(x, (start + row) * w + column);
+                for (int i = 0; i < count; ++i) {
+#if WITHIN_ROW
+                    vec4 a = row[i * STRIDE_W + across];
+#elif IN_MEMORY
+                    ivec2 at = corners[i] + ivec2(across, down);
+                    bool inside = uint(at.y) < uint(h) && uint(at.x) < uint(w);
+                    vec4 a = inside ? row[i + across] : vec4(0.0);
 #else
-                    vec4 a = texel(x, (start + row) * w + column);
+                    vec4 a = met(start, corners[i] + ivec2(across, down));
 #endif
                     sum[i] += a.x * w0 + a.y * w1 + a.z * w2 + a.w * w3;
                 }
             }
         }
     }
-    for (int i = 0; i < PX; ++i) result[i] = finished(sum[i], quad);
-}
+    for (int i = 0; i < count; ++i) {
+#if HAS_BIAS
+        sum[i] += texel(bias, quad);
 #endif
+        // Lanes past the last channel stay 0: they meet zero weights in the next layer.
+        result[to + i] = first_of(activate(sum[i]), o - quad * 4);
+    }
+}
 
 void main() {
-    int first = gl_VertexID * PX;
     int pixels = oh * ow;
-    int plane = first / pixels;
-    int pixel = first - plane * pixels;
-#if PX == 1
-    result[0] = alone(plane, pixel);
+#if PLANE_UNIT >= PX
+    int plane = gl_VertexID / (pixels / PX);
+    convolve(plane, gl_VertexID * PX - plane * pixels, 0, PX);
 #else
-    if (pixel + PX <= pixels) {
-        together(plane, pixel);
-        return;
-    }
-    // The rest of one plane and the beginning of the next; past the last there is only padding.
+    // Some of one plane and some of the next; past the last there is only padding.
     int last = n * ((o + 3) / 4) - 1;
     for (int i = 0; i < PX; ++i) {
-        int at = first + i;
-        result[i] = alone(min(at / pixels, last), at % pixels);
+        int at = gl_VertexID * PX + i;
+        convolve(min(at / pixels, last), at % pixels, i, 1);
     }
 #endif
 }

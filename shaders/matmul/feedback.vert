@@ -1,6 +1,13 @@
 #version 300 es
-// C = act(alpha A B^T + beta C + bias) by transform feedback: a vertex computes four columns of a
-// row, the whole sum at once (Cronin 2018 captures partial products and adds them afterwards).
+// C = act(alpha A B^T + beta C + bias) by transform feedback: a vertex computes ROWS rows of four
+// times QUADS columns, the whole sums at once (Cronin 2018 captures parts and adds them afterwards,
+// and leaves several vectors a vertex to others). The tiles follow one another row by row.
+#ifndef ROWS
+#define ROWS 1
+#endif
+#ifndef QUADS
+#define QUADS 1
+#endif
 #ifndef HAS_BIAS
 #define HAS_BIAS 0
 #endif
@@ -14,6 +21,7 @@
 #define C_SAMPLER sampler2D
 #endif
 #include "common/activation.glsl"
+#include "common/first_of.glsl"
 #include "common/texel.glsl"
 uniform highp X_SAMPLER x;
 uniform highp WEIGHT_SAMPLER weight;
@@ -22,38 +30,63 @@ uniform highp BIAS_SAMPLER bias;
 #endif
 #if HAS_C
 uniform highp C_SAMPLER c;
+uniform int c_row;
 #endif
-uniform int m, k;
-uniform int x_row, weight_matrix, out_row;  // floats, multiples of 4
+uniform int m, n, k, batch;
+uniform int x_row, weight_matrix, out_columns;  // floats
 uniform float alpha, beta;
-out highp vec4 result;
+out highp vec4 result[ROWS * QUADS];
+
+vec4 sum[ROWS * QUADS];
+
+// Adds four products to each sum; `rest` of k are left.
+void add(ivec4 start[(ROWS + 3) / 4], int tile[QUADS], int i, int rest) {
+    vec4 w[4 * QUADS];
+    for (int quad = 0; quad < QUADS; ++quad)
+        for (int j = 0; j < 4; ++j) w[quad * 4 + j] = texel(weight, tile[quad] + j);
+    for (int row = 0; row < ROWS; ++row) {
+        // The row's padding may hold anything.
+        vec4 a = first_of(texel(x, start[row / 4][row % 4] + i), rest);
+        for (int quad = 0; quad < QUADS; ++quad)
+            sum[row * QUADS + quad] += a.x * w[quad * 4] + a.y * w[quad * 4 + 1]
+                                     + a.z * w[quad * 4 + 2] + a.w * w[quad * 4 + 3];
+    }
+}
 
 void main() {
-    int columns = out_row / 4;
-    int row = gl_VertexID / columns;
-    int column = gl_VertexID - row * columns;
-    int start = row * (x_row / 4);
+    int across = out_columns / (4 * QUADS);
+    int top = gl_VertexID / across;
+    int left = (gl_VertexID - top * across) * QUADS;
+    top *= ROWS;
+    int columns = (n + 3) / 4;
+    // What reaches beyond the result's last row or column repeats it.
+    ivec4 start[(ROWS + 3) / 4];
+    for (int row = 0; row < ROWS; ++row)
+        start[row / 4][row % 4] = min(top + row, m * batch - 1) * (x_row / 4);
+    int tile[QUADS];
+    for (int quad = 0; quad < QUADS; ++quad) {
+        tile[quad] = min(left + quad, columns - 1) * 4;
 #if BATCHED
-    int tiles = row / m * (weight_matrix / 4);
-#else
-    const int tiles = 0;
+        tile[quad] += top / m * (weight_matrix / 4);
 #endif
-    vec4 sum = vec4(0.0);
-    int steps = (k + 3) / 4;
-    for (int step = 0; step < steps; ++step) {
-        vec4 a = texel(x, start + step);
-        int rest = k - 4 * step;  // the row's padding may hold anything
-        a = vec4(a.x, rest > 1 ? a.y : 0.0, rest > 2 ? a.z : 0.0, rest > 3 ? a.w : 0.0);
-        int tile = tiles + (step * columns + column) * 4;
-        sum += a.x * texel(weight, tile) + a.y * texel(weight, tile + 1)
-             + a.z * texel(weight, tile + 2) + a.w * texel(weight, tile + 3);
     }
-    sum *= alpha;
+    for (int i = 0; i < ROWS * QUADS; ++i) sum[i] = vec4(0.0);
+    for (int i = 0; i < k / 4; ++i) {
+        add(start, tile, i, 4);
+        for (int quad = 0; quad < QUADS; ++quad) tile[quad] += columns * 4;
+    }
+    if (k % 4 > 0) add(start, tile, k / 4, k % 4);
+    for (int row = 0; row < ROWS; ++row) {
+        for (int quad = 0; quad < QUADS; ++quad) {
+            vec4 value = alpha * sum[row * QUADS + quad];
+            int column = min(left + quad, columns - 1);
 #if HAS_BIAS
-    sum += texel(bias, column);
+            value += texel(bias, column);
 #endif
 #if HAS_C
-    sum += beta * texel(c, gl_VertexID);
+            value += beta * texel(c, min(top + row, m * batch - 1) * (c_row / 4) + column);
 #endif
-    result = activate(sum);
+            result[row * QUADS + quad] = activate(value);
+        }
+    }
 }

@@ -31,6 +31,12 @@ CASES = [
     ((2, 5, 6, 7), (5, 1, 3, 3), {"groups": 5, "padding": (1, 1, 1, 1)}),
     ((1, 4, 5, 5), (8, 1, 3, 1), {"groups": 4}),
     ((1, 3, 2, 2), (2, 3, 3, 3), {"padding": (2, 2, 2, 2), "stride": (2, 3)}),
+    # rows of whole vertices, pixels that only follow one another in memory, and neither
+    ((2, 5, 6, 8), (9, 5, 3, 3), {"padding": (1, 1, 1, 1)}),
+    ((2, 5, 9, 17), (9, 5, 3, 3), {"stride": (1, 2)}),
+    ((2, 5, 4, 7), (9, 5, 3, 3), {"padding": (1, 1, 1, 1)}),
+    ((3, 9, 6, 6), (5, 9, 5, 5), {"padding": (2, 2, 2, 2), "dilation": (1, 1)}),
+    ((2, 5, 10, 10), (9, 5, 5, 5), {}),
     # windows far apart, or wide: a row's segment would not fit into registers
     ((1, 2, 3, 150), (5, 2, 2, 3), {"stride": (1, 40)}),
     ((1, 2, 3, 150), (5, 2, 2, 3), {"dilation": (1, 50), "padding": (0, 9, 0, 9)}),

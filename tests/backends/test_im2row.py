@@ -34,7 +34,7 @@ def test_any_shape(opened, rng, name, kernel, shape, attributes) -> None:
     np.testing.assert_array_equal(got, oracle.im2row(x, **attributes))
 
 
-@pytest.mark.parametrize(("name", "kernel"), kernels("im2row"))
+@pytest.mark.parametrize(("name", "kernel"), [k for k in kernels("im2row") if k[0] == "compute"])
 def test_it_overwrites_what_was_there(opened, rng, name, kernel) -> None:
     op, x = Im2row((3, 3), padding=(1, 0, 0, 1)), rng((2, 3, 5, 7))
     into = np.full(op.infer({"x": x.shape}), np.nan, np.float32)

@@ -252,3 +252,57 @@ def test_stacks_of_matrices(opened, rng, backend_name) -> None:
             assert oracle.error(got[i], expected) <= TOLERANCE
     with pytest.raises(ShapeError, match="do not fit"):
         ops.matmul(a, b[:1], backend=backend)
+
+
+CRONIN = ("cronin_ab", "cronin_abt", "cronin_atb", "cronin_atbt")
+
+
+@pytest.mark.parametrize("kernel", CRONIN)
+@pytest.mark.parametrize(
+    ("alpha", "beta"), [(1.0, 1.0), (-1.0, 1.0), (1.0, 0.0)], ids=["add", "subtract", "replace"]
+)
+@pytest.mark.parametrize("k", [5, 6, 9, 16])
+def test_cronin_accumulates_subtracts_or_replaces(opened, rng, kernel, alpha, beta, k) -> None:
+    transpose_a, transpose_b = "_at" in kernel, kernel.endswith("bt")
+    a, b, c = rng((7, k)), rng((k, 13)), rng((7, 13))
+    given_a = np.ascontiguousarray(a.T) if transpose_a else a
+    given_b = np.ascontiguousarray(b.T) if transpose_b else b
+    backend = opened("feedback")
+    got = ops.matmul(given_a, given_b, c, alpha, beta, transpose_a, transpose_b, backend, kernel)
+    assert oracle.error(got, oracle.matmul(a, b.T, None, c, alpha, beta)) <= TOLERANCE
+
+
+def test_the_feedback_kernel_that_is_taken(opened) -> None:
+    backend = opened("feedback")
+
+    def taken(m: int, n: int, k: int) -> str:
+        return backend.choose(Matmul(), {"x": (m, k), "weight": (n, k)}, {}).name
+
+    assert taken(1, 4096, 25088) == "feedback_split"
+    assert taken(1, 10, 84) == "feedback"
+    assert taken(100, 120, 400) == "feedback_4x4"
+    assert taken(1000, 1000, 1000) in ("feedback_4x4", "feedback_8x8")
+
+
+@pytest.fixture
+def small_textures(opened) -> Iterator[GlBackend]:
+    """The feedback backend on a device without texture buffers and with the least textures."""
+    backend = opened("feedback")
+    whole = backend.device.capabilities
+    backend.device.capabilities = replace(whole, max_texture_size=2048, max_texture_buffer_size=0)
+    yield backend
+    backend.device.capabilities = whole
+
+
+@pytest.mark.parametrize("opened", ["as it is"], indirect=True)
+def test_operands_larger_than_a_texture_lie_in_layers(small_textures, rng) -> None:
+    x, weight = rng((1, 4100)), rng((4100, 4100))  # 2049 x 2050 texels
+    choice = small_textures.choose(Matmul(), {"x": x.shape, "weight": weight.shape}, {}, "feedback")
+    shapes = {"x": x.shape, "weight": weight.shape}
+    layouts = small_textures.layouts(choice, Matmul(), shapes, {})
+    assert small_textures.reads(choice, shapes, layouts) == {
+        "x": "sampler2D",
+        "weight": "sampler2DArray",
+    }
+    got = run(small_textures, Matmul(), {"x": x, "weight": weight}, "feedback")
+    assert oracle.error(got, x.astype(np.float64) @ weight.T.astype(np.float64)) <= TOLERANCE

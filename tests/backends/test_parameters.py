@@ -22,6 +22,8 @@ from glnn.ops import (
     Subsample,
 )
 from glnn.ops.im2row import Im2row
+from glnn.ops.matmul_parts import MatmulParts
+from glnn.ops.matmul_sum import MatmulSum
 from glnn.ops.pad2d import Pad2d
 from glnn.ops.repack import Repack
 from glnn.ops.winograd_input import WinogradInput
@@ -34,6 +36,15 @@ PROBLEMS: dict[str, list[tuple[Op, dict[str, tuple[int, ...]]]]] = {
     "matmul": [
         (Matmul(activation="tanh"), {"x": (67, 37), "weight": (131, 37), "bias": (131,)}),
         (Matmul(), {"x": (3 * 67, 37), "weight": (3, 131, 37)}),
+    ],
+    "matmul_parts": [
+        (MatmulParts(3), {"x": (67, 37), "weight": (131, 37)}),
+        (MatmulParts(9, "columns"), {"x": (67, 36), "weight": (131, 36)}),
+        (MatmulParts(37, "transposed"), {"x": (67, 37), "weight": (131, 37)}),
+    ],
+    "matmul_sum": [
+        (MatmulSum(3, activation="tanh"), {"x": (3 * 67, 131), "bias": (131,)}),
+        (MatmulSum(9, "columns"), {"x": (1, 131, 67, 9), "c": (67, 131)}),
     ],
     "bias": [(Bias(), {"x": (37, 131), "bias": (131,)})],
     "activation": [(Activation("sigmoid"), {"x": (37, 131)})],
@@ -50,12 +61,18 @@ PROBLEMS: dict[str, list[tuple[Op, dict[str, tuple[int, ...]]]]] = {
     ],
     "local_response_norm": [(LocalResponseNorm(5, 0.5), {"x": (2, 37, 11, 9)})],
     "add": [(Add("sigmoid"), {"x": (37, 131), "y": (37, 131)})],
-    "concat": [(Concat(2), {"x0": (2, 37, 11, 9), "x1": (2, 6, 11, 9)})],
+    "concat": [
+        (Concat(2), {"x0": (2, 37, 11, 9), "x1": (2, 6, 11, 9)}),
+        (Concat(3), {"x0": (2, 36, 11, 9), "x1": (2, 8, 11, 9), "x2": (2, 4, 11, 9)}),
+    ],
     "repack": [
         (Repack("R", "C 4 2 C"), {"x": (37, 131)}),
         (Repack("R", "R f16"), {"x": (37, 131)}),
         (Repack("R", "nhwC4c"), {"x": (2, 37, 11, 9)}),
         (Repack("nhwC4c", "R"), {"x": (2, 37, 11, 9)}),
+        (Repack("R", "nChw4c"), {"x": (2, 37, 11, 9)}),
+        (Repack("nChw4c", "R"), {"x": (2, 37, 11, 9)}),
+        (Repack("nhwC4c", "nChw4c"), {"x": (2, 37, 11, 9)}),
     ],
     "conv2d": [
         (Conv2d((2, 1), (1, 1, 1, 1)), {"x": (2, 5, 11, 9), "weight": (7, 5, 3, 3), "bias": (7,)}),

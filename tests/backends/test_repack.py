@@ -11,7 +11,7 @@ from tests.backends.harness import run
 FIXED = [k for k in library() if k.op == "repack" and k.layouts["x"] != "any"]
 HALVES = [k for k in FIXED if k.halves]
 IMAGES = [k for k in FIXED if not k.halves]
-MATRICES = ["R", "C", "C 4 2 C", "R 2 4 R", "R 4 4 R 2 2 R", "C 8 4 R 4 2 C 2 1 R"]
+MATRICES = ["R", "C", "R 1 1 R", "C 1 1 C", "C 4 2 C", "R 2 4 R", "R 4 4 R 2 2 R", "C 8 4 R 4 2 C 2 1 R"]
 
 
 @pytest.mark.parametrize("kernel", IMAGES, ids=lambda k: k.name)
@@ -38,9 +38,9 @@ def test_halves_are_the_nearest_or_next_to_it(opened, rng, kernel, shape) -> Non
 @pytest.mark.parametrize("source", MATRICES)
 @pytest.mark.parametrize("target", MATRICES)
 @pytest.mark.parametrize("shape", [(1, 1), (7, 3), (16, 8), (13, 29)])
-def test_matrices_stay(opened, rng, source, target, shape) -> None:
+def test_matrices_stay(backend, rng, source, target, shape) -> None:
     x = rng(shape)
-    np.testing.assert_array_equal(run(opened("compute"), Repack(source, target), {"x": x}, None), x)
+    np.testing.assert_array_equal(run(backend, Repack(source, target), {"x": x}, None), x)
 
 
 def test_layouts_that_no_kernel_joins_are_refused(backend) -> None:

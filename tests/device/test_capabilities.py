@@ -22,6 +22,8 @@ GUARANTEED: dict[str, Any] = {  # OpenGL ES 3.1, tables of implementation-depend
     "max_texture_size": 2048,
     "max_transform_feedback_interleaved_components": 64,
     "max_transform_feedback_separate_attribs": 4,
+    "max_array_texture_layers": 256,
+    "max_texture_buffer_size": 0,
 }
 
 

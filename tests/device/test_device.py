@@ -135,13 +135,13 @@ def check_fetch(device: Device, program: Program) -> None:
     values = np.arange(12, dtype=np.float32)
     a, b = Buffer((12,), parse("R")), Buffer((12,), parse("R"))
     a.set(values)
-    texture = DataTexture(device, 12, 4)
+    texture = DataTexture(device, 12, "rgba32f")
     texture.copy_from(a.push(device))
     out = b.push(device)
     device.activate()
     texture.bind(0)
     program.set({"data": 0, "factor": 3.0})
-    program.capture(3, out)
+    program.capture(program.vertices(), 3, 1, out)
     b.wrote()
     np.testing.assert_array_equal(b.pull(), 3 * values)
 
@@ -208,7 +208,7 @@ def test_the_wrong_thread_gets_an_error(device: Device, fetch: MakeProgram) -> N
         buffer.pull,
         lambda: other.push(device),
         lambda: fetch(device),
-        lambda: DataTexture(device, 4, 4),
+        lambda: DataTexture(device, 4, "rgba32f"),
     ):
         error = in_thread(work)
         assert isinstance(error, DeviceError) and "thread" in str(error)
@@ -227,6 +227,7 @@ def test_a_device_in_another_thread(fetch: MakeProgram) -> None:
 def test_use_after_close(scale: MakeProgram, fetch: MakeProgram) -> None:
     device = Device()
     program, capture = scale(device), fetch(device)
+    vertices = capture.vertices()
     buffer = Buffer((4,), parse("R"))
     out = buffer.push(device)
     device.close()
@@ -239,10 +240,10 @@ def test_use_after_close(scale: MakeProgram, fetch: MakeProgram) -> None:
         lambda: device.context,
         lambda: program.set({"factor": 1.0}),
         lambda: program.dispatch((1, 1, 1)),
-        lambda: capture.capture(1, out),
+        lambda: capture.capture(vertices, 1, 1, out),
         lambda: scale(device),
         lambda: buffer.push(device),
-        lambda: DataTexture(device, 4, 4),
+        lambda: DataTexture(device, 4, "rgba32f"),
     ):
         with pytest.raises(DeviceError, match="closed"):
             use()

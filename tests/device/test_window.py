@@ -27,11 +27,11 @@ def feedback(device):
     program = Program.feedback(device, source(device, "feedback", body), ("result",))
     a, b = Buffer((8,), parse("R")), Buffer((8,), parse("R"))
     a.set(np.arange(8, dtype=np.float32))
-    texture = DataTexture(device, 8, 4)
+    texture = DataTexture(device, 8, "rgba32f")
     texture.copy_from(a.push(device))
     texture.bind(0)
     program.set({"data": 0})
-    program.capture(2, b.push(device))
+    program.capture(program.vertices(), 2, 1, b.push(device))
     b.wrote()
     return b.pull().tolist() == [2.0 * i for i in range(8)]
 

@@ -90,12 +90,15 @@ def test_a_shader_and_its_declaration_belong_together(folder) -> None:
 
 def test_a_source_knows_where_its_lines_come_from(folder) -> None:
     (kernel,) = read(folder)
-    source = assemble(kernel, "#version 310 es\nprecision highp float;\n", {"WG_X": 8})
+    source = assemble(
+        kernel, "#version 310 es\nprecision highp float;\n", {"main": 8, "unused": 9}
+    )
     lines = source.text.splitlines()
     assert lines.count("#version 310 es") == 1
     assert source.origin[lines.index("// one")] == ("common/one.glsl", 1)
     assert source.origin[lines.index("void main() {}")] == ("op/k.comp", 3)
-    assert lines.index("#define WG_X 8") < lines.index("// one")
+    assert lines.index("#define main 8") < lines.index("// one")
+    assert "unused" not in source.text
 
 
 @pytest.mark.parametrize("name", ["common/gone.glsl", "../op/k.toml", "../../etc/passwd"])
@@ -165,7 +168,7 @@ def test_reasons_are_listed() -> None:
     old = replace(DEVICE, version=(3, 0))
     with pytest.raises(UnsupportedOpError, match=r"compute shaders need OpenGL ES 3\.1"):
         choose("compute", problem(), old)
-    assert choose("feedback", problem(), old).name == "feedback"
+    assert choose("feedback", problem(), old).name == "feedback_4x4"
 
 
 def test_every_kernel_is_admissible_on_the_smallest_legal_device() -> None:

@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 from glnn.errors import ShapeError
-from glnn.kernels import kernels_for
+from glnn.kernels.library import declared
 from glnn.kernels.select import Problem
 from glnn.lowering import LOWERINGS
-from glnn.ops import Conv2d
+from glnn.lowering.matmul import by_cronin
+from glnn.ops import Conv2d, Matmul
 from glnn.ops.im2row import Im2row
+from glnn.ops.matmul_parts import MatmulParts
+from glnn.ops.op import Op
 from glnn.ops.pad2d import Pad2d
 from glnn.ops.rows import Images, Rows
 from glnn.ops.winograd_input import WinogradInput
@@ -25,7 +28,8 @@ from tests.backends.test_winograd_input import CASES as TILED
 from tests.backends.test_winograd_output import CASES as UNTILED
 from tests.pure.test_ops import both
 
-STAGED = [k for k in kernels_for("conv2d", "compute") if k.stages]
+WAYS = [k for k in declared() if k.stages]
+STAGED = [k for k in WAYS if k.op == "conv2d"]
 
 
 @pytest.mark.parametrize(("shape", "attributes"), WINDOWS)
@@ -80,7 +84,7 @@ def test_rows_and_images(rng) -> None:
         Rows().infer({"x": (41, 3)})
 
 
-def computed(op: Conv2d, operands: dict[str, np.ndarray], kernel: Any) -> np.ndarray:
+def computed(op: Op, operands: dict[str, np.ndarray], kernel: Any) -> np.ndarray:
     """`op` by the references of the stages of `kernel`."""
     shapes = {name: array.shape for name, array in operands.items()}
     lowered = Problem.of(op, shapes, {}).lowered(kernel)
@@ -126,5 +130,28 @@ def test_the_stages_are_the_convolution(kernel, shape, o, attributes) -> None:
     assert oracle.error(got, expected) < 1e-13
 
 
+@pytest.mark.parametrize("kernel", [k for k in WAYS if k.op == "matmul"], ids=lambda k: k.name)
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(1, 1, 1), (3, 5, 7), (4, 3, 6), (2, 7, 9), (5, 2, 16), (1, 3, 131)]
+)
+@pytest.mark.parametrize("function", ["identity", "tanh"])
+def test_the_stages_are_the_product(kernel, m, n, k, function) -> None:
+    generator, op = np.random.default_rng(3), Matmul(-1.5, 0.25, function)
+    shapes = {"x": (m, k), "weight": (n, k), "bias": (n,), "c": (m, n)}
+    operands = {name: generator.standard_normal(shape) for name, shape in shapes.items()}
+    expected = oracle.matmul(*operands.values(), alpha=-1.5, beta=0.25, function=function)
+    assert oracle.error(computed(op, operands, kernel), expected) < 1e-13
+
+
+@pytest.mark.parametrize(("k", "parts"), [(12, 3), (9, 3), (10, 5), (7, 7), (1, 1)])
+@pytest.mark.parametrize("transposed", [0, 1])
+def test_a_part_is_the_widest_attribute_that_divides(k, parts, transposed) -> None:
+    parameters = {"A_TRANSPOSED": transposed, "B_TRANSPOSED": 1}
+    lowered = by_cronin(Matmul(), {"x": (2, k), "weight": (3, k)}, parameters)
+    first = lowered.stages[0].op
+    assert isinstance(first, MatmulParts)
+    assert first.parts == (k if transposed else parts)
+
+
 def test_every_way_has_a_kernel() -> None:
-    assert {kernel.stages for kernel in STAGED} == set(LOWERINGS)
+    assert {kernel.stages for kernel in WAYS} == set(LOWERINGS)

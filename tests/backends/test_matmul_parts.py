@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from glnn.errors import ShapeError, UnsupportedOpError
+from glnn.ops.matmul_parts import COLUMNS, ROWS, TRANSPOSED, MatmulParts
+from tests import oracle
+from tests.backends.harness import TOLERANCE, kernels, run
+
+SIZES = [(1, 1, 1), (2, 3, 7), (5, 1, 6), (3, 7, 9), (7, 5, 16), (33, 17, 129), (129, 31, 127)]
+CRONIN = [name for _, name in kernels("matmul_parts") if name.startswith("cronin")]
+
+
+def expected(x: np.ndarray, weight: np.ndarray, op: MatmulParts) -> np.ndarray:
+    """Part after part, as the docstring of the op sets them out."""
+    (m, k), n = x.shape, len(weight)
+    width = 4 * -(-k // (4 * op.parts)) if op.order == ROWS else k // op.parts
+    out = np.zeros(op.infer({"x": x.shape, "weight": weight.shape}))
+    for part in range(op.parts):
+        taken = slice(part * width, (part + 1) * width)
+        product = oracle.matmul(x[:, taken], weight[:, taken])
+        if op.order == ROWS:
+            out[part * m : (part + 1) * m] = product
+        elif op.order == COLUMNS:
+            out[0, :, :, part] = product.T
+        else:
+            out[0, :, part, :] = product.T
+    assert out.size == op.parts * m * n
+    return out
+
+
+@pytest.mark.parametrize(("m", "n", "k"), SIZES)
+@pytest.mark.parametrize("parts", [1, 2, 5, 16, 40])
+def test_parts_of_any_size(opened, rng, m, n, k, parts) -> None:
+    op, x, weight = MatmulParts(parts), rng((m, k)), rng((n, k))
+    got = run(opened("feedback"), op, {"x": x, "weight": weight}, "feedback")
+    assert oracle.error(got, expected(x, weight, op)) <= TOLERANCE
+
+
+@pytest.mark.parametrize("kernel", CRONIN)
+@pytest.mark.parametrize(("m", "n", "k"), SIZES)
+@pytest.mark.parametrize("width", [1, 2, 3, 4])
+def test_every_width_of_an_attribute(opened, rng, kernel, m, n, k, width) -> None:
+    if k % width:
+        pytest.skip("it does not divide")
+    op = MatmulParts(k // width, TRANSPOSED if "_at" in kernel else COLUMNS)
+    x, weight = rng((m, k)), rng((n, k))
+    backend = opened("feedback")
+    if backend.why_not(op, {"x": x.shape, "weight": weight.shape}, kernel):
+        assert (kernel == "cronin_abt" and width < 4) or ("_at" in kernel and width > 1)
+        pytest.skip("another kernel's")
+    got = run(backend, op, {"x": x, "weight": weight}, kernel)
+    assert oracle.error(got, expected(x, weight, op)) <= TOLERANCE
+
+
+def test_a_transposed_operand_takes_one_number_a_vertex(opened) -> None:
+    shapes = {"x": (3, 8), "weight": (5, 8)}
+    with pytest.raises(UnsupportedOpError, match="cronin_atb: WIDTH is 2, it needs 1"):
+        opened("feedback").choose(MatmulParts(4, TRANSPOSED), shapes, {}, "cronin_atb")
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(ShapeError, match="order must be one of"):
+        MatmulParts(2, "diagonal")
+    with pytest.raises(ShapeError, match="at least one part"):
+        MatmulParts(0)
+    with pytest.raises(ShapeError, match=r"3 parts do not divide k of x \(2, 8\)"):
+        MatmulParts(3, COLUMNS).infer({"x": (2, 8), "weight": (5, 8)})
+    with pytest.raises(ShapeError, match="must agree in their last dimension"):
+        MatmulParts(3).infer({"x": (2, 8), "weight": (5, 7)})
