@@ -28,9 +28,7 @@ class Fetched:
     buffer is not needed any more.
     """
 
-    def __init__(
-        self, device: Device, buffer: Buffer, texture: DataTexture, changes: bool
-    ) -> None:
+    def __init__(self, device: Device, buffer: Buffer, texture: DataTexture, changes: bool) -> None:
         self._device, self._texture = device, texture
         self._buffer = buffer if changes else None
         texture.copy_from(buffer.push(device))
@@ -111,7 +109,8 @@ class GlBackend(Backend):
         self, choice: Choice, shapes: Shapes, layouts: Mapping[str, Layout]
     ) -> Mapping[str, str]:
         assert isinstance(choice, Kernel)
-        found = {k: "attribute" for k in choice.attributes} | {k: "buffer" for k in choice.bindings}
+        found = dict.fromkeys(choice.bindings, "buffer")
+        found |= dict.fromkeys(choice.attributes, "attribute")
         found |= self._samplers(choice, shapes, layouts)
         return {k: found[k] for k in shapes if k in found}
 

@@ -80,7 +80,7 @@ class Schedule:
 
     kernels: the kernel to take for an op, by the op's name; others are chosen. reserved: names that
     tensors of its own must not have. problems: what was chosen for, the stages of a kernel before
-    the op that it computes.
+    the op that it computes. ops: the names of all ops that it has, in stages or not.
     """
 
     def __init__(
@@ -95,6 +95,7 @@ class Schedule:
         self.entries: list[Entry] = []
         self.tensors: dict[str, Tensor] = {}
         self.problems: list[Problem] = []
+        self.ops: set[str] = set()
         self._kernels = dict(kernels or {})
 
     def add_input(self, name: str, shape: Shape, layout: str = "R") -> None:
@@ -107,6 +108,7 @@ class Schedule:
         Raises UnsupportedOpError or LimitError where the backend cannot compute it.
         """
         op = task.op
+        self.ops.add(op.name)
         shapes: dict[str, Shape] = {k: self.tensors[v].shape for k, v in task.operands.items()}
         shapes |= {name: parameter.shape for name, parameter in task.parameters.items()}
         given = {k: self.tensors[v].layout.name for k, v in task.operands.items()}

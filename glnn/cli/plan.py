@@ -39,8 +39,9 @@ def plan(
 
     No memory is taken for tensors, so a model that is too large can be looked at. A repack moves
     a tensor to the layout that the next kernel wants. `via` is the kernel that a step is a stage
-    of. `reads` says how a kernel gets at each operand: as a vertex attribute or a samplerBuffer it
-    reads the buffer itself, as a sampler2D or sampler2DArray a copy in a texture. Tensors that are never needed at the same time share a block of memory.
+    of. `reads` says how a kernel gets at each operand: as an attribute or a samplerBuffer it reads
+    the buffer itself, as a sampler2D or sampler2DArray a copy in a texture. Tensors that are never
+    needed at the same time share a block of memory.
 
     \b
     Examples:
@@ -135,7 +136,7 @@ def _show(report: dict[str, Any]) -> None:
     title = f"{report['model']} on {report['backend']}, {report['device']}: {inputs}"
     heads = ("op", "kernel", "via", "layouts", "shape", ">block", ">result", ">parameters")
     textures = [">textures"] if report["texture_bytes"] else []
-    fetched = any("buffer" != by for step in report["steps"] for by in step["reads"].values())
+    fetched = any(by != "buffer" for step in report["steps"] for by in step["reads"].values())
     reads = ["reads"] if fetched else []
     rows = table(title, "step", *heads, *textures, *reads)
     for step in report["steps"]:

@@ -75,7 +75,8 @@ class DataTexture:
         if sampler == BUFFER:
             self._texture = _BufferTexture(device, self._format.internal)
         else:
-            make = device.context.texture if sampler == PLANE else device.context.texture_array
+            context = device.context
+            make: Any = context.texture if sampler == PLANE else context.texture_array
             dtype = "f2" if self._format.half else "f4"
             self._texture = make(size, self._format.components, dtype=dtype)
             self._texture.filter = (NEAREST, NEAREST)  # else a float texture is incomplete

@@ -117,6 +117,8 @@ class Problem:
 
 def why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
     """Why `kernel` cannot run on `device` whatever the problem; None when it can."""
+    if family(device) in kernel.unfit:
+        return f"the registers of {device.renderer} cannot hold it"
     if kernel.backend == "feedback":
         if not device.feedback:
             return "transform feedback needs OpenGL ES 3.0"
@@ -130,8 +132,6 @@ def why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
         return None
     if reason := device.why_no_compute():
         return reason
-    if family(device) in kernel.unfit:
-        return f"the registers of {device.renderer} cannot hold it"
     local = kernel.local_size(kernel.defaults)
     if prod(local) > device.max_compute_work_group_invocations:
         most = device.max_compute_work_group_invocations

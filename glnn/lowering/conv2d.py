@@ -117,13 +117,14 @@ def by_patches(op: Op, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered
     gather = Im2row((kernel[0], kernel[1]), op.stride, op.padding, op.dilation)
     first = bool(parameters["KERNELS_FIRST"])
     operands = {"x": "matrix", "weight": "im2row"} if first else {"x": "im2row", **_weights(shapes)}
-    turned = (Stage("transposition", Repack("R", "C"), {"x": "product"}),) if first else ()
+    turned = [Stage("transposition", Repack("R", "C"), {"x": "product"})] if first else []
+    whole = "transposition" if first else "product"
     return Lowered(
         (
             Stage("im2row", gather, {"x": "x"}),
             Stage("product", _product(op), operands),
             *turned,
-            Stage("result", Images((n, oh, ow), first), {"x": turned[0].name if first else "product"}),
+            Stage("result", Images((n, oh, ow), first), {"x": whole}),
         ),
         {"matrix": _matrix(shapes)},
     )

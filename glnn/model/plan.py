@@ -107,10 +107,9 @@ class Outline:
             parameters = {name: Parameter.of(array) for name, array in node.parameters.items()}
             operands = dict(zip(node.op.inputs, node.inputs, strict=False))
             schedule.add(Task(node.name, node.op, operands, parameters, node.output, node.name))
-        known = {node.op.name for node in nodes} | {e.task.op.name for e in schedule.entries}
         taken = {name for e in schedule.entries for name in (e.choice.name, e.task.via)}
         for name, kernel in kernels.items():
-            if name not in known:
+            if name not in schedule.ops:
                 raise UnsupportedOpError(f"kernel for {name}: {model.name} has no op of that name")
             if kernel not in taken:
                 raise UnsupportedOpError(f"kernel {name}={kernel} can compute no step of it")

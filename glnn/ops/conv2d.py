@@ -97,10 +97,13 @@ class Conv2d(Op):
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         n, o, oh, ow = self.infer(shapes)
         _, c, h, w = shapes["x"]
-        names = ("n", "c", "h", "w", "o", "oh", "ow", "groups", "o_group", "pixels", "plane_unit")
-        each = o // self.groups
-        values = (n, c, h, w, o, oh, ow, self.groups, each, n * oh * ow, gcd(oh * ow, UNIT))
-        return dict(zip(names, values, strict=True))
+        kernel_h, kernel_w = shapes["weight"][2:]
+        return {
+            **{"n": n, "c": c, "h": h, "w": w, "o": o, "oh": oh, "ow": ow},
+            **{"groups": self.groups, "o_group": o // self.groups},
+            **{"kernel_h": kernel_h, "kernel_w": kernel_w},
+            **{"pixels": n * oh * ow, "plane_unit": gcd(oh * ow, UNIT)},
+        }
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
         o, share, kh, kw = shapes["weight"]

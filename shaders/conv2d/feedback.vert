@@ -1,10 +1,14 @@
 #version 300 es
 // Convolution by transform feedback, channels in groups of four: a vertex computes PX neighbouring
 // pixels of four output channels. A tap is four texels of the weights times one of each pixel.
-// Where the windows of the pixels overlap along a row of the input, or in memory, each texel of it
-// is fetched once for all of them. What is so is known before: no vertex takes another path.
+// With REUSE, where the windows of the pixels overlap along a row of the input, or in memory, each
+// texel of it is fetched once for all of them. What is so is known before: no vertex takes another
+// path. Loops whose bounds are uniforms stay loops: compilers that unroll them run out of registers.
 #ifndef PX
 #define PX 4
+#endif
+#ifndef REUSE
+#define REUSE 0
 #endif
 #include "common/window.glsl"
 #ifndef PADDED
@@ -27,14 +31,14 @@
 #include "common/first_of.glsl"
 #include "common/texel.glsl"
 #define SPAN ((PX - 1) * STRIDE_W + (KERNEL_W - 1) * DILATION_W + 1)  // of all windows, in a row
-#define WITHIN_ROW (ROW_UNIT >= PX && SPAN <= 2 * PX + 4)
-#define IN_MEMORY (FOLLOWS && PLANE_UNIT >= PX && SPAN <= 2 * PX + 4)
+#define WITHIN_ROW (REUSE && ROW_UNIT >= PX && SPAN <= 2 * PX + 4)
+#define IN_MEMORY (REUSE && FOLLOWS && PLANE_UNIT >= PX && SPAN <= 2 * PX + 4)
 uniform highp X_SAMPLER x;
 uniform highp WEIGHT_SAMPLER weight;
 #if HAS_BIAS
 uniform highp BIAS_SAMPLER bias;
 #endif
-uniform int n, c, h, w, o, oh, ow;
+uniform int n, c, h, w, o, oh, ow, kernel_h, kernel_w;
 out highp vec4 result[PX];
 
 ivec2 corner(int pixel) {
@@ -66,7 +70,7 @@ void convolve(int plane, int pixel, const int to, const int count) {
     int tap = quad * groups * (KERNEL_H * KERNEL_W * 4);
     for (int group = 0; group < groups; ++group) {
         int start = (image * groups + group) * h * w;
-        for (int ky = 0; ky < KERNEL_H; ++ky) {
+        for (int ky = 0; ky < kernel_h; ++ky) {
             int down = ky * DILATION_H;
 #if WITHIN_ROW
             vec4 row[SPAN];
@@ -77,7 +81,11 @@ void convolve(int plane, int pixel, const int to, const int count) {
             int last = n * groups * h * w - 1;
             for (int j = 0; j < SPAN; ++j) row[j] = texel(x, clamp(first + j, 0, last));
 #endif
+#if WITHIN_ROW || IN_MEMORY
             for (int kx = 0; kx < KERNEL_W; ++kx, tap += 4) {
+#else
+            for (int kx = 0; kx < kernel_w; ++kx, tap += 4) {
+#endif
                 int across = kx * DILATION_W;
                 vec4 w0 = texel(weight, tap), w1 = texel(weight, tap + 1);
                 vec4 w2 = texel(weight, tap + 2), w3 = texel(weight, tap + 3);

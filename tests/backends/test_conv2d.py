@@ -13,7 +13,7 @@ from glnn.backends.gl import GlBackend
 from glnn.errors import ShapeError
 from glnn.ops import Conv2d
 from tests import oracle
-from tests.backends.harness import TOLERANCE, kernels, run
+from tests.backends.harness import TOLERANCE, kernels, run, tolerance
 
 # (x, weight, attributes)
 CASES = [
@@ -116,11 +116,11 @@ def _compare(
         assert reason is not None and refused in reason
         return
     assert reason is None
-    if kernel != "im2row_abt_ki":  # it has no bias
+    if not kernel.endswith("_ki"):  # they have no bias
         operands["bias"] = rng((w_shape[0],))
     got = run(backend, op, operands, kernel)
     expected = oracle.conv2d(*operands.values(), **attributes)
-    assert oracle.error(got, expected) <= TOLERANCE, (x_shape, w_shape, attributes)
+    assert oracle.error(got, expected) <= tolerance(kernel), (x_shape, w_shape, attributes)
 
 
 @pytest.mark.parametrize(("name", "kernel"), kernels("conv2d"))
@@ -135,7 +135,7 @@ def test_residual(opened, rng, name, kernel, function) -> None:
         plain = oracle.conv2d(operands["x"], operands["weight"], bias.get("bias"), padding=(1,) * 4)
         expected = plain + operands["residual"]
         expected = np.maximum(expected, 0) if function == "relu" else expected
-        assert oracle.error(run(backend, op, given, kernel), expected) <= TOLERANCE
+        assert oracle.error(run(backend, op, given, kernel), expected) <= tolerance(kernel)
 
 
 @pytest.mark.parametrize(("name", "kernel"), kernels("conv2d"))
@@ -144,13 +144,13 @@ def test_epilogue(opened, rng, name, kernel, function) -> None:
     x, weight, bias = rng((2, 3, 6, 5)), rng((5, 3, 3, 3)), rng((5,))
     operands = {"x": x, "weight": weight, "bias": bias}
     backend, op = opened(name), Conv2d(activation=function)
-    if kernel == "im2row_abt_ki":
+    if kernel.endswith("_ki"):
         del operands["bias"]
     if _why_refused(kernel, weight.shape, op):
         pytest.skip("another kernel size, or groups")
     got = run(backend, op, operands, kernel)
     expected = oracle.conv2d(x, weight, operands.get("bias"), function=function)
-    assert oracle.error(got, expected) <= TOLERANCE
+    assert oracle.error(got, expected) <= tolerance(kernel)
 
 
 @pytest.mark.parametrize(("name", "kernel"), kernels("conv2d"))

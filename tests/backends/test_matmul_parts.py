@@ -9,7 +9,8 @@ from tests import oracle
 from tests.backends.harness import TOLERANCE, kernels, run
 
 SIZES = [(1, 1, 1), (2, 3, 7), (5, 1, 6), (3, 7, 9), (7, 5, 16), (33, 17, 129), (129, 31, 127)]
-CRONIN = [name for _, name in kernels("matmul_parts") if name.startswith("cronin")]
+CRONIN = {"ab": (1, 2, 3, 4), "abt": (4,), "abt_narrow": (1, 2, 3), "atb": (1,), "atbt": (1,)}
+WIDTHS = [(f"cronin_{name}", width) for name, widths in CRONIN.items() for width in widths]
 
 
 def expected(x: np.ndarray, weight: np.ndarray, op: MatmulParts) -> np.ndarray:
@@ -38,20 +39,20 @@ def test_parts_of_any_size(opened, rng, m, n, k, parts) -> None:
     assert oracle.error(got, expected(x, weight, op)) <= TOLERANCE
 
 
-@pytest.mark.parametrize("kernel", CRONIN)
-@pytest.mark.parametrize(("m", "n", "k"), SIZES)
-@pytest.mark.parametrize("width", [1, 2, 3, 4])
-def test_every_width_of_an_attribute(opened, rng, kernel, m, n, k, width) -> None:
-    if k % width:
-        pytest.skip("it does not divide")
+@pytest.mark.parametrize(
+    ("kernel", "width", "m", "n", "k"),
+    [(*c, *size) for c in WIDTHS for size in SIZES if size[2] % c[1] == 0],
+)
+def test_every_width_of_an_attribute(opened, rng, kernel, width, m, n, k) -> None:
     op = MatmulParts(k // width, TRANSPOSED if "_at" in kernel else COLUMNS)
     x, weight = rng((m, k)), rng((n, k))
-    backend = opened("feedback")
-    if backend.why_not(op, {"x": x.shape, "weight": weight.shape}, kernel):
-        assert (kernel == "cronin_abt" and width < 4) or ("_at" in kernel and width > 1)
-        pytest.skip("another kernel's")
-    got = run(backend, op, {"x": x, "weight": weight}, kernel)
+    got = run(opened("feedback"), op, {"x": x, "weight": weight}, kernel)
     assert oracle.error(got, expected(x, weight, op)) <= TOLERANCE
+
+
+def test_every_kernel_is_tried() -> None:
+    names = {name for _, name in kernels("matmul_parts")}
+    assert names == {"feedback", *(name for name, _ in WIDTHS)}
 
 
 def test_a_transposed_operand_takes_one_number_a_vertex(opened) -> None:

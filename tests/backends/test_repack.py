@@ -11,7 +11,16 @@ from tests.backends.harness import run
 FIXED = [k for k in library() if k.op == "repack" and k.layouts["x"] != "any"]
 HALVES = [k for k in FIXED if k.halves]
 IMAGES = [k for k in FIXED if not k.halves]
-MATRICES = ["R", "C", "R 1 1 R", "C 1 1 C", "C 4 2 C", "R 2 4 R", "R 4 4 R 2 2 R", "C 8 4 R 4 2 C 2 1 R"]
+MATRICES = [
+    "R",
+    "C",
+    "R 1 1 R",
+    "C 1 1 C",
+    "C 4 2 C",
+    "R 2 4 R",
+    "R 4 4 R 2 2 R",
+    "C 8 4 R 4 2 C 2 1 R",
+]
 
 
 @pytest.mark.parametrize("kernel", IMAGES, ids=lambda k: k.name)

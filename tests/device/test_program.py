@@ -189,7 +189,8 @@ def test_two_varyings_are_captured_side_by_side(device: Device, source: MakeSour
 def test_instances_and_attributes(device: Device, source: MakeSource) -> None:
     body = (
         "in highp vec3 one;\nin highp float two;\nout highp float result;\n"
-        "void main() { result = one.x + one.y + one.z + 10.0 * two + 100.0 * float(gl_InstanceID); }"
+        "void main() {\n"
+        "    result = one.x + one.y + one.z + 10.0 * two + 100.0 * float(gl_InstanceID);\n}"
     )
     program = Program.feedback(device, source(device, "feedback", body + "\n"), ("result",))
     one, two, out = Buffer((6,), parse("R")), Buffer((2,), parse("R")), Buffer((7,), parse("R"))

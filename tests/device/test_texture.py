@@ -42,7 +42,8 @@ def fetch_one(source: MakeSource) -> MakeFetch:
     def make(device: Device, texel: str, sampler: str) -> Program:
         kind = "float" if TEXELS[texel].components == 1 else "vec4"
         body = (
-            f"{common}\nuniform highp {sampler} data;\nuniform int first;\nout highp {kind} result;\n"
+            f"{common}\nuniform highp {sampler} data;\nuniform int first;\n"
+            f"out highp {kind} result;\n"
             f"void main() {{ result = {kind}(texel(data, first + gl_VertexID)); }}\n"
         )
         return Program.feedback(device, source(device, "feedback", body), ("result",))
@@ -178,7 +179,7 @@ def test_an_error_of_a_copy_is_raised(device: Device, sampler: str) -> None:
 @pytest.mark.parametrize("sampler", [PLANE, LAYERS])
 def test_an_error_of_an_allocation_is_raised(device: Device, sampler: str) -> None:
     device.load("glEnable", None, ctypes.c_uint)(0x1234)
-    with pytest.raises(DeviceError, match="allocate a texture of 2 x 1.*GL_INVALID_ENUM"):
+    with pytest.raises(DeviceError, match=r"allocate a texture of 2 x 1.*GL_INVALID_ENUM"):
         DataTexture(device, 8, "rgba32f", sampler)
 
 

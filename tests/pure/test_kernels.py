@@ -90,9 +90,7 @@ def test_a_shader_and_its_declaration_belong_together(folder) -> None:
 
 def test_a_source_knows_where_its_lines_come_from(folder) -> None:
     (kernel,) = read(folder)
-    source = assemble(
-        kernel, "#version 310 es\nprecision highp float;\n", {"main": 8, "unused": 9}
-    )
+    source = assemble(kernel, "#version 310 es\nprecision highp float;\n", {"main": 8, "unused": 9})
     lines = source.text.splitlines()
     assert lines.count("#version 310 es") == 1
     assert source.origin[lines.index("// one")] == ("common/one.glsl", 1)
