@@ -26,7 +26,7 @@ from glnn.kernels import kernels_for
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.select import fitted
 from glnn.layout import Layout
-from glnn.layout.half import Half
+from glnn.layout.half import SUFFIX, Half
 from glnn.layout.layout import RowMajor
 from glnn.ops.op import Op
 
@@ -41,6 +41,17 @@ HALF_TOLERANCE = 2e-3  # operands rounded to half precision
 def tolerance(kernel: str) -> float:
     """What the kernel so called may be off by."""
     return HALF_TOLERANCE if kernel.endswith("half") else TOLERANCE
+
+
+def as_stored(op: str, kernel: str, operands: Mapping[str, Array]) -> dict[str, Array]:
+    """`operands` as the kernel so called is given them: rounded where it takes halves."""
+    layouts = next(k for b in BACKENDS for k in kernels_for(op, b) if k.name == kernel).layouts
+    return {
+        name: array.astype(np.float16).astype(array.dtype)
+        if layouts.get(name, "").endswith(SUFFIX)
+        else array
+        for name, array in operands.items()
+    }
 
 
 def kernels(op: str) -> list[tuple[str, str]]:
