@@ -70,7 +70,7 @@ def main(
     exact = model(x, backend="cpu")
     result: dict[str, Any] = {**machine(backend.device), "batch": batch, "size": size}
     with progress(not as_json) as bar:
-        ways = contenders(model, x, ("compute",), kernels, peers=peers)
+        ways = contenders(model, x, ("compute", "feedback"), kernels, peers=peers)
         result["rows"] = rows = list(measured(bar, ways, exact, repeat))
         found, layers = layered(bar, model, x, repeat, kernels)
         add_peer(layers, rows)
