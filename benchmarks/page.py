@@ -29,7 +29,7 @@ def markdown(heads: list[str], rows: list[list[object]]) -> str:
 
 def sections(name: str, found: Json) -> Iterator[str]:
     """What one file holds: a benchmark's rows, its document's numbers, claims."""
-    yielded = ("rows", "beside", "claims", "layers", "variants", "theirs")
+    yielded = ("rows", "beside", "claims", "layers", "variants", "theirs", "over_cronin")
     hidden = (*yielded, "choices", "parts", "document")
     yield f"## {name}\n\n" + ", ".join(f"{k} {v}" for k, v in found.items() if k not in hidden)
     rows = found.get("rows", [])
@@ -44,6 +44,7 @@ def sections(name: str, found: Json) -> Iterator[str]:
         yield _grid(
             [r for r in rows if r["kernel_ms"]], "name", "scenario", "kernel_ms", "GPU's ms"
         )
+        yield from _steps(found)
     elif rows and "resident_ms" in rows[0]:
         yield _columns(rows, "name", "median_ms", "least_ms", "resident_ms", "error")
     if layers := found.get("layers"):
@@ -62,6 +63,23 @@ def sections(name: str, found: Json) -> Iterator[str]:
     if found.get("claims"):
         said = [[c["figure"], c["claim"], _span(c)] for c in found["claims"]]
         yield markdown(["figure", "it says", "here"], said)
+
+
+def _steps(found: Json) -> Iterator[str]:
+    """The feedback plans of the first scenario by step, and how they compare with Cronin's form."""
+    if over := found.get("over_cronin"):
+        ratios = ", ".join(f"{name} {_number(ratio)}" for name, ratio in over.items())
+        yield f"feedback, times as fast as the best of Cronin's forms: {ratios}"
+    rows = [r for r in found["rows"] if r["scenario"] == found["rows"][0]["scenario"]]
+    steps = [
+        {"plan": row["name"], **step}
+        for row in rows
+        if row["kind"] in ("cronin", "feedback")
+        for step in row["steps"]
+    ]
+    if steps:
+        yield f"{rows[0]['scenario']} by step of the plan:"
+        yield _columns(steps, "plan", "name", "kernel", "kernel_ms", "wall_ms")
 
 
 def _grid(rows: list[Json], down: str, across: str, value: str, unit: str) -> str:

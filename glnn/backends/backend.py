@@ -90,7 +90,7 @@ class Backend(ABC):
     ) -> Mapping[str, str]:
         """By what `choice` reads each operand: "buffer", "attribute", or GLSL's name of a sampler.
 
-        None where there is but one way.
+        Empty where there is but one way.
         """
         return {}
 

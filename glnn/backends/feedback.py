@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from glnn.backends.backend import Choice, Performer, Store
 from glnn.backends.gl import Fetched, GlBackend
 from glnn.device import Buffer, Device, Program, Source
+from glnn.errors import ShaderError
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.select import Problem
 from glnn.ops.op import Op, Shapes
@@ -98,5 +99,11 @@ class Feedback(GlBackend):
         instances = problem.sizes(kernel)[kernel.instances] if kernel.instances else 1
         # Those of an instance follow those of the one before: no padding may come between.
         floats = prod(out.shape) // instances if kernel.instances else out.layout.size(out.shape)
-        vertices = -(-floats // kernel.evaluate(kernel.captures, parameters))
+        captures = kernel.evaluate(kernel.captures, parameters)
+        if program.stride != 4 * captures:
+            raise ShaderError(
+                f"{kernel.declaration}: captures: a vertex of {program.name} captures "
+                f"{program.stride // 4} floats, not {captures}"
+            )
+        vertices = -(-floats // captures)
         return program.vertices(attributes), vertices, instances

@@ -110,6 +110,7 @@ class GlBackend(Backend):
     ) -> Mapping[str, str]:
         assert isinstance(choice, Kernel)
         found = dict.fromkeys(choice.bindings, "buffer")
+        found |= {choice.in_place: "buffer"} if choice.in_place else {}
         found |= dict.fromkeys(choice.attributes, "attribute")
         found |= self._samplers(choice, shapes, layouts)
         return {k: found[k] for k in shapes if k in found}

@@ -161,7 +161,19 @@ class Schedule:
             return task.kernel or kernel
         if kernel not in {k.name for k in kernels_for(task.op.name, self.backend.name)}:
             return kernel  # it is refused, by name
-        return kernel if self.backend.why_not(task.op, shapes, kernel) is None else None
+        return kernel if self._can(task, shapes, kernel) else None
+
+    def _can(self, task: Task, shapes: Shapes, kernel: str) -> bool:
+        """Whether `kernel` can compute `task`, and its operands be repacked for it."""
+        if self.backend.why_not(task.op, shapes, kernel) is not None:
+            return False
+        given = {k: self.tensors[v].layout.name for k, v in task.operands.items()}
+        choice = self.backend.choose(task.op, shapes, given, kernel)
+        wanted = self.backend.layouts(choice, task.op, shapes, given)
+        repacks = {k: Repack(given[k], wanted[k].name) for k in given if given[k] != wanted[k].name}
+        return all(
+            self.backend.why_not(repack, {"x": shapes[k]}) is None for k, repack in repacks.items()
+        )
 
     def _add_stages(self, task: Task, kernel: Kernel, lowered: Lowered) -> None:
         names = dict(task.operands)

@@ -78,9 +78,10 @@ def _report(model: Model, backend: Backend, outline: Outline) -> dict[str, Any]:
         "tensor_bytes": sum(outline.blocks),
         "parameter_bytes": outline.parameters,
         "texture_bytes": outline.copies,
-        "peak_bytes": outline.nbytes + outline.passing,
+        "passing_bytes": outline.peak - outline.nbytes,
+        "peak_bytes": outline.peak,
         "available_bytes": available,
-        "fits": None if available is None else outline.nbytes + outline.passing <= available,
+        "fits": None if available is None else outline.peak <= available,
         "largest_adjacent": _adjacent(outline),
     }
 
@@ -165,6 +166,8 @@ def _show(report: dict[str, Any]) -> None:
     totals.add_row("parameters", size(report["parameter_bytes"]))
     totals.add_row("textures", size(report["texture_bytes"]))
     verdict = "more than is free" if report["fits"] is False else ""
+    if report["passing_bytes"]:
+        totals.add_row("until parameters are in textures", size(report["passing_bytes"]))
     totals.add_row("predicted peak", size(report["peak_bytes"]), verdict)
     totals.add_row("free on the device", size(report["available_bytes"]))
     adjacent = report["largest_adjacent"]

@@ -111,7 +111,7 @@ class Capabilities:
             raise ValueError(f"stage must be compute or feedback, got {stage!r}")
         if self.api == "gl":
             return f"#version {430 if stage == 'compute' else 330} core\n"
-        buffers = stage == "feedback" and self.version >= BUFFERS_ES
+        buffers = stage == "feedback" and self.max_texture_buffer_size > 0
         number = 320 if buffers else 310 if stage == "compute" else 300
         return f"#version {number} es\n{PRECISION}"
 

@@ -20,7 +20,7 @@ POSITION = re.compile(r"(?:ERROR: |WARNING: )?\b\d+(?::(\d+)(?:\(\d+\))?|\((\d+)
 POINTS = 0
 COMPUTE_WORK_GROUP_SIZE, SHADER_STORAGE_BLOCK, ACTIVE_RESOURCES = 0x8267, 0x92E6, 0x92F5
 SAMPLER_BUFFER = 0x8DC2
-COMPONENTS = {0x1406: 1, 0x8B50: 2, 0x8B51: 3, 0x8B52: 4}  # float to vec4
+COMPONENTS = {0x1406: 1, 0x8B50: 2, 0x8B51: 3, 0x8B52: 4, 0x8B5C: 16}  # float to vec4, mat4
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,8 @@ class Program:
 
     uniforms: frozenset[str]
     """The names of the plain uniforms that the program uses, samplers included."""
+    stride: int
+    """The bytes that a vertex captures, 0 for a compute program."""
 
     def __init__(self, device: Device, name: str, program: Any) -> None:
         self._device = device
@@ -64,7 +66,9 @@ class Program:
         self._members = {n: m for n, m in members.items() if type(m).__name__ == "Uniform"}
         self.uniforms = frozenset(self._members)
         self._last: Mapping[str, int | float] | None = None
-        self._stride = 0  # bytes that a vertex captures
+        self._use = device.load("glUseProgram", None, c_uint)
+        self._uniform = device.load("glUniform1i", None, c_int, c_int)
+        self.stride = 0
         self._captured = False
 
     @classmethod
@@ -99,7 +103,7 @@ class Program:
             )
         device.check(f"compile {source.name}")
         made = cls(device, source.name, program)
-        made._stride = _check_feedback(device, source.name, program.glo, len(varyings))
+        made.stride = _check_feedback(device, source.name, program.glo, len(varyings))
         return made
 
     def _usable(self) -> None:
@@ -118,8 +122,8 @@ class Program:
             if (member := self._members.get(name)) is None:
                 continue
             if member.gl_type == SAMPLER_BUFFER:  # of a type that moderngl does not know
-                self._device.load("glUseProgram", None, c_uint)(self._program.glo)
-                self._device.load("glUniform1i", None, c_int, c_int)(member.location, int(value))
+                self._use(self._program.glo)
+                self._uniform(member.location, int(value))
             else:
                 member.value = value
         self._last = values
@@ -144,7 +148,7 @@ class Program:
         Raises DeviceError where the program is no vertex shader.
         """
         self._usable()
-        if not self._stride:
+        if not self.stride:
             raise DeviceError(f"{self.name}: a compute program captures nothing")
         content = [(b, f"{floats}f", name) for name, (b, floats) in (attributes or {}).items()]
         made = self._device.context.vertex_array(self._program, content)
@@ -160,9 +164,9 @@ class Program:
         rest without a word.
         """
         self._usable()
-        if vertices * instances * self._stride > out.size:
+        if vertices * instances * self.stride > out.size:
             raise DeviceError(
-                f"{self.name}: {vertices * instances} vertices of {self._stride} bytes do not fit "
+                f"{self.name}: {vertices * instances} vertices of {self.stride} bytes do not fit "
                 f"a buffer of {out.size} bytes"
             )
         device = self._device
@@ -231,7 +235,10 @@ def _check_compute(device: Device, name: str, program: int) -> None:
 
 
 def _check_feedback(device: Device, name: str, program: int, varyings: int) -> int:
-    """The bytes that a vertex captures; LimitError where they are too many."""
+    """The bytes that a vertex captures; LimitError where they are too many.
+
+    Raises ShaderError where a varying is none of floats.
+    """
     pointers = [c_void_p] * 4
     ask = device.load("glGetTransformFeedbackVarying", None, c_uint, c_uint, c_int, *pointers)
     components = 0
@@ -239,7 +246,9 @@ def _check_feedback(device: Device, name: str, program: int, varyings: int) -> i
         length, count, kind = c_int(), c_int(), c_uint()
         text = ctypes.create_string_buffer(256)
         ask(program, index, 256, byref(length), byref(count), byref(kind), text)
-        components += count.value * COMPONENTS.get(kind.value, 1)
+        if kind.value not in COMPONENTS:
+            raise ShaderError(f"{name}: a captured varying of type 0x{kind.value:04X}: no float")
+        components += count.value * COMPONENTS[kind.value]
     most = device.capabilities.max_transform_feedback_interleaved_components
     if components > most:
         raise LimitError(f"{name}: {components} captured components, the device allows {most}")

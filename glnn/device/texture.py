@@ -70,6 +70,9 @@ class DataTexture:
             raise LimitError(f"{floats} floats take {wrong}")
         device.activate()
         self._device, self._sampler = device, sampler
+        # NVIDIA's driver (580) copies ahead of shaders that were told before to write the buffer.
+        # Memory barriers do not hold it back, a flush does.
+        self._hasty = "nvidia" in device.capabilities.vendor.lower()
         self._attached: moderngl.Buffer | None = None
         self._texture: Any
         if sampler == BUFFER:
@@ -127,7 +130,9 @@ class DataTexture:
         self._device.check("copy a buffer to a texture")
 
     def _copy(self, buffer: int) -> None:
-        """Copy row by row what fills no layer, or no row, exactly."""
+        """Copy the whole rows of each layer and then the rest."""
+        if self._hasty:
+            self._device.flush()
         self._texture.use(0)
         self._bind(PIXEL_UNPACK_BUFFER, buffer)
         target, form = TARGETS[self._sampler], self._format
@@ -198,6 +203,7 @@ def _why_not(device: Capabilities, texels: int, sampler: str) -> str | None:
         return f"{text} texels, a buffer has {most}" if texels > most else None
     side, layers = device.max_texture_size, device.max_array_texture_layers
     if max(size[:2]) > side or (sampler == LAYERS and size[2] > layers):
-        allowed = f"{side} x {side}" + (f" x {layers}" if sampler == LAYERS else "")
+        edge = DataTexture.WIDTH
+        allowed = f"{edge} x {edge} x {layers}" if sampler == LAYERS else f"{side} x {side}"
         return f"a texture of {text}, the device allows {allowed}"
     return None

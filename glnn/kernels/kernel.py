@@ -124,13 +124,17 @@ class Kernel:
             for part in value.values() if isinstance(value, Mapping) else value:
                 if self.evaluate(part, self.defaults) < 1:
                     raise self._wrong(key, "expected at least 1 everywhere")
+        if self.evaluate(self.captures, self.defaults) < 1:
+            raise self._wrong("captures", "expected at least 1")
 
     def _check_places(self) -> None:
         """Raise ShaderError unless a shader can find its operands and its work."""
+        if self.backend == "compute" and (self.attributes or self.instances):
+            raise self._wrong("attributes, instances", "a compute shader has none")
         places = [*self.bindings, *self.textures, *self.attributes]
         readable = set(self.layouts) - {"out" if self.backend == "feedback" else self.in_place}
         if set(places) != readable or len(places) != len(readable):
-            key = "bindings" if self.backend == "compute" else "textures"
+            key = "bindings" if self.backend == "compute" else "textures and attributes"
             raise self._wrong(key, f"expected {sorted(readable)}, got {sorted(places)}")
         if self.in_place and self.layouts.get(self.in_place) != self.layouts["out"]:
             raise self._wrong("in_place", f"{self.in_place} must be an operand that lies as out")
@@ -155,6 +159,14 @@ class Kernel:
             places[str(self.in_place)] = max(places.values()) + 1
         return places
 
+    def names(self, value: Any) -> set[str]:
+        """The names in quantities that are not parameters."""
+        if isinstance(value, Mapping):
+            value = tuple(value.values())
+        if isinstance(value, tuple):
+            return {name for entry in value for name in self.names(entry)}
+        return {value} - set(self.tune) if isinstance(value, str) else set()
+
     def check_names(self, key: str, names: Iterable[str], known: Iterable[str]) -> None:
         """Raise ShaderError unless the op knows all `names`, which the declaration has at `key`."""
         if unknown := set(names) - set(known):
@@ -164,13 +176,8 @@ class Kernel:
         return ShaderError(f"{self.declaration}: {key}: {what}")
 
     def _check_names(self, key: str, value: Any) -> None:
-        if isinstance(value, Mapping):
-            value = tuple(value.values())
-        for entry in value if isinstance(value, tuple) else (value,):
-            if isinstance(entry, tuple):
-                self._check_names(key, entry)
-            elif isinstance(entry, str) and entry not in self.tune:
-                raise self._wrong(key, f"{entry} is not one of its parameters {tuple(self.tune)}")
+        for name in sorted(self.names(value)):
+            raise self._wrong(key, f"{name} is not one of its parameters {tuple(self.tune)}")
 
     @classmethod
     def declared(cls, declaration: Path, path: Path, text: Mapping[str, Any]) -> Kernel:
@@ -184,6 +191,8 @@ class Kernel:
         values = {key: _frozen(value) for key, value in text.items() if key not in read_apart}
         if "grid" in values:
             values["grid"] = tuple((g,) if isinstance(g, str) else g for g in values["grid"])
+        if "backend" in text and "stages" not in text:
+            raise ShaderError(f"{declaration}: backend: the shader's file says that")
         backend = BACKENDS.get(path.suffix) or str(text.get("backend", "compute"))
         name = declaration.stem
         return cls(name, path.parent.name, backend, path, declaration, **values)

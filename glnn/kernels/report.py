@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from glnn.device import Device, Program, Source
+from glnn.device import DataTexture, Device, Program, Source
 from glnn.errors import LimitError, ShaderError
 from glnn.kernels.family import family
 from glnn.kernels.kernel import Kernel
@@ -86,7 +86,8 @@ def _reason(kernel: Kernel, device: Device, compile: bool) -> str | None:
     kernel = admitted
     if compile and not kernel.stages:
         device.activate()
-        source = assemble(kernel, device.capabilities.header(kernel.backend), defaults(kernel))
+        header = device.capabilities.header(kernel.backend)
+        source = assemble(kernel, header, {**defaults(kernel), **_samplers(kernel, device)})
         try:
             link(device, kernel, source)
         except LimitError as error:
@@ -94,6 +95,15 @@ def _reason(kernel: Kernel, device: Device, compile: bool) -> str | None:
         except ShaderError as error:
             return str(error)
     return None
+
+
+def _samplers(kernel: Kernel, device: Device) -> dict[str, str]:
+    """What small operands that `kernel` fetches would be to its shader."""
+    buffers, offers = kernel.backend == "feedback", device.capabilities
+    return {
+        f"{name.upper()}_SAMPLER": DataTexture.sampler_for(offers, 4, texel, buffers)
+        for name, texel in kernel.textures.items()
+    }
 
 
 def link(device: Device, kernel: Kernel, source: Source) -> Program:

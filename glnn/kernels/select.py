@@ -41,9 +41,15 @@ class Problem:
     def defines(self) -> dict[str, int]:
         """The op's attributes, and which of its optional operands are there."""
         return {
+            **{name.upper(): value for name, value in self.op.derived(self.shapes).items()},
             **self.op.defines(self.shapes),
             **{f"HAS_{name.upper()}": int(name in self.shapes) for name in self.op.optional},
         }
+
+    @property
+    def op_sizes(self) -> dict[str, int]:
+        """The op's sizes, and what follows from them."""
+        return {**self.op.sizes(self.shapes), **self.op.derived(self.shapes)}
 
     def split(self, kernel: Kernel, device: Capabilities) -> Split | None:
         """The parts in which `kernel` computes this where one dispatch would be too much."""
@@ -96,7 +102,7 @@ class Problem:
 
         Rows, columns and what a matrix of a stack takes count numbers, floats or halves.
         """
-        values: dict[str, int | float] = {**self.op.sizes(self.shapes), **self.op.scalars()}
+        values: dict[str, int | float] = {**self.op_sizes, **self.op.scalars()}
         for name, chosen in self.chosen_layouts(kernel).items():
             shape = self.output if name == "out" else self.shapes[name]
             values[f"{name}_size"] = chosen.size(shape)
@@ -177,6 +183,7 @@ def why_not_problem(kernel: Kernel, problem: Problem) -> str | None:
             return f"layout {text} does not take {name} of shape {shape}"
     defines = problem.defines()
     kernel.check_names("requires", kernel.requires, defines)
+    kernel.check_names("attributes", kernel.names(kernel.attributes), defines)
     for name, value in kernel.requires.items():
         if defines[name] != value:
             return f"{name} is {defines[name]}, it needs {value}"
@@ -195,6 +202,7 @@ def why_not_here(kernel: Kernel, problem: Problem, device: Capabilities) -> str 
     if kernel.stages:
         return _why_not_stages(kernel, problem, device)
     sizes = problem.sizes(kernel)
+    kernel.check_names("instances", [kernel.instances] if kernel.instances else [], sizes)
     kernel.check_names(
         "grid", (n for names in kernel.grid for n in names), {**sizes, **kernel.tune}
     )
@@ -278,7 +286,7 @@ def choose(
         error = LimitError if too_large else UnsupportedOpError
         raise error(f"{op} on {dict(problem.shapes)} cannot run on {backend}: {why}")
     count = prod(problem.output)
-    sizes = problem.op.sizes(problem.shapes)
+    sizes = problem.op_sizes
     for kernel in suiting:
         kernel.check_names("at_most", kernel.at_most, sizes)
         kernel.check_names("at_least", kernel.at_least, sizes)

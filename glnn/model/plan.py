@@ -31,8 +31,8 @@ class Step:
     layer: the layer that it belongs to. via: the kernel whose stage it is, None where it is whole.
     layouts: of each operand and of `out`. reads: by what the kernel reads each operand (see
     `Backend.reads`). memory: where the result lies, a block's number. nbytes: of the result, of the
-    step's parameters, and of copies of its operands, in textures. passing: bytes that the largest
-    parameter takes until it is in its texture.
+    step's parameters, and of copies of its operands, in textures. passing: bytes of the
+    parameters that go into textures, until they are there.
     """
 
     name: str
@@ -81,9 +81,13 @@ class Outline:
         return sum(self.blocks) + self.parameters + self.copies
 
     @property
-    def passing(self) -> int:
-        """Bytes that it takes besides while it is made ready."""
-        return max((step.passing for step in self.steps), default=0)
+    def peak(self) -> int:
+        """Bytes that it takes at the most, which may be while it is made ready."""
+        taken = most = sum(self.blocks)
+        for step in self.steps:
+            taken += sum(step.nbytes[1:])
+            most = max(most, taken + step.passing)
+        return most
 
     @classmethod
     def of(
@@ -120,7 +124,7 @@ class Outline:
 
     def check(self, available: int | None) -> None:
         """Raise LimitError where more is needed than the `available` bytes."""
-        need = self.nbytes + self.passing
+        need = self.peak
         if available is None or need <= available:
             return
         sizes = {f"the result of {step.name}": step.nbytes[0] for step in self.steps}
@@ -165,7 +169,7 @@ def _step(schedule: Schedule, arena: Arena, entry: Entry) -> Step:
             sum(nbytes for name, nbytes in packed.items() if name not in copies),
             sum(copies.values()),
         ),
-        passing=max((packed[name] for name in packed if name in copies), default=0),
+        passing=sum(nbytes for name, nbytes in packed.items() if name in copies),
         cost=task.op.cost(entry.shapes),
     )
 

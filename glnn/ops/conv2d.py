@@ -97,26 +97,32 @@ class Conv2d(Op):
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         n, o, oh, ow = self.infer(shapes)
         _, c, h, w = shapes["x"]
+        names = ("n", "c", "h", "w", "o", "oh", "ow", "groups", "o_group", "pixels")
+        values = (n, c, h, w, o, oh, ow, self.groups, o // self.groups, n * oh * ow)
+        return dict(zip(names, values, strict=True))
+
+    def derived(self, shapes: Shapes) -> dict[str, int]:
+        """The kernel's size; the greatest powers of two, up to 16, that divide a row and a plane of
+        the result; and whether pixels that follow one another meet inputs that do, across rows too.
+        """
+        *_, oh, ow = self.infer(shapes)
         kernel_h, kernel_w = shapes["weight"][2:]
         return {
-            **{"n": n, "c": c, "h": h, "w": w, "o": o, "oh": oh, "ow": ow},
-            **{"groups": self.groups, "o_group": o // self.groups},
-            **{"kernel_h": kernel_h, "kernel_w": kernel_w},
-            **{"pixels": n * oh * ow, "plane_unit": gcd(oh * ow, UNIT)},
+            "kernel_h": kernel_h,
+            "kernel_w": kernel_w,
+            "row_unit": gcd(ow, UNIT),
+            "plane_unit": gcd(oh * ow, UNIT),
+            "follows": int(self.stride == (1, 1) and ow == shapes["x"][3]),
         }
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
         o, share, kh, kw = shapes["weight"]
-        *_, oh, ow = self.infer(shapes)
         whole = self.groups == 1 or (share % 4 == 0 and o // self.groups % 4 == 0)
         return {
             **windows.defines((kh, kw), self.stride, self.padding, self.dilation),
             "GROUPS": self.groups,
             "WHOLE_QUADS": int(whole),
             "PADDED": int(any(self.padding)),
-            "ROW_UNIT": gcd(ow, UNIT),
-            "PLANE_UNIT": gcd(oh * ow, UNIT),
-            "FOLLOWS": int(self.stride == (1, 1) and ow == shapes["x"][3]),
             "DEPTHWISE": int(self.groups == shapes["x"][1] == o),
             "ACTIVATION": epilogue.code(self.activation),
         }

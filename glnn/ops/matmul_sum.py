@@ -42,8 +42,8 @@ class MatmulSum(Op):
             fits = x[0] == parts * m
         else:
             rank(self.name, "x", x, 4, "(1, n, m, parts) or (1, n, parts, m)")
-            n, (m, parts) = x[1], x[2:] if self.order == COLUMNS else x[:1:-1]
-            fits = x[0] == 1 and parts == self.parts
+            one, n, m, parts = x if self.order == COLUMNS else (x[0], x[1], x[3], x[2])
+            fits = one == 1 and parts == self.parts
         if not fits:
             raise ShapeError(f"matmul_sum: x {x} has not {self.parts} parts, {self.order}")
         if shapes.get("bias", (n,)) != (n,):

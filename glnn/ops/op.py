@@ -70,6 +70,13 @@ class Op(ABC):
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         """The problem's sizes by name: uniforms, grids and restrictions of kernels use them."""
 
+    def derived(self, shapes: Shapes) -> dict[str, int]:
+        """Integers that follow from sizes and attributes, where kernels want them at hand.
+
+        They are used as sizes are and, in capitals, as `#define`s.
+        """
+        return {}
+
     def defines(self, shapes: Shapes) -> dict[str, int]:
         """Attributes that a kernel takes as `#define`s: a program is compiled for each set."""
         return {}

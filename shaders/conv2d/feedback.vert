@@ -31,8 +31,8 @@
 #include "common/first_of.glsl"
 #include "common/texel.glsl"
 #define SPAN ((PX - 1) * STRIDE_W + (KERNEL_W - 1) * DILATION_W + 1)  // of all windows, in a row
-#define WITHIN_ROW (REUSE && ROW_UNIT >= PX && SPAN <= 2 * PX + 4)
-#define IN_MEMORY (REUSE && FOLLOWS && PLANE_UNIT >= PX && SPAN <= 2 * PX + 4)
+#define WITHIN_ROW (REUSE && ROW_UNIT % PX == 0 && SPAN <= 2 * PX + 4)
+#define IN_MEMORY (REUSE && FOLLOWS && PLANE_UNIT % PX == 0 && SPAN <= 2 * PX + 4)
 uniform highp X_SAMPLER x;
 uniform highp WEIGHT_SAMPLER weight;
 #if HAS_BIAS
@@ -115,7 +115,7 @@ void convolve(int plane, int pixel, const int to, const int count) {
 
 void main() {
     int pixels = oh * ow;
-#if PLANE_UNIT >= PX
+#if PLANE_UNIT % PX == 0
     int plane = gl_VertexID / (pixels / PX);
     convolve(plane, gl_VertexID * PX - plane * pixels, 0, PX);
 #else

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from glnn.errors import ShaderError
+from glnn.kernels import kernels_for
 from glnn.ops import Activation
 from tests import oracle
-from tests.backends.harness import TOLERANCE, kernels, run
+from tests.backends.harness import TOLERANCE, kernels, run, run_kernel
 
 FUNCTIONS = ["sigmoid", "relu", "tanh"]
 
@@ -42,3 +46,11 @@ def test_special_values(opened, name, kernel, function) -> None:
     got = run(opened(name), Activation(function), {"x": x}, kernel)
     limits = {"sigmoid": (1, 0, 1, 0), "relu": (np.inf, 0, 1e30, 0), "tanh": (1, -1, 1, -1)}
     np.testing.assert_allclose(got[0], [np.nan, *limits[function]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("captures", [4, 32])
+def test_a_declaration_that_is_wrong_about_what_a_vertex_captures(opened, rng, captures) -> None:
+    backend, op = opened("feedback"), Activation("relu")
+    (choice,) = kernels_for("activation", "feedback")
+    with pytest.raises(ShaderError, match=f"feedback.toml: captures: .* 16 floats, not {captures}"):
+        run_kernel(backend, op, {"x": rng((9, 12))}, replace(choice, captures=captures))

@@ -12,7 +12,8 @@ from glnn.errors import DeviceError
 from tests.cli.conftest import Glnn
 
 STEP = (
-    "name layer op kernel via inputs output shape layouts block bytes parameter_bytes texture_bytes"
+    "name layer op kernel via inputs output shape layouts reads block bytes parameter_bytes "
+    "texture_bytes"
 )
 WINOGRAD = ("--backend", "compute", "--kernel", "conv2d=winograd_2")
 
@@ -47,9 +48,16 @@ def test_lenet(cli: Glnn, backend: str) -> None:
     assert found["tensor_bytes"] == sum(block["bytes"] for block in found["blocks"])
     for key in ("parameter_bytes", "texture_bytes"):
         assert found[key] == sum(step[key] for step in found["steps"])
-    parts = ("tensor_bytes", "parameter_bytes", "texture_bytes")
+    parts = ("tensor_bytes", "parameter_bytes", "texture_bytes", "passing_bytes")
     assert found["peak_bytes"] == sum(found[key] for key in parts)
-    assert (found["texture_bytes"] > 0) is (backend == "feedback")
+    ways = {way for step in found["steps"] for way in step["reads"].values()}
+    assert (found["texture_bytes"] > 0) is ("sampler2D" in ways)
+    assert ways <= {"compute": {"buffer"}, "cpu": set()}.get(
+        backend, {"samplerBuffer", "sampler2D"}
+    )
+    assert all(
+        set(step["reads"]) == set(step["layouts"]) - {"out"} for step in found["steps"] if ways
+    )
     pixels = 6 * 28 * 28 + 6 * 14 * 14
     assert found["largest_adjacent"] == {"bytes": 7 * 4 * pixels, "tensors": ["sigmoid1", "s2"]}
 
@@ -75,8 +83,20 @@ def test_the_tables(cli: Glnn, staged: Path) -> None:
     for text in ("winograd_2", "conv: tiles", "x=R out=nhwC4c", "3 x 4 x 8 x 8", "predicted peak"):
         assert text in shown.out
     assert "textures" not in shown.out.partition("predicted peak")[0].partition("tensors that")[0]
-    feedback = cli("plan", "lenet", "--backend", "feedback").out
+    least = ("--limits", "es31-minimum")  # which has no texture buffers
+    feedback = cli("plan", "lenet", "--backend", "feedback", *least).out
     assert "textures" in feedback.partition("tensors that")[0]
+    for text in ("sampler2D: x weight bias", "until parameters are in textures"):
+        assert text in feedback
+
+
+def test_how_operands_are_read(cli: Glnn) -> None:
+    """Layers of a texture where one is too small, the buffer itself where it may be."""
+    least = ("--backend", "feedback", "--limits", "es31-minimum")
+    steps = cli("plan", "vgg16", *least, "--json").json["steps"]
+    ways = {step["name"]: step["reads"] for step in steps}
+    assert ways["fc6 + relu6: parts"] == {"x": "sampler2D", "weight": "sampler2DArray"}
+    assert ways["conv1_1 + relu1_1"] == dict.fromkeys(("x", "weight", "bias"), "sampler2D")
 
 
 def test_a_model_that_is_too_large(cli: Glnn, monkeypatch: pytest.MonkeyPatch) -> None:

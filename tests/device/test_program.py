@@ -186,6 +186,18 @@ def test_two_varyings_are_captured_side_by_side(device: Device, source: MakeSour
     assert out.pull().reshape(-1).tolist() == expected
 
 
+@pytest.mark.parametrize(
+    ("declared", "floats"), [("float", 1), ("vec3", 3), ("vec4", 4), ("mat4", 16)]
+)
+def test_what_a_vertex_captures(device, source, declared, floats) -> None:
+    body = f"out highp {declared} result;\nvoid main() {{ result = {declared}(gl_VertexID); }}\n"
+    program = Program.feedback(device, source(device, "feedback", body), ("result",))
+    assert program.stride == 4 * floats
+    whole = "flat out highp ivec2 result;\nvoid main() { result = ivec2(gl_VertexID); }\n"
+    with pytest.raises(ShaderError, match="a captured varying of type 0x8B53: no float"):
+        Program.feedback(device, source(device, "feedback", whole), ("result",))
+
+
 def test_instances_and_attributes(device: Device, source: MakeSource) -> None:
     body = (
         "in highp vec3 one;\nin highp float two;\nout highp float result;\n"

@@ -14,7 +14,7 @@ import pytest
 import glnn
 from glnn.backends import Backend, open_backend
 from glnn.device import SharedMemory
-from glnn.errors import DeviceError, LimitError, ModelError
+from glnn.errors import DeviceError, LimitError, ModelError, UnsupportedOpError
 from glnn.layers import (
     Add,
     AvgPool2d,
@@ -67,16 +67,23 @@ def residual() -> Model:
     return Model(nodes, (TensorInfo("x", (BATCH, 16, 9, 7)),), ("relu",), "residual")
 
 
+def unbiased() -> Model:
+    layers = [Conv2d(3, 5, 3, bias=False), ReLU(), Conv2d(5, 9, 3, padding=1, bias=False)]
+    return Model.sequential(layers, (3, 9, 7), "unbiased")
+
+
 MODELS: dict[str, Callable[[], Model]] = {
     "lenet": lambda: glnn.load("lenet"),
     "deep": deep,
     "convolutions": convolutions,
     "perceptron": perceptron,
     "residual": residual,
+    "unbiased": unbiased,
 }
 MATMUL = ("morton_4_2", "split_k", "blocked_half", "blocked_texture", "cheng_v3_w16_texture")
 CONV2D = ("direct", "implicit_tiled", "winograd_2", "winograd_4", "im2col_morton", "im2row_abt_ik")
 FEEDBACK_MATMUL = ("feedback_8x8", "feedback_split", "cronin_ab", "cronin_atbt", "feedback_half")
+KERNELS_FIRST = [{"conv2d": "feedback_im2row_ki", "matmul": k} for k in ("cronin_abt", "feedback")]
 FEEDBACK_CONV2D = ("feedback_im2row_ik", "feedback_half")
 BACKENDS = ("compute", "feedback", "smallest", "smallest textures")
 CASES: list[tuple[str, str, Kernels]] = [
@@ -85,6 +92,11 @@ CASES: list[tuple[str, str, Kernels]] = [
     *(("compute", "residual", {"conv2d": kernel}) for kernel in CONV2D),
     *(("feedback", "perceptron", {"matmul": kernel}) for kernel in FEEDBACK_MATMUL),
     *(("feedback", "residual", {"conv2d": kernel}) for kernel in FEEDBACK_CONV2D),
+    *(
+        (backend, "unbiased", kernels)
+        for backend in ("feedback", "smallest textures")
+        for kernels in KERNELS_FIRST
+    ),
 ]
 every_case = pytest.mark.parametrize(
     ("backend", "case"),
@@ -120,9 +132,11 @@ class Made:
     buffers: list[int] = field(default_factory=list)
     textures: list[int] = field(default_factory=list)
     nbytes: int = 0
+    most: int = 0
 
     def count(self, made: object, nbytes: int) -> None:
         self.nbytes += nbytes
+        self.most = max(self.most, self.nbytes)
         weakref.finalize(made, self._drop, nbytes)
 
     def _drop(self, nbytes: int) -> None:
@@ -190,6 +204,7 @@ def test_what_is_allocated_is_predicted(rng, backend, made, case) -> None:
     plan = planned(model, backend, kernels)
     feeds = {name: rng(shape) for name, shape in shapes(model).items()}
     assert plan.nbytes == made.nbytes
+    assert plan.outline.peak == made.most
     plan.run(feeds)
     assert plan.nbytes == made.nbytes
     assert (plan.outline.copies > 0) is (len(made.textures) > 0)
@@ -211,13 +226,14 @@ def test_a_model_that_is_too_large_is_refused_before_anything_is_made(
 ) -> None:
     model = perceptron()
     plan = planned(model, backend)
-    need = plan.nbytes + plan.outline.passing
+    need = plan.outline.peak
     del plan
     made.buffers.clear(), made.textures.clear()
+    made.most = made.nbytes
     monkeypatch.setattr(type(backend), "available", lambda self: need - 1)
     with pytest.raises(LimitError) as caught:
         Plan(model, backend, shapes(model))
-    assert made == Made()
+    assert not made.buffers and not made.textures
     free = need - 1
     says = f"needs {need / 2**20:.1f} MiB of device memory, {free / 2**20:.1f} MiB are free"
     assert says in str(caught.value)
@@ -299,3 +315,15 @@ def test_tensors_on_the_way_can_be_outputs(rng, backend) -> None:
         for name in outputs:
             assert error(got[name], expected[name]) <= 1e-5, name
         np.testing.assert_array_equal(got["input"], feeds["input"])
+
+
+def test_a_kernel_that_no_step_can_be_given_is_refused(rng) -> None:
+    """The stage's weights are a tensor there, which feedback cannot round to halves."""
+    backend, model = open_backend("feedback"), unbiased()
+    asked = {"conv2d": "feedback_im2row_ki", "matmul": "feedback_half"}
+    with pytest.raises(UnsupportedOpError, match="matmul=feedback_half can compute no step of it"):
+        planned(model, backend, asked)
+    asked["conv2d"] = "feedback_im2row_ik"
+    x = rng((3, 3, 9, 7))
+    (got,) = planned(model, backend, asked).run({"input": x}).values()
+    assert error(got, model(x, backend="cpu")) <= 1e-3

@@ -10,7 +10,6 @@ from glnn.errors import DeviceError, GlnnError
 
 AUTO = """
 from glnn.backends import open_backend
-from glnn.device import gpus
 try:
     print(open_backend("auto", gpu={gpu!r}).name)
 except Exception as error:

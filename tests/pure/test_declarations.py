@@ -85,11 +85,22 @@ def test_a_value_of_the_wrong_form_names_its_key_and_file(key, value) -> None:
         ({"stages": "winograd", "devices": ["GPU"]}, "devices: unknown family GPU"),
         ({"stages": "winograd", "tune": {"TILE": []}}, "tune: every parameter needs a default"),
         ({"in_place": "y"}, "in_place: y must be an operand"),
+        ({"attributes": {"x": 4}}, "attributes, instances: a compute shader has none"),
+        ({"backend": "feedback"}, "backend: the shader's file says that"),
+        (
+            {"path": "op/k.toml", "stages": "winograd", "backend": "cuda"},
+            "backend: expected one of",
+        ),
+        ({"captures": 0}, "captures: expected at least 1"),
+        ({"captures": [4, "PX"]}, "captures: PX is not one of"),
         (
             {"path": "op/k.vert", "bindings": {}, "textures": {"x": "rgba8"}},
             "textures: a format must be",
         ),
-        ({"path": "op/k.vert", "bindings": {}, "textures": {}}, "textures: expected"),
+        (
+            {"path": "op/k.vert", "bindings": {}, "textures": {}},
+            "textures and attributes: expected",
+        ),
     ],
 )
 def test_a_value_without_meaning(values, says) -> None:

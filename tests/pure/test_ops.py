@@ -421,13 +421,18 @@ def test_sizes_and_defines_of_a_convolution() -> None:
     op = Conv2d((2, 3), (1, 2, 3, 4), (1, 2), 2, "relu")
     assert op.sizes(SHAPES) == {
         "n": 2, "c": 4, "h": 9, "w": 8, "o": 6, "oh": 6, "ow": 4, "groups": 2,
-        "o_group": 3, "kernel_h": 2, "kernel_w": 3, "pixels": 48, "plane_unit": 8,
+        "o_group": 3, "pixels": 48,
     }  # fmt: skip
     assert op.defines(SHAPES) == {
         "KERNEL_H": 2, "KERNEL_W": 3, "STRIDE_H": 2, "STRIDE_W": 3, "PADDING_TOP": 1,
         "PADDING_LEFT": 2, "DILATION_H": 1, "DILATION_W": 2, "GROUPS": 2, "WHOLE_QUADS": 0,
-        "PADDED": 1, "DEPTHWISE": 0, "ACTIVATION": 2, "ROW_UNIT": 4, "PLANE_UNIT": 8, "FOLLOWS": 0,
+        "PADDED": 1, "DEPTHWISE": 0, "ACTIVATION": 2,
     }  # fmt: skip
+    assert op.derived(SHAPES) == {
+        "kernel_h": 2, "kernel_w": 3, "row_unit": 4, "plane_unit": 8, "follows": 0,
+    }  # fmt: skip
+    same = Conv2d(padding=(1, 1, 1, 1)).derived({"x": (1, 2, 7, 6), "weight": (3, 2, 3, 3)})
+    assert (same["row_unit"], same["plane_unit"], same["follows"]) == (2, 2, 1)
 
 
 @pytest.mark.parametrize(
