@@ -124,7 +124,7 @@ class GlBackend(Backend):
             buffer = buffers[name]
             floats = buffer.layout.size(buffer.shape)
             texture = DataTexture(self.device, floats, kernel.textures[name], sampler)
-            changes = name in op.inputs or buffer.shared
+            changes = not buffer.fixed and (name in op.inputs or buffer.shared)
             found[name] = Fetched(self.device, buffer, texture, changes)
         return found
 
@@ -147,6 +147,7 @@ class GlBackend(Backend):
         buffer.set(array)
         buffer.push(self.device)
         buffer.wrote()  # the host's array is not needed any more
+        buffer.fixed = True
         return buffer
 
     def wrote(self, store: Store) -> None:

@@ -40,7 +40,7 @@ class Buffer:
     shape: the array's. layout: how it lies on the device. capacity: floats to allocate at least,
     for readers that take more than the layout holds. Before anything is set, all is zero. memory:
     where the copy lies, on that device only; it is as it is before anything is set, and whoever
-    shares it may overwrite this array.
+    shares it may overwrite this array. fixed: set by who knows that the content never changes.
     """
 
     def __init__(
@@ -60,6 +60,7 @@ class Buffer:
         self._used = layout.size(shape)
         self._dense = layout.name == "R" and self._used == prod(shape)
         self.shared = memory is not None
+        self.fixed = False
         self._host: NDArray[Any] | None = None  # None: zeros, or on the device only
         self._device: Device | None = None
         self._copy: moderngl.Buffer | None = None
