@@ -53,7 +53,8 @@ WAYS: tuple[tuple[str, dict[str, str]], ...] = (
     ("feedback", {}),
     ("cpu", {}),
 )
-PROFILED = 5  # runs, at most, of each step by itself
+PROFILED = 3  # runs, at most, of each step by itself
+LONGEST = 2.0  # seconds of one measure: Cronin's form takes its time
 
 
 def scenarios() -> dict[str, dict[str, int]]:
@@ -100,7 +101,7 @@ def _measure(
     exact = model(x, backend="cpu")
     task = bar.add_task(name, total=None)
     for contender, more in ways(model, x, peers, repeat):
-        row = measure(contender, exact, repeat)
+        row = measure(contender, exact, repeat, LONGEST)
         row.pop("layers_ms", None)  # there is but one
         yield {"scenario": name, **row, **more}
         bar.advance(task)

@@ -63,11 +63,16 @@ def ours(session: glnn.InferenceSession, x: Array, kernels: Mapping[str, str]) -
     )
 
 
-def measure(contender: Contender, exact: Array, repeat: int) -> Row:
-    """A contender's error, its times with transfers and without, and its layers' where it has."""
+def measure(contender: Contender, exact: Array, repeat: int, longest: float = LONGEST) -> Row:
+    """A contender's error, its times with transfers and without, and its layers' where it has.
+
+    longest: seconds that each of these times may take to measure.
+    """
     error = relative_error(contender.run(), exact.astype(np.float64))
-    row: Row = {"name": contender.name, "error": error, **timed(contender.run, repeat)}
-    resident = timed(contender.resident, repeat)["median_ms"] if contender.resident else None
+    row: Row = {"name": contender.name, "error": error, **timed(contender.run, repeat, longest)}
+    resident = (
+        timed(contender.resident, repeat, longest)["median_ms"] if contender.resident else None
+    )
     row["resident_ms"] = resident
     if contender.layers:
         found = contender.layers(min(repeat, row["runs"]))
@@ -75,10 +80,10 @@ def measure(contender: Contender, exact: Array, repeat: int) -> Row:
     return row
 
 
-def timed(work: Callable[[], object], repeat: int) -> dict[str, Any]:
+def timed(work: Callable[[], object], repeat: int, longest: float = LONGEST) -> dict[str, Any]:
     """Median and least milliseconds of `work`, which waits; fewer runs where one takes seconds."""
     once = _milliseconds(work)
-    runs = max(1, min(repeat, int(1e3 * LONGEST / max(once, 1e-3))))
+    runs = max(1, min(repeat, int(1e3 * longest / max(once, 1e-3))))
     warm = perf_counter() + WARM_SECONDS
     while runs == repeat and perf_counter() < warm:
         work()

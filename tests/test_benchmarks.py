@@ -222,8 +222,9 @@ def test_vgg16() -> None:
 
 def test_vgg16_by_named_kernels() -> None:
     options = ["--size", "32", "--repeat", "1", "--no-peers", "--kernel", "conv2d=direct", "--json"]
-    (row,) = json.loads(run("benchmarks.vgg16", *options))["rows"]
-    assert row["name"] == "glnn compute, conv2d=direct" and row["error"] < 1e-5
+    rows = json.loads(run("benchmarks.vgg16", *options))["rows"]
+    assert [row["name"] for row in rows] == ["glnn compute, conv2d=direct", "glnn feedback"]
+    assert all(row["error"] < 1e-5 for row in rows)
 
 
 def test_variants_of_convolutions() -> None:
@@ -245,6 +246,9 @@ def test_alexnet_conv(tmp_path) -> None:
     names = {row["name"] for row in result["rows"]}
     assert {"glnn cpu", "glnn feedback", "glnn compute"} <= names
     assert all(row["error"] < 1e-4 for row in result["rows"])
+    cronin = [row for row in result["rows"] if row["kind"] == "cronin"]
+    assert len(cronin) == 6 and all(row["steps"] for row in cronin)
+    assert result["over_cronin"].keys() == {"test", "conv5"} and result["over_cronin"]["conv5"] > 1
     assert {entry["ms"] for entry in result["theirs"] if entry["name"] == "opengl_abt_ki"} == {400}
     assert picture.stat().st_size > 0
 
@@ -336,6 +340,7 @@ def test_variants_are_timed_by_name() -> None:
     ("arguments", "says"),
     [
         ("alexnet_conv --scenarios x", "--scenarios: no 'x', expected test, conv2, "),
+        ("alexnet_conv --steps test", "--steps: 'test' is not measured, expected conv2, "),
         ("vgg16 --size 33", "vgg16: size must be a multiple of 32, got 33"),
         ("vgg16 --kernel x", "Invalid value for '--kernel': expected OP=NAME, got 'x'"),
         ("lenet --plot a.txt", "--plot: expected a .png or .svg file, got a.txt"),

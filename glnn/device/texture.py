@@ -70,8 +70,8 @@ class DataTexture:
             raise LimitError(f"{floats} floats take {wrong}")
         device.activate()
         self._device, self._sampler = device, sampler
-        # NVIDIA's driver (580) copies ahead of shaders that were told before to write the buffer.
-        # Memory barriers do not hold it back, a flush does.
+        # NVIDIA's driver (580) copies from a buffer ahead of shaders that were told before to write
+        # it, now and then. No memory barrier holds it back, a flush not always.
         self._hasty = "nvidia" in device.capabilities.vendor.lower()
         self._attached: moderngl.Buffer | None = None
         self._texture: Any
@@ -132,7 +132,7 @@ class DataTexture:
     def _copy(self, buffer: int) -> None:
         """Copy the whole rows of each layer and then the rest."""
         if self._hasty:
-            self._device.flush()
+            self._device.finish()
         self._texture.use(0)
         self._bind(PIXEL_UNPACK_BUFFER, buffer)
         target, form = TARGETS[self._sampler], self._format
