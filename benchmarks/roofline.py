@@ -4,6 +4,7 @@ Arithmetic rate over operational intensity: every invocation reads a vec4, multi
 so many times, and writes it. Transfers: host to device, device to host, device to device.
 
     python -m benchmarks.roofline
+    python -m benchmarks.roofline --backend feedback
     python -m benchmarks.roofline --json
     python -m benchmarks.roofline --plot roofline.png
 """
@@ -30,35 +31,65 @@ from glnn.device import Buffer, Device, Program, Source, Timer
 from glnn.layout import parse
 
 INTENSITIES = (0, 1, 4, 16, 64, 256, 1024)  # multiply-adds of each float
+MORE = {"compute": (), "feedback": (4096,)}  # to begin a vertex takes time
 FLOATS = 1 << 24  # 64 MiB
 SIZES = (1 << 12, 1 << 16, 1 << 20, 1 << 24)  # floats a transfer
 WARM_SECONDS = 0.1
 SHADER = """\
 #define STEPS {steps}
-layout(local_size_x = 64) in;
-layout(std430, binding = 0) buffer X {{ vec4 x[]; }};
-layout(std430, binding = 1) buffer Out {{ vec4 result[]; }};
 uniform float factor;
-void main() {{
-    int i = int(gl_GlobalInvocationID.y * gl_NumWorkGroups.x * 64u + gl_GlobalInvocationID.x);
-    vec4 a = x[i];
+vec4 worked(vec4 a) {{
     vec4 b = a + 1.0;
     // Two chains, so that one need not wait for itself.
     for (int step = 0; step < STEPS / 2; ++step) {{
         a = a * factor + b;
         b = b * factor + a;
     }}
-    result[i] = a + b;
+    return a + b;
 }}
 """
+MAINS = {
+    "compute": """\
+layout(local_size_x = 64) in;
+layout(std430, binding = 0) buffer X { vec4 x[]; };
+layout(std430, binding = 1) buffer Out { vec4 result[]; };
+void main() {
+    int i = int(gl_GlobalInvocationID.y * gl_NumWorkGroups.x * 64u + gl_GlobalInvocationID.x);
+    result[i] = worked(x[i]);
+}
+""",
+    "feedback": """\
+in highp vec4 x;
+out highp vec4 result;
+void main() { result = worked(x); }
+""",
+}
 
 
-def program(device: Device, steps: int) -> Program:
+def program(device: Device, steps: int, backend: str) -> Program:
     """The program of `steps` multiply-adds a float."""
-    text = device.capabilities.header("compute") + SHADER.format(steps=steps)
-    lines = text.splitlines()
-    origin = tuple(("roofline.comp", i) for i in range(1, len(lines) + 1))
-    return Program.compute(device, Source("roofline.comp", text, origin))
+    text = device.capabilities.header(backend) + SHADER.format(steps=steps) + MAINS[backend]
+    origin = tuple(("roofline", i) for i in range(1, len(text.splitlines()) + 1))
+    source = Source("roofline", text, origin)
+    if backend == "compute":
+        return Program.compute(device, source)
+    return Program.feedback(device, source, ("result",))
+
+
+def worker(device: Device, made: Program, source: Buffer, out: Buffer) -> Callable[[], None]:
+    """What runs the program `made` on every float of `source`."""
+    made.set({"factor": 0.5})
+    if made.stride:
+        array = made.vertices({"x": (source.push(device), 4)})
+        return partial(made.capture, array, FLOATS // 4, 1, out.push(device))
+
+    def work() -> None:
+        source.push(device).bind_to_storage_buffer(0)
+        out.push(device).bind_to_storage_buffer(1)
+        made.dispatch((FLOATS // 4 // 64 // 64, 64, 1))
+        device.barrier()
+
+    return work
 
 
 def seconds(device: Device, work: Callable[[], None]) -> tuple[float, bool]:
@@ -83,22 +114,13 @@ def _wall(work: Callable[[], object], finish: Callable[[], None]) -> float:
     return perf_counter() - start
 
 
-def intensities(device: Device) -> list[dict[str, Any]]:
-    """GFLOP/s and GB/s at each operational intensity."""
+def intensities(device: Device, backend: str = "compute") -> list[dict[str, Any]]:
+    """GFLOP/s and GB/s at each operational intensity, by compute or by vertex shaders."""
     source, out = Buffer((FLOATS,), parse("R")), Buffer((FLOATS,), parse("R"))
     source.set(np.full(FLOATS, 1e-3, np.float32))
-    groups = (FLOATS // 4 // 64 // 64, 64, 1)
     rows = []
-    for steps in INTENSITIES:
-        made = program(device, steps)
-        made.set({"factor": 0.5})
-
-        def work(made: Program = made) -> None:
-            source.push(device).bind_to_storage_buffer(0)
-            out.push(device).bind_to_storage_buffer(1)
-            made.dispatch(groups)
-            device.barrier()
-
+    for steps in (*INTENSITIES, *MORE[backend]):
+        work = worker(device, program(device, steps, backend), source, out)
         time, by_timer = seconds(device, work)
         flops = FLOATS * (2 * (steps // 2 * 2) + 2)
         rows.append(
@@ -142,22 +164,26 @@ def transfers(device: Device) -> list[dict[str, Any]]:
 
 
 @click.command()
+@click.option(
+    "--backend", "name", type=click.Choice(list(MAINS)), default="compute", show_default=True
+)
 @click.option("--plot", type=click.Path(path_type=Path), help="Also draw to this file.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def main(plot: Path | None, as_json: bool) -> None:
-    """Measure the compute device's arithmetic rate, bandwidth and transfers."""
+def main(name: str, plot: Path | None, as_json: bool) -> None:
+    """Measure the arithmetic rate and bandwidth of a device's shaders, and its transfers."""
     check_picture(plot)
-    backend = open_backend("compute")
+    backend = open_backend(name)
     assert isinstance(backend, GlBackend)
     device = backend.device
     with progress(not as_json) as bar:
         task = bar.add_task("measuring", total=2)
-        rows = intensities(device)
+        rows = intensities(device, name)
         bar.advance(task)
         moved = transfers(device)
         bar.advance(task)
     result = {
         **machine(device),
+        "backend": name,
         "peak_gflops": max(row["gflops"] for row in rows),
         "peak_gb_s": max(row["gb_s"] for row in rows),
         "roofline": rows,
@@ -175,7 +201,7 @@ def _print(result: dict[str, Any]) -> None:
     """Print what was measured as tables."""
     rows, moved = result["roofline"], result["transfers"]
     out = console()
-    out.print(", ".join(f"{k} {v}" for k, v in list(result.items())[:6]))
+    out.print(", ".join(f"{k} {v}" for k, v in list(result.items())[:7]))
     roof = table("roofline", ">flop / byte", ">GFLOP/s", ">GB/s", "by")
     for row in rows:
         told = "timer" if row["by_timer"] else "clock"

@@ -176,9 +176,10 @@ def test_clblast() -> None:
     np.testing.assert_allclose(result, a @ b, rtol=1e-4)
 
 
-def test_roofline() -> None:
-    result = json.loads(run("benchmarks.roofline", "--json"))
-    assert result["peak_gflops"] > 0
+@pytest.mark.parametrize("backend", ["compute", "feedback"])
+def test_roofline(backend: str) -> None:
+    result = json.loads(run("benchmarks.roofline", "--backend", backend, "--json"))
+    assert result["backend"] == backend and result["peak_gflops"] > 0
     assert [row["bytes"] for row in result["transfers"]] == sorted(
         row["bytes"] for row in result["transfers"]
     )
