@@ -57,3 +57,20 @@ def finish(
     if "residual" in operands:
         images += operands["residual"]
     return apply(function, images)
+
+
+def gemm(
+    product: NDArray[Any],
+    operands: Mapping[str, NDArray[Any]],
+    alpha: float,
+    beta: float,
+    function: str,
+) -> NDArray[Any]:
+    """`function` of alpha `product` + bias + beta c, those that there are; in place of `product`."""
+    if alpha != 1.0:
+        product *= product.dtype.type(alpha)
+    if "bias" in operands:
+        product += operands["bias"]
+    if "c" in operands:
+        product += product.dtype.type(beta) * operands["c"]
+    return apply(function, product)

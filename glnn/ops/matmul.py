@@ -57,13 +57,7 @@ class Matmul(Op):
         else:
             matrices = x.reshape(len(weight), len(x) // len(weight), x.shape[1])
             result = (matrices @ weight).reshape(len(x), weight.shape[-1])
-        if self.alpha != 1.0:
-            result *= x.dtype.type(self.alpha)
-        if "bias" in operands:
-            result += operands["bias"]
-        if "c" in operands:
-            result += x.dtype.type(self.beta) * operands["c"]
-        return epilogue.apply(self.activation, result)
+        return epilogue.gemm(result, operands, self.alpha, self.beta, self.activation)
 
     def flops(self, shapes: Shapes) -> int:
         m, n = self.infer(shapes)

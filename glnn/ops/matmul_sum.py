@@ -59,12 +59,7 @@ class MatmulSum(Op):
             result = x.reshape(self.parts, m, n).sum(0)
         else:
             result = x[0].sum(2 if self.order == COLUMNS else 1).T
-        result = x.dtype.type(self.alpha) * result
-        if "bias" in operands:
-            result += operands["bias"]
-        if "c" in operands:
-            result += x.dtype.type(self.beta) * operands["c"]
-        return epilogue.apply(self.activation, result)
+        return epilogue.gemm(result, operands, self.alpha, self.beta, self.activation)
 
     def flops(self, shapes: Shapes) -> int:
         m, n = self.infer(shapes)
