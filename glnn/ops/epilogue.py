@@ -66,7 +66,7 @@ def gemm(
     beta: float,
     function: str,
 ) -> NDArray[Any]:
-    """`function` of alpha `product` + bias + beta c, those that there are; in place of `product`."""
+    """`function` of alpha `product` + bias + beta c, where there are such; overwrites `product`."""
     if alpha != 1.0:
         product *= product.dtype.type(alpha)
     if "bias" in operands:
