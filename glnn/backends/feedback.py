@@ -32,8 +32,8 @@ class FeedbackPerformer:
         draw: tuple[moderngl.VertexArray, int, int],
         out: Buffer,
     ) -> None:
-        self._device, self._program, self._textures = device, program, textures
-        self._uniforms, self._draw, self._out = uniforms, draw, out
+        self._program, self._textures, self._uniforms = program, textures, uniforms
+        self._draw, self._out = draw, out
         self._captured = out.push(device)
 
     def __call__(self) -> None:

@@ -42,3 +42,20 @@ def test_it_takes_the_layout_that_comes(opened, name, layout) -> None:
     assert {name: chosen.name for name, chosen in found.items()} == dict.fromkeys(
         ("x", "y", "out"), layout
     )
+
+
+def test_an_operand_that_is_set_anew_is_read_anew(backend, rng) -> None:
+    """Also where it is a vertex attribute, which nobody copies."""
+    op, shapes = Add(), {"x": (5, 7), "y": (5, 7)}
+    choice = backend.choose(op, shapes, {})
+    layouts = backend.layouts(choice, op, shapes, {})
+    stores = {name: backend.allocate(shape, layouts[name]) for name, shape in shapes.items()}
+    out = backend.allocate((5, 7), layouts["out"])
+    perform = backend.prepare(op, choice, stores, shapes, out)
+    for _ in range(3):
+        values = {name: rng(shape) for name, shape in shapes.items()}
+        for name, value in values.items():
+            stores[name].set(value)
+            backend.upload(stores[name])
+        perform()
+        np.testing.assert_array_equal(out.pull(), values["x"] + values["y"])
