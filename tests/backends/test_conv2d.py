@@ -79,7 +79,7 @@ def _why_refused(kernel: str, weight: tuple[int, ...], op: Conv2d) -> str | None
     if kernel == "pointwise":
         plain = op.groups == 1 and op.stride == (1, 1) and not any(op.padding)
         return None if plain and weight[2:] == (1, 1) else "it needs"
-    if kernel == "depthwise":
+    if kernel in ("depthwise", "feedback_depthwise"):
         return None if op.groups == weight[0] and weight[1] == 1 else "DEPTHWISE"
     if kernel.startswith("implicit") and op.groups > 1:
         whole = weight[1] % 4 == 0 and weight[0] // op.groups % 4 == 0
