@@ -79,50 +79,36 @@ def by_im2row(op: Op, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
     ORDER 0 is ab-ik (the patches by the kernels), 1 abt-ik (by the kernels, stored transposed), and
     2 abt-ki (the kernels by the transposed patches).
     """
-    assert isinstance(op, Conv2d)
-    n, _, oh, ow = op.infer(shapes)
-    kernel = shapes["weight"][2:]
-    gather = Im2row((kernel[0], kernel[1]), op.stride, op.padding, op.dilation)
-    patches = Stage("im2row", gather, {"x": "x"}, "rows")
-    derived = {"matrix": _matrix(shapes)}
-    if parameters["ORDER"] < 2:
-        product = Stage(
-            "product",
-            _product(op),
-            {"x": "im2row", **_weights(shapes)},
-            "blocked_nt" if parameters["ORDER"] else "blocked_nn",
-        )
-        result = Stage("result", Images((n, oh, ow)), {"x": "product"})
-        return Lowered((patches, product, result), derived)
-    operands = {"x": "matrix", "weight": "im2row"}
-    return Lowered(
-        (
-            patches,
-            Stage("product", Matmul(activation=op.activation), operands, "blocked_nt"),
-            Stage("transposition", Repack("R", "C"), {"x": "product"}),
-            Stage("result", Images((n, oh, ow), transposed=True), {"x": "transposition"}),
-        ),
-        derived,
-    )
+    order = parameters["ORDER"]
+    return _patches(op, shapes, order == 2, "rows", "blocked_nt" if order else "blocked_nn")
 
 
 def by_patches(op: Op, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
-    """Cronin 2018, section 4.1.3, with any product: im2row, then the patches by the kernels.
+    """The same with any kernels.
 
     KERNELS_FIRST: the kernels by the patches, which gives the transposed result.
+    """
+    return _patches(op, shapes, bool(parameters["KERNELS_FIRST"]))
+
+
+def _patches(
+    op: Op, shapes: Shapes, first: bool, gather: str | None = None, product: str | None = None
+) -> Lowered:
+    """The patches by the kernels or, where these come `first`, the other way round.
+
+    gather, product: the kernels that these stages take.
     """
     assert isinstance(op, Conv2d)
     n, _, oh, ow = op.infer(shapes)
     kernel = shapes["weight"][2:]
-    gather = Im2row((kernel[0], kernel[1]), op.stride, op.padding, op.dilation)
-    first = bool(parameters["KERNELS_FIRST"])
+    im2row = Im2row((kernel[0], kernel[1]), op.stride, op.padding, op.dilation)
     operands = {"x": "matrix", "weight": "im2row"} if first else {"x": "im2row", **_weights(shapes)}
     turned = [Stage("transposition", Repack("R", "C"), {"x": "product"})] if first else []
     whole = "transposition" if first else "product"
     return Lowered(
         (
-            Stage("im2row", gather, {"x": "x"}),
-            Stage("product", _product(op), operands),
+            Stage("im2row", im2row, {"x": "x"}, gather),
+            Stage("product", _product(op), operands, product),
             *turned,
             Stage("result", Images((n, oh, ow), first), {"x": whole}),
         ),
