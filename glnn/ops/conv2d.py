@@ -63,7 +63,7 @@ class Conv2d(Op):
         oh, ow = windows.outputs((h, w), (kh, kw), self.stride, self.padding, self.dilation)
         if oh < 1 or ow < 1:
             raise ShapeError(f"conv2d: the kernel of {weight} is larger than the padded x {x}")
-        epilogue.check_addends(self.name, shapes, (n, o, oh, ow))
+        epilogue.check_addends(self.name, shapes, bias=(o,), residual=(n, o, oh, ow))
         return n, o, oh, ow
 
     def reference(self, operands: Mapping[str, Array]) -> Array:

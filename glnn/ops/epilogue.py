@@ -40,10 +40,10 @@ def apply(function: str, x: NDArray[Any]) -> NDArray[Any]:
 
 
 def check_addends(
-    op: str, shapes: Mapping[str, tuple[int, ...]], out: tuple[int, int, int, int]
+    op: str, shapes: Mapping[str, tuple[int, ...]], **expected: tuple[int, ...]
 ) -> None:
-    """Raise ShapeError unless bias and residual, where there are some, fit images of `out`."""
-    for name, shape in (("bias", (out[1],)), ("residual", out)):
+    """Raise ShapeError unless the operands so called, where they are there, have these shapes."""
+    for name, shape in expected.items():
         if shapes.get(name, shape) != shape:
             raise ShapeError(f"{op}: {name} must have shape {shape}, got {shapes[name]}")
 

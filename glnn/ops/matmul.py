@@ -42,11 +42,8 @@ class Matmul(Op):
                 f"matmul: x {x} and weight {weight} must agree in their last dimension"
             )
         n = weight[-2]
-        if shapes.get("bias", (n,)) != (n,):
-            raise ShapeError(f"matmul: bias must have shape {(n,)}, got {shapes['bias']}")
         result = (x[0], n)
-        if shapes.get("c", result) != result:
-            raise ShapeError(f"matmul: c must have shape {result}, got {shapes['c']}")
+        epilogue.check_addends(self.name, shapes, bias=(n,), c=result)
         return result
 
     def reference(self, operands: Mapping[str, Array]) -> Array:

@@ -46,10 +46,7 @@ class MatmulSum(Op):
             fits = one == 1 and parts == self.parts
         if not fits:
             raise ShapeError(f"matmul_sum: x {x} has not {self.parts} parts, {self.order}")
-        if shapes.get("bias", (n,)) != (n,):
-            raise ShapeError(f"matmul_sum: bias must have shape {(n,)}, got {shapes['bias']}")
-        if shapes.get("c", (m, n)) != (m, n):
-            raise ShapeError(f"matmul_sum: c must have shape {(m, n)}, got {shapes['c']}")
+        epilogue.check_addends(self.name, shapes, bias=(n,), c=(m, n))
         return m, n
 
     def reference(self, operands: Mapping[str, Array]) -> Array:

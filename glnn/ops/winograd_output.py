@@ -48,7 +48,7 @@ class WinogradOutput(Op):
         expected = winograd(self.tile).window ** 2 * n * prod(self._tiles)
         if rows != expected:
             raise ShapeError(f"{self.name}: x must have {expected} rows, got shape {shapes['x']}")
-        epilogue.check_addends(self.name, shapes, (n, o, oh, ow))
+        epilogue.check_addends(self.name, shapes, bias=(o,), residual=(n, o, oh, ow))
         return n, o, oh, ow
 
     def reference(self, operands: Mapping[str, Array]) -> Array:
