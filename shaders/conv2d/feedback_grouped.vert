@@ -16,11 +16,11 @@ uniform highp WEIGHT_SAMPLER weight;
 uniform highp BIAS_SAMPLER bias;
 #endif
 uniform int c, h, w, o, oh, ow;
-uniform int x_row, out_row;
+uniform int x_row;
 
-float convolve(int image, int element) {
-    int pixel = element % (oh * ow);
-    int output_channel = element / (oh * ow);
+float element(int image, int i) {
+    int pixel = i % (oh * ow);
+    int output_channel = i / (oh * ow);
     if (output_channel >= o) return 0.0;
     int top = pixel / ow * STRIDE_H - PADDING_TOP;
     int left = pixel % ow * STRIDE_W - PADDING_LEFT;
@@ -45,12 +45,4 @@ float convolve(int image, int element) {
 #endif
     return activate(sum);
 }
-
-vec4 vector(int i) {
-    int first = i * 4;
-    int image = first / out_row;
-    int element = first - image * out_row;
-    return vec4(convolve(image, element), convolve(image, element + 1),
-                  convolve(image, element + 2), convolve(image, element + 3));
-}
-#include "common/capture.glsl"
+#include "common/capture_elements.glsl"

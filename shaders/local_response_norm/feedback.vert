@@ -5,12 +5,12 @@
 #include "common/texel.glsl"
 uniform highp X_SAMPLER x;
 uniform int c, inner;
-uniform int x_row, out_row;
+uniform int x_row;
 
-float normalise(int image, int element) {
-    int channel = element / inner;
+float element(int image, int i) {
+    int channel = i / inner;
     if (channel >= c) return 0.0;
-    int place = image * x_row + element;
+    int place = image * x_row + i;
     float squares = 0.0;
     for (int offset = -BEFORE; offset <= BEHIND; ++offset) {
         if (channel + offset < 0 || channel + offset >= c) continue;
@@ -19,11 +19,4 @@ float normalise(int image, int element) {
     }
     return normed(texel(x, place).x, squares);
 }
-
-vec4 vector(int i) {
-    int image = i * 4 / out_row;
-    int element = i * 4 - image * out_row;
-    return vec4(normalise(image, element), normalise(image, element + 1),
-                  normalise(image, element + 2), normalise(image, element + 3));
-}
-#include "common/capture.glsl"
+#include "common/capture_elements.glsl"

@@ -1,6 +1,7 @@
 #version 300 es
 // Maximum or average over a window by transform feedback: one pixel of four channels a vertex.
 #include "pool2d/windows.glsl"
+#include "common/first_of.glsl"
 #include "common/texel.glsl"
 uniform highp X_SAMPLER x;
 uniform int c, h, w, oh, ow;
@@ -24,8 +25,6 @@ vec4 vector(int i) {
     value /= places(top, left, h, w);
 #endif
     // Lanes past the last channel stay 0: they meet zero weights in the next layer.
-    int rest = c - group % ((c + 3) / 4) * 4;
-    return vec4(value.x, rest > 1 ? value.y : 0.0, rest > 2 ? value.z : 0.0,
-                  rest > 3 ? value.w : 0.0);
+    return first_of(value, c - group % ((c + 3) / 4) * 4);
 }
 #include "common/capture.glsl"

@@ -3,7 +3,6 @@
 #include "common/texel.glsl"
 uniform highp X_SAMPLER x;
 uniform int c, h, w;
-uniform int out_row;
 
 float element(int image, int i) {
     int plane = h * w;
@@ -12,11 +11,4 @@ float element(int image, int i) {
     int group = image * ((c + 3) / 4) + channel / 4;
     return texel(x, (group * plane + i - channel * plane) * 4 + channel % 4).x;
 }
-
-vec4 vector(int place) {
-    int image = place * 4 / out_row;
-    int i = place * 4 - image * out_row;
-    return vec4(element(image, i), element(image, i + 1), element(image, i + 2),
-                  element(image, i + 3));
-}
-#include "common/capture.glsl"
+#include "common/capture_elements.glsl"

@@ -11,7 +11,7 @@ uniform highp X_SAMPLER x;
 uniform highp WEIGHT_SAMPLER weight;
 uniform highp BIAS_SAMPLER bias;
 uniform int c, h, w, oh, ow;
-uniform int x_row, out_row;
+uniform int x_row;
 
 float mean(int first) {
     float sum = 0.0;
@@ -20,20 +20,13 @@ float mean(int first) {
     return sum / float(KERNEL_H * KERNEL_W);
 }
 
-float subsample(int image, int element) {
-    int row = element / ow;  // of all the channels' rows
+float element(int image, int i) {
+    int row = i / ow;  // of all the channels' rows
     int channel = row / oh;
     if (channel >= c) return 0.0;
     int top = (channel * h + (row - channel * oh) * KERNEL_H) * w;
-    int left = (element - row * ow) * KERNEL_W;
+    int left = (i - row * ow) * KERNEL_W;
     float value = mean(image * x_row + top + left);
     return activate(texel(weight, channel).x * value + texel(bias, channel).x);
 }
-
-vec4 vector(int i) {
-    int image = i * 4 / out_row;
-    int element = i * 4 - image * out_row;
-    return vec4(subsample(image, element), subsample(image, element + 1),
-                  subsample(image, element + 2), subsample(image, element + 3));
-}
-#include "common/capture.glsl"
+#include "common/capture_elements.glsl"
