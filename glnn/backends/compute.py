@@ -51,10 +51,7 @@ class ComputePerformer:
     def __call__(self) -> None:
         if self._in_place is not None:
             self._out.copy_from(self._in_place, self._device)
-        for texture in self._textures:
-            texture.refresh()
-        for unit, texture in enumerate(self._textures):
-            texture.bind(unit)
+        Fetched.bind(self._textures)
         for dispatch in self._dispatches:
             dispatch(self._program)
         self._device.barrier()
@@ -93,12 +90,9 @@ class Compute(GlBackend):
         if op.updates in buffers and in_place in buffers:
             in_place = None  # the result's memory is the operand's
         defines = problem.defines() | ({"IN_PLACE": 1} if in_place in buffers else {})
-        floats = {name: b.layout.size(b.shape) for name, b in buffers.items()}
-        samplers = self.samplers(choice, floats)
-        program = self.program(choice, defines, samplers)
-        textures = self.fetched(op, choice, samplers, buffers)
-        units = {name: unit for unit, name in enumerate(textures)}
-        uniforms = self.uniforms(program, choice, problem, units)
+        textures = self.fetched(op, choice, buffers)
+        program = self.program(choice, defines, textures)
+        uniforms = self.uniforms(program, choice, problem, textures)
         return ComputePerformer(
             self.device,
             program,

@@ -37,10 +37,7 @@ class FeedbackPerformer:
         self._captured = out.push(device)
 
     def __call__(self) -> None:
-        for texture in self._textures:
-            texture.refresh()
-        for unit, texture in enumerate(self._textures):
-            texture.bind(unit)
+        Fetched.bind(self._textures)
         self._program.set(self._uniforms)
         self._program.capture(*self._draw, self._captured)
         self._out.wrote()
@@ -50,7 +47,6 @@ class Feedback(GlBackend):
     """GLSL ES 3.0 vertex shaders and transform feedback (desktop GL 3.3 will do)."""
 
     name: ClassVar[str] = "feedback"
-    texture_buffers: ClassVar[bool] = True
 
     @classmethod
     def why_not_device(cls, device: Device) -> str | None:
@@ -70,14 +66,13 @@ class Feedback(GlBackend):
         buffers = {k: b for k, b in operands.items() if isinstance(b, Buffer)}
         given = {k: b.layout.name for k, b in buffers.items() if k in op.inputs}
         problem = Problem.of(op, shapes, given)
-        samplers = self.samplers(choice, {k: b.layout.size(b.shape) for k, b in buffers.items()})
-        program = self.program(choice, problem.defines(), samplers)
-        textures = self.fetched(op, choice, samplers, buffers)
+        textures = self.fetched(op, choice, buffers)
+        program = self.program(choice, problem.defines(), textures)
         return FeedbackPerformer(
             self.device,
             program,
             list(textures.values()),
-            self.uniforms(program, choice, problem, {k: i for i, k in enumerate(textures)}),
+            self.uniforms(program, choice, problem, textures),
             self._draw(program, choice, problem, buffers, out),
             out,
         )

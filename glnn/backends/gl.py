@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from numpy.typing import NDArray
@@ -24,31 +24,33 @@ from glnn.settings import Settings
 class Fetched:
     """An operand that a shader fetches from a texture.
 
-    changes: whether it may be another one in every run. What does not is copied here, and its
-    buffer is not needed any more.
+    sampler: what it is to the shader. changes: whether it may be another one in every run. What
+    does not is copied here, and its buffer is not needed any more.
     """
 
-    def __init__(self, device: Device, buffer: Buffer, texture: DataTexture, changes: bool) -> None:
-        self._device, self._texture = device, texture
+    def __init__(
+        self, device: Device, buffer: Buffer, texel: str, sampler: str, changes: bool
+    ) -> None:
+        self.sampler = sampler
+        floats = buffer.layout.size(buffer.shape)
+        self._device, self._texture = device, DataTexture(device, floats, texel, sampler)
         self._buffer = buffer if changes else None
-        texture.copy_from(buffer.push(device))
+        self._texture.copy_from(buffer.push(device))
 
-    def bind(self, unit: int) -> None:
-        """Make it the texture of `unit`."""
-        self._texture.bind(unit)
-
-    def refresh(self) -> None:
-        """Bring the texture up to date."""
-        if self._buffer is not None:
-            self._texture.copy_from(self._buffer.push(self._device))
+    @staticmethod
+    def bind(all_of: Sequence[Fetched]) -> None:
+        """Bring these up to date and make them the textures of the units from 0 on."""
+        for one in all_of:
+            if one._buffer is not None:
+                one._texture.copy_from(one._buffer.push(one._device))
+        for unit, one in enumerate(all_of):  # only now: a copy goes by way of unit 0
+            one._texture.bind(unit)
 
 
 class GlBackend(Backend):
     """Kernels of one kind on one device."""
 
     shares: ClassVar[bool] = True
-    texture_buffers: ClassVar[bool] = False
-    """Whether a shader may fetch from a buffer itself, where the device can."""
     device: Device
 
     def __init__(self, device: Device) -> None:
@@ -78,22 +80,16 @@ class GlBackend(Backend):
     def capacity(self, floats: int) -> int:
         return max(floats, LEAST)
 
-    def samplers(self, kernel: Kernel, floats: Mapping[str, int]) -> dict[str, str]:
-        """What each operand that `kernel` fetches is to the shader: buffer, texture or layers.
-
-        floats: the floats of memory that each operand takes. Raises LimitError.
-        """
-        offers, buffers = self.device.capabilities, self.texture_buffers
-        return {
-            name: DataTexture.sampler_for(offers, floats[name], texel, buffers)
-            for name, texel in kernel.textures.items()
-            if name in floats
-        }
-
     def _samplers(
         self, kernel: Kernel, shapes: Shapes, layouts: Mapping[str, Layout]
     ) -> dict[str, str]:
-        return self.samplers(kernel, {k: layouts[k].size(shape) for k, shape in shapes.items()})
+        """What each operand that `kernel` fetches is to the shader. Raises LimitError."""
+        offers = self.device.capabilities
+        return {
+            name: kernel.sampler(name, layouts[name].size(shapes[name]), offers)
+            for name in kernel.textures
+            if name in shapes
+        }
 
     def copies(
         self, choice: Choice, shapes: Shapes, layouts: Mapping[str, Layout]
@@ -115,17 +111,16 @@ class GlBackend(Backend):
         found |= self._samplers(choice, shapes, layouts)
         return {k: found[k] for k in shapes if k in found}
 
-    def fetched(
-        self, op: Op, kernel: Kernel, samplers: Mapping[str, str], buffers: Mapping[str, Buffer]
-    ) -> dict[str, Fetched]:
+    def fetched(self, op: Op, kernel: Kernel, buffers: Mapping[str, Buffer]) -> dict[str, Fetched]:
         """The textures by which `kernel` reads operands of `op`, which lie in `buffers`."""
+        shapes = {name: buffer.shape for name, buffer in buffers.items()}
+        layouts = {name: buffer.layout for name, buffer in buffers.items()}
         found: dict[str, Fetched] = {}
-        for name, sampler in samplers.items():
+        for name, sampler in self._samplers(kernel, shapes, layouts).items():
             buffer = buffers[name]
-            floats = buffer.layout.size(buffer.shape)
-            texture = DataTexture(self.device, floats, kernel.textures[name], sampler)
             changes = not buffer.fixed and (name in op.inputs or buffer.shared)
-            found[name] = Fetched(self.device, buffer, texture, changes)
+            texel = kernel.textures[name]
+            found[name] = Fetched(self.device, buffer, texel, sampler, changes)
         return found
 
     def allocate(self, shape: Shape, layout: Layout, memory: Memory | None = None) -> Buffer:
@@ -167,17 +162,13 @@ class GlBackend(Backend):
     def finish(self) -> None:
         self.device.finish()
 
-    def source(self, kernel: Kernel, defines: Mapping[str, int | str]) -> Source:
-        """The complete source of `kernel` for this device."""
-        header = self.device.capabilities.header(self.name)
-        return assemble(kernel, header, {**kernel.defaults, **defines})
-
     def program(
-        self, kernel: Kernel, defines: Mapping[str, int], samplers: Mapping[str, str]
+        self, kernel: Kernel, defines: Mapping[str, int], fetched: Mapping[str, Fetched]
     ) -> Program:
         """The program of `kernel` under `defines`, compiled the first time only."""
-        named = {f"{name.upper()}_SAMPLER": sampler for name, sampler in samplers.items()}
-        source = self.source(kernel, {**defines, **named})
+        header = self.device.capabilities.header(self.name)
+        samplers = {name: one.sampler for name, one in fetched.items()}
+        source = assemble(kernel, header, {**kernel.defaults, **defines}, samplers)
         programs = self.device.programs
         if source.text not in programs:
             programs[source.text] = self.compile(source)
@@ -189,8 +180,9 @@ class GlBackend(Backend):
 
     @staticmethod
     def uniforms(
-        program: Program, kernel: Kernel, problem: Problem, units: Mapping[str, int]
+        program: Program, kernel: Kernel, problem: Problem, fetched: Iterable[str]
     ) -> dict[str, int | float]:
-        """The value of every uniform that `program` has."""
+        """The value of every uniform that `program` has; the textures have the units from 0 on."""
+        units = {name: unit for unit, name in enumerate(fetched)}
         known = {**problem.uniforms(kernel), **units}
         return {name: known[name] for name in program.uniforms}

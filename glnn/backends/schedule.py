@@ -9,6 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from glnn.backends.backend import Backend, Choice
+from glnn.errors import LimitError, UnsupportedOpError
 from glnn.kernels import kernels_for
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.select import Problem
@@ -119,7 +120,7 @@ class Schedule:
                 op.infer(shapes), parse(gives), self.tensors[source].memory
             )
             return
-        forced = self._forced(task, shapes)
+        forced = self._forced(task, shapes, given)
         if "residual" in shapes and self.backend.why_not(op, shapes, forced) is not None:
             self._add_apart(task, op)
             return
@@ -154,22 +155,22 @@ class Schedule:
         name = f"{task.name}: sum"
         self.add(Task(name, Add(op.activation), terms, {}, task.output, task.layer))
 
-    def _forced(self, task: Task, shapes: Shapes) -> str | None:
+    def _forced(self, task: Task, shapes: Shapes, given: Mapping[str, str]) -> str | None:
         """The kernel that `task` must take. What was asked for an op binds a stage if it can."""
         kernel = self._kernels.get(task.op.name)
         if task.kernel or not kernel or task.via is None:
             return task.kernel or kernel
         if kernel not in {k.name for k in kernels_for(task.op.name, self.backend.name)}:
             return kernel  # it is refused, by name
-        return kernel if self._can(task, shapes, kernel) else None
+        return kernel if self._can(task.op, shapes, given, kernel) else None
 
-    def _can(self, task: Task, shapes: Shapes, kernel: str) -> bool:
-        """Whether `kernel` can compute `task`, and its operands be repacked for it."""
-        if self.backend.why_not(task.op, shapes, kernel) is not None:
+    def _can(self, op: Op, shapes: Shapes, given: Mapping[str, str], kernel: str) -> bool:
+        """Whether `kernel` can compute `op`, and the tensors given be repacked for it."""
+        try:
+            choice = self.backend.choose(op, shapes, given, kernel)
+        except (UnsupportedOpError, LimitError):
             return False
-        given = {k: self.tensors[v].layout.name for k, v in task.operands.items()}
-        choice = self.backend.choose(task.op, shapes, given, kernel)
-        wanted = self.backend.layouts(choice, task.op, shapes, given)
+        wanted = self.backend.layouts(choice, op, shapes, given)
         repacks = {k: Repack(given[k], wanted[k].name) for k in given if given[k] != wanted[k].name}
         return all(
             self.backend.why_not(repack, {"x": shapes[k]}) is None for k, repack in repacks.items()

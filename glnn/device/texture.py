@@ -135,19 +135,16 @@ class DataTexture:
             self._device.finish()
         self._texture.use(0)
         self._bind(PIXEL_UNPACK_BUFFER, buffer)
-        target, form = TARGETS[self._sampler], self._format
-        for layer in range(0, self._texels, self.LAYER) if self._sampler == LAYERS else (0,):
-            left = self._texels - layer
-            left = min(left, self.LAYER) if self._sampler == LAYERS else left
-            rows, rest = divmod(left, self.WIDTH)
-            deep = self._sampler == LAYERS
+        target, form, deep = TARGETS[self._sampler], self._format, self._sampler == LAYERS
+        layer = self.LAYER if deep else self._texels
+        for first in range(0, self._texels, layer):
+            depth, one = ((first // layer,), (1,)) if deep else ((), ())
+            rows, rest = divmod(min(layer, self._texels - first), self.WIDTH)
             for row, width, height in ((0, self.WIDTH, rows), (rows, rest, 1)):
-                if not width or not height:
-                    continue
-                where = (0, row, layer // self.LAYER) if deep else (0, row)
-                size = (width, height, 1) if deep else (width, height)
-                offset = (layer + row * self.WIDTH) * form.nbytes
-                self._write(target, 0, *where, *size, form.pixel, form.kind, offset)
+                if width and height:
+                    place, size = (0, row, *depth), (width, height, *one)
+                    offset = (first + row * self.WIDTH) * form.nbytes
+                    self._write(target, 0, *place, *size, form.pixel, form.kind, offset)
         self._bind(PIXEL_UNPACK_BUFFER, 0)
 
     def bind(self, unit: int) -> None:

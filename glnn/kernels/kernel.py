@@ -8,6 +8,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from glnn.device import Capabilities, DataTexture
 from glnn.device.texture import TEXELS
 from glnn.errors import LayoutError, ShaderError
 from glnn.kernels.declaration import fault
@@ -158,6 +159,14 @@ class Kernel:
         if self.in_place in present and max(places.values()) + 1 < blocks:
             places[str(self.in_place)] = max(places.values()) + 1
         return places
+
+    def sampler(self, operand: str, floats: int, device: Capabilities) -> str:
+        """What `operand`, of so many floats of memory, is to the shader that fetches from it.
+
+        A compute shader is given textures, buffers it can bind. Raises LimitError.
+        """
+        buffers = self.backend == "feedback"
+        return DataTexture.sampler_for(device, floats, self.textures[operand], buffers)
 
     def names(self, value: Any) -> set[str]:
         """The names in quantities that are not parameters."""

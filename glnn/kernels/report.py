@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from glnn.device import DataTexture, Device, Program, Source
+from glnn.device import Device, Program, Source
 from glnn.errors import LimitError, ShaderError
 from glnn.kernels.family import family
 from glnn.kernels.kernel import Kernel
@@ -86,8 +86,10 @@ def _reason(kernel: Kernel, device: Device, compile: bool) -> str | None:
     kernel = admitted
     if compile and not kernel.stages:
         device.activate()
-        header = device.capabilities.header(kernel.backend)
-        source = assemble(kernel, header, {**defaults(kernel), **_samplers(kernel, device)})
+        offers = device.capabilities
+        samplers = {name: kernel.sampler(name, 4, offers) for name in kernel.textures}
+        header = offers.header(kernel.backend)
+        source = assemble(kernel, header, defaults(kernel), samplers)
         try:
             link(device, kernel, source)
         except LimitError as error:
@@ -95,15 +97,6 @@ def _reason(kernel: Kernel, device: Device, compile: bool) -> str | None:
         except ShaderError as error:
             return str(error)
     return None
-
-
-def _samplers(kernel: Kernel, device: Device) -> dict[str, str]:
-    """What small operands that `kernel` fetches would be to its shader."""
-    buffers, offers = kernel.backend == "feedback", device.capabilities
-    return {
-        f"{name.upper()}_SAMPLER": DataTexture.sampler_for(offers, 4, texel, buffers)
-        for name, texel in kernel.textures.items()
-    }
 
 
 def link(device: Device, kernel: Kernel, source: Source) -> Program:

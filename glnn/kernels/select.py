@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
-from glnn.device import Capabilities, DataTexture
+from glnn.device import Capabilities
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.kernels.batches import Batches
 from glnn.kernels.family import family
@@ -215,9 +215,9 @@ def why_not_here(kernel: Kernel, problem: Problem, device: Capabilities) -> str 
         size = layout.size(shape)
         if name in kernel.bindings and 4 * size > most:
             return f"{name} of shape {shape} takes {4 * size} bytes, a storage block has {most}"
-        if texel := kernel.textures.get(name):
+        if name in kernel.textures:
             try:
-                DataTexture.sampler_for(device, size, texel, kernel.backend == "feedback")
+                kernel.sampler(name, size, device)
             except LimitError as error:
                 return f"{name} of shape {shape}: {error}"
         if size >= 1 << 31:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from types import MappingProxyType
 
 from glnn.device import Source
 from glnn.errors import ShaderError
@@ -16,16 +17,23 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 _INCLUDE = re.compile(r'\s*#include\s+"([^"]+)"\s*$')
 
 
-def assemble(kernel: Kernel, header: str, defines: Mapping[str, int | str]) -> Source:
+def assemble(
+    kernel: Kernel,
+    header: str,
+    defines: Mapping[str, int],
+    samplers: Mapping[str, str] = MappingProxyType({}),
+) -> Source:
     """The source of `kernel` under `header`, with the `defines` that it uses before its first line.
 
+    samplers: what operands are to it (see `Kernel.sampler`), where not what the shader says.
     Raises ShaderError on an include that is missing or leaves the shaders folder.
     """
     name = f"{kernel.op}/{kernel.path.name}"
     lines = [(line, "(header)", i) for i, line in enumerate(header.splitlines(), 1)]
     body = _expanded(kernel.path, name, kernel.path.parents[1], set())
     words = {word for line, _, _ in body for word in _WORD.findall(line)}
-    used = [f"#define {key} {value}" for key, value in defines.items() if key in words]
+    known = {**defines, **{f"{name.upper()}_SAMPLER": kind for name, kind in samplers.items()}}
+    used = [f"#define {key} {value}" for key, value in known.items() if key in words]
     lines += [(line, "(defines)", i) for i, line in enumerate(used, 1)]
     lines += body
     text = "\n".join(line for line, _, _ in lines) + "\n"
