@@ -10,7 +10,7 @@ from glnn.backends.backend import Choice, Performer, Store
 from glnn.backends.gl import Fetched, GlBackend
 from glnn.device import Buffer, Device, Program, Source
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.select import Problem
+from glnn.kernels.problem import Problem
 from glnn.layout import Layout
 from glnn.ops.op import Op, Shapes
 

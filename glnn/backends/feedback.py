@@ -11,7 +11,7 @@ from glnn.backends.gl import Fetched, GlBackend
 from glnn.device import Buffer, Device, Program, Source
 from glnn.errors import ShaderError
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.select import Problem
+from glnn.kernels.problem import Problem
 from glnn.ops.op import Op, Shapes
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from glnn.device import Buffer, DataTexture, Device, Program, SharedMemory, Sour
 from glnn.device.buffer import LEAST
 from glnn.errors import DeviceError
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.select import Problem, choose
+from glnn.kernels.problem import Problem
+from glnn.kernels.select import choose
 from glnn.kernels.source import assemble
 from glnn.kernels.tuned import Tuned
 from glnn.layout import Layout

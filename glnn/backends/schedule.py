@@ -12,7 +12,7 @@ from glnn.backends.backend import Backend, Choice
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.kernels import kernels_for
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.select import Problem
+from glnn.kernels.problem import Problem
 from glnn.layout import Layout, parse
 from glnn.lowering import Derived, Lowered
 from glnn.ops.add import Add

@@ -13,7 +13,7 @@ from glnn.cli.options import device_options, print_json
 from glnn.cli.screen import console, progress, table
 from glnn.errors import DeviceError, GlnnError
 from glnn.kernels import kernels_for
-from glnn.kernels.select import Problem
+from glnn.kernels.problem import Problem
 from glnn.kernels.tuned import Tuned, TunedChoice, problem_class
 from glnn.model import InferenceSession, load
 from glnn.ops import Matmul

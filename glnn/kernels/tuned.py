@@ -18,7 +18,7 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.source import fingerprint
 
 if TYPE_CHECKING:
-    from glnn.kernels.select import Problem
+    from glnn.kernels.problem import Problem
 
 FORM = 2  # of the file; a file of another is tuned anew
 

@@ -22,7 +22,8 @@ from glnn.device import Buffer
 from glnn.errors import GlnnError
 from glnn.kernels import kernels_for
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.select import Problem, choose, fitted, why_not
+from glnn.kernels.problem import Problem
+from glnn.kernels.select import choose, fitted, why_not
 from glnn.kernels.tuned import TunedChoice
 from glnn.layout import Layout
 from glnn.profiling.timing import time_work

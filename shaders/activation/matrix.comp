@@ -11,14 +11,15 @@
 #define COLUMN_MAJOR 0
 #endif
 #include "common/activation.glsl"
+#include "common/launch.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Out { float result[]; };
 uniform int x_rows, x_columns;  // padded
 
 void main() {
-    int column = int(gl_GlobalInvocationID.x);
-    int row = int(gl_GlobalInvocationID.y);
+    int column = int(INVOCATION_ID.x);
+    int row = int(INVOCATION_ID.y);
     if (row >= x_rows || column >= x_columns) return;
 #if COLUMN_MAJOR
     int place = column * x_rows + row;

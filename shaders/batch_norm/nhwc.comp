@@ -4,6 +4,7 @@
 #define WG_X 64
 #endif
 #include "common/activation.glsl"
+#include "common/launch.glsl"
 layout(local_size_x = WG_X) in;
 layout(std430, binding = 0) buffer X { vec4 x[]; };
 layout(std430, binding = 1) buffer Scale { vec4 scale[]; };
@@ -13,8 +14,8 @@ uniform int n, c, inner;
 
 void main() {
     int quads = (c + 3) / 4;
-    int stride = int(gl_NumWorkGroups.x) * WG_X;
-    for (int i = int(gl_GlobalInvocationID.x); i < n * inner * quads; i += stride) {
+    int stride = int(WORKGROUP_COUNT.x) * WG_X;
+    for (int i = int(INVOCATION_ID.x); i < n * inner * quads; i += stride) {
         int quad = i % quads;
         result[i] = activate(scale[quad] * x[i] + shift[quad]);
     }

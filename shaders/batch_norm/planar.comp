@@ -4,6 +4,7 @@
 #define WG_X 64
 #endif
 #include "common/activation.glsl"
+#include "common/launch.glsl"
 layout(local_size_x = WG_X) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Scale { float scale[]; };
@@ -14,8 +15,8 @@ uniform int x_row, out_row;
 
 void main() {
     int row = c * inner;
-    int stride = int(gl_NumWorkGroups.x) * WG_X;
-    for (int i = int(gl_GlobalInvocationID.x); i < n * row; i += stride) {
+    int stride = int(WORKGROUP_COUNT.x) * WG_X;
+    for (int i = int(INVOCATION_ID.x); i < n * row; i += stride) {
         int image = i / row;
         int element = i - image * row;
         int channel = element / inner;

@@ -7,6 +7,7 @@
 #ifndef WG_Y
 #define WG_Y 1
 #endif
+#include "common/launch.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 layout(std430, binding = 0) buffer X { vec4 x[]; };
 layout(std430, binding = 1) buffer Bias { vec4 bias[]; };
@@ -14,8 +15,8 @@ layout(std430, binding = 2) buffer Out { vec4 result[]; };
 uniform int x_rows, x_columns;  // padded
 
 void main() {
-    int quad = int(gl_GlobalInvocationID.x);
-    int row = int(gl_GlobalInvocationID.y);
+    int quad = int(INVOCATION_ID.x);
+    int row = int(INVOCATION_ID.y);
     int quads = x_columns / 4;
     if (row >= x_rows || quad >= quads) return;
     int place = (row / 2 * quads + quad) * 2 + row % 2;

@@ -10,6 +10,7 @@
 #ifndef COLUMN_MAJOR
 #define COLUMN_MAJOR 0
 #endif
+#include "common/launch.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Bias { float bias[]; };
@@ -18,8 +19,8 @@ uniform int n, c;
 uniform int x_rows, x_columns;  // padded
 
 void main() {
-    int column = int(gl_GlobalInvocationID.x);
-    int row = int(gl_GlobalInvocationID.y);
+    int column = int(INVOCATION_ID.x);
+    int row = int(INVOCATION_ID.y);
     if (row >= n || column >= c) return;
 #if COLUMN_MAJOR
     int place = column * x_rows + row;

@@ -7,6 +7,7 @@
 #ifndef WG_Y
 #define WG_Y 1
 #endif
+#include "common/launch.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 layout(std430, binding = 0) buffer X { vec4 x[]; };
 layout(std430, binding = 1) buffer Bias { vec4 bias[]; };
@@ -15,8 +16,8 @@ uniform int n;
 uniform int x_columns;  // padded
 
 void main() {
-    int quad = int(gl_GlobalInvocationID.x);
-    int row = int(gl_GlobalInvocationID.y);
+    int quad = int(INVOCATION_ID.x);
+    int row = int(INVOCATION_ID.y);
     int quads = x_columns / 4;
     if (row >= n || quad >= quads) return;
     int place = row * quads + quad;

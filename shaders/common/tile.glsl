@@ -3,6 +3,7 @@
 //
 // Runs of 32 invocations cover 4 x 8 patches of the tile, so that they share words; an invocation's
 // rows and columns are groups of four spread over the tile; A is kept k-major.
+#include "common/launch.glsl"
 #define LANES (WG_X * WG_Y)
 #define INVOCATIONS (LANES * SLICES)
 #define BM (WG_Y * TM)
@@ -26,8 +27,8 @@ vec4 sum[TM * GN];
 // The tile of this workgroup, and this invocation's place in it. Workgroups are walked in strips of
 // tile rows, so that neighbours in time share operands in the cache.
 void place() {
-    int wide = int(gl_NumWorkGroups.x), high = int(gl_NumWorkGroups.y);
-    int linear = int(gl_WorkGroupID.y) * wide + int(gl_WorkGroupID.x);
+    int wide = int(WORKGROUP_COUNT.x), high = int(WORKGROUP_COUNT.y);
+    int linear = int(WORKGROUP_ID.y) * wide + int(WORKGROUP_ID.x);
     int strip = linear / (STRIP * wide);
     int rest = linear - strip * STRIP * wide;
     int rows = min(STRIP, high - strip * STRIP);

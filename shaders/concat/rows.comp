@@ -30,6 +30,7 @@
 #define WIDTH 1
 #endif
 
+#include "common/launch.glsl"
 layout(local_size_x = WG_X) in;
 layout(std430, binding = 0) buffer X0 { ELEMENT x0[]; };
 layout(std430, binding = 1) buffer X1 { ELEMENT x1[]; };
@@ -57,8 +58,8 @@ ELEMENT fetch(int row, int place) {
 
 void main() {
     int quads = (c * EACH + 3) / 4;
-    int stride = int(gl_NumWorkGroups.x) * WG_X;
-    for (int i = int(gl_GlobalInvocationID.x); i < ROWS * quads; i += stride) {
+    int stride = int(WORKGROUP_COUNT.x) * WG_X;
+    for (int i = int(INVOCATION_ID.x); i < ROWS * quads; i += stride) {
         int row = i / quads;
         int quad = i - row * quads;
 #if ALIGNED

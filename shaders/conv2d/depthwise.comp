@@ -9,6 +9,7 @@
 #ifndef PX
 #define PX 2
 #endif
+#include "common/launch.glsl"
 #include "conv2d/nhwc.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 
@@ -34,9 +35,9 @@ void convolve(int quad, int y, int left) {
 }
 
 void main() {
-    int quad = int(gl_GlobalInvocationID.x);
-    int left = int(gl_GlobalInvocationID.y) * PX;
+    int quad = int(INVOCATION_ID.x);
+    int left = int(INVOCATION_ID.y) * PX;
     if (quad >= (c + 3) / 4 || left >= ow) return;
-    for (int y = int(gl_WorkGroupID.z); y < n * oh; y += int(gl_NumWorkGroups.z))
+    for (int y = int(WORKGROUP_ID.z); y < n * oh; y += int(WORKGROUP_COUNT.z))
         convolve(quad, y, left);
 }

@@ -14,6 +14,7 @@
 #ifndef PX
 #define PX 2
 #endif
+#include "common/launch.glsl"
 #include "common/window.glsl"
 #ifndef HAS_BIAS
 #define HAS_BIAS 0
@@ -80,11 +81,11 @@ void convolve(int image, int quad, int left, int y) {
 }
 
 void main() {
-    int left = int(gl_GlobalInvocationID.x) * PX;
-    int y = int(gl_GlobalInvocationID.y);
+    int left = int(INVOCATION_ID.x) * PX;
+    int y = int(INVOCATION_ID.y);
     if (left >= ow || y >= oh) return;
     int quads = (o + 3) / 4;
-    int stride = int(gl_NumWorkGroups.z) * WG_Z;
-    for (int z = int(gl_GlobalInvocationID.z); z < quads * n; z += stride)
+    int stride = int(WORKGROUP_COUNT.z) * WG_Z;
+    for (int z = int(INVOCATION_ID.z); z < quads * n; z += stride)
         convolve(z / quads, z % quads, left, y);
 }

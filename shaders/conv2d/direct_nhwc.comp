@@ -10,6 +10,7 @@
 #ifndef WG_Z
 #define WG_Z 1
 #endif
+#include "common/launch.glsl"
 #include "common/window.glsl"
 #ifndef GROUPS
 #define GROUPS 1
@@ -52,10 +53,10 @@ void convolve(int image, int y, int column, int output_channel) {
 }
 
 void main() {
-    int output_channel = int(gl_GlobalInvocationID.x);
-    int column = int(gl_GlobalInvocationID.y);
+    int output_channel = int(INVOCATION_ID.x);
+    int column = int(INVOCATION_ID.y);
     if (output_channel >= o || column >= ow) return;
-    int stride = int(gl_NumWorkGroups.z) * WG_Z;
-    for (int z = int(gl_GlobalInvocationID.z); z < n * oh; z += stride)
+    int stride = int(WORKGROUP_COUNT.z) * WG_Z;
+    for (int z = int(INVOCATION_ID.z); z < n * oh; z += stride)
         convolve(z / oh, z % oh, column, output_channel);
 }

@@ -12,6 +12,7 @@
 #ifndef PX
 #define PX 2
 #endif
+#include "common/launch.glsl"
 #include "common/window.glsl"
 #ifndef GROUPS
 #define GROUPS 1
@@ -77,10 +78,10 @@ void convolve(int image, int output_channel, int left, int y) {
 }
 
 void main() {
-    int left = int(gl_GlobalInvocationID.x) * PX;
-    int y = int(gl_GlobalInvocationID.y);
+    int left = int(INVOCATION_ID.x) * PX;
+    int y = int(INVOCATION_ID.y);
     if (left >= ow || y >= oh) return;
-    int stride = int(gl_NumWorkGroups.z) * WG_Z;
-    for (int z = int(gl_GlobalInvocationID.z); z < o * n; z += stride)
+    int stride = int(WORKGROUP_COUNT.z) * WG_Z;
+    for (int z = int(INVOCATION_ID.z); z < o * n; z += stride)
         convolve(z / o, z % o, left, y);
 }

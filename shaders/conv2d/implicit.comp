@@ -21,17 +21,18 @@
 #ifndef PARTS
 #define PARTS 0
 #endif
+#include "common/launch.glsl"
 #include "conv2d/nhwc.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 
 void main() {
     int quads = (o + 3) / 4;  // all groups'
     int last = quads / GROUPS - 1;
-    int quad = int(gl_GlobalInvocationID.x) * TN;
-    int pixel = int(gl_GlobalInvocationID.y) * TM;
+    int quad = int(INVOCATION_ID.x) * TN;
+    int pixel = int(INVOCATION_ID.y) * TM;
     int pixels = n * oh * ow;
     if (pixel >= pixels || quad > last) return;
-    int group = int(gl_WorkGroupID.z);
+    int group = int(WORKGROUP_ID.z);
     int first = group * (last + 1);
 
 #if KEEP

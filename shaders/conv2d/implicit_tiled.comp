@@ -23,6 +23,7 @@
 #ifndef AHEAD
 #define AHEAD 0
 #endif
+#include "common/launch.glsl"
 #include "conv2d/nhwc.glsl"
 #include "common/tile.glsl"
 
@@ -93,7 +94,7 @@ void walk(const int gm, const int gn) {
 
 void main() {
     place();
-    group = int(gl_WorkGroupID.z);
+    group = int(WORKGROUP_ID.z);
     channels = c / GROUPS;
     int pixels = n * oh * ow;
     int share = (o + 3) / 4 / GROUPS;

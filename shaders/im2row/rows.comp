@@ -10,6 +10,7 @@
 #ifndef MORTON
 #define MORTON 0
 #endif
+#include "common/launch.glsl"
 #include "common/window.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 layout(std430, binding = 0) buffer X { float x[]; };
@@ -40,8 +41,8 @@ void gather(int row, int quad) {
 }
 
 void main() {
-    int quad = int(gl_GlobalInvocationID.x);
+    int quad = int(INVOCATION_ID.x);
     if (quad >= (k + 3) / 4) return;
-    int stride = int(gl_NumWorkGroups.y) * WG_Y;
-    for (int row = int(gl_GlobalInvocationID.y); row < m; row += stride) gather(row, quad);
+    int stride = int(WORKGROUP_COUNT.y) * WG_Y;
+    for (int row = int(INVOCATION_ID.y); row < m; row += stride) gather(row, quad);
 }

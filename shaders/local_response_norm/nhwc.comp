@@ -3,6 +3,7 @@
 #ifndef WG_X
 #define WG_X 64
 #endif
+#include "common/launch.glsl"
 #include "local_response_norm/power.glsl"
 layout(local_size_x = WG_X) in;
 layout(std430, binding = 0) buffer X { vec4 x[]; };
@@ -36,7 +37,7 @@ void normalise(int i, int quad) {
 
 void main() {
     int quads = (c + 3) / 4;
-    int stride = int(gl_NumWorkGroups.x) * WG_X;
-    for (int i = int(gl_GlobalInvocationID.x); i < n * inner * quads; i += stride)
+    int stride = int(WORKGROUP_COUNT.x) * WG_X;
+    for (int i = int(INVOCATION_ID.x); i < n * inner * quads; i += stride)
         normalise(i, i % quads);
 }

@@ -17,6 +17,7 @@
 #ifndef BATCHED
 #define BATCHED 0
 #endif
+#include "common/launch.glsl"
 #include "matmul/operands.glsl"
 #include "matmul/vector.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
@@ -25,13 +26,13 @@ uniform int x_row, weight_rows, weight_matrix, out_row;  // floats, multiples of
 
 void main() {
 #if BATCHED
-    int batch = int(gl_WorkGroupID.z);
+    int batch = int(WORKGROUP_ID.z);
 #else
     const int batch = 0;
 #endif
     int columns = (n + 3) / 4;
-    int column = int(gl_GlobalInvocationID.x) * TN;
-    int row = int(gl_GlobalInvocationID.y) * TM;
+    int column = int(INVOCATION_ID.x) * TN;
+    int row = int(INVOCATION_ID.y) * TM;
     if (row >= m || column >= columns) return;
 
     vec4 sum[TM * TN];

@@ -7,6 +7,7 @@
 #ifndef WG_Y
 #define WG_Y 8
 #endif
+#include "common/launch.glsl"
 #include "matmul/scalar.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 layout(std430, binding = 0) buffer X { vec4 x[]; };
@@ -15,8 +16,8 @@ uniform int m, n, k;
 uniform int x_row, weight_rows, out_row;  // floats, multiples of 4
 
 void main() {
-    int quad = int(gl_GlobalInvocationID.x);
-    int row = int(gl_GlobalInvocationID.y);
+    int quad = int(INVOCATION_ID.x);
+    int row = int(INVOCATION_ID.y);
     if (row >= m || quad * 4 >= n) return;
     int stride = weight_rows / 4;
     vec4 sum = vec4(0.0);

@@ -11,6 +11,7 @@
 #ifndef CACHE_STEPS
 #define CACHE_STEPS 0
 #endif
+#include "common/launch.glsl"
 #include "matmul/operands.glsl"
 #include "matmul/scalar.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
@@ -24,8 +25,8 @@ void store(float sum, int row, int column) {
 }
 
 void main() {
-    int column = int(gl_GlobalInvocationID.x) * 2;
-    int row = int(gl_GlobalInvocationID.y) * 2;
+    int column = int(INVOCATION_ID.x) * 2;
+    int row = int(INVOCATION_ID.y) * 2;
     int a0 = min(row, m - 1) * (x_row / 4), a1 = min(row + 1, m - 1) * (x_row / 4);
     int b0 = min(column, n - 1) * (weight_row / 4), b1 = min(column + 1, n - 1) * (weight_row / 4);
     vec4 sum = vec4(0.0);

@@ -7,6 +7,7 @@
 #ifndef WG_Y
 #define WG_Y 8
 #endif
+#include "common/launch.glsl"
 #include "matmul/scalar.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 layout(std430, binding = 0) buffer X { vec4 x[]; };
@@ -15,8 +16,8 @@ uniform int m, n, k;
 uniform int x_rows, weight_row, out_rows;  // floats, multiples of 4
 
 void main() {
-    int quad = int(gl_GlobalInvocationID.x);
-    int column = int(gl_GlobalInvocationID.y);
+    int quad = int(INVOCATION_ID.x);
+    int column = int(INVOCATION_ID.y);
     if (quad * 4 >= m || column >= n) return;
     int stride = x_rows / 4;
     vec4 sum = vec4(0.0);

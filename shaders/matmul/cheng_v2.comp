@@ -4,6 +4,7 @@
 #ifndef TILE
 #define TILE 16
 #endif
+#include "common/launch.glsl"
 #include "matmul/scalar.glsl"
 layout(local_size_x = TILE, local_size_y = TILE) in;
 layout(std430, binding = 0) buffer X { float x[]; };
@@ -15,8 +16,8 @@ shared float b_tile[TILE * TILE];
 
 void main() {
     int across = int(gl_LocalInvocationID.x), down = int(gl_LocalInvocationID.y);
-    int column = int(gl_GlobalInvocationID.x);
-    int row = int(gl_GlobalInvocationID.y);
+    int column = int(INVOCATION_ID.x);
+    int row = int(INVOCATION_ID.y);
     float sum = 0.0;
     for (int start = 0; start < k; start += TILE) {
         a_tile[down * TILE + across] =

@@ -8,6 +8,7 @@
 #ifndef WIDTH
 #define WIDTH 4
 #endif
+#include "common/launch.glsl"
 #include "matmul/operands.glsl"
 #include "matmul/scalar.glsl"
 #define QUADS (WIDTH / 4)
@@ -18,7 +19,7 @@ shared vec4 tile[WG_X * QUADS];
 
 void main() {
     int lane = int(gl_LocalInvocationID.x);
-    int row = int(gl_GlobalInvocationID.x);
+    int row = int(INVOCATION_ID.x);
     int first = min(row, m - 1) * (x_row / 4);  // rows past the matrix repeat its last one
     int steps = (k + 3) / 4;
     for (int column = 0; column < n; ++column) {

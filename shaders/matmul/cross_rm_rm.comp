@@ -7,6 +7,7 @@
 #ifndef WG_Y
 #define WG_Y 8
 #endif
+#include "common/launch.glsl"
 #include "matmul/scalar.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 layout(std430, binding = 0) buffer X { float x[]; };
@@ -15,8 +16,8 @@ uniform int m, n, k;
 uniform int x_rows, weight_row, out_rows;
 
 void main() {
-    int row = int(gl_GlobalInvocationID.x);
-    int column = int(gl_GlobalInvocationID.y);
+    int row = int(INVOCATION_ID.x);
+    int column = int(INVOCATION_ID.y);
     if (row >= m || column >= n) return;
     float sum = 0.0;
     for (int i = 0; i < k; ++i) sum += weight[column * weight_row + i] * x[i * x_rows + row];

@@ -6,6 +6,7 @@
 #ifndef WG_Y
 #define WG_Y 16
 #endif
+#include "common/launch.glsl"
 #include "matmul/operands.glsl"
 #include "matmul/scalar.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
@@ -13,8 +14,8 @@ uniform int m, n, k;
 uniform int x_row, weight_row, out_row;  // floats, multiples of 4
 
 void main() {
-    int column = int(gl_GlobalInvocationID.x);
-    int row = int(gl_GlobalInvocationID.y);
+    int column = int(INVOCATION_ID.x);
+    int row = int(INVOCATION_ID.y);
     if (row >= m || column >= n) return;
     int a = row * (x_row / 4);
     int b = column * (weight_row / 4);

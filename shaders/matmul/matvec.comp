@@ -8,6 +8,7 @@
 #ifndef ROWS
 #define ROWS 2
 #endif
+#include "common/launch.glsl"
 #include "matmul/operands.glsl"
 #include "matmul/scalar.glsl"
 layout(local_size_x = WG_X) in;
@@ -17,8 +18,8 @@ shared float part[ROWS * WG_X];
 
 void main() {
     int lane = int(gl_LocalInvocationID.x);
-    int first = int(gl_WorkGroupID.y) * ROWS;
-    int row = int(gl_WorkGroupID.z);
+    int first = int(WORKGROUP_ID.y) * ROWS;
+    int row = int(WORKGROUP_ID.z);
     int stride = weight_row / 4;
     int start = row * (x_row / 4);
     int last = n - 1 - first;  // rows past the weights repeat the last one

@@ -11,6 +11,7 @@
 #ifndef CHUNK
 #define CHUNK 2
 #endif
+#include "common/launch.glsl"
 #include "matmul/scalar.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 layout(std430, binding = 0) buffer X { vec4 x[]; };
@@ -30,8 +31,8 @@ void store(float sum, int row, int column) {
 }
 
 void main() {
-    int column = int(gl_GlobalInvocationID.x) * 2;
-    int row = int(gl_GlobalInvocationID.y) * 2;
+    int column = int(INVOCATION_ID.x) * 2;
+    int row = int(INVOCATION_ID.y) * 2;
     int quads = x_columns / 4;
     // Rows past the operands repeat their last chunk.
     int a = min(row, m - 1) / CHUNK * quads * CHUNK + row % CHUNK;

@@ -10,6 +10,7 @@
 #ifndef TM
 #define TM 2
 #endif
+#include "common/launch.glsl"
 #include "matmul/operands.glsl"
 #include "matmul/vector.glsl"
 layout(local_size_x = WG_X, local_size_y = 1, local_size_z = WG_K) in;
@@ -21,8 +22,8 @@ void main() {
     int columns = (n + 3) / 4;
     int lane = int(gl_LocalInvocationID.x);
     int slice = int(gl_LocalInvocationID.z);
-    int column = min(int(gl_GlobalInvocationID.x), columns - 1);
-    int row = int(gl_WorkGroupID.y) * TM;
+    int column = min(int(INVOCATION_ID.x), columns - 1);
+    int row = int(WORKGROUP_ID.y) * TM;
 
     vec4 sum[TM];
     for (int i = 0; i < TM; ++i) sum[i] = vec4(0.0);
@@ -54,6 +55,6 @@ void main() {
 
     // Each invocation finishes some of the workgroup's results.
     for (int i = slice; i < TM; i += WG_K)
-        if (row + i < m && int(gl_GlobalInvocationID.x) < columns)
+        if (row + i < m && int(INVOCATION_ID.x) < columns)
             finish(part[i * WG_X + lane], column, (row + i) * (out_row / 4) + column);
 }

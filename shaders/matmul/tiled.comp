@@ -29,6 +29,7 @@
 #ifndef BATCHED
 #define BATCHED 0
 #endif
+#include "common/launch.glsl"
 #include "matmul/operands.glsl"
 #include "matmul/vector.glsl"
 #include "common/tile.glsl"
@@ -96,7 +97,7 @@ void walk(const int gm, const int gn) {
 void main() {
     place();
 #if BATCHED
-    batch = int(gl_WorkGroupID.z);
+    batch = int(WORKGROUP_ID.z);
 #endif
 
     // Tiles at the edges may have few rows or columns: the rest is not worth multiplying.

@@ -7,6 +7,7 @@
 #define PADDING_TOP 1
 #define PADDING_LEFT 1
 #endif
+#include "common/launch.glsl"
 layout(local_size_x = WG_X) in;
 layout(std430, binding = 0) buffer X { vec4 x[]; };
 layout(std430, binding = 1) buffer Out { vec4 result[]; };
@@ -14,8 +15,8 @@ uniform int n, c, h, w, oh, ow;
 
 void main() {
     int quads = (c + 3) / 4;
-    int stride = int(gl_NumWorkGroups.x) * WG_X;
-    for (int i = int(gl_GlobalInvocationID.x); i < n * oh * ow * quads; i += stride) {
+    int stride = int(WORKGROUP_COUNT.x) * WG_X;
+    for (int i = int(INVOCATION_ID.x); i < n * oh * ow * quads; i += stride) {
         int pixel = i / quads;
         int image = pixel / (oh * ow);
         int y = pixel / ow % oh - PADDING_TOP, column = pixel % ow - PADDING_LEFT;

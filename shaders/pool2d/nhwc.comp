@@ -3,6 +3,7 @@
 #ifndef WG_X
 #define WG_X 64
 #endif
+#include "common/launch.glsl"
 #include "pool2d/windows.glsl"
 layout(local_size_x = WG_X) in;
 layout(std430, binding = 0) buffer X { vec4 x[]; };
@@ -31,8 +32,8 @@ vec4 pool(int image, int y, int column, int quad) {
 
 void main() {
     int quads = (c + 3) / 4;
-    int stride = int(gl_NumWorkGroups.x) * WG_X;
-    for (int i = int(gl_GlobalInvocationID.x); i < n * oh * ow * quads; i += stride) {
+    int stride = int(WORKGROUP_COUNT.x) * WG_X;
+    for (int i = int(INVOCATION_ID.x); i < n * oh * ow * quads; i += stride) {
         int pixel = i / quads;
         int row = pixel / ow;
         result[i] = pool(row / oh, row % oh, pixel - row * ow, i - pixel * quads);

@@ -7,6 +7,7 @@
 #ifndef WG_Y
 #define WG_Y 16
 #endif
+#include "common/launch.glsl"
 #include "pool2d/windows.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 layout(std430, binding = 0) buffer X { vec4 x[]; };
@@ -16,10 +17,10 @@ shared vec4 lanes[WG_X * WG_Y];
 
 void main() {
     int quads = (c + 3) / 4;
-    int quad = int(gl_GlobalInvocationID.x);
+    int quad = int(INVOCATION_ID.x);
     int lane = int(gl_LocalInvocationID.y);
     int place = lane * WG_X + int(gl_LocalInvocationID.x);
-    for (int image = int(gl_WorkGroupID.z); image < n; image += int(gl_NumWorkGroups.z)) {
+    for (int image = int(WORKGROUP_ID.z); image < n; image += int(WORKGROUP_COUNT.z)) {
         vec4 value = vec4(NOTHING);
         if (quad < quads)
             for (int i = lane; i < h * w; i += WG_Y)

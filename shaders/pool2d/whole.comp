@@ -3,6 +3,7 @@
 #ifndef WG_X
 #define WG_X 64
 #endif
+#include "common/launch.glsl"
 #include "pool2d/windows.glsl"
 layout(local_size_x = WG_X) in;
 layout(std430, binding = 0) buffer X { float x[]; };
@@ -13,7 +14,7 @@ shared float lanes[WG_X];
 
 void main() {
     int lane = int(gl_LocalInvocationID.x);
-    for (int plane = int(gl_WorkGroupID.y); plane < n * c; plane += int(gl_NumWorkGroups.y)) {
+    for (int plane = int(WORKGROUP_ID.y); plane < n * c; plane += int(WORKGROUP_COUNT.y)) {
         int image = plane / c;
         int channel = plane - image * c;
         int first = image * x_row + channel * h * w;

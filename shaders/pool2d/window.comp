@@ -3,6 +3,7 @@
 #ifndef WG_X
 #define WG_X 64
 #endif
+#include "common/launch.glsl"
 #include "pool2d/windows.glsl"
 layout(local_size_x = WG_X) in;
 layout(std430, binding = 0) buffer X { float x[]; };
@@ -30,8 +31,8 @@ float pool(int plane, int y, int column) {
 
 void main() {
     int inner = c * oh * ow;
-    int stride = int(gl_NumWorkGroups.x) * WG_X;
-    for (int i = int(gl_GlobalInvocationID.x); i < n * inner; i += stride) {
+    int stride = int(WORKGROUP_COUNT.x) * WG_X;
+    for (int i = int(INVOCATION_ID.x); i < n * inner; i += stride) {
         int image = i / inner;
         int element = i - image * inner;
         int channel = element / (oh * ow);

@@ -3,13 +3,14 @@
 #ifndef WG_X
 #define WG_X 64
 #endif
+#include "common/launch.glsl"
 layout(local_size_x = WG_X) in;
 layout(std430, binding = 0) buffer X { vec2 x[]; };
 layout(std430, binding = 1) buffer Out { uint result[]; };
 uniform int out_size;  // pairs
 
 void main() {
-    int stride = int(gl_NumWorkGroups.x) * WG_X;
-    for (int i = int(gl_GlobalInvocationID.x); i < out_size; i += stride)
+    int stride = int(WORKGROUP_COUNT.x) * WG_X;
+    for (int i = int(INVOCATION_ID.x); i < out_size; i += stride)
         result[i] = packHalf2x16(x[i]);
 }

@@ -10,11 +10,12 @@
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Out { float result[]; };
+#include "common/launch.glsl"
 #include "repack/layouts.glsl"
 
 void main() {
-    int column = int(gl_GlobalInvocationID.x);
-    int row = int(gl_GlobalInvocationID.y);
+    int column = int(INVOCATION_ID.x);
+    int row = int(INVOCATION_ID.y);
     if (row >= out_rows || column >= out_columns) return;
     int target = place(row, column, out_rows, out_columns,
         ivec4(TARGET_BASE_0, TARGET_BASE_1, TARGET_BASE_2, TARGET_BASE_3),

@@ -3,6 +3,7 @@
 #ifndef WG_X
 #define WG_X 64
 #endif
+#include "common/launch.glsl"
 layout(local_size_x = WG_X) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Out { vec4 result[]; };
@@ -21,7 +22,7 @@ void move(int image, int quad, int pixel) {
 
 void main() {
     int plane = h * w, quads = (c + 3) / 4;
-    int stride = int(gl_NumWorkGroups.x) * WG_X;
-    for (int i = int(gl_GlobalInvocationID.x); i < n * quads * plane; i += stride)
+    int stride = int(WORKGROUP_COUNT.x) * WG_X;
+    for (int i = int(INVOCATION_ID.x); i < n * quads * plane; i += stride)
         move(i / (quads * plane), i / plane % quads, i % plane);
 }

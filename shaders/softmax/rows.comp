@@ -3,6 +3,7 @@
 #ifndef WG_X
 #define WG_X 32
 #endif
+#include "common/launch.glsl"
 #include "common/nan.glsl"
 layout(local_size_x = WG_X) in;
 layout(std430, binding = 0) buffer X { float x[]; };
@@ -34,7 +35,7 @@ float shared_by_all(int lane, float value, bool most) {
 void main() {
     int lane = int(gl_LocalInvocationID.x);
     int rows = n * outer * inner;
-    for (int row = int(gl_WorkGroupID.y); row < rows; row += int(gl_NumWorkGroups.y)) {
+    for (int row = int(WORKGROUP_ID.y); row < rows; row += int(WORKGROUP_COUNT.y)) {
         int image = row / (outer * inner);
         int rest = row - image * outer * inner;
         int first = rest / inner * extent * inner + rest % inner;

@@ -8,6 +8,7 @@
 #define KERNEL_W 2
 #endif
 #include "common/activation.glsl"
+#include "common/launch.glsl"
 layout(local_size_x = WG_X) in;
 layout(std430, binding = 0) buffer X { vec4 x[]; };
 layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
@@ -25,8 +26,8 @@ vec4 mean(int first, int quad) {
 
 void main() {
     int quads = (c + 3) / 4;
-    int stride = int(gl_NumWorkGroups.x) * WG_X;
-    for (int i = int(gl_GlobalInvocationID.x); i < n * oh * ow * quads; i += stride) {
+    int stride = int(WORKGROUP_COUNT.x) * WG_X;
+    for (int i = int(INVOCATION_ID.x); i < n * oh * ow * quads; i += stride) {
         int pixel = i / quads;
         int quad = i - pixel * quads;
         int row = pixel / ow;  // of all the images' rows

@@ -8,6 +8,7 @@
 #define KERNEL_W 2
 #endif
 #include "common/activation.glsl"
+#include "common/launch.glsl"
 layout(local_size_x = WG_X) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Weight { float weight[]; };
@@ -25,8 +26,8 @@ float mean(int first) {
 
 void main() {
     int inner = c * oh * ow;
-    int stride = int(gl_NumWorkGroups.x) * WG_X;
-    for (int i = int(gl_GlobalInvocationID.x); i < n * inner; i += stride) {
+    int stride = int(WORKGROUP_COUNT.x) * WG_X;
+    for (int i = int(INVOCATION_ID.x); i < n * inner; i += stride) {
         int image = i / inner;
         int element = i - image * inner;
         int row = element / ow;  // of all the channels' rows

@@ -13,6 +13,7 @@
 #define PADDING_LEFT 1
 #endif
 #define WINDOW (TILE + 2)
+#include "common/launch.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Out { float result[]; };
@@ -31,8 +32,8 @@ float[WINDOW] transformed(float d[WINDOW]) {
 }
 
 void main() {
-    int channel = int(gl_GlobalInvocationID.x);
-    int tile = int(gl_GlobalInvocationID.y);
+    int channel = int(INVOCATION_ID.x);
+    int tile = int(INVOCATION_ID.y);
     if (channel >= c || tile >= tiles) return;
     int image = tile / (tiles_down * tiles_across);
     int place = tile - image * tiles_down * tiles_across;

@@ -17,6 +17,7 @@
 #define HAS_RESIDUAL 0
 #endif
 #include "common/activation.glsl"
+#include "common/launch.glsl"
 #define WINDOW (TILE + 2)
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 layout(std430, binding = 0) buffer X { float x[]; };
@@ -42,8 +43,8 @@ float[TILE] transformed(float m[WINDOW]) {
 }
 
 void main() {
-    int channel = int(gl_GlobalInvocationID.x);
-    int tile = int(gl_GlobalInvocationID.y);
+    int channel = int(INVOCATION_ID.x);
+    int tile = int(INVOCATION_ID.y);
     if (channel >= o || tile >= tiles) return;
     float columns[WINDOW * TILE];
     for (int j = 0; j < WINDOW; ++j) {

@@ -6,7 +6,8 @@ import pytest
 
 from glnn.errors import LimitError
 from glnn.kernels import library
-from glnn.kernels.select import Problem, fitted, why_not_device, why_not_problem
+from glnn.kernels.problem import Problem
+from glnn.kernels.select import fitted, why_not_device, why_not_problem
 from glnn.ops import (
     Activation,
     Add,

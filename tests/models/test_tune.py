@@ -13,7 +13,7 @@ from glnn.backends.compute import Compute
 from glnn.errors import GlnnError
 from glnn.kernels import kernels_for
 from glnn.kernels.library import read
-from glnn.kernels.select import Problem
+from glnn.kernels.problem import Problem
 from glnn.kernels.tuned import Tuned, TunedChoice
 from glnn.layers import Conv2d as Layer
 from glnn.model import Model

@@ -12,7 +12,8 @@ from glnn.device import Capabilities
 from glnn.errors import LimitError, ShaderError, UnsupportedOpError
 from glnn.kernels import export, kernels_for, library
 from glnn.kernels.library import read
-from glnn.kernels.select import Problem, choose, fitted, why_not_device
+from glnn.kernels.problem import Problem
+from glnn.kernels.select import choose, fitted, why_not_device
 from glnn.kernels.source import assemble
 from glnn.ops import Conv2d, Matmul
 

@@ -9,7 +9,7 @@ import pytest
 
 from glnn.errors import ShapeError
 from glnn.kernels.library import declared
-from glnn.kernels.select import Problem
+from glnn.kernels.problem import Problem
 from glnn.lowering import LOWERINGS
 from glnn.lowering.matmul import by_cronin
 from glnn.ops import Conv2d, Matmul

@@ -11,7 +11,8 @@ from glnn.device import Capabilities
 from glnn.errors import LimitError, ShaderError, ShapeError, UnsupportedOpError
 from glnn.kernels import Kernel, select
 from glnn.kernels.family import family
-from glnn.kernels.select import Problem, choose, fitted, why_not_device, why_not_here
+from glnn.kernels.problem import Problem
+from glnn.kernels.select import choose, fitted, why_not_device, why_not_here
 from glnn.ops import Activation, Bias, Conv2d, Matmul
 from glnn.ops.op import Shape
 from glnn.ops.repack import Repack

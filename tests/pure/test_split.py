@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glnn.kernels import Kernel, kernels_for
-from glnn.kernels.select import Problem, fitted, why_not_here
+from glnn.kernels.problem import Problem
+from glnn.kernels.select import fitted, why_not_here
 from glnn.ops import Matmul
 from tests.pure.test_kernels import DEVICE
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from glnn.kernels import kernels_for
-from glnn.kernels.select import Problem, choose
+from glnn.kernels.problem import Problem
+from glnn.kernels.select import choose
 from glnn.kernels.source import fingerprint
 from glnn.kernels.tuned import Tuned, TunedChoice, problem_class
 from glnn.ops import Matmul
