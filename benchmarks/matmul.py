@@ -34,7 +34,7 @@ from glnn.cli.screen import console, progress, table
 from glnn.errors import GlnnError
 from glnn.kernels import kernels_for
 from glnn.ops import Matmul
-from glnn.profiling.verify import relative_error
+from glnn.ops.error import relative_error
 
 Array = NDArray[np.float32]
 Peer = Callable[[Array, Array, Array | None], "tuple[float, Array]"]

@@ -19,7 +19,7 @@ from benchmarks.peers import Contender, installed
 from glnn.cli.screen import number, table
 from glnn.errors import DeviceError
 from glnn.profiling import Profile, profile
-from glnn.profiling.verify import relative_error
+from glnn.ops.error import relative_error
 
 Array = NDArray[np.float32]
 Row = dict[str, Any]

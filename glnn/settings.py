@@ -22,6 +22,9 @@ class Settings:
     debug: `GLNN_DEBUG`, anything but empty or `0` checks GL for errors after every step.
     cache: `GLNN_CACHE`, the folder for what tuning found; the user's cache folder unless given,
         and none if empty.
+    trust: `GLNN_TRUST`, anything but empty or `0` uses kernels that were not held against NumPy.
+    launch: `GLNN_LAUNCH`, the seconds that one launch should take at most; 0 for any; 0.1 where
+        the device's driver may end longer ones, unless given.
     memory: `GLNN_MEMORY`, the bytes that a plan may take on the device, also as 512K, 512M or 4G;
         the device is asked what is free unless given.
     """
@@ -31,6 +34,8 @@ class Settings:
     debug: bool = False
     cache: Path | None = None
     memory: int | None = None
+    trust: bool = False
+    launch: float | None = None
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
@@ -40,6 +45,8 @@ class Settings:
             debug=environment.get("GLNN_DEBUG", "0") not in ("", "0"),
             cache=_cache(environment.get("GLNN_CACHE")),
             memory=_memory(environment.get("GLNN_MEMORY", "")),
+            trust=environment.get("GLNN_TRUST", "0") not in ("", "0"),
+            launch=_launch(environment.get("GLNN_LAUNCH", "")),
         )
 
 
@@ -51,6 +58,18 @@ def _cache(folder: str | None) -> Path | None:
     except RuntimeError:
         message = f"GLNN_CACHE: expected a folder, got {folder!r}, a home that is not known"
         raise GlnnError(message) from None
+
+
+def _launch(text: str) -> float | None:
+    if not text:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise GlnnError(f"GLNN_LAUNCH: expected seconds, as in 0.1, or 0, got {text!r}")
+    return seconds
 
 
 def _memory(text: str) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,9 +13,11 @@ from glnn.backends.arena import Arena
 from glnn.backends.backend import Backend, Choice, Performer, Store
 from glnn.backends.prepared import Prepared
 from glnn.backends.schedule import Parameter, Schedule, Task
+from glnn.errors import LimitError, UnsupportedOpError
 from glnn.kernels.kernel import Kernel
+from glnn.kernels.problem import Problem
 from glnn.layout import Layout, parse
-from glnn.ops.op import Op
+from glnn.ops.op import Op, Shapes
 from glnn.ops.repack import Repack
 
 if TYPE_CHECKING:
@@ -92,31 +95,51 @@ def prepare(
     """
     shapes = {name: array.shape for name, array in operands.items()}
     backend.activate()
-    choice = backend.choose(op, shapes, {}, kernel)
+    choice = _chosen(op, shapes, backend, kernel)
     if isinstance(choice, Kernel) and choice.stages:
-        return _prepare_stages(op, operands, backend, choice.name, layouts or {})
+        schedule = _schedule(op, operands, backend, choice.name, layouts or {})
+        if schedule.examine():
+            return prepare(op, operands, backend, kernel, layouts)
+        return _prepare_stages(schedule, operands)
     taken = backend.layouts(choice, op, shapes, {})
     stores = {name: _place(backend, array, taken[name]) for name, array in operands.items()}
     out = backend.allocate(op.infer(shapes), taken["out"])
     return backend.prepare(op, choice, stores, shapes, out), out
 
 
-def _prepare_stages(
+def _chosen(op: Op, shapes: Shapes, backend: Backend, kernel: str | None = None) -> Choice:
+    """The kernel for `op`, or that of stages, seen to be right here."""
+    while True:
+        choice = backend.choose(op, shapes, {}, kernel)
+        if isinstance(choice, Kernel) and choice.stages:
+            return choice
+        if not backend.examine([(choice, Problem.of(op, shapes, {}))]):
+            return choice
+
+
+def _schedule(
     op: Op,
     operands: Mapping[str, NDArray[Any]],
     backend: Backend,
     kernel: str,
     layouts: Mapping[str, str],
-) -> tuple[Performer, Store]:
-    """What `prepare` gives where the kernel is made of stages."""
+) -> Schedule:
+    """The stages of `kernel`, which computes `op`."""
     schedule = Schedule(backend)
     inputs = {name: name for name in operands if name in op.inputs}
     for name in inputs:
         schedule.add_input(name, operands[name].shape, layouts.get(name, "R"))
     fixed = {name: Parameter.of(operands[name]) for name in operands if name not in inputs}
     schedule.add(Task(op.name, op, inputs, fixed, "result", op.name, kernel))
-    prepared = Prepared(schedule, Arena.of(schedule, ["result"]))
-    for name in inputs:
+    return schedule
+
+
+def _prepare_stages(
+    schedule: Schedule, operands: Mapping[str, NDArray[Any]]
+) -> tuple[Performer, Store]:
+    """What `prepare` gives where the kernel is made of stages."""
+    backend, prepared = schedule.backend, Prepared(schedule, Arena.of(schedule, ["result"]))
+    for name in set(operands) & set(schedule.tensors):
         prepared.stores[name].set(operands[name])
         backend.upload(prepared.stores[name])
 
@@ -138,14 +161,16 @@ def _place(backend: Backend, array: NDArray[Any], layout: Layout) -> Store:
     store = backend.allocate(array.shape, layout)
     repack = Repack(lies, layout.name)
     shapes = {"x": array.shape}
-    here = lies == layout.name or array.ndim != 2 or array.size < _WORTH_A_KERNEL
-    if backend.device is None or here or backend.why_not(repack, shapes) is not None:
+    choice: Choice | None = None
+    if backend.device and lies != layout.name and array.ndim == 2 and array.size >= _WORTH_A_KERNEL:
+        with suppress(UnsupportedOpError, LimitError):
+            choice = _chosen(repack, shapes, backend)
+    if choice is None:
         store.set(array)
         backend.upload(store)
         return store
     source = backend.allocate(array.shape, parse(lies))
     source.set(array)
     backend.upload(source)
-    choice = backend.choose(repack, shapes, {})
     backend.prepare(repack, choice, {"x": source}, shapes, store)()
     return store

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from glnn.ops.op import Op, Shape, Shapes
 
 if TYPE_CHECKING:
     from glnn.device import Device
+    from glnn.kernels.problem import Problem
 
 Performer = Callable[[], None]
 """An op made ready: calling it computes the op once. No shape logic is left in it."""
@@ -103,6 +104,13 @@ class Backend(ABC):
         self, op: Op, choice: Choice, operands: Mapping[str, Store], shapes: Shapes, out: Store
     ) -> Performer:
         """`op` made ready to read `operands`, seen in `shapes`, and write `out`."""
+
+    def examine(self, asked: Iterable[tuple[Choice, Problem]]) -> bool:
+        """See whether kernels compute such problems right here, where that is not known.
+
+        Returns whether some are not: they are chosen no more, so that others must be.
+        """
+        return False
 
     def why_not(self, op: Op, shapes: Shapes, kernel: str | None = None) -> str | None:
         """Why `op` cannot run here on operands of these shapes; None when it can."""

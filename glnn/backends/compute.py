@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
+from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
 from glnn.backends.backend import Choice, Performer, Store
@@ -18,13 +20,19 @@ if TYPE_CHECKING:
     import moderngl
 
 
+Groups = tuple[int, int, int]
+Uniform = int | float | Groups
+Range = tuple["moderngl.Buffer", int, int, int]
+"""A buffer, where it is bound, the first byte, and how many."""
+
+
 @dataclass(frozen=True)
 class Dispatch:
     """One dispatch: where each buffer is bound, which part of it, the uniforms, the workgroups."""
 
-    buffers: Sequence[tuple[moderngl.Buffer, int, int, int]]
-    uniforms: Mapping[str, int | float]
-    groups: tuple[int, int, int]
+    buffers: Sequence[Range]
+    uniforms: Mapping[str, Uniform]
+    groups: Groups
 
     def __call__(self, program: Program) -> None:
         for buffer, binding, offset, size in self.buffers:
@@ -34,7 +42,10 @@ class Dispatch:
 
 
 class ComputePerformer:
-    """Bind, set, dispatch, barrier; before it what is computed in place is copied to the result."""
+    """Bind, set, dispatch, barrier; before it what is computed in place is copied to the result.
+
+    Dispatches of which there are several are sent off one by one: drivers end what takes long.
+    """
 
     def __init__(
         self,
@@ -54,6 +65,8 @@ class ComputePerformer:
         Fetched.bind(self._textures)
         for dispatch in self._dispatches:
             dispatch(self._program)
+            if len(self._dispatches) > 1:
+                self._device.flush()
         self._device.barrier()
         self._out.wrote()
 
@@ -89,14 +102,16 @@ class Compute(GlBackend):
         in_place = choice.in_place if choice.in_place not in places else None
         if op.updates in buffers and in_place in buffers:
             in_place = None  # the result's memory is the operand's
+        part = self.part(choice, problem)
         defines = problem.defines() | ({"IN_PLACE": 1} if in_place in buffers else {})
+        defines |= {} if part is None else {"IN_PARTS": 1}
         textures = self.fetched(op, choice, buffers)
         program = self.program(choice, defines, textures)
         uniforms = self.uniforms(program, choice, problem, textures)
         return ComputePerformer(
             self.device,
             program,
-            self._dispatches(choice, problem, buffers, places, uniforms),
+            list(self._dispatches(choice, problem, buffers, places, uniforms, part)),
             list(textures.values()),
             buffers.get(in_place) if in_place else None,
             out,
@@ -109,15 +124,19 @@ class Compute(GlBackend):
         buffers: Mapping[str, Buffer],
         places: Mapping[str, int],
         uniforms: Mapping[str, int | float],
-    ) -> list[Dispatch]:
-        """The dispatches that compute `problem`: one, or one for each part of a split."""
+        most: int | None,
+    ) -> Iterator[Dispatch]:
+        """The dispatches that compute `problem`: one, or those of each part of a split.
+
+        most: the workgroups that one may have.
+        """
         split = problem.split(kernel, self.device.capabilities)
         bound = {name: buffers[name].push(self.device) for name in places}
         sizes = problem.sizes(kernel)
         if split is None:
             whole = [(buffer, places[name], 0, -1) for name, buffer in bound.items()]
-            return [Dispatch(whole, uniforms, self._groups(kernel, sizes))]
-        dispatches: list[Dispatch] = []
+            yield from _in_parts(whole, uniforms, self._groups(kernel, sizes), most)
+            return
         for part in split.parts(problem.shapes):
             ranges = [
                 (buffer, places[name], 4 * part.ranges[name][0], 4 * part.ranges[name][1])
@@ -125,10 +144,16 @@ class Compute(GlBackend):
             ]
             changed = {name: part.sizes.get(name, value) for name, value in uniforms.items()}
             groups = self._groups(kernel, {**sizes, **part.sizes})
-            dispatches.append(Dispatch(ranges, changed, groups))
-        return dispatches
+            yield from _in_parts(ranges, changed, groups, most)
 
-    def _groups(self, kernel: Kernel, sizes: Mapping[str, int]) -> tuple[int, int, int]:
+    def launch(self, kernel: Kernel, problem: Problem) -> int:
+        split = problem.split(kernel, self.device.capabilities)
+        sizes = problem.sizes(kernel)
+        if split is not None:  # the first part is the largest
+            sizes |= next(split.parts(problem.shapes)).sizes
+        return prod(self._groups(kernel, sizes))
+
+    def _groups(self, kernel: Kernel, sizes: Mapping[str, int]) -> Groups:
         """The workgroups to dispatch: the last dimension is cut short where that is walked."""
         groups = list(kernel.groups(sizes, kernel.defaults))
         if kernel.strided:
@@ -136,3 +161,24 @@ class Compute(GlBackend):
             most = self.device.capabilities.max_compute_work_group_count[last]
             groups[last] = min(groups[last], most)
         return groups[0], groups[1], groups[2]
+
+
+def _in_parts(
+    buffers: Sequence[Range],
+    uniforms: Mapping[str, int | float],
+    groups: Groups,
+    most: int | None,
+) -> Iterator[Dispatch]:
+    """The dispatch of `groups`, or several of at most `most` of them each."""
+    if most is None:
+        yield Dispatch(buffers, uniforms, groups)
+        return
+    counts: list[int] = []
+    for count in groups:  # as many as may be along x, then along y, then along z
+        counts.append(min(count, max(most // prod(counts), 1)))
+    for z, y, x in product(*(range(0, groups[i], counts[i]) for i in (2, 1, 0))):
+        first = x, y, z
+        part = tuple(min(counts[i], groups[i] - first[i]) for i in range(3))
+        places = {"first_group": first, "all_groups": groups}
+        known = {name: places.get(name, value) for name, value in uniforms.items()}
+        yield Dispatch(buffers, known, (part[0], part[1], part[2]))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
@@ -20,8 +21,22 @@ if TYPE_CHECKING:
 CAPTURED = 64  # floats: GL guarantees no more components a vertex
 
 
+@dataclass(frozen=True)
+class Draw:
+    """One draw: its vertices and instances, the first of each, and the byte it captures to."""
+
+    vertices: int
+    instances: int
+    first: int
+    first_instance: int
+    offset: int
+
+
 class FeedbackPerformer:
-    """One draw: refresh the textures that are copies, bind, set, capture."""
+    """Refresh the textures that are copies, bind, set, and capture draw by draw.
+
+    Draws of which there are several are sent off one by one: drivers end what takes long.
+    """
 
     def __init__(
         self,
@@ -29,17 +44,29 @@ class FeedbackPerformer:
         program: Program,
         textures: Sequence[Fetched],
         uniforms: Mapping[str, int | float],
-        draw: tuple[moderngl.VertexArray, int, int],
+        array: moderngl.VertexArray,
+        draws: Sequence[Draw],
         out: Buffer,
     ) -> None:
-        self._program, self._textures, self._uniforms = program, textures, uniforms
-        self._draw, self._out = draw, out
+        self._device, self._program, self._textures = device, program, textures
+        self._array, self._out = array, out
         self._captured = out.push(device)
+        # New uniforms only where there are instances to be told apart.
+        apart = "first_instance" in uniforms
+        self._draws = [
+            (draw, {**uniforms, "first_instance": draw.first_instance} if apart else uniforms)
+            for draw in draws
+        ]
 
     def __call__(self) -> None:
         Fetched.bind(self._textures)
-        self._program.set(self._uniforms)
-        self._program.capture(*self._draw, self._captured)
+        for draw, uniforms in self._draws:
+            self._program.set(uniforms)
+            self._program.capture(
+                self._array, draw.vertices, draw.instances, self._captured, draw.first, draw.offset
+            )
+            if len(self._draws) > 1:
+                self._device.flush()
         self._out.wrote()
 
 
@@ -73,32 +100,56 @@ class Feedback(GlBackend):
             program,
             list(textures.values()),
             self.uniforms(program, choice, problem, textures),
-            self._draw(program, choice, problem, buffers, out),
+            self._array(program, choice, problem, buffers),
+            list(self._draws(program, choice, problem)),
             out,
         )
 
-    def _draw(
-        self,
-        program: Program,
-        kernel: Kernel,
-        problem: Problem,
-        buffers: Mapping[str, Buffer],
-        out: Buffer,
-    ) -> tuple[moderngl.VertexArray, int, int]:
-        """The attributes, the vertices of an instance and the instances that make up `out`."""
+    def _array(
+        self, program: Program, kernel: Kernel, problem: Problem, buffers: Mapping[str, Buffer]
+    ) -> moderngl.VertexArray:
+        """What is drawn: the operands that are attributes."""
         parameters = {**kernel.defaults, **problem.defines()}
         attributes = {
             name: (buffers[name].push(self.device), kernel.evaluate(floats, parameters))
             for name, floats in kernel.attributes.items()
         }
-        instances = problem.sizes(kernel)[kernel.instances] if kernel.instances else 1
-        # Those of an instance follow those of the one before: no padding may come between.
-        floats = prod(out.shape) // instances if kernel.instances else out.layout.size(out.shape)
-        captures = kernel.evaluate(kernel.captures, parameters)
+        captures = self._captures(kernel, problem)
         if program.stride != 4 * captures:
             raise ShaderError(
                 f"{kernel.declaration}: captures: a vertex of {program.name} captures "
                 f"{program.stride // 4} floats, not {captures}"
             )
-        vertices = -(-floats // captures)
-        return program.vertices(attributes), vertices, instances
+        return program.vertices(attributes)
+
+    @staticmethod
+    def _captures(kernel: Kernel, problem: Problem) -> int:
+        """The floats that a vertex captures."""
+        return kernel.evaluate(kernel.captures, {**kernel.defaults, **problem.defines()})
+
+    @staticmethod
+    def _instances(kernel: Kernel, problem: Problem) -> int:
+        return problem.sizes(kernel)[kernel.instances] if kernel.instances else 1
+
+    def launch(self, kernel: Kernel, problem: Problem) -> int:
+        """The vertices of an instance."""
+        # Those of an instance follow those of the one before: no padding may come between.
+        floats = prod(problem.output) // self._instances(kernel, problem)
+        if not kernel.instances:
+            floats = problem.chosen_layouts(kernel)["out"].size(problem.output)
+        return -(-floats // self._captures(kernel, problem))
+
+    def right_until(self, kernel: Kernel, problem: Problem, first: int) -> int:
+        return first // self._captures(kernel, problem) % self.launch(kernel, problem)
+
+    def _draws(self, program: Program, kernel: Kernel, problem: Problem) -> Iterator[Draw]:
+        """The draws that make up the result: one, or several of as many vertices as may be."""
+        vertices, instances = self.launch(kernel, problem), self._instances(kernel, problem)
+        most = self.part(kernel, problem)
+        if most is None:
+            yield Draw(vertices, instances, 0, 0, 0)
+            return
+        for instance in range(instances):
+            for first in range(0, vertices, most):
+                offset = (instance * vertices + first) * program.stride
+                yield Draw(min(most, vertices - first), 1, first, instance, offset)

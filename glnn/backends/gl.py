@@ -9,17 +9,25 @@ from numpy.typing import NDArray
 
 from glnn import __version__
 from glnn.backends.backend import Backend, Choice, Memory, Store
+from glnn.backends.examine import examine
 from glnn.device import Buffer, DataTexture, Device, Program, SharedMemory, Source
 from glnn.device.buffer import LEAST
 from glnn.errors import DeviceError
+from glnn.kernels.device_file import DeviceFile
+from glnn.kernels.family import PATIENT, family
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import choose
 from glnn.kernels.source import assemble
 from glnn.kernels.tuned import Tuned
+from glnn.kernels.verdicts import FORM, Verdicts, work
 from glnn.layout import Layout
 from glnn.ops.op import Op, Shape, Shapes
 from glnn.settings import Settings
+
+PLACES = ("first_group", "all_groups", "first_instance")  # uniforms of a launch, not of a problem
+LONGEST = 0.1  # seconds of a launch: Panfrost ends jobs of half a second
+SLOWEST = 4e9  # units of `work` a second: what a board does that nothing is known of
 
 
 class Fetched:
@@ -58,8 +66,13 @@ class GlBackend(Backend):
         if reason := self.why_not_device(device):
             raise DeviceError(f"the {self.name} backend cannot run: {reason}")
         self.device = device
-        cache = Settings.from_environment().cache
-        self.tuned = Tuned.load(cache, device.capabilities, __version__)
+        settings = Settings.from_environment()
+        offers, cache = device.capabilities, settings.cache
+        self.tuned = Tuned.load(cache, offers, __version__)
+        self.verdicts = Verdicts.load(DeviceFile.of(cache, "verdicts", offers, __version__, FORM))
+        self._trusts = settings.trust
+        longest = 0.0 if family(offers) in PATIENT else LONGEST
+        self._longest = longest if settings.launch is None else settings.launch
 
     @classmethod
     def why_not_device(cls, device: Device) -> str | None:
@@ -70,7 +83,42 @@ class GlBackend(Backend):
         self, op: Op, shapes: Shapes, layouts: Mapping[str, str], kernel: str | None = None
     ) -> Kernel:
         problem = Problem.of(op, shapes, layouts)
-        return choose(self.name, problem, self.device.capabilities, kernel, self.tuned)
+        offers = self.device.capabilities
+        return choose(self.name, problem, offers, kernel, self.tuned, self.verdicts)
+
+    def examine(self, asked: Iterable[tuple[Choice, Problem]]) -> bool:
+        return not self._trusts and examine(self, asked)
+
+    @property
+    def watched(self) -> bool:
+        """Whether launches are not to take long."""
+        return self._longest > 0
+
+    def launch(self, kernel: Kernel, problem: Problem) -> int:
+        """How large the largest launch is by which `kernel` computes `problem` in one go."""
+        raise NotImplementedError
+
+    def right_until(self, kernel: Kernel, problem: Problem, first: int) -> int:
+        """How much of a launch is right where the result is wrong from its float `first` on.
+
+        0 where that cannot be told.
+        """
+        return 0
+
+    def part(self, kernel: Kernel, problem: Problem) -> int | None:
+        """The most that one launch of `kernel` may be here; None where nothing stands in its way.
+
+        Either larger ones were seen to be wrong, or they would take too long.
+        """
+        verdict = self.verdicts.find(kernel, problem, self.device.capabilities)
+        bounds = [] if verdict.part is None else [verdict.part]
+        launch = self.launch(kernel, problem)
+        if self.watched:
+            seconds = work(problem) / (verdict.pace or SLOWEST)
+            if seconds > self._longest:
+                bounds.append(max(int(launch * self._longest / seconds), 1))
+        most = min(bounds, default=launch)
+        return most if most < launch else None
 
     def layouts(
         self, choice: Choice, op: Op, shapes: Shapes, layouts: Mapping[str, str]
@@ -185,5 +233,5 @@ class GlBackend(Backend):
     ) -> dict[str, int | float]:
         """The value of every uniform that `program` has; the textures have the units from 0 on."""
         units = {name: unit for unit, name in enumerate(fetched)}
-        known = {**problem.uniforms(kernel), **units}
+        known = {**problem.uniforms(kernel), **units, **dict.fromkeys(PLACES, 0)}
         return {name: known[name] for name in program.uniforms}

@@ -66,6 +66,13 @@ class Entry:
     shapes: Shapes
     layouts: Mapping[str, Layout]
 
+    @property
+    def problem(self) -> Problem:
+        """What the kernel is to compute."""
+        op = self.task.op
+        lies = {name: self.layouts[name].name for name in op.inputs if name in self.shapes}
+        return Problem.of(op, self.shapes, lies)
+
 
 @dataclass(frozen=True)
 class Tensor:
@@ -98,6 +105,10 @@ class Schedule:
         self.problems: list[Problem] = []
         self.ops: set[str] = set()
         self._kernels = dict(kernels or {})
+
+    def examine(self) -> bool:
+        """See whether its kernels are right here; whether some are not, so that it is made anew."""
+        return self.backend.examine((entry.choice, entry.problem) for entry in self.entries)
 
     def add_input(self, name: str, shape: Shape, layout: str = "R") -> None:
         """A tensor that is there before the first task."""

@@ -20,6 +20,7 @@ POSITION = re.compile(r"(?:ERROR: |WARNING: )?\b\d+(?::(\d+)(?:\(\d+\))?|\((\d+)
 POINTS = 0
 COMPUTE_WORK_GROUP_SIZE, SHADER_STORAGE_BLOCK, ACTIVE_RESOURCES = 0x8267, 0x92E6, 0x92F5
 SAMPLER_BUFFER = 0x8DC2
+Value = int | float | tuple[int, int, int]
 COMPONENTS = {0x1406: 1, 0x8B50: 2, 0x8B51: 3, 0x8B52: 4, 0x8B5C: 16}  # float to vec4, mat4
 
 
@@ -65,7 +66,7 @@ class Program:
         members = {member: program[member] for member in program}
         self._members = {n: m for n, m in members.items() if type(m).__name__ == "Uniform"}
         self.uniforms = frozenset(self._members)
-        self._last: Mapping[str, int | float] | None = None
+        self._last: Mapping[str, Value] | None = None
         self._use = device.load("glUseProgram", None, c_uint)
         self._uniform = device.load("glUniform1i", None, c_int, c_int)
         self.stride = 0
@@ -110,7 +111,7 @@ class Program:
         if self._device.closed:
             raise DeviceError(f"{self.name}: the device is closed")
 
-    def set(self, values: Mapping[str, int | float]) -> None:
+    def set(self, values: Mapping[str, Value]) -> None:
         """Write uniforms; names that the program does not use are passed over.
 
         The mapping that was set last is not written again: make a new one for new values.
@@ -123,7 +124,7 @@ class Program:
                 continue
             if member.gl_type == SAMPLER_BUFFER:  # of a type that moderngl does not know
                 self._use(self._program.glo)
-                self._uniform(member.location, int(value))
+                self._uniform(member.location, value)
             else:
                 member.value = value
         self._last = values
@@ -156,21 +157,29 @@ class Program:
         return made
 
     def capture(
-        self, array: moderngl.VertexArray, vertices: int, instances: int, out: moderngl.Buffer
+        self,
+        array: moderngl.VertexArray,
+        vertices: int,
+        instances: int,
+        out: moderngl.Buffer,
+        first: int = 0,
+        offset: int = 0,
     ) -> None:
         """Run the vertex shader for as many `vertices` of `array`, once for each of `instances`.
 
-        Its varyings land in `out`. Raises DeviceError where that is too small: GL would drop the
-        rest without a word.
+        first: the first of the vertices. Its varyings land in `out` from the byte `offset` on.
+        Raises DeviceError where that is too small: GL would drop the rest without a word.
         """
         self._usable()
-        if vertices * instances * self.stride > out.size:
+        if offset + vertices * instances * self.stride > out.size:
             raise DeviceError(
                 f"{self.name}: {vertices * instances} vertices of {self.stride} bytes do not fit "
                 f"a buffer of {out.size} bytes"
             )
         device = self._device
-        array.transform(out, POINTS, vertices, instances=instances)
+        array.transform(
+            out, POINTS, vertices, first=first, instances=instances, buffer_offset=offset
+        )
         if not self._captured:  # a wrong state shows as zeros only: look at least once
             device.check_always(f"capture {self.name}")
             self._captured = True

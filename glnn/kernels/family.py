@@ -15,6 +15,9 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 }
 """By name; a device belongs to the first family with a word found in its vendor or renderer."""
 
+PATIENT = ("NVIDIA", "llvmpipe")
+"""Families whose drivers were seen to let launches take as long as they need."""
+
 
 def family(device: Capabilities) -> str | None:
     """The family of `device`; None for one unknown."""

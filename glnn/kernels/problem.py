@@ -39,6 +39,10 @@ class Problem:
             **{f"HAS_{name.upper()}": int(name in self.shapes) for name in self.op.optional},
         }
 
+    def shape(self, name: str) -> Shape:
+        """The shape of the operand called `name`, or of `out`."""
+        return self.output if name == "out" else self.shapes[name]
+
     @property
     def op_sizes(self) -> dict[str, int]:
         """The op's sizes, and what follows from them."""
@@ -97,7 +101,7 @@ class Problem:
         """
         values: dict[str, int | float] = {**self.op_sizes, **self.op.scalars()}
         for name, chosen in self.chosen_layouts(kernel).items():
-            shape = self.output if name == "out" else self.shapes[name]
+            shape = self.shape(name)
             values[f"{name}_size"] = chosen.size(shape)
             layout = chosen.inner if isinstance(chosen, Half) else chosen
             if isinstance(layout, RowMajor):

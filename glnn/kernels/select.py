@@ -13,6 +13,7 @@ from glnn.kernels.kernel import ANY, Kernel
 from glnn.kernels.library import kernels_for
 from glnn.kernels.problem import Problem
 from glnn.kernels.tuned import Tuned
+from glnn.kernels.verdicts import Verdicts
 from glnn.layout import parse
 from glnn.ops.repack import Repack
 
@@ -93,10 +94,12 @@ def why_not_problem(kernel: Kernel, problem: Problem) -> str | None:
     return None
 
 
-def why_not_here(kernel: Kernel, problem: Problem, device: Capabilities) -> str | None:
+def why_not_here(
+    kernel: Kernel, problem: Problem, device: Capabilities, verdicts: Verdicts | None = None
+) -> str | None:
     """Why the sizes of `problem` exceed what `device` lets `kernel` do; None when they do not."""
     if kernel.stages:
-        return _why_not_stages(kernel, problem, device)
+        return _why_not_stages(kernel, problem, device, verdicts)
     sizes = problem.sizes(kernel)
     kernel.check_names("instances", [kernel.instances] if kernel.instances else [], sizes)
     kernel.check_names(
@@ -107,7 +110,7 @@ def why_not_here(kernel: Kernel, problem: Problem, device: Capabilities) -> str 
     layouts = problem.chosen_layouts(kernel)
     most = device.max_shader_storage_block_size
     for name, layout in layouts.items():
-        shape = problem.output if name == "out" else problem.shapes[name]
+        shape = problem.shape(name)
         size = layout.size(shape)
         if name in kernel.bindings and 4 * size > most:
             return f"{name} of shape {shape} takes {4 * size} bytes, a storage block has {most}"
@@ -126,7 +129,9 @@ def why_not_here(kernel: Kernel, problem: Problem, device: Capabilities) -> str 
     return None
 
 
-def _why_not_stages(kernel: Kernel, problem: Problem, device: Capabilities) -> str | None:
+def _why_not_stages(
+    kernel: Kernel, problem: Problem, device: Capabilities, verdicts: Verdicts | None
+) -> str | None:
     """Why one of the stages of `kernel` cannot run."""
     lowered = problem.lowered(kernel)
     shapes = {**problem.shapes, **{name: made.shape for name, made in lowered.derived.items()}}
@@ -134,7 +139,8 @@ def _why_not_stages(kernel: Kernel, problem: Problem, device: Capabilities) -> s
         operands = {operand: shapes[name] for operand, name in stage.operands.items()}
         if not stage.op.view:
             try:
-                choose(kernel.backend, Problem.of(stage.op, operands, {}), device, stage.kernel)
+                own = Problem.of(stage.op, operands, {})
+                choose(kernel.backend, own, device, stage.kernel, verdicts=verdicts)
             except (UnsupportedOpError, LimitError) as error:
                 return f"{stage.name}: {error}"
         shapes[stage.name] = stage.op.infer(operands)
@@ -147,15 +153,18 @@ def choose(
     device: Capabilities,
     name: str | None = None,
     tuned: Tuned | None = None,
+    verdicts: Verdicts | None = None,
 ) -> Kernel:
     """The kernel of `backend` that is to run `problem` on `device`, or the one called `name`.
 
-    What `tuned` has for such problems comes before the default. Raises UnsupportedOpError where
-    there is none, with each one's reason, and LimitError where only the sizes stand in the way.
+    What `tuned` has for such problems comes before the default; what `verdicts` say is wrong is
+    not taken. Raises UnsupportedOpError where there is none, with each one's reason, and
+    LimitError where only the sizes stand in the way.
     """
     op = problem.op.name
     kernels = kernels_for(op, backend)
-    if name is None and tuned and (found := _tuned(kernels, problem, device, tuned)):
+    found = tuned.kernel(kernels, problem) if tuned and name is None else None
+    if found and why_not(found, problem, device, verdicts) is None:
         return found
     if name is not None:
         names = [k.name for k in kernels]
@@ -173,8 +182,10 @@ def choose(
         reason = why_not_device(kernel, device) or why_not_problem(kernel, problem)
         if reason is not None:
             reasons.setdefault(reason, []).append(kernel.name)
-        elif reason := why_not_here(kernel, problem, device):
+        elif reason := why_not_here(kernel, problem, device, verdicts):
             too_large.setdefault(reason, []).append(kernel.name)
+        elif reason := _why_wrong(kernel, problem, device, verdicts):
+            reasons.setdefault(reason, []).append(kernel.name)
         else:
             suiting.append(kernel)
     if not suiting:
@@ -198,18 +209,20 @@ def _listed(reasons: Mapping[str, list[str]]) -> str:
     )
 
 
-def _tuned(
-    kernels: tuple[Kernel, ...], problem: Problem, device: Capabilities, tuned: Tuned
-) -> Kernel | None:
-    """The kernel that was the fastest for such problems, if it can run this one."""
-    found = tuned.kernel(kernels, problem)
-    return found if found and why_not(found, problem, device) is None else None
-
-
-def why_not(kernel: Kernel, problem: Problem, device: Capabilities) -> str | None:
+def why_not(
+    kernel: Kernel, problem: Problem, device: Capabilities, verdicts: Verdicts | None = None
+) -> str | None:
     """Why `kernel`, with its parameters as they are, cannot compute `problem` on `device`."""
     return (
         why_not_device(kernel, device)
         or why_not_problem(kernel, problem)
-        or why_not_here(kernel, problem, device)
+        or why_not_here(kernel, problem, device, verdicts)
+        or _why_wrong(kernel, problem, device, verdicts)
     )
+
+
+def _why_wrong(
+    kernel: Kernel, problem: Problem, device: Capabilities, verdicts: Verdicts | None
+) -> str | None:
+    """Why the results of `kernel` are not to be relied on; those of stages are seen one by one."""
+    return None if verdicts is None or kernel.stages else verdicts.why_not(kernel, problem, device)

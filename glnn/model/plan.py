@@ -200,8 +200,11 @@ class Plan:
         self.model, self.backend = model, backend
         self._lock = Lock()  # the cpu backend may be used from several threads
         backend.activate()
-        self.outline = Outline.of(model, backend, shapes, kernels, fused=fused, keep=keep)
-        self.outline.check(backend.available())
+        while True:
+            self.outline = Outline.of(model, backend, shapes, kernels, fused=fused, keep=keep)
+            self.outline.check(backend.available())
+            if not self.outline.schedule.examine():
+                break
         self._prepared = Prepared(self.outline.schedule, self.outline.arena)
 
     @property

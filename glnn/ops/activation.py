@@ -17,6 +17,7 @@ class Activation(Op):
 
     name: ClassVar[str] = "activation"
     samples: ClassVar[bool] = True
+    spoiled: ClassVar[tuple[str, ...]] = ("x",)
     function: str
 
     def __post_init__(self) -> None:

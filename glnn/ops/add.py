@@ -20,6 +20,7 @@ class Add(Op):
 
     name: ClassVar[str] = "add"
     samples: ClassVar[bool] = True
+    spoiled: ClassVar[tuple[str, ...]] = ("x", "y")
     inputs: ClassVar[tuple[str, ...]] = ("x", "y")
     activation: str = "identity"
 

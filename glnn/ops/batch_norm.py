@@ -24,6 +24,7 @@ class BatchNorm(Op):
 
     name: ClassVar[str] = "batch_norm"
     samples: ClassVar[bool] = True
+    spoiled: ClassVar[tuple[str, ...]] = ("x",)
     parameters: ClassVar[tuple[str, ...]] = ("scale", "shift")
     activation: str = "identity"
 

@@ -19,6 +19,7 @@ class Bias(Op):
 
     name: ClassVar[str] = "bias"
     samples: ClassVar[bool] = True
+    spoiled: ClassVar[tuple[str, ...]] = ("x", "bias")
     parameters: ClassVar[tuple[str, ...]] = ("bias",)
 
     def infer(self, shapes: Shapes) -> Shape:

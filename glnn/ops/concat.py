@@ -25,6 +25,7 @@ class Concat(Op):
 
     name: ClassVar[str] = "concat"
     samples: ClassVar[bool] = True
+    spoiled: ClassVar[tuple[str, ...]] = ("x0",)
     count: int = 2
 
     def __post_init__(self) -> None:

@@ -14,6 +14,7 @@ from glnn.ops import epilogue, windows
 from glnn.ops.op import Array, Op, Shape, Shapes, rank
 from glnn.ops.windows import Pair, Sides
 
+THIN = 8  # channels of a group that are enough to see whether a kernel is right
 UNIT = 16  # pixels: as many as one invocation may compute
 COLUMN_BYTES = 64 << 20  # im2col is split over the batch to stay below
 
@@ -28,6 +29,7 @@ class Conv2d(Op):
 
     name: ClassVar[str] = "conv2d"
     samples: ClassVar[bool] = True
+    spoiled: ClassVar[tuple[str, ...]] = ("bias",)
     parameters: ClassVar[tuple[str, ...]] = ("weight", "bias")
     inputs: ClassVar[tuple[str, ...]] = ("x", "residual")
     optional: ClassVar[tuple[str, ...]] = ("bias", "residual")
@@ -126,6 +128,12 @@ class Conv2d(Op):
             "DEPTHWISE": int(self.groups == shapes["x"][1] == o),
             "ACTIVATION": epilogue.code(self.activation),
         }
+
+    def thinned(self, shapes: Shapes) -> Shapes:
+        n, _, h, w = shapes["x"]
+        o, share, *kernel = shapes["weight"]
+        few = min(share, THIN + share % 4)
+        return {**shapes, "x": (n, few * self.groups, h, w), "weight": (o, few, *kernel)}
 
     def with_activation(self, function: str) -> Conv2d:
         """The same with `function` applied to the result."""

@@ -10,6 +10,8 @@ from glnn.errors import ShapeError
 from glnn.ops import epilogue
 from glnn.ops.op import Array, Op, Shape, Shapes, rank
 
+THIN = 64  # of k: enough to see whether a kernel is right, and for the tiles of all
+
 
 @dataclass(frozen=True)
 class Matmul(Op):
@@ -21,6 +23,7 @@ class Matmul(Op):
     """
 
     name: ClassVar[str] = "matmul"
+    spoiled: ClassVar[tuple[str, ...]] = ("bias",)
     parameters: ClassVar[tuple[str, ...]] = ("weight", "bias", "c")
     optional: ClassVar[tuple[str, ...]] = ("bias", "c")
     alpha: float = 1.0
@@ -75,6 +78,16 @@ class Matmul(Op):
 
     def scalars(self) -> dict[str, float]:
         return {"alpha": self.alpha, "beta": self.beta}
+
+    def along(self, shapes: Shapes) -> tuple[str, ...]:
+        if self.stacks(shapes):
+            return ()
+        return tuple(name for name in ("x", "c") if name in shapes)
+
+    def thinned(self, shapes: Shapes) -> Shapes:
+        *x, k = shapes["x"]
+        few = min(k, THIN + k % THIN)
+        return {**shapes, "x": (*x, few), "weight": (*shapes["weight"][:-1], few)}
 
     def with_activation(self, function: str) -> Matmul:
         """The same with `function` applied to the result."""

@@ -21,6 +21,7 @@ class MatmulSum(Op):
     """
 
     name: ClassVar[str] = "matmul_sum"
+    spoiled: ClassVar[tuple[str, ...]] = ("bias",)
     parameters: ClassVar[tuple[str, ...]] = ("bias", "c")
     optional: ClassVar[tuple[str, ...]] = ("bias", "c")
     parts: int

@@ -38,7 +38,8 @@ class Op(ABC):
     `parameters` those fixed with the model; operands named in `optional` may be absent. A `view`
     moves nothing: its result is its input's memory. The result of an op that `updates` an input
     takes that one's place. Of an op with `samples`, each sample, along the first dimension of its
-    inputs and its result, is computed by itself.
+    inputs and its result, is computed by itself. What is not finite in an operand that is `spoiled`
+    shows in every kernel's result where it shows in the reference's.
     """
 
     name: ClassVar[str]
@@ -48,6 +49,7 @@ class Op(ABC):
     view: ClassVar[bool] = False
     updates: ClassVar[str | None] = None
     samples: ClassVar[bool] = False
+    spoiled: ClassVar[tuple[str, ...]] = ()
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -88,6 +90,17 @@ class Op(ABC):
     def stacks(self, shapes: Shapes) -> tuple[str, ...]:
         """The operands that are stacks of matrices, where a kernel may expect one matrix."""
         return ()
+
+    def along(self, shapes: Shapes) -> tuple[str, ...]:
+        """The operands whose first dimension is the result's: each part by itself makes its own."""
+        if not self.samples:
+            return ()
+        n = self.infer(shapes)[0]
+        return tuple(name for name in self.inputs if shapes.get(name, ())[:1] == (n,))
+
+    def thinned(self, shapes: Shapes) -> Shapes:
+        """Operands of as many results, each of which takes less to compute, if there are such."""
+        return shapes
 
     def fixed_layouts(self) -> Mapping[str, str]:
         """The layout of each operand and of `out` where the op itself says so."""

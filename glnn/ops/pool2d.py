@@ -29,6 +29,7 @@ class Pool2d(Op):
 
     name: ClassVar[str] = "pool2d"
     samples: ClassVar[bool] = True
+    spoiled: ClassVar[tuple[str, ...]] = ("x",)
     mode: str = "max"
     kernel: Pair | None = (2, 2)
     stride: Pair = (2, 2)

@@ -23,6 +23,7 @@ class Repack(Op):
 
     name: ClassVar[str] = "repack"
     samples: ClassVar[bool] = True
+    spoiled: ClassVar[tuple[str, ...]] = ("x",)
     source: str
     target: str
 

@@ -19,6 +19,7 @@ class Softmax(Op):
 
     name: ClassVar[str] = "softmax"
     samples: ClassVar[bool] = True
+    spoiled: ClassVar[tuple[str, ...]] = ("x",)
     axis: int = -1
 
     def __post_init__(self) -> None:

@@ -24,6 +24,7 @@ class WinogradOutput(Op):
     """
 
     name: ClassVar[str] = "winograd_output"
+    spoiled: ClassVar[tuple[str, ...]] = ("bias",)
     inputs: ClassVar[tuple[str, ...]] = ("x", "residual")
     parameters: ClassVar[tuple[str, ...]] = ("bias",)
     optional: ClassVar[tuple[str, ...]] = ("bias", "residual")

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.model.plan import Plan
+from glnn.ops.error import relative_error
 
 Array = NDArray[Any]
 TOLERANCE = 1e-5
@@ -84,16 +85,3 @@ def verify(plan: Plan, feeds: Mapping[str, Array], tolerance: float = TOLERANCE)
                 )
             )
     return Verification(plan.backend.name, tolerance, tuple(layers))
-
-
-def relative_error(got: Array, expected: Array) -> float:
-    """|got - expected| / |expected| over the finite elements; inf where the others differ."""
-    finite = np.isfinite(expected)
-    rest = ~finite
-    if not np.array_equal(got[rest], expected[rest], equal_nan=True):
-        return float("inf")
-    distance = float(np.linalg.norm(got[finite].astype(np.float64) - expected[finite]))
-    norm = float(np.linalg.norm(expected[finite]))
-    if not np.isfinite(distance):
-        return float("inf")
-    return distance / norm if norm else distance

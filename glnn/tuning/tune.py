@@ -26,8 +26,8 @@ from glnn.kernels.problem import Problem
 from glnn.kernels.select import choose, fitted, why_not
 from glnn.kernels.tuned import TunedChoice
 from glnn.layout import Layout
+from glnn.ops.error import relative_error
 from glnn.profiling.timing import time_work
-from glnn.profiling.verify import relative_error
 
 Array = NDArray[np.float32]
 EXACT = 1 << 32  # flops: above, the reference is float32, as float64 takes the CPU too long

@@ -28,13 +28,15 @@
 in highp VECTOR x;
 uniform highp WEIGHT_SAMPLER weight;
 uniform int m, k, parts, weight_rows;
+uniform int first_instance;
+#define INSTANCE (gl_InstanceID + first_instance)
 out highp float result;
 
 float number(int i) {
 #if B_TRANSPOSED
-    return texel(weight, gl_InstanceID * k + i).x;
+    return texel(weight, INSTANCE * k + i).x;
 #else
-    return texel(weight, i * weight_rows + gl_InstanceID).x;
+    return texel(weight, i * weight_rows + INSTANCE).x;
 #endif
 }
 
@@ -47,7 +49,7 @@ void main() {
 #if WIDTH == 1
     result = x * number(part);
 #elif WEIGHT_TEXEL == WIDTH
-    result = dot(x, texel(weight, gl_InstanceID * parts + part));
+    result = dot(x, texel(weight, INSTANCE * parts + part));
 #else
     VECTOR met = VECTOR(0.0);
     for (int i = 0; i < WIDTH; ++i) met[i] = number(part * WIDTH + i);

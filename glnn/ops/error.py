@@ -1,0 +1,20 @@
+"""How far a result is from what was expected."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from glnn.ops.op import Array
+
+
+def relative_error(got: Array, expected: Array) -> float:
+    """|got - expected| / |expected| over the finite elements; inf where the others differ."""
+    finite = np.isfinite(expected)
+    rest = ~finite
+    if not np.array_equal(got[rest], expected[rest], equal_nan=True):
+        return float("inf")
+    distance = float(np.linalg.norm(got[finite].astype(np.float64) - expected[finite]))
+    norm = float(np.linalg.norm(expected[finite]))
+    if not np.isfinite(distance):
+        return float("inf")
+    return distance / norm if norm else distance
