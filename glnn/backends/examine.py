@@ -1,13 +1,13 @@
 """Kernels held against NumPy before their first result is used: drivers are wrong in silence.
 
-A kernel computes one problem with as many results as the largest that it will be asked for, with
-NaN, infinities and the ends of exp among its operands. Where only large launches are wrong, the
-largest that is right is found; where all are, the kernel is not used.
+A kernel computes a small problem with NaN, infinities and the ends of exp among its operands, and
+one with as many results as the largest that it will be asked for. Where only large launches are
+wrong, the largest that is right is found; where all are, the kernel is not used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,6 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.verdicts import Verdict, verdict_key, work
 from glnn.ops.error import relative_error
-from glnn.ops.op import Shape
 
 if TYPE_CHECKING:
     from glnn.backends.gl import GlBackend
@@ -38,118 +37,110 @@ def examine(backend: GlBackend, asked: Iterable[tuple[Choice, Problem]]) -> bool
 
     What is found is kept. Returns whether some are not to be used: others must be chosen then.
     """
-    offers, seen = backend.device.capabilities, backend.verdicts
-    unseen: dict[str, _Examination] = {}
+    offers = backend.device.capabilities
+    unseen: dict[str, tuple[Kernel, Problem, int]] = {}
     for kernel, problem in asked:
         assert isinstance(kernel, Kernel)
         launch = backend.launch(kernel, problem)
-        if seen.find(kernel, problem, offers).covers(launch):
-            continue
-        key = verdict_key(kernel, problem, offers)
-        if key not in unseen or unseen[key].launch < launch:
-            unseen[key] = _Examination(backend, kernel, problem, launch)
-    found = {key: examination.verdict() for key, examination in unseen.items()}
+        if not backend.verdicts.find(kernel, problem, offers).covers(launch):
+            key = verdict_key(kernel, problem, offers)
+            if key not in unseen or unseen[key][2] < launch:
+                unseen[key] = kernel, problem, launch
+    found = {key: _verdict(backend, *what) for key, what in unseen.items()}
     if found:
-        seen.keep(found)
+        backend.verdicts.keep(found)
     return any(verdict.wrong is not None for verdict in found.values())
 
 
-class _Examination:
-    """One kernel, and the problem that it is seen with."""
+def _verdict(backend: GlBackend, kernel: Kernel, problem: Problem, launch: int) -> Verdict:
+    """What is found of `kernel`. Raises what preparing it raises."""
+    part: int | None = None
+    pace: float | None = None
+    for trial in _trials(backend, kernel, problem, launch):
+        error, right = trial.look(part)
+        while right is not None:
+            most = launch if part is None else part
+            part = right if 0 < right < most else most // 2
+            if part < LEAST_PART:
+                where = backend.device.capabilities.renderer
+                return Verdict(wrong=f"its results on {where} are wrong, off by {error:.1e}")
+            error, right = trial.look(part)
+        pace = trial.pace()
+    return Verdict(launch, part, pace)
 
-    def __init__(self, backend: GlBackend, kernel: Kernel, problem: Problem, launch: int) -> None:
-        self._backend, self._kernel, self.launch = backend, kernel, launch
-        self._problem = self._thinned(problem)
+
+def _trials(backend: GlBackend, kernel: Kernel, problem: Problem, launch: int) -> Iterator[_Trial]:
+    """The problems that `kernel` is seen with: a few samples, and then a launch as large as asked.
+
+    Only one where there are few samples anyway.
+    """
+    op, offers = problem.op, backend.device.capabilities
+    thin = Problem.of(op, op.thinned(problem.shapes), problem.layouts)
+    same = verdict_key(kernel, thin, offers) == verdict_key(kernel, problem, offers)
+    large = thin if same and backend.launch(kernel, thin) == launch else problem
+    names = op.along(large.shapes)
+    if names and large.output[0] > PERIOD:
+        few = {name: (PERIOD, *large.shapes[name][1:]) for name in names}
+        small = Problem.of(op, {**large.shapes, **few}, problem.layouts)
+        yield _Trial(backend, kernel, small, spoiled=True)
+        yield _Trial(backend, kernel, large, spoiled=False)
+    else:
+        yield _Trial(backend, kernel, large, spoiled=True)
+
+
+class _Trial:
+    """A kernel made ready to compute a problem whose result is known.
+
+    spoiled: whether special values are among the operands.
+    """
+
+    def __init__(
+        self, backend: GlBackend, kernel: Kernel, problem: Problem, *, spoiled: bool
+    ) -> None:
+        self._backend, self._kernel, self._problem = backend, kernel, problem
         self._key = verdict_key(kernel, problem, backend.device.capabilities)
-
-    def _thinned(self, problem: Problem) -> Problem:
-        """A problem of as many results that the same program computes with less work."""
-        shapes = problem.op.thinned(problem.shapes)
-        thin = Problem.of(problem.op, shapes, problem.layouts)
-        kernel, offers = self._kernel, self._backend.device.capabilities
-        same = verdict_key(kernel, thin, offers) == verdict_key(kernel, problem, offers)
-        return thin if same and self._backend.launch(kernel, thin) == self.launch else problem
-
-    def verdict(self) -> Verdict:
-        """What is found. Raises what preparing the kernel raises."""
-        operands, self._expected = self._operands()
-        self._stores(operands)
-        error, wrong_from = self._look(None)
-        if wrong_from is None:
-            return Verdict(self.launch, pace=self._pace())
-        part = wrong_from or self.launch // 2
-        while part >= LEAST_PART:
-            _, first = self._look(part)
-            if first is None:
-                return Verdict(self.launch, part, self._pace())
-            part = min(first or part, part // 2)
-        offers = self._backend.device.capabilities
-        return Verdict(wrong=f"its results on {offers.renderer} are wrong: off by {error:.1e}")
-
-    def _operands(self) -> tuple[dict[str, Array], Array]:
-        """The operands and the result that is expected: of a few samples, over and over."""
-        op, shapes = self._problem.op, self._problem.shapes
-        n = self._problem.output[0]
-        names = op.along(shapes) if n > PERIOD else ()
-        generator = np.random.default_rng(2026)
-        few: dict[str, Array] = {}
-        for name, shape in shapes.items():
-            taken = (PERIOD, *shape[1:]) if name in names else shape
-            few[name] = generator.standard_normal(taken, dtype=np.float32)
-            if name in op.spoiled:
-                _spoil(few[name])
-        kind = np.float64 if op.flops({k: v.shape for k, v in few.items()}) <= EXACT else np.float32
-        with np.errstate(all="ignore"):
-            expected = op.reference({name: array.astype(kind) for name, array in few.items()})
-        operands = {name: _repeated(array, shapes[name]) for name, array in few.items()}
-        return operands, _repeated(expected, self._problem.output)
-
-    def _stores(self, operands: Mapping[str, Array]) -> None:
-        """Put `operands` on the device, and poison the memory of the result."""
-        backend, op, kernel = self._backend, self._problem.op, self._kernel
-        shapes = self._problem.shapes
-        layouts = backend.layouts(kernel, op, shapes, self._problem.layouts)
-        out = layouts["out"]
-        memory = backend.memory(backend.capacity(out.size(self._problem.output)))
-        self._out = backend.allocate(self._problem.output, out, memory)
+        operands, self._expected = _known(problem, spoiled)
+        op, layouts = (
+            problem.op,
+            backend.layouts(kernel, problem.op, problem.shapes, problem.layouts),
+        )
+        memory = backend.memory(backend.capacity(layouts["out"].size(problem.output)))
+        self._out = backend.allocate(problem.output, layouts["out"], memory)
         poison = np.full(self._out.size, np.nan, np.float32)
         self._out.push(backend.device).write(poison)
-        self._operand_stores: dict[str, Buffer] = {}
+        self._stores: dict[str, Buffer] = {}
         for name, array in operands.items():
             if name not in op.inputs:
-                self._operand_stores[name] = backend.keep(array, layouts[name])
+                self._stores[name] = backend.keep(array, layouts[name])
                 continue
             place = memory if name == op.updates else None
-            store = backend.allocate(array.shape, layouts[name], place)
+            store = self._stores[name] = backend.allocate(array.shape, layouts[name], place)
             store.set(array)
             backend.upload(store)
-            self._operand_stores[name] = store
 
-    def _prepared(self, part: int | None) -> Any:
-        self._backend.verdicts.found[self._key] = Verdict(part=part)
-        return self._backend.prepare(
-            self._problem.op, self._kernel, self._operand_stores, self._problem.shapes, self._out
-        )
-
-    def _look(self, part: int | None) -> tuple[float, int | None]:
-        """The error of launches of at most `part`, and what part of one is right; None: all."""
-        self._perform = self._prepared(part)
+    def look(self, part: int | None) -> tuple[float, int | None]:
+        """The error of launches of at most `part`, and up to where one is right; None: it is."""
+        op, verdicts = self._problem.op, self._backend.verdicts
+        before = verdicts.found.get(self._key)
+        verdicts.found[self._key] = Verdict(part=part)  # what launches are made by
+        try:
+            self._perform = self._backend.prepare(
+                op, self._kernel, self._stores, self._problem.shapes, self._out
+            )
+        finally:
+            del verdicts.found[self._key]
+            verdicts.found |= {} if before is None else {self._key: before}
         self._perform()
         got = self._out.pull()
         error = relative_error(got, self._expected)
         if error <= self._kernel.tolerance:
             return error, None
-        with np.errstate(all="ignore"):
-            finite = np.isfinite(self._expected)
-            scale = np.abs(self._expected[finite]).max(initial=0.0)
-            wrong = ~(np.abs(got - self._expected) <= FAR * scale) & finite
-            wrong |= ~finite & ~(np.isnan(got) & np.isnan(self._expected) | (got == self._expected))
-        packed = self._out.layout.pack(wrong.astype(np.float32))
+        packed = self._out.layout.pack(_wrong(got, self._expected))
         first = int(np.argmax(packed != 0))
         return error, self._backend.right_until(self._kernel, self._problem, first)
 
-    def _pace(self) -> float | None:
-        """What it does in a second, where launches must not take long."""
+    def pace(self) -> float | None:
+        """What the kernel does in a second, where launches must not take long."""
         if not self._backend.watched:
             return None
         self._backend.finish()
@@ -159,9 +150,27 @@ class _Examination:
         return work(self._problem) / max(perf_counter() - start, 1e-9)
 
 
-def _repeated(array: Array, shape: Shape) -> Array:
-    """`array` over and over along its first dimension, as often as `shape` wants."""
-    return array if array.shape == shape else np.resize(array, shape)
+def _known(problem: Problem, spoiled: bool) -> tuple[dict[str, Array], Array]:
+    """Operands, and the result to be expected: those of a few samples, over and over."""
+    op, shapes = problem.op, problem.shapes
+    names = op.along(shapes) if problem.output[0] > PERIOD else ()
+    generator = np.random.default_rng(2026)
+    few: dict[str, Array] = {}
+    for name, shape in shapes.items():
+        taken = (PERIOD, *shape[1:]) if name in names else shape
+        few[name] = generator.standard_normal(taken, dtype=np.float32)
+        if spoiled and name in op.spoiled:
+            _spoil(few[name])
+    exact = op.flops({name: array.shape for name, array in few.items()}) <= EXACT
+    kind = np.float64 if exact else np.float32
+    with np.errstate(all="ignore"):
+        result = op.reference({name: array.astype(kind) for name, array in few.items()})
+        expected = result.astype(np.float32)
+    operands = {
+        name: array if array.shape == shapes[name] else np.resize(array, shapes[name])
+        for name, array in few.items()
+    }
+    return operands, np.resize(expected, problem.output)
 
 
 def _spoil(array: Array) -> None:
@@ -174,3 +183,13 @@ def _spoil(array: Array) -> None:
         flat = array.reshape(-1)
         places = generator.permutation(flat.size)[: min(flat.size // 2, len(SPECIAL))]
         flat[places] = SPECIAL[: len(places)]
+
+
+def _wrong(got: Array, expected: Array) -> Array:
+    """1 where `got` is far from `expected`, else 0."""
+    with np.errstate(all="ignore"):
+        finite = np.isfinite(expected)
+        scale = np.abs(expected[finite]).max(initial=0.0)
+        near = np.where(finite, np.abs(got - expected) <= FAR * scale, got == expected)
+        near |= np.isnan(got) & np.isnan(expected)
+    return np.asarray(~near, np.float32)

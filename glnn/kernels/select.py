@@ -94,12 +94,13 @@ def why_not_problem(kernel: Kernel, problem: Problem) -> str | None:
     return None
 
 
-def why_not_here(
-    kernel: Kernel, problem: Problem, device: Capabilities, verdicts: Verdicts | None = None
-) -> str | None:
-    """Why the sizes of `problem` exceed what `device` lets `kernel` do; None when they do not."""
+def why_not_here(kernel: Kernel, problem: Problem, device: Capabilities) -> str | None:
+    """Why the sizes of `problem` exceed what `device` lets `kernel` do; None when they do not.
+
+    Nothing is said of kernels made of stages.
+    """
     if kernel.stages:
-        return _why_not_stages(kernel, problem, device, verdicts)
+        return None
     sizes = problem.sizes(kernel)
     kernel.check_names("instances", [kernel.instances] if kernel.instances else [], sizes)
     kernel.check_names(
@@ -129,22 +130,21 @@ def why_not_here(
     return None
 
 
-def _why_not_stages(
+def _check_stages(
     kernel: Kernel, problem: Problem, device: Capabilities, verdicts: Verdicts | None
-) -> str | None:
-    """Why one of the stages of `kernel` cannot run."""
+) -> None:
+    """Raise UnsupportedOpError or LimitError where one of the stages of `kernel` cannot run."""
     lowered = problem.lowered(kernel)
     shapes = {**problem.shapes, **{name: made.shape for name, made in lowered.derived.items()}}
     for stage in lowered.stages:
         operands = {operand: shapes[name] for operand, name in stage.operands.items()}
         if not stage.op.view:
+            own = Problem.of(stage.op, operands, {})
             try:
-                own = Problem.of(stage.op, operands, {})
                 choose(kernel.backend, own, device, stage.kernel, verdicts=verdicts)
             except (UnsupportedOpError, LimitError) as error:
-                return f"{stage.name}: {error}"
+                raise type(error)(f"{stage.name}: {error}") from None
         shapes[stage.name] = stage.op.infer(operands)
-    return None
 
 
 def choose(
@@ -179,15 +179,12 @@ def choose(
     suiting: list[Kernel] = []
     for declared in kernels:
         kernel = fitted(declared, device) or declared
-        reason = why_not_device(kernel, device) or why_not_problem(kernel, problem)
-        if reason is not None:
-            reasons.setdefault(reason, []).append(kernel.name)
-        elif reason := why_not_here(kernel, problem, device, verdicts):
-            too_large.setdefault(reason, []).append(kernel.name)
-        elif reason := _why_wrong(kernel, problem, device, verdicts):
-            reasons.setdefault(reason, []).append(kernel.name)
-        else:
+        refusal = _refusal(kernel, problem, device, verdicts)
+        if refusal is None:
             suiting.append(kernel)
+        else:
+            kind = too_large if isinstance(refusal, LimitError) else reasons
+            kind.setdefault(str(refusal), []).append(kernel.name)
     if not suiting:
         why = _listed(too_large or reasons) or "it has no kernel for it"
         error = LimitError if too_large else UnsupportedOpError
@@ -213,16 +210,24 @@ def why_not(
     kernel: Kernel, problem: Problem, device: Capabilities, verdicts: Verdicts | None = None
 ) -> str | None:
     """Why `kernel`, with its parameters as they are, cannot compute `problem` on `device`."""
-    return (
-        why_not_device(kernel, device)
-        or why_not_problem(kernel, problem)
-        or why_not_here(kernel, problem, device, verdicts)
-        or _why_wrong(kernel, problem, device, verdicts)
-    )
+    refusal = _refusal(kernel, problem, device, verdicts)
+    return None if refusal is None else str(refusal)
 
 
-def _why_wrong(
+def _refusal(
     kernel: Kernel, problem: Problem, device: Capabilities, verdicts: Verdicts | None
-) -> str | None:
-    """Why the results of `kernel` are not to be relied on; those of stages are seen one by one."""
-    return None if verdicts is None or kernel.stages else verdicts.why_not(kernel, problem, device)
+) -> UnsupportedOpError | LimitError | None:
+    """Why `kernel` cannot be taken: a LimitError where only the sizes stand in the way."""
+    if reason := why_not_device(kernel, device) or why_not_problem(kernel, problem):
+        return UnsupportedOpError(reason)
+    if kernel.stages:
+        try:
+            _check_stages(kernel, problem, device, verdicts)
+        except (UnsupportedOpError, LimitError) as error:
+            return error
+        return None
+    if reason := why_not_here(kernel, problem, device):
+        return LimitError(reason)
+    if verdicts and (reason := verdicts.why_not(kernel, problem, device)):
+        return UnsupportedOpError(reason)
+    return None

@@ -1,0 +1,110 @@
+"""Launches made in parts, as drivers want them that get large ones wrong or end long ones."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+import pytest
+
+from glnn.backends.compute import Compute
+from glnn.backends.feedback import Feedback
+from glnn.errors import GlnnError
+from glnn.kernels import library
+from glnn.kernels.problem import Problem
+from glnn.kernels.select import fitted, why_not_device, why_not_problem
+from glnn.kernels.verdicts import Verdict
+from glnn.ops import Activation, Matmul
+from glnn.settings import Settings
+from tests.backends.harness import BACKENDS, run_kernel, tolerance
+from tests.backends.problems import PROBLEMS
+from tests.oracle import error
+
+SHADERS = [kernel for kernel in library() if not kernel.stages]
+
+
+@pytest.mark.parametrize("kernel", SHADERS, ids=[f"{k.op}-{k.name}" for k in SHADERS])
+def test_every_kernel_in_parts(opened, rng, kernel, monkeypatch) -> None:
+    backend = opened(kernel.backend)
+    offers = backend.device.capabilities
+    kernel = fitted(kernel, offers) or kernel
+    if reason := why_not_device(kernel, offers):
+        pytest.skip(reason)
+    parts = 0
+    monkeypatch.setattr(
+        type(backend), "part", lambda self, k, p: max(self.launch(k, p) * 2 // 5, 1)
+    )
+    for op, shapes in PROBLEMS[kernel.op]:
+        problem = Problem.of(op, shapes, {})
+        if why_not_problem(kernel, problem) is not None:
+            continue
+        operands = {name: rng(shape) for name, shape in shapes.items()}
+        got = run_kernel(backend, op, operands, kernel)
+        expected = op.reference({k: v.astype("f8") for k, v in operands.items()})
+        assert error(got, expected) <= tolerance(kernel.name)
+        parts += backend.launch(kernel, problem) > 1
+    if kernel.name not in ("pointwise", "unbound", "flat", "half", "window"):
+        assert parts, "no launch was large enough to be made in parts"
+
+
+def _launches(backend, monkeypatch) -> list[int]:
+    """The size of each launch from now on."""
+    from glnn.device import Program
+
+    sizes: list[int] = []
+    dispatch, capture = Program.dispatch, Program.capture
+
+    def dispatched(self, groups):
+        sizes.append(prod(groups))
+        dispatch(self, groups)
+
+    def captured(self, array, vertices, *rest):
+        sizes.append(vertices)
+        capture(self, array, vertices, *rest)
+
+    monkeypatch.setattr(Program, "dispatch", dispatched)
+    monkeypatch.setattr(Program, "capture", captured)
+    return sizes
+
+
+def test_what_would_take_long_goes_in_parts(backend, rng, monkeypatch) -> None:
+    other = _opened(backend, monkeypatch, "1e-4")  # 0.4 million operations at the slowest pace
+    op, operands = Matmul(), {"x": rng((150, 64)), "weight": rng((200, 64))}
+    shapes = {name: array.shape for name, array in operands.items()}
+    kernel = other.choose(op, shapes, {})
+    problem = Problem.of(op, shapes, {})
+    whole = other.launch(kernel, problem)
+    sizes = _launches(other, monkeypatch)
+    got = run_kernel(other, op, operands, kernel)
+    assert len(sizes) > 3 and max(sizes) < whole and sum(sizes) == whole
+    assert error(got, operands["x"].astype("f8") @ operands["weight"].T) <= 1e-5
+    assert other.part(kernel, Problem.of(op, {"x": (3, 8), "weight": (5, 8)}, {})) is None
+
+
+def test_a_pace_that_was_measured_tells_how_long_it_takes(backend, monkeypatch) -> None:
+    other = _opened(backend, monkeypatch, "1e-4")
+    op, shapes = Matmul(), {"x": (150, 64), "weight": (200, 64)}
+    kernel, problem = other.choose(op, shapes, {}), Problem.of(op, shapes, {})
+    assert other.part(kernel, problem) is not None
+    monkeypatch.setattr(other.verdicts, "find", lambda *_: Verdict(10**6, pace=1e12))
+    assert other.part(kernel, problem) is None
+
+
+def _opened(backend, monkeypatch, launch: str) -> Compute | Feedback:
+    """A backend like `backend` with other settings."""
+    monkeypatch.setenv("GLNN_LAUNCH", launch)
+    return BACKENDS[backend.name](backend.device)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "nan", "inf"])
+def test_a_launch_that_is_no_time(text) -> None:
+    with pytest.raises(GlnnError, match="GLNN_LAUNCH: expected seconds"):
+        Settings.from_environment({"GLNN_LAUNCH": text})
+
+
+def test_a_launch_of_any_length(backend, monkeypatch) -> None:
+    other = _opened(backend, monkeypatch, "0")
+    op, shapes = Activation("sigmoid"), {"x": (1000, 1000)}
+    problem = Problem.of(op, shapes, {})
+    assert not other.watched and other.part(other.choose(op, shapes, {}), problem) is None
+    assert np.isfinite(other.launch(other.choose(op, shapes, {}), problem))
