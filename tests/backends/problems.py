@@ -39,7 +39,10 @@ PROBLEMS: dict[str, list[tuple[Op, dict[str, tuple[int, ...]]]]] = {
         (MatmulSum(3, activation="tanh"), {"x": (3 * 67, 131), "bias": (131,)}),
         (MatmulSum(9, "columns"), {"x": (1, 131, 67, 9), "c": (67, 131)}),
     ],
-    "bias": [(Bias(), {"x": (37, 131), "bias": (131,)})],
+    "bias": [
+        (Bias(), {"x": (37, 131), "bias": (131,)}),
+        (Bias(), {"x": (2, 37, 11, 9), "bias": (37,)}),
+    ],
     "activation": [(Activation("sigmoid"), {"x": (37, 131)})],
     "softmax": [(Softmax(), {"x": (37, 131)})],
     "pool2d": [
