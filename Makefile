@@ -57,7 +57,8 @@ check-zink: test-system $(VENV)/test.stamp
 
 check-softpipe: test-system $(VENV)/test.stamp
 	@$(SOFTPIPE) $(BIN)/python $(RENDERER) 2>&1 | grep '^softpipe' || { echo "No softpipe here." >&2; exit 1; }
-	$(SOFTPIPE) $(BIN)/python -m pytest -n auto -k 'not OpenGL' tests/backends tests/models
+	$(SOFTPIPE) $(BIN)/python -m pytest -n auto --timeout 3000 -k 'not OpenGL' \
+	    tests/backends tests/models
 
 # The wheel, installed, tested from a folder outside the repository; its kernels one by one have been
 # tested by then.
