@@ -11,7 +11,8 @@ SYSTEM = $(shell $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || echo pytho
 GL := libegl1 libgles2 libgl1-mesa-dri
 TEST_SYSTEM := xvfb xauth libgl1 libglx-mesa0 glslang-tools
 
-.PHONY: demo test lint check check-es31 check-es30 check-gl33 check-wheel clean gl test-system
+.PHONY: demo test lint check check-es31 check-es30 check-gl33 check-wheel check-zink check-softpipe
+.PHONY: clean gl test-system
 
 demo: gl $(VENV)/demo.stamp
 	$(BIN)/python examples/01_digits.py
@@ -40,6 +41,24 @@ check-gl33: test-system $(VENV)/test.stamp
 	__EGL_VENDOR_LIBRARY_FILENAMES=/nowhere MESA_GL_VERSION_OVERRIDE=3.3 \
 	    MESA_GLES_VERSION_OVERRIDE=3.0 xvfb-run -a $(BIN)/python -m pytest -n auto \
 	    -k 'not OpenGL' tests/backends tests/models
+
+# Two more of Mesa's drivers, no part of `make test`. zink is OpenGL over Vulkan, here a CPU's; it
+# compiles for each size anew, so that some tests take minutes: nopt makes that a third shorter.
+ZINK := LIBGL_ALWAYS_SOFTWARE=1 MESA_LOADER_DRIVER_OVERRIDE=zink GALLIVM_PERF=nopt
+SOFTPIPE := LIBGL_ALWAYS_SOFTWARE=1 GALLIUM_DRIVER=softpipe
+RENDERER := -c 'from glnn.device import Device; print(Device().capabilities.renderer)'
+
+check-zink: test-system $(VENV)/test.stamp
+	@.ci/need mesa-vulkan-drivers
+	@$(ZINK) $(BIN)/python $(RENDERER) 2>&1 | grep '^zink' || { echo "No zink here without a display:" \
+	    "Mesa 25.0.7 of Debian 13 has it, 22.3.6 of Debian 12 has not." >&2; exit 1; }
+	$(ZINK) $(BIN)/python -m pytest -n auto --timeout 3000 -k 'not OpenGL' \
+	    tests/device tests/backends tests/models
+
+check-softpipe: test-system $(VENV)/test.stamp
+	@$(SOFTPIPE) $(BIN)/python $(RENDERER) 2>&1 | grep '^softpipe' || { echo "No softpipe here." >&2; exit 1; }
+	$(SOFTPIPE) $(BIN)/python -m pytest -n auto --timeout 3000 -k 'not OpenGL' \
+	    tests/backends tests/models
 
 # The wheel, installed, tested from a folder outside the repository; its kernels one by one have been
 # tested by then.

@@ -83,6 +83,9 @@ class Compute(GlBackend):
     def compile(self, source: Source) -> Program:
         return Program.compute(self.device, source)
 
+    def confuses_values(self) -> bool:
+        return self.device.confuses_values
+
     def layouts(
         self, choice: Choice, op: Op, shapes: Shapes, layouts: Mapping[str, str]
     ) -> Mapping[str, Layout]:
@@ -106,7 +109,7 @@ class Compute(GlBackend):
         defines = problem.defines() | ({"IN_PLACE": 1} if in_place in buffers else {})
         defines |= {} if part is None else {"IN_PARTS": 1}
         textures = self.fetched(op, choice, buffers)
-        program = self.program(choice, defines, textures)
+        program = self.program(choice, problem, defines, textures)
         uniforms = self.uniforms(program, choice, problem, textures)
         return ComputePerformer(
             self.device,

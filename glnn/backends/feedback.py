@@ -94,7 +94,7 @@ class Feedback(GlBackend):
         given = {k: b.layout.name for k, b in buffers.items() if k in op.inputs}
         problem = Problem.of(op, shapes, given)
         textures = self.fetched(op, choice, buffers)
-        program = self.program(choice, problem.defines(), textures)
+        program = self.program(choice, problem, problem.defines(), textures)
         return FeedbackPerformer(
             self.device,
             program,

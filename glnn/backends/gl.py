@@ -212,16 +212,28 @@ class GlBackend(Backend):
         self.device.finish()
 
     def program(
-        self, kernel: Kernel, defines: Mapping[str, int], fetched: Mapping[str, Fetched]
+        self,
+        kernel: Kernel,
+        problem: Problem,
+        defines: Mapping[str, int],
+        fetched: Mapping[str, Fetched],
     ) -> Program:
-        """The program of `kernel` under `defines`, compiled the first time only."""
+        """The program of `kernel` under `defines`, compiled the first time only.
+
+        Problems share it; on a device that confuses their sizes each set of sizes has its own.
+        """
         header = self.device.capabilities.header(self.name)
         samplers = {name: one.sampler for name, one in fetched.items()}
         source = assemble(kernel, header, {**kernel.defaults, **defines}, samplers)
-        programs = self.device.programs
-        if source.text not in programs:
-            programs[source.text] = self.compile(source)
-        return programs[source.text]
+        values = sorted(problem.uniforms(kernel).items()) if self.confuses_values() else ()
+        programs, key = self.device.programs, (source.text, *values)
+        if key not in programs:
+            programs[key] = self.compile(source)
+        return programs[key]
+
+    def confuses_values(self) -> bool:
+        """Whether the device may run a program with the uniforms of an earlier run."""
+        return False
 
     def compile(self, source: Source) -> Program:
         """`source` compiled and linked. Raises ShaderError with the driver's message."""

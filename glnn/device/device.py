@@ -68,7 +68,7 @@ class Device:
         limits = settings.limits if limits is None else limits
         self.debug = settings.debug
         self.closed = True
-        self.programs: dict[str, Program] = {}  # by their source: compiled once
+        self.programs: dict[tuple[object, ...], Program] = {}  # by their source: compiled once
         self._dropped: list[Callable[[], object]] = []
         _check_arguments(limits, version, platform)
         self._thread = threading.get_ident()
@@ -109,6 +109,16 @@ class Device:
     def timer_query(self) -> moderngl.Query:
         """The device's only timer query: moderngl never frees one."""
         return self.context.query(time=True)
+
+    @cached_property
+    def confuses_values(self) -> bool:
+        """Whether compute programs must not be run with other uniforms: a fault of drivers.
+
+        Raises DeviceError where there are no compute shaders.
+        """
+        from glnn.device.probe import confuses_values
+
+        return confuses_values(self)
 
     def activate(self) -> None:
         """Make the context current and free what was dropped; to be called before using GL.

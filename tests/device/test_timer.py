@@ -106,7 +106,7 @@ def test_the_real_query_gives_time_or_a_reason(
     timer = Timer(device)
     reason = timer.prove(lambda: program.dispatch((1, 1, 1)))
     seconds = timer.measure(lambda: program.dispatch((1, 1, 1)))
-    if "llvmpipe" in device.capabilities.renderer:
+    if device.capabilities.renderer.startswith("llvmpipe"):  # zink over it counts right
         assert reason is not None  # it reads next to nothing for compute
     assert (seconds is None) or reason is None
     device.check_always("the query")

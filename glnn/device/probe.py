@@ -1,0 +1,55 @@
+"""Faults of drivers that are asked for by a small computation, never by a driver's name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from glnn.device.program import Program, Source
+
+if TYPE_CHECKING:
+    import moderngl
+
+    from glnn.device.device import Device
+
+BODY = """layout(local_size_x = 1) in;
+layout(std430, binding = 0) buffer Out {{ float result[]; }};
+uniform int count;
+void main() {{
+    float sum = {start}.0;
+    for (int i = 0; i < count; ++i) sum += result[1];
+    result[0] = sum;
+}}
+"""
+STARTS = (100, 200)  # what tells the two programs apart
+DISPATCHES = ((0, 1), (1, 1), (0, 1), (0, 2), (1, 1), (0, 2))  # program, count
+
+
+def confuses_values(device: Device) -> bool:
+    """Whether a program may run with the values its uniforms had in an earlier dispatch.
+
+    zink over a CPU's Vulkan (Mesa 25.0.7) builds the values that loops end at into the code, and
+    takes the wrong one of a program's codes from the cache where the program is run with the values
+    it had last, another having run between, once for one set of values and then for another.
+    """
+    device.activate()
+    out = device.context.buffer(np.ones(4, np.float32))
+    programs = [_program(device, start) for start in STARTS]
+    answers = [_run(device, programs[which], out, count) for which, count in DISPATCHES]
+    return answers != [STARTS[which] + count for which, count in DISPATCHES]
+
+
+def _program(device: Device, start: int) -> Program:
+    text = device.capabilities.header("compute") + BODY.format(start=start)
+    origin = tuple(("probe", line) for line, _ in enumerate(text.splitlines(), 1))
+    return Program.compute(device, Source("probe", text, origin))
+
+
+def _run(device: Device, program: Program, out: moderngl.Buffer, count: int) -> float:
+    """What `program` makes of `count`; `out` holds 1 where it is read."""
+    out.bind_to_storage_buffer(0)
+    program.set({"count": count})
+    program.dispatch((1, 1, 1))
+    device.barrier()
+    return float(np.frombuffer(out.read(4), np.float32)[0])
