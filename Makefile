@@ -11,7 +11,7 @@ SYSTEM = $(shell $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || echo pytho
 GL := libegl1 libgles2 libgl1-mesa-dri
 TEST_SYSTEM := xvfb xauth libgl1 libglx-mesa0 glslang-tools
 
-.PHONY: demo test lint check check-es31 check-es30 check-gl33 check-wheel clean gl test-system
+.PHONY: demo test lint check check-es31 check-es30 check-gl33 check-wheel check-timers clean gl test-system
 
 demo: gl $(VENV)/demo.stamp
 	$(BIN)/python examples/01_digits.py
@@ -40,6 +40,11 @@ check-gl33: test-system $(VENV)/test.stamp
 	__EGL_VENDOR_LIBRARY_FILENAMES=/nowhere MESA_GL_VERSION_OVERRIDE=3.3 \
 	    MESA_GLES_VERSION_OVERRIDE=3.0 xvfb-run -a $(BIN)/python -m pytest -n auto \
 	    -k 'not OpenGL' tests/backends tests/models
+
+# Kernel times of a hundred random models: none above its wall time, no sum above the whole.
+# GALLIUM_DRIVER=softpipe has a timer that is right.
+check-timers: test-system $(VENV)/test.stamp
+	GLNN_TIMED_MODELS=100 $(BIN)/python -m pytest -q tests/models/test_timings.py
 
 # The wheel, installed, tested from a folder outside the repository; its kernels one by one have been
 # tested by then.
