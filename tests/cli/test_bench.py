@@ -104,7 +104,13 @@ def test_ctrl_c(environment: Mapping[str, str]) -> None:
     endless = ["bench", "lenet", "--repeat", "1000000", "--json"]
     command = [sys.executable, "-m", "glnn", *endless]
     with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # What a shell starts by & ignores the signal, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as bench:
         try:
             maps, deadline = Path(f"/proc/{bench.pid}/maps"), time.monotonic() + 60
