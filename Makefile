@@ -12,7 +12,7 @@ GL := libegl1 libgles2 libgl1-mesa-dri
 TEST_SYSTEM := xvfb xauth libgl1 libglx-mesa0 glslang-tools
 
 .PHONY: demo test lint check check-es31 check-es30 check-gl33 check-wheel check-zink check-softpipe
-.PHONY: clean gl test-system
+.PHONY: check-timers clean gl test-system
 
 demo: gl $(VENV)/demo.stamp
 	$(BIN)/python examples/01_digits.py
@@ -59,6 +59,11 @@ check-softpipe: test-system $(VENV)/test.stamp
 	@$(SOFTPIPE) $(BIN)/python $(RENDERER) 2>&1 | grep '^softpipe' || { echo "No softpipe here." >&2; exit 1; }
 	$(SOFTPIPE) $(BIN)/python -m pytest -n auto --timeout 3000 -k 'not OpenGL' \
 	    tests/backends tests/models
+
+# Kernel times of a hundred random models: none above its wall time, no sum above the whole.
+# GALLIUM_DRIVER=softpipe has a timer that is right.
+check-timers: test-system $(VENV)/test.stamp
+	GLNN_TIMED_MODELS=100 $(BIN)/python -m pytest -q tests/models/test_timings.py
 
 # The wheel, installed, tested from a folder outside the repository; its kernels one by one have been
 # tested by then.

@@ -99,10 +99,8 @@ def seconds(device: Device, work: Callable[[], None]) -> tuple[float, bool]:
         work()
         device.finish()
     timer = Timer(device)
-    if timer.prove(work) is None:
-        times = [t for t in (timer.measure(work) for _ in range(9)) if t is not None]
-        if len(times) > 4:
-            return median(times), True
+    if timer.prove(work) is None and (sample := timer.measure(work, 9)) is not None:
+        return sample.gpu, True
     return median(_wall(work, device.finish) for _ in range(5)), False
 
 

@@ -23,8 +23,8 @@ from glnn.kernels.library import declared
 from glnn.ops import Activation, Conv2d, Matmul, Op, Pool2d, Softmax
 from tests.backends.harness import as_stored, tolerance
 from tests.backends.problems import PROBLEMS
-from tests.models.random_model import random_model
 from tests.oracle import error
+from tests.random_models import random_model
 
 EXHAUSTIVE = bool(os.environ.get("GLNN_EXHAUSTIVE"))
 MODELS = 300 if EXHAUSTIVE else 6

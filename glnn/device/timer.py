@@ -1,78 +1,137 @@
-"""GPU time by timer queries, believed only after they have proved themselves."""
+"""GPU time by timer queries, believed only after they have proved themselves on that very work."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
 from time import perf_counter
 
 from glnn.device.device import Device
 
-LEAST_WALL = 5e-3  # seconds: below, finishing alone weighs too much
+LEAST_WALL = 10e-3  # seconds: below, finishing alone weighs too much
 MOST_WALL = 4.0  # seconds: queries count 32-bit nanoseconds
-LEAST_SHARE, MOST_SHARE = 0.7, 1.1
+SHARE = 0.1  # of the wall time: what the timer may miss
+AHEAD = 0.01  # of the wall time: what two clocks may differ by
+ASKING = 16  # queries of nothing: what asking for one piece of work takes at most
+TRIES = 3  # something else may have kept the machine busy
 GPU_DISJOINT = 0x8FBB
 
 
+@dataclass(frozen=True)
+class Sample:
+    """Seconds of the same work, from asking for it to its end: by the wall clock, by the timer."""
+
+    wall: float
+    gpu: float
+
+
 class Timer:
-    """Measures the GPU time of work, where the driver's timer can be believed."""
+    """Measures the GPU time of work, where the driver's timer can be believed.
+
+    One that was caught is believed no more, whatever the work: drivers that count all but the first
+    of several commands, or nothing of some, are right now and then.
+    """
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._doubt: str | None = "not proved yet"
+        self._proved = False
+        self._doubt = None if device.capabilities.timer_query else "no timer query"
 
     @property
     def doubt(self) -> str | None:
         """Why the timer is not believed, in a few words; None while it is."""
-        return self._doubt
+        return "not proved yet" if self._doubt is None and not self._proved else self._doubt
+
+    @cached_property
+    def rest(self) -> float:
+        """Seconds by which a run's wall time may exceed its GPU time, however short it is.
+
+        That is asking for a piece of work and hearing of its end, as a query of nothing shows them.
+        """
+        self._device.activate()
+        waited, asked = [], []
+        for _ in range(9):
+            sample, _, asking = self._run(lambda: None, 1)
+            waited.append(sample.wall - sample.gpu)
+            asked.append(asking)
+        return median(waited) + ASKING * median(asked)
 
     def prove(self, work: Callable[[], None]) -> str | None:
-        """None if the timer is to be believed, else why not, in a few words.
+        """None if the timer is to be believed for repeated `work`, else why not, in a few words.
 
-        Repeats `work` (GL commands, nothing that waits) for at least 5 ms and compares the
-        timer with the wall clock.
+        Repeats `work` (GL commands, nothing that waits) for at least 10 ms, then twice as often:
+        the timer must agree with the wall clock on both and on what the second took more.
         """
-        self._doubt = None
-        if not self._device.capabilities.timer_query:
-            self._doubt = "no timer query"
+        if self._doubt is not None:
             return self._doubt
         self._device.activate()
         self._run(work, 1)  # compiles, allocates
-        repeats = 1
-        while True:
-            gpu, wall, disjoint = self._run(work, repeats)
-            if wall >= LEAST_WALL or repeats >= 2**20:
-                break
-            repeats *= 2
-        if wall > MOST_WALL:
-            self._doubt = "longer than the timer can count"
-        elif disjoint:
-            self._doubt = "timer disturbed"
-        else:
-            self._compare(gpu, wall)
-        return self._doubt
+        for _ in range(TRIES):
+            found = self._contradiction(work)
+            if found is None:
+                self._proved = True
+                return None
+        self._doubt = found
+        return found
 
-    def _compare(self, gpu: float, wall: float) -> None:
-        if not LEAST_SHARE <= gpu / wall <= MOST_SHARE:
-            self._doubt = f"timer says {1e3 * gpu:.3g} ms of {1e3 * wall:.3g} ms"
+    def measure(self, work: Callable[[], None], repeat: int = 1) -> Sample | None:
+        """Median seconds of a run of `work`; None where the timer is not believed.
 
-    def measure(self, work: Callable[[], None]) -> float | None:
-        """Seconds of GPU time that `work` takes, None where the timer is not believed.
-
-        Work long enough to be compared with the wall clock puts the timer to the proof again.
+        Both times are of the same `repeat` runs and the timer's is the shorter one in each. What
+        the wall clock shows besides must be no more than asking and waiting take: this is the proof
+        at the length that is measured. `work` is to be `prove`d first.
         """
-        if self._doubt is not None:
+        if self.doubt is not None:
             return None
         self._device.activate()
-        gpu, wall, disjoint = self._run(work, 1)
-        if disjoint or wall > MOST_WALL or gpu > MOST_SHARE * wall:
+        kept = []
+        for _ in range(repeat):
+            sample, disturbed, _ = self._run(work, 1)
+            if not disturbed and sample.wall <= MOST_WALL and not _above(sample):
+                kept.append(Sample(sample.wall, min(sample.gpu, sample.wall)))
+        if len(kept) <= repeat // 2:
+            self._doubt = "timer disturbed, or above the wall clock"
             return None
-        if wall >= LEAST_WALL:
-            self._compare(gpu, wall)
-        return gpu if self._doubt is None else None
+        sample = Sample(median(s.wall for s in kept), median(s.gpu for s in kept))
+        self._doubt = self._missing(sample)
+        return sample if self._doubt is None else None
 
-    def _run(self, work: Callable[[], None], repeats: int) -> tuple[float, float, bool]:
-        """Seconds by the timer and by the wall clock, and whether the timer was disturbed."""
+    def _contradiction(self, work: Callable[[], None]) -> str | None:
+        """Where timer and clock disagree on repeated `work`; None where they agree."""
+        repeats = 1
+        while True:
+            once, disturbed, _ = self._run(work, repeats)
+            if once.wall >= LEAST_WALL or repeats >= 2**20:
+                break
+            repeats *= 2
+        if once.wall > MOST_WALL:
+            return "longer than the timer can count"
+        if 2 * once.wall > MOST_WALL:
+            twice, again = Sample(2 * once.wall, 2 * once.gpu), False
+        else:
+            twice, again, _ = self._run(work, 2 * repeats)
+        if disturbed or again:
+            return "timer disturbed"
+        for sample in (once, twice):
+            if _above(sample):
+                return _says(sample)
+            if reason := self._missing(sample):
+                return reason
+        more = Sample(twice.wall - once.wall, twice.gpu - once.gpu)
+        if abs(more.wall - more.gpu) > SHARE * twice.wall:
+            return f"timer says {1e3 * more.gpu:.3g} ms more where it is {1e3 * more.wall:.3g} ms"
+        return None
+
+    def _missing(self, sample: Sample) -> str | None:
+        """What to say where the timer has less than the wall clock and nothing explains it."""
+        enough = sample.wall - sample.gpu <= self.rest + SHARE * sample.wall
+        return None if enough else _says(sample)
+
+    def _run(self, work: Callable[[], None], repeats: int) -> tuple[Sample, bool, float]:
+        """How long it took, whether the timer was disturbed, and the seconds spent on asking."""
         device = self._device
         query = device.timer_query
         device.finish()
@@ -81,10 +140,10 @@ class Timer:
         with query:
             for _ in range(repeats):
                 work()
+        asked = perf_counter() - start
         device.finish()
         wall = perf_counter() - start
-        gpu = 1e-9 * query.elapsed
-        return gpu, wall, self._disjoint()
+        return Sample(wall, 1e-9 * query.elapsed), self._disjoint(), asked
 
     def _disjoint(self) -> bool:
         if self._device.capabilities.api != "es":
@@ -93,3 +152,11 @@ class Timer:
         ask = self._device.load("glGetIntegerv", None, ctypes.c_uint, ctypes.c_void_p)
         ask(GPU_DISJOINT, ctypes.byref(value))
         return bool(value.value)
+
+
+def _above(sample: Sample) -> bool:
+    return sample.gpu > (1 + AHEAD) * sample.wall
+
+
+def _says(sample: Sample) -> str:
+    return f"timer says {1e3 * sample.gpu:.3g} ms of {1e3 * sample.wall:.3g} ms"

@@ -10,8 +10,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from glnn.backends import Performer
 from glnn.device import Timer
+from glnn.device.timer import SHARE
 from glnn.model.plan import Plan, Step
 
 Work = Callable[[], object]
@@ -24,7 +24,7 @@ class StepTime:
 
     layer: the layer that it belongs to. via: the kernel whose stage it is, None where it is whole.
     wall_ms: from asking for the step to the device having done it. kernel_ms: the device's own
-    time, None where no timer is to be believed. gflop: 1e9 operations of one run.
+    time in the same runs, None where no timer is to be believed. gflop: 1e9 operations of one run.
     """
 
     name: str
@@ -38,7 +38,7 @@ class StepTime:
 
     @property
     def overhead_ms(self) -> float | None:
-        """Wall time that is not kernel time."""
+        """Wall time that is not kernel time; never below zero."""
         return None if self.kernel_ms is None else self.wall_ms - self.kernel_ms
 
 
@@ -48,7 +48,8 @@ class Profile:
 
     total_ms: input in, output out, all transfers included. upload_ms, perform_ms, download_ms: its
     parts, each waited for, so that their sum exceeds the total. kernel_ms: the device's own time
-    for all steps. timer: why kernel times are missing, None where they are not.
+    for all steps, no less than the steps' together. timer: why kernel times are missing, None
+    where they are not.
     """
 
     backend: str
@@ -81,34 +82,65 @@ def profile(
     parts = _parts(plan, feeds, repeat)
     advance()
     timer = Timer(device) if device else None
-    if timer:
-        timer.prove(plan.perform)
-    kernel = _kernel(timer, plan.perform, repeat)
+    _, kernel = _spent(timer, plan.perform, backend.finish, repeat)
     layers = []
     for step, perform in zip(plan.steps, plan.performers, strict=True):
-        layers.append(_step(step, perform, backend.finish, timer, repeat))
+        layers.append(_step(step, *_spent(timer, perform, backend.finish, repeat)))
         advance()
-    doubt = timer.doubt if timer else "no GPU"
+    if timer is None or timer.doubt is not None:
+        doubt = timer.doubt if timer else "no GPU"
+    else:
+        doubt, kernel, layers = _agreed(kernel, layers, min(total, parts[1]), 1e3 * timer.rest)
     if doubt is not None:  # what was measured before the doubt arose is not believed either
         kernel, layers = None, [replace(layer, kernel_ms=None) for layer in layers]
     return Profile(backend.name, total, *parts, kernel, doubt, tuple(layers))
 
 
-def _step(
-    step: Step,
-    perform: Performer,
-    finish: Callable[[], None],
-    timer: Timer | None,
-    repeat: int,
-) -> StepTime:
-    def once() -> None:
-        perform()
-        finish()
-
-    wall = _wall(once, repeat)
-    kernel = _kernel(timer, perform, repeat)
+def _step(step: Step, wall: float, kernel: float | None) -> StepTime:
     gflop = step.cost.flops / 1e9
     return StepTime(step.name, step.op.name, step.kernel, gflop, kernel, wall, step.layer, step.via)
+
+
+def _agreed(
+    kernel: float | None, layers: list[StepTime], wall: float, rest: float
+) -> tuple[str | None, float | None, list[StepTime]]:
+    """Why the kernel times contradict each other, None where they do not, and the times.
+
+    kernel: the whole's milliseconds. wall: those by the clock on the wall. rest: those in which the
+    device may wait for a step to be asked for. What was measured in other runs differs a little:
+    within that, nothing is left above what it is part of.
+    """
+    found = [layer.kernel_ms for layer in layers if layer.kernel_ms is not None]
+    if kernel is None or len(found) < len(layers):
+        return "not proved for every step", kernel, layers
+    if kernel > (1 + SHARE) * wall:
+        return f"timer says {kernel:.3g} ms, other runs took {wall:.3g} ms", kernel, layers
+    kernel, added = min(kernel, wall), sum(found)
+    if added > (1 + SHARE) * kernel or kernel - added > SHARE * kernel + len(layers) * rest:
+        return f"the steps' {added:.3g} ms are not the whole's {kernel:.3g} ms", kernel, layers
+    if added > kernel:
+        share = kernel / added * (1 - 1e-9)  # and what rounding adds
+        layers = [replace(s, kernel_ms=share * t) for s, t in zip(layers, found, strict=True)]
+    return None, kernel, layers
+
+
+def _spent(
+    timer: Timer | None, work: Callable[[], None], finish: Callable[[], None], repeat: int
+) -> tuple[float, float | None]:
+    """Median milliseconds of `work` by the clock on the wall and, in the same runs, by the timer.
+
+    None for the latter where the timer is not believed. Once it is not, it is asked no more.
+    """
+
+    def once() -> None:
+        work()
+        finish()
+
+    if timer is not None and timer.prove(work) is None:
+        sample = timer.measure(work, repeat)
+        if sample is not None:
+            return 1e3 * sample.wall, 1e3 * sample.gpu
+    return _wall(once, repeat), None
 
 
 def _wall(work: Work, repeat: int) -> float:
@@ -122,15 +154,6 @@ def _seconds(work: Work) -> float:
     start = perf_counter()
     work()
     return perf_counter() - start
-
-
-def _kernel(timer: Timer | None, work: Callable[[], None], repeat: int) -> float | None:
-    """Median milliseconds of `work` by the device's timer."""
-    if timer is None:
-        return None
-    times = [timer.measure(work) for _ in range(repeat)]
-    believed = [t for t in times if t is not None]
-    return 1e3 * median(believed) if len(believed) > repeat // 2 else None
 
 
 def _parts(

@@ -44,14 +44,9 @@ def time_work(
             work()
 
     timer = Timer(backend.device)
-    believed = timer.prove(many) is None
-    times = [
-        timer.measure(many) if believed else _wall(many, backend.finish) for _ in range(repeat)
-    ]
-    kept = [t for t in times if t is not None]
-    if believed and len(kept) <= repeat // 2:
-        believed, kept = False, [_wall(many, backend.finish) for _ in range(repeat)]
-    return Timing(median(kept) / count, believed)
+    if timer.prove(many) is None and (sample := timer.measure(many, repeat)) is not None:
+        return Timing(sample.gpu / count, True)
+    return Timing(median(_wall(many, backend.finish) for _ in range(repeat)) / count, False)
 
 
 def _warm(

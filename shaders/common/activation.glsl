@@ -6,16 +6,17 @@
 
 float activate(float x) {
 #if ACTIVATION == 1
-    return 1.0 / (1.0 + exp(-x));
+    float decay = decayed(abs(x));
+    return is_nan(x) ? x : (x < 0.0 ? decay : 1.0) / (1.0 + decay);
 #elif ACTIVATION == 2
     return greater(x, 0.0);
 #elif ACTIVATION == 3
     // The built-in overflows on some drivers; the quotient cancels near 0, where the series holds.
     float square = x * x;
     float series = x * (1.0 + square * (-1.0 / 3.0 + square * (2.0 / 15.0 - square * (17.0 / 315.0))));
-    float decay = exp(-2.0 * abs(x));
+    float decay = decayed(2.0 * abs(x));
     float quotient = (1.0 - decay) / (1.0 + decay);
-    return square < 0.04 ? series : (x < 0.0 ? -quotient : quotient);
+    return is_nan(x) ? x : square < 0.04 ? series : (x < 0.0 ? -quotient : quotient);
 #else
     return x;
 #endif

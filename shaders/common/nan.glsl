@@ -1,6 +1,18 @@
+#define NAN uintBitsToFloat(0x7fc00000u)
+
 // By bits, since compilers may assume that comparisons never see a NaN.
 bool is_nan(float x) {
     return (floatBitsToUint(x) & 0x7fffffffu) > 0x7f800000u;
+}
+
+// Neither infinite nor NaN: what may be given to exp, pow and the like.
+bool is_finite(float x) {
+    return (floatBitsToUint(x) & 0x7f800000u) != 0x7f800000u;
+}
+
+// exp(-x) for an x of 0 or more: at 104 it is 0, and what drivers give for more is their own.
+float decayed(float x) {
+    return exp(-min(x, 104.0));
 }
 
 // The greater of two, NaN if either is: what numpy.maximum gives.

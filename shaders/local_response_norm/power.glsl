@@ -10,5 +10,7 @@ uniform float alpha, beta, k;
 float normed(float x, float squares) {
     float base = k + alpha * squares;
     // pow is not defined for every base; this one is 0 or greater, or NaN.
-    return is_nan(base) ? base : x / (base > 0.0 ? pow(base, beta) : beta > 0.0 ? 0.0 : 1.0);
+    float power = 1.0;
+    if (beta > 0.0) power = !is_finite(base) ? base : base > 0.0 ? pow(base, beta) : 0.0;
+    return x / power;
 }

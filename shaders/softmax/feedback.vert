@@ -13,8 +13,9 @@ vec2 whole(int first) {
     float most = uintBitsToFloat(0xff800000u);  // minus infinity
     for (int i = 0; i < extent; ++i) most = greater(most, texel(x, first + i * inner).x);
     float sum = 0.0;
-    for (int i = 0; i < extent; ++i) sum += exp(texel(x, first + i * inner).x - most);
-    return vec2(most, sum);
+    for (int i = 0; i < extent; ++i) sum += decayed(most - texel(x, first + i * inner).x);
+    // Without a finite maximum all of the row is NaN, as differences of infinities are.
+    return vec2(most, is_finite(most) ? sum : NAN);
 }
 
 void main() {
@@ -29,6 +30,6 @@ void main() {
         int first = element / (extent * inner) * extent * inner + element % inner;
         if (first != row) found = whole(start + first);
         row = first;
-        result[i] = exp(texel(x, start + element).x - found.x) / found.y;
+        result[i] = decayed(found.x - texel(x, start + element).x) / found.y;
     }
 }

@@ -47,10 +47,11 @@ void main() {
 
         float sum = 0.0;
         for (int i = lane; i < extent; i += WG_X)
-            sum += exp(x[image * x_row + first + i * inner] - most);
-        sum = shared_by_all(lane, sum, false);
+            sum += decayed(most - x[image * x_row + first + i * inner]);
+        // Without a finite maximum all of the row is NaN, as differences of infinities are.
+        sum = shared_by_all(lane, is_finite(most) ? sum : NAN, false);
         for (int i = lane; i < extent; i += WG_X)
             result[image * out_row + first + i * inner] =
-                exp(x[image * x_row + first + i * inner] - most) / sum;
+                decayed(most - x[image * x_row + first + i * inner]) / sum;
     }
 }

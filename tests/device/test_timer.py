@@ -1,37 +1,15 @@
-"""Timers: believed only where they agree with the wall clock."""
+"""Timers: believed only where they agree with the wall clock, at the length that is measured."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import pytest
 
 from glnn.device import Device, Program, Timer
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-
-class FakeQuery:
-    """A timer query that reads a share of the time that passed inside it."""
-
-    def __init__(self, share: float) -> None:
-        self.share = share
-        self.elapsed = 0
-
-    def __enter__(self) -> Self:
-        self.start = time.perf_counter()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.elapsed = int(1e9 * self.share * (time.perf_counter() - self.start))
-
-
-def work() -> None:
-    time.sleep(0.002)
+from tests.fake_query import LIES, FakeQuery, Lie
 
 
 @pytest.fixture
@@ -41,62 +19,96 @@ def own_device() -> Iterator[Device]:
         yield device
 
 
-@pytest.mark.parametrize("share, believed", [(0.9, True), (0.75, True), (0.5, False), (1.3, False)])
-def test_a_timer_is_believed_within_bounds(
-    own_device: Device, share: float, believed: bool
-) -> None:
-    own_device.timer_query = FakeQuery(share)  # type: ignore[assignment]
+def asked(device: Device, lie: Lie) -> FakeQuery:
+    query = FakeQuery(lie)
+    device.timer_query = query  # type: ignore[assignment]
+    return query
+
+
+@pytest.mark.parametrize("share", [1.0, 0.95])
+@pytest.mark.parametrize("length", [0.001, 0.002, 0.02])
+def test_a_timer_that_agrees_is_believed(own_device: Device, share: float, length: float) -> None:
+    query = asked(own_device, lambda seconds, first: share * seconds)
     timer = Timer(own_device)
-    assert timer.measure(work) is None  # not proved yet
-    reason = timer.prove(work)
-    if believed:
-        assert reason is None
-        seconds = timer.measure(work)
-        assert seconds is not None and 0.5 * share * 0.002 < seconds < 0.02
-    else:
-        assert reason is not None and "timer says" in reason
-        assert timer.measure(work) is None
+    assert timer.doubt == "not proved yet"
+    assert timer.measure(lambda: query.wait(length)) is None
+    assert timer.prove(lambda: query.wait(length)) is None and timer.doubt is None
+    sample = timer.measure(lambda: query.wait(length), 5)
+    assert sample is not None and share * length <= sample.gpu <= sample.wall
 
 
-def test_a_measurement_above_the_wall_clock_is_dropped(own_device: Device) -> None:
-    query = FakeQuery(0.9)
-    own_device.timer_query = query  # type: ignore[assignment]
+@pytest.mark.parametrize("length", [0.001, 0.002, 0.02])
+@pytest.mark.parametrize("lie", LIES)
+def test_a_timer_that_lies_is_caught(own_device: Device, lie: str, length: float) -> None:
+    """Some of them are right where work is repeated, which used to be all that was asked."""
+    query = asked(own_device, LIES[lie])
     timer = Timer(own_device)
-    assert timer.prove(work) is None
-    query.share = 2.0
-    assert timer.measure(work) is None
-
-
-def test_a_long_measurement_below_the_wall_clock_ends_the_belief(own_device: Device) -> None:
-    query = FakeQuery(0.9)
-    own_device.timer_query = query  # type: ignore[assignment]
-    timer = Timer(own_device)
-    assert timer.prove(work) is None
-    query.share = 0.01
-    assert timer.measure(lambda: time.sleep(0.006)) is None
+    timer.prove(lambda: query.wait(length))
+    sample = timer.measure(lambda: query.wait(length), 5)
+    if lie == "nothing of what is short" and length == 0.02:
+        return  # it is not short
+    assert sample is None
     assert timer.doubt is not None and "timer says" in timer.doubt
-    query.share = 0.9
-    assert timer.measure(work) is None
+
+
+def test_what_was_caught_is_believed_no_more(own_device: Device) -> None:
+    query = asked(own_device, LIES["half"])
+    timer = Timer(own_device)
+    reason = timer.prove(lambda: query.wait(0.002))
+    query.lie = lambda seconds, first: seconds
+    assert reason is not None and timer.prove(lambda: query.wait(0.002)) == reason
+    assert timer.measure(lambda: query.wait(0.002)) is None
+
+
+def test_measurements_above_the_wall_clock_are_dropped(own_device: Device) -> None:
+    query = asked(own_device, lambda seconds, first: seconds)
+    timer = Timer(own_device)
+    assert timer.prove(lambda: query.wait(0.002)) is None
+    factors = iter([1.0, 2.0, 1.0, 2.0, 1.0] + 5 * [2.0])
+    query.lie = lambda seconds, first: next(factors) * seconds
+    sample = timer.measure(lambda: query.wait(0.002), 5)
+    assert sample is not None and sample.gpu <= sample.wall
+    assert timer.measure(lambda: query.wait(0.002), 5) is None
+    assert timer.doubt is not None and "above the wall clock" in timer.doubt
+
+
+def test_a_slower_clock_of_the_timer_leaves_no_time_below_zero(own_device: Device) -> None:
+    query = asked(own_device, lambda seconds, first: 1.005 * seconds)
+    timer = Timer(own_device)
+    assert timer.prove(lambda: query.wait(0.02)) is None
+    sample = timer.measure(lambda: query.wait(0.02), 5)
+    assert sample is not None and sample.gpu <= sample.wall
+
+
+def test_other_work_is_held_against_the_wall_clock_too(own_device: Device) -> None:
+    query = asked(own_device, lambda seconds, first: seconds)
+    timer = Timer(own_device)
+    assert timer.prove(lambda: query.wait(0.002)) is None
+    query.lie = lambda seconds, first: 0.01 * seconds
+    assert timer.measure(lambda: query.wait(0.006)) is None
+    assert timer.doubt is not None and "timer says" in timer.doubt
+    query.lie = lambda seconds, first: seconds
+    assert timer.measure(lambda: query.wait(0.002)) is None
 
 
 def test_work_of_any_length_is_repeated_long_enough(own_device: Device) -> None:
-    own_device.timer_query = FakeQuery(0.9)  # type: ignore[assignment]
+    query = asked(own_device, lambda seconds, first: seconds)
     runs: list[float] = []
 
     def short() -> None:
         start = time.perf_counter()
-        time.sleep(0.0005)
+        query.wait(0.0005)
         runs.append(time.perf_counter() - start)
 
     assert Timer(own_device).prove(short) is None
-    assert sum(runs) >= 5e-3 and len(runs) > 2
+    assert sum(runs) >= 30e-3 and len(runs) > 2  # once, and twice
 
 
 def test_without_the_extension_there_is_a_reason(own_device: Device) -> None:
     own_device.capabilities = dataclasses.replace(own_device.capabilities, timer_query=False)
     timer = Timer(own_device)
-    assert timer.prove(work) == "no timer query"
-    assert timer.measure(work) is None
+    assert timer.doubt == timer.prove(lambda: None) == "no timer query"
+    assert timer.measure(lambda: None) is None
 
 
 def test_the_real_query_gives_time_or_a_reason(
@@ -105,8 +117,8 @@ def test_the_real_query_gives_time_or_a_reason(
     program = scale(device)
     timer = Timer(device)
     reason = timer.prove(lambda: program.dispatch((1, 1, 1)))
-    seconds = timer.measure(lambda: program.dispatch((1, 1, 1)))
+    sample = timer.measure(lambda: program.dispatch((1, 1, 1)))
     if device.capabilities.renderer.startswith("llvmpipe"):  # zink over it counts right
         assert reason is not None  # it reads next to nothing for compute
-    assert (seconds is None) or reason is None
+    assert sample is None or (reason is None and sample.gpu <= sample.wall)
     device.check_always("the query")

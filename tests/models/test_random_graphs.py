@@ -9,8 +9,8 @@ import glnn
 from glnn.device import SharedMemory
 from glnn.errors import DeviceError
 from glnn.model.plan import Plan
-from tests.models.random_model import random_model
 from tests.oracle import error
+from tests.random_models import random_model
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Random networks of all layers, small enough for any test."""
+"""Random networks of all layers."""
 
 from __future__ import annotations
 

@@ -1,0 +1,162 @@
+"""Special values on drivers whose built-in functions do with them what GLSL allows: anything.
+
+The built-in functions are replaced by some that are right for ordinary numbers only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from glnn.backends import gl
+from glnn.backends.gl import GlBackend
+from glnn.device import Device
+from glnn.kernels import library
+from glnn.ops import Activation, BatchNorm, Conv2d, LocalResponseNorm, Matmul, Pool2d, Softmax
+from glnn.ops.op import Op
+from glnn.ops.repack import Repack
+from tests.backends.harness import BACKENDS, kernels, run
+
+Array = NDArray[np.float32]
+# What the functions return for what is no ordinary number, and which operand max and min keep.
+DRIVERS = {
+    "gives 0, drops NaN": {"STRANGE": "0.0", "A_IS_NAN": "b", "B_IS_NAN": "a"},
+    "gives much, keeps the first": {"STRANGE": "3.0e38", "A_IS_NAN": "b", "B_IS_NAN": "b"},
+    "gives 1, keeps the last": {"STRANGE": "1.0", "A_IS_NAN": "a", "B_IS_NAN": "a"},
+    "gives NaN": {"STRANGE": "uintBitsToFloat(0x7fc00000u)", "A_IS_NAN": "b", "B_IS_NAN": "a"},
+}
+PRELUDE = """
+bool no_number(float x) { return (floatBitsToUint(x) & 0x7fffffffu) > 0x7f800000u; }
+bool ordinary(float x) { return (floatBitsToUint(x) & 0x7f800000u) != 0x7f800000u; }
+float hostile_exp(float x) {
+    return ordinary(x) && x < 88.7 && x >= -104.0 ? exp(x) : STRANGE;
+}
+float hostile_pow(float x, float y) {
+    return ordinary(x) && ordinary(y) && x > 0.0 ? pow(x, y) : STRANGE;
+}
+float hostile_abs(float x) { return no_number(x) ? STRANGE : abs(x); }
+float hostile_max(float a, float b) {
+    return no_number(a) ? A_IS_NAN : no_number(b) ? B_IS_NAN : max(a, b);
+}
+float hostile_min(float a, float b) {
+    return no_number(a) ? A_IS_NAN : no_number(b) ? B_IS_NAN : min(a, b);
+}
+int hostile_max(int a, int b) { return max(a, b); }
+int hostile_min(int a, int b) { return min(a, b); }
+uint hostile_pack(vec2 v) {
+    for (int j = 0; j < 2; ++j) if (!(abs(v[j]) < 65520.0)) v[j] = 0.25;
+    return packHalf2x16(v);
+}
+#define exp hostile_exp
+#define pow hostile_pow
+#define abs hostile_abs
+#define max hostile_max
+#define min hostile_min
+#define packHalf2x16 hostile_pack
+"""
+SPECIAL = np.array(
+    [
+        *(np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, -1e-40, 0.5, -0.5, 3e38, -3e38, 1e30),
+        *(88.6, 88.7, 88.8, 89, 103.9, 104, 104.1, 1000),
+        *(-88.6, -88.7, -88.8, -89, -103.9, -104, -104.1, -1000),
+    ],
+    np.float32,
+)
+
+
+@pytest.fixture(params=DRIVERS)
+def hostile(request, device: Device, monkeypatch):
+    """Gives the backend of a name, on such a driver."""
+    prelude = "".join(f"#define {key} {value}\n" for key, value in DRIVERS[request.param].items())
+    real = gl.assemble
+
+    def assemble(kernel, header: str, *rest) -> Any:
+        return real(kernel, header + prelude + PRELUDE, *rest)
+
+    monkeypatch.setattr(gl, "assemble", assemble)
+
+    def opened(name: str) -> GlBackend:
+        if reason := BACKENDS[name].why_not_device(device):
+            pytest.skip(reason)
+        return BACKENDS[name](device)
+
+    return opened
+
+
+def check(backend: GlBackend, op: Op, operands: Mapping[str, Array], kernel: str | None) -> None:
+    got = run(backend, op, operands, kernel)
+    with np.errstate(all="ignore"):
+        expected = op.reference(dict(operands))
+    np.testing.assert_allclose(got, expected, rtol=3e-5, atol=1e-37)
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("activation"))
+@pytest.mark.parametrize("function", ["sigmoid", "relu", "tanh"])
+def test_activations(hostile, name, kernel, function) -> None:
+    check(hostile(name), Activation(function), {"x": SPECIAL.reshape(2, -1)}, kernel)
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("softmax"))
+def test_softmax(hostile, name, kernel) -> None:
+    ordinary = np.tile(np.linspace(-1, 1, 7, dtype=np.float32), (len(SPECIAL) + 5, 1))
+    ordinary[: len(SPECIAL), 3] = SPECIAL
+    ordinary[-1], ordinary[-2], ordinary[-3, 5:] = -np.inf, np.nan, np.inf
+    ordinary[-4] = [-1000, -89, 0, 1000, 912, 896, 1000]
+    check(hostile(name), Softmax(), {"x": ordinary}, kernel)
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("pool2d"))
+@pytest.mark.parametrize("mode", ["max", "average"])
+def test_pools(hostile, name, kernel, mode) -> None:
+    op = Pool2d(mode, None if "whole" in kernel else (2, 2))
+    x = np.tile(np.linspace(-1, 1, 4, dtype=np.float32), (len(SPECIAL), 1)).reshape(-1, 4, 2, 2)
+    x = np.resize(x, (len(SPECIAL), 4, 2, 2))
+    for lane in range(4):  # every place of the window
+        x[:, lane].reshape(-1, 4)[:, lane] = SPECIAL
+    x[-1], x[-2] = -np.inf, np.nan
+    check(hostile(name), op, {"x": x}, kernel)
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("local_response_norm"))
+@pytest.mark.parametrize("beta", [0.0, 0.75, 1.0])
+@pytest.mark.parametrize("k", [0.0, 1.0])
+def test_local_response_norm(hostile, name, kernel, beta, k) -> None:
+    x = np.ones((len(SPECIAL), 9, 1, 1), np.float32)
+    x[:, 4, 0, 0] = np.where(np.abs(SPECIAL) < 1e-30, 0, SPECIAL)  # squares may be flushed
+    check(hostile(name), LocalResponseNorm(3, 1.5, beta, k), {"x": x}, kernel)
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("batch_norm"))
+@pytest.mark.parametrize("function", ["sigmoid", "relu", "tanh"])
+def test_batch_norm(hostile, name, kernel, function) -> None:
+    ones = np.ones(3, np.float32)
+    operands = {"scale": ones, "shift": 0 * ones}
+    x = np.stack([SPECIAL, SPECIAL[::-1], SPECIAL]).reshape(1, 3, 1, -1)
+    check(hostile(name), BatchNorm(function), {"x": x, **operands}, kernel)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("function", ["sigmoid", "relu", "tanh"])
+def test_what_follows_a_product(hostile, name, function) -> None:
+    weight = np.ones((3, 1), np.float32)
+    check(
+        hostile(name), Matmul(activation=function), {"x": SPECIAL[:, None], "weight": weight}, None
+    )
+    x, weight = SPECIAL.reshape(-1, 1, 1, 1), np.ones((3, 1, 1, 1), np.float32)
+    check(hostile(name), Conv2d(activation=function), {"x": x, "weight": weight}, None)
+
+
+def test_halves(hostile) -> None:
+    x = np.concatenate([SPECIAL, [65504, 65519, 65520, -65520, 7e4]]).astype(np.float32)
+    x[np.abs(x) < 1e-30] = 0
+    for declared in library():
+        if declared.op == "repack" and declared.halves:
+            op = Repack(declared.layouts["x"], declared.layouts["out"])
+            got = run(hostile(declared.backend), op, {"x": x[None]}, declared.name)
+            with np.errstate(over="ignore"):
+                expected = x.astype(np.float16)
+            np.testing.assert_allclose(got[0], expected, rtol=2.0**-10, atol=2.0**-24)

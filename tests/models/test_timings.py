@@ -1,0 +1,129 @@
+"""Profiles of models: kernel times that contradict nothing, or none and the reason."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import random
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import glnn
+from glnn.backends import open_backend
+from glnn.backends.gl import GlBackend
+from glnn.device import Device
+from glnn.errors import DeviceError
+from glnn.model.plan import Plan
+from glnn.profiling import Profile, profile, time_work
+from tests.fake_query import LIES, FakeQuery
+from tests.random_models import random_model
+
+# `make check-timers` takes more.
+MODELS = range(int(os.environ.get("GLNN_TIMED_MODELS", "4")))
+STEPS = [0.002, 0.0005, 0.004]  # seconds
+HONEST = "nothing but the truth"
+
+
+def check(found: Profile) -> None:
+    """No part above its whole."""
+    kernels = [step.kernel_ms for step in found.layers]
+    if found.timer is not None:
+        assert found.kernel_ms is None and set(kernels) <= {None}
+        return
+    assert found.kernel_ms is not None
+    assert found.kernel_ms <= min(found.perform_ms, found.total_ms)
+    for step in found.layers:
+        assert step.kernel_ms is not None and 0 < step.kernel_ms <= step.wall_ms
+        assert step.overhead_ms is not None and step.overhead_ms >= 0
+    assert sum(k for k in kernels if k is not None) <= found.kernel_ms
+
+
+@pytest.mark.parametrize("name", ["compute", "feedback"])
+@pytest.mark.parametrize("seed", MODELS)
+def test_a_random_network_s_times_agree(seed: int, name: str) -> None:
+    try:
+        backend = open_backend(name)
+    except DeviceError as closed:
+        pytest.skip(str(closed))
+    model = random_model(seed)
+    (info,) = model.inputs
+    shape = info.with_batch(random.Random(seed).choice([1, 2, 10, 30, 100]))
+    plan = Plan(model, backend, {"input": shape})
+    feeds = {"input": np.random.default_rng(seed).standard_normal(shape, np.float32)}
+    check(profile(plan, feeds, repeat=3))
+
+
+class Timed:
+    """A plan of steps that wait, on a device with a timer that says `lie`."""
+
+    def __init__(self, device: Device, lie: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.query = FakeQuery(LIES.get(lie, lambda seconds, first: seconds))
+        device.timer_query = self.query  # type: ignore[assignment]
+        device.capabilities = dataclasses.replace(device.capabilities, timer_query=True)
+        self.backend = open_backend("feedback", device=device)
+        model = glnn.Model.sequential([glnn.layers.ReLU() for _ in STEPS], (3,))
+        self.plan = Plan(model, self.backend, {"input": (1, 3)}, fused=False)
+        assert len(self.plan.steps) == len(STEPS)
+        performers = tuple(self._waits(seconds) for seconds in STEPS)
+        monkeypatch.setattr(Plan, "performers", performers)
+
+    def _waits(self, seconds: float) -> Callable[[], None]:
+        return lambda: self.query.wait(seconds)
+
+    def profile(self, repeat: int = 5) -> Profile:
+        return profile(self.plan, {"input": np.ones((1, 3), np.float32)}, repeat)
+
+
+@pytest.fixture
+def timed(monkeypatch):
+    with Device() as device:
+        yield lambda lie: Timed(device, lie, monkeypatch)
+
+
+def test_steps_that_add_up_are_shown(timed) -> None:
+    found = timed(HONEST).profile()
+    check(found)
+    if found.timer is None:  # else something else kept the machine busy
+        kernels = [step.kernel_ms for step in found.layers]
+        assert all(k >= 1e3 * least for k, least in zip(kernels, STEPS, strict=True))
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_lying_timer_shows_nothing_and_why(timed, lie: str) -> None:
+    found = timed(lie).profile()
+    check(found)
+    assert found.timer is not None and "timer says" in found.timer
+    assert all(step.wall_ms > 0 for step in found.layers)
+
+
+def test_steps_that_do_not_add_up_are_not_shown(timed) -> None:
+    """Each is proved by itself, and the whole is: yet they contradict each other."""
+    made = timed(HONEST)
+    whole = made.plan.perform
+    made.plan.perform = lambda: (whole(), made.query.wait(0.05))
+    found = made.profile()
+    check(found)
+    assert found.timer is not None and "are not the whole's" in found.timer
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_work_is_timed_by_the_clock_where_the_timer_lies(timed, lie: str, monkeypatch) -> None:
+    monkeypatch.setattr("glnn.profiling.timing.WARM_SECONDS", 0.0)
+    made = timed(lie)
+    assert isinstance(made.backend, GlBackend)
+    found = time_work(made.backend, lambda: made.query.wait(0.004), 5)
+    if lie == "nothing of what is short":  # work is repeated for longer than that
+        assert found.by_timer
+    else:
+        assert not found.by_timer and found.seconds >= 0.004
+
+
+def test_work_is_timed_by_a_timer_that_tells_the_truth(timed, monkeypatch) -> None:
+    monkeypatch.setattr("glnn.profiling.timing.WARM_SECONDS", 0.0)
+    made = timed(HONEST)
+    start = time.perf_counter()
+    found = time_work(made.backend, lambda: made.query.wait(0.004), 5)
+    assert found.by_timer and 0.004 <= found.seconds < time.perf_counter() - start
