@@ -141,7 +141,8 @@ class Device:
     def barrier(self) -> None:
         """Let every later command see what compute shaders have written so far."""
         if self.capabilities.compute:
-            self._context.memory_barrier(BARRIERS)
+            context: Any = self._context  # the stubs of moderngl 5.8 leave it out
+            context.memory_barrier(BARRIERS)
 
     def check(self, step: str) -> None:
         """In debug mode, raise DeviceError if GL met an error in `step` or before."""
