@@ -135,8 +135,13 @@ class Device:
         self._dropped.append(delete)
 
     def load(self, name: str, result: Any, *arguments: Any) -> Any:
-        """GL's function `name`, which moderngl does not offer, of these ctypes types."""
-        return ctypes.CFUNCTYPE(result, *arguments)(self._gl.load_opengl_function(name))
+        """GL's function `name`, which moderngl does not offer, of these ctypes types.
+
+        Raises DeviceError where the driver has none: calling address 0 would end the process.
+        """
+        if not (address := self._gl.load_opengl_function(name)):
+            raise DeviceError(f"{self.capabilities.renderer} has no {name}")
+        return ctypes.CFUNCTYPE(result, *arguments)(address)
 
     def barrier(self) -> None:
         """Let every later command see what compute shaders have written so far."""

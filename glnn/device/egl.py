@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -13,21 +12,14 @@ from functools import cached_property, partial
 from typing import Any, Protocol
 
 from glnn.device.context import Context, StepError, Version
+from glnn.device.display import Display
 from glnn.device.library import load_egl, load_gles
 from glnn.settings import Libraries
 
 DEVICE, SURFACELESS, DEFAULT = "device", "surfaceless", "default"
 
 PLATFORM_DEVICE, PLATFORM_SURFACELESS = 0x313F, 0x31DD
-VERSION, EXTENSIONS, NONE = 0x3054, 0x3055, 0x3038
-RENDERABLE_TYPE, SURFACE_TYPE, WIDTH, HEIGHT = 0x3040, 0x3033, 0x3057, 0x3056
-BITS = {
-    "EGL_PBUFFER_BIT": 0x0001,
-    "EGL_OPENGL_ES2_BIT": 0x0004,
-    "EGL_OPENGL_BIT": 0x0008,
-    "EGL_OPENGL_ES3_BIT": 0x0040,
-}
-MAJOR_VERSION, MINOR_VERSION, PROFILE_MASK, CORE_PROFILE = 0x3098, 0x30FB, 0x30FD, 0x1
+VERSION, EXTENSIONS, NONE, WIDTH, HEIGHT = 0x3054, 0x3055, 0x3038, 0x3057, 0x3056
 API = {"es": 0x30A0, "gl": 0x30A2}
 ERRORS = (
     *("SUCCESS", "NOT_INITIALIZED", "BAD_ACCESS", "BAD_ALLOC", "BAD_ATTRIBUTE", "BAD_CONFIG"),
@@ -115,11 +107,10 @@ class Egl:
             found = ctypes.cast(getattr(self.gles, name), c_void_p).value
         return int(found or 0)
 
-    def version(self, display: int) -> tuple[int, int]:
-        """EGL's version on a display that is initialised."""
+    def display(self, display: int) -> Display:
+        """What a display that is initialised offers."""
         text = (self.eglQueryString(display, VERSION) or b"").decode("utf-8", "replace")
-        found = re.match(r"(\d+)\.(\d+)", text)
-        return (int(found[1]), int(found[2])) if found else (1, 4)
+        return Display(text, self._extensions(display))
 
     def needs(self, step: str, *extensions: str) -> None:
         """Raise StepError unless the library has each of these client extensions."""
@@ -186,9 +177,7 @@ class EglContext(Context):
         self._display = display
         self._surface: int | None = None
         self._handle: int | None = None
-        self._extensions = egl._extensions(display)
-        self._surfaceless = "EGL_KHR_surfaceless_context" in self._extensions
-        self._version = egl.version(display)
+        self._offers = egl.display(display)
         failures = []
         for version in versions:
             try:
@@ -206,15 +195,14 @@ class EglContext(Context):
         if not egl.eglBindAPI(API[version.api]):
             api = "OpenGL ES" if version.api == "es" else "OpenGL"
             raise StepError("eglBindAPI", f"this EGL knows no {api}: {egl.error()}")
-        any_config = "EGL_KHR_no_config_context" in self._extensions
-        config = None if self._surfaceless and any_config else self._config(version)
-        attributes = self._attributes(version)
+        config = self._config(version) if self._offers.needs_config else None
+        attributes = self._offers.attributes(version)
         handle = egl.eglCreateContext(display, config, None, _integers(*attributes))
         if not handle:
             raise StepError("eglCreateContext", egl.error())
         self._api, self._handle = API[version.api], handle
         try:
-            if not self._surfaceless:
+            if not self._offers.surfaceless:
                 size = _integers(WIDTH, 1, HEIGHT, 1)
                 self._surface = egl.eglCreatePbufferSurface(display, config, size)
                 if not self._surface:
@@ -224,31 +212,13 @@ class EglContext(Context):
             self.release()
             raise
 
-    def _any_version(self) -> bool:
-        """Whether a context's version can be asked for to the point."""
-        return self._version >= (1, 5) or "EGL_KHR_create_context" in self._extensions
-
-    def _attributes(self, version: Version) -> list[int]:
-        if self._any_version():
-            profile = [PROFILE_MASK, CORE_PROFILE] if version.api == "gl" else []
-            return [MAJOR_VERSION, version.major, MINOR_VERSION, version.minor, *profile]
-        if version.api == "gl":
-            old = "EGL {}.{}".format(*self._version)
-            raise StepError("eglCreateContext", f"this {old} has no EGL_KHR_create_context")
-        return [MAJOR_VERSION, version.major]  # any ES 3 then
-
     def _config(self, version: Version) -> int:
-        es = "EGL_OPENGL_ES3_BIT" if self._any_version() else "EGL_OPENGL_ES2_BIT"
-        kind = es if version.api == "es" else "EGL_OPENGL_BIT"
-        surface = 0 if self._surfaceless else BITS["EGL_PBUFFER_BIT"]
-        wanted = _integers(SURFACE_TYPE, surface, RENDERABLE_TYPE, BITS[kind])
+        wanted = _integers(*self._offers.config(version))
         config, count = c_void_p(), c_int()
         if not self._egl.eglChooseConfig(self._display, wanted, byref(config), 1, byref(count)):
             raise StepError("eglChooseConfig", self._egl.error())
         if not count.value:
-            also = " and EGL_PBUFFER_BIT (there is no EGL_KHR_surfaceless_context)"
-            lacks = f"no config has {kind}{'' if self._surfaceless else also}"
-            raise StepError("eglChooseConfig", lacks)
+            raise StepError("eglChooseConfig", self._offers.no_config(version))
         return config.value or 0
 
     def _check_functions(self) -> None:
