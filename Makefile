@@ -64,7 +64,8 @@ check-oldest: gl
 	.ci/check-oldest $(PYTHON) $(PART)
 
 # What 64-bit ARM runs in emulation, where all would take a day.
-check-part: gl $(VENV)/test.stamp
+check-part: gl $(VENV)/demo.stamp
+	$(PIP) $(INSTALL) -e '.[test]'
 	$(BIN)/python -m pytest -rs -o timeout=3000 $(PART)
 
 # `make demo` and `make check-part` on 64-bit ARM, emulated: needs root and half an hour a SUITE.
