@@ -1,23 +1,27 @@
 # make demo   classify handwritten digits on every backend
 # make test   lint, and all the tests, also against the installed wheel
-# Both set everything up first: the GL libraries (by apt), a virtual environment, the package.
+# make check-arm64   the demo and a part of the tests on 64-bit ARM, emulated (as root)
+# The first two set everything up first: the GL libraries (by apt), a virtual environment, the package.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# What is written in C comes compiled (.ci/venv says from where): nobody needs a compiler.
+INSTALL := install --only-binary moderngl,glcontext
 # Debian keeps the venv module in a package of its own.
 SYSTEM = $(shell $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || echo python3 python3-venv)
 GL := libegl1 libgles2 libgl1-mesa-dri
+PART := tests/device tests/backends/test_documented_kernel.py tests/models/test_session.py
 TEST_SYSTEM := xvfb xauth libgl1 libglx-mesa0 glslang-tools
 
-.PHONY: demo test lint check check-es31 check-es30 check-gl33 check-wheel check-zink check-softpipe
-.PHONY: check-timers clean gl test-system
+.PHONY: demo test lint check check-es31 check-es30 check-gl33 check-wheel check-oldest check-part \
+    check-arm64 check-zink check-softpipe check-timers clean gl test-system
 
 demo: gl $(VENV)/demo.stamp
 	$(BIN)/python examples/01_digits.py
 
-test: lint check check-es31 check-es30 check-gl33 check-wheel
+test: lint check check-es31 check-es30 check-gl33 check-wheel check-oldest
 
 lint: gl $(VENV)/test.stamp
 	$(BIN)/ruff check glnn tests benchmarks examples
@@ -59,6 +63,8 @@ check-softpipe: test-system $(VENV)/test.stamp
 	@$(SOFTPIPE) $(BIN)/python $(RENDERER) 2>&1 | grep '^softpipe' || { echo "No softpipe here." >&2; exit 1; }
 	$(SOFTPIPE) $(BIN)/python -m pytest -n auto --timeout 3000 -k 'not OpenGL' \
 	    tests/backends tests/models
+	$(SOFTPIPE) GLNN_EXHAUSTIVE=1 $(BIN)/python -m pytest -n auto --timeout 3000 \
+	    tests/test_right_or_refused.py
 
 # Kernel times of a hundred random models: none above its wall time, no sum above the whole.
 # GALLIUM_DRIVER=softpipe has a timer that is right.
@@ -71,12 +77,26 @@ check-wheel: test-system $(VENV)/test.stamp
 	rm -rf build/wheel && mkdir -p build/wheel
 	$(BIN)/python -m build --wheel --outdir build/wheel . >build/wheel/log 2>&1 \
 	    || { cat build/wheel/log; exit 1; }
-	$(PYTHON) -m venv build/wheel/venv
-	build/wheel/venv/bin/python -m pip --disable-pip-version-check install -q \
+	.ci/venv $(PYTHON) build/wheel/venv
+	build/wheel/venv/bin/python -m pip --disable-pip-version-check -q $(INSTALL) \
 	    "$$(echo build/wheel/*.whl)[test]"
 	here=$$PWD; outside=$$(mktemp -d); trap 'rm -rf "$$outside"' EXIT; \
 	    cp -r tests examples docs "$$outside" && cd "$$outside" && \
 	    "$$here/build/wheel/venv/bin/python" -m pytest -q -n auto --ignore tests/backends tests
+
+# A part of the tests, with the oldest moderngl that there may be. Its wheels end with Python 3.11.
+check-oldest: gl
+	.ci/check-oldest $(PYTHON) $(PART)
+
+# What 64-bit ARM runs in emulation, where all would take a day.
+check-part: gl $(VENV)/demo.stamp
+	$(PIP) $(INSTALL) -e '.[test]'
+	$(BIN)/python -m pytest -rs -o timeout=3000 $(PART)
+
+# `make demo` and `make check-part` on 64-bit ARM, emulated: needs root and half an hour a SUITE.
+SUITE := bookworm trixie
+check-arm64:
+	.ci/check-arm64 $(SUITE)
 
 gl:
 	@.ci/need $(SYSTEM) $(GL)
@@ -85,14 +105,14 @@ test-system: gl
 	@.ci/need $(TEST_SYSTEM)
 
 $(VENV)/bin/python: | gl
-	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+	.ci/venv $(PYTHON) $(VENV)
 
 $(VENV)/demo.stamp: pyproject.toml | gl $(VENV)/bin/python
-	$(PIP) install -e '.[images]'
+	$(PIP) $(INSTALL) -e '.[images]'
 	@touch $@
 
 $(VENV)/test.stamp: pyproject.toml | gl $(VENV)/bin/python
-	$(PIP) install -e '.[dev]'
+	$(PIP) $(INSTALL) -e '.[dev]'
 	@touch $@ $(VENV)/demo.stamp
 
 clean:

@@ -18,8 +18,8 @@ from benchmarks.command import pyplot, save
 from benchmarks.peers import Contender, installed
 from glnn.cli.screen import number, table
 from glnn.errors import DeviceError
-from glnn.profiling import Profile, profile
 from glnn.ops.error import relative_error
+from glnn.profiling import Profile, profile
 
 Array = NDArray[np.float32]
 Row = dict[str, Any]

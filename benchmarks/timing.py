@@ -12,9 +12,9 @@ from glnn.backends import prepare
 from glnn.backends.gl import GlBackend
 from glnn.errors import GlnnError
 from glnn.kernels import kernels_for
+from glnn.ops.error import relative_error
 from glnn.ops.op import Op
 from glnn.profiling import time_work
-from glnn.ops.error import relative_error
 
 Array = NDArray[np.float32]
 TOLERANCE, HALF_TOLERANCE = 1e-5, 2e-3

@@ -50,6 +50,22 @@ class Settings:
         )
 
 
+@dataclass(frozen=True)
+class Libraries:
+    """The GL libraries of this process, as the environment names them.
+
+    egl: `GLNN_EGL`, gles: `GLNN_GLES`, each a path or a name for the dynamic linker, in place of
+        the usual names; None unless given.
+    """
+
+    egl: str | None = None
+    gles: str | None = None
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Libraries:
+        return cls(environment.get("GLNN_EGL") or None, environment.get("GLNN_GLES") or None)
+
+
 def _cache(folder: str | None) -> Path | None:
     if folder is None:
         return user_cache_path("glnn", appauthor=False)

@@ -36,7 +36,7 @@ class Dispatch:
 
     def __call__(self, program: Program) -> None:
         for buffer, binding, offset, size in self.buffers:
-            buffer.bind_to_storage_buffer(binding, offset, size)
+            buffer.bind_to_storage_buffer(binding, offset=offset, size=size)
         program.set(self.uniforms)
         program.dispatch(self.groups)
 

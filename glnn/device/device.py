@@ -145,13 +145,19 @@ class Device:
         self._dropped.append(delete)
 
     def load(self, name: str, result: Any, *arguments: Any) -> Any:
-        """GL's function `name`, which moderngl does not offer, of these ctypes types."""
-        return ctypes.CFUNCTYPE(result, *arguments)(self._gl.load_opengl_function(name))
+        """GL's function `name`, which moderngl does not offer, of these ctypes types.
+
+        Raises DeviceError where the driver has none: calling address 0 would end the process.
+        """
+        if not (address := self._gl.load_opengl_function(name)):
+            raise DeviceError(f"{self.capabilities.renderer} has no {name}")
+        return ctypes.CFUNCTYPE(result, *arguments)(address)
 
     def barrier(self) -> None:
         """Let every later command see what compute shaders have written so far."""
         if self.capabilities.compute:
-            self._context.memory_barrier(BARRIERS)
+            context: Any = self._context  # the stubs of moderngl 5.8 leave it out
+            context.memory_barrier(BARRIERS)
 
     def check(self, step: str) -> None:
         """In debug mode, raise DeviceError if GL met an error in `step` or before."""

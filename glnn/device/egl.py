@@ -12,18 +12,14 @@ from functools import cached_property, partial
 from typing import Any, Protocol
 
 from glnn.device.context import Context, StepError, Version
+from glnn.device.display import Display
+from glnn.device.library import load_egl, load_gles
+from glnn.settings import Libraries
 
-NAMES = {  # the libraries that hold EGL and GL ES
-    "win32": ("libEGL.dll", "libGLESv2.dll"),
-    "darwin": ("libEGL.dylib", "libGLESv2.dylib"),
-    "linux": ("libEGL.so.1", "libGLESv2.so.2"),
-}
 DEVICE, SURFACELESS, DEFAULT = "device", "surfaceless", "default"
 
 PLATFORM_DEVICE, PLATFORM_SURFACELESS = 0x313F, 0x31DD
-EXTENSIONS, RENDERABLE_TYPE, SURFACE_TYPE, NONE = 0x3055, 0x3040, 0x3033, 0x3038
-PBUFFER_BIT, ES3_BIT, GL_BIT, WIDTH, HEIGHT = 0x0001, 0x0040, 0x0008, 0x3057, 0x3056
-MAJOR_VERSION, MINOR_VERSION, PROFILE_MASK, CORE_PROFILE = 0x3098, 0x30FB, 0x30FD, 0x1
+VERSION, EXTENSIONS, NONE, WIDTH, HEIGHT = 0x3054, 0x3055, 0x3038, 0x3057, 0x3056
 API = {"es": 0x30A0, "gl": 0x30A2}
 ERRORS = (
     *("SUCCESS", "NOT_INITIALIZED", "BAD_ACCESS", "BAD_ALLOC", "BAD_ATTRIBUTE", "BAD_CONFIG"),
@@ -47,6 +43,7 @@ SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "eglMakeCurrent": (c_uint, (c_void_p, c_void_p, c_void_p, c_void_p)),
     "eglQueryString": (c_char_p, (c_void_p, c_int)),
 }
+NEEDED = ("glGetString", "glGetStringi", "glGetIntegerv", "glGetIntegeri_v", "glGetInteger64v")
 EXTENSION_SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "eglQueryDevicesEXT": (c_uint, (c_int, POINTER(c_void_p), POINTER(c_int))),
     "eglGetPlatformDisplayEXT": (c_void_p, (c_uint, c_void_p, c_void_p)),
@@ -60,17 +57,14 @@ class Opener(Protocol):
 
 
 class Egl:
-    """The EGL library. Raises StepError where it is not installed."""
+    """The EGL library of this process. Raises StepError where there is none."""
 
     def __init__(self) -> None:
-        self._name, self._gles_name = NAMES.get(sys.platform, NAMES["linux"])
-        try:
-            library = ctypes.CDLL(self._name)
-        except OSError as error:
-            raise StepError(
-                f"load {self._name}",
-                f"{error}; on Debian: apt install libegl1 libgles2 libgl1-mesa-dri",
-            ) from None
+        named = Libraries.from_environment()
+        library = load_egl(named.egl, SIGNATURES)
+        self._gles_named = named.gles
+        if named.gles and isinstance(self.gles, StepError):
+            raise self.gles
         for name, (result, arguments) in SIGNATURES.items():
             function = getattr(library, name)
             function.restype, function.argtypes = result, arguments
@@ -96,12 +90,32 @@ class Egl:
         return f"EGL_{name} (0x{code:04x})"
 
     @cached_property
-    def gles(self) -> ctypes.CDLL | None:
-        """The GL ES library: some drivers' eglGetProcAddress knows extensions only."""
+    def gles(self) -> ctypes.CDLL | StepError:
+        """The GL ES library, or why there is none.
+
+        Some drivers' eglGetProcAddress knows extensions only.
+        """
         try:
-            return ctypes.CDLL(self._gles_name)
-        except OSError:
-            return None
+            return load_gles(self._gles_named)
+        except StepError as failed:
+            return failed
+
+    def address(self, name: str) -> int:
+        """Where GL's function `name` is, 0 where there is none."""
+        found = self.eglGetProcAddress(name.encode())
+        if not found and hasattr(self.gles, name):
+            found = ctypes.cast(getattr(self.gles, name), c_void_p).value
+        return int(found or 0)
+
+    def display(self, display: int) -> Display:
+        """What a display that is initialised offers."""
+        text = (self.eglQueryString(display, VERSION) or b"").decode("utf-8", "replace")
+        return Display(text, self._extensions(display))
+
+    def needs(self, step: str, *extensions: str) -> None:
+        """Raise StepError unless the library has each of these client extensions."""
+        if missing := [name for name in extensions if name not in self.extensions]:
+            raise StepError(step, f"this EGL has no {' and no '.join(missing)}")
 
     def leave(self) -> None:
         """Leave this thread without an EGL context."""
@@ -110,8 +124,11 @@ class Egl:
 
     def devices(self) -> list[int]:
         """The handles of EGL's devices. Raises StepError where EGL cannot list them."""
-        if not self.eglQueryDevicesEXT or not self.eglGetPlatformDisplayEXT:
-            raise StepError("eglQueryDevicesEXT", "this EGL has no device platform")
+        if "EGL_EXT_device_base" not in self.extensions:  # which is the next two in one
+            self.needs("eglQueryDevicesEXT", "EGL_EXT_device_enumeration")
+        self.needs("eglGetPlatformDisplayEXT", "EGL_EXT_platform_device")
+        if not self.eglQueryDevicesEXT:
+            raise StepError("eglGetProcAddress", "this EGL has no eglQueryDevicesEXT")
         handles, count = (c_void_p * 64)(), c_int()
         if not self.eglQueryDevicesEXT(64, handles, byref(count)):
             raise StepError("eglQueryDevicesEXT", self.error())
@@ -123,8 +140,7 @@ class Egl:
             for index, handle in enumerate(self.devices()):
                 yield f"EGL device {index}", partial(self._open, index, PLATFORM_DEVICE, handle)
         elif platform == SURFACELESS:
-            if "EGL_MESA_platform_surfaceless" not in self.extensions:
-                raise StepError("eglGetPlatformDisplayEXT", "no surfaceless platform")
+            self.needs("eglGetPlatformDisplayEXT", "EGL_MESA_platform_surfaceless")
             yield "EGL surfaceless", partial(self._open, None, PLATFORM_SURFACELESS, None)
         else:
             yield "EGL default display", partial(self._open, None, None, None)
@@ -138,11 +154,13 @@ class Egl:
     ) -> EglContext:
         if platform is None:
             step, display = "eglGetDisplay", self.eglGetDisplay(None)
+        elif not self.eglGetPlatformDisplayEXT:
+            raise StepError("eglGetProcAddress", "this EGL has no eglGetPlatformDisplayEXT")
         else:
             step = "eglGetPlatformDisplayEXT"
             display = self.eglGetPlatformDisplayEXT(platform, native, None)
         if not display:
-            raise StepError(step, self.error())
+            raise StepError(step, f"no display: {self.error()}")
         # Never terminated: the display is shared by all of the process.
         if not self.eglInitialize(display, None, None):
             raise StepError("eglInitialize", self.error())
@@ -159,7 +177,7 @@ class EglContext(Context):
         self._display = display
         self._surface: int | None = None
         self._handle: int | None = None
-        self._extensions = egl._extensions(display)
+        self._offers = egl.display(display)
         failures = []
         for version in versions:
             try:
@@ -170,23 +188,21 @@ class EglContext(Context):
         else:
             step, asked = failures[-1][1].step, ", ".join(str(v) for v, _ in failures)
             raise StepError(step, f"{failures[-1][1].error}, asked for {asked}")
+        self._check_functions()
 
     def _create(self, version: Version) -> None:
         egl, display = self._egl, self._display
         if not egl.eglBindAPI(API[version.api]):
-            raise StepError("eglBindAPI", egl.error())
-        surfaceless = "EGL_KHR_surfaceless_context" in self._extensions
-        any_config = "EGL_KHR_no_config_context" in self._extensions
-        config = None if surfaceless and any_config else self._config(version)
-        attributes = [MAJOR_VERSION, version.major, MINOR_VERSION, version.minor]
-        if version.api == "gl":
-            attributes += [PROFILE_MASK, CORE_PROFILE]
+            api = "OpenGL ES" if version.api == "es" else "OpenGL"
+            raise StepError("eglBindAPI", f"this EGL knows no {api}: {egl.error()}")
+        config = self._config(version) if self._offers.needs_config else None
+        attributes = self._offers.attributes(version)
         handle = egl.eglCreateContext(display, config, None, _integers(*attributes))
         if not handle:
             raise StepError("eglCreateContext", egl.error())
         self._api, self._handle = API[version.api], handle
         try:
-            if not surfaceless:
+            if not self._offers.surfaceless:
                 size = _integers(WIDTH, 1, HEIGHT, 1)
                 self._surface = egl.eglCreatePbufferSurface(display, config, size)
                 if not self._surface:
@@ -197,20 +213,26 @@ class EglContext(Context):
             raise
 
     def _config(self, version: Version) -> int:
-        kind = ES3_BIT if version.api == "es" else GL_BIT
-        wanted = _integers(SURFACE_TYPE, PBUFFER_BIT, RENDERABLE_TYPE, kind)
+        wanted = _integers(*self._offers.config(version))
         config, count = c_void_p(), c_int()
         if not self._egl.eglChooseConfig(self._display, wanted, byref(config), 1, byref(count)):
             raise StepError("eglChooseConfig", self._egl.error())
         if not count.value:
-            raise StepError("eglChooseConfig", f"no config for {version}")
+            raise StepError("eglChooseConfig", self._offers.no_config(version))
         return config.value or 0
 
+    def _check_functions(self) -> None:
+        """Raise StepError unless GL can be asked what it is: an address of 0 would be called."""
+        missing = next((name for name in NEEDED if not self.load_opengl_function(name)), None)
+        if missing is None:
+            return
+        self.release()
+        gles = self._egl.gles
+        why = f"no GL ES library: {gles.error}" if isinstance(gles, StepError) else "none in GL ES"
+        raise StepError("eglGetProcAddress", f"no {missing}, and {why}")
+
     def load_opengl_function(self, name: str) -> int:
-        address = self._egl.eglGetProcAddress(name.encode())
-        if not address and self._egl.gles is not None and hasattr(self._egl.gles, name):
-            address = ctypes.cast(getattr(self._egl.gles, name), c_void_p).value
-        return int(address or 0)
+        return self._egl.address(name)
 
     def is_current(self) -> bool:
         return bool(self._egl.eglGetCurrentContext() == self._handle)

@@ -4,10 +4,10 @@
 #define WG_X 64
 #endif
 #include "common/launch.glsl"
+#include "common/nan.glsl"
 layout(local_size_x = WG_X) in;
 layout(std430, binding = 0) buffer X { vec2 x[]; };
 layout(std430, binding = 1) buffer Out { uint result[]; };
-#include "common/nan.glsl"
 uniform int out_size;  // pairs
 
 // packHalf2x16 with NaN, infinities and what is beyond 65504 by bits: drivers differ in them.

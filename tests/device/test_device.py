@@ -295,6 +295,12 @@ def test_errors_name_the_step(device: Device) -> None:
             quiet.check_always("the step")
 
 
+def test_a_function_that_the_driver_lacks(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device._gl, "load_opengl_function", lambda name: 0)
+    with pytest.raises(DeviceError, match=r"has no glTexBuffer$"):
+        device.load("glTexBuffer", None)
+
+
 EXIT = """
 import glnn.device, numpy as np
 from glnn.layout import parse

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from glnn.device import Device, NoDeviceError, gpus
+from glnn.device import Device, NoDeviceError, gpus, library
 from glnn.device import egl as egl_module
 from glnn.device.context import StepError
 
@@ -104,10 +104,13 @@ def test_a_driver_that_does_not_initialise(python: Run) -> None:
 
 
 def test_no_egl_library_tells_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    missing = ("libEGL-missing.so.1", "libGLESv2-missing.so.2")
-    monkeypatch.setitem(egl_module.NAMES, sys.platform, missing)
-    with pytest.raises(NoDeviceError, match="apt install libegl1 libgles2 libgl1-mesa-dri"):
+    missing = ("libEGL-missing.so.1", "libEGL-missing.so")
+    monkeypatch.setitem(library.EGL_NAMES, sys.platform, missing)
+    with pytest.raises(NoDeviceError, match="apt install libegl1 libgles2 libgl1-mesa-dri") as no:
         Device(platform="device")
+    (attempt,) = no.value.attempts
+    assert attempt.step == "load EGL"
+    assert all(f"{name}: cannot open" in attempt.error for name in missing)
     assert gpus() == ()
 
 
