@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from glnn.layers import Layer
 from glnn.model.summary import summary
 from glnn.model.tensor import BATCH, TensorInfo
 from glnn.ops.op import Shape
+from glnn.ops.windows import MOST
 
 if TYPE_CHECKING:
     from glnn.model.session import InferenceSession
@@ -117,6 +119,10 @@ class Model:
         )
         found = {}
         for name, shape in one.items():
+            if prod(shape) > MOST:
+                raise ShapeError(
+                    f"{self.name}: {name!r} of shape {shape}: more than {MOST} numbers"
+                )
             pairs = zip(shape, two[name], strict=True)
             found[name] = TensorInfo(name, tuple(a if a == b else BATCH for a, b in pairs))
         return found
