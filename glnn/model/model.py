@@ -163,7 +163,10 @@ class Model:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to `path`, a .json file, and its parameters to an .npz file beside it.
 
-        Both appear whole or not at all. Raises ModelError where they cannot be written.
+        `net.json` gets a new `net.weights-<16 digits>.npz` each time. Until the .json file is
+        replaced, in one step, `path` is the model that it was; then the weights of the old one are
+        removed, as is what a save that was killed left behind. Several may save at once: the last
+        one stays. Raises ModelError where the model cannot be written.
         """
         from glnn.model.json_format import save  # it imports this module
 
