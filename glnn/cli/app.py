@@ -14,6 +14,7 @@ from glnn.cli.kernels import kernels
 from glnn.cli.layout import layout
 from glnn.cli.plan import plan
 from glnn.cli.run import run
+from glnn.cli.screen import say
 from glnn.cli.tune import tune
 from glnn.cli.verify import verify
 from glnn.errors import GlnnError, ShaderError
@@ -47,14 +48,14 @@ def main() -> None:
     except click.ClickException as error:
         code = _complain(error.format_message())
     except ShaderError as error:  # with the driver's messages and the shader's lines
-        click.echo(f"glnn: {error}", err=True)
+        say(str(error))
         code = USER_ERROR
     except GlnnError as error:
         code = _complain(str(error))
     except MemoryError as error:
         code = _complain(f"not enough memory: {error}" if str(error) else "not enough memory")
     except (KeyboardInterrupt, click.Abort):
-        click.echo("glnn: interrupted", err=True)
+        say("interrupted")
         code = INTERRUPTED
     except BrokenPipeError:  # the reader of our output went away, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -67,5 +68,5 @@ def main() -> None:
 
 def _complain(message: str) -> int:
     """Print `message` in one line, whatever line breaks it quotes; the exit code."""
-    click.echo(f"glnn: {' '.join(message.split())}", err=True)
+    say(" ".join(message.split()))
     return USER_ERROR

@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
+import rich_click as click
 from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
+
+from glnn.errors import printable
 
 WIDE = 200  # columns, where the output is no terminal and nothing should be folded
 
 
+class Screen(Console):
+    """A console that prints texts as they are: names are no markup, and command no terminal."""
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        return super().render_str(printable(text), **{**how, "markup": False, "emoji": False})
+
+
 def console() -> Console:
     """Standard output, of a width that folds nothing when it is no terminal."""
-    return Console(width=None if sys.stdout.isatty() else WIDE, highlight=False, markup=False)
+    return Screen(width=None if sys.stdout.isatty() else WIDE, highlight=False)
+
+
+def say(message: str) -> None:
+    """Print `message` to standard error, as all that is no result."""
+    click.echo(f"glnn: {printable(message)}", err=True)
 
 
 def table(title: str | None, *columns: str) -> Table:
@@ -29,7 +46,7 @@ def table(title: str | None, *columns: str) -> Table:
 def progress(shown: bool = True) -> Progress:
     """A progress bar on standard error, drawn only on a terminal."""
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),

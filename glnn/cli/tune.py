@@ -10,7 +10,7 @@ import rich_click as click
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
 from glnn.cli.options import device_options, print_json
-from glnn.cli.screen import console, progress, table
+from glnn.cli.screen import console, progress, say, table
 from glnn.errors import DeviceError, GlnnError
 from glnn.kernels import kernels_for
 from glnn.kernels.problem import Problem
@@ -83,7 +83,7 @@ def tune(
     assert isinstance(backend, GlBackend)
     tuned = backend.tuned
     if forget:
-        tuned.forget()
+        _forget(tuned)
     elif not show:
         _check_folder(tuned)
         problems = _of_model(model, batch or 1, backend) if model else _products(sizes or SIZES)
@@ -139,6 +139,13 @@ def _check_folder(tuned: Tuned) -> None:
         ) from None
 
 
+def _forget(tuned: Tuned) -> None:
+    try:
+        tuned.forget()
+    except OSError as error:
+        raise GlnnError(f"--forget: {tuned.path} cannot be removed: {error.strerror}") from None
+
+
 def _products(sizes: tuple[str, ...]) -> list[Problem]:
     """The products of these sizes, each class once, the small ones first: they tell of others."""
     problems: dict[str, Problem] = {}
@@ -151,7 +158,7 @@ def _products(sizes: tuple[str, ...]) -> list[Problem]:
         problem = Problem.of(Matmul(), {"x": (m, k), "weight": (n, k)}, {})
         key = problem_class(problem)
         if key in problems:
-            click.echo(f"glnn: --size: {text} is tuned as {given[key]}, being near it", err=True)
+            say(f"--size: {text} is tuned as {given[key]}, being near it")
             continue
         problems[key], given[key] = problem, text
     return sorted(problems.values(), key=lambda found: found.op.flops(found.shapes))
@@ -203,6 +210,6 @@ def _tune(
                     failures.append(f"{key}: {error}")
             bar.advance(task)
     for failure in failures:
-        click.echo(f"glnn: not tuned: {failure}", err=True)
+        say(f"not tuned: {failure}")
     if failures and len(failures) == len(problems):
         raise GlnnError("nothing could be tuned")

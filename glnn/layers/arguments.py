@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from math import inf
 
 from glnn.errors import ShapeError
+from glnn.ops.windows import MOST
 
 Pair = tuple[int, int]
 IntOrPair = int | Sequence[int]
 
 
 def integer(what: str, value: object, least: int = 1) -> int:
-    """`value`, if it is an integer of at least `least`."""
+    """`value`, if it is an integer of at least `least` that an int32 holds."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ShapeError(f"{what} must be an integer of at least {least}, got {value!r}")
+    if value > MOST:
+        raise ShapeError(f"{what} must be at most {MOST}, got {value}")
     return value
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from math import sqrt
+from math import prod, sqrt
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from glnn.errors import ShapeError
 from glnn.ops.op import Op, Shape, as_float32
+from glnn.ops.windows import MOST
 
 Array = NDArray[Any]
 
@@ -31,6 +32,10 @@ class Layer(ABC):
     ) -> None:
         self.op = op
         self.shapes: Mapping[str, Shape] = dict(shapes or {})
+        for name, shape in self.shapes.items():
+            if prod(shape) > MOST:
+                what = f"{type(self).__name__} {name} of shape {shape}"
+                raise ShapeError(f"{what} would hold more than {MOST} numbers")
         self.revision = 0
         self._fan_in, self._seed = fan_in, seed
 

@@ -14,6 +14,7 @@ from glnn.ops import windows
 from glnn.ops.op import Array, Op, Shape, Shapes
 
 MOST = 3  # inputs that kernels take: with the result, four storage blocks
+MOST_INPUTS = 65_535  # that any may have: each gets a name
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Concat(Op):
 
     def __post_init__(self) -> None:
         windows.check(self.name, count=((self.count,), 1, 2))
+        if self.count > MOST_INPUTS:
+            raise ShapeError(f"concat: count must be at most {MOST_INPUTS}, got {self.count}")
         # An op's inputs belong to its class; this one's depend on how many there are.
         object.__setattr__(self, "inputs", tuple(f"x{i}" for i in range(self.count)))
 
