@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter
 
 from glnn.device.device import Device
@@ -36,7 +37,9 @@ class Timer:
         if not self._device.capabilities.timer_query:
             self._doubt = "no timer query"
             return self._doubt
-        self._device.activate()
+        return self._device.perform(partial(self._prove, work))
+
+    def _prove(self, work: Callable[[], None]) -> str | None:
         self._run(work, 1)  # compiles, allocates
         repeats = 1
         while True:
@@ -63,8 +66,7 @@ class Timer:
         """
         if self._doubt is not None:
             return None
-        self._device.activate()
-        gpu, wall, disjoint = self._run(work, 1)
+        gpu, wall, disjoint = self._device.perform(partial(self._run, work, 1))
         if disjoint or wall > MOST_WALL or gpu > MOST_SHARE * wall:
             return None
         if wall >= LEAST_WALL:
