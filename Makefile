@@ -11,7 +11,8 @@ SYSTEM = $(shell $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || echo pytho
 GL := libegl1 libgles2 libgl1-mesa-dri
 TEST_SYSTEM := xvfb xauth libgl1 libglx-mesa0 glslang-tools
 
-.PHONY: demo test lint check check-es31 check-es30 check-gl33 check-wheel clean gl test-system
+.PHONY: demo test lint check check-es31 check-es30 check-gl33 check-wheel check-threads clean gl \
+    test-system
 
 demo: gl $(VENV)/demo.stamp
 	$(BIN)/python examples/01_digits.py
@@ -53,6 +54,12 @@ check-wheel: test-system $(VENV)/test.stamp
 	here=$$PWD; outside=$$(mktemp -d); trap 'rm -rf "$$outside"' EXIT; \
 	    cp -r tests examples docs "$$outside" && cd "$$outside" && \
 	    "$$here/build/wheel/venv/bin/python" -m pytest -q -n auto --ignore tests/backends tests
+
+# 2,000 requests to a threaded server on each GL backend: how many MiB it grows, and what was wrong.
+# The tests have a smaller part of it.
+check-threads: gl $(VENV)/test.stamp
+	for backend in compute feedback; do \
+	    $(BIN)/python tests/server.py $$backend 2000 || exit 1; done
 
 gl:
 	@.ci/need $(SYSTEM) $(GL)

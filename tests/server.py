@@ -1,7 +1,7 @@
 """How much a server's memory grows: python tests/server.py BACKEND REQUESTS
 
 Every request is a thread of its own. Prints the MiB by which the resident memory grew after the
-first requests, and what failed.
+first requests, and what failed; fails where that is too much or anything.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 from glnn import InferenceSession, ops
 
 WARM_UP = 40
+MOST = 20.0  # MiB
 CLIENTS = 3
 
 
@@ -97,7 +98,10 @@ def main(backend: str, requests: int) -> None:
     before = resident()
     crowd(WARM_UP, WARM_UP + requests)
     wrong = {text: count for text, count in said.items() if text != "right"}
-    print(json.dumps({"grown": round(resident() - before, 1), "wrong": wrong}))
+    grown = round(resident() - before, 1)
+    print(json.dumps({"backend": backend, "requests": requests, "grown": grown, "wrong": wrong}))
+    if wrong or grown >= MOST:
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

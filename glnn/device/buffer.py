@@ -153,8 +153,8 @@ class Buffer:
             self._device.activate()
             flat = np.empty(self._used, np.float32)
             if self._used:
+                self._device.finish()  # else Python's other threads wait, too
                 self._copy.read_into(flat, size=4 * self._used)
-                self._device.check_reset("read")
                 self._device.check(f"read {4 * self._used} bytes")
                 self.pulls += 1
             if self._dense:

@@ -82,7 +82,7 @@ class Device:
             self._finalizer.atexit = False
             try:
                 self._context = self._adopt()
-                self._flush = self.load("glFlush", None)
+                self._flush, self._finish = self.load("glFlush", None), self.load("glFinish", None)
                 self._reset_status = self._reset_asker()
                 self._sharing = Sharing(self._gl, worker)
             except Exception as error:
@@ -254,7 +254,9 @@ class Device:
 
     def finish(self) -> None:
         """Wait until the GPU has done all it was told to. Raises DeviceError after a reset."""
-        self.context.finish()
+        if self.closed:
+            raise DeviceError(self.lost or CLOSED)
+        self._finish()  # moderngl's would hold Python's other threads up
         self.check_reset("finish")
 
     def close(self) -> None:

@@ -42,10 +42,11 @@ class Worker:
         with self._lock:
             if self._thread is None and not self._stopped:
                 # It knows the tasks only: neither the device nor this object is kept by it.
-                self._thread = threading.Thread(
+                thread = threading.Thread(
                     target=_serve, args=(self._tasks,), name=self._name, daemon=True
                 )
-                self._thread.start()
+                thread.start()
+                self._thread = thread
                 # No driver is to be torn down in the middle of its work.
                 self._at_exit = weakref.finalize(self, _wait, self._tasks)
 

@@ -315,7 +315,7 @@ def test_a_reset_context_raises_and_closes(status: int, guilt: str, fetch: MakeP
     buffer.push(device)
     buffer.wrote()
     device._reset_status = lambda: status
-    with pytest.raises(DeviceError, match=rf"read: .* reset by its driver \({guilt}\)"):
+    with pytest.raises(DeviceError, match=rf"finish: .* reset by its driver \({guilt}\)"):
         buffer.pull()
     assert device.closed and device.lost
     for use in (device.activate, device.finish, lambda: device.perform(name_of_thread)):

