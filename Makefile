@@ -16,7 +16,7 @@ PART := tests/device tests/backends/test_documented_kernel.py tests/models/test_
 TEST_SYSTEM := xvfb xauth libgl1 libglx-mesa0 glslang-tools
 
 .PHONY: demo test lint check check-es31 check-es30 check-gl33 check-wheel check-oldest check-part \
-    check-arm64 check-zink check-softpipe check-timers clean gl test-system
+    check-arm64 check-zink check-softpipe check-timers check-threads clean gl test-system
 
 demo: gl $(VENV)/demo.stamp
 	$(BIN)/python examples/01_digits.py
@@ -97,6 +97,12 @@ check-part: gl $(VENV)/demo.stamp
 SUITE := bookworm trixie
 check-arm64:
 	.ci/check-arm64 $(SUITE)
+
+# 2,000 requests to a threaded server on each GL backend: how many MiB it grows, and what was wrong.
+# The tests have a smaller part of it.
+check-threads: gl $(VENV)/test.stamp
+	for backend in compute feedback; do \
+	    $(BIN)/python tests/server.py $$backend 2000 || exit 1; done
 
 gl:
 	@.ci/need $(SYSTEM) $(GL)

@@ -22,7 +22,7 @@ class GlnnError(Exception):
 
 
 class DeviceError(GlnnError):
-    """No usable GL context, a closed device, the wrong thread, or a GL error."""
+    """No usable GL context, a closed or reset device, the wrong thread, a fork, or a GL error."""
 
 
 class LimitError(GlnnError):

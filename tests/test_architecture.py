@@ -20,7 +20,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 ORDER = (
     ("errors",),
     ("reading",),
-    ("settings",),
+    ("settings", "process"),
     ("layout",),
     ("ops", "device"),
     ("lowering",),

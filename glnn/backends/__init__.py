@@ -49,7 +49,7 @@ def open_backend(
 ) -> Backend:
     """The backend called `name`, or with `auto` the first of NAMES that opens.
 
-    device: the device to run on; None shares one per thread, `gpu` and `limits`.
+    device: the device to run on; None shares one per `gpu` and `limits`.
     Raises GlnnError for an unknown name, DeviceError where the backend cannot run here.
     """
     from glnn.backends.opening import open_one  # no GL is imported before it is needed
@@ -76,9 +76,13 @@ def evaluate(
     if op.view:
         return np.array(op.reference(operands))
     chosen = backend if isinstance(backend, Backend) else open_backend(backend)
-    perform, out = prepare(op, operands, chosen, kernel)
-    perform()
-    return out.pull()
+
+    def work() -> NDArray[Any]:
+        perform, out = prepare(op, operands, chosen, kernel)
+        perform()
+        return out.pull()
+
+    return chosen.perform(work)
 
 
 def prepare(
@@ -91,7 +95,8 @@ def prepare(
     """`op` made ready to run on `operands`, which are uploaded, and the store of its result.
 
     layouts: how the inputs lie that a kernel of stages is given, row major unless said; any other
-    kernel is given them as it takes them. Raises what `evaluate` raises.
+    kernel is given them as it takes them. Only inside `backend.perform`, or in the thread that
+    opened the device. Raises what `evaluate` raises.
     """
     shapes = {name: array.shape for name, array in operands.items()}
     backend.activate()

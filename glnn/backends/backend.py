@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from numpy.typing import NDArray
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from glnn.device import Device
     from glnn.kernels.problem import Problem
 
+T = TypeVar("T")
 Performer = Callable[[], None]
 """An op made ready: calling it computes the op once. No shape logic is left in it."""
 
@@ -128,8 +129,12 @@ class Backend(ABC):
         """Bytes of device memory that are free; None where nobody knows."""
         return None
 
+    def perform(self, work: Callable[[], T]) -> T:
+        """What `work` gives or raises, called where the device may be used. From any thread."""
+        return work()
+
     def activate(self) -> None:
-        """Make this backend's device current on this thread."""
+        """Make this backend's device current in the thread that opened it, or inside `perform`."""
 
     def upload(self, store: Store) -> None:
         """Move what `store` was set to to the device."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
 from glnn import __version__
-from glnn.backends.backend import Backend, Choice, Memory, Store
+from glnn.backends.backend import Backend, Choice, Memory, Store, T
 from glnn.backends.examine import examine
 from glnn.device import Buffer, DataTexture, Device, Program, SharedMemory, Source
 from glnn.device.buffer import LEAST
@@ -201,6 +201,9 @@ class GlBackend(Backend):
     def upload(self, store: Store) -> None:
         assert isinstance(store, Buffer)
         store.push(self.device)
+
+    def perform(self, work: Callable[[], T]) -> T:
+        return self.device.perform(work)
 
     def activate(self) -> None:
         self.device.activate()

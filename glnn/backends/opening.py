@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 from glnn.backends import NAMES
 from glnn.backends.backend import Backend
 from glnn.backends.compute import Compute
@@ -11,17 +9,19 @@ from glnn.backends.cpu import Cpu
 from glnn.backends.feedback import Feedback
 from glnn.backends.gl import GlBackend
 from glnn.device import Device
-from glnn.device.device import check_limits
+from glnn.device.opening import check_limits
 from glnn.errors import DeviceError, GlnnError
+from glnn.process import GL_PROCESS, ProcessLock
 from glnn.settings import Settings
 
 GL: dict[str, type[GlBackend]] = {"compute": Compute, "feedback": Feedback}
 
 
-class _Shared(threading.local):
-    """Backends that callers who name no device share: a GL context belongs to one thread."""
+class _Shared:
+    """The devices and backends that callers who name no device share, in all threads."""
 
     def __init__(self) -> None:
+        self.lock = ProcessLock()
         self.devices: dict[tuple[object, object], Device] = {}
         self.backends: dict[tuple[str, Device], GlBackend] = {}
 
@@ -41,22 +41,27 @@ def open_one(
         raise GlnnError(f"unknown backend {name!r}: expected auto, {', '.join(NAMES)}")
     if device is not None:
         return GL[name](device)
-    device = _device(gpu, limits)
-    if (name, device) not in _shared.backends:
-        _shared.backends[name, device] = GL[name](device)
-    return _shared.backends[name, device]
+    GL_PROCESS.check()
+    with _shared.lock:
+        device = _device(gpu, limits)
+        if (name, device) not in _shared.backends:
+            open_ones = {key: b for key, b in _shared.backends.items() if not key[1].closed}
+            _shared.backends = {**open_ones, (name, device): GL[name](device)}
+        return _shared.backends[name, device]
 
 
 def _device(gpu: int | str | None, limits: str | None) -> Device:
     key = (_gpu(gpu), _limits(limits))
     device = _shared.devices.get(key)
     if device is None or device.closed:
-        _shared.devices[key] = device = Device(*key)
+        fresh = Device(*key) if device is None or device.lost is None else device.renewed()
+        _shared.devices[key] = device = fresh
     return device
 
 
 def _first(device: Device | None, gpu: int | str | None, limits: str | None) -> Backend:
     reasons: list[str] = []
+    GL_PROCESS.check()  # nor is being a fork
     check_limits(_limits(limits))  # a mistake, and no reason to take the CPU
     # A GPU that was asked for is not replaced by the CPU.
     names = NAMES if device is None and _gpu(gpu) is None else tuple(GL)

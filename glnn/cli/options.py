@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import rich_click as click
 
 from glnn.backends import NAMES
-from glnn.device.device import MINIMUM_LIMITS
+from glnn.device.opening import MINIMUM_LIMITS
 from glnn.errors import GlnnError
 
 Command = TypeVar("Command", bound=Callable[..., Any])

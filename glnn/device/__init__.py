@@ -3,7 +3,8 @@
 from glnn.device.buffer import Buffer, SharedMemory
 from glnn.device.capabilities import Capabilities
 from glnn.device.context import Attempt, NoDeviceError
-from glnn.device.device import Device, Gpu, gpus
+from glnn.device.device import Device
+from glnn.device.opening import Gpu, gpus
 from glnn.device.program import Program, Source
 from glnn.device.texture import DataTexture
 from glnn.device.timer import Timer

@@ -142,8 +142,8 @@ class Buffer:
         """The array, fetched from the device only if that has a newer one.
 
         It stays the buffer's own: whoever changes it must `set` it again. Raises DeviceError
-        where the newest content was on a device that is now closed, or the device belongs to
-        another thread.
+        where the newest content was on a device that is now closed or reset, or another thread
+        has the device.
         """
         if self._device_newer:
             if self._copy is None or self._device is None or self._device.closed:
@@ -153,6 +153,7 @@ class Buffer:
             self._device.activate()
             flat = np.empty(self._used, np.float32)
             if self._used:
+                self._device.finish()  # else Python's other threads wait, too
                 self._copy.read_into(flat, size=4 * self._used)
                 self._device.check(f"read {4 * self._used} bytes")
                 self.pulls += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -80,6 +81,18 @@ class Context(ABC):
     @abstractmethod
     def make_current(self) -> None:
         """Make it this thread's context. Raises StepError."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """Leave this thread without a context, if it is this one: others may take it then."""
+
+    def leave_thread(self) -> None:
+        """Leave this thread, which ends, without anything of GL."""
+        self.leave()
+
+    @abstractmethod
+    def remember(self) -> Callable[[], object] | None:
+        """What makes this thread's context, whosever it is, current again; None if it has none."""
 
     @abstractmethod
     def release(self) -> None:

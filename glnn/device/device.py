@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from glnn.device.capabilities import Capabilities
-from glnn.device.context import (
-    ES_VERSIONS,
-    WINDOW_VERSIONS,
-    Attempt,
-    Context,
-    NoDeviceError,
-    StepError,
-    Version,
+from glnn.device.context import Context, StepError
+from glnn.device.opening import (
+    MINIMUM_LIMITS,
+    check_arguments,
+    elsewhere,
+    gpu_asked,
+    open_context,
 )
-from glnn.device.egl import DEFAULT, DEVICE, SURFACELESS, Egl
-from glnn.device.window import WindowContext
+from glnn.device.sharing import Sharing
+from glnn.device.worker import StoppedError, Worker
 from glnn.errors import DeviceError
+from glnn.process import GL_PROCESS, ProcessLock
 from glnn.settings import Settings
 
 if TYPE_CHECKING:
@@ -32,17 +29,15 @@ if TYPE_CHECKING:
 
     from glnn.device.program import Program
 
-WINDOW = "window"
-PLATFORMS = (DEVICE, SURFACELESS, DEFAULT, WINDOW)
-MINIMUM_LIMITS = "es31-minimum"
+T = TypeVar("T")
+CLOSED = "the device is closed"
 GPU_MEMORY_INFO_CURRENT_AVAILABLE_VIDMEM_NVX = 0x9049  # in KiB
 BARRIERS = 0xFFFFFFFF  # all: naming those that are needed saved no time on an H200
-
-Way = tuple[str, Callable[[Sequence[Version]], Context]]
+RESETS = {0x8253: "guilty", 0x8254: "innocent", 0x8255: "unknown"}
 
 
 class Device:
-    """A GL context of this thread, with its capabilities.
+    """A GL context with its capabilities. Any thread may use it, by `perform`.
 
     gpu: an EGL device's index, or a part of the renderer's or vendor's name; None takes the first
         that opens. limits: "es31-minimum" lowers every limit to what OpenGL ES 3.1 guarantees.
@@ -50,8 +45,9 @@ class Device:
         way to try, "device", "surfaceless", "default" (all EGL) or "window" (GLFW).
     settings: stands in for the environment's; `gpu` and `limits` fall back to it.
 
-    Raises NoDeviceError, a DeviceError, where no context opens. `attempts` holds the ways that
-    failed before one led to this device.
+    Raises NoDeviceError, a DeviceError, where no context opens, DeviceError in a fork of a process
+    that used GL. `attempts` holds the ways that failed before one led to this device. `lost` says
+    how the driver reset the context, None unless it did: then the device is closed.
     """
 
     def __init__(
@@ -68,21 +64,31 @@ class Device:
         limits = settings.limits if limits is None else limits
         self.debug = settings.debug
         self.closed = True
+        self.lost: str | None = None
         self.programs: dict[tuple[object, ...], Program] = {}  # by their source: compiled once
         self._dropped: list[Callable[[], object]] = []
-        _check_arguments(limits, version, platform)
-        self._thread = threading.get_ident()
-        self._gl, asked, self.attempts = _open(_gpu(gpu), version, platform)
-        self.capabilities = asked.with_minimum() if limits == MINIMUM_LIMITS else asked
-        # Not at exit: the process ends anyway, and drivers may have torn themselves down already.
-        self._finalizer = weakref.finalize(self, self._gl.release)
-        self._finalizer.atexit = False
-        try:
-            self._context = self._adopt()
-            self._flush = self.load("glFlush", None)
-        except Exception as error:
-            self._finalizer()
-            raise DeviceError(f"{self._gl.what}: moderngl: {error}") from error
+        check_arguments(limits, version, platform)
+        self._again = partial(
+            Device, gpu, limits, version=version, platform=platform, settings=settings
+        )
+        self._renewing = ProcessLock()
+        self._renewed: Device | None = None
+        with elsewhere():
+            self._gl, asked, self.attempts = open_context(gpu_asked(gpu), version, platform)
+            self.capabilities = asked.with_minimum() if limits == MINIMUM_LIMITS else asked
+            # Not at exit: the process ends anyway, and drivers may have torn themselves down.
+            worker = Worker("glnn device")
+            self._finalizer = weakref.finalize(self, _destroy, self._gl, worker)
+            self._finalizer.atexit = False
+            try:
+                self._context = self._adopt()
+                self._flush, self._finish = self.load("glFlush", None), self.load("glFinish", None)
+                self._reset_status = self._reset_asker()
+                self._sharing = Sharing(self._gl, worker)
+            except Exception as error:
+                self._finalizer()
+                raise DeviceError(f"{self._gl.what}: moderngl: {error}") from error
+            self._gl.leave()
         self.closed = False
 
     def _adopt(self) -> moderngl.Context:
@@ -91,7 +97,7 @@ class Device:
         code = 300 if self.capabilities.api == "es" else 330
         gl: Any = self._gl  # the stubs know dictionaries only
         context = moderngl.create_context(require=code, context=gl)
-        context.gc_mode = "context_gc"  # __del__ may run in any thread: activate() frees
+        context.gc_mode = "context_gc"  # __del__ may run in any thread: who uses GL frees
         # Without a framebuffer, transform feedback captures zeros and says nothing.
         self._target = context.framebuffer([context.renderbuffer((1, 1))])
         self._target.use()
@@ -102,7 +108,7 @@ class Device:
     def context(self) -> moderngl.Context:
         """moderngl's context, for glnn's device and backends only."""
         if self.closed:
-            raise DeviceError("the device is closed")
+            raise DeviceError(self.lost or CLOSED)
         return self._context
 
     @cached_property
@@ -120,28 +126,98 @@ class Device:
 
         return confuses_values(self)
 
+    def _reset_asker(self) -> Callable[[], int]:
+        """GL's function that says whether the context was reset; one that says no if it has none.
+
+        Which a driver does that was not asked to tell, too.
+        """
+        offers, found = self.capabilities, self._context.extensions
+        core = offers.version >= ((3, 2) if offers.api == "es" else (4, 5))
+        named = {"": core, "KHR": "GL_KHR_robustness" in found, "EXT": "GL_EXT_robustness" in found}
+        for suffix, there in named.items():
+            name = f"glGetGraphicsResetStatus{suffix}"
+            if there and self._gl.load_opengl_function(name):
+                ask: Callable[[], int] = self.load(name, ctypes.c_uint)
+                return ask
+        return lambda: 0
+
+    def perform(self, work: Callable[[], T]) -> T:
+        """What `work` gives or raises, called where GL may be used. From any thread.
+
+        That is this thread while only the one that opened the device asks; from the first request
+        of another on it is a thread of the device's own, for all. Such calls nest. Raises
+        DeviceError where the device is closed or, outside this, held by `activate` elsewhere, or
+        where this process is a fork of the one that used GL.
+        """
+        self._check_usable()
+        try:
+            return self._sharing.perform(work, self._ready)
+        except StepError as failed:
+            raise self._refused(failed) from None
+        except StoppedError:
+            raise DeviceError(self.lost or CLOSED) from None
+
     def activate(self) -> None:
         """Make the context current and free what was dropped; to be called before using GL.
 
-        Raises DeviceError where the device is closed or belongs to another thread.
+        Only inside `perform`, or in the thread that opened the device. That thread holds the
+        context from then on until `release`. Raises what `perform` raises.
         """
+        self._check_usable()
+        try:
+            self._sharing.hold(self._ready)
+        except StepError as failed:
+            raise self._refused(failed) from None
+
+    def release(self) -> None:
+        """Let other threads use the device again after `activate`. Harmless when repeated."""
+        if not GL_PROCESS.forked:
+            self._sharing.release()
+
+    def _refused(self, failed: StepError) -> DeviceError:
+        if "CONTEXT_LOST" in failed.error:
+            return self._lose(failed.step, "unknown")
+        return DeviceError(f"{self._gl.what}: {failed}")
+
+    def _check_usable(self) -> None:
+        GL_PROCESS.check()  # before any lock: a fork finds them as they were
         if self.closed:
-            raise DeviceError("the device is closed")
-        if threading.get_ident() != self._thread:
-            raise DeviceError(
-                "the device belongs to the thread that opened it: open another in this thread"
-            )
-        if not self._gl.is_current():
-            try:
-                self._gl.make_current()
-            except StepError as failed:
-                raise DeviceError(f"{self._gl.what}: {failed}") from None
+            raise DeviceError(self.lost or CLOSED)
+
+    def _ready(self) -> None:
+        """With the context, before work: free what was dropped in whatever thread."""
+        self._check_usable()  # a thread that was waited for may have closed it
         self._context.gc()
         while self._dropped:
             self._dropped.pop()()
 
+    def check_reset(self, step: str) -> None:
+        """Raise DeviceError if the driver has reset the context: `step` may have no result."""
+        if status := self._reset_status():
+            raise self._lose(step, RESETS.get(status, f"0x{status:04x}"))
+
+    def _lose(self, step: str, guilt: str) -> DeviceError:
+        """Close the device as lost."""
+        self.lost = (
+            f"{step}: the context on {self.capabilities.renderer} was reset by its driver "
+            f"({guilt}): what it held is lost; a session runs again, on a new device"
+        )
+        self.close()
+        return DeviceError(self.lost)
+
+    def renewed(self) -> Device:
+        """A device opened as this lost one was, the same one for whoever asks.
+
+        Raises DeviceError where none opens.
+        """
+        with self._renewing:
+            if self._renewed is None or (self._renewed.closed and self._renewed.lost is None):
+                self._renewed = self._again()
+            found = self._renewed
+        return found if found.lost is None else found.renewed()
+
     def drop(self, delete: Callable[[], object]) -> None:
-        """Let the next `activate` call `delete`: what a finalizer frees, in whatever thread."""
+        """Let the next use of GL call `delete`: what a finalizer frees, in whatever thread."""
         self._dropped.append(delete)
 
     def load(self, name: str, result: Any, *arguments: Any) -> Any:
@@ -167,6 +243,7 @@ class Device:
     def check_always(self, step: str) -> None:
         """Raise DeviceError if GL met an error in `step` or before."""
         if errors := _drain(self.context):
+            self.check_reset(step)
             raise DeviceError(f"{step}: {', '.join(errors)} on {self.capabilities.renderer}")
 
     def flush(self) -> None:
@@ -175,6 +252,9 @@ class Device:
 
     def memory_available(self) -> int | None:
         """Bytes that may still be allocated: the GPU's own, else the machine's; None if unknown."""
+        return self.perform(self._memory_available)
+
+    def _memory_available(self) -> int | None:
         if "GL_NVX_gpu_memory_info" in self.context.extensions:
             found = ctypes.c_int(0)
             get = self.load("glGetIntegerv", None, ctypes.c_uint, ctypes.POINTER(ctypes.c_int))
@@ -189,17 +269,23 @@ class Device:
         return 1024 * int(kib["MemAvailable"]) if "MemAvailable" in kib else None
 
     def finish(self) -> None:
-        """Wait until the GPU has done all it was told to."""
-        self.context.finish()
+        """Wait until the GPU has done all it was told to. Raises DeviceError after a reset."""
+        if self.closed:
+            raise DeviceError(self.lost or CLOSED)
+        self._finish()  # moderngl's would hold Python's other threads up
+        self.check_reset("finish")
 
     def close(self) -> None:
         """Destroy the context and all that lives in it. Harmless when repeated."""
-        if self.closed:
-            return
+        if not self.closed and not GL_PROCESS.forked:
+            self._sharing.end(self._end)
         self.closed = True
-        if threading.get_ident() == self._thread:
+
+    def _end(self) -> None:
+        if not self.closed:
+            self.closed = True
             self._context.release()
-        self._finalizer()
+            self._finalizer()
 
     def __enter__(self) -> Self:
         return self
@@ -212,109 +298,10 @@ class Device:
         return f"<Device {self.capabilities.renderer}, {self.capabilities.platform}{state}>"
 
 
-@dataclass(frozen=True)
-class Gpu:
-    """A GPU that EGL offers: its index, its names, and why it does not open (None: it does)."""
-
-    index: int
-    renderer: str = ""
-    vendor: str = ""
-    error: str | None = None
-
-
-def gpus() -> tuple[Gpu, ...]:
-    """The GPUs that EGL offers, by index; none where EGL cannot list them.
-
-    Leaves this thread without a current context: devices make theirs current when used.
-    """
-    found: list[Gpu] = []
-    try:
-        for index, (_, way) in enumerate(Egl().ways(DEVICE)):
-            try:
-                context = way(ES_VERSIONS)
-            except StepError as failed:
-                found.append(Gpu(index, error=str(failed)))
-                continue
-            asked = Capabilities.ask(context)
-            context.release()
-            found.append(Gpu(index, asked.renderer, asked.vendor))
-    except StepError:
-        pass
-    return tuple(found)
-
-
-def check_limits(limits: str | None) -> None:
-    """Raise DeviceError unless `limits` is one that a device can be given."""
-    if limits not in (None, MINIMUM_LIMITS):
-        raise DeviceError(f"limits must be {MINIMUM_LIMITS!r} or None, got {limits!r}")
-
-
-def _check_arguments(
-    limits: str | None, version: tuple[int, int] | None, platform: str | None
-) -> None:
-    check_limits(limits)
-    if platform not in (None, *PLATFORMS):
-        raise DeviceError(f"platform must be one of {PLATFORMS} or None, got {platform!r}")
-    known = [(v.major, v.minor) for v in WINDOW_VERSIONS]
-    if version not in (None, *known):
-        raise DeviceError(f"version must be one of {sorted(known)} or None, got {version!r}")
-
-
-def _gpu(gpu: int | str | None) -> int | str | None:
-    """`gpu` with numbers in text, as from the environment, made indices."""
-    return int(gpu) if isinstance(gpu, str) and gpu.isdecimal() else gpu
-
-
-def _open(
-    gpu: int | str | None, version: tuple[int, int] | None, platform: str | None
-) -> tuple[Context, Capabilities, tuple[Attempt, ...]]:
-    """The first context that fits, its capabilities, and the attempts that failed before it."""
-    attempts: list[Attempt] = []
-    for what, way in _ways(gpu, platform, attempts):
-        default = WINDOW_VERSIONS if way is WindowContext else ES_VERSIONS
-        versions = [v for v in WINDOW_VERSIONS if (v.major, v.minor) == version] or default
-        try:
-            context = way(versions)
-        except StepError as failed:
-            attempts.append(Attempt(what, failed.step, failed.error))
-            continue
-        asked = Capabilities.ask(context)
-        if isinstance(gpu, str) and gpu.lower() not in f"{asked.renderer}\n{asked.vendor}".lower():
-            attempts.append(Attempt(what, "its name", f"{asked.renderer} by {asked.vendor}"))
-            context.release()
-            continue
-        return context, asked, tuple(attempts)
-    message = "no usable OpenGL ES context" if gpu is None else f"no usable GPU {gpu!r}"
-    raise NoDeviceError(message, tuple(attempts))
-
-
-def _ways(gpu: int | str | None, platform: str | None, attempts: list[Attempt]) -> Iterator[Way]:
-    """The ways to a context in the order to try them; those that cannot begin go to `attempts`."""
-    platforms = PLATFORMS if platform is None else (platform,)
-    if isinstance(gpu, int):
-        platforms = (DEVICE,)
-    try:
-        egl = Egl() if set(platforms) - {WINDOW} else None
-    except StepError as failed:
-        attempts.append(Attempt("EGL", failed.step, failed.error))
-        egl = None
-    for name in platforms:
-        if name == WINDOW:
-            yield WindowContext.what, WindowContext
-        elif egl is not None:
-            try:
-                ways = list(egl.ways(name))
-            except StepError as failed:
-                attempts.append(Attempt(f"EGL {name}", failed.step, failed.error))
-                continue
-            if isinstance(gpu, int):
-                offered = f"the indices are 0 to {len(ways) - 1}" if ways else "there are none"
-                if not 0 <= gpu < len(ways):
-                    attempts.append(Attempt(f"EGL device {gpu}", "eglQueryDevicesEXT", offered))
-                ways = ways[gpu : gpu + 1] if gpu >= 0 else []
-            elif not ways:
-                attempts.append(Attempt(f"EGL {name}", "eglQueryDevicesEXT", "there are none"))
-            yield from ways
+def _destroy(gl: Context, worker: Worker) -> None:
+    if not GL_PROCESS.forked:
+        worker.stop(gl.leave_thread)
+        gl.release()
 
 
 def _drain(context: moderngl.Context) -> list[str]:

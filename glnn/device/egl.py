@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from ctypes import POINTER, byref, c_char_p, c_int, c_uint, c_void_p
 from functools import cached_property, partial
@@ -20,6 +20,8 @@ DEVICE, SURFACELESS, DEFAULT = "device", "surfaceless", "default"
 
 PLATFORM_DEVICE, PLATFORM_SURFACELESS = 0x313F, 0x31DD
 VERSION, EXTENSIONS, NONE, WIDTH, HEIGHT = 0x3054, 0x3055, 0x3038, 0x3057, 0x3056
+DRAW, READ = 0x3059, 0x305A
+RESET_STRATEGY, LOSE_CONTEXT_ON_RESET = 0x3138, 0x31BF
 API = {"es": 0x30A0, "gl": 0x30A2}
 ERRORS = (
     *("SUCCESS", "NOT_INITIALIZED", "BAD_ACCESS", "BAD_ALLOC", "BAD_ATTRIBUTE", "BAD_CONFIG"),
@@ -36,11 +38,13 @@ SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "eglDestroySurface": (c_uint, (c_void_p, c_void_p)),
     "eglGetCurrentContext": (c_void_p, ()),
     "eglGetCurrentDisplay": (c_void_p, ()),
+    "eglGetCurrentSurface": (c_void_p, (c_int,)),
     "eglGetDisplay": (c_void_p, (c_void_p,)),
     "eglGetError": (c_int, ()),
     "eglGetProcAddress": (c_void_p, (c_char_p,)),
     "eglInitialize": (c_uint, (c_void_p, POINTER(c_int), POINTER(c_int))),
     "eglMakeCurrent": (c_uint, (c_void_p, c_void_p, c_void_p, c_void_p)),
+    "eglReleaseThread": (c_uint, ()),
     "eglQueryString": (c_char_p, (c_void_p, c_int)),
 }
 NEEDED = ("glGetString", "glGetStringi", "glGetIntegerv", "glGetIntegeri_v", "glGetInteger64v")
@@ -197,7 +201,11 @@ class EglContext(Context):
             raise StepError("eglBindAPI", f"this EGL knows no {api}: {egl.error()}")
         config = self._config(version) if self._offers.needs_config else None
         attributes = self._offers.attributes(version)
-        handle = egl.eglCreateContext(display, config, None, _integers(*attributes))
+        handle = None
+        if "EGL_EXT_create_context_robustness" in self._offers.extensions:
+            more = (RESET_STRATEGY, LOSE_CONTEXT_ON_RESET)  # then a reset can be asked for
+            handle = egl.eglCreateContext(display, config, None, _integers(*attributes, *more))
+        handle = handle or egl.eglCreateContext(display, config, None, _integers(*attributes))
         if not handle:
             raise StepError("eglCreateContext", egl.error())
         self._api, self._handle = API[version.api], handle
@@ -235,7 +243,7 @@ class EglContext(Context):
         return self._egl.address(name)
 
     def is_current(self) -> bool:
-        return bool(self._egl.eglGetCurrentContext() == self._handle)
+        return bool(self._handle and self._egl.eglGetCurrentContext() == self._handle)
 
     def make_current(self) -> None:
         _leave_window()
@@ -244,16 +252,39 @@ class EglContext(Context):
         if not self._egl.eglMakeCurrent(self._display, surface, surface, self._handle):
             raise StepError("eglMakeCurrent", self._egl.error())
 
+    def leave(self) -> None:
+        if self.is_current():
+            self._egl.leave()
+
+    def leave_thread(self) -> None:
+        self._egl.eglReleaseThread()
+
+    def remember(self) -> Callable[[], object] | None:
+        return remember(self._egl)
+
     def release(self) -> None:
         # Current in another thread, it lives on until that thread lets go of it: EGL sees to it.
         handle, surface = self._handle, self._surface
         if handle:
-            if self.is_current():
-                self._egl.leave()
+            self.leave()
             self._handle = self._surface = None
             self._egl.eglDestroyContext(self._display, handle)
             if surface:
                 self._egl.eglDestroySurface(self._display, surface)
+
+
+def remember(egl: Egl | None) -> Callable[[], object] | None:
+    """What makes this thread's context, a window's or EGL's, current again; None if it has none."""
+    glfw = sys.modules.get("glfw")
+    if glfw is not None:
+        with warnings.catch_warnings(), suppress(glfw.GLFWError):
+            warnings.simplefilter("ignore")  # GLFW that was never initialised says so
+            if window := glfw.get_current_context():
+                return partial(glfw.make_context_current, window)
+    if egl is None or not (context := egl.eglGetCurrentContext()):
+        return None
+    surfaces = egl.eglGetCurrentSurface(DRAW), egl.eglGetCurrentSurface(READ)
+    return partial(egl.eglMakeCurrent, egl.eglGetCurrentDisplay(), *surfaces, context)
 
 
 def _leave_window() -> None:

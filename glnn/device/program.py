@@ -202,6 +202,7 @@ class _Translated:
             return
         while self._device.context.error != "GL_NO_ERROR":
             pass
+        self._device.check_reset(f"compile {self._source.name}")
         text = str(error)
         stage = "link" if "GLSL Linker failed" in text else "compile"
         log = re.split(r"\n=+\n", text, maxsplit=1)[-1]

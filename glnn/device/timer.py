@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from statistics import median
 from time import perf_counter
 
@@ -51,7 +51,6 @@ class Timer:
 
         That is asking for a piece of work and hearing of its end, as a query of nothing shows them.
         """
-        self._device.activate()
         waited, asked = [], []
         for _ in range(9):
             sample, _, asking = self._run(lambda: None, 1)
@@ -67,7 +66,9 @@ class Timer:
         """
         if self._doubt is not None:
             return self._doubt
-        self._device.activate()
+        return self._device.perform(partial(self._prove, work))
+
+    def _prove(self, work: Callable[[], None]) -> str | None:
         self._run(work, 1)  # compiles, allocates
         for _ in range(TRIES):
             found = self._contradiction(work)
@@ -86,7 +87,9 @@ class Timer:
         """
         if self.doubt is not None:
             return None
-        self._device.activate()
+        return self._device.perform(partial(self._measure, work, repeat))
+
+    def _measure(self, work: Callable[[], None], repeat: int) -> Sample | None:
         kept = []
         for _ in range(repeat):
             sample, disturbed, _ = self._run(work, 1)

@@ -6,18 +6,18 @@ import ctypes
 import importlib
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from glnn.device.context import Context, StepError, Version
-from glnn.device.egl import Egl
+from glnn.device.egl import Egl, remember
 
 
 class WindowContext(Context):
     """The context of a hidden window, of the first of `versions` that there is.
 
-    Raises StepError. GLFW is for the main thread only.
+    Raises StepError. Windows are made and destroyed in the main thread only, used in any.
     """
 
     what = "GLFW window"
@@ -25,7 +25,7 @@ class WindowContext(Context):
     def __init__(self, versions: Sequence[Version]) -> None:
         self._window: Any = None
         if threading.current_thread() is not threading.main_thread():
-            raise StepError("glfwInit", "GLFW works in the main thread only")
+            raise StepError("glfwInit", "GLFW makes windows in the main thread only")
         try:
             self._glfw: Any = importlib.import_module("glfw")
         except ImportError as error:
@@ -93,18 +93,24 @@ class WindowContext(Context):
 
     def is_current(self) -> bool:
         current = self._glfw.get_current_context()
-        return bool(current) and _address(current) == _address(self._window)
+        return bool(current and self._window) and _address(current) == _address(self._window)
 
     def make_current(self) -> None:
         self._leave_egl()
         with self._failure("glfwMakeContextCurrent"):
             self._glfw.make_context_current(self._window)
 
+    def leave(self) -> None:
+        if self.is_current():
+            self._glfw.make_context_current(None)
+
+    def remember(self) -> Callable[[], object] | None:
+        return remember(self._egl)
+
     def release(self) -> None:
         # GLFW forbids it elsewhere than in the main thread: there the window is left to the end.
         if self._window and threading.current_thread() is threading.main_thread():
-            if self.is_current():
-                self._glfw.make_context_current(None)
+            self.leave()
             window, self._window = self._window, None
             self._glfw.destroy_window(window)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from glnn.device import Device, Program, Source
@@ -85,13 +86,12 @@ def _reason(kernel: Kernel, device: Device, compile: bool) -> str | None:
         return f"not admissible: {why_not_device(kernel, device.capabilities)}"
     kernel = admitted
     if compile and not kernel.stages:
-        device.activate()
         offers = device.capabilities
         samplers = {name: kernel.sampler(name, 4, offers) for name in kernel.textures}
         header = offers.header(kernel.backend)
         source = assemble(kernel, header, defaults(kernel), samplers)
         try:
-            link(device, kernel, source)
+            device.perform(partial(link, device, kernel, source))
         except LimitError as error:
             return f"not admissible: {error}"
         except ShaderError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -56,7 +55,7 @@ class Model:
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[str, ...]
     name: str = "model"
-    _calls: threading.local = field(default_factory=threading.local, init=False, repr=False)
+    _calls: dict[str, InferenceSession] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         _check_graph(self)
@@ -150,14 +149,14 @@ class Model:
         return result
 
     def _session(self, backend: str) -> InferenceSession:
-        """The session that calls of this thread share: a GL context belongs to one thread."""
+        """The session that all calls share."""
         from glnn.model.session import InferenceSession  # it imports this module
 
-        sessions: dict[str, InferenceSession] = vars(self._calls)
-        session = sessions.get(backend)
+        session = self._calls.get(backend)
         device = session.backend.device if session else None
-        if session is None or (device is not None and device.closed):
-            sessions[backend] = session = InferenceSession(self, backend)
+        closed = device is not None and device.closed and device.lost is None
+        if session is None or closed:
+            self._calls[backend] = session = InferenceSession(self, backend)
         return session
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from glnn.backends.schedule import Entry, Parameter, Schedule, Task
 from glnn.errors import LimitError, ModelError, UnsupportedOpError
 from glnn.model.fuse import FusedNode, fuse
 from glnn.ops.op import Cost, Op, Shape, Shapes
+from glnn.process import ProcessLock
 
 if TYPE_CHECKING:
     from glnn.model.model import Model
@@ -183,8 +183,7 @@ class Plan:
     keep: whether every tensor keeps its memory, so that `value` can be asked for any.
 
     Raises UnsupportedOpError or LimitError where the backend cannot compute a layer or the device
-    has too little memory, ShapeError where the shapes do not fit. Belongs to the thread that its
-    backend's device belongs to.
+    has too little memory, ShapeError where the shapes do not fit. Any thread may use it.
     """
 
     def __init__(
@@ -198,14 +197,16 @@ class Plan:
         keep: bool = False,
     ) -> None:
         self.model, self.backend = model, backend
-        self._lock = Lock()  # the cpu backend may be used from several threads
-        backend.activate()
-        while True:
-            self.outline = Outline.of(model, backend, shapes, kernels, fused=fused, keep=keep)
-            self.outline.check(backend.available())
-            if not self.outline.schedule.examine():
-                break
-        self._prepared = Prepared(self.outline.schedule, self.outline.arena)
+        self._lock = ProcessLock()  # the cpu backend has several threads run at once
+
+        def make() -> tuple[Outline, Prepared]:
+            while True:
+                outline = Outline.of(model, backend, shapes, kernels, fused=fused, keep=keep)
+                outline.check(backend.available())
+                if not outline.schedule.examine():
+                    return outline, Prepared(outline.schedule, outline.arena)
+
+        self.outline, self._prepared = backend.perform(make)
 
     @property
     def nodes(self) -> tuple[FusedNode, ...]:
@@ -229,6 +230,9 @@ class Plan:
 
     def upload(self, feeds: Mapping[str, Array]) -> None:
         """Move the inputs, float32 arrays of the plan's shapes, to the device."""
+        self.backend.perform(lambda: self._upload(feeds))
+
+    def _upload(self, feeds: Mapping[str, Array]) -> None:
         for info in self.model.inputs:
             store = self._prepared.stores[info.name]
             store.set(feeds[info.name])
@@ -236,6 +240,9 @@ class Plan:
 
     def perform(self) -> None:
         """Perform every step, without waiting for the device."""
+        self.backend.perform(self._perform)
+
+    def _perform(self) -> None:
         # Drivers collect commands until somebody waits. Sending off the first step, then two, then
         # four has the device at work while the rest is still being asked for.
         batch = left = 1
@@ -255,8 +262,10 @@ class Plan:
 
         feeds: each input's name and its float32 array of the plan's shape.
         """
+        return self.backend.perform(lambda: self._run(feeds))
+
+    def _run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         with self._lock:
-            self.backend.activate()
             self.upload(feeds)
             self.perform()
             return self.download()
@@ -272,7 +281,11 @@ class Plan:
             raise ModelError(f"the plan of {self.model.name} keeps no tensor {name!r}")
         if tensors[name].memory in arena.overwritten:
             raise ModelError(f"the memory of {name!r} serves others by now: plan with keep=True")
+        return self.backend.perform(lambda: self._value(name))
+
+    def _value(self, name: str) -> Array:
         # Copied: stores keep what they pulled, and a view of an input is the caller's own array.
         given = any(name == info.name for info in self.model.inputs)
         store = self._prepared.stores[name] if given else self._prepared.result(name)
-        return np.array(store.pull().reshape(tensors[name].shape))
+        shape = self.outline.schedule.tensors[name].shape
+        return np.array(store.pull().reshape(shape))

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from glnn.backends import open_backend
+from glnn.backends import Backend, open_backend
 from glnn.errors import ModelError, ShapeError
 from glnn.model.load import load, load_bytes
 from glnn.model.model import Model
 from glnn.model.plan import Plan
 from glnn.model.tensor import TensorInfo
 from glnn.ops.op import Shape, as_float32
+from glnn.process import ProcessLock
 
 if TYPE_CHECKING:
     from glnn.device import Device
@@ -31,9 +32,9 @@ class InferenceSession:
     backend: `auto`, `compute`, `feedback` or `cpu`. device: the device to run on; None opens or
     shares one, as `gpu` and `limits` say. kernels: kernels to take, by the name of the op.
 
-    Plans are built once for each set of input shapes; the last few are kept. A session belongs to
-    the thread that made it. Raises ModelError for a model that does not load, DeviceError where
-    the backend does not open.
+    Plans are built once for each set of input shapes; the last few are kept. Any thread may use a
+    session. Raises ModelError for a model that does not load, DeviceError where the backend does
+    not open.
     """
 
     def __init__(
@@ -50,6 +51,8 @@ class InferenceSession:
             model = load_bytes(model)
         self.model = model if isinstance(model, Model) else load(model)
         self.backend = open_backend(backend, device, gpu=gpu, limits=limits)
+        self._asked = device, gpu, limits
+        self._lock = ProcessLock()
         self._kernels = dict(kernels or {})
         self._plans: OrderedDict[tuple[frozenset[tuple[str, Shape]], bool], Plan] = OrderedDict()
         self._revisions: list[int] = []
@@ -66,8 +69,9 @@ class InferenceSession:
         """The outputs called `output_names` (None or none: all), float32, in that order.
 
         feeds: each input's name and its float32 array. Raises ShapeError where an input is
-        missing, unknown, or does not fit; ModelError for an unknown output; DeviceError on
-        another thread.
+        missing, unknown, or does not fit; ModelError for an unknown output; DeviceError where the
+        driver resets the context, after which another call runs on a new device, and in a fork of
+        a process that used GL.
         """
         if isinstance(output_names, str):
             raise ModelError(f"output_names must be a list of names, got {output_names!r}")
@@ -81,7 +85,8 @@ class InferenceSession:
                     f"{', '.join(map(repr, self.model.outputs))}"
                 )
         shapes = {name: as_float32(f"input {name!r}", x).shape for name, x in feeds.items()}
-        results = self.plan(shapes).run(feeds)
+        backend = self._backend()
+        results = backend.perform(lambda: self._plan(backend, shapes, False).run(feeds))
         return [results[name] for name in names]
 
     def plan(self, shapes: Mapping[str, Shape], *, keep: bool = False) -> Plan:
@@ -91,17 +96,33 @@ class InferenceSession:
         Raises ShapeError where the shapes do not fit, UnsupportedOpError or LimitError where the
         backend cannot compute a layer.
         """
-        self._drop_stale_plans()
+        backend = self._backend()
+        return backend.perform(lambda: self._plan(backend, shapes, keep))
+
+    def _plan(self, backend: Backend, shapes: Mapping[str, Shape], keep: bool) -> Plan:
         key = frozenset(shapes.items()), keep
-        plan = self._plans.get(key)
-        if plan is None:
-            self.model.infer(shapes)
-            plan = Plan(self.model, self.backend, shapes, self._kernels, keep=keep)
-            self._plans[key] = plan
-            if len(self._plans) > PLANS_KEPT:
-                self._plans.popitem(last=False)
-        self._plans.move_to_end(key)
+        with self._lock:
+            self._drop_stale_plans()
+            plan = self._plans.get(key)
+            if plan is None:
+                self.model.infer(shapes)
+                plan = Plan(self.model, backend, shapes, self._kernels, keep=keep)
+                self._plans[key] = plan
+                if len(self._plans) > PLANS_KEPT:
+                    self._plans.popitem(last=False)
+            self._plans.move_to_end(key)
         return plan
+
+    def _backend(self) -> Backend:
+        """The backend, on a new device after its own was lost."""
+        with self._lock:
+            lost = self.backend.device
+            if lost is not None and lost.lost is not None:
+                device, gpu, limits = self._asked
+                fresh = None if device is None else lost.renewed()
+                self.backend = open_backend(self.backend.name, fresh, gpu=gpu, limits=limits)
+                self._plans.clear()
+            return self.backend
 
     def _drop_stale_plans(self) -> None:
         """Forget all plans when a layer was given another parameter since they were built."""

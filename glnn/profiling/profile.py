@@ -76,6 +76,15 @@ def profile(
 
     advance: called after each of the `2 + len(plan.steps)` stages, for a progress bar.
     """
+    return plan.backend.perform(lambda: _profile(plan, feeds, repeat, advance))
+
+
+def _profile(
+    plan: Plan,
+    feeds: Mapping[str, NDArray[Any]],
+    repeat: int,
+    advance: Callable[[], None],
+) -> Profile:
     backend, device = plan.backend, plan.backend.device
     total = _wall(lambda: plan.run(feeds), repeat)
     advance()
@@ -169,7 +178,6 @@ def _parts(
         plan.perform()
         plan.backend.finish()
 
-    plan.backend.activate()
     uploads, performs, downloads = [], [], []
     for _ in range(repeat):
         uploads.append(_seconds(upload))

@@ -33,6 +33,12 @@ def time_work(
 
     hopeless: seconds; work that needs more by a first look is not measured any closer.
     """
+    return backend.perform(lambda: _time_work(backend, work, repeat, warm, hopeless))
+
+
+def _time_work(
+    backend: Backend, work: Callable[[], None], repeat: int, warm: float, hopeless: float
+) -> Timing:
     backend.finish()
     once = _warm(work, backend.finish, warm, hopeless)
     if once > hopeless or backend.device is None:

@@ -84,7 +84,16 @@ def tune(
     UnsupportedOpError or LimitError where no kernel can compute the problem, GlnnError where none
     computes it right.
     """
-    backend.activate()
+    return backend.perform(lambda: _tune(backend, problem, exhaustive, skip, advance))
+
+
+def _tune(
+    backend: GlBackend,
+    problem: Problem,
+    exhaustive: bool,
+    skip: Container[str],
+    advance: Callable[[str], None],
+) -> Tuning:
     search = _Search(backend, problem, advance)
     default = choose(backend.name, problem, backend.device.capabilities)
     default_seconds = search.seconds(default)

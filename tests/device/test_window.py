@@ -129,6 +129,35 @@ thread.join()
     assert "main thread" in answer(python(code, DISPLAY=display))
 
 
+@pytest.mark.parametrize("end", ["window.close()", "del window", "pass"])
+def test_threads_use_a_window(python: Run, display: str, end: str) -> None:
+    code = (
+        START
+        + f"""
+window, egl = Device(platform="window"), Device(platform="device")
+right = []
+def work():
+    for device in (window, egl):
+        right.append(device.perform(lambda: feedback(device)))
+work()
+for _ in range(4):
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+work()
+del work
+{end}
+if not {end!r}.startswith("pass"):
+    with Device(platform="window") as another:
+        right.append(another.perform(lambda: feedback(another)))
+report(Device(), right=right, threads=threading.active_count())
+"""
+    )
+    found = answer(python(code, DISPLAY=display))
+    assert found["right"] == [True] * len(found["right"]) and len(found["right"]) > 11
+    assert found["threads"] == (3 if end == "pass" else 2)
+
+
 def test_exit_without_closing_the_window(python: Run, display: str) -> None:
     code = START + "device = Device(platform='window'); print(json.dumps(feedback(device)))"
     result = python(code, DISPLAY=display)

@@ -1,0 +1,161 @@
+"""The ways to a GL context, tried in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from glnn.device.capabilities import Capabilities
+from glnn.device.context import (
+    ES_VERSIONS,
+    WINDOW_VERSIONS,
+    Attempt,
+    Context,
+    NoDeviceError,
+    StepError,
+    Version,
+)
+from glnn.device.egl import DEFAULT, DEVICE, SURFACELESS, Egl, remember
+from glnn.device.window import WindowContext
+from glnn.errors import DeviceError
+from glnn.process import GL_PROCESS
+
+WINDOW = "window"
+PLATFORMS = (DEVICE, SURFACELESS, DEFAULT, WINDOW)
+MINIMUM_LIMITS = "es31-minimum"
+
+Way = tuple[str, Callable[[Sequence[Version]], Context]]
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU that EGL offers: its index, its names, and why it does not open (None: it does)."""
+
+    index: int
+    renderer: str = ""
+    vendor: str = ""
+    error: str | None = None
+
+
+def gpus() -> tuple[Gpu, ...]:
+    """The GPUs that EGL offers, by index; none where EGL cannot list them.
+
+    Raises DeviceError in a fork of a process that used GL.
+    """
+    GL_PROCESS.opening()
+    found: list[Gpu] = []
+    try:
+        with elsewhere():
+            for index, (_, way) in enumerate(Egl().ways(DEVICE)):
+                try:
+                    context = way(ES_VERSIONS)
+                except StepError as failed:
+                    found.append(Gpu(index, error=str(failed)))
+                    continue
+                asked = Capabilities.ask(context)
+                context.release()
+                found.append(Gpu(index, asked.renderer, asked.vendor))
+    except StepError:
+        pass
+    GL_PROCESS.opened(any=any(gpu.error is None for gpu in found))
+    return tuple(found)
+
+
+@contextmanager
+def elsewhere() -> Iterator[None]:
+    """Let the thread's current context be in the end what it was before.
+
+    Raises DeviceError in a fork of a process that used GL.
+    """
+    GL_PROCESS.check()
+    try:
+        egl = Egl()
+    except StepError:
+        egl = None
+    restore = remember(egl)
+    try:
+        yield
+    finally:
+        if restore is not None:
+            restore()
+
+
+def check_limits(limits: str | None) -> None:
+    """Raise DeviceError unless `limits` is one that a device can be given."""
+    if limits not in (None, MINIMUM_LIMITS):
+        raise DeviceError(f"limits must be {MINIMUM_LIMITS!r} or None, got {limits!r}")
+
+
+def check_arguments(
+    limits: str | None, version: tuple[int, int] | None, platform: str | None
+) -> None:
+    check_limits(limits)
+    if platform not in (None, *PLATFORMS):
+        raise DeviceError(f"platform must be one of {PLATFORMS} or None, got {platform!r}")
+    known = [(v.major, v.minor) for v in WINDOW_VERSIONS]
+    if version not in (None, *known):
+        raise DeviceError(f"version must be one of {sorted(known)} or None, got {version!r}")
+
+
+def gpu_asked(gpu: int | str | None) -> int | str | None:
+    """`gpu` with numbers in text, as from the environment, made indices."""
+    return int(gpu) if isinstance(gpu, str) and gpu.isdecimal() else gpu
+
+
+def open_context(
+    gpu: int | str | None, version: tuple[int, int] | None, platform: str | None
+) -> tuple[Context, Capabilities, tuple[Attempt, ...]]:
+    """The first context that fits, its capabilities, and the attempts that failed before it.
+
+    It is current. Raises NoDeviceError.
+    """
+    GL_PROCESS.opening()
+    attempts: list[Attempt] = []
+    for what, way in _ways(gpu, platform, attempts):
+        default = WINDOW_VERSIONS if way is WindowContext else ES_VERSIONS
+        versions = [v for v in WINDOW_VERSIONS if (v.major, v.minor) == version] or default
+        try:
+            context = way(versions)
+        except StepError as failed:
+            attempts.append(Attempt(what, failed.step, failed.error))
+            continue
+        asked = Capabilities.ask(context)
+        if isinstance(gpu, str) and gpu.lower() not in f"{asked.renderer}\n{asked.vendor}".lower():
+            attempts.append(Attempt(what, "its name", f"{asked.renderer} by {asked.vendor}"))
+            context.release()
+            continue
+        GL_PROCESS.opened(any=True)
+        return context, asked, tuple(attempts)
+    GL_PROCESS.opened(any=False)
+    message = "no usable OpenGL ES context" if gpu is None else f"no usable GPU {gpu!r}"
+    raise NoDeviceError(message, tuple(attempts))
+
+
+def _ways(gpu: int | str | None, platform: str | None, attempts: list[Attempt]) -> Iterator[Way]:
+    """The ways to a context in the order to try them; those that cannot begin go to `attempts`."""
+    platforms = PLATFORMS if platform is None else (platform,)
+    if isinstance(gpu, int):
+        platforms = (DEVICE,)
+    try:
+        egl = Egl() if set(platforms) - {WINDOW} else None
+    except StepError as failed:
+        attempts.append(Attempt("EGL", failed.step, failed.error))
+        egl = None
+    for name in platforms:
+        if name == WINDOW:
+            yield WindowContext.what, WindowContext
+        elif egl is not None:
+            try:
+                ways = list(egl.ways(name))
+            except StepError as failed:
+                attempts.append(Attempt(f"EGL {name}", failed.step, failed.error))
+                continue
+            if isinstance(gpu, int):
+                offered = f"the indices are 0 to {len(ways) - 1}" if ways else "there are none"
+                if not 0 <= gpu < len(ways):
+                    attempts.append(Attempt(f"EGL device {gpu}", "eglQueryDevicesEXT", offered))
+                ways = ways[gpu : gpu + 1] if gpu >= 0 else []
+            elif not ways:
+                attempts.append(Attempt(f"EGL {name}", "eglQueryDevicesEXT", "there are none"))
+            yield from ways
