@@ -13,14 +13,13 @@ from glnn.backends.examine import examine
 from glnn.device import Buffer, DataTexture, Device, Program, SharedMemory, Source
 from glnn.device.buffer import LEAST
 from glnn.errors import DeviceError
-from glnn.kernels.device_file import DeviceFile
 from glnn.kernels.family import PATIENT, family
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import choose
 from glnn.kernels.source import assemble
 from glnn.kernels.tuned import Tuned
-from glnn.kernels.verdicts import FORM, Verdicts, work
+from glnn.kernels.verdicts import Verdicts, work
 from glnn.layout import Layout
 from glnn.ops.op import Op, Shape, Shapes
 from glnn.settings import Settings
@@ -69,7 +68,7 @@ class GlBackend(Backend):
         settings = Settings.from_environment()
         offers, cache = device.capabilities, settings.cache
         self.tuned = Tuned.load(cache, offers, __version__)
-        self.verdicts = Verdicts.load(DeviceFile.of(cache, "verdicts", offers, __version__, FORM))
+        self.verdicts = Verdicts.load(cache, offers, __version__)
         self._trusts = settings.trust
         longest = 0.0 if family(offers) in PATIENT else LONGEST
         self._longest = longest if settings.launch is None else settings.launch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -11,65 +12,75 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from glnn import reading
 from glnn.device import Capabilities
+from glnn.errors import printable
+
+Entry = TypeVar("Entry")
+MOST = 4 << 20  # bytes of a file: some 10,000 entries
 
 
 @dataclass(frozen=True)
 class DeviceFile:
-    """Entries by name, found on `device` by this `version` of glnn.
+    """A table of entries by name, found on `device` by this `version` of glnn.
 
-    path: the file; None where nothing is kept. form: of the entries; others are not read.
+    path: the file; None where nothing is kept. table: the name that the file has for it. form: of
+    the entries; those of others are not read.
     """
 
     path: Path | None
     device: str
     version: str
+    table: str
     form: int
 
     @classmethod
     def of(
-        cls, folder: Path | None, kind: str, device: Capabilities, version: str, form: int
+        cls, folder: Path | None, table: str, form: int, device: Capabilities, version: str
     ) -> DeviceFile:
-        """The file of this `kind` that `folder` keeps for `device` and its driver's version."""
+        """The file that `folder` keeps for `device` and its driver's version."""
         called = f"{device.vendor} {device.renderer} {device.version_text}"
         if device.minimum:
             called += " es31-minimum"
         name = re.sub(r"[^a-z0-9.]+", "-", called.lower()).strip("-")[:150]
-        return cls(folder / kind / f"{name}.json" if folder else None, called, version, form)
+        path = folder / table / f"{name}.json" if folder else None
+        return cls(path, called, version, table, form)
 
-    def read(self, check: Callable[[Any], object]) -> dict[str, Any]:
+    def read(self, entry: Callable[[Any], Entry]) -> dict[str, Entry]:
         """What the file keeps: nothing where there is none, or one of another version.
 
-        check: raises on an entry that is malformed. A file that cannot be read is passed over
-        with a warning.
+        entry: makes one of what JSON has, or raises. What another version found is not used, since
+        kernels change. A file that cannot be read is passed over with a warning.
         """
         if self.path is None:
             return {}
+        known = self.form, self.device, self.version
         try:
-            text = json.loads(self.path.read_text("utf-8"))
-            if (text["form"], text["device"], text["glnn"]) != (
-                self.form,
-                self.device,
-                self.version,
-            ):
+            text = json.loads(reading.read(self.path, MOST))
+            if (text["form"], text["device"], text["glnn"]) != known:
                 return {}
-            for value in text["entries"].values():
-                check(value)
-            return dict(text["entries"])
+            return {key: entry(value) for key, value in text[self.table].items()}
         except (FileNotFoundError, NotADirectoryError):
             return {}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-            warnings.warn(f"{self.path}: not used, as it is damaged: {error}", stacklevel=3)
+        except Exception as error:  # damage can raise nearly anything: RecursionError, KeyError
+            fault = printable(f"{self.path}: not used, as it is damaged: {error!s:.200}")
+            warnings.warn(fault, stacklevel=4)
             return {}
+
+    def again(self, entry: Callable[[Any], Entry]) -> dict[str, Entry]:
+        """What the file keeps by now, without a warning: whoever loaded it was warned."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return self.read(entry)
 
     def write(self, entries: Mapping[str, Any]) -> None:
         """Write the file whole or not at all. Raises OSError where it cannot be written."""
         if self.path is None:
             return
         known = {"form": self.form, "device": self.device, "glnn": self.version}
-        text = json.dumps({**known, "entries": dict(sorted(entries.items()))}, indent=1)
+        text = json.dumps({**known, self.table: dict(sorted(entries.items()))}, indent=1)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=self.path.parent, suffix=".part")
         try:
@@ -80,7 +91,17 @@ class DeviceFile:
             Path(name).unlink(missing_ok=True)
             raise
 
-    def write_if_possible(self, entries: Mapping[str, Any]) -> None:
-        """`write`, where the cache may be written: what is not kept is found again."""
-        with suppress(OSError):
-            self.write(entries)
+    def remove(self) -> None:
+        """Remove the file. Raises OSError where it cannot be removed."""
+        if self.path is not None:
+            with suppress(NotADirectoryError):  # then it keeps nothing
+                self.path.unlink(missing_ok=True)
+
+    def probe(self) -> None:
+        """Raise OSError where nothing could be written."""
+        if self.path is not None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if self.path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, f"{self.path.name} is a folder")
+            with tempfile.TemporaryFile(dir=self.path.parent):
+                pass

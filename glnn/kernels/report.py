@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import declared, library
 from glnn.kernels.select import fitted, why_not_device
 from glnn.kernels.source import assemble
+from glnn.kernels.verdicts import Seen, Verdicts
 
 ES_HEADERS = {"compute": "#version 310 es", "feedback": "#version 300 es"}
 _PRECISION = "\nprecision highp float;\nprecision highp int;\nprecision highp sampler2D;"
@@ -24,7 +25,8 @@ class Row:
     """A kernel in the table. `reason` says why it cannot run here; None when it can.
 
     parameters: those it would run with here, and `defaults` where they come from. stages: the way
-    of `glnn.lowering` by which it computes the op, where it has no shader.
+    of `glnn.lowering` by which it computes the op, where it has no shader. seen: what is to be said
+    of its results here; None where nothing is.
     """
 
     name: str
@@ -36,6 +38,7 @@ class Row:
     parameters: Mapping[str, int]
     defaults: str | None
     stages: str | None
+    seen: str | None = None
 
 
 def defaults(kernel: Kernel) -> dict[str, int]:
@@ -44,20 +47,36 @@ def defaults(kernel: Kernel) -> dict[str, int]:
 
 
 def table(
-    device: Device | None = None, op: str | None = None, *, compile: bool = False
+    device: Device | None = None,
+    op: str | None = None,
+    *,
+    compile: bool = False,
+    verdicts: Verdicts | None = None,
 ) -> list[Row]:
     """Every kernel, or those of `op`, and whether it can run on `device`.
 
-    compile: also compile and link each admissible shader with its default parameters.
+    compile: also compile and link each admissible shader with its default parameters. verdicts:
+    what was seen of them on that device.
     """
-    return list(rows(device, op, compile=compile))
+    return list(rows(device, op, compile=compile, verdicts=verdicts))
 
 
-def rows(device: Device | None, op: str | None = None, *, compile: bool = False) -> Iterator[Row]:
+def rows(
+    device: Device | None,
+    op: str | None = None,
+    *,
+    compile: bool = False,
+    verdicts: Verdicts | None = None,
+) -> Iterator[Row]:
     """The rows of `table`, one at a time."""
+    seen = list(verdicts.seen()) if verdicts else []
     for kernel in declared():
         if op is None or kernel.op == op:
             reason = _reason(kernel, device, compile) if device else None
+            said = _said(kernel, seen)
+            wrong = [one.verdict.wrong for one in said]
+            if reason is None and said and None not in wrong:
+                reason = f"wrong: {wrong[0]}"
             found = (fitted(kernel, device.capabilities) if device else None) or kernel
             yield Row(
                 kernel.name,
@@ -69,7 +88,14 @@ def rows(device: Device | None, op: str | None = None, *, compile: bool = False)
                 found.defaults,
                 _origin(kernel, found, device) if device and kernel.tune else None,
                 kernel.stages or None,
+                "; ".join(sorted({one.notable for one in said if one.notable})) or None,
             )
+
+
+def _said(kernel: Kernel, seen: Iterable[Seen]) -> list[Seen]:
+    """What was seen of `kernel`."""
+    called = kernel.backend, kernel.op, kernel.name
+    return [one for one in seen if (one.backend, one.op, one.kernel) == called]
 
 
 def _origin(kernel: Kernel, found: Kernel, device: Device) -> str:

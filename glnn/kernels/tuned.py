@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import errno
-import json
-import os
-import re
-import tempfile
-import warnings
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from math import isfinite, log2
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from glnn import reading
 from glnn.device import Capabilities
-from glnn.errors import printable
+from glnn.kernels.device_file import DeviceFile
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.source import fingerprint
 
@@ -25,7 +17,6 @@ if TYPE_CHECKING:
     from glnn.kernels.problem import Problem
 
 FORM = 2  # of the file; a file of another is tuned anew
-MOST = 4 << 20  # bytes of the file: some 10,000 choices
 
 
 @dataclass(frozen=True)
@@ -68,45 +59,27 @@ class TunedChoice:
 class Tuned:
     """The choices for one device, by backend and class of problem.
 
-    path: the file that keeps them; None where nothing is kept.
+    file: what keeps them.
     """
 
-    path: Path | None
-    device: str
-    version: str
+    file: DeviceFile
     choices: dict[str, TunedChoice] = field(default_factory=dict)
 
     @classmethod
     def load(cls, folder: Path | None, device: Capabilities, version: str) -> Tuned:
-        """What `folder` keeps for `device`; nothing where it keeps nothing.
+        """What `folder` keeps for `device`, found by this `version` of glnn."""
+        file = DeviceFile.of(folder, "choices", FORM, device, version)
+        return cls(file, file.read(_choice))
 
-        version: glnn's; what another version found is not used, since kernels change. A file that
-        cannot be read is passed over with a warning: tuning it anew replaces it.
-        """
-        called = f"{device.vendor} {device.renderer} {device.version_text}"
-        if device.minimum:
-            called += " es31-minimum"
-        name = re.sub(r"[^a-z0-9.]+", "-", called.lower()).strip("-")[:150]
-        path = folder / "tuned" / f"{name}.json" if folder else None
-        found = cls(path, called, version)
-        found.choices = found._read()
-        return found
+    @property
+    def path(self) -> Path | None:
+        """The file that keeps them; None where nothing is kept."""
+        return self.file.path
 
-    def _read(self) -> dict[str, TunedChoice]:
-        """What the file keeps."""
-        if self.path is None:
-            return {}
-        try:
-            text = json.loads(reading.read(self.path, MOST))
-            if (text["form"], text["device"], text["glnn"]) != (FORM, self.device, self.version):
-                return {}
-            return {key: _choice(value) for key, value in text["choices"].items()}
-        except (FileNotFoundError, NotADirectoryError):
-            return {}
-        except Exception as error:  # damage can raise nearly anything: RecursionError, KeyError
-            fault = printable(f"{self.path}: not used, as it is damaged: {error!s:.200}")
-            warnings.warn(fault, stacklevel=3)
-            return {}
+    @property
+    def device(self) -> str:
+        """What the driver calls the device."""
+        return self.file.device
 
     def find(self, backend: str, problem: Problem) -> TunedChoice | None:
         """The choice for problems like `problem`."""
@@ -126,48 +99,18 @@ class Tuned:
         Raises OSError where it cannot be written.
         """
         if self.path is not None:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # a damaged file was warned of when it was loaded
-                self.choices = self._read()  # another process may have kept something
+            self.choices = self.file.again(_choice)  # another process may have kept something
         self.choices[f"{backend} {problem_class(problem)}"] = choice
-        if self.path is not None:
-            self._write(self.path)
+        self.file.write({key: asdict(value) for key, value in self.choices.items()})
 
     def forget(self) -> None:
         """Drop all choices, and the file. Raises OSError where it cannot be removed."""
         self.choices.clear()
-        if self.path is not None:
-            with suppress(NotADirectoryError):  # then it keeps nothing
-                self.path.unlink(missing_ok=True)
+        self.file.remove()
 
     def probe(self) -> None:
         """Raise OSError where nothing could be written."""
-        if self.path is not None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            if self.path.is_dir():
-                raise IsADirectoryError(errno.EISDIR, f"{self.path.name} is a folder")
-            with tempfile.TemporaryFile(dir=self.path.parent):
-                pass
-
-    def _write(self, path: Path) -> None:
-        text = json.dumps(
-            {
-                "form": FORM,
-                "device": self.device,
-                "glnn": self.version,
-                "choices": {key: asdict(value) for key, value in sorted(self.choices.items())},
-            },
-            indent=1,
-        )
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        self.file.probe()
 
 
 def problem_class(problem: Problem) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from glnn.device import Capabilities
@@ -41,6 +43,24 @@ class Verdict:
         return self.wrong is not None or self.part is not None or launch <= self.largest
 
 
+@dataclass(frozen=True)
+class Seen:
+    """A `verdict` on the kernel of `backend` called so, with the `attributes` it was seen with."""
+
+    backend: str
+    op: str
+    kernel: str
+    attributes: str
+    verdict: Verdict
+
+    @property
+    def notable(self) -> str | None:
+        """What is to be said of it: that it is not used, or in parts; None where it is right."""
+        if self.verdict.wrong is not None:
+            return f"not used: {self.verdict.wrong}"
+        return None if self.verdict.part is None else f"in launches of {self.verdict.part} at most"
+
+
 @dataclass
 class Verdicts:
     """The verdicts on the kernels of one device, each with the op's attributes it was seen with.
@@ -52,9 +72,10 @@ class Verdicts:
     found: dict[str, Verdict] = field(default_factory=dict)
 
     @classmethod
-    def load(cls, file: DeviceFile) -> Verdicts:
-        """What `file` keeps; nothing where it keeps nothing."""
-        return cls(file, {key: _verdict(value) for key, value in file.read(_verdict).items()})
+    def load(cls, folder: Path | None, device: Capabilities, version: str) -> Verdicts:
+        """What `folder` keeps for `device`, found by this `version` of glnn."""
+        file = DeviceFile.of(folder, "verdicts", FORM, device, version)
+        return cls(file, file.read(_verdict))
 
     def find(self, kernel: Kernel, problem: Problem, device: Capabilities) -> Verdict:
         """The verdict on `kernel` where it computes problems like `problem`."""
@@ -65,16 +86,17 @@ class Verdicts:
         return self.find(kernel, problem, device).wrong if self.found else None
 
     def keep(self, found: Mapping[str, Verdict]) -> None:
-        """Take the verdicts `found`, and write the file, if it can be written."""
+        """Take the verdicts `found`, and write the file, where it may be written."""
         self.found |= found
-        others = self.file.read(_verdict)  # another process may have kept some
-        self.file.write_if_possible({**others, **{k: asdict(v) for k, v in self.found.items()}})
+        kept = {**self.file.again(_verdict), **self.found}  # another process may have kept some
+        with suppress(OSError):  # what is not kept is found again
+            self.file.write({key: asdict(verdict) for key, verdict in kept.items()})
 
-    def notable(self) -> Iterator[tuple[str, Verdict]]:
-        """The verdicts on kernels that are not used, or in parts only, by backend and kernel."""
+    def seen(self) -> Iterator[Seen]:
+        """Every verdict, with what it holds for."""
         for key, verdict in sorted(self.found.items()):
-            if verdict.wrong is not None or verdict.part is not None:
-                yield key, verdict
+            backend, op, kernel, _, *attributes = key.split(" ")
+            yield Seen(backend, op, kernel, " ".join(attributes), verdict)
 
 
 def verdict_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:

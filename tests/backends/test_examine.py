@@ -13,7 +13,6 @@ from glnn.backends import evaluate, open_backend
 from glnn.backends.gl import GlBackend
 from glnn.device import Program, Source
 from glnn.errors import UnsupportedOpError
-from glnn.kernels.device_file import DeviceFile
 from glnn.kernels.verdicts import Verdict, Verdicts
 from glnn.ops import Activation, Conv2d, Matmul, Softmax
 from tests.backends.harness import BACKENDS
@@ -70,18 +69,20 @@ def test_large_launches_that_are_wrong_are_made_in_parts(examined, rng, lossy) -
     kernel = "cross_rm_rm" if examined.name == "compute" else "feedback"
     got = evaluate(op, operands, examined, kernel)
     assert error(got, expected) <= 1e-5
-    (verdict,) = [v for k, v in examined.verdicts.notable() if kernel in k]
+    (seen,) = [one for one in examined.verdicts.seen() if one.kernel == kernel]
+    verdict = seen.verdict
+    assert seen.notable == f"in launches of {verdict.part} at most"
     assert verdict.part is not None and 64 <= verdict.part <= MOST and verdict.wrong is None
-    seen = len(lossy)
+    before = len(lossy)
     assert error(evaluate(op, operands, examined, kernel), expected) <= 1e-5
-    assert max(lossy[seen:]) <= MOST, "what is known to be wrong was launched again"
+    assert max(lossy[before:]) <= MOST, "what is known to be wrong was launched again"
 
 
 def test_a_verdict_outlives_the_process(examined, backend, rng, lossy, monkeypatch, tmp_path):
     op, operands, _ = gemm(rng)
     evaluate(op, operands, examined)
     (path,) = tmp_path.glob("verdicts/*.json")
-    assert json.loads(path.read_text("utf-8"))["entries"]
+    assert json.loads(path.read_text("utf-8"))["verdicts"]
     again = _anew(backend, monkeypatch, tmp_path)
     assert again.verdicts.found == examined.verdicts.found
     seen = len(lossy)
@@ -180,12 +181,16 @@ def test_a_verdict_that_makes_no_sense(value) -> None:
         Verdict(**value)
 
 
-def test_a_file_with_other_content_is_passed_over(tmp_path) -> None:
-    path = tmp_path / "verdicts.json"
-    file = DeviceFile(path, "gpu", "1", 1)
-    file.write({"a": {"largest": "many", "part": None, "pace": None, "wrong": None}})
+def test_a_file_with_other_content_is_passed_over(backend, tmp_path) -> None:
+    offers = backend.device.capabilities
+    kept = Verdicts.load(tmp_path, offers, "1")
+    kept.keep({"a": Verdict(3, 2)})
+    assert Verdicts.load(tmp_path, offers, "1").found == {"a": Verdict(3, 2)}
+    assert not Verdicts.load(tmp_path, offers, "2").found
+    path = kept.file.path
+    assert path is not None
+    text = json.loads(path.read_text("utf-8"))
+    text["verdicts"]["a"]["largest"] = "many"
+    path.write_text(json.dumps(text), "utf-8")
     with pytest.warns(UserWarning, match="damaged"):
-        assert not Verdicts.load(file).found
-    file.write({"a": {"largest": 3, "part": 2, "pace": None, "wrong": None}})
-    assert Verdicts.load(file).found == {"a": Verdict(3, 2)}
-    assert not Verdicts.load(DeviceFile(path, "gpu", "2", 1)).found
+        assert not Verdicts.load(tmp_path, offers, "1").found
