@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import ShapeError
+from glnn.layers.arguments import integer
 from glnn.ops.op import Op, Shape, as_float32
 from glnn.ops.windows import MOST
 
@@ -37,7 +38,7 @@ class Layer(ABC):
                 what = f"{type(self).__name__} {name} of shape {shape}"
                 raise ShapeError(f"{what} would hold more than {MOST} numbers")
         self.revision = 0
-        self._fan_in, self._seed = fan_in, seed
+        self._fan_in, self._seed = fan_in, integer(f"{type(self).__name__} seed", seed, 0)
 
     @abstractmethod
     def config(self) -> dict[str, Any]:

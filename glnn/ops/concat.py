@@ -14,7 +14,7 @@ from glnn.ops import windows
 from glnn.ops.op import Array, Op, Shape, Shapes
 
 MOST = 3  # inputs that kernels take: with the result, four storage blocks
-MOST_INPUTS = 65_535  # that any may have: each gets a name
+MOST_INPUTS = 1024  # that any may have: each gets a name, and joins those before it
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import inspect
 import io
 import json
 import random
@@ -20,6 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from glnn.errors import GlnnError, ModelError, printable
+from glnn.layers import BY_NAME
 from glnn.model import load
 
 Edit = Callable[[Callable[[Any], object]], Path]
@@ -351,6 +353,40 @@ def test_random_damage(saved: Path, network: Path) -> None:
                 text = str(error)
                 assert text == printable(text) and text
         file.write_bytes(good)
+
+
+SIZES = (0, 1, 2, 3, 5, 16, 255, 2**15, 2**20, 2**30, 2**31 - 1, 2**31, 2**63, 10**19, -1)
+ODD = (0.5, 1e308, 1e-300, float("inf"), float("nan"), True, None, "x", [], [1, 2, 3], {}, [[1], 1])
+
+
+def argument(generator: random.Random) -> Any:
+    kind = generator.randrange(10)
+    if kind == 0:
+        return generator.choice(ODD)
+    one, two = (generator.choice(SIZES if kind < 4 else SIZES[1:6]) for _ in range(2))
+    return [one, two] if kind in (3, 9) else one
+
+
+def test_random_arguments() -> None:
+    """A layer of any arguments is refused, or computed by the CPU at once."""
+    generator = random.Random(11)
+    kinds = [name for name, kind in BY_NAME.items() if name != "AffineLayer"]
+    computed = 0
+    for _ in range(2000):
+        kind = generator.choice(kinds)
+        names = inspect.signature(BY_NAME[kind]).parameters
+        arguments = {name: argument(generator) for name in names if generator.random() < 0.7}
+        try:
+            layer = BY_NAME[kind](**arguments)
+            count = len(layer.op.needed)
+            channels = generator.choice((1, 3, 16))
+            x = np.ones((2, channels, 5, 4)[: generator.choice((2, 4, 4))], np.float32)
+            if np.prod(layer.infer(*[x.shape] * count)) < 1e6:
+                layer(*[x] * count, backend="cpu")
+                computed += 1
+        except (GlnnError, TypeError) as error:  # as Python says it of a missing argument
+            assert "required" in str(error) or isinstance(error, GlnnError)
+    assert computed > 300
 
 
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))

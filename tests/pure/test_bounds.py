@@ -112,3 +112,9 @@ def test_an_image_padded_beyond_an_int32(x, padding) -> None:
 def test_a_sample_beyond_an_int32(shape) -> None:
     with pytest.raises(ShapeError, match="more than 2147483647 numbers"):
         Model.sequential([layers.ReLU()], shape)
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "0", HUGE])
+def test_a_seed_that_is_none(seed) -> None:
+    with pytest.raises(ShapeError, match="Linear seed must be"):
+        layers.Linear(2, 2, seed=seed)
