@@ -11,7 +11,7 @@ from time import perf_counter
 
 from glnn.device.device import Device
 
-LEAST_WALL = 10e-3  # seconds: below, finishing alone weighs too much
+LEAST_WALL = 20e-3  # seconds: below, what drivers collect before they begin weighs too much
 MOST_WALL = 4.0  # seconds: queries count 32-bit nanoseconds
 SHARE = 0.1  # of the wall time: what the timer may miss
 AHEAD = 0.01  # of the wall time: what two clocks may differ by
@@ -61,7 +61,7 @@ class Timer:
     def prove(self, work: Callable[[], None]) -> str | None:
         """None if the timer is to be believed for repeated `work`, else why not, in a few words.
 
-        Repeats `work` (GL commands, nothing that waits) for at least 10 ms, then twice as often:
+        Repeats `work` (GL commands, nothing that waits) for at least 20 ms, then twice as often:
         the timer must agree with the wall clock on both and on what the second took more.
         """
         if self._doubt is not None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import glnn
-from glnn.backends import open_backend
+from glnn.backends import Backend, open_backend
 from glnn.backends.gl import GlBackend
 from glnn.device import Device
 from glnn.errors import DeviceError
@@ -23,6 +23,7 @@ from tests.random_models import random_model
 
 # `make check-timers` takes more.
 MODELS = range(int(os.environ.get("GLNN_TIMED_MODELS", "4")))
+ENOUGH = 0.3  # seconds of a run: smaller batches where devices are slow
 STEPS = [0.002, 0.0005, 0.004]  # seconds
 HONEST = "nothing but the truth"
 
@@ -50,18 +51,26 @@ def test_a_random_network_s_times_agree(seed: int, name: str) -> None:
         pytest.skip(str(closed))
     model = random_model(seed)
     (info,) = model.inputs
-    shape = info.with_batch(random.Random(seed).choice([1, 2, 10, 30, 100]))
-    plan = Plan(model, backend, {"input": shape})
-    feeds = {"input": np.random.default_rng(seed).standard_normal(shape, np.float32)}
-    check(profile(plan, feeds, repeat=3))
+    batch = random.Random(seed).choice([1, 2, 10, 30, 100])
+    one, x = planned(model, backend, 1), np.ones(info.with_batch(1), np.float32)
+    one.run({"input": x})
+    start = time.perf_counter()
+    one.run({"input": x})
+    batch = max(1, min(batch, int(ENOUGH / (time.perf_counter() - start))))
+    x = np.random.default_rng(seed).standard_normal(info.with_batch(batch), np.float32)
+    check(profile(planned(model, backend, batch), {"input": x}, repeat=3))
+
+
+def planned(model: glnn.Model, backend: Backend, batch: int) -> Plan:
+    return Plan(model, backend, {"input": model.inputs[0].with_batch(batch)})
 
 
 class Timed:
     """A plan of steps that wait, on a device with a timer that says `lie`."""
 
     def __init__(self, device: Device, lie: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.query = FakeQuery(LIES.get(lie, lambda seconds, first: seconds))
-        device.timer_query = self.query  # type: ignore[assignment]
+        told = LIES.get(lie, lambda seconds, first: seconds)
+        self.query = FakeQuery(device, told, monkeypatch)
         device.capabilities = dataclasses.replace(device.capabilities, timer_query=True)
         self.backend = open_backend("feedback", device=device)
         model = glnn.Model.sequential([glnn.layers.ReLU() for _ in STEPS], (3,))
@@ -86,9 +95,9 @@ def timed(monkeypatch):
 def test_steps_that_add_up_are_shown(timed) -> None:
     found = timed(HONEST).profile()
     check(found)
-    if found.timer is None:  # else something else kept the machine busy
-        kernels = [step.kernel_ms for step in found.layers]
-        assert all(k >= 1e3 * least for k, least in zip(kernels, STEPS, strict=True))
+    assert found.timer is None
+    kernels = [step.kernel_ms for step in found.layers]
+    assert kernels == pytest.approx([1e3 * seconds for seconds in STEPS], rel=0.01)
 
 
 @pytest.mark.parametrize("lie", LIES)
@@ -124,6 +133,5 @@ def test_work_is_timed_by_the_clock_where_the_timer_lies(timed, lie: str, monkey
 def test_work_is_timed_by_a_timer_that_tells_the_truth(timed, monkeypatch) -> None:
     monkeypatch.setattr("glnn.profiling.timing.WARM_SECONDS", 0.0)
     made = timed(HONEST)
-    start = time.perf_counter()
     found = time_work(made.backend, lambda: made.query.wait(0.004), 5)
-    assert found.by_timer and 0.004 <= found.seconds < time.perf_counter() - start
+    assert found.by_timer and found.seconds == pytest.approx(0.004, rel=0.01)
