@@ -11,8 +11,8 @@ from glnn.backends.cpu import Cpu
 from glnn.backends.feedback import Feedback
 from glnn.backends.gl import GlBackend
 from glnn.device import Device
-from glnn.device.device import check_limits
-from glnn.errors import DeviceError, GlnnError
+from glnn.device.device import check_gpu, check_limits
+from glnn.errors import DeviceError, GlnnError, shown
 from glnn.settings import Settings
 
 GL: dict[str, type[GlBackend]] = {"compute": Compute, "feedback": Feedback}
@@ -33,12 +33,18 @@ def open_one(
     name: str, device: Device | None, gpu: int | str | None, limits: str | None
 ) -> Backend:
     """See `glnn.backends.open_backend`."""
+    if device is not None and not isinstance(device, Device):
+        raise DeviceError(f"device must be a glnn.Device, got {shown(device)}; gpu= takes an index")
+    check_gpu(gpu)
+    check_limits(limits)
     if name == "cpu":
+        if gpu is not None:
+            raise DeviceError(f"the cpu backend uses no GPU, but gpu {gpu!r} was asked for")
         return Cpu()
     if name == "auto":
         return _first(device, gpu, limits)
-    if name not in GL:
-        raise GlnnError(f"unknown backend {name!r}: expected auto, {', '.join(NAMES)}")
+    if not isinstance(name, str) or name not in GL:
+        raise GlnnError(f"unknown backend {shown(name)}: expected auto, {', '.join(NAMES)}")
     if device is not None:
         return GL[name](device)
     device = _device(gpu, limits)

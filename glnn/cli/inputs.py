@@ -124,7 +124,8 @@ def _fit(array: NDArray[Any], info: TensorInfo, what: str) -> tuple[NDArray[np.f
     if len(info.shape) == 4 and info.shape[1] == 1 and array.ndim == 3:
         array = array[:, None]
     if array.ndim != len(info.shape) or array.shape[1:] != info.shape[1:]:
-        raise ShapeError(f"{what}: expected shape {show(info.shape)}, got {array.shape}")
+        advice = info.advice(array.shape)
+        raise ShapeError(f"{what}: expected shape {show(info.shape)}, got {array.shape}{advice}")
     if len(array) == 0:
         raise ShapeError(f"{what}: expected at least one sample, got shape {array.shape}")
     return np.ascontiguousarray(array), notes

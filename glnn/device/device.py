@@ -23,7 +23,7 @@ from glnn.device.context import (
 )
 from glnn.device.egl import DEFAULT, DEVICE, SURFACELESS, Egl
 from glnn.device.window import WindowContext
-from glnn.errors import DeviceError
+from glnn.errors import DeviceError, shown
 from glnn.settings import Settings
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ class Device:
         self.closed = True
         self.programs: dict[str, Program] = {}  # by their source: compiled once
         self._dropped: list[Callable[[], object]] = []
+        check_gpu(gpu)
         _check_arguments(limits, version, platform)
         self._thread = threading.get_ident()
         self._gl, asked, self.attempts = _open(_gpu(gpu), version, platform)
@@ -231,6 +232,12 @@ def check_limits(limits: str | None) -> None:
     """Raise DeviceError unless `limits` is one that a device can be given."""
     if limits not in (None, MINIMUM_LIMITS):
         raise DeviceError(f"limits must be {MINIMUM_LIMITS!r} or None, got {limits!r}")
+
+
+def check_gpu(gpu: object) -> None:
+    """Raise DeviceError unless `gpu` is an index, a text or None."""
+    if isinstance(gpu, bool) or not isinstance(gpu, (int, str, type(None))):
+        raise DeviceError(f"gpu must be an index or a part of a name, got {shown(gpu)}")
 
 
 def _check_arguments(

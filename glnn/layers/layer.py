@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import ShapeError
+from glnn.layers.arguments import index
 from glnn.ops.op import Op, Shape, as_float32
 
 Array = NDArray[Any]
@@ -32,7 +33,9 @@ class Layer(ABC):
         self.op = op
         self.shapes: Mapping[str, Shape] = dict(shapes or {})
         self.revision = 0
-        self._fan_in, self._seed = fan_in, seed
+        self._fan_in, self._seed = fan_in, index("seed", seed)
+        if self._seed < 0:
+            raise ShapeError(f"seed must be an integer of at least 0, got {seed}")
 
     @abstractmethod
     def config(self) -> dict[str, Any]:
@@ -80,6 +83,7 @@ class Layer(ABC):
             kind = type(self).__name__
             raise ShapeError(f"{kind} takes {len(names)} inputs, got {len(inputs)}")
         given = {name: as_float32(name, x) for name, x in zip(names, inputs, strict=True)}
+        self.infer(*(x.shape for x in given.values()))
         return evaluate(self.op, {**given, **self.operands}, backend=backend)
 
     def __repr__(self) -> str:

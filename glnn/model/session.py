@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from glnn.backends import open_backend
-from glnn.errors import ModelError, ShapeError
+from glnn.errors import GlnnError, ModelError, ShapeError, shown
 from glnn.model.load import load, load_bytes
 from glnn.model.model import Model
 from glnn.model.plan import Plan
@@ -50,6 +50,8 @@ class InferenceSession:
             model = load_bytes(model)
         self.model = model if isinstance(model, Model) else load(model)
         self.backend = open_backend(backend, device, gpu=gpu, limits=limits)
+        if not isinstance(kernels or {}, Mapping):
+            raise GlnnError(f"kernels must map ops to kernels' names, got {shown(kernels)}")
         self._kernels = dict(kernels or {})
         self._plans: OrderedDict[tuple[frozenset[tuple[str, Shape]], bool], Plan] = OrderedDict()
         self._revisions: list[int] = []
@@ -69,8 +71,9 @@ class InferenceSession:
         missing, unknown, or does not fit; ModelError for an unknown output; DeviceError on
         another thread.
         """
-        if isinstance(output_names, str):
-            raise ModelError(f"output_names must be a list of names, got {output_names!r}")
+        listed = output_names is None or isinstance(output_names, (list, tuple))
+        if not listed:
+            raise ModelError(f"output_names must be a list of names, got {shown(output_names)}")
         if not isinstance(feeds, Mapping):
             raise ShapeError(f"feeds must map names to arrays, got {type(feeds).__name__}")
         names = tuple(output_names) if output_names else self.model.outputs
@@ -80,8 +83,8 @@ class InferenceSession:
                     f"unknown output {name!r}: {self.model.name} has "
                     f"{', '.join(map(repr, self.model.outputs))}"
                 )
-        shapes = {name: as_float32(f"input {name!r}", x).shape for name, x in feeds.items()}
-        results = self.plan(shapes).run(feeds)
+        given = {name: as_float32(f"input {name!r}", x) for name, x in feeds.items()}
+        results = self.plan({name: x.shape for name, x in given.items()}).run(given)
         return [results[name] for name in names]
 
     def plan(self, shapes: Mapping[str, Shape], *, keep: bool = False) -> Plan:
