@@ -62,6 +62,8 @@ def read_inputs(model: Model, paths: Sequence[str], model_name: str) -> Inputs:
         images, labels = data.digits()
         names = tuple(f"digit {i}" for i in range(len(images)))
         return Inputs(_fit(images, info, "the bundled digits")[0], names, labels)
+    if "" in paths:
+        raise ModelError("an INPUT must be the name of a file, got an empty text")
     read = [_read(Path(path), info) for path in paths]
     known = [r.labels for r in read if r.labels is not None]
     return Inputs(

@@ -74,7 +74,10 @@ def read_npz(path: Path) -> dict[str, Array]:
     check_file(path)
     try:
         if not zipfile.is_zipfile(path):
-            raise ModelError(f"{path}: expected an .npz archive of arrays")
+            with path.open("rb") as stream:
+                begins = stream.read(2) == b"PK"
+            fault = ", this one is damaged or cut short" if begins else ""
+            raise ModelError(f"{path}: expected an .npz archive of arrays{fault}")
         with np.load(path, allow_pickle=False) as archive:
             return {name: _member(path, archive, name) for name in archive.files}
     except ModelError:
