@@ -101,8 +101,12 @@ def bench(
     out.say(", ".join(f"{k} {v}" for k, v in about.items()))
     for name, reason in closed.items():
         out.say(f"{name} does not open: {reason}")
+    _show(out, loaded.name, profiles)
+
+
+def _show(out: Screen, model: str, profiles: dict[str, Profile]) -> None:
     for name, timed in profiles.items():
-        title = f"{loaded.name} on {name}"
+        title = f"{model} on {name}"
         if timed.timer is not None and name != "cpu":
             title += f" (no kernel times: {timed.timer})"
         out.show(_layers(timed, profiles.get("cpu")), title)

@@ -69,12 +69,12 @@ def kernels(
         return
     listed = Table(
         (
-            Column("op", least=14),
+            Column("op", least=12),
             Column("kernel", least=18),
             Column("backend", 2, None),
             Column("stages", 5),
             Column("runs here", 1, None),
-            Column("what it does, or why not", least=24),
+            Column("what it does, or why not", least=30),
             Column("parameters", 3),
             Column("of", 4, least=10),
         )

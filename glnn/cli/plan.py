@@ -136,7 +136,7 @@ def _adjacent(outline: Outline) -> dict[str, Any]:
 def _show(report: dict[str, Any], out: Screen) -> None:
     inputs = ", ".join(f"{name} {shape}" for name, shape in report["inputs"].items())
     title = f"{report['model']} on {report['backend']}, {report['device']}: {inputs}"
-    heads = [Column("step"), Column("op", 6), Column("kernel", least=12), Column("via", 7)]
+    heads = [Column("step"), Column("op", 6), Column("kernel"), Column("via", 7)]
     heads += [Column("layouts", 4), Column("shape", 1, None)]
     heads += [figures("block", 8), figures("result", 1), figures("parameters", 2)]
     textures = [figures("textures", 3)] if report["texture_bytes"] else []

@@ -133,8 +133,8 @@ class Outline:
         sizes |= {f"the textures of {step.name}": step.nbytes[2] for step in self.steps}
         largest = sorted(sizes, key=lambda name: -sizes[name])[:3]
         named = ", ".join(f"{name} ({_mib(sizes[name])})" for name in largest)
-        digits = 1
-        while _mib(need, digits) == _mib(available, digits):
+        digits = 1  # as many as tell the two from each other, and what there is from nothing
+        while digits < 7 and _mib(available, digits) in (_mib(need, digits), _mib(0, digits)):
             digits += 1
         allowed = Settings.from_environment().memory == available
         raise LimitError(
