@@ -33,18 +33,20 @@ def open_one(
     name: str, device: Device | None, gpu: int | str | None, limits: str | None
 ) -> Backend:
     """See `glnn.backends.open_backend`."""
+    if not isinstance(name, str):
+        raise GlnnError(f"a backend must be a name, got {shown(name)}")
     if device is not None and not isinstance(device, Device):
         raise DeviceError(f"device must be a glnn.Device, got {shown(device)}; gpu= takes an index")
     check_gpu(gpu)
     check_limits(limits)
     if name == "cpu":
         if gpu is not None:
-            raise DeviceError(f"the cpu backend uses no GPU, but gpu {gpu!r} was asked for")
+            raise DeviceError(f"the cpu backend uses no GPU, but gpu {shown(gpu)} was asked for")
         return Cpu()
     if name == "auto":
         return _first(device, gpu, limits)
-    if not isinstance(name, str) or name not in GL:
-        raise GlnnError(f"unknown backend {shown(name)}: expected auto, {', '.join(NAMES)}")
+    if name not in GL:
+        raise GlnnError(f"unknown backend {name!r}: expected auto, {', '.join(NAMES)}")
     if device is not None:
         return GL[name](device)
     device = _device(gpu, limits)

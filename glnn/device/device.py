@@ -230,8 +230,8 @@ def gpus() -> tuple[Gpu, ...]:
 
 def check_limits(limits: str | None) -> None:
     """Raise DeviceError unless `limits` is one that a device can be given."""
-    if limits not in (None, MINIMUM_LIMITS):
-        raise DeviceError(f"limits must be {MINIMUM_LIMITS!r} or None, got {limits!r}")
+    if limits is not None and not (isinstance(limits, str) and limits == MINIMUM_LIMITS):
+        raise DeviceError(f"limits must be {MINIMUM_LIMITS!r} or None, got {shown(limits)}")
 
 
 def check_gpu(gpu: object) -> None:

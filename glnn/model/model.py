@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from numpy.typing import NDArray
 
-from glnn.errors import ModelError, ShapeError, shown
+from glnn.errors import GlnnError, ModelError, ShapeError, shown
 from glnn.layers import Layer
 from glnn.model.summary import summary
 from glnn.model.tensor import BATCH, TensorInfo
@@ -144,6 +144,8 @@ class Model:
                 f"{self.name} has {len(self.inputs)} inputs and {len(self.outputs)} outputs: "
                 "use an InferenceSession"
             )
+        if not isinstance(backend, str):
+            raise GlnnError(f"backend must be a name, got {shown(backend)}")
         (result,) = self._session(backend).run(None, {self.inputs[0].name: x})
         return result
 
@@ -180,6 +182,10 @@ def _listed(what: str, values: Iterable[T], of: str) -> list[T]:
         raise ModelError(f"{what} must be a list of {of}, got {shown(values)}") from None
 
 
+def _are_texts(names: object) -> bool:
+    return isinstance(names, (tuple, list)) and all(isinstance(name, str) for name in names)
+
+
 def _check_layer(what: str, layer: object) -> None:
     """Raise ModelError unless `layer` is one."""
     if isinstance(layer, type) and issubclass(layer, Layer):
@@ -206,6 +212,8 @@ def _check_graph(model: Model) -> None:
     for what, kind, values in (("nodes", Node, model.nodes), ("inputs", TensorInfo, model.inputs)):
         if not isinstance(values, (tuple, list)) or not all(isinstance(v, kind) for v in values):
             raise ModelError(f"{model.name}: {what} must be a tuple of {kind.__name__}s")
+    if not _are_texts(model.outputs):
+        raise ModelError(f"{model.name}: outputs must be a tuple of names")
     if not model.inputs or not model.outputs:
         raise ModelError(f"{model.name}: a model needs an input and an output")
     tensors: set[str] = set()
@@ -216,7 +224,8 @@ def _check_graph(model: Model) -> None:
     names: set[str] = set()
     for node in model.nodes:
         if not isinstance(node.name, str) or not node.name or node.name in names:
-            raise ModelError(f"{model.name}: a layer needs a name of its own, got {node.name!r}")
+            got = shown(node.name)
+            raise ModelError(f"{model.name}: a layer needs a name of its own, got {got}")
         names.add(node.name)
         _check_node(node, tensors)
         tensors.add(node.output)
@@ -228,6 +237,8 @@ def _check_graph(model: Model) -> None:
 def _check_node(node: Node, tensors: set[str]) -> None:
     """Raise ModelError unless `node` reads only `tensors` and makes a new one."""
     _check_layer(f"layer {node.name!r}", node.layer)
+    if not _are_texts(node.inputs) or not isinstance(node.output, str):
+        raise ModelError(f"layer {node.name!r}: inputs must be a tuple of names, output a name")
     needed = node.layer.op.needed
     if len(node.inputs) != len(needed):
         raise ModelError(f"layer {node.name!r} takes {len(needed)} inputs, got {len(node.inputs)}")

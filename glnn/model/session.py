@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -50,7 +51,7 @@ class InferenceSession:
             model = load_bytes(model)
         self.model = model if isinstance(model, Model) else load(model)
         self.backend = open_backend(backend, device, gpu=gpu, limits=limits)
-        if not isinstance(kernels or {}, Mapping):
+        if kernels is not None and not isinstance(kernels, Mapping):
             raise GlnnError(f"kernels must map ops to kernels' names, got {shown(kernels)}")
         self._kernels = dict(kernels or {})
         self._plans: OrderedDict[tuple[frozenset[tuple[str, Shape]], bool], Plan] = OrderedDict()
@@ -94,6 +95,9 @@ class InferenceSession:
         Raises ShapeError where the shapes do not fit, UnsupportedOpError or LimitError where the
         backend cannot compute a layer.
         """
+        if not isinstance(shapes, Mapping):
+            raise ShapeError(f"shapes must map inputs to shapes, got {shown(shapes)}")
+        shapes = {name: _shape(name, shape) for name, shape in shapes.items()}
         self._drop_stale_plans()
         key = frozenset(shapes.items()), keep
         plan = self._plans.get(key)
@@ -112,3 +116,10 @@ class InferenceSession:
         if now != self._revisions:
             self._plans.clear()
             self._revisions = now
+
+
+def _shape(name: str, shape: object) -> Shape:
+    try:
+        return tuple(operator.index(n) for n in shape)  # type: ignore[attr-defined]
+    except TypeError:
+        raise ShapeError(f"input {name!r}: a shape is integers, got {shown(shape)}") from None

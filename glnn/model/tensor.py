@@ -27,7 +27,7 @@ class TensorInfo:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
-            raise ModelError(f"a tensor's name must be a text, got {self.name!r}")
+            raise ModelError(f"a tensor's name must be a text, got {shown(self.name)}")
         if not isinstance(self.shape, (tuple, list)):
             raise ModelError(f"tensor {self.name!r}: a shape is a tuple, got {shown(self.shape)}")
         object.__setattr__(self, "shape", tuple(map(_size, self.shape)))

@@ -77,6 +77,9 @@ def matmul(
         if operand.ndim < 2:
             raise ShapeError(f"matmul: {name} must be a matrix, got shape {operand.shape}")
     alpha, beta = _scalar("alpha", alpha), _scalar("beta", beta)
+    for name, flag in (("transpose_a", transpose_a), ("transpose_b", transpose_b)):
+        if not isinstance(flag, (bool, int, np.bool_)):
+            raise ShapeError(f"matmul: {name} must be true or false, got {shown(flag)}")
     left = a.swapaxes(-1, -2) if transpose_a else a
     right = b if transpose_b else b.swapaxes(-1, -2)
     if left.shape[-1] != right.shape[-1] or right.shape[:-2] not in ((), left.shape[:-2]):
