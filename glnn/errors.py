@@ -1,8 +1,24 @@
 """Every error glnn raises on purpose. All of them are `GlnnError`."""
 
 
+def printable(text: str) -> str:
+    """`text` with nothing that commands a terminal: all but letters, signs and line ends escaped.
+
+    What is not printable, as Python has it, is written as in Python's own texts: `\\x1b`.
+    """
+    return "".join(
+        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
+    )
+
+
 class GlnnError(Exception):
-    """Base of all errors that glnn raises on purpose."""
+    """Base of all errors that glnn raises on purpose.
+
+    Its text can be printed as it is, whatever the names that it quotes.
+    """
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class DeviceError(GlnnError):

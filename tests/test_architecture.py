@@ -19,6 +19,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # A layer of the project may import those before it; the ones in a tuple may not import each other.
 ORDER = (
     ("errors",),
+    ("reading",),
     ("settings",),
     ("layout",),
     ("ops", "device"),

@@ -17,10 +17,10 @@ from glnn.cli.layout import layout
 from glnn.cli.options import print_json
 from glnn.cli.plan import plan
 from glnn.cli.run import run
-from glnn.cli.screen import printable
+from glnn.cli.screen import say
 from glnn.cli.tune import tune
 from glnn.cli.verify import verify
-from glnn.errors import GlnnError, ShaderError
+from glnn.errors import GlnnError, ShaderError, printable
 
 USER_ERROR, INTERRUPTED = 2, 130
 
@@ -51,7 +51,7 @@ def main() -> None:
         code = cli.main(standalone_mode=False)
         sys.stdout.flush()
     except (KeyboardInterrupt, click.Abort):
-        click.echo("glnn: interrupted", err=True)
+        say("interrupted")
         code = INTERRUPTED
     except BrokenPipeError:  # the reader of our output went away, as `head` does
         _give_up_output()
@@ -69,7 +69,7 @@ def _check_streams() -> None:
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for as long as the process lives
     if sys.stdout is None:
-        click.echo("glnn: the standard output is closed", err=True)
+        say("the standard output is closed")
         sys.exit(USER_ERROR)
     if isinstance(sys.stdout, TextIOWrapper):  # file names may hold what has no encoding
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -78,7 +78,7 @@ def _check_streams() -> None:
 def _fail(error: Exception) -> int:
     """Say what went wrong, on standard output too with --json; the exit code."""
     message = _message(error)
-    click.echo(f"glnn: {message}", err=True)
+    say(message)
     if sys.flags.dev_mode:
         traceback.print_exception(error)
     try:
@@ -94,7 +94,7 @@ def _fail(error: Exception) -> int:
 def _message(error: Exception) -> str:
     """What `error` says, in one printable line; but a driver's messages keep theirs."""
     if isinstance(error, ShaderError):
-        return printable(str(error), lines=True)
+        return printable(str(error))
     if isinstance(error, click.ClickException):
         text = error.format_message()
     elif isinstance(error, MemoryError):

@@ -11,12 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn import data
-from glnn.errors import ModelError, ShapeError
+from glnn.errors import GlnnError, ModelError, ShapeError
 from glnn.model.builders import BUILDERS
-from glnn.model.files import check_file, first_line, read_npz
+from glnn.model.files import check_file, first_line
 from glnn.model.images import read_image
 from glnn.model.model import Model
+from glnn.model.npz import MOST_HEADER, open_npz, parse_header, read_array
 from glnn.model.tensor import TensorInfo, show
+from glnn.ops.op import Shape
+from glnn.reading import regular
 
 LABELS = ("label", "labels")
 
@@ -80,10 +83,6 @@ def _read(path: Path, info: TensorInfo) -> Inputs:
         return Inputs(image, (str(path),), None, tuple(f"{path}: {note}" for note in notes))
     array, labels = _arrays(path, info)
     x, notes = _fit(array, info, str(path))
-    if labels is not None and labels.shape != (len(x),):
-        raise ShapeError(f"{path}: {len(x)} samples need as many labels, got shape {labels.shape}")
-    if labels is not None and labels.dtype.kind not in "iuf":
-        raise ShapeError(f"{path}: labels must be the numbers of classes, got {labels.dtype}")
     names = tuple(f"{path}[{i}]" for i in range(len(x)))
     return Inputs(x, names, labels, tuple(notes))
 
@@ -91,43 +90,75 @@ def _read(path: Path, info: TensorInfo) -> Inputs:
 def _arrays(path: Path, info: TensorInfo) -> tuple[NDArray[Any], NDArray[Any] | None]:
     """The samples in a .npy or .npz file, and their labels where it has them."""
     if path.suffix == ".npy":
-        return _array(path), None
-    arrays = read_npz(path)
-    labels = next((arrays.pop(name) for name in LABELS if name in arrays), None)
-    if info.name in arrays:
-        return arrays[info.name], labels
-    if len(arrays) != 1:
-        found = ", ".join(arrays) or "none"
-        raise ModelError(f"{path}: expected an array {info.name!r}, or only one; it has {found}")
-    return next(iter(arrays.values())), labels
+        return _array(path, info), None
+    with open_npz(path) as archive:
+        labels = next((name for name in LABELS if name in archive.names), None)
+        others = [name for name in archive.names if name != labels]
+        if info.name not in others and len(others) != 1:
+            found = ", ".join(others) or "none"
+            raise ModelError(
+                f"{path}: expected an array {info.name!r}, or only one; it has {found}"
+            )
+        samples = info.name if info.name in others else others[0]
+        header = archive.header(samples)
+        _check(header.shape, header.dtype, info, str(path))
+        if labels is None:
+            return archive.read(samples), None
+        known = archive.header(labels)
+        _check_labels(path, known.shape, known.dtype, header.shape[0])
+        return archive.read(samples), archive.read(labels)
 
 
-def _array(path: Path) -> NDArray[Any]:
+def _array(path: Path, info: TensorInfo) -> NDArray[Any]:
     """The array in a .npy file."""
     check_file(path)
     try:
-        with path.open("rb") as file:
-            array = np.load(file, allow_pickle=False)
-            if not isinstance(array, np.ndarray):
-                raise ValueError("it is an archive of arrays")
-            return array
+        with open(path, "rb", opener=regular) as file:
+            begun = file.read(MOST_HEADER)
+            header = parse_header(begun)
+            if header.dtype.hasobject:
+                raise ValueError("Object arrays cannot be loaded")
+            _check(header.shape, header.dtype, info, str(path))
+            missing = header.start + header.nbytes - path.stat().st_size
+            if missing > 0:
+                raise ValueError(f"it is {missing} bytes too short")
+            return read_array(header, begun[header.start :], file)
+    except GlnnError:
+        raise
     except Exception as error:  # a damaged header can raise nearly anything
         raise ModelError(f"{path}: cannot be read as .npy: {first_line(error)}") from None
 
 
+def _check(shape: Shape, dtype: np.dtype[Any], info: TensorInfo, what: str) -> None:
+    """Raise ShapeError unless an array of `shape` and `dtype` can be the input `info`."""
+    if dtype not in (np.float32, np.uint8):
+        raise ShapeError(f"{what}: expected float32 (or uint8), got {dtype}")
+    whole = (*shape[:1], 1, *shape[1:]) if _lacks_channel(shape, info) else shape
+    if len(whole) != len(info.shape) or whole[1:] != info.shape[1:]:
+        advice = info.advice(shape)
+        raise ShapeError(f"{what}: expected shape {show(info.shape)}, got {shape}{advice}")
+    if whole[0] == 0:
+        raise ShapeError(f"{what}: expected at least one sample, got shape {shape}")
+
+
+def _check_labels(path: Path, shape: Shape, dtype: np.dtype[Any], samples: int) -> None:
+    if shape != (samples,):
+        raise ShapeError(f"{path}: {samples} samples need as many labels, got shape {shape}")
+    if dtype.kind not in "iuf":
+        raise ShapeError(f"{path}: labels must be the numbers of classes, got {dtype}")
+
+
+def _lacks_channel(shape: Shape, info: TensorInfo) -> bool:
+    return len(info.shape) == 4 and info.shape[1] == 1 and len(shape) == 3
+
+
 def _fit(array: NDArray[Any], info: TensorInfo, what: str) -> tuple[NDArray[np.float32], list[str]]:
     """`array` as the input: grey images may lack their channel, bytes are scaled to 0..1."""
+    _check(array.shape, array.dtype, info, what)
     notes: list[str] = []
     if array.dtype == np.uint8:
         array = array.astype(np.float32) / np.float32(255)
         notes.append(f"{what}: bytes scaled to 0..1")
-    if array.dtype != np.float32:
-        raise ShapeError(f"{what}: expected float32 (or uint8), got {array.dtype}")
-    if len(info.shape) == 4 and info.shape[1] == 1 and array.ndim == 3:
+    if _lacks_channel(array.shape, info):
         array = array[:, None]
-    if array.ndim != len(info.shape) or array.shape[1:] != info.shape[1:]:
-        advice = info.advice(array.shape)
-        raise ShapeError(f"{what}: expected shape {show(info.shape)}, got {array.shape}{advice}")
-    if len(array) == 0:
-        raise ShapeError(f"{what}: expected at least one sample, got shape {array.shape}")
     return np.ascontiguousarray(array), notes

@@ -10,7 +10,7 @@ import rich_click as click
 from glnn.cli.options import device_options, print_json
 from glnn.cli.screen import Column, Screen, Table, progress
 from glnn.device import Device
-from glnn.errors import DeviceError, GlnnError
+from glnn.errors import DeviceError, GlnnError, printable
 from glnn.kernels import export, library
 from glnn.kernels.family import FAMILIES
 from glnn.kernels.library import declared
@@ -99,7 +99,7 @@ def _export(directory: Path, op: str | None, family: str | None) -> None:
         written = export(directory, chosen, family)
     except OSError as error:
         raise GlnnError(f"--export: cannot write to {directory}: {error.strerror}") from None
-    click.echo(f"wrote {len(written)} sources to {directory}", err=True)
+    click.echo(printable(f"wrote {len(written)} sources to {directory}"), err=True)
 
 
 def _rows(

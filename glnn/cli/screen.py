@@ -19,6 +19,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from glnn.errors import printable
+
 GAP = 2  # columns of the terminal between two of a table
 NOTHING = ("", "-")  # cells that say nothing
 
@@ -54,7 +56,7 @@ class Table:
     def add(self, *cells: str) -> None:
         """Add a row, whose last cells are empty where there are fewer than columns."""
         empty = ("",) * (len(self.columns) - len(cells))
-        self.rows.append((*map(printable, cells), *empty))
+        self.rows.append((*(printable(cell).replace("\n", "\\n") for cell in cells), *empty))
 
     def part(self, kept: Sequence[int]) -> Table:
         """The same with only those columns."""
@@ -95,7 +97,7 @@ class Screen:
 
     def say(self, text: str) -> None:
         """Print `text`, lines that are too long broken between words."""
-        self._console(self.width or 1 + cell_len(text)).print(printable(text, lines=True))
+        self._console(self.width or 1 + cell_len(text)).print(printable(text))
 
     def show(self, table: Table, title: str = "") -> None:
         """Print `table` below its title, and which columns were left out; an empty line follows."""
@@ -167,7 +169,7 @@ def _fitting(table: Table, width: int | None) -> tuple[Table, list[str]]:
 def progress(shown: bool = True) -> Progress:
     """A progress bar on standard error, drawn only on a terminal."""
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
@@ -177,19 +179,9 @@ def progress(shown: bool = True) -> Progress:
     )
 
 
-def echo_error(text: str) -> None:
-    """Print `text` on standard error, after the command's name."""
-    click.echo(f"glnn: {printable(text, lines=True)}", err=True)
-
-
-def printable(text: str, lines: bool = False) -> str:
-    """`text` with what a terminal would obey, or cannot show, as escapes; `lines`: but for \\n."""
-    if text.isprintable():
-        return text
-    kept = "\n" if lines else ""
-    return "".join(
-        c if c.isprintable() or c in kept else c.encode("unicode_escape").decode() for c in text
-    )
+def say(message: str) -> None:
+    """Print `message` to standard error, as all that is no result."""
+    click.echo(f"glnn: {printable(message)}", err=True)
 
 
 def number(value: float | None) -> str:

@@ -10,7 +10,7 @@ import rich_click as click
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
 from glnn.cli.options import device_options, print_json
-from glnn.cli.screen import Column, Screen, Table, echo_error, figures, number, progress
+from glnn.cli.screen import Column, Screen, Table, figures, number, progress, say
 from glnn.errors import DeviceError, GlnnError
 from glnn.kernels import kernels_for
 from glnn.kernels.select import Problem
@@ -84,7 +84,7 @@ def tune(
     assert isinstance(backend, GlBackend)
     tuned = backend.tuned
     if forget:
-        tuned.forget()
+        _forget(tuned)
     elif not show:
         _check_folder(tuned)
         problems = _of_model(model, batch or 1, backend) if model else _products(sizes or SIZES)
@@ -140,6 +140,13 @@ def _check_folder(tuned: Tuned) -> None:
         ) from None
 
 
+def _forget(tuned: Tuned) -> None:
+    try:
+        tuned.forget()
+    except OSError as error:
+        raise GlnnError(f"--forget: {tuned.path} cannot be removed: {error.strerror}") from None
+
+
 def _products(sizes: tuple[str, ...]) -> list[Problem]:
     """The products of these sizes, each class once, the small ones first: they tell of others."""
     problems: dict[str, Problem] = {}
@@ -152,7 +159,7 @@ def _products(sizes: tuple[str, ...]) -> list[Problem]:
         problem = Problem.of(Matmul(), {"x": (m, k), "weight": (n, k)}, {})
         key = problem_class(problem)
         if key in problems:
-            echo_error(f"--size: {text} is tuned as {given[key]}, being near it")
+            say(f"--size: {text} is tuned as {given[key]}, being near it")
             continue
         problems[key], given[key] = problem, text
     return sorted(problems.values(), key=lambda found: found.op.flops(found.shapes))
@@ -204,6 +211,6 @@ def _tune(
                     failures.append(f"{key}: {error}")
             bar.advance(task)
     for failure in failures:
-        echo_error(f"not tuned: {failure}")
+        say(f"not tuned: {failure}")
     if failures and len(failures) == len(problems):
         raise GlnnError("nothing could be tuned")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import tempfile
 import warnings
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from math import isfinite, log2
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from glnn import reading
 from glnn.device import Capabilities
+from glnn.errors import printable
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.source import fingerprint
 
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
     from glnn.kernels.select import Problem
 
 FORM = 2  # of the file; a file of another is tuned anew
+MOST = 4 << 20  # bytes of the file: some 10,000 choices
 
 
 @dataclass(frozen=True)
@@ -92,14 +97,15 @@ class Tuned:
         if self.path is None:
             return {}
         try:
-            text = json.loads(self.path.read_text("utf-8"))
+            text = json.loads(reading.read(self.path, MOST))
             if (text["form"], text["device"], text["glnn"]) != (FORM, self.device, self.version):
                 return {}
             return {key: _choice(value) for key, value in text["choices"].items()}
         except (FileNotFoundError, NotADirectoryError):
             return {}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-            warnings.warn(f"{self.path}: not used, as it is damaged: {error}", stacklevel=3)
+        except Exception as error:  # damage can raise nearly anything: RecursionError, KeyError
+            fault = printable(f"{self.path}: not used, as it is damaged: {error!s:.200}")
+            warnings.warn(fault, stacklevel=3)
             return {}
 
     def find(self, backend: str, problem: Problem) -> TunedChoice | None:
@@ -128,15 +134,18 @@ class Tuned:
             self._write(self.path)
 
     def forget(self) -> None:
-        """Drop all choices, and the file."""
+        """Drop all choices, and the file. Raises OSError where it cannot be removed."""
         self.choices.clear()
         if self.path is not None:
-            self.path.unlink(missing_ok=True)
+            with suppress(NotADirectoryError):  # then it keeps nothing
+                self.path.unlink(missing_ok=True)
 
     def probe(self) -> None:
         """Raise OSError where nothing could be written."""
         if self.path is not None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            if self.path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, f"{self.path.name} is a folder")
             with tempfile.TemporaryFile(dir=self.path.parent):
                 pass
 

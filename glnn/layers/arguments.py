@@ -9,10 +9,10 @@ from math import inf
 import numpy as np
 
 from glnn.errors import ShapeError, shown
+from glnn.ops.windows import MOST
 
 Pair = tuple[int, int]
 IntOrPair = int | Sequence[int]
-MOST = 2**31 - 1  # what shaders count
 LARGEST = float(np.finfo(np.float32).max)
 
 

@@ -20,9 +20,11 @@ class Concat(Layer):
     def __call__(self, *inputs: Array, backend: str = "auto") -> Array:
         if len(inputs) <= MOST or len(inputs) != self.count:
             return super().__call__(*inputs, backend=backend)
-        joined = Concat(MOST)(*inputs[:MOST], backend=backend)
-        rest = inputs[MOST:]
-        return Concat(1 + len(rest))(joined, *rest, backend=backend)
+        joined = inputs[0]
+        for start in range(1, len(inputs), MOST - 1):
+            part = (joined, *inputs[start : start + MOST - 1])
+            joined = Concat(len(part))(*part, backend=backend)
+        return joined
 
     def config(self) -> dict[str, Any]:
         return {"count": self.count}

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from math import sqrt
+from math import prod, sqrt
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import ShapeError
-from glnn.layers.arguments import index
+from glnn.layers.arguments import integer
 from glnn.ops.op import Op, Shape, as_float32
+from glnn.ops.windows import MOST
 
 Array = NDArray[Any]
 
@@ -32,10 +33,12 @@ class Layer(ABC):
     ) -> None:
         self.op = op
         self.shapes: Mapping[str, Shape] = dict(shapes or {})
+        for name, shape in self.shapes.items():
+            if prod(shape) > MOST:
+                what = f"{type(self).__name__} {name} of shape {shape}"
+                raise ShapeError(f"{what} would hold more than {MOST} numbers")
         self.revision = 0
-        self._fan_in, self._seed = fan_in, index("seed", seed)
-        if self._seed < 0:
-            raise ShapeError(f"seed must be an integer of at least 0, got {seed}")
+        self._fan_in, self._seed = fan_in, integer(f"{type(self).__name__} seed", seed, 0)
 
     @abstractmethod
     def config(self) -> dict[str, Any]:

@@ -1,29 +1,26 @@
-"""Reading and writing model files: every fault is a ModelError that names the file."""
+"""Reading model files: every fault is a ModelError that names the file."""
 
 from __future__ import annotations
 
 import json
-import os
-import secrets
-import zipfile
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections import Counter
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import IO, Any
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from glnn import reading
 from glnn.errors import ModelError
 
-Array = NDArray[Any]
+MOST_JSON = 16 << 20  # bytes of a .json file, which takes some twenty times as many when parsed
+MOST_DIGITS = 20  # of an integer: time to read them grows with their square
+MOST_INFLATED = 1 << 30  # bytes that any file may inflate to
+RATIO = 50  # and bytes for each of a file's: weights and images shrink far less
 
 
 def read(path: Path) -> bytes:
-    """What the file holds."""
+    """What the .json file holds."""
     check_file(path)
     try:
-        return path.read_bytes()
+        return reading.read(path, MOST_JSON)
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
 
@@ -42,12 +39,33 @@ def check_file(path: Path) -> None:
 def parse_json(data: bytes, where: str) -> dict[str, Any]:
     """The JSON object that `data`, the content of `where`, holds."""
     try:
-        document = json.loads(data)
+        document = json.loads(data, object_pairs_hook=_object, parse_int=_integer)
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{where}: not valid JSON: {error}") from None
     if not isinstance(document, dict):
         raise ModelError(f"{where}: expected a JSON object, got {type(document).__name__}")
     return document
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"the key {name!r:.100} occurs twice")
+    return found
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"an integer of {len(digits)} digits")
+    return int(digits)
+
+
+def check_inflated(path: Path, size: int, nbytes: int) -> None:
+    """Raise ModelError where a file of `size` bytes inflates to `nbytes`: no real one does."""
+    most = max(MOST_INFLATED, RATIO * size)
+    if nbytes > most:
+        raise ModelError(f"{path}: its {size} bytes would inflate to {nbytes}, at most {most} are")
 
 
 def inside(folder: Path, file: Path, name: object) -> Path:
@@ -69,57 +87,6 @@ def inside(folder: Path, file: Path, name: object) -> Path:
     return path
 
 
-def read_npz(path: Path) -> dict[str, Array]:
-    """The arrays of an .npz file, none of them pickled."""
-    check_file(path)
-    try:
-        if not zipfile.is_zipfile(path):
-            with path.open("rb") as stream:
-                begins = stream.read(2) == b"PK"
-            fault = ", this one is damaged or cut short" if begins else ""
-            raise ModelError(f"{path}: expected an .npz archive of arrays{fault}")
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: _member(path, archive, name) for name in archive.files}
-    except ModelError:
-        raise
-    except Exception as error:  # a damaged archive can raise nearly anything
-        raise ModelError(f"{path}: cannot be read as .npz: {first_line(error)}") from None
-
-
-def _member(path: Path, archive: Mapping[str, Array], name: str) -> Array:
-    try:
-        array = archive[name]
-    except ValueError as error:
-        if "allow_pickle" in str(error):
-            raise ModelError(f"{path}: {name!r} holds pickled objects, which are refused") from None
-        raise
-    if not isinstance(array, np.ndarray):
-        raise ModelError(f"{path}: {name!r} is not an array")
-    return array
-
-
 def first_line(error: Exception) -> str:
     """What `error` says, in one line."""
     return next(iter(str(error).splitlines()), type(error).__name__)
-
-
-def write_together(files: Mapping[Path, Callable[[IO[bytes]], None]]) -> None:
-    """Write each file with its writer; they appear only when all of them are complete."""
-    ready = {path: path.with_name(f".{path.name}.{secrets.token_hex(4)}") for path in files}
-    path = Path()
-    try:
-        for path, write in files.items():
-            if path.is_dir():
-                raise ModelError(f"{path}: cannot be written: it is a folder")
-            with ready[path].open("xb") as stream:
-                write(stream)
-                stream.flush()
-                os.fsync(stream.fileno())
-        for path in files:
-            ready[path].replace(path)
-    except OSError as error:
-        raise ModelError(f"{path}: cannot be written: {error.strerror}") from None
-    finally:
-        for temporary in ready.values():
-            with suppress(OSError):
-                temporary.unlink()

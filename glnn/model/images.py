@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 from glnn.errors import ModelError, ShapeError
 from glnn.model.files import check_file, first_line
 from glnn.model.tensor import TensorInfo, show
+from glnn.reading import regular
 
 if TYPE_CHECKING:
     from PIL import Image
 
 MOST_PIXELS = 1 << 26
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
+"""What is read; Pillow knows more, and starts programs such as Ghostscript for some."""
 LIGHT = 127  # a grey value above this is nearer to white than to black
 
 
@@ -28,8 +31,8 @@ def read_image(
 
     The result is (1, 1, h, w), float32 in 0..1, white on black: a coloured image is turned to
     grey, one of another size is resized and keeps its proportions, one of a light background is
-    inverted. Needs Pillow. Raises ModelError where the file is no image or Pillow is missing,
-    ShapeError where the input is no grey image.
+    inverted. Needs Pillow. Raises ModelError where the file is no image of FORMATS or Pillow is
+    missing, ShapeError where the input is no grey image.
     """
     if len(info.shape) != 4 or info.shape[1] != 1:
         raise ShapeError(
@@ -62,12 +65,15 @@ def _grey(path: Path) -> tuple[Image.Image, list[str]]:
     except ImportError:
         raise ModelError(f"{path}: reading images needs Pillow: install glnn[images]") from None
     check_file(path)
-    bombs = (Image.DecompressionBombError, Image.DecompressionBombWarning)
     notes = []
     try:
         with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of odd metadata, which is not used
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path) as file:
+            with (
+                open(path, "rb", opener=regular) as stream,
+                Image.open(stream, formats=FORMATS) as file,
+            ):
                 image: Image.Image = ImageOps.exif_transpose(file)
         if image.mode in ("F", "I"):  # nothing says what its numbers mean
             raise ModelError(f"{path}: expected 8 or 16 bits a channel, got mode {image.mode}")
@@ -80,6 +86,8 @@ def _grey(path: Path) -> tuple[Image.Image, list[str]]:
         if image.mode != "L":
             image = image.convert("L")
             notes.append("turned to grey")
-    except (OSError, ValueError, SyntaxError, *bombs) as error:
+    except ModelError:
+        raise
+    except Exception as error:  # a damaged image can raise nearly anything
         raise ModelError(f"{path}: cannot be read as an image: {first_line(error)}") from None
     return image, notes

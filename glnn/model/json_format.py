@@ -1,6 +1,7 @@
 """glnn's own model files: a .json file with the graph, an .npz file with the parameters.
 
-    {"format": "glnn", "version": 1, "name": "lenet", "weights": "lenet.npz",
+    {"format": "glnn", "version": 1, "name": "lenet",
+     "weights": "lenet.weights-8d21f0aa35c6b97e.npz",
      "inputs": [{"name": "image", "shape": ["N", 1, 28, 28]}],
      "layers": [{"name": "c1", "layer": "Conv2d", "arguments": {"in_channels": 1, ...},
                  "inputs": ["image"], "output": "c1"}, ...],
@@ -8,7 +9,8 @@
 
 The .npz file holds `c1.weight`, `c1.bias` and so on, float32. A layer without `inputs` reads what
 the layer before it makes; one without `output` makes a tensor of its own name; a model without
-`outputs` gives what its last layer makes. `weights` is left out where no layer has parameters.
+`outputs` gives what its last layer makes. `weights` is left out where no layer has parameters; the
+file may have any name.
 """
 
 from __future__ import annotations
@@ -18,20 +20,22 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import ModelError, ShapeError
 from glnn.layers import BY_NAME, Layer
-from glnn.model.files import inside, read_npz, write_together
+from glnn.model.files import inside
 from glnn.model.model import Model, Node
+from glnn.model.npz import Npz, open_npz
+from glnn.model.saving import write_model
 from glnn.model.tensor import TensorInfo
 
 Array = NDArray[Any]
 FORMAT = "glnn"
 VERSION = 1
+MOST_NAME = 60_000  # bytes of an array's name; a zip file counts them in 16 bits
 KEYS = {"format", "version", "name", "weights", "inputs", "layers", "outputs"}
 LAYER_KEYS = {"name", "layer", "arguments", "inputs", "output"}
 
@@ -134,16 +138,28 @@ def _fill(model: Model, weights: object, where: str, path: Path | None) -> None:
     if path is None:
         raise ModelError(f"{where}: it names the file {weights!r:.40}, so load it by its path")
     file = inside(path.parent, path, weights)
-    arrays = read_npz(file)
-    for key in sorted(wanted ^ set(arrays)):
-        fault = "is missing" if key in wanted else "belongs to no layer"
-        raise ModelError(f"{file}: the array {key!r} {fault}")
-    for node in model.nodes:
-        for name in node.layer.shapes:
-            try:
-                setattr(node.layer, name, arrays[f"{node.name}.{name}"])
-            except ShapeError as error:
-                raise ModelError(f"{file}: layer {node.name!r}: {error}") from None
+    with open_npz(file) as archive:
+        for key in sorted(wanted ^ set(archive.names)):
+            fault = "is missing" if key in wanted else "belongs to no layer"
+            raise ModelError(f"{file}: the array {key!r} {fault}")
+        for node in model.nodes:
+            for name in node.layer.shapes:
+                try:
+                    setattr(node.layer, name, _parameter(archive, node, name))
+                except ShapeError as error:
+                    raise ModelError(f"{file}: layer {node.name!r}: {error}") from None
+
+
+def _parameter(archive: Npz, node: Node, name: str) -> Array:
+    """What `archive` holds for a layer, unless its header says that it cannot serve."""
+    header = archive.header(f"{node.name}.{name}")
+    what = f"{type(node.layer).__name__} {name}"
+    if header.dtype.kind not in "fiub":
+        raise ShapeError(f"{what} must be a float32 NumPy array, got {header.dtype} array")
+    if header.shape != node.layer.shapes[name]:
+        expected = node.layer.shapes[name]
+        raise ShapeError(f"{what} must have shape {expected}, got {header.shape}")
+    return archive.read(f"{node.name}.{name}")
 
 
 def save(model: Model, path: str | os.PathLike[str]) -> None:
@@ -151,17 +167,25 @@ def save(model: Model, path: str | os.PathLike[str]) -> None:
     target = Path(path)
     if target.suffix != ".json":
         raise ModelError(f"{target}: a model is saved as a .json file")
-    weights = target.with_suffix(".npz")
     arrays = model.parameters()
-    text = json.dumps(_document(model, weights.name if arrays else None), indent=2) + "\n"
+    for name in arrays:
+        _check_name(name)
+    _document(model, None)  # raises before anything is written
 
-    def write_weights(stream: IO[bytes]) -> None:
-        np.savez(stream, **arrays)  # type: ignore[arg-type]  # its other argument is a bool
+    def text(weights: str | None) -> bytes:
+        return (json.dumps(_document(model, weights), indent=2) + "\n").encode()
 
-    def write_text(stream: IO[bytes]) -> None:
-        stream.write(text.encode())
+    write_model(target, arrays, text)
 
-    write_together({**({weights: write_weights} if arrays else {}), target: write_text})
+
+def _check_name(name: str) -> None:
+    """Raise ModelError unless an .npz file can call an array `name`."""
+    try:
+        fits = "\0" not in name and len(name.encode()) <= MOST_NAME
+    except UnicodeEncodeError:  # half of a surrogate pair
+        fits = False
+    if not fits:
+        raise ModelError(f"the array {name!r:.100} cannot be saved: no .npz file can name it so")
 
 
 def _document(model: Model, weights: str | None) -> dict[str, Any]:

@@ -34,7 +34,14 @@ def load(source: str | os.PathLike[str]) -> Model:
     if path.suffix != ".json":
         names = ", ".join([*data.MODELS, *BUILDERS])
         raise ModelError(f"unknown model {str(path)!r}: expected a .json file, or one of {names}")
-    return _parse(read(path), str(path), path)
+    while True:
+        content = read(path)
+        try:
+            return _parse(content, str(path), path)
+        except ModelError:
+            if read(path) == content:
+                raise
+        # It was saved anew meanwhile: the weights that it named are gone.
 
 
 def load_bytes(content: bytes) -> Model:
@@ -43,6 +50,9 @@ def load_bytes(content: bytes) -> Model:
 
 
 def _parse(content: bytes, where: str, path: Path | None) -> Model:
-    document = parse_json(content, where)
-    parse = json_format.parse if "format" in document else rovder.parse
-    return parse(document, where, path)
+    try:
+        document = parse_json(content, where)
+        parse = json_format.parse if "format" in document else rovder.parse
+        return parse(document, where, path)
+    except RecursionError:  # of a message that quotes it
+        raise ModelError(f"{where}: nested too deeply") from None

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from glnn.layers import Layer
 from glnn.model.summary import summary
 from glnn.model.tensor import BATCH, TensorInfo
 from glnn.ops.op import Shape
+from glnn.ops.windows import MOST
 
 if TYPE_CHECKING:
     from glnn.model.session import InferenceSession
@@ -121,6 +123,10 @@ class Model:
         )
         found = {}
         for name, shape in one.items():
+            if prod(shape) > MOST:
+                raise ShapeError(
+                    f"{self.name}: {name!r} of shape {shape}: more than {MOST} numbers"
+                )
             pairs = zip(shape, two[name], strict=True)
             found[name] = TensorInfo(name, tuple(a if a == b else BATCH for a, b in pairs))
         return found
@@ -163,7 +169,10 @@ class Model:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to `path`, a .json file, and its parameters to an .npz file beside it.
 
-        Both appear whole or not at all. Raises ModelError where they cannot be written.
+        `net.json` gets a new `net.weights-<16 digits>.npz` each time. Until the .json file is
+        replaced, in one step, `path` is the model that it was; then the weights of the old one are
+        removed, as is what a save that was killed left behind. Several may save at once: the last
+        one stays. Raises ModelError where the model cannot be written.
         """
         from glnn.model.json_format import save  # it imports this module
 

@@ -10,20 +10,27 @@ Here samples are rows; W is the weight of a Linear layer as it is. `size` counts
 
 from __future__ import annotations
 
+import gzip
 import warnings
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import ModelError, ShapeError
 from glnn.layers import Layer, Linear, ReLU, Sigmoid
-from glnn.model.files import check_file, first_line, inside, parse_json, read
+from glnn.model.files import check_file, check_inflated, first_line, inside, parse_json, read
 from glnn.model.model import Model
+from glnn.reading import regular
 
 Array = NDArray[Any]
+MOST_TEXT = 64  # characters of a number and the comma behind it
+MOST_READ = 1 << 16  # bytes of blank lines and the like
 ACTIVATIONS: Mapping[str, Callable[[], Layer]] = {"SigmoidLayer": Sigmoid, "ReLULayer": ReLU}
 
 
@@ -75,7 +82,7 @@ def _matrix(network: Path, name: object) -> Array:
     """The matrix of the Matrix Definition that the Network Definition `network` calls `name`."""
     definition = inside(network.parent, network, name)
     document = parse_json(read(definition), str(definition))
-    shape = tuple(document.get(key) for key in ("rows", "cols"))
+    shape: tuple[Any, Any] = document.get("rows"), document.get("cols")
     if not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in shape):
         raise ModelError(f'{definition}: "rows" and "cols" must be positive integers, got {shape}')
     if document.get("data_type") != "csv":
@@ -83,18 +90,49 @@ def _matrix(network: Path, name: object) -> Array:
             f'{definition}: "data_type" must be "csv", got {document.get("data_type")!r}'
         )
     file = inside(network.parent, definition, document.get("file"))
-    matrix = _csv(file)
+    matrix = _csv(file, *shape)
     if matrix.shape != shape:
         raise ModelError(f"{file}: {definition.name} promises {shape}, got {matrix.shape}")
     return matrix
 
 
-def _csv(file: Path) -> Array:
-    """The numbers of a file of comma-separated values; nan and inf are numbers too."""
+def _csv(file: Path, rows: int, columns: int) -> Array:
+    """The numbers of a file of comma-separated values; nan and inf are numbers too.
+
+    A file of more than `rows` rows is read to the first that is too many. One that ends in `.gz`
+    is inflated. Raises ModelError where numbers are missing, or the file is longer than so many
+    numbers can be.
+    """
     check_file(file)
     try:
-        with warnings.catch_warnings():
+        check_inflated(file, file.stat().st_size, 4 * rows * columns)
+        with _open(file) as text, warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # an empty file: the shape check tells
-            return np.loadtxt(file, np.float32, comments=None, delimiter=",", ndmin=2)
-    except (OSError, ValueError) as error:
+            lines = _lines(file, text, rows, columns)
+            matrix = np.loadtxt(
+                lines, np.float32, None, ",", ndmin=2, max_rows=rows + 1, encoding=None
+            )
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise ModelError(f"{file}: not numbers separated by commas: {first_line(error)}") from None
+    return np.asarray(matrix)
+
+
+@contextmanager
+def _open(file: Path) -> Iterator[IO[str]]:
+    with open(file, "rb", opener=regular) as raw:
+        if file.suffix != ".gz":
+            yield TextIOWrapper(raw, "latin-1")
+        else:
+            with gzip.open(raw, "rt", encoding="latin-1") as text:
+                yield cast(IO[str], text)
+
+
+def _lines(file: Path, text: IO[str], rows: int, columns: int) -> Iterator[str]:
+    """The lines of `text`. Raises ModelError where they are too long for what they should hold."""
+    longest = MOST_TEXT * columns + 2
+    left = longest * rows + MOST_READ
+    while line := text.readline(longest + 1):
+        left -= len(line)
+        if len(line) > longest or left < 0:
+            raise ModelError(f"{file}: too long for {rows} rows of {columns} numbers")
+        yield line

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+from glnn.errors import printable
 from glnn.model.tensor import show
 
 if TYPE_CHECKING:
@@ -26,4 +27,4 @@ def summary(model: Model) -> str:
     for *texts, count_text in rows:
         cells = [text.ljust(width) for text, width in zip(texts, widths, strict=True)]
         lines.append("  ".join([*cells, count_text.rjust(10)]))
-    return "\n".join(lines)
+    return "\n".join(printable(line.replace("\n", " ")) for line in lines)

@@ -14,8 +14,6 @@ from glnn.ops.op import Shape
 BATCH = "N"
 """What stands in a shape for a batch of any size."""
 
-MOST = 2**31 - 1  # what GL and NumPy count
-
 
 @dataclass(frozen=True)
 class TensorInfo:
@@ -32,10 +30,10 @@ class TensorInfo:
             raise ModelError(f"tensor {self.name!r}: a shape is a tuple, got {shown(self.shape)}")
         object.__setattr__(self, "shape", tuple(map(_size, self.shape)))
         sizes = self.shape[1:] if self.shape[:1] == (BATCH,) else self.shape
-        if not self.shape or not all(type(n) is int and 0 < n <= MOST for n in sizes):
+        if not self.shape or not all(type(n) is int and n > 0 for n in sizes):
             raise ModelError(
-                f"tensor {self.name!r}: a shape must be positive integers, at most {MOST}, the "
-                f'first of them or "N" the batch, got {shown(self.shape)}'
+                f"tensor {self.name!r}: a shape must be positive integers, the first of them or "
+                f'"N" the batch, got {shown(self.shape)}'
             )
 
     def with_batch(self, batch: int) -> Shape:

@@ -14,6 +14,7 @@ from glnn.ops import windows
 from glnn.ops.op import Array, Op, Shape, Shapes
 
 MOST = 3  # inputs that kernels take: with the result, four storage blocks
+MOST_INPUTS = 1024  # that any may have: each gets a name, and joins those before it
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class Concat(Op):
 
     def __post_init__(self) -> None:
         windows.check(self.name, count=((self.count,), 1, 2))
+        if self.count > MOST_INPUTS:
+            raise ShapeError(f"concat: count must be at most {MOST_INPUTS}, got {self.count}")
         # An op's inputs belong to its class; this one's depend on how many there are.
         object.__setattr__(self, "inputs", tuple(f"x{i}" for i in range(self.count)))
 

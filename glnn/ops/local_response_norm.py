@@ -52,14 +52,20 @@ class LocalResponseNorm(Op):
         sums = np.zeros_like(x)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             squares = x * x
-            for offset in range(-(self.size // 2), (self.size - 1) // 2 + 1):
+            size = self._reach(channels)
+            for offset in range(-(size // 2), (size - 1) // 2 + 1):
                 first, last = max(0, -offset), min(channels, channels - offset)
                 if first < last:
                     sums[:, first:last] += squares[:, first + offset : last + offset]
             return np.asarray(x / (self.k + self.alpha / self.size * sums) ** self.beta)
 
+    def _reach(self, channels: int) -> int:
+        """A size of the same result, in which there are no neighbours that x never has."""
+        return min(self.size, max(1, 2 * channels - 1))
+
     def flops(self, shapes: Shapes) -> int:
-        return prod(shapes["x"]) * (2 * self.size + 4)  # and scaled, added to, its power, divided
+        size = self._reach(shapes["x"][1])
+        return prod(shapes["x"]) * (2 * size + 4)  # and scaled, added to, its power, divided
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         n, c, *inner = self.infer(shapes)
@@ -69,4 +75,4 @@ class LocalResponseNorm(Op):
         return {"alpha": self.alpha / self.size, "beta": float(self.beta), "k": float(self.k)}
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
-        return {"SIZE": self.size}
+        return {"SIZE": self._reach(shapes["x"][1])}

@@ -15,6 +15,7 @@ from glnn.ops.op import Array, Op, Shape, Shapes, rank
 from glnn.ops.windows import Pair, Sides
 
 MODES = ("max", "average")
+MOST_PADDING = 255  # of images that are smaller: beyond it there is nothing but time to be lost
 
 
 @dataclass(frozen=True)
@@ -69,11 +70,25 @@ class Pool2d(Op):
         )
         if min(oh, ow, *kernel) < 1:
             raise ShapeError(f"pool2d: the window {kernel} is larger than x {shapes['x']}")
+        if any(p > max(MOST_PADDING, n) for p, n in zip(self.padding, (h, w, h, w), strict=True)):
+            raise ShapeError(
+                f"pool2d: padding must be at most {MOST_PADDING} or x's height and width "
+                f"{(h, w)}, got {self.padding}"
+            )
         return n, c, oh, ow
 
     def _window(self, shapes: Shapes) -> Pair:
         """The height and width of a window."""
         return self.kernel or (shapes["x"][2], shapes["x"][3])
+
+    def _reach(self, shapes: Shapes) -> Pair:
+        """The part of a window that may meet the padded image: no more of it is looked at."""
+        (top, left, bottom, right), (h, w) = self.padding, shapes["x"][2:]
+        height, width = self._window(shapes)
+        return (
+            min(height, (top + h + bottom - 1) // self.dilation[0] + 1),
+            min(width, (left + w + right - 1) // self.dilation[1] + 1),
+        )
 
     def reference(self, operands: Mapping[str, Array]) -> Array:
         x = operands["x"]
@@ -82,7 +97,7 @@ class Pool2d(Op):
             whole = np.max if self.mode == "max" else np.mean
             return np.asarray(whole(x, axis=(2, 3), keepdims=True))
         result = np.full(shape, -np.inf if self.mode == "max" else 0, x.dtype)
-        geometry = self.kernel, self.stride, self.padding, self.dilation
+        geometry = self._reach({"x": x.shape}), self.stride, self.padding, self.dilation
         for _, (ys, xs), met in windows.every_tap(x, (shape[2], shape[3]), *geometry):
             part = result[:, :, ys, xs]
             if self.mode == "max":
@@ -97,13 +112,13 @@ class Pool2d(Op):
         """How many places along an axis each window's mean is over."""
         size, before, after = x.shape[2 + axis], self.padding[axis], self.padding[2 + axis]
         first = np.arange(shape[2 + axis]) * self.stride[axis] - before
-        last = first + self._window({"x": x.shape})[axis]
+        last = first + self._reach({"x": x.shape})[axis]
         if self.count_include_pad:
             return np.asarray((np.minimum(last, size + after) - first).astype(x.dtype))
         return np.asarray((np.minimum(last, size) - np.maximum(first, 0)).astype(x.dtype))
 
     def flops(self, shapes: Shapes) -> int:
-        return prod(self.infer(shapes)) * prod(self._window(shapes))
+        return prod(self.infer(shapes)) * prod(self._reach(shapes))
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         n, c, oh, ow = self.infer(shapes)
@@ -111,7 +126,7 @@ class Pool2d(Op):
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
         top, left, bottom, right = self.padding
-        height, width = self.kernel or (1, 1)  # shaders know the image's size
+        height, width = self._reach(shapes) if self.kernel else (1, 1)  # shaders know the image's
         return {
             "MODE": MODES.index(self.mode),
             "WHOLE": int(self.kernel is None),

@@ -9,15 +9,17 @@ from glnn.ops.op import Array
 
 Pair = tuple[int, int]
 Sides = tuple[int, int, int, int]  # top, left, bottom, right
+MOST = 2**31 - 1  # what a shader's int holds
 
 
 def check(op: str, **attributes: tuple[tuple[int, ...], int, int]) -> None:
     """Raise ShapeError unless each attribute, (values, how many, the least), is as it should be."""
     for name, (values, count, least) in attributes.items():
         fits = isinstance(values, tuple) and len(values) == count
-        if not fits or any(not isinstance(v, int) or v < least for v in values):
+        if not fits or any(not isinstance(v, int) or not least <= v <= MOST for v in values):
             raise ShapeError(
-                f"{op}: {name} must be {count} integers of at least {least}, got {values}"
+                f"{op}: {name} must be {count} integers of at least {least} and at most {MOST}, "
+                f"got {values}"
             )
 
 
@@ -38,12 +40,19 @@ def output(
 def outputs(
     size: Pair, kernel: Pair, stride: Pair, padding: Sides, dilation: Pair, ceil: bool = False
 ) -> Pair:
-    """Windows down and across an image of `size`."""
+    """Windows down and across an image of `size`.
+
+    Raises ShapeError where the padded image or the windows are more than an int32 counts.
+    """
     (top, left, bottom, right), (h, w) = padding, size
-    return (
-        output(h, top, bottom, kernel[0], stride[0], dilation[0], ceil),
-        output(w, left, right, kernel[1], stride[1], dilation[1], ceil),
-    )
+    down = output(h, top, bottom, kernel[0], stride[0], dilation[0], ceil)
+    across = output(w, left, right, kernel[1], stride[1], dilation[1], ceil)
+    if max(h + top + bottom, w + left + right, max(down, 0) * max(across, 0)) > MOST:
+        raise ShapeError(
+            f"an image of {h} x {w} padded by {padding} has {down} x {across} windows: it and they "
+            f"must be at most {MOST}"
+        )
+    return down, across
 
 
 def rows(size: int, count: int, first: int, stride: int) -> tuple[slice, slice]:

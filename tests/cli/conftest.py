@@ -22,6 +22,7 @@ from glnn import data
 from glnn.cli import main
 from glnn.layers import Conv2d, Linear, MaxPool2d, ReLU
 from glnn.model import Model
+from tests.files import name_weights_plainly
 
 PACKAGE = str(Path(glnn.__file__).parents[1])  # the one under test
 
@@ -124,7 +125,7 @@ def small(tmp_path: Path) -> Path:
     linear.bias = np.array([0.5, -3], np.float32)
     model = Model.sequential([linear, ReLU()], (3,), name="small", names=["affine", "relu"])
     model.save(tmp_path / "small.json")
-    return tmp_path / "small.json"
+    return name_weights_plainly(tmp_path / "small.json")
 
 
 @pytest.fixture

@@ -166,7 +166,7 @@ def edited(path: Path, **arguments: Any) -> Path:
 @pytest.mark.parametrize(
     ("layer", "arguments", "says"),
     [
-        (LocalResponseNorm(3), {"alpha": 10**400}, "alpha must be a number that float32 holds"),
+        (LocalResponseNorm(3), {"alpha": 10**400}, "not valid JSON: an integer of 401 digits"),
         (LocalResponseNorm(3), {"beta": 1e300}, "beta must be a number that float32 holds"),
         (LocalResponseNorm(3), {"size": 2**40}, "size must be an integer of at most 2147483647"),
         (MaxPool2d(2), {"kernel_size": 2**40}, "kernel_size must be an integer of at most"),
@@ -221,7 +221,7 @@ def test_an_npz_cut_short_is_called_so(cli: Glnn, tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
     np.savez(path, input=np.zeros((2, 1, 28, 28), np.float32))
     path.write_bytes(path.read_bytes()[:-100])
-    assert "this one is damaged or cut short" in cli("run", "lenet", path).refusal
+    assert "one that is cut short" in cli("run", "lenet", path).refusal
     path.write_bytes(b"hello")
     assert "cut short" not in cli("run", "lenet", path).refusal
 

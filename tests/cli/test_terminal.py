@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from glnn.cli.screen import Column, Screen, Table, figures, number, printable, size
+from glnn.cli.screen import Column, Screen, Table, figures, number, size
 from tests.cli.conftest import Glnn
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
@@ -219,6 +219,7 @@ def test_numbers_have_three_digits_that_mean_something(value: float | None, says
     assert number(value) == says
 
 
-def test_what_a_terminal_would_obey_is_escaped() -> None:
-    assert printable("a\x1b[2Jb\nc\x9bd\udcffé日") == "a\\x1b[2Jb\\nc\\x9bd\\udcffé日"
-    assert printable("a\nb\r", lines=True) == "a\nb\\r"
+def test_what_a_terminal_would_obey_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table((Column("name"),))
+    table.add("a\x1b[2Jb\nc\x9bd\udcffé日")
+    assert shown(capsys, table, 80)[-1] == "a\\x1b[2Jb\\nc\\x9bd\\udcffé日"

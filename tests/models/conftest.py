@@ -28,6 +28,7 @@ from glnn.layers import (
 from glnn.model import Model
 from glnn.model.model import Node
 from glnn.model.tensor import BATCH, TensorInfo
+from tests.files import name_weights_plainly
 
 
 @pytest.fixture
@@ -76,9 +77,9 @@ def blocks(rng) -> Model:
 
 @pytest.fixture
 def saved(small: Model, tmp_path: Path) -> Path:
-    """The .json file of `small`, with its .npz file beside it."""
+    """The .json file of `small`, with its .npz file, `small.npz`, beside it."""
     small.save(tmp_path / "small.json")
-    return tmp_path / "small.json"
+    return name_weights_plainly(tmp_path / "small.json")
 
 
 @pytest.fixture

@@ -278,7 +278,7 @@ def test_save_wants_a_json_file(small: Model, tmp_path: Path) -> None:
 
 
 def test_save_says_where_it_cannot_write(small: Model, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"small\.npz: cannot be written: No such file"):
+    with pytest.raises(ModelError, match=r"small\.json: cannot be written: No such file"):
         small.save(tmp_path / "nowhere" / "small.json")
     (tmp_path / "small.json").mkdir()
     with pytest.raises(ModelError, match=r"small\.json: cannot be written: it is a folder"):

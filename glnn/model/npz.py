@@ -1,0 +1,158 @@
+"""Reading archives of arrays from anyone: names and headers come before anything is inflated."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from glnn.errors import GlnnError, ModelError
+from glnn.model.files import check_file, check_inflated, first_line
+from glnn.ops.op import Shape
+from glnn.reading import regular
+
+Array = NDArray[Any]
+MOST_HEADER = 1024  # bytes before an array's numbers: those of plain arrays take 128
+MOST_READ = 4 << 20  # bytes at once, also of the list of members: 40,000 of them
+HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+
+
+@dataclass(frozen=True)
+class Header:
+    """What stands before an array's numbers; they take `nbytes` behind `start`."""
+
+    shape: Shape
+    dtype: np.dtype[Any]
+    fortran: bool
+    start: int
+
+    @property
+    def nbytes(self) -> int:
+        return prod(self.shape) * self.dtype.itemsize
+
+
+class Npz:
+    """An open .npz archive; `names` are those of its arrays."""
+
+    def __init__(self, path: Path, archive: zipfile.ZipFile, size: int) -> None:
+        self._path, self._archive, self._size = path, archive, size
+        self._inflated = 0
+        for info in archive.infolist():
+            if not info.filename.endswith(".npy"):
+                raise ModelError(f"{path}: {info.filename!r} is not an array")
+        counts = Counter(info.filename.removesuffix(".npy") for info in archive.infolist())
+        for name, count in counts.items():
+            if count > 1:
+                raise ModelError(f"{path}: {count} arrays are called {name!r}")
+        self.names = tuple(counts)
+
+    def header(self, name: str) -> Header:
+        """What the array called `name` says of itself; no more of it is inflated."""
+        with self._member(name) as stream:
+            return self._header(name, stream)[0]
+
+    def read(self, name: str) -> Array:
+        """The array called `name`. Callers look at its header first: it is read as it says."""
+        with self._member(name) as stream:
+            header, begun = self._header(name, stream)
+            self._inflated += header.nbytes
+            check_inflated(self._path, self._size, self._inflated)
+            return read_array(header, begun, stream)
+
+    def _member(self, name: str) -> IO[bytes]:
+        info = self._archive.getinfo(f"{name}.npy")
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise ModelError(f"{self._path}: {name!r} is not compressed as .npz files are")
+        return self._archive.open(info)
+
+    def _header(self, name: str, stream: IO[bytes]) -> tuple[Header, bytes]:
+        begin = stream.read(MOST_HEADER)
+        header = parse_header(begin)
+        if header.dtype.hasobject:
+            raise ModelError(f"{self._path}: {name!r} holds pickled objects, which are refused")
+        declared = self._archive.getinfo(f"{name}.npy").file_size - header.start
+        if declared != header.nbytes:
+            what = f"{name!r} of shape {header.shape} takes {header.nbytes} bytes"
+            raise ModelError(f"{self._path}: {what}, it has {declared}")
+        return header, begin[header.start :]
+
+
+class _Archive(io.FileIO):
+    """A file of which no more than MOST_READ bytes are read at once.
+
+    zipfile reads the list of members in one go, and makes ten times as many bytes of it.
+    """
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is None or size < 0:
+            size = MOST_READ + 1
+        if size > MOST_READ and size != MOST_READ + 1:
+            raise ValueError("its list of arrays is too long")
+        content = super().read(size)
+        if content is None or len(content) > MOST_READ:
+            raise ValueError("its list of arrays is too long")
+        return content
+
+
+@contextmanager
+def open_npz(path: Path) -> Iterator[Npz]:
+    """The archive in the file `path`. Every fault is a ModelError that names the file."""
+    check_file(path)
+    try:
+        with _Archive(path, "rb", opener=regular) as file:
+            if not zipfile.is_zipfile(file):
+                file.seek(0)
+                fault = ", got one that is cut short" if file.read(2) == b"PK" else ""
+                raise ModelError(f"{path}: expected an .npz archive of arrays{fault}")
+            with zipfile.ZipFile(file) as archive:
+                yield Npz(path, archive, path.stat().st_size)
+    except GlnnError:
+        raise
+    except Exception as error:  # a damaged archive can raise nearly anything
+        raise ModelError(f"{path}: cannot be read as .npz: {first_line(error)}") from None
+
+
+def parse_header(begin: bytes) -> Header:
+    """The header in the first MOST_HEADER bytes of an .npy file.
+
+    Raises nearly anything where there is none.
+    """
+    stream = io.BytesIO(begin)
+    version = npy.read_magic(stream)
+    if version not in HEADERS:
+        raise ValueError(f"its format {version} is not known")
+    shape, fortran, dtype = HEADERS[version](stream)
+    if any(size < 0 for size in shape):
+        raise ValueError(f"its shape {shape} is negative")
+    return Header(tuple(int(size) for size in shape), dtype, bool(fortran), stream.tell())
+
+
+def read_array(header: Header, begun: bytes, stream: IO[bytes]) -> Array:
+    """The array of `header`, whose first bytes are `begun` and the others come from `stream`.
+
+    Reads one byte more than it needs, at the most. Raises ValueError where there are not as many.
+    """
+    flat = np.empty(header.nbytes, np.uint8)
+    room = memoryview(flat.data)
+    filled = min(len(begun), len(flat))
+    room[:filled] = begun[:filled]
+    while filled < len(flat):
+        part = stream.read(min(1 << 20, len(flat) - filled))
+        if not part:
+            raise ValueError(f"it ends after {filled} of {len(flat)} bytes")
+        room[filled : filled + len(part)] = part
+        filled += len(part)
+    if len(begun) > len(flat) or stream.read(1):
+        raise ValueError(f"it holds more than {len(flat)} bytes")
+    array = flat.view(header.dtype)
+    return array.reshape(header.shape[::-1]).T if header.fortran else array.reshape(header.shape)

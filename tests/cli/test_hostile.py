@@ -1,0 +1,278 @@
+"""What anyone may have named or left behind: commands neither hang nor hand it to the terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from glnn.errors import printable
+from tests.cli.conftest import Glnn, Result
+
+ODD = "a\x1b]0;owned\a\x9b2J\u202eb\r[bold]:bomb:[/x]"
+SHOWN = "a\\x1b]0;owned\\x07\\x9b2J\\u202eb\\r[bold]:bomb:[/x]"
+
+
+def folder(path: Path) -> None:
+    path.mkdir()
+
+
+def full_folder(path: Path) -> None:
+    path.mkdir()
+    (path / "inside").touch()
+
+
+def circle(path: Path) -> None:
+    path.symlink_to(path)
+
+
+def large(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(1 << 36)
+
+
+def deep(path: Path) -> None:
+    path.write_text("[" * 100_000)
+
+
+def deep_choices(path: Path) -> None:
+    path.write_text('{"form":' + '{"a":' * 900 + "1" + "}" * 901)
+
+
+PLACED = [os.mkfifo, folder, full_folder, circle, large, deep, deep_choices]
+Placed = Callable[[Path], None]
+
+
+@pytest.fixture
+def cache(process: Glnn, tmp_path: Path) -> Callable[..., Result]:
+    """Calls the command line with a cache folder of its own."""
+    return lambda *arguments: process(*arguments, GLNN_CACHE=str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def choices(cache: Callable[..., Result], tmp_path: Path) -> Path:
+    """Where that cache keeps what tuning found for this device."""
+    shown = cache("tune", "--show", "--json")
+    if shown.code:
+        pytest.skip(shown.err)
+    path = Path(shown.json["file"])
+    path.parent.mkdir(parents=True)
+    return path
+
+
+@pytest.mark.parametrize("placed", PLACED, ids=lambda f: f.__name__)
+def test_what_lies_where_tuning_keeps_its_choices(cache, choices: Path, placed: Placed) -> None:
+    placed(choices)
+    for arguments in (
+        ("run", "lenet", "--backend", "compute", "--json"),
+        ("tune", "--show", "--json"),
+        ("info", "--json"),
+    ):
+        done = cache(*arguments)
+        assert done.code == 0 and json.loads(done.out)
+        assert done.err.count("not used, as it is damaged") == 1
+        assert "Traceback" not in done.err
+    tuned = cache("tune", "--size", "8x8x8", "--json")
+    forgotten = cache("tune", "--forget", "--json")
+    if placed in (folder, full_folder):
+        assert tuned.code == forgotten.code == 2
+        for failed in (tuned, forgotten):
+            assert failed.err.endswith(f"glnn: {json.loads(failed.out)['error']}\n")
+        assert "is a folder" in tuned.err and "GLNN_CACHE names another folder" in tuned.err
+        assert f"--forget: {choices} cannot be removed: Is a directory" in forgotten.err
+    else:
+        assert len(json.loads(tuned.out)["choices"]) == 1
+        assert forgotten.json["choices"] == {} and not os.path.lexists(choices)
+
+
+def test_several_backends_warn_once(cache, choices: Path) -> None:
+    os.mkfifo(choices)
+    done = cache("bench", "lenet", "--repeat", "1", "--batch", "1", "--json")
+    assert done.code == 0 and json.loads(done.out)
+    assert done.err.count("not used, as it is damaged: [Errno 22] is not a file") == 1
+
+
+@pytest.mark.parametrize("placed", [os.mkfifo, circle, deep], ids=lambda f: f.__name__)
+def test_forgetting_what_cannot_be_read(cache, choices: Path, placed: Placed) -> None:
+    placed(choices)
+    forgotten = cache("tune", "--forget", "--json")
+    assert forgotten.code == 0 and not os.path.lexists(choices)
+    assert cache("tune", "--show", "--json").json["choices"] == {}
+
+
+@pytest.mark.parametrize("placed", [os.mkfifo, Path.touch], ids=lambda f: f.__name__)
+def test_a_cache_that_is_no_folder(process: Glnn, tmp_path: Path, placed: Placed) -> None:
+    placed(tmp_path / "cache")
+    path = str(tmp_path / "cache")
+    assert process("run", "lenet", "--json", GLNN_CACHE=path).json["accuracy"] > 0.98
+    if process("run", "lenet", "--backend", "compute", GLNN_CACHE=path).code == 0:
+        assert process("tune", "--forget", "--json", GLNN_CACHE=path).json["choices"] == {}
+        refusal = process("tune", "--size", "8x8x8", GLNN_CACHE=path).refusal
+        assert "what is found cannot be kept" in refusal
+
+
+def test_choices_with_odd_names(cache, choices: Path) -> None:
+    cache("tune", "--size", "8x8x8")
+    kept = json.loads(choices.read_text())
+    (choice,) = kept["choices"].values()
+    kept["choices"] = {ODD: choice | {"kernel": ODD, "parameters": {ODD: 1}}}
+    choices.write_text(json.dumps(kept))
+    shown = cache("tune", "--show")
+    assert shown.code == 0 and safe(shown)
+    assert shown.out.count(SHOWN) == 3
+
+
+def safe(result: Result) -> bool:
+    """Whether nothing in it commands a terminal."""
+    return printable(result.out + result.err) == result.out + result.err
+
+
+@pytest.fixture
+def odd(small: Path) -> Path:
+    """`small`, whose tensors, layers and file have an odd name."""
+    text = json.dumps(ODD)
+    document = small.read_text().replace('"affine"', text).replace('"small"', text)
+    with np.load(small.with_suffix(".npz")) as weights:
+        arrays = {name.replace("affine", ODD): array for name, array in weights.items()}
+    np.savez(small.with_suffix(".npz"), **arrays)
+    path = small.with_name(f"{ODD.replace('/', '')}.json")
+    path.write_text(document.replace('"input"', text[:-1] + 'in"'))
+    return path
+
+
+@pytest.mark.parametrize("width", ["80", "300"])
+def test_odd_names_everywhere(process: Glnn, odd: Path, samples: Path, width: str) -> None:
+    inputs = odd.with_suffix(".npy")
+    inputs.write_bytes(samples.read_bytes())
+    for verb in (
+        ("run", odd, inputs),
+        ("bench", odd, inputs, "--repeat", "1", "--backends", "cpu"),
+        ("verify", odd, inputs),
+        ("plan", odd),
+    ):
+        done = process(*verb, COLUMNS=width)
+        assert safe(done), verb
+        assert done.code == 0 and "\\x1b" in done.out
+        assert safe(process(*verb, "--json"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", ODD),
+        ("run", f"{ODD}.json"),
+        ("run", f"{ODD}.onnx"),
+        ("run", "lenet", f"{ODD}.png"),
+        ("run", "lenet", f"{ODD}.npz"),
+        ("run", "lenet", "--kernel", f"{ODD}={ODD}"),
+        ("run", "lenet", "--gpu", ODD),
+        ("run", "lenet", "--backend", ODD),
+        ("bench", "lenet", "--backends", ODD),
+        ("layout", ODD, "8", "8"),
+        ("layout", "R", "8", "8", "--plot", f"{ODD}.bmp"),
+        ("tune", "--size", ODD),
+        ("kernels", "--op", ODD),
+        (ODD,),
+        (f"--{ODD}",),
+    ],
+)
+def test_odd_arguments(cli: Glnn, arguments: tuple[str, ...]) -> None:
+    refusal = cli(*arguments).refusal
+    assert printable(refusal) == refusal
+
+
+def test_a_file_whose_name_is_no_text(process: Glnn, samples: Path, small: Path) -> None:
+    path = Path(os.fsdecode(os.fsencode(samples.parent) + b"/\xff\x1b.npy"))
+    assert "no such file" in process("run", small, path).refusal
+    path.write_bytes(samples.read_bytes())
+    done = process("run", small, path)
+    assert done.code == 0 and "\\udcff\\x1b.npy[0]" in done.out
+
+
+def test_arrays_that_no_input_names_are_not_inflated(cli: Glnn, small: Path) -> None:
+    path = small.with_name("x.npz")
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_BZIP2) as made:  # inflating it is an error
+        made.writestr("other.npy", bytes(1 << 20))
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as made, made.open("input.npy", "w") as x:
+        np.save(x, np.ones((2, 3), np.float32))
+    assert cli("run", small, path, "--json", "--backend", "cpu").code == 0
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+@pytest.mark.parametrize("shape", [(2**40, 3), (2**40, 4), (2**62, 3), (2**20, 2**20)])
+def test_samples_that_are_not_there(
+    cli: Glnn, small: Path, suffix: str, shape: tuple[int, ...]
+) -> None:
+    text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    content = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(48)
+    path = small.with_name(f"x{suffix}")
+    if suffix == ".npz":
+        with zipfile.ZipFile(path, "w") as made:
+            made.writestr("input.npy", content)
+    else:
+        path.write_bytes(content)
+    assert str(path) in cli("run", small, path).refusal
+
+
+@pytest.mark.parametrize("begin", [b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", b"GIMP"])
+@pytest.mark.parametrize("suffix", [".png", ".eps"])
+def test_only_raster_images_are_opened(
+    cli: Glnn, tmp_path: Path, begin: bytes, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin = pytest.importorskip("PIL.EpsImagePlugin")
+    monkeypatch.setattr(plugin, "Ghostscript", lambda *_: pytest.fail("Ghostscript was started"))
+    path = tmp_path / f"x{suffix}"
+    path.write_bytes(begin + b"%%EndComments\n%%EOF\n")
+    assert "cannot be read as an image" in cli("run", "lenet", path).refusal
+
+
+def test_an_image_of_very_many_pixels(cli: Glnn, tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    image.new("1", (20_000, 20_000)).save(tmp_path / "x.png")
+    assert "cannot be read as an image" in cli("run", "lenet", tmp_path / "x.png").refusal
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        ("LocalResponseNorm", {"size": 2**40}),
+        ("MaxPool2d", {"kernel_size": 2**40, "ceil_mode": True}),
+        ("MaxPool2d", {"kernel_size": 2, "stride": 2**40}),
+        ("MaxPool2d", {"kernel_size": 2**20}),
+        ("MaxPool2d", {"kernel_size": 2**20, "padding": 2**19}),
+        ("AvgPool2d", {"kernel_size": [2**40, 1]}),
+        ("MaxPool2d", {"kernel_size": 2, "dilation": 2**40, "ceil_mode": True}),
+        ("Subsample2d", {"channels": 4, "kernel_size": 2**40}),
+        ("Concat", {"count": 2**40}),
+    ],
+)
+def test_sizes_that_no_shader_holds(cli: Glnn, staged: Path, images: Path, kind, arguments) -> None:
+    document = json.loads(staged.read_text())
+    document["layers"][1] |= {"layer": kind, "arguments": arguments}
+    staged.write_text(json.dumps(document))
+    assert "pool" in cli("run", staged, images).refusal
+
+
+@pytest.mark.parametrize("backend", ["compute", "feedback", "cpu"])
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        ("LocalResponseNorm", {"size": 2**31 - 1}),
+        ("MaxPool2d", {"kernel_size": 2**31 - 1, "ceil_mode": True}),
+        ("MaxPool2d", {"kernel_size": 2, "stride": 2**31 - 1}),
+        ("AvgPool2d", {"kernel_size": 2**31 - 1, "ceil_mode": True}),
+    ],
+)
+def test_sizes_that_a_shader_just_holds(
+    cli: Glnn, staged: Path, images: Path, kind, arguments, backend
+) -> None:
+    document = json.loads(staged.read_text())
+    document["layers"][1] |= {"layer": kind, "arguments": arguments}
+    staged.write_text(json.dumps(document))
+    done = cli("verify", staged, images, "--backend", backend)
+    assert done.code == 0 or "cannot run" in done.err
