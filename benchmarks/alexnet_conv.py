@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import rich_click as click
-from rich.console import Console
 from rich.progress import Progress
 
 import glnn
@@ -30,8 +29,9 @@ from benchmarks.command import check_picture, run
 from benchmarks.networks import Array, draw, measure, ours
 from benchmarks.peers import Contender, installed
 from benchmarks.record import machine
+from benchmarks.tables import table
 from glnn.backends import open_backend
-from glnn.cli.screen import console, number, progress, table
+from glnn.cli.screen import Screen, number, progress
 from glnn.errors import GlnnError
 from glnn.layers import Conv2d
 from glnn.profiling import profile
@@ -146,9 +146,9 @@ def main(
     if as_json:
         print(json.dumps(result, indent=2))
     else:
-        _print(console(), result, chosen, theirs.device)
+        _print(Screen(), result, chosen, theirs.device)
         if steps:
-            _print_steps(console(), [row for row in rows if row["scenario"] == steps])
+            _print_steps(Screen(), [row for row in rows if row["scenario"] == steps])
 
 
 def _over_cronin(rows: list[dict[str, Any]]) -> dict[str, float]:
@@ -163,53 +163,53 @@ def _over_cronin(rows: list[dict[str, Any]]) -> dict[str, float]:
     return found
 
 
-def _print_steps(out: Console, rows: list[dict[str, Any]]) -> None:
+def _print_steps(out: Screen, rows: list[dict[str, Any]]) -> None:
     """Where the time goes, by step, and Cronin's table 4.4 by GL function."""
     for row in rows:
         if row["kind"] not in ("feedback", "cronin"):
             continue
         total = sum(step["wall_ms"] for step in row["steps"])
-        shown = table(f"{row['scenario']}, {row['name']}", "step", "kernel", ">ms", ">%")
+        shown = table("step", "kernel", ">ms", ">%")
         for step in row["steps"]:
             share = 100 * step["wall_ms"] / total
-            shown.add_row(step["name"], step["kernel"], number(step["wall_ms"], 4), f"{share:.1f}")
-        out.print(shown)
+            shown.add(step["name"], step["kernel"], number(step["wall_ms"]), f"{share:.1f}")
+        out.show(shown, f"{row['scenario']}, {row['name']}")
     theirs = documents.figure("cronin_2018", "alexnet_table_4_4")
-    shown = table(f"{theirs.source}, {theirs.device}: {theirs.title}", "", ">ms", ">% of GL")
+    shown = table("", ">ms", ">% of GL")
     for name, times in theirs.rows.items():
-        shown.add_row(name, number(times["total"] / 1e3, 4), f"{times['gl']:.1f}")
-    out.print(shown)
+        shown.add(name, number(times["total"] / 1e3), f"{times['gl']:.1f}")
+    out.show(shown, f"{theirs.source}, {theirs.device}: {theirs.title}")
 
 
-def _print(out: Console, result: dict[str, Any], chosen: list[str], device: str) -> None:
-    out.print(
+def _print(out: Screen, result: dict[str, Any], chosen: list[str], device: str) -> None:
+    out.say(
         ", ".join(
             f"{k} {v}" for k, v in result.items() if k not in ("rows", "theirs", "over_cronin")
         )
     )
     heads = [head for name in chosen for head in (f">{name} wall", ">kernel")]
-    shown = table("ms of one image", "", *heads, ">worst error")
+    shown = table("", *heads, ">worst error")
     for name in dict.fromkeys(row["name"] for row in result["rows"]):
         mine = {row["scenario"]: row for row in result["rows"] if row["name"] == name}
         cells = [
-            number(mine.get(scenario, {}).get(key), 4)
+            number(mine.get(scenario, {}).get(key))
             for scenario in chosen
             for key in ("median_ms", "kernel_ms")
         ]
-        shown.add_row(name, *cells, f"{max(row['error'] for row in mine.values()):.1e}")
-    out.print(shown)
+        shown.add(name, *cells, f"{max(row['error'] for row in mine.values()):.1e}")
+    out.show(shown, "ms of one image")
     over = ", ".join(f"{name} {ratio:.3g}" for name, ratio in result["over_cronin"].items())
-    out.print(f"feedback, times as fast as the best of Cronin's forms: {over}")
-    out.print(f"Cronin 2018, table 4.3, {device}: ms (10^9 cycles at {GIGAHERTZ} GHz)")
-    shown = table(None, "", *(f">{name}" for name in chosen))
+    out.say(f"feedback, times as fast as the best of Cronin's forms: {over}")
+    out.say(f"Cronin 2018, table 4.3, {device}: ms (10^9 cycles at {GIGAHERTZ} GHz)")
+    shown = table("", *(f">{name}" for name in chosen))
     for name in dict.fromkeys(entry["name"] for entry in result["theirs"]):
         mine = {e["scenario"]: e for e in result["theirs"] if e["name"] == name}
-        shown.add_row(
+        shown.add(
             name,
             *(f"{mine[s]['ms']:.0f} ({mine[s]['gigacycles']:g})" if s in mine else "-"
               for s in chosen),
         )  # fmt: skip
-    out.print(shown)
+    out.show(shown)
 
 
 if __name__ == "__main__":

@@ -6,11 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from benchmarks.command import pyplot, save
 from benchmarks.documents import Figure, Ours
-from glnn.cli.screen import table
+from benchmarks.tables import table
+from glnn.cli.screen import Screen
 
 
 def rows(figure: Figure, ours: Ours, unit: str) -> list[dict[str, Any]]:
@@ -60,22 +59,22 @@ def claims(figure: Figure, ours: Ours) -> list[dict[str, Any]]:
     return found
 
 
-def show(out: Console, figure: Figure, ours: Ours, unit: str) -> None:
+def show(out: Screen, figure: Figure, ours: Ours, unit: str) -> None:
     """Print `figure` with ours beside it: the document's number in brackets."""
     found = rows(figure, ours, unit)
     columns = dict.fromkeys(str(entry["column"]) for entry in found)
     theirs = f" ({figure.unit} on the {figure.device})" if figure.rows else ""
     title = f"{figure.source}: {figure.title}\n{unit} here{theirs}"
-    shown = table(title, "", *(f">{column}" for column in columns))
+    shown = table("", *(f">{column}" for column in columns))
     for row in dict.fromkeys(entry["row"] for entry in found):
         cells = [_cell(entry) for entry in found if entry["row"] == row]
-        shown.add_row(row, *cells)
-    out.print(shown)
+        shown.add(row, *cells)
+    out.show(shown, title)
     for entry in claims(figure, ours):
         least, greatest = entry["ours_least"], entry["ours_greatest"]
         here = "not measured" if least is None else f"{least:.2f} to {greatest:.2f} times"
-        out.print(f"  it says: {entry['claim']}; here: {here}")
-    out.print()
+        out.say(f"  it says: {entry['claim']}; here: {here}")
+    out.say("")
 
 
 def _cell(entry: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from benchmarks.record import machine
 from benchmarks.timing import kernel_time
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
-from glnn.cli.screen import console, progress
+from glnn.cli.screen import Screen, progress
 from glnn.errors import GlnnError
 from glnn.kernels import kernels_for
 from glnn.ops.op import Op
@@ -43,8 +43,8 @@ def report(op: Op, figure_key: str, plot: Path | None, as_json: bool) -> None:
     if as_json:
         print(json.dumps(result, indent=2))
     else:
-        out = console()
-        out.print(", ".join(f"{k} {v}" for k, v in result.items() if k not in ("rows", "claims")))
+        out = Screen()
+        out.say(", ".join(f"{k} {v}" for k, v in result.items() if k not in ("rows", "claims")))
         beside.show(out, figure, ours, "GB/s, read and written,")
     if plot is not None:
         beside.draw(plot, [figure], ours, "GB/s")

@@ -33,7 +33,7 @@ from benchmarks.networks import (
 )
 from benchmarks.record import machine
 from glnn.backends import NAMES
-from glnn.cli.screen import console, progress
+from glnn.cli.screen import Screen, progress
 from glnn.data import digits
 from glnn.errors import DeviceError
 
@@ -75,12 +75,12 @@ def main(
     if as_json:
         print(json.dumps(result, indent=2))
         return
-    out = console()
-    out.print(", ".join(f"{k} {v}" for k, v in result.items() if k not in ("rows", "layers")))
+    out = Screen()
+    out.say(", ".join(f"{k} {v}" for k, v in result.items() if k not in ("rows", "layers")))
     show_rows(out, rows)
     if ratio := over_clblast(rows):
         says = documents.figure("rovder_2019", "lenet_table_2").claims[0]
-        out.print(f"  Rovder 2019 says: {says}; here {rows[0]['name']} is {ratio:.2f} times\n")
+        out.say(f"  Rovder 2019 says: {says}; here {rows[0]['name']} is {ratio:.2f} times\n")
     if layers:
         names = [*(row["layer"] for row in layers), "total"]
         heads = {f"2019 {who}": who for who in ("wall", "kernel", "overhead", "clblast")}

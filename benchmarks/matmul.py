@@ -27,10 +27,11 @@ from benchmarks.clblast import Clblast
 from benchmarks.command import check_folder, check_picture, run
 from benchmarks.record import machine, milliseconds
 from benchmarks.roofline import peak_gflops
+from benchmarks.tables import table
 from benchmarks.timing import kernel_time
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
-from glnn.cli.screen import console, progress, table
+from glnn.cli.screen import Screen, Table, progress
 from glnn.errors import GlnnError
 from glnn.kernels import kernels_for
 from glnn.ops import Matmul
@@ -216,10 +217,10 @@ def main(
 
 
 def _print(result: dict[str, Any], drawn: list[documents.Figure], ours: documents.Ours) -> None:
-    out = console()
+    out = Screen()
     hidden = ("rows", "beside", "claims")
-    out.print(", ".join(f"{k} {v}" for k, v in result.items() if k not in hidden))
-    out.print(_table(result["rows"]))
+    out.say(", ".join(f"{k} {v}" for k, v in result.items() if k not in hidden))
+    out.show(_table(result["rows"]), "GFLOP/s (share of the peak)")
     for figure in drawn:
         beside.show(out, figure, ours, "GFLOP/s")
 
@@ -263,12 +264,12 @@ def _ours(rows: list[dict[str, Any]]) -> dict[tuple[str, str], float]:
     return ours
 
 
-def _table(rows: list[dict[str, Any]]) -> Any:
+def _table(rows: list[dict[str, Any]]) -> Table:
     order = list(dict.fromkeys(row["size"] for row in rows))
-    shown = table("GFLOP/s (share of the peak)", "kernel", *(f">{size}" for size in order))
+    shown = table("kernel", *(f">{size}" for size in order))
     for name in dict.fromkeys(row["name"] for row in rows):
         cells = {row["size"]: row for row in rows if row["name"] == name}
-        shown.add_row(name, *(_cell(cells.get(size, {})) for size in order))
+        shown.add(name, *(_cell(cells.get(size, {})) for size in order))
     return shown
 
 

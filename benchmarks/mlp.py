@@ -24,7 +24,8 @@ from benchmarks import documents
 from benchmarks.command import run
 from benchmarks.record import machine, milliseconds
 from benchmarks.roofline import peak_gflops
-from glnn.cli.screen import console, progress, table
+from benchmarks.tables import table
+from glnn.cli.screen import Screen, progress
 from glnn.errors import DeviceError
 from glnn.layers import Linear, ReLU
 
@@ -144,18 +145,18 @@ def main(batch: int, repeat: int, models: str | None, as_json: bool) -> None:
     if as_json:
         print(json.dumps(result, indent=2))
         return
-    out = console()
-    out.print(", ".join(f"{k} {v}" for k, v in result.items() if k != "rows"))
+    out = Screen()
+    out.say(", ".join(f"{k} {v}" for k, v in result.items() if k != "rows"))
     heads = (">ms", ">GFLOP/s", ">of the peak", ">error", ">Rovder's ms")
-    shown = table("transfers included", "model", "", *heads)
+    shown = table("model", "", *heads)
     for row in rows:
         used = "-" if row["utilisation"] is None else f"{100 * row['utilisation']:.1f}%"
         printed_ms = "-" if row["theirs_ms"] is None else f"{row['theirs_ms']:g}"
-        shown.add_row(
+        shown.add(
             row["model"], row["name"], f"{row['median_ms']:.3f}", f"{row['gflops']:.4g}", used,
             f"{row['error']:.1e}", printed_ms,
         )  # fmt: skip
-    out.print(shown)
+    out.show(shown, "transfers included")
 
 
 if __name__ == "__main__":

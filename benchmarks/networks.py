@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.progress import Progress
 
 import glnn
 from benchmarks.command import pyplot, save
 from benchmarks.peers import Contender, installed
-from glnn.cli.screen import number, table
+from benchmarks.tables import table
+from glnn.cli.screen import Screen, number
 from glnn.errors import DeviceError
 from glnn.ops.error import relative_error
 from glnn.profiling import Profile, profile
@@ -164,35 +164,35 @@ def over_clblast(rows: Sequence[Row]) -> float | None:
     return theirs[0] / rows[0]["median_ms"] if theirs else None
 
 
-def show_rows(out: Console, rows: Sequence[Row]) -> None:
+def show_rows(out: Screen, rows: Sequence[Row]) -> None:
     """Print the contenders, with transfers and without."""
     best = min(row["median_ms"] for row in rows)
     heads = (">median ms", ">least ms", ">times the best", ">without transfers", ">error")
-    shown = table("from host array to host array", "", *heads)
+    shown = table("", *heads)
     for row in rows:
-        shown.add_row(
+        shown.add(
             row["name"], number(row["median_ms"]), number(row["least_ms"]),
-            number(row["median_ms"] / best, 2), number(row["resident_ms"]), f"{row['error']:.1e}",
+            number(row["median_ms"] / best), number(row["resident_ms"]), f"{row['error']:.1e}",
         )  # fmt: skip
-    out.print(shown)
+    out.show(shown, "from host array to host array")
 
 
 def show_layers(
-    out: Console, title: str, layers: Sequence[Row], theirs: Mapping[str, Mapping[str, float]]
+    out: Screen, title: str, layers: Sequence[Row], theirs: Mapping[str, Mapping[str, float]]
 ) -> None:
     """Print each layer's times. theirs: the document's, by the head of a column and the layer."""
     heads = (">wall ms", ">kernel ms", ">overhead ms", ">CLBlast ms", ">CLBlast / wall")
-    shown = table(title, "layer", "kernel", *heads, *(f">{head}" for head in theirs))
+    shown = table("layer", "kernel", *heads, *(f">{head}" for head in theirs))
     keys = ("wall_ms", "kernel_ms", "overhead_ms", "clblast_ms")
     sums = {key: total(layers, key) for key in keys}
     for row in (*layers, {"layer": "total", "kernel": "", **sums}):
         blast = row["clblast_ms"]
-        shown.add_row(
-            row["layer"], row["kernel"], *(number(row[key], 4) for key in keys),
-            number(blast / row["wall_ms"] if blast else None, 2),
-            *(number(column.get(row["layer"]), 2) for column in theirs.values()),
+        shown.add(
+            row["layer"], row["kernel"], *(number(row[key]) for key in keys),
+            number(blast / row["wall_ms"] if blast else None),
+            *(number(column.get(row["layer"])) for column in theirs.values()),
         )  # fmt: skip
-    out.print(shown)
+    out.show(shown, title)
 
 
 def draw(rows: Sequence[Row], path: Path, key: str = "median_ms") -> None:

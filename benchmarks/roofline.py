@@ -24,9 +24,10 @@ import rich_click as click
 
 from benchmarks.command import check_picture, pyplot, run, save
 from benchmarks.record import machine
+from benchmarks.tables import table
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
-from glnn.cli.screen import console, number, progress, table
+from glnn.cli.screen import Screen, number, progress
 from glnn.device import Buffer, Device, Program, Source, Timer
 from glnn.layout import parse
 
@@ -198,20 +199,18 @@ def main(name: str, plot: Path | None, as_json: bool) -> None:
 def _print(result: dict[str, Any]) -> None:
     """Print what was measured as tables."""
     rows, moved = result["roofline"], result["transfers"]
-    out = console()
-    out.print(", ".join(f"{k} {v}" for k, v in list(result.items())[:7]))
-    roof = table("roofline", ">flop / byte", ">GFLOP/s", ">GB/s", "by")
+    out = Screen()
+    out.say(", ".join(f"{k} {v}" for k, v in list(result.items())[:7]))
+    roof = table(">flop / byte", ">GFLOP/s", ">GB/s", "by")
     for row in rows:
         told = "timer" if row["by_timer"] else "clock"
-        roof.add_row(
-            number(row["flop_per_byte"], 2), number(row["gflops"], 1), number(row["gb_s"], 1), told
-        )
-    out.print(roof)
+        roof.add(number(row["flop_per_byte"]), number(row["gflops"]), number(row["gb_s"]), told)
+    out.show(roof, "roofline")
     names = list(moved[0])[1:]
-    trips = table("transfers, GB/s by the clock", ">bytes", *(f">{name}" for name in names))
+    trips = table(">bytes", *(f">{name}" for name in names))
     for row in moved:
-        trips.add_row(str(row["bytes"]), *(number(row[name], 2) for name in names))
-    out.print(trips)
+        trips.add(str(row["bytes"]), *(number(row[name]) for name in names))
+    out.show(trips, "transfers, GB/s by the clock")
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.progress import Progress
 
 import glnn
 from benchmarks import documents
+from benchmarks.tables import table
 from glnn.backends import Backend, prepare
-from glnn.cli.screen import number, table
+from glnn.cli.screen import Screen, number
 from glnn.errors import GlnnError
 from glnn.model.fuse import fuse
 from glnn.ops import Conv2d
@@ -102,15 +102,15 @@ def measure(
     return rows
 
 
-def show(out: Console, rows: Sequence[dict[str, Any]]) -> None:
+def show(out: Screen, rows: Sequence[dict[str, Any]]) -> None:
     """Print a line for each kernel, and what Rovder 2019 expected of the last one."""
     (claim,) = documents.figure("rovder_2019", "vgg16_figure_7").claims
-    shown = table("ms of each convolution", "", *(f">{row['layer']}" for row in rows))
+    shown = table("", *(f">{row['layer']}" for row in rows))
     for name in NAMES:
         title = f"{name}, no bias" if name in NO_BIAS else name
-        shown.add_row(title, *(number(row["ms"][name], 4) for row in rows))
-    shown.add_row("default", *(number(row["default_ms"], 4) for row in rows))
-    shown.add_row("default's name", *(row["default"] for row in rows))
-    ratios = (number(row["paper_over_implicit"], 2) for row in rows)
-    shown.add_row(f"{PAPER} / implicit, {claim.least:g} expected", *ratios)
-    out.print(shown)
+        shown.add(title, *(number(row["ms"][name]) for row in rows))
+    shown.add("default", *(number(row["default_ms"]) for row in rows))
+    shown.add("default's name", *(row["default"] for row in rows))
+    ratios = (number(row["paper_over_implicit"]) for row in rows)
+    shown.add(f"{PAPER} / implicit, {claim.least:g} expected", *ratios)
+    out.show(shown, "ms of each convolution")

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import rich_click as click
-from rich.console import Console
 
 from benchmarks import documents, variants
 from benchmarks.command import check_picture, run
@@ -33,9 +32,10 @@ from benchmarks.networks import (
     total,
 )
 from benchmarks.record import machine
+from benchmarks.tables import table
 from glnn.backends import open_backend
 from glnn.cli.options import kernel_option
-from glnn.cli.screen import console, number, progress, table
+from glnn.cli.screen import Screen, number, progress
 from glnn.errors import GlnnError
 from glnn.model.builders import vgg16
 
@@ -84,7 +84,7 @@ def main(
     if as_json:
         print(json.dumps(result, indent=2))
     else:
-        _print(console(), result)
+        _print(Screen(), result)
 
 
 def _parts(layers: list[dict[str, Any]], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -126,24 +126,24 @@ def _gemm_share(bar: Any, model: Any, x: Any, repeat: int) -> dict[str, float] |
     return {"here": sum(times.get("matmul", 0.0) for times in steps) / whole, "theirs": theirs}
 
 
-def _print(out: Console, result: dict[str, Any]) -> None:
+def _print(out: Screen, result: dict[str, Any]) -> None:
     hidden = ("rows", "layers", "parts", "variants", "gemm_share")
-    out.print(", ".join(f"{k} {v}" for k, v in result.items() if k not in hidden))
+    out.say(", ".join(f"{k} {v}" for k, v in result.items() if k not in hidden))
     show_rows(out, result["rows"])
     show_layers(out, "by layer", result["layers"], {})
-    shown = table("seconds", "", "device", ">convolutions", ">total")
+    shown = table("", "device", ">convolutions", ">total")
     for part in result["parts"]:
-        sums = (number(part.get(key), 5) for key in ("convolutions", "total"))
-        shown.add_row(part["who"], part["device"], *sums)
-    out.print(shown)
+        sums = (number(part.get(key)) for key in ("convolutions", "total"))
+        shown.add(part["who"], part["device"], *sums)
+    out.show(shown, "seconds")
     for claim in documents.figure("rovder_2019", "vgg16_figure_8").claims:
-        out.print(f"  Rovder 2019 says: {claim}")
+        out.say(f"  Rovder 2019 says: {claim}")
     if ratio := over_clblast(result["rows"]):
-        out.print(f"  here: {result['rows'][0]['name']} is {ratio:.2f} times as fast as clblast")
+        out.say(f"  here: {result['rows'][0]['name']} is {ratio:.2f} times as fast as clblast")
     if "variants" in result:
         variants.show(out, result["variants"])
         if share := result["gemm_share"]:
-            out.print(
+            out.say(
                 f"the GEMM's share of {PAPER}: {100 * share['here']:.0f}%, "
                 f"Rovder 2019: {100 * share['theirs']:.0f}%"
             )

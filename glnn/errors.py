@@ -47,3 +47,12 @@ class ModelError(GlnnError):
 
 class UnsupportedOpError(GlnnError):
     """No kernel of this backend can run an op here; the message says why."""
+
+
+def shown(value: object) -> str:
+    """`value` as an error quotes it: in one line, and at most 60 characters of it."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # an integer of more digits than Python prints, or somebody's own class
+        return f"a value of type {type(value).__name__}"
+    return text if len(text) <= 60 else f"{text[:57]}..."

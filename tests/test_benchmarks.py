@@ -321,7 +321,7 @@ def test_variants_are_timed_by_name() -> None:
     import glnn
     from benchmarks import variants
     from glnn.backends import open_backend
-    from glnn.cli.screen import console, progress
+    from glnn.cli.screen import Screen, progress
     from glnn.errors import DeviceError
 
     try:
@@ -334,7 +334,7 @@ def test_variants_are_timed_by_name() -> None:
     for row in rows:
         assert row["ms"]["implicit"] > 0 and row["default_ms"] > 0
         assert row["ms"]["winograd_4"] is None  # of 5 x 5
-    variants.show(console(), rows)
+    variants.show(Screen(), rows)
 
 
 @pytest.mark.parametrize(

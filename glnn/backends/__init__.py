@@ -13,7 +13,7 @@ from glnn.backends.arena import Arena
 from glnn.backends.backend import Backend, Choice, Performer, Store
 from glnn.backends.prepared import Prepared
 from glnn.backends.schedule import Parameter, Schedule, Task
-from glnn.errors import LimitError, UnsupportedOpError
+from glnn.errors import LimitError, UnsupportedOpError, shown
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout, parse
@@ -68,6 +68,8 @@ def evaluate(
     Raises ShapeError where the operands do not fit, UnsupportedOpError or LimitError where the
     backend cannot compute it.
     """
+    if not isinstance(kernel, (str, type(None))):
+        raise UnsupportedOpError(f"a kernel must be a name, got {shown(kernel)}")
     shapes = {name: array.shape for name, array in operands.items()}
     op.check_operands(shapes)
     shape = op.infer(shapes)

@@ -9,8 +9,8 @@ from glnn.backends.cpu import Cpu
 from glnn.backends.feedback import Feedback
 from glnn.backends.gl import GlBackend
 from glnn.device import Device
-from glnn.device.opening import check_limits
-from glnn.errors import DeviceError, GlnnError
+from glnn.device.opening import check_gpu, check_limits
+from glnn.errors import DeviceError, GlnnError, shown
 from glnn.process import GL_PROCESS, ProcessLock
 from glnn.settings import Settings
 
@@ -33,7 +33,15 @@ def open_one(
     name: str, device: Device | None, gpu: int | str | None, limits: str | None
 ) -> Backend:
     """See `glnn.backends.open_backend`."""
+    if not isinstance(name, str):
+        raise GlnnError(f"a backend must be a name, got {shown(name)}")
+    if device is not None and not isinstance(device, Device):
+        raise DeviceError(f"device must be a glnn.Device, got {shown(device)}; gpu= takes an index")
+    check_gpu(gpu)
+    check_limits(limits)
     if name == "cpu":
+        if gpu is not None:
+            raise DeviceError(f"the cpu backend uses no GPU, but gpu {shown(gpu)} was asked for")
         return Cpu()
     if name == "auto":
         return _first(device, gpu, limits)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
+from io import TextIOWrapper
 
 import rich_click as click
 
@@ -12,12 +14,13 @@ from glnn.cli.bench import bench
 from glnn.cli.info import info
 from glnn.cli.kernels import kernels
 from glnn.cli.layout import layout
+from glnn.cli.options import print_json
 from glnn.cli.plan import plan
 from glnn.cli.run import run
 from glnn.cli.screen import say
 from glnn.cli.tune import tune
 from glnn.cli.verify import verify
-from glnn.errors import GlnnError, ShaderError
+from glnn.errors import GlnnError, ShaderError, printable
 
 USER_ERROR, INTERRUPTED = 2, 130
 
@@ -42,31 +45,68 @@ for verb in (info, run, bench, verify, plan, kernels, layout, tune):
 
 
 def main() -> None:
-    """Run the command line and exit: 2 for a user's mistake, 130 when interrupted."""
+    """Run the command line and exit: 2 for a failure, 130 when interrupted."""
+    _check_streams()
     try:
         code = cli.main(standalone_mode=False)
-    except click.ClickException as error:
-        code = _complain(error.format_message())
-    except ShaderError as error:  # with the driver's messages and the shader's lines
-        say(str(error))
-        code = USER_ERROR
-    except GlnnError as error:
-        code = _complain(str(error))
-    except MemoryError as error:
-        code = _complain(f"not enough memory: {error}" if str(error) else "not enough memory")
+        sys.stdout.flush()
     except (KeyboardInterrupt, click.Abort):
         say("interrupted")
         code = INTERRUPTED
     except BrokenPipeError:  # the reader of our output went away, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_output()
         code = 1
-    except OSError as error:  # a full disk
-        code = _complain(str(error))
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except Exception as error:
+        code = _fail(error)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _complain(message: str) -> int:
-    """Print `message` in one line, whatever line breaks it quotes; the exit code."""
-    say(" ".join(message.split()))
+def _check_streams() -> None:
+    """Exit where there is no standard output; let the others stand for nothing where closed."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass  # what a closed stream leaves free would otherwise be the next file's
+    os.close(number)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for as long as the process lives
+    if sys.stdout is None:
+        say("the standard output is closed")
+        sys.exit(USER_ERROR)
+    if isinstance(sys.stdout, TextIOWrapper):  # file names may hold what has no encoding
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _fail(error: Exception) -> int:
+    """Say what went wrong, on standard output too with --json; the exit code."""
+    message = _message(error)
+    say(message)
+    if sys.flags.dev_mode:
+        traceback.print_exception(error)
+    try:
+        if "--json" in sys.argv[1:]:  # which may not have been understood yet
+            kind = type(error).__name__
+            print_json({"error": message, "kind": kind, "exit": USER_ERROR})
+        sys.stdout.flush()
+    except OSError:  # the failure may be that nothing can be written there
+        _give_up_output()
     return USER_ERROR
+
+
+def _message(error: Exception) -> str:
+    """What `error` says, in one printable line; but a driver's messages keep theirs."""
+    if isinstance(error, ShaderError):
+        return printable(str(error))
+    if isinstance(error, click.ClickException):
+        text = error.format_message()
+    elif isinstance(error, MemoryError):
+        text = f"not enough memory: {error}" if str(error) else "not enough memory"
+    elif isinstance(error, (GlnnError, OSError)):
+        text = str(error)
+    else:
+        kind = type(error).__name__
+        text = f"unexpected {kind}: {error}; `python -X dev -m glnn ...` shows where it came from"
+    return printable(" ".join(text.split()))
+
+
+def _give_up_output() -> None:
+    """Let what is still to be written to standard output go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

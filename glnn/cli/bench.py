@@ -9,15 +9,14 @@ from itertools import groupby
 
 import numpy as np
 import rich_click as click
-from rich.table import Table
 
 from glnn.backends import NAMES
 from glnn.cli.inputs import batch_size, read_inputs
 from glnn.cli.options import backend_names, device_options, kernel_option, print_json
-from glnn.cli.screen import console, number, progress, table
+from glnn.cli.screen import Column, Screen, Table, figures, number, progress
 from glnn.errors import DeviceError, UnsupportedOpError
 from glnn.kernels import kernels_for
-from glnn.model import InferenceSession, Model, load
+from glnn.model import InferenceSession, load
 from glnn.profiling import Profile, StepTime, profile
 
 MOST = 2**31 - 1  # what GL and NumPy count
@@ -51,6 +50,7 @@ def bench(
     kernels: dict[str, str],
     gpu: str | None,
     limits: str | None,
+    wide: bool,
     as_json: bool,
 ) -> None:
     """Time MODEL layer by layer: kernel and wall time apart, transfers included in the total.
@@ -79,7 +79,7 @@ def bench(
     for name in names:
         try:
             sessions[name] = InferenceSession(
-                loaded, name, gpu=gpu, limits=limits, kernels=forced[name]
+                loaded, name, gpu=_gpu(gpu, name, names), limits=limits, kernels=forced[name]
             )
         except DeviceError as error:
             if backends is not None or gpu is not None:  # asked for by name
@@ -97,13 +97,25 @@ def bench(
         shown = {name: p.to_json() for name, p in profiles.items()}
         print_json({**about, "backends": shown, "closed": closed})
         return
-    out = console()
-    out.print(", ".join(f"{k} {v}" for k, v in about.items()))
+    out = Screen(wide)
+    out.say(", ".join(f"{k} {v}" for k, v in about.items()))
     for name, reason in closed.items():
-        out.print(f"{name} does not open: {reason}")
+        out.say(f"{name} does not open: {reason}")
+    _show(out, loaded.name, profiles)
+
+
+def _show(out: Screen, model: str, profiles: dict[str, Profile]) -> None:
     for name, timed in profiles.items():
-        out.print(_layers(loaded, name, timed, profiles.get("cpu")))
-    out.print(_totals(profiles))
+        title = f"{model} on {name}"
+        if timed.timer is not None and name != "cpu":
+            title += f" (no kernel times: {timed.timer})"
+        out.show(_layers(timed, profiles.get("cpu")), title)
+    out.show(_totals(profiles), "whole runs, transfers included")
+
+
+def _gpu(gpu: str | None, backend: str, backends: Sequence[str]) -> str | None:
+    """The GPU for `backend`: none for the CPU that the others are compared with."""
+    return None if backend == "cpu" and len(backends) > 1 else gpu
 
 
 def _having(kernels: dict[str, str], backend: str) -> dict[str, str]:
@@ -126,27 +138,26 @@ def _machine(sessions: dict[str, InferenceSession]) -> dict[str, str]:
     }
 
 
-def _layers(model: Model, name: str, timed: Profile, cpu: Profile | None) -> Table:
+def _layers(timed: Profile, cpu: Profile | None) -> Table:
     """One row a layer; where it takes several steps, that row has their sum and they follow."""
     on_cpu: dict[str, float] = {}
     for step in cpu.layers if cpu else ():
         on_cpu[step.layer] = on_cpu.get(step.layer, 0) + step.wall_ms
-    title = f"{model.name} on {name}"
-    if timed.timer is not None and name != "cpu":
-        title += f" (no kernel times: {timed.timer})"
-    heads = [">GFLOP", ">kernel ms", ">wall ms", ">overhead ms", ">GFLOP/s", ">CPU ms", ">speed-up"]
-    rows = table(title, "layer", "op", "kernel", *heads)
+    ranks = {"GFLOP": 7, "kernel ms": 0, "wall ms": 0, "overhead ms": 5, "GFLOP/s": 3}
+    ranks |= {"CPU ms": 2, "speed-up": 1}
+    numbers = (figures(head, rank) for head, rank in ranks.items())
+    rows = Table((Column("layer"), Column("op", 6), Column("kernel", 4), *numbers))
     for layer, group in groupby(timed.layers, key=lambda step: step.layer):
         steps = list(group)
         cpu_ms = on_cpu.get(layer)
         if len(steps) == 1:
-            rows.add_row(layer, steps[0].op, steps[0].kernel, *_numbers(steps, cpu_ms))
+            rows.add(layer, steps[0].op, steps[0].kernel, *_numbers(steps, cpu_ms))
             continue
         whole = " + ".join(dict.fromkeys(step.via for step in steps if step.via))
-        rows.add_row(layer, f"{len(steps)} steps", whole, *_numbers(steps, cpu_ms))
+        rows.add(layer, f"{len(steps)} steps", whole, *_numbers(steps, cpu_ms))
         for step in steps:
             label = f"  {step.name.removeprefix(f'{layer}: ')}"
-            rows.add_row(label, step.op, step.kernel, *_numbers([step], None))
+            rows.add(label, step.op, step.kernel, *_numbers([step], None))
     return rows
 
 
@@ -157,31 +168,29 @@ def _numbers(steps: Sequence[StepTime], cpu_ms: float | None) -> list[str]:
     kernel_ms = sum(believed) if len(believed) == len(steps) else None
     spent = wall_ms if kernel_ms is None else kernel_ms
     return [
-        number(gflop, 6),
-        number(kernel_ms, 4),
-        number(wall_ms, 4),
-        number(None if kernel_ms is None else wall_ms - kernel_ms, 4),
-        number(1e3 * gflop / spent if spent else None, 1),
-        number(cpu_ms, 4),
-        number(cpu_ms / wall_ms if cpu_ms else None, 2),
+        number(gflop),
+        number(kernel_ms),
+        number(wall_ms),
+        number(None if kernel_ms is None else wall_ms - kernel_ms),
+        number(gflop / spent * 1e3 if spent else None),
+        number(cpu_ms),
+        number(cpu_ms / wall_ms if cpu_ms else None),
     ]
 
 
 def _totals(profiles: dict[str, Profile]) -> Table:
     cpu = profiles.get("cpu")
-    rows = table(
-        "whole runs, transfers included",
-        *("backend", ">total ms", ">upload ms", ">steps ms", ">download ms", ">kernels ms"),
-        ">speed-up",
-    )
+    ranks = {"total ms": 0, "upload ms": 4, "steps ms": 3, "download ms": 5, "kernels ms": 2}
+    numbers = (figures(head, rank) for head, rank in (*ranks.items(), ("speed-up", 1)))
+    rows = Table((Column("backend"), *numbers))
     for name, p in profiles.items():
-        rows.add_row(
+        rows.add(
             name,
-            number(p.total_ms, 4),
-            number(p.upload_ms, 4),
-            number(p.perform_ms, 4),
-            number(p.download_ms, 4),
-            number(p.kernel_ms, 4),
-            number(cpu.total_ms / p.total_ms if cpu else None, 2),
+            number(p.total_ms),
+            number(p.upload_ms),
+            number(p.perform_ms),
+            number(p.download_ms),
+            number(p.kernel_ms),
+            number(cpu.total_ms / p.total_ms if cpu else None),
         )
     return rows

@@ -9,7 +9,7 @@ import rich_click as click
 from glnn import __version__
 from glnn.backends import NAMES, open_backend
 from glnn.cli.options import device_options, print_json
-from glnn.cli.screen import console, size, table
+from glnn.cli.screen import Column, Screen, Table, figures, size
 from glnn.device import Device, gpus
 from glnn.errors import DeviceError
 from glnn.settings import Settings
@@ -17,7 +17,7 @@ from glnn.settings import Settings
 
 @click.command()
 @device_options
-def info(gpu: str | None, limits: str | None, as_json: bool) -> None:
+def info(gpu: str | None, limits: str | None, wide: bool, as_json: bool) -> None:
     """Show the GPU, its limits, the backends that open, and what failed.
 
     \b
@@ -30,7 +30,7 @@ def info(gpu: str | None, limits: str | None, as_json: bool) -> None:
     if as_json:
         print_json(report)
         return
-    _show(report)
+    _show(report, Screen(wide))
 
 
 def _report(gpu: str | None, limits: str | None) -> dict[str, Any]:
@@ -87,29 +87,29 @@ def _device(device: Device | None) -> dict[str, Any] | None:
     }
 
 
-def _show(report: dict[str, Any]) -> None:
-    out = console()
-    facts = table(None, "device", "")
+def _show(report: dict[str, Any], out: Screen) -> None:
+    facts = Table((Column("device", least=None), Column("")))
     for name, value in (report["device"] or {"none": "no OpenGL ES context opens"}).items():
-        facts.add_row(name, size(value) if name.startswith("memory") else str(value))
-    out.print(facts)
+        facts.add(name, size(value) if name.startswith("memory") else str(value))
+    out.show(facts)
     if report["limits"]:
-        bounds = table(None, "limit", ">value")
+        bounds = Table((Column("limit"), figures("value")))
         for name, value in report["limits"].items():
             text = " x ".join(map(str, value)) if isinstance(value, tuple) else f"{value}"
-            bounds.add_row(name, text)
-        out.print(bounds)
-    opens = table(None, "backend", "opens", "why not")
+            bounds.add(name, text)
+        out.show(bounds)
+    opens = Table((Column("backend"), Column("opens"), Column("why not", least=24)))
     for name, state in report["backends"].items():
-        opens.add_row(name, "yes" if state["ok"] else "no", state["reason"] or "")
-    out.print(opens)
+        opens.add(name, "yes" if state["ok"] else "no", state["reason"] or "")
+    out.show(opens)
     if report["gpus"]:
-        offered = table(None, ">gpu", "renderer", "vendor", "why it does not open")
+        heads = (figures("gpu"), Column("renderer"), Column("vendor", 1))
+        offered = Table((*heads, Column("why it does not open")))
         for g in report["gpus"]:
-            offered.add_row(str(g["index"]), g["renderer"], g["vendor"], g["error"] or "")
-        out.print(offered)
+            offered.add(str(g["index"]), g["renderer"], g["vendor"], g["error"] or "")
+        out.show(offered)
     if report["attempts"]:
-        tried = table(None, "tried without success", "step", "error")
+        tried = Table((Column("tried without success"), Column("step"), Column("error")))
         for a in report["attempts"]:
-            tried.add_row(a["what"], a["step"], a["error"])
-        out.print(tried)
+            tried.add(a["what"], a["step"], a["error"])
+        out.show(tried)

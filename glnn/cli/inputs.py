@@ -65,6 +65,8 @@ def read_inputs(model: Model, paths: Sequence[str], model_name: str) -> Inputs:
         images, labels = data.digits()
         names = tuple(f"digit {i}" for i in range(len(images)))
         return Inputs(_fit(images, info, "the bundled digits")[0], names, labels)
+    if "" in paths:
+        raise ModelError("an INPUT must be the name of a file, got an empty text")
     read = [_read(Path(path), info) for path in paths]
     known = [r.labels for r in read if r.labels is not None]
     return Inputs(
@@ -133,7 +135,8 @@ def _check(shape: Shape, dtype: np.dtype[Any], info: TensorInfo, what: str) -> N
         raise ShapeError(f"{what}: expected float32 (or uint8), got {dtype}")
     whole = (*shape[:1], 1, *shape[1:]) if _lacks_channel(shape, info) else shape
     if len(whole) != len(info.shape) or whole[1:] != info.shape[1:]:
-        raise ShapeError(f"{what}: expected shape {show(info.shape)}, got {shape}")
+        advice = info.advice(shape)
+        raise ShapeError(f"{what}: expected shape {show(info.shape)}, got {shape}{advice}")
     if whole[0] == 0:
         raise ShapeError(f"{what}: expected at least one sample, got shape {shape}")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import rich_click as click
 
 from glnn.cli.options import device_options, print_json
-from glnn.cli.screen import console, progress, table
+from glnn.cli.screen import Column, Screen, Table, progress
 from glnn.device import Device
 from glnn.errors import DeviceError, GlnnError, printable
 from glnn.kernels import export, library
@@ -39,6 +39,7 @@ def kernels(
     family: str | None,
     gpu: str | None,
     limits: str | None,
+    wide: bool,
     as_json: bool,
 ) -> None:
     """List every kernel and why it cannot run here, if it cannot.
@@ -66,10 +67,20 @@ def kernels(
     if as_json:
         print_json({"kernels": [asdict(row) for row in found]})
         return
-    heads = ("op", "kernel", "backend", "stages", "runs here", "what it does, or why not")
-    listed = table(None, *heads, "parameters", "of")
+    listed = Table(
+        (
+            Column("op", least=12),
+            Column("kernel", least=18),
+            Column("backend", 2, None),
+            Column("stages", 5),
+            Column("runs here", 1, None),
+            Column("what it does, or why not", least=30),
+            Column("parameters", 3),
+            Column("of", 4, least=10),
+        )
+    )
     for row in found:
-        listed.add_row(
+        listed.add(
             row.op,
             row.name,
             row.backend,
@@ -79,7 +90,7 @@ def kernels(
             " ".join(f"{name}={value}" for name, value in row.parameters.items()),
             row.defaults or "",
         )
-    console().print(listed)
+    Screen(wide).show(listed)
 
 
 def _export(directory: Path, op: str | None, family: str | None) -> None:

@@ -9,13 +9,14 @@ import numpy as np
 import rich_click as click
 from numpy.typing import NDArray
 
-from glnn.cli.options import print_json
-from glnn.cli.screen import console, table
+from glnn.cli.options import output_options, print_json
+from glnn.cli.screen import Screen, Table, figures
 from glnn.errors import GlnnError, LayoutError
 from glnn.layout import parse
 from glnn.layout.half import Half
 
 MOST = 64  # rows or columns that fit on a screen or a page
+LARGEST = 1 << 20  # places, padding included
 
 
 @click.command()
@@ -27,8 +28,10 @@ MOST = 64  # rows or columns that fit on a screen or a page
     type=click.Path(dir_okay=False, path_type=Path),
     help="Also draw the path through memory to this file, .png or .svg.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
-def layout(layout: str, rows: int, columns: int, plot: Path | None, as_json: bool) -> None:
+@output_options
+def layout(
+    layout: str, rows: int, columns: int, plot: Path | None, wide: bool, as_json: bool
+) -> None:
     """Draw where each element of a ROWS x COLUMNS matrix lies in LAYOUT.
 
     A layout is R, C, a Hybrid Morton Order such as "C 4 2 C" (underscores may stand for the
@@ -47,10 +50,11 @@ def layout(layout: str, rows: int, columns: int, plot: Path | None, as_json: boo
     if as_json:
         print_json({"layout": name, "rows": rows, "columns": columns, "places": places.tolist()})
         return
-    shown = table(f"{name}, {rows} x {columns}", "", *(f">{j}" for j in range(columns)))
+    heads = (figures(""), *(figures(str(j)) for j in range(columns)))
+    shown = Table(heads, split=True)
     for i, row in enumerate(places):
-        shown.add_row(str(i), *map(str, row))
-    console().print(shown)
+        shown.add(str(i), *map(str, row))
+    Screen(wide).show(shown, f"{name}, {rows} x {columns}")
 
 
 def _places(text: str, rows: int, columns: int) -> tuple[str, NDArray[np.int64]]:
@@ -61,8 +65,13 @@ def _places(text: str, rows: int, columns: int) -> tuple[str, NDArray[np.int64]]
     chosen = parse(text)
     if chosen.ranks is not None and 2 not in chosen.ranks:
         raise LayoutError(f"layout {text!r} is not for matrices")
-    numbers = np.arange(1, 1 + rows * columns, dtype=np.float32).reshape(rows, columns)
     layout = chosen.inner if isinstance(chosen, Half) else chosen
+    if (size := layout.size((rows, columns))) > LARGEST:
+        raise LayoutError(
+            f"layout {text!r}: {rows} x {columns} would be padded to {size} places, more than the "
+            f"{LARGEST} that are drawn"
+        )
+    numbers = np.arange(1, 1 + rows * columns, dtype=np.float32).reshape(rows, columns)
     stored = layout.pack(numbers).astype(np.int64)  # 0 is padding
     places = np.zeros(rows * columns + 1, np.int64)
     places[stored] = np.arange(stored.size)

@@ -16,10 +16,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def device_options(command: Command) -> Command:
-    """`--gpu`, `--limits` and `--json`."""
-    command = click.option(
-        "--json", "as_json", is_flag=True, help="Print one JSON object on standard output."
-    )(command)
+    """`--gpu`, `--limits`, `--wide` and `--json`."""
+    command = output_options(command)
     command = click.option(
         "--limits",
         type=click.Choice([MINIMUM_LIMITS]),
@@ -27,6 +25,19 @@ def device_options(command: Command) -> Command:
     )(command)
     return click.option(
         "--gpu", metavar="INDEX|NAME", help="The GPU: its EGL index, or a part of its name."
+    )(command)
+
+
+def output_options(command: Command) -> Command:
+    """`--wide` and `--json`."""
+    command = click.option(
+        "--json",
+        "as_json",
+        is_flag=True,
+        help='Print one JSON object on standard output; {"error": ...} where the command fails.',
+    )(command)
+    return click.option(
+        "--wide", is_flag=True, help="All columns of tables, whatever the terminal's width."
     )(command)
 
 

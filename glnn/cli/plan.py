@@ -10,9 +10,10 @@ import rich_click as click
 from glnn.backends import Backend, open_backend
 from glnn.cli.inputs import batch_size
 from glnn.cli.options import backend_option, device_options, kernel_option, print_json
-from glnn.cli.screen import console, size, table
+from glnn.cli.screen import Column, Screen, Table, figures, size
 from glnn.model import Model, load
 from glnn.model.plan import Outline, Step
+from glnn.settings import Settings
 
 MOST = 2**31 - 1  # what GL and NumPy count
 SHOWN = 6  # tensors of a block
@@ -33,6 +34,7 @@ def plan(
     kernels: dict[str, str],
     gpu: str | None,
     limits: str | None,
+    wide: bool,
     as_json: bool,
 ) -> None:
     """Show the steps in which MODEL would run, and the memory that it would take.
@@ -60,7 +62,7 @@ def plan(
     if as_json:
         print_json(report)
     else:
-        _show(report)
+        _show(report, Screen(wide))
 
 
 def _report(model: Model, backend: Backend, outline: Outline) -> dict[str, Any]:
@@ -131,17 +133,18 @@ def _adjacent(outline: Outline) -> dict[str, Any]:
     return {"bytes": nbytes, "tensors": names}
 
 
-def _show(report: dict[str, Any]) -> None:
-    out = console()
+def _show(report: dict[str, Any], out: Screen) -> None:
     inputs = ", ".join(f"{name} {shape}" for name, shape in report["inputs"].items())
     title = f"{report['model']} on {report['backend']}, {report['device']}: {inputs}"
-    heads = ("op", "kernel", "via", "layouts", "shape", ">block", ">result", ">parameters")
-    textures = [">textures"] if report["texture_bytes"] else []
+    heads = [Column("step"), Column("op", 6), Column("kernel"), Column("via", 7)]
+    heads += [Column("layouts", 4), Column("shape", 1, None)]
+    heads += [figures("block", 8), figures("result", 1), figures("parameters", 2)]
+    textures = [figures("textures", 3)] if report["texture_bytes"] else []
     fetched = any(by != "buffer" for step in report["steps"] for by in step["reads"].values())
-    reads = ["reads"] if fetched else []
-    rows = table(title, "step", *heads, *textures, *reads)
+    reads = [Column("reads", 5)] if fetched else []
+    rows = Table((*heads, *textures, *reads))
     for step in report["steps"]:
-        rows.add_row(
+        rows.add(
             step["name"],
             step["op"],
             step["kernel"],
@@ -154,24 +157,26 @@ def _show(report: dict[str, Any]) -> None:
             *([size(step["texture_bytes"])] if textures else []),
             *([_reads(step["reads"])] if reads else []),
         )
-    out.print(rows)
-    blocks = table(None, ">block", ">size", "tensors that use it")
+    out.show(rows, title)
+    blocks = Table((figures("block"), figures("size"), Column("tensors that use it")))
     for number, block in enumerate(report["blocks"]):
         names = block["tensors"]
         more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-        blocks.add_row(str(number), size(block["bytes"]), ", ".join(names[:SHOWN]) + more)
-    out.print(blocks)
-    totals = table(None, "memory", ">size", "")
-    totals.add_row("blocks of tensors", size(report["tensor_bytes"]))
-    totals.add_row("parameters", size(report["parameter_bytes"]))
-    totals.add_row("textures", size(report["texture_bytes"]))
+        blocks.add(str(number), size(block["bytes"]), ", ".join(names[:SHOWN]) + more)
+    out.show(blocks)
+    totals = Table((Column("memory", least=24), figures("size"), Column("")))
+    totals.add("blocks of tensors", size(report["tensor_bytes"]))
+    totals.add("parameters", size(report["parameter_bytes"]))
+    totals.add("textures", size(report["texture_bytes"]))
     verdict = "more than is free" if report["fits"] is False else ""
     if report["passing_bytes"]:
-        totals.add_row("until parameters are in textures", size(report["passing_bytes"]))
-    totals.add_row("predicted peak", size(report["peak_bytes"]), verdict)
-    totals.add_row("free on the device", size(report["available_bytes"]))
+        totals.add("until parameters are in textures", size(report["passing_bytes"]))
+    totals.add("predicted peak", size(report["peak_bytes"]), verdict)
+    allowed = Settings.from_environment().memory is not None
+    where = "allowed by GLNN_MEMORY" if allowed else "free on the device"
+    totals.add(where, size(report["available_bytes"]))
     adjacent = report["largest_adjacent"]
-    totals.add_row(
+    totals.add(
         "largest adjacent activations", size(adjacent["bytes"]), ", ".join(adjacent["tensors"])
     )
-    out.print(totals)
+    out.show(totals)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from glnn.cli.inputs import Inputs, batch_size, read_inputs
 from glnn.cli.options import backend_option, device_options, kernel_option, print_json
-from glnn.cli.screen import console, progress, table
+from glnn.cli.screen import Column, Screen, Table, figures, progress
 from glnn.errors import ShapeError
 from glnn.model import InferenceSession, load
 
@@ -38,6 +38,7 @@ def run(
     kernels: dict[str, str],
     gpu: str | None,
     limits: str | None,
+    wide: bool,
     as_json: bool,
 ) -> None:
     """Classify INPUTS with MODEL: a bundled name (lenet) or a .json file.
@@ -62,7 +63,7 @@ def run(
     if as_json:
         print_json(_document(session, samples, scores, order, accuracy))
     else:
-        _show(session, samples, scores, order, accuracy)
+        _show(Screen(wide), session, samples, scores, order, accuracy)
 
 
 def _run(
@@ -107,27 +108,27 @@ def _document(
 
 
 def _show(
+    out: Screen,
     session: InferenceSession,
     samples: Inputs,
     scores: NDArray[np.float32],
     order: NDArray[np.intp],
     accuracy: float | None,
 ) -> None:
-    out = console()
     for note in samples.notes:
-        out.print(note)
-    labelled = ["label"] if samples.labels is not None else []
+        out.say(note)
+    labelled = [figures("label")] if samples.labels is not None else []
     ranks = [f"{i + 1}." for i in range(order.shape[1])] if order.shape[1] > 1 else ["class"]
-    heads = [head for rank in ranks for head in (f">{rank}", ">score")]
-    rows = table(None, "input", *(f">{x}" for x in labelled), *heads)
+    heads = [figures(head, i) for i, rank in enumerate(ranks) for head in (rank, "score")]
+    rows = Table((Column("input"), *labelled, *heads))
     for i, name in enumerate(samples.names[:SHOWN]):
         cells = [str(samples.labels[i])] if samples.labels is not None else []
         for c in order[i]:
             cells += [str(c), f"{scores[i, c]:.4f}"]
-        rows.add_row(name, *cells)
-    out.print(rows)
+        rows.add(name, *cells)
+    out.show(rows)
     if len(samples.names) > SHOWN:
-        out.print(f"... and {len(samples.names) - SHOWN} more (all of them with --json)")
-    out.print(f"{len(samples.names)} samples on {session.backend.name}: {_device(session)}")
+        out.say(f"... and {len(samples.names) - SHOWN} more (all of them with --json)")
+    out.say(f"{len(samples.names)} samples on {session.backend.name}: {_device(session)}")
     if accuracy is not None:
-        out.print(f"accuracy {100 * accuracy:.2f}%")
+        out.say(f"accuracy {100 * accuracy:.2f}%")

@@ -1,46 +1,169 @@
-"""Tables and progress bars on the terminal."""
+"""Text, tables and progress bars on the terminal, as wide as it is.
+
+Numbers are never cut. Where a table has no room, texts are folded and the columns that matter least
+are left out, which is said below it. Nothing is folded or left out where the output is no terminal,
+or with `--wide`.
+"""
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import floor, inf, isfinite, log10
 
+import rich.table
 import rich_click as click
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
-from rich.text import Text
 
 from glnn.errors import printable
 
-WIDE = 200  # columns, where the output is no terminal and nothing should be folded
+GAP = 2  # columns of the terminal between two of a table
+NOTHING = ("", "-")  # cells that say nothing
 
 
-class Screen(Console):
-    """A console that prints texts as they are: names are no markup, and command no terminal."""
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
 
-    def render_str(self, text: str, **how: Any) -> Text:
-        return super().render_str(printable(text), **{**how, "markup": False, "emoji": False})
+    rank: where there is no room, columns of the greatest rank go first, all of one rank together;
+    those of rank 0 stay. least: the width down to which a text may be folded; None, never.
+    right: aligned to the right.
+    """
 
-
-def console() -> Console:
-    """Standard output, of a width that folds nothing when it is no terminal."""
-    return Screen(width=None if sys.stdout.isatty() else WIDE, highlight=False)
-
-
-def say(message: str) -> None:
-    """Print `message` to standard error, as all that is no result."""
-    click.echo(f"glnn: {printable(message)}", err=True)
+    head: str
+    rank: int = 0
+    least: int | None = 16
+    right: bool = False
 
 
-def table(title: str | None, *columns: str) -> Table:
-    """A table; a column whose name begins with `>` is right-aligned."""
-    made = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
-    for column in columns:
-        right = column.startswith(">")
-        made.add_column(column.removeprefix(">"), justify="right" if right else "left")
-    return made
+def figures(head: str, rank: int = 0) -> Column:
+    """A column of numbers."""
+    return Column(head, rank, None, right=True)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells. split: one that is too wide becomes several, below one another."""
+
+    columns: tuple[Column, ...]
+    split: bool = False
+    rows: list[tuple[str, ...]] = field(default_factory=list)
+
+    def add(self, *cells: str) -> None:
+        """Add a row, whose last cells are empty where there are fewer than columns."""
+        empty = ("",) * (len(self.columns) - len(cells))
+        self.rows.append((*(printable(cell).replace("\n", "\\n") for cell in cells), *empty))
+
+    def part(self, kept: Sequence[int]) -> Table:
+        """The same with only those columns."""
+        rows = [tuple(row[i] for i in kept) for row in self.rows]
+        return Table(tuple(self.columns[i] for i in kept), self.split, rows)
+
+    def natural(self) -> list[int]:
+        """The width of each column where nothing is folded but heads."""
+        return [
+            max(cell_len(text) for text in (*head.head.split("\n"), *(row[i] for row in self.rows)))
+            for i, head in enumerate(self.columns)
+        ]
+
+    def least(self) -> list[int]:
+        """The width of each column where all is folded that may be."""
+        widths = zip(self.columns, self.natural(), strict=True)
+        return [n if c.least is None else min(n, c.least) for c, n in widths]
+
+    def with_broken_heads(self) -> Table:
+        """The same with the words of heads below one another, where nothing else is folded."""
+        columns = (
+            c if c.least is not None else replace(c, head=c.head.replace(" ", "\n"))
+            for c in self.columns
+        )
+        return replace(self, columns=tuple(columns))
+
+
+def total(widths: Sequence[int]) -> int:
+    """The width of a table whose columns have these."""
+    return sum(widths) + GAP * (len(widths) - 1)
+
+
+class Screen:
+    """Standard output. width: that of the terminal; None where there is no end to lines."""
+
+    def __init__(self, wide: bool = False) -> None:
+        self.width = Console().width if sys.stdout.isatty() and not wide else None
+
+    def say(self, text: str) -> None:
+        """Print `text`, lines that are too long broken between words."""
+        self._console(self.width or 1 + cell_len(text)).print(printable(text))
+
+    def show(self, table: Table, title: str = "") -> None:
+        """Print `table` below its title, and which columns were left out; an empty line follows."""
+        if title:
+            self.say(title)
+        for part in _parts(table, self.width):
+            shown, left_out = _fitting(part, self.width)
+            self._print(shown)
+            if left_out:
+                self.say(f"not shown: {', '.join(left_out)}; --wide shows all columns")
+            self.say("")
+
+    def _print(self, table: Table) -> None:
+        """Print `table`, whose columns of rank 0 need no more than the width, if they can."""
+        widths, natural = table.natural(), table.natural()
+        if self.width is not None and total(widths) > self.width:
+            widths = table.least()
+            while total(widths) < self.width and widths != natural:
+                narrow = [i for i, width in enumerate(widths) if width < natural[i]]
+                widths[min(narrow, key=lambda i: widths[i])] += 1
+        drawn = rich.table.Table(
+            box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True
+        )
+        for column, width in zip(table.columns, widths, strict=True):
+            drawn.add_column(
+                column.head,
+                justify="right" if column.right else "left",
+                width=width,
+                no_wrap=column.least is None and "\n" not in column.head,
+                overflow="fold",
+                vertical="top",
+            )
+        for row in table.rows:
+            drawn.add_row(*row)
+        self._console(total(widths)).print(drawn)
+
+    def _console(self, width: int) -> Console:
+        return Console(width=width, highlight=False, markup=False, emoji=False)
+
+
+def _parts(table: Table, width: int | None) -> list[Table]:
+    """`table`, or several where it is too wide and may be split; each has the first column."""
+    first, *others = table.natural()
+    if width is None or not table.split or total([first, *others]) <= width:
+        return [table]
+    count = max(1, (width - first) // (GAP + max(others)))
+    starts = range(1, len(table.columns), count)
+    ends = (min(start + count, len(table.columns)) for start in starts)
+    return [table.part([0, *range(start, end)]) for start, end in zip(starts, ends, strict=True)]
+
+
+def _fitting(table: Table, width: int | None) -> tuple[Table, list[str]]:
+    """`table` without the columns for which there is no room, and their heads."""
+    if width is None or total(table.natural()) <= width:
+        return table, []
+    heads = [column.head for column in table.columns]
+    broken = table.with_broken_heads()
+    ranks = [
+        inf if column.rank and all(row[i] in NOTHING for row in table.rows) else column.rank
+        for i, column in enumerate(table.columns)
+    ]
+    kept = list(range(len(heads)))
+    while total(broken.part(kept).least()) > width and any(ranks[i] for i in kept):
+        last = max(ranks[i] for i in kept)
+        kept = [i for i in kept if ranks[i] < last]
+    return broken.part(kept), [head for i, head in enumerate(heads) if i not in kept]
 
 
 def progress(shown: bool = True) -> Progress:
@@ -50,15 +173,27 @@ def progress(shown: bool = True) -> Progress:
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=Console(stderr=True, markup=False, emoji=False),
         transient=True,
         disable=not (shown and sys.stderr.isatty()),
     )
 
 
-def number(value: float | None, digits: int = 3) -> str:
-    """A number as people read it; a dash where there is none."""
-    return "-" if value is None else f"{value:.{digits}f}"
+def say(message: str) -> None:
+    """Print `message` to standard error, as all that is no result."""
+    click.echo(f"glnn: {printable(message)}", err=True)
+
+
+def number(value: float | None) -> str:
+    """A number with three digits that mean something, or all before the point; - for none."""
+    if value is None:
+        return "-"
+    if not value or not isfinite(value):
+        return f"{value:g}"
+    if abs(value) < 1e-4:
+        return f"{value:.2e}"
+    rounded = float(f"{value:.3g}")  # 0.9996 has one digit before the point
+    return f"{value:.{max(0, 2 - floor(log10(abs(rounded))))}f}"
 
 
 def size(nbytes: int | None) -> str:

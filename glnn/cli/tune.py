@@ -10,7 +10,7 @@ import rich_click as click
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
 from glnn.cli.options import device_options, print_json
-from glnn.cli.screen import console, progress, say, table
+from glnn.cli.screen import Column, Screen, Table, figures, number, progress, say
 from glnn.errors import DeviceError, GlnnError
 from glnn.kernels import kernels_for
 from glnn.kernels.problem import Problem
@@ -59,6 +59,7 @@ def tune(
     forget: bool,
     gpu: str | None,
     limits: str | None,
+    wide: bool,
     as_json: bool,
 ) -> None:
     """Find the fastest kernels of this device, and keep them for every later run.
@@ -93,7 +94,7 @@ def tune(
         file = tuned.path and str(tuned.path)
         print_json({"device": tuned.device, "file": file, "choices": kept})
     else:
-        _print(tuned)
+        _print(tuned, Screen(wide))
 
 
 def _check_options(
@@ -108,22 +109,22 @@ def _check_options(
         raise GlnnError("--forget: expected it without --show, got both")
 
 
-def _print(tuned: Tuned) -> None:
+def _print(tuned: Tuned, out: Screen) -> None:
     """Print what is kept as a table."""
-    out = console()
-    out.print(f"{tuned.device}\n{tuned.path or f'{NOWHERE} is kept'}")
-    listed = table(None, "problems like", "kernel", "parameters", ">ms", ">default ms", ">gain")
+    out.say(f"{tuned.device}\n{tuned.path or f'{NOWHERE} is kept'}")
+    texts = (Column("problems like", least=24), Column("kernel"), Column("parameters", 3))
+    listed = Table((*texts, figures("ms"), figures("default ms", 2), figures("gain", 1)))
     for key, choice in sorted(tuned.choices.items()):
-        listed.add_row(key, choice.kernel, " ".join(parameters(choice.parameters)), *_times(choice))
-    out.print(listed)
+        listed.add(key, choice.kernel, " ".join(parameters(choice.parameters)), *_times(choice))
+    out.show(listed)
 
 
 def _times(choice: TunedChoice) -> tuple[str, str, str]:
-    ms = f"{1e3 * choice.seconds:.4g}"
+    ms = number(1e3 * choice.seconds)
     if choice.default_seconds is None:
         return ms, "-", "-"
     gain = choice.default_seconds / choice.seconds
-    return ms, f"{1e3 * choice.default_seconds:.4g}", f"{gain:.2f}x"
+    return ms, number(1e3 * choice.default_seconds), f"{number(gain)}x"
 
 
 def _check_folder(tuned: Tuned) -> None:

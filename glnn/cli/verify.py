@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from math import isnan
+
 import numpy as np
 import rich_click as click
 
 from glnn.cli.inputs import batch_size, read_inputs
 from glnn.cli.options import backend_option, device_options, kernel_option, print_json
-from glnn.cli.screen import console, table
+from glnn.cli.screen import Column, Screen, Table, figures
 from glnn.model import InferenceSession, load
 from glnn.profiling.verify import TOLERANCE
 from glnn.profiling.verify import verify as verify_plan
 
 DIVERGED = 1
+
+
+def _not_nan(context: click.Context, parameter: click.Parameter, given: float) -> float:
+    if isnan(given):
+        raise click.BadParameter("nan is not in the range x>=0")
+    return given
 
 
 @click.command()
@@ -26,6 +34,7 @@ DIVERGED = 1
     "--tolerance",
     type=click.FloatRange(0),
     default=TOLERANCE,
+    callback=_not_nan,
     show_default=True,
     help="Greatest error allowed.",
 )
@@ -42,6 +51,7 @@ def verify(
     kernels: dict[str, str],
     gpu: str | None,
     limits: str | None,
+    wide: bool,
     as_json: bool,
 ) -> None:
     """Compare every layer of MODEL with float64 and name the first that diverges.
@@ -66,15 +76,16 @@ def verify(
     if as_json:
         print_json({"model": loaded.name, **result.to_json()})
     else:
-        rows = table(None, "layer", "op", "kernel", ">error", "")
+        columns = (Column("layer"), Column("op", 2), Column("kernel", 1))
+        rows = Table((*columns, figures("error"), Column("")))
         for layer in result.layers:
             verdict = "ok" if layer.ok else "diverges"
-            rows.add_row(layer.name, layer.op, layer.kernel, f"{layer.error:.2e}", verdict)
-        out = console()
-        out.print(rows)
+            rows.add(layer.name, layer.op, layer.kernel, f"{layer.error:.2e}", verdict)
+        out = Screen(wide)
+        out.show(rows)
         first = result.first_divergence
-        out.print(f"worst {result.worst:.2e}, allowed {tolerance:g}, on {result.backend}")
+        out.say(f"worst {result.worst:.2e}, allowed {tolerance:g}, on {result.backend}")
         if first is not None:
-            out.print(f"the first layer that diverges is {first}")
+            out.say(f"the first layer that diverges is {first}")
     if result.first_divergence is not None:
         context.exit(DIVERGED)

@@ -13,6 +13,7 @@ from glnn.device.context import Context, StepError
 from glnn.device.opening import (
     MINIMUM_LIMITS,
     check_arguments,
+    check_gpu,
     elsewhere,
     gpu_asked,
     open_context,
@@ -67,6 +68,7 @@ class Device:
         self.lost: str | None = None
         self.programs: dict[tuple[object, ...], Program] = {}  # by their source: compiled once
         self._dropped: list[Callable[[], object]] = []
+        check_gpu(gpu)
         check_arguments(limits, version, platform)
         self._again = partial(
             Device, gpu, limits, version=version, platform=platform, settings=settings

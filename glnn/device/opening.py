@@ -18,7 +18,7 @@ from glnn.device.context import (
 )
 from glnn.device.egl import DEFAULT, DEVICE, SURFACELESS, Egl, remember
 from glnn.device.window import WindowContext
-from glnn.errors import DeviceError
+from glnn.errors import DeviceError, shown
 from glnn.process import GL_PROCESS
 
 WINDOW = "window"
@@ -83,8 +83,14 @@ def elsewhere() -> Iterator[None]:
 
 def check_limits(limits: str | None) -> None:
     """Raise DeviceError unless `limits` is one that a device can be given."""
-    if limits not in (None, MINIMUM_LIMITS):
-        raise DeviceError(f"limits must be {MINIMUM_LIMITS!r} or None, got {limits!r}")
+    if limits is not None and not (isinstance(limits, str) and limits == MINIMUM_LIMITS):
+        raise DeviceError(f"limits must be {MINIMUM_LIMITS!r} or None, got {shown(limits)}")
+
+
+def check_gpu(gpu: object) -> None:
+    """Raise DeviceError unless `gpu` is an index, a text or None."""
+    if isinstance(gpu, bool) or not isinstance(gpu, (int, str, type(None))):
+        raise DeviceError(f"gpu must be an index or a part of a name, got {shown(gpu)}")
 
 
 def check_arguments(

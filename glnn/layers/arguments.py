@@ -2,38 +2,56 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from math import inf
 
-from glnn.errors import ShapeError
+import numpy as np
+
+from glnn.errors import ShapeError, shown
 from glnn.ops.windows import MOST
 
 Pair = tuple[int, int]
 IntOrPair = int | Sequence[int]
+LARGEST = float(np.finfo(np.float32).max)
 
 
 def integer(what: str, value: object, least: int = 1) -> int:
-    """`value`, if it is an integer of at least `least` that an int32 holds."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ShapeError(f"{what} must be an integer of at least {least}, got {value!r}")
-    if value > MOST:
-        raise ShapeError(f"{what} must be at most {MOST}, got {value}")
-    return value
+    """`value`, of any integer type but bool, as an int from `least` to what shaders count."""
+    found = index(what, value, f" of at least {least}")
+    if found < least:
+        raise ShapeError(f"{what} must be an integer of at least {least}, got {shown(value)}")
+    if found > MOST:
+        raise ShapeError(f"{what} must be an integer of at most {MOST}, got {shown(value)}")
+    return found
+
+
+def index(what: str, value: object, bounds: str = "") -> int:
+    """`value`, of any integer type but bool, as an int."""
+    try:
+        if not isinstance(value, (bool, np.bool_)):
+            return operator.index(value)  # type: ignore[arg-type]  # it raises TypeError
+    except TypeError:
+        pass
+    raise ShapeError(f"{what} must be an integer{bounds}, got {shown(value)}")
 
 
 def number(what: str, value: object, least: float, most: float = inf) -> float:
-    """`value`, if it is a number of at least `least` and at most `most`."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
-        bounds = f"of at least {least:g}" if most == inf else f"from {least:g} to {most:g}"
-        raise ShapeError(f"{what} must be a number {bounds}, got {value!r}")
-    return value
+    """`value`, a number of any real type that float32 holds, from `least` to `most`."""
+    if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):
+        if LARGEST < value <= most:
+            raise ShapeError(f"{what} must be a number that float32 holds, got {shown(value)}")
+        if least <= value <= most:
+            return value if isinstance(value, int) else float(value)
+    bounds = f"of at least {least:g}" if most == inf else f"from {least:g} to {most:g}"
+    raise ShapeError(f"{what} must be a number {bounds}, got {shown(value)}")
 
 
 def pair(what: str, value: object, least: int = 1) -> Pair:
     """`value` as (height, width); one integer stands for both."""
     if isinstance(value, (list, tuple)):
         if len(value) != 2:
-            raise ShapeError(f"{what} must be an integer or two of them, got {value!r}")
+            raise ShapeError(f"{what} must be an integer or two of them, got {shown(value)}")
         return integer(what, value[0], least), integer(what, value[1], least)
     both = integer(what, value, least)
     return both, both
@@ -43,15 +61,15 @@ def single(what: str, value: object) -> Pair:
     """`value` as (1, 1), the only size that global pooling has."""
     size = pair(what, value)
     if size != (1, 1):
-        raise ShapeError(f"{what} must be 1 (global pooling), got {value!r}")
+        raise ShapeError(f"{what} must be 1 (global pooling), got {shown(value)}")
     return size
 
 
 def flag(what: str, value: object) -> bool:
-    """`value`, if it is True or False."""
-    if not isinstance(value, bool):
-        raise ShapeError(f"{what} must be true or false, got {value!r}")
-    return value
+    """`value`, Python's or NumPy's True or False, as Python's."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ShapeError(f"{what} must be true or false, got {shown(value)}")
+    return bool(value)
 
 
 def sides(padding: Pair) -> tuple[int, int, int, int]:

@@ -34,8 +34,8 @@ class AvgPool2d(Layer):
             kernel=self.kernel_size,
             stride=self.stride,
             padding=sides(self.padding),
-            ceil_mode=ceil_mode,
-            count_include_pad=count_include_pad,
+            ceil_mode=self.ceil_mode,
+            count_include_pad=self.count_include_pad,
         )
         super().__init__(op)
 

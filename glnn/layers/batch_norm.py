@@ -31,7 +31,7 @@ class BatchNorm2d(Layer):
         self.num_features = integer("BatchNorm2d num_features", num_features)
         self.eps = number("BatchNorm2d eps", eps, 0)
         names = ("weight", "bias", "running_mean", "running_var")
-        super().__init__(BatchNorm(), dict.fromkeys(names, (num_features,)))
+        super().__init__(BatchNorm(), dict.fromkeys(names, (self.num_features,)))
 
     def initial(self, name: str) -> Array:
         return np.full(self.shapes[name], name in ("weight", "running_var"), np.float32)

@@ -17,7 +17,7 @@ class Bias(Layer):
 
     def __init__(self, features: int) -> None:
         self.features = integer("Bias features", features)
-        super().__init__(ops.Bias(), {"bias": (features,)})
+        super().__init__(ops.Bias(), {"bias": (self.features,)})
 
     def config(self) -> dict[str, Any]:
         return {"features": self.features}

@@ -15,7 +15,7 @@ class Concat(Layer):
 
     def __init__(self, count: int = 2) -> None:
         self.count = integer("Concat count", count, least=2)
-        super().__init__(ops.Concat(count))
+        super().__init__(ops.Concat(self.count))
 
     def __call__(self, *inputs: Array, backend: str = "auto") -> Array:
         if len(inputs) <= MOST or len(inputs) != self.count:

@@ -9,6 +9,7 @@ from glnn.errors import ShapeError
 from glnn.layers.arguments import IntOrPair, flag, integer, pair, sides
 from glnn.layers.layer import Array, Layer
 from glnn.layers.parameter import Parameter
+from glnn.ops.op import Shape
 
 
 class Conv2d(Layer):
@@ -41,23 +42,33 @@ class Conv2d(Layer):
         self.padding = pair("Conv2d padding", padding, least=0)
         self.dilation = pair("Conv2d dilation", dilation)
         self.groups = integer("Conv2d groups", groups)
-        if in_channels % groups or out_channels % groups:
+        if self.in_channels % self.groups or self.out_channels % self.groups:
             raise ShapeError(
-                f"Conv2d groups must divide in_channels {in_channels} and "
-                f"out_channels {out_channels}, got {groups}"
+                f"Conv2d groups must divide in_channels {self.in_channels} and "
+                f"out_channels {self.out_channels}, got {self.groups}"
             )
-        weight = (out_channels, in_channels // groups, *self.kernel_size)
+        weight = (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
         shapes: dict[str, tuple[int, ...]] = {"weight": weight}
         if flag("Conv2d bias", bias):
-            shapes["bias"] = (out_channels,)
+            shapes["bias"] = (self.out_channels,)
         op = ops.Conv2d(
             stride=self.stride,
             padding=sides(self.padding),
             dilation=self.dilation,
-            groups=groups,
+            groups=self.groups,
         )
         fan_in = weight[1] * weight[2] * weight[3]
         super().__init__(op, shapes, fan_in=fan_in, seed=seed)
+
+    def infer(self, *shapes: Shape) -> Shape:
+        (x,) = shapes
+        channels = self.in_channels
+        if len(x) == 4 and x[1] != channels and x[3] == channels:
+            raise ShapeError(
+                f"Conv2d: x must have shape (n, {channels}, h, w), got {x}: channels come first "
+                "here, where x.transpose(0, 3, 1, 2) puts them"
+            )
+        return super().infer(x)
 
     def config(self) -> dict[str, Any]:
         return {

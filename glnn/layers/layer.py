@@ -86,6 +86,7 @@ class Layer(ABC):
             kind = type(self).__name__
             raise ShapeError(f"{kind} takes {len(names)} inputs, got {len(inputs)}")
         given = {name: as_float32(name, x) for name, x in zip(names, inputs, strict=True)}
+        self.infer(*(x.shape for x in given.values()))
         return evaluate(self.op, {**given, **self.operands}, backend=backend)
 
     def __repr__(self) -> str:

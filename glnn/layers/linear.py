@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
+from glnn.errors import ShapeError
 from glnn.layers.arguments import flag, integer
 from glnn.layers.layer import Array, Layer
 from glnn.layers.parameter import Parameter
 from glnn.ops import Matmul
+from glnn.ops.op import Shape
 
 
 class Linear(Layer):
@@ -24,10 +27,21 @@ class Linear(Layer):
     ) -> None:
         self.in_features = integer("Linear in_features", in_features)
         self.out_features = integer("Linear out_features", out_features)
-        shapes: dict[str, tuple[int, ...]] = {"weight": (out_features, in_features)}
+        shapes: dict[str, tuple[int, ...]] = {"weight": (self.out_features, self.in_features)}
         if flag("Linear bias", bias):
-            shapes["bias"] = (out_features,)
-        super().__init__(Matmul(), shapes, fan_in=in_features, seed=seed)
+            shapes["bias"] = (self.out_features,)
+        super().__init__(Matmul(), shapes, fan_in=self.in_features, seed=seed)
+
+    def infer(self, *shapes: Shape) -> Shape:
+        (x,) = shapes
+        if len(x) > 2:
+            features = prod(x[1:])
+            fits = "" if features == self.in_features else f", and in_features must be {features}"
+            raise ShapeError(
+                f"Linear: x must have shape (n, {self.in_features}), got {x}: "
+                f"put a Flatten before it{fits}"
+            )
+        return super().infer(x)
 
     def config(self) -> dict[str, Any]:
         return {

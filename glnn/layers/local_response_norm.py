@@ -20,7 +20,7 @@ class LocalResponseNorm(Layer):
         self.alpha = number("LocalResponseNorm alpha", alpha, 0)
         self.beta = number("LocalResponseNorm beta", beta, 0)
         self.k = number("LocalResponseNorm k", k, 0)
-        super().__init__(ops.LocalResponseNorm(size, alpha, beta, k))
+        super().__init__(ops.LocalResponseNorm(self.size, self.alpha, self.beta, self.k))
 
     def config(self) -> dict[str, Any]:
         return {"size": self.size, "alpha": self.alpha, "beta": self.beta, "k": self.k}

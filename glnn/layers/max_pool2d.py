@@ -34,7 +34,7 @@ class MaxPool2d(Layer):
             stride=self.stride,
             padding=sides(self.padding),
             dilation=self.dilation,
-            ceil_mode=ceil_mode,
+            ceil_mode=self.ceil_mode,
         )
         super().__init__(op)
 

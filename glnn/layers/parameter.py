@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import ShapeError
-from glnn.ops.op import as_float32
+from glnn.ops.op import to_float32
 
 if TYPE_CHECKING:
     from glnn.layers.layer import Layer
@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 class Parameter(Generic[T]):
     """An attribute of a layer: a float32 array, checked when it is assigned.
+
+    Arrays of other real numbers are converted to float32.
 
     It reads as None where the layer has no such parameter. A parameter that was never assigned
     gets its initial values when it is first read. What is assigned is copied, and what is read
@@ -48,10 +50,10 @@ class Parameter(Generic[T]):
             if value is not None:
                 raise ShapeError(f"{what}: this layer was made without one")
             return
-        given = as_float32(what, value)
+        given = to_float32(what, value)
         if given.shape != shape:
             raise ShapeError(f"{what} must have shape {shape}, got {given.shape}")
-        vars(layer)[self.name] = _read_only(given.copy())
+        vars(layer)[self.name] = _read_only(np.array(given))
         layer.revision += 1
 
 

@@ -24,7 +24,7 @@ class Subsample2d(Layer):
     def __init__(self, channels: int, kernel_size: IntOrPair) -> None:
         self.channels = integer("Subsample2d channels", channels)
         self.kernel_size = pair("Subsample2d kernel_size", kernel_size)
-        shapes = {"weight": (channels,), "bias": (channels,)}
+        shapes = dict.fromkeys(("weight", "bias"), (self.channels,))
         super().__init__(Subsample(self.kernel_size), shapes)
 
     def initial(self, name: str) -> Array:

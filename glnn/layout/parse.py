@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from glnn.errors import LayoutError
+from glnn.errors import LayoutError, shown
 from glnn.layout.half import SUFFIX, Half
 from glnn.layout.layout import Blocked, Layout, RowMajor
 from glnn.layout.morton import Morton
+
+MOST = 2**31 - 1  # what shaders count
+MOST_NUMBERS = 24  # each is a dimension of an array, of which NumPy takes 32
 
 
 @cache
@@ -17,26 +20,32 @@ def parse(text: str) -> Layout:
 
     Raises LayoutError where `text` is none of the three kinds.
     """
+    if any(len(n) > len(str(MOST)) or int(n) > MOST for n in re.findall("[0-9]+", text)):
+        raise LayoutError(f"layout {shown(text)}: expected numbers of at most {MOST}")
     if text.replace("_", " ").endswith(SUFFIX):
         inner = parse(text[: -len(SUFFIX)])
         if isinstance(inner, Half):
-            raise LayoutError(f"layout {text!r}: expected f16 once")
+            raise LayoutError(f"layout {shown(text)}: expected f16 once")
         return Half(inner)
     if text == "R":
         return RowMajor()
+    if len(re.findall("[0-9]+", text)) > MOST_NUMBERS:
+        raise LayoutError(f"layout {shown(text)}: expected at most {MOST_NUMBERS} sizes")
     if (morton := Morton.parse(text)) is not None:
         return morton
     match = re.fullmatch(r"([A-Za-z]+)((?:[0-9]+[a-z])*)", text)
     if not match:
-        raise LayoutError(f"layout {text!r}: expected one like R, C 4 2 C or nChw4c")
+        raise LayoutError(f"layout {shown(text)}: expected one like R, C 4 2 C or nChw4c")
     blocks = tuple((int(n), d) for n, d in re.findall(r"([0-9]+)([a-z])", match[2]))
     order = tuple(match[1].lower())
     split = {letter.lower() for letter in match[1] if letter.isupper()}
     dims = next((d for d in ("nchw", "oihw", "oi") if sorted(d) == sorted(order)), None)
     if dims is None:
         raise LayoutError(
-            f"layout {text!r}: expected one like R, C 4 2 C or nChw4c, of n c h w or o i"
+            f"layout {shown(text)}: expected one like R, C 4 2 C or nChw4c, of n c h w or o i"
         )
     if split != {d for _, d in blocks} or any(n < 1 for n, _ in blocks):
-        raise LayoutError(f"layout {text!r}: upper-case dimensions and inner blocks do not match")
+        raise LayoutError(
+            f"layout {shown(text)}: upper-case dimensions and inner blocks do not match"
+        )
     return Blocked(text, dims, order, blocks)

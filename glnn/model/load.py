@@ -24,6 +24,8 @@ def load(source: str | os.PathLike[str]) -> Model:
         raise ModelError(f"a model must be a name or a path, got {type(source).__name__}")
     if str(source) in BUILDERS:
         return BUILDERS[str(source)]()
+    if not str(source):
+        raise ModelError("a model must be a name or a path, got an empty text")
     path = Path(source)
     if str(source) in data.MODELS:
         path = data.model(str(source))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from numpy.typing import NDArray
 
-from glnn.errors import ModelError, ShapeError
+from glnn.errors import GlnnError, ModelError, ShapeError, shown
 from glnn.layers import Layer
 from glnn.model.summary import summary
 from glnn.model.tensor import BATCH, TensorInfo
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from glnn.model.session import InferenceSession
 
 Array = NDArray[Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,11 @@ class Model:
         input_shape: the shape of one sample, without the batch. names: the layers' names; None
         names them after their kinds, `conv2d1`, `relu1`, `conv2d2`.
         """
-        if names is None:
-            names = _names(layers)
+        layers = _listed("layers", layers, "layers")
+        for number, layer in enumerate(layers, start=1):
+            _check_layer(f"layer {number}", layer)
+        sizes = _listed("input_shape", input_shape, "sizes, as in (1, 28, 28)")
+        names = _names(layers) if names is None else _listed("names", names, "names")
         if len(names) != len(layers):
             raise ModelError(f"{len(layers)} layers need as many names, got {len(names)}")
         nodes = []
@@ -86,7 +90,7 @@ class Model:
         for node_name, layer in zip(names, layers, strict=True):
             nodes.append(Node(node_name, layer, (previous,), node_name))
             previous = node_name
-        inputs = (TensorInfo("input", (BATCH, *input_shape)),)
+        inputs = (TensorInfo("input", (BATCH, *sizes)),)
         return cls(tuple(nodes), inputs, (previous,), name)
 
     def infer(self, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
@@ -145,6 +149,8 @@ class Model:
                 f"{self.name} has {len(self.inputs)} inputs and {len(self.outputs)} outputs: "
                 "use an InferenceSession"
             )
+        if not isinstance(backend, str):
+            raise GlnnError(f"backend must be a name, got {shown(backend)}")
         (result,) = self._session(backend).run(None, {self.inputs[0].name: x})
         return result
 
@@ -169,10 +175,32 @@ class Model:
         """
         from glnn.model.json_format import save  # it imports this module
 
+        if not isinstance(path, (str, os.PathLike)):
+            raise ModelError(f"a model is saved to a path, got {shown(path)}")
         save(self, path)
 
     def __str__(self) -> str:
         return summary(self)
+
+
+def _listed(what: str, values: Iterable[T], of: str) -> list[T]:
+    try:
+        return list(values)
+    except TypeError:
+        raise ModelError(f"{what} must be a list of {of}, got {shown(values)}") from None
+
+
+def _are_texts(names: object) -> bool:
+    return isinstance(names, (tuple, list)) and all(isinstance(name, str) for name in names)
+
+
+def _check_layer(what: str, layer: object) -> None:
+    """Raise ModelError unless `layer` is one."""
+    if isinstance(layer, type) and issubclass(layer, Layer):
+        name = layer.__name__
+        raise ModelError(f"{what} must be a layer, got the class {name}: make one, {name}(...)")
+    if not isinstance(layer, Layer):
+        raise ModelError(f"{what} must be a layer, got {shown(layer)}")
 
 
 def _names(layers: Sequence[Layer]) -> list[str]:
@@ -187,6 +215,13 @@ def _names(layers: Sequence[Layer]) -> list[str]:
 
 def _check_graph(model: Model) -> None:
     """Raise ModelError unless names are unique and every tensor is made before it is read."""
+    if not isinstance(model.name, str):
+        raise ModelError(f"a model's name must be a text, got {shown(model.name)}")
+    for what, kind, values in (("nodes", Node, model.nodes), ("inputs", TensorInfo, model.inputs)):
+        if not isinstance(values, (tuple, list)) or not all(isinstance(v, kind) for v in values):
+            raise ModelError(f"{model.name}: {what} must be a tuple of {kind.__name__}s")
+    if not _are_texts(model.outputs):
+        raise ModelError(f"{model.name}: outputs must be a tuple of names")
     if not model.inputs or not model.outputs:
         raise ModelError(f"{model.name}: a model needs an input and an output")
     tensors: set[str] = set()
@@ -197,7 +232,8 @@ def _check_graph(model: Model) -> None:
     names: set[str] = set()
     for node in model.nodes:
         if not isinstance(node.name, str) or not node.name or node.name in names:
-            raise ModelError(f"{model.name}: a layer needs a name of its own, got {node.name!r}")
+            got = shown(node.name)
+            raise ModelError(f"{model.name}: a layer needs a name of its own, got {got}")
         names.add(node.name)
         _check_node(node, tensors)
         tensors.add(node.output)
@@ -208,6 +244,9 @@ def _check_graph(model: Model) -> None:
 
 def _check_node(node: Node, tensors: set[str]) -> None:
     """Raise ModelError unless `node` reads only `tensors` and makes a new one."""
+    _check_layer(f"layer {node.name!r}", node.layer)
+    if not _are_texts(node.inputs) or not isinstance(node.output, str):
+        raise ModelError(f"layer {node.name!r}: inputs must be a tuple of names, output a name")
     needed = node.layer.op.needed
     if len(node.inputs) != len(needed):
         raise ModelError(f"layer {node.name!r} takes {len(needed)} inputs, got {len(node.inputs)}")

@@ -17,6 +17,7 @@ from glnn.errors import LimitError, ModelError, UnsupportedOpError
 from glnn.model.fuse import FusedNode, fuse
 from glnn.ops.op import Cost, Op, Shape, Shapes
 from glnn.process import ProcessLock
+from glnn.settings import Settings
 
 if TYPE_CHECKING:
     from glnn.model.model import Model
@@ -132,14 +133,19 @@ class Outline:
         sizes |= {f"the textures of {step.name}": step.nbytes[2] for step in self.steps}
         largest = sorted(sizes, key=lambda name: -sizes[name])[:3]
         named = ", ".join(f"{name} ({_mib(sizes[name])})" for name in largest)
+        digits = 1  # as many as tell the two from each other, and what there is from nothing
+        while digits < 7 and _mib(available, digits) in (_mib(need, digits), _mib(0, digits)):
+            digits += 1
+        allowed = Settings.from_environment().memory == available
         raise LimitError(
-            f"the model needs {_mib(need)} of device memory, {_mib(available)} are free; "
-            f"the largest tensors are {named}"
+            f"the model needs {_mib(need, digits)} of device memory, "
+            f"{'GLNN_MEMORY allows ' if allowed else ''}{_mib(available, digits)}"
+            f"{'' if allowed else ' are free'}; the largest tensors are {named}"
         )
 
 
-def _mib(nbytes: int) -> str:
-    return f"{nbytes / 2**20:.1f} MiB"
+def _mib(nbytes: int, digits: int = 1) -> str:
+    return f"{nbytes / 2**20:.{digits}f} MiB"
 
 
 def _step(schedule: Schedule, arena: Arena, entry: Entry) -> Step:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from glnn.backends import Backend, open_backend
-from glnn.errors import ModelError, ShapeError
+from glnn.errors import GlnnError, ModelError, ShapeError, shown
 from glnn.model.load import load, load_bytes
 from glnn.model.model import Model
 from glnn.model.plan import Plan
@@ -53,6 +54,8 @@ class InferenceSession:
         self.backend = open_backend(backend, device, gpu=gpu, limits=limits)
         self._asked = device, gpu, limits
         self._lock = ProcessLock()
+        if kernels is not None and not isinstance(kernels, Mapping):
+            raise GlnnError(f"kernels must map ops to kernels' names, got {shown(kernels)}")
         self._kernels = dict(kernels or {})
         self._plans: OrderedDict[tuple[frozenset[tuple[str, Shape]], bool], Plan] = OrderedDict()
         self._revisions: list[int] = []
@@ -73,8 +76,9 @@ class InferenceSession:
         driver resets the context, after which another call runs on a new device, and in a fork of
         a process that used GL.
         """
-        if isinstance(output_names, str):
-            raise ModelError(f"output_names must be a list of names, got {output_names!r}")
+        listed = output_names is None or isinstance(output_names, (list, tuple))
+        if not listed:
+            raise ModelError(f"output_names must be a list of names, got {shown(output_names)}")
         if not isinstance(feeds, Mapping):
             raise ShapeError(f"feeds must map names to arrays, got {type(feeds).__name__}")
         names = tuple(output_names) if output_names else self.model.outputs
@@ -84,9 +88,10 @@ class InferenceSession:
                     f"unknown output {name!r}: {self.model.name} has "
                     f"{', '.join(map(repr, self.model.outputs))}"
                 )
-        shapes = {name: as_float32(f"input {name!r}", x).shape for name, x in feeds.items()}
+        given = {name: as_float32(f"input {name!r}", x) for name, x in feeds.items()}
+        shapes = {name: x.shape for name, x in given.items()}
         backend = self._backend()
-        results = backend.perform(lambda: self._plan(backend, shapes, False).run(feeds))
+        results = backend.perform(lambda: self._plan(backend, shapes, False).run(given))
         return [results[name] for name in names]
 
     def plan(self, shapes: Mapping[str, Shape], *, keep: bool = False) -> Plan:
@@ -96,6 +101,9 @@ class InferenceSession:
         Raises ShapeError where the shapes do not fit, UnsupportedOpError or LimitError where the
         backend cannot compute a layer.
         """
+        if not isinstance(shapes, Mapping):
+            raise ShapeError(f"shapes must map inputs to shapes, got {shown(shapes)}")
+        shapes = {name: _shape(name, shape) for name, shape in shapes.items()}
         backend = self._backend()
         return backend.perform(lambda: self._plan(backend, shapes, keep))
 
@@ -130,3 +138,10 @@ class InferenceSession:
         if now != self._revisions:
             self._plans.clear()
             self._revisions = now
+
+
+def _shape(name: str, shape: object) -> Shape:
+    try:
+        return tuple(operator.index(n) for n in shape)  # type: ignore[attr-defined]
+    except TypeError:
+        raise ShapeError(f"input {name!r}: a shape is integers, got {shown(shape)}") from None

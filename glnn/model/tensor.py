@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from glnn.errors import ModelError, ShapeError
+import numpy as np
+
+from glnn.errors import ModelError, ShapeError, shown
 from glnn.ops.op import Shape
 
 BATCH = "N"
@@ -22,13 +25,15 @@ class TensorInfo:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
-            raise ModelError(f"a tensor's name must be a text, got {self.name!r}")
+            raise ModelError(f"a tensor's name must be a text, got {shown(self.name)}")
+        if not isinstance(self.shape, (tuple, list)):
+            raise ModelError(f"tensor {self.name!r}: a shape is a tuple, got {shown(self.shape)}")
+        object.__setattr__(self, "shape", tuple(map(_size, self.shape)))
         sizes = self.shape[1:] if self.shape[:1] == (BATCH,) else self.shape
-        whole = all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in sizes)
-        if not self.shape or not whole:
+        if not self.shape or not all(type(n) is int and n > 0 for n in sizes):
             raise ModelError(
                 f"tensor {self.name!r}: a shape must be positive integers, the first of them or "
-                f'"N" the batch, got {self.shape}'
+                f'"N" the batch, got {shown(self.shape)}'
             )
 
     def with_batch(self, batch: int) -> Shape:
@@ -40,12 +45,27 @@ class TensorInfo:
         what = f"input {self.name!r}"
         if len(shape) != len(self.shape):
             raise ShapeError(
-                f"{what} must have {len(self.shape)} dimensions, {show(self.shape)}, got {shape}"
+                f"{what} must have {len(self.shape)} dimensions, {show(self.shape)}, "
+                f"got {shape}{self.advice(shape)}"
             )
         if 0 in shape:
             raise ShapeError(f"{what} must not be empty, got shape {shape}")
         if any(n != BATCH and n != given for n, given in zip(self.shape, shape, strict=True)):
-            raise ShapeError(f"{what} must have shape {show(self.shape)}, got {shape}")
+            advice = self.advice(shape)
+            raise ShapeError(f"{what} must have shape {show(self.shape)}, got {shape}{advice}")
+
+    def advice(self, shape: Shape) -> str:
+        """What most likely made an array of `shape`, which does not fit; empty where unknown."""
+        sample = self.shape[1:]
+        if len(sample) == 3 and shape[-3:] == (*sample[1:], sample[0]):
+            return ": channels come first here, (n, c, h, w), where x.transpose puts them"
+        return ": a batch of samples is taken, x[None] makes one" if shape == sample else ""
+
+
+def _size(n: object) -> Any:
+    """`n` as an int, if it is an integer of any type; bools are none."""
+    whole = isinstance(n, (int, np.integer)) and not isinstance(n, bool)
+    return int(n) if whole else n  # type: ignore[call-overload]
 
 
 def show(shape: Sequence[int | str]) -> str:

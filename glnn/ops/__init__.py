@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from math import prod
+import operator
+from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.errors import ShapeError
+from glnn.errors import ShapeError, shown
 from glnn.ops import windows
 from glnn.ops.activation import Activation
 from glnn.ops.add import Add
@@ -71,9 +72,14 @@ def matmul(
     """
     from glnn.backends import evaluate  # backends are built on ops
 
+    a, b = as_float32("matmul: a", a), as_float32("matmul: b", b)
     for name, operand in (("a", a), ("b", b)):
-        if as_float32(f"matmul: {name}", operand).ndim < 2:
+        if operand.ndim < 2:
             raise ShapeError(f"matmul: {name} must be a matrix, got shape {operand.shape}")
+    alpha, beta = _scalar("alpha", alpha), _scalar("beta", beta)
+    for name, flag in (("transpose_a", transpose_a), ("transpose_b", transpose_b)):
+        if not isinstance(flag, (bool, int, np.bool_)):
+            raise ShapeError(f"matmul: {name} must be true or false, got {shown(flag)}")
     left = a.swapaxes(-1, -2) if transpose_a else a
     right = b if transpose_b else b.swapaxes(-1, -2)
     if left.shape[-1] != right.shape[-1] or right.shape[:-2] not in ((), left.shape[:-2]):
@@ -84,8 +90,10 @@ def matmul(
     if c is None:
         if beta != 0.0:
             raise ShapeError(f"matmul: beta is {beta:g}, so c is needed")
-    elif as_float32("matmul: c", c).shape != shape:
-        raise ShapeError(f"matmul: c must have shape {shape}, got {c.shape}")
+    else:
+        c = as_float32("matmul: c", c)
+        if c.shape != shape:
+            raise ShapeError(f"matmul: c must have shape {shape}, got {c.shape}")
     if alpha == 0.0 or k == 0 or 0 in shape:  # no sum, or an empty one
         return np.float32(beta) * c if c is not None and beta else np.zeros(shape, np.float32)
     operands = {"x": left.reshape(-1, k), "weight": right}
@@ -93,7 +101,7 @@ def matmul(
         operands["weight"] = right.reshape(-1, n, k) if prod(stack) > 1 else right.reshape(n, k)
     if c is not None and beta:
         operands["c"] = c.reshape(-1, n)
-    found = evaluate(Matmul(float(alpha), float(beta)), operands, backend, kernel)
+    found = evaluate(Matmul(alpha, beta), operands, backend, kernel)
     return found.reshape(shape)
 
 
@@ -123,12 +131,27 @@ def conv2d(
     steps, spread = _pair(stride), _pair(dilation)
     windows.check("conv2d", dilation=(spread, 2, 1))
     sides = _sides(padding, weight.shape[2:], steps, spread)
-    return evaluate(Conv2d(steps, sides, spread, groups), operands, backend, kernel)
+    return evaluate(Conv2d(steps, sides, spread, _plain(groups)), operands, backend, kernel)
 
 
 def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
     # Conv2d checks how many there are and of what kind.
-    return tuple(value) if isinstance(value, (tuple, list)) else (value, value)  # type: ignore[return-value]
+    values = value if isinstance(value, (tuple, list)) else (value, value)
+    return tuple(map(_plain, values))
+
+
+def _plain(value: Any) -> Any:
+    """`value` as an int, if it is one of another type, such as NumPy's."""
+    return operator.index(value) if isinstance(value, np.integer) else value
+
+
+def _scalar(name: str, value: object) -> float:
+    """`value` as a float. Raises ShapeError where it is no real number that float32 holds."""
+    largest = float(np.finfo(np.float32).max)
+    real = isinstance(value, (int, float, np.integer, np.floating))
+    if not real or largest < abs(value) < inf:  # type: ignore[arg-type]
+        raise ShapeError(f"matmul: {name} must be a number that float32 holds, got {shown(value)}")
+    return float(value)  # type: ignore[arg-type]
 
 
 def _sides(
@@ -138,19 +161,20 @@ def _sides(
     dilation: tuple[int, int],
 ) -> tuple[int, int, int, int]:
     """The padding at the top, left, bottom and right."""
-    if padding == "valid":
+    if isinstance(padding, str) and padding == "valid":
         return 0, 0, 0, 0
-    if padding == "same":
+    if isinstance(padding, str) and padding == "same":
         if stride != (1, 1):
             raise ShapeError(f"conv2d: padding 'same' needs stride 1, got {stride}")
         total = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
         return total[0] // 2, total[1] // 2, total[0] - total[0] // 2, total[1] - total[1] // 2
-    if isinstance(padding, int):
-        return padding, padding, padding, padding
-    if isinstance(padding, tuple) and len(padding) in (2, 4):
-        top, left, *rest = padding
+    if isinstance(padding, (int, np.integer)):
+        return (int(padding),) * 4
+    if isinstance(padding, (tuple, list)) and len(padding) in (2, 4):
+        top, left, *rest = map(_plain, padding)
         bottom, right = rest or (top, left)
         return top, left, bottom, right
     raise ShapeError(
-        f"conv2d: padding must be an integer, 2 or 4 integers, 'same' or 'valid', got {padding!r}"
+        "conv2d: padding must be an integer, 2 or 4 integers, 'same' or 'valid', "
+        f"got {shown(padding)}"
     )

@@ -129,8 +129,24 @@ def rank(op: str, operand: str, shape: Shape, expected: int, dims: str) -> None:
 
 
 def as_float32(name: str, array: object) -> Array:
-    """`array` itself, if it is a float32 NumPy array. Raises ShapeError otherwise."""
+    """`array`, a float32 NumPy array, as a plain one: subclasses compute otherwise.
+
+    Raises ShapeError for anything else, and for a masked array with a masked value.
+    """
     if not isinstance(array, np.ndarray) or array.dtype != np.float32:
         got = f"{array.dtype} array" if isinstance(array, np.ndarray) else type(array).__name__
         raise ShapeError(f"{name} must be a float32 NumPy array, got {got}")
-    return array
+    if np.ma.is_masked(array):
+        raise ShapeError(f"{name} has masked values, which are no numbers: fill them first")
+    return np.asarray(array)
+
+
+def to_float32(name: str, array: object) -> Array:
+    """`as_float32` of `array`, which may be of any real numbers that float32 holds, rounded."""
+    if isinstance(array, np.ndarray) and array.dtype.kind in "iuf" and array.dtype != np.float32:
+        with np.errstate(over="ignore"):
+            found = as_float32(name, array.astype(np.float32))
+        if (np.isinf(found) & np.isfinite(np.asarray(array))).any():
+            raise ShapeError(f"{name} has numbers that float32 does not hold, got {array.dtype}")
+        return found
+    return as_float32(name, array)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.errors import GlnnError
 from glnn.model.plan import Plan
 from glnn.ops.error import relative_error
 
@@ -58,8 +59,11 @@ class Verification:
 def verify(plan: Plan, feeds: Mapping[str, Array], tolerance: float = TOLERANCE) -> Verification:
     """Run `plan` on `feeds` and compare what each layer left with the ops' float64 references.
 
-    The plan must keep its tensors (`keep=True`).
+    The plan must keep its tensors (`keep=True`). Raises GlnnError for a tolerance that is no
+    number of at least 0.
     """
+    if not tolerance >= 0:
+        raise GlnnError(f"tolerance must be a number of at least 0, got {tolerance}")
     plan.run(feeds)
     expected = {name: array.astype(np.float64) for name, array in feeds.items()}
     kernels: dict[str, list[str]] = {}

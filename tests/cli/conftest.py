@@ -29,11 +29,12 @@ PACKAGE = str(Path(glnn.__file__).parents[1])  # the one under test
 
 @dataclass(frozen=True)
 class Result:
-    """What a call of the command line gave."""
+    """What a call of the command line gave; as_json: whether it had --json."""
 
     code: int
     out: str
     err: str
+    as_json: bool = False
 
     @property
     def json(self) -> Any:
@@ -45,12 +46,23 @@ class Result:
 
     @property
     def refusal(self) -> str:
-        """The one sentence on standard error of a call that was a user's mistake."""
+        """The one sentence on standard error of a call that was a user's mistake.
+
+        With --json the same is in the one object on standard output, else that is empty.
+        """
         assert self.code == 2, f"{self.code}: {self.out}{self.err}"
-        assert self.out == ""
         assert self.err.startswith("glnn: ") and self.err.endswith("\n")
         assert self.err.count("\n") == 1 and "Traceback" not in self.err
-        return self.err[len("glnn: ") : -1]
+        said = self.err[len("glnn: ") : -1]
+        assert said.isprintable()
+        if self.as_json:
+            document = json.loads(self.out)
+            assert set(document) == {"error", "kind", "exit"}
+            assert (document["error"], document["exit"]) == (said, 2)
+            assert document["kind"].isidentifier()
+        else:
+            assert self.out == ""
+        return said
 
 
 Glnn = Callable[..., Result]
@@ -66,7 +78,7 @@ def cli(monkeypatch: pytest.MonkeyPatch) -> Glnn:
         with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
             with pytest.raises(SystemExit) as exit:
                 main()
-        return Result(exit.value.code, out.getvalue(), err.getvalue())
+        return Result(exit.value.code, out.getvalue(), err.getvalue(), "--json" in arguments)
 
     return call
 
@@ -93,7 +105,7 @@ def process(environment: Mapping[str, str], tmp_path: Path) -> Glnn:
             timeout=120,
             check=False,
         )
-        return Result(done.returncode, done.stdout, done.stderr)
+        return Result(done.returncode, done.stdout, done.stderr, "--json" in arguments)
 
     return call
 

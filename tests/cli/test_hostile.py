@@ -80,7 +80,9 @@ def test_what_lies_where_tuning_keeps_its_choices(cache, choices: Path, placed: 
     tuned = cache("tune", "--size", "8x8x8", "--json")
     forgotten = cache("tune", "--forget", "--json")
     if placed in (folder, full_folder):
-        assert tuned.code == forgotten.code == 2 and not tuned.out + forgotten.out
+        assert tuned.code == forgotten.code == 2
+        for failed in (tuned, forgotten):
+            assert failed.err.endswith(f"glnn: {json.loads(failed.out)['error']}\n")
         assert "is a folder" in tuned.err and "GLNN_CACHE names another folder" in tuned.err
         assert f"--forget: {choices} cannot be removed: Is a directory" in forgotten.err
     else:

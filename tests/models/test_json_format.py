@@ -245,7 +245,7 @@ ZEROS = np.zeros((2, 3), np.float32)
         ({"affine.bias": None}, "the array 'affine.bias' is missing"),
         ({"affine.scale": ZEROS}, "the array 'affine.scale' belongs to no layer"),
         ({"affine.weight": ZEROS.T}, "Linear weight must have shape (2, 3), got (3, 2)"),
-        ({"affine.weight": ZEROS.astype(float)}, "float32 NumPy array, got float64 array"),
+        ({"affine.weight": ZEROS.astype(complex)}, "float32 NumPy array, got complex128 array"),
         ({"affine.weight": np.array("text")}, "float32 NumPy array, got <U4 array"),
         ({"affine.weight": ZEROS.astype(object)}, "'affine.weight' holds pickled objects"),
     ],
