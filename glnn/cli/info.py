@@ -8,10 +8,12 @@ import rich_click as click
 
 from glnn import __version__
 from glnn.backends import NAMES, open_backend
+from glnn.backends.gl import GlBackend
 from glnn.cli.options import device_options, print_json
 from glnn.cli.screen import Column, Screen, Table, figures, size
 from glnn.device import Device, gpus
 from glnn.errors import DeviceError
+from glnn.kernels.verdicts import Seen
 from glnn.settings import Settings
 
 
@@ -45,11 +47,14 @@ def _report(gpu: str | None, limits: str | None) -> dict[str, Any]:
             raise
         failure, attempts = str(error), getattr(error, "attempts", ())
     backends: dict[str, dict[str, Any]] = {}
+    seen: list[Seen] = []
     for name in NAMES:
         reason = None if name == "cpu" else failure or None
         if device is not None and name != "cpu":
             try:
-                open_backend(name, device)
+                opened = open_backend(name, device)
+                assert isinstance(opened, GlBackend)
+                seen += [one for one in opened.verdicts.seen() if one.backend == name]
             except DeviceError as error:
                 reason = str(error)
         backends[name] = {"ok": reason is None, "reason": reason}
@@ -58,6 +63,7 @@ def _report(gpu: str | None, limits: str | None) -> dict[str, Any]:
         "device": _device(device),
         "limits": device.capabilities.limits() if device else {},
         "backends": backends,
+        "kernels": _kernels(seen),
         "gpus": [
             {"index": g.index, "renderer": g.renderer, "vendor": g.vendor, "error": g.error}
             for g in gpus()
@@ -67,6 +73,22 @@ def _report(gpu: str | None, limits: str | None) -> dict[str, Any]:
     if device is not None:
         device.close()
     return report
+
+
+def _kernels(seen: list[Seen]) -> dict[str, Any]:
+    """How many kernels were held against NumPy here, and those that are not used as they are."""
+    notable = [
+        {
+            "backend": one.backend,
+            "op": one.op,
+            "name": one.kernel,
+            "attributes": one.attributes,
+            "said": one.notable,
+        }
+        for one in seen
+        if one.notable
+    ]
+    return {"seen": len(seen), "notable": notable}
 
 
 def _device(device: Device | None) -> dict[str, Any] | None:
@@ -102,6 +124,16 @@ def _show(report: dict[str, Any], out: Screen) -> None:
     for name, state in report["backends"].items():
         opens.add(name, "yes" if state["ok"] else "no", state["reason"] or "")
     out.show(opens)
+    kernels = report["kernels"]
+    if report["device"]:
+        count = f"{kernels['seen']} kernels with their attributes were held against NumPy here"
+        out.say(f"{count}; {len(kernels['notable']) or 'none'} of them are not used, or in parts\n")
+    if kernels["notable"]:
+        heads = (Column("backend", 2, None), Column("op", least=8), Column("kernel", least=12))
+        listed = Table((*heads, Column("what was seen", least=24), Column("with", 1, least=20)))
+        for one in kernels["notable"]:
+            listed.add(one["backend"], one["op"], one["name"], one["said"], one["attributes"])
+        out.show(listed)
     if report["gpus"]:
         heads = (figures("gpu"), Column("renderer"), Column("vendor", 1))
         offered = Table((*heads, Column("why it does not open")))

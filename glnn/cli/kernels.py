@@ -7,6 +7,7 @@ from pathlib import Path
 
 import rich_click as click
 
+from glnn import __version__
 from glnn.cli.options import device_options, print_json
 from glnn.cli.screen import Column, Screen, Table, progress
 from glnn.device import Device
@@ -15,6 +16,8 @@ from glnn.kernels import export, library
 from glnn.kernels.family import FAMILIES
 from glnn.kernels.library import declared
 from glnn.kernels.report import Row, rows
+from glnn.kernels.verdicts import Verdicts
+from glnn.settings import Settings
 
 
 @click.command()
@@ -86,7 +89,7 @@ def kernels(
             row.backend,
             row.stages or "",
             "yes" if row.ok else "no",
-            row.reason or row.summary,
+            row.reason or "; ".join(filter(None, (row.summary, row.seen))),
             " ".join(f"{name}={value}" for name, value in row.parameters.items()),
             row.defaults or "",
         )
@@ -114,5 +117,7 @@ def _rows(
         return [replace(row, ok=False, reason=reason) for row in rows(None, op)]
     with device, progress(shown and compiled) as bar:
         count = sum(op in (None, k.op) for k in declared())
-        found = rows(device, op, compile=compiled)
+        cache = Settings.from_environment().cache
+        verdicts = Verdicts.load(cache, device.capabilities, __version__)
+        found = rows(device, op, compile=compiled, verdicts=verdicts)
         return list(bar.track(found, total=count, description="compiling"))

@@ -15,7 +15,7 @@ from tests.cli.conftest import Glnn
 NO_DRIVER = {"__EGL_VENDOR_LIBRARY_FILENAMES": "/nonexistent"}
 VERBS = {
     "tune": (("tune", "--show"), "device file choices"),
-    "info": (["info"], "glnn device limits backends gpus attempts"),
+    "info": (["info"], "glnn device limits backends kernels gpus attempts"),
     "run": (["run", "lenet"], "model backend device predictions top inputs accuracy notes"),
     "bench": (
         ["bench", "lenet", "--repeat", "1"],

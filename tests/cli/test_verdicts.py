@@ -1,0 +1,61 @@
+"""What `glnn info` and `glnn kernels` say of kernels that were seen to be wrong here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import glnn
+from glnn.device import Device
+from glnn.kernels import kernels_for
+from glnn.kernels.problem import Problem
+from glnn.kernels.verdicts import Verdict, Verdicts, verdict_key
+from glnn.ops import Activation, Matmul
+from tests.cli.conftest import Glnn
+
+WRONG = "its results are wrong, off by 9.5e-01"
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache that says one kernel is wrong, one is right in parts and one is right."""
+    monkeypatch.setenv("GLNN_CACHE", str(tmp_path))
+    said = {
+        "tiled": Verdict(wrong=WRONG),
+        "blocked": Verdict(5000, part=512),
+        "split_k": Verdict(5000),
+    }
+    with Device() as device:
+        offers = device.capabilities
+        verdicts = Verdicts.load(tmp_path, offers, glnn.__version__)
+        problem = Problem.of(Matmul(), {"x": (3, 5), "weight": (7, 5)}, {})
+        for kernel in kernels_for("matmul", "compute"):
+            if kernel.name in said:
+                verdicts.keep({verdict_key(kernel, problem, offers): said[kernel.name]})
+        (one, *_) = kernels_for("activation", "feedback")
+        activation = Problem.of(Activation("relu"), {"x": (3, 5)}, {})
+        verdicts.keep({verdict_key(one, activation, offers): Verdict(wrong=WRONG)})
+
+
+def test_info(cli: Glnn, kept: None) -> None:
+    report = cli("info", "--json").json["kernels"]
+    assert report["seen"] == 4
+    said = {(one["backend"], one["name"]): one["said"] for one in report["notable"]}
+    assert said["compute", "tiled"] == f"not used: {WRONG}"
+    assert said["compute", "blocked"] == "in launches of 512 at most"
+    assert len(said) == 3
+    shown = cli("info").out
+    assert "4 kernels" in shown and "3 of them" in shown and WRONG in shown
+
+
+def test_kernels(cli: Glnn, kept: None) -> None:
+    rows = {row["name"]: row for row in cli("kernels", "--op", "matmul", "--json").json["kernels"]}
+    assert not rows["tiled"]["ok"] and rows["tiled"]["reason"] == f"wrong: {WRONG}"
+    assert rows["blocked"]["ok"] and rows["blocked"]["seen"] == "in launches of 512 at most"
+    assert rows["split_k"]["ok"] and rows["split_k"]["seen"] is None
+    assert "512 at most" in cli("kernels", "--op", "matmul").out
+
+
+def test_nothing_was_seen_yet(cli: Glnn) -> None:
+    assert cli("info", "--json").json["kernels"] == {"seen": 0, "notable": []}
