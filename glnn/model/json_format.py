@@ -26,15 +26,16 @@ from numpy.typing import NDArray
 
 from glnn.errors import ModelError, ShapeError
 from glnn.layers import BY_NAME, Layer
-from glnn.model.files import inside
+from glnn.model.files import MOST_JSON, inside
 from glnn.model.model import Model, Node
-from glnn.model.npz import Npz, open_npz
+from glnn.model.npz import MOST_READ, Npz, open_npz
 from glnn.model.saving import write_model
 from glnn.model.tensor import TensorInfo
 
 Array = NDArray[Any]
 FORMAT = "glnn"
 VERSION = 1
+SPARE = 100  # bytes of a file's or an array's entry besides its name
 MOST_NAME = 60_000  # bytes of an array's name; a zip file counts them in 16 bits
 KEYS = {"format", "version", "name", "weights", "inputs", "layers", "outputs"}
 LAYER_KEYS = {"name", "layer", "arguments", "inputs", "output"}
@@ -170,7 +171,10 @@ def save(model: Model, path: str | os.PathLike[str]) -> None:
     arrays = model.parameters()
     for name in arrays:
         _check_name(name)
-    _document(model, None)  # raises before anything is written
+    described = len(json.dumps(_document(model, target.name), indent=2)) + SPARE
+    listed = sum(len(name.encode()) + SPARE for name in arrays)
+    if described > MOST_JSON or listed > MOST_READ:
+        raise ModelError(f"{target}: {len(model.nodes)} layers of such names are too many to load")
 
     def text(weights: str | None) -> bytes:
         return (json.dumps(_document(model, weights), indent=2) + "\n").encode()

@@ -295,3 +295,17 @@ def test_layers_of_odd_names_come_back(tmp_path: Path, name: str) -> None:
     Model.sequential([Linear(3, 1)], (3,), names=[name]).save(tmp_path / "net.json")
     assert [node.name for node in load(tmp_path / "net.json").nodes] == [name]
     assert left(tmp_path) == WHOLE
+
+
+@pytest.mark.parametrize(("count", "length"), [(300, 50_000), (200, 30_000), (3, 50_000)])
+def test_what_cannot_be_loaded_is_not_saved(tmp_path: Path, count: int, length: int) -> None:
+    layers = [Linear(1, 1) for _ in range(count)]
+    names = [f"{number:{length}}" for number in range(count)]
+    long = Model.sequential(layers, (1,), names=names)
+    if count == 3:
+        long.save(tmp_path / "net.json")
+        assert list(load(tmp_path / "net.json").parameters()) == list(long.parameters())
+    else:
+        with pytest.raises(ModelError, match="layers of such names are too many to load"):
+            long.save(tmp_path / "net.json")
+        assert left(tmp_path) == []
