@@ -12,7 +12,8 @@ INSTALL := install --only-binary moderngl,glcontext
 # Debian keeps the venv module in a package of its own.
 SYSTEM = $(shell $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || echo python3 python3-venv)
 GL := libegl1 libgles2 libgl1-mesa-dri
-PART := tests/device tests/backends/test_documented_kernel.py tests/models/test_session.py
+PART := tests/device/test_buffer.py tests/device/test_program.py tests/device/test_texture.py \
+    tests/backends/test_documented_kernel.py tests/models/test_session.py
 TEST_SYSTEM := xvfb xauth libgl1 libglx-mesa0 glslang-tools
 
 .PHONY: demo test lint check check-es31 check-es30 check-gl33 check-wheel check-oldest check-part \
