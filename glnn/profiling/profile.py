@@ -123,7 +123,7 @@ def _agreed(
     if kernel is None or len(found) < len(layers):
         return "not proved for every step", kernel, layers
     if kernel > (1 + SHARE) * wall:
-        return f"timer says {kernel:.3g} ms, other runs took {wall:.3g} ms", kernel, layers
+        return f"the timer's {kernel:.3g} ms exceed other runs' {wall:.3g} ms", kernel, layers
     kernel, added = min(kernel, wall), sum(found)
     if added > (1 + SHARE) * kernel or kernel - added > SHARE * kernel + len(layers) * rest:
         return f"the steps' {added:.3g} ms are not the whole's {kernel:.3g} ms", kernel, layers
