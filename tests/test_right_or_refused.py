@@ -128,7 +128,8 @@ def test_verbs(backend, tmp_path, verb) -> None:
     if verb[0] in ("run", "verify", "plan"):
         words += ["--backend", backend.name]
     package = str(Path(glnn.__file__).parents[1])
-    known = {"PYTHONPATH": package, "GLNN_TRUST": "0", "GLNN_CACHE": str(tmp_path)}
+    path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
+    known = {"PYTHONPATH": path, "GLNN_TRUST": "0", "GLNN_CACHE": str(tmp_path)}
     command = [sys.executable, "-m", "glnn", *words, "--json"]
     done = subprocess.run(command, env={**os.environ, **known}, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -164,7 +164,7 @@ def test_trust_leaves_it_out(examined, backend, rng, monkeypatch, lossy) -> None
     op, operands, _ = gemm(rng)
     kernel = "cross_rm_rm" if trusting.name == "compute" else "feedback"
     evaluate(op, operands, trusting, kernel)
-    assert not trusting.verdicts.found and len(lossy) == 1
+    assert not trusting.verdicts.found and max(lossy) > MOST
 
 
 def test_a_backend_without_a_device_needs_no_verdicts(rng) -> None:
