@@ -50,7 +50,7 @@ check-gl33: test-system $(VENV)/test.stamp
 # Two more of Mesa's drivers, no part of `make test`. zink is OpenGL over Vulkan, here a CPU's; it
 # compiles for each size anew, so that some tests take minutes: nopt makes that a third shorter.
 ZINK := LIBGL_ALWAYS_SOFTWARE=1 MESA_LOADER_DRIVER_OVERRIDE=zink GALLIVM_PERF=nopt
-SOFTPIPE := LIBGL_ALWAYS_SOFTWARE=1 GALLIUM_DRIVER=softpipe
+SOFTPIPE := LIBGL_ALWAYS_SOFTWARE=1 GALLIUM_DRIVER=softpipe GLNN_TRUST=0
 RENDERER := -c 'from glnn.device import Device; print(Device().capabilities.renderer)'
 
 check-zink: test-system $(VENV)/test.stamp

@@ -75,17 +75,20 @@ def _trials(backend: GlBackend, kernel: Kernel, problem: Problem, launch: int) -
     Only one where there are few samples anyway.
     """
     op, offers = problem.op, backend.device.capabilities
-    thin = Problem.of(op, op.thinned(problem.shapes), problem.layouts)
-    same = verdict_key(kernel, thin, offers) == verdict_key(kernel, problem, offers)
-    large = thin if same and backend.launch(kernel, thin) == launch else problem
-    names = op.along(large.shapes)
-    if names and large.output[0] > PERIOD:
-        few = {name: (PERIOD, *large.shapes[name][1:]) for name in names}
-        small = Problem.of(op, {**large.shapes, **few}, problem.layouts)
+
+    def thinned(steps: int) -> Problem:
+        thin = Problem.of(op, op.thinned(problem.shapes, steps), problem.layouts)
+        same = verdict_key(kernel, thin, offers) == verdict_key(kernel, problem, offers)
+        return thin if same and backend.launch(kernel, thin) == launch else problem
+
+    names = op.along(problem.shapes)
+    if names and problem.output[0] > PERIOD:
+        few = {name: (PERIOD, *problem.shapes[name][1:]) for name in names}
+        small = Problem.of(op, {**problem.shapes, **few}, problem.layouts)
         yield _Trial(backend, kernel, small, spoiled=True)
-        yield _Trial(backend, kernel, large, spoiled=False)
+        yield _Trial(backend, kernel, thinned(1), spoiled=False)
     else:
-        yield _Trial(backend, kernel, large, spoiled=True)
+        yield _Trial(backend, kernel, thinned(2), spoiled=True)
 
 
 class _Trial:

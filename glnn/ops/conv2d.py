@@ -14,7 +14,6 @@ from glnn.ops import epilogue, windows
 from glnn.ops.op import Array, Op, Shape, Shapes, rank
 from glnn.ops.windows import Pair, Sides
 
-THIN = 8  # channels of a group that are enough to see whether a kernel is right
 UNIT = 16  # pixels: as many as one invocation may compute
 COLUMN_BYTES = 64 << 20  # im2col is split over the batch to stay below
 
@@ -129,10 +128,10 @@ class Conv2d(Op):
             "ACTIVATION": epilogue.code(self.activation),
         }
 
-    def thinned(self, shapes: Shapes) -> Shapes:
+    def thinned(self, shapes: Shapes, steps: int) -> Shapes:
         n, _, h, w = shapes["x"]
         o, share, *kernel = shapes["weight"]
-        few = min(share, THIN + share % 4)
+        few = min(share, 4 * (steps - 1) + (share % 4 or 4))
         return {**shapes, "x": (n, few * self.groups, h, w), "weight": (o, few, *kernel)}
 
     def with_activation(self, function: str) -> Conv2d:

@@ -10,7 +10,7 @@ from glnn.errors import ShapeError
 from glnn.ops import epilogue
 from glnn.ops.op import Array, Op, Shape, Shapes, rank
 
-THIN = 64  # of k: enough to see whether a kernel is right, and for the tiles of all
+STEP = 64  # of k: what no kernel's loop takes at once more of
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,9 @@ class Matmul(Op):
             return ()
         return tuple(name for name in ("x", "c") if name in shapes)
 
-    def thinned(self, shapes: Shapes) -> Shapes:
+    def thinned(self, shapes: Shapes, steps: int) -> Shapes:
         *x, k = shapes["x"]
-        few = min(k, THIN + k % THIN)
+        few = min(k, STEP * (steps - 1) + (k % STEP or STEP))
         return {**shapes, "x": (*x, few), "weight": (*shapes["weight"][:-1], few)}
 
     def with_activation(self, function: str) -> Matmul:

@@ -98,8 +98,11 @@ class Op(ABC):
         n = self.infer(shapes)[0]
         return tuple(name for name in self.inputs if shapes.get(name, ())[:1] == (n,))
 
-    def thinned(self, shapes: Shapes) -> Shapes:
-        """Operands of as many results, each of which takes less to compute, if there are such."""
+    def thinned(self, shapes: Shapes, steps: int) -> Shapes:
+        """Operands of as many results, each of which takes less to compute, if there are such.
+
+        steps: those of the kernels' loops over what is summed that are enough.
+        """
         return shapes
 
     def fixed_layouts(self) -> Mapping[str, str]:
