@@ -136,7 +136,7 @@ class _Trial:
         self._perform()
         got = self._out.pull()
         error = relative_error(got, self._expected)
-        if error <= self._kernel.tolerance:
+        if error <= self._kernel.allowed:
             return error, None
         packed = self._out.layout.pack(_wrong(got, self._expected))
         first = int(np.argmax(packed != 0))

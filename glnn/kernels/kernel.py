@@ -23,6 +23,7 @@ Quantity = Factor | tuple[Factor, ...] | tuple[tuple[Factor, ...], ...]
 
 BACKENDS = {".comp": "compute", ".vert": "feedback"}
 ANY = "any"
+HALF_TOLERANCE = 2e-3  # of what is stored in half precision
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,11 @@ class Kernel:
     def halves(self) -> bool:
         """Whether operands are stored in half precision: such a kernel is only taken by name."""
         return any(layout.endswith(SUFFIX) for layout in self.layouts.values())
+
+    @property
+    def allowed(self) -> float:
+        """The relative error that a result may have, operands rounded to halves included."""
+        return max(self.tolerance, HALF_TOLERANCE) if self.halves else self.tolerance
 
     def places(self, operands: Iterable[str], blocks: int) -> dict[str, int]:
         """The binding of each of `operands` and of `out` on a device of so many storage blocks.

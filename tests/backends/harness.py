@@ -133,7 +133,7 @@ def _run_stages(backend: GlBackend, op: Op, operands: Mapping[str, Array], choic
 
 
 def _see(backend: GlBackend, asked: list[tuple[Choice, Problem]]) -> None:
-    """With GLNN_TRUST=0, skip what the driver is seen to get wrong, and learn what it does in parts."""
+    """With GLNN_TRUST=0, skip what the driver gets wrong, and learn what it does in parts."""
     if backend.examine(asked):
         pytest.skip("; ".join(filter(None, (seen.notable for seen in backend.verdicts.seen()))))
 

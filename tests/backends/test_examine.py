@@ -13,11 +13,16 @@ from glnn.backends import evaluate, open_backend
 from glnn.backends.gl import GlBackend
 from glnn.device import Program, Source
 from glnn.errors import UnsupportedOpError
+from glnn.kernels import library
+from glnn.kernels.problem import Problem
+from glnn.kernels.select import fitted, why_not_device, why_not_problem
 from glnn.kernels.verdicts import Verdict, Verdicts
 from glnn.ops import Activation, Conv2d, Matmul, Softmax
 from tests.backends.harness import BACKENDS
+from tests.backends.problems import PROBLEMS
 from tests.oracle import error
 
+SHADERS = [kernel for kernel in library() if not kernel.stages]
 MOST = 300  # of a launch: beyond, these drivers are wrong
 
 
@@ -127,6 +132,24 @@ def test_another_kernel_stands_in(examined, rng, monkeypatch) -> None:
     monkeypatch.setattr(examined.device, "programs", {})
     assert error(evaluate(op, operands, examined), expected) <= 1e-5
     assert "are wrong" in str(examined.why_not(op, shapes, first.name))
+
+
+@pytest.mark.parametrize("kernel", SHADERS, ids=[f"{k.op}-{k.name}" for k in SHADERS])
+def test_what_is_right_is_used(opened, kernel, monkeypatch, tmp_path) -> None:
+    """On a driver that the other tests find right, no kernel is refused, whatever is among x."""
+    backend = _anew(opened(kernel.backend), monkeypatch, tmp_path)
+    offers = backend.device.capabilities
+    kernel = fitted(kernel, offers) or kernel
+    if reason := why_not_device(kernel, offers):
+        pytest.skip(reason)
+    seen = 0
+    for op, shapes in PROBLEMS[kernel.op]:
+        problem = Problem.of(op, shapes, {})
+        if why_not_problem(kernel, problem) is None:
+            backend.examine([(kernel, problem)])
+            seen += 1
+    assert seen and len(backend.verdicts.found) >= 1
+    assert [one.notable for one in backend.verdicts.seen() if one.notable] == []
 
 
 @pytest.mark.parametrize("op", [Activation("relu"), Activation("sigmoid"), Softmax()], ids=str)
