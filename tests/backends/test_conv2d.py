@@ -186,7 +186,10 @@ def test_public_function(opened, rng, backend_name) -> None:
     ("arguments", "says"),
     [
         ({"padding": "full"}, "padding must be .* got 'full'"),
-        ({"stride": 0}, r"stride must be 2 integers of at least 1, got \(0, 0\)"),
+        (
+            {"stride": 0},
+            r"stride must be 2 integers of at least 1 and at most 2147483647, got \(0, 0\)",
+        ),
         ({"stride": 2, "padding": "same"}, "padding 'same' needs stride 1"),
         ({"groups": 3}, "do not fit 3 groups"),
         ({"dilation": 9}, "larger than the padded x"),

@@ -11,7 +11,18 @@ from glnn.kernels import library, report
 from glnn.kernels.library import declared
 from tests.cli.conftest import Glnn
 
-KEYS = {"name", "op", "backend", "ok", "reason", "summary", "parameters", "defaults", "stages"}
+KEYS = {
+    "name",
+    "op",
+    "backend",
+    "ok",
+    "reason",
+    "summary",
+    "parameters",
+    "defaults",
+    "stages",
+    "seen",
+}
 
 
 def test_the_table(cli: Glnn) -> None:
