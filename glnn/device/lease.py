@@ -55,7 +55,7 @@ class Lease:
             if self._keeper is None:
                 KEEPING.leave()  # another device's
             else:
-                self._end_keeping()
+                self._end_keeping(self._keeper)
             current = self._context.is_current()
             if not self._depth and self._holder is None:
                 self._restore = None if current else self._context.remember()
@@ -67,18 +67,16 @@ class Lease:
         self._depth += 1
         self._user = threading.current_thread()
 
-    def _end_keeping(self) -> None:
+    def _end_keeping(self, keeper: threading.Thread) -> None:
         """Have it not kept any more. Raises DeviceError where another thread goes on keeping it."""
-        here = threading.current_thread()
-        if not self._lock.wait_for(lambda: self._keeper in (None, here), KEPT_SECONDS):
-            assert self._keeper is not None
-            raise DeviceError(
-                f"the thread {self._keeper.name!r} keeps the device, as it knew of no other thread "
-                "(C libraries start some by themselves): let it call the device's release()"
-            )
-        if self._keeper is here:
+        if keeper is threading.current_thread():
             self._keeper = None
             KEEPING.forget()
+        elif not self._lock.wait_for(lambda: self._keeper is None, KEPT_SECONDS):
+            raise DeviceError(
+                f"the thread {keeper.name!r} keeps the device, as it knew of no other thread "
+                "(C libraries start some by themselves): let it call the device's release()"
+            )
 
     def give(self) -> None:
         """End what the last `take` began."""
