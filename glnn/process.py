@@ -1,9 +1,12 @@
-"""Forked processes: what they inherit of locks and of GL is of no use to them."""
+"""Forked processes, to which inherited locks and GL are of no use, and threads yet to start."""
 
 from __future__ import annotations
 
+import _thread
 import os
+import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from glnn.errors import DeviceError
@@ -16,7 +19,10 @@ class ProcessLock:
         self._locks: dict[int, Any] = {}
 
     def __enter__(self) -> None:
-        self._locks.setdefault(os.getpid(), threading.RLock()).acquire()
+        lock = self._locks.get(os.getpid())
+        if lock is None:
+            lock = self._locks.setdefault(os.getpid(), threading.RLock())
+        lock.acquire()
 
     def __exit__(self, *error: object) -> None:
         self._locks[os.getpid()].release()
@@ -57,4 +63,68 @@ class GlProcess:
         self._pid = os.getpid() if self._opened else None
 
 
+def alone() -> bool:
+    """Whether Python knows no other thread. It knows none that a C library started by itself."""
+    return threading.active_count() == 1 and not _thread._count()
+
+
+class Keeping:
+    """What the process's only thread keeps until it starts another thread.
+
+    Python tells of that by an audit event, in the thread that starts the other and before it does.
+    """
+
+    def __init__(self) -> None:
+        self._leave: Callable[[], object] | None = None
+        self._keeper = 0
+        self._watching = False
+
+    def keep(self, leave: Callable[[], object]) -> None:
+        """Have `leave` called in this thread, which is alone, before it starts another."""
+        if not self._watching:
+            self._watching = True
+            sys.addaudithook(self._watch())
+            if sys.version_info < (3, 12):
+                _tell_of_starts()
+        self._leave, self._keeper = leave, threading.get_ident()
+
+    def forget(self) -> None:
+        """Do not call it: nothing is kept any more."""
+        self._leave = None
+
+    def leave(self) -> None:
+        """Leave what this thread keeps, if anything."""
+        leave = self._leave
+        if leave is None or self._keeper != threading.get_ident() or GL_PROCESS.forked:
+            return
+        self._leave = None
+        leave()
+
+    def _watch(self) -> Callable[[str, tuple[Any, ...]], None]:
+        # All names are the function's own: at the process's end modules lose theirs before it.
+        leave = self.leave
+        starts = {"_thread.start_new_thread", "_thread.start_joinable_thread"}
+
+        def watch(event: str, details: tuple[Any, ...]) -> None:
+            if event in starts or (event == "import" and details[0] == "glfw"):
+                leave()
+
+        return watch
+
+
+def _tell_of_starts() -> None:
+    """Have threads' starts audited as Python 3.12 does, by replacing what starts them."""
+    start = _thread.start_new_thread
+
+    def audited(*arguments: Any) -> int:
+        sys.audit("_thread.start_new_thread", *arguments)
+        return start(*arguments)
+
+    for module in (_thread, threading):  # which has it by a name of its own
+        for name in ("start_new_thread", "start_new", "_start_new_thread"):
+            if getattr(module, name, None) is start:
+                setattr(module, name, audited)
+
+
 GL_PROCESS = GlProcess()
+KEEPING = Keeping()

@@ -56,8 +56,7 @@ def plan(
     shapes = {info.name: info.with_batch(count) for info in loaded.inputs}
     loaded.infer(shapes)
     opened = open_backend(backend, gpu=gpu, limits=limits)
-    opened.activate()
-    outline = Outline.of(loaded, opened, shapes, kernels)
+    outline = opened.perform(lambda: Outline.of(loaded, opened, shapes, kernels))
     report = _report(loaded, opened, outline)
     if as_json:
         print_json(report)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from glnn.device.device import Device
 from glnn.errors import DeviceError, ShapeError
 from glnn.layout import Layout
+from glnn.process import alone
 
 if TYPE_CHECKING:
     import moderngl
@@ -153,9 +154,14 @@ class Buffer:
             self._device.activate()
             flat = np.empty(self._used, np.float32)
             if self._used:
-                self._device.finish()  # else Python's other threads wait, too
-                self._copy.read_into(flat, size=4 * self._used)
-                self._device.check(f"read {4 * self._used} bytes")
+                if not alone():
+                    self._device.finish()  # else Python's other threads wait, too
+                step = f"read {4 * self._used} bytes"
+                try:
+                    self._copy.read_into(flat, size=4 * self._used)
+                finally:
+                    self._device.check_reset(step)
+                self._device.check(step)
                 self.pulls += 1
             if self._dense:
                 self._host = flat.reshape(self.shape)

@@ -86,6 +86,11 @@ class Context(ABC):
     def leave(self) -> None:
         """Leave this thread without a context, if it is this one: others may take it then."""
 
+    @property
+    def may_stay(self) -> bool:
+        """Whether it may stay current while the thread does other things."""
+        return False
+
     def leave_thread(self) -> None:
         """Leave this thread, which ends, without anything of GL."""
         self.leave()

@@ -172,7 +172,11 @@ class Device:
             raise self._refused(failed) from None
 
     def release(self) -> None:
-        """Let other threads use the device again after `activate`. Harmless when repeated."""
+        """Leave the context: after `activate`, so that other threads can use the device again.
+
+        Also where a run left it current, for threads and contexts that other libraries make.
+        Harmless when repeated.
+        """
         if not GL_PROCESS.forked:
             self._sharing.release()
 

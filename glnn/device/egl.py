@@ -256,6 +256,10 @@ class EglContext(Context):
         if self.is_current():
             self._egl.leave()
 
+    @property
+    def may_stay(self) -> bool:
+        return "glfw" not in sys.modules  # X ends processes that open a window with it current
+
     def leave_thread(self) -> None:
         self._egl.eglReleaseThread()
 

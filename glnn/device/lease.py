@@ -7,21 +7,27 @@ from collections.abc import Callable
 
 from glnn.device.context import Context
 from glnn.errors import DeviceError
+from glnn.process import KEEPING, alone
+
+KEPT_SECONDS = 1.0  # to wait for a thread that keeps the context
 
 
 class Lease:
     """Lends a context to the thread that asks for it, and takes it back.
 
     GL gives a context to a thread only after the one that has it let go of it. So a thread has it
-    from `take` to `give`, which nest, and leaves it then; or, after `hold`, until `release`.
+    from `take` to `give`, which nest, and leaves it then; or, after `hold`, until `release`. While
+    there is no other thread it keeps it after `give`, if it had no other context before, until it
+    starts a thread, takes another context, or calls `release`.
     """
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._lock = threading.RLock()
+        self._lock = threading.Condition()  # notified when a thread keeps the context no more
         self._depth = 0
         self._user: threading.Thread | None = None
         self._holder: threading.Thread | None = None
+        self._keeper: threading.Thread | None = None
         self._restore: Callable[[], object] | None = None
 
     @property
@@ -37,7 +43,7 @@ class Lease:
     def take(self) -> None:
         """Have the context current in this thread, once no other uses it.
 
-        Raises DeviceError where another thread holds it, StepError where GL refuses.
+        Raises DeviceError where another thread holds or keeps it, StepError where GL refuses.
         """
         self._lock.acquire()
         try:
@@ -46,6 +52,10 @@ class Lease:
                     f"the device is held by the thread {self._holder.name!r}: give it work by "
                     "perform(), or let that thread, if it called activate(), call release()"
                 )
+            if self._keeper is None:
+                KEEPING.leave()  # another device's
+            else:
+                self._end_keeping(self._keeper)
             current = self._context.is_current()
             if not self._depth and self._holder is None:
                 self._restore = None if current else self._context.remember()
@@ -57,6 +67,17 @@ class Lease:
         self._depth += 1
         self._user = threading.current_thread()
 
+    def _end_keeping(self, keeper: threading.Thread) -> None:
+        """Have it not kept any more. Raises DeviceError where another thread goes on keeping it."""
+        if keeper is threading.current_thread():
+            self._keeper = None
+            KEEPING.forget()
+        elif not self._lock.wait_for(lambda: self._keeper is None, KEPT_SECONDS):
+            raise DeviceError(
+                f"the thread {keeper.name!r} keeps the device, as it knew of no other thread "
+                "(C libraries start some by themselves): let it call the device's release()"
+            )
+
     def give(self) -> None:
         """End what the last `take` began."""
         self._depth -= 1
@@ -64,7 +85,7 @@ class Lease:
             if not self._depth:
                 self._user = None
                 if self._holder is None:
-                    self._leave()
+                    self._keep_or_leave()
         finally:
             self._lock.release()
 
@@ -74,9 +95,9 @@ class Lease:
             self._holder, self._restore = threading.current_thread(), None
 
     def release(self) -> None:
-        """End what `hold` began. Harmless in a thread that holds nothing."""
+        """End what `hold` began, and keeping. Harmless in a thread that does neither."""
         with self._lock:
-            if self.held_here:
+            if threading.current_thread() in (self._holder, self._keeper):
                 self._holder = None
                 if not self._depth:
                     self._leave()
@@ -85,9 +106,21 @@ class Lease:
         """Call `destroy`, which destroys the context, once no other thread uses it."""
         with self._lock:
             destroy()
+            self._keeper = None
+            self._lock.notify_all()
+
+    def _keep_or_leave(self) -> None:
+        if self._restore is None and self._context.may_stay and alone():
+            self._keeper = threading.current_thread()
+            KEEPING.keep(self.release)
+        else:
+            self._leave()
 
     def _leave(self) -> None:
         restore, self._restore = self._restore, None
         self._context.leave()
         if restore is not None:
             restore()
+        if self._keeper is not None:
+            self._keeper = None
+            self._lock.notify_all()

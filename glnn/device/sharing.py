@@ -10,6 +10,7 @@ from glnn.device.context import Context
 from glnn.device.lease import Lease
 from glnn.device.worker import Worker
 from glnn.errors import DeviceError
+from glnn.process import KEEPING
 
 T = TypeVar("T")
 
@@ -17,9 +18,10 @@ T = TypeVar("T")
 class Sharing:
     """A context for all threads.
 
-    As long as only the thread that opened it asks, that thread does the work and leaves the
-    context after it. The first request of another thread begins a worker that does it for all from
-    then on: drivers take long to get ready for a thread (NVIDIA's 38 ms), and a server's are many.
+    As long as only the thread that opened it asks, that thread does the work, and leaves the
+    context after it unless there is no other thread. The first request of another thread begins a
+    worker that does it for all from then on: drivers take long to get ready for a thread (NVIDIA's
+    38 ms), and a server's are many.
 
     worker: not yet started, so that whoever destroys the context can stop it.
     """
@@ -53,6 +55,7 @@ class Sharing:
             if alone or self._lease.held_here:
                 self._lease.take()
                 return True
+            KEEPING.leave()
             self._worker.start()
             return False
 
@@ -70,7 +73,10 @@ class Sharing:
                 "outside perform() the device is for the thread that opened it, "
                 f"{self._opener.name!r}: give it the work by perform()"
             )
-        self._hold(ready)
+        if self._lease.inside and self._context.is_current():
+            ready()
+        else:
+            self._hold(ready)
 
     def _hold(self, ready: Callable[[], object]) -> None:
         self._lease.take()
@@ -81,7 +87,7 @@ class Sharing:
             self._lease.give()
 
     def release(self) -> None:
-        """End what `hold` began. Harmless in a thread that holds nothing."""
+        """End what `hold` began, and keeping. Harmless in a thread that does neither."""
         self._lease.release()
 
     def end(self, destroy: Callable[[], object]) -> None:

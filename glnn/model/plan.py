@@ -272,9 +272,9 @@ class Plan:
 
     def _run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         with self._lock:
-            self.upload(feeds)
-            self.perform()
-            return self.download()
+            self._upload(feeds)
+            self._perform()
+            return {name: self._value(name) for name in self.model.outputs}
 
     def value(self, name: str) -> Array:
         """The tensor called `name` as the last run left it, a new float32 array.

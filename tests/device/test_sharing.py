@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from subprocess import CompletedProcess
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,12 +39,13 @@ def workers() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name == "glnn device"}
 
 
-def test_alone_a_thread_does_its_work_itself_and_leaves_the_context() -> None:
+def test_alone_a_thread_does_its_work_itself_and_can_leave_the_context() -> None:
     before, others = current_context(), workers()
     with Device(platform="device") as device:
         assert current_context() == before
         assert device.perform(name_of_thread) == name_of_thread()
         assert device.perform(current_context) not in (None, before)
+        device.release()
         assert current_context() == before
         assert workers() == others
 
@@ -308,14 +310,23 @@ def test_where_gl_never_opened_a_fork_may_try(python: Run) -> None:
     assert python(NO_GL_FORK, **NO_GL).stdout == "cpu\ncpu\n"
 
 
+@pytest.mark.parametrize("alone, step", [(False, "finish"), (True, "read 16 bytes")])
 @pytest.mark.parametrize("status, guilt", [(0x8253, "guilty"), (0x8254, "innocent")])
-def test_a_reset_context_raises_and_closes(status: int, guilt: str, fetch: MakeProgram) -> None:
+def test_a_reset_context_raises_and_closes(
+    status: int,
+    guilt: str,
+    alone: bool,
+    step: str,
+    fetch: MakeProgram,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("glnn.device.buffer.alone", lambda: alone)
     device = Device(limits="es31-minimum")
     buffer = Buffer((4,), parse("R"))
     buffer.push(device)
     buffer.wrote()
     device._reset_status = lambda: status
-    with pytest.raises(DeviceError, match=rf"finish: .* reset by its driver \({guilt}\)"):
+    with pytest.raises(DeviceError, match=rf"{step}: .* reset by its driver \({guilt}\)"):
         buffer.pull()
     assert device.closed and device.lost
     for use in (device.activate, device.finish, lambda: device.perform(name_of_thread)):
@@ -324,6 +335,23 @@ def test_a_reset_context_raises_and_closes(status: int, guilt: str, fetch: MakeP
     with device.renewed() as again:
         assert device.renewed() is again and again.capabilities == device.capabilities
         again.perform(lambda: check_fetch(again, fetch(again)))
+
+
+def test_a_read_that_fails_for_a_reset_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("glnn.device.buffer.alone", lambda: True)
+
+    class Lost:
+        def read_into(self, *_: object, **__: object) -> None:
+            raise RuntimeError("cannot map the buffer")
+
+    with Device() as device:
+        buffer = Buffer((4,), parse("R"))
+        buffer.push(device)
+        buffer.wrote()
+        monkey: Any = buffer
+        monkey._copy, device._reset_status = Lost(), lambda: 0x8253
+        with pytest.raises(DeviceError, match=r"read 16 bytes: .* reset by its driver"):
+            buffer.pull()
 
 
 def test_waiting_and_gl_errors_notice_a_reset() -> None:

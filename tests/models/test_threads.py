@@ -63,6 +63,47 @@ def test_any_thread_may_run_a_session(name: str, images: Array) -> None:
         np.testing.assert_array_equal(result, expected)
 
 
+ALONE_FIRST = """
+import _thread, threading
+from concurrent.futures import ThreadPoolExecutor
+import numpy as np
+from glnn.model import InferenceSession
+
+session = InferenceSession("lenet", {name!r})
+feeds = {{"input": np.ones((1, 1, 28, 28), np.float32)}}
+expected = [session.run(None, feeds)[0] for _ in range(3)][0]
+answers, done = [], threading.Event()
+
+def work():
+    try:
+        answers.append((session.run(None, feeds)[0] == expected).all())
+    except Exception as error:
+        answers.append(error)
+    done.set()
+
+{start}
+assert done.wait(60) and answers == [True], answers
+work()
+assert answers == [True, True], answers
+"""
+
+
+@pytest.mark.parametrize("name", GL)
+@pytest.mark.parametrize(
+    "start",
+    [
+        "threading.Thread(target=work).start()",
+        "pool = ThreadPoolExecutor(1); pool.submit(work)",
+        "_thread.start_new_thread(work, ())",
+    ],
+)
+def test_a_thread_uses_at_once_what_the_first_used_alone(
+    name: str, start: str, python: Callable[..., Any]
+) -> None:
+    done = python(ALONE_FIRST.format(name=available(name), start=start))
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("first", NAMES)
 def test_sessions_and_backends_at_once_give_what_they_give_alone(
     first: str, images: Array, rng: Any
