@@ -220,7 +220,7 @@ def test_an_include_must_not_leave_the_folder_even_by_a_link(shaders, tmp_path_f
 def test_codes_of_functions_are_those_of_the_shader() -> None:
     text = (library()[0].path.parents[1] / "common" / "activation.glsl").read_text("utf-8")
     marks = {
-        "sigmoid": "decay : 1.0) / (1.0 + decay)",
+        "sigmoid": "/ (1.0 + decay)",
         "relu": "greater(x, 0.0)",
         "tanh": "quotient",
     }
