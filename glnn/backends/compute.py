@@ -13,6 +13,7 @@ from glnn.backends.gl import Fetched, GlBackend
 from glnn.device import Buffer, Device, Program, Source
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
+from glnn.kernels.verdicts import Launch
 from glnn.layout import Layout
 from glnn.ops.op import Op, Shapes
 
@@ -149,12 +150,17 @@ class Compute(GlBackend):
             groups = self._groups(kernel, {**sizes, **part.sizes})
             yield from _in_parts(ranges, changed, groups, most)
 
-    def launch(self, kernel: Kernel, problem: Problem) -> int:
+    def launch(self, kernel: Kernel, problem: Problem) -> Launch:
+        """The workgroups along x, y and z, also those that a walk in strides stands for."""
         split = problem.split(kernel, self.device.capabilities)
         sizes = problem.sizes(kernel)
         if split is not None:  # the first part is the largest
             sizes |= next(split.parts(problem.shapes)).sizes
-        return prod(self._groups(kernel, sizes))
+        return kernel.groups(sizes, kernel.defaults)
+
+    def launches(self, kernel: Kernel, problem: Problem) -> int:
+        split = problem.split(kernel, self.device.capabilities)
+        return 1 if split is None else sum(1 for _ in split.parts(problem.shapes))
 
     def _groups(self, kernel: Kernel, sizes: Mapping[str, int]) -> Groups:
         """The workgroups to dispatch: the last dimension is cut short where that is walked."""

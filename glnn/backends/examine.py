@@ -1,13 +1,15 @@
 """Kernels held against NumPy before their first result is used: drivers are wrong in silence.
 
-A kernel computes a small problem with NaN, infinities and the ends of exp among its operands, and
-one with as many results as the largest that it will be asked for. Where only large launches are
-wrong, the largest that is right is found; where all are, the kernel is not used.
+A kernel computes few results, of sums as long as it will be asked for, with NaN, infinities and the
+ends of exp among its operands; and as many as the largest launch that it will be asked for has.
+Where only large launches are wrong, ones that are right are found; where all are, the kernel is not
+used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +18,13 @@ from numpy.typing import NDArray
 
 from glnn.backends.backend import Choice
 from glnn.device import Buffer
+from glnn.errors import DeviceError
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
-from glnn.kernels.verdicts import Verdict, verdict_key, work
+from glnn.kernels.select import why_not_here, why_not_problem
+from glnn.kernels.verdicts import Launch, Verdict, program_key, verdict_key, work
 from glnn.ops.error import relative_error
+from glnn.ops.op import Shape, upper
 
 if TYPE_CHECKING:
     from glnn.backends.gl import GlBackend
@@ -27,6 +32,10 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 PERIOD = 7  # samples that differ: a prime, so that what is off by a power of two is seen
 LEAST_PART = 64  # vertices or workgroups: below, launches cost more than what they compute
+SHORT = 64  # numbers a sum: what large launches are seen with, and tiles are no longer
+CHUNK = 1 << 20  # results compared at once
+SLOWEST = 4e9  # units of `work` a second: what a board does that nothing is known of
+SHORTEST = 5e-3  # seconds that tell of a kernel's pace
 EXACT = 1 << 28  # flops: above, the reference is float32, as float64 takes the CPU too long
 FAR = 1e-3  # of the greatest result: what is off by more is where a launch begins to be wrong
 SPECIAL = (np.nan, np.inf, -np.inf, 88.7, -88.7, 104.0, -104.0)  # float32's exp ends at 88.7, -104
@@ -37,58 +46,78 @@ def examine(backend: GlBackend, asked: Iterable[tuple[Choice, Problem]]) -> bool
 
     What is found is kept. Returns whether some are not to be used: others must be chosen then.
     """
-    offers = backend.device.capabilities
-    unseen: dict[str, tuple[Kernel, Problem, int]] = {}
+    offers, verdicts = backend.device.capabilities, backend.verdicts
+    wrong = False
     for kernel, problem in asked:
         assert isinstance(kernel, Kernel)
         launch = backend.launch(kernel, problem)
-        if not backend.verdicts.find(kernel, problem, offers).covers(launch):
-            key = verdict_key(kernel, problem, offers)
-            if key not in unseen or unseen[key][2] < launch:
-                unseen[key] = kernel, problem, launch
-    found = {key: _verdict(backend, *what) for key, what in unseen.items()}
-    if found:
-        backend.verdicts.keep(found)
-    return any(verdict.wrong is not None for verdict in found.values())
+        known = verdicts.find(kernel, problem, offers)
+        if not known.covers(launch):
+            found = _verdict(backend, kernel, problem, launch, known)
+            verdicts.keep({verdict_key(kernel, problem, offers): found})
+            wrong |= found.wrong is not None
+    return wrong
 
 
-def _verdict(backend: GlBackend, kernel: Kernel, problem: Problem, launch: int) -> Verdict:
-    """What is found of `kernel`. Raises what preparing it raises."""
-    part: int | None = None
-    pace: float | None = None
-    for trial in _trials(backend, kernel, problem, launch):
-        error, right = trial.look(part)
-        while right is not None:
-            most = launch if part is None else part
-            part = right if 0 < right < most else most // 2
-            if part < LEAST_PART:
-                where = backend.device.capabilities.renderer
-                return Verdict(wrong=f"its results on {where} are wrong, off by {error:.1e}")
-            error, right = trial.look(part)
-        pace = trial.pace()
-    return Verdict(launch, part, pace)
+def _verdict(
+    backend: GlBackend, kernel: Kernel, problem: Problem, launch: Launch, known: Verdict
+) -> Verdict:
+    """What is found of `kernel`, of which `known` is known. Raises what preparing it raises."""
+    where, part = backend.device.capabilities.renderer, known.part
+    wrong = f"its results on {where} are wrong, off by"
+    try:
+        for trial in _trials(backend, kernel, problem, launch):
+            error, right = trial.look(part, known.pace)
+            while right is not None:
+                most = trial.sent
+                if most <= LEAST_PART:
+                    return Verdict(wrong=f"{wrong} {error:.1e}")
+                part = max(min(right or most, most // 2), LEAST_PART)
+                error, right = trial.look(part, known.pace)
+            sent = trial.sent
+            if backend.watched and trial.size > 1:  # in parts another program may compute it
+                error, right = trial.look(max(sent // 2, 1), known.pace)
+                if right is not None:
+                    return Verdict(wrong=f"{wrong} {error:.1e} in launches of {max(sent // 2, 1)}")
+        pace = trial.pace() if backend.watched else None
+        if backend.watched and trial.look(part, pace)[1] is not None:  # as long as may be now
+            part, pace = sent, None
+    except DeviceError:
+        if backend.device.lost is not None:
+            key = verdict_key(kernel, problem, backend.device.capabilities)
+            backend.verdicts.keep({key: Verdict(wrong=f"{where} was reset while it ran")})
+        raise
+    return Verdict(known.right, part, pace).and_right(launch)
 
 
-def _trials(backend: GlBackend, kernel: Kernel, problem: Problem, launch: int) -> Iterator[_Trial]:
-    """The problems that `kernel` is seen with: a few samples, and then a launch as large as asked.
-
-    Only one where there are few samples anyway.
+def _trials(
+    backend: GlBackend, kernel: Kernel, problem: Problem, launch: Launch
+) -> Iterator[_Trial]:
+    """The problems that `kernel` is seen with: few results of whole sums, with special values; and
+    a launch as large as asked, of short sums.
     """
-    op, offers = problem.op, backend.device.capabilities
+    op, offers, shapes = problem.op, backend.device.capabilities, problem.shapes
+    program = program_key(kernel, problem, offers)
 
-    def thinned(steps: int) -> Problem:
-        thin = Problem.of(op, op.thinned(problem.shapes, steps), problem.layouts)
-        same = verdict_key(kernel, thin, offers) == verdict_key(kernel, problem, offers)
-        return thin if same and backend.launch(kernel, thin) == launch else problem
+    def fits(other: Problem) -> bool:
+        """Whether the same program can compute it here."""
+        fault = why_not_problem(kernel, other) or why_not_here(kernel, other, offers)
+        return fault is None and program_key(kernel, other, offers) == program
 
-    names = op.along(problem.shapes)
-    if names and problem.output[0] > PERIOD:
-        few = {name: (PERIOD, *problem.shapes[name][1:]) for name in names}
-        small = Problem.of(op, {**problem.shapes, **few}, problem.layouts)
-        yield _Trial(backend, kernel, small, spoiled=True)
-        yield _Trial(backend, kernel, thinned(1), spoiled=False)
+    depth = op.depth(shapes)
+    few: dict[str, Shape] = dict(shapes)
+    if problem.output[0] > PERIOD:
+        few |= {name: (PERIOD, *shapes[name][1:]) for name in op.along(shapes)}
+    for deep in (upper(depth), depth):
+        small = Problem.of(op, op.of_depth(few, deep, few=True), problem.layouts)
+        if fits(small):
+            yield _Trial(backend, kernel, small, spoiled=True)
+            break
     else:
-        yield _Trial(backend, kernel, thinned(2), spoiled=True)
+        yield _Trial(backend, kernel, problem, spoiled=True)
+    large = Problem.of(op, op.of_depth(shapes, min(depth, SHORT)), problem.layouts)
+    same = fits(large) and backend.launch(kernel, large) == launch
+    yield _Trial(backend, kernel, large if same else problem, spoiled=False)
 
 
 class _Trial:
@@ -102,59 +131,81 @@ class _Trial:
     ) -> None:
         self._backend, self._kernel, self._problem = backend, kernel, problem
         self._key = verdict_key(kernel, problem, backend.device.capabilities)
-        operands, self._expected = _known(problem, spoiled)
-        op, layouts = (
-            problem.op,
-            backend.layouts(kernel, problem.op, problem.shapes, problem.layouts),
-        )
+        self.size = prod(backend.launch(kernel, problem))
+        operands, self._few = _known(problem, spoiled)
+        op = problem.op
+        layouts = backend.layouts(kernel, op, problem.shapes, problem.layouts)
         memory = backend.memory(backend.capacity(layouts["out"].size(problem.output)))
         self._out = backend.allocate(problem.output, layouts["out"], memory)
-        poison = np.full(self._out.size, np.nan, np.float32)
-        self._out.push(backend.device).write(poison)
+        self._updated = operands.get(op.updates or "")
         self._stores: dict[str, Buffer] = {}
         for name, array in operands.items():
-            if name not in op.inputs:
+            if name == op.updates:
+                self._stores[name] = backend.allocate(array.shape, layouts[name], memory)
+            else:  # only the device's copy is needed
                 self._stores[name] = backend.keep(array, layouts[name])
-                continue
-            place = memory if name == op.updates else None
-            store = self._stores[name] = backend.allocate(array.shape, layouts[name], place)
-            store.set(array)
-            backend.upload(store)
 
-    def look(self, part: int | None) -> tuple[float, int | None]:
-        """The error of launches of at most `part`, and up to where one is right; None: it is."""
+    def look(self, part: int | None, pace: float | None) -> tuple[float, int | None]:
+        """The error of launches of at most `part`, and up to where one is right; None: it is.
+
+        pace: what the kernel is known to do in a second.
+        """
         op, verdicts = self._problem.op, self._backend.verdicts
         before = verdicts.found.get(self._key)
-        verdicts.found[self._key] = Verdict(part=part)  # what launches are made by
+        verdicts.found[self._key] = Verdict(part=part, pace=pace)  # what launches are made by
         try:
+            self.sent = self._backend.part(self._kernel, self._problem) or self.size
             self._perform = self._backend.prepare(
                 op, self._kernel, self._stores, self._problem.shapes, self._out
             )
         finally:
             del verdicts.found[self._key]
             verdicts.found |= {} if before is None else {self._key: before}
+        poison = np.full(self._out.size, np.nan, np.float32)
+        self._out.push(self._backend.device).write(poison)
+        if op.updates and self._updated is not None:
+            self._stores[op.updates].set(self._updated)
+            self._backend.upload(self._stores[op.updates])
         self._perform()
         got = self._out.pull()
-        error = relative_error(got, self._expected)
+        error = self._error(got)
         if error <= self._kernel.allowed:
             return error, None
-        packed = self._out.layout.pack(_wrong(got, self._expected))
+        packed = self._out.layout.pack(_wrong(got, np.resize(self._few, got.shape)))
         first = int(np.argmax(packed != 0))
         return error, self._backend.right_until(self._kernel, self._problem, first)
 
-    def pace(self) -> float | None:
-        """What the kernel does in a second, where launches must not take long."""
-        if not self._backend.watched:
-            return None
+    def _error(self, got: Array) -> float:
+        """How far `got` is from the few samples over and over: see `relative_error`."""
+        few = self._few
+        if got.shape == few.shape:
+            return relative_error(got, few)
+        step = len(few) * max(CHUNK // max(few.size, 1), 1)
+        distance = norm = 0.0
+        with np.errstate(all="ignore"):
+            for first in range(0, len(got), step):
+                part = got[first : first + step]
+                expected = np.resize(few, part.shape)
+                norm += float(np.vdot(expected, expected))
+                expected -= part
+                distance += float(np.vdot(expected, expected))
+        if not np.isfinite(distance):
+            return float("inf")
+        return float(np.sqrt(distance / norm)) if norm else float(np.sqrt(distance))
+
+    def pace(self) -> float:
+        """What the kernel does in a second, at the least."""
         self._backend.finish()
         start = perf_counter()
         self._perform()
         self._backend.finish()
-        return work(self._problem) / max(perf_counter() - start, 1e-9)
+        seconds = perf_counter() - start
+        least = SLOWEST if seconds < SHORTEST else 0.0  # so short, it tells of the launch alone
+        return max(work(self._problem) / max(seconds, SHORTEST), least)
 
 
 def _known(problem: Problem, spoiled: bool) -> tuple[dict[str, Array], Array]:
-    """Operands, and the result to be expected: those of a few samples, over and over."""
+    """Operands of a few samples, over and over; and the result to be expected of the few."""
     op, shapes = problem.op, problem.shapes
     names = op.along(shapes) if problem.output[0] > PERIOD else ()
     generator = np.random.default_rng(2026)
@@ -173,7 +224,7 @@ def _known(problem: Problem, spoiled: bool) -> tuple[dict[str, Array], Array]:
         name: array if array.shape == shapes[name] else np.resize(array, shapes[name])
         for name, array in few.items()
     }
-    return operands, np.resize(expected, problem.output)
+    return operands, expected
 
 
 def _spoil(array: Array) -> None:

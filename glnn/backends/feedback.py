@@ -13,6 +13,7 @@ from glnn.device import Buffer, Device, Program, Source
 from glnn.errors import ShaderError
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
+from glnn.kernels.verdicts import Launch
 from glnn.ops.op import Op, Shapes
 
 if TYPE_CHECKING:
@@ -131,25 +132,28 @@ class Feedback(GlBackend):
     def _instances(kernel: Kernel, problem: Problem) -> int:
         return problem.sizes(kernel)[kernel.instances] if kernel.instances else 1
 
-    def launch(self, kernel: Kernel, problem: Problem) -> int:
-        """The vertices of an instance."""
+    def launch(self, kernel: Kernel, problem: Problem) -> Launch:
+        """The vertices of an instance, and the instances."""
+        instances = self._instances(kernel, problem)
         # Those of an instance follow those of the one before: no padding may come between.
-        floats = prod(problem.output) // self._instances(kernel, problem)
+        floats = prod(problem.output) // instances
         if not kernel.instances:
             floats = problem.chosen_layouts(kernel)["out"].size(problem.output)
-        return -(-floats // self._captures(kernel, problem))
+        return -(-floats // self._captures(kernel, problem)), instances, 1
 
     def right_until(self, kernel: Kernel, problem: Problem, first: int) -> int:
-        return first // self._captures(kernel, problem) % self.launch(kernel, problem)
+        return first // self._captures(kernel, problem)
 
     def _draws(self, program: Program, kernel: Kernel, problem: Problem) -> Iterator[Draw]:
         """The draws that make up the result: one, or several of as many vertices as may be."""
-        vertices, instances = self.launch(kernel, problem), self._instances(kernel, problem)
-        most = self.part(kernel, problem)
-        if most is None:
-            yield Draw(vertices, instances, 0, 0, 0)
-            return
-        for instance in range(instances):
+        vertices, instances, _ = self.launch(kernel, problem)
+        most = self.part(kernel, problem) or vertices * instances
+        together = max(most // vertices, 1) if vertices else instances
+        for instance in range(0, instances, together):
+            if most >= vertices:
+                offset = instance * vertices * program.stride
+                yield Draw(vertices, min(together, instances - instance), 0, instance, offset)
+                continue
             for first in range(0, vertices, most):
                 offset = (instance * vertices + first) * program.stride
                 yield Draw(min(most, vertices - first), 1, first, instance, offset)

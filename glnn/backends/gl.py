@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import prod
 from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
 from glnn import __version__
 from glnn.backends.backend import Backend, Choice, Memory, Store, T
-from glnn.backends.examine import examine
+from glnn.backends.examine import SLOWEST, examine
 from glnn.device import Buffer, DataTexture, Device, Program, SharedMemory, Source
 from glnn.device.buffer import LEAST
 from glnn.errors import DeviceError
@@ -19,14 +20,13 @@ from glnn.kernels.problem import Problem
 from glnn.kernels.select import choose
 from glnn.kernels.source import assemble
 from glnn.kernels.tuned import Tuned
-from glnn.kernels.verdicts import Verdicts, work
+from glnn.kernels.verdicts import Launch, Verdicts, work
 from glnn.layout import Layout
 from glnn.ops.op import Op, Shape, Shapes
 from glnn.settings import Settings
 
 PLACES = ("first_group", "all_groups", "first_instance")  # uniforms of a launch, not of a problem
 LONGEST = 0.1  # seconds of a launch: Panfrost ends jobs of half a second
-SLOWEST = 4e9  # units of `work` a second: what a board does that nothing is known of
 
 
 class Fetched:
@@ -93,12 +93,16 @@ class GlBackend(Backend):
         """Whether launches are not to take long."""
         return self._longest > 0
 
-    def launch(self, kernel: Kernel, problem: Problem) -> int:
-        """How large the largest launch is by which `kernel` computes `problem` in one go."""
+    def launch(self, kernel: Kernel, problem: Problem) -> Launch:
+        """The largest launch by which `kernel` computes `problem`, if none is made in parts."""
         raise NotImplementedError
 
+    def launches(self, kernel: Kernel, problem: Problem) -> int:
+        """How many such launches that takes."""
+        return 1
+
     def right_until(self, kernel: Kernel, problem: Problem, first: int) -> int:
-        """How much of a launch is right where the result is wrong from its float `first` on.
+        """What part of a launch is right where the result is wrong from its float `first` on.
 
         0 where that cannot be told.
         """
@@ -111,13 +115,14 @@ class GlBackend(Backend):
         """
         verdict = self.verdicts.find(kernel, problem, self.device.capabilities)
         bounds = [] if verdict.part is None else [verdict.part]
-        launch = self.launch(kernel, problem)
+        size = prod(self.launch(kernel, problem))
         if self.watched:
-            seconds = work(problem) / (verdict.pace or SLOWEST)
+            units = work(problem) / self.launches(kernel, problem)
+            seconds = units / (verdict.pace or SLOWEST)
             if seconds > self._longest:
-                bounds.append(max(int(launch * self._longest / seconds), 1))
-        most = min(bounds, default=launch)
-        return most if most < launch else None
+                bounds.append(max(int(size * self._longest / seconds), 1))
+        most = min(bounds, default=size)
+        return most if most < size else None
 
     def layouts(
         self, choice: Choice, op: Op, shapes: Shapes, layouts: Mapping[str, str]

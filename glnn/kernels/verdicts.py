@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,34 +13,49 @@ from glnn.kernels.device_file import DeviceFile
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.source import fingerprint
+from glnn.ops.op import upper
 
 FORM = 1  # of the file; one of another form is not used
+WORDS = 4  # of a key at least: backend, op, kernel, fingerprint
+Launch = tuple[int, int, int]
+"""The workgroups along x, y and z; or the vertices of an instance, the instances, and 1."""
 
 
 @dataclass(frozen=True)
 class Verdict:
     """What a kernel's results were like.
 
-    largest: the largest launch that was right, in vertices of an instance or in workgroups.
-    part: the most that one launch may be, where larger ones are wrong; None where none was.
-    pace: what it did in a second, in the units of `work`; None where that was not measured.
-    wrong: why it is not used; None where it is.
+    right: launches that were right, none of which covers another. part: the most vertices or
+    workgroups that one launch may have, where larger ones are wrong; None where none was. pace:
+    what it did in a second, in the units of `work`; None where that was not measured. wrong: why it
+    is not used; None where it is.
     """
 
-    largest: int = 0
+    right: tuple[Launch, ...] = ()
     part: int | None = None
     pace: float | None = None
     wrong: str | None = None
 
     def __post_init__(self) -> None:
-        at_least = {"largest": (self.largest, 0), "part": (self.part, 1), "pace": (self.pace, 0)}
-        for name, (value, least) in at_least.items():
+        for launch in self.right:
+            if len(launch) != 3 or not all(type(n) is int and n >= 0 for n in launch):
+                raise ValueError(f"right: expected three counts, got {launch!r}")
+        for name, value, least in (("part", self.part, 1), ("pace", self.pace, 0)):
             if value is not None and not value >= least:
                 raise ValueError(f"{name}: expected at least {least}, got {value}")
 
-    def covers(self, launch: int) -> bool:
-        """Whether nothing more need be seen before so large a launch is asked for."""
-        return self.wrong is not None or self.part is not None or launch <= self.largest
+    def covers(self, launch: Launch) -> bool:
+        """Whether nothing more need be seen before such a launch is asked for."""
+        return self.wrong is not None or any(_within(launch, seen) for seen in self.right)
+
+    def and_right(self, launch: Launch) -> Verdict:
+        """The same, that launch having been right, too."""
+        others = tuple(seen for seen in self.right if not _within(seen, launch))
+        return replace(self, right=(*others, launch))
+
+
+def _within(launch: Launch, other: Launch) -> bool:
+    return all(n <= most for n, most in zip(launch, other, strict=True))
 
 
 @dataclass(frozen=True)
@@ -75,7 +90,8 @@ class Verdicts:
     def load(cls, folder: Path | None, device: Capabilities, version: str) -> Verdicts:
         """What `folder` keeps for `device`, found by this `version` of glnn."""
         file = DeviceFile.of(folder, "verdicts", FORM, device, version)
-        return cls(file, file.read(_verdict))
+        kept = file.read(_verdict)
+        return cls(file, {key: kept[key] for key in kept if len(key.split(" ")) >= WORDS})
 
     def find(self, kernel: Kernel, problem: Problem, device: Capabilities) -> Verdict:
         """The verdict on `kernel` where it computes problems like `problem`."""
@@ -92,15 +108,23 @@ class Verdicts:
         with suppress(OSError):  # what is not kept is found again
             self.file.write({key: asdict(verdict) for key, verdict in kept.items()})
 
+    def forget(self) -> None:
+        """Drop all verdicts, and the file. Raises OSError where it cannot be removed."""
+        self.found.clear()
+        self.file.remove()
+
     def seen(self) -> Iterator[Seen]:
         """Every verdict, with what it holds for."""
         for key, verdict in sorted(self.found.items()):
-            backend, op, kernel, _, *attributes = key.split(" ")
+            backend, op, kernel, _fingerprint, *attributes = key.split(" ")
             yield Seen(backend, op, kernel, " ".join(attributes), verdict)
 
 
-def verdict_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:
-    """What a verdict holds for: a kernel, its parameters, the op's attributes, how it reads."""
+def program_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:
+    """What the program is that `kernel` is for `problem`.
+
+    That is its parameters, the op's attributes, and how it reads.
+    """
     samplers = {
         name: kernel.sampler(name, layout.size(problem.shape(name)), device)
         for name, layout in problem.chosen_layouts(kernel).items()
@@ -109,6 +133,16 @@ def verdict_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:
     known = {**kernel.defaults, **problem.defines(), **samplers}
     words = [f"{name}={value}" for name, value in sorted(known.items())]
     return " ".join([kernel.backend, kernel.op, kernel.name, fingerprint(kernel), *words])
+
+
+def verdict_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:
+    """What a verdict holds for: a program, and how long the sums are.
+
+    To the next power of two, where a problem can be made of that: long loops may end early.
+    """
+    op = problem.op
+    depth = op.depth(problem.shapes)
+    return f"{program_key(kernel, problem, device)} depth={upper(depth) if op.deepens else depth}"
 
 
 def work(problem: Problem) -> int:
@@ -121,7 +155,7 @@ def _verdict(value: Any) -> Verdict:
     wrong = value["wrong"]
     part, pace = value["part"], value["pace"]
     return Verdict(
-        int(value["largest"]),
+        tuple((x, y, z) for x, y, z in value["right"]),
         None if part is None else int(part),
         None if pace is None else float(pace),
         None if wrong is None else str(wrong),

@@ -14,6 +14,7 @@ from glnn.ops import epilogue, windows
 from glnn.ops.op import Array, Op, Shape, Shapes, rank
 from glnn.ops.windows import Pair, Sides
 
+FEW = 8  # channels of a result
 UNIT = 16  # pixels: as many as one invocation may compute
 COLUMN_BYTES = 64 << 20  # im2col is split over the batch to stay below
 
@@ -29,6 +30,7 @@ class Conv2d(Op):
     name: ClassVar[str] = "conv2d"
     samples: ClassVar[bool] = True
     spoiled: ClassVar[tuple[str, ...]] = ("bias",)
+    deepens: ClassVar[bool] = True
     parameters: ClassVar[tuple[str, ...]] = ("weight", "bias")
     inputs: ClassVar[tuple[str, ...]] = ("x", "residual")
     optional: ClassVar[tuple[str, ...]] = ("bias", "residual")
@@ -128,11 +130,21 @@ class Conv2d(Op):
             "ACTIVATION": epilogue.code(self.activation),
         }
 
-    def thinned(self, shapes: Shapes, steps: int) -> Shapes:
+    def depth(self, shapes: Shapes) -> int:
+        return prod(shapes["weight"][1:])
+
+    def of_depth(self, shapes: Shapes, depth: int, *, few: bool = False) -> Shapes:
         n, _, h, w = shapes["x"]
         o, share, *kernel = shapes["weight"]
-        few = min(share, 4 * (steps - 1) + (share % 4 or 4))
-        return {**shapes, "x": (n, few * self.groups, h, w), "weight": (o, few, *kernel)}
+        least = -(-depth // prod(kernel))
+        made = least + (share - least) % 4 if share > 1 else 1  # a whole quad or not, as before
+        o_made = min(o, FEW + o % 4) if few and self.groups == 1 else o
+        found = {**shapes, "x": (n, made * self.groups, h, w), "weight": (o_made, made, *kernel)}
+        if "bias" in shapes:
+            found["bias"] = (o_made,)
+        if "residual" in shapes:
+            found["residual"] = (n, o_made, *shapes["residual"][2:])
+        return found
 
     def with_activation(self, function: str) -> Conv2d:
         """The same with `function` applied to the result."""

@@ -20,7 +20,7 @@ def relative_error(got: Array, expected: Array) -> float:
     if not np.array_equal(got[rest], expected[rest], equal_nan=True):
         return float("inf")
     distance = float(np.linalg.norm(got[finite].astype(np.float64) - expected[finite]))
-    norm = float(np.linalg.norm(expected[finite]))
+    norm = float(np.linalg.norm(expected[finite].astype(np.float64)))
     if not np.isfinite(distance):
         return float("inf")
     return distance / norm if norm else distance

@@ -10,7 +10,7 @@ from glnn.errors import ShapeError
 from glnn.ops import epilogue
 from glnn.ops.op import Array, Op, Shape, Shapes, rank
 
-STEP = 64  # of k: what no kernel's loop takes at once more of
+FEW = 8  # columns of a result
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Matmul(Op):
 
     name: ClassVar[str] = "matmul"
     spoiled: ClassVar[tuple[str, ...]] = ("bias",)
+    deepens: ClassVar[bool] = True
     parameters: ClassVar[tuple[str, ...]] = ("weight", "bias", "c")
     optional: ClassVar[tuple[str, ...]] = ("bias", "c")
     alpha: float = 1.0
@@ -84,10 +85,15 @@ class Matmul(Op):
             return ()
         return tuple(name for name in ("x", "c") if name in shapes)
 
-    def thinned(self, shapes: Shapes, steps: int) -> Shapes:
-        *x, k = shapes["x"]
-        few = min(k, STEP * (steps - 1) + (k % STEP or STEP))
-        return {**shapes, "x": (*x, few), "weight": (*shapes["weight"][:-1], few)}
+    def depth(self, shapes: Shapes) -> int:
+        return shapes["x"][1]
+
+    def of_depth(self, shapes: Shapes, depth: int, *, few: bool = False) -> Shapes:
+        (m, k), (*batch, n, _) = shapes["x"], shapes["weight"]
+        made = depth + (k - depth) % 4  # a whole quad or not, as before
+        n_made = min(n, FEW + n % 4) if few else n
+        found = {**shapes, "x": (m, made), "weight": (*batch, n_made, made)}
+        return found | {k: (*shapes[k][:-1], n_made) for k in ("bias", "c") if k in shapes}
 
     def with_activation(self, function: str) -> Matmul:
         """The same with `function` applied to the result."""

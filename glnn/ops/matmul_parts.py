@@ -68,6 +68,9 @@ class MatmulParts(Op):
         result: Array = np.einsum(f"ipk,jpk->{order}", a, b)
         return result.reshape(self.infer({"x": x.shape, "weight": weight.shape}))
 
+    def depth(self, shapes: Shapes) -> int:
+        return self._width(shapes["x"][1])
+
     def flops(self, shapes: Shapes) -> int:
         return 2 * shapes["x"][0] * shapes["weight"][0] * shapes["x"][1]
 

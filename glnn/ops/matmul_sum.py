@@ -59,6 +59,9 @@ class MatmulSum(Op):
             result = x[0].sum(2 if self.order == COLUMNS else 1).T
         return epilogue.gemm(result, operands, self.alpha, self.beta, self.activation)
 
+    def depth(self, shapes: Shapes) -> int:
+        return self.parts
+
     def flops(self, shapes: Shapes) -> int:
         m, n = self.infer(shapes)
         added = ("bias" in shapes) + 2 * ("c" in shapes) + (self.activation != "identity")

@@ -39,7 +39,8 @@ class Op(ABC):
     moves nothing: its result is its input's memory. The result of an op that `updates` an input
     takes that one's place. Of an op with `samples`, each sample, along the first dimension of its
     inputs and its result, is computed by itself. What is not finite in an operand that is `spoiled`
-    shows in every kernel's result where it shows in the reference's.
+    shows in every kernel's result where it shows in the reference's. An op that `deepens` can be
+    given longer sums (`of_depth`).
     """
 
     name: ClassVar[str]
@@ -50,6 +51,7 @@ class Op(ABC):
     updates: ClassVar[str | None] = None
     samples: ClassVar[bool] = False
     spoiled: ClassVar[tuple[str, ...]] = ()
+    deepens: ClassVar[bool] = False
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -98,10 +100,14 @@ class Op(ABC):
         n = self.infer(shapes)[0]
         return tuple(name for name in self.inputs if shapes.get(name, ())[:1] == (n,))
 
-    def thinned(self, shapes: Shapes, steps: int) -> Shapes:
-        """Operands of as many results, each of which takes less to compute, if there are such.
+    def depth(self, shapes: Shapes) -> int:
+        """How many numbers a kernel's loop may walk for one result, where no attribute says so."""
+        return 1
 
-        steps: those of the kernels' loops over what is summed that are enough.
+    def of_depth(self, shapes: Shapes, depth: int, *, few: bool = False) -> Shapes:
+        """Operands of an op that `deepens` for loops of at least `depth`, by the same program.
+
+        few: of fewer results, where that program has them.
         """
         return shapes
 
@@ -123,6 +129,11 @@ class Op(ABC):
         needed = [n for n in known if n not in self.optional]
         if any(n not in shapes for n in needed) or any(n not in known for n in shapes):
             raise ShapeError(f"{self.name}: expected operands {known}, got {tuple(shapes)}")
+
+
+def upper(size: int) -> int:
+    """The next power of two."""
+    return 1 << max(size - 1, 0).bit_length()
 
 
 def rank(op: str, operand: str, shape: Shape, expected: int, dims: str) -> None:

@@ -118,6 +118,9 @@ class Pool2d(Op):
             return np.asarray((np.minimum(last, size + after) - first).astype(x.dtype))
         return np.asarray((np.minimum(last, size) - np.maximum(first, 0)).astype(x.dtype))
 
+    def depth(self, shapes: Shapes) -> int:
+        return prod(shapes["x"][2:]) if self.kernel is None else 1
+
     def flops(self, shapes: Shapes) -> int:
         return prod(self.infer(shapes)) * prod(self._reach(shapes))
 

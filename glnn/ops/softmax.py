@@ -45,6 +45,9 @@ class Softmax(Op):
             powers = np.exp(x - x.max(axis=self.axis, keepdims=True))
             return np.asarray(powers / powers.sum(axis=self.axis, keepdims=True))
 
+    def depth(self, shapes: Shapes) -> int:
+        return shapes["x"][self._axis(shapes["x"])]
+
     def flops(self, shapes: Shapes) -> int:
         return 5 * prod(shapes["x"])  # maximum, difference, exponential, sum, quotient
 

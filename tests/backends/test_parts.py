@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from math import prod
 
-import numpy as np
 import pytest
 
 from glnn.backends.compute import Compute
@@ -32,7 +31,7 @@ def test_every_kernel_in_parts(opened, rng, kernel, monkeypatch) -> None:
         pytest.skip(reason)
     parts = 0
     monkeypatch.setattr(
-        type(backend), "part", lambda self, k, p: max(self.launch(k, p) * 2 // 5, 1)
+        type(backend), "part", lambda self, k, p: max(prod(self.launch(k, p)) * 2 // 5, 1)
     )
     for op, shapes in PROBLEMS[kernel.op]:
         problem = Problem.of(op, shapes, {})
@@ -42,7 +41,7 @@ def test_every_kernel_in_parts(opened, rng, kernel, monkeypatch) -> None:
         got = run_kernel(backend, op, operands, kernel)
         expected = op.reference({k: v.astype("f8") for k, v in operands.items()})
         assert error(got, expected) <= tolerance(kernel.name)
-        parts += backend.launch(kernel, problem) > 1
+        parts += prod(backend.launch(kernel, problem)) > 1
     assert parts, "no launch was large enough to be made in parts"
 
 
@@ -72,7 +71,7 @@ def test_what_would_take_long_goes_in_parts(backend, rng, monkeypatch) -> None:
     shapes = {name: array.shape for name, array in operands.items()}
     kernel = other.choose(op, shapes, {})
     problem = Problem.of(op, shapes, {})
-    whole = other.launch(kernel, problem)
+    whole = prod(other.launch(kernel, problem))
     sizes = _launches(other, monkeypatch)
     got = run_kernel(other, op, operands, kernel)
     assert len(sizes) > 3 and max(sizes) < whole and sum(sizes) == whole
@@ -85,7 +84,7 @@ def test_a_pace_that_was_measured_tells_how_long_it_takes(backend, monkeypatch) 
     op, shapes = Matmul(), {"x": (150, 64), "weight": (200, 64)}
     kernel, problem = other.choose(op, shapes, {}), Problem.of(op, shapes, {})
     assert other.part(kernel, problem) is not None
-    monkeypatch.setattr(other.verdicts, "find", lambda *_: Verdict(10**6, pace=1e12))
+    monkeypatch.setattr(other.verdicts, "find", lambda *_: Verdict(pace=1e12))
     assert other.part(kernel, problem) is None
 
 
@@ -106,4 +105,3 @@ def test_a_launch_of_any_length(backend, monkeypatch) -> None:
     op, shapes = Activation("sigmoid"), {"x": (1000, 1000)}
     problem = Problem.of(op, shapes, {})
     assert not other.watched and other.part(other.choose(op, shapes, {}), problem) is None
-    assert np.isfinite(other.launch(other.choose(op, shapes, {}), problem))

@@ -23,8 +23,8 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLNN_CACHE", str(tmp_path))
     said = {
         "tiled": Verdict(wrong=WRONG),
-        "blocked": Verdict(5000, part=512),
-        "split_k": Verdict(5000),
+        "blocked": Verdict(((5000, 1, 1),), part=512),
+        "split_k": Verdict(((5000, 1, 1),)),
     }
     with Device() as device:
         offers = device.capabilities
