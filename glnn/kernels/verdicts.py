@@ -46,15 +46,16 @@ class Verdict:
 
     def covers(self, launch: Launch) -> bool:
         """Whether nothing more need be seen before such a launch is asked for."""
-        return self.wrong is not None or any(_within(launch, seen) for seen in self.right)
+        return self.wrong is not None or any(within(launch, seen) for seen in self.right)
 
     def and_right(self, launch: Launch) -> Verdict:
         """The same, that launch having been right, too."""
-        others = tuple(seen for seen in self.right if not _within(seen, launch))
+        others = tuple(seen for seen in self.right if not within(seen, launch))
         return replace(self, right=(*others, launch))
 
 
-def _within(launch: Launch, other: Launch) -> bool:
+def within(launch: Launch, other: Launch) -> bool:
+    """Whether `other` is as large along every axis."""
     return all(n <= most for n, most in zip(launch, other, strict=True))
 
 
