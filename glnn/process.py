@@ -71,8 +71,11 @@ def alone() -> bool:
 class Keeping:
     """What the process's only thread keeps until it starts another thread.
 
-    Python tells of that by an audit event, in the thread that starts the other and before it does.
+    Python tells of that by an audit event, in the thread that starts the other and before it does:
+    from 3.12 on. Before, nothing is kept.
     """
+
+    possible = sys.version_info >= (3, 12)
 
     def __init__(self) -> None:
         self._leave: Callable[[], object] | None = None
@@ -84,8 +87,6 @@ class Keeping:
         if not self._watching:
             self._watching = True
             sys.addaudithook(self._watch())
-            if sys.version_info < (3, 12):
-                _tell_of_starts()
         self._leave, self._keeper = leave, threading.get_ident()
 
     def forget(self) -> None:
@@ -110,20 +111,6 @@ class Keeping:
                 leave()
 
         return watch
-
-
-def _tell_of_starts() -> None:
-    """Have threads' starts audited as Python 3.12 does, by replacing what starts them."""
-    start = _thread.start_new_thread
-
-    def audited(*arguments: Any) -> int:
-        sys.audit("_thread.start_new_thread", *arguments)
-        return start(*arguments)
-
-    for module in (_thread, threading):  # which has it by a name of its own
-        for name in ("start_new_thread", "start_new", "_start_new_thread"):
-            if getattr(module, name, None) is start:
-                setattr(module, name, audited)
 
 
 GL_PROCESS = GlProcess()

@@ -110,7 +110,7 @@ class Lease:
             self._lock.notify_all()
 
     def _keep_or_leave(self) -> None:
-        if self._restore is None and self._context.may_stay and alone():
+        if KEEPING.possible and self._restore is None and self._context.may_stay and alone():
             self._keeper = threading.current_thread()
             KEEPING.keep(self.release)
         else:

@@ -7,6 +7,11 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from glnn.process import KEEPING
+
+pytestmark = pytest.mark.skipif(
+    not KEEPING.possible, reason="Python tells of threads' starts from 3.12 on"
+)
 Run = Callable[..., CompletedProcess[str]]
 
 START = """
@@ -294,6 +299,7 @@ if not child:
 assert os.waitpid(child, 0)[1] == 0
 assert runs(device) == []
 """,
+        PYTHONWARNINGS="ignore::DeprecationWarning",  # of forks, since the driver has threads
     )
 
 
