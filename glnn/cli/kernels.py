@@ -34,12 +34,14 @@ from glnn.settings import Settings
     type=click.Choice(list(FAMILIES)),
     help="Export with the parameters of this family of devices.",
 )
+@click.option("--forget", is_flag=True, help="Forget what was seen of their results here, first.")
 @device_options
 def kernels(
     op: str | None,
     compiled: bool,
     directory: Path | None,
     family: str | None,
+    forget: bool,
     gpu: str | None,
     limits: str | None,
     wide: bool,
@@ -57,6 +59,7 @@ def kernels(
       glnn kernels
       glnn kernels --op conv2d --compile
       glnn kernels --limits es31-minimum --json
+      glnn kernels --forget
       glnn kernels --export sources/ --family Bifrost
     """
     if family is not None and directory is None:
@@ -64,7 +67,7 @@ def kernels(
     ops = sorted({kernel.op for kernel in declared()})
     if op is not None and op not in ops:
         raise GlnnError(f"--op: no kernels for {op!r}, expected one of {', '.join(ops)}")
-    found = _rows(op, compiled, gpu, limits, shown=not as_json)
+    found = _rows(op, compiled, gpu, limits, forget, shown=not as_json)
     if directory is not None:
         _export(directory, op, family)
     if as_json:
@@ -105,8 +108,16 @@ def _export(directory: Path, op: str | None, family: str | None) -> None:
     click.echo(printable(f"wrote {len(written)} sources to {directory}"), err=True)
 
 
+def _forget(verdicts: Verdicts) -> None:
+    try:
+        verdicts.forget()
+    except OSError as error:
+        path = verdicts.file.path
+        raise GlnnError(f"--forget: {path} cannot be removed: {error.strerror}") from None
+
+
 def _rows(
-    op: str | None, compiled: bool, gpu: str | None, limits: str | None, shown: bool
+    op: str | None, compiled: bool, gpu: str | None, limits: str | None, forget: bool, shown: bool
 ) -> list[Row]:
     try:
         device = Device(gpu, limits)
@@ -119,5 +130,7 @@ def _rows(
         count = sum(op in (None, k.op) for k in declared())
         cache = Settings.from_environment().cache
         verdicts = Verdicts.load(cache, device.capabilities, __version__)
+        if forget:
+            _forget(verdicts)
         found = rows(device, op, compile=compiled, verdicts=verdicts)
         return list(bar.track(found, total=count, description="compiling"))

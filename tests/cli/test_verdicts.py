@@ -57,5 +57,21 @@ def test_kernels(cli: Glnn, kept: None) -> None:
     assert "512 at most" in cli("kernels", "--op", "matmul").out
 
 
+def test_forget(cli: Glnn, kept: None) -> None:
+    rows = cli("kernels", "--op", "matmul", "--forget", "--json").json["kernels"]
+    assert all(row["seen"] is None for row in rows)
+    assert cli("info", "--json").json["kernels"] == {"seen": 0, "notable": []}
+    assert cli("kernels", "--forget").code == 0, "there is nothing to forget"
+
+
+def test_what_cannot_be_forgotten(cli: Glnn, kept: None, tmp_path: Path) -> None:
+    (path,) = tmp_path.glob("verdicts/*.json")
+    path.unlink()
+    path.mkdir()
+    with pytest.warns(UserWarning, match="damaged"):
+        refusal = cli("kernels", "--forget").refusal
+    assert refusal.startswith(f"--forget: {path} cannot be removed")
+
+
 def test_nothing_was_seen_yet(cli: Glnn) -> None:
     assert cli("info", "--json").json["kernels"] == {"seen": 0, "notable": []}
