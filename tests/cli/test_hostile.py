@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from glnn.errors import printable
+from glnn.model.images import FORMATS
 from tests.cli.conftest import Glnn, Result
 
 ODD = "a\x1b]0;owned\a\x9b2J\u202eb\r[bold]:bomb:[/x]"
@@ -228,7 +229,11 @@ def test_only_raster_images_are_opened(
     monkeypatch.setattr(plugin, "Ghostscript", lambda *_: pytest.fail("Ghostscript was started"))
     path = tmp_path / f"x{suffix}"
     path.write_bytes(begin + b"%%EndComments\n%%EOF\n")
-    assert "cannot be read as an image" in cli("run", "lenet", path).refusal
+    refusal = cli("run", "lenet", path).refusal
+    assert refusal == f"{path}: expected an image ({', '.join(FORMATS)})"
+    assert f"an image ({', '.join(FORMATS)})" in cli("run", "--help").out
+    readme = Path(__file__).parents[2] / "README.md"
+    assert not readme.exists() or f"{', '.join(FORMATS)} (extra: images)" in readme.read_text()
 
 
 def test_an_image_of_very_many_pixels(cli: Glnn, tmp_path: Path) -> None:

@@ -113,6 +113,11 @@ def test_bench(terminal: Terminal, columns: int) -> None:
     options = ("--batch", 10, "--repeat", 1, "--backends", "feedback,cpu")
     lines = terminal(columns, "bench", "lenet", *options)
     assert max(map(cell_len, lines)) <= columns
+    text = " ".join(lines)
+    assert "…" not in text
+    if "(no kernel times: " in text and "no timer query" not in text:  # in full, on whatever lines
+        reason = text.partition("(no kernel times: ")[2].partition(")")[0]
+        assert re.match(r"(all steps together|step \S+.*): .* ms", reason), reason
     feedback, cpu, whole = tables(lines)
     assert [row.split()[0] for row in whole] == ["feedback", "cpu"]
     for row in cpu:
