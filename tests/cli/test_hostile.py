@@ -243,24 +243,27 @@ def test_an_image_of_very_many_pixels(cli: Glnn, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "arguments"),
+    ("kind", "arguments", "says"),
     [
-        ("LocalResponseNorm", {"size": 2**40}),
-        ("MaxPool2d", {"kernel_size": 2**40, "ceil_mode": True}),
-        ("MaxPool2d", {"kernel_size": 2, "stride": 2**40}),
-        ("MaxPool2d", {"kernel_size": 2**20}),
-        ("MaxPool2d", {"kernel_size": 2**20, "padding": 2**19}),
-        ("AvgPool2d", {"kernel_size": [2**40, 1]}),
-        ("MaxPool2d", {"kernel_size": 2, "dilation": 2**40, "ceil_mode": True}),
-        ("Subsample2d", {"channels": 4, "kernel_size": 2**40}),
-        ("Concat", {"count": 2**40}),
+        ("LocalResponseNorm", {"size": 2**40}, "at most"),
+        ("MaxPool2d", {"kernel_size": 2**40, "ceil_mode": True}, "at most"),
+        ("MaxPool2d", {"kernel_size": 2, "stride": 2**40}, "at most"),
+        ("MaxPool2d", {"kernel_size": 2**20}, "is larger than x"),
+        ("MaxPool2d", {"kernel_size": 2**20, "padding": 2**19}, "at most"),
+        ("AvgPool2d", {"kernel_size": [2**40, 1]}, "at most"),
+        ("MaxPool2d", {"kernel_size": 2, "dilation": 2**40, "ceil_mode": True}, "at most"),
+        ("Subsample2d", {"channels": 4, "kernel_size": 2**40}, "at most"),
+        ("Concat", {"count": 2**40}, "at most"),
     ],
 )
-def test_sizes_that_no_shader_holds(cli: Glnn, staged: Path, images: Path, kind, arguments) -> None:
+def test_sizes_that_no_shader_holds(
+    cli: Glnn, staged: Path, images: Path, kind, arguments, says
+) -> None:
     document = json.loads(staged.read_text())
     document["layers"][1] |= {"layer": kind, "arguments": arguments}
     staged.write_text(json.dumps(document))
-    assert "pool" in cli("run", staged, images).refusal
+    refusal = cli("run", staged, images).refusal
+    assert "pool" in refusal and says in refusal
 
 
 @pytest.mark.parametrize("backend", ["compute", "feedback", "cpu"])
@@ -280,4 +283,4 @@ def test_sizes_that_a_shader_just_holds(
     document["layers"][1] |= {"layer": kind, "arguments": arguments}
     staged.write_text(json.dumps(document))
     done = cli("verify", staged, images, "--backend", backend)
-    assert done.code == 0 or "cannot run" in done.err
+    assert done.code == 0, done.err
