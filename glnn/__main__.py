@@ -20,7 +20,12 @@ def main() -> None:
     if heeded:
         signal.signal(signal.SIGINT, interrupt)
         signal.signal(signal.SIGALRM, interrupt)
-    run()
+    try:
+        run()
+    finally:
+        if heeded:  # as Python ends, an alarm has no handler any more and would kill the process
+            signal.signal(signal.SIGINT, leave)
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def leave(number: int, frame: FrameType | None) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from glnn.errors import GlnnError
+from glnn.errors import GlnnError, shown
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def _launch(text: str) -> float | None:
 def _memory(text: str) -> int | None:
     if not text:
         return None
-    found = re.fullmatch(r"([0-9]+)([KMG]?)", text.strip(), re.ASCII | re.IGNORECASE)
+    found = re.fullmatch(r"([0-9]{1,18})([KMG]?)", text.strip(), re.ASCII | re.IGNORECASE)
     if found is None:
-        raise GlnnError(f"GLNN_MEMORY: expected bytes, as in 4096, 512M or 4G, got {text!r}")
+        raise GlnnError(f"GLNN_MEMORY: expected bytes, as in 4096, 512M or 4G, got {shown(text)}")
     return int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2].upper()]

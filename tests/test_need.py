@@ -61,7 +61,7 @@ def system(tmp_path: Path) -> System:
 
 def test_without_apt_but_with_the_libraries(system) -> None:
     system.add("libEGL.so.1", "libGLESv2.so.2", **PYTHON)
-    assert system.need("python3", "python3-venv", *GL, "xvfb") == (0, [], "")
+    assert system.need("python3", "python3-venv", *GL, "xvfb", "gcc") == (0, [], "")
 
 
 def test_without_apt_libraries_that_only_ldconfig_knows(system) -> None:

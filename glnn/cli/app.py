@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+import warnings
 from io import TextIOWrapper
+from typing import Any
 
 import rich_click as click
 
@@ -25,7 +27,17 @@ from glnn.errors import GlnnError, ShaderError, printable
 USER_ERROR, INTERRUPTED = 2, 130
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Verbs(click.RichGroup):
+    """A command of verbs that prints nothing of its own when it is interrupted."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # click prints an empty line for it, not for its own Abort
+            raise click.Abort from None
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "--version", prog_name="glnn")
 def cli() -> None:
     """Neural networks on any GPU whose driver speaks OpenGL ES.
@@ -48,7 +60,9 @@ def main() -> None:
     """Run the command line and exit: 2 for a failure, 130 when interrupted."""
     _check_streams()
     try:
-        code = cli.main(standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            code = cli.main(standalone_mode=False)
         sys.stdout.flush()
     except (KeyboardInterrupt, click.Abort):
         say("interrupted")
@@ -59,6 +73,11 @@ def main() -> None:
     except Exception as error:
         code = _fail(error)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _warn(message: Warning | str, *where: object, **more: object) -> None:
+    """Say it as any other message: where in Python it was thought of helps no user."""
+    say(" ".join(str(message).split()))
 
 
 def _check_streams() -> None:

@@ -109,6 +109,19 @@ def _device(device: Device | None) -> dict[str, Any] | None:
     }
 
 
+def _count(seen: int, notable: int) -> str:
+    """How many kernels were held against NumPy, and how many of them are not used as they are."""
+    if not seen:
+        return "no kernel was held against NumPy here yet"
+    if seen == 1:
+        rest = "it is not used, or in parts" if notable else "it is used, not in parts"
+        return f"1 kernel with its attributes was held against NumPy here; {rest}"
+    rest = "all of them are used, none in parts"
+    if notable:
+        rest = f"{notable} of them {'is' if notable == 1 else 'are'} not used, or in parts"
+    return f"{seen} kernels with their attributes were held against NumPy here; {rest}"
+
+
 def _show(report: dict[str, Any], out: Screen) -> None:
     facts = Table((Column("device", least=None), Column("")))
     for name, value in (report["device"] or {"none": "no OpenGL ES context opens"}).items():
@@ -126,8 +139,7 @@ def _show(report: dict[str, Any], out: Screen) -> None:
     out.show(opens)
     kernels = report["kernels"]
     if report["device"]:
-        count = f"{kernels['seen']} kernels with their attributes were held against NumPy here"
-        out.say(f"{count}; {len(kernels['notable']) or 'none'} of them are not used, or in parts\n")
+        out.say(f"{_count(kernels['seen'], len(kernels['notable']))}\n")
     if kernels["notable"]:
         heads = (Column("backend", 2, None), Column("op", least=8), Column("kernel", least=12))
         listed = Table((*heads, Column("what was seen", least=24), Column("with", 1, least=20)))

@@ -43,8 +43,9 @@ def run(
 ) -> None:
     """Classify INPUTS with MODEL: a bundled name (lenet) or a .json file.
 
-    An input is an image of any kind, or a .npy or .npz file of float32 or uint8 samples; an array
-    `label` in an .npz gives the right answers. Without inputs, lenet takes the bundled digits.
+    An input is an image (PNG, JPEG, WEBP, BMP, GIF, TIFF, PPM), or a .npy or .npz file of float32
+    or uint8 samples; an array `label` in an .npz gives the right answers. Without inputs, lenet
+    takes the bundled digits.
 
     \b
     Examples:

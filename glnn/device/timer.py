@@ -96,7 +96,7 @@ class Timer:
             if not disturbed and sample.wall <= MOST_WALL and not _above(sample):
                 kept.append(Sample(sample.wall, min(sample.gpu, sample.wall)))
         if len(kept) <= repeat // 2:
-            self._doubt = "timer disturbed, or above the wall clock"
+            self._doubt = "the timer was disturbed or above the wall clock in most runs"
             return None
         sample = Sample(median(s.wall for s in kept), median(s.gpu for s in kept))
         self._doubt = self._missing(sample)
@@ -111,27 +111,30 @@ class Timer:
                 break
             repeats *= 2
         if once.wall > MOST_WALL:
-            return "longer than the timer can count"
+            return f"it takes {once.wall:.3g} s, the timer counts to {MOST_WALL:g} s"
         if 2 * once.wall > MOST_WALL:
             twice, again = Sample(2 * once.wall, 2 * once.gpu), False
         else:
             twice, again, _ = self._run(work, 2 * repeats)
         if disturbed or again:
-            return "timer disturbed"
+            return "the timer was disturbed, as by a GPU that changes its speed"
         for sample in (once, twice):
             if _above(sample):
-                return _says(sample)
+                return f"{_says(sample)}; it cannot be more"
             if reason := self._missing(sample):
                 return reason
         more = Sample(twice.wall - once.wall, twice.gpu - once.gpu)
         if abs(more.wall - more.gpu) > SHARE * twice.wall:
-            return f"timer says {1e3 * more.gpu:.3g} ms more where it is {1e3 * more.wall:.3g} ms"
+            most = f"they may differ by {1e3 * SHARE * twice.wall:.3g} ms"
+            return f"of twice the work, {_says(more)} more; {most}"
         return None
 
     def _missing(self, sample: Sample) -> str | None:
         """What to say where the timer has less than the wall clock and nothing explains it."""
-        enough = sample.wall - sample.gpu <= self.rest + SHARE * sample.wall
-        return None if enough else _says(sample)
+        most = self.rest + SHARE * sample.wall
+        if sample.wall - sample.gpu <= most:
+            return None
+        return f"{_says(sample)}; at most {1e3 * most:.3g} ms may be missing"
 
     def _run(self, work: Callable[[], None], repeats: int) -> tuple[Sample, bool, float]:
         """How long it took, whether the timer was disturbed, and the seconds spent on asking."""
@@ -162,4 +165,5 @@ def _above(sample: Sample) -> bool:
 
 
 def _says(sample: Sample) -> str:
-    return f"timer says {1e3 * sample.gpu:.3g} ms of {1e3 * sample.wall:.3g} ms"
+    timer, clock = (f"{1e3 * seconds:.3g} ms" for seconds in (sample.gpu, sample.wall))
+    return f"the timer says {timer} where the clock on the wall says {clock}"

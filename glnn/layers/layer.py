@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.errors import ShapeError
-from glnn.layers.arguments import integer
+from glnn.errors import ShapeError, shown
+from glnn.layers.arguments import index
 from glnn.ops.op import Op, Shape, as_float32
 from glnn.ops.windows import MOST
 
@@ -38,7 +38,10 @@ class Layer(ABC):
                 what = f"{type(self).__name__} {name} of shape {shape}"
                 raise ShapeError(f"{what} would hold more than {MOST} numbers")
         self.revision = 0
-        self._fan_in, self._seed = fan_in, integer(f"{type(self).__name__} seed", seed, 0)
+        what, bounds = f"{type(self).__name__} seed", " of at least 0"
+        self._fan_in, self._seed = fan_in, index(what, seed, bounds)
+        if self._seed < 0:
+            raise ShapeError(f"{what} must be an integer{bounds}, got {shown(seed)}")
 
     @abstractmethod
     def config(self) -> dict[str, Any]:

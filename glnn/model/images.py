@@ -61,7 +61,7 @@ def read_image(
 def _grey(path: Path) -> tuple[Image.Image, list[str]]:
     """The image in 8-bit grey, upright, without transparency; and what was done to it."""
     try:
-        from PIL import Image, ImageOps
+        from PIL import Image, ImageOps, UnidentifiedImageError
     except ImportError:
         raise ModelError(f"{path}: reading images needs Pillow: install glnn[images]") from None
     check_file(path)
@@ -88,6 +88,8 @@ def _grey(path: Path) -> tuple[Image.Image, list[str]]:
             notes.append("turned to grey")
     except ModelError:
         raise
+    except UnidentifiedImageError:
+        raise ModelError(f"{path}: expected an image ({', '.join(FORMATS)})") from None
     except Exception as error:  # a damaged image can raise nearly anything
         raise ModelError(f"{path}: cannot be read as an image: {first_line(error)}") from None
     return image, notes

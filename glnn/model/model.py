@@ -170,8 +170,10 @@ class Model:
 
         `net.json` gets a new `net.weights-<16 digits>.npz` each time. Until the .json file is
         replaced, in one step, `path` is the model that it was; then the weights of the old one are
-        removed, as is what a save that was killed left behind. Several may save at once: the last
-        one stays. Raises ModelError where the model cannot be written.
+        removed, as is what a save that was killed left behind; but those stay that another .json
+        file of the same folder names, or one called `net.json` and more, as `net.json.bak` is.
+        Several may save at once: the last one stays. Raises ModelError where the model cannot be
+        written.
         """
         from glnn.model.json_format import save  # it imports this module
 

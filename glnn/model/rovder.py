@@ -30,6 +30,7 @@ from glnn.reading import regular
 
 Array = NDArray[Any]
 MOST_TEXT = 64  # characters of a number and the comma behind it
+BYTE_ORDER_MARK = "\ufeff".encode().decode("latin-1")  # as spreadsheets write it before UTF-8
 MOST_READ = 1 << 16  # bytes of blank lines and the like
 ACTIVATIONS: Mapping[str, Callable[[], Layer]] = {"SigmoidLayer": Sigmoid, "ReLULayer": ReLU}
 
@@ -131,7 +132,9 @@ def _lines(file: Path, text: IO[str], rows: int, columns: int) -> Iterator[str]:
     """The lines of `text`. Raises ModelError where they are too long for what they should hold."""
     longest = MOST_TEXT * columns + 2
     left = longest * rows + MOST_READ
-    while line := text.readline(longest + 1):
+    mark = BYTE_ORDER_MARK
+    while line := text.readline(longest + 1 + len(mark)).removeprefix(mark):
+        mark = ""  # the first line only
         left -= len(line)
         if len(line) > longest or left < 0:
             raise ModelError(f"{file}: too long for {rows} rows of {columns} numbers")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -23,6 +24,9 @@ from glnn.reading import regular
 if sys.platform != "win32":
     from fcntl import LOCK_EX, LOCK_NB, flock
 
+NO_MODEL = {errno.ENOENT, errno.EISDIR, errno.EINVAL, errno.ENXIO, errno.EFBIG}
+"""Of reading what is not there, no file, or too large to be loaded."""
+
 
 def write_model(
     target: Path, arrays: Mapping[str, NDArray[Any]], text: Callable[[str | None], bytes]
@@ -33,7 +37,8 @@ def write_model(
 
     The .npz file gets a name that no other has, so what is there stays as it is until `target` is
     replaced. Killed at any point, the old model or the new one is there, whole; what else is left
-    of this model, the old weights too, goes now or with the next save.
+    of this model, the old weights too, goes now or with the next save. Only .json files of the same
+    folder, and what is called as `target` and more (net.json.bak), keep the old weights alive.
     Raises ModelError where something cannot be written.
     """
     if target.is_dir():
@@ -118,8 +123,8 @@ def _former_weights(target: Path) -> str | None:
 
 
 def _sweep(target: Path, former: str | None) -> None:
-    """Remove what saves of `target` left behind: what no .json file of the folder names and nobody
-    is writing. former: the old model's weights, of an older glnn's name.
+    """Remove what saves of `target` left behind: what no copy in the folder names and nobody is
+    writing. former: the old model's weights, of an older glnn's name.
     """
     stem = re.escape(target.stem)
     ours = re.compile(rf"{stem}\.weights-[0-9a-f]{{16}}\.npz|\.{stem}\.(json|npz)\.[0-9a-f]{{8}}")
@@ -128,20 +133,26 @@ def _sweep(target: Path, former: str | None) -> None:
             if (ours.fullmatch(path.name) or path.name == former) and not path.is_symlink():
                 # In this order: who wrote it names it before letting go of the lock.
                 with suppress(OSError), _unused(path):
-                    if not _is_named(path):
+                    if not _is_named(path, target.name):
                         path.unlink()
 
 
-def _is_named(path: Path) -> bool:
-    """Whether a .json file beside `path` mentions it: one may have been copied or renamed."""
+def _is_named(path: Path, model: str) -> bool:
+    """Whether a copy of a model beside `path` mentions it, or may do so as it cannot be read.
+
+    Those are the folder's .json files and what is called as `model` and more, as net.json.bak is.
+    A copy elsewhere, or called otherwise, keeps no weights alive.
+    """
     names = path.name.encode("utf-8", "surrogateescape"), json.dumps(path.name)[1:-1].encode()
-    for other in path.parent.glob("*.json"):
+    for other in path.parent.iterdir():
+        if not other.name.endswith(".json") and not other.name.startswith(model):
+            continue
         try:
             content = reading.read(other, MOST_JSON)
-        except PermissionError:
+        except OSError as error:
+            if error.errno in NO_MODEL:
+                continue
             return True  # who knows
-        except OSError:
-            continue  # a folder, or too large: nothing that loads
         if any(name in content for name in names):
             return True
     return False

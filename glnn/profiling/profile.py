@@ -48,8 +48,8 @@ class Profile:
 
     total_ms: input in, output out, all transfers included. upload_ms, perform_ms, download_ms: its
     parts, each waited for, so that their sum exceeds the total. kernel_ms: the device's own time
-    for all steps, no less than the steps' together. timer: why kernel times are missing, None
-    where they are not.
+    for all steps, no less than the steps' together. timer: why kernel times are missing, and at
+    which step that was seen, None where they are not.
     """
 
     backend: str
@@ -91,18 +91,26 @@ def _profile(
     parts = _parts(plan, feeds, repeat)
     advance()
     timer = Timer(device) if device else None
+    doubt = None if timer else "no GPU"
+    if device and not device.capabilities.timer_query:
+        doubt = "no timer query"
     _, kernel = _spent(timer, plan.perform, backend.finish, repeat)
+    doubt = doubt or _doubt(timer, "all steps together")
     layers = []
     for step, perform in zip(plan.steps, plan.performers, strict=True):
         layers.append(_step(step, *_spent(timer, perform, backend.finish, repeat)))
+        doubt = doubt or _doubt(timer, f"step {step.name}")
         advance()
-    if timer is None or timer.doubt is not None:
-        doubt = timer.doubt if timer else "no GPU"
-    else:
+    if timer is not None and doubt is None:
         doubt, kernel, layers = _agreed(kernel, layers, min(total, parts[1]), 1e3 * timer.rest)
     if doubt is not None:  # what was measured before the doubt arose is not believed either
         kernel, layers = None, [replace(layer, kernel_ms=None) for layer in layers]
     return Profile(backend.name, total, *parts, kernel, doubt, tuple(layers))
+
+
+def _doubt(timer: Timer | None, what: str) -> str | None:
+    """Why the timer is not believed since `what` was timed, None where it is."""
+    return None if timer is None or timer.doubt is None else f"{what}: {timer.doubt}"
 
 
 def _step(step: Step, wall: float, kernel: float | None) -> StepTime:
@@ -123,10 +131,12 @@ def _agreed(
     if kernel is None or len(found) < len(layers):
         return "not proved for every step", kernel, layers
     if kernel > (1 + SHARE) * wall:
-        return f"the timer's {kernel:.3g} ms exceed other runs' {wall:.3g} ms", kernel, layers
+        what = f"all steps together: the timer says {kernel:.3g} ms"
+        return f"{what} where other runs took {wall:.3g} ms by the clock", kernel, layers
     kernel, added = min(kernel, wall), sum(found)
     if added > (1 + SHARE) * kernel or kernel - added > SHARE * kernel + len(layers) * rest:
-        return f"the steps' {added:.3g} ms are not the whole's {kernel:.3g} ms", kernel, layers
+        what = f"the steps' kernel times, {added:.3g} ms together,"
+        return f"{what} are not the whole's {kernel:.3g} ms", kernel, layers
     if added > kernel:
         share = kernel / added * (1 - 1e-9)  # and what rounding adds
         layers = [replace(s, kernel_ms=share * t) for s, t in zip(layers, found, strict=True)]

@@ -111,9 +111,9 @@ def write(path: Path, content: Any) -> Path:
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("text.png", b"hello", "cannot be read as an image"),
-        ("empty.jpg", b"", "cannot be read as an image"),
-        ("short.png", b"\x89PNG\r\n\x1a\n\0\0", "cannot be read as an image"),
+        ("text.png", b"hello", "expected an image (PNG, JPEG, "),
+        ("empty.jpg", b"", "expected an image (PNG, JPEG, "),
+        ("short.png", b"\x89PNG\r\n\x1a\n\0\0", "expected an image (PNG, JPEG, "),
         ("empty.npy", b"", "cannot be read as .npy"),
         ("short.npy", b"\x93NUMPY\x01\x00", "cannot be read as .npy"),
         ("long.npy", b"\x93NUMPY\x01\x00\xff\xff" + b" " * 65535, "cannot be read as .npy"),

@@ -285,6 +285,32 @@ def test_ctrl_c_waits_until_moderngl_returns(environment: Mapping[str, str]) -> 
     assert (done.stdout, done.stderr) == ("interrupted True\n", "")
 
 
+ENDS_AT_ONCE = """
+import signal, sys, time
+import glnn.__main__ as command, glnn.cli
+
+class Last:
+    def __del__(self, sleep=time.sleep):
+        sleep(0.2)  # as Python ends, when no signal has a handler any more
+
+last = Last()
+inner = {"__name__": "moderngl.inner", "signal": signal}
+exec("def late(): signal.raise_signal(signal.SIGINT)", inner)
+
+def run():
+    inner["late"]()
+    sys.exit(3)
+
+glnn.cli.main = run
+command.main()
+"""
+
+
+def test_ctrl_c_near_the_end_is_no_alarm(environment: Mapping[str, str]) -> None:
+    done = interruptible(environment, "-c", ENDS_AT_ONCE)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
+
+
 def interruptible(
     environment: Mapping[str, str], *arguments: str
 ) -> subprocess.CompletedProcess[str]:

@@ -102,6 +102,13 @@ def test_a_memory_that_is_no_size(cli: Glnn, monkeypatch: pytest.MonkeyPatch, te
     assert cli("info").refusal == expected
 
 
+def test_a_memory_of_very_many_digits(cli: Glnn, monkeypatch: pytest.MonkeyPatch) -> None:
+    for digits in (19, 5_000):
+        monkeypatch.setenv("GLNN_MEMORY", "9" * digits)
+        refusal = cli("info").refusal
+        assert "GLNN_MEMORY: expected bytes" in refusal and len(refusal) < 130
+
+
 def test_info_of_a_gpu_by_index_and_name(cli: Glnn) -> None:
     known = [g for g in cli("info", "--json").json["gpus"] if g["error"] is None]
     if not known:

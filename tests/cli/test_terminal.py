@@ -96,12 +96,17 @@ IMPORTANT: list[tuple[str, Callable[[Any], list[str]]]] = [
 ]
 
 
+@pytest.mark.parametrize("columns", [80, 120])
 @pytest.mark.parametrize(("arguments", "important"), IMPORTANT, ids=[a for a, _ in IMPORTANT])
-def test_eighty_columns(
-    terminal: Terminal, process: Glnn, arguments: str, important: Callable[[Any], list[str]]
+def test_every_verb_in_its_columns(
+    terminal: Terminal,
+    process: Glnn,
+    arguments: str,
+    important: Callable[[Any], list[str]],
+    columns: int,
 ) -> None:
-    lines = terminal(80, *arguments.split())
-    assert max(map(cell_len, lines)) <= 80
+    lines = terminal(columns, *arguments.split())
+    assert max(map(cell_len, lines)) <= columns
     text = "\n".join(lines)
     assert "…" not in text and len(tables(lines)) >= 1
     for value in important(process(*arguments.split(), "--json").json):
@@ -113,6 +118,11 @@ def test_bench(terminal: Terminal, columns: int) -> None:
     options = ("--batch", 10, "--repeat", 1, "--backends", "feedback,cpu")
     lines = terminal(columns, "bench", "lenet", *options)
     assert max(map(cell_len, lines)) <= columns
+    text = " ".join(lines)
+    assert "…" not in text
+    if "(no kernel times: " in text and "no timer query" not in text:  # in full, on whatever lines
+        reason = text.partition("(no kernel times: ")[2].partition(")")[0]
+        assert re.match(r"(all steps together|step \S+.*): .* ms", reason), reason
     feedback, cpu, whole = tables(lines)
     assert [row.split()[0] for row in whole] == ["feedback", "cpu"]
     for row in cpu:
@@ -136,10 +146,11 @@ def test_a_kernels_text_is_not_a_word_a_line(terminal: Terminal) -> None:
         assert len(begun) > 15 and len(rows) < 3 * len(begun)
 
 
-def test_tune(terminal: Terminal, tmp_path: Path) -> None:
+@pytest.mark.parametrize("columns", [80, 120])
+def test_tune(terminal: Terminal, tmp_path: Path, columns: int) -> None:
     more = {"GLNN_CACHE": str(tmp_path / "cache")}
-    lines = terminal(80, "tune", "--size", "4x4x4", **more)
-    assert max(map(cell_len, lines)) <= 80
+    lines = terminal(columns, "tune", "--size", "4x4x4", **more)
+    assert max(map(cell_len, lines)) <= columns
     (rows,) = tables(lines)
     assert len(rows) >= 1 and rows[0].endswith("x")
     wide = terminal(80, "tune", "--show", "--wide", **more)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import glnn
 from glnn.device import Device
 from glnn.kernels import kernels_for
 from glnn.kernels.problem import Problem
-from glnn.kernels.verdicts import Verdict, Verdicts, verdict_key
+from glnn.kernels.verdicts import Seen, Verdict, Verdicts, verdict_key
 from glnn.ops import Activation, Matmul
 from tests.cli.conftest import Glnn
 
@@ -75,3 +76,36 @@ def test_what_cannot_be_forgotten(cli: Glnn, kept: None, tmp_path: Path) -> None
 
 def test_nothing_was_seen_yet(cli: Glnn) -> None:
     assert cli("info", "--json").json["kernels"] == {"seen": 0, "notable": []}
+    assert "no kernel was held against NumPy here yet" in cli("info").out
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "says"),
+    [
+        (
+            0,
+            1,
+            "1 kernel with its attributes was held against NumPy here; it is used, not in parts",
+        ),
+        (1, 0, "1 kernel with its attributes was held against NumPy here; it is not used, or in"),
+        (
+            0,
+            2,
+            "2 kernels with their attributes were held against NumPy here; all of them are used,",
+        ),
+        (
+            1,
+            2,
+            "3 kernels with their attributes were held against NumPy here; 1 of them is not used",
+        ),
+        (2, 1, "3 kernels with their attributes were held against NumPy here; 2 of them are not"),
+    ],
+)
+def test_how_many_were_seen(
+    cli: Glnn, monkeypatch: pytest.MonkeyPatch, wrong: int, right: int, says: str
+) -> None:
+    one = Seen("compute", "matmul", "tiled", "", Verdict(wrong=WRONG))
+    other = dataclasses.replace(one, verdict=Verdict(5000))
+    seen = [one] * wrong + [other] * right
+    monkeypatch.setattr(Verdicts, "seen", lambda self: seen)
+    assert says in cli("info", "--wide").out

@@ -219,7 +219,7 @@ def test_the_end_of_the_process_waits_for_work(python: Run) -> None:
 
 
 FORKS = """
-import multiprocessing, sys, threading, time
+import multiprocessing, threading
 import glnn.device
 from glnn.backends import evaluate, open_backend
 from glnn.errors import DeviceError
@@ -245,14 +245,12 @@ def child(answers):
         uses += [lambda: before["feedback"].run(None, {"input": x})]
         uses += [before["auto"].backend.device.activate, lambda: before["auto"].model(x)]
     said = []
-    start = time.perf_counter()
     for use in uses:
         try:
             use()
             said.append("nothing")
         except DeviceError as error:
             said.append("spawn" if '"spawn"' in str(error) else str(error))
-    took = time.perf_counter() - start
     for session in before.values():
         if session.backend.device is not None:
             session.backend.device.close()
@@ -260,7 +258,7 @@ def child(answers):
     if BEFORE:
         cpu = [before["cpu"], InferenceSession("lenet", "cpu")]
         assert all(np.allclose(s.run(None, {"input": x})[0], right, atol=1e-5) for s in cpu)
-    answers.put((sorted(set(said)), took < 1))
+    answers.put(sorted(set(said)))
 
 if __name__ == "__main__":
     for _ in range(BUSY):
@@ -286,12 +284,12 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("busy", [0, 3])
 def test_forks_after_gl_was_used_are_told_to_spawn(python: Run, busy: int) -> None:
     result = python(f"BEFORE, BUSY, COUNT = True, {busy}, 50\n{FORKS}")
-    assert result.stdout == str({"(['spawn'], True)": 50}) + "\n", result.stderr
+    assert result.stdout == str({"['spawn']": 50}) + "\n", result.stderr
 
 
 def test_a_fork_before_gl_is_used_uses_it(python: Run) -> None:
     result = python(f"BEFORE, BUSY, COUNT = False, 0, 3\n{FORKS}")
-    assert result.stdout == str({"(['nothing'], True)": 3}) + "\n", result.stderr
+    assert result.stdout == str({"['nothing']": 3}) + "\n", result.stderr
 
 
 NO_GL = {"__EGL_VENDOR_LIBRARY_FILENAMES": "/nonexistent", "DISPLAY": "", "WAYLAND_DISPLAY": ""}

@@ -81,10 +81,17 @@ def test_sixteen_bits_are_scaled(tmp_path: Path) -> None:
     assert array[0, 0, 5, 5] == np.float32(0x80) / np.float32(255)
 
 
-@pytest.mark.parametrize("content", [b"", b"no image", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"])
-def test_file_that_is_no_image(tmp_path: Path, content: bytes) -> None:
+NO_IMAGE = r"x\.png: expected an image \(PNG, JPEG, WEBP, BMP, GIF, TIFF, PPM\)"
+DAMAGED = r"x\.png: cannot be read as an image"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [(b"", NO_IMAGE), (b"no image", NO_IMAGE), (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", DAMAGED)],
+)
+def test_file_that_is_no_image(tmp_path: Path, content: bytes, says: str) -> None:
     (tmp_path / "x.png").write_bytes(content)
-    with pytest.raises(ModelError, match=r"x\.png: cannot be read as an image"):
+    with pytest.raises(ModelError, match=says):
         read_image(tmp_path / "x.png", INFO)
 
 

@@ -147,6 +147,17 @@ def test_bad_csv(network: Path, content: str, message: str) -> None:
     refuses(network, message, "1_w.csv")
 
 
+def test_csv_with_a_byte_order_mark(network: Path) -> None:
+    expected = load(network).parameters()
+    for name in ("1_w.csv", "1_b.csv"):
+        file = network.parent / name
+        file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    for name, array in load(network).parameters().items():
+        assert np.array_equal(array, expected[name])
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())  # one is enough
+    refuses(network, "not numbers separated by commas", "1_b.csv")
+
+
 def test_csv_that_is_not_text(network: Path) -> None:
     (network.parent / "1_w.csv").write_bytes(b"\xff\xfe\x81\n")
     refuses(network, "not numbers separated by commas", "1_w.csv")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
@@ -9,11 +10,13 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from glnn import reading
 from glnn.errors import ModelError
 from glnn.layers import Layer, Linear, ReLU
 from glnn.model import Model, load
@@ -143,8 +146,10 @@ def test_a_first_save_that_is_killed(tmp_path: Path, when: str) -> None:
 
 
 @pytest.mark.parametrize("fault", [KeyboardInterrupt, OSError(28, "No space left on device")])
-@pytest.mark.parametrize("place", ["os.fsync", "numpy.savez", "os.replace"])
-@pytest.mark.parametrize("number", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    ("place", "number"),
+    [*(("os.fsync", number) for number in range(1, 5)), ("numpy.savez", 1), ("os.replace", 1)],
+)
 def test_an_error_at_every_step(tmp_path, monkeypatch, fault, place, number) -> None:
     path = tmp_path / "net.json"
     model(1).save(path)
@@ -165,6 +170,7 @@ def test_an_error_at_every_step(tmp_path, monkeypatch, fault, place, number) -> 
     except (KeyboardInterrupt, ModelError) as error:
         assert isinstance(error, KeyboardInterrupt) or "net.json: cannot be written" in str(error)
     monkeypatch.undo()
+    assert count >= number, "nothing was raised"
     value = value_of(path)
     assert value == 2 or {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
     assert left(tmp_path) == WHOLE
@@ -242,6 +248,47 @@ def test_a_model_that_was_renamed_or_copied_keeps_its_weights(tmp_path: Path) ->
         model(9).save(path)
         assert value_of(tmp_path / f"best{number}.json") == 1 + number
     assert value_of(path) == 9
+
+
+def test_a_copy_that_is_called_as_the_model_and_more_keeps_its_weights(tmp_path: Path) -> None:
+    path = tmp_path / "net.json"
+    for number, name in enumerate(("net.json.bak", "net.json~", "net.json.1")):
+        model(1 + number).save(path)
+        shutil.copy(path, tmp_path / name)
+    model(9).save(path)
+    for number, name in enumerate(("net.json.bak", "net.json~", "net.json.1")):
+        shutil.copy(tmp_path / name, tmp_path / "again.json")
+        assert value_of(tmp_path / "again.json") == 1 + number
+    assert len(list(tmp_path.glob("*.npz"))) == 4
+
+
+@pytest.mark.parametrize("fault", [errno.EIO, errno.ESTALE, errno.EACCES, errno.ELOOP])
+def test_a_copy_that_cannot_be_read_now_keeps_its_weights(tmp_path, monkeypatch, fault) -> None:
+    path, best = tmp_path / "net.json", tmp_path / "best.json"
+    model(1).save(path)
+    shutil.copy(path, best)
+    real = reading.read
+
+    def fail(file: Path, most: int) -> bytes:
+        if file == best:
+            raise OSError(fault, os.strerror(fault), str(file))
+        return real(file, most)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reading, "read", fail)
+        model(9).save(path)
+    assert (value_of(path), value_of(best)) == (9, 1)
+    best.unlink()
+    model(9).save(path)
+    assert left(tmp_path) == WHOLE
+
+
+@pytest.mark.parametrize("place", [os.mkfifo, Path.mkdir], ids=["pipe", "folder"])
+def test_what_is_no_model_keeps_no_weights(tmp_path: Path, place: Callable[[Path], None]) -> None:
+    place(tmp_path / "other.json")
+    for value in (1, 2):
+        model(value).save(tmp_path / "net.json")
+    assert left(tmp_path) == [*WHOLE, "other.json"]
 
 
 def test_an_older_models_weights_go_unless_another_needs_them(tmp_path: Path) -> None:

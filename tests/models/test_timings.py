@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import random
+import re
 import time
 from collections.abc import Callable
 
@@ -26,6 +27,12 @@ MODELS = range(int(os.environ.get("GLNN_TIMED_MODELS", "4")))
 ENOUGH = 0.3  # seconds of a run: smaller batches where devices are slow
 STEPS = [0.002, 0.0005, 0.004]  # seconds
 HONEST = "nothing but the truth"
+# What was measured, and the rule that it broke.
+WHY = re.compile(
+    r"(all steps together|step .+): (of twice the work, )?the timer says [\d.e+-]+ ms where the "
+    r"clock on the wall says [\d.e+-]+ ms(; it cannot be more|; at most [\d.]+ ms may be missing"
+    r"| more; they may differ by [\d.]+ ms)$"
+)
 
 
 def check(found: Profile) -> None:
@@ -104,15 +111,24 @@ def test_steps_that_add_up_are_shown(timed) -> None:
 def test_a_lying_timer_shows_nothing_and_why(timed, lie: str) -> None:
     found = timed(lie).profile()
     check(found)
-    assert found.timer is not None and "timer says" in found.timer
+    assert found.timer is not None and WHY.match(found.timer), found.timer
     assert all(step.wall_ms > 0 for step in found.layers)
+
+
+def test_the_step_that_was_not_believed_is_named(timed) -> None:
+    made = timed(HONEST)
+    made.query.lie = lambda seconds, first: (0.5 if first < 1e-3 else 1) * seconds
+    found = made.profile()
+    check(found)
+    (second,) = {step.name for step in made.plan.steps[1:2]}
+    assert found.timer is not None and found.timer.startswith(f"step {second}: the timer says ")
 
 
 def test_steps_that_do_not_add_up_are_not_shown(timed) -> None:
     """Each is proved by itself, and the whole is: yet they contradict each other."""
     made = timed(HONEST)
-    whole = made.plan.perform
-    made.plan.perform = lambda: (whole(), made.query.wait(0.05))
+    whole = made.plan._perform  # what `run` and `perform` share
+    made.plan._perform = lambda: (whole(), made.query.wait(0.05))
     found = made.profile()
     check(found)
     assert found.timer is not None and "are not the whole's" in found.timer

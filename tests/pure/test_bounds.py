@@ -114,7 +114,14 @@ def test_a_sample_beyond_an_int32(shape) -> None:
         Model.sequential([layers.ReLU()], shape)
 
 
-@pytest.mark.parametrize("seed", [-1, 1.5, "0", HUGE])
-def test_a_seed_that_is_none(seed) -> None:
+@pytest.mark.parametrize("seed", [HUGE, 2**63, 10**30, np.uint64(2**64 - 1)])
+def test_seeds_of_any_size(seed) -> None:
+    weight = layers.Linear(2, 2, seed=seed).weight
+    assert np.array_equal(weight, layers.Linear(2, 2, seed=int(seed)).weight)
+    assert not np.array_equal(weight, layers.Linear(2, 2, seed=int(seed) % 2**31).weight)
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "0", True, None])
+def test_what_is_no_seed(seed) -> None:
     with pytest.raises(ShapeError, match="Linear seed must be"):
         layers.Linear(2, 2, seed=seed)
