@@ -12,6 +12,21 @@ from typing import Any
 from glnn.errors import DeviceError
 
 
+class ThisProcess:
+    """This process's `id`, asked of the system once, and once more in a fork: asking takes long."""
+
+    def __init__(self) -> None:
+        self._ask()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._ask)
+
+    def _ask(self) -> None:
+        self.id = os.getpid()
+
+
+THIS = ThisProcess()
+
+
 class ProcessLock:
     """A reentrant lock for the threads of one process. A fork finds it free, whoever held it."""
 
@@ -19,13 +34,13 @@ class ProcessLock:
         self._locks: dict[int, Any] = {}
 
     def __enter__(self) -> None:
-        lock = self._locks.get(os.getpid())
+        lock = self._locks.get(THIS.id)
         if lock is None:
-            lock = self._locks.setdefault(os.getpid(), threading.RLock())
+            lock = self._locks.setdefault(THIS.id, threading.RLock())
         lock.acquire()
 
     def __exit__(self, *error: object) -> None:
-        self._locks[os.getpid()].release()
+        self._locks[THIS.id].release()
 
 
 class GlProcess:
@@ -41,7 +56,7 @@ class GlProcess:
     @property
     def forked(self) -> bool:
         """Whether this process is a fork of the one that uses GL."""
-        return self._pid is not None and self._pid != os.getpid()
+        return self._pid is not None and self._pid != THIS.id
 
     def check(self) -> None:
         """Raise DeviceError in a fork. To be called before any lock is taken."""
@@ -55,12 +70,12 @@ class GlProcess:
     def opening(self) -> None:
         """Note that this process begins with GL. Raises DeviceError in a fork."""
         self.check()
-        self._pid = os.getpid()
+        self._pid = THIS.id
 
     def opened(self, *, any: bool) -> None:
         """Note whether a context opened: where none ever did, forks may try for themselves."""
         self._opened |= any
-        self._pid = os.getpid() if self._opened else None
+        self._pid = THIS.id if self._opened else None
 
 
 def alone() -> bool:

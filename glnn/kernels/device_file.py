@@ -65,7 +65,8 @@ class DeviceFile:
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except Exception as error:  # damage can raise nearly anything: RecursionError, KeyError
-            fault = printable(f"{self.path}: not used, as it is damaged: {error!s:.200}")
+            why = getattr(error, "strerror", None) or error  # without the path once more
+            fault = printable(f"{self.path}: not used, as it is damaged: {why!s:.200}")
             warnings.warn(fault, stacklevel=4)
             return {}
 

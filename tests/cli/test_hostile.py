@@ -95,7 +95,7 @@ def test_several_backends_warn_once(cache, choices: Path) -> None:
     os.mkfifo(choices)
     done = cache("bench", "lenet", "--repeat", "1", "--batch", "1", "--json")
     assert done.code == 0 and json.loads(done.out)
-    assert done.err.count("not used, as it is damaged: [Errno 22] is not a file") == 1
+    assert done.err.count("not used, as it is damaged: is not a file") == 1
 
 
 @pytest.mark.parametrize("placed", [os.mkfifo, circle, deep], ids=lambda f: f.__name__)
