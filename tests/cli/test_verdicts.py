@@ -69,9 +69,10 @@ def test_what_cannot_be_forgotten(cli: Glnn, kept: None, tmp_path: Path) -> None
     (path,) = tmp_path.glob("verdicts/*.json")
     path.unlink()
     path.mkdir()
-    with pytest.warns(UserWarning, match="damaged"):
-        refusal = cli("kernels", "--forget").refusal
-    assert refusal.startswith(f"--forget: {path} cannot be removed")
+    done = cli("kernels", "--forget")
+    warned, refused = done.err.splitlines()
+    assert warned.startswith(f"glnn: {path}: not used, as it is damaged: ")
+    assert refused.startswith(f"glnn: --forget: {path} cannot be removed") and done.code == 2
 
 
 def test_nothing_was_seen_yet(cli: Glnn) -> None:
@@ -105,7 +106,7 @@ def test_how_many_were_seen(
     cli: Glnn, monkeypatch: pytest.MonkeyPatch, wrong: int, right: int, says: str
 ) -> None:
     one = Seen("compute", "matmul", "tiled", "", Verdict(wrong=WRONG))
-    other = dataclasses.replace(one, verdict=Verdict(5000))
+    other = dataclasses.replace(one, verdict=Verdict(((5000, 1, 1),)))
     seen = [one] * wrong + [other] * right
     monkeypatch.setattr(Verdicts, "seen", lambda self: seen)
     assert says in cli("info", "--wide").out
