@@ -81,6 +81,19 @@ def test_a_shader_carries_the_defaults_of_its_declaration(kernel) -> None:
             assert int(default[1]) == value, name
 
 
+@pytest.mark.parametrize("kernel", library(), ids=lambda k: f"{k.op}-{k.name}")
+def test_a_launch_can_be_made_in_parts(kernel) -> None:
+    """Where an invocation stands is asked of common/launch.glsl alone."""
+    source = assemble(kernel, "", {})
+    lines = zip(source.text.splitlines(), source.origin, strict=True)
+    own = "\n".join(line for line, (file, _) in lines if file != "common/launch.glsl")
+    assert not re.findall(r"gl_(?:WorkGroupID|NumWorkGroups|GlobalInvocationID)", own)
+    if kernel.backend == "compute":
+        assert "IN_PARTS" in source.text
+    if kernel.instances:
+        assert "gl_InstanceID + first_instance" in own and own.count("gl_InstanceID") == 1
+
+
 @pytest.mark.parametrize("name", sorted({k.op for k in library()}))
 def test_one_name_crosses_all_folders(name: str) -> None:
     assert (PACKAGE / "ops" / f"{name}.py").is_file()
