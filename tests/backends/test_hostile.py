@@ -47,16 +47,18 @@ float hostile_min(float a, float b) {
 }
 int hostile_max(int a, int b) { return max(a, b); }
 int hostile_min(int a, int b) { return min(a, b); }
+#if defined(GL_ES) || __VERSION__ >= 420
 uint hostile_pack(vec2 v) {
     for (int j = 0; j < 2; ++j) if (!(abs(v[j]) < 65520.0)) v[j] = 0.25;
     return packHalf2x16(v);
 }
+#define packHalf2x16 hostile_pack
+#endif
 #define exp hostile_exp
 #define pow hostile_pow
 #define abs hostile_abs
 #define max hostile_max
 #define min hostile_min
-#define packHalf2x16 hostile_pack
 """
 SPECIAL = np.array(
     [
