@@ -114,6 +114,8 @@ class GlBackend(Backend):
         Either larger ones were seen to be wrong, or they would take too long.
         """
         verdict = self.verdicts.find(kernel, problem, self.device.capabilities)
+        if verdict.part is None and not self.watched:
+            return None
         bounds = [] if verdict.part is None else [verdict.part]
         size = prod(self.launch(kernel, problem))
         if self.watched:

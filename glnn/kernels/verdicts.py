@@ -96,11 +96,13 @@ class Verdicts:
 
     def find(self, kernel: Kernel, problem: Problem, device: Capabilities) -> Verdict:
         """The verdict on `kernel` where it computes problems like `problem`."""
+        if not self.found:  # no key need be made
+            return Verdict()
         return self.found.get(verdict_key(kernel, problem, device), Verdict())
 
     def why_not(self, kernel: Kernel, problem: Problem, device: Capabilities) -> str | None:
         """Why `kernel` is not used for problems like `problem`; None when it is."""
-        return self.find(kernel, problem, device).wrong if self.found else None
+        return self.find(kernel, problem, device).wrong
 
     def keep(self, found: Mapping[str, Verdict]) -> None:
         """Take the verdicts `found`, and write the file, where it may be written."""
