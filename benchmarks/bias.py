@@ -12,7 +12,7 @@ import rich_click as click
 
 from benchmarks.command import run
 from benchmarks.elementwise import json_option, plot_option, report
-from glnn.ops import Bias
+from glnn.graph.operators import Bias
 
 
 @click.command()

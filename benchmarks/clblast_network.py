@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 import glnn
 from benchmarks.clblast import Clblast
+from glnn.compile.fuse import FusedNode, fuse
 from glnn.errors import GlnnError
-from glnn.model.fuse import FusedNode, fuse
-from glnn.ops import Activation, Conv2d, Matmul, Pool2d, Softmax
-from glnn.ops.epilogue import code
-from glnn.ops.op import Shape
+from glnn.graph.operators import Activation, Conv2d, Matmul, Pool2d, Softmax
+from glnn.graph.operators.epilogue import code
+from glnn.types import Shape
 
 Array = NDArray[np.float32]
 SOURCE = Path(__file__).with_suffix(".cl")

@@ -17,11 +17,11 @@ from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
 from glnn.cli.screen import Screen, progress
 from glnn.errors import GlnnError
+from glnn.graph.operator import Contraction
 from glnn.kernels import kernels_for
-from glnn.ops.op import Op
 
 
-def report(op: Op, figure_key: str, plot: Path | None, as_json: bool) -> None:
+def report(op: Contraction, figure_key: str, plot: Path | None, as_json: bool) -> None:
     """Time every compute kernel of `op` on the matrices of a figure of Rovder 2017, and print."""
     check_folder(plot)
     backend = open_backend("compute")
@@ -50,7 +50,7 @@ def report(op: Op, figure_key: str, plot: Path | None, as_json: bool) -> None:
         beside.draw(plot, [figure], ours, "GB/s")
 
 
-def _time(backend: GlBackend, op: Op, kernel: str, shape: str) -> dict[str, Any]:
+def _time(backend: GlBackend, op: Contraction, kernel: str, shape: str) -> dict[str, Any]:
     neurons, samples = (int(part) for part in shape.split("x"))
     x = np.random.default_rng(0).random((samples, neurons), dtype=np.float32)
     operands = {"x": x} | ({"bias": x[0].copy()} if "bias" in op.parameters else {})

@@ -33,9 +33,9 @@ from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
 from glnn.cli.screen import Screen, Table, progress
 from glnn.errors import GlnnError
+from glnn.graph.error import relative_error
+from glnn.graph.operators import Matmul
 from glnn.kernels import kernels_for
-from glnn.ops import Matmul
-from glnn.ops.error import relative_error
 
 Array = NDArray[np.float32]
 Peer = Callable[[Array, Array, Array | None], "tuple[float, Array]"]
@@ -135,7 +135,7 @@ def measure(
             continue
         row |= {"kernel": timing.kernel, "ms": 1e3 * timing.seconds, "by_timer": timing.by_timer}
         yield {**row, "error": timing.error, "gflops": flops / timing.seconds / 1e9}
-    exact = op.reference({key: v.astype(np.float64) for key, v in operands.items()}) if (
+    exact = op.compute({key: v.astype(np.float64) for key, v in operands.items()}) if (
         others and flops <= 1 << 32
     ) else None  # fmt: skip
     for name, peer in others.items():

@@ -18,7 +18,7 @@ from benchmarks.peers import Contender, installed
 from benchmarks.tables import table
 from glnn.cli.screen import Screen, number
 from glnn.errors import DeviceError
-from glnn.ops.error import relative_error
+from glnn.graph.error import relative_error
 from glnn.profiling import Profile, profile
 
 Array = NDArray[np.float32]

@@ -6,8 +6,8 @@ from typing import Any
 
 import glnn
 from glnn.errors import GlnnError
-from glnn.ops import Activation, Conv2d, Flatten, Matmul, Pool2d, Softmax
-from glnn.ops.op import Op
+from glnn.graph.operator import Contraction
+from glnn.graph.operators import Activation, Conv2d, Flatten, Matmul, Pool2d, Softmax
 
 OPSET, IR = 13, 7  # old enough for every runtime
 FUNCTIONS = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh"}
@@ -44,7 +44,7 @@ def serialised(model: glnn.Model, batch: int) -> bytes:
     return data
 
 
-def _operator(op: Op) -> tuple[str, dict[str, Any]]:
+def _operator(op: Contraction) -> tuple[str, dict[str, Any]]:
     """ONNX's name of `op`, and its attributes."""
     if isinstance(op, Conv2d):
         return "Conv", {

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.backends import prepare
 from glnn.backends.gl import GlBackend
+from glnn.compile import prepare
 from glnn.errors import GlnnError
+from glnn.graph.error import relative_error
+from glnn.graph.operator import Contraction
 from glnn.kernels import kernels_for
-from glnn.ops.error import relative_error
-from glnn.ops.op import Op
 from glnn.profiling import time_work
 
 Array = NDArray[np.float32]
@@ -32,7 +32,11 @@ class KernelTime:
 
 
 def kernel_time(
-    backend: GlBackend, op: Op, operands: Mapping[str, Array], kernel: str | None, repeat: int = 7
+    backend: GlBackend,
+    op: Contraction,
+    operands: Mapping[str, Array],
+    kernel: str | None,
+    repeat: int = 7,
 ) -> KernelTime:
     """Time `kernel` on `operands`. Raises GlnnError where its result is wrong or it cannot run."""
     shapes = {name: array.shape for name, array in operands.items()}
@@ -41,7 +45,7 @@ def kernel_time(
     if op.flops(shapes) <= 2 * CHECKED:
         work, out = prepare(op, operands, backend, kernel)
         work()
-        expected = op.reference({k: v.astype(np.float64) for k, v in operands.items()})
+        expected = op.compute({k: v.astype(np.float64) for k, v in operands.items()})
         error = relative_error(out.pull(), expected)
         halves = any(k.halves for k in kernels_for(op.name, backend.name) if k.name == chosen)
         if not error <= (HALF_TOLERANCE if halves else TOLERANCE):

@@ -12,11 +12,12 @@ from rich.progress import Progress
 import glnn
 from benchmarks import documents
 from benchmarks.tables import table
-from glnn.backends import Backend, prepare
+from glnn.backends import Backend
 from glnn.cli.screen import Screen, number
+from glnn.compile import prepare
+from glnn.compile.fuse import fuse
 from glnn.errors import GlnnError
-from glnn.model.fuse import fuse
-from glnn.ops import Conv2d
+from glnn.graph.operators import Conv2d
 from glnn.profiling.timing import time_work
 
 Array = NDArray[np.float32]

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from glnn import errors, layers, ops
     from glnn.device import Device
-    from glnn.model import InferenceSession, Model
+    from glnn.model import Model
     from glnn.model.load import load
+    from glnn.session import InferenceSession
 
 __version__ = "0.1.0"
 __all__ = [
@@ -30,12 +31,10 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in ("errors", "layers", "ops"):
         return import_module(f"glnn.{name}")
-    if name in ("InferenceSession", "Model", "load"):
-        value = getattr(import_module("glnn.model"), name)
-    elif name == "Device":
-        value = import_module("glnn.device").Device
-    else:
+    modules = {"InferenceSession": "session", "Model": "model", "load": "model", "Device": "device"}
+    if name not in modules:
         raise AttributeError(f"module 'glnn' has no attribute {name!r}")
+    value = getattr(import_module(f"glnn.{modules[name]}"), name)
     globals()[name] = value  # asked only once
     return value
 

@@ -20,15 +20,17 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 ORDER = (
     ("errors",),
     ("reading",),
-    ("settings", "process"),
+    ("settings", "process", "types"),
     ("layout",),
-    ("ops", "device"),
-    ("lowering",),
+    ("graph", "device"),
     ("kernels",),
     ("backends",),
+    ("compile",),
     ("layers",),
     ("data",),
     ("model",),
+    ("session",),
+    ("ops",),
     ("profiling",),
     ("tuning",),
     ("cli",),
@@ -96,5 +98,5 @@ def test_a_launch_can_be_made_in_parts(kernel) -> None:
 
 @pytest.mark.parametrize("name", sorted({k.op for k in library()}))
 def test_one_name_crosses_all_folders(name: str) -> None:
-    assert (PACKAGE / "ops" / f"{name}.py").is_file()
+    assert (PACKAGE / "graph" / "operators" / f"{name}.py").is_file()
     assert (Path(__file__).parent / "backends" / f"test_{name}.py").is_file()

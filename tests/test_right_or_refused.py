@@ -16,12 +16,13 @@ import numpy as np
 import pytest
 
 import glnn
-from glnn.backends import evaluate, open_backend
+from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
+from glnn.compile import evaluate
+from glnn.compile.fuse import fuse
 from glnn.errors import DeviceError, UnsupportedOpError
+from glnn.graph.operators import Activation, Contraction, Conv2d, Matmul, Pool2d, Softmax
 from glnn.kernels.library import declared
-from glnn.model.fuse import fuse
-from glnn.ops import Activation, Conv2d, Matmul, Op, Pool2d, Softmax
 from tests.backends.harness import as_stored, tolerance
 from tests.backends.problems import PROBLEMS
 from tests.oracle import error
@@ -30,7 +31,7 @@ from tests.random_models import random_model
 EXHAUSTIVE = bool(os.environ.get("GLNN_EXHAUSTIVE"))
 MODELS = 300 if EXHAUSTIVE else 6
 SCALE = 1 if EXHAUSTIVE else 40  # results of up to 10 million numbers, or of fewer
-LARGE: dict[str, tuple[Op, dict[str, tuple[int, ...]]]] = {
+LARGE: dict[str, tuple[Contraction, dict[str, tuple[int, ...]]]] = {
     "matmul 1000 x 400 x 120": (Matmul(), {"x": (1000, 400), "weight": (120, 400)}),
     "matmul": (Matmul(), {"x": (10_000 // SCALE, 20), "weight": (1000, 20), "bias": (1000,)}),
     "softmax": (Softmax(), {"x": (25_000 // SCALE, 400)}),
@@ -69,7 +70,7 @@ def _reference(model: glnn.Model, x: np.ndarray) -> list[np.ndarray]:
     for node in fuse(model, enabled=False):
         operands = {k: known[v] for k, v in zip(node.op.inputs, node.inputs, strict=False)}
         operands |= {name: array.astype(np.float64) for name, array in node.parameters.items()}
-        known[node.output] = node.op.reference(operands)
+        known[node.output] = node.op.compute(operands)
     return [known[name] for name in model.outputs]
 
 
@@ -106,7 +107,7 @@ def test_kernels_by_name(backend, rng, kernel) -> None:
         except UnsupportedOpError as refused:
             _refused(refused)
             continue
-        expected = op.reference({k: v.astype("f8") for k, v in given.items()})
+        expected = op.compute({k: v.astype("f8") for k, v in given.items()})
         assert error(got, expected) <= tolerance(kernel.name)
 
 
@@ -118,7 +119,7 @@ def test_large_results(backend, rng, name) -> None:
         got = evaluate(op, operands, backend)
     except UnsupportedOpError as refused:
         return _refused(refused)
-    assert error(got, op.reference(operands)) <= 1e-5
+    assert error(got, op.compute(operands)) <= 1e-5
 
 
 @pytest.mark.parametrize(

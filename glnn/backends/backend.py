@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 from numpy.typing import NDArray
 
 from glnn.errors import LimitError, UnsupportedOpError
+from glnn.graph.operator import Contraction, Shapes
 from glnn.layout import Layout
-from glnn.ops.op import Op, Shape, Shapes
+from glnn.types import Shape
 
 if TYPE_CHECKING:
     from glnn.device import Device
@@ -57,7 +58,7 @@ class Backend(ABC):
 
     @abstractmethod
     def choose(
-        self, op: Op, shapes: Shapes, layouts: Mapping[str, str], kernel: str | None = None
+        self, op: Contraction, shapes: Shapes, layouts: Mapping[str, str], kernel: str | None = None
     ) -> Choice:
         """The kernel that is to run `op`, or the one called `kernel`.
 
@@ -66,11 +67,11 @@ class Backend(ABC):
 
     @abstractmethod
     def layouts(
-        self, choice: Choice, op: Op, shapes: Shapes, layouts: Mapping[str, str]
+        self, choice: Choice, op: Contraction, shapes: Shapes, layouts: Mapping[str, str]
     ) -> Mapping[str, Layout]:
         """The layout in which `choice` wants each operand and leaves `out`."""
 
-    def view_layouts(self, op: Op, given: str) -> tuple[str, str]:
+    def view_layouts(self, op: Contraction, given: str) -> tuple[str, str]:
         """How the view `op` wants its input, which lies in `given`, and how its result lies."""
         return op.view_layouts(given)
 
@@ -102,7 +103,12 @@ class Backend(ABC):
 
     @abstractmethod
     def prepare(
-        self, op: Op, choice: Choice, operands: Mapping[str, Store], shapes: Shapes, out: Store
+        self,
+        op: Contraction,
+        choice: Choice,
+        operands: Mapping[str, Store],
+        shapes: Shapes,
+        out: Store,
     ) -> Performer:
         """`op` made ready to read `operands`, seen in `shapes`, and write `out`."""
 
@@ -113,7 +119,7 @@ class Backend(ABC):
         """
         return False
 
-    def why_not(self, op: Op, shapes: Shapes, kernel: str | None = None) -> str | None:
+    def why_not(self, op: Contraction, shapes: Shapes, kernel: str | None = None) -> str | None:
         """Why `op` cannot run here on operands of these shapes; None when it can."""
         try:
             self.choose(op, shapes, {}, kernel)

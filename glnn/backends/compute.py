@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, ClassVar
 from glnn.backends.backend import Choice, Performer, Store
 from glnn.backends.gl import Fetched, GlBackend
 from glnn.device import Buffer, Device, Program, Source
+from glnn.graph.operator import Contraction, Shapes
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.verdicts import Launch
 from glnn.layout import Layout
-from glnn.ops.op import Op, Shapes
 
 if TYPE_CHECKING:
     import moderngl
@@ -88,14 +88,19 @@ class Compute(GlBackend):
         return self.device.confuses_values
 
     def layouts(
-        self, choice: Choice, op: Op, shapes: Shapes, layouts: Mapping[str, str]
+        self, choice: Choice, op: Contraction, shapes: Shapes, layouts: Mapping[str, str]
     ) -> Mapping[str, Layout]:
         assert isinstance(choice, Kernel)
         problem = Problem.of(op, shapes, layouts)
         return problem.chosen_layouts(choice, problem.split(choice, self.device.capabilities))
 
     def prepare(
-        self, op: Op, choice: Choice, operands: Mapping[str, Store], shapes: Shapes, out: Store
+        self,
+        op: Contraction,
+        choice: Choice,
+        operands: Mapping[str, Store],
+        shapes: Shapes,
+        out: Store,
     ) -> Performer:
         assert isinstance(choice, Kernel) and isinstance(out, Buffer)
         buffers = {k: b for k, b in {**operands, "out": out}.items() if isinstance(b, Buffer)}

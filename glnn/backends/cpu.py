@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from glnn.backends.backend import Backend, Choice, Memory, Performer, Store
 from glnn.errors import UnsupportedOpError
+from glnn.graph.operator import Contraction, Shapes
 from glnn.layout import Layout, parse
-from glnn.ops.op import Op, Shape, Shapes
+from glnn.types import Shape
 
 
 @dataclass(frozen=True)
@@ -49,29 +50,34 @@ class Cpu(Backend):
         self.device = None
 
     def choose(
-        self, op: Op, shapes: Shapes, layouts: Mapping[str, str], kernel: str | None = None
+        self, op: Contraction, shapes: Shapes, layouts: Mapping[str, str], kernel: str | None = None
     ) -> NumpyKernel:
         op.check_operands(shapes)
-        op.infer(shapes)
+        op.shape_of(shapes)
         if kernel not in (None, "numpy"):
             raise UnsupportedOpError(f"cpu has no kernel {kernel!r} for {op.name}; it has numpy")
         return NumpyKernel()
 
     def layouts(
-        self, choice: Choice, op: Op, shapes: Shapes, layouts: Mapping[str, str]
+        self, choice: Choice, op: Contraction, shapes: Shapes, layouts: Mapping[str, str]
     ) -> Mapping[str, Layout]:
         return dict.fromkeys((*shapes, "out"), parse("R"))
 
-    def view_layouts(self, op: Op, given: str) -> tuple[str, str]:
+    def view_layouts(self, op: Contraction, given: str) -> tuple[str, str]:
         return "R", "R"
 
     def allocate(self, shape: Shape, layout: Layout, memory: Memory | None = None) -> HostStore:
         return HostStore(shape)
 
     def prepare(
-        self, op: Op, choice: Choice, operands: Mapping[str, Store], shapes: Shapes, out: Store
+        self,
+        op: Contraction,
+        choice: Choice,
+        operands: Mapping[str, Store],
+        shapes: Shapes,
+        out: Store,
     ) -> Performer:
         def perform() -> None:
-            out.set(op.reference({k: s.pull().reshape(shapes[k]) for k, s in operands.items()}))
+            out.set(op.compute({k: s.pull().reshape(shapes[k]) for k, s in operands.items()}))
 
         return perform

@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from glnn.backends.backend import Choice
 from glnn.device import Buffer
 from glnn.errors import DeviceError
+from glnn.graph.error import relative_error
+from glnn.graph.operator import upper
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import why_not_here, why_not_problem
 from glnn.kernels.verdicts import Launch, Verdict, program_key, verdict_key, within, work
-from glnn.ops.error import relative_error
-from glnn.ops.op import Shape, upper
+from glnn.types import Shape
 
 if TYPE_CHECKING:
     from glnn.backends.gl import GlBackend
@@ -218,7 +219,7 @@ def _known(problem: Problem, spoiled: bool) -> tuple[dict[str, Array], Array]:
     exact = op.flops({name: array.shape for name, array in few.items()}) <= EXACT
     kind = np.float64 if exact else np.float32
     with np.errstate(all="ignore"):
-        result = op.reference({name: array.astype(kind) for name, array in few.items()})
+        result = op.compute({name: array.astype(kind) for name, array in few.items()})
         expected = result.astype(np.float32)
     operands = {
         name: array if array.shape == shapes[name] else np.resize(array, shapes[name])

@@ -11,10 +11,10 @@ from glnn.backends.backend import Choice, Performer, Store
 from glnn.backends.gl import Fetched, GlBackend
 from glnn.device import Buffer, Device, Program, Source
 from glnn.errors import ShaderError
+from glnn.graph.operator import Contraction, Shapes
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.verdicts import Launch
-from glnn.ops.op import Op, Shapes
 
 if TYPE_CHECKING:
     import moderngl
@@ -88,7 +88,12 @@ class Feedback(GlBackend):
         return -(-super().capacity(floats) // CAPTURED) * CAPTURED
 
     def prepare(
-        self, op: Op, choice: Choice, operands: Mapping[str, Store], shapes: Shapes, out: Store
+        self,
+        op: Contraction,
+        choice: Choice,
+        operands: Mapping[str, Store],
+        shapes: Shapes,
+        out: Store,
     ) -> Performer:
         assert isinstance(choice, Kernel) and isinstance(out, Buffer)
         buffers = {k: b for k, b in operands.items() if isinstance(b, Buffer)}

@@ -14,6 +14,7 @@ from glnn.backends.examine import SLOWEST, examine
 from glnn.device import Buffer, DataTexture, Device, Program, SharedMemory, Source
 from glnn.device.buffer import LEAST
 from glnn.errors import DeviceError
+from glnn.graph.operator import Contraction, Shapes
 from glnn.kernels.family import PATIENT, family
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
@@ -22,8 +23,8 @@ from glnn.kernels.source import assemble
 from glnn.kernels.tuned import Tuned
 from glnn.kernels.verdicts import Launch, Verdicts, work
 from glnn.layout import Layout
-from glnn.ops.op import Op, Shape, Shapes
 from glnn.settings import Settings
+from glnn.types import Shape
 
 PLACES = ("first_group", "all_groups", "first_instance")  # uniforms of a launch, not of a problem
 LONGEST = 0.1  # seconds of a launch: Panfrost ends jobs of half a second
@@ -79,7 +80,7 @@ class GlBackend(Backend):
         raise NotImplementedError
 
     def choose(
-        self, op: Op, shapes: Shapes, layouts: Mapping[str, str], kernel: str | None = None
+        self, op: Contraction, shapes: Shapes, layouts: Mapping[str, str], kernel: str | None = None
     ) -> Kernel:
         problem = Problem.of(op, shapes, layouts)
         offers = self.device.capabilities
@@ -127,7 +128,7 @@ class GlBackend(Backend):
         return most if most < size else None
 
     def layouts(
-        self, choice: Choice, op: Op, shapes: Shapes, layouts: Mapping[str, str]
+        self, choice: Choice, op: Contraction, shapes: Shapes, layouts: Mapping[str, str]
     ) -> Mapping[str, Layout]:
         assert isinstance(choice, Kernel)
         return Problem.of(op, shapes, layouts).chosen_layouts(choice)
@@ -166,7 +167,9 @@ class GlBackend(Backend):
         found |= self._samplers(choice, shapes, layouts)
         return {k: found[k] for k in shapes if k in found}
 
-    def fetched(self, op: Op, kernel: Kernel, buffers: Mapping[str, Buffer]) -> dict[str, Fetched]:
+    def fetched(
+        self, op: Contraction, kernel: Kernel, buffers: Mapping[str, Buffer]
+    ) -> dict[str, Fetched]:
         """The textures by which `kernel` reads operands of `op`, which lie in `buffers`."""
         shapes = {name: buffer.shape for name, buffer in buffers.items()}
         layouts = {name: buffer.layout for name, buffer in buffers.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from glnn.backends import NAMES
 from glnn.backends.backend import Backend
 from glnn.backends.compute import Compute
 from glnn.backends.cpu import Cpu
@@ -14,6 +13,8 @@ from glnn.errors import DeviceError, GlnnError, shown
 from glnn.process import GL_PROCESS, ProcessLock
 from glnn.settings import Settings
 
+NAMES = ("compute", "feedback", "cpu")
+"""In the order in which `auto` tries them."""
 GL: dict[str, type[GlBackend]] = {"compute": Compute, "feedback": Feedback}
 
 
@@ -29,10 +30,18 @@ class _Shared:
 _shared = _Shared()
 
 
-def open_one(
-    name: str, device: Device | None, gpu: int | str | None, limits: str | None
+def open_backend(
+    name: str = "auto",
+    device: Device | None = None,
+    *,
+    gpu: int | str | None = None,
+    limits: str | None = None,
 ) -> Backend:
-    """See `glnn.backends.open_backend`."""
+    """The backend called `name`, or with `auto` the first of NAMES that opens.
+
+    device: the device to run on; None shares one per `gpu` and `limits`.
+    Raises GlnnError for an unknown name, DeviceError where the backend cannot run here.
+    """
     if not isinstance(name, str):
         raise GlnnError(f"a backend must be a name, got {shown(name)}")
     if device is not None and not isinstance(device, Device):
@@ -75,7 +84,7 @@ def _first(device: Device | None, gpu: int | str | None, limits: str | None) -> 
     names = NAMES if device is None and _gpu(gpu) is None else tuple(GL)
     for name in names:
         try:
-            return open_one(name, device, gpu, limits)
+            return open_backend(name, device, gpu=gpu, limits=limits)
         except DeviceError as error:
             reasons.append(str(error))
     raise DeviceError("; ".join(dict.fromkeys(reasons)))

@@ -16,8 +16,9 @@ from glnn.cli.options import backend_names, device_options, kernel_option, print
 from glnn.cli.screen import Column, Screen, Table, figures, number, progress
 from glnn.errors import DeviceError, UnsupportedOpError
 from glnn.kernels import kernels_for
-from glnn.model import InferenceSession, load
+from glnn.model import load
 from glnn.profiling import Profile, StepTime, profile
+from glnn.session import InferenceSession
 
 MOST = 2**31 - 1  # what GL and NumPy count
 

@@ -18,8 +18,8 @@ from glnn.model.images import read_image
 from glnn.model.model import Model
 from glnn.model.npz import MOST_HEADER, open_npz, parse_header, read_array
 from glnn.model.tensor import TensorInfo, show
-from glnn.ops.op import Shape
 from glnn.reading import regular
+from glnn.types import Shape
 
 LABELS = ("label", "labels")
 

@@ -11,8 +11,8 @@ from glnn.backends import Backend, open_backend
 from glnn.cli.inputs import batch_size
 from glnn.cli.options import backend_option, device_options, kernel_option, print_json
 from glnn.cli.screen import Column, Screen, Table, figures, size
+from glnn.compile.plan import Outline, Step
 from glnn.model import Model, load
-from glnn.model.plan import Outline, Step
 from glnn.settings import Settings
 
 MOST = 2**31 - 1  # what GL and NumPy count

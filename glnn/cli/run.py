@@ -12,7 +12,8 @@ from glnn.cli.inputs import Inputs, batch_size, read_inputs
 from glnn.cli.options import backend_option, device_options, kernel_option, print_json
 from glnn.cli.screen import Column, Screen, Table, figures, progress
 from glnn.errors import ShapeError
-from glnn.model import InferenceSession, load
+from glnn.model import load
+from glnn.session import InferenceSession
 
 SHOWN = 10
 

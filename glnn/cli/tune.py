@@ -12,11 +12,12 @@ from glnn.backends.gl import GlBackend
 from glnn.cli.options import device_options, print_json
 from glnn.cli.screen import Column, Screen, Table, figures, number, progress, say
 from glnn.errors import DeviceError, GlnnError
+from glnn.graph.operators import Matmul
 from glnn.kernels import kernels_for
 from glnn.kernels.problem import Problem
 from glnn.kernels.tuned import Tuned, TunedChoice, problem_class
-from glnn.model import InferenceSession, load
-from glnn.ops import Matmul
+from glnn.model import load
+from glnn.session import InferenceSession
 from glnn.tuning import Tuning, far_slower
 from glnn.tuning import tune as search
 from glnn.tuning.tune import parameters

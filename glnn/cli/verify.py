@@ -10,9 +10,10 @@ import rich_click as click
 from glnn.cli.inputs import batch_size, read_inputs
 from glnn.cli.options import backend_option, device_options, kernel_option, print_json
 from glnn.cli.screen import Column, Screen, Table, figures
-from glnn.model import InferenceSession, load
+from glnn.model import load
 from glnn.profiling.verify import TOLERANCE
 from glnn.profiling.verify import verify as verify_plan
+from glnn.session import InferenceSession
 
 DIVERGED = 1
 

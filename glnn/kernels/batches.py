@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from math import gcd, lcm
 
 from glnn.device import Capabilities
+from glnn.graph.operator import Shapes
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.split import Part, Split
 from glnn.layout import Layout
 from glnn.layout.layout import Blocked, RowMajor
-from glnn.ops.op import Shapes
 
 Sizes = Callable[[int], Mapping[str, int]]
 

@@ -11,11 +11,11 @@ from typing import Any
 from glnn.device import Capabilities, DataTexture
 from glnn.device.texture import TEXELS
 from glnn.errors import LayoutError, ShaderError
+from glnn.graph.decompose import LOWERINGS
 from glnn.kernels.declaration import fault
 from glnn.kernels.family import FAMILIES
 from glnn.layout import parse
 from glnn.layout.half import SUFFIX
-from glnn.lowering import LOWERINGS
 
 Factor = int | str
 Quantity = Factor | tuple[Factor, ...] | tuple[tuple[Factor, ...], ...]
@@ -31,7 +31,7 @@ class Kernel:
     """One way to compute an op on a device. Field names are the declaration's keys.
 
     shader: the name of the shader, where it is not the declaration's own.
-    stages: the way of `glnn.lowering` by which it computes the op, where it has no shader; its
+    stages: the way of `graph.decompose` by which it computes the op, where it has no shader; its
         backend is what the declaration's `backend` says then, compute unless said.
     summary: what it does, in a line.
     layouts: the layout of each operand and of `out`; `any` takes what comes, and `out` follows.

@@ -6,30 +6,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from glnn.device import Capabilities
+from glnn.graph.decompose import LOWERINGS, Lowered
+from glnn.graph.operator import Contraction, Shapes
 from glnn.kernels.batches import Batches
 from glnn.kernels.kernel import ANY, Kernel
 from glnn.kernels.split import Split
 from glnn.layout import Layout, Morton, parse
 from glnn.layout.half import Half
 from glnn.layout.layout import RowMajor
-from glnn.lowering import LOWERINGS, Lowered
-from glnn.ops.op import Op, Shape, Shapes
+from glnn.types import Shape
 
 
 @dataclass(frozen=True)
 class Problem:
     """An op with the shapes and layouts it is to run on: all that a kernel is chosen by."""
 
-    op: Op
+    op: Contraction
     shapes: Shapes
     output: Shape
     layouts: Mapping[str, str]
 
     @classmethod
-    def of(cls, op: Op, shapes: Shapes, layouts: Mapping[str, str]) -> Problem:
+    def of(cls, op: Contraction, shapes: Shapes, layouts: Mapping[str, str]) -> Problem:
         """The problem of `op` on operands of these shapes, whose inputs lie in `layouts`."""
         op.check_operands(shapes)
-        return cls(op, shapes, op.infer(shapes), layouts)
+        return cls(op, shapes, op.shape_of(shapes), layouts)
 
     def defines(self) -> dict[str, int]:
         """The op's attributes, and which of its optional operands are there."""

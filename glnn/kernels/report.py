@@ -25,8 +25,8 @@ class Row:
     """A kernel in the table. `reason` says why it cannot run here; None when it can.
 
     parameters: those it would run with here, and `defaults` where they come from. stages: the way
-    of `glnn.lowering` by which it computes the op, where it has no shader. seen: what is to be said
-    of its results here; None where nothing is.
+    of `graph.decompose` by which it computes the op, where it has no shader. seen: what is to be
+    said of its results here; None where nothing is.
     """
 
     name: str

@@ -8,6 +8,7 @@ from math import prod
 
 from glnn.device import Capabilities
 from glnn.errors import LimitError, UnsupportedOpError
+from glnn.graph.operators.repack import Repack
 from glnn.kernels.family import family
 from glnn.kernels.kernel import ANY, Kernel
 from glnn.kernels.library import kernels_for
@@ -15,7 +16,6 @@ from glnn.kernels.problem import Problem
 from glnn.kernels.tuned import Tuned
 from glnn.kernels.verdicts import Verdicts
 from glnn.layout import parse
-from glnn.ops.repack import Repack
 
 
 def why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
@@ -144,7 +144,7 @@ def _check_stages(
                 choose(kernel.backend, own, device, stage.kernel, verdicts=verdicts)
             except (UnsupportedOpError, LimitError) as error:
                 raise type(error)(f"{stage.name}: {error}") from None
-        shapes[stage.name] = stage.op.infer(operands)
+        shapes[stage.name] = stage.op.shape_of(operands)
 
 
 def choose(

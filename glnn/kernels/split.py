@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from math import gcd, lcm, prod
 
 from glnn.device import Capabilities
+from glnn.graph.operator import Contraction, Shapes
+from glnn.graph.operators.matmul import Matmul
 from glnn.kernels.kernel import Kernel
 from glnn.layout import Layout, Morton, parse
 from glnn.layout.half import SUFFIX, Half
 from glnn.layout.layout import RowMajor
-from glnn.ops.matmul import Matmul
-from glnn.ops.op import Op, Shape, Shapes
+from glnn.types import Shape
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Split(ABC):
 
     @staticmethod
     def of(
-        kernel: Kernel, op: Op, shapes: Shapes, output: Shape, device: Capabilities
+        kernel: Kernel, op: Contraction, shapes: Shapes, output: Shape, device: Capabilities
     ) -> Split | None:
         """The split that `device` needs; None where nothing is too much or no split helps.
 

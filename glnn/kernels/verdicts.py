@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from glnn.device import Capabilities
+from glnn.graph.operator import upper
 from glnn.kernels.device_file import DeviceFile
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.source import fingerprint
-from glnn.ops.op import upper
 
 FORM = 1  # of the file; one of another form is not used
 WORDS = 4  # of a key at least: backend, op, kernel, fingerprint
@@ -150,7 +150,7 @@ def verdict_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:
 
 def work(problem: Problem) -> int:
     """What computing `problem` takes: its operations and the bytes it touches, added up."""
-    cost = problem.op.cost(problem.shapes)
+    cost = problem.op.cost_of(problem.shapes)
     return cost.flops + cost.bytes
 
 

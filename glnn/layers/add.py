@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from glnn import ops
+from glnn.graph import operators
 from glnn.layers.layer import Layer
 
 
@@ -12,7 +12,7 @@ class Add(Layer):
     """x + y, two inputs of one shape, whatever it is."""
 
     def __init__(self) -> None:
-        super().__init__(ops.Add())
+        super().__init__(operators.Add())
 
     def config(self) -> dict[str, Any]:
         return {}

@@ -9,7 +9,7 @@ from math import inf
 import numpy as np
 
 from glnn.errors import ShapeError, shown
-from glnn.ops.windows import MOST
+from glnn.graph.operators.windows import MOST
 
 Pair = tuple[int, int]
 IntOrPair = int | Sequence[int]

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from glnn.graph.operators import BatchNorm
+from glnn.graph.operators.batch_norm import scale_and_shift
 from glnn.layers.arguments import integer, number
 from glnn.layers.layer import Array, Layer
 from glnn.layers.parameter import Parameter
-from glnn.ops import BatchNorm
-from glnn.ops.batch_norm import scale_and_shift
-from glnn.ops.op import Shape
+from glnn.types import Shape
 
 
 class BatchNorm2d(Layer):

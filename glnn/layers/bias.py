@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from glnn import ops
+from glnn.graph import operators
 from glnn.layers.arguments import integer
 from glnn.layers.layer import Array, Layer
 from glnn.layers.parameter import Parameter
@@ -17,7 +17,7 @@ class Bias(Layer):
 
     def __init__(self, features: int) -> None:
         self.features = integer("Bias features", features)
-        super().__init__(ops.Bias(), {"bias": (self.features,)})
+        super().__init__(operators.Bias(), {"bias": (self.features,)})
 
     def config(self) -> dict[str, Any]:
         return {"features": self.features}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from glnn import ops
+from glnn.graph import operators
+from glnn.graph.operators.concat import MOST
 from glnn.layers.arguments import integer
 from glnn.layers.layer import Array, Layer
-from glnn.ops.concat import MOST
 
 
 class Concat(Layer):
@@ -15,7 +15,7 @@ class Concat(Layer):
 
     def __init__(self, count: int = 2) -> None:
         self.count = integer("Concat count", count, least=2)
-        super().__init__(ops.Concat(self.count))
+        super().__init__(operators.Concat(self.count))
 
     def __call__(self, *inputs: Array, backend: str = "auto") -> Array:
         if len(inputs) <= MOST or len(inputs) != self.count:

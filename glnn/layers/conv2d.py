@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from glnn import ops
 from glnn.errors import ShapeError
+from glnn.graph import operators
 from glnn.layers.arguments import IntOrPair, flag, integer, pair, sides
 from glnn.layers.layer import Array, Layer
 from glnn.layers.parameter import Parameter
-from glnn.ops.op import Shape
+from glnn.types import Shape
 
 
 class Conv2d(Layer):
@@ -51,7 +51,7 @@ class Conv2d(Layer):
         shapes: dict[str, tuple[int, ...]] = {"weight": weight}
         if flag("Conv2d bias", bias):
             shapes["bias"] = (self.out_channels,)
-        op = ops.Conv2d(
+        op = operators.Conv2d(
             stride=self.stride,
             padding=sides(self.padding),
             dilation=self.dilation,

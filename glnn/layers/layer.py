@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import ShapeError, shown
+from glnn.graph.operator import Contraction, as_float32
+from glnn.graph.operators.windows import MOST
 from glnn.layers.arguments import index
-from glnn.ops.op import Op, Shape, as_float32
-from glnn.ops.windows import MOST
+from glnn.types import Shape
 
 Array = NDArray[Any]
 
@@ -29,7 +30,12 @@ class Layer(ABC):
     """
 
     def __init__(
-        self, op: Op, shapes: Mapping[str, Shape] | None = None, *, fan_in: int = 0, seed: int = 0
+        self,
+        op: Contraction,
+        shapes: Mapping[str, Shape] | None = None,
+        *,
+        fan_in: int = 0,
+        seed: int = 0,
     ) -> None:
         self.op = op
         self.shapes: Mapping[str, Shape] = dict(shapes or {})
@@ -74,17 +80,17 @@ class Layer(ABC):
 
     def infer(self, *shapes: Shape) -> Shape:
         """The result's shape for inputs of `shapes`. Raises ShapeError where they do not fit."""
-        inputs = dict(zip(self.op.needed, shapes, strict=True))
-        return self.op.infer({**inputs, **self.operand_shapes})
+        inputs = dict(zip(self.op.needed_inputs, shapes, strict=True))
+        return self.op.shape_of({**inputs, **self.operand_shapes})
 
     def __call__(self, *inputs: Array, backend: str = "auto") -> Array:
         """The layer's result for its inputs, float32 arrays, computed by `backend`.
 
         Raises ShapeError where they do not fit, DeviceError where the backend does not open.
         """
-        from glnn.backends import evaluate
+        from glnn.compile import evaluate
 
-        names = self.op.needed
+        names = self.op.needed_inputs
         if len(inputs) != len(names):
             kind = type(self).__name__
             raise ShapeError(f"{kind} takes {len(names)} inputs, got {len(inputs)}")

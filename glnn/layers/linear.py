@@ -6,11 +6,11 @@ from math import prod
 from typing import Any
 
 from glnn.errors import ShapeError
+from glnn.graph.operators import Matmul
 from glnn.layers.arguments import flag, integer
 from glnn.layers.layer import Array, Layer
 from glnn.layers.parameter import Parameter
-from glnn.ops import Matmul
-from glnn.ops.op import Shape
+from glnn.types import Shape
 
 
 class Linear(Layer):

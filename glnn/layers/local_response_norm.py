@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from glnn import ops
+from glnn.graph import operators
 from glnn.layers.arguments import integer, number
 from glnn.layers.layer import Layer
 
@@ -20,7 +20,7 @@ class LocalResponseNorm(Layer):
         self.alpha = number("LocalResponseNorm alpha", alpha, 0)
         self.beta = number("LocalResponseNorm beta", beta, 0)
         self.k = number("LocalResponseNorm k", k, 0)
-        super().__init__(ops.LocalResponseNorm(self.size, self.alpha, self.beta, self.k))
+        super().__init__(operators.LocalResponseNorm(self.size, self.alpha, self.beta, self.k))
 
     def config(self) -> dict[str, Any]:
         return {"size": self.size, "alpha": self.alpha, "beta": self.beta, "k": self.k}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from glnn.graph.operators import Pool2d
 from glnn.layers.arguments import IntOrPair, flag, pair, sides
 from glnn.layers.layer import Layer
-from glnn.ops import Pool2d
 
 
 class MaxPool2d(Layer):

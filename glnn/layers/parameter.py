@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import ShapeError
-from glnn.ops.op import to_float32
+from glnn.graph.operator import to_float32
 
 if TYPE_CHECKING:
     from glnn.layers.layer import Layer

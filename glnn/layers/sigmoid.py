@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from glnn.graph.operators import Activation
 from glnn.layers.layer import Layer
-from glnn.ops import Activation
 
 
 class Sigmoid(Layer):

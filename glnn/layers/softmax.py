@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from glnn import ops
+from glnn.graph import operators
 from glnn.layers.arguments import index
 from glnn.layers.layer import Layer
 
@@ -14,7 +14,7 @@ class Softmax(Layer):
 
     def __init__(self, dim: int = -1) -> None:
         self.dim = index("Softmax dim", dim)
-        super().__init__(ops.Softmax(axis=self.dim))
+        super().__init__(operators.Softmax(axis=self.dim))
 
     def config(self) -> dict[str, Any]:
         return {"dim": self.dim}

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from glnn.graph.operators import Subsample
 from glnn.layers.arguments import IntOrPair, integer, pair
 from glnn.layers.layer import Array, Layer
 from glnn.layers.parameter import Parameter
-from glnn.ops import Subsample
 
 
 class Subsample2d(Layer):

@@ -2,7 +2,6 @@
 
 from glnn.model.load import load
 from glnn.model.model import Model, Node
-from glnn.model.session import InferenceSession
 from glnn.model.tensor import TensorInfo
 
-__all__ = ["InferenceSession", "Model", "Node", "TensorInfo", "load"]
+__all__ = ["Model", "Node", "TensorInfo", "load"]

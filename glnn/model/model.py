@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from numpy.typing import NDArray
 
 from glnn.errors import GlnnError, ModelError, ShapeError, shown
+from glnn.graph.operators.windows import MOST
 from glnn.layers import Layer
 from glnn.model.summary import summary
 from glnn.model.tensor import BATCH, TensorInfo
-from glnn.ops.op import Shape
-from glnn.ops.windows import MOST
+from glnn.types import Shape
 
 if TYPE_CHECKING:
-    from glnn.model.session import InferenceSession
+    from glnn.session import InferenceSession
 
 Array = NDArray[Any]
 T = TypeVar("T")
@@ -156,7 +156,7 @@ class Model:
 
     def _session(self, backend: str) -> InferenceSession:
         """The session that all calls share."""
-        from glnn.model.session import InferenceSession  # it imports this module
+        from glnn.session import InferenceSession  # it imports this module
 
         session = self._calls.get(backend)
         device = session.backend.device if session else None
@@ -249,7 +249,7 @@ def _check_node(node: Node, tensors: set[str]) -> None:
     _check_layer(f"layer {node.name!r}", node.layer)
     if not _are_texts(node.inputs) or not isinstance(node.output, str):
         raise ModelError(f"layer {node.name!r}: inputs must be a tuple of names, output a name")
-    needed = node.layer.op.needed
+    needed = node.layer.op.needed_inputs
     if len(node.inputs) != len(needed):
         raise ModelError(f"layer {node.name!r} takes {len(needed)} inputs, got {len(node.inputs)}")
     for name in node.inputs:

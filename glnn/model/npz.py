@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from glnn.errors import GlnnError, ModelError
 from glnn.model.files import check_file, check_inflated, first_line
-from glnn.ops.op import Shape
 from glnn.reading import regular
+from glnn.types import Shape
 
 Array = NDArray[Any]
 MOST_HEADER = 1024  # bytes before an array's numbers: those of plain arrays take 128

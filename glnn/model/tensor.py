@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from glnn.errors import ModelError, ShapeError, shown
-from glnn.ops.op import Shape
+from glnn.types import Shape
 
 BATCH = "N"
 """What stands in a shape for a batch of any size."""

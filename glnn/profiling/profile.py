@@ -10,9 +10,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from glnn.compile.plan import Plan, Step
 from glnn.device import Timer
 from glnn.device.timer import SHARE
-from glnn.model.plan import Plan, Step
 
 Work = Callable[[], object]
 WARM_UP = 3

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.compile.plan import Plan
 from glnn.errors import GlnnError
-from glnn.model.plan import Plan
-from glnn.ops.error import relative_error
+from glnn.graph.error import relative_error
 
 Array = NDArray[Any]
 TOLERANCE = 1e-5
@@ -76,7 +76,7 @@ def verify(plan: Plan, feeds: Mapping[str, Array], tolerance: float = TOLERANCE)
         inputs = zip(node.op.inputs, node.inputs, strict=False)
         operands = {name: expected[tensor] for name, tensor in inputs}
         operands |= {name: a.astype(np.float64) for name, a in node.parameters.items()}
-        expected[node.output] = node.op.reference(operands)
+        expected[node.output] = node.op.compute(operands)
         if not node.op.view:
             error = relative_error(plan.value(node.output), expected[node.output])
             layers.append(

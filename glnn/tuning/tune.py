@@ -16,17 +16,18 @@ from math import inf, prod
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.backends import Performer, Store, prepare
+from glnn.backends import Performer, Store
 from glnn.backends.gl import GlBackend
+from glnn.compile import prepare
 from glnn.device import Buffer
 from glnn.errors import GlnnError
+from glnn.graph.error import relative_error
 from glnn.kernels import kernels_for
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import choose, fitted, why_not
 from glnn.kernels.tuned import TunedChoice
 from glnn.layout import Layout
-from glnn.ops.error import relative_error
 from glnn.profiling.timing import time_work
 
 Array = NDArray[np.float32]
@@ -153,7 +154,7 @@ class _Search:
             for name, shape in problem.shapes.items()
         }
         kind = np.float64 if problem.op.flops(problem.shapes) <= EXACT else np.float32
-        self._expected = problem.op.reference(
+        self._expected = problem.op.compute(
             {name: array.astype(kind) for name, array in self._operands.items()}
         )
         self._stores: dict[tuple[str, Layout], Buffer] = {}

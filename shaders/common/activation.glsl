@@ -1,4 +1,4 @@
-// What an op applies to its result before storing it. The codes are those of glnn/ops/epilogue.py.
+// What an op applies to its result before storing it. The codes are those of glnn/graph/operators/epilogue.py.
 #include "common/nan.glsl"
 #ifndef ACTIVATION
 #define ACTIVATION 0

@@ -1,6 +1,6 @@
 #version 310 es
 // B^T d B of the patches of channels-last images, one channel of a tile an invocation. The matrices
-// are those of glnn/ops/winograd.py.
+// are those of glnn/graph/operators/winograd.py.
 #ifndef WG_X
 #define WG_X 32
 #endif

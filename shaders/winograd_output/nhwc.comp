@@ -1,6 +1,6 @@
 #version 310 es
 // act(A^T m A + bias + residual) of the tiles of products, one channel of a tile an invocation, to
-// channels-last images. The matrices are those of glnn/ops/winograd.py.
+// channels-last images. The matrices are those of glnn/graph/operators/winograd.py.
 #ifndef WG_X
 #define WG_X 32
 #endif

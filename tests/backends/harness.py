@@ -15,14 +15,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from glnn.backends.arena import Arena
 from glnn.backends.backend import Choice
 from glnn.backends.compute import Compute
 from glnn.backends.feedback import Feedback
 from glnn.backends.gl import GlBackend
-from glnn.backends.prepared import Prepared
-from glnn.backends.schedule import Parameter, Schedule, Task
+from glnn.compile.memory import Arena
+from glnn.compile.prepared import Prepared
+from glnn.compile.schedule import Parameter, Schedule, Task
 from glnn.device import Buffer
+from glnn.graph.operator import Contraction
 from glnn.kernels import kernels_for
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
@@ -30,7 +31,6 @@ from glnn.kernels.select import fitted
 from glnn.layout import Layout
 from glnn.layout.half import SUFFIX, Half
 from glnn.layout.layout import RowMajor
-from glnn.ops.op import Op
 
 Array = NDArray[Any]
 BACKENDS: dict[str, type[GlBackend]] = {"compute": Compute, "feedback": Feedback}
@@ -61,7 +61,9 @@ def kernels(op: str) -> list[tuple[str, str]]:
     return [(b, k.name) for b in BACKENDS for k in kernels_for(op, b)]
 
 
-def run(backend: GlBackend, op: Op, operands: Mapping[str, Array], kernel: str | None) -> Array:
+def run(
+    backend: GlBackend, op: Contraction, operands: Mapping[str, Array], kernel: str | None
+) -> Array:
     """The result of the kernel so called, checked as `run_kernel` does; skips where it cannot."""
     shapes = {name: array.shape for name, array in operands.items()}
     for declared in kernels_for(op.name, backend.name):
@@ -70,7 +72,9 @@ def run(backend: GlBackend, op: Op, operands: Mapping[str, Array], kernel: str |
     return run_kernel(backend, op, operands, backend.choose(op, shapes, {}, kernel))
 
 
-def run_kernel(backend: GlBackend, op: Op, operands: Mapping[str, Array], choice: Kernel) -> Array:
+def run_kernel(
+    backend: GlBackend, op: Contraction, operands: Mapping[str, Array], choice: Kernel
+) -> Array:
     """The result of `choice`, checked for stray writes. Raises what the backend raises."""
     if choice.stages:
         return _run_stages(backend, op, operands, choice)
@@ -87,7 +91,7 @@ def run_kernel(backend: GlBackend, op: Op, operands: Mapping[str, Array], choice
         packed = _with_poisoned_padding(layout, array) if name in op.inputs else layout.pack(array)
         memory[: packed.size] = packed
         stores[name].push(backend.device).write(memory)
-    shape = op.infer(shapes)
+    shape = op.shape_of(shapes)
     layout = layouts["out"]
     out = _poisoned(backend, Buffer(shape, layout, **_room(backend, layout, shape)))
     backend.prepare(op, choice, stores, shapes, out)()
@@ -104,7 +108,9 @@ def run_kernel(backend: GlBackend, op: Op, operands: Mapping[str, Array], choice
     return result
 
 
-def _run_stages(backend: GlBackend, op: Op, operands: Mapping[str, Array], choice: Kernel) -> Array:
+def _run_stages(
+    backend: GlBackend, op: Contraction, operands: Mapping[str, Array], choice: Kernel
+) -> Array:
     """The result of a kernel made of stages, which share poisoned memory."""
     schedule = Schedule(backend)
     inputs = {name: name for name in operands if name in op.inputs}

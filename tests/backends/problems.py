@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from glnn.ops import (
+from glnn.graph.operators import (
     Activation,
     Add,
     BatchNorm,
     Bias,
     Concat,
+    Contraction,
     Conv2d,
     LocalResponseNorm,
     Matmul,
-    Op,
     Pool2d,
     Softmax,
     Subsample,
 )
-from glnn.ops.im2row import Im2row
-from glnn.ops.matmul_parts import MatmulParts
-from glnn.ops.matmul_sum import MatmulSum
-from glnn.ops.pad2d import Pad2d
-from glnn.ops.repack import Repack
-from glnn.ops.winograd_input import WinogradInput
-from glnn.ops.winograd_output import WinogradOutput
-from glnn.ops.zero import Zero
+from glnn.graph.operators.im2row import Im2row
+from glnn.graph.operators.matmul_parts import MatmulParts
+from glnn.graph.operators.matmul_sum import MatmulSum
+from glnn.graph.operators.pad2d import Pad2d
+from glnn.graph.operators.repack import Repack
+from glnn.graph.operators.winograd_input import WinogradInput
+from glnn.graph.operators.winograd_output import WinogradOutput
+from glnn.graph.operators.zero import Zero
 
-PROBLEMS: dict[str, list[tuple[Op, dict[str, tuple[int, ...]]]]] = {
+PROBLEMS: dict[str, list[tuple[Contraction, dict[str, tuple[int, ...]]]]] = {
     "matmul": [
         (Matmul(activation="tanh"), {"x": (67, 37), "weight": (131, 37), "bias": (131,)}),
         (Matmul(), {"x": (3 * 67, 37), "weight": (3, 131, 37)}),

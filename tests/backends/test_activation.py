@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from glnn.errors import ShaderError
+from glnn.graph.operators import Activation
 from glnn.kernels import kernels_for
-from glnn.ops import Activation
 from tests import oracle
 from tests.backends.harness import TOLERANCE, kernels, run, run_kernel
 

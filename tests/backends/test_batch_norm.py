@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from glnn.graph.operators import BatchNorm
 from glnn.layers import BatchNorm2d
-from glnn.ops import BatchNorm
 from tests import oracle
 from tests.backends.harness import TOLERANCE, kernels, run
 

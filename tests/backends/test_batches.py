@@ -9,16 +9,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glnn.backends import evaluate
 from glnn.backends.compute import Compute
+from glnn.compile import evaluate
 from glnn.device import Device
 from glnn.errors import DeviceError, LimitError
-from glnn.ops import Activation, Add, Conv2d, LocalResponseNorm, Op, Pool2d, Softmax
-from glnn.ops.repack import Repack
+from glnn.graph.operators import (
+    Activation,
+    Add,
+    Contraction,
+    Conv2d,
+    LocalResponseNorm,
+    Pool2d,
+    Softmax,
+)
+from glnn.graph.operators.repack import Repack
 from tests.oracle import error
 
 PADDED = (1, 1, 1, 1)
-CASES: list[tuple[Op, dict[str, tuple[int, ...]]]] = [
+CASES: list[tuple[Contraction, dict[str, tuple[int, ...]]]] = [
     (Conv2d(padding=PADDED), {"x": (37, 5, 9, 9), "weight": (8, 5, 3, 3), "bias": (8,)}),
     (Conv2d(padding=PADDED), {"x": (37, 5, 8, 8), "weight": (36, 5, 3, 3), "bias": (36,)}),
     (
@@ -56,7 +64,7 @@ def test_in_parts(small, rng, op, shapes) -> None:
     operands: dict[str, Any] = {name: rng(shape) for name, shape in shapes.items()}
     whole = max(np.prod(shape) for shape in shapes.values())
     assert 4 * whole > 1 << 15, "one block would hold it"
-    expected = op.reference({name: a.astype(np.float64) for name, a in operands.items()})
+    expected = op.compute({name: a.astype(np.float64) for name, a in operands.items()})
     assert error(evaluate(op, operands, small), expected) <= 1e-5
 
 

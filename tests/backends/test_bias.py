@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from glnn.ops import Bias
+from glnn.graph.operators import Bias
 from tests import oracle
 from tests.backends.harness import TOLERANCE, kernels, run
 

@@ -5,8 +5,8 @@ from math import prod
 import numpy as np
 import pytest
 
+from glnn.graph.operators import Concat
 from glnn.layers import Concat as Layer
-from glnn.ops import Concat
 from tests import oracle
 from tests.backends.harness import kernels, run
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from glnn import ops
 from glnn.backends.gl import GlBackend
 from glnn.errors import ShapeError
-from glnn.ops import Conv2d
+from glnn.graph.operators import Conv2d
 from tests import oracle
 from tests.backends.harness import TOLERANCE, as_stored, kernels, run, tolerance
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from glnn.backends.compute import Compute
 from glnn.device import Buffer
+from glnn.graph.operators import Matmul
 from glnn.kernels.library import read, shaders_folder
 from glnn.layout import parse
-from glnn.ops import Matmul
 from tests import oracle
 
 PAGE = Path(__file__).parents[2] / "docs" / "adding-a-kernel.md"

@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 
 import glnn.ops
-from glnn.backends import evaluate, open_backend
+from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
+from glnn.compile import evaluate
 from glnn.device import Program, Source
 from glnn.errors import DeviceError, UnsupportedOpError
+from glnn.graph.operators import Activation, Conv2d, Matmul, Softmax
 from glnn.kernels import library
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import fitted, why_not_device, why_not_problem
 from glnn.kernels.verdicts import Verdict, Verdicts
-from glnn.ops import Activation, Conv2d, Matmul, Softmax
 from tests.backends.harness import BACKENDS
 from tests.backends.problems import PROBLEMS
 from tests.oracle import error
@@ -178,7 +179,7 @@ def test_a_convolution_of_one_image(examined, rng, lossy) -> None:
     x, weight = rng((1, 20, 40, 40)), rng((24, 20, 3, 3))
     op = Conv2d(padding=(1, 1, 1, 1))
     got = evaluate(op, {"x": x, "weight": weight}, examined)
-    expected = op.reference({"x": x.astype("f8"), "weight": weight.astype("f8")})
+    expected = op.compute({"x": x.astype("f8"), "weight": weight.astype("f8")})
     assert error(got, expected) <= 1e-5
 
 
@@ -188,7 +189,7 @@ def _right_or_refused(backend, op, operands, kernel=None) -> None:
     except UnsupportedOpError as refused:
         assert "are wrong, off by" in str(refused)
         return
-    expected = op.reference({name: array.astype("f8") for name, array in operands.items()})
+    expected = op.compute({name: array.astype("f8") for name, array in operands.items()})
     assert error(got, expected) <= 1e-5
 
 
@@ -223,7 +224,7 @@ def test_a_driver_that_does_nothing(examined, rng, monkeypatch, name) -> None:
     monkeypatch.setattr(Program, "capture", lambda *_: None)
     for op, shapes in PROBLEMS[name]:
         if op.samples:
-            n = op.infer(shapes)[0]
+            n = op.shape_of(shapes)[0]
             shapes = {
                 k: (1, *s[1:]) if s[0] == n and k in op.inputs else s for k, s in shapes.items()
             }

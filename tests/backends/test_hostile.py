@@ -15,10 +15,18 @@ from numpy.typing import NDArray
 from glnn.backends import gl
 from glnn.backends.gl import GlBackend
 from glnn.device import Device
+from glnn.graph.operator import Contraction
+from glnn.graph.operators import (
+    Activation,
+    BatchNorm,
+    Conv2d,
+    LocalResponseNorm,
+    Matmul,
+    Pool2d,
+    Softmax,
+)
+from glnn.graph.operators.repack import Repack
 from glnn.kernels import library
-from glnn.ops import Activation, BatchNorm, Conv2d, LocalResponseNorm, Matmul, Pool2d, Softmax
-from glnn.ops.op import Op
-from glnn.ops.repack import Repack
 from tests.backends.harness import BACKENDS, kernels, run
 
 Array = NDArray[np.float32]
@@ -89,10 +97,12 @@ def hostile(request, device: Device, monkeypatch):
     return opened
 
 
-def check(backend: GlBackend, op: Op, operands: Mapping[str, Array], kernel: str | None) -> None:
+def check(
+    backend: GlBackend, op: Contraction, operands: Mapping[str, Array], kernel: str | None
+) -> None:
     got = run(backend, op, operands, kernel)
     with np.errstate(all="ignore"):
-        expected = op.reference(dict(operands))
+        expected = op.compute(dict(operands))
     np.testing.assert_allclose(got, expected, rtol=3e-5, atol=1e-37)
 
 

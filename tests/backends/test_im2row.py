@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from glnn.backends.schedule import Schedule, Task
+from glnn.compile.schedule import Schedule, Task
 from glnn.errors import ShapeError
-from glnn.ops.im2row import Im2row
-from glnn.ops.zero import Zero
+from glnn.graph.operators.im2row import Im2row
+from glnn.graph.operators.zero import Zero
 from tests import oracle
 from tests.backends.harness import kernels, run
 
@@ -37,7 +37,7 @@ def test_any_shape(opened, rng, name, kernel, shape, attributes) -> None:
 @pytest.mark.parametrize(("name", "kernel"), [k for k in kernels("im2row") if k[0] == "compute"])
 def test_it_overwrites_what_was_there(opened, rng, name, kernel) -> None:
     op, x = Im2row((3, 3), padding=(1, 0, 0, 1)), rng((2, 3, 5, 7))
-    into = np.full(op.infer({"x": x.shape}), np.nan, np.float32)
+    into = np.full(op.shape_of({"x": x.shape}), np.nan, np.float32)
     got = run(opened(name), op, {"x": x, "into": into}, kernel)
     np.testing.assert_array_equal(got, oracle.im2row(x, op.kernel, padding=op.padding))
 
@@ -59,7 +59,7 @@ def test_more_rows_than_workgroups(opened, rng) -> None:
 def test_the_result_lies_where_the_zeros_did(opened) -> None:
     schedule, op = Schedule(opened("compute")), Im2row((2, 2))
     schedule.add_input("x", (1, 3, 4, 5))
-    rows = op.infer({"x": (1, 3, 4, 5)})
+    rows = op.shape_of({"x": (1, 3, 4, 5)})
     schedule.add(Task("zeros", Zero(rows, "R 2 4 R"), {}, {}, "zeros", "zeros"))
     operands = {"x": "x", "into": "zeros"}
     schedule.add(Task("patches", op, operands, {}, "patches", "patches", "morton_2_4"))
@@ -69,10 +69,10 @@ def test_the_result_lies_where_the_zeros_did(opened) -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ShapeError, match=r"the kernel \(3, 3\) is larger than x"):
-        Im2row((3, 3)).infer({"x": (1, 1, 2, 3)})
+        Im2row((3, 3)).shape_of({"x": (1, 1, 2, 3)})
     with pytest.raises(ShapeError, match=r"into must have shape \(6, 12\)"):
-        Im2row((2, 2)).infer({"x": (1, 3, 3, 4), "into": (6, 13)})
+        Im2row((2, 2)).shape_of({"x": (1, 3, 3, 4), "into": (6, 13)})
     with pytest.raises(ShapeError, match="x must have shape"):
-        Im2row((2, 2)).infer({"x": (3, 4)})
+        Im2row((2, 2)).shape_of({"x": (3, 4)})
     with pytest.raises(ShapeError, match="kernel must be 2 integers of at least 1"):
         Im2row((0, 2))

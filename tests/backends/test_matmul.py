@@ -9,8 +9,8 @@ import pytest
 from glnn import ops
 from glnn.backends.gl import GlBackend
 from glnn.errors import LimitError, ShapeError, UnsupportedOpError
+from glnn.graph.operators import Matmul
 from glnn.kernels.family import family
-from glnn.ops import Matmul
 from tests import oracle
 from tests.backends.harness import TOLERANCE, as_stored, kernels, run, tolerance
 

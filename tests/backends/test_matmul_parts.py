@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from glnn.errors import ShapeError, UnsupportedOpError
-from glnn.ops.matmul_parts import COLUMNS, ROWS, TRANSPOSED, MatmulParts
+from glnn.graph.operators.matmul_parts import COLUMNS, ROWS, TRANSPOSED, MatmulParts
 from tests import oracle
 from tests.backends.harness import TOLERANCE, kernels, run
 
@@ -17,7 +17,7 @@ def expected(x: np.ndarray, weight: np.ndarray, op: MatmulParts) -> np.ndarray:
     """Part after part, as the docstring of the op sets them out."""
     (m, k), n = x.shape, len(weight)
     width = 4 * -(-k // (4 * op.parts)) if op.order == ROWS else k // op.parts
-    out = np.zeros(op.infer({"x": x.shape, "weight": weight.shape}))
+    out = np.zeros(op.shape_of({"x": x.shape, "weight": weight.shape}))
     for part in range(op.parts):
         taken = slice(part * width, (part + 1) * width)
         product = oracle.matmul(x[:, taken], weight[:, taken])
@@ -67,6 +67,6 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ShapeError, match="at least one part"):
         MatmulParts(0)
     with pytest.raises(ShapeError, match=r"3 parts do not divide k of x \(2, 8\)"):
-        MatmulParts(3, COLUMNS).infer({"x": (2, 8), "weight": (5, 8)})
+        MatmulParts(3, COLUMNS).shape_of({"x": (2, 8), "weight": (5, 8)})
     with pytest.raises(ShapeError, match="must agree in their last dimension"):
-        MatmulParts(3).infer({"x": (2, 8), "weight": (5, 7)})
+        MatmulParts(3).shape_of({"x": (2, 8), "weight": (5, 7)})

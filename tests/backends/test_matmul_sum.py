@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from glnn.errors import ShapeError
-from glnn.ops.matmul_parts import COLUMNS, ORDERS, ROWS
-from glnn.ops.matmul_sum import MatmulSum
+from glnn.graph.operators.matmul_parts import COLUMNS, ORDERS, ROWS
+from glnn.graph.operators.matmul_sum import MatmulSum
 from tests import oracle
 from tests.backends.harness import TOLERANCE, kernels, run
 
@@ -36,17 +36,17 @@ def test_any_size(opened, rng, name, kernel, m, n, order, parts) -> None:
     assert oracle.error(run(backend, op, operands, kernel), exact) <= TOLERANCE
     plain = MatmulSum(parts, order)
     got = run(backend, plain, {"x": x}, kernel)
-    assert oracle.error(got, plain.reference({"x": x.astype(np.float64)})) <= TOLERANCE
+    assert oracle.error(got, plain.compute({"x": x.astype(np.float64)})) <= TOLERANCE
 
 
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ShapeError, match="order must be one of"):
         MatmulSum(2, "diagonal")
     with pytest.raises(ShapeError, match=r"x \(7, 4\) has not 2 parts, rows"):
-        MatmulSum(2).infer({"x": (7, 4)})
+        MatmulSum(2).shape_of({"x": (7, 4)})
     with pytest.raises(ShapeError, match=r"x \(1, 4, 5, 3\) has not 2 parts, columns"):
-        MatmulSum(2, COLUMNS).infer({"x": (1, 4, 5, 3)})
+        MatmulSum(2, COLUMNS).shape_of({"x": (1, 4, 5, 3)})
     with pytest.raises(ShapeError, match=r"bias must have shape \(4,\)"):
-        MatmulSum(2).infer({"x": (6, 4), "bias": (3,)})
+        MatmulSum(2).shape_of({"x": (6, 4), "bias": (3,)})
     with pytest.raises(ShapeError, match=r"c must have shape \(3, 4\)"):
-        MatmulSum(2).infer({"x": (6, 4), "c": (4, 3)})
+        MatmulSum(2).shape_of({"x": (6, 4), "c": (4, 3)})

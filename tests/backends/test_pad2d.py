@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from glnn.errors import ShapeError
-from glnn.ops.pad2d import Pad2d
+from glnn.graph.operators.pad2d import Pad2d
 from tests import oracle
 from tests.backends.harness import kernels, run
 
@@ -34,4 +34,4 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ShapeError, match="padding must be 4 integers of at least 0"):
         Pad2d((0, 0, -1, 0))
     with pytest.raises(ShapeError, match="x must have shape"):
-        Pad2d().infer({"x": (3, 4)})
+        Pad2d().shape_of({"x": (3, 4)})

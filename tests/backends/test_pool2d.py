@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from glnn.ops import Pool2d
+from glnn.graph.operators import Pool2d
 from tests import oracle
 from tests.backends.harness import TOLERANCE, kernels, run
 from tests.pure.test_ops import PYTORCH_POOLS, pytorch_pool_input

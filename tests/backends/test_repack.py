@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from glnn.errors import UnsupportedOpError
+from glnn.graph.operators.repack import Repack
 from glnn.kernels import library
-from glnn.ops.repack import Repack
 from tests.backends.harness import run
 
 FIXED = [k for k in library() if k.op == "repack" and k.layouts["x"] != "any"]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from glnn.ops import Subsample
+from glnn.graph.operators import Subsample
 from tests import oracle
 from tests.backends.harness import TOLERANCE, kernels, run
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from glnn.errors import ShapeError
-from glnn.ops.winograd_input import WinogradInput
+from glnn.graph.operators.winograd_input import WinogradInput
 from tests import oracle
 from tests.backends.harness import TOLERANCE, kernels, run
 
@@ -47,4 +47,4 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ShapeError, match="padding must be 4 integers of at least 0"):
         WinogradInput(4, (0, 0, 0, -1))
     with pytest.raises(ShapeError, match="x must have shape"):
-        WinogradInput().infer({"x": (3, 4)})
+        WinogradInput().shape_of({"x": (3, 4)})

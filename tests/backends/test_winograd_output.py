@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from glnn.errors import ShapeError
-from glnn.ops import Matmul
-from glnn.ops.winograd import winograd
-from glnn.ops.winograd_input import WinogradInput
-from glnn.ops.winograd_output import WinogradOutput
+from glnn.graph.operators import Matmul
+from glnn.graph.operators.winograd import winograd
+from glnn.graph.operators.winograd_input import WinogradInput
+from glnn.graph.operators.winograd_output import WinogradOutput
 from tests import oracle
 from tests.backends.harness import TOLERANCE, kernels, run
 
@@ -92,11 +92,11 @@ def test_the_stages_make_a_convolution(opened, rng, tile, x_shape, o, padding) -
 def test_what_does_not_fit_is_refused() -> None:
     op = WinogradOutput((1, 5, 4), 4)
     with pytest.raises(ShapeError, match=r"x must have 72 rows, got shape \(36, 3\)"):
-        op.infer({"x": (36, 3)})
+        op.shape_of({"x": (36, 3)})
     with pytest.raises(ShapeError, match=r"bias must have shape \(3,\)"):
-        op.infer({"x": (72, 3), "bias": (4,)})
+        op.shape_of({"x": (72, 3), "bias": (4,)})
     with pytest.raises(ShapeError, match=r"residual must have shape \(1, 3, 5, 4\)"):
-        op.infer({"x": (72, 3), "residual": (1, 3, 4, 5)})
+        op.shape_of({"x": (72, 3), "residual": (1, 3, 4, 5)})
     with pytest.raises(ShapeError, match="the tile must be one of"):
         WinogradOutput((1, 5, 4), 3)
     with pytest.raises(ShapeError, match="activation must be one of"):

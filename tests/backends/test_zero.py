@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from glnn.backends import evaluate
+from glnn.compile import evaluate
 from glnn.device import Buffer
+from glnn.graph.operators.zero import Zero
 from glnn.layout import parse
-from glnn.ops.zero import Zero
 from tests.backends.harness import kernels, run
 
 

@@ -9,10 +9,10 @@ import pytest
 
 import glnn
 from glnn.device import Device
+from glnn.graph.operators import Activation, Matmul
 from glnn.kernels import kernels_for
 from glnn.kernels.problem import Problem
 from glnn.kernels.verdicts import Seen, Verdict, Verdicts, verdict_key
-from glnn.ops import Activation, Matmul
 from tests.cli.conftest import Glnn
 
 WRONG = "its results are wrong, off by 9.5e-01"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glnn.ops import Pool2d
+from glnn.graph.operators import Pool2d
 from tests.cli.conftest import Glnn
 
 

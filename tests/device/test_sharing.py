@@ -221,9 +221,10 @@ def test_the_end_of_the_process_waits_for_work(python: Run) -> None:
 FORKS = """
 import multiprocessing, threading
 import glnn.device
-from glnn.backends import evaluate, open_backend
+from glnn.backends import open_backend
+from glnn.compile import evaluate
 from glnn.errors import DeviceError
-from glnn.model import InferenceSession
+from glnn.session import InferenceSession
 import numpy as np
 
 x = np.ones((1, 1, 28, 28), np.float32)

@@ -9,10 +9,10 @@ import pytest
 
 import glnn
 from glnn.backends import open_backend
+from glnn.compile.plan import Plan
 from glnn.errors import DeviceError
 from glnn.layers import BatchNorm2d
 from glnn.model import Model
-from glnn.model.plan import Plan
 from tests.oracle import error
 
 
@@ -30,7 +30,7 @@ def computed(model: Model, x: np.ndarray) -> np.ndarray:
     for node in model.nodes:
         operands = dict(zip(node.layer.op.inputs, (tensors[i] for i in node.inputs), strict=False))
         operands |= {name: array.astype(np.float64) for name, array in node.layer.operands.items()}
-        tensors[node.output] = node.layer.op.reference(operands)
+        tensors[node.output] = node.layer.op.compute(operands)
     return tensors[model.outputs[0]]
 
 

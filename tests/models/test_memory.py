@@ -13,6 +13,7 @@ import pytest
 
 import glnn
 from glnn.backends import Backend, open_backend
+from glnn.compile.plan import Plan
 from glnn.device import SharedMemory
 from glnn.errors import DeviceError, LimitError, ModelError, UnsupportedOpError
 from glnn.layers import (
@@ -27,11 +28,11 @@ from glnn.layers import (
     Sigmoid,
     Softmax,
 )
-from glnn.model import InferenceSession, Model
+from glnn.model import Model
 from glnn.model.builders import vgg16
 from glnn.model.model import Node
-from glnn.model.plan import Plan
 from glnn.model.tensor import BATCH, TensorInfo
+from glnn.session import InferenceSession
 from tests.oracle import error
 
 Kernels = dict[str, str]

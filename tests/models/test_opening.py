@@ -47,7 +47,7 @@ def test_without_gl_auto_takes_the_cpu(python) -> None:
 def test_sessions_on_one_device_share_programs(device) -> None:
     import numpy as np
 
-    from glnn.model import InferenceSession
+    from glnn.session import InferenceSession
 
     x = np.zeros((1, 1, 28, 28), np.float32)
     counts = []

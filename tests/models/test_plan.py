@@ -7,6 +7,7 @@ import pytest
 
 import glnn
 from glnn.backends import open_backend
+from glnn.compile.plan import Plan
 from glnn.data import digits
 from glnn.errors import DeviceError, ModelError, UnsupportedOpError
 from glnn.layers import (
@@ -25,10 +26,10 @@ from glnn.layers import (
     Softmax,
     Subsample2d,
 )
-from glnn.model import InferenceSession, Model
+from glnn.model import Model
 from glnn.model.model import Node
-from glnn.model.plan import Plan
 from glnn.model.tensor import BATCH, TensorInfo
+from glnn.session import InferenceSession
 from tests.oracle import error
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import glnn
+from glnn.compile.plan import Plan
 from glnn.device import SharedMemory
 from glnn.errors import DeviceError
-from glnn.model.plan import Plan
 from tests.oracle import error
 from tests.random_models import random_model
 

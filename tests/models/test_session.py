@@ -10,7 +10,8 @@ import pytest
 
 from glnn.errors import GlnnError, ModelError, ShapeError
 from glnn.layers import Linear, ReLU, Sigmoid
-from glnn.model import InferenceSession, Model, Node, TensorInfo
+from glnn.model import Model, Node, TensorInfo
+from glnn.session import InferenceSession
 
 X = np.array([[1, 2, 3], [5, 0, 1]], np.float32)
 

@@ -19,7 +19,8 @@ from glnn.backends import NAMES, open_backend
 from glnn.device import Device
 from glnn.device.window import WindowContext
 from glnn.errors import DeviceError
-from glnn.model import InferenceSession, Model
+from glnn.model import Model
+from glnn.session import InferenceSession
 
 Array = NDArray[np.float32]
 GL = ("compute", "feedback")
@@ -68,7 +69,7 @@ ALONE_FIRST = """
 import _thread, threading
 from concurrent.futures import ThreadPoolExecutor
 import numpy as np
-from glnn.model import InferenceSession
+from glnn.session import InferenceSession
 
 session = InferenceSession("lenet", {name!r})
 feeds = {{"input": np.ones((1, 1, 28, 28), np.float32)}}

@@ -15,9 +15,9 @@ import pytest
 import glnn
 from glnn.backends import Backend, open_backend
 from glnn.backends.gl import GlBackend
+from glnn.compile.plan import Plan
 from glnn.device import Device
 from glnn.errors import DeviceError
-from glnn.model.plan import Plan
 from glnn.profiling import Profile, profile, time_work
 from tests.fake_query import LIES, FakeQuery
 from tests.random_models import random_model

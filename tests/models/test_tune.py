@@ -10,17 +10,17 @@ import pytest
 
 from glnn import ops
 from glnn.backends.compute import Compute
+from glnn.compile.plan import Plan
 from glnn.errors import GlnnError
+from glnn.graph.operators import Activation, Conv2d, Matmul
+from glnn.graph.operators.winograd_output import WinogradOutput
+from glnn.graph.operators.zero import Zero
 from glnn.kernels import kernels_for
 from glnn.kernels.library import read
 from glnn.kernels.problem import Problem
 from glnn.kernels.tuned import Tuned, TunedChoice
 from glnn.layers import Conv2d as Layer
 from glnn.model import Model
-from glnn.model.plan import Plan
-from glnn.ops import Activation, Conv2d, Matmul
-from glnn.ops.winograd_output import WinogradOutput
-from glnn.ops.zero import Zero
 from glnn.profiling import time_work
 from glnn.tuning import Tuning, far_slower, tune
 

@@ -31,7 +31,8 @@ from glnn.layers import (
     Softmax,
     Subsample2d,
 )
-from glnn.model import InferenceSession, Model, Node, TensorInfo
+from glnn.model import Model, Node, TensorInfo
+from glnn.session import InferenceSession
 
 X = np.array([[1, 2, 3], [5, 0, 1]], np.float32)
 MASKED = np.ma.masked_array(X, [[False, True, False]] * 2)

@@ -8,12 +8,12 @@ from math import prod
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glnn.backends.arena import Arena
 from glnn.backends.cpu import Cpu
-from glnn.backends.schedule import Parameter, Schedule, Task
-from glnn.ops import Activation, Concat, Flatten, Matmul
-from glnn.ops.im2row import Im2row
-from glnn.ops.zero import Zero
+from glnn.compile.memory import Arena
+from glnn.compile.schedule import Parameter, Schedule, Task
+from glnn.graph.operators import Activation, Concat, Flatten, Matmul
+from glnn.graph.operators.im2row import Im2row
+from glnn.graph.operators.zero import Zero
 
 KINDS = ("matmul", "activation", "concat", "flatten")
 

@@ -7,8 +7,8 @@ import pytest
 
 from glnn import layers
 from glnn.errors import ShapeError
+from glnn.graph.operators import Concat, Conv2d, LocalResponseNorm, Pool2d
 from glnn.model import Model
-from glnn.ops import Concat, Conv2d, LocalResponseNorm, Pool2d
 from tests import oracle
 
 HUGE = 2**40
@@ -55,7 +55,7 @@ def test_response_over_more_channels_than_there_are(x, size) -> None:
     expected = (
         x.astype(np.float64) / (1 + (x.astype(np.float64) ** 2).sum(1, keepdims=True)) ** 0.75
     )
-    assert oracle.error(op.reference({"x": x}), expected) <= 1e-6
+    assert oracle.error(op.compute({"x": x}), expected) <= 1e-6
     assert op.defines({"x": x.shape}) == {"SIZE": 9}
     assert op.flops({"x": x.shape}) == x.size * 22
 
@@ -65,7 +65,7 @@ def test_a_window_that_hangs_far_over_the_image(x, mode) -> None:
     """PyTorch takes these with ceil_mode: the part inside the image counts."""
     op = Pool2d(mode, (INT32, INT32), (INT32, INT32), ceil_mode=True)
     expected = (np.max if mode == "max" else np.mean)(x, axis=(2, 3), keepdims=True)
-    assert oracle.error(op.reference({"x": x}), expected) <= 1e-6
+    assert oracle.error(op.compute({"x": x}), expected) <= 1e-6
     assert (op.defines({"x": x.shape})["KERNEL_H"], op.flops({"x": x.shape})) == (4, 60)
 
 
@@ -77,35 +77,35 @@ def test_windows_larger_than_the_image(x, mode, include, kernel) -> None:
     how = {"stride": (2, 3), "padding": (*half, *half), "ceil_mode": True}
     op = Pool2d(mode, kernel, count_include_pad=include, **how)
     expected = oracle.pool2d(x, mode, kernel, count_include_pad=include, **how)
-    assert oracle.error(op.reference({"x": x}), expected) <= 1e-6
+    assert oracle.error(op.compute({"x": x}), expected) <= 1e-6
 
 
 def test_a_dilation_that_reaches_over_the_image(x) -> None:
     op = Pool2d("max", (3, 2), (5, 5), dilation=(INT32, INT32), ceil_mode=True)
     shapes = {"x": x.shape}
     with pytest.raises(ShapeError, match="larger than x"):
-        op.infer(shapes)
+        op.shape_of(shapes)
     reaching = Pool2d("max", (3, 2), (INT32, INT32), dilation=(2**29, 2**29), ceil_mode=True)
-    assert np.array_equal(reaching.reference({"x": x}), x[:, :, :1, :1])
+    assert np.array_equal(reaching.compute({"x": x}), x[:, :, :1, :1])
     assert (reaching.defines(shapes)["KERNEL_H"], reaching.defines(shapes)["KERNEL_W"]) == (1, 1)
 
 
 def test_a_pool_that_is_larger_than_the_padded_image(x) -> None:
     with pytest.raises(ShapeError, match="larger than x"):
-        Pool2d(kernel=(2**20, 2**20)).infer({"x": x.shape})
+        Pool2d(kernel=(2**20, 2**20)).shape_of({"x": x.shape})
 
 
 def test_a_pool_of_little_but_padding(x) -> None:
     sides = (2**29,) * 4
     with pytest.raises(ShapeError, match="padding must be at most 255 or x's height and width"):
-        Pool2d(kernel=(2**30, 2**30), padding=sides).infer({"x": x.shape})
+        Pool2d(kernel=(2**30, 2**30), padding=sides).shape_of({"x": x.shape})
 
 
 @pytest.mark.parametrize("padding", [(2**30, 0, 2**30, 0), (2**20,) * 4])
 def test_an_image_padded_beyond_an_int32(x, padding) -> None:
     shapes = {"x": x.shape, "weight": (1, 5, 1, 1)}
     with pytest.raises(ShapeError, match="must be at most 2147483647"):
-        Conv2d(padding=padding).infer(shapes)
+        Conv2d(padding=padding).shape_of(shapes)
 
 
 @pytest.mark.parametrize("shape", [(2**31,), (10**30, 2), (2**16, 2**16)])

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from glnn.errors import ShaderError
+from glnn.graph.operators.epilogue import FUNCTIONS
 from glnn.kernels import Kernel, export, library
 from glnn.kernels.declaration import FORMS, fault
 from glnn.kernels.library import read
 from glnn.kernels.report import ES_HEADERS
 from glnn.kernels.source import assemble
-from glnn.ops.epilogue import FUNCTIONS
 
 LAYOUTS = {"x": "R", "out": "R"}
 

@@ -10,12 +10,12 @@ import pytest
 
 from glnn.device import Capabilities
 from glnn.errors import LimitError, ShaderError, UnsupportedOpError
+from glnn.graph.operators import Conv2d, Matmul
 from glnn.kernels import export, kernels_for, library
 from glnn.kernels.library import read
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import choose, fitted, why_not_device
 from glnn.kernels.source import assemble
-from glnn.ops import Conv2d, Matmul
 
 DEVICE = Capabilities(
     "es", (3, 1), "Maker", "Board", "OpenGL ES 3.1", "GLSL ES 3.10", "EGL device 0",

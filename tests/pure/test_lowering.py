@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 
 from glnn.errors import ShapeError
+from glnn.graph.decompose import LOWERINGS
+from glnn.graph.decompose.matmul import by_cronin
+from glnn.graph.operator import Contraction
+from glnn.graph.operators import Conv2d, Matmul
+from glnn.graph.operators.im2row import Im2row
+from glnn.graph.operators.matmul_parts import MatmulParts
+from glnn.graph.operators.pad2d import Pad2d
+from glnn.graph.operators.rows import Images, Rows
+from glnn.graph.operators.winograd_input import WinogradInput
+from glnn.graph.operators.winograd_output import WinogradOutput
+from glnn.graph.operators.zero import Zero
 from glnn.kernels.library import declared
 from glnn.kernels.problem import Problem
-from glnn.lowering import LOWERINGS
-from glnn.lowering.matmul import by_cronin
-from glnn.ops import Conv2d, Matmul
-from glnn.ops.im2row import Im2row
-from glnn.ops.matmul_parts import MatmulParts
-from glnn.ops.op import Op
-from glnn.ops.pad2d import Pad2d
-from glnn.ops.rows import Images, Rows
-from glnn.ops.winograd_input import WinogradInput
-from glnn.ops.winograd_output import WinogradOutput
-from glnn.ops.zero import Zero
 from tests import oracle
 from tests.backends.test_im2row import CASES as WINDOWS
 from tests.backends.test_pad2d import PADDINGS
@@ -46,8 +46,8 @@ def test_pad2d(rng, padding) -> None:
 
 def test_zero() -> None:
     op = Zero((3, 5), "C 4 2 C")
-    got = op.reference({})
-    assert (got.shape, got.dtype, got.any()) == (op.infer({}), np.float32, False)
+    got = op.compute({})
+    assert (got.shape, got.dtype, got.any()) == (op.shape_of({}), np.float32, False)
     assert op.fixed_layouts() == {"out": "C 4 2 C"}
 
 
@@ -79,12 +79,12 @@ def test_rows_and_images(rng) -> None:
     both(Images((2, 4, 5)), x, x=rows)
     both(Images((2, 4, 5), transposed=True), x, x=np.ascontiguousarray(rows.T))
     with pytest.raises(ShapeError, match="is no matrix of 2 images of 4 x 5"):
-        Images((2, 4, 5)).infer({"x": (41, 3)})
+        Images((2, 4, 5)).shape_of({"x": (41, 3)})
     with pytest.raises(ShapeError, match="x must have shape"):
-        Rows().infer({"x": (41, 3)})
+        Rows().shape_of({"x": (41, 3)})
 
 
-def computed(op: Op, operands: dict[str, np.ndarray], kernel: Any) -> np.ndarray:
+def computed(op: Contraction, operands: dict[str, np.ndarray], kernel: Any) -> np.ndarray:
     """`op` by the references of the stages of `kernel`."""
     shapes = {name: array.shape for name, array in operands.items()}
     lowered = Problem.of(op, shapes, {}).lowered(kernel)
@@ -96,8 +96,8 @@ def computed(op: Op, operands: dict[str, np.ndarray], kernel: Any) -> np.ndarray
         given = {operand: known[name] for operand, name in stage.operands.items()}
         inferred = {operand: array.shape for operand, array in given.items()}
         stage.op.check_operands(inferred)
-        known[stage.name] = stage.op.reference(given)
-        assert known[stage.name].shape == stage.op.infer(inferred)
+        known[stage.name] = stage.op.compute(given)
+        assert known[stage.name].shape == stage.op.shape_of(inferred)
     return known[lowered.stages[-1].name]
 
 
@@ -123,10 +123,10 @@ def test_the_stages_are_the_convolution(kernel, shape, o, attributes) -> None:
         "weight": generator.standard_normal((o, shape[1], *size)),
         "bias": generator.standard_normal(o),
     }
-    out = op.infer({name: array.shape for name, array in operands.items()})
+    out = op.shape_of({name: array.shape for name, array in operands.items()})
     operands["residual"] = generator.standard_normal(out)
     operands = {name: array for name, array in operands.items() if name in kernel.layouts}
-    got, expected = computed(op, operands, kernel), op.reference(operands)
+    got, expected = computed(op, operands, kernel), op.compute(operands)
     assert oracle.error(got, expected) < 1e-13
 
 

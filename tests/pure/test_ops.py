@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glnn.errors import ShapeError
-from glnn.ops import (
+from glnn.graph.operator import Contraction
+from glnn.graph.operators import (
     Activation,
     Add,
     BatchNorm,
@@ -25,22 +26,21 @@ from glnn.ops import (
     Softmax,
     Subsample,
 )
+from glnn.graph.operators.batch_norm import scale_and_shift
+from glnn.graph.operators.repack import Repack
 from glnn.ops import conv2d as conv2d_function
 from glnn.ops import matmul as matmul_function
-from glnn.ops.batch_norm import scale_and_shift
-from glnn.ops.op import Op
-from glnn.ops.repack import Repack
 from tests import oracle
 
 DTYPES = {np.float32: 1e-6, np.float64: 1e-14}
 
 
-def both(op: Op, expected: np.ndarray, **operands: np.ndarray) -> None:
+def both(op: Contraction, expected: np.ndarray, **operands: np.ndarray) -> None:
     """The reference in float32 and float64, whose dtype it keeps."""
     for dtype, tolerance in DTYPES.items():
-        got = op.reference({k: v.astype(dtype) for k, v in operands.items()})
+        got = op.compute({k: v.astype(dtype) for k, v in operands.items()})
         assert got.dtype == dtype
-        assert got.shape == op.infer({k: v.shape for k, v in operands.items()})
+        assert got.shape == op.shape_of({k: v.shape for k, v in operands.items()})
         assert oracle.error(got, expected) <= tolerance
 
 
@@ -66,7 +66,9 @@ def test_conv2d(rng, monkeypatch, shape, weight, attributes) -> None:
     x, w, b = rng(shape), rng(weight), rng((weight[0],))
     expected = oracle.conv2d(x, w, b, **attributes)
     both(Conv2d(**attributes), expected, x=x, weight=w, bias=b)
-    monkeypatch.setattr(sys.modules["glnn.ops.conv2d"], "COLUMN_BYTES", 1)  # one image at a time
+    monkeypatch.setattr(
+        sys.modules["glnn.graph.operators.conv2d"], "COLUMN_BYTES", 1
+    )  # one image at a time
     both(Conv2d(**attributes), expected, x=x, weight=w, bias=b)
 
 
@@ -183,7 +185,7 @@ def test_pools_that_pytorch_computed(size, attributes, expected) -> None:
 def test_a_window_too_large_for_pytorch() -> None:
     how = {"kernel": (3, 4), "stride": (1, 3), "ceil_mode": True}  # _SMALL but for its stride
     with pytest.raises(ShapeError, match="larger than x"):  # PyTorch: output size is too small
-        Pool2d(**how).infer({"x": (1, 1, 1, 2)})
+        Pool2d(**how).shape_of({"x": (1, 1, 1, 2)})
 
 
 def test_the_rest(rng) -> None:
@@ -203,11 +205,11 @@ def test_windows_that_span_the_image(rng, mode) -> None:
     x[1, 2, 4, 3] = np.nan
     both(Pool2d(mode, None), oracle.pool2d(x, mode, (5, 4), (1, 1)), x=x)
     op, shapes = Pool2d(mode, None), {"x": (2, 3, 9, 8)}
-    assert (op.infer(shapes), op.flops(shapes)) == ((2, 3, 1, 1), 6 * 72)
+    assert (op.shape_of(shapes), op.flops(shapes)) == ((2, 3, 1, 1), 6 * 72)
     assert op.defines(shapes)["WHOLE"] == 1
     assert op.defines(shapes) == op.defines({"x": x.shape})  # one program for all sizes
     with pytest.raises(ShapeError, match=r"the window \(0, 4\) is larger than x"):
-        op.infer({"x": (1, 1, 0, 4)})
+        op.shape_of({"x": (1, 1, 0, 4)})
 
 
 @pytest.mark.parametrize("function", ["identity", "sigmoid", "relu", "tanh"])
@@ -216,7 +218,7 @@ def test_subsample_batch_norm_and_add(rng, function) -> None:
     expected = oracle.subsample(x, a, b, (2, 3), function)
     both(Subsample((2, 3), function), expected, x=x, weight=a, bias=b)
     scale, shift = scale_and_shift(a, b, mean, mean**2, 1e-5)
-    got = BatchNorm(function).reference({"x": x.astype("f8"), "scale": scale, "shift": shift})
+    got = BatchNorm(function).compute({"x": x.astype("f8"), "scale": scale, "shift": shift})
     expected = oracle.activation(oracle.batch_norm(x, a, b, mean, mean**2, 1e-5), function)
     assert oracle.error(got, expected) <= 1e-14
     both(
@@ -246,10 +248,10 @@ def test_concat(rng, count) -> None:
 
 
 def test_costs_count_a_multiply_add_as_two() -> None:
-    linear = Matmul().cost({"x": (100, 400), "weight": (120, 400), "bias": (120,)})
+    linear = Matmul().cost_of({"x": (100, 400), "weight": (120, 400), "bias": (120,)})
     assert linear.flops == 100 * 120 * (2 * 400 + 1)
     assert linear.bytes == 4 * (100 * 400 + 120 * 400 + 120 + 100 * 120)
-    conv = Conv2d(padding=(2, 2, 2, 2)).cost({"x": (1, 1, 28, 28), "weight": (6, 1, 5, 5)})
+    conv = Conv2d(padding=(2, 2, 2, 2)).cost_of({"x": (1, 1, 28, 28), "weight": (6, 1, 5, 5)})
     assert conv.flops == 6 * 28 * 28 * 2 * 25
 
 
@@ -282,7 +284,7 @@ def test_costs_count_a_multiply_add_as_two() -> None:
 )
 def test_shapes_that_do_not_fit(op, shapes, says) -> None:
     with pytest.raises(ShapeError, match=says):
-        op.infer(shapes)
+        op.shape_of(shapes)
 
 
 @pytest.mark.parametrize(
@@ -340,29 +342,29 @@ def test_windows_anywhere(size, kernel, stride, dilation, padding, data) -> None
     room = [s + sum(padding[i::2]) - dilation[i] * (kernel[i] - 1) for i, s in enumerate(size)]
     if min(room) < 1:
         with pytest.raises(ShapeError, match="larger than the padded x"):
-            Conv2d(**how).infer({"x": x.shape, "weight": (1, 2, *kernel)})
+            Conv2d(**how).shape_of({"x": x.shape, "weight": (1, 2, *kernel)})
     else:
         weight = np.random.default_rng(1).standard_normal((2, 2, *kernel))
-        got = Conv2d(**how).reference({"x": x, "weight": weight})
+        got = Conv2d(**how).compute({"x": x, "weight": weight})
         assert oracle.error(got, oracle.conv2d(x, weight, None, **how)) <= 1e-12
     how["padding"] = tuple(min(p, k // 2) for p, k in zip(padding, 2 * kernel, strict=True))
     how["ceil_mode"] = data.draw(st.booleans())
     expected = oracle.pool2d(x, "max", kernel, **how)
     if expected.size:
-        got = Pool2d("max", kernel, **how).reference({"x": x})
+        got = Pool2d("max", kernel, **how).compute({"x": x})
         assert oracle.error(got, expected) == 0
     else:
         with pytest.raises(ShapeError, match="larger than x"):
-            Pool2d("max", kernel, **how).infer({"x": x.shape})
+            Pool2d("max", kernel, **how).shape_of({"x": x.shape})
 
 
 @pytest.mark.parametrize("mode", ["max", "average"])
 def test_a_window_that_would_start_in_the_padding_after_is_left_out(rng, mode) -> None:
     x = rng((1, 2, 5, 4))
     how = {"kernel": (2, 2), "stride": (3, 4), "padding": (1, 1, 1, 1), "ceil_mode": True}
-    assert Pool2d(mode, **how).infer({"x": x.shape}) == (1, 2, 2, 2)
+    assert Pool2d(mode, **how).shape_of({"x": x.shape}) == (1, 2, 2, 2)
     x = x[:, :, :, :3]  # its second window would start behind the end
-    assert Pool2d(mode, **how).infer({"x": x.shape}) == (1, 2, 2, 1)
+    assert Pool2d(mode, **how).shape_of({"x": x.shape}) == (1, 2, 2, 1)
     both(Pool2d(mode, **how), oracle.pool2d(x, mode, **how), x=x)
 
 
@@ -370,7 +372,7 @@ def test_a_window_that_would_start_in_the_padding_after_is_left_out(rng, mode) -
 def test_splitting_the_batch_changes_nothing(rng, monkeypatch, images) -> None:
     op = Conv2d(padding=(1, 1, 1, 1), groups=2)
     operands = {"x": rng((5, 4, 6, 7)), "weight": rng((6, 2, 3, 3)), "bias": rng((6,))}
-    whole = op.reference(operands)
+    whole = op.compute(operands)
     parts: list[int] = []
     columns = Conv2d._columns
 
@@ -380,15 +382,15 @@ def test_splitting_the_batch_changes_nothing(rng, monkeypatch, images) -> None:
 
     monkeypatch.setattr(Conv2d, "_columns", counted)
     one = 4 * 4 * 9 * 6 * 7  # bytes of the columns of one image
-    monkeypatch.setattr(sys.modules["glnn.ops.conv2d"], "COLUMN_BYTES", images * one)
-    np.testing.assert_array_equal(op.reference(operands), whole)
+    monkeypatch.setattr(sys.modules["glnn.graph.operators.conv2d"], "COLUMN_BYTES", images * one)
+    np.testing.assert_array_equal(op.compute(operands), whole)
     assert parts == [images] * (5 // images) + [5 % images] * (5 % images > 0)
 
 
 def test_convolutions_of_nothing() -> None:
     def of(x: tuple[int, ...], weight: tuple[int, ...]) -> np.ndarray:
         operands = {"x": np.ones(x), "weight": np.ones(weight), "bias": np.ones(weight[0])}
-        return Conv2d().reference(operands)
+        return Conv2d().compute(operands)
 
     assert of((0, 1, 3, 3), (2, 1, 3, 3)).shape == (0, 2, 1, 1)
     assert of((1, 1, 3, 3), (0, 1, 3, 3)).shape == (1, 0, 1, 1)
@@ -411,7 +413,7 @@ def test_activations_and_softmax_of_extremes() -> None:
     both(Softmax(), np.full(x.shape, np.nan), x=x)
     x = np.array([[3e38, -3e38, -np.inf], [1000, 999, 998], [0, 0, 0]], np.float32)
     both(Softmax(1), oracle.softmax(x, 1), x=x)
-    assert Softmax().reference({"x": np.zeros((2, 0))}).shape == (2, 0)
+    assert Softmax().compute({"x": np.zeros((2, 0))}).shape == (2, 0)
 
 
 SHAPES = {"x": (2, 4, 9, 8), "weight": (6, 2, 2, 3), "bias": (6,)}
@@ -505,17 +507,17 @@ def test_sizes(op, shapes, sizes) -> None:
     ],
 )
 def test_costs(op, shapes, flops, elements) -> None:
-    named = dict(zip((*op.needed, *op.parameters), shapes, strict=False))
+    named = dict(zip((*op.needed_inputs, *op.parameters), shapes, strict=False))
     if isinstance(op, Conv2d):
-        assert op.infer(named) == (2, 6, 8, 6)
-    assert (op.cost(named).flops, op.cost(named).bytes) == (flops, 4 * elements)
+        assert op.shape_of(named) == (2, 6, 8, 6)
+    assert (op.cost_of(named).flops, op.cost_of(named).bytes) == (flops, 4 * elements)
 
 
 def test_the_cost_of_a_residual() -> None:
     op, shapes = Conv2d(groups=2, activation="relu"), {**SHAPES, "residual": (2, 6, 8, 6)}
-    assert (op.inputs, op.needed) == (("x", "residual"), ("x",))
-    assert op.cost(shapes).flops == 576 * 27
-    assert op.cost(shapes).bytes == op.cost(SHAPES).bytes + 4 * 576
+    assert (op.inputs, op.needed_inputs) == (("x", "residual"), ("x",))
+    assert op.cost_of(shapes).flops == 576 * 27
+    assert op.cost_of(shapes).bytes == op.cost_of(SHAPES).bytes + 4 * 576
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ import pytest
 
 from glnn.device import Capabilities
 from glnn.errors import LimitError, ShaderError, ShapeError, UnsupportedOpError
+from glnn.graph.operators import Activation, Bias, Conv2d, Matmul
+from glnn.graph.operators.repack import Repack
 from glnn.kernels import Kernel, select
 from glnn.kernels.family import family
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import choose, fitted, why_not_device, why_not_here
-from glnn.ops import Activation, Bias, Conv2d, Matmul
-from glnn.ops.op import Shape
-from glnn.ops.repack import Repack
+from glnn.types import Shape
 
 DEVICE = Capabilities(
     "es", (3, 1), "Maker", "Board", "OpenGL ES 3.1", "GLSL ES 3.10", "EGL device 0",
@@ -192,7 +192,7 @@ def test_why_a_size_is_too_much(made, values, device, reason) -> None:
     ],
 )
 def test_why_a_kernel_refuses_a_problem(op, shapes, name, backend, reason) -> None:
-    named: dict[str, Shape] = dict(zip((*op.needed, *op.parameters), shapes, strict=False))
+    named: dict[str, Shape] = dict(zip((*op.needed_inputs, *op.parameters), shapes, strict=False))
     with pytest.raises(UnsupportedOpError) as caught:
         choose(backend, Problem.of(op, named, {}), DEVICE, name)
     assert f"{name}: " in str(caught.value) and reason in str(caught.value)

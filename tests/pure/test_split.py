@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from glnn.graph.operators import Matmul
 from glnn.kernels import Kernel, kernels_for
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import fitted, why_not_here
-from glnn.ops import Matmul
 from tests.pure.test_kernels import DEVICE
 
 KERNELS = {k.name: k for k in kernels_for("matmul", "compute")}

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from glnn.graph.operators import Matmul
 from glnn.kernels import kernels_for
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import choose
 from glnn.kernels.source import fingerprint
 from glnn.kernels.tuned import Tuned, TunedChoice, problem_class
-from glnn.ops import Matmul
 from tests.pure.test_kernels import DEVICE
 
 KERNELS = {kernel.name: kernel for kernel in kernels_for("matmul", "compute")}

@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 
 from glnn.errors import ShapeError
-from glnn.ops import Matmul
-from glnn.ops.winograd import TILES, winograd
-from glnn.ops.winograd_input import WinogradInput
-from glnn.ops.winograd_output import WinogradOutput
+from glnn.graph.operators import Matmul
+from glnn.graph.operators.winograd import TILES, winograd
+from glnn.graph.operators.winograd_input import WinogradInput
+from glnn.graph.operators.winograd_output import WinogradOutput
 from tests import oracle
 
 
 def convolved(x: np.ndarray, weight: np.ndarray, tile: int) -> np.ndarray:
     """The convolution, padded by 1, by the stages' references in the dtype of x."""
-    tiles = WinogradInput(tile, (1, 1, 1, 1)).reference({"x": x})
+    tiles = WinogradInput(tile, (1, 1, 1, 1)).compute({"x": x})
     transformed = winograd(tile).weights(weight)
-    products = Matmul().reference({"x": tiles, "weight": transformed})
+    products = Matmul().compute({"x": tiles, "weight": transformed})
     n, _, h, w = x.shape
-    return WinogradOutput((n, h, w), tile).reference({"x": products})
+    return WinogradOutput((n, h, w), tile).compute({"x": products})
 
 
 @pytest.mark.parametrize("tile", TILES)

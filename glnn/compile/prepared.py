@@ -1,0 +1,47 @@
+"""A schedule made ready: its tensors in memory, its parameters packed, its performers in order."""
+
+from __future__ import annotations
+
+from glnn.backends.backend import Performer, Store
+from glnn.compile.memory import Arena
+from glnn.compile.schedule import Entry, Schedule
+
+
+class Prepared:
+    """Everything that is allocated for `schedule`, whose tensors share memory as `arena` says.
+
+    stores: by tensor. performers: one for each entry.
+    """
+
+    def __init__(self, schedule: Schedule, arena: Arena) -> None:
+        self.schedule, self.backend = schedule, schedule.backend
+        self.stores = self._allocate(arena)
+        self.performers: tuple[Performer, ...] = tuple(map(self._prepare, schedule.entries))
+
+    def _allocate(self, arena: Arena) -> dict[str, Store]:
+        """A store for each tensor, in the block that its memory has."""
+        blocks = [self.backend.memory(size) for size in arena.sizes]
+        stores: dict[str, Store] = {}
+        owners: dict[str, Store] = {}  # where there are no blocks, views share their store
+        for name, tensor in self.schedule.tensors.items():
+            block = blocks[arena.block[tensor.memory]]
+            if block is None and tensor.memory in owners:
+                stores[name] = owners[tensor.memory]
+            else:
+                stores[name] = self.backend.allocate(tensor.shape, tensor.layout, block)
+                owners.setdefault(tensor.memory, stores[name])
+        return stores
+
+    def _prepare(self, entry: Entry) -> Performer:
+        task = entry.task
+        stores = {operand: self.stores[name] for operand, name in task.operands.items()}
+        for name, parameter in task.parameters.items():
+            stores[name] = self.backend.keep(parameter.make(), entry.layouts[name])
+        out = self.stores[task.output]
+        return self.backend.prepare(task.op, entry.choice, stores, entry.shapes, out)
+
+    def result(self, name: str) -> Store:
+        """The store of the tensor called `name`, which some performer has written."""
+        store = self.stores[name]
+        self.backend.wrote(store)
+        return store

@@ -1,0 +1,1 @@
+"""What is computed: operators on values, in a graph. Knows no GL."""

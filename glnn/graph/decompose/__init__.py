@@ -1,0 +1,22 @@
+"""Ops in several stages, each an op with kernels of its own: how, by the name that kernels use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from glnn.graph.decompose import conv2d, matmul
+from glnn.graph.decompose.stage import Derived, Lowered, Stage
+from glnn.graph.operator import Contraction, Shapes
+
+__all__ = ["LOWERINGS", "Derived", "Lowered", "Stage"]
+
+LOWERINGS: Mapping[str, Callable[[Contraction, Shapes, Mapping[str, int]], Lowered]] = {
+    "winograd": conv2d.by_winograd,
+    "product": conv2d.by_product,
+    "im2col": conv2d.by_im2col,
+    "im2row": conv2d.by_im2row,
+    "patches": conv2d.by_patches,
+    "parts": matmul.by_parts,
+    "cronin": matmul.by_cronin,
+}
+"""Given the op, its operands' shapes, and the kernel's parameters."""

@@ -1,0 +1,239 @@
+"""What an operator is: attributes, type rule, cost and NumPy reference. Knows no GL."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar, TypeVar
+
+import numpy as np
+
+from glnn.errors import ShapeError
+from glnn.types import Array, DType, Shape, TensorType
+
+T = TypeVar("T")
+Types = Sequence[TensorType | None]
+"""The type of each operand, in order; None where one is left out."""
+Known = Sequence[Array | None]
+"""The numbers of each operand, None where they are not known yet; shorter where no more are."""
+Shapes = Mapping[str, Shape]
+"""The shape of each operand, by the operand's name."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one run of an op needs at the least.
+
+    flops: floating-point operations, a multiply-add counting two.
+    bytes: float32 bytes, each operand read once and the result written once.
+    """
+
+    flops: int
+    bytes: int
+
+
+class Operator(ABC):
+    """What is computed. Subclasses are frozen dataclasses of the operator's attributes.
+
+    `name` is the operator's name in every folder. `operands` names its operands in order; those in
+    `optional` may be left out, and the last one of an operator that is `variadic` may be there any
+    number of times. Operands in `host` are those whose numbers decide about the results' types:
+    they must be known before anything is planned.
+    """
+
+    name: ClassVar[str]
+    optional: ClassVar[tuple[str, ...]] = ()
+    variadic: ClassVar[bool] = False
+    host: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """The operands' names, in order."""
+        return ("x",)
+
+    @abstractmethod
+    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+        """The results' types.
+
+        types: of the operands, None for each that is left out. known: the operands' arrays where
+        those are known already. Raises ShapeError where the operands do not fit.
+        """
+
+    @abstractmethod
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        """The results by NumPy, of floats in the precision of the operands, 32 or 64 bits."""
+
+    @abstractmethod
+    def cost(self, types: Types) -> Cost:
+        """What one run needs at the least."""
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The operands that must be there."""
+        return tuple(name for name in self.operands if name not in self.optional)
+
+    def named(self, given: Sequence[T | None]) -> dict[str, T]:
+        """Each of `given` by its operand's name: x, and x0, x1, ... of the variadic one."""
+        names = list(self.operands)
+        if self.variadic:
+            last = names.pop()
+            names += [f"{last}{i}" for i in range(len(given) - len(names))]
+        if len(given) > len(names):
+            raise ShapeError(f"{self.name}: expected operands {self.operands}, got {len(given)}")
+        found = {n: one for n, one in zip(names, given, strict=False) if one is not None}
+        if missing := [n for n in names if n in self.needed and n not in found]:
+            raise ShapeError(f"{self.name}: the operand {missing[0]} is missing")
+        return found
+
+
+class Contraction(Operator):
+    """An operator of one float32 result, whose kernels are written by hand.
+
+    `inputs` are the operands that change from run to run,
+    `parameters` those fixed with the model; operands named in `optional` may be absent. A `view`
+    moves nothing: its result is its input's memory. The result of an op that `updates` an input
+    takes that one's place. Of an op with `samples`, each sample, along the first dimension of its
+    inputs and its result, is computed by itself. What is not finite in an operand that is `spoiled`
+    shows in every kernel's result where it shows in the reference's. An op that `deepens` can be
+    given longer sums (`of_depth`).
+    """
+
+    inputs: ClassVar[tuple[str, ...]] = ("x",)
+    parameters: ClassVar[tuple[str, ...]] = ()
+    view: ClassVar[bool] = False
+    updates: ClassVar[str | None] = None
+    samples: ClassVar[bool] = False
+    spoiled: ClassVar[tuple[str, ...]] = ()
+    deepens: ClassVar[bool] = False
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return (*self.inputs, *self.parameters)
+
+    @property
+    def needed_inputs(self) -> tuple[str, ...]:
+        """The inputs that must be there."""
+        return tuple(name for name in self.inputs if name not in self.optional)
+
+    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+        given = self.named(types)
+        for name, one in given.items():
+            if one.dtype is not DType.float32:
+                raise ShapeError(f"{self.name}: {name} must be float32, got {one}")
+        return (TensorType(self.shape_of({name: one.shape for name, one in given.items()})),)
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        return (self.compute(self.named(arrays)),)
+
+    def cost(self, types: Types) -> Cost:
+        return self.cost_of({name: one.shape for name, one in self.named(types).items()})
+
+    @abstractmethod
+    def shape_of(self, shapes: Shapes) -> Shape:
+        """The result's shape. Raises ShapeError where the operands do not fit."""
+
+    @abstractmethod
+    def compute(self, operands: Mapping[str, Array]) -> Array:
+        """The result by NumPy, in the dtype of `x` (float32 or float64)."""
+
+    @abstractmethod
+    def flops(self, shapes: Shapes) -> int:
+        """Floating-point operations, a multiply-add counting two."""
+
+    @abstractmethod
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        """The problem's sizes by name: uniforms, grids and restrictions of kernels use them."""
+
+    def derived(self, shapes: Shapes) -> dict[str, int]:
+        """Integers that follow from sizes and attributes, where kernels want them at hand.
+
+        They are used as sizes are and, in capitals, as `#define`s.
+        """
+        return {}
+
+    def defines(self, shapes: Shapes) -> dict[str, int]:
+        """Attributes that a kernel takes as `#define`s: a program is compiled for each set."""
+        return {}
+
+    def scalars(self) -> dict[str, float]:
+        """Real-valued uniforms."""
+        return {}
+
+    def stacks(self, shapes: Shapes) -> tuple[str, ...]:
+        """The operands that are stacks of matrices, where a kernel may expect one matrix."""
+        return ()
+
+    def along(self, shapes: Shapes) -> tuple[str, ...]:
+        """The operands whose first dimension is the result's: each part by itself makes its own."""
+        if not self.samples:
+            return ()
+        n = self.shape_of(shapes)[0]
+        return tuple(name for name in self.inputs if shapes.get(name, ())[:1] == (n,))
+
+    def depth(self, shapes: Shapes) -> int:
+        """How many numbers a kernel's loop may walk for one result, where no attribute says so."""
+        return 1
+
+    def of_depth(self, shapes: Shapes, depth: int, *, few: bool = False) -> Shapes:
+        """Operands of an op that `deepens` for loops of at least `depth`, by the same program.
+
+        few: of fewer results, where that program has them.
+        """
+        return shapes
+
+    def fixed_layouts(self) -> Mapping[str, str]:
+        """The layout of each operand and of `out` where the op itself says so."""
+        return {}
+
+    def view_layouts(self, given: str) -> tuple[str, str]:
+        """How a view wants its input, which lies in `given`, and how its result then lies."""
+        return "R", "R"
+
+    def cost_of(self, shapes: Shapes) -> Cost:
+        """What one run needs at the least."""
+        elements = sum(prod(s) for s in shapes.values()) + prod(self.shape_of(shapes))
+        return Cost(self.flops(shapes), 4 * elements)
+
+    def check_operands(self, shapes: Shapes) -> None:
+        """Raise ShapeError unless `shapes` names this op's operands and nothing else."""
+        known = (*self.inputs, *self.parameters)
+        needed = [n for n in known if n not in self.optional]
+        if any(n not in shapes for n in needed) or any(n not in known for n in shapes):
+            raise ShapeError(f"{self.name}: expected operands {known}, got {tuple(shapes)}")
+
+
+def upper(size: int) -> int:
+    """The next power of two."""
+    return 1 << max(size - 1, 0).bit_length()
+
+
+def rank(op: str, operand: str, shape: Shape, expected: int, dims: str) -> None:
+    """Raise ShapeError unless `shape` has `expected` dimensions, described by `dims`."""
+    if len(shape) != expected:
+        raise ShapeError(f"{op}: {operand} must have shape {dims}, got {shape}")
+
+
+def as_float32(name: str, array: object) -> Array:
+    """`array`, a float32 NumPy array, as a plain one: subclasses compute otherwise.
+
+    Raises ShapeError for anything else, and for a masked array with a masked value.
+    """
+    if not isinstance(array, np.ndarray) or array.dtype != np.float32:
+        got = f"{array.dtype} array" if isinstance(array, np.ndarray) else type(array).__name__
+        raise ShapeError(f"{name} must be a float32 NumPy array, got {got}")
+    if np.ma.is_masked(array):
+        raise ShapeError(f"{name} has masked values, which are no numbers: fill them first")
+    return np.asarray(array)
+
+
+def to_float32(name: str, array: object) -> Array:
+    """`as_float32` of `array`, which may be of any real numbers that float32 holds, rounded."""
+    if isinstance(array, np.ndarray) and array.dtype.kind in "iuf" and array.dtype != np.float32:
+        with np.errstate(over="ignore"):
+            found = as_float32(name, array.astype(np.float32))
+        if (np.isinf(found) & np.isfinite(np.asarray(array))).any():
+            raise ShapeError(f"{name} has numbers that float32 does not hold, got {array.dtype}")
+        return found
+    return as_float32(name, array)

@@ -1,0 +1,50 @@
+"""The operators, one a file."""
+
+from glnn.graph.operators.activation import Activation
+from glnn.graph.operators.add import Add
+from glnn.graph.operators.batch_norm import BatchNorm
+from glnn.graph.operators.bias import Bias
+from glnn.graph.operators.concat import Concat
+from glnn.graph.operators.conv2d import Conv2d
+from glnn.graph.operators.dropout import Dropout
+from glnn.graph.operators.flatten import Flatten
+from glnn.graph.operators.im2row import Im2row
+from glnn.graph.operators.local_response_norm import LocalResponseNorm
+from glnn.graph.operators.matmul import Matmul
+from glnn.graph.operators.matmul_parts import MatmulParts
+from glnn.graph.operators.matmul_sum import MatmulSum
+from glnn.graph.operators.pad2d import Pad2d
+from glnn.graph.operators.pool2d import Pool2d
+from glnn.graph.operators.repack import Repack
+from glnn.graph.operators.rows import Images, Rows
+from glnn.graph.operators.softmax import Softmax
+from glnn.graph.operators.subsample import Subsample
+from glnn.graph.operators.winograd_input import WinogradInput
+from glnn.graph.operators.winograd_output import WinogradOutput
+from glnn.graph.operators.zero import Zero
+
+__all__ = [
+    "Activation",
+    "Add",
+    "BatchNorm",
+    "Bias",
+    "Concat",
+    "Conv2d",
+    "Dropout",
+    "Flatten",
+    "Im2row",
+    "Images",
+    "LocalResponseNorm",
+    "Matmul",
+    "MatmulParts",
+    "MatmulSum",
+    "Pad2d",
+    "Pool2d",
+    "Repack",
+    "Rows",
+    "Softmax",
+    "Subsample",
+    "WinogradInput",
+    "WinogradOutput",
+    "Zero",
+]

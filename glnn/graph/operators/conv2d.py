@@ -1,0 +1,152 @@
+"""Two-dimensional convolution (cross-correlation, as in PyTorch)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import gcd, prod
+from typing import ClassVar
+
+import numpy as np
+
+from glnn.errors import ShapeError
+from glnn.graph.operator import Contraction, Shapes, rank
+from glnn.graph.operators import epilogue, windows
+from glnn.graph.operators.windows import Pair, Sides
+from glnn.types import Array, Shape
+
+FEW = 8  # channels of a result
+UNIT = 16  # pixels: as many as one invocation may compute
+COLUMN_BYTES = 64 << 20  # im2col is split over the batch to stay below
+
+
+@dataclass(frozen=True)
+class Conv2d(Contraction):
+    """act(conv(x, weight) + bias + residual).
+
+    x: (n, c, h, w). weight: (o, c / groups, kh, kw). bias: (o,), optional. residual: as the result,
+    optional. Result: (n, o, oh, ow). padding: zeros at the top, left, bottom and right.
+    """
+
+    name: ClassVar[str] = "conv2d"
+    samples: ClassVar[bool] = True
+    spoiled: ClassVar[tuple[str, ...]] = ("bias",)
+    deepens: ClassVar[bool] = True
+    parameters: ClassVar[tuple[str, ...]] = ("weight", "bias")
+    inputs: ClassVar[tuple[str, ...]] = ("x", "residual")
+    optional: ClassVar[tuple[str, ...]] = ("bias", "residual")
+    stride: Pair = (1, 1)
+    padding: Sides = (0, 0, 0, 0)
+    dilation: Pair = (1, 1)
+    groups: int = 1
+    activation: str = "identity"
+
+    def __post_init__(self) -> None:
+        epilogue.check(self.name, self.activation)
+        windows.check(
+            self.name,
+            stride=(self.stride, 2, 1),
+            padding=(self.padding, 4, 0),
+            dilation=(self.dilation, 2, 1),
+            groups=((self.groups,), 1, 1),
+        )
+
+    def shape_of(self, shapes: Shapes) -> Shape:
+        x, weight = shapes["x"], shapes["weight"]
+        rank(self.name, "x", x, 4, "(n, c, h, w)")
+        rank(self.name, "weight", weight, 4, "(o, c / groups, kh, kw)")
+        n, c, h, w = x
+        o, share, kh, kw = weight
+        if c != share * self.groups or o % self.groups:
+            raise ShapeError(
+                f"conv2d: x {x} and weight {weight} do not fit {self.groups} groups: "
+                f"weight must be (multiple of {self.groups}, {c / self.groups:g}, kh, kw)"
+            )
+        if min(kh, kw) < 1:
+            raise ShapeError(f"conv2d: the kernel must be at least 1 x 1, weight is {weight}")
+        oh, ow = windows.outputs((h, w), (kh, kw), self.stride, self.padding, self.dilation)
+        if oh < 1 or ow < 1:
+            raise ShapeError(f"conv2d: the kernel of {weight} is larger than the padded x {x}")
+        epilogue.check_addends(self.name, shapes, bias=(o,), residual=(n, o, oh, ow))
+        return n, o, oh, ow
+
+    def compute(self, operands: Mapping[str, Array]) -> Array:
+        x, weight = operands["x"], operands["weight"].astype(operands["x"].dtype, copy=False)
+        n, o, oh, ow = self.shape_of({k: v.shape for k, v in operands.items()})
+        kh, kw = weight.shape[2:]
+        taps = kh * kw * x.shape[1]
+        images = max(1, COLUMN_BYTES // max(1, taps * oh * ow * x.dtype.itemsize))
+        result = np.empty((n, o, oh, ow), x.dtype)
+        flat = weight.reshape(self.groups, o // self.groups, taps // self.groups)
+        for start in range(0, n, images):
+            part = x[start : start + images]
+            columns = self._columns(part, (kh, kw), (oh, ow))
+            result[start : start + images] = (flat @ columns).reshape(len(part), o, oh, ow)
+        return epilogue.finish(self.activation, result, operands)
+
+    def _columns(self, x: Array, kernel: Pair, out: Pair) -> Array:
+        """im2col: (n, groups, c / groups * kh * kw, oh * ow)."""
+        n, c = x.shape[:2]
+        columns = np.zeros((n, c, *kernel, *out), x.dtype)
+        geometry = kernel, self.stride, self.padding, self.dilation
+        for (ky, kx), (ys, xs), met in windows.every_tap(x, out, *geometry):
+            columns[:, :, ky, kx, ys, xs] = met
+        return columns.reshape(n, self.groups, c // self.groups * prod(kernel), out[0] * out[1])
+
+    def flops(self, shapes: Shapes) -> int:
+        out = self.shape_of(shapes)
+        added = ("bias" in shapes) + ("residual" in shapes) + (self.activation != "identity")
+        return prod(out) * (2 * prod(shapes["weight"][1:]) + added)
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        n, o, oh, ow = self.shape_of(shapes)
+        _, c, h, w = shapes["x"]
+        names = ("n", "c", "h", "w", "o", "oh", "ow", "groups", "o_group", "pixels")
+        values = (n, c, h, w, o, oh, ow, self.groups, o // self.groups, n * oh * ow)
+        return dict(zip(names, values, strict=True))
+
+    def derived(self, shapes: Shapes) -> dict[str, int]:
+        """The kernel's size; the greatest powers of two, up to 16, that divide a row and a plane of
+        the result; and whether pixels that follow one another meet inputs that do, across rows too.
+        """
+        *_, oh, ow = self.shape_of(shapes)
+        kernel_h, kernel_w = shapes["weight"][2:]
+        return {
+            "kernel_h": kernel_h,
+            "kernel_w": kernel_w,
+            "row_unit": gcd(ow, UNIT),
+            "plane_unit": gcd(oh * ow, UNIT),
+            "follows": int(self.stride == (1, 1) and ow == shapes["x"][3]),
+        }
+
+    def defines(self, shapes: Shapes) -> dict[str, int]:
+        o, share, kh, kw = shapes["weight"]
+        whole = self.groups == 1 or (share % 4 == 0 and o // self.groups % 4 == 0)
+        return {
+            **windows.defines((kh, kw), self.stride, self.padding, self.dilation),
+            "GROUPS": self.groups,
+            "WHOLE_QUADS": int(whole),
+            "PADDED": int(any(self.padding)),
+            "DEPTHWISE": int(self.groups == shapes["x"][1] == o),
+            "ACTIVATION": epilogue.code(self.activation),
+        }
+
+    def depth(self, shapes: Shapes) -> int:
+        return prod(shapes["weight"][1:])
+
+    def of_depth(self, shapes: Shapes, depth: int, *, few: bool = False) -> Shapes:
+        n, _, h, w = shapes["x"]
+        o, share, *kernel = shapes["weight"]
+        least = -(-depth // prod(kernel))
+        made = least + (share - least) % 4 if share > 1 else 1  # a whole quad or not, as before
+        o_made = min(o, FEW + o % 4) if few and self.groups == 1 else o
+        found = {**shapes, "x": (n, made * self.groups, h, w), "weight": (o_made, made, *kernel)}
+        if "bias" in shapes:
+            found["bias"] = (o_made,)
+        if "residual" in shapes:
+            found["residual"] = (n, o_made, *shapes["residual"][2:])
+        return found
+
+    def with_activation(self, function: str) -> Conv2d:
+        """The same with `function` applied to the result."""
+        return replace(self, activation=function)

@@ -1,0 +1,149 @@
+"""Maximum and average over windows of an image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+
+from glnn.errors import ShapeError
+from glnn.graph.operator import Contraction, Shapes, rank
+from glnn.graph.operators import windows
+from glnn.graph.operators.windows import Pair, Sides
+from glnn.types import Array, Shape
+
+MODES = ("max", "average")
+MOST_PADDING = 255  # of images that are smaller: beyond it there is nothing but time to be lost
+
+
+@dataclass(frozen=True)
+class Pool2d(Contraction):
+    """The greatest element (NaN, if there is one) or the mean of each window, by PyTorch's rules.
+
+    x: (n, c, h, w). Result: (n, c, oh, ow). padding: at the top, left, bottom and right; never the
+    maximum, and counted by the mean only if `count_include_pad`. With `ceil_mode` the last window
+    may hang over the end. `dilation` is for "max" only. A `kernel` of None is a window that spans
+    the image, so that the result is (n, c, 1, 1): `stride` and `ceil_mode` then change nothing.
+    """
+
+    name: ClassVar[str] = "pool2d"
+    samples: ClassVar[bool] = True
+    spoiled: ClassVar[tuple[str, ...]] = ("x",)
+    mode: str = "max"
+    kernel: Pair | None = (2, 2)
+    stride: Pair = (2, 2)
+    padding: Sides = (0, 0, 0, 0)
+    dilation: Pair = (1, 1)
+    ceil_mode: bool = False
+    count_include_pad: bool = True
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise ShapeError(f"pool2d: mode must be max or average, got {self.mode!r}")
+        windows.check(
+            self.name,
+            **({} if self.kernel is None else {"kernel": (self.kernel, 2, 1)}),
+            stride=(self.stride, 2, 1),
+            padding=(self.padding, 4, 0),
+            dilation=(self.dilation, 2, 1),
+        )
+        if self.kernel is None:
+            if any(self.padding) or self.dilation != (1, 1):
+                raise ShapeError(
+                    "pool2d: a window that spans the image takes no padding and no dilation, "
+                    f"got {self.padding} and {self.dilation}"
+                )
+        elif any(2 * p > k for p, k in zip(self.padding, 2 * self.kernel, strict=True)):
+            raise ShapeError(
+                f"pool2d: padding must be at most half the kernel {self.kernel}, got {self.padding}"
+            )
+        if self.mode == "average" and self.dilation != (1, 1):
+            raise ShapeError(f"pool2d: an average takes no dilation, got {self.dilation}")
+
+    def shape_of(self, shapes: Shapes) -> Shape:
+        rank(self.name, "x", shapes["x"], 4, "(n, c, h, w)")
+        n, c, h, w = shapes["x"]
+        kernel = self._window(shapes)
+        oh, ow = windows.outputs(
+            (h, w), kernel, self.stride, self.padding, self.dilation, self.ceil_mode
+        )
+        if min(oh, ow, *kernel) < 1:
+            raise ShapeError(f"pool2d: the window {kernel} is larger than x {shapes['x']}")
+        if any(p > max(MOST_PADDING, n) for p, n in zip(self.padding, (h, w, h, w), strict=True)):
+            raise ShapeError(
+                f"pool2d: padding must be at most {MOST_PADDING} or x's height and width "
+                f"{(h, w)}, got {self.padding}"
+            )
+        return n, c, oh, ow
+
+    def _window(self, shapes: Shapes) -> Pair:
+        """The height and width of a window."""
+        return self.kernel or (shapes["x"][2], shapes["x"][3])
+
+    def _reach(self, shapes: Shapes) -> Pair:
+        """The part of a window that may meet the padded image: no more of it is looked at."""
+        (top, left, bottom, right), (h, w) = self.padding, shapes["x"][2:]
+        height, width = self._window(shapes)
+        return (
+            min(height, (top + h + bottom - 1) // self.dilation[0] + 1),
+            min(width, (left + w + right - 1) // self.dilation[1] + 1),
+        )
+
+    def compute(self, operands: Mapping[str, Array]) -> Array:
+        x = operands["x"]
+        shape = self.shape_of({"x": x.shape})
+        if self.kernel is None:
+            whole = np.max if self.mode == "max" else np.mean
+            return np.asarray(whole(x, axis=(2, 3), keepdims=True))
+        result = np.full(shape, -np.inf if self.mode == "max" else 0, x.dtype)
+        geometry = self._reach({"x": x.shape}), self.stride, self.padding, self.dilation
+        for _, (ys, xs), met in windows.every_tap(x, (shape[2], shape[3]), *geometry):
+            part = result[:, :, ys, xs]
+            if self.mode == "max":
+                np.maximum(part, met, out=part)
+            else:
+                part += met
+        if self.mode == "average":
+            result /= np.outer(self._counts(0, x, shape), self._counts(1, x, shape))
+        return result
+
+    def _counts(self, axis: int, x: Array, shape: Shape) -> Array:
+        """How many places along an axis each window's mean is over."""
+        size, before, after = x.shape[2 + axis], self.padding[axis], self.padding[2 + axis]
+        first = np.arange(shape[2 + axis]) * self.stride[axis] - before
+        last = first + self._reach({"x": x.shape})[axis]
+        if self.count_include_pad:
+            return np.asarray((np.minimum(last, size + after) - first).astype(x.dtype))
+        return np.asarray((np.minimum(last, size) - np.maximum(first, 0)).astype(x.dtype))
+
+    def depth(self, shapes: Shapes) -> int:
+        return prod(shapes["x"][2:]) if self.kernel is None else 1
+
+    def flops(self, shapes: Shapes) -> int:
+        return prod(self.shape_of(shapes)) * prod(self._reach(shapes))
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        n, c, oh, ow = self.shape_of(shapes)
+        return {"n": n, "c": c, "h": shapes["x"][2], "w": shapes["x"][3], "oh": oh, "ow": ow}
+
+    def defines(self, shapes: Shapes) -> dict[str, int]:
+        top, left, bottom, right = self.padding
+        height, width = self._reach(shapes) if self.kernel else (1, 1)  # shaders know the image's
+        return {
+            "MODE": MODES.index(self.mode),
+            "WHOLE": int(self.kernel is None),
+            "KERNEL_H": height,
+            "KERNEL_W": width,
+            "STRIDE_H": self.stride[0],
+            "STRIDE_W": self.stride[1],
+            "PADDING_TOP": top,
+            "PADDING_LEFT": left,
+            "PADDING_BOTTOM": bottom,
+            "PADDING_RIGHT": right,
+            "DILATION_H": self.dilation[0],
+            "DILATION_W": self.dilation[1],
+            "COUNT_INCLUDE_PAD": int(self.count_include_pad),
+        }

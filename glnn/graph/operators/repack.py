@@ -1,0 +1,78 @@
+"""The same values in another layout: what a plan inserts between kernels that disagree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+from glnn.graph.operator import Contraction, Shapes
+from glnn.layout import Layout, Morton, parse
+from glnn.layout.layout import RowMajor
+from glnn.types import Array, Shape
+
+LEVELS = 4  # that a shader takes
+
+
+@dataclass(frozen=True)
+class Repack(Contraction):
+    """x, unchanged, from the layout `source` to the layout `target`.
+
+    x: (n, c), between row major and Morton layouts, or (n, c, h, w).
+    """
+
+    name: ClassVar[str] = "repack"
+    samples: ClassVar[bool] = True
+    spoiled: ClassVar[tuple[str, ...]] = ("x",)
+    source: str
+    target: str
+
+    def __post_init__(self) -> None:
+        parse(self.source), parse(self.target)
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether both layouts are of matrices, and not too deep for a shader."""
+        return all(_levels(parse(text)) is not None for text in (self.source, self.target))
+
+    def shape_of(self, shapes: Shapes) -> Shape:
+        return shapes["x"]
+
+    def compute(self, operands: Mapping[str, Array]) -> Array:
+        return operands["x"]
+
+    def flops(self, shapes: Shapes) -> int:
+        return 0
+
+    def fixed_layouts(self) -> Mapping[str, str]:
+        return {"x": self.source, "out": self.target}
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        x = shapes["x"]
+        return dict(zip("nchw", x, strict=False), count=prod(x))
+
+    def defines(self, shapes: Shapes) -> dict[str, int]:
+        if not self.is_matrix or len(shapes["x"]) != 2:
+            return {}
+        defines: dict[str, int] = {}
+        for role, text in (("SOURCE", self.source), ("TARGET", self.target)):
+            levels = _levels(parse(text)) or []
+            for i, (base, high, wide) in enumerate(levels + [(0, 1, 1)] * (LEVELS - len(levels))):
+                defines[f"{role}_BASE_{i}"] = base
+                if i < LEVELS - 1:
+                    defines[f"{role}_HIGH_{i}"] = high
+                    defines[f"{role}_WIDE_{i}"] = wide
+        return defines
+
+
+def _levels(layout: Layout) -> list[tuple[int, int, int]] | None:
+    """Each level's base (0 R, 1 C) and the size of its chunks; None where a shader cannot."""
+    if isinstance(layout, RowMajor):
+        return [(0, 1, 1)]
+    if not isinstance(layout, Morton) or len(layout.bases) > LEVELS:
+        return None
+    return [
+        ("RC".index(base), high, wide)
+        for base, (high, wide) in zip(layout.bases, (*layout.chunks, (1, 1)), strict=True)
+    ]

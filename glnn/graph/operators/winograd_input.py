@@ -1,0 +1,75 @@
+"""The first stage of Winograd's convolution: tiles of the images, transformed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from glnn.graph.operator import Contraction, Shapes, rank
+from glnn.graph.operators import windows
+from glnn.graph.operators.windows import Sides
+from glnn.graph.operators.winograd import winograd
+from glnn.types import Array, Shape
+
+
+@dataclass(frozen=True)
+class WinogradInput(Contraction):
+    """B^T d B of every patch d of x, for a 3 x 3 convolution of stride 1.
+
+    x: (n, c, h, w). Result: a stack of (tile + 2)^2 matrices of a row for each tile and a column
+    for each channel, (stack * tiles, c). padding: zeros at the top, left, bottom and right.
+    """
+
+    name: ClassVar[str] = "winograd_input"
+    tile: int = 4
+    padding: Sides = (0, 0, 0, 0)
+
+    def __post_init__(self) -> None:
+        winograd(self.tile)
+        windows.check(self.name, padding=(self.padding, 4, 0))
+
+    def tiles(self, shape: Shape) -> tuple[int, int]:
+        """Tiles down and across an image of x's `shape`."""
+        top, left, bottom, right = self.padding
+        return self._along(shape[2] + top + bottom), self._along(shape[3] + left + right)
+
+    def _along(self, size: int) -> int:
+        """Tiles along a padded dimension, whose result is smaller by 2."""
+        return -(-max(0, size - 2) // self.tile)
+
+    def shape_of(self, shapes: Shapes) -> Shape:
+        rank(self.name, "x", shapes["x"], 4, "(n, c, h, w)")
+        down, across = self.tiles(shapes["x"])
+        return winograd(self.tile).window ** 2 * shapes["x"][0] * down * across, shapes["x"][1]
+
+    def compute(self, operands: Mapping[str, Array]) -> Array:
+        x = operands["x"]
+        n, c, h, w = x.shape
+        down, across = self.tiles(x.shape)
+        form = winograd(self.tile)
+        padded = np.zeros((n, c, down * self.tile + 2, across * self.tile + 2), x.dtype)
+        top, left = self.padding[:2]
+        high, wide = min(h, padded.shape[2] - top), min(w, padded.shape[3] - left)
+        padded[:, :, top : top + high, left : left + wide] = x[:, :, :high, :wide]
+        shape = (form.window, form.window)
+        patches = np.lib.stride_tricks.sliding_window_view(padded, shape, axis=(2, 3))
+        patches = patches[:, :, :: self.tile, :: self.tile]
+        data = form.data.astype(x.dtype)
+        stack = np.einsum("it,ncyxtu,ju->ijnyxc", data, patches, data, optimize=True)
+        return np.ascontiguousarray(stack).reshape(self.shape_of({"x": x.shape}))
+
+    def flops(self, shapes: Shapes) -> int:
+        rows, c = self.shape_of(shapes)
+        return rows * c * 2 * winograd(self.tile).window
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        n, c, h, w = shapes["x"]
+        down, across = self.tiles(shapes["x"])
+        sizes = {"n": n, "c": c, "h": h, "w": w, "tiles_down": down, "tiles_across": across}
+        return {**sizes, "tiles": n * down * across}
+
+    def defines(self, shapes: Shapes) -> dict[str, int]:
+        return {"TILE": self.tile, "PADDING_TOP": self.padding[0], "PADDING_LEFT": self.padding[1]}

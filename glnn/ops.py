@@ -1,0 +1,144 @@
+"""`matmul` and `conv2d` as plain functions: NumPy arrays in and out."""
+
+from __future__ import annotations
+
+import operator
+from math import inf, prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glnn.backends import Backend
+from glnn.compile import evaluate
+from glnn.errors import ShapeError, shown
+from glnn.graph.operator import as_float32, rank
+from glnn.graph.operators import Conv2d, Matmul, windows
+
+__all__ = ["conv2d", "matmul"]
+
+Array = NDArray[Any]
+
+
+def matmul(
+    a: Array,
+    b: Array,
+    c: Array | None = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    backend: str | Backend = "auto",
+    kernel: str | None = None,
+) -> Array:
+    """alpha op(a) op(b) + beta c, BLAS's GEMM: a new float32 array of shape (..., m, n).
+
+    a: (..., m, k), or (..., k, m) with `transpose_a`. b: (k, n), or (n, k) with `transpose_b`; or
+    as many matrices as a has, with the same leading dimensions. c: (..., m, n), its values read
+    only if `beta` is not 0, as those of a and b only if `alpha` is not. All float32. Raises
+    ShapeError where they do not fit.
+    """
+    a, b = as_float32("matmul: a", a), as_float32("matmul: b", b)
+    for name, operand in (("a", a), ("b", b)):
+        if operand.ndim < 2:
+            raise ShapeError(f"matmul: {name} must be a matrix, got shape {operand.shape}")
+    alpha, beta = _scalar("alpha", alpha), _scalar("beta", beta)
+    for name, flag in (("transpose_a", transpose_a), ("transpose_b", transpose_b)):
+        if not isinstance(flag, (bool, int, np.bool_)):
+            raise ShapeError(f"matmul: {name} must be true or false, got {shown(flag)}")
+    left = a.swapaxes(-1, -2) if transpose_a else a
+    right = b if transpose_b else b.swapaxes(-1, -2)
+    if left.shape[-1] != right.shape[-1] or right.shape[:-2] not in ((), left.shape[:-2]):
+        theirs = (*right.shape[:-2], *right.shape[:-3:-1])
+        raise ShapeError(f"matmul: op(a) {left.shape} and op(b) {theirs} do not fit")
+    (*stack, m, k), n = left.shape, right.shape[-2]
+    shape = (*stack, m, n)
+    if c is None:
+        if beta != 0.0:
+            raise ShapeError(f"matmul: beta is {beta:g}, so c is needed")
+    else:
+        c = as_float32("matmul: c", c)
+        if c.shape != shape:
+            raise ShapeError(f"matmul: c must have shape {shape}, got {c.shape}")
+    if alpha == 0.0 or k == 0 or 0 in shape:  # no sum, or an empty one
+        return np.float32(beta) * c if c is not None and beta else np.zeros(shape, np.float32)
+    operands = {"x": left.reshape(-1, k), "weight": right}
+    if right.ndim > 2:
+        operands["weight"] = right.reshape(-1, n, k) if prod(stack) > 1 else right.reshape(n, k)
+    if c is not None and beta:
+        operands["c"] = c.reshape(-1, n)
+    found = evaluate(Matmul(alpha, beta), operands, backend, kernel)
+    return found.reshape(shape)
+
+
+def conv2d(
+    x: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: int | tuple[int, int] = 1,
+    padding: int | tuple[int, ...] | str = 0,
+    dilation: int | tuple[int, int] = 1,
+    groups: int = 1,
+    backend: str | Backend = "auto",
+    kernel: str | None = None,
+) -> Array:
+    """Convolve images as PyTorch's `conv2d`: a new float32 array of shape (n, o, oh, ow).
+
+    x: (n, c, h, w). weight: (o, c / groups, kh, kw). bias: (o,). All float32. padding: one number,
+    (vertical, horizontal), (top, left, bottom, right), "valid" or "same" (stride 1 only).
+    Raises ShapeError where they do not fit.
+    """
+    operands = {"x": as_float32("conv2d: x", x), "weight": as_float32("conv2d: weight", weight)}
+    if bias is not None:
+        operands["bias"] = as_float32("conv2d: bias", bias)
+    rank("conv2d", "weight", weight.shape, 4, "(o, c / groups, kh, kw)")
+    steps, spread = _pair(stride), _pair(dilation)
+    windows.check("conv2d", dilation=(spread, 2, 1))
+    sides = _sides(padding, weight.shape[2:], steps, spread)
+    return evaluate(Conv2d(steps, sides, spread, _plain(groups)), operands, backend, kernel)
+
+
+def _pair(value: int | tuple[int, int]) -> tuple[int, int]:
+    # Conv2d checks how many there are and of what kind.
+    values = value if isinstance(value, (tuple, list)) else (value, value)
+    return tuple(map(_plain, values))
+
+
+def _plain(value: Any) -> Any:
+    """`value` as an int, if it is one of another type, such as NumPy's."""
+    return operator.index(value) if isinstance(value, np.integer) else value
+
+
+def _scalar(name: str, value: object) -> float:
+    """`value` as a float. Raises ShapeError where it is no real number that float32 holds."""
+    largest = float(np.finfo(np.float32).max)
+    real = isinstance(value, (int, float, np.integer, np.floating))
+    if not real or largest < abs(value) < inf:  # type: ignore[arg-type]
+        raise ShapeError(f"matmul: {name} must be a number that float32 holds, got {shown(value)}")
+    return float(value)  # type: ignore[arg-type]
+
+
+def _sides(
+    padding: int | tuple[int, ...] | str,
+    kernel: tuple[int, ...],
+    stride: tuple[int, int],
+    dilation: tuple[int, int],
+) -> tuple[int, int, int, int]:
+    """The padding at the top, left, bottom and right."""
+    if isinstance(padding, str) and padding == "valid":
+        return 0, 0, 0, 0
+    if isinstance(padding, str) and padding == "same":
+        if stride != (1, 1):
+            raise ShapeError(f"conv2d: padding 'same' needs stride 1, got {stride}")
+        total = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+        return total[0] // 2, total[1] // 2, total[0] - total[0] // 2, total[1] - total[1] // 2
+    if isinstance(padding, (int, np.integer)):
+        return (int(padding),) * 4
+    if isinstance(padding, (tuple, list)) and len(padding) in (2, 4):
+        top, left, *rest = map(_plain, padding)
+        bottom, right = rest or (top, left)
+        return top, left, bottom, right
+    raise ShapeError(
+        "conv2d: padding must be an integer, 2 or 4 integers, 'same' or 'valid', "
+        f"got {shown(padding)}"
+    )

@@ -1,0 +1,148 @@
+"""Running a model, with ONNX Runtime's names."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from glnn.backends import Backend, open_backend
+from glnn.compile.plan import Plan
+from glnn.errors import GlnnError, ModelError, ShapeError, shown
+from glnn.graph.operator import as_float32
+from glnn.model.load import load, load_bytes
+from glnn.model.model import Model
+from glnn.model.tensor import TensorInfo
+from glnn.process import ProcessLock
+from glnn.types import Shape
+
+if TYPE_CHECKING:
+    from glnn.device import Device
+
+Array = NDArray[Any]
+PLANS_KEPT = 4
+
+
+class InferenceSession:
+    """A model on a backend, ready to run.
+
+    model: a Model, what `glnn.load` takes, or the bytes of a .json model that has no parameters.
+    backend: `auto`, `compute`, `feedback` or `cpu`. device: the device to run on; None opens or
+    shares one, as `gpu` and `limits` say. kernels: kernels to take, by the name of the op.
+
+    Plans are built once for each set of input shapes; the last few are kept. Any thread may use a
+    session. Raises ModelError for a model that does not load, DeviceError where the backend does
+    not open.
+    """
+
+    def __init__(
+        self,
+        model: Model | str | os.PathLike[str] | bytes,
+        backend: str = "auto",
+        *,
+        device: Device | None = None,
+        gpu: int | str | None = None,
+        limits: str | None = None,
+        kernels: Mapping[str, str] | None = None,
+    ) -> None:
+        if isinstance(model, bytes):
+            model = load_bytes(model)
+        self.model = model if isinstance(model, Model) else load(model)
+        self.backend = open_backend(backend, device, gpu=gpu, limits=limits)
+        self._asked = device, gpu, limits
+        self._lock = ProcessLock()
+        if kernels is not None and not isinstance(kernels, Mapping):
+            raise GlnnError(f"kernels must map ops to kernels' names, got {shown(kernels)}")
+        self._kernels = dict(kernels or {})
+        self._plans: OrderedDict[tuple[frozenset[tuple[str, Shape]], bool], Plan] = OrderedDict()
+        self._revisions: list[int] = []
+
+    def get_inputs(self) -> list[TensorInfo]:
+        """The inputs, each with `name`, `shape` and `type`."""
+        return list(self.model.inputs)
+
+    def get_outputs(self) -> list[TensorInfo]:
+        """The outputs, each with `name`, `shape` and `type`."""
+        return [self.model.tensors[name] for name in self.model.outputs]
+
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Array]) -> list[Array]:
+        """The outputs called `output_names` (None or none: all), float32, in that order.
+
+        feeds: each input's name and its float32 array. Raises ShapeError where an input is
+        missing, unknown, or does not fit; ModelError for an unknown output; DeviceError where the
+        driver resets the context, after which another call runs on a new device, and in a fork of
+        a process that used GL.
+        """
+        listed = output_names is None or isinstance(output_names, (list, tuple))
+        if not listed:
+            raise ModelError(f"output_names must be a list of names, got {shown(output_names)}")
+        if not isinstance(feeds, Mapping):
+            raise ShapeError(f"feeds must map names to arrays, got {type(feeds).__name__}")
+        names = tuple(output_names) if output_names else self.model.outputs
+        for name in names:
+            if name not in self.model.outputs:
+                raise ModelError(
+                    f"unknown output {name!r}: {self.model.name} has "
+                    f"{', '.join(map(repr, self.model.outputs))}"
+                )
+        given = {name: as_float32(f"input {name!r}", x) for name, x in feeds.items()}
+        shapes = {name: x.shape for name, x in given.items()}
+        backend = self._backend()
+        results = backend.perform(lambda: self._plan(backend, shapes, False).run(given))
+        return [results[name] for name in names]
+
+    def plan(self, shapes: Mapping[str, Shape], *, keep: bool = False) -> Plan:
+        """The plan for inputs of `shapes`, built when there is none yet.
+
+        keep: whether every tensor is to keep its memory, so that it can be looked at.
+        Raises ShapeError where the shapes do not fit, UnsupportedOpError or LimitError where the
+        backend cannot compute a layer.
+        """
+        if not isinstance(shapes, Mapping):
+            raise ShapeError(f"shapes must map inputs to shapes, got {shown(shapes)}")
+        shapes = {name: _shape(name, shape) for name, shape in shapes.items()}
+        backend = self._backend()
+        return backend.perform(lambda: self._plan(backend, shapes, keep))
+
+    def _plan(self, backend: Backend, shapes: Mapping[str, Shape], keep: bool) -> Plan:
+        key = frozenset(shapes.items()), keep
+        with self._lock:
+            self._drop_stale_plans()
+            plan = self._plans.get(key)
+            if plan is None:
+                self.model.infer(shapes)
+                plan = Plan(self.model, backend, shapes, self._kernels, keep=keep)
+                self._plans[key] = plan
+                if len(self._plans) > PLANS_KEPT:
+                    self._plans.popitem(last=False)
+            self._plans.move_to_end(key)
+        return plan
+
+    def _backend(self) -> Backend:
+        """The backend, on a new device after its own was lost."""
+        with self._lock:
+            lost = self.backend.device
+            if lost is not None and lost.lost is not None:
+                device, gpu, limits = self._asked
+                fresh = None if device is None else lost.renewed()
+                self.backend = open_backend(self.backend.name, fresh, gpu=gpu, limits=limits)
+                self._plans.clear()
+            return self.backend
+
+    def _drop_stale_plans(self) -> None:
+        """Forget all plans when a layer was given another parameter since they were built."""
+        now = [node.layer.revision for node in self.model.nodes]
+        if now != self._revisions:
+            self._plans.clear()
+            self._revisions = now
+
+
+def _shape(name: str, shape: object) -> Shape:
+    try:
+        return tuple(operator.index(n) for n in shape)  # type: ignore[attr-defined]
+    except TypeError:
+        raise ShapeError(f"input {name!r}: a shape is integers, got {shown(shape)}") from None

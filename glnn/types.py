@@ -1,0 +1,108 @@
+"""What a tensor is made of: the type of its numbers, and its dimensions."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glnn.errors import ShapeError, shown
+
+Array = NDArray[Any]
+Shape = tuple[int, ...]
+Dim = int | str
+"""A size, or a symbol that stands for one: the same wherever it stands."""
+MOST = 2**31 - 1  # what a shader's int holds
+
+
+class DType(Enum):
+    """The type of a tensor's numbers, called as NumPy calls it.
+
+    The GPU has float32, int32 and, in a word of 32 bits each, uint8, int8 and bool; float16 is
+    stored there and computed as float32. int64 and float64 are the host's.
+    """
+
+    float32 = "float32"
+    float16 = "float16"
+    int32 = "int32"
+    uint8 = "uint8"
+    int8 = "int8"
+    bool = "bool"
+    int64 = "int64"
+    float64 = "float64"
+
+    @classmethod
+    def of(cls, array: Array) -> DType:
+        """That of `array`. Raises ShapeError for any other."""
+        try:
+            return cls(array.dtype.name)
+        except ValueError:
+            known = ", ".join(dtype.value for dtype in cls)
+            raise ShapeError(f"numbers must be of one of {known}, got {array.dtype}") from None
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """NumPy's."""
+        return np.dtype(self.value)
+
+    @property
+    def kind(self) -> str:
+        """What it is to a shader: "float", "int" or "bool"."""
+        if self is DType.bool:
+            return "bool"
+        return "float" if self.value.startswith("float") else "int"
+
+    @property
+    def on_gpu(self) -> builtins.bool:
+        """Whether a GPU computes with it."""
+        return self not in (DType.int64, DType.float64)
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """The type of a tensor's numbers, and its dimensions, any of which may be symbols."""
+
+    dims: tuple[Dim, ...]
+    dtype: DType = DType.float32
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.dims, tuple) or not all(map(_is_dim, self.dims)):
+            what = f"sizes of at least 0 and at most {MOST}, or symbols"
+            raise ShapeError(f"a tensor's dimensions must be {what}, got {shown(self.dims)}")
+
+    @classmethod
+    def of(cls, array: Array) -> TensorType:
+        """That of `array`."""
+        return cls(array.shape, DType.of(array))
+
+    @property
+    def shape(self) -> Shape:
+        """The dimensions. Raises ShapeError where one is a symbol."""
+        for dim in self.symbols:
+            raise ShapeError(f"the size {dim!r} of {self} is not known yet")
+        return tuple(dim for dim in self.dims if isinstance(dim, int))
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The symbols among the dimensions, in order."""
+        return tuple(dim for dim in self.dims if isinstance(dim, str))
+
+    def bound(self, sizes: Mapping[str, int]) -> TensorType:
+        """The same with the symbols that `sizes` knows replaced."""
+        dims = tuple(sizes.get(d, d) if isinstance(d, str) else d for d in self.dims)
+        return TensorType(dims, self.dtype)
+
+    def __str__(self) -> str:
+        comma = "," if len(self.dims) == 1 else ""
+        return f"{self.dtype.value} ({', '.join(map(str, self.dims))}{comma})"
+
+
+def _is_dim(dim: object) -> bool:
+    if isinstance(dim, str):
+        return bool(dim)
+    return isinstance(dim, int) and not isinstance(dim, bool) and 0 <= dim <= MOST
