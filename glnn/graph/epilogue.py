@@ -1,0 +1,58 @@
+"""What is done to each number of a result before it is stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from glnn.errors import ShapeError
+from glnn.graph.expression import Expr
+from glnn.types import Array, Shape
+
+Extent = Literal["full", "channel", "one"]
+"""How an operand lies against the result: of its shape; one number for each place along axis 1, a
+matrix's column or an image's channel; or a single number."""
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """The expression `expr` of a result, Arg(0), and of further operands, Arg(1), Arg(2), ...
+
+    extents: of these operands, in order.
+    """
+
+    expr: Expr
+    extents: tuple[Extent, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.expr.arity > 1 + len(self.extents):
+            raise ShapeError(
+                f"an epilogue of {self.expr.text()} needs {self.expr.arity - 1} operands"
+            )
+
+    @property
+    def structure(self) -> str:
+        """What makes a program another one."""
+        return " ".join((self.expr.structure, *self.extents))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What kernels call the further operands: e1, e2, ..."""
+        return tuple(f"e{i}" for i in range(1, len(self.extents) + 1))
+
+    def shape(self, extent: Extent, result: Shape) -> Shape:
+        """The shape of an operand of this `extent` beside a result of that shape."""
+        if extent == "full":
+            return result
+        return (result[1],) if extent == "channel" else (1,)
+
+    def evaluate(self, result: Array, *operands: Array) -> Array:
+        """The result's numbers by NumPy, operands being of the shapes that `shape` says."""
+        spread = []
+        for extent, operand in zip(self.extents, operands, strict=True):
+            if extent == "channel":
+                operand = operand.reshape(-1, *(1,) * (result.ndim - 2))
+            spread.append(operand)
+        return np.asarray(self.expr.evaluate(result, *spread), result.dtype)
