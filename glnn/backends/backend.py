@@ -151,6 +151,10 @@ class Backend(ABC):
         store.set(array)
         return store
 
+    def renew(self, store: Store, array: NDArray[Any]) -> None:
+        """Have `store`, which `keep` gave, hold `array` from now on."""
+        store.set(array)
+
     def wrote(self, store: Store) -> None:
         """Note that the memory of `store` was written by way of another store."""
 

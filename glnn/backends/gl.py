@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakKeyDictionary
 
 from numpy.typing import NDArray
 
@@ -26,6 +27,9 @@ from glnn.layout import Layout
 from glnn.settings import Settings
 from glnn.types import Shape
 
+if TYPE_CHECKING:
+    import moderngl
+
 PLACES = ("first_group", "all_groups", "first_instance")  # uniforms of a launch, not of a problem
 LONGEST = 0.1  # seconds of a launch: Panfrost ends jobs of half a second
 
@@ -45,6 +49,10 @@ class Fetched:
         self._device, self._texture = device, DataTexture(device, floats, texel, sampler)
         self._buffer = buffer if changes else None
         self._texture.copy_from(buffer.push(device))
+
+    def refresh(self, buffer: moderngl.Buffer) -> None:
+        """Take what `buffer` holds now."""
+        self._texture.copy_from(buffer)
 
     @staticmethod
     def bind(all_of: Sequence[Fetched]) -> None:
@@ -71,6 +79,8 @@ class GlBackend(Backend):
         self.tuned = Tuned.load(cache, offers, __version__)
         self.verdicts = Verdicts.load(cache, offers, __version__)
         self._trusts = settings.trust
+        self._textures: WeakKeyDictionary[Buffer, dict[tuple[str, str], Fetched]]
+        self._textures = WeakKeyDictionary()
         longest = 0.0 if family(offers) in PATIENT else LONGEST
         self._longest = longest if settings.launch is None else settings.launch
 
@@ -178,8 +188,20 @@ class GlBackend(Backend):
             buffer = buffers[name]
             changes = not buffer.fixed and (name in op.inputs or buffer.shared)
             texel = kernel.textures[name]
-            found[name] = Fetched(self.device, buffer, texel, sampler, changes)
+            if buffer.fixed:
+                found[name] = self._fixed(buffer, texel, sampler)
+            else:
+                found[name] = Fetched(self.device, buffer, texel, sampler, changes)
         return found
+
+    def _fixed(self, buffer: Buffer, texel: str, sampler: str) -> Fetched:
+        """The texture that all kernels share which fetch from `buffer`; a copy needs it no more."""
+        textures = self._textures.setdefault(buffer, {})
+        if (texel, sampler) not in textures:
+            textures[texel, sampler] = Fetched(self.device, buffer, texel, sampler, False)
+            if DataTexture.bytes_for(buffer.layout.size(buffer.shape), texel, sampler):
+                buffer.release()
+        return textures[texel, sampler]
 
     def allocate(self, shape: Shape, layout: Layout, memory: Memory | None = None) -> Buffer:
         assert memory is None or isinstance(memory, SharedMemory)
@@ -202,6 +224,16 @@ class GlBackend(Backend):
         buffer.wrote()  # the host's array is not needed any more
         buffer.fixed = True
         return buffer
+
+    def renew(self, store: Store, array: NDArray[Any]) -> None:
+        assert isinstance(store, Buffer)
+        store.set(array)
+        buffer = store.push(self.device)
+        for (texel, sampler), fetched in self._textures.get(store, {}).items():
+            fetched.refresh(buffer)
+            if DataTexture.bytes_for(store.layout.size(store.shape), texel, sampler):
+                store.release()
+        store.wrote()
 
     def wrote(self, store: Store) -> None:
         assert isinstance(store, Buffer)

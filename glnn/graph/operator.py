@@ -40,13 +40,15 @@ class Operator(ABC):
     `name` is the operator's name in every folder. `operands` names its operands in order; those in
     `optional` may be left out, and the last one of an operator that is `variadic` may be there any
     number of times. Operands in `host` are those whose numbers decide about the results' types:
-    they must be known before anything is planned.
+    they must be known before anything is planned. An operator that has an epilogue may have
+    pointwise work done on its first result before that is stored.
     """
 
     name: ClassVar[str]
     optional: ClassVar[tuple[str, ...]] = ()
     variadic: ClassVar[bool] = False
     host: ClassVar[tuple[str, ...]] = ()
+    has_epilogue: ClassVar[bool] = False
 
     @property
     def operands(self) -> tuple[str, ...]:
