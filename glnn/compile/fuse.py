@@ -29,7 +29,8 @@ from glnn.graph.operators.concat import MOST
 from glnn.layers import BatchNorm2d, Concat
 
 if TYPE_CHECKING:
-    from glnn.model.model import Model, Node
+    from glnn.model.model import Model
+    from glnn.model.node import Node
 
 
 @dataclass(frozen=True)
