@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from numpy.typing import NDArray
 
+from glnn.device import Device
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.operator import Contraction, Shapes
+from glnn.kernels.problem import Problem
 from glnn.layout import Layout
 from glnn.types import Shape
-
-if TYPE_CHECKING:
-    from glnn.device import Device
-    from glnn.kernels.problem import Problem
 
 T = TypeVar("T")
 Performer = Callable[[], None]

@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary
 from numpy.typing import NDArray
 
 from glnn import __version__
-from glnn.backends.backend import Backend, Choice, Memory, Store, T
-from glnn.backends.examine import SLOWEST, examine
+from glnn.backends.backend import Choice, Memory, Store, T
+from glnn.backends.examine import SLOWEST, Examined, examine
 from glnn.device import Buffer, DataTexture, Device, Program, SharedMemory, Source
 from glnn.device.buffer import LEAST
 from glnn.errors import DeviceError
@@ -22,7 +22,7 @@ from glnn.kernels.problem import Problem
 from glnn.kernels.select import choose
 from glnn.kernels.source import assemble
 from glnn.kernels.tuned import Tuned
-from glnn.kernels.verdicts import Launch, Verdicts, work
+from glnn.kernels.verdicts import Verdicts, work
 from glnn.layout import Layout
 from glnn.settings import Settings
 from glnn.types import Shape
@@ -64,7 +64,7 @@ class Fetched:
             one._texture.bind(unit)
 
 
-class GlBackend(Backend):
+class GlBackend(Examined):
     """Kernels of one kind on one device."""
 
     shares: ClassVar[bool] = True
@@ -101,29 +101,13 @@ class GlBackend(Backend):
 
     @property
     def watched(self) -> bool:
-        """Whether launches are not to take long."""
         return self._longest > 0
-
-    def launch(self, kernel: Kernel, problem: Problem) -> Launch:
-        """The largest launch by which `kernel` computes `problem`, if none is made in parts."""
-        raise NotImplementedError
 
     def launches(self, kernel: Kernel, problem: Problem) -> int:
         """How many such launches that takes."""
         return 1
 
-    def right_until(self, kernel: Kernel, problem: Problem, first: int) -> int:
-        """What part of a launch is right where the result is wrong from its float `first` on.
-
-        0 where that cannot be told.
-        """
-        return 0
-
     def part(self, kernel: Kernel, problem: Problem) -> int | None:
-        """The most that one launch of `kernel` may be here; None where nothing stands in its way.
-
-        Either larger ones were seen to be wrong, or they would take too long.
-        """
         verdict = self.verdicts.find(kernel, problem, self.device.capabilities)
         if verdict.part is None and not self.watched:
             return None
@@ -270,7 +254,8 @@ class GlBackend(Backend):
         samplers = {name: one.sampler for name, one in fetched.items()}
         source = assemble(kernel, header, {**kernel.defaults, **defines}, samplers)
         values = sorted(problem.uniforms(kernel).items()) if self.confuses_values() else ()
-        programs, key = self.device.programs, (source.text, *values)
+        programs: dict[tuple[object, ...], Program] = self.device.programs
+        key = (source.text, *values)
         if key not in programs:
             programs[key] = self.compile(source)
         return programs[key]

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from glnn.errors import GlnnError, ModelError, ShapeError, shown
 from glnn.graph.operators.windows import MOST
 from glnn.layers import Layer
+from glnn.model.json_writing import save
+from glnn.model.node import Node, parameters
 from glnn.model.summary import summary
 from glnn.model.tensor import BATCH, TensorInfo
 from glnn.types import Shape
@@ -24,23 +26,6 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Node:
-    """A layer in a graph: the tensors that it reads and the one that it makes."""
-
-    name: str
-    layer: Layer
-    inputs: tuple[str, ...]
-    output: str
-
-    def infer(self, tensors: Mapping[str, Shape]) -> Shape:
-        """The output's shape. Raises ShapeError that names this layer."""
-        try:
-            return self.layer.infer(*(tensors[name] for name in self.inputs))
-        except ShapeError as error:
-            raise ShapeError(f"layer {self.name!r}: {error}") from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,11 +117,7 @@ class Model:
 
     def parameters(self) -> dict[str, Array]:
         """Every parameter by its layer's name and its own: `c1.weight`."""
-        return {
-            f"{node.name}.{name}": array
-            for node in self.nodes
-            for name, array in node.layer.parameters.items()
-        }
+        return parameters(self.nodes)
 
     def __call__(self, x: Array, backend: str = "auto") -> Array:
         """The model's output for `x`, a float32 array, computed by `backend`.
@@ -175,14 +156,12 @@ class Model:
         Several may save at once: the last one stays. Raises ModelError where the model cannot be
         written.
         """
-        from glnn.model.json_format import save  # it imports this module
-
         if not isinstance(path, (str, os.PathLike)):
             raise ModelError(f"a model is saved to a path, got {shown(path)}")
-        save(self, path)
+        save(path, self.name, self.nodes, self.inputs, self.outputs)
 
     def __str__(self) -> str:
-        return summary(self)
+        return summary(self.name, self.nodes, self.inputs, self.outputs, self.tensors)
 
 
 def _listed(what: str, values: Iterable[T], of: str) -> list[T]:
