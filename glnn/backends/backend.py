@@ -50,6 +50,7 @@ class Backend(ABC):
     """A way to run ops. `device` is None where no GL is involved."""
 
     name: ClassVar[str]
+    operands: ClassVar[int] = 3  # TODO
     shares: ClassVar[bool] = False
     """Whether tensors may share memory (see `memory`)."""
     device: Device | None

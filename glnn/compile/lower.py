@@ -56,7 +56,7 @@ def _task(graph: Graph, node: Node, types: Types, known: dict[Value, Constant]) 
     fixed = graph.fixed
     return Task(
         node.name,
-        node.operator,
+        node.operator,  # type: ignore[arg-type]
         {name: value.name for name, value in given.items() if value not in fixed},
         {
             name: Weight(constant(graph, value, known), shapes[name])

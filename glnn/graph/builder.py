@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from glnn.errors import ModelError, ShapeError
+from glnn.errors import ModelError
 from glnn.graph.graph import Graph, Kind, Node, Value, Variable
 from glnn.graph.operator import Known, Operator, Types
 from glnn.types import Array, Dim, Shape, TensorType
@@ -15,11 +15,13 @@ SAMPLES = (1, 2)  # what symbols stand for where a type is inferred
 class Builder:
     """Collects the nodes of a graph; types are inferred as they are added."""
 
-    def __init__(self, name: str = "graph") -> None:
+    def __init__(self, name: str = "graph", reserved: Iterable[str] = ()) -> None:
+        """reserved: names that only who asks for them gets, as results."""
         self.name = name
+        self._reserved = set(reserved)
         self._nodes: list[Node] = []
         self._inputs: list[Value] = []
-        self._variables: dict[int, Value] = {}
+        self._variables: dict[Variable, Value] = {}
         self._names: set[str] = set()
 
     def input(self, name: str, type: TensorType) -> Value:
@@ -34,9 +36,9 @@ class Builder:
 
     def variable(self, variable: Variable, name: str) -> Value:
         """The value that `variable` has in each run: one value, however often it is asked for."""
-        if id(variable) not in self._variables:
-            self._variables[id(variable)] = Value(name, variable.type, Kind.VARIABLE, variable)
-        return self._variables[id(variable)]
+        if variable not in self._variables:
+            self._variables[variable] = Value(name, variable.type, Kind.VARIABLE, variable)
+        return self._variables[variable]
 
     def add(
         self,
@@ -47,14 +49,11 @@ class Builder:
     ) -> tuple[Value, ...]:
         """The results of `operator` on `inputs`, called `outputs`, or as the node where it is one.
 
-        Raises ShapeError, which names the node, where they do not fit.
+        Raises ShapeError where they do not fit.
         """
         types = [None if value is None else value.type for value in inputs]
         known = [_known(value) for value in inputs]
-        try:
-            found = inferred(operator, types, known)
-        except ShapeError as error:
-            raise ShapeError(f"layer {name!r}: {error}") from None
+        found = inferred(operator, types, known)
         if outputs is None:
             outputs = [name, *(f"{name}.{i}" for i in range(1, len(found)))]
         if len(outputs) != len(found):
@@ -68,6 +67,12 @@ class Builder:
     def graph(self, outputs: Sequence[Value]) -> Graph:
         """The graph of what was added. Raises ModelError where it does not hold together."""
         return Graph(tuple(self._nodes), tuple(self._inputs), tuple(outputs), self.name)
+
+    def fresh(self, name: str) -> str:
+        """`name`, marked where another value is called so, or is to be."""
+        while name in self._names or name in self._reserved:
+            name += "'"
+        return name
 
     def _unique(self, name: str) -> str:
         while name in self._names:

@@ -112,7 +112,7 @@ class Contraction(Operator):
 
     @property
     def operands(self) -> tuple[str, ...]:
-        return (*self.inputs, *self.parameters)
+        return (*self.inputs[:1], *self.parameters, *self.inputs[1:])
 
     @property
     def needed_inputs(self) -> tuple[str, ...]:

@@ -6,9 +6,13 @@ from typing import Any
 
 from glnn.errors import ShapeError
 from glnn.graph import operators
+from glnn.graph.graph import Value
+from glnn.graph.operators import Pointwise
+from glnn.graph.patterns import SUM
 from glnn.layers.arguments import IntOrPair, flag, integer, pair, sides
 from glnn.layers.layer import Array, Layer
 from glnn.layers.parameter import Parameter
+from glnn.layers.scope import Scope
 from glnn.types import Shape
 
 
@@ -59,6 +63,14 @@ class Conv2d(Layer):
         )
         fan_in = weight[1] * weight[2] * weight[3]
         super().__init__(op, shapes, fan_in=fan_in, seed=seed)
+
+    def express(self, scope: Scope, *inputs: Value) -> Value:
+        operands = (*inputs, self.variable(scope, "weight"))
+        if "bias" not in self.shapes:
+            return scope.result(self.op, *operands)
+        product = scope.add(self.op, *operands)
+        bias = scope.channels(self.variable(scope, "bias"), len(product.type.dims))
+        return scope.result(Pointwise(SUM), product, bias)
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from glnn.graph import operators
+from glnn.graph.operators import Identity
 from glnn.layers.arguments import number
 from glnn.layers.layer import Layer
 
@@ -14,7 +14,7 @@ class Dropout(Layer):
 
     def __init__(self, p: float = 0.5) -> None:
         self.p = number("Dropout p", p, 0, 1)
-        super().__init__(operators.Dropout())
+        super().__init__(Identity())
 
     def config(self) -> dict[str, Any]:
         return {"p": self.p}

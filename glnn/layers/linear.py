@@ -6,10 +6,13 @@ from math import prod
 from typing import Any
 
 from glnn.errors import ShapeError
-from glnn.graph.operators import Matmul
+from glnn.graph.graph import Value
+from glnn.graph.operators import Matmul, Pointwise
+from glnn.graph.patterns import SUM
 from glnn.layers.arguments import flag, integer
 from glnn.layers.layer import Array, Layer
 from glnn.layers.parameter import Parameter
+from glnn.layers.scope import Scope
 from glnn.types import Shape
 
 
@@ -31,6 +34,14 @@ class Linear(Layer):
         if flag("Linear bias", bias):
             shapes["bias"] = (self.out_features,)
         super().__init__(Matmul(), shapes, fan_in=self.in_features, seed=seed)
+
+    def express(self, scope: Scope, *inputs: Value) -> Value:
+        operands = (*inputs, self.variable(scope, "weight"))
+        if "bias" not in self.shapes:
+            return scope.result(self.op, *operands)
+        product = scope.add(self.op, *operands)
+        bias = scope.channels(self.variable(scope, "bias"), len(product.type.dims))
+        return scope.result(Pointwise(SUM), product, bias)
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes

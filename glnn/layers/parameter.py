@@ -54,7 +54,7 @@ class Parameter(Generic[T]):
         if given.shape != shape:
             raise ShapeError(f"{what} must have shape {shape}, got {given.shape}")
         vars(layer)[self.name] = _read_only(np.array(given))
-        layer.revision += 1
+        layer.revisions[self.name] += 1
 
 
 def _read_only(array: Array) -> Array:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from glnn.errors import ShapeError
 from glnn.layers import Layer
-from glnn.types import Array, Shape
+from glnn.types import Array
 
 
 @dataclass(frozen=True)
@@ -18,13 +17,6 @@ class Node:
     layer: Layer
     inputs: tuple[str, ...]
     output: str
-
-    def infer(self, tensors: Mapping[str, Shape]) -> Shape:
-        """The output's shape. Raises ShapeError that names this layer."""
-        try:
-            return self.layer.infer(*(tensors[name] for name in self.inputs))
-        except ShapeError as error:
-            raise ShapeError(f"layer {self.name!r}: {error}") from None
 
 
 def parameters(nodes: Iterable[Node]) -> dict[str, Array]:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Node, Value, ordered
 from glnn.graph.operators import Conv2d, Matmul, Pointwise, Reshape
+from glnn.graph.patterns import PRODUCT, SCALE_AND_SHIFT, SUM
 from glnn.types import TensorType
 
 Types = Mapping[Value, TensorType]
-SCALE_AND_SHIFT = call("add", call("mul", Arg(0), Arg(1)), Arg(2))
-SHIFT = call("add", Arg(0), Arg(1))
 
 
 def fold(graph: Graph, types: dict[Value, TensorType]) -> Graph:
@@ -38,7 +36,7 @@ def _folded(
         return None
     first = _before(graph, made, node)
     bias: Value | None = None
-    if first is not None and _is(first, SHIFT) and _by_channel(graph, first, types):
+    if first is not None and _is(first, SUM) and _by_channel(graph, first, types):
         bias, first = first.inputs[1], _before(graph, made, first)
     if first is None or not isinstance(first.operator, (Conv2d, Matmul)):
         return None
@@ -58,7 +56,7 @@ def _folded(
         return value
 
     wide = add(Reshape((count, *(1,) * (len(types[weight].dims) - 1))), scale)
-    scaled = add(Pointwise(call("mul", Arg(0), Arg(1))), weight, wide)
+    scaled = add(Pointwise(PRODUCT), weight, wide)
     total = shift
     if bias is not None:
         total = add(Pointwise(SCALE_AND_SHIFT), bias, scale, shift)
@@ -67,7 +65,7 @@ def _folded(
     contraction = replace(
         first, inputs=(first.inputs[0], scaled, *first.inputs[2:]), outputs=(product,)
     )
-    shifted = replace(node, operator=Pointwise(SHIFT), inputs=(product, total))
+    shifted = replace(node, operator=Pointwise(SUM), inputs=(product, total))
     return [*nodes, contraction, shifted]
 
 
