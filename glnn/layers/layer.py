@@ -14,12 +14,13 @@ from glnn.errors import ShapeError, shown
 from glnn.graph.operator import Contraction, as_float32
 from glnn.graph.operators.windows import MOST
 from glnn.layers.arguments import index
+from glnn.layers.read_only import ReadOnly
 from glnn.types import Shape
 
 Array = NDArray[Any]
 
 
-class Layer(ABC):
+class Layer(ReadOnly, ABC):
     """What a user composes. Subclasses give their op and the shapes of their parameters.
 
     op: what the layer computes. shapes: the shape of each parameter that the layer has.
@@ -27,6 +28,8 @@ class Layer(ABC):
     PyTorch's are, and 0 where it is 0. seed: of the initial parameters; layers of one shape and
     one seed begin alike.
     revision: counts assignments to parameters, so that sessions notice them.
+
+    A layer stays as it was made: only parameters can be assigned, ReadOnlyError says so of others.
     """
 
     def __init__(
