@@ -18,6 +18,7 @@ from glnn.graph.graph import Graph, Value
 from glnn.graph.operator import Operator, as_float32
 from glnn.graph.operators.windows import MOST
 from glnn.layers.arguments import index
+from glnn.layers.read_only import ReadOnly
 from glnn.layers.scope import Scope
 from glnn.types import Shape, TensorType
 
@@ -47,7 +48,7 @@ class Weight:
         return array
 
 
-class Layer(ABC):
+class Layer(ReadOnly, ABC):
     """What a user composes. Subclasses give their op and the shapes of their parameters.
 
     op: what the layer computes. shapes: the shape of each parameter that the layer has.
@@ -55,6 +56,8 @@ class Layer(ABC):
     PyTorch's are, and 0 where it is 0. seed: of the initial parameters; layers of one shape and
     one seed begin alike.
     revisions: counts the assignments to each parameter, so that sessions notice them.
+
+    A layer stays as it was made: only parameters can be assigned, ReadOnlyError says so of others.
     """
 
     def __init__(
