@@ -24,7 +24,7 @@ from glnn.kernels.tuned import Tuned
 from glnn.kernels.verdicts import Launch, Verdicts, work
 from glnn.layout import Layout
 from glnn.settings import Settings
-from glnn.types import Shape
+from glnn.types import DType, Shape
 
 PLACES = ("first_group", "all_groups", "first_instance")  # uniforms of a launch, not of a problem
 LONGEST = 0.1  # seconds of a launch: Panfrost ends jobs of half a second
@@ -181,10 +181,16 @@ class GlBackend(Backend):
             found[name] = Fetched(self.device, buffer, texel, sampler, changes)
         return found
 
-    def allocate(self, shape: Shape, layout: Layout, memory: Memory | None = None) -> Buffer:
+    def allocate(
+        self,
+        shape: Shape,
+        layout: Layout,
+        memory: Memory | None = None,
+        dtype: DType = DType.float32,
+    ) -> Buffer:
         assert memory is None or isinstance(memory, SharedMemory)
         floats = self.capacity(layout.size(shape))
-        buffer = Buffer(shape, layout, capacity=floats, memory=memory)
+        buffer = Buffer(shape, layout, capacity=floats, memory=memory, dtype=dtype)
         buffer.push(self.device)
         return buffer
 
@@ -196,7 +202,8 @@ class GlBackend(Backend):
         return self.device.memory_available() if allowed is None else allowed
 
     def keep(self, array: NDArray[Any], layout: Layout) -> Buffer:
-        buffer = Buffer(array.shape, layout, capacity=self.capacity(layout.size(array.shape)))
+        floats, dtype = self.capacity(layout.size(array.shape)), DType.of(array)
+        buffer = Buffer(array.shape, layout, capacity=floats, dtype=dtype)
         buffer.set(array)
         buffer.push(self.device)
         buffer.wrote()  # the host's array is not needed any more
