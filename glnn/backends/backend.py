@@ -13,7 +13,7 @@ from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.operator import Contraction, Shapes
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout
-from glnn.types import Shape
+from glnn.types import DType, Shape
 
 T = TypeVar("T")
 Performer = Callable[[], None]
@@ -24,6 +24,7 @@ class Store(Protocol):
     """Where a backend keeps one tensor."""
 
     shape: Shape
+    dtype: DType
 
     @property
     def nbytes(self) -> int: ...
@@ -97,7 +98,13 @@ class Backend(ABC):
         return {}
 
     @abstractmethod
-    def allocate(self, shape: Shape, layout: Layout, memory: Memory | None = None) -> Store:
+    def allocate(
+        self,
+        shape: Shape,
+        layout: Layout,
+        memory: Memory | None = None,
+        dtype: DType = DType.float32,
+    ) -> Store:
         """Room for a tensor: filled with zeros, or that of `memory` as it is."""
 
     @abstractmethod
@@ -146,7 +153,7 @@ class Backend(ABC):
 
     def keep(self, array: NDArray[Any], layout: Layout) -> Store:
         """A store that holds `array` for good: it may be on the device only."""
-        store = self.allocate(array.shape, layout)
+        store = self.allocate(array.shape, layout, dtype=DType.of(array))
         store.set(array)
         return store
 

@@ -13,7 +13,7 @@ from glnn.backends.backend import Backend, Choice, Memory, Performer, Store
 from glnn.errors import UnsupportedOpError
 from glnn.graph.operator import Contraction, Shapes
 from glnn.layout import Layout, parse
-from glnn.types import Shape
+from glnn.types import DType, Shape
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class NumpyKernel:
 class HostStore:
     """A tensor in the host's memory."""
 
-    def __init__(self, shape: Shape) -> None:
-        self.shape = shape
-        self.array: NDArray[Any] = np.zeros(shape, np.float32)
+    def __init__(self, shape: Shape, dtype: DType = DType.float32) -> None:
+        self.shape, self.dtype = shape, dtype
+        self.array: NDArray[Any] = np.zeros(shape, dtype.numpy)
 
     @property
     def nbytes(self) -> int:
@@ -66,8 +66,14 @@ class Cpu(Backend):
     def view_layouts(self, op: Contraction, given: str) -> tuple[str, str]:
         return "R", "R"
 
-    def allocate(self, shape: Shape, layout: Layout, memory: Memory | None = None) -> HostStore:
-        return HostStore(shape)
+    def allocate(
+        self,
+        shape: Shape,
+        layout: Layout,
+        memory: Memory | None = None,
+        dtype: DType = DType.float32,
+    ) -> HostStore:
+        return HostStore(shape, dtype)
 
     def prepare(
         self,

@@ -25,7 +25,7 @@ from glnn.kernels.tuned import Tuned
 from glnn.kernels.verdicts import Verdicts, work
 from glnn.layout import Layout
 from glnn.settings import Settings
-from glnn.types import Shape
+from glnn.types import DType, Shape
 
 if TYPE_CHECKING:
     import moderngl
@@ -187,10 +187,16 @@ class GlBackend(Examined):
                 buffer.release()
         return textures[texel, sampler]
 
-    def allocate(self, shape: Shape, layout: Layout, memory: Memory | None = None) -> Buffer:
+    def allocate(
+        self,
+        shape: Shape,
+        layout: Layout,
+        memory: Memory | None = None,
+        dtype: DType = DType.float32,
+    ) -> Buffer:
         assert memory is None or isinstance(memory, SharedMemory)
         floats = self.capacity(layout.size(shape))
-        buffer = Buffer(shape, layout, capacity=floats, memory=memory)
+        buffer = Buffer(shape, layout, capacity=floats, memory=memory, dtype=dtype)
         buffer.push(self.device)
         return buffer
 
@@ -202,7 +208,8 @@ class GlBackend(Examined):
         return self.device.memory_available() if allowed is None else allowed
 
     def keep(self, array: NDArray[Any], layout: Layout) -> Buffer:
-        buffer = Buffer(array.shape, layout, capacity=self.capacity(layout.size(array.shape)))
+        floats, dtype = self.capacity(layout.size(array.shape)), DType.of(array)
+        buffer = Buffer(array.shape, layout, capacity=floats, dtype=dtype)
         buffer.set(array)
         buffer.push(self.device)
         buffer.wrote()  # the host's array is not needed any more

@@ -17,11 +17,11 @@ T = TypeVar("T")
 class Parametrised(Protocol):
     """What has parameters.
 
-    shapes: of those that it has, by their names. revision: counts assignments.
+    shapes: of those that it has, by their names. revisions: counts the assignments to each.
     """
 
     shapes: Mapping[str, Shape]
-    revision: int
+    revisions: dict[str, int]
 
     def initial(self, name: str) -> Array: ...
 

@@ -21,13 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import LayoutError
+from glnn.types import word
 
 Array = NDArray[Any]
 ROW_ALIGNMENT = 4  # floats: one vec4, one RGBA texel
 
 
 class Layout(ABC):
-    """A bijection between an array's elements and places in a flat run of floats."""
+    """A bijection between an array's elements and places in a flat run of words of 32 bits."""
 
     name: str
 
@@ -42,7 +43,10 @@ class Layout(ABC):
 
     @abstractmethod
     def pack(self, array: Array) -> Array:
-        """The elements of `array` in stored order, a contiguous float32 vector; padding is 0."""
+        """The elements of `array` in stored order, a contiguous vector; padding is 0.
+
+        Its words are int32 where `array` has integers or bools, 0 and 1 for these, else float32.
+        """
 
     @abstractmethod
     def unpack(self, flat: Array, shape: tuple[int, ...]) -> Array:
@@ -68,8 +72,8 @@ class RowMajor(Layout):
     def pack(self, array: Array) -> Array:
         rows, row = self.rows(array.shape), self.row(array.shape)
         if rows * row == array.size:
-            return np.ascontiguousarray(array, np.float32).reshape(-1)
-        flat = np.zeros((rows, row), np.float32)
+            return np.ascontiguousarray(array, word(array.dtype)).reshape(-1)
+        flat = np.zeros((rows, row), word(array.dtype))
         if array.size:
             flat[:, : array.size // rows] = array.reshape(rows, -1)
         return flat.reshape(-1)
@@ -135,10 +139,10 @@ class Blocked(Layout):
         padded = self._padded(array.shape)
         source: Array = array
         if padded != array.shape:
-            source = np.zeros(padded, np.float32)
+            source = np.zeros(padded, word(array.dtype))
             source[tuple(slice(n) for n in array.shape)] = array
         split = source.reshape(self._split(padded)).transpose(self._axes())
-        return np.ascontiguousarray(split, np.float32).reshape(-1)
+        return np.ascontiguousarray(split, word(array.dtype)).reshape(-1)
 
     def unpack(self, flat: Array, shape: tuple[int, ...]) -> Array:
         _check_size(self, flat, shape)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from glnn.errors import LayoutError
 from glnn.layout.layout import ROW_ALIGNMENT, Layout
+from glnn.types import word
 
 Array = NDArray[Any]
 
@@ -103,15 +104,15 @@ class Morton(Layout):
         return stack + split, order
 
     def pack(self, array: Array) -> Array:
-        """The elements of `array` in stored order, a contiguous float32 vector; padding is 0."""
+        """The elements of `array` in stored order, a contiguous vector of words; padding is 0."""
         split, order = self._axes(array.shape)
         whole: Array = array
         padded = (*array.shape[:-2], *self.padded(array.shape))
         if padded != array.shape:
-            whole = np.zeros(padded, np.float32)
+            whole = np.zeros(padded, word(array.dtype))
             whole[..., : array.shape[-2], : array.shape[-1]] = array
         stored = whole.reshape(split).transpose(order)
-        return np.ascontiguousarray(stored, np.float32).reshape(-1)
+        return np.ascontiguousarray(stored, word(array.dtype)).reshape(-1)
 
     def unpack(self, flat: Array, shape: tuple[int, ...]) -> Array:
         """The array of `shape` that `flat` stores, as a new array."""
