@@ -5,9 +5,11 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from numpy.typing import DTypeLike
+
 from glnn.errors import ShapeError
 from glnn.graph.operators import Matmul
-from glnn.layers.arguments import flag, integer
+from glnn.layers.arguments import flag, integer, plain
 from glnn.layers.layer import Array, Layer
 from glnn.layers.parameter import Parameter
 from glnn.types import Shape
@@ -17,14 +19,23 @@ class Linear(Layer):
     """x @ weight.T + bias, for x of shape (n, in_features).
 
     weight: (out_features, in_features). bias: (out_features,), or None with `bias=False`.
+    device, dtype: None and None or float32; parameters are float32.
     """
 
     weight = Parameter[Array]()
     bias = Parameter["Array | None"]()
 
     def __init__(
-        self, in_features: int, out_features: int, bias: bool = True, *, seed: int = 0
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: None = None,
+        dtype: DTypeLike | None = None,
+        *,
+        seed: int = 0,
     ) -> None:
+        plain("Linear", device, dtype)
         self.in_features = integer("Linear in_features", in_features)
         self.out_features = integer("Linear out_features", out_features)
         shapes: dict[str, tuple[int, ...]] = {"weight": (self.out_features, self.in_features)}
