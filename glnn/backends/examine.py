@@ -35,7 +35,7 @@ from glnn.kernels.verdicts import (
     work,
 )
 from glnn.layout import Layout
-from glnn.types import Shape
+from glnn.types import DType, Shape
 
 Array = NDArray[Any]
 PERIOD = 7  # samples that differ: a prime, so that what is off by a power of two is seen
@@ -82,7 +82,13 @@ class Examined(Backend):
         return 0
 
     @abstractmethod
-    def allocate(self, shape: Shape, layout: Layout, memory: Memory | None = None) -> Buffer: ...
+    def allocate(
+        self,
+        shape: Shape,
+        layout: Layout,
+        memory: Memory | None = None,
+        dtype: DType = DType.float32,
+    ) -> Buffer: ...
 
     @abstractmethod
     def keep(self, array: Array, layout: Layout) -> Buffer: ...

@@ -35,7 +35,8 @@ class ReadOnly:
 
     def __delattr__(self, name: str) -> None:
         if self._made:
-            raise self._refused(name)
+            kind = type(self).__name__
+            raise ReadOnlyError(f"{kind} {name} cannot be deleted: a layer stays as it was made")
         super().__delattr__(name)
 
     def _refused(self, name: str) -> ReadOnlyError:
