@@ -28,6 +28,7 @@ class Conv2d(Contraction):
     optional. Result: (n, o, oh, ow). padding: zeros at the top, left, bottom and right.
     """
 
+    has_epilogue: ClassVar[bool] = True
     name: ClassVar[str] = "conv2d"
     samples: ClassVar[bool] = True
     spoiled: ClassVar[tuple[str, ...]] = ("bias",)

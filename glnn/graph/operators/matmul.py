@@ -23,6 +23,7 @@ class Matmul(Contraction):
     x is (batch m, k), c and the result (batch m, n).
     """
 
+    has_epilogue: ClassVar[bool] = True
     name: ClassVar[str] = "matmul"
     spoiled: ClassVar[tuple[str, ...]] = ("bias",)
     deepens: ClassVar[bool] = True

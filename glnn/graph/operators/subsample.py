@@ -23,6 +23,7 @@ class Subsample(Contraction):
     Recognition, section II.B (there a sum), in the form of Rovder 2019 (a mean).
     """
 
+    has_epilogue: ClassVar[bool] = True
     name: ClassVar[str] = "subsample"
     samples: ClassVar[bool] = True
     parameters: ClassVar[tuple[str, ...]] = ("weight", "bias")
