@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.graph.epilogue import BIASED, SUMMED, Epilogue
+from glnn.graph.expression import MOST_CALLS, Arg, call
 from glnn.graph.operator import Contraction
 from glnn.graph.operators import (
     Activation,
@@ -34,13 +36,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FusedNode:
-    """One op of a plan, made of one layer or of several that were joined."""
+    """One op of a plan, made of one layer or of several that were joined.
+
+    parameters: its operands that are fixed. inputs: the tensors that it reads. epilogue: what is
+    done to its result. extras: the operands of the epilogue that are among the inputs.
+    """
 
     name: str
     op: Contraction
     parameters: Mapping[str, NDArray[Any]]
     inputs: tuple[str, ...]
     output: str
+    epilogue: Epilogue | None = None
+    extras: Mapping[str, str] = field(default_factory=dict)
 
 
 def fuse(model: Model, *, enabled: bool = True) -> tuple[FusedNode, ...]:
@@ -68,7 +76,8 @@ def fuse(model: Model, *, enabled: bool = True) -> tuple[FusedNode, ...]:
             fused[-1] = joined
         else:
             layer = node.layer
-            fused.append(FusedNode(node.name, layer.op, layer.operands, node.inputs, node.output))
+            made = FusedNode(node.name, layer.op, layer.operands, node.inputs, node.output)
+            fused.append(replace(made, epilogue=layer.epilogue))
     return tuple(fused)
 
 
@@ -115,37 +124,39 @@ def _without_dropouts(nodes: Sequence[Node], outputs: Sequence[str]) -> list[Nod
 def _join(first: FusedNode, node: Node) -> FusedNode | None:
     """`first` with the layer of `node` in it, or None where that cannot be."""
     op, following = first.op, node.layer.op
-    if (
-        not isinstance(op, (Matmul, Conv2d, Add, Subsample, BatchNorm))
-        or op.activation != "identity"
-    ):
+    if not isinstance(op, (Matmul, Conv2d, Add, Subsample, BatchNorm)):
         return None
     joined = replace(first, name=f"{first.name} + {node.name}", output=node.output)
     if isinstance(following, Activation):
-        return replace(joined, op=op.with_activation(following.function))
-    if not isinstance(op, (Matmul, Conv2d)) or not set(first.parameters) <= {"weight", "bias"}:
+        function = Epilogue(call(following.function, Arg(0)))
+        whole = function if first.epilogue is None else first.epilogue.then(function)
+        return replace(joined, epilogue=whole) if whole.expr.calls <= MOST_CALLS else None
+    if not isinstance(op, (Matmul, Conv2d)) or first.epilogue not in (None, BIASED):
         return None
-    if isinstance(following, Bias) and "bias" not in first.parameters:
-        return replace(joined, parameters={**first.parameters, **node.layer.operands})
-    if isinstance(node.layer, BatchNorm2d) and len(first.inputs) == 1:
-        return replace(joined, parameters=_folded(first.parameters, node.layer))
+    if isinstance(following, Bias) and first.epilogue is None:
+        biased = {**first.parameters, "e1": node.layer.operands["bias"]}
+        return replace(joined, parameters=biased, epilogue=BIASED)
+    if isinstance(node.layer, BatchNorm2d):
+        folded = _folded(first.parameters, node.layer)
+        return replace(joined, parameters=folded, epilogue=BIASED)
     return None
 
 
 def _with_residual(first: FusedNode, node: Node) -> FusedNode | None:
     """`first`, a convolution, with what `node` adds to its result, or None where that cannot be."""
-    op, following = first.op, node.layer.op
-    if not isinstance(op, Conv2d) or not isinstance(following, Add) or len(first.inputs) > 1:
+    if not isinstance(first.op, Conv2d) or not isinstance(node.layer.op, Add):
         return None
-    if op.activation != "identity":
+    if first.epilogue not in (None, BIASED):
         return None
     (other,) = (name for name in node.inputs if name != first.output)
+    whole = SUMMED if first.epilogue is None else BIASED.then(SUMMED)
     return replace(
         first,
         name=f"{first.name} + {node.name}",
-        op=op.with_activation(following.activation),
         inputs=(*first.inputs, other),
         output=node.output,
+        epilogue=whole,
+        extras={whole.names[-1]: other},
     )
 
 
@@ -154,5 +165,5 @@ def _folded(parameters: Mapping[str, NDArray[Any]], norm: BatchNorm2d) -> dict[s
     scale, shift = norm.scale_and_shift()
     weight = parameters["weight"]
     weight = scale.reshape(-1, *(1,) * (weight.ndim - 1)) * weight
-    bias = scale * parameters["bias"] + shift if "bias" in parameters else shift
-    return {"weight": weight.astype(np.float32), "bias": bias.astype(np.float32)}
+    bias = scale * parameters["e1"] + shift if "e1" in parameters else shift
+    return {"weight": weight.astype(np.float32), "e1": bias.astype(np.float32)}

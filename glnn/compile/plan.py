@@ -111,8 +111,17 @@ class Outline:
             schedule.add_input(info.name, tuple(shapes[info.name]))
         for node in nodes:
             parameters = {name: Parameter.of(array) for name, array in node.parameters.items()}
-            operands = dict(zip(node.op.inputs, node.inputs, strict=False))
-            schedule.add(Task(node.name, node.op, operands, parameters, node.output, node.name))
+            own = dict(zip(node.op.inputs, node.inputs, strict=False))
+            task = Task(
+                node.name,
+                node.op,
+                {**own, **node.extras},
+                parameters,
+                node.output,
+                node.name,
+                epilogue=node.epilogue,
+            )
+            schedule.add(task)
         taken = {name for e in schedule.entries for name in (e.choice.name, e.task.via)}
         for name, kernel in kernels.items():
             if name not in schedule.ops:
@@ -153,7 +162,7 @@ def _step(schedule: Schedule, arena: Arena, entry: Entry) -> Step:
     task = entry.task
     out = schedule.tensors[task.output]
     backend = schedule.backend
-    copies = backend.copies(entry.choice, entry.shapes, entry.layouts)
+    copies = backend.copies(entry.choice, entry.shapes, entry.layouts, task.epilogue)
     packed = {
         name: 4 * backend.capacity(entry.layouts[name].size(parameter.shape))
         for name, parameter in task.parameters.items()
@@ -169,7 +178,7 @@ def _step(schedule: Schedule, arena: Arena, entry: Entry) -> Step:
         shapes=entry.shapes,
         shape=out.shape,
         layouts={name: layout.name for name, layout in entry.layouts.items()},
-        reads=backend.reads(entry.choice, entry.shapes, entry.layouts),
+        reads=backend.reads(entry.choice, entry.shapes, entry.layouts, task.epilogue),
         memory=arena.block[out.memory],
         nbytes=(
             4 * out.layout.size(out.shape),
@@ -177,7 +186,7 @@ def _step(schedule: Schedule, arena: Arena, entry: Entry) -> Step:
             sum(copies.values()),
         ),
         passing=sum(nbytes for name, nbytes in packed.items() if name in copies),
-        cost=task.op.cost_of(entry.shapes),
+        cost=entry.problem.cost,
     )
 
 

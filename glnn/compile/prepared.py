@@ -38,7 +38,7 @@ class Prepared:
         for name, parameter in task.parameters.items():
             stores[name] = self.backend.keep(parameter.make(), entry.layouts[name])
         out = self.stores[task.output]
-        return self.backend.prepare(task.op, entry.choice, stores, entry.shapes, out)
+        return self.backend.prepare(task.op, entry.choice, stores, entry.shapes, out, task.epilogue)
 
     def result(self, name: str) -> Store:
         """The store of the tensor called `name`, which some performer has written."""

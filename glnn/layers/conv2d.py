@@ -6,6 +6,7 @@ from typing import Any
 
 from glnn.errors import ShapeError
 from glnn.graph import operators
+from glnn.graph.epilogue import BIASED, Epilogue
 from glnn.layers.arguments import IntOrPair, flag, integer, pair, sides
 from glnn.layers.layer import Array, Layer
 from glnn.layers.parameter import Parameter
@@ -59,6 +60,15 @@ class Conv2d(Layer):
         )
         fan_in = weight[1] * weight[2] * weight[3]
         super().__init__(op, shapes, fan_in=fan_in, seed=seed)
+
+    @property
+    def operands(self) -> dict[str, Array]:
+        given = self.parameters
+        return {"e1" if name == "bias" else name: array for name, array in given.items()}
+
+    @property
+    def epilogue(self) -> Epilogue | None:
+        return BIASED if "bias" in self.shapes else None
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import ShapeError, shown
+from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Contraction, as_float32
 from glnn.graph.operators.windows import MOST
 from glnn.layers.arguments import index
@@ -64,6 +65,11 @@ class Layer(ABC):
         return self.parameters
 
     @property
+    def epilogue(self) -> Epilogue | None:
+        """What is done to the op's result; its operands are among `operands`."""
+        return None
+
+    @property
     def operand_shapes(self) -> Mapping[str, Shape]:
         """The shape of each of `operands`."""
         return self.shapes
@@ -96,7 +102,8 @@ class Layer(ABC):
             raise ShapeError(f"{kind} takes {len(names)} inputs, got {len(inputs)}")
         given = {name: as_float32(name, x) for name, x in zip(names, inputs, strict=True)}
         self.infer(*(x.shape for x in given.values()))
-        return evaluate(self.op, {**given, **self.operands}, backend=backend)
+        operands = {**given, **self.operands}
+        return evaluate(self.op, operands, backend=backend, epilogue=self.epilogue)
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.config().items())

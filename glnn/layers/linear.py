@@ -6,6 +6,7 @@ from math import prod
 from typing import Any
 
 from glnn.errors import ShapeError
+from glnn.graph.epilogue import BIASED, Epilogue
 from glnn.graph.operators import Matmul
 from glnn.layers.arguments import flag, integer
 from glnn.layers.layer import Array, Layer
@@ -31,6 +32,15 @@ class Linear(Layer):
         if flag("Linear bias", bias):
             shapes["bias"] = (self.out_features,)
         super().__init__(Matmul(), shapes, fan_in=self.in_features, seed=seed)
+
+    @property
+    def operands(self) -> dict[str, Array]:
+        given = self.parameters
+        return {"e1" if name == "bias" else name: array for name, array in given.items()}
+
+    @property
+    def epilogue(self) -> Epilogue | None:
+        return BIASED if "bias" in self.shapes else None
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes
