@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from glnn.device import Device
 from glnn.errors import LimitError, UnsupportedOpError
+from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Contraction, Shapes
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout
@@ -58,16 +59,26 @@ class Backend(ABC):
 
     @abstractmethod
     def choose(
-        self, op: Contraction, shapes: Shapes, layouts: Mapping[str, str], kernel: str | None = None
+        self,
+        op: Contraction,
+        shapes: Shapes,
+        layouts: Mapping[str, str],
+        kernel: str | None = None,
+        epilogue: Epilogue | None = None,
     ) -> Choice:
-        """The kernel that is to run `op`, or the one called `kernel`.
+        """The kernel that is to run `op` and its `epilogue`, or the one called `kernel`.
 
         `layouts` says how the inputs lie. Raises UnsupportedOpError or LimitError with the reason.
         """
 
     @abstractmethod
     def layouts(
-        self, choice: Choice, op: Contraction, shapes: Shapes, layouts: Mapping[str, str]
+        self,
+        choice: Choice,
+        op: Contraction,
+        shapes: Shapes,
+        layouts: Mapping[str, str],
+        epilogue: Epilogue | None = None,
     ) -> Mapping[str, Layout]:
         """The layout in which `choice` wants each operand and leaves `out`."""
 
@@ -80,7 +91,11 @@ class Backend(ABC):
         return floats
 
     def copies(
-        self, choice: Choice, shapes: Shapes, layouts: Mapping[str, Layout]
+        self,
+        choice: Choice,
+        shapes: Shapes,
+        layouts: Mapping[str, Layout],
+        epilogue: Epilogue | None = None,
     ) -> Mapping[str, int]:
         """The operands of which `choice` takes a copy, in a texture, and its bytes.
 
@@ -89,7 +104,11 @@ class Backend(ABC):
         return {}
 
     def reads(
-        self, choice: Choice, shapes: Shapes, layouts: Mapping[str, Layout]
+        self,
+        choice: Choice,
+        shapes: Shapes,
+        layouts: Mapping[str, Layout],
+        epilogue: Epilogue | None = None,
     ) -> Mapping[str, str]:
         """By what `choice` reads each operand: "buffer", "attribute", or GLSL's name of a sampler.
 
@@ -115,8 +134,12 @@ class Backend(ABC):
         operands: Mapping[str, Store],
         shapes: Shapes,
         out: Store,
+        epilogue: Epilogue | None = None,
     ) -> Performer:
-        """`op` made ready to read `operands`, seen in `shapes`, and write `out`."""
+        """`op` made ready to read `operands`, seen in `shapes`, and write `out`.
+
+        epilogue: what is done to its result; its operands are among `operands`.
+        """
 
     def examine(self, asked: Iterable[tuple[Choice, Problem]]) -> bool:
         """See whether kernels compute such problems right here, where that is not known.
@@ -125,10 +148,16 @@ class Backend(ABC):
         """
         return False
 
-    def why_not(self, op: Contraction, shapes: Shapes, kernel: str | None = None) -> str | None:
+    def why_not(
+        self,
+        op: Contraction,
+        shapes: Shapes,
+        kernel: str | None = None,
+        epilogue: Epilogue | None = None,
+    ) -> str | None:
         """Why `op` cannot run here on operands of these shapes; None when it can."""
         try:
-            self.choose(op, shapes, {}, kernel)
+            self.choose(op, shapes, {}, kernel, epilogue)
         except (UnsupportedOpError, LimitError) as error:
             return str(error)
         return None

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, ClassVar
 from glnn.backends.backend import Choice, Performer, Store
 from glnn.backends.gl import Fetched, GlBackend
 from glnn.device import Buffer, Device, Program, Source, confuses_values
+from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Contraction, Shapes
+from glnn.kernels.binding import bind
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.verdicts import Launch
@@ -88,10 +90,15 @@ class Compute(GlBackend):
         return confuses_values(self.device)
 
     def layouts(
-        self, choice: Choice, op: Contraction, shapes: Shapes, layouts: Mapping[str, str]
+        self,
+        choice: Choice,
+        op: Contraction,
+        shapes: Shapes,
+        layouts: Mapping[str, str],
+        epilogue: Epilogue | None = None,
     ) -> Mapping[str, Layout]:
         assert isinstance(choice, Kernel)
-        problem = Problem.of(op, shapes, layouts)
+        problem = Problem.of(op, shapes, layouts, epilogue)
         return problem.chosen_layouts(choice, problem.split(choice, self.device.capabilities))
 
     def prepare(
@@ -101,28 +108,26 @@ class Compute(GlBackend):
         operands: Mapping[str, Store],
         shapes: Shapes,
         out: Store,
+        epilogue: Epilogue | None = None,
     ) -> Performer:
         assert isinstance(choice, Kernel) and isinstance(out, Buffer)
         buffers = {k: b for k, b in {**operands, "out": out}.items() if isinstance(b, Buffer)}
         given = {k: b.layout.name for k, b in buffers.items() if k in op.inputs}
-        problem = Problem.of(op, shapes, given)
-        blocks = self.device.capabilities.max_compute_shader_storage_blocks
-        places = choice.places(operands, blocks)
-        in_place = choice.in_place if choice.in_place not in places else None
-        if op.updates in buffers and in_place in buffers:
-            in_place = None  # the result's memory is the operand's
+        problem = Problem.of(op, shapes, given, epilogue)
+        offers = self.device.capabilities
+        bound = bind(choice, operands, epilogue, offers, {})
+        places = {**choice.places(operands), **bound.places}
         part = self.part(choice, problem)
-        defines = problem.defines() | ({"IN_PLACE": 1} if in_place in buffers else {})
-        defines |= {} if part is None else {"IN_PARTS": 1}
-        textures = self.fetched(op, choice, buffers)
-        program = self.program(choice, problem, defines, textures)
+        defines = problem.defines() | ({} if part is None else {"IN_PARTS": 1})
+        textures = self.fetched(problem, choice, buffers)
+        program = self.program(choice, problem, defines, textures, bound)
         uniforms = self.uniforms(program, choice, problem, textures)
         return ComputePerformer(
             self.device,
             program,
             list(self._dispatches(choice, problem, buffers, places, uniforms, part)),
             list(textures.values()),
-            buffers.get(in_place) if in_place else None,
+            buffers[bound.in_place] if bound.in_place else None,
             out,
         )
 

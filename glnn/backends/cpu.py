@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from glnn.backends.backend import Backend, Choice, Memory, Performer, Store
 from glnn.errors import UnsupportedOpError
+from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Contraction, Shapes
+from glnn.kernels.problem import Problem
 from glnn.layout import Layout, parse
 from glnn.types import DType, Shape
 
@@ -50,16 +52,25 @@ class Cpu(Backend):
         self.device = None
 
     def choose(
-        self, op: Contraction, shapes: Shapes, layouts: Mapping[str, str], kernel: str | None = None
+        self,
+        op: Contraction,
+        shapes: Shapes,
+        layouts: Mapping[str, str],
+        kernel: str | None = None,
+        epilogue: Epilogue | None = None,
     ) -> NumpyKernel:
-        op.check_operands(shapes)
-        op.shape_of(shapes)
+        Problem.of(op, shapes, layouts, epilogue)  # raises where they do not fit
         if kernel not in (None, "numpy"):
             raise UnsupportedOpError(f"cpu has no kernel {kernel!r} for {op.name}; it has numpy")
         return NumpyKernel()
 
     def layouts(
-        self, choice: Choice, op: Contraction, shapes: Shapes, layouts: Mapping[str, str]
+        self,
+        choice: Choice,
+        op: Contraction,
+        shapes: Shapes,
+        layouts: Mapping[str, str],
+        epilogue: Epilogue | None = None,
     ) -> Mapping[str, Layout]:
         return dict.fromkeys((*shapes, "out"), parse("R"))
 
@@ -82,8 +93,11 @@ class Cpu(Backend):
         operands: Mapping[str, Store],
         shapes: Shapes,
         out: Store,
+        epilogue: Epilogue | None = None,
     ) -> Performer:
+        problem = Problem.of(op, shapes, {}, epilogue)
+
         def perform() -> None:
-            out.set(op.compute({k: s.pull().reshape(shapes[k]) for k, s in operands.items()}))
+            out.set(problem.compute({k: s.pull().reshape(shapes[k]) for k, s in operands.items()}))
 
         return perform

@@ -162,13 +162,13 @@ def _trials(
     if problem.output[0] > PERIOD:
         few |= {name: (PERIOD, *shapes[name][1:]) for name in op.along(shapes)}
     for deep in (upper(depth), depth):
-        small = Problem.of(op, op.of_depth(few, deep, few=True), problem.layouts)
+        small = problem.resized(op.of_depth(few, deep, few=True))
         if fits(small):
             yield _Trial(backend, kernel, small, spoiled=True)
             break
     else:
         yield _Trial(backend, kernel, problem, spoiled=True)
-    large = Problem.of(op, op.of_depth(shapes, min(depth, SHORT)), problem.layouts)
+    large = problem.resized(op.of_depth(shapes, min(depth, SHORT)))
     enough = fits(large) and within(launch, backend.launch(kernel, large))
     yield _Trial(backend, kernel, large if enough else problem, spoiled=False)
 
@@ -187,7 +187,7 @@ class _Trial:
         self.size = prod(backend.launch(kernel, problem))
         operands, self._few = _known(problem, spoiled)
         op = problem.op
-        layouts = backend.layouts(kernel, op, problem.shapes, problem.layouts)
+        layouts = backend.layouts(kernel, op, problem.shapes, problem.layouts, problem.epilogue)
         memory = backend.memory(backend.capacity(layouts["out"].size(problem.output)))
         self._out = backend.allocate(problem.output, layouts["out"], memory)
         self._updated = operands.get(op.updates or "")
@@ -208,8 +208,9 @@ class _Trial:
         verdicts.found[self._key] = Verdict(part=part, pace=pace)  # what launches are made by
         try:
             self.sent = self._backend.part(self._kernel, self._problem) or self.size
+            problem = self._problem
             self._perform = self._backend.prepare(
-                op, self._kernel, self._stores, self._problem.shapes, self._out
+                op, self._kernel, self._stores, problem.shapes, self._out, problem.epilogue
             )
         finally:
             del verdicts.found[self._key]
@@ -260,19 +261,18 @@ class _Trial:
 def _known(problem: Problem, spoiled: bool) -> tuple[dict[str, Array], Array]:
     """Operands of a few samples, over and over; and the result to be expected of the few."""
     op, shapes = problem.op, problem.shapes
-    names = op.along(shapes) if problem.output[0] > PERIOD else ()
+    names = problem.along if problem.output[0] > PERIOD else ()
     generator = np.random.default_rng(2026)
     few: dict[str, Array] = {}
     for name, shape in shapes.items():
         taken = (PERIOD, *shape[1:]) if name in names else shape
         few[name] = 2 * generator.random(taken, dtype=np.float32) - 1
-        if spoiled and name in op.spoiled:
+        if spoiled and name in (*op.spoiled, *problem.extents):
             _spoil(few[name])
     exact = op.flops({name: array.shape for name, array in few.items()}) <= EXACT
     kind = np.float64 if exact else np.float32
     with np.errstate(all="ignore"):
-        result = op.compute({name: array.astype(kind) for name, array in few.items()})
-        expected = result.astype(np.float32)
+        expected = problem.compute({k: a.astype(kind) for k, a in few.items()}).astype(np.float32)
     operands = {
         name: array if array.shape == shapes[name] else np.resize(array, shapes[name])
         for name, array in few.items()

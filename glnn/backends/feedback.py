@@ -11,7 +11,9 @@ from glnn.backends.backend import Choice, Performer, Store
 from glnn.backends.gl import Fetched, GlBackend
 from glnn.device import Buffer, Device, Program, Source
 from glnn.errors import ShaderError
+from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Contraction, Shapes
+from glnn.kernels.binding import bind
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.verdicts import Launch
@@ -94,13 +96,16 @@ class Feedback(GlBackend):
         operands: Mapping[str, Store],
         shapes: Shapes,
         out: Store,
+        epilogue: Epilogue | None = None,
     ) -> Performer:
         assert isinstance(choice, Kernel) and isinstance(out, Buffer)
         buffers = {k: b for k, b in operands.items() if isinstance(b, Buffer)}
         given = {k: b.layout.name for k, b in buffers.items() if k in op.inputs}
-        problem = Problem.of(op, shapes, given)
-        textures = self.fetched(op, choice, buffers)
-        program = self.program(choice, problem, problem.defines(), textures)
+        problem = Problem.of(op, shapes, given, epilogue)
+        textures = self.fetched(problem, choice, buffers)
+        samplers = {name: one.sampler for name, one in textures.items()}
+        bound = bind(choice, operands, epilogue, self.device.capabilities, samplers)
+        program = self.program(choice, problem, problem.defines(), textures, bound)
         return FeedbackPerformer(
             self.device,
             program,

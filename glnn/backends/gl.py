@@ -15,8 +15,11 @@ from glnn.backends.examine import SLOWEST, Examined, examine
 from glnn.device import Buffer, DataTexture, Device, Program, SharedMemory, Source
 from glnn.device.buffer import LEAST
 from glnn.errors import DeviceError
+from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Contraction, Shapes
+from glnn.kernels.binding import textures, written
 from glnn.kernels.family import PATIENT, family
+from glnn.kernels.generate.epilogue import Bound
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import choose
@@ -90,9 +93,14 @@ class GlBackend(Examined):
         raise NotImplementedError
 
     def choose(
-        self, op: Contraction, shapes: Shapes, layouts: Mapping[str, str], kernel: str | None = None
+        self,
+        op: Contraction,
+        shapes: Shapes,
+        layouts: Mapping[str, str],
+        kernel: str | None = None,
+        epilogue: Epilogue | None = None,
     ) -> Kernel:
-        problem = Problem.of(op, shapes, layouts)
+        problem = Problem.of(op, shapes, layouts, epilogue)
         offers = self.device.capabilities
         return choose(self.name, problem, offers, kernel, self.tuned, self.verdicts)
 
@@ -122,60 +130,79 @@ class GlBackend(Examined):
         return most if most < size else None
 
     def layouts(
-        self, choice: Choice, op: Contraction, shapes: Shapes, layouts: Mapping[str, str]
+        self,
+        choice: Choice,
+        op: Contraction,
+        shapes: Shapes,
+        layouts: Mapping[str, str],
+        epilogue: Epilogue | None = None,
     ) -> Mapping[str, Layout]:
         assert isinstance(choice, Kernel)
-        return Problem.of(op, shapes, layouts).chosen_layouts(choice)
+        return Problem.of(op, shapes, layouts, epilogue).chosen_layouts(choice)
 
     def capacity(self, floats: int) -> int:
         return max(floats, LEAST)
 
     def _samplers(
-        self, kernel: Kernel, shapes: Shapes, layouts: Mapping[str, Layout]
+        self,
+        kernel: Kernel,
+        shapes: Shapes,
+        layouts: Mapping[str, Layout],
+        epilogue: Epilogue | None,
     ) -> dict[str, str]:
         """What each operand that `kernel` fetches is to the shader. Raises LimitError."""
         offers = self.device.capabilities
         return {
-            name: kernel.sampler(name, layouts[name].size(shapes[name]), offers)
-            for name in kernel.textures
+            name: kernel.sampler(texel, layouts[name].size(shapes[name]), offers)
+            for name, texel in textures(kernel, epilogue).items()
             if name in shapes
         }
 
     def copies(
-        self, choice: Choice, shapes: Shapes, layouts: Mapping[str, Layout]
+        self,
+        choice: Choice,
+        shapes: Shapes,
+        layouts: Mapping[str, Layout],
+        epilogue: Epilogue | None = None,
     ) -> Mapping[str, int]:
         assert isinstance(choice, Kernel)
+        texels = textures(choice, epilogue)
         found = {
-            k: DataTexture.bytes_for(layouts[k].size(shapes[k]), choice.textures[k], sampler)
-            for k, sampler in self._samplers(choice, shapes, layouts).items()
+            k: DataTexture.bytes_for(layouts[k].size(shapes[k]), texels[k], sampler)
+            for k, sampler in self._samplers(choice, shapes, layouts, epilogue).items()
         }
         return {name: nbytes for name, nbytes in found.items() if nbytes}
 
     def reads(
-        self, choice: Choice, shapes: Shapes, layouts: Mapping[str, Layout]
+        self,
+        choice: Choice,
+        shapes: Shapes,
+        layouts: Mapping[str, Layout],
+        epilogue: Epilogue | None = None,
     ) -> Mapping[str, str]:
         assert isinstance(choice, Kernel)
-        found = dict.fromkeys(choice.bindings, "buffer")
+        extras = epilogue.names if epilogue else ()
+        found = dict.fromkeys((*choice.bindings, *extras), "buffer")
         found |= {choice.in_place: "buffer"} if choice.in_place else {}
         found |= dict.fromkeys(choice.attributes, "attribute")
-        found |= self._samplers(choice, shapes, layouts)
+        found |= self._samplers(choice, shapes, layouts, epilogue)
         return {k: found[k] for k in shapes if k in found}
 
     def fetched(
-        self, op: Contraction, kernel: Kernel, buffers: Mapping[str, Buffer]
+        self, problem: Problem, kernel: Kernel, buffers: Mapping[str, Buffer]
     ) -> dict[str, Fetched]:
-        """The textures by which `kernel` reads operands of `op`, which lie in `buffers`."""
+        """The textures by which `kernel` reads operands of `problem`, which lie in `buffers`."""
         shapes = {name: buffer.shape for name, buffer in buffers.items()}
         layouts = {name: buffer.layout for name, buffer in buffers.items()}
         found: dict[str, Fetched] = {}
-        for name, sampler in self._samplers(kernel, shapes, layouts).items():
+        texels = textures(kernel, problem.epilogue)
+        for name, sampler in self._samplers(kernel, shapes, layouts, problem.epilogue).items():
             buffer = buffers[name]
-            changes = not buffer.fixed and (name in op.inputs or buffer.shared)
-            texel = kernel.textures[name]
+            changing = name not in problem.op.parameters or buffer.shared
             if buffer.fixed:
-                found[name] = self._fixed(buffer, texel, sampler)
+                found[name] = self._fixed(buffer, texels[name], sampler)
             else:
-                found[name] = Fetched(self.device, buffer, texel, sampler, changes)
+                found[name] = Fetched(self.device, buffer, texels[name], sampler, changing)
         return found
 
     def _fixed(self, buffer: Buffer, texel: str, sampler: str) -> Fetched:
@@ -252,14 +279,17 @@ class GlBackend(Examined):
         problem: Problem,
         defines: Mapping[str, int],
         fetched: Mapping[str, Fetched],
+        bound: Bound,
     ) -> Program:
         """The program of `kernel` under `defines`, compiled the first time only.
 
+        bound: how it gets at the operands of the problem's epilogue.
         Problems share it; on a device that confuses their sizes each set of sizes has its own.
         """
         header = self.device.capabilities.header(self.name)
         samplers = {name: one.sampler for name, one in fetched.items()}
-        source = assemble(kernel, header, {**kernel.defaults, **defines}, samplers)
+        generated = written(kernel, problem.epilogue, bound)
+        source = assemble(kernel, header, {**kernel.defaults, **defines}, samplers, generated)
         values = sorted(problem.uniforms(kernel).items()) if self.confuses_values() else ()
         programs: dict[tuple[object, ...], Program] = self.device.programs
         key = (source.text, *values)

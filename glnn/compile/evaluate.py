@@ -15,7 +15,8 @@ from glnn.compile.prepared import Prepared
 from glnn.compile.schedule import Schedule, Task
 from glnn.compile.weights import Weight, Weights
 from glnn.errors import LimitError, UnsupportedOpError, shown
-from glnn.graph.operator import Contraction, Shapes
+from glnn.graph.epilogue import Epilogue
+from glnn.graph.operator import Contraction
 from glnn.graph.operators.repack import Repack
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
@@ -29,25 +30,25 @@ def evaluate(
     operands: Mapping[str, NDArray[Any]],
     backend: str | Backend = "auto",
     kernel: str | None = None,
+    epilogue: Epilogue | None = None,
 ) -> NDArray[Any]:
     """The result of `op` on `operands`, float32 in and out, by one kernel of a backend.
 
-    Raises ShapeError where the operands do not fit, UnsupportedOpError or LimitError where the
-    backend cannot compute it.
+    epilogue: what is done to the result; its operands are among `operands`. Raises ShapeError where
+    the operands do not fit, UnsupportedOpError or LimitError where the backend cannot compute it.
     """
     if not isinstance(kernel, (str, type(None))):
         raise UnsupportedOpError(f"a kernel must be a name, got {shown(kernel)}")
     shapes = {name: array.shape for name, array in operands.items()}
-    op.check_operands(shapes)
-    shape = op.shape_of(shapes)
-    if 0 in shape:
-        return np.empty(shape, np.float32)
+    problem = Problem.of(op, shapes, {}, epilogue)
+    if 0 in problem.output:
+        return np.empty(problem.output, np.float32)
     if op.view:
-        return np.array(op.compute(operands))
+        return np.array(problem.compute(operands))
     chosen = backend if isinstance(backend, Backend) else open_backend(backend)
 
     def work() -> NDArray[Any]:
-        perform, out = prepare(op, operands, chosen, kernel)
+        perform, out = prepare(op, operands, chosen, kernel, epilogue=epilogue)
         perform()
         return out.pull()
 
@@ -60,51 +61,54 @@ def prepare(
     backend: Backend,
     kernel: str | None = None,
     layouts: Mapping[str, str] | None = None,
+    epilogue: Epilogue | None = None,
 ) -> tuple[Performer, Store]:
     """`op` made ready to run on `operands`, which are uploaded, and the store of its result.
 
     layouts: how the inputs lie that a kernel of stages is given, row major unless said; any other
-    kernel is given them as it takes them. Only inside `backend.perform`, or in the thread that
-    opened the device. Raises what `evaluate` raises.
+    kernel is given them as it takes them. epilogue: what is done to the result. Only inside
+    `backend.perform`, or in the thread that opened the device. Raises what `evaluate` raises.
     """
     shapes = {name: array.shape for name, array in operands.items()}
     backend.activate()
-    choice = _chosen(op, shapes, backend, kernel)
+    problem = Problem.of(op, shapes, {}, epilogue)
+    choice = _chosen(problem, backend, kernel)
     if isinstance(choice, Kernel) and choice.stages:
-        schedule = _schedule(op, operands, backend, choice.name, layouts or {})
+        schedule = _schedule(problem, operands, backend, choice.name, layouts or {})
         if schedule.examine():
-            return prepare(op, operands, backend, kernel, layouts)
+            return prepare(op, operands, backend, kernel, layouts, epilogue)
         return _prepare_stages(schedule, operands)
-    taken = backend.layouts(choice, op, shapes, {})
+    taken = backend.layouts(choice, op, shapes, {}, epilogue)
     stores = {name: _place(backend, array, taken[name]) for name, array in operands.items()}
-    out = backend.allocate(op.shape_of(shapes), taken["out"])
-    return backend.prepare(op, choice, stores, shapes, out), out
+    out = backend.allocate(problem.output, taken["out"])
+    return backend.prepare(op, choice, stores, shapes, out, epilogue), out
 
 
-def _chosen(op: Contraction, shapes: Shapes, backend: Backend, kernel: str | None = None) -> Choice:
-    """The kernel for `op`, or that of stages, seen to be right here."""
+def _chosen(problem: Problem, backend: Backend, kernel: str | None = None) -> Choice:
+    """The kernel for `problem`, or that of stages, seen to be right here."""
     while True:
-        choice = backend.choose(op, shapes, {}, kernel)
+        choice = backend.choose(problem.op, problem.shapes, {}, kernel, problem.epilogue)
         if isinstance(choice, Kernel) and choice.stages:
             return choice
-        if not backend.examine([(choice, Problem.of(op, shapes, {}))]):
+        if not backend.examine([(choice, problem)]):
             return choice
 
 
 def _schedule(
-    op: Contraction,
+    problem: Problem,
     operands: Mapping[str, NDArray[Any]],
     backend: Backend,
     kernel: str,
     layouts: Mapping[str, str],
 ) -> Schedule:
-    """The stages of `kernel`, which computes `op`."""
-    schedule = Schedule(backend)
+    """The stages of `kernel`, which computes `problem`."""
+    schedule, op = Schedule(backend), problem.op
     inputs = {name: name for name in operands if name in op.inputs}
     for name in inputs:
         schedule.add_input(name, operands[name].shape, layouts.get(name, "R"))
     fixed = {name: Weight.of(operands[name]) for name in operands if name not in inputs}
-    schedule.add(Task(op.name, op, inputs, fixed, "result", op.name, kernel))
+    task = Task(op.name, op, inputs, fixed, "result", op.name, kernel, epilogue=problem.epilogue)
+    schedule.add(task)
     return schedule
 
 
@@ -141,7 +145,7 @@ def _place(backend: Backend, array: NDArray[Any], layout: Layout) -> Store:
     choice: Choice | None = None
     if backend.device and lies != layout.name and array.ndim == 2 and array.size >= _WORTH_A_KERNEL:
         with suppress(UnsupportedOpError, LimitError):
-            choice = _chosen(repack, shapes, backend)
+            choice = _chosen(Problem.of(repack, shapes, {}), backend)
     if choice is None:
         store.set(array)
         backend.upload(store)

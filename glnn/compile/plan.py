@@ -146,7 +146,7 @@ def _step(schedule: Schedule, arena: Arena, entry: Entry) -> Step:
     task = entry.task
     out = schedule.tensors[task.output]
     backend = schedule.backend
-    copies = backend.copies(entry.choice, entry.shapes, entry.layouts)
+    copies = backend.copies(entry.choice, entry.shapes, entry.layouts, task.epilogue)
     packed = {
         name: 4 * backend.capacity(entry.layouts[name].size(parameter.shape))
         for name, parameter in task.parameters.items()
@@ -162,7 +162,7 @@ def _step(schedule: Schedule, arena: Arena, entry: Entry) -> Step:
         shapes=entry.shapes,
         shape=out.shape,
         layouts={name: layout.name for name, layout in entry.layouts.items()},
-        reads=backend.reads(entry.choice, entry.shapes, entry.layouts),
+        reads=backend.reads(entry.choice, entry.shapes, entry.layouts, task.epilogue),
         memory=arena.block[out.memory],
         nbytes=(
             4 * out.layout.size(out.shape),
@@ -170,7 +170,7 @@ def _step(schedule: Schedule, arena: Arena, entry: Entry) -> Step:
             sum(copies.values()),
         ),
         passing=sum(nbytes for name, nbytes in packed.items() if name in copies),
-        cost=task.op.cost_of(entry.shapes),
+        cost=entry.problem.cost,
     )
 
 
@@ -178,7 +178,8 @@ def _held(schedule: Schedule, weights: Weights) -> int:
     """Bytes of the parameters of `schedule` that `weights` has on the device already."""
     backend, found = schedule.backend, 0
     for entry in schedule.entries:
-        copies = backend.copies(entry.choice, entry.shapes, entry.layouts)
+        epilogue = entry.task.epilogue
+        copies = backend.copies(entry.choice, entry.shapes, entry.layouts, epilogue)
         for name, weight in entry.task.parameters.items():
             if (weight, entry.layouts[name], name in copies) in weights:
                 size = 4 * backend.capacity(entry.layouts[name].size(weight.shape))

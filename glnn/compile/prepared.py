@@ -40,7 +40,7 @@ class Prepared:
         for name, weight in task.parameters.items():
             stores[name] = self._weights.store(weight, entry.layouts[name], name in copies)
         out = self.stores[task.output]
-        return self.backend.prepare(task.op, entry.choice, stores, entry.shapes, out)
+        return self.backend.prepare(task.op, entry.choice, stores, entry.shapes, out, task.epilogue)
 
     def result(self, name: str) -> Store:
         """The store of the tensor called `name`, which some performer has written."""

@@ -12,7 +12,6 @@ from glnn.graph.decompose import Lowered
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Contraction, Shapes
 from glnn.graph.operators.add import Add
-from glnn.graph.operators.conv2d import Conv2d
 from glnn.graph.operators.repack import Repack
 from glnn.kernels import kernels_for
 from glnn.kernels.kernel import Kernel
@@ -26,7 +25,8 @@ class Task:
     """An op on tensors. layer: the layer it belongs to. via: the kernel whose stage it is, if any.
 
     operands: the tensor of each operand. parameters: the operands that are fixed. kernel: the one
-    to take; None leaves the choice open.
+    to take; None leaves the choice open. epilogue: what is done to the result; its operands are
+    among these.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Entry:
         """What the kernel is to compute."""
         op = self.task.op
         lies = {name: self.layouts[name].name for name in op.inputs if name in self.shapes}
-        return Problem.of(op, self.shapes, lies)
+        return Problem.of(op, self.shapes, lies, self.task.epilogue)
 
 
 @dataclass(frozen=True)
@@ -115,11 +115,12 @@ class Schedule:
             )
             return
         forced = self._forced(task, shapes, given)
-        if "residual" in shapes and self.backend.why_not(op, shapes, forced) is not None:
-            self._add_apart(task, op)
+        whole = task.epilogue
+        if whole and "full" in whole.extents and self.backend.why_not(op, shapes, forced, whole):
+            self._add_apart(task, whole)
             return
-        choice = self.backend.choose(op, shapes, given, forced)
-        problem = Problem.of(op, shapes, given)
+        choice = self.backend.choose(op, shapes, given, forced, whole)
+        problem = Problem.of(op, shapes, given, whole)
         if isinstance(choice, Kernel) and choice.stages:
             self._add_stages(task, choice, problem.lowered(choice))
         else:
@@ -131,23 +132,22 @@ class Schedule:
         self, task: Task, choice: Choice, shapes: Shapes, given: Mapping[str, str]
     ) -> None:
         op = task.op
-        layouts = self.backend.layouts(choice, op, shapes, given)
+        layouts = self.backend.layouts(choice, op, shapes, given, task.epilogue)
         operands = {k: self._in_layout(v, layouts[k], task) for k, v in task.operands.items()}
         updated = operands.get(op.updates or "")
         memory = self.tensors[updated].memory if updated else task.output
         self.tensors[task.output] = Tensor(op.shape_of(shapes), layouts["out"], memory)
         self.entries.append(Entry(replace(task, operands=operands), choice, shapes, layouts))
 
-    def _add_apart(self, task: Task, op: Contraction) -> None:
-        """`task`, a convolution, and then what is added to it: no kernel here does both."""
-        assert isinstance(op, Conv2d)
+    def _add_apart(self, task: Task, epilogue: Epilogue) -> None:
+        """`task`, and then what is added to it: no kernel here does both."""
+        first, added, rest = epilogue.apart()
         operands = dict(task.operands)
-        other, total = operands.pop("residual"), self._free(f"{task.output}: convolution")
-        plain = op.with_activation("identity")
-        self.add(replace(task, op=plain, operands=operands, output=total))
+        other, total = operands.pop(added), self._free(f"{task.output}: {task.op.name}")
+        self.add(replace(task, operands=operands, output=total, epilogue=first))
         terms = {"x": total, "y": other}
         name = f"{task.name}: sum"
-        self.add(Task(name, Add(op.activation), terms, {}, task.output, task.layer))
+        self.add(Task(name, Add(), terms, {}, task.output, task.layer, epilogue=rest))
 
     def _forced(self, task: Task, shapes: Shapes, given: Mapping[str, str]) -> str | None:
         """The kernel that `task` must take. What was asked for an op binds a stage if it can."""
@@ -156,15 +156,16 @@ class Schedule:
             return task.kernel or kernel
         if kernel not in {k.name for k in kernels_for(task.op.name, self.backend.name)}:
             return kernel  # it is refused, by name
-        return kernel if self._can(task.op, shapes, given, kernel) else None
+        return kernel if self._can(task, shapes, given, kernel) else None
 
-    def _can(self, op: Contraction, shapes: Shapes, given: Mapping[str, str], kernel: str) -> bool:
-        """Whether `kernel` can compute `op`, and the tensors given be repacked for it."""
+    def _can(self, task: Task, shapes: Shapes, given: Mapping[str, str], kernel: str) -> bool:
+        """Whether `kernel` can compute `task`, and the tensors given be repacked for it."""
+        op, epilogue = task.op, task.epilogue
         try:
-            choice = self.backend.choose(op, shapes, given, kernel)
+            choice = self.backend.choose(op, shapes, given, kernel, epilogue)
         except (UnsupportedOpError, LimitError):
             return False
-        wanted = self.backend.layouts(choice, op, shapes, given)
+        wanted = self.backend.layouts(choice, op, shapes, given, epilogue)
         repacks = {k: Repack(given[k], wanted[k].name) for k in given if given[k] != wanted[k].name}
         return all(
             self.backend.why_not(repack, {"x": shapes[k]}) is None for k, repack in repacks.items()
@@ -179,16 +180,21 @@ class Schedule:
         for stage in lowered.stages:
             own = self._free(f"{task.output}: {stage.name}")
             names[stage.name] = task.output if stage.name == last else own
+            epilogue = task.epilogue if stage.finishes else None
+            reads = dict(stage.operands)
+            if epilogue:
+                reads |= {name: name for name in epilogue.names}
             self.add(
                 Task(
                     f"{task.name}: {stage.name}",
                     stage.op,
-                    {k: names[v] for k, v in stage.operands.items() if v in names},
-                    {k: parameters[v] for k, v in stage.operands.items() if v in parameters},
+                    {k: names[v] for k, v in reads.items() if v in names},
+                    {k: parameters[v] for k, v in reads.items() if v in parameters},
                     names[stage.name],
                     task.layer,
                     stage.kernel,
                     kernel.name,
+                    epilogue,
                 )
             )
 

@@ -9,7 +9,11 @@ from pathlib import Path
 
 from glnn.device import Device, Program, Source
 from glnn.errors import LimitError, ShaderError
+from glnn.graph.epilogue import BIASED, Epilogue
+from glnn.graph.expression import Arg, call
+from glnn.kernels.binding import textures, written
 from glnn.kernels.family import family
+from glnn.kernels.generate.epilogue import Bound
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import declared, library
 from glnn.kernels.select import fitted, why_not_device
@@ -41,9 +45,19 @@ class Row:
     seen: str | None = None
 
 
-def defaults(kernel: Kernel) -> dict[str, int]:
-    """The defines of `kernel` alone: its parameters' defaults, and a bias where it takes one."""
-    return {**kernel.defaults, **({"HAS_BIAS": 1} if "bias" in kernel.layouts else {})}
+def alone(kernel: Kernel, header: str, samplers: Mapping[str, str]) -> Source:
+    """The source of `kernel` with its parameters' defaults, and a bias and a ReLU where it can.
+
+    samplers: what operands are to it, where not what the shader says.
+    """
+    epilogue = Epilogue(call("relu", Arg(0)))
+    if "channel" in kernel.extents:
+        epilogue = BIASED.then(epilogue)
+    bound = Bound({"e1": max(kernel.bindings.values(), default=0) + 1})
+    if kernel.backend == "feedback":
+        bound = Bound(samplers={"e1": samplers.get("e1", "sampler2D")})
+    generated = written(kernel, epilogue, bound)
+    return assemble(kernel, header, kernel.defaults, samplers, generated)
 
 
 def table(
@@ -113,9 +127,9 @@ def _reason(kernel: Kernel, device: Device, compile: bool) -> str | None:
     kernel = admitted
     if compile and not kernel.stages:
         offers = device.capabilities
-        samplers = {name: kernel.sampler(name, 4, offers) for name in kernel.textures}
-        header = offers.header(kernel.backend)
-        source = assemble(kernel, header, defaults(kernel), samplers)
+        fetched = textures(kernel, BIASED)
+        samplers = {name: kernel.sampler(fetched[name], 4, offers) for name in fetched}
+        source = alone(kernel, offers.header(kernel.backend), samplers)
         try:
             device.perform(partial(link, device, kernel, source))
         except LimitError as error:
@@ -144,7 +158,7 @@ def export(
     written: list[Path] = []
     for shader in library() if kernels is None else kernels:
         kernel = shader.for_family(family)
-        source = assemble(kernel, ES_HEADERS[kernel.backend] + _PRECISION, defaults(kernel))
+        source = alone(kernel, ES_HEADERS[kernel.backend] + _PRECISION, {})
         path = directory / f"{kernel.op}-{kernel.name}{kernel.path.suffix}"
         path.write_text(source.text, "utf-8")
         written.append(path)

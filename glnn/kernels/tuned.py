@@ -116,8 +116,7 @@ def problem_class(problem: Problem) -> str:
     sizes = problem.op.sizes(problem.shapes)
     rounded = {name: 2 ** round(log2(size)) if size else 0 for name, size in sizes.items()}
     defines = problem.op.defines(problem.shapes)
-    attributes = {name: value for name, value in defines.items() if name != "ACTIVATION"}
-    parts = [f"{name}={value}" for name, value in {**rounded, **attributes}.items()]
+    parts = [f"{name}={value}" for name, value in {**rounded, **defines}.items()]
     first = problem.first_layout
     return " ".join([problem.op.name, first.replace(" ", "_"), *parts])
 

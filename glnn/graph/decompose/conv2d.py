@@ -28,13 +28,12 @@ def by_winograd(op: Contraction, shapes: Shapes, parameters: Mapping[str, int]) 
     form = winograd(parameters["TILE"])
     n, o, oh, ow = op.shape_of(shapes)
     weight = (form.window**2, o, shapes["weight"][1])
-    back = WinogradOutput((n, oh, ow), form.tile, op.activation)
-    rest = {name: name for name in ("bias", "residual") if name in shapes}
+    back = WinogradOutput((n, oh, ow), form.tile)
     return Lowered(
         (
             Stage("tiles", WinogradInput(form.tile, op.padding), {"x": "x"}),
             Stage("products", Matmul(), {"x": "tiles", "weight": "transformed"}),
-            Stage("result", back, {"x": "products", **rest}),
+            Stage("result", back, {"x": "products"}, finishes=True),
         ),
         {"transformed": Derived("weight", weight, WinogradWeights(form.tile))},
     )
@@ -47,7 +46,7 @@ def by_product(op: Contraction, shapes: Shapes, parameters: Mapping[str, int]) -
     return Lowered(
         (
             Stage("rows", Rows(), {"x": "x"}),
-            Stage("product", _product(op), {"x": "rows", **_weights(shapes)}),
+            Stage("product", Matmul(), {"x": "rows", "weight": "matrix"}, finishes=True),
             Stage("result", Images((n, h, w)), {"x": "product"}),
         ),
         {"matrix": _matrix(shapes)},
@@ -66,7 +65,7 @@ def by_im2col(op: Contraction, shapes: Shapes, parameters: Mapping[str, int]) ->
             Stage("padding", Pad2d(op.padding), {"x": "x"}),
             Stage("zeroing", Zero((rows, depth), MORTON), {}),
             Stage("im2col", gather, {"x": "padding", "into": "zeroing"}, "morton_2_4"),
-            Stage("product", _product(op), {"x": "im2col", **_weights(shapes)}, "morton_4_2"),
+            Stage("product", Matmul(), {"x": "im2col", "weight": "matrix"}, "morton_4_2", True),
             Stage("rows", Repack(MORTON, "R"), {"x": "product"}),
             Stage("result", Images((n, oh, ow)), {"x": "rows"}),
         ),
@@ -107,26 +106,19 @@ def _patches(
     n, _, oh, ow = op.shape_of(shapes)
     kernel = shapes["weight"][2:]
     im2row = Im2row((kernel[0], kernel[1]), op.stride, op.padding, op.dilation)
-    operands = {"x": "matrix", "weight": "im2row"} if first else {"x": "im2row", **_weights(shapes)}
+    factors = ("matrix", "im2row") if first else ("im2row", "matrix")
+    operands = dict(zip(("x", "weight"), factors, strict=True))
     turned = [Stage("transposition", Repack("R", "C"), {"x": "product"})] if first else []
     whole = "transposition" if first else "product"
     return Lowered(
         (
             Stage("im2row", im2row, {"x": "x"}, gather),
-            Stage("product", _product(op), operands, product),
+            Stage("product", Matmul(), operands, product, finishes=True),
             *turned,
             Stage("result", Images((n, oh, ow), first), {"x": whole}),
         ),
         {"matrix": _matrix(shapes)},
     )
-
-
-def _product(op: Conv2d) -> Matmul:
-    return Matmul(activation=op.activation)
-
-
-def _weights(shapes: Shapes) -> dict[str, str]:
-    return {"weight": "matrix", **({"bias": "bias"} if "bias" in shapes else {})}
 
 
 def _matrix(shapes: Shapes) -> Derived:

@@ -39,11 +39,9 @@ def _lowered(
     op: Contraction, shapes: Shapes, parts: int, order: str, kernel: str | None
 ) -> Lowered:
     assert isinstance(op, Matmul)
-    total = MatmulSum(parts, order, op.alpha, op.beta, op.activation)
-    rest = {name: name for name in ("bias", "c") if name in shapes}
     return Lowered(
         (
             Stage("parts", MatmulParts(parts, order), {"x": "x", "weight": "weight"}, kernel),
-            Stage("sum", total, {"x": "parts", **rest}),
+            Stage("sum", MatmulSum(parts, order), {"x": "parts"}, finishes=True),
         )
     )
