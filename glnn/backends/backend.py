@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from glnn.device import Device
 from glnn.errors import LimitError, UnsupportedOpError
-from glnn.graph.epilogue import Epilogue
-from glnn.graph.operator import Contraction, Shapes
+from glnn.graph.operator import Operator
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout
 from glnn.types import DType, Shape
@@ -58,31 +57,17 @@ class Backend(ABC):
     device: Device | None
 
     @abstractmethod
-    def choose(
-        self,
-        op: Contraction,
-        shapes: Shapes,
-        layouts: Mapping[str, str],
-        kernel: str | None = None,
-        epilogue: Epilogue | None = None,
-    ) -> Choice:
-        """The kernel that is to run `op` and its `epilogue`, or the one called `kernel`.
+    def choose(self, problem: Problem, kernel: str | None = None) -> Choice:
+        """The kernel that is to compute `problem`, or the one called `kernel`.
 
-        `layouts` says how the inputs lie. Raises UnsupportedOpError or LimitError with the reason.
+        Raises UnsupportedOpError or LimitError with the reason where there is none.
         """
 
     @abstractmethod
-    def layouts(
-        self,
-        choice: Choice,
-        op: Contraction,
-        shapes: Shapes,
-        layouts: Mapping[str, str],
-        epilogue: Epilogue | None = None,
-    ) -> Mapping[str, Layout]:
+    def layouts(self, choice: Choice, problem: Problem) -> Mapping[str, Layout]:
         """The layout in which `choice` wants each operand and leaves `out`."""
 
-    def view_layouts(self, op: Contraction, given: str) -> tuple[str, str]:
+    def view_layouts(self, op: Operator, given: str) -> tuple[str, str]:
         """How the view `op` wants its input, which lies in `given`, and how its result lies."""
         return op.view_layouts(given)
 
@@ -90,26 +75,14 @@ class Backend(ABC):
         """Floats to allocate for a tensor of `floats`."""
         return floats
 
-    def copies(
-        self,
-        choice: Choice,
-        shapes: Shapes,
-        layouts: Mapping[str, Layout],
-        epilogue: Epilogue | None = None,
-    ) -> Mapping[str, int]:
+    def copies(self, choice: Choice, problem: Problem) -> Mapping[str, int]:
         """The operands of which `choice` takes a copy, in a texture, and its bytes.
 
         A parameter that is copied is not kept besides.
         """
         return {}
 
-    def reads(
-        self,
-        choice: Choice,
-        shapes: Shapes,
-        layouts: Mapping[str, Layout],
-        epilogue: Epilogue | None = None,
-    ) -> Mapping[str, str]:
+    def reads(self, choice: Choice, problem: Problem) -> Mapping[str, str]:
         """By what `choice` reads each operand: "buffer", "attribute", or GLSL's name of a sampler.
 
         Empty where there is but one way.
@@ -128,18 +101,9 @@ class Backend(ABC):
 
     @abstractmethod
     def prepare(
-        self,
-        op: Contraction,
-        choice: Choice,
-        operands: Mapping[str, Store],
-        shapes: Shapes,
-        out: Store,
-        epilogue: Epilogue | None = None,
+        self, choice: Choice, problem: Problem, operands: Mapping[str, Store], out: Store
     ) -> Performer:
-        """`op` made ready to read `operands`, seen in `shapes`, and write `out`.
-
-        epilogue: what is done to its result; its operands are among `operands`.
-        """
+        """`problem` made ready to be computed by `choice`, from `operands` to `out`."""
 
     def examine(self, asked: Iterable[tuple[Choice, Problem]]) -> bool:
         """See whether kernels compute such problems right here, where that is not known.
@@ -148,16 +112,10 @@ class Backend(ABC):
         """
         return False
 
-    def why_not(
-        self,
-        op: Contraction,
-        shapes: Shapes,
-        kernel: str | None = None,
-        epilogue: Epilogue | None = None,
-    ) -> str | None:
-        """Why `op` cannot run here on operands of these shapes; None when it can."""
+    def why_not(self, problem: Problem, kernel: str | None = None) -> str | None:
+        """Why `problem` cannot be computed here; None when it can."""
         try:
-            self.choose(op, shapes, {}, kernel, epilogue)
+            self.choose(problem, kernel)
         except (UnsupportedOpError, LimitError) as error:
             return str(error)
         return None

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, ClassVar
 from glnn.backends.backend import Choice, Performer, Store
 from glnn.backends.gl import Fetched, GlBackend
 from glnn.device import Buffer, Device, Program, Source, confuses_values
-from glnn.graph.epilogue import Epilogue
-from glnn.graph.operator import Contraction, Shapes
 from glnn.kernels.binding import bind
+from glnn.kernels.generate.generated import Uniform
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.verdicts import Launch
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 
 Groups = tuple[int, int, int]
-Uniform = int | float | Groups
 Range = tuple["moderngl.Buffer", int, int, int]
 """A buffer, where it is bound, the first byte, and how many."""
 
@@ -89,36 +87,19 @@ class Compute(GlBackend):
     def confuses_values(self) -> bool:
         return confuses_values(self.device)
 
-    def layouts(
-        self,
-        choice: Choice,
-        op: Contraction,
-        shapes: Shapes,
-        layouts: Mapping[str, str],
-        epilogue: Epilogue | None = None,
-    ) -> Mapping[str, Layout]:
+    def layouts(self, choice: Choice, problem: Problem) -> Mapping[str, Layout]:
         assert isinstance(choice, Kernel)
-        problem = Problem.of(op, shapes, layouts, epilogue)
         return problem.chosen_layouts(choice, problem.split(choice, self.device.capabilities))
 
     def prepare(
-        self,
-        op: Contraction,
-        choice: Choice,
-        operands: Mapping[str, Store],
-        shapes: Shapes,
-        out: Store,
-        epilogue: Epilogue | None = None,
+        self, choice: Choice, problem: Problem, operands: Mapping[str, Store], out: Store
     ) -> Performer:
         assert isinstance(choice, Kernel) and isinstance(out, Buffer)
         buffers = {k: b for k, b in {**operands, "out": out}.items() if isinstance(b, Buffer)}
-        given = {k: b.layout.name for k, b in buffers.items() if k in op.inputs}
-        problem = Problem.of(op, shapes, given, epilogue)
-        offers = self.device.capabilities
-        bound = bind(choice, operands, epilogue, offers, {})
+        bound = bind(choice, operands, problem.epilogue, self.device.capabilities, {})
         places = {**choice.places(operands), **bound.places}
         part = self.part(choice, problem)
-        defines = problem.defines() | ({} if part is None else {"IN_PARTS": 1})
+        defines = problem.defines(choice) | ({} if part is None else {"IN_PARTS": 1})
         textures = self.fetched(problem, choice, buffers)
         program = self.program(choice, problem, defines, textures, bound)
         uniforms = self.uniforms(program, choice, problem, textures)
@@ -137,7 +118,7 @@ class Compute(GlBackend):
         problem: Problem,
         buffers: Mapping[str, Buffer],
         places: Mapping[str, int],
-        uniforms: Mapping[str, int | float],
+        uniforms: Mapping[str, Uniform],
         most: int | None,
     ) -> Iterator[Dispatch]:
         """The dispatches that compute `problem`: one, or those of each part of a split.
@@ -184,7 +165,7 @@ class Compute(GlBackend):
 
 def _in_parts(
     buffers: Sequence[Range],
-    uniforms: Mapping[str, int | float],
+    uniforms: Mapping[str, Uniform],
     groups: Groups,
     most: int | None,
 ) -> Iterator[Dispatch]:

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from glnn.backends.backend import Backend, Choice, Memory, Performer, Store
 from glnn.errors import UnsupportedOpError
-from glnn.graph.epilogue import Epilogue
-from glnn.graph.operator import Contraction, Shapes
+from glnn.graph.operator import Operator
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout, parse
 from glnn.types import DType, Shape
@@ -51,30 +50,17 @@ class Cpu(Backend):
     def __init__(self) -> None:
         self.device = None
 
-    def choose(
-        self,
-        op: Contraction,
-        shapes: Shapes,
-        layouts: Mapping[str, str],
-        kernel: str | None = None,
-        epilogue: Epilogue | None = None,
-    ) -> NumpyKernel:
-        Problem.of(op, shapes, layouts, epilogue)  # raises where they do not fit
+    def choose(self, problem: Problem, kernel: str | None = None) -> NumpyKernel:
         if kernel not in (None, "numpy"):
-            raise UnsupportedOpError(f"cpu has no kernel {kernel!r} for {op.name}; it has numpy")
+            raise UnsupportedOpError(
+                f"cpu has no kernel {kernel!r} for {problem.op.name}; it has numpy"
+            )
         return NumpyKernel()
 
-    def layouts(
-        self,
-        choice: Choice,
-        op: Contraction,
-        shapes: Shapes,
-        layouts: Mapping[str, str],
-        epilogue: Epilogue | None = None,
-    ) -> Mapping[str, Layout]:
-        return dict.fromkeys((*shapes, "out"), parse("R"))
+    def layouts(self, choice: Choice, problem: Problem) -> Mapping[str, Layout]:
+        return dict.fromkeys((*problem.shapes, "out"), parse("R"))
 
-    def view_layouts(self, op: Contraction, given: str) -> tuple[str, str]:
+    def view_layouts(self, op: Operator, given: str) -> tuple[str, str]:
         return "R", "R"
 
     def allocate(
@@ -87,15 +73,9 @@ class Cpu(Backend):
         return HostStore(shape, dtype)
 
     def prepare(
-        self,
-        op: Contraction,
-        choice: Choice,
-        operands: Mapping[str, Store],
-        shapes: Shapes,
-        out: Store,
-        epilogue: Epilogue | None = None,
+        self, choice: Choice, problem: Problem, operands: Mapping[str, Store], out: Store
     ) -> Performer:
-        problem = Problem.of(op, shapes, {}, epilogue)
+        shapes = problem.shapes
 
         def perform() -> None:
             out.set(problem.compute({k: s.pull().reshape(shapes[k]) for k, s in operands.items()}))

@@ -159,7 +159,7 @@ def _trials(
 
     depth = op.depth(shapes)
     few: dict[str, Shape] = dict(shapes)
-    if problem.output[0] > PERIOD:
+    if problem.output[:1] > (PERIOD,):
         few |= {name: (PERIOD, *shapes[name][1:]) for name in op.along(shapes)}
     for deep in (upper(depth), depth):
         small = problem.resized(op.of_depth(few, deep, few=True))
@@ -187,9 +187,10 @@ class _Trial:
         self.size = prod(backend.launch(kernel, problem))
         operands, self._few = _known(problem, spoiled)
         op = problem.op
-        layouts = backend.layouts(kernel, op, problem.shapes, problem.layouts, problem.epilogue)
+        layouts = backend.layouts(kernel, problem)
         memory = backend.memory(backend.capacity(layouts["out"].size(problem.output)))
-        self._out = backend.allocate(problem.output, layouts["out"], memory)
+        dtype = problem.results[0].dtype
+        self._out = backend.allocate(problem.output, layouts["out"], memory, dtype)
         self._updated = operands.get(op.updates or "")
         self._stores: dict[str, Buffer] = {}
         for name, array in operands.items():
@@ -208,9 +209,8 @@ class _Trial:
         verdicts.found[self._key] = Verdict(part=part, pace=pace)  # what launches are made by
         try:
             self.sent = self._backend.part(self._kernel, self._problem) or self.size
-            problem = self._problem
             self._perform = self._backend.prepare(
-                op, self._kernel, self._stores, problem.shapes, self._out, problem.epilogue
+                self._kernel, self._problem, self._stores, self._out
             )
         finally:
             del verdicts.found[self._key]
@@ -221,7 +221,7 @@ class _Trial:
             self._stores[op.updates].set(self._updated)
             self._backend.upload(self._stores[op.updates])
         self._perform()
-        got = self._out.pull()
+        got = _measured(self._out.pull())
         error = self._error(got)
         if error <= self._kernel.allowed:
             return error, None
@@ -266,18 +266,31 @@ def _known(problem: Problem, spoiled: bool) -> tuple[dict[str, Array], Array]:
     few: dict[str, Array] = {}
     for name, shape in shapes.items():
         taken = (PERIOD, *shape[1:]) if name in names else shape
-        few[name] = 2 * generator.random(taken, dtype=np.float32) - 1
+        kind = problem.types[name].dtype
+        if kind is not DType.float32:
+            numbers = generator.integers(0, 2 if kind is DType.bool else 100, taken)
+            few[name] = np.asarray(numbers, kind.numpy)
+            continue
+        few[name] = np.asarray(2 * generator.random(taken, dtype=np.float32) - 1)
         if spoiled and name in (*op.spoiled, *problem.extents):
             _spoil(few[name])
     exact = op.flops({name: array.shape for name, array in few.items()}) <= EXACT
-    kind = np.float64 if exact else np.float32
+    precise = {
+        name: array.astype(np.float64) if exact and array.dtype == np.float32 else array
+        for name, array in few.items()
+    }
     with np.errstate(all="ignore"):
-        expected = problem.compute({k: a.astype(kind) for k, a in few.items()}).astype(np.float32)
+        expected = _measured(problem.compute(precise).astype(problem.results[0].dtype.numpy))
     operands = {
         name: array if array.shape == shapes[name] else np.resize(array, shapes[name])
         for name, array in few.items()
     }
     return operands, expected
+
+
+def _measured(array: Array) -> Array:
+    """`array` in numbers that may be far from each other: integers and bools as float64."""
+    return array if array.dtype == np.float32 else array.astype(np.float64)
 
 
 def _spoil(array: Array) -> None:

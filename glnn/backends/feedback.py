@@ -11,9 +11,8 @@ from glnn.backends.backend import Choice, Performer, Store
 from glnn.backends.gl import Fetched, GlBackend
 from glnn.device import Buffer, Device, Program, Source
 from glnn.errors import ShaderError
-from glnn.graph.epilogue import Epilogue
-from glnn.graph.operator import Contraction, Shapes
 from glnn.kernels.binding import bind
+from glnn.kernels.generate.generated import Uniform
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.verdicts import Launch
@@ -46,7 +45,7 @@ class FeedbackPerformer:
         device: Device,
         program: Program,
         textures: Sequence[Fetched],
-        uniforms: Mapping[str, int | float],
+        uniforms: Mapping[str, Uniform],
         array: moderngl.VertexArray,
         draws: Sequence[Draw],
         out: Buffer,
@@ -90,22 +89,14 @@ class Feedback(GlBackend):
         return -(-super().capacity(floats) // CAPTURED) * CAPTURED
 
     def prepare(
-        self,
-        op: Contraction,
-        choice: Choice,
-        operands: Mapping[str, Store],
-        shapes: Shapes,
-        out: Store,
-        epilogue: Epilogue | None = None,
+        self, choice: Choice, problem: Problem, operands: Mapping[str, Store], out: Store
     ) -> Performer:
         assert isinstance(choice, Kernel) and isinstance(out, Buffer)
         buffers = {k: b for k, b in operands.items() if isinstance(b, Buffer)}
-        given = {k: b.layout.name for k, b in buffers.items() if k in op.inputs}
-        problem = Problem.of(op, shapes, given, epilogue)
         textures = self.fetched(problem, choice, buffers)
         samplers = {name: one.sampler for name, one in textures.items()}
-        bound = bind(choice, operands, epilogue, self.device.capabilities, samplers)
-        program = self.program(choice, problem, problem.defines(), textures, bound)
+        bound = bind(choice, operands, problem.epilogue, self.device.capabilities, samplers)
+        program = self.program(choice, problem, problem.defines(choice), textures, bound)
         return FeedbackPerformer(
             self.device,
             program,
@@ -120,7 +111,7 @@ class Feedback(GlBackend):
         self, program: Program, kernel: Kernel, problem: Problem, buffers: Mapping[str, Buffer]
     ) -> moderngl.VertexArray:
         """What is drawn: the operands that are attributes."""
-        parameters = {**kernel.defaults, **problem.defines()}
+        parameters = {**kernel.defaults, **problem.defines(kernel)}
         attributes = {
             name: (buffers[name].push(self.device), kernel.evaluate(floats, parameters))
             for name, floats in kernel.attributes.items()
@@ -136,7 +127,7 @@ class Feedback(GlBackend):
     @staticmethod
     def _captures(kernel: Kernel, problem: Problem) -> int:
         """The floats that a vertex captures."""
-        return kernel.evaluate(kernel.captures, {**kernel.defaults, **problem.defines()})
+        return kernel.evaluate(kernel.captures, {**kernel.defaults, **problem.defines(kernel)})
 
     @staticmethod
     def _instances(kernel: Kernel, problem: Problem) -> int:

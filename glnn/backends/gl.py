@@ -15,11 +15,10 @@ from glnn.backends.examine import SLOWEST, Examined, examine
 from glnn.device import Buffer, DataTexture, Device, Program, SharedMemory, Source
 from glnn.device.buffer import LEAST
 from glnn.errors import DeviceError
-from glnn.graph.epilogue import Epilogue
-from glnn.graph.operator import Contraction, Shapes
 from glnn.kernels.binding import textures, written
 from glnn.kernels.family import PATIENT, family
 from glnn.kernels.generate.epilogue import Bound
+from glnn.kernels.generate.generated import Uniform
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import choose
@@ -92,15 +91,7 @@ class GlBackend(Examined):
         """Why this backend cannot run on `device`; None when it can."""
         raise NotImplementedError
 
-    def choose(
-        self,
-        op: Contraction,
-        shapes: Shapes,
-        layouts: Mapping[str, str],
-        kernel: str | None = None,
-        epilogue: Epilogue | None = None,
-    ) -> Kernel:
-        problem = Problem.of(op, shapes, layouts, epilogue)
+    def choose(self, problem: Problem, kernel: str | None = None) -> Kernel:
         offers = self.device.capabilities
         return choose(self.name, problem, offers, kernel, self.tuned, self.verdicts)
 
@@ -129,74 +120,46 @@ class GlBackend(Examined):
         most = min(bounds, default=size)
         return most if most < size else None
 
-    def layouts(
-        self,
-        choice: Choice,
-        op: Contraction,
-        shapes: Shapes,
-        layouts: Mapping[str, str],
-        epilogue: Epilogue | None = None,
-    ) -> Mapping[str, Layout]:
+    def layouts(self, choice: Choice, problem: Problem) -> Mapping[str, Layout]:
         assert isinstance(choice, Kernel)
-        return Problem.of(op, shapes, layouts, epilogue).chosen_layouts(choice)
+        return problem.chosen_layouts(choice)
 
     def capacity(self, floats: int) -> int:
         return max(floats, LEAST)
 
-    def _samplers(
-        self,
-        kernel: Kernel,
-        shapes: Shapes,
-        layouts: Mapping[str, Layout],
-        epilogue: Epilogue | None,
-    ) -> dict[str, str]:
+    def _samplers(self, kernel: Kernel, problem: Problem) -> dict[str, str]:
         """What each operand that `kernel` fetches is to the shader. Raises LimitError."""
-        offers = self.device.capabilities
+        offers, layouts = self.device.capabilities, self.layouts(kernel, problem)
         return {
-            name: kernel.sampler(texel, layouts[name].size(shapes[name]), offers)
-            for name, texel in textures(kernel, epilogue).items()
-            if name in shapes
+            name: kernel.sampler(texel, layouts[name].size(problem.shapes[name]), offers)
+            for name, texel in textures(kernel, problem.epilogue).items()
+            if name in problem.shapes
         }
 
-    def copies(
-        self,
-        choice: Choice,
-        shapes: Shapes,
-        layouts: Mapping[str, Layout],
-        epilogue: Epilogue | None = None,
-    ) -> Mapping[str, int]:
+    def copies(self, choice: Choice, problem: Problem) -> Mapping[str, int]:
         assert isinstance(choice, Kernel)
-        texels = textures(choice, epilogue)
+        texels, layouts = textures(choice, problem.epilogue), self.layouts(choice, problem)
         found = {
-            k: DataTexture.bytes_for(layouts[k].size(shapes[k]), texels[k], sampler)
-            for k, sampler in self._samplers(choice, shapes, layouts, epilogue).items()
+            k: DataTexture.bytes_for(layouts[k].size(problem.shapes[k]), texels[k], sampler)
+            for k, sampler in self._samplers(choice, problem).items()
         }
         return {name: nbytes for name, nbytes in found.items() if nbytes}
 
-    def reads(
-        self,
-        choice: Choice,
-        shapes: Shapes,
-        layouts: Mapping[str, Layout],
-        epilogue: Epilogue | None = None,
-    ) -> Mapping[str, str]:
+    def reads(self, choice: Choice, problem: Problem) -> Mapping[str, str]:
         assert isinstance(choice, Kernel)
-        extras = epilogue.names if epilogue else ()
-        found = dict.fromkeys((*choice.bindings, *extras), "buffer")
+        found = dict.fromkeys((*choice.bindings, *problem.extents), "buffer")
         found |= {choice.in_place: "buffer"} if choice.in_place else {}
         found |= dict.fromkeys(choice.attributes, "attribute")
-        found |= self._samplers(choice, shapes, layouts, epilogue)
-        return {k: found[k] for k in shapes if k in found}
+        found |= self._samplers(choice, problem)
+        return {k: found[k] for k in problem.shapes if k in found}
 
     def fetched(
         self, problem: Problem, kernel: Kernel, buffers: Mapping[str, Buffer]
     ) -> dict[str, Fetched]:
         """The textures by which `kernel` reads operands of `problem`, which lie in `buffers`."""
-        shapes = {name: buffer.shape for name, buffer in buffers.items()}
-        layouts = {name: buffer.layout for name, buffer in buffers.items()}
         found: dict[str, Fetched] = {}
         texels = textures(kernel, problem.epilogue)
-        for name, sampler in self._samplers(kernel, shapes, layouts, problem.epilogue).items():
+        for name, sampler in self._samplers(kernel, problem).items():
             buffer = buffers[name]
             changing = name not in problem.op.parameters or buffer.shared
             if buffer.fixed:
@@ -288,8 +251,9 @@ class GlBackend(Examined):
         """
         header = self.device.capabilities.header(self.name)
         samplers = {name: one.sampler for name, one in fetched.items()}
-        generated = written(kernel, problem.epilogue, bound)
-        source = assemble(kernel, header, {**kernel.defaults, **defines}, samplers, generated)
+        made = problem.generated(kernel)
+        texts = written(kernel, problem.epilogue, bound) if made is None else made.texts
+        source = assemble(kernel, header, {**kernel.defaults, **defines}, samplers, texts)
         values = sorted(problem.uniforms(kernel).items()) if self.confuses_values() else ()
         programs: dict[tuple[object, ...], Program] = self.device.programs
         key = (source.text, *values)
@@ -308,8 +272,12 @@ class GlBackend(Examined):
     @staticmethod
     def uniforms(
         program: Program, kernel: Kernel, problem: Problem, fetched: Iterable[str]
-    ) -> dict[str, int | float]:
+    ) -> dict[str, Uniform]:
         """The value of every uniform that `program` has; the textures have the units from 0 on."""
         units = {name: unit for unit, name in enumerate(fetched)}
-        known = {**problem.uniforms(kernel), **units, **dict.fromkeys(PLACES, 0)}
+        known: dict[str, Uniform] = {
+            **problem.uniforms(kernel),
+            **units,
+            **dict.fromkeys(PLACES, 0),
+        }
         return {name: known[name] for name in program.uniforms}

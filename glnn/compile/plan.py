@@ -16,7 +16,7 @@ from glnn.compile.weights import Weights
 from glnn.errors import LimitError, ModelError, UnsupportedOpError
 from glnn.graph.constant import constant, evaluated
 from glnn.graph.graph import Graph, Value
-from glnn.graph.operator import Contraction, Cost, Shapes
+from glnn.graph.operator import Cost, Operator, Shapes
 from glnn.process import ProcessLock
 from glnn.settings import Settings
 from glnn.types import Array, Shape
@@ -35,7 +35,7 @@ class Step:
 
     name: str
     layer: str
-    op: Contraction
+    op: Operator
     kernel: str
     via: str | None
     inputs: tuple[str, ...]
@@ -146,11 +146,15 @@ def _step(schedule: Schedule, arena: Arena, entry: Entry) -> Step:
     task = entry.task
     out = schedule.tensors[task.output]
     backend = schedule.backend
-    copies = backend.copies(entry.choice, entry.shapes, entry.layouts, task.epilogue)
-    packed = {
-        name: 4 * backend.capacity(entry.layouts[name].size(parameter.shape))
-        for name, parameter in task.parameters.items()
-    }
+    copies = {} if entry.host else backend.copies(entry.choice, entry.problem)
+    packed = (
+        {}
+        if entry.host
+        else {
+            name: 4 * backend.capacity(entry.layouts[name].size(parameter.shape))
+            for name, parameter in task.parameters.items()
+        }
+    )
     return Step(
         name=task.name,
         layer=task.layer,
@@ -162,7 +166,7 @@ def _step(schedule: Schedule, arena: Arena, entry: Entry) -> Step:
         shapes=entry.shapes,
         shape=out.shape,
         layouts={name: layout.name for name, layout in entry.layouts.items()},
-        reads=backend.reads(entry.choice, entry.shapes, entry.layouts, task.epilogue),
+        reads={} if entry.host else backend.reads(entry.choice, entry.problem),
         memory=arena.block[out.memory],
         nbytes=(
             4 * out.layout.size(out.shape),
@@ -178,8 +182,9 @@ def _held(schedule: Schedule, weights: Weights) -> int:
     """Bytes of the parameters of `schedule` that `weights` has on the device already."""
     backend, found = schedule.backend, 0
     for entry in schedule.entries:
-        epilogue = entry.task.epilogue
-        copies = backend.copies(entry.choice, entry.shapes, entry.layouts, epilogue)
+        if entry.host:
+            continue
+        copies = backend.copies(entry.choice, entry.problem)
         for name, weight in entry.task.parameters.items():
             if (weight, entry.layouts[name], name in copies) in weights:
                 size = 4 * backend.capacity(entry.layouts[name].size(weight.shape))

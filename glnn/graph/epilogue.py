@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.graph.expression import Arg, Call, Expr, call
+from glnn.graph.expression import Arg, Expr, call
 from glnn.types import Array, Shape
 
 Extent = Literal["full", "channel", "one"]
@@ -32,25 +32,6 @@ class Epilogue:
                 f"an epilogue of {self.expr.text()} needs {self.expr.arity - 1} operands"
             )
 
-    def apart(self) -> tuple[Epilogue | None, str, Epilogue | None]:
-        """What comes before the sum with its operand that lies as the result, that, and the rest.
-
-        Raises ShapeError where it is no such sum of what the other operands give.
-        """
-        others = [i for i, extent in enumerate(self.extents, 1) if extent != "full"]
-        kept = {i: Arg(place) for place, i in enumerate(others, 1)}
-        for total in self.expr.parts():
-            if not isinstance(total, Call) or total.function != "add":
-                continue
-            first, added = total.arguments
-            if isinstance(added, Arg) and len(others) == len(self.extents) - 1:
-                before = first.replace(lambda p: kept.get(p.index) if isinstance(p, Arg) else None)
-                after = _replaced(self.expr, total)
-                extents = tuple(self.extents[i - 1] for i in others)
-                if added.index not in (0, *others) and after.arity <= 1:
-                    return _unless_plain(before, extents), f"e{added.index}", _unless_plain(after)
-        raise ShapeError(f"an epilogue of {self.expr.text()} cannot be taken apart")
-
     @property
     def structure(self) -> str:
         """What makes a program another one."""
@@ -60,6 +41,11 @@ class Epilogue:
     def names(self) -> tuple[str, ...]:
         """What kernels call the further operands: e1, e2, ..."""
         return tuple(f"e{i}" for i in range(1, len(self.extents) + 1))
+
+    @property
+    def named_extents(self) -> dict[str, Extent]:
+        """How each of them lies against the result, by its name."""
+        return dict(zip(self.names, self.extents, strict=True))
 
     def then(self, other: Epilogue) -> Epilogue:
         """What `other` makes of what this one gives; its operands come after this one's."""
@@ -86,15 +72,6 @@ class Epilogue:
                 operand = operand.reshape(-1, *(1,) * (result.ndim - 2))
             spread.append(operand)
         return np.asarray(self.expr.evaluate(result, *spread), result.dtype)
-
-
-def _replaced(expr: Expr, whole: Expr) -> Expr:
-    """`expr` with its part `whole` for an argument."""
-    return expr.replace(lambda part: Arg(0) if part is whole else None)
-
-
-def _unless_plain(expr: Expr, extents: tuple[Extent, ...] = ()) -> Epilogue | None:
-    return None if expr == Arg(0) else Epilogue(expr, extents)
 
 
 BIASED = Epilogue(call("add", Arg(0), Arg(1)), ("channel",))

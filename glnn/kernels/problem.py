@@ -1,138 +1,192 @@
-"""What a kernel is chosen for: an op on operands of certain shapes and layouts."""
+"""What a kernel is chosen for: an operator on operands of certain types and layouts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from math import prod
 
 from glnn.device import Capabilities
 from glnn.errors import ShapeError
 from glnn.graph.decompose import LOWERINGS, Lowered
 from glnn.graph.epilogue import Epilogue, Extent
-from glnn.graph.operator import Contraction, Cost, Shapes
+from glnn.graph.operator import Contraction, Cost, Operands, Operator, Shapes, typed
 from glnn.kernels.batches import Batches
 from glnn.kernels.generate.epilogue import scalars
+from glnn.kernels.generate.generated import Generated, Uniform
+from glnn.kernels.generate.generators import GENERATORS
 from glnn.kernels.kernel import ANY, Kernel
 from glnn.kernels.split import Split
 from glnn.layout import Layout, Morton, parse
 from glnn.layout.half import Half
 from glnn.layout.layout import RowMajor
-from glnn.types import Array, Shape
+from glnn.types import Array, Shape, TensorType
 
 
 @dataclass(frozen=True)
 class Problem:
-    """An op with the shapes and layouts it is to run on: all that a kernel is chosen by.
+    """An operator with the types and layouts it is to run on: all that a kernel is chosen by.
 
-    shapes: of its operands, and of its epilogue's.
+    It may be the key of a memo.
     """
 
-    op: Contraction
-    shapes: Shapes
-    output: Shape
-    layouts: Mapping[str, str]
+    op: Operator
+    """What is computed."""
+    operands: tuple[tuple[str, TensorType], ...]
+    """The type of each operand that is there, by name; those of the epilogue last."""
+    results: tuple[TensorType, ...]
+    """The types of `out`, `out1`, ..."""
+    given: tuple[tuple[str, str], ...] = ()
+    """How the operands lie that are computed; others are packed as a kernel wants them."""
     epilogue: Epilogue | None = None
+    """What is done to the first result before it is stored."""
 
     @classmethod
     def of(
         cls,
-        op: Contraction,
-        shapes: Shapes,
+        op: Operator,
+        operands: Operands,
         layouts: Mapping[str, str],
         epilogue: Epilogue | None = None,
     ) -> Problem:
-        """The problem of `op` on operands of these shapes, whose inputs lie in `layouts`.
+        """The problem of `op` on operands of these types or shapes, which lie in `layouts`.
 
-        Raises ShapeError where they do not fit the op or the epilogue.
+        Raises ShapeError where they do not fit the operator or the epilogue.
         """
-        names = epilogue.names if epilogue else ()
-        own = {name: shape for name, shape in shapes.items() if name not in names}
+        names, types = epilogue.names if epilogue else (), typed(operands)
+        own = {name: one for name, one in types.items() if name not in names}
         op.check_operands(own)
-        output = op.shape_of(own)
+        results = op.results(own)
+        extra = {name: types[name] for name in names if name in types}
         if epilogue:
-            check_epilogue(op, epilogue, shapes, output)
-        return cls(op, shapes, output, layouts, epilogue)
+            shapes = {name: one.shape for name, one in extra.items()}
+            check_epilogue(op, epilogue, shapes, results[0].shape)
+        return cls(op, tuple({**own, **extra}.items()), results, tuple(layouts.items()), epilogue)
 
     def resized(self, shapes: Shapes) -> Problem:
         """The same of operands of other shapes; those of its epilogue follow."""
-        if not self.epilogue:
-            return Problem.of(self.op, shapes, self.layouts)
-        own = {name: shapes[name] for name in shapes if name not in self.extents}
-        following = self.epilogue.shapes(self.op.shape_of(own))
-        return Problem.of(self.op, {**own, **following}, self.layouts, self.epilogue)
+        types = {n: TensorType(shapes[n], self.types[n].dtype) for n in self.own}
+        if self.epilogue:
+            output = self.op.results(types)[0].shape
+            types |= {n: TensorType(s) for n, s in self.epilogue.shapes(output).items()}
+        return Problem.of(self.op, types, self.layouts, self.epilogue)
 
-    @property
+    def of_samples(self, count: int) -> Problem:
+        """The same with so many samples."""
+        some = {name: (count, *self.shapes[name][1:]) for name in self.op.along(self.own)}
+        return self.resized({**self.shapes, **some})
+
+    @cached_property
+    def own(self) -> Shapes:
+        """The shapes of the operator's operands."""
+        return {name: shape for name, shape in self.shapes.items() if name not in self.extents}
+
+    @cached_property
     def extents(self) -> dict[str, Extent]:
         """How each operand of its epilogue lies against the result."""
-        if self.epilogue is None:
-            return {}
-        return dict(zip(self.epilogue.names, self.epilogue.extents, strict=True))
+        return {} if self.epilogue is None else self.epilogue.named_extents
 
     @property
     def along(self) -> tuple[str, ...]:
         """The operands whose first dimension is the result's: each part by itself makes its own."""
-        own = self.op.along(self.shapes)
-        return (*own, *self._full) if own else ()
+        own = self.op.along(self.own)
+        full = (name for name, extent in self.extents.items() if extent == "full")
+        return (*own, *full) if own else ()
 
-    @property
-    def _full(self) -> tuple[str, ...]:
-        return tuple(name for name, extent in self.extents.items() if extent == "full")
-
-    @property
+    @cached_property
     def cost(self) -> Cost:
         """What one run needs at the least, a call of an epilogue's function counting one."""
-        cost = self.op.cost_of(self.shapes)
+        cost = self.op.cost_of(self.own)
         if self.epilogue is None:
             return cost
-        return Cost(cost.flops + self.epilogue.expr.calls * prod(self.output), cost.bytes)
+        extra = 4 * sum(prod(self.shapes[name]) for name in self.extents)
+        calls = self.epilogue.expr.calls * prod(self.output)
+        return Cost(cost.flops + calls, cost.bytes + extra)
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
-        """The result by NumPy, its epilogue's too, in the dtype of the operands."""
-        own = {name: array for name, array in operands.items() if name not in self.extents}
-        result = self.op.compute(own)
-        if self.epilogue is None:
-            return result
-        return self.epilogue.evaluate(result, *(operands[name] for name in self.epilogue.names))
+        """The first result by NumPy, its epilogue's too, floats in the operands' precision."""
+        return self.compute_all(operands)[0]
 
-    def defines(self) -> dict[str, int]:
-        """The op's attributes, and which of its optional operands are there."""
+    def compute_all(self, operands: Mapping[str, Array]) -> tuple[Array, ...]:
+        """All results by NumPy."""
+        own = {name: array for name, array in operands.items() if name not in self.extents}
+        first, *rest = self.op.reference(*self.op.positional(own))
+        if self.epilogue is not None:
+            extra = (operands[name] for name in self.epilogue.names)
+            first = self.epilogue.evaluate(first, *extra)
+        return (first, *rest)
+
+    @cached_property
+    def types(self) -> Mapping[str, TensorType]:
+        """The type of each operand and result by name."""
+        outs = ("out", *(f"out{i}" for i in range(1, len(self.results))))
+        return {**dict(self.operands), **dict(zip(outs, self.results, strict=True))}
+
+    @cached_property
+    def shapes(self) -> Shapes:
+        """The shape of each operand by name."""
+        return {name: one.shape for name, one in self.operands}
+
+    @cached_property
+    def layouts(self) -> Mapping[str, str]:
+        """How each operand lies of which that is known."""
+        return dict(self.given)
+
+    @property
+    def output(self) -> Shape:
+        """The first result's shape."""
+        return self.results[0].shape
+
+    def defines(self, kernel: Kernel | None = None) -> dict[str, int]:
+        """The op's attributes, and which of its optional operands are there.
+
+        And what is a `#define` of `kernel`, where that is generated.
+        """
+        made = None if kernel is None else self.generated(kernel)
         return {
-            **{name.upper(): value for name, value in self.op.derived(self.shapes).items()},
-            **self.op.defines(self.shapes),
+            **{name.upper(): value for name, value in self.op.derived(self.own).items()},
+            **self.op.defines(self.own),
             **{f"HAS_{name.upper()}": int(name in self.shapes) for name in self.op.optional},
+            **({} if made is None else made.defines),
         }
 
     def shape(self, name: str) -> Shape:
-        """The shape of the operand called `name`, or of `out`."""
-        return self.output if name == "out" else self.shapes[name]
+        """The shape of the operand or result called `name`."""
+        return self.types[name].shape
 
     @property
     def op_sizes(self) -> dict[str, int]:
         """The op's sizes, and what follows from them."""
-        return {**self.op.sizes(self.shapes), **self.op.derived(self.shapes)}
+        return {**self.op.sizes(self.own), **self.op.derived(self.own)}
+
+    def generated(self, kernel: Kernel) -> Generated | None:
+        """What `kernel` has of its own for this; None where it is a shader for all.
+
+        Raises UnsupportedOpError where it cannot compute this.
+        """
+        return _generated(self, kernel.generate, kernel.backend) if kernel.generate else None
+
+    def adapted(self, kernel: Kernel) -> Kernel:
+        """`kernel` with this problem's operands, where it takes any number of them.
+
+        Raises UnsupportedOpError where it cannot compute this.
+        """
+        made = self.generated(kernel)
+        return kernel if made is None else kernel.expanded(tuple(self.shapes), made.reads)
 
     def split(self, kernel: Kernel, device: Capabilities) -> Split | None:
         """The parts in which `kernel` computes this where one dispatch would be too much."""
         if self.op.samples and kernel.backend == "compute" and not kernel.textures:
             return Batches.batches(
                 kernel,
-                (*(name for name in self.op.inputs if name in self.shapes), *self._full),
+                self.along,
                 {**self.shapes, "out": self.output},
                 self.chosen_layouts(kernel),
-                lambda count: self._of_samples(count).sizes(kernel),
+                lambda count: self.of_samples(count).sizes(kernel),
                 device,
             )
         return Split.of(kernel, self.op, self.shapes, self.output, device, self.extents)
-
-    def _of_samples(self, count: int) -> Problem:
-        """The same problem with so many samples."""
-        n = self.output[0]
-        shapes = {
-            name: (count, *shape[1:]) if name in self.op.inputs and shape[0] == n else shape
-            for name, shape in self.shapes.items()
-        }
-        return self.resized(shapes)
 
     def chosen_layouts(self, kernel: Kernel, split: Split | None = None) -> dict[str, Layout]:
         """The layout of each operand and of `out` when `kernel` runs this, whole or split."""
@@ -142,30 +196,45 @@ class Problem:
         found: dict[str, Layout] = {}
         for name in (*self.shapes, "out"):
             text = known[name]
-            found[name] = parse(self.first_layout if text == ANY else text)
+            found[name] = self.common_layout(name) if text == ANY else parse(text)
         if split is not None and split.weight is not None:
             found["weight"] = split.weight
         return found
 
+    def common_layout(self, name: str) -> Layout:
+        """How `name` lies for a kernel that takes any layout: as the result is to lie.
+
+        That is how the first operand lies that is as large as the result; what has fewer dimensions
+        than such a layout has is row major.
+        """
+        full = [n for n in self.layouts if self.shape(n) == self.output]
+        text = self.layouts[full[0]] if self.op.variadic and full else self.first_layout
+        layout = parse(text)
+        ranks = layout.ranks
+        return layout if ranks is None or len(self.shape(name)) in ranks else parse("R")
+
     @property
     def first_layout(self) -> str:
         """How the first input lies."""
-        return next((self.layouts[name] for name in self.op.inputs if name in self.layouts), "R")
+        names = (name for name in self.shapes if name in self.layouts)
+        return next((self.layouts[name] for name in names), "R")
 
     def fits(self, kernel: Kernel) -> bool:
         """Whether `kernel` takes the first input as it lies."""
-        return kernel.layouts.get(next(iter(self.op.inputs), "")) in (ANY, self.first_layout, None)
+        first = next(iter(self.op.names(len(self.operands))), "")
+        return kernel.layouts.get(first) in (ANY, self.first_layout, None)
 
     def lowered(self, kernel: Kernel) -> Lowered:
         """The stages in which `kernel` computes this."""
-        return LOWERINGS[kernel.stages](self.op, self.shapes, kernel.defaults)
+        assert isinstance(self.op, Contraction)
+        return LOWERINGS[kernel.stages](self.op, self.own, kernel.defaults)
 
-    def uniforms(self, kernel: Kernel) -> dict[str, int | float]:
+    def uniforms(self, kernel: Kernel) -> dict[str, Uniform]:
         """The op's sizes and scalars, and how each operand lies in memory.
 
         Rows, columns and what a matrix of a stack takes count numbers, floats or halves.
         """
-        values: dict[str, int | float] = {
+        values: dict[str, Uniform] = {
             **self.op_sizes,
             **self.op.scalars(),
             **scalars(self.epilogue),
@@ -181,14 +250,15 @@ class Problem:
                 rows, columns = layout.padded(shape)
                 values[f"{name}_rows"], values[f"{name}_columns"] = rows, columns
                 values[f"{name}_matrix"] = rows * columns
-        return values
+        made = self.generated(kernel)
+        return values if made is None else {**values, **made.uniforms}
 
     def sizes(self, kernel: Kernel) -> dict[str, int]:
         """The integers among the uniforms."""
         return {k: v for k, v in self.uniforms(kernel).items() if isinstance(v, int)}
 
 
-def check_epilogue(op: Contraction, epilogue: Epilogue, shapes: Shapes, output: Shape) -> None:
+def check_epilogue(op: Operator, epilogue: Epilogue, shapes: Shapes, output: Shape) -> None:
     """Raise ShapeError unless `shapes` has every operand of `epilogue` as it must be here."""
     if "channel" in epilogue.extents and len(output) < 2:
         raise ShapeError(f"{op.name}: a result of shape {output} has no channels")
@@ -196,3 +266,10 @@ def check_epilogue(op: Contraction, epilogue: Epilogue, shapes: Shapes, output: 
         if shapes.get(name) != shape:
             found = shapes.get(name, "nothing")
             raise ShapeError(f"{op.name}: {name} must have shape {shape}, got {found}")
+
+
+@lru_cache(maxsize=1024)
+def _generated(problem: Problem, generator: str, backend: str) -> Generated:
+    """What the generator so called makes of `problem`."""
+    layouts = {name: problem.common_layout(name) for name in problem.types}
+    return GENERATORS[generator].make(problem.op, problem.types, layouts, backend)

@@ -8,14 +8,17 @@ from functools import partial
 from pathlib import Path
 
 from glnn.device import Device, Program, Source
+from glnn.device.texture import PLANE, TEXELS
 from glnn.errors import LimitError, ShaderError
 from glnn.graph.epilogue import BIASED, Epilogue
 from glnn.graph.expression import Arg, call
 from glnn.kernels.binding import textures, written
 from glnn.kernels.family import family
 from glnn.kernels.generate.epilogue import Bound
+from glnn.kernels.generate.generators import GENERATORS
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import declared, library
+from glnn.kernels.problem import Problem
 from glnn.kernels.select import fitted, why_not_device
 from glnn.kernels.source import assemble
 from glnn.kernels.verdicts import Seen, Verdicts
@@ -45,19 +48,41 @@ class Row:
     seen: str | None = None
 
 
-def alone(kernel: Kernel, header: str, samplers: Mapping[str, str]) -> Source:
-    """The source of `kernel` with its parameters' defaults, and a bias and a ReLU where it can.
+@dataclass(frozen=True)
+class Example:
+    """A kernel, what it is given, and what is generated for it, to be compiled by itself."""
 
-    samplers: what operands are to it, where not what the shader says.
-    """
+    name: str
+    kernel: Kernel
+    defines: Mapping[str, int]
+    texts: Mapping[str, str]
+
+    @classmethod
+    def all_of(cls, kernel: Kernel) -> Iterator[Example]:
+        """One with the parameters' defaults, a bias and a ReLU where it can; as many as its
+        generator has, where it has one.
+        """
+        if not kernel.generate:
+            name = f"{kernel.op}-{kernel.name}"
+            yield cls(name, kernel, kernel.defaults, _finished(kernel))
+            return
+        for name, (op, types) in GENERATORS[kernel.generate].examples().items():
+            problem = Problem.of(op, types, {})
+            adapted, made = problem.adapted(kernel), problem.generated(kernel)
+            defines = {**kernel.defaults, **problem.defines(kernel)}
+            texts = {} if made is None else made.texts
+            yield cls(f"{kernel.op}-{kernel.name}-{name}", adapted, defines, texts)
+
+
+def _finished(kernel: Kernel) -> dict[str, str]:
+    """What stands for the epilogue of `kernel` where it is compiled alone."""
     epilogue = Epilogue(call("relu", Arg(0)))
     if "channel" in kernel.extents:
         epilogue = BIASED.then(epilogue)
     bound = Bound({"e1": max(kernel.bindings.values(), default=0) + 1})
     if kernel.backend == "feedback":
-        bound = Bound(samplers={"e1": samplers.get("e1", "sampler2D")})
-    generated = written(kernel, epilogue, bound)
-    return assemble(kernel, header, kernel.defaults, samplers, generated)
+        bound = Bound(samplers={"e1": "sampler2D"})
+    return written(kernel, epilogue, bound)
 
 
 def table(
@@ -124,12 +149,16 @@ def _reason(kernel: Kernel, device: Device, compile: bool) -> str | None:
     admitted = fitted(kernel, device.capabilities)
     if admitted is None:
         return f"not admissible: {why_not_device(kernel, device.capabilities)}"
-    kernel = admitted
-    if compile and not kernel.stages:
-        offers = device.capabilities
-        fetched = textures(kernel, BIASED)
-        samplers = {name: kernel.sampler(fetched[name], 4, offers) for name in fetched}
-        source = alone(kernel, offers.header(kernel.backend), samplers)
+    if not compile or kernel.stages:
+        return None
+    offers = device.capabilities
+    for one in Example.all_of(admitted):
+        if fault := why_not_device(one.kernel, offers):
+            return f"not admissible: {fault}"
+        fetched = textures(one.kernel, BIASED)
+        samplers = {name: one.kernel.sampler(texel, 4, offers) for name, texel in fetched.items()}
+        header = offers.header(kernel.backend)
+        source = assemble(one.kernel, header, one.defines, samplers, one.texts)
         try:
             device.perform(partial(link, device, kernel, source))
         except LimitError as error:
@@ -157,9 +186,12 @@ def export(
     directory.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     for shader in library() if kernels is None else kernels:
-        kernel = shader.for_family(family)
-        source = alone(kernel, ES_HEADERS[kernel.backend] + _PRECISION, {})
-        path = directory / f"{kernel.op}-{kernel.name}{kernel.path.suffix}"
-        path.write_text(source.text, "utf-8")
-        written.append(path)
+        for one in Example.all_of(shader.for_family(family)):
+            header = ES_HEADERS[shader.backend] + _PRECISION
+            planes = {k: TEXELS[v].prefix + PLANE for k, v in one.kernel.textures.items()}
+            samplers = planes if shader.generate else {}
+            source = assemble(one.kernel, header, one.defines, samplers, one.texts)
+            path = directory / f"{one.name}{shader.path.suffix}"
+            path.write_text(source.text, "utf-8")
+            written.append(path)
     return written

@@ -9,7 +9,7 @@ from math import gcd, lcm, prod
 
 from glnn.device import Capabilities
 from glnn.graph.epilogue import Extent
-from glnn.graph.operator import Contraction, Shapes
+from glnn.graph.operator import Operator, Shapes
 from glnn.graph.operators.matmul import Matmul
 from glnn.kernels.kernel import Kernel
 from glnn.layout import Layout, Morton, parse
@@ -45,7 +45,7 @@ class Split(ABC):
     @staticmethod
     def of(
         kernel: Kernel,
-        op: Contraction,
+        op: Operator,
         shapes: Shapes,
         output: Shape,
         device: Capabilities,

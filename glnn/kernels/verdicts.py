@@ -136,10 +136,12 @@ def program_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:
         for name, layout in problem.chosen_layouts(kernel).items()
         if name in fetched
     }
-    known = {**kernel.defaults, **problem.defines(), **samplers}
+    made = problem.generated(kernel)
+    known = {**kernel.defaults, **problem.defines(kernel), **samplers}
     if kernel.epilogue:
         known["epilogue"] = reads_as(problem.epilogue, kernel.path.parents[1])
     words = [f"{name}={value}" for name, value in sorted(known.items())]
+    words += [] if made is None else [made.structure.replace(" ", "")]
     return " ".join([kernel.backend, kernel.op, kernel.name, fingerprint(kernel), *words])
 
 

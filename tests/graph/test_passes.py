@@ -90,7 +90,7 @@ def test_an_activation_joins_its_producer(layer, name) -> None:
     assert structure(node) == f"matmul {name}({BIASED}) channel"
     assert node.name == f"linear1 + {name}1" and node.outputs[0].name == f"{name}1"
     assert [v.name for v in node.reads] == ["input", "linear1.weight", "linear1.bias"]
-    assert [origin.name for origin in node.origins] == ["linear1", "linear1", f"{name}1"]
+    assert [origin.name for origin in node.origins] == ["linear1", f"{name}1"]
     (node,) = chain(Conv2d(1, 2, 3), layer, shape=(1, 5, 5))
     assert structure(node) == f"conv2d {name}({BIASED}) channel"
 

@@ -16,6 +16,7 @@ class Reshape(Operator):
     """x in the shape `dims`, one of which may be -1, what is left. A view where x is dense."""
 
     name: ClassVar[str] = "reshape"
+    view: ClassVar[bool] = True
     dims: Shape
 
     def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:

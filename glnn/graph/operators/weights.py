@@ -18,10 +18,10 @@ class _Weights(Operator):
 
     def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
         x = self.named(types)["x"]
-        return (TensorType(self.shape_of(x.shape), x.dtype),)
+        return (TensorType(self.transformed(x.shape), x.dtype),)
 
     @abstractmethod
-    def shape_of(self, weight: Shape) -> Shape:
+    def transformed(self, weight: Shape) -> Shape:
         """The result's shape."""
 
     def cost(self, types: Types) -> Cost:
@@ -34,13 +34,13 @@ class KernelRows(_Weights):
 
     name: ClassVar[str] = "kernel_rows"
 
-    def shape_of(self, weight: Shape) -> Shape:
+    def transformed(self, weight: Shape) -> Shape:
         o, c, kh, kw = weight
         return o, kh * kw * c
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         x = self.named(arrays)["x"]
-        return (np.ascontiguousarray(x.transpose(0, 2, 3, 1)).reshape(self.shape_of(x.shape)),)
+        return (np.ascontiguousarray(x.transpose(0, 2, 3, 1)).reshape(self.transformed(x.shape)),)
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class WinogradWeights(_Weights):
     def __post_init__(self) -> None:
         winograd(self.tile)
 
-    def shape_of(self, weight: Shape) -> Shape:
+    def transformed(self, weight: Shape) -> Shape:
         o, c, _, _ = weight
         return winograd(self.tile).window ** 2, o, c
 
