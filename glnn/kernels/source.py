@@ -15,22 +15,28 @@ from glnn.kernels.kernel import Kernel
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _INCLUDE = re.compile(r'\s*#include\s+"([^"]+)"\s*$')
+_GENERATED = re.compile(r"\s*#include\s+<([^>]+)>\s*$")
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+Line = tuple[str, str, int]
+"""A line's text, the file that it comes from, and its number there."""
 
 
 def assemble(
     kernel: Kernel,
     header: str,
     defines: Mapping[str, int],
-    samplers: Mapping[str, str] = MappingProxyType({}),
+    samplers: Mapping[str, str] = _NOTHING,
+    generated: Mapping[str, str] = _NOTHING,
 ) -> Source:
     """The source of `kernel` under `header`, with the `defines` that it uses before its first line.
 
     samplers: what operands are to it (see `Kernel.sampler`), where not what the shader says.
+    generated: what stands for the lines `#include <name>`, by name; includes in it are put in, too.
     Raises ShaderError on an include that is missing or leaves the shaders folder.
     """
     name = f"{kernel.op}/{kernel.path.name}"
     lines = [(line, "(header)", i) for i, line in enumerate(header.splitlines(), 1)]
-    body = _expanded(kernel.path, name, kernel.path.parents[1], set())
+    body = _expanded(kernel.path, name, kernel.path.parents[1], set(), generated)
     words = {word for line, _, _ in body for word in _WORD.findall(line)}
     known = {**defines, **{f"{name.upper()}_SAMPLER": kind for name, kind in samplers.items()}}
     used = [f"#define {key} {value}" for key, value in known.items() if key in words]
@@ -47,24 +53,41 @@ def fingerprint(kernel: Kernel) -> str:
 
 @cache
 def _fingerprint(declaration: Path, path: Path) -> str:
-    lines = _expanded(path, path.name, path.parents[1], set())
+    lines = _expanded(path, path.name, path.parents[1], set(), None)
     text = "\n".join([declaration.read_text("utf-8"), *(line for line, _, _ in lines)])
     return sha256(text.encode()).hexdigest()[:16]
 
 
-def _expanded(path: Path, name: str, folder: Path, seen: set[Path]) -> list[tuple[str, str, int]]:
-    """The lines of the file at `path`, its `#version` dropped and each include put in once."""
-    lines: list[tuple[str, str, int]] = []
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+def _expanded(
+    path: Path, name: str, folder: Path, seen: set[Path], generated: Mapping[str, str] | None
+) -> list[Line]:
+    """The lines of the file at `path`, its `#version` dropped and each include put in once.
+
+    Where nothing is `generated`, the lines that ask for that stay as they are.
+    """
+    return _included(path.read_text("utf-8"), name, folder, seen, generated)
+
+
+def _included(
+    text: str, name: str, folder: Path, seen: set[Path], generated: Mapping[str, str] | None
+) -> list[Line]:
+    """The lines of `text`, which is called `name`, as `_expanded` gives those of a file."""
+    lines: list[Line] = []
+    for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("#version"):
             continue
-        if not (match := _INCLUDE.match(line)):
+        if match := _INCLUDE.match(line):
+            target = (folder / match[1]).resolve()
+            if not target.is_relative_to(folder.resolve()) or not target.is_file():
+                raise ShaderError(f"{name}:{number}: no shader file {match[1]!r} to include")
+            if target not in seen:
+                seen.add(target)
+                lines += _expanded(target, match[1], folder, seen, generated)
+        elif generated is not None and (match := _GENERATED.match(line)):
+            if match[1] not in generated:
+                raise ShaderError(f"{name}:{number}: nothing is generated for <{match[1]}>")
+            inner = generated[match[1]]
+            lines += _included(inner, f"({match[1]})", folder, seen, generated)
+        else:
             lines.append((line, name, number))
-            continue
-        target = (folder / match[1]).resolve()
-        if not target.is_relative_to(folder.resolve()) or not target.is_file():
-            raise ShaderError(f"{name}:{number}: no shader file {match[1]!r} to include")
-        if target not in seen:
-            seen.add(target)
-            lines += _expanded(target, match[1], folder, seen)
     return lines

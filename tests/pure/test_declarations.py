@@ -229,6 +229,25 @@ def test_codes_of_functions_are_those_of_the_shader() -> None:
         assert branch.startswith(f"{code}\n") and marks[function] in branch.split("#else")[0]
 
 
+def test_what_is_generated_is_put_in_with_its_own_includes(shaders) -> None:
+    (shaders / "op/k.comp").write_text('// k1\n#include "common/a.glsl"\n#include <made>\n')
+    generated = {"made": '#include "common/b.glsl"\n#include <inner>\n// m3', "inner": "// i"}
+    one = kernel(str(shaders / "op/k.comp"))
+    source = assemble(one, "", {"m3": 5}, generated=generated)
+    assert list(zip(source.text.splitlines(), source.origin, strict=True)) == [
+        ("#define m3 5", ("(defines)", 1)),
+        ("// k1", ("op/k.comp", 1)),
+        ("// a", ("common/a.glsl", 1)),
+        ("// b1", ("common/b.glsl", 1)),
+        ("// b3", ("common/b.glsl", 3)),
+        ("// i", ("(inner)", 1)),
+        ("// m3", ("(made)", 3)),
+    ]
+    del generated["inner"]
+    with pytest.raises(ShaderError, match=r"\(made\):2: nothing is generated for <inner>"):
+        assemble(one, "", {}, generated=generated)
+
+
 @pytest.mark.skipif(shutil.which("glslangValidator") is None, reason="no glslangValidator")
 def test_every_parameter_worth_trying_compiles(tmp_path) -> None:
     tuned = [
