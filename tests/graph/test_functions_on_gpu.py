@@ -140,9 +140,6 @@ def test_functions_of_floats(opened, first) -> None:
             mine = got[end - len(given) : end, i]
             away = np.minimum(_off(mine, exact, case.least), _off(mine, other, case.least))
             worst = int(away.argmax())
-            print(
-                f"{stage} {case.name}: {away[worst]:.2f} ulp at {given[worst]}: {mine[worst]} for {exact[worst]}"
-            )
             if away[worst] > case.ulps:
                 wrong.append(
                     f"{case.name}{tuple(given[worst])}: {mine[worst]}, not {exact[worst]}: "
