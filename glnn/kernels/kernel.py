@@ -14,7 +14,6 @@ from glnn.errors import LayoutError, ShaderError
 from glnn.graph.decompose import LOWERINGS
 from glnn.kernels.declaration import fault
 from glnn.kernels.family import FAMILIES
-from glnn.kernels.generate.generators import GENERATORS
 from glnn.layout import parse
 from glnn.layout.half import SUFFIX
 
@@ -117,8 +116,6 @@ class Kernel:
             self._check_places()
         elif self.stages not in LOWERINGS:
             raise self._wrong("stages", f"expected one of {sorted(LOWERINGS)}")
-        if self.generate and self.generate not in GENERATORS:
-            raise self._wrong("generate", f"expected one of {sorted(GENERATORS)}")
         if any(not values for values in self.tune.values()):
             raise self._wrong("tune", "every parameter needs a default")
         for key in ("families", "unfit", "devices", "slow_on"):
