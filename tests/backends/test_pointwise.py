@@ -129,7 +129,7 @@ def test_integers(backend: GlBackend, other) -> None:
 def test_bools_of_numbers_and_numbers_by_bools(backend: GlBackend, other) -> None:
     y = np.resize(INTEGERS[::-1], other).astype(np.int32)
     less = run(backend, Pointwise(call("less", Arg(0), Arg(1))), {"x0": INTEGERS, "x1": y}, None)
-    assert less.dtype == np.bool_ and (less == (INTEGERS < y)).all()
+    assert less.dtype == np.bool_ and (less == (y > INTEGERS)).all()
     x = numbers(other)
     chosen = Pointwise(call("where", Arg(0), Arg(1), -1.0))
     got = run(backend, chosen, {"x0": less, "x1": x}, None)
