@@ -15,7 +15,6 @@ from glnn.graph.decompose import LOWERINGS
 from glnn.graph.epilogue import Extent
 from glnn.kernels.declaration import fault
 from glnn.kernels.family import FAMILIES
-from glnn.kernels.generate.generators import GENERATORS
 from glnn.layout import parse
 from glnn.layout.half import SUFFIX
 
@@ -129,8 +128,6 @@ class Kernel:
             raise self._wrong("epilogue", f"expected one of {forms}")
         if unknown := set(self.extents) - set(get_args(Extent) if self.epilogue else ()):
             raise self._wrong("extents", f"unknown extent {sorted(unknown)[0]}")
-        if self.generate and self.generate not in GENERATORS:
-            raise self._wrong("generate", f"expected one of {sorted(GENERATORS)}")
         if any(not values for values in self.tune.values()):
             raise self._wrong("tune", "every parameter needs a default")
         for key in ("families", "unfit", "devices", "slow_on"):
