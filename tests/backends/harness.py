@@ -23,6 +23,7 @@ from glnn.compile.memory import Arena
 from glnn.compile.prepared import Prepared
 from glnn.compile.schedule import Parameter, Schedule, Task
 from glnn.device import Buffer
+from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Contraction
 from glnn.kernels import kernels_for
 from glnn.kernels.kernel import Kernel
@@ -62,25 +63,35 @@ def kernels(op: str) -> list[tuple[str, str]]:
 
 
 def run(
-    backend: GlBackend, op: Contraction, operands: Mapping[str, Array], kernel: str | None
+    backend: GlBackend,
+    op: Contraction,
+    operands: Mapping[str, Array],
+    kernel: str | None,
+    epilogue: Epilogue | None = None,
 ) -> Array:
     """The result of the kernel so called, checked as `run_kernel` does; skips where it cannot."""
     shapes = {name: array.shape for name, array in operands.items()}
     for declared in kernels_for(op.name, backend.name):
         if declared.name == kernel and fitted(declared, backend.device.capabilities) is None:
-            pytest.skip(str(backend.why_not(op, shapes, kernel)))
-    return run_kernel(backend, op, operands, backend.choose(op, shapes, {}, kernel))
+            pytest.skip(str(backend.why_not(op, shapes, kernel, epilogue)))
+    choice = backend.choose(op, shapes, {}, kernel, epilogue)
+    return run_kernel(backend, op, operands, choice, epilogue)
 
 
 def run_kernel(
-    backend: GlBackend, op: Contraction, operands: Mapping[str, Array], choice: Kernel
+    backend: GlBackend,
+    op: Contraction,
+    operands: Mapping[str, Array],
+    choice: Kernel,
+    epilogue: Epilogue | None = None,
 ) -> Array:
     """The result of `choice`, checked for stray writes. Raises what the backend raises."""
     if choice.stages:
-        return _run_stages(backend, op, operands, choice)
-    _see(backend, [(choice, Problem.of(op, {k: v.shape for k, v in operands.items()}, {}))])
+        return _run_stages(backend, op, operands, choice, epilogue)
     shapes = {name: array.shape for name, array in operands.items()}
-    layouts = backend.layouts(choice, op, shapes, {})
+    problem = Problem.of(op, shapes, {}, epilogue)
+    _see(backend, [(choice, problem)])
+    layouts = backend.layouts(choice, op, shapes, {}, epilogue)
     stores: dict[str, Buffer] = {}
     for name, array in operands.items():
         layout = layouts[name]
@@ -88,13 +99,13 @@ def run_kernel(
             backend, Buffer(array.shape, layout, **_room(backend, layout, array.shape))
         )
         memory = np.full(stores[name].size, POISON, np.float32)
-        packed = _with_poisoned_padding(layout, array) if name in op.inputs else layout.pack(array)
+        fixed = name in op.parameters
+        packed = layout.pack(array) if fixed else _with_poisoned_padding(layout, array)
         memory[: packed.size] = packed
         stores[name].push(backend.device).write(memory)
-    shape = op.shape_of(shapes)
-    layout = layouts["out"]
+    shape, layout = problem.output, layouts["out"]
     out = _poisoned(backend, Buffer(shape, layout, **_room(backend, layout, shape)))
-    backend.prepare(op, choice, stores, shapes, out)()
+    backend.prepare(op, choice, stores, shapes, out, epilogue)()
     backend.device.check_always(f"{op.name} by {choice.name}")
     used = layout.size(shape)
     memory = np.frombuffer(out.push(backend.device).read(), np.float32)
@@ -109,7 +120,11 @@ def run_kernel(
 
 
 def _run_stages(
-    backend: GlBackend, op: Contraction, operands: Mapping[str, Array], choice: Kernel
+    backend: GlBackend,
+    op: Contraction,
+    operands: Mapping[str, Array],
+    choice: Kernel,
+    epilogue: Epilogue | None,
 ) -> Array:
     """The result of a kernel made of stages, which share poisoned memory."""
     schedule = Schedule(backend)
@@ -117,7 +132,8 @@ def _run_stages(
     for name in inputs:
         schedule.add_input(name, operands[name].shape)
     fixed = {name: Parameter.of(operands[name]) for name in operands if name not in inputs}
-    schedule.add(Task("whole", op, inputs, fixed, "result", "whole", choice.name))
+    task = Task("whole", op, inputs, fixed, "result", "whole", choice.name, epilogue=epilogue)
+    schedule.add(task)
     _see(backend, [(entry.choice, entry.problem) for entry in schedule.entries])
     arena = Arena.of(schedule, ["result"])
     prepared = Prepared(schedule, replace(arena, sizes=tuple(n + GUARD for n in arena.sizes)))
@@ -156,11 +172,11 @@ def _with_poisoned_padding(layout: Layout, array: Array) -> Array:
         whole[:, :c] = array
         return layout.pack(whole)
     plain = layout.inner if isinstance(layout, Half) else layout
-    if not isinstance(plain, RowMajor) or array.ndim < 2 or not array.size:
+    if not isinstance(plain, RowMajor) or not array.size:
         return layout.pack(array)
-    inner = array.size // len(array)
-    padded = np.full((len(array), plain.row(array.shape)), POISON, np.float32)
-    padded[:, :inner] = array.reshape(len(array), inner)
+    rows = plain.rows(array.shape)
+    padded = np.full((rows, plain.row(array.shape)), POISON, np.float32)
+    padded[:, : array.size // rows] = array.reshape(rows, -1)
     return layout.pack(padded)
 
 
