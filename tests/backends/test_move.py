@@ -15,8 +15,11 @@ CASES = [
     (Transpose((0, 2, 1, 3)), (2, 5, 3, 8), lambda x: np.moveaxis(x, 2, 1)),
     (Transpose((-1, 0, 2, 1)), (3, 4, 5, 40), lambda x: np.transpose(x, (3, 0, 2, 1))),
     (Transpose((2, 1, 0)), (2, 0, 3), lambda x: np.transpose(x)),
-    (Transpose((7, 0, 6, 1, 5, 2, 4, 3)), (2, 1, 3, 2, 1, 2, 3, 2), lambda x: np.transpose(
-        x, (7, 0, 6, 1, 5, 2, 4, 3))),
+    (
+        Transpose((7, 0, 6, 1, 5, 2, 4, 3)),
+        (2, 1, 3, 2, 1, 2, 3, 2),
+        lambda x: np.transpose(x, (7, 0, 6, 1, 5, 2, 4, 3)),
+    ),
     (Expand((3, 7)), (7,), lambda x: np.broadcast_to(x, (3, 7))),
     (Expand((2, 3, 4, 5)), (3, 1, 5), lambda x: np.broadcast_to(x, (2, 3, 4, 5))),
     (Expand((129, 4)), (129, 1), lambda x: np.broadcast_to(x, (129, 4))),
@@ -28,18 +31,25 @@ CASES = [
     (Slice((-1, 2), (-(10**9), 5), (2, 0), (-2, 1)), (7, 3, 5), lambda x: x[2:5, :, ::-2]),
     (Slice((3,), (3,), (1,), (1,)), (2, 7), lambda x: x[:, 3:3]),
     (Flip((0, -1)), (3, 4, 7), lambda x: x[::-1, :, ::-1]),
-    (Pad((0, 1, 2), (3, 0, 1), "constant", 7), (2, 3, 5), lambda x: np.pad(
-        x, ((0, 3), (1, 0), (2, 1)), constant_values=7)),
+    (
+        Pad((0, 1, 2), (3, 0, 1), "constant", 7),
+        (2, 3, 5),
+        lambda x: np.pad(x, ((0, 3), (1, 0), (2, 1)), constant_values=7),
+    ),
     (Pad((0, 4), (1, 4), "constant", 0), (3, 8), lambda x: np.pad(x, ((0, 1), (4, 4)))),
-    (Pad((1, -1), (-1, 2), "constant", 5), (3, 4), lambda x: np.pad(
-        x[:-1, 1:], ((1, 0), (0, 2)), constant_values=5)),
+    (
+        Pad((1, -1), (-1, 2), "constant", 5),
+        (3, 4),
+        lambda x: np.pad(x[:-1, 1:], ((1, 0), (0, 2)), constant_values=5),
+    ),
     (Pad((2,), (2,), "constant", 3), (0,), lambda x: np.full(4, 3, x.dtype)),
-    (Pad((2, 9), (1, 7), "reflect"), (3, 4), lambda x: np.pad(
-        x, ((2, 1), (9, 7)), mode="reflect")),
-    (Pad((2, 3), (1, 2), "reflect"), (1, 4), lambda x: np.pad(
-        x, ((2, 1), (3, 2)), mode="reflect")),
-    (Pad((2, 0, 3), (1, 0, 5), "edge"), (3, 4, 2), lambda x: np.pad(
-        x, ((2, 1), (0, 0), (3, 5)), mode="edge")),
+    (Pad((2, 9), (1, 7), "reflect"), (3, 4), lambda x: np.pad(x, ((2, 1), (9, 7)), mode="reflect")),
+    (Pad((2, 3), (1, 2), "reflect"), (1, 4), lambda x: np.pad(x, ((2, 1), (3, 2)), mode="reflect")),
+    (
+        Pad((2, 0, 3), (1, 0, 5), "edge"),
+        (3, 4, 2),
+        lambda x: np.pad(x, ((2, 1), (0, 0), (3, 5)), mode="edge"),
+    ),
     (Pad((1, 5), (4, 0), "wrap"), (3, 4), lambda x: np.pad(x, ((1, 4), (5, 0)), mode="wrap")),
     (Tile((2, 3)), (3, 5), lambda x: np.tile(x, (2, 3))),
     (Tile((1, 4, 1)), (2, 3, 4), lambda x: np.tile(x, (1, 4, 1))),
