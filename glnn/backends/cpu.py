@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from glnn.backends.backend import Backend, Choice, Memory, Performer, Store
 from glnn.errors import UnsupportedOpError
-from glnn.graph.operator import Contraction, Shapes
+from glnn.graph.operator import Operands, Operator, Shapes, typed
 from glnn.layout import Layout, parse
 from glnn.types import DType, Shape
 
@@ -50,20 +50,20 @@ class Cpu(Backend):
         self.device = None
 
     def choose(
-        self, op: Contraction, shapes: Shapes, layouts: Mapping[str, str], kernel: str | None = None
+        self, op: Operator, shapes: Operands, layouts: Mapping[str, str], kernel: str | None = None
     ) -> NumpyKernel:
         op.check_operands(shapes)
-        op.shape_of(shapes)
+        op.results(typed(shapes))
         if kernel not in (None, "numpy"):
             raise UnsupportedOpError(f"cpu has no kernel {kernel!r} for {op.name}; it has numpy")
         return NumpyKernel()
 
     def layouts(
-        self, choice: Choice, op: Contraction, shapes: Shapes, layouts: Mapping[str, str]
+        self, choice: Choice, op: Operator, shapes: Operands, layouts: Mapping[str, str]
     ) -> Mapping[str, Layout]:
         return dict.fromkeys((*shapes, "out"), parse("R"))
 
-    def view_layouts(self, op: Contraction, given: str) -> tuple[str, str]:
+    def view_layouts(self, op: Operator, given: str) -> tuple[str, str]:
         return "R", "R"
 
     def allocate(
@@ -77,7 +77,7 @@ class Cpu(Backend):
 
     def prepare(
         self,
-        op: Contraction,
+        op: Operator,
         choice: Choice,
         operands: Mapping[str, Store],
         shapes: Shapes,

@@ -14,8 +14,9 @@ from glnn.backends.examine import SLOWEST, examine
 from glnn.device import Buffer, DataTexture, Device, Program, SharedMemory, Source
 from glnn.device.buffer import LEAST
 from glnn.errors import DeviceError
-from glnn.graph.operator import Contraction, Shapes
+from glnn.graph.operator import Operands, Operator, Shapes
 from glnn.kernels.family import PATIENT, family
+from glnn.kernels.generate.generated import Uniform
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import choose
@@ -80,7 +81,7 @@ class GlBackend(Backend):
         raise NotImplementedError
 
     def choose(
-        self, op: Contraction, shapes: Shapes, layouts: Mapping[str, str], kernel: str | None = None
+        self, op: Operator, shapes: Operands, layouts: Mapping[str, str], kernel: str | None = None
     ) -> Kernel:
         problem = Problem.of(op, shapes, layouts)
         offers = self.device.capabilities
@@ -128,7 +129,7 @@ class GlBackend(Backend):
         return most if most < size else None
 
     def layouts(
-        self, choice: Choice, op: Contraction, shapes: Shapes, layouts: Mapping[str, str]
+        self, choice: Choice, op: Operator, shapes: Operands, layouts: Mapping[str, str]
     ) -> Mapping[str, Layout]:
         assert isinstance(choice, Kernel)
         return Problem.of(op, shapes, layouts).chosen_layouts(choice)
@@ -168,7 +169,7 @@ class GlBackend(Backend):
         return {k: found[k] for k in shapes if k in found}
 
     def fetched(
-        self, op: Contraction, kernel: Kernel, buffers: Mapping[str, Buffer]
+        self, op: Operator, kernel: Kernel, buffers: Mapping[str, Buffer]
     ) -> dict[str, Fetched]:
         """The textures by which `kernel` reads operands of `op`, which lie in `buffers`."""
         shapes = {name: buffer.shape for name, buffer in buffers.items()}
@@ -176,7 +177,7 @@ class GlBackend(Backend):
         found: dict[str, Fetched] = {}
         for name, sampler in self._samplers(kernel, shapes, layouts).items():
             buffer = buffers[name]
-            changes = not buffer.fixed and (name in op.inputs or buffer.shared)
+            changes = not buffer.fixed and (name not in op.parameters or buffer.shared)
             texel = kernel.textures[name]
             found[name] = Fetched(self.device, buffer, texel, sampler, changes)
         return found
@@ -243,7 +244,9 @@ class GlBackend(Backend):
         """
         header = self.device.capabilities.header(self.name)
         samplers = {name: one.sampler for name, one in fetched.items()}
-        source = assemble(kernel, header, {**kernel.defaults, **defines}, samplers)
+        made = problem.generated(kernel)
+        texts = {} if made is None else made.texts
+        source = assemble(kernel, header, {**kernel.defaults, **defines}, samplers, texts)
         values = sorted(problem.uniforms(kernel).items()) if self.confuses_values() else ()
         programs, key = self.device.programs, (source.text, *values)
         if key not in programs:
@@ -261,8 +264,12 @@ class GlBackend(Backend):
     @staticmethod
     def uniforms(
         program: Program, kernel: Kernel, problem: Problem, fetched: Iterable[str]
-    ) -> dict[str, int | float]:
+    ) -> dict[str, Uniform]:
         """The value of every uniform that `program` has; the textures have the units from 0 on."""
         units = {name: unit for unit, name in enumerate(fetched)}
-        known = {**problem.uniforms(kernel), **units, **dict.fromkeys(PLACES, 0)}
+        known: dict[str, Uniform] = {
+            **problem.uniforms(kernel),
+            **units,
+            **dict.fromkeys(PLACES, 0),
+        }
         return {name: known[name] for name in program.uniforms}

@@ -20,7 +20,7 @@ POSITION = re.compile(r"(?:ERROR: |WARNING: )?\b\d+(?::(\d+)(?:\(\d+\))?|\((\d+)
 POINTS = 0
 COMPUTE_WORK_GROUP_SIZE, SHADER_STORAGE_BLOCK, ACTIVE_RESOURCES = 0x8267, 0x92E6, 0x92F5
 SAMPLER_BUFFERS = 0x8DC2, 0x8DD0  # of floats, of integers
-Value = int | float | tuple[int, int, int]
+Value = int | float | tuple[int, ...]
 COMPONENTS = {
     **{0x1406: 1, 0x8B50: 2, 0x8B51: 3, 0x8B52: 4, 0x8B5C: 16},  # float to vec4, mat4
     **{0x1404: 1, 0x8B53: 2, 0x8B54: 3, 0x8B55: 4},  # int to ivec4
@@ -128,6 +128,10 @@ class Program:
             if member.gl_type in SAMPLER_BUFFERS:  # of a type that moderngl does not know
                 self._use(self._program.glo)
                 self._uniform(member.location, value)
+            elif member.array_length > 1 and isinstance(value, tuple):
+                member.value = value[: member.array_length]  # drivers drop what is not used
+            elif isinstance(value, tuple) and member.dimension == 1:  # an array of one
+                member.value = value[0]
             else:
                 member.value = value
         self._last = values

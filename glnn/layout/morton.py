@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import LayoutError
-from glnn.layout.layout import ROW_ALIGNMENT, Layout
+from glnn.layout.layout import ROW_ALIGNMENT, Dim, Layout
 from glnn.types import word
 
 Array = NDArray[Any]
@@ -88,6 +88,18 @@ class Morton(Layout):
             place = place + step * (high * wide)
             row, column, rows, columns = row % high, column % wide, high, wide
         return place
+
+    def dims(self, shape: tuple[int, ...]) -> tuple[Dim, ...]:
+        split, order = self._axes(shape)
+        stack, depth = len(shape) - 2, len(self.bases)
+        chunks = (*self.chunks, (1, 1))
+        steps = [1] * stack + [high for high, _ in chunks] + [wide for _, wide in chunks]
+        axes = [*range(stack), *[stack] * depth, *[stack + 1] * depth]
+        extents = [split[i] for i in order]
+        return tuple(
+            Dim(axes[i], steps[i], split[i], prod(extents[place + 1 :]))
+            for place, i in enumerate(order)
+        )
 
     def _axes(self, shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
         """The padded array split at every level, and the order in which its axes are stored."""
