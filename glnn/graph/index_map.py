@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -41,7 +41,8 @@ class IndexMap:
 
     def walk(self, shape: Shape, reads: Strides, writes: Strides) -> Walk:
         """The map in memory. shape, reads: of the operand. writes: the result's strides."""
-        base, legs = 0, []
+        base = 0
+        legs: list[Leg] = []
         for factors, write in zip(self.dims, writes, strict=True):
             for axis in reversed(factors):
                 leg, first = _leg(axis, shape, reads, write)
@@ -49,9 +50,7 @@ class IndexMap:
                 write *= axis.size
                 legs.append(leg)
             legs[-len(factors) :] = reversed(legs[-len(factors) :])
-        legs = [leg for leg in legs if leg.count != 1 or leg.bounded] or [Leg(1, 0, 1)]
-        edge = self.edge if any(leg.bounded for leg in legs) else "none"
-        return Walk(tuple(_collapsed(legs, edge)), base, 0, edge)
+        return Walk.of(legs, base, self.edge)
 
 
 @dataclass(frozen=True)
@@ -67,6 +66,8 @@ class Leg:
     """Where it begins along the operand's dimension, if it leaves that."""
     extent: int | None = None
     """The size of that dimension; None where it does not leave it."""
+    look: int = 0
+    """Numbers from one place's index to the next one's, where places are looked up."""
 
     @property
     def bounded(self) -> bool:
@@ -85,6 +86,13 @@ class Walk:
     """Where the first place lies in the result."""
     edge: Edge
     """What is met outside: "none" where no leg is bounded."""
+
+    @classmethod
+    def of(cls, legs: Sequence[Leg], base: int = 0, edge: Edge = "none") -> Walk:
+        """That of `legs`, the innermost last, of which what walks alike becomes one."""
+        kept = [leg for leg in legs if leg.count != 1 or leg.bounded] or [Leg(1, 0, 1)]
+        edge = edge if any(leg.bounded for leg in kept) else "none"
+        return cls(tuple(_collapsed(kept, edge)), base, 0, edge)
 
     @property
     def places(self) -> int:
@@ -106,7 +114,7 @@ class Walk:
         *outer, inner = self.legs
         steps = [self.base, self.target, *(n for leg in outer for n in (leg.read, leg.write))]
         ends = [inner.count, inner.first, inner.extent or 0]
-        if inner.read != 1 or inner.write != 1 or any(n % 4 for n in steps + ends):
+        if inner.read != 1 or inner.write != 1 or inner.look or any(n % 4 for n in steps + ends):
             return None
         if inner.bounded and self.edge not in ("constant", "wrap"):
             return None
@@ -151,7 +159,7 @@ def _leg(axis: Axis, shape: Shape, reads: Strides, write: int) -> tuple[Leg, int
     return Leg(axis.size, axis.step * read, write), axis.start * read
 
 
-def _collapsed(legs: list[Leg], edge: Edge) -> Iterator[Leg]:
+def _collapsed(legs: Sequence[Leg], edge: Edge) -> Iterator[Leg]:
     """The same loops, neighbours in one where that walks the same way."""
     made: list[Leg] = []
     for leg in reversed(legs):
@@ -166,10 +174,11 @@ def _collapsed(legs: list[Leg], edge: Edge) -> Iterator[Leg]:
 def _joined(outer: Leg, inner: Leg, edge: Edge) -> Leg | None:
     """Both in one loop; None where that is another walk."""
     count = inner.count
-    if inner.bounded or outer.write != count * inner.write or outer.read != count * inner.read:
+    steps = (outer.read, outer.write, outer.look)
+    if inner.bounded or steps != (count * inner.read, count * inner.write, count * inner.look):
         return None
     if not outer.bounded:
-        return Leg(outer.count * count, inner.read, inner.write)
+        return replace(inner, count=outer.count * count)
     if edge not in ("constant", "wrap") or outer.extent is None:
         return None
     first, extent = outer.first * count, outer.extent * count

@@ -84,11 +84,6 @@ class RowMajor(Layout):
         inner = prod(shape[1:]) if len(shape) > 1 else prod(shape)
         return -(-inner // ROW_ALIGNMENT) * ROW_ALIGNMENT
 
-    def strides(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """How far neighbours along each dimension lie apart."""
-        inner = (prod(shape[i + 1 :]) for i in range(1, len(shape)))
-        return (self.row(shape) if len(shape) > 1 else 1, *inner) if shape else ()
-
     def size(self, shape: tuple[int, ...]) -> int:
         return self.rows(shape) * self.row(shape)
 

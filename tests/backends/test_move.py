@@ -5,7 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from glnn.graph.operators.move import Expand, Flip, Pad, Roll, Slice, Tile, Transpose
+from glnn.backends.gl import GlBackend
+from glnn.errors import UnsupportedOpError
+from glnn.graph.operators.move import Expand, Flip, Slice, Transpose
+from glnn.graph.operators.pad import Pad, Roll, Tile
+from tests.backends.harness import run
 
 CASES = [
     (Transpose((1, 0)), (127, 129), lambda x: x.T),
@@ -56,3 +60,41 @@ CASES = [
     (Tile((0, 2)), (3, 5), lambda x: np.tile(x, (0, 2))),
     (Roll((2, -9), (0, 1)), (3, 7), lambda x: np.roll(x, (2, -9), (0, 1))),
 ]
+
+KERNELS = {"compute": ("words", "tiles"), "feedback": ("feedback",)}
+
+
+@pytest.mark.parametrize(("op", "shape", "expected"), CASES, ids=str)
+def test_any_map(backend: GlBackend, op, shape, expected) -> None:
+    x = np.arange(1, 1 + np.prod(shape), dtype=np.int32).reshape(shape)
+    for kernel in KERNELS[backend.name]:
+        try:
+            got = run(backend, op, {"x": x}, kernel)
+        except UnsupportedOpError as error:
+            assert kernel == "tiles" and "it turns matrices" in str(error)
+            continue
+        np.testing.assert_array_equal(got, expected(x))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "uint8", "int8", "bool"])
+def test_any_dtype_exactly(backend: GlBackend, dtype) -> None:
+    x = np.random.default_rng(3).integers(0, 256, (33, 37)).astype(dtype)
+    if dtype == "float32":  # what a GPU that computed with it might change
+        x[0, :6] = [-0.0, np.inf, -np.inf, np.nan, 1e-42, 3.4e38]
+    if dtype == "int32":
+        x[0, :4] = [-(2**31), 2**31 - 1, 1, -1]
+    for kernel in KERNELS[backend.name]:
+        got = run(backend, Transpose((1, 0)), {"x": x}, kernel)
+        assert got.dtype == x.dtype
+        np.testing.assert_array_equal(got, x.T)
+        assert (np.signbit(got) == np.signbit(x.T)).all() if dtype == "float32" else True
+    fill = {"float32": -1.5, "bool": True}.get(dtype, 7)
+    got = run(backend, Pad((1, 0), (0, 3), fill=fill), {"x": x}, KERNELS[backend.name][0])
+    np.testing.assert_array_equal(got, np.pad(x, ((1, 0), (0, 3)), constant_values=fill))
+
+
+def test_what_turns_matrices_goes_by_tiles(opened) -> None:
+    backend = opened("compute")
+    assert backend.choose(Transpose((1, 0)), {"x": (64, 64)}, {}).name == "tiles"
+    assert backend.choose(Transpose((1, 0)), {"x": (64, 3)}, {}).name == "words"
+    assert backend.choose(Transpose((1, 0, 2)), {"x": (64, 64, 8)}, {}).name == "words"

@@ -83,7 +83,7 @@ def test_a_value_of_the_wrong_form_names_its_key_and_file(key, value) -> None:
         ({"unfit": ["Mali-T"]}, "unfit: unknown family Mali-T"),
         ({"devices": ["GPU"]}, "devices: unknown family GPU"),
         ({"stages": "fourier"}, r"stages: expected one of \['cronin', 'im2col', "),
-        ({"generate": "all"}, r"generate: expected one of \['pointwise'"),
+        ({"generate": "all"}, r"generate: expected one of .*'pointwise'"),
         ({"stages": "winograd", "devices": ["GPU"]}, "devices: unknown family GPU"),
         ({"stages": "winograd", "tune": {"TILE": []}}, "tune: every parameter needs a default"),
         ({"in_place": "y"}, "in_place: y must be an operand"),

@@ -12,7 +12,7 @@ import numpy as np
 from glnn.errors import ShapeError
 from glnn.graph.operator import Cost, Known, Operator, Types
 from glnn.graph.operators.move import MOST_RANK, normalised, whole_numbers
-from glnn.types import Array, Dim, DType, TensorType
+from glnn.types import Array, Dim, DType, Shape, TensorType
 
 
 class Lookup(Operator):
@@ -37,6 +37,17 @@ class Lookup(Operator):
     @abstractmethod
     def dims(self, x: TensorType, index: TensorType) -> tuple[Dim, ...]:
         """The result's dimensions."""
+
+    @abstractmethod
+    def axes(self, rank: int, index: Shape) -> tuple[tuple[int | None, int | None], ...]:
+        """For each dimension of the result those of x and of `index` that it walks along.
+
+        rank: of x. index: its shape.
+        """
+
+    @abstractmethod
+    def looked(self, rank: int, index: Shape) -> tuple[int, ...]:
+        """The dimensions of x along which indices say the place."""
 
     @abstractmethod
     def bounds(self, x: TensorType) -> tuple[Dim, ...]:
@@ -91,6 +102,18 @@ class Gather(Lookup):
         (axis,) = normalised(self.called, (self.axis,), len(x.dims))
         return (*x.dims[:axis], *index.dims, *x.dims[axis + 1 :])
 
+    def axes(self, rank: int, index: Shape) -> tuple[tuple[int | None, int | None], ...]:
+        axis = self.axis % rank
+        before, after = range(axis), range(axis + 1, rank)
+        return (
+            *((i, None) for i in before),
+            *((None, i) for i in range(len(index))),
+            *((i, None) for i in after),
+        )
+
+    def looked(self, rank: int, index: Shape) -> tuple[int, ...]:
+        return (self.axis % rank,)
+
     def bounds(self, x: TensorType) -> tuple[Dim, ...]:
         return (x.dims[self.axis],)
 
@@ -113,6 +136,12 @@ class GatherElements(Lookup):
     def dims(self, x: TensorType, index: TensorType) -> tuple[Dim, ...]:
         check_elements(self.called, x, index, self.axis)
         return index.dims
+
+    def axes(self, rank: int, index: Shape) -> tuple[tuple[int | None, int | None], ...]:
+        return tuple((None if i == self.axis % rank else i, i) for i in range(rank))
+
+    def looked(self, rank: int, index: Shape) -> tuple[int, ...]:
+        return (self.axis % rank,)
 
     def bounds(self, x: TensorType) -> tuple[Dim, ...]:
         return (x.dims[self.axis],)
@@ -143,6 +172,16 @@ class GatherND(Lookup):
     def dims(self, x: TensorType, index: TensorType) -> tuple[Dim, ...]:
         depth = self._depth(x, index)
         return (*index.dims[:-1], *x.dims[self.batch + depth :])
+
+    def axes(self, rank: int, index: Shape) -> tuple[tuple[int | None, int | None], ...]:
+        return (
+            *((i, i) for i in range(self.batch)),
+            *((None, i) for i in range(self.batch, len(index) - 1)),
+            *((i, None) for i in range(self.batch + index[-1], rank)),
+        )
+
+    def looked(self, rank: int, index: Shape) -> tuple[int, ...]:
+        return tuple(range(self.batch, self.batch + index[-1]))
 
     def bounds(self, x: TensorType) -> tuple[Dim, ...]:
         return x.dims[self.batch :]

@@ -10,7 +10,8 @@ import numpy as np
 from glnn.errors import UnsupportedOpError
 from glnn.graph.index_map import EDGES, Strides, Walk
 from glnn.graph.operator import Operator
-from glnn.graph.operators.move import Move
+from glnn.graph.operators.move import Move, Transpose
+from glnn.graph.operators.pad import Pad
 from glnn.kernels.generate.generated import Generated, Uniform
 from glnn.layout import Layout
 from glnn.types import DType, Shape, TensorType
@@ -19,24 +20,27 @@ TILE = 32  # places of a tile's side: shaders/move/tiles.comp
 LEAST = 8  # places below which a loop is not worth tiles
 
 
-def move(
+def generate(
     op: Operator, types: Mapping[str, TensorType], layouts: Mapping[str, Layout], backend: str
 ) -> Generated:
     """For kernels that move words one by one, or four where those lie together: `Generator`."""
     walk = walk_of(op, types, layouts)
-    assert isinstance(op, Move)
+    assert isinstance(op, Move)  # else it has no walk
     capture = backend == "feedback"
     walk = walk.whole if capture else walk
     return loops(walk, capture, layouts["x"].size(types["x"].shape), bits(op.value, types["x"]))
 
 
-def loops(walk: Walk, capture: bool, words: int, fill: int = 0) -> Generated:
+def loops(
+    walk: Walk, capture: bool, words: int, fill: int = 0, width: int | None = None
+) -> Generated:
     """What a kernel gets that goes through `walk`.
 
     capture: whether its results are captured in the order of memory. words: of the operand. fill:
-    what is put where the operand has no number.
+    what is put where the operand has no number. width: words at a time, as many as may be unless
+    said.
     """
-    quads = walk.quads
+    quads = None if width == 1 else walk.quads
     width, taken = (1, walk) if quads is None else (4, quads)
     legs = taken.legs
     inner = [prod(leg.count for leg in legs[i + 1 :]) for i in range(len(legs))]
@@ -56,6 +60,29 @@ def loops(walk: Walk, capture: bool, words: int, fill: int = 0) -> Generated:
     return Generated(
         str(defines), {}, defines, uniforms, {"x": "rgba32i" if width == 4 else "r32i"}
     )
+
+
+def examples() -> Mapping[str, tuple[Operator, Mapping[str, TensorType]]]:
+    """Operators that have every way of the templates compiled."""
+    by_one, by_four = TensorType((3, 5, 7)), TensorType((3, 4, 8), DType.int32)
+    found: dict[str, tuple[Operator, Mapping[str, TensorType]]] = {
+        "transposed": (Transpose((2, 1, 0)), {"x": by_one}),
+        "by four": (Transpose((1, 0, 2)), {"x": by_four}),
+        "rank 8": (Transpose(tuple(range(7, -1, -1))), {"x": TensorType((2,) * 8)}),
+    }
+    for edge in EDGES[1:]:
+        found[edge] = Pad((1, 2, 1), (1, 0, 1), edge), {"x": by_one}
+        found[f"{edge} by four"] = Pad((1, 1, 0), (1, 1, 0), edge), {"x": by_four}
+    return found
+
+
+def turn_examples() -> Mapping[str, tuple[Operator, Mapping[str, TensorType]]]:
+    """Those for kernels that turn matrices."""
+    x = {"x": TensorType((8, 9, 10, 11))}
+    return {
+        "a matrix": (Transpose((1, 0)), {"x": TensorType((33, 65))}),
+        "loops around": (Transpose((3, 1, 0, 2)), x),
+    }
 
 
 def turn(
@@ -92,9 +119,15 @@ def walk_of(op: Operator, types: Mapping[str, TensorType], layouts: Mapping[str,
     if not isinstance(op, Move):
         raise UnsupportedOpError(f"it moves numbers, no {op.name}")
     x, out = types["x"].shape, types["out"].shape
-    if not types["x"].dtype.on_gpu or types["x"].dtype is DType.float16:
-        raise UnsupportedOpError(f"x is {types['x'].dtype.value}, of which no GPU has words")
+    on_gpu(types)
     return op.map(x).walk(x, strides(layouts["x"], x), strides(layouts["out"], out))
+
+
+def on_gpu(types: Mapping[str, TensorType]) -> None:
+    """Raise UnsupportedOpError where a tensor has no words in a GPU's memory."""
+    for name, one in types.items():
+        if not one.dtype.on_gpu or one.dtype is DType.float16:
+            raise UnsupportedOpError(f"{name} is {one.dtype.value}, of which no GPU has words")
 
 
 def strides(layout: Layout, shape: Shape) -> Strides:
