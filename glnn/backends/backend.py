@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from numpy.typing import NDArray
 
+from glnn.device import Device
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.operator import Operands, Operator, Shapes
+from glnn.kernels.problem import Problem
 from glnn.layout import Layout
 from glnn.types import DType, Shape, TensorType
-
-if TYPE_CHECKING:
-    from glnn.device import Device
-    from glnn.kernels.problem import Problem
 
 T = TypeVar("T")
 Performer = Callable[[], None]
@@ -53,6 +51,7 @@ class Backend(ABC):
     """A way to run ops. `device` is None where no GL is involved."""
 
     name: ClassVar[str]
+    operands: ClassVar[int] = 3  # TODO
     shares: ClassVar[bool] = False
     """Whether tensors may share memory (see `memory`)."""
     device: Device | None
@@ -162,6 +161,10 @@ class Backend(ABC):
         store = self.allocate(array.shape, layout, dtype=DType.of(array))
         store.set(array)
         return store
+
+    def renew(self, store: Store, array: NDArray[Any]) -> None:
+        """Have `store`, which `keep` gave, hold `array` from now on."""
+        store.set(array)
 
     def wrote(self, store: Store) -> None:
         """Note that the memory of `store` was written by way of another store."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from glnn.backends.backend import Choice, Performer, Store
 from glnn.backends.gl import Fetched, GlBackend
-from glnn.device import Buffer, Device, Program, Source
+from glnn.device import Buffer, Device, Program, Source, confuses_values
 from glnn.graph.operator import Operands, Operator, Shapes
 from glnn.kernels.generate.generated import Uniform
 from glnn.kernels.kernel import Kernel
@@ -85,7 +85,7 @@ class Compute(GlBackend):
         return Program.compute(self.device, source)
 
     def confuses_values(self) -> bool:
-        return self.device.confuses_values
+        return confuses_values(self.device)
 
     def layouts(
         self, choice: Choice, op: Operator, shapes: Operands, layouts: Mapping[str, str]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakKeyDictionary
 
 from numpy.typing import NDArray
 
 from glnn import __version__
-from glnn.backends.backend import Backend, Choice, Memory, Store, T
-from glnn.backends.examine import SLOWEST, examine
+from glnn.backends.backend import Choice, Memory, Store, T
+from glnn.backends.examine import SLOWEST, Examined, examine
 from glnn.device import Buffer, DataTexture, Device, Program, SharedMemory, Source
 from glnn.device.buffer import LEAST
 from glnn.errors import DeviceError
@@ -22,10 +23,13 @@ from glnn.kernels.problem import Problem
 from glnn.kernels.select import choose
 from glnn.kernels.source import assemble
 from glnn.kernels.tuned import Tuned
-from glnn.kernels.verdicts import Launch, Verdicts, work
+from glnn.kernels.verdicts import Verdicts, work
 from glnn.layout import Layout
 from glnn.settings import Settings
 from glnn.types import DType, Shape
+
+if TYPE_CHECKING:
+    import moderngl
 
 PLACES = ("first_group", "all_groups", "first_instance")  # uniforms of a launch, not of a problem
 LONGEST = 0.1  # seconds of a launch: Panfrost ends jobs of half a second
@@ -47,6 +51,10 @@ class Fetched:
         self._buffer = buffer if changes else None
         self._texture.copy_from(buffer.push(device))
 
+    def refresh(self, buffer: moderngl.Buffer) -> None:
+        """Take what `buffer` holds now."""
+        self._texture.copy_from(buffer)
+
     @staticmethod
     def bind(all_of: Sequence[Fetched]) -> None:
         """Bring these up to date and make them the textures of the units from 0 on."""
@@ -57,7 +65,7 @@ class Fetched:
             one._texture.bind(unit)
 
 
-class GlBackend(Backend):
+class GlBackend(Examined):
     """Kernels of one kind on one device."""
 
     shares: ClassVar[bool] = True
@@ -72,6 +80,8 @@ class GlBackend(Backend):
         self.tuned = Tuned.load(cache, offers, __version__)
         self.verdicts = Verdicts.load(cache, offers, __version__)
         self._trusts = settings.trust
+        self._textures: WeakKeyDictionary[Buffer, dict[tuple[str, str], Fetched]]
+        self._textures = WeakKeyDictionary()
         longest = 0.0 if family(offers) in PATIENT else LONGEST
         self._longest = longest if settings.launch is None else settings.launch
 
@@ -92,29 +102,13 @@ class GlBackend(Backend):
 
     @property
     def watched(self) -> bool:
-        """Whether launches are not to take long."""
         return self._longest > 0
-
-    def launch(self, kernel: Kernel, problem: Problem) -> Launch:
-        """The largest launch by which `kernel` computes `problem`, if none is made in parts."""
-        raise NotImplementedError
 
     def launches(self, kernel: Kernel, problem: Problem) -> int:
         """How many such launches that takes."""
         return 1
 
-    def right_until(self, kernel: Kernel, problem: Problem, first: int) -> int:
-        """What part of a launch is right where the result is wrong from its float `first` on.
-
-        0 where that cannot be told.
-        """
-        return 0
-
     def part(self, kernel: Kernel, problem: Problem) -> int | None:
-        """The most that one launch of `kernel` may be here; None where nothing stands in its way.
-
-        Either larger ones were seen to be wrong, or they would take too long.
-        """
         verdict = self.verdicts.find(kernel, problem, self.device.capabilities)
         if verdict.part is None and not self.watched:
             return None
@@ -179,8 +173,20 @@ class GlBackend(Backend):
             buffer = buffers[name]
             changes = not buffer.fixed and (name not in op.parameters or buffer.shared)
             texel = kernel.textures[name]
-            found[name] = Fetched(self.device, buffer, texel, sampler, changes)
+            if buffer.fixed:
+                found[name] = self._fixed(buffer, texel, sampler)
+            else:
+                found[name] = Fetched(self.device, buffer, texel, sampler, changes)
         return found
+
+    def _fixed(self, buffer: Buffer, texel: str, sampler: str) -> Fetched:
+        """The texture that all kernels share which fetch from `buffer`; a copy needs it no more."""
+        textures = self._textures.setdefault(buffer, {})
+        if (texel, sampler) not in textures:
+            textures[texel, sampler] = Fetched(self.device, buffer, texel, sampler, False)
+            if DataTexture.bytes_for(buffer.layout.size(buffer.shape), texel, sampler):
+                buffer.release()
+        return textures[texel, sampler]
 
     def allocate(
         self,
@@ -210,6 +216,16 @@ class GlBackend(Backend):
         buffer.wrote()  # the host's array is not needed any more
         buffer.fixed = True
         return buffer
+
+    def renew(self, store: Store, array: NDArray[Any]) -> None:
+        assert isinstance(store, Buffer)
+        store.set(array)
+        buffer = store.push(self.device)
+        for (texel, sampler), fetched in self._textures.get(store, {}).items():
+            fetched.refresh(buffer)
+            if DataTexture.bytes_for(store.layout.size(store.shape), texel, sampler):
+                store.release()
+        store.wrote()
 
     def wrote(self, store: Store) -> None:
         assert isinstance(store, Buffer)
@@ -248,7 +264,8 @@ class GlBackend(Backend):
         texts = {} if made is None else made.texts
         source = assemble(kernel, header, {**kernel.defaults, **defines}, samplers, texts)
         values = sorted(problem.uniforms(kernel).items()) if self.confuses_values() else ()
-        programs, key = self.device.programs, (source.text, *values)
+        programs: dict[tuple[object, ...], Program] = self.device.programs
+        key = (source.text, *values)
         if key not in programs:
             programs[key] = self.compile(source)
         return programs[key]

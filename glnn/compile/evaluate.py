@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from glnn.backends import Backend, Choice, Performer, Store, open_backend
 from glnn.compile.memory import Arena
 from glnn.compile.prepared import Prepared
-from glnn.compile.schedule import Parameter, Schedule, Task
+from glnn.compile.schedule import Schedule, Task
+from glnn.compile.weights import Weight, Weights
 from glnn.errors import LimitError, UnsupportedOpError, shown
 from glnn.graph.operator import Operands, Operator
 from glnn.graph.operators.repack import Repack
@@ -105,7 +106,7 @@ def _schedule(
     inputs = {name: name for name in operands if name not in op.parameters}
     for name in inputs:
         schedule.add_input(name, operands[name].shape, layouts.get(name, "R"))
-    fixed = {name: Parameter.of(operands[name]) for name in operands if name not in inputs}
+    fixed = {name: Weight.of(operands[name]) for name in operands if name not in inputs}
     schedule.add(Task(op.name, op, inputs, fixed, "result", op.name, kernel))
     return schedule
 
@@ -114,7 +115,10 @@ def _prepare_stages(
     schedule: Schedule, operands: Mapping[str, NDArray[Any]]
 ) -> tuple[Performer, Store]:
     """What `prepare` gives where the kernel is made of stages."""
-    backend, prepared = schedule.backend, Prepared(schedule, Arena.of(schedule, ["result"]))
+    backend, prepared = (
+        schedule.backend,
+        Prepared(schedule, Arena.of(schedule, ["result"]), Weights(schedule.backend)),
+    )
     for name in set(operands) & set(schedule.tensors):
         prepared.stores[name].set(operands[name])
         backend.upload(prepared.stores[name])

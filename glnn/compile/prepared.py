@@ -5,16 +5,17 @@ from __future__ import annotations
 from glnn.backends.backend import Performer, Store
 from glnn.compile.memory import Arena
 from glnn.compile.schedule import Entry, Schedule
+from glnn.compile.weights import Weights
 
 
 class Prepared:
     """Everything that is allocated for `schedule`, whose tensors share memory as `arena` says.
 
-    stores: by tensor. performers: one for each entry.
+    weights: the session's. stores: by tensor. performers: one for each entry.
     """
 
-    def __init__(self, schedule: Schedule, arena: Arena) -> None:
-        self.schedule, self.backend = schedule, schedule.backend
+    def __init__(self, schedule: Schedule, arena: Arena, weights: Weights) -> None:
+        self.schedule, self.backend, self._weights = schedule, schedule.backend, weights
         self.stores = self._allocate(arena)
         self.performers: tuple[Performer, ...] = tuple(map(self._prepare, schedule.entries))
 
@@ -35,8 +36,9 @@ class Prepared:
     def _prepare(self, entry: Entry) -> Performer:
         task = entry.task
         stores = {operand: self.stores[name] for operand, name in task.operands.items()}
-        for name, parameter in task.parameters.items():
-            stores[name] = self.backend.keep(parameter.make(), entry.layouts[name])
+        copies = self.backend.copies(entry.choice, entry.shapes, entry.layouts)
+        for name, weight in task.parameters.items():
+            stores[name] = self._weights.store(weight, entry.layouts[name], name in copies)
         out = self.stores[task.output]
         return self.backend.prepare(task.op, entry.choice, stores, entry.shapes, out)
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
-
-from numpy.typing import NDArray
 
 from glnn.backends.backend import Backend, Choice
+from glnn.compile.weights import Weight
 from glnn.errors import LimitError, UnsupportedOpError
-from glnn.graph.decompose import Derived, Lowered
+from glnn.graph.decompose import Lowered
+from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Operator, Shapes
 from glnn.graph.operators.add import Add
 from glnn.graph.operators.conv2d import Conv2d
@@ -20,24 +19,6 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout, parse
 from glnn.types import Shape
-
-Array = NDArray[Any]
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """An array of `shape` that is fixed with a model; `make` gives it when it is needed."""
-
-    shape: Shape
-    make: Callable[[], Array]
-
-    @classmethod
-    def of(cls, array: Array) -> Parameter:
-        return cls(array.shape, lambda: array)
-
-    def derived(self, made: Derived) -> Parameter:
-        """The one computed from this."""
-        return Parameter(made.shape, lambda: made.make(self.make()))
 
 
 @dataclass(frozen=True)
@@ -51,11 +32,12 @@ class Task:
     name: str
     op: Operator
     operands: Mapping[str, str]
-    parameters: Mapping[str, Parameter]
+    parameters: Mapping[str, Weight]
     output: str
     layer: str
     kernel: str | None = None
     via: str | None = None
+    epilogue: Epilogue | None = None
 
 
 @dataclass(frozen=True)
@@ -192,7 +174,7 @@ class Schedule:
         names = dict(task.operands)
         parameters = dict(task.parameters)
         for name, made in lowered.derived.items():
-            parameters[name] = task.parameters[made.source].derived(made)
+            parameters[name] = task.parameters[made.source].made(made)
         last = lowered.stages[-1].name
         for stage in lowered.stages:
             own = self._free(f"{task.output}: {stage.name}")

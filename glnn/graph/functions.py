@@ -39,6 +39,7 @@ _ROWS = (
     Function("sub", 2, np.subtract, "a - b"),
     Function("mul", 2, np.multiply, "a * b"),
     Function("div", 2, np.divide, "a / b"),
+    Function("sqrt", 1, np.sqrt, "sqrt(a)"),
     Function("relu", 1, lambda x: np.maximum(x, 0), "greater(a, 0.0)", "nan"),
     Function("sigmoid", 1, _sigmoid, "sigmoid(a)", "sigmoid"),
     Function("tanh", 1, np.tanh, "hyperbolic_tangent(a)", "tanh"),

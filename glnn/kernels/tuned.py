@@ -6,15 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from math import isfinite, log2
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glnn.device import Capabilities
 from glnn.kernels.device_file import DeviceFile
 from glnn.kernels.kernel import Kernel
+from glnn.kernels.problem import Problem
 from glnn.kernels.source import fingerprint
-
-if TYPE_CHECKING:
-    from glnn.kernels.problem import Problem
 
 FORM = 2  # of the file; a file of another is tuned anew
 

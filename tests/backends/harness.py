@@ -22,7 +22,8 @@ from glnn.backends.feedback import Feedback
 from glnn.backends.gl import GlBackend
 from glnn.compile.memory import Arena
 from glnn.compile.prepared import Prepared
-from glnn.compile.schedule import Parameter, Schedule, Task
+from glnn.compile.schedule import Schedule, Task
+from glnn.compile.weights import Weight, Weights
 from glnn.device import Buffer
 from glnn.graph.operator import Operator
 from glnn.kernels import kernels_for
@@ -134,11 +135,12 @@ def _run_stages(
     inputs = {name: name for name in operands if name not in op.parameters}
     for name in inputs:
         schedule.add_input(name, operands[name].shape)
-    fixed = {name: Parameter.of(operands[name]) for name in operands if name not in inputs}
+    fixed = {name: Weight.of(operands[name]) for name in operands if name not in inputs}
     schedule.add(Task("whole", op, inputs, fixed, "result", "whole", choice.name))
     _see(backend, [(entry.choice, entry.problem) for entry in schedule.entries])
     arena = Arena.of(schedule, ["result"])
-    prepared = Prepared(schedule, replace(arena, sizes=tuple(n + GUARD for n in arena.sizes)))
+    room = replace(arena, sizes=tuple(n + GUARD for n in arena.sizes))
+    prepared = Prepared(schedule, room, Weights(backend))
     copies = {}
     for name, tensor in schedule.tensors.items():
         copy = prepared.stores[name].push(backend.device)

@@ -13,11 +13,11 @@ from glnn.graph.operators.matmul import Matmul
 from glnn.graph.operators.pad2d import Pad2d
 from glnn.graph.operators.repack import Repack
 from glnn.graph.operators.rows import Images, Rows
+from glnn.graph.operators.weights import KernelRows, WinogradWeights
 from glnn.graph.operators.winograd import winograd
 from glnn.graph.operators.winograd_input import WinogradInput
 from glnn.graph.operators.winograd_output import WinogradOutput
 from glnn.graph.operators.zero import Zero
-from glnn.types import Array
 
 MORTON = "R 2 4 R"  # of the patches and the result (the weights: C 4 2 C, transposed)
 
@@ -36,7 +36,7 @@ def by_winograd(op: Contraction, shapes: Shapes, parameters: Mapping[str, int]) 
             Stage("products", Matmul(), {"x": "tiles", "weight": "transformed"}),
             Stage("result", back, {"x": "products", **rest}),
         ),
-        {"transformed": Derived("weight", weight, form.weights)},
+        {"transformed": Derived("weight", weight, WinogradWeights(form.tile))},
     )
 
 
@@ -132,9 +132,4 @@ def _weights(shapes: Shapes) -> dict[str, str]:
 def _matrix(shapes: Shapes) -> Derived:
     """The weights with a row for each output channel, in the order of Im2row's columns."""
     o, c, kh, kw = shapes["weight"]
-
-    def make(weight: Array) -> Array:
-        rows: Array = weight.transpose(0, 2, 3, 1).reshape(o, kh * kw * c)
-        return rows
-
-    return Derived("weight", (o, kh * kw * c), make)
+    return Derived("weight", (o, kh * kw * c), KernelRows())

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from glnn.graph.operator import Contraction
-from glnn.types import Array, Shape
+from glnn.graph.operator import Contraction, Operator
+from glnn.types import Shape
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,11 @@ class Stage:
 
 @dataclass(frozen=True)
 class Derived:
-    """A parameter computed from the one called `source`, once, when a model is made ready."""
+    """An operand made of the fixed one called `source`, by the host, once for each weight."""
 
     source: str
     shape: Shape
-    make: Callable[[Array], Array]
+    operator: Operator
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from glnn.graph.operators.concat import Concat
 from glnn.graph.operators.conv2d import Conv2d
 from glnn.graph.operators.dropout import Dropout
 from glnn.graph.operators.flatten import Flatten
+from glnn.graph.operators.identity import Identity
 from glnn.graph.operators.im2row import Im2row
 from glnn.graph.operators.local_response_norm import LocalResponseNorm
 from glnn.graph.operators.matmul import Matmul
@@ -17,6 +18,7 @@ from glnn.graph.operators.pad2d import Pad2d
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.pool2d import Pool2d
 from glnn.graph.operators.repack import Repack
+from glnn.graph.operators.reshape import Reshape
 from glnn.graph.operators.rows import Images, Rows
 from glnn.graph.operators.softmax import Softmax
 from glnn.graph.operators.subsample import Subsample
@@ -33,6 +35,7 @@ __all__ = [
     "Conv2d",
     "Dropout",
     "Flatten",
+    "Identity",
     "Im2row",
     "Images",
     "LocalResponseNorm",
@@ -43,6 +46,7 @@ __all__ = [
     "Pointwise",
     "Pool2d",
     "Repack",
+    "Reshape",
     "Rows",
     "Softmax",
     "Subsample",

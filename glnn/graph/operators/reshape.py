@@ -16,7 +16,7 @@ from glnn.types import Array, Dim, Shape, TensorType
 class View(Operator):
     """x of any dtype, seen in another shape of as many numbers. x must lie densely."""
 
-    name: ClassVar[str] = "view"
+    name: ClassVar[str] = "reshape"
     view: ClassVar[bool] = True
 
     @abstractmethod

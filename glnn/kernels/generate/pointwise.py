@@ -115,6 +115,10 @@ def generate(
     if placed:
         uniforms |= {"place": geometry.places, "extent": geometry.extents}
         uniforms |= {f"{name}_stride": own for name, own in geometry.strides.items()}
+    zeros = layouts["out"].zeros and types["out"].shape[1] % 4 != 0
+    if zeros:
+        _, channels, high, wide = types["out"].shape
+        uniforms |= {"channels": channels, "pixels": high * wide}
     words = [op.expr.structure, types["out"].dtype.kind, *(fetch.structure for fetch in fetches)]
     kind = types["out"].dtype.kind
     return Generated(
@@ -129,6 +133,7 @@ def generate(
         {
             "RANK": len(geometry.places) if placed else 0,
             "LANES": int(any(fetch.read is Read.EACH for fetch in fetches)),
+            "ZEROS": int(zeros),
         },
         uniforms,
         {fetch.name: fetch.texel for fetch in fetches},
