@@ -242,13 +242,18 @@ class Kernel:
         chosen = {name: (value,) for name, value in values.items()}
         return replace(self, tune={**self.tune, **chosen}, families={})
 
+    def layout(self, name: str) -> str:
+        """How it wants the operand `name`, one of several declared together perhaps."""
+        return self.layouts.get(name) or self.layouts.get(name.rstrip("0123456789") + MANY, ANY)
+
     def expanded(self, operands: Sequence[str], reads: Mapping[str, str | int]) -> Kernel:
         """The same with `operands` in the place of those declared together, as `x*`.
 
         reads: the texels' format or an attribute's floats of each, where it fetches them.
         """
         layouts, bindings = dict(self.layouts), dict(self.bindings)
-        textures, attributes = dict(self.textures), dict(self.attributes)
+        attributes = dict(self.attributes)
+        textures = {name: str(reads.get(name, texel)) for name, texel in self.textures.items()}
         for pattern in [name for name in layouts if name.endswith(MANY)]:
             stem = pattern[: -len(MANY)]
             names = [n for n in operands if n.startswith(stem) and n[len(stem) :].isdigit()]

@@ -165,7 +165,10 @@ class Problem:
 
         Raises UnsupportedOpError where it cannot compute this.
         """
-        return _generated(self, kernel.generate, kernel.backend) if kernel.generate else None
+        if not kernel.generate:
+            return None
+        wanted = tuple(kernel.layout(name) for name in self.types)
+        return _generated(self, kernel.generate, kernel.backend, wanted)
 
     def adapted(self, kernel: Kernel) -> Kernel:
         """`kernel` with this problem's operands, where it takes any number of them.
@@ -269,7 +272,12 @@ def check_epilogue(op: Operator, epilogue: Epilogue, shapes: Shapes, output: Sha
 
 
 @lru_cache(maxsize=1024)
-def _generated(problem: Problem, generator: str, backend: str) -> Generated:
-    """What the generator so called makes of `problem`."""
-    layouts = {name: problem.common_layout(name) for name in problem.types}
+def _generated(
+    problem: Problem, generator: str, backend: str, wanted: tuple[str, ...]
+) -> Generated:
+    """What the generator so called makes of `problem`. wanted: the layout of each of its types."""
+    layouts = {
+        name: problem.common_layout(name) if text == ANY else parse(text)
+        for name, text in zip(problem.types, wanted, strict=True)
+    }
     return GENERATORS[generator].make(problem.op, problem.types, layouts, backend)
