@@ -51,6 +51,11 @@ class DType(Enum):
         return np.dtype(self.value)
 
     @property
+    def word(self) -> np.dtype[Any]:
+        """What a number of it is in device memory, where each takes 32 bits: float32 or int32."""
+        return word(self.numpy)
+
+    @property
     def kind(self) -> str:
         """What it is to a shader: "float", "int" or "bool"."""
         if self is DType.bool:
@@ -100,6 +105,28 @@ class TensorType:
     def __str__(self) -> str:
         comma = "," if len(self.dims) == 1 else ""
         return f"{self.dtype.value} ({', '.join(map(str, self.dims))}{comma})"
+
+
+def word(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The 32 bits that a number of `dtype` takes in device memory: int32 for integers and bools."""
+    return np.dtype(np.int32 if dtype.kind in "iub" else np.float32)
+
+
+def narrowed(name: str, array: Array) -> Array:
+    """`array`, of int64, as int32, which is what a GPU has; any other as it is.
+
+    Raises ShapeError where a number is none of int32, with the first that is not.
+    """
+    if array.dtype != np.int64:
+        return array
+    found = array.astype(np.int32)
+    if (wrong := found != array).any():
+        at = tuple(int(i) for i in np.argwhere(wrong)[0])
+        raise ShapeError(
+            f"{name} must have int64 numbers from {-MOST - 1} to {MOST}, "
+            f"got {array[at]} at {list(at)}"
+        )
+    return found
 
 
 def _is_dim(dim: object) -> bool:

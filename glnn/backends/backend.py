@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 from numpy.typing import NDArray
 
 from glnn.errors import LimitError, UnsupportedOpError
-from glnn.graph.operator import Contraction, Shapes
+from glnn.graph.operator import Operands, Operator, Shapes
 from glnn.layout import Layout
-from glnn.types import Shape
+from glnn.types import DType, Shape, TensorType
 
 if TYPE_CHECKING:
     from glnn.device import Device
@@ -26,6 +26,7 @@ class Store(Protocol):
     """Where a backend keeps one tensor."""
 
     shape: Shape
+    dtype: DType
 
     @property
     def nbytes(self) -> int: ...
@@ -58,7 +59,7 @@ class Backend(ABC):
 
     @abstractmethod
     def choose(
-        self, op: Contraction, shapes: Shapes, layouts: Mapping[str, str], kernel: str | None = None
+        self, op: Operator, shapes: Operands, layouts: Mapping[str, str], kernel: str | None = None
     ) -> Choice:
         """The kernel that is to run `op`, or the one called `kernel`.
 
@@ -67,11 +68,11 @@ class Backend(ABC):
 
     @abstractmethod
     def layouts(
-        self, choice: Choice, op: Contraction, shapes: Shapes, layouts: Mapping[str, str]
+        self, choice: Choice, op: Operator, shapes: Operands, layouts: Mapping[str, str]
     ) -> Mapping[str, Layout]:
         """The layout in which `choice` wants each operand and leaves `out`."""
 
-    def view_layouts(self, op: Contraction, given: str) -> tuple[str, str]:
+    def view_layouts(self, op: Operator, given: str) -> tuple[str, str]:
         """How the view `op` wants its input, which lies in `given`, and how its result lies."""
         return op.view_layouts(given)
 
@@ -98,13 +99,19 @@ class Backend(ABC):
         return {}
 
     @abstractmethod
-    def allocate(self, shape: Shape, layout: Layout, memory: Memory | None = None) -> Store:
+    def allocate(
+        self,
+        shape: Shape,
+        layout: Layout,
+        memory: Memory | None = None,
+        dtype: DType = DType.float32,
+    ) -> Store:
         """Room for a tensor: filled with zeros, or that of `memory` as it is."""
 
     @abstractmethod
     def prepare(
         self,
-        op: Contraction,
+        op: Operator,
         choice: Choice,
         operands: Mapping[str, Store],
         shapes: Shapes,
@@ -119,13 +126,18 @@ class Backend(ABC):
         """
         return False
 
-    def why_not(self, op: Contraction, shapes: Shapes, kernel: str | None = None) -> str | None:
+    def why_not(self, op: Operator, shapes: Operands, kernel: str | None = None) -> str | None:
         """Why `op` cannot run here on operands of these shapes; None when it can."""
         try:
             self.choose(op, shapes, {}, kernel)
         except (UnsupportedOpError, LimitError) as error:
             return str(error)
         return None
+
+    @staticmethod
+    def types(stores: Mapping[str, Store], shapes: Shapes) -> dict[str, TensorType]:
+        """The type of each operand in `stores`, seen in `shapes`."""
+        return {name: TensorType(shape, stores[name].dtype) for name, shape in shapes.items()}
 
     def memory(self, floats: int) -> Memory | None:
         """Room of `floats` for tensors to share; None where each is to have its own."""
@@ -147,7 +159,7 @@ class Backend(ABC):
 
     def keep(self, array: NDArray[Any], layout: Layout) -> Store:
         """A store that holds `array` for good: it may be on the device only."""
-        store = self.allocate(array.shape, layout)
+        store = self.allocate(array.shape, layout, dtype=DType.of(array))
         store.set(array)
         return store
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, ClassVar
 from glnn.backends.backend import Choice, Performer, Store
 from glnn.backends.gl import Fetched, GlBackend
 from glnn.device import Buffer, Device, Program, Source
-from glnn.graph.operator import Contraction, Shapes
+from glnn.graph.operator import Operands, Operator, Shapes
+from glnn.kernels.generate.generated import Uniform
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.verdicts import Launch
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 
 Groups = tuple[int, int, int]
-Uniform = int | float | Groups
 Range = tuple["moderngl.Buffer", int, int, int]
 """A buffer, where it is bound, the first byte, and how many."""
 
@@ -88,7 +88,7 @@ class Compute(GlBackend):
         return self.device.confuses_values
 
     def layouts(
-        self, choice: Choice, op: Contraction, shapes: Shapes, layouts: Mapping[str, str]
+        self, choice: Choice, op: Operator, shapes: Operands, layouts: Mapping[str, str]
     ) -> Mapping[str, Layout]:
         assert isinstance(choice, Kernel)
         problem = Problem.of(op, shapes, layouts)
@@ -96,7 +96,7 @@ class Compute(GlBackend):
 
     def prepare(
         self,
-        op: Contraction,
+        op: Operator,
         choice: Choice,
         operands: Mapping[str, Store],
         shapes: Shapes,
@@ -104,15 +104,15 @@ class Compute(GlBackend):
     ) -> Performer:
         assert isinstance(choice, Kernel) and isinstance(out, Buffer)
         buffers = {k: b for k, b in {**operands, "out": out}.items() if isinstance(b, Buffer)}
-        given = {k: b.layout.name for k, b in buffers.items() if k in op.inputs}
-        problem = Problem.of(op, shapes, given)
+        given = {k: b.layout.name for k, b in buffers.items() if k not in op.parameters}
+        problem = Problem.of(op, self.types(operands, shapes), given)
         blocks = self.device.capabilities.max_compute_shader_storage_blocks
         places = choice.places(operands, blocks)
         in_place = choice.in_place if choice.in_place not in places else None
         if op.updates in buffers and in_place in buffers:
             in_place = None  # the result's memory is the operand's
         part = self.part(choice, problem)
-        defines = problem.defines() | ({"IN_PLACE": 1} if in_place in buffers else {})
+        defines = problem.defines(choice) | ({"IN_PLACE": 1} if in_place in buffers else {})
         defines |= {} if part is None else {"IN_PARTS": 1}
         textures = self.fetched(op, choice, buffers)
         program = self.program(choice, problem, defines, textures)
@@ -132,7 +132,7 @@ class Compute(GlBackend):
         problem: Problem,
         buffers: Mapping[str, Buffer],
         places: Mapping[str, int],
-        uniforms: Mapping[str, int | float],
+        uniforms: Mapping[str, Uniform],
         most: int | None,
     ) -> Iterator[Dispatch]:
         """The dispatches that compute `problem`: one, or those of each part of a split.
@@ -179,7 +179,7 @@ class Compute(GlBackend):
 
 def _in_parts(
     buffers: Sequence[Range],
-    uniforms: Mapping[str, int | float],
+    uniforms: Mapping[str, Uniform],
     groups: Groups,
     most: int | None,
 ) -> Iterator[Dispatch]:

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from glnn.backends.backend import Backend, Choice, Memory, Performer, Store
 from glnn.errors import UnsupportedOpError
-from glnn.graph.operator import Contraction, Shapes
+from glnn.graph.operator import Operands, Operator, Shapes, typed
 from glnn.layout import Layout, parse
-from glnn.types import Shape
+from glnn.types import DType, Shape
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class NumpyKernel:
 class HostStore:
     """A tensor in the host's memory."""
 
-    def __init__(self, shape: Shape) -> None:
-        self.shape = shape
-        self.array: NDArray[Any] = np.zeros(shape, np.float32)
+    def __init__(self, shape: Shape, dtype: DType = DType.float32) -> None:
+        self.shape, self.dtype = shape, dtype
+        self.array: NDArray[Any] = np.zeros(shape, dtype.numpy)
 
     @property
     def nbytes(self) -> int:
@@ -50,28 +50,34 @@ class Cpu(Backend):
         self.device = None
 
     def choose(
-        self, op: Contraction, shapes: Shapes, layouts: Mapping[str, str], kernel: str | None = None
+        self, op: Operator, shapes: Operands, layouts: Mapping[str, str], kernel: str | None = None
     ) -> NumpyKernel:
         op.check_operands(shapes)
-        op.shape_of(shapes)
+        op.results(typed(shapes))
         if kernel not in (None, "numpy"):
             raise UnsupportedOpError(f"cpu has no kernel {kernel!r} for {op.name}; it has numpy")
         return NumpyKernel()
 
     def layouts(
-        self, choice: Choice, op: Contraction, shapes: Shapes, layouts: Mapping[str, str]
+        self, choice: Choice, op: Operator, shapes: Operands, layouts: Mapping[str, str]
     ) -> Mapping[str, Layout]:
         return dict.fromkeys((*shapes, "out"), parse("R"))
 
-    def view_layouts(self, op: Contraction, given: str) -> tuple[str, str]:
+    def view_layouts(self, op: Operator, given: str) -> tuple[str, str]:
         return "R", "R"
 
-    def allocate(self, shape: Shape, layout: Layout, memory: Memory | None = None) -> HostStore:
-        return HostStore(shape)
+    def allocate(
+        self,
+        shape: Shape,
+        layout: Layout,
+        memory: Memory | None = None,
+        dtype: DType = DType.float32,
+    ) -> HostStore:
+        return HostStore(shape, dtype)
 
     def prepare(
         self,
-        op: Contraction,
+        op: Operator,
         choice: Choice,
         operands: Mapping[str, Store],
         shapes: Shapes,

@@ -25,7 +25,7 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import why_not_here, why_not_problem
 from glnn.kernels.verdicts import Launch, Verdict, program_key, verdict_key, within, work
-from glnn.types import Shape
+from glnn.types import DType, Shape
 
 if TYPE_CHECKING:
     from glnn.backends.gl import GlBackend
@@ -107,16 +107,16 @@ def _trials(
 
     depth = op.depth(shapes)
     few: dict[str, Shape] = dict(shapes)
-    if problem.output[0] > PERIOD:
+    if problem.output[:1] > (PERIOD,):
         few |= {name: (PERIOD, *shapes[name][1:]) for name in op.along(shapes)}
     for deep in (upper(depth), depth):
-        small = Problem.of(op, op.of_depth(few, deep, few=True), problem.layouts)
+        small = problem.of_shapes(op.of_depth(few, deep, few=True))
         if fits(small):
             yield _Trial(backend, kernel, small, spoiled=True)
             break
     else:
         yield _Trial(backend, kernel, problem, spoiled=True)
-    large = Problem.of(op, op.of_depth(shapes, min(depth, SHORT)), problem.layouts)
+    large = problem.of_shapes(op.of_depth(shapes, min(depth, SHORT)))
     enough = fits(large) and within(launch, backend.launch(kernel, large))
     yield _Trial(backend, kernel, large if enough else problem, spoiled=False)
 
@@ -135,9 +135,10 @@ class _Trial:
         self.size = prod(backend.launch(kernel, problem))
         operands, self._few = _known(problem, spoiled)
         op = problem.op
-        layouts = backend.layouts(kernel, op, problem.shapes, problem.layouts)
+        layouts = problem.chosen_layouts(kernel, problem.split(kernel, backend.device.capabilities))
         memory = backend.memory(backend.capacity(layouts["out"].size(problem.output)))
-        self._out = backend.allocate(problem.output, layouts["out"], memory)
+        dtype = problem.results[0].dtype
+        self._out = backend.allocate(problem.output, layouts["out"], memory, dtype)
         self._updated = operands.get(op.updates or "")
         self._stores: dict[str, Buffer] = {}
         for name, array in operands.items():
@@ -168,7 +169,7 @@ class _Trial:
             self._stores[op.updates].set(self._updated)
             self._backend.upload(self._stores[op.updates])
         self._perform()
-        got = self._out.pull()
+        got = _measured(self._out.pull())
         error = self._error(got)
         if error <= self._kernel.allowed:
             return error, None
@@ -208,24 +209,36 @@ class _Trial:
 def _known(problem: Problem, spoiled: bool) -> tuple[dict[str, Array], Array]:
     """Operands of a few samples, over and over; and the result to be expected of the few."""
     op, shapes = problem.op, problem.shapes
-    names = op.along(shapes) if problem.output[0] > PERIOD else ()
+    names = op.along(shapes) if problem.output[:1] > (PERIOD,) else ()
     generator = np.random.default_rng(2026)
     few: dict[str, Array] = {}
     for name, shape in shapes.items():
         taken = (PERIOD, *shape[1:]) if name in names else shape
-        few[name] = 2 * generator.random(taken, dtype=np.float32) - 1
+        kind = problem.types[name].dtype
+        if kind is not DType.float32:
+            numbers = generator.integers(0, 2 if kind is DType.bool else 100, taken)
+            few[name] = np.asarray(numbers, kind.numpy)
+            continue
+        few[name] = np.asarray(2 * generator.random(taken, dtype=np.float32) - 1)
         if spoiled and name in op.spoiled:
             _spoil(few[name])
     exact = op.flops({name: array.shape for name, array in few.items()}) <= EXACT
-    kind = np.float64 if exact else np.float32
+    precise = {
+        name: array.astype(np.float64) if exact and array.dtype == np.float32 else array
+        for name, array in few.items()
+    }
     with np.errstate(all="ignore"):
-        result = op.compute({name: array.astype(kind) for name, array in few.items()})
-        expected = result.astype(np.float32)
+        expected = _measured(op.compute(precise).astype(problem.results[0].dtype.numpy))
     operands = {
         name: array if array.shape == shapes[name] else np.resize(array, shapes[name])
         for name, array in few.items()
     }
     return operands, expected
+
+
+def _measured(array: Array) -> Array:
+    """`array` in numbers that may be far from each other: integers and bools as float64."""
+    return array if array.dtype == np.float32 else array.astype(np.float64)
 
 
 def _spoil(array: Array) -> None:

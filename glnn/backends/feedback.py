@@ -11,7 +11,8 @@ from glnn.backends.backend import Choice, Performer, Store
 from glnn.backends.gl import Fetched, GlBackend
 from glnn.device import Buffer, Device, Program, Source
 from glnn.errors import ShaderError
-from glnn.graph.operator import Contraction, Shapes
+from glnn.graph.operator import Operator, Shapes
+from glnn.kernels.generate.generated import Uniform
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.verdicts import Launch
@@ -44,7 +45,7 @@ class FeedbackPerformer:
         device: Device,
         program: Program,
         textures: Sequence[Fetched],
-        uniforms: Mapping[str, int | float],
+        uniforms: Mapping[str, Uniform],
         array: moderngl.VertexArray,
         draws: Sequence[Draw],
         out: Buffer,
@@ -89,7 +90,7 @@ class Feedback(GlBackend):
 
     def prepare(
         self,
-        op: Contraction,
+        op: Operator,
         choice: Choice,
         operands: Mapping[str, Store],
         shapes: Shapes,
@@ -97,10 +98,10 @@ class Feedback(GlBackend):
     ) -> Performer:
         assert isinstance(choice, Kernel) and isinstance(out, Buffer)
         buffers = {k: b for k, b in operands.items() if isinstance(b, Buffer)}
-        given = {k: b.layout.name for k, b in buffers.items() if k in op.inputs}
-        problem = Problem.of(op, shapes, given)
+        given = {k: b.layout.name for k, b in buffers.items() if k not in op.parameters}
+        problem = Problem.of(op, self.types(operands, shapes), given)
         textures = self.fetched(op, choice, buffers)
-        program = self.program(choice, problem, problem.defines(), textures)
+        program = self.program(choice, problem, problem.defines(choice), textures)
         return FeedbackPerformer(
             self.device,
             program,
@@ -115,7 +116,7 @@ class Feedback(GlBackend):
         self, program: Program, kernel: Kernel, problem: Problem, buffers: Mapping[str, Buffer]
     ) -> moderngl.VertexArray:
         """What is drawn: the operands that are attributes."""
-        parameters = {**kernel.defaults, **problem.defines()}
+        parameters = {**kernel.defaults, **problem.defines(kernel)}
         attributes = {
             name: (buffers[name].push(self.device), kernel.evaluate(floats, parameters))
             for name, floats in kernel.attributes.items()
@@ -131,7 +132,7 @@ class Feedback(GlBackend):
     @staticmethod
     def _captures(kernel: Kernel, problem: Problem) -> int:
         """The floats that a vertex captures."""
-        return kernel.evaluate(kernel.captures, {**kernel.defaults, **problem.defines()})
+        return kernel.evaluate(kernel.captures, {**kernel.defaults, **problem.defines(kernel)})
 
     @staticmethod
     def _instances(kernel: Kernel, problem: Problem) -> int:

@@ -14,8 +14,9 @@ from glnn.backends.examine import SLOWEST, examine
 from glnn.device import Buffer, DataTexture, Device, Program, SharedMemory, Source
 from glnn.device.buffer import LEAST
 from glnn.errors import DeviceError
-from glnn.graph.operator import Contraction, Shapes
+from glnn.graph.operator import Operands, Operator, Shapes
 from glnn.kernels.family import PATIENT, family
+from glnn.kernels.generate.generated import Uniform
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import choose
@@ -24,7 +25,7 @@ from glnn.kernels.tuned import Tuned
 from glnn.kernels.verdicts import Launch, Verdicts, work
 from glnn.layout import Layout
 from glnn.settings import Settings
-from glnn.types import Shape
+from glnn.types import DType, Shape
 
 PLACES = ("first_group", "all_groups", "first_instance")  # uniforms of a launch, not of a problem
 LONGEST = 0.1  # seconds of a launch: Panfrost ends jobs of half a second
@@ -80,7 +81,7 @@ class GlBackend(Backend):
         raise NotImplementedError
 
     def choose(
-        self, op: Contraction, shapes: Shapes, layouts: Mapping[str, str], kernel: str | None = None
+        self, op: Operator, shapes: Operands, layouts: Mapping[str, str], kernel: str | None = None
     ) -> Kernel:
         problem = Problem.of(op, shapes, layouts)
         offers = self.device.capabilities
@@ -128,7 +129,7 @@ class GlBackend(Backend):
         return most if most < size else None
 
     def layouts(
-        self, choice: Choice, op: Contraction, shapes: Shapes, layouts: Mapping[str, str]
+        self, choice: Choice, op: Operator, shapes: Operands, layouts: Mapping[str, str]
     ) -> Mapping[str, Layout]:
         assert isinstance(choice, Kernel)
         return Problem.of(op, shapes, layouts).chosen_layouts(choice)
@@ -168,7 +169,7 @@ class GlBackend(Backend):
         return {k: found[k] for k in shapes if k in found}
 
     def fetched(
-        self, op: Contraction, kernel: Kernel, buffers: Mapping[str, Buffer]
+        self, op: Operator, kernel: Kernel, buffers: Mapping[str, Buffer]
     ) -> dict[str, Fetched]:
         """The textures by which `kernel` reads operands of `op`, which lie in `buffers`."""
         shapes = {name: buffer.shape for name, buffer in buffers.items()}
@@ -176,15 +177,21 @@ class GlBackend(Backend):
         found: dict[str, Fetched] = {}
         for name, sampler in self._samplers(kernel, shapes, layouts).items():
             buffer = buffers[name]
-            changes = not buffer.fixed and (name in op.inputs or buffer.shared)
+            changes = not buffer.fixed and (name not in op.parameters or buffer.shared)
             texel = kernel.textures[name]
             found[name] = Fetched(self.device, buffer, texel, sampler, changes)
         return found
 
-    def allocate(self, shape: Shape, layout: Layout, memory: Memory | None = None) -> Buffer:
+    def allocate(
+        self,
+        shape: Shape,
+        layout: Layout,
+        memory: Memory | None = None,
+        dtype: DType = DType.float32,
+    ) -> Buffer:
         assert memory is None or isinstance(memory, SharedMemory)
         floats = self.capacity(layout.size(shape))
-        buffer = Buffer(shape, layout, capacity=floats, memory=memory)
+        buffer = Buffer(shape, layout, capacity=floats, memory=memory, dtype=dtype)
         buffer.push(self.device)
         return buffer
 
@@ -196,7 +203,8 @@ class GlBackend(Backend):
         return self.device.memory_available() if allowed is None else allowed
 
     def keep(self, array: NDArray[Any], layout: Layout) -> Buffer:
-        buffer = Buffer(array.shape, layout, capacity=self.capacity(layout.size(array.shape)))
+        floats, dtype = self.capacity(layout.size(array.shape)), DType.of(array)
+        buffer = Buffer(array.shape, layout, capacity=floats, dtype=dtype)
         buffer.set(array)
         buffer.push(self.device)
         buffer.wrote()  # the host's array is not needed any more
@@ -236,7 +244,9 @@ class GlBackend(Backend):
         """
         header = self.device.capabilities.header(self.name)
         samplers = {name: one.sampler for name, one in fetched.items()}
-        source = assemble(kernel, header, {**kernel.defaults, **defines}, samplers)
+        made = problem.generated(kernel)
+        texts = {} if made is None else made.texts
+        source = assemble(kernel, header, {**kernel.defaults, **defines}, samplers, texts)
         values = sorted(problem.uniforms(kernel).items()) if self.confuses_values() else ()
         programs, key = self.device.programs, (source.text, *values)
         if key not in programs:
@@ -254,8 +264,12 @@ class GlBackend(Backend):
     @staticmethod
     def uniforms(
         program: Program, kernel: Kernel, problem: Problem, fetched: Iterable[str]
-    ) -> dict[str, int | float]:
+    ) -> dict[str, Uniform]:
         """The value of every uniform that `program` has; the textures have the units from 0 on."""
         units = {name: unit for unit, name in enumerate(fetched)}
-        known = {**problem.uniforms(kernel), **units, **dict.fromkeys(PLACES, 0)}
+        known: dict[str, Uniform] = {
+            **problem.uniforms(kernel),
+            **units,
+            **dict.fromkeys(PLACES, 0),
+        }
         return {name: known[name] for name in program.uniforms}

@@ -14,17 +14,18 @@ from glnn.compile.memory import Arena
 from glnn.compile.prepared import Prepared
 from glnn.compile.schedule import Parameter, Schedule, Task
 from glnn.errors import LimitError, UnsupportedOpError, shown
-from glnn.graph.operator import Contraction, Shapes
+from glnn.graph.operator import Operands, Operator
 from glnn.graph.operators.repack import Repack
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout, parse
+from glnn.types import DType, TensorType
 
 _WORTH_A_KERNEL = 1 << 16  # elements: below, the CPU has packed them before a kernel begins
 
 
 def evaluate(
-    op: Contraction,
+    op: Operator,
     operands: Mapping[str, NDArray[Any]],
     backend: str | Backend = "auto",
     kernel: str | None = None,
@@ -36,11 +37,11 @@ def evaluate(
     """
     if not isinstance(kernel, (str, type(None))):
         raise UnsupportedOpError(f"a kernel must be a name, got {shown(kernel)}")
-    shapes = {name: array.shape for name, array in operands.items()}
-    op.check_operands(shapes)
-    shape = op.shape_of(shapes)
-    if 0 in shape:
-        return np.empty(shape, np.float32)
+    types = {name: TensorType.of(array) for name, array in operands.items()}
+    op.check_operands(types)
+    (found,) = op.results(types)
+    if 0 in found.shape:
+        return np.empty(found.shape, found.dtype.numpy)
     if op.view:
         return np.array(op.compute(operands))
     chosen = backend if isinstance(backend, Backend) else open_backend(backend)
@@ -54,7 +55,7 @@ def evaluate(
 
 
 def prepare(
-    op: Contraction,
+    op: Operator,
     operands: Mapping[str, NDArray[Any]],
     backend: Backend,
     kernel: str | None = None,
@@ -67,20 +68,22 @@ def prepare(
     opened the device. Raises what `evaluate` raises.
     """
     shapes = {name: array.shape for name, array in operands.items()}
+    types = {name: TensorType.of(array) for name, array in operands.items()}
     backend.activate()
-    choice = _chosen(op, shapes, backend, kernel)
+    choice = _chosen(op, types, backend, kernel)
     if isinstance(choice, Kernel) and choice.stages:
         schedule = _schedule(op, operands, backend, choice.name, layouts or {})
         if schedule.examine():
             return prepare(op, operands, backend, kernel, layouts)
         return _prepare_stages(schedule, operands)
-    taken = backend.layouts(choice, op, shapes, {})
+    taken = backend.layouts(choice, op, types, {})
     stores = {name: _place(backend, array, taken[name]) for name, array in operands.items()}
-    out = backend.allocate(op.shape_of(shapes), taken["out"])
+    (made,) = op.results(types)
+    out = backend.allocate(made.shape, taken["out"], dtype=made.dtype)
     return backend.prepare(op, choice, stores, shapes, out), out
 
 
-def _chosen(op: Contraction, shapes: Shapes, backend: Backend, kernel: str | None = None) -> Choice:
+def _chosen(op: Operator, shapes: Operands, backend: Backend, kernel: str | None = None) -> Choice:
     """The kernel for `op`, or that of stages, seen to be right here."""
     while True:
         choice = backend.choose(op, shapes, {}, kernel)
@@ -91,7 +94,7 @@ def _chosen(op: Contraction, shapes: Shapes, backend: Backend, kernel: str | Non
 
 
 def _schedule(
-    op: Contraction,
+    op: Operator,
     operands: Mapping[str, NDArray[Any]],
     backend: Backend,
     kernel: str,
@@ -99,7 +102,7 @@ def _schedule(
 ) -> Schedule:
     """The stages of `kernel`, which computes `op`."""
     schedule = Schedule(backend)
-    inputs = {name: name for name in operands if name in op.inputs}
+    inputs = {name: name for name in operands if name not in op.parameters}
     for name in inputs:
         schedule.add_input(name, operands[name].shape, layouts.get(name, "R"))
     fixed = {name: Parameter.of(operands[name]) for name in operands if name not in inputs}
@@ -131,11 +134,12 @@ def _place(backend: Backend, array: NDArray[Any], layout: Layout) -> Store:
     not moved about by the CPU.
     """
     lies = "C" if array.flags.f_contiguous and not array.flags.c_contiguous else "R"
-    store = backend.allocate(array.shape, layout)
+    store = backend.allocate(array.shape, layout, dtype=DType.of(array))
     repack = Repack(lies, layout.name)
     shapes = {"x": array.shape}
     choice: Choice | None = None
-    if backend.device and lies != layout.name and array.ndim == 2 and array.size >= _WORTH_A_KERNEL:
+    plain = array.dtype == np.float32 and array.ndim == 2 and array.size >= _WORTH_A_KERNEL
+    if backend.device and lies != layout.name and plain:
         with suppress(UnsupportedOpError, LimitError):
             choice = _chosen(repack, shapes, backend)
     if choice is None:

@@ -15,7 +15,7 @@ from glnn.compile.memory import Arena
 from glnn.compile.prepared import Prepared
 from glnn.compile.schedule import Entry, Parameter, Schedule, Task
 from glnn.errors import LimitError, ModelError, UnsupportedOpError
-from glnn.graph.operator import Contraction, Cost, Shapes
+from glnn.graph.operator import Cost, Operator, Shapes
 from glnn.process import ProcessLock
 from glnn.settings import Settings
 from glnn.types import Shape
@@ -39,7 +39,7 @@ class Step:
 
     name: str
     layer: str
-    op: Contraction
+    op: Operator
     kernel: str
     via: str | None
     inputs: tuple[str, ...]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from glnn.backends.backend import Backend, Choice
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.decompose import Derived, Lowered
-from glnn.graph.operator import Contraction, Shapes
+from glnn.graph.operator import Operator, Shapes
 from glnn.graph.operators.add import Add
 from glnn.graph.operators.conv2d import Conv2d
 from glnn.graph.operators.repack import Repack
@@ -49,7 +49,7 @@ class Task:
     """
 
     name: str
-    op: Contraction
+    op: Operator
     operands: Mapping[str, str]
     parameters: Mapping[str, Parameter]
     output: str
@@ -71,7 +71,7 @@ class Entry:
     def problem(self) -> Problem:
         """What the kernel is to compute."""
         op = self.task.op
-        lies = {name: self.layouts[name].name for name in op.inputs if name in self.shapes}
+        lies = {name: self.layouts[name].name for name in self.shapes if name not in op.parameters}
         return Problem.of(op, self.shapes, lies)
 
 
@@ -156,7 +156,7 @@ class Schedule:
         self.tensors[task.output] = Tensor(op.shape_of(shapes), layouts["out"], memory)
         self.entries.append(Entry(replace(task, operands=operands), choice, shapes, layouts))
 
-    def _add_apart(self, task: Task, op: Contraction) -> None:
+    def _add_apart(self, task: Task, op: Operator) -> None:
         """`task`, a convolution, and then what is added to it: no kernel here does both."""
         assert isinstance(op, Conv2d)
         operands = dict(task.operands)
@@ -176,7 +176,7 @@ class Schedule:
             return kernel  # it is refused, by name
         return kernel if self._can(task.op, shapes, given, kernel) else None
 
-    def _can(self, op: Contraction, shapes: Shapes, given: Mapping[str, str], kernel: str) -> bool:
+    def _can(self, op: Operator, shapes: Shapes, given: Mapping[str, str], kernel: str) -> bool:
         """Whether `kernel` can compute `op`, and the tensors given be repacked for it."""
         try:
             choice = self.backend.choose(op, shapes, given, kernel)

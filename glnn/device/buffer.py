@@ -12,6 +12,7 @@ from glnn.device.device import Device
 from glnn.errors import DeviceError, ShapeError
 from glnn.layout import Layout
 from glnn.process import alone
+from glnn.types import DType
 
 if TYPE_CHECKING:
     import moderngl
@@ -38,7 +39,8 @@ class SharedMemory:
 class Buffer:
     """An array on the host and its copy on a device, brought up to date only when stale.
 
-    shape: the array's. layout: how it lies on the device. capacity: floats to allocate at least,
+    shape, dtype: the array's; each number takes a word of 32 bits on the device, uint8, int8 and
+    bool too. layout: how it lies there. capacity: words to allocate at least,
     for readers that take more than the layout holds. Before anything is set, all is zero. memory:
     where the copy lies, on that device only; it is as it is before anything is set, and whoever
     shares it may overwrite this array. fixed: set by who knows that the content never changes.
@@ -51,8 +53,12 @@ class Buffer:
         *,
         capacity: int | None = None,
         memory: SharedMemory | None = None,
+        dtype: DType = DType.float32,
     ) -> None:
+        if dtype is DType.float16 or not dtype.on_gpu:
+            raise DeviceError(f"a GPU's memory holds no {dtype.value} numbers")
         self.shape = shape
+        self.dtype: DType = dtype
         self.layout = layout
         self.size = max(layout.size(shape), capacity or 0, LEAST)
         self.nbytes = 4 * self.size
@@ -73,13 +79,13 @@ class Buffer:
         self._device_newer = False
 
     def set(self, array: object) -> None:
-        """Take `array` (of `shape`, float32) as the content; it is kept, and not copied here.
+        """Take `array` (of `shape` and `dtype`) as the content; it is kept, and not copied here.
 
         Raises ShapeError on another shape or dtype.
         """
-        if not isinstance(array, np.ndarray) or array.dtype != np.float32:
+        if not isinstance(array, np.ndarray) or array.dtype != self.dtype.numpy:
             got = f"{array.dtype} array" if isinstance(array, np.ndarray) else type(array).__name__
-            raise ShapeError(f"a buffer takes a float32 NumPy array, got {got}")
+            raise ShapeError(f"a buffer takes a {self.dtype.value} NumPy array, got {got}")
         if array.shape != self.shape:
             raise ShapeError(f"a buffer of shape {self.shape} was given shape {array.shape}")
         self._host = array
@@ -108,7 +114,7 @@ class Buffer:
         self.release()
         # Content comes with the allocation, not by Buffer.clear(): after that NVIDIA's driver (580)
         # shows shaders the last write but one.
-        content = np.zeros(self.size, np.float32)
+        content = np.zeros(self.size, self.dtype.word)
         if self._host is not None and self._used:
             content[: self._used] = self.layout.pack(self._host)
             self.pushes += 1
@@ -152,7 +158,7 @@ class Buffer:
                     "a buffer's content is lost: its device was closed before it was read"
                 )
             self._device.activate()
-            flat = np.empty(self._used, np.float32)
+            flat = np.empty(self._used, self.dtype.word)
             if self._used:
                 if not alone():
                     self._device.finish()  # else Python's other threads wait, too
@@ -163,13 +169,13 @@ class Buffer:
                     self._device.check_reset(step)
                 self._device.check(step)
                 self.pulls += 1
-            if self._dense:
-                self._host = flat.reshape(self.shape)
-            else:
-                self._host = self.layout.unpack(flat, self.shape)
+            found = (
+                flat.reshape(self.shape) if self._dense else self.layout.unpack(flat, self.shape)
+            )
+            self._host = found.astype(self.dtype.numpy, copy=False)
             self._device_newer = False
         if self._host is None:
-            self._host = np.zeros(self.shape, np.float32)
+            self._host = np.zeros(self.shape, self.dtype.numpy)
         return self._host
 
     def release(self) -> None:

@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 POSITION = re.compile(r"(?:ERROR: |WARNING: )?\b\d+(?::(\d+)(?:\(\d+\))?|\((\d+)\)) ?: ?(.*)")
 POINTS = 0
 COMPUTE_WORK_GROUP_SIZE, SHADER_STORAGE_BLOCK, ACTIVE_RESOURCES = 0x8267, 0x92E6, 0x92F5
-SAMPLER_BUFFER = 0x8DC2
-Value = int | float | tuple[int, int, int]
-COMPONENTS = {0x1406: 1, 0x8B50: 2, 0x8B51: 3, 0x8B52: 4, 0x8B5C: 16}  # float to vec4, mat4
+SAMPLER_BUFFERS = 0x8DC2, 0x8DD0  # of floats, of integers
+Value = int | float | tuple[int, ...]
+COMPONENTS = {
+    **{0x1406: 1, 0x8B50: 2, 0x8B51: 3, 0x8B52: 4, 0x8B5C: 16},  # float to vec4, mat4
+    **{0x1404: 1, 0x8B53: 2, 0x8B54: 3, 0x8B55: 4},  # int to ivec4
+}
 
 
 @dataclass(frozen=True)
@@ -122,9 +125,13 @@ class Program:
         for name, value in values.items():
             if (member := self._members.get(name)) is None:
                 continue
-            if member.gl_type == SAMPLER_BUFFER:  # of a type that moderngl does not know
+            if member.gl_type in SAMPLER_BUFFERS:  # of a type that moderngl does not know
                 self._use(self._program.glo)
                 self._uniform(member.location, value)
+            elif member.array_length > 1 and isinstance(value, tuple):
+                member.value = value[: member.array_length]  # drivers drop what is not used
+            elif isinstance(value, tuple) and member.dimension == 1:  # an array of one
+                member.value = value[0]
             else:
                 member.value = value
         self._last = values
@@ -247,7 +254,7 @@ def _check_compute(device: Device, name: str, program: int) -> None:
 def _check_feedback(device: Device, name: str, program: int, varyings: int) -> int:
     """The bytes that a vertex captures; LimitError where they are too many.
 
-    Raises ShaderError where a varying is none of floats.
+    Raises ShaderError where a varying is none of floats or ints.
     """
     pointers = [c_void_p] * 4
     ask = device.load("glGetTransformFeedbackVarying", None, c_uint, c_uint, c_int, *pointers)
@@ -257,7 +264,9 @@ def _check_feedback(device: Device, name: str, program: int, varyings: int) -> i
         text = ctypes.create_string_buffer(256)
         ask(program, index, 256, byref(length), byref(count), byref(kind), text)
         if kind.value not in COMPONENTS:
-            raise ShaderError(f"{name}: a captured varying of type 0x{kind.value:04X}: no float")
+            raise ShaderError(
+                f"{name}: a captured varying of type 0x{kind.value:04X}: no float or int"
+            )
         components += count.value * COMPONENTS[kind.value]
     most = device.capabilities.max_transform_feedback_interleaved_components
     if components > most:

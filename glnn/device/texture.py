@@ -17,44 +17,53 @@ if TYPE_CHECKING:
 
 NEAREST = 0x2600
 TEXTURE0, PIXEL_UNPACK_BUFFER = 0x84C0, 0x88EC
-FLOAT, HALF_FLOAT = 0x1406, 0x140B
+FLOAT, HALF_FLOAT, INT = 0x1406, 0x140B, 0x1404
 
 
 @dataclass(frozen=True)
 class Texel:
-    """A texel's format. components: numbers in it. half: in half precision. The rest is GL's."""
+    """A texel's format. components: numbers in it. kind, internal, pixel: GL's."""
 
     components: int
-    half: bool
+    kind: int
     internal: int
     pixel: int
 
     @property
-    def nbytes(self) -> int:
-        return self.components * (2 if self.half else 4)
+    def number(self) -> str:
+        """A number of it as moderngl writes it: its kind and bytes."""
+        return {FLOAT: "f4", HALF_FLOAT: "f2", INT: "i4"}[self.kind]
 
     @property
-    def kind(self) -> int:
-        return HALF_FLOAT if self.half else FLOAT
+    def nbytes(self) -> int:
+        return self.components * int(self.number[1])
+
+    @property
+    def prefix(self) -> str:
+        """What GLSL's name of its samplers begins with."""
+        return "i" if self.kind == INT else ""
 
 
 TEXELS = {
-    "r32f": Texel(1, False, 0x822E, 0x1903),
-    "rgba32f": Texel(4, False, 0x8814, 0x1908),
-    "r16f": Texel(1, True, 0x822D, 0x1903),
-    "rgba16f": Texel(4, True, 0x881A, 0x1908),
+    "r32f": Texel(1, FLOAT, 0x822E, 0x1903),
+    "rgba32f": Texel(4, FLOAT, 0x8814, 0x1908),
+    "r16f": Texel(1, HALF_FLOAT, 0x822D, 0x1903),
+    "rgba16f": Texel(4, HALF_FLOAT, 0x881A, 0x1908),
+    "r32i": Texel(1, INT, 0x8235, 0x8D94),
+    "rgba32i": Texel(4, INT, 0x8D82, 0x8D99),
 }
 BUFFER, PLANE, LAYERS = "samplerBuffer", "sampler2D", "sampler2DArray"
 TARGETS = {BUFFER: 0x8C2A, PLANE: 0x0DE1, LAYERS: 0x8C1A}
 
 
 class DataTexture:
-    """A float array that a shader fetches from with `texel` of shaders/common/texel.glsl.
+    """An array that a shader fetches from with `texel` of shaders/common/texel.glsl.
 
-    floats: how many floats of memory it takes. texel: the format, a key of TEXELS. sampler: what it
-    is to the shader (see `sampler_for`). As `samplerBuffer` it is the buffer itself; otherwise it
-    is a copy, with texel i at (i & 2047, i >> 11), or in layers of 2048 such rows. Raises
-    LimitError where the device's textures are too small.
+    floats: how many words of memory it takes. texel: the format, a key of TEXELS. sampler: what it
+    is to the shader (see `sampler_for`), an i before it where the texels are integers. As
+    `samplerBuffer` it is the buffer itself; otherwise it is a copy, with texel i at (i & 2047,
+    i >> 11), or in layers of 2048 such rows. Raises LimitError where the device's textures are too
+    small.
     """
 
     WIDTH: ClassVar[int] = 2048
@@ -64,6 +73,7 @@ class DataTexture:
         if texel not in TEXELS:
             raise ValueError(f"texel must be one of {tuple(TEXELS)}, got {texel!r}")
         self._format = TEXELS[texel]
+        sampler = sampler.removeprefix(self._format.prefix)
         self._texels = _texels(floats, self._format)
         size = _size(self._texels, sampler)
         if wrong := _why_not(device.capabilities, self._texels, sampler):
@@ -80,9 +90,8 @@ class DataTexture:
         else:
             context = device.context
             make: Any = context.texture if sampler == PLANE else context.texture_array
-            dtype = "f2" if self._format.half else "f4"
-            self._texture = make(size, self._format.components, dtype=dtype)
-            self._texture.filter = (NEAREST, NEAREST)  # else a float texture is incomplete
+            self._texture = make(size, self._format.components, dtype=self._format.number)
+            self._texture.filter = (NEAREST, NEAREST)  # else such a texture is incomplete
             device.check_always(f"allocate a texture of {' x '.join(map(str, size))}")
             sizes = [c_int] * (5 if sampler == PLANE else 7)  # level, place, size
             name = "glTexSubImage2D" if sampler == PLANE else "glTexSubImage3D"
@@ -99,12 +108,13 @@ class DataTexture:
         samplers = (BUFFER, PLANE, LAYERS) if buffers else (PLANE, LAYERS)
         for sampler in samplers:
             if _why_not(device, texels, sampler) is None:
-                return sampler
+                return TEXELS[texel].prefix + sampler
         raise LimitError(f"{floats} floats take {_why_not(device, texels, LAYERS)}")
 
     @staticmethod
     def bytes_for(floats: int, texel: str, sampler: str) -> int:
         """Device memory that it takes besides the buffer."""
+        sampler = sampler.removeprefix(TEXELS[texel].prefix)
         if sampler == BUFFER:
             return 0
         total = TEXELS[texel].nbytes

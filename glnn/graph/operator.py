@@ -20,6 +20,8 @@ Known = Sequence[Array | None]
 """The numbers of each operand, None where they are not known yet; shorter where no more are."""
 Shapes = Mapping[str, Shape]
 """The shape of each operand, by the operand's name."""
+Operands = Mapping[str, "TensorType | Shape"]
+"""The type of each operand by its name, or the shape of what is float32."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +42,26 @@ class Operator(ABC):
     `name` is the operator's name in every folder. `operands` names its operands in order; those in
     `optional` may be left out, and the last one of an operator that is `variadic` may be there any
     number of times. Operands in `host` are those whose numbers decide about the results' types:
-    they must be known before anything is planned.
+    they must be known before anything is planned. `parameters` are operands fixed with the model.
+
+    What kernels ask of an operator has an answer for each; operands are asked about by name. A
+    `view` moves nothing: its result is its input's memory. The result of an op that `updates` an
+    input takes that one's place. Of an op with `samples`, each sample, along the first dimension of
+    its operands and its result, is computed by itself. What is not finite in an operand that is
+    `spoiled` shows in every kernel's result where it shows in the reference's. An op that `deepens`
+    can be given longer sums (`of_depth`).
     """
 
     name: ClassVar[str]
     optional: ClassVar[tuple[str, ...]] = ()
     variadic: ClassVar[bool] = False
     host: ClassVar[tuple[str, ...]] = ()
+    parameters: ClassVar[tuple[str, ...]] = ()
+    view: ClassVar[bool] = False
+    updates: ClassVar[str | None] = None
+    samples: ClassVar[bool] = False
+    spoiled: ClassVar[tuple[str, ...]] = ()
+    deepens: ClassVar[bool] = False
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -74,12 +89,17 @@ class Operator(ABC):
         """The operands that must be there."""
         return tuple(name for name in self.operands if name not in self.optional)
 
-    def named(self, given: Sequence[T | None]) -> dict[str, T]:
-        """Each of `given` by its operand's name: x, and x0, x1, ... of the variadic one."""
+    def names(self, count: int) -> tuple[str, ...]:
+        """The names of `count` operands: x, and x0, x1, ... of the variadic one."""
         names = list(self.operands)
         if self.variadic:
             last = names.pop()
-            names += [f"{last}{i}" for i in range(len(given) - len(names))]
+            names += [f"{last}{i}" for i in range(count - len(names))]
+        return tuple(names)
+
+    def named(self, given: Sequence[T | None]) -> dict[str, T]:
+        """Each of `given` by its operand's name."""
+        names = self.names(len(given))
         if len(given) > len(names):
             raise ShapeError(f"{self.name}: expected operands {self.operands}, got {len(given)}")
         found = {n: one for n, one in zip(names, given, strict=False) if one is not None}
@@ -87,26 +107,99 @@ class Operator(ABC):
             raise ShapeError(f"{self.name}: the operand {missing[0]} is missing")
         return found
 
+    def positional(self, given: Mapping[str, T]) -> list[T | None]:
+        """What `given` has for each operand, in order. Raises ShapeError for names not known."""
+        names = self.names(len(given))
+        if unknown := [name for name in given if name not in names]:
+            raise ShapeError(f"{self.name}: expected operands {names}, got {unknown[0]}")
+        return [given.get(name) for name in names]
+
+    def results(self, operands: Operands) -> tuple[TensorType, ...]:
+        """The results' types for operands by name."""
+        return self.infer(self.positional(typed(operands)))
+
+    def shape_of(self, shapes: Shapes) -> Shape:
+        """The first result's shape, of whatever dtypes. Raises ShapeError where they do not fit."""
+        return self.results(shapes)[0].shape
+
+    def compute(self, operands: Mapping[str, Array]) -> Array:
+        """The first result by NumPy, of operands by name."""
+        return self.reference(*self.positional(operands))[0]
+
+    def cost_of(self, shapes: Shapes) -> Cost:
+        """What one run needs at the least, of operands by name."""
+        return self.cost(self.positional(typed(shapes)))
+
+    def flops(self, shapes: Shapes) -> int:
+        """Floating-point operations, a multiply-add counting two."""
+        return self.cost_of(shapes).flops
+
+    def check_operands(self, shapes: Mapping[str, object]) -> None:
+        """Raise ShapeError unless `shapes` names this op's operands and nothing else."""
+        self.named(self.positional(dict(shapes)))
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        """The problem's sizes by name: uniforms, grids and restrictions of kernels use them."""
+        return {}
+
+    def derived(self, shapes: Shapes) -> dict[str, int]:
+        """Integers that follow from sizes and attributes, where kernels want them at hand.
+
+        They are used as sizes are and, in capitals, as `#define`s.
+        """
+        return {}
+
+    def defines(self, shapes: Shapes) -> dict[str, int]:
+        """Attributes that a kernel takes as `#define`s: a program is compiled for each set."""
+        return {}
+
+    def scalars(self) -> dict[str, float]:
+        """Real-valued uniforms."""
+        return {}
+
+    def stacks(self, shapes: Shapes) -> tuple[str, ...]:
+        """The operands that are stacks of matrices, where a kernel may expect one matrix."""
+        return ()
+
+    def along(self, shapes: Shapes) -> tuple[str, ...]:
+        """The operands whose first dimension is the result's: each part by itself makes its own."""
+        if not self.samples:
+            return ()
+        first = self.shape_of(shapes)[:1]
+        return tuple(
+            name
+            for name, shape in shapes.items()
+            if name not in self.parameters and shape[:1] == first != ()
+        )
+
+    def depth(self, shapes: Shapes) -> int:
+        """How many numbers a kernel's loop may walk for one result, where no attribute says so."""
+        return 1
+
+    def of_depth(self, shapes: Shapes, depth: int, *, few: bool = False) -> Shapes:
+        """Operands of an op that `deepens` for loops of at least `depth`, by the same program.
+
+        few: of fewer results, where that program has them.
+        """
+        return shapes
+
+    def fixed_layouts(self) -> Mapping[str, str]:
+        """The layout of each operand and of `out` where the op itself says so."""
+        return {}
+
+    def view_layouts(self, given: str) -> tuple[str, str]:
+        """How a view wants its input, which lies in `given`, and how its result then lies."""
+        return "R", "R"
+
 
 class Contraction(Operator):
     """An operator of one float32 result, whose kernels are written by hand.
 
     `inputs` are the operands that change from run to run,
-    `parameters` those fixed with the model; operands named in `optional` may be absent. A `view`
-    moves nothing: its result is its input's memory. The result of an op that `updates` an input
-    takes that one's place. Of an op with `samples`, each sample, along the first dimension of its
-    inputs and its result, is computed by itself. What is not finite in an operand that is `spoiled`
-    shows in every kernel's result where it shows in the reference's. An op that `deepens` can be
-    given longer sums (`of_depth`).
+    `parameters` those fixed with the model; operands named in `optional` may be absent.
     """
 
     inputs: ClassVar[tuple[str, ...]] = ("x",)
-    parameters: ClassVar[tuple[str, ...]] = ()
-    view: ClassVar[bool] = False
-    updates: ClassVar[str | None] = None
-    samples: ClassVar[bool] = False
-    spoiled: ClassVar[tuple[str, ...]] = ()
-    deepens: ClassVar[bool] = False
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -146,62 +239,29 @@ class Contraction(Operator):
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         """The problem's sizes by name: uniforms, grids and restrictions of kernels use them."""
 
-    def derived(self, shapes: Shapes) -> dict[str, int]:
-        """Integers that follow from sizes and attributes, where kernels want them at hand.
-
-        They are used as sizes are and, in capitals, as `#define`s.
-        """
-        return {}
-
-    def defines(self, shapes: Shapes) -> dict[str, int]:
-        """Attributes that a kernel takes as `#define`s: a program is compiled for each set."""
-        return {}
-
-    def scalars(self) -> dict[str, float]:
-        """Real-valued uniforms."""
-        return {}
-
-    def stacks(self, shapes: Shapes) -> tuple[str, ...]:
-        """The operands that are stacks of matrices, where a kernel may expect one matrix."""
-        return ()
-
     def along(self, shapes: Shapes) -> tuple[str, ...]:
-        """The operands whose first dimension is the result's: each part by itself makes its own."""
         if not self.samples:
             return ()
         n = self.shape_of(shapes)[0]
         return tuple(name for name in self.inputs if shapes.get(name, ())[:1] == (n,))
 
-    def depth(self, shapes: Shapes) -> int:
-        """How many numbers a kernel's loop may walk for one result, where no attribute says so."""
-        return 1
-
-    def of_depth(self, shapes: Shapes, depth: int, *, few: bool = False) -> Shapes:
-        """Operands of an op that `deepens` for loops of at least `depth`, by the same program.
-
-        few: of fewer results, where that program has them.
-        """
-        return shapes
-
-    def fixed_layouts(self) -> Mapping[str, str]:
-        """The layout of each operand and of `out` where the op itself says so."""
-        return {}
-
-    def view_layouts(self, given: str) -> tuple[str, str]:
-        """How a view wants its input, which lies in `given`, and how its result then lies."""
-        return "R", "R"
-
     def cost_of(self, shapes: Shapes) -> Cost:
-        """What one run needs at the least."""
         elements = sum(prod(s) for s in shapes.values()) + prod(self.shape_of(shapes))
         return Cost(self.flops(shapes), 4 * elements)
 
-    def check_operands(self, shapes: Shapes) -> None:
-        """Raise ShapeError unless `shapes` names this op's operands and nothing else."""
+    def check_operands(self, shapes: Mapping[str, object]) -> None:
         known = (*self.inputs, *self.parameters)
         needed = [n for n in known if n not in self.optional]
         if any(n not in shapes for n in needed) or any(n not in known for n in shapes):
             raise ShapeError(f"{self.name}: expected operands {known}, got {tuple(shapes)}")
+
+
+def typed(operands: Operands) -> dict[str, TensorType]:
+    """The type of each of `operands`: float32 where only a shape is said."""
+    return {
+        name: one if isinstance(one, TensorType) else TensorType(one)
+        for name, one in operands.items()
+    }
 
 
 def upper(size: int) -> int:

@@ -48,6 +48,7 @@ _QUANTITY = "integers and parameters, lists of them to multiply, or lists of suc
 FORMS: Mapping[str, Form] = {
     "shader": _TEXT,
     "stages": _TEXT,
+    "generate": _TEXT,
     "backend": _TEXT,
     "summary": _TEXT,
     "layouts": _TEXT_BY_NAME,

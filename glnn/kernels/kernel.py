@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
@@ -14,6 +14,7 @@ from glnn.errors import LayoutError, ShaderError
 from glnn.graph.decompose import LOWERINGS
 from glnn.kernels.declaration import fault
 from glnn.kernels.family import FAMILIES
+from glnn.kernels.generate.generators import GENERATORS
 from glnn.layout import parse
 from glnn.layout.half import SUFFIX
 
@@ -23,6 +24,7 @@ Quantity = Factor | tuple[Factor, ...] | tuple[tuple[Factor, ...], ...]
 
 BACKENDS = {".comp": "compute", ".vert": "feedback"}
 ANY = "any"
+MANY = "*"  # behind the name of an operand that an op has any number of
 HALF_TOLERANCE = 2e-3  # of what is stored in half precision
 
 
@@ -31,6 +33,8 @@ class Kernel:
     """One way to compute an op on a device. Field names are the declaration's keys.
 
     shader: the name of the shader, where it is not the declaration's own.
+    generate: the generator of `kernels.generate` that fills in its template. The operand `x*` then
+        stands for x0, x1, ... of an op that is variadic; its binding is that of x0.
     stages: the way of `graph.decompose` by which it computes the op, where it has no shader; its
         backend is what the declaration's `backend` says then, compute unless said.
     summary: what it does, in a line.
@@ -72,6 +76,7 @@ class Kernel:
     summary: str
     layouts: Mapping[str, str]
     stages: str = ""
+    generate: str = ""
     workgroup: tuple[Quantity, Quantity, Quantity] = (1, 1, 1)
     grid: tuple[tuple[str, ...], ...] = ()
     per_invocation: Mapping[str, Quantity] = field(default_factory=dict)
@@ -112,6 +117,8 @@ class Kernel:
             self._check_places()
         elif self.stages not in LOWERINGS:
             raise self._wrong("stages", f"expected one of {sorted(LOWERINGS)}")
+        if self.generate and self.generate not in GENERATORS:
+            raise self._wrong("generate", f"expected one of {sorted(GENERATORS)}")
         if any(not values for values in self.tune.values()):
             raise self._wrong("tune", "every parameter needs a default")
         for key in ("families", "unfit", "devices", "slow_on"):
@@ -231,6 +238,32 @@ class Kernel:
                 raise self._wrong("tune", f"{name} is not one of {tuple(self.tune)}")
         chosen = {name: (value,) for name, value in values.items()}
         return replace(self, tune={**self.tune, **chosen}, families={})
+
+    def expanded(self, operands: Sequence[str], reads: Mapping[str, str | int]) -> Kernel:
+        """The same with `operands` in the place of those declared together, as `x*`.
+
+        reads: the texels' format or an attribute's floats of each, where it fetches them.
+        """
+        layouts, bindings = dict(self.layouts), dict(self.bindings)
+        textures, attributes = dict(self.textures), dict(self.attributes)
+        for pattern in [name for name in layouts if name.endswith(MANY)]:
+            stem = pattern[: -len(MANY)]
+            names = [n for n in operands if n.startswith(stem) and n[len(stem) :].isdigit()]
+            layout, first = layouts.pop(pattern), bindings.pop(pattern, None)
+            texel = textures.pop(pattern, None)
+            for i, name in enumerate(names):
+                layouts[name] = layout
+                if first is not None:
+                    bindings[name] = first + i
+                if texel is not None:
+                    read = reads.get(name, texel)
+                    if isinstance(read, int):
+                        attributes[name] = read
+                    else:
+                        textures[name] = read
+        return replace(
+            self, layouts=layouts, bindings=bindings, textures=textures, attributes=attributes
+        )
 
     def suits(self, sizes: Mapping[str, int], outputs: int, family: str | None) -> bool:
         """Whether it is meant for such sizes, so many results, and devices of `family`."""

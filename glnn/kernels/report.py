@@ -8,10 +8,13 @@ from functools import partial
 from pathlib import Path
 
 from glnn.device import Device, Program, Source
+from glnn.device.texture import PLANE, TEXELS
 from glnn.errors import LimitError, ShaderError
 from glnn.kernels.family import family
+from glnn.kernels.generate.generators import GENERATORS
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import declared, library
+from glnn.kernels.problem import Problem
 from glnn.kernels.select import fitted, why_not_device
 from glnn.kernels.source import assemble
 from glnn.kernels.verdicts import Seen, Verdicts
@@ -41,9 +44,28 @@ class Row:
     seen: str | None = None
 
 
-def defaults(kernel: Kernel) -> dict[str, int]:
-    """The defines of `kernel` alone: its parameters' defaults, and a bias where it takes one."""
-    return {**kernel.defaults, **({"HAS_BIAS": 1} if "bias" in kernel.layouts else {})}
+@dataclass(frozen=True)
+class Example:
+    """A kernel, what it is given, and what is generated for it, to be compiled by itself."""
+
+    name: str
+    kernel: Kernel
+    defines: Mapping[str, int]
+    texts: Mapping[str, str]
+
+    @classmethod
+    def all_of(cls, kernel: Kernel) -> Iterator[Example]:
+        """One with the parameters' defaults; as many as its generator has, where it has one."""
+        if not kernel.generate:
+            bias = {"HAS_BIAS": 1} if "bias" in kernel.layouts else {}
+            yield cls(f"{kernel.op}-{kernel.name}", kernel, {**kernel.defaults, **bias}, {})
+            return
+        for name, (op, types) in GENERATORS[kernel.generate].examples().items():
+            problem = Problem.of(op, types, {})
+            adapted, made = problem.adapted(kernel), problem.generated(kernel)
+            defines = {**kernel.defaults, **problem.defines(kernel)}
+            texts = {} if made is None else made.texts
+            yield cls(f"{kernel.op}-{kernel.name}-{name}", adapted, defines, texts)
 
 
 def table(
@@ -110,12 +132,15 @@ def _reason(kernel: Kernel, device: Device, compile: bool) -> str | None:
     admitted = fitted(kernel, device.capabilities)
     if admitted is None:
         return f"not admissible: {why_not_device(kernel, device.capabilities)}"
-    kernel = admitted
-    if compile and not kernel.stages:
-        offers = device.capabilities
-        samplers = {name: kernel.sampler(name, 4, offers) for name in kernel.textures}
+    if not compile or kernel.stages:
+        return None
+    offers = device.capabilities
+    for one in Example.all_of(admitted):
+        if fault := why_not_device(one.kernel, offers):
+            return f"not admissible: {fault}"
+        samplers = {name: one.kernel.sampler(name, 4, offers) for name in one.kernel.textures}
         header = offers.header(kernel.backend)
-        source = assemble(kernel, header, defaults(kernel), samplers)
+        source = assemble(one.kernel, header, one.defines, samplers, one.texts)
         try:
             device.perform(partial(link, device, kernel, source))
         except LimitError as error:
@@ -143,9 +168,12 @@ def export(
     directory.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     for shader in library() if kernels is None else kernels:
-        kernel = shader.for_family(family)
-        source = assemble(kernel, ES_HEADERS[kernel.backend] + _PRECISION, defaults(kernel))
-        path = directory / f"{kernel.op}-{kernel.name}{kernel.path.suffix}"
-        path.write_text(source.text, "utf-8")
-        written.append(path)
+        for one in Example.all_of(shader.for_family(family)):
+            header = ES_HEADERS[shader.backend] + _PRECISION
+            planes = {k: TEXELS[v].prefix + PLANE for k, v in one.kernel.textures.items()}
+            samplers = planes if shader.generate else {}
+            source = assemble(one.kernel, header, one.defines, samplers, one.texts)
+            path = directory / f"{one.name}{shader.path.suffix}"
+            path.write_text(source.text, "utf-8")
+            written.append(path)
     return written

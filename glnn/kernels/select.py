@@ -78,7 +78,7 @@ def why_not_problem(kernel: Kernel, problem: Problem) -> str | None:
         ranks = None if text == ANY else parse(text).ranks
         if shape is not None and ranks is not None and len(shape) - (name in stacks) not in ranks:
             return f"layout {text} does not take {name} of shape {shape}"
-    defines = problem.defines()
+    defines = problem.defines(kernel)
     kernel.check_names("requires", kernel.requires, defines)
     kernel.check_names("attributes", kernel.names(kernel.attributes), defines)
     for name, value in kernel.requires.items():
@@ -164,8 +164,10 @@ def choose(
     op = problem.op.name
     kernels = kernels_for(op, backend)
     found = tuned.kernel(kernels, problem) if tuned and name is None else None
-    if found and why_not(found, problem, device, verdicts) is None:
-        return found
+    if found:
+        found = problem.adapted(found)
+        if why_not(found, problem, device, verdicts) is None:
+            return found
     if name is not None:
         names = [k.name for k in kernels]
         if name not in names:
@@ -178,7 +180,12 @@ def choose(
     too_large: dict[str, list[str]] = {}
     suiting: list[Kernel] = []
     for declared in kernels:
-        kernel = fitted(declared, device) or declared
+        try:
+            adapted = problem.adapted(declared)
+        except UnsupportedOpError as unfit:
+            reasons.setdefault(str(unfit), []).append(declared.name)
+            continue
+        kernel = fitted(adapted, device) or adapted
         refusal = _refusal(kernel, problem, device, verdicts)
         if refusal is None:
             suiting.append(kernel)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import gcd, lcm, prod
 
 from glnn.device import Capabilities
-from glnn.graph.operator import Contraction, Shapes
+from glnn.graph.operator import Operator, Shapes
 from glnn.graph.operators.matmul import Matmul
 from glnn.kernels.kernel import Kernel
 from glnn.layout import Layout, Morton, parse
@@ -41,7 +41,7 @@ class Split(ABC):
 
     @staticmethod
     def of(
-        kernel: Kernel, op: Contraction, shapes: Shapes, output: Shape, device: Capabilities
+        kernel: Kernel, op: Operator, shapes: Shapes, output: Shape, device: Capabilities
     ) -> Split | None:
         """The split that `device` needs; None where nothing is too much or no split helps.
 

@@ -133,8 +133,10 @@ def program_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:
         for name, layout in problem.chosen_layouts(kernel).items()
         if name in kernel.textures
     }
-    known = {**kernel.defaults, **problem.defines(), **samplers}
+    made = problem.generated(kernel)
+    known = {**kernel.defaults, **problem.defines(kernel), **samplers}
     words = [f"{name}={value}" for name, value in sorted(known.items())]
+    words += [] if made is None else [made.structure.replace(" ", "")]
     return " ".join([kernel.backend, kernel.op, kernel.name, fingerprint(kernel), *words])
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.layout.layout import Layout
+from glnn.layout.layout import Dim, Layout
 
 Array = NDArray[Any]
 SUFFIX = " f16"
@@ -33,6 +33,9 @@ class Half(Layout):
 
     def size(self, shape: tuple[int, ...]) -> int:
         return -(-self.inner.size(shape) // 2)
+
+    def dims(self, shape: tuple[int, ...]) -> tuple[Dim, ...]:
+        return self.inner.dims(shape)
 
     def pack(self, array: Array) -> Array:
         halves = np.zeros(2 * self.size(array.shape), np.float16)

@@ -21,13 +21,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import LayoutError
+from glnn.types import word
 
 Array = NDArray[Any]
 ROW_ALIGNMENT = 4  # floats: one vec4, one RGBA texel
 
 
+@dataclass(frozen=True)
+class Dim:
+    """A dimension of an array's memory: some of an axis of the array, in steps."""
+
+    axis: int
+    """Of the array."""
+    step: int
+    """How much further along the axis the next place of this dimension is."""
+    extent: int
+    """How many places it has, padding included; but not what follows a padded row."""
+    stride: int
+    """Numbers of memory from one place to the next."""
+
+
 class Layout(ABC):
-    """A bijection between an array's elements and places in a flat run of floats."""
+    """A bijection between an array's elements and places in a flat run of words of 32 bits."""
 
     name: str
 
@@ -41,8 +56,15 @@ class Layout(ABC):
         """Floats that an array of `shape` takes, padding included."""
 
     @abstractmethod
+    def dims(self, shape: tuple[int, ...]) -> tuple[Dim, ...]:
+        """The dimensions of memory of an array of `shape`, outermost first."""
+
+    @abstractmethod
     def pack(self, array: Array) -> Array:
-        """The elements of `array` in stored order, a contiguous float32 vector; padding is 0."""
+        """The elements of `array` in stored order, a contiguous vector; padding is 0.
+
+        Its words are int32 where `array` has integers or bools, 0 and 1 for these, else float32.
+        """
 
     @abstractmethod
     def unpack(self, flat: Array, shape: tuple[int, ...]) -> Array:
@@ -65,11 +87,20 @@ class RowMajor(Layout):
     def size(self, shape: tuple[int, ...]) -> int:
         return self.rows(shape) * self.row(shape)
 
+    def dims(self, shape: tuple[int, ...]) -> tuple[Dim, ...]:
+        strides = [prod(shape[i + 1 :]) for i in range(len(shape))]
+        if len(shape) > 1:
+            strides[0] = self.row(shape)
+        return tuple(
+            Dim(axis, 1, extent, stride)
+            for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True))
+        )
+
     def pack(self, array: Array) -> Array:
         rows, row = self.rows(array.shape), self.row(array.shape)
         if rows * row == array.size:
-            return np.ascontiguousarray(array, np.float32).reshape(-1)
-        flat = np.zeros((rows, row), np.float32)
+            return np.ascontiguousarray(array, word(array.dtype)).reshape(-1)
+        flat = np.zeros((rows, row), word(array.dtype))
         if array.size:
             flat[:, : array.size // rows] = array.reshape(rows, -1)
         return flat.reshape(-1)
@@ -83,42 +114,59 @@ class RowMajor(Layout):
 
 @dataclass(frozen=True)
 class Blocked(Layout):
-    """A layout named by a blocked tag. `dims` gives the array's dimensions in order."""
+    """A layout named by a blocked tag. `letters` gives the array's dimensions in order."""
 
     name: str
-    dims: str
+    letters: str
     order: tuple[str, ...]  # outer dimensions, outermost first
     blocks: tuple[tuple[int, str], ...]  # inner blocks, outermost first
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        return (len(self.dims),)
+        return (len(self.letters),)
 
     def _block(self, dim: str) -> int:
         return prod(size for size, letter in self.blocks if letter == dim)
 
     def _check_rank(self, shape: tuple[int, ...]) -> None:
-        if len(shape) != len(self.dims):
+        if len(shape) != len(self.letters):
             raise LayoutError(
-                f"layout {self.name} takes arrays of {len(self.dims)} dimensions, got shape {shape}"
+                f"layout {self.name} takes arrays of {len(self.letters)} dimensions, "
+                f"got shape {shape}"
             )
 
     def _padded(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         self._check_rank(shape)
         return tuple(
-            -(-n // self._block(d)) * self._block(d) for n, d in zip(shape, self.dims, strict=True)
+            -(-n // self._block(d)) * self._block(d)
+            for n, d in zip(shape, self.letters, strict=True)
         )
 
     def size(self, shape: tuple[int, ...]) -> int:
         return prod(self._padded(shape))
 
+    def dims(self, shape: tuple[int, ...]) -> tuple[Dim, ...]:
+        padded = self._padded(shape)
+        left = {d: self._block(d) for d in self.letters}
+        found: list[tuple[str, int, int]] = []  # letter, step, extent
+        for dim in self.order:
+            found.append((dim, left[dim], padded[self.letters.index(dim)] // left[dim]))
+        for size, dim in self.blocks:
+            left[dim] //= size
+            found.append((dim, left[dim], size))
+        extents = [extent for _, _, extent in found]
+        return tuple(
+            Dim(self.letters.index(dim), step, extent, prod(extents[i + 1 :]))
+            for i, (dim, step, extent) in enumerate(found)
+        )
+
     def _axes(self) -> list[int]:
         """Where each stored axis lies after every dimension is split as (outer, its blocks...)."""
         place: dict[tuple[str, int], int] = {}
-        for dim in self.dims:
+        for dim in self.letters:
             for level in range(1 + sum(letter == dim for _, letter in self.blocks)):
                 place[dim, level] = len(place)
-        seen = dict.fromkeys(self.dims, 0)
+        seen = dict.fromkeys(self.letters, 0)
         axes = [place[dim, 0] for dim in self.order]
         for _, letter in self.blocks:
             seen[letter] += 1
@@ -127,7 +175,7 @@ class Blocked(Layout):
 
     def _split(self, padded: tuple[int, ...]) -> list[int]:
         shape: list[int] = []
-        for n, dim in zip(padded, self.dims, strict=True):
+        for n, dim in zip(padded, self.letters, strict=True):
             shape += [n // self._block(dim), *(s for s, letter in self.blocks if letter == dim)]
         return shape
 
@@ -135,10 +183,10 @@ class Blocked(Layout):
         padded = self._padded(array.shape)
         source: Array = array
         if padded != array.shape:
-            source = np.zeros(padded, np.float32)
+            source = np.zeros(padded, word(array.dtype))
             source[tuple(slice(n) for n in array.shape)] = array
         split = source.reshape(self._split(padded)).transpose(self._axes())
-        return np.ascontiguousarray(split, np.float32).reshape(-1)
+        return np.ascontiguousarray(split, word(array.dtype)).reshape(-1)
 
     def unpack(self, flat: Array, shape: tuple[int, ...]) -> Array:
         _check_size(self, flat, shape)

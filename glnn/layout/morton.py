@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import LayoutError
-from glnn.layout.layout import ROW_ALIGNMENT, Layout
+from glnn.layout.layout import ROW_ALIGNMENT, Dim, Layout
+from glnn.types import word
 
 Array = NDArray[Any]
 
@@ -88,6 +89,18 @@ class Morton(Layout):
             row, column, rows, columns = row % high, column % wide, high, wide
         return place
 
+    def dims(self, shape: tuple[int, ...]) -> tuple[Dim, ...]:
+        split, order = self._axes(shape)
+        stack, depth = len(shape) - 2, len(self.bases)
+        chunks = (*self.chunks, (1, 1))
+        steps = [1] * stack + [high for high, _ in chunks] + [wide for _, wide in chunks]
+        axes = [*range(stack), *[stack] * depth, *[stack + 1] * depth]
+        extents = [split[i] for i in order]
+        return tuple(
+            Dim(axes[i], steps[i], split[i], prod(extents[place + 1 :]))
+            for place, i in enumerate(order)
+        )
+
     def _axes(self, shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
         """The padded array split at every level, and the order in which its axes are stored."""
         rows, columns = self.padded(shape)
@@ -103,15 +116,15 @@ class Morton(Layout):
         return stack + split, order
 
     def pack(self, array: Array) -> Array:
-        """The elements of `array` in stored order, a contiguous float32 vector; padding is 0."""
+        """The elements of `array` in stored order, a contiguous vector of words; padding is 0."""
         split, order = self._axes(array.shape)
         whole: Array = array
         padded = (*array.shape[:-2], *self.padded(array.shape))
         if padded != array.shape:
-            whole = np.zeros(padded, np.float32)
+            whole = np.zeros(padded, word(array.dtype))
             whole[..., : array.shape[-2], : array.shape[-1]] = array
         stored = whole.reshape(split).transpose(order)
-        return np.ascontiguousarray(stored, np.float32).reshape(-1)
+        return np.ascontiguousarray(stored, word(array.dtype)).reshape(-1)
 
     def unpack(self, flat: Array, shape: tuple[int, ...]) -> Array:
         """The array of `shape` that `flat` stores, as a new array."""

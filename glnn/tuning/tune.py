@@ -226,7 +226,9 @@ class _Search:
     def _ends(self, kernel: Kernel) -> tuple[str, str]:
         """How the first input lies for `kernel`, and how its result does."""
         layouts = self._problem.chosen_layouts(kernel)
-        first = next((layouts[n].name for n in self._problem.op.inputs if n in layouts), "R")
+        fixed = self._problem.op.parameters
+        names = (name for name in self._problem.shapes if name not in fixed)
+        first = next((layouts[name].name for name in names), "R")
         return first, layouts["out"].name
 
     def _measure(self, kernel: Kernel) -> float:
@@ -244,7 +246,7 @@ class _Search:
         op, shapes = self._problem.op, self._problem.shapes
         if kernel.stages:
             taken = self._problem.chosen_layouts(kernel)
-            lie = {name: taken[name].name for name in op.inputs if name in taken}
+            lie = {name: taken[name].name for name in shapes if name not in op.parameters}
             return prepare(op, self._operands, self._backend, kernel.name, lie)
         layouts = self._backend.layouts(kernel, op, shapes, self._problem.layouts)
         stores = {name: self._store(name, layouts[name]) for name in self._operands}

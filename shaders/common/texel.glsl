@@ -18,8 +18,20 @@ vec4 texel(highp sampler2DArray array, int i) {
     return texelFetch(array, ivec3(i & 2047, (i >> 11) & 2047, i >> 22), 0);
 }
 
+ivec4 texel(highp isampler2D array, int i) {
+    return texelFetch(array, ivec2(i & 2047, i >> 11), 0);
+}
+
+ivec4 texel(highp isampler2DArray array, int i) {
+    return texelFetch(array, ivec3(i & 2047, (i >> 11) & 2047, i >> 22), 0);
+}
+
 #if !defined(GL_ES) || __VERSION__ >= 320
 vec4 texel(highp samplerBuffer array, int i) {
+    return texelFetch(array, i);
+}
+
+ivec4 texel(highp isamplerBuffer array, int i) {
     return texelFetch(array, i);
 }
 #endif

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from glnn.compile.memory import Arena
 from glnn.compile.prepared import Prepared
 from glnn.compile.schedule import Parameter, Schedule, Task
 from glnn.device import Buffer
-from glnn.graph.operator import Contraction
+from glnn.graph.operator import Operator
 from glnn.kernels import kernels_for
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
@@ -31,9 +32,11 @@ from glnn.kernels.select import fitted
 from glnn.layout import Layout
 from glnn.layout.half import SUFFIX, Half
 from glnn.layout.layout import RowMajor
+from glnn.types import DType, TensorType
 
 Array = NDArray[Any]
 BACKENDS: dict[str, type[GlBackend]] = {"compute": Compute, "feedback": Feedback}
+NO_LAYOUTS: Mapping[str, str] = MappingProxyType({})
 GUARD = 64  # floats
 POISON = np.frombuffer(np.uint32(0x7FC0BEEF).tobytes(), np.float32)[0]  # a NaN of our own
 TOLERANCE = 1e-5
@@ -62,39 +65,52 @@ def kernels(op: str) -> list[tuple[str, str]]:
 
 
 def run(
-    backend: GlBackend, op: Contraction, operands: Mapping[str, Array], kernel: str | None
+    backend: GlBackend,
+    op: Operator,
+    operands: Mapping[str, Array],
+    kernel: str | None,
+    layouts: Mapping[str, str] = NO_LAYOUTS,
 ) -> Array:
-    """The result of the kernel so called, checked as `run_kernel` does; skips where it cannot."""
-    shapes = {name: array.shape for name, array in operands.items()}
+    """The result of the kernel so called, checked as `run_kernel` does; skips where it cannot.
+
+    layouts: how operands lie, for kernels that take several.
+    """
+    shapes = {name: TensorType.of(array) for name, array in operands.items()}
     for declared in kernels_for(op.name, backend.name):
         if declared.name == kernel and fitted(declared, backend.device.capabilities) is None:
             pytest.skip(str(backend.why_not(op, shapes, kernel)))
-    return run_kernel(backend, op, operands, backend.choose(op, shapes, {}, kernel))
+    choice = backend.choose(op, shapes, layouts, kernel)
+    return run_kernel(backend, op, operands, choice, layouts)
 
 
 def run_kernel(
-    backend: GlBackend, op: Contraction, operands: Mapping[str, Array], choice: Kernel
+    backend: GlBackend,
+    op: Operator,
+    operands: Mapping[str, Array],
+    choice: Kernel,
+    layouts: Mapping[str, str] = NO_LAYOUTS,
 ) -> Array:
     """The result of `choice`, checked for stray writes. Raises what the backend raises."""
     if choice.stages:
         return _run_stages(backend, op, operands, choice)
-    _see(backend, [(choice, Problem.of(op, {k: v.shape for k, v in operands.items()}, {}))])
-    shapes = {name: array.shape for name, array in operands.items()}
-    layouts = backend.layouts(choice, op, shapes, {})
+    types = {name: TensorType.of(array) for name, array in operands.items()}
+    problem = Problem.of(op, types, layouts)
+    _see(backend, [(choice, problem)])
+    taken = backend.layouts(choice, op, types, layouts)
     stores: dict[str, Buffer] = {}
     for name, array in operands.items():
-        layout = layouts[name]
-        stores[name] = _poisoned(
-            backend, Buffer(array.shape, layout, **_room(backend, layout, array.shape))
-        )
+        layout = taken[name]
+        stores[name] = _poisoned(backend, _buffer(backend, types[name], layout))
         memory = np.full(stores[name].size, POISON, np.float32)
-        packed = _with_poisoned_padding(layout, array) if name in op.inputs else layout.pack(array)
+        words = array if array.dtype == np.float32 else array.astype(np.int32).view(np.float32)
+        fixed = name in op.parameters
+        packed = layout.pack(words) if fixed else _with_poisoned_padding(layout, words)
         memory[: packed.size] = packed
         stores[name].push(backend.device).write(memory)
-    shape = op.shape_of(shapes)
-    layout = layouts["out"]
-    out = _poisoned(backend, Buffer(shape, layout, **_room(backend, layout, shape)))
-    backend.prepare(op, choice, stores, shapes, out)()
+    made = problem.results[0]
+    shape, layout = made.shape, taken["out"]
+    out = _poisoned(backend, _buffer(backend, made, layout))
+    backend.prepare(op, choice, stores, problem.shapes, out)()
     backend.device.check_always(f"{op.name} by {choice.name}")
     used = layout.size(shape)
     memory = np.frombuffer(out.push(backend.device).read(), np.float32)
@@ -105,15 +121,17 @@ def run_kernel(
     result = layout.unpack(memory[:used], shape)
     if layout.name == "nChw4c":  # lanes past the last channel: conv2d multiplies them by 0
         np.testing.assert_array_equal(memory[:used], layout.pack(result))
-    return result
+    if made.dtype is DType.float32:
+        return result
+    return result.view(np.int32).astype(made.dtype.numpy)
 
 
 def _run_stages(
-    backend: GlBackend, op: Contraction, operands: Mapping[str, Array], choice: Kernel
+    backend: GlBackend, op: Operator, operands: Mapping[str, Array], choice: Kernel
 ) -> Array:
     """The result of a kernel made of stages, which share poisoned memory."""
     schedule = Schedule(backend)
-    inputs = {name: name for name in operands if name in op.inputs}
+    inputs = {name: name for name in operands if name not in op.parameters}
     for name in inputs:
         schedule.add_input(name, operands[name].shape)
     fixed = {name: Parameter.of(operands[name]) for name in operands if name not in inputs}
@@ -164,8 +182,10 @@ def _with_poisoned_padding(layout: Layout, array: Array) -> Array:
     return layout.pack(padded)
 
 
-def _room(backend: GlBackend, layout: Any, shape: tuple[int, ...]) -> dict[str, int]:
-    return {"capacity": backend.capacity(layout.size(shape)) + GUARD}
+def _buffer(backend: GlBackend, of: TensorType, layout: Layout) -> Buffer:
+    """One with a guard zone behind it."""
+    room = backend.capacity(layout.size(of.shape)) + GUARD
+    return Buffer(of.shape, layout, capacity=room, dtype=of.dtype)
 
 
 def _poisoned(backend: GlBackend, buffer: Buffer) -> Buffer:

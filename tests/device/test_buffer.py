@@ -10,6 +10,7 @@ import pytest
 from glnn.device import Buffer, Device, Program
 from glnn.errors import DeviceError, ShapeError
 from glnn.layout import parse
+from glnn.types import DType
 
 Counts = tuple[int, int]
 
@@ -121,6 +122,38 @@ def test_views_and_read_only_arrays_are_taken(device: Device) -> None:
         buffer.set(view)
         overwrite(buffer, device, np.frombuffer(buffer.push(device).read(), np.float32))
         np.testing.assert_array_equal(buffer.pull(), view)
+
+
+@pytest.mark.parametrize("layout", ["R", "nChw2c", "C 4 2 C"])
+@pytest.mark.parametrize(
+    ("dtype", "numbers"),
+    [
+        (DType.int32, [-(2**31), -1, 0, 1, 2**31 - 1, 123456789]),
+        (DType.uint8, [0, 1, 127, 128, 254, 255]),
+        (DType.int8, [-128, -1, 0, 1, 2, 127]),
+        (DType.bool, [True, False, False, True, True, False]),
+    ],
+)
+def test_integers_take_a_word_each(device: Device, layout, dtype, numbers) -> None:
+    shape = (1, 3, 1, 2) if layout == "nChw2c" else (3, 2)
+    x = np.array(numbers, dtype.numpy).reshape(shape)
+    buffer, copy = (Buffer(shape, parse(layout), dtype=dtype) for _ in range(2))
+    assert buffer.pull().dtype == dtype.numpy and not buffer.pull().any()
+    buffer.set(x)
+    used = parse(layout).size(shape)
+    stored = np.frombuffer(buffer.push(device).read(), np.int32)[:used]
+    assert sorted(stored) == sorted([*x.astype(np.int32).flat, *[0] * (used - 6)])
+    copy.copy_from(buffer, device)
+    assert copy.pull().dtype == dtype.numpy
+    np.testing.assert_array_equal(copy.pull(), x)
+    with pytest.raises(ShapeError, match=f"a {dtype.value} NumPy array, got float32 array"):
+        buffer.set(x.astype(np.float32))
+
+
+@pytest.mark.parametrize("dtype", [DType.int64, DType.float64, DType.float16])
+def test_what_no_gpu_holds_is_refused(dtype) -> None:
+    with pytest.raises(DeviceError, match=f"holds no {dtype.value} numbers"):
+        Buffer((3,), parse("R"), dtype=dtype)
 
 
 @pytest.mark.parametrize(

@@ -187,14 +187,17 @@ def test_two_varyings_are_captured_side_by_side(device: Device, source: MakeSour
 
 
 @pytest.mark.parametrize(
-    ("declared", "floats"), [("float", 1), ("vec3", 3), ("vec4", 4), ("mat4", 16)]
+    ("declared", "floats"),
+    [("float", 1), ("vec3", 3), ("vec4", 4), ("mat4", 16), ("int", 1), ("ivec3", 3), ("ivec4", 4)],
 )
 def test_what_a_vertex_captures(device, source, declared, floats) -> None:
-    body = f"out highp {declared} result;\nvoid main() {{ result = {declared}(gl_VertexID); }}\n"
+    body = (
+        f"flat out highp {declared} result;\nvoid main() {{ result = {declared}(gl_VertexID); }}\n"
+    )
     program = Program.feedback(device, source(device, "feedback", body), ("result",))
     assert program.stride == 4 * floats
-    whole = "flat out highp ivec2 result;\nvoid main() { result = ivec2(gl_VertexID); }\n"
-    with pytest.raises(ShaderError, match="a captured varying of type 0x8B53: no float"):
+    whole = "flat out highp uvec2 result;\nvoid main() { result = uvec2(gl_VertexID); }\n"
+    with pytest.raises(ShaderError, match="a captured varying of type 0x8DC6: no float or int"):
         Program.feedback(device, source(device, "feedback", whole), ("result",))
 
 

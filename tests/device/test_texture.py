@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from glnn.device import Buffer, Capabilities, DataTexture, Device, Program, Source
-from glnn.device.texture import BUFFER, LAYERS, PLANE, TEXELS
+from glnn.device.texture import BUFFER, INT, LAYERS, PLANE, TEXELS
 from glnn.errors import DeviceError, LimitError
 from glnn.kernels.library import shaders_folder
 from glnn.layout import parse
+from glnn.types import DType
 
 MakeSource = Callable[[Device, str, str], Source]
 MakeFetch = Callable[[Device, str, str], Program]
@@ -40,10 +41,12 @@ def fetch_one(source: MakeSource) -> MakeFetch:
     common = Path(shaders_folder() / "common" / "texel.glsl").read_text("utf-8")
 
     def make(device: Device, texel: str, sampler: str) -> Program:
-        kind = "float" if TEXELS[texel].components == 1 else "vec4"
+        form = TEXELS[texel]
+        kinds = ("int", "ivec4") if form.prefix else ("float", "vec4")
+        kind = kinds[form.components == 4]
         body = (
-            f"{common}\nuniform highp {sampler} data;\nuniform int first;\n"
-            f"out highp {kind} result;\n"
+            f"{common}\nuniform highp {form.prefix}{sampler} data;\nuniform int first;\n"
+            f"flat out highp {kind} result;\n"
             f"void main() {{ result = {kind}(texel(data, first + gl_VertexID)); }}\n"
         )
         return Program.feedback(device, source(device, "feedback", body), ("result",))
@@ -52,9 +55,10 @@ def fetch_one(source: MakeSource) -> MakeFetch:
 
 
 def pack(values: np.ndarray, texel: str) -> np.ndarray:
-    """`values` as floats of memory."""
-    if not TEXELS[texel].half:
-        return values.astype(np.float32)
+    """`values` as words of memory."""
+    number = np.dtype(TEXELS[texel].number)
+    if number != np.float16:
+        return values.astype(number)
     return np.pad(values.astype(np.float16), (0, values.size % 2)).view(np.float32)
 
 
@@ -62,14 +66,16 @@ def pack(values: np.ndarray, texel: str) -> np.ndarray:
 def test_every_element_arrives(device, fetch_one, texel, sampler, texels) -> None:
     program = fetch_one(device, texel, sampler)
     count = texels * TEXELS[texel].components
-    values = np.random.default_rng(texels).integers(-2048, 2048, count).astype(np.float32)
+    most = 2048 if TEXELS[texel].kind != INT else 2**31  # more than a float holds
+    values = np.random.default_rng(texels).integers(-most, most, count)
+    values[0] = 3  # as a float, these bits would be a denormal one
     packed = pack(values, texel)
     texture = DataTexture(device, packed.size, texel, sampler)
-    data = Buffer(packed.shape, parse("R"))
+    data = Buffer(packed.shape, parse("R"), dtype=DType.of(packed))
     data.set(packed)
     texture.copy_from(data.push(device))
     texture.bind(3)
-    out = Buffer((count,), parse("R"))
+    out = Buffer((count,), parse("R"), dtype=DType.int32 if "i" in texel else DType.float32)
     program.set({"data": 3, "first": 0})
     program.capture(program.vertices(), texels, 1, out.push(device))
     out.wrote()

@@ -14,6 +14,7 @@ from glnn.graph.operators.matmul import Matmul
 from glnn.graph.operators.matmul_parts import MatmulParts
 from glnn.graph.operators.matmul_sum import MatmulSum
 from glnn.graph.operators.pad2d import Pad2d
+from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.pool2d import Pool2d
 from glnn.graph.operators.repack import Repack
 from glnn.graph.operators.rows import Images, Rows
@@ -39,6 +40,7 @@ __all__ = [
     "MatmulParts",
     "MatmulSum",
     "Pad2d",
+    "Pointwise",
     "Pool2d",
     "Repack",
     "Rows",

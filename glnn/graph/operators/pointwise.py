@@ -1,0 +1,86 @@
+"""An expression of the numbers at the same place of operands that broadcast."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+
+from glnn.errors import ShapeError
+from glnn.graph.expression import Expr
+from glnn.graph.operator import Cost, Known, Operator, Shapes, Types
+from glnn.types import Array, DType, Shape, TensorType
+
+MOST_DIMS = 8
+
+
+@dataclass(frozen=True)
+class Pointwise(Operator):
+    """`expr` of operands x0, x1, ..., which broadcast as NumPy's arrays do.
+
+    The result's dtype is that of the expression. ONNX: all elementwise operators.
+    """
+
+    expr: Expr
+    """Of Arg(0), Arg(1), ..., one for each operand."""
+
+    name: ClassVar[str] = "pointwise"
+    variadic: ClassVar[bool] = True
+    samples: ClassVar[bool] = True
+    spoiled: ClassVar[tuple[str, ...]] = tuple(f"x{i}" for i in range(64))
+
+    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+        given = self.named(types)
+        if len(given) != len(types) or len(given) < max(self.expr.arity, 1):
+            raise ShapeError(
+                f"pointwise: {self.expr.text()} needs {max(self.expr.arity, 1)} operands, "
+                f"got {len(given)}"
+            )
+        for name, one in given.items():
+            if len(one.dims) > MOST_DIMS:
+                raise ShapeError(f"pointwise: {name} has more than {MOST_DIMS} dimensions: {one}")
+        shape = broadcast({name: one.shape for name, one in given.items()})
+        return (TensorType(shape, self._dtype([one.dtype for one in given.values()])),)
+
+    def _dtype(self, dtypes: list[DType]) -> DType:
+        """The result's dtype. Raises ShapeError where the expression does not take such numbers."""
+        return DType.float32
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        given = [array for array in arrays if array is not None]
+        kind = np.result_type(*given)
+        shape = np.broadcast_shapes(*(array.shape for array in given))
+        found = np.asarray(self.expr.evaluate(*given), kind)
+        return (np.array(np.broadcast_to(found, shape)),)
+
+    def cost(self, types: Types) -> Cost:
+        given = [one for one in types if one is not None]
+        count = prod(broadcast(self.named([one.shape for one in given])))
+        return Cost(self.expr.calls * count, 4 * (count + sum(prod(one.shape) for one in given)))
+
+    def shape_of(self, shapes: Shapes) -> Shape:
+        return broadcast(shapes)
+
+    def along(self, shapes: Shapes) -> tuple[str, ...]:
+        output = broadcast(shapes)
+        return tuple(
+            name
+            for name, shape in shapes.items()
+            if len(shape) == len(output) and shape and shape[0] == output[0]
+        )
+
+
+def broadcast(shapes: Shapes) -> Shape:
+    """The shape that operands of `shapes` have together. Raises ShapeError where they have none."""
+    rank = max(map(len, shapes.values()), default=0)
+    found = [1] * rank
+    for name, shape in shapes.items():
+        for i, size in enumerate(shape, rank - len(shape)):
+            if size != 1 and found[i] not in (1, size):
+                raise ShapeError(
+                    f"pointwise: {name} of shape {shape} does not broadcast with {tuple(found)}"
+                )
+            found[i] = size if size != 1 else found[i]
+    return tuple(found)

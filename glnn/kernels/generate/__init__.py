@@ -1,0 +1,1 @@
+"""GLSL that the host writes: declarations and lines of expressions, put into templates."""

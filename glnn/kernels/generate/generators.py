@@ -1,0 +1,29 @@
+"""Every generator by the name that declarations call it by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from glnn.graph.operator import Operator
+from glnn.kernels.generate import pointwise
+from glnn.kernels.generate.generated import Generated
+from glnn.layout import Layout
+from glnn.types import TensorType
+
+
+@dataclass(frozen=True)
+class Generator:
+    """What fills in the templates of kernels."""
+
+    make: Callable[[Operator, Mapping[str, TensorType], Mapping[str, Layout], str], Generated]
+    """Makes of an operator, the types and layouts of its operands and results by name, and a
+    backend what its kernel there has of its own; UnsupportedOpError where there can be none."""
+    examples: Callable[[], Mapping[str, tuple[Operator, Mapping[str, TensorType]]]]
+    """Operators and their operands, by a name, that have every way of the templates compiled."""
+
+
+GENERATORS: Mapping[str, Generator] = {
+    "pointwise": Generator(pointwise.generate, pointwise.examples),
+}
+"""By what declarations say in `generate`."""

@@ -1,0 +1,120 @@
+"""Where the numbers of operands lie that meet at each place of a result's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from glnn.errors import UnsupportedOpError
+from glnn.layout import Layout
+from glnn.layout.half import Half
+from glnn.types import Shape
+
+ENDLESS = 2**31 - 1
+
+
+class Read(IntEnum):
+    """How a shader gets an operand's four numbers for a vec4 of the result."""
+
+    SAME = 0
+    """The vec4 at the same place."""
+    QUAD = 1
+    """The vec4 at another place."""
+    SPLAT = 2
+    """One number for all four."""
+    EACH = 3
+    """Four numbers, each from its own place."""
+    ONE = 4
+    """The only number there is."""
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The dimensions of a result's memory, adjacent ones made one wherever they are to all.
+
+    The place of a number in an operand's memory is the sum of strides times indices.
+    """
+
+    places: tuple[int, ...]
+    """How far apart the result's numbers lie along each dimension, outermost first; 1 at last."""
+    extents: tuple[int, ...]
+    """How many places each dimension has; ENDLESS where what follows is padding only."""
+    strides: Mapping[str, tuple[int, ...]]
+    """How far apart each operand's numbers lie along these dimensions."""
+
+    @classmethod
+    def of(cls, shapes: Mapping[str, Shape], layouts: Mapping[str, Layout]) -> Geometry:
+        """That of operands and the result `out`; the operands' shapes broadcast to the result's.
+
+        Raises UnsupportedOpError where an operand lies so that it cannot be said by strides.
+        """
+        for name, layout in layouts.items():
+            if isinstance(layout, Half):
+                raise UnsupportedOpError(f"{name} is stored in half precision")
+        dims = layouts["out"].dims(shapes["out"])
+        names = [name for name in shapes if name != "out"]
+        table = {n: [_stride(n, i, shapes, layouts) for i in range(len(dims))] for n in names}
+        columns = [
+            (dim.extent, dim.stride, [table[name][i] for name in names])
+            for i, dim in enumerate(dims)
+            if dim.extent != 1
+        ]
+        last = columns[-1][1] if columns else 4
+        if last != 1:  # padding behind every number
+            alike = [
+                int(shapes[n] == shapes["out"] and layouts[n] == layouts["out"]) for n in names
+            ]
+            columns.append((last, 1, alike))
+        columns = _merged(columns)
+        places = tuple(place for _, place, _ in columns)
+        extents = tuple(
+            extent if i == 0 or extent * place == places[i - 1] else ENDLESS
+            for i, (extent, place, _) in enumerate(columns)
+        )
+        strides = {name: tuple(own[i] for _, _, own in columns) for i, name in enumerate(names)}
+        return cls(places, extents, strides)
+
+    def read(self, name: str) -> Read:
+        """How the operand `name` is read."""
+        strides = self.strides[name]
+        if not any(strides):
+            return Read.ONE
+        if strides == self.places:
+            return Read.SAME
+        if all(place % 4 == 0 for place in self.places[:-1]):
+            if strides[-1] == 0:
+                return Read.SPLAT
+            if strides[-1] == 1 and all(stride % 4 == 0 for stride in strides[:-1]):
+                return Read.QUAD
+        return Read.EACH
+
+
+def _stride(name: str, i: int, shapes: Mapping[str, Shape], layouts: Mapping[str, Layout]) -> int:
+    """How far apart the numbers of `name` lie along dimension `i` of the result's memory."""
+    dim = layouts["out"].dims(shapes["out"])[i]
+    axis = dim.axis - (len(shapes["out"]) - len(shapes[name]))
+    if axis < 0 or shapes[name][axis] != shapes["out"][dim.axis]:
+        return 0
+    own = [d for d in layouts[name].dims(shapes[name]) if d.axis == axis]
+    if len(own) == 1:
+        return own[0].stride * dim.step
+    for one in own:
+        if one.step == dim.step:
+            return one.stride
+    raise UnsupportedOpError(
+        f"{name} lies in {layouts[name].name} and the result in {layouts['out'].name}"
+    )
+
+
+def _merged(columns: list[tuple[int, int, list[int]]]) -> list[tuple[int, int, list[int]]]:
+    """Dimensions (extent, place, strides), those made one along which nobody sees a difference."""
+    merged = [columns[0]]
+    for extent, place, strides in columns[1:]:
+        many, outer, own = merged[-1]
+        even = outer % place == 0
+        if even and all(a * place == b * outer for a, b in zip(own, strides, strict=True)):
+            merged[-1] = many * (outer // place), place, strides
+        else:
+            merged.append((extent, place, strides))
+    return merged

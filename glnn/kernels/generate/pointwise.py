@@ -1,0 +1,168 @@
+"""What is written into the templates of shaders/pointwise: operands, fetches, an expression."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from glnn.errors import UnsupportedOpError
+from glnn.graph.expression import Arg, Expr, call
+from glnn.graph.operator import Operator
+from glnn.graph.operators.pointwise import Pointwise
+from glnn.kernels.generate.expression import includes, lines
+from glnn.kernels.generate.generated import Generated, Uniform
+from glnn.kernels.generate.geometry import Geometry, Read
+from glnn.layout import Layout
+from glnn.types import DType, Shape, TensorType
+
+ATTRIBUTES = 4  # mat4 that a vertex may have: GL guarantees 16 vec4
+VECTORS = {"float": "vec4", "int": "ivec4", "bool": "ivec4"}
+NUMBERS = {"float": "float", "int": "int", "bool": "int"}
+LANES = ("first", "second", "third", "fourth")
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """An operand of a pointwise kernel, and how its shader gets at it."""
+
+    name: str
+    kind: str
+    """Of its numbers: float, int or bool."""
+    read: Read
+    place: int | None
+    """Its storage-buffer binding; None where it is fetched from a texture, or an attribute."""
+    attribute: bool
+    """Whether a vertex is given the numbers at its own place."""
+
+    @property
+    def fours(self) -> bool:
+        """Whether its memory is seen as vec4."""
+        return self.read in (Read.SAME, Read.QUAD)
+
+    @property
+    def texel(self) -> str | int:
+        """What a vertex shader reads it by: see `Generated.reads`."""
+        if self.attribute:
+            return 16
+        return f"{'rgba' if self.fours else 'r'}32{'f' if self.kind == 'float' else 'i'}"
+
+    @property
+    def structure(self) -> str:
+        """What makes a program another one."""
+        return f"{self.kind}-{self.read.name}{'-attribute' * self.attribute}"
+
+    @property
+    def declarations(self) -> list[str]:
+        """Its lines before any function."""
+        name, kind = self.name, (VECTORS if self.fours else NUMBERS)[self.kind]
+        if self.attribute:
+            return [f"in highp mat4 {name};"]
+        if self.place is None:
+            found = [f"uniform highp {name.upper()}_SAMPLER {name};"]
+        else:
+            block = f"layout(std430, binding = {self.place}) buffer {name.upper()}"
+            found = [f"{block} {{ {kind} {name}[]; }};"]
+        if self.read in (Read.QUAD, Read.SPLAT, Read.EACH):
+            found.append(f"uniform int {name}_stride[RANK], {name}_size;")
+        return found
+
+    @property
+    def line(self) -> str:
+        """The line that gets its four numbers."""
+        name, vector = self.name, VECTORS[self.kind]
+        if self.attribute:
+            return f"{vector} {name}_four = {name}[turn];"
+        if self.read is Read.SAME:
+            value = self._at("quad")
+        elif self.read is Read.QUAD:
+            value = self._at(f"{self._where('first')} / 4")
+        elif self.read is Read.ONE:
+            value = f"{vector}({self._at('0')})"
+        elif self.read is Read.SPLAT:
+            value = f"{vector}({self._at(self._where('first'))})"
+        else:
+            value = f"{vector}({', '.join(self._at(self._where(lane)) for lane in LANES)})"
+        return f"{vector} {name}_four = {value};"
+
+    def _where(self, lane: str) -> str:
+        return f"where({lane}, {self.name}_stride, {self.name}_size)"
+
+    def _at(self, index: str) -> str:
+        if self.place is not None:
+            return f"{self.name}[{index}]"
+        return f"texel({self.name}, {index})" + ("" if self.fours else ".x")
+
+
+def generate(
+    op: Operator, types: Mapping[str, TensorType], layouts: Mapping[str, Layout], backend: str
+) -> Generated:
+    """What a pointwise kernel has of its own for `op` on such operands: see `Generator.make`."""
+    if not isinstance(op, Pointwise):
+        raise UnsupportedOpError(f"it computes expressions, no {op.name}")
+    if wrong := [name for name, one in types.items() if not one.dtype.on_gpu]:
+        raise UnsupportedOpError(f"{wrong[0]} is {types[wrong[0]].dtype.value}, which no GPU has")
+    geometry = Geometry.of({name: one.shape for name, one in types.items()}, layouts)
+    fetches: list[Fetch] = []
+    for i, name in enumerate(name for name in types if name != "out"):
+        read, stored = geometry.read(name), backend == "compute"
+        spare = sum(fetch.attribute for fetch in fetches) < ATTRIBUTES
+        given = read is Read.SAME and types[name].dtype is DType.float32 and spare and not stored
+        kind = types[name].dtype.kind
+        fetches.append(Fetch(name, kind, read, i + 1 if stored else None, given))
+    placed = any(fetch.read in (Read.QUAD, Read.SPLAT, Read.EACH) for fetch in fetches)
+    numbers = {f"number{i}": value for i, value in enumerate(op.expr.scalars)}
+    uniforms: dict[str, Uniform] = dict(numbers)
+    if placed:
+        uniforms |= {"place": geometry.places, "extent": geometry.extents}
+        uniforms |= {f"{name}_stride": own for name, own in geometry.strides.items()}
+    words = [op.expr.structure, types["out"].dtype.kind, *(fetch.structure for fetch in fetches)]
+    kind = types["out"].dtype.kind
+    return Generated(
+        ":".join(words),
+        {
+            "operands": lambda: "\n".join(_declared(op, fetches, list(numbers), kind)),
+            "fetches": lambda: "\n".join(f"    {fetch.line}" for fetch in fetches),
+            "expression": lambda: "\n".join(
+                f"    {line}" for line in lines(op.expr, [f.name for f in fetches], list(numbers))
+            ),
+        },
+        {
+            "RANK": len(geometry.places) if placed else 0,
+            "LANES": int(any(fetch.read is Read.EACH for fetch in fetches)),
+        },
+        uniforms,
+        {fetch.name: fetch.texel for fetch in fetches},
+    )
+
+
+def _declared(op: Pointwise, fetches: list[Fetch], numbers: list[str], kind: str) -> list[str]:
+    """What a program has before its functions; `kind` is the result's."""
+    arguments = ", ".join(f"{fetch.kind} {fetch.name}" for fetch in fetches)
+    given = ", ".join(
+        f"{fetch.name}_four.lane{' != 0' * (fetch.kind == 'bool')}" for fetch in fetches
+    )
+    return [
+        *includes(op.expr),
+        *(line for fetch in fetches for line in fetch.declarations),
+        *(f"uniform float {name};" for name in numbers),
+        f"#define RESULT {VECTORS[kind]}",
+        f"#define NUMBER {kind}",
+        f"#define ARGUMENTS {arguments}",
+        f"#define NUMBERS(lane) {given}",
+    ]
+
+
+def examples() -> dict[str, tuple[Operator, dict[str, TensorType]]]:
+    """Expressions and operands that have the templates compiled in every way."""
+    image, three = (2, 6, 5, 7), call("add", call("mul", Arg(0), Arg(1)), Arg(2))
+    shapes: dict[str, tuple[Expr, list[Shape]]] = {
+        "alone": (call("relu", Arg(0)), [image]),
+        "alike": (call("add", Arg(0), Arg(1)), [image, image]),
+        "rows": (three, [(6, 8), (8,), (6, 1)]),
+        "channels": (three, [image, (6, 1, 1), (2, 1, 5, 7)]),
+        "scaled": (call("mul", call("sigmoid", Arg(0)), 2.0), [image]),
+    }
+    return {
+        name: (Pointwise(expr), {f"x{i}": TensorType(shape) for i, shape in enumerate(own)})
+        for name, (expr, own) in shapes.items()
+    }

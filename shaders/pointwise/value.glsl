@@ -1,0 +1,65 @@
+// The numbers of a result, four at a time: an expression of numbers of operands that broadcast.
+// The host writes the operands, as buffers, samplers or attributes, and how each is fetched.
+//     RANK: the dimensions of the result's memory, where indices along them are needed, else 0.
+//     LANES: whether the four numbers may differ in any of them.
+#ifndef RANK
+#define RANK 0
+#endif
+#ifndef LANES
+#define LANES 0
+#endif
+
+#if RANK > 0
+uniform int place[RANK];   // how far apart the result's numbers lie along each, 1 at last
+uniform int extent[RANK];  // how many there are along each
+
+struct Indices {
+    int along[RANK];
+};
+
+// The indices of the number at a place of the result's memory.
+Indices indices(int number) {
+    Indices found;
+    for (int i = 0; i < RANK - 1; ++i) {
+        found.along[i] = number / place[i];
+        number -= found.along[i] * place[i];
+    }
+    found.along[RANK - 1] = number;
+    return found;
+}
+
+// Those of the number that follows.
+Indices next(Indices found) {
+    found.along[RANK - 1] += 1;
+    for (int i = RANK - 1; i > 0; --i)
+        if (found.along[i] == extent[i]) {
+            found.along[i] = 0;
+            found.along[i - 1] += 1;
+        }
+    return found;
+}
+
+// Where an operand has the number for these; what is asked for padding may lie past its end.
+int where(Indices found, int stride[RANK], int size) {
+    int sum = 0;
+    for (int i = 0; i < RANK; ++i) sum += found.along[i] * stride[i];
+    return min(sum, size - 1);
+}
+#endif
+#include <operands>
+
+NUMBER apply(ARGUMENTS) {
+#include <expression>
+}
+
+// The vec4 number `quad` of the result, one of those that a vertex captures: the `turn`-th.
+RESULT value(int quad, int turn) {
+#if RANK > 0
+    Indices first = indices(4 * quad);
+#if LANES
+    Indices second = next(first), third = next(second), fourth = next(third);
+#endif
+#endif
+#include <fetches>
+    return RESULT(apply(NUMBERS(x)), apply(NUMBERS(y)), apply(NUMBERS(z)), apply(NUMBERS(w)));
+}

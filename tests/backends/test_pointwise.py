@@ -1,0 +1,136 @@
+"""Expressions of operands that broadcast, against NumPy in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from glnn.backends.gl import GlBackend
+from glnn.errors import GlnnError, ShapeError
+from glnn.graph.expression import Arg, call
+from glnn.graph.operators import Pointwise
+from glnn.types import DType, TensorType
+from tests.backends.harness import TOLERANCE, run
+
+SUM = call("add", call("mul", Arg(0), 2.5), Arg(1))
+SHAPES = {
+    "alike": [(127, 129), (127, 129)],
+    "one number": [(3, 7), ()],
+    "one number first": [(1, 1), (3, 7)],
+    "no dimensions": [(), ()],
+    "row": [(127, 129), (129,)],
+    "row of vec4": [(7, 8), (8,)],
+    "column": [(127, 129), (127, 1)],
+    "column of vec4": [(7, 8), (7, 1)],
+    "both": [(7, 1), (1, 5)],
+    "column by vec4": [(5, 1), (1, 8)],
+    "channel": [(2, 3, 5, 7), (3, 1, 1)],
+    "channel of vec4": [(2, 3, 4, 2), (1, 3, 1, 1)],
+    "image": [(2, 3, 5, 7), (2, 1, 1, 1)],
+    "map": [(2, 3, 5, 7), (1, 1, 5, 7)],
+    "inner one": [(5, 3, 1), (5, 1, 1)],
+    "pixels": [(2, 3, 4, 4), (2, 1, 4, 4)],
+    "vector": [(7,), (7,)],
+    "single": [(1,), (129,)],
+    "rank 8": [(2, 1, 3, 1, 2, 1, 3, 1), (1, 2, 1, 3, 1, 2, 1, 4)],
+    "empty": [(0, 3), (3,)],
+    "empty inside": [(2, 0), (2, 1)],
+}
+
+
+def numbers(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def check(got: np.ndarray, expected: np.ndarray) -> None:
+    assert got.shape == expected.shape
+    most = np.linalg.norm(expected)
+    assert np.linalg.norm(got - expected) <= TOLERANCE * most, np.abs(got - expected).max()
+
+
+@pytest.mark.parametrize("shapes", SHAPES.values(), ids=SHAPES)
+def test_shapes_that_broadcast(backend: GlBackend, shapes) -> None:
+    x, y = numbers(shapes[0]), numbers(shapes[1], 1)
+    got = run(backend, Pointwise(SUM), {"x0": x, "x1": y}, backend.name)
+    check(got, 2.5 * x.astype(np.float64) + y)
+    got = run(backend, Pointwise(SUM), {"x0": y, "x1": x}, backend.name)
+    check(got, 2.5 * y.astype(np.float64) + x)
+
+
+@pytest.mark.parametrize("layout", ["nhwC4c", "nChw4c"])
+@pytest.mark.parametrize("c", [1, 3, 8])
+@pytest.mark.parametrize("other", [(2, 0, 5, 7), (1, 0, 1, 1), (2, 1, 1, 1), (0, 1, 1), (7,)])
+def test_images_in_blocks(backend: GlBackend, layout, c, other) -> None:
+    x, y = numbers((2, c, 5, 7)), numbers(tuple(size or c for size in other), 1)
+    lie = {"x0": layout, **({"x1": layout} if len(other) == 4 else {})}
+    got = run(backend, Pointwise(SUM), {"x0": x, "x1": y}, backend.name, lie)
+    check(got, 2.5 * x.astype(np.float64) + y)
+
+
+@pytest.mark.parametrize("layout", ["C", "R 2 4 R", "C 4 2 C", "R 4 4 R 2 2 R"])
+@pytest.mark.parametrize("other", [(7, 5), (5,), (7, 1), ()])
+def test_matrices_in_blocks(backend: GlBackend, layout, other) -> None:
+    x, y = numbers((7, 5)), numbers(other, 1)
+    lie = {"x0": layout, **({"x1": layout} if len(other) == 2 else {})}
+    got = run(backend, Pointwise(SUM), {"x0": x, "x1": y}, backend.name, lie)
+    check(got, 2.5 * x.astype(np.float64) + y)
+
+
+def test_as_many_operands_as_the_device_binds(backend: GlBackend) -> None:
+    offers = backend.device.capabilities
+    compute = backend.name == "compute"
+    most = offers.max_compute_shader_storage_blocks - 1
+    most = min(most if compute else offers.max_vertex_texture_image_units, 12)
+    total = Arg(0)
+    for i in range(1, most):
+        total = call("add", total, Arg(i))
+    shapes = [(5, 6, 7), (6, 7), (5, 1, 7), (1,)]
+    operands = {f"x{i}": numbers(shapes[i % 4], i) for i in range(most)}
+    expected = sum(array.astype(np.float64) for array in operands.values())
+    check(run(backend, Pointwise(total), operands, backend.name), expected)
+    if compute:
+        op, shape = Pointwise(call("add", total, Arg(most))), {"x0": (2, 2)}
+        many = {f"x{i}": (2, 2) for i in range(offers.max_compute_shader_storage_blocks)}
+        with pytest.raises(GlnnError, match="storage blocks, the device has") as caught:
+            backend.choose(op, many, {})
+        assert shape and str(most + 2) in str(caught.value)
+
+
+def test_a_long_expression(backend: GlBackend) -> None:
+    expr, expected = Arg(0), (x := numbers((3, 7))).astype(np.float64)
+    for i in range(31):
+        expr, expected = call("mul", call("add", expr, 0.5), 0.75), (expected + 0.5) * 0.75
+        assert i >= 0
+    check(run(backend, Pointwise(expr), {"x0": x}, backend.name), expected)
+
+
+def test_numbers_are_no_text(backend: GlBackend) -> None:
+    """Other numbers in an expression are another run of the same program."""
+    x = numbers((3, 7))
+    before = None
+    for factor in (2.0, -0.5):
+        op = Pointwise(call("mul", Arg(0), factor))
+        check(run(backend, op, {"x0": x}, backend.name), factor * x.astype(np.float64))
+        assert before in (None, len(backend.device.programs))
+        before = len(backend.device.programs)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "says"),
+    [
+        ([(3, 7), (5,)], "x1 of shape .5,. does not broadcast with .3, 7."),
+        ([(1,) * 9, (1,)], "x0 has more than 8 dimensions"),
+        ([(3,)], "needs 2 operands, got 1"),
+    ],
+)
+def test_what_does_not_fit(shapes, says) -> None:
+    with pytest.raises(ShapeError, match=says):
+        Pointwise(SUM).infer([TensorType(shape) for shape in shapes])
+
+
+def test_the_reference_computes_in_the_precision_of_its_operands() -> None:
+    for kind in (np.float32, np.float64):
+        (got,) = Pointwise(SUM).reference(np.ones((3, 1), kind), np.ones(4, kind))
+        assert got.dtype == kind and got.shape == (3, 4) and (got == 3.5).all()
+    (made,) = Pointwise(SUM).infer([TensorType((3, 1)), TensorType((4,))])
+    assert made == TensorType((3, 4), DType.float32)
