@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 
 from glnn.device import Capabilities
 from glnn.graph.decompose import LOWERINGS, Lowered
-from glnn.graph.operator import Contraction, Operands, Operator, Shapes, typed
+from glnn.graph.operator import Operands, Operator, Shapes, typed
 from glnn.kernels.batches import Batches
 from glnn.kernels.generate.generated import Generated, Uniform
 from glnn.kernels.generate.generators import GENERATORS
@@ -158,7 +158,6 @@ class Problem:
 
     def lowered(self, kernel: Kernel) -> Lowered:
         """The stages in which `kernel` computes this."""
-        assert isinstance(self.op, Contraction)
         return LOWERINGS[kernel.stages](self.op, self.shapes, kernel.defaults)
 
     def uniforms(self, kernel: Kernel) -> dict[str, Uniform]:

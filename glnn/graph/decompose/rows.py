@@ -11,12 +11,10 @@ from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.operator import Operator, Shapes
 from glnn.graph.operators.normalize import Normalize
 from glnn.graph.operators.pointwise import Pointwise
-from glnn.graph.operators.reduce import Reduce
+from glnn.graph.operators.reduce import LEAST, Reduce
 from glnn.graph.operators.reshape import Reshape
 from glnn.graph.operators.softmax import Softmax
 from glnn.types import Array, Shape
-
-LEAST = 64  # numbers of a part
 
 
 def by_softmax(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
@@ -38,7 +36,7 @@ def by_softmax(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> L
 def by_parts(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
     """At most PARTS parts of each reduction at the same time, and then these."""
     assert isinstance(op, Reduce)
-    rank, extent = len(shapes["x0"]), op.depth(shapes)
+    extent = op.depth(shapes)
     parts = max(min(parameters["PARTS"], extent // LEAST), 1)
     kind = "sum" if op.kind == "mean" else op.kind
     whole = Reduce(kind, (0,), finish=op.whole(extent))
@@ -59,7 +57,8 @@ def by_moments(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> L
     if grouped:
         source, stages = "groups", [Stage("groups", Reshape(op.grouped(x)), {"x": "x"})]
     axes = (-1,) if grouped else tuple(range(-(op.dims or 0), 0))
-    inner, operands = Arg(0), {"x0": source}
+    inner: Expr = Arg(0)
+    operands = {"x0": source}
     if op.centred:
         stages.append(Stage("mean", Reduce("mean", axes, True), dict(operands)))
         inner, operands = call("sub", Arg(0), Arg(1)), {**operands, "x1": "mean"}

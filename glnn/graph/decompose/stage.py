@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from glnn.graph.operator import Contraction
+from glnn.graph.operator import Operator
 from glnn.types import Array, Shape
 
 
@@ -18,7 +18,7 @@ class Stage:
     """
 
     name: str
-    op: Contraction
+    op: Operator
     operands: Mapping[str, str]
     kernel: str | None = None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
@@ -9,12 +10,12 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.graph.operator import Cost, Known, Operator, Shapes, Types
-from glnn.types import Array, Dim, DType, Shape, TensorType
+from glnn.graph.operator import Contraction, Shapes
+from glnn.types import Array, Shape
 
 
 @dataclass(frozen=True)
-class Normalize(Operator):
+class Normalize(Contraction):
     """(x - mean) / sqrt(variance + eps) * weight + bias, all float32.
 
     With `dims`, over the last so many dimensions of x, of whose shape weight and bias are: layer
@@ -28,6 +29,7 @@ class Normalize(Operator):
     name: ClassVar[str] = "normalize"
     optional: ClassVar[tuple[str, ...]] = ("weight", "bias")
     parameters: ClassVar[tuple[str, ...]] = ("weight", "bias")
+    samples: ClassVar[bool] = True
     spoiled: ClassVar[tuple[str, ...]] = ("x",)
     dims: int | None = None
     """How many dimensions, the last ones, are normalised together; or `groups`."""
@@ -50,34 +52,25 @@ class Normalize(Operator):
         if not 0 <= self.eps < float("inf"):
             raise ShapeError(f"normalize: eps must be a number of at least 0, got {self.eps!r}")
 
-    @property
-    def operands(self) -> tuple[str, ...]:
-        return ("x", "weight", "bias")
-
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
-        given = self.named(types)
-        for name, one in given.items():
-            if one.dtype is not DType.float32:
-                raise ShapeError(f"normalize: {name} must be float32, got {one}")
-        x = given["x"]
-        wanted = self._parameter_dims(x)
+    def shape_of(self, shapes: Shapes) -> Shape:
+        x = shapes["x"]
+        wanted = self._parameter_shape(x)
         for name in self.parameters:
-            if name in given and given[name].dims != wanted:
-                raise ShapeError(f"normalize: {name} must have shape {wanted}, got {given[name]}")
-        return (x,)
+            if shapes.get(name, wanted) != wanted:
+                raise ShapeError(f"normalize: {name} must have shape {wanted}, got {shapes[name]}")
+        return x
 
-    def _parameter_dims(self, x: TensorType) -> tuple[Dim, ...]:
-        """The dimensions of weight and bias. Raises ShapeError where x does not fit."""
+    def _parameter_shape(self, x: Shape) -> Shape:
+        """The shape of weight and bias. Raises ShapeError where x does not fit."""
         if self.dims is not None:
-            if self.dims > len(x.dims):
-                raise ShapeError(f"normalize: x, {x}, has no {self.dims} dimensions")
-            return x.dims[-self.dims :]
-        if len(x.dims) < 2:
+            if self.dims > len(x):
+                raise ShapeError(f"normalize: x of shape {x} has no {self.dims} dimensions")
+            return x[-self.dims :]
+        if len(x) < 2:
             raise ShapeError(f"normalize: x must have shape (n, c, ...), got {x}")
-        channels = x.dims[1]
-        if self.groups and isinstance(channels, int) and channels % self.groups:
-            raise ShapeError(f"normalize: {channels} channels are not {self.groups} groups")
-        return (channels,)
+        if self.groups and x[1] % self.groups:
+            raise ShapeError(f"normalize: {x[1]} channels are not {self.groups} groups")
+        return (x[1],)
 
     def grouped(self, x: Shape) -> Shape:
         """The shape of `x` as (n, groups, numbers of a group), or as (rows, numbers of a row)."""
@@ -91,24 +84,22 @@ class Normalize(Operator):
         """The shape in which weight and bias broadcast to x."""
         return x[-self.dims :] if self.dims is not None else (x[1], *(1,) * (len(x) - 2))
 
-    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
-        given = self.named(arrays)
-        x = given["x"]
+    def compute(self, operands: Mapping[str, Array]) -> Array:
+        x = operands["x"]
+        self.shape_of({name: array.shape for name, array in operands.items()})
         rows = x.reshape(self.grouped(x.shape))
         with np.errstate(all="ignore"):
             centred = rows - rows.mean(axis=-1, keepdims=True) if self.centred else rows
             variance = np.square(centred).mean(axis=-1, keepdims=True)
             result = (centred / np.sqrt(variance + x.dtype.type(self.eps))).reshape(x.shape)
-            if "weight" in given:
-                result = result * given["weight"].reshape(self.spread(x.shape))
-            if "bias" in given:
-                result = result + given["bias"].reshape(self.spread(x.shape))
-        return (np.asarray(result, x.dtype),)
+            if "weight" in operands:
+                result = result * operands["weight"].reshape(self.spread(x.shape))
+            if "bias" in operands:
+                result = result + operands["bias"].reshape(self.spread(x.shape))
+        return np.asarray(result, x.dtype)
 
-    def cost(self, types: Types) -> Cost:
-        x = self.infer(types)[0]
-        rest = sum(prod(one.shape) for one in types[1:] if one is not None)
-        return Cost(8 * prod(x.shape), 4 * (2 * prod(x.shape) + rest))
+    def flops(self, shapes: Shapes) -> int:
+        return 8 * prod(shapes["x"])  # mean, distances, squares, their mean, quotients, parameters
 
     def along(self, shapes: Shapes) -> tuple[str, ...]:
         """Samples are computed by themselves but where they are normalised together."""
@@ -125,14 +116,17 @@ class Normalize(Operator):
             "rows": prod(rows),
             "extent": extent,
             "sample_rows": max(per_sample // max(extent, 1), 1),
+            "row_groups": rows[-1] if self.dims is None else 1,
+            "channels": x[1] // max(rows[-1], 1) if self.dims is None else 1,
             "spatial": prod(x[2:]) if self.dims is None else 1,
-            "channels": x[1] // max(rows[-1], 1) if self.dims is None else extent,
         }
 
     def derived(self, shapes: Shapes) -> dict[str, int]:
-        sizes = self.sizes(shapes)
-        whole = self.dims == len(shapes["x"]) > 1
-        return {"wide": int(sizes["extent"] % 4 == 0), "in_rows": int(not whole)}
+        """Whether rows are whole vec4s; whether each lies together, and weight and bias do."""
+        x, extent = shapes["x"], self.sizes(shapes)["extent"]
+        dims = self.dims or 1
+        padded = dims > 1 and extent // max(x[-dims], 1) % 4 != 0
+        return {"wide": int(extent % 4 == 0), "in_rows": int(not padded)}
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
         return {"CENTRED": int(self.centred), "GROUPED": int(self.dims is None)}

@@ -12,10 +12,12 @@ import numpy as np
 from glnn.errors import ShapeError
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.operator import Cost, Known, Operator, Shapes, Types
-from glnn.types import Array, Dim, DType, Shape, TensorType
+from glnn.types import Array, Dim, DType, TensorType
 
 Kind = Literal["sum", "mean", "prod", "max", "min"]
 KINDS = get_args(Kind)
+LEAST = 64  # numbers of a part
+X = Arg(0)
 _NUMPY: Mapping[str, Any] = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}
 
 
@@ -37,9 +39,9 @@ class Reduce(Operator):
     """Along which; negative ones count from the end."""
     keepdims: bool = False
     """Whether the axes stay, of size 1."""
-    prologue: Expr = Arg(0)
+    prologue: Expr = X
     """Of the operands' numbers at one place: what is reduced."""
-    finish: Expr = Arg(0)
+    finish: Expr = X
     """Of a whole reduction, Arg(0): what is stored."""
     parts: int = 0
     """0, or into how many parts the numbers of each result are divided: the result then has a first
@@ -100,6 +102,10 @@ class Reduce(Operator):
         depth = self.chunk(extent) if self.parts else extent
         return {"depth": depth, "outputs": prod(self.shape_of(shapes))}
 
+    def derived(self, shapes: Shapes) -> dict[str, int]:
+        """Whether it may be done in parts."""
+        return {"divisible": int(not self.parts and self.depth(shapes) >= 2 * LEAST)}
+
     def chunk(self, extent: int) -> int:
         """How many numbers a part has of `extent` numbers: whole fours."""
         return -(-extent // (4 * max(self.parts, 1))) * 4
@@ -108,7 +114,9 @@ class Reduce(Operator):
         """What is stored of what `extent` numbers add up to."""
         if self.parts:
             return Arg(0)
-        return self.finish(call("div", Arg(0), float(extent))) if self.kind == "mean" else self.finish
+        if self.kind == "mean":
+            return self.finish(call("div", Arg(0), float(extent)))
+        return self.finish
 
     @property
     def _base(self) -> str:

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
 import numpy as np
 
-from glnn.errors import ShapeError
-from glnn.graph.operator import Cost, Known, Operator, Shapes, Types
+from glnn.graph.operator import Contraction, Shapes
 from glnn.graph.operators.reduce import axes_of, check_axes
-from glnn.types import Array, DType, TensorType
+from glnn.types import Array, Shape
 
 
 @dataclass(frozen=True)
-class Softmax(Operator):
+class Softmax(Contraction):
     """exp(x) over its sum along `axis`, or the logarithm of that. x: any shape but (), float32.
 
     A row with NaN, with infinity or of nothing but minus infinity is NaN altogether.
     """
 
     name: ClassVar[str] = "softmax"
+    samples: ClassVar[bool] = True
     spoiled: ClassVar[tuple[str, ...]] = ("x",)
     axis: int = -1
     """Along which; negative ones count from the end."""
@@ -31,27 +32,24 @@ class Softmax(Operator):
     def __post_init__(self) -> None:
         check_axes("softmax", (self.axis,))
 
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
-        x = self.named(types)["x"]
-        if x.dtype is not DType.float32:
-            raise ShapeError(f"softmax: x must be float32, got {x}")
-        axes_of("softmax", (self.axis,), len(x.dims))
-        return (x,)
+    def shape_of(self, shapes: Shapes) -> Shape:
+        axes_of("softmax", (self.axis,), len(shapes["x"]))
+        return shapes["x"]
 
-    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
-        x = self.named(arrays)["x"]
+    def compute(self, operands: Mapping[str, Array]) -> Array:
+        x = operands["x"]
+        self.shape_of({"x": x.shape})
         if x.size == 0:
-            return (np.array(x),)
+            return np.array(x)
         # inf - inf is NaN, as it should be; a difference that overflows has the power 0.
         with np.errstate(invalid="ignore", over="ignore"):
             below = x - x.max(axis=self.axis, keepdims=True)
             powers = np.exp(below)
             total = powers.sum(axis=self.axis, keepdims=True)
-            return (np.asarray(below - np.log(total) if self.log else powers / total),)
+            return np.asarray(below - np.log(total) if self.log else powers / total)
 
-    def cost(self, types: Types) -> Cost:
-        count = prod(self.infer(types)[0].shape)
-        return Cost(5 * count, 8 * count)  # maximum, difference, exponential, sum, quotient
+    def flops(self, shapes: Shapes) -> int:
+        return 5 * prod(shapes["x"])  # maximum, difference, exponential, sum, quotient
 
     def along(self, shapes: Shapes) -> tuple[str, ...]:
         """Samples are computed by themselves but where the axis is theirs."""
@@ -66,9 +64,11 @@ class Softmax(Operator):
         (axis,) = axes_of("softmax", (self.axis,), len(x))
         extent, inner = x[axis], prod(x[axis + 1 :])
         whole = prod(x[1:]) if len(x) > 1 else prod(x)  # numbers of a sample, which lie together
-        return {"rows": prod(x[:axis]), "extent": extent, "sample_rows": whole // max(extent, 1)} | {
-            "inner": inner
-        }
+        return {
+            "rows": prod(x[:axis]),
+            "extent": extent,
+            "sample_rows": whole // max(extent, 1),
+        } | {"inner": inner}
 
     def derived(self, shapes: Shapes) -> dict[str, int]:
         sizes = self.sizes(shapes)

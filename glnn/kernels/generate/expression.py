@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from glnn.graph.expression import Arg, Call, Expr
 from glnn.graph.functions import FUNCTIONS
 
-_ARGUMENT = re.compile(r"\b[abc]\b")
+_ARGUMENT = re.compile(r"\b[abcd]\b")
 
 
 def lines(expr: Expr, arguments: Sequence[str], scalars: Sequence[str]) -> list[str]:
@@ -25,8 +25,8 @@ def lines(expr: Expr, arguments: Sequence[str], scalars: Sequence[str]) -> list[
             return arguments[part.index]
         if not isinstance(part, Call):
             return left.pop(0)
-        names = dict(zip("abc", map(name, part.arguments), strict=False))
-        glsl = FUNCTIONS[part.function].glsl
+        names = dict(zip("abcd", map(name, part.arguments), strict=False))
+        glsl = FUNCTIONS[part.function].forms["float"]
         value = _ARGUMENT.sub(lambda found: names[found[0]], glsl)
         written.append(f"float t{len(written)} = {value};")
         return f"t{len(written) - 1}"

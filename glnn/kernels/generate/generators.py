@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from glnn.graph.operator import Operator
-from glnn.kernels.generate import pointwise
+from glnn.kernels.generate import pointwise, reduce
 from glnn.kernels.generate.generated import Generated
 from glnn.layout import Layout
 from glnn.types import TensorType
@@ -25,5 +25,6 @@ class Generator:
 
 GENERATORS: Mapping[str, Generator] = {
     "pointwise": Generator(pointwise.generate, pointwise.examples),
+    "reduce": Generator(reduce.generate, reduce.examples),
 }
 """By what declarations say in `generate`."""
