@@ -20,11 +20,12 @@ uniform int results, extent, chunk;
 #define STEP 4
 #define VALUE vec4
 uniform int spread[OPERANDS];  // 1: its four numbers are neighbours, 0: they are the same one
-#define FETCH(x, k) (spread[k] == 1 ? AT(x, at[k] >> 2) : vec4(AT(x, at[k] >> 2)[at[k] & 3]))
+#define FETCH(operand, k) \
+    (spread[k] == 1 ? AT(operand, at[k] >> 2) : vec4(AT(operand, at[k] >> 2)[at[k] & 3]))
 #else
 #define STEP 1
 #define VALUE float
-#define FETCH(x, k) AT(x, at[k])
+#define FETCH(operand, k) AT(operand, at[k])
 #endif
 
 #if KIND == 0

@@ -5,9 +5,9 @@
 #define WIDE 0
 #endif
 #if WIDE
-#define AT(x, i) texel(x, i)
+#define AT(operand, i) texel(operand, i)
 #else
-#define AT(x, i) texel(x, i).x
+#define AT(operand, i) texel(operand, i).x
 #endif
 #include "reduce/body.glsl"
 out highp vec4 result;

@@ -12,7 +12,7 @@
 #endif
 #include "common/launch.glsl"
 layout(local_size_x = LANES, local_size_y = RESULTS) in;
-#define AT(x, i) x[i]
+#define AT(operand, i) operand[i]
 #ifndef WIDE
 #define WIDE 0
 #endif
