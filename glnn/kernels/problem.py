@@ -11,7 +11,7 @@ from glnn.device import Capabilities
 from glnn.errors import ShapeError
 from glnn.graph.decompose import LOWERINGS, Lowered
 from glnn.graph.epilogue import Epilogue, Extent
-from glnn.graph.operator import Contraction, Cost, Operands, Operator, Shapes, typed
+from glnn.graph.operator import Cost, Operands, Operator, Shapes, typed
 from glnn.kernels.batches import Batches
 from glnn.kernels.generate.epilogue import scalars
 from glnn.kernels.generate.generated import Generated, Uniform
@@ -229,7 +229,6 @@ class Problem:
 
     def lowered(self, kernel: Kernel) -> Lowered:
         """The stages in which `kernel` computes this."""
-        assert isinstance(self.op, Contraction)
         return LOWERINGS[kernel.stages](self.op, self.own, kernel.defaults)
 
     def uniforms(self, kernel: Kernel) -> dict[str, Uniform]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from glnn.graph.operator import Operator
-from glnn.kernels.generate import gather, move, pointwise
+from glnn.kernels.generate import gather, move, pointwise, reduce
 from glnn.kernels.generate.generated import Generated
 from glnn.layout import Layout
 from glnn.types import TensorType
@@ -28,5 +28,6 @@ GENERATORS: Mapping[str, Generator] = {
     "move": Generator(move.generate, move.examples),
     "turn": Generator(move.turn, move.turn_examples),
     "pointwise": Generator(pointwise.generate, pointwise.examples),
+    "reduce": Generator(reduce.generate, reduce.examples),
 }
 """By what declarations say in `generate`."""
