@@ -212,6 +212,18 @@ def test_windows_that_span_the_image(rng, mode) -> None:
         op.shape_of({"x": (1, 1, 0, 4)})
 
 
+@pytest.mark.parametrize("mode", ["max", "average"])
+@pytest.mark.parametrize("output", [(3, 4), (7, None), (9, 1)])
+def test_windows_that_share_the_image(rng, mode, output) -> None:
+    x = rng((2, 3, 7, 10))
+    x[1, 2, 4, 3] = np.nan
+    op = Pool2d(mode, None, output=output)
+    both(op, oracle.adaptive_pool2d(x, mode, output), x=x)
+    assert op.defines({"x": x.shape}) == op.defines({"x": (1, 1, 20, 30)})
+    with pytest.raises(ShapeError, match="more than shaders count"):
+        Pool2d(mode, None, output=(1, 2**28)).shape_of({"x": x.shape})
+
+
 @pytest.mark.parametrize("function", ["identity", "sigmoid", "relu", "tanh"])
 def test_subsample_batch_norm_and_add(rng, function) -> None:
     x, y, a, b, mean = rng((2, 3, 5, 7)), rng((2, 3, 5, 7)), rng((3,)), rng((3,)), rng((3,))
@@ -299,6 +311,9 @@ def test_shapes_that_do_not_fit(op, shapes, says) -> None:
         (lambda: Softmax(0), "not 0"),
         (lambda: Pool2d("max", None, padding=(1, 0, 0, 0)), "takes no padding and no dilation"),
         (lambda: Pool2d("max", None, dilation=(2, 1)), "takes no padding and no dilation"),
+        (lambda: Pool2d("max", divisor=4), "only an average of windows of one size"),
+        (lambda: Pool2d("average", None, divisor=4), "only an average of windows of one size"),
+        (lambda: Pool2d("max", None, output=(0, 1)), "output must be 2 integers of at least 1"),
         (lambda: Subsample((0, 1)), "kernel must be 2 integers of at least 1"),
         (lambda: Add("gelu"), "activation must be one of"),
         (lambda: LocalResponseNorm(0), "size must be 1 integers of at least 1"),
@@ -461,9 +476,10 @@ def test_sizes_and_defines_of_a_pool() -> None:
     shapes = {"x": (2, 3, 9, 8)}
     assert op.sizes(shapes) == {"n": 2, "c": 3, "h": 9, "w": 8, "oh": 4, "ow": 3}
     assert op.defines(shapes) == {
-        "MODE": 1, "WHOLE": 0, "KERNEL_H": 4, "KERNEL_W": 5, "STRIDE_H": 2, "STRIDE_W": 3,
+        "MODE": 1, "WHOLE": 0, "SHARED": 0, "KERNEL_H": 4, "KERNEL_W": 5,
+        "STRIDE_H": 2, "STRIDE_W": 3,
         "PADDING_TOP": 1, "PADDING_LEFT": 2, "PADDING_BOTTOM": 0, "PADDING_RIGHT": 1,
-        "DILATION_H": 1, "DILATION_W": 1, "COUNT_INCLUDE_PAD": 0,
+        "DILATION_H": 1, "DILATION_W": 1, "COUNT_INCLUDE_PAD": 0, "DIVIDED": 0,
     }  # fmt: skip
 
 
