@@ -45,7 +45,7 @@ _WHOLE: Form = "an integer", _is_whole
 _WHOLES_BY_NAME: Form = "a table of integers", _table(_is_whole)
 _TEXT_BY_NAME: Form = "a table of strings", _table(_is_text)
 _QUANTITY = "integers and parameters, lists of them to multiply, or lists of such lists to add up"
-GENERATED = ("gather", "move", "pointwise", "reduce", "turn")
+GENERATED = ("concat", "gather", "move", "pointwise", "reduce", "turn")
 """What a kernel's templates may be filled in by: `generate.generators` has what does it."""
 FORMS: Mapping[str, Form] = {
     "shader": _TEXT,

@@ -246,10 +246,13 @@ class Kernel:
         """How it wants the operand `name`, one of several declared together perhaps."""
         return self.layouts.get(name) or self.layouts.get(name.rstrip("0123456789") + MANY, ANY)
 
-    def expanded(self, operands: Sequence[str], reads: Mapping[str, str | int]) -> Kernel:
+    def expanded(
+        self, operands: Sequence[str], reads: Mapping[str, str | int], *, apart: bool = False
+    ) -> Kernel:
         """The same with `operands` in the place of those declared together, as `x*`.
 
-        reads: the texels' format or an attribute's floats of each, where it fetches them.
+        reads: the texels' format or an attribute's floats of each, where it fetches them. apart:
+        whether each has a launch of its own, and all the same binding.
         """
         layouts, bindings = dict(self.layouts), dict(self.bindings)
         attributes = dict(self.attributes)
@@ -262,7 +265,7 @@ class Kernel:
             for i, name in enumerate(names):
                 layouts[name] = layout
                 if first is not None:
-                    bindings[name] = first + i
+                    bindings[name] = first if apart else first + i
                 if texel is not None:
                     read = reads.get(name, texel)
                     if isinstance(read, int):

@@ -176,7 +176,11 @@ class Problem:
         Raises UnsupportedOpError where it cannot compute this.
         """
         made = self.generated(kernel)
-        return kernel if made is None else kernel.expanded(tuple(self.shapes), made.reads)
+        return (
+            kernel
+            if made is None
+            else kernel.expanded(tuple(self.shapes), made.reads, apart=bool(made.launches))
+        )
 
     def split(self, kernel: Kernel, device: Capabilities) -> Split | None:
         """The parts in which `kernel` computes this where one dispatch would be too much."""

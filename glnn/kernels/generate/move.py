@@ -132,6 +132,8 @@ def on_gpu(types: Mapping[str, TensorType]) -> None:
 
 def strides(layout: Layout, shape: Shape) -> Strides:
     """How far neighbours along each axis lie apart. Raises UnsupportedOpError where that varies."""
+    if layout.ranks is not None and len(shape) not in layout.ranks:
+        raise UnsupportedOpError(f"layout {layout.name} is none of shape {shape}")
     found: dict[int, set[int | None]] = {axis: set() for axis in range(len(shape))}
     for dim in layout.dims(shape):
         even = dim.stride % dim.step == 0
