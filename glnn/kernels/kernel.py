@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Any, get_args
@@ -160,6 +161,14 @@ class Kernel:
             raise self._wrong("textures", f"a format must be one of {sorted(TEXELS)}")
         if self.backend == "compute" and not 1 <= len(self.grid) <= 3:
             raise self._wrong("grid", "expected one to three dimensions")
+
+    def __hash__(self) -> int:
+        return hash((self.backend, self.op, self.name))
+
+    @cached_property
+    def memo(self) -> dict[Any, Any]:
+        """What was found of it, by whoever finds it."""
+        return {}
 
     @property
     def halves(self) -> bool:

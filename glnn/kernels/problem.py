@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
+from typing import Any
 
 from glnn.device import Capabilities
 from glnn.errors import ShapeError
@@ -155,7 +156,12 @@ class Problem:
         """The shape of the operand or result called `name`."""
         return self.types[name].shape
 
-    @property
+    @cached_property
+    def _memo(self) -> dict[Any, Any]:
+        """What was found of it for a kernel."""
+        return {}
+
+    @cached_property
     def op_sizes(self) -> dict[str, int]:
         """The op's sizes, and what follows from them."""
         return {**self.op.sizes(self.own), **self.op.derived(self.own)}
@@ -184,19 +190,35 @@ class Problem:
 
     def split(self, kernel: Kernel, device: Capabilities) -> Split | None:
         """The parts in which `kernel` computes this where one dispatch would be too much."""
+        key = "split", kernel, device
+        if key not in self._memo:
+            self._memo[key] = self._split(kernel, device)
+        found: Split | None = self._memo[key]
+        return found
+
+    def _split(self, kernel: Kernel, device: Capabilities) -> Split | None:
         if self.op.samples and kernel.backend == "compute" and not kernel.textures:
             return Batches.batches(
                 kernel,
                 self.along,
                 {**self.shapes, "out": self.output},
                 self.chosen_layouts(kernel),
-                lambda count: self.of_samples(count).sizes(kernel),
+                lambda n: (self if n == self.output[0] else self.of_samples(n)).sizes(kernel),
                 device,
             )
         return Split.of(kernel, self.op, self.shapes, self.output, device, self.extents)
 
     def chosen_layouts(self, kernel: Kernel, split: Split | None = None) -> dict[str, Layout]:
         """The layout of each operand and of `out` when `kernel` runs this, whole or split."""
+        key = "layouts", kernel
+        if key not in self._memo:
+            self._memo[key] = self._chosen_layouts(kernel)
+        found = dict(self._memo[key])
+        if split is not None and split.weight is not None:
+            found["weight"] = split.weight
+        return found
+
+    def _chosen_layouts(self, kernel: Kernel) -> dict[str, Layout]:
         known = {**kernel.layouts, **self.op.fixed_layouts()}
         for name, extent in self.extents.items():
             known[name] = known["out"] if extent == "full" else "R"
@@ -204,8 +226,6 @@ class Problem:
         for name in (*self.shapes, "out"):
             text = known[name]
             found[name] = self.common_layout(name) if text == ANY else parse(text)
-        if split is not None and split.weight is not None:
-            found["weight"] = split.weight
         return found
 
     def common_layout(self, name: str) -> Layout:
@@ -240,6 +260,12 @@ class Problem:
 
         Rows, columns and what a matrix of a stack takes count numbers, floats or halves.
         """
+        key = "uniforms", kernel
+        if key not in self._memo:
+            self._memo[key] = self._uniforms(kernel)
+        return dict(self._memo[key])
+
+    def _uniforms(self, kernel: Kernel) -> dict[str, Uniform]:
         values: dict[str, Uniform] = {
             **self.op_sizes,
             **self.op.scalars(),
