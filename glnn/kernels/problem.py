@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
+from typing import Any
 
 from glnn.device import Capabilities
 from glnn.errors import ShapeError
 from glnn.graph.decompose import LOWERINGS, Lowered
 from glnn.graph.epilogue import Epilogue, Extent
-from glnn.graph.operator import Contraction, Cost, Operands, Operator, Shapes, typed
+from glnn.graph.operator import Cost, Operands, Operator, Shapes, typed
 from glnn.kernels.batches import Batches
 from glnn.kernels.generate.epilogue import scalars
 from glnn.kernels.generate.generated import Generated, Uniform
@@ -155,7 +156,12 @@ class Problem:
         """The shape of the operand or result called `name`."""
         return self.types[name].shape
 
-    @property
+    @cached_property
+    def _memo(self) -> dict[Any, Any]:
+        """What was found of it for a kernel."""
+        return {}
+
+    @cached_property
     def op_sizes(self) -> dict[str, int]:
         """The op's sizes, and what follows from them."""
         return {**self.op.sizes(self.own), **self.op.derived(self.own)}
@@ -165,7 +171,10 @@ class Problem:
 
         Raises UnsupportedOpError where it cannot compute this.
         """
-        return _generated(self, kernel.generate, kernel.backend) if kernel.generate else None
+        if not kernel.generate:
+            return None
+        wanted = tuple(kernel.layout(name) for name in self.types)
+        return _generated(self, kernel.generate, kernel.backend, wanted)
 
     def adapted(self, kernel: Kernel) -> Kernel:
         """`kernel` with this problem's operands, where it takes any number of them.
@@ -173,23 +182,43 @@ class Problem:
         Raises UnsupportedOpError where it cannot compute this.
         """
         made = self.generated(kernel)
-        return kernel if made is None else kernel.expanded(tuple(self.shapes), made.reads)
+        return (
+            kernel
+            if made is None
+            else kernel.expanded(tuple(self.shapes), made.reads, apart=bool(made.launches))
+        )
 
     def split(self, kernel: Kernel, device: Capabilities) -> Split | None:
         """The parts in which `kernel` computes this where one dispatch would be too much."""
+        key = "split", kernel, device
+        if key not in self._memo:
+            self._memo[key] = self._split(kernel, device)
+        found: Split | None = self._memo[key]
+        return found
+
+    def _split(self, kernel: Kernel, device: Capabilities) -> Split | None:
         if self.op.samples and kernel.backend == "compute" and not kernel.textures:
             return Batches.batches(
                 kernel,
                 self.along,
                 {**self.shapes, "out": self.output},
                 self.chosen_layouts(kernel),
-                lambda count: self.of_samples(count).sizes(kernel),
+                lambda n: (self if n == self.output[0] else self.of_samples(n)).sizes(kernel),
                 device,
             )
         return Split.of(kernel, self.op, self.shapes, self.output, device, self.extents)
 
     def chosen_layouts(self, kernel: Kernel, split: Split | None = None) -> dict[str, Layout]:
         """The layout of each operand and of `out` when `kernel` runs this, whole or split."""
+        key = "layouts", kernel
+        if key not in self._memo:
+            self._memo[key] = self._chosen_layouts(kernel)
+        found = dict(self._memo[key])
+        if split is not None and split.weight is not None:
+            found["weight"] = split.weight
+        return found
+
+    def _chosen_layouts(self, kernel: Kernel) -> dict[str, Layout]:
         known = {**kernel.layouts, **self.op.fixed_layouts()}
         for name, extent in self.extents.items():
             known[name] = known["out"] if extent == "full" else "R"
@@ -197,8 +226,6 @@ class Problem:
         for name in (*self.shapes, "out"):
             text = known[name]
             found[name] = self.common_layout(name) if text == ANY else parse(text)
-        if split is not None and split.weight is not None:
-            found["weight"] = split.weight
         return found
 
     def common_layout(self, name: str) -> Layout:
@@ -226,7 +253,6 @@ class Problem:
 
     def lowered(self, kernel: Kernel) -> Lowered:
         """The stages in which `kernel` computes this."""
-        assert isinstance(self.op, Contraction)
         return LOWERINGS[kernel.stages](self.op, self.own, kernel.defaults)
 
     def uniforms(self, kernel: Kernel) -> dict[str, Uniform]:
@@ -234,6 +260,12 @@ class Problem:
 
         Rows, columns and what a matrix of a stack takes count numbers, floats or halves.
         """
+        key = "uniforms", kernel
+        if key not in self._memo:
+            self._memo[key] = self._uniforms(kernel)
+        return dict(self._memo[key])
+
+    def _uniforms(self, kernel: Kernel) -> dict[str, Uniform]:
         values: dict[str, Uniform] = {
             **self.op_sizes,
             **self.op.scalars(),
@@ -269,7 +301,12 @@ def check_epilogue(op: Operator, epilogue: Epilogue, shapes: Shapes, output: Sha
 
 
 @lru_cache(maxsize=1024)
-def _generated(problem: Problem, generator: str, backend: str) -> Generated:
-    """What the generator so called makes of `problem`."""
-    layouts = {name: problem.common_layout(name) for name in problem.types}
+def _generated(
+    problem: Problem, generator: str, backend: str, wanted: tuple[str, ...]
+) -> Generated:
+    """What the generator so called makes of `problem`. wanted: the layout of each of its types."""
+    layouts = {
+        name: problem.common_layout(name) if text == ANY else parse(text)
+        for name, text in zip(problem.types, wanted, strict=True)
+    }
     return GENERATORS[generator].make(problem.op, problem.types, layouts, backend)

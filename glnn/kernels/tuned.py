@@ -85,6 +85,8 @@ class Tuned:
 
     def kernel(self, kernels: Iterable[Kernel], problem: Problem) -> Kernel | None:
         """The one of `kernels` that was the fastest for problems like `problem`."""
+        if not self.choices:
+            return None
         for kernel in kernels:
             choice = self.find(kernel.backend, problem)
             if choice and (found := choice.made(kernel)):

@@ -38,7 +38,7 @@ def schedules(draw: st.DrawFn) -> tuple[Schedule, list[str]]:
         name, parameters = f"tensor {i}", {}
         operands = {"x": x}
         if kind == "concat":
-            op, operands = Concat(2), {"x0": x, "x1": y}
+            op, operands = Concat(), {"x0": x, "x1": y}
         elif kind == "matmul":
             op, parameters = Matmul(), {"weight": parameter(size, schedule.tensors[x].shape[1])}
         else:
@@ -144,7 +144,7 @@ def test_a_view_keeps_what_it_shows() -> None:
         ("view", Flatten(), "a"),
         ("b", Activation("relu"), "x"),
         ("c", Activation("relu"), "b"),
-        ("d", Concat(2), "view"),
+        ("d", Concat(), "view"),
     ):
         operands = {"x0": "view", "x1": "view"} if name == "d" else {"x": source}
         schedule.add(Task(name, op, operands, {}, name, name))

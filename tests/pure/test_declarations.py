@@ -14,7 +14,7 @@ from glnn.graph.operators.epilogue import FUNCTIONS
 
 from glnn.errors import ShaderError
 from glnn.kernels import Kernel, export, library
-from glnn.kernels.declaration import FORMS, GENERATED, fault
+from glnn.kernels.declaration import FORMS, fault
 from glnn.kernels.generate.generators import GENERATORS
 from glnn.kernels.library import read
 from glnn.kernels.report import ES_HEADERS
@@ -117,7 +117,7 @@ def test_every_key_is_a_field_of_a_kernel() -> None:
 
 
 def test_every_generator_may_be_declared() -> None:
-    assert set(GENERATED) == set(GENERATORS)
+    assert {k.generate for k in library() if k.generate} <= set(GENERATORS)
 
 
 def test_two_shaders_for_one_declaration_and_none(tmp_path) -> None:

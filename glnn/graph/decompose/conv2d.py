@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import prod
 
 from glnn.graph.decompose.stage import Derived, Lowered, Stage
-from glnn.graph.operator import Contraction, Shapes
+from glnn.graph.operator import Operator, Shapes
 from glnn.graph.operators.conv2d import Conv2d
 from glnn.graph.operators.im2row import Im2row
 from glnn.graph.operators.matmul import Matmul
@@ -22,7 +22,7 @@ from glnn.graph.operators.zero import Zero
 MORTON = "R 2 4 R"  # of the patches and the result (the weights: C 4 2 C, transposed)
 
 
-def by_winograd(op: Contraction, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
+def by_winograd(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
     """F(TILE x TILE, 3 x 3) of Lavin and Gray 2016: transform, (TILE + 2)^2 products, transform."""
     assert isinstance(op, Conv2d)
     form = winograd(parameters["TILE"])
@@ -39,7 +39,7 @@ def by_winograd(op: Contraction, shapes: Shapes, parameters: Mapping[str, int]) 
     )
 
 
-def by_product(op: Contraction, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
+def by_product(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
     """A 1 x 1 convolution of stride 1: the pixels' channels by the weights."""
     assert isinstance(op, Conv2d)
     n, _, h, w = op.shape_of(shapes)
@@ -53,7 +53,7 @@ def by_product(op: Contraction, shapes: Shapes, parameters: Mapping[str, int]) -
     )
 
 
-def by_im2col(op: Contraction, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
+def by_im2col(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
     """Rovder 2019, section 5.2: padding, zeroing, im2col, the Morton 4-2 product, step by step."""
     assert isinstance(op, Conv2d)
     n, _, oh, ow = op.shape_of(shapes)
@@ -73,7 +73,7 @@ def by_im2col(op: Contraction, shapes: Shapes, parameters: Mapping[str, int]) ->
     )
 
 
-def by_im2row(op: Contraction, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
+def by_im2row(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
     """Cronin 2018, section 4.1.3: im2row, then one of three products.
 
     ORDER 0 is ab-ik (the patches by the kernels), 1 abt-ik (by the kernels, stored transposed), and
@@ -83,7 +83,7 @@ def by_im2row(op: Contraction, shapes: Shapes, parameters: Mapping[str, int]) ->
     return _patches(op, shapes, order == 2, "rows", "blocked_nt" if order else "blocked_nn")
 
 
-def by_patches(op: Contraction, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
+def by_patches(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
     """The same with any kernels.
 
     KERNELS_FIRST: the kernels by the patches, which gives the transposed result.
@@ -92,7 +92,7 @@ def by_patches(op: Contraction, shapes: Shapes, parameters: Mapping[str, int]) -
 
 
 def _patches(
-    op: Contraction,
+    op: Operator,
     shapes: Shapes,
     first: bool,
     gather: str | None = None,

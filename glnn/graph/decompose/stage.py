@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from glnn.graph.operator import Contraction, Operator
+from glnn.graph.operator import Operator
 from glnn.types import Shape
 
 
@@ -19,7 +19,7 @@ class Stage:
     """
 
     name: str
-    op: Contraction
+    op: Operator
     operands: Mapping[str, str]
     kernel: str | None = None
     finishes: bool = False
