@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from glnn.graph.operators.batch_norm import scale_and_shift
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,7 +27,6 @@ from glnn.graph.operators import (
     Softmax,
     Subsample,
 )
-from glnn.graph.operators.batch_norm import scale_and_shift
 from glnn.graph.operators.repack import Repack
 from glnn.ops import conv2d as conv2d_function
 from glnn.ops import matmul as matmul_function
