@@ -12,7 +12,7 @@ import pytest
 
 import glnn
 from glnn.kernels import library
-from glnn.kernels.source import assemble
+from glnn.kernels.report import alone
 
 PACKAGE = Path(glnn.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -75,7 +75,7 @@ def test_importing_glnn_opens_no_gl() -> None:
 
 @pytest.mark.parametrize("kernel", library(), ids=lambda k: f"{k.op}-{k.name}")
 def test_a_shader_carries_the_defaults_of_its_declaration(kernel) -> None:
-    text = assemble(kernel, "", {}).text
+    text = alone(kernel, "", {}).text
     for name, value in kernel.defaults.items():
         default = re.search(rf"#ifndef {name}\n#define {name} (\d+)\n", text)
         assert default, name
@@ -86,7 +86,7 @@ def test_a_shader_carries_the_defaults_of_its_declaration(kernel) -> None:
 @pytest.mark.parametrize("kernel", library(), ids=lambda k: f"{k.op}-{k.name}")
 def test_a_launch_can_be_made_in_parts(kernel) -> None:
     """Where an invocation stands is asked of common/launch.glsl alone."""
-    source = assemble(kernel, "", {})
+    source = alone(kernel, "", {})
     lines = zip(source.text.splitlines(), source.origin, strict=True)
     own = "\n".join(line for line, (file, _) in lines if file != "common/launch.glsl")
     assert not re.findall(r"gl_(?:WorkGroupID|NumWorkGroups|GlobalInvocationID)", own)
