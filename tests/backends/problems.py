@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from glnn.graph.epilogue import BIASED, SUMMED, Epilogue
+from glnn.graph.operator import Contraction
 from glnn.graph.operators import (
     Activation,
     Add,
     BatchNorm,
     Bias,
     Concat,
-    Contraction,
     Conv2d,
     LocalResponseNorm,
     Matmul,
