@@ -127,6 +127,8 @@ _LOGIC = (
     _cast("cast_int32", {"float": "to_int(a)", "int": "a", "bool": "int(a)"}),
     _cast("cast_int8", {"float": "to_int8(a)", "int": "a", "bool": "int(a)"}),
     _cast("cast_uint8", {"float": "to_uint8(a)", "int": "a", "bool": "int(a)"}),
+    _cast("cast_int64", {"float": "to_int(a)", "int": "a", "bool": "int(a)"}),  # the host's
+    _cast("cast_float64", {"float": "a", "int": "float(a)", "bool": "float(a)"}),  # the host's
     _cast("cast_bool", {"float": "not_zero(a)", "int": "a != 0", "bool": "a"}),
 )
 _ACTIVATIONS = (
