@@ -79,7 +79,7 @@ class Expr:
         """The values of `numbers`."""
         return tuple(part.value for part in self.numbers)
 
-    @property
+    @cached_property
     def structure(self) -> str:
         """What it is but for the values of its Scalars: what makes a program another one."""
         return self.text()
