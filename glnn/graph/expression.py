@@ -108,6 +108,8 @@ class Expr:
     @cached_property
     def expanded(self) -> Expr:
         """The same with what is defined by other functions (`Function.body`) written out."""
+        if not any(row.body for row in self.functions):
+            return self
 
         def written(part: Expr, arguments: tuple[Expr, ...]) -> Expr:
             if not isinstance(part, Call):
