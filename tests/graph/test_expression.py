@@ -196,6 +196,9 @@ def test_fingerprints(monkeypatch) -> None:
     assert (fingerprint(other), function_fingerprint("gelu")) == before[1:]
     monkeypatch.setitem(FUNCTIONS, "new", Function("new", 1, np.sin, "sin(a)"))
     assert fingerprint(other) == before[1]
+    twice = formula("a + a")
+    assert fingerprint(twice, [DType.uint8]) != fingerprint(twice, [INT]) != fingerprint(twice)
+    assert fingerprint(twice, [FLOAT]) == fingerprint(twice)
     assert fingerprint(formula("a * 1.0")) != fingerprint(formula("a * 2.0"))
     assert fingerprint(call("mul", Arg(0), 1.0)) == fingerprint(call("mul", Arg(0), 2.0))
 

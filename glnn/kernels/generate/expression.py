@@ -112,10 +112,14 @@ def function(expr: Expr, dtypes: Sequence[DType], name: str, prefix: str = "scal
     )
 
 
-def fingerprint(expr: Expr) -> str:
-    """A hash of what kernels get of an expression: its structure, its functions and their files."""
+def fingerprint(expr: Expr, dtypes: Sequence[DType] = ()) -> str:
+    """A hash of what kernels get of an expression: its structure, its functions and their files.
+
+    dtypes: of the arguments, float32 unless said, since `lines` of a uint8 are not those of an int.
+    """
     names = dict.fromkeys(row.name for row in expr.functions)
-    return _hashed(expr.structure, *map(function_fingerprint, names))
+    others = () if all(one is DType.float32 for one in dtypes) else (d.value for d in dtypes)
+    return _hashed(expr.structure, *others, *map(function_fingerprint, names))
 
 
 def function_fingerprint(name: str) -> str:
