@@ -41,6 +41,10 @@ class ShapeError(GlnnError, ValueError):
     """An array's shape or dtype is not what an op, layer or model takes."""
 
 
+class ReadOnlyError(GlnnError, AttributeError):
+    """An attribute cannot be assigned: a layer stays as it was made, but for its parameters."""
+
+
 class ModelError(GlnnError):
     """A model, weight or data file is missing, malformed or refused."""
 

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import operator
 import os
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from glnn.backends import Backend, open_backend
-from glnn.compile.plan import Plan
+from glnn.backends import Backend
+from glnn.compile import Executor, Plan
 from glnn.errors import GlnnError, ModelError, ShapeError, shown
 from glnn.graph.operator import as_float32
 from glnn.model.load import load, load_bytes
 from glnn.model.model import Model
 from glnn.model.tensor import TensorInfo
-from glnn.process import ProcessLock
 from glnn.types import Shape
 
 if TYPE_CHECKING:
     from glnn.device import Device
 
 Array = NDArray[Any]
-PLANS_KEPT = 4
 
 
 class InferenceSession:
@@ -52,14 +49,15 @@ class InferenceSession:
         if isinstance(model, bytes):
             model = load_bytes(model)
         self.model = model if isinstance(model, Model) else load(model)
-        self.backend = open_backend(backend, device, gpu=gpu, limits=limits)
-        self._asked = device, gpu, limits
-        self._lock = ProcessLock()
         if kernels is not None and not isinstance(kernels, Mapping):
             raise GlnnError(f"kernels must map ops to kernels' names, got {shown(kernels)}")
-        self._kernels = dict(kernels or {})
-        self._plans: OrderedDict[tuple[frozenset[tuple[str, Shape]], bool], Plan] = OrderedDict()
-        self._revisions: list[int] = []
+        options: dict[str, Any] = {"device": device, "gpu": gpu, "limits": limits}
+        self._executor = Executor(self.model.graph, backend, kernels=kernels, **options)
+
+    @property
+    def backend(self) -> Backend:
+        """What it runs on: another one after the device was lost."""
+        return self._executor.backend
 
     def get_inputs(self) -> list[TensorInfo]:
         """The inputs, each with `name`, `shape` and `type`."""
@@ -91,8 +89,8 @@ class InferenceSession:
                 )
         given = {name: as_float32(f"input {name!r}", x) for name, x in feeds.items()}
         shapes = {name: x.shape for name, x in given.items()}
-        backend = self._backend()
-        results = backend.perform(lambda: self._plan(backend, shapes, False).run(given))
+        self.model.check(shapes)
+        results = self._executor.run(given, names)
         return [results[name] for name in names]
 
     def plan(self, shapes: Mapping[str, Shape], *, keep: bool = False) -> Plan:
@@ -105,40 +103,8 @@ class InferenceSession:
         if not isinstance(shapes, Mapping):
             raise ShapeError(f"shapes must map inputs to shapes, got {shown(shapes)}")
         shapes = {name: _shape(name, shape) for name, shape in shapes.items()}
-        backend = self._backend()
-        return backend.perform(lambda: self._plan(backend, shapes, keep))
-
-    def _plan(self, backend: Backend, shapes: Mapping[str, Shape], keep: bool) -> Plan:
-        key = frozenset(shapes.items()), keep
-        with self._lock:
-            self._drop_stale_plans()
-            plan = self._plans.get(key)
-            if plan is None:
-                self.model.infer(shapes)
-                plan = Plan(self.model, backend, shapes, self._kernels, keep=keep)
-                self._plans[key] = plan
-                if len(self._plans) > PLANS_KEPT:
-                    self._plans.popitem(last=False)
-            self._plans.move_to_end(key)
-        return plan
-
-    def _backend(self) -> Backend:
-        """The backend, on a new device after its own was lost."""
-        with self._lock:
-            lost = self.backend.device
-            if lost is not None and lost.lost is not None:
-                device, gpu, limits = self._asked
-                fresh = None if device is None else lost.renewed()
-                self.backend = open_backend(self.backend.name, fresh, gpu=gpu, limits=limits)
-                self._plans.clear()
-            return self.backend
-
-    def _drop_stale_plans(self) -> None:
-        """Forget all plans when a layer was given another parameter since they were built."""
-        now = [node.layer.revision for node in self.model.nodes]
-        if now != self._revisions:
-            self._plans.clear()
-            self._revisions = now
+        self.model.check(shapes)
+        return self._executor.plan(shapes, keep=keep)
 
 
 def _shape(name: str, shape: object) -> Shape:

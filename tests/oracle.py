@@ -5,7 +5,7 @@ Independent of glnn on purpose: the expected values of the tests come from here.
 
 from __future__ import annotations
 
-from math import exp, isnan, nan, sqrt, tanh
+from math import ceil, exp, floor, isnan, nan, sqrt, tanh
 from typing import Any
 
 import numpy as np
@@ -180,6 +180,18 @@ def winograd_output(x: Array, images: tuple[int, int, int], tile: int) -> Array:
         result = back @ tiles[:, :, image, y, z, channel] @ back.T
         out[image, channel, y * tile : (y + 1) * tile, z * tile : (z + 1) * tile] = result
     return out[:, :, :oh, :ow]
+
+
+def adaptive_pool2d(x: Array, mode: str, output: tuple[int | None, int | None]) -> Array:
+    """By the formulae of PyTorch's AdaptivePooling.h: start_index and end_index."""
+    oh, ow = (n if count is None else count for n, count in zip(x.shape[2:], output, strict=True))
+    out = np.zeros((*x.shape[:2], oh, ow))
+    for i, j in np.ndindex(oh, ow):
+        rows = slice(floor(i * x.shape[2] / oh), ceil((i + 1) * x.shape[2] / oh))
+        columns = slice(floor(j * x.shape[3] / ow), ceil((j + 1) * x.shape[3] / ow))
+        window = x[:, :, rows, columns].astype(np.float64)
+        out[:, :, i, j] = (np.max if mode == "max" else np.mean)(window, axis=(2, 3))
+    return out
 
 
 def pool2d(

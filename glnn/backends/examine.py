@@ -8,27 +8,34 @@ used.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from math import prod
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.backends.backend import Choice
-from glnn.device import Buffer
+from glnn.backends.backend import Backend, Choice, Memory
+from glnn.device import Buffer, Device
 from glnn.errors import DeviceError
 from glnn.graph.error import relative_error
 from glnn.graph.operator import upper
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import why_not_here, why_not_problem
-from glnn.kernels.verdicts import Launch, Verdict, program_key, verdict_key, within, work
+from glnn.kernels.verdicts import (
+    Launch,
+    Verdict,
+    Verdicts,
+    program_key,
+    verdict_key,
+    within,
+    work,
+)
+from glnn.layout import Layout
 from glnn.types import DType, Shape
-
-if TYPE_CHECKING:
-    from glnn.backends.gl import GlBackend
 
 Array = NDArray[Any]
 PERIOD = 7  # samples that differ: a prime, so that what is off by a power of two is seen
@@ -42,7 +49,52 @@ FAR = 1e-3  # of the greatest result: what is off by more is where a launch begi
 SPECIAL = (np.nan, np.inf, -np.inf, 88.7, -88.7, 104.0, -104.0)  # float32's exp ends at 88.7, -104
 
 
-def examine(backend: GlBackend, asked: Iterable[tuple[Choice, Problem]]) -> bool:
+class Examined(Backend):
+    """A backend whose kernels can be seen at work, in launches of any size, on its device.
+
+    verdicts: what was found of them so far.
+    """
+
+    device: Device
+    verdicts: Verdicts
+
+    @property
+    @abstractmethod
+    def watched(self) -> bool:
+        """Whether launches are not to take long."""
+
+    @abstractmethod
+    def launch(self, kernel: Kernel, problem: Problem) -> Launch:
+        """The largest launch by which `kernel` computes `problem`, if none is made in parts."""
+
+    @abstractmethod
+    def part(self, kernel: Kernel, problem: Problem) -> int | None:
+        """The most that one launch of `kernel` may be here; None where nothing stands in its way.
+
+        Either larger ones were seen to be wrong, or they would take too long.
+        """
+
+    def right_until(self, kernel: Kernel, problem: Problem, first: int) -> int:
+        """What part of a launch is right where the result is wrong from its float `first` on.
+
+        0 where that cannot be told.
+        """
+        return 0
+
+    @abstractmethod
+    def allocate(
+        self,
+        shape: Shape,
+        layout: Layout,
+        memory: Memory | None = None,
+        dtype: DType = DType.float32,
+    ) -> Buffer: ...
+
+    @abstractmethod
+    def keep(self, array: Array, layout: Layout) -> Buffer: ...
+
+
+def examine(backend: Examined, asked: Iterable[tuple[Choice, Problem]]) -> bool:
     """Look at the kernels that were not seen yet with launches as large as such problems take.
 
     What is found is kept. Returns whether some are not to be used: others must be chosen then.
@@ -61,7 +113,7 @@ def examine(backend: GlBackend, asked: Iterable[tuple[Choice, Problem]]) -> bool
 
 
 def _verdict(
-    backend: GlBackend, kernel: Kernel, problem: Problem, launch: Launch, known: Verdict
+    backend: Examined, kernel: Kernel, problem: Problem, launch: Launch, known: Verdict
 ) -> Verdict:
     """What is found of `kernel`, of which `known` is known. Raises what preparing it raises."""
     where, part = backend.device.capabilities.renderer, known.part
@@ -92,7 +144,7 @@ def _verdict(
 
 
 def _trials(
-    backend: GlBackend, kernel: Kernel, problem: Problem, launch: Launch
+    backend: Examined, kernel: Kernel, problem: Problem, launch: Launch
 ) -> Iterator[_Trial]:
     """The problems that `kernel` is seen with: few results of whole sums, with special values; and
     a launch as large as asked, of short sums.
@@ -110,13 +162,13 @@ def _trials(
     if problem.output[:1] > (PERIOD,):
         few |= {name: (PERIOD, *shapes[name][1:]) for name in op.along(shapes)}
     for deep in (upper(depth), depth):
-        small = problem.of_shapes(op.of_depth(few, deep, few=True))
+        small = problem.resized(op.of_depth(few, deep, few=True))
         if fits(small):
             yield _Trial(backend, kernel, small, spoiled=True)
             break
     else:
         yield _Trial(backend, kernel, problem, spoiled=True)
-    large = problem.of_shapes(op.of_depth(shapes, min(depth, SHORT)))
+    large = problem.resized(op.of_depth(shapes, min(depth, SHORT)))
     enough = fits(large) and within(launch, backend.launch(kernel, large))
     yield _Trial(backend, kernel, large if enough else problem, spoiled=False)
 
@@ -128,14 +180,14 @@ class _Trial:
     """
 
     def __init__(
-        self, backend: GlBackend, kernel: Kernel, problem: Problem, *, spoiled: bool
+        self, backend: Examined, kernel: Kernel, problem: Problem, *, spoiled: bool
     ) -> None:
         self._backend, self._kernel, self._problem = backend, kernel, problem
         self._key = verdict_key(kernel, problem, backend.device.capabilities)
         self.size = prod(backend.launch(kernel, problem))
         operands, self._few, self._open = _known(problem, spoiled)
         op = problem.op
-        layouts = problem.chosen_layouts(kernel, problem.split(kernel, backend.device.capabilities))
+        layouts = backend.layouts(kernel, problem)
         memory = backend.memory(backend.capacity(layouts["out"].size(problem.output)))
         dtype = problem.results[0].dtype
         self._out = backend.allocate(problem.output, layouts["out"], memory, dtype)
@@ -158,7 +210,7 @@ class _Trial:
         try:
             self.sent = self._backend.part(self._kernel, self._problem) or self.size
             self._perform = self._backend.prepare(
-                op, self._kernel, self._stores, self._problem.shapes, self._out
+                self._kernel, self._problem, self._stores, self._out
             )
         finally:
             del verdicts.found[self._key]
@@ -213,7 +265,7 @@ def _known(problem: Problem, spoiled: bool) -> tuple[dict[str, Array], Array, Ar
     that may be anything, as it is finite only if what it is computed by is more than float32 holds.
     """
     op, shapes = problem.op, problem.shapes
-    names = op.along(shapes) if problem.output[:1] > (PERIOD,) else ()
+    names = problem.along if problem.output[0] > PERIOD else ()
     generator = np.random.default_rng(2026)
     few: dict[str, Array] = {}
     for name, shape in shapes.items():
@@ -224,7 +276,7 @@ def _known(problem: Problem, spoiled: bool) -> tuple[dict[str, Array], Array, Ar
             few[name] = np.asarray(numbers, kind.numpy)
             continue
         few[name] = np.asarray(2 * generator.random(taken, dtype=np.float32) - 1)
-        if spoiled and name in op.spoiled:
+        if spoiled and name in (*op.spoiled, *problem.extents):
             _spoil(few[name])
     exact = op.flops({name: array.shape for name, array in few.items()}) <= EXACT
     precise = {
@@ -232,10 +284,10 @@ def _known(problem: Problem, spoiled: bool) -> tuple[dict[str, Array], Array, Ar
         for name, array in few.items()
     }
     with np.errstate(all="ignore"):
-        expected = _measured(op.compute(precise).astype(problem.results[0].dtype.numpy))
+        expected = _measured(problem.compute(precise).astype(problem.results[0].dtype.numpy))
         unsure = np.zeros(1, bool)
         if spoiled and exact:
-            unsure = np.isfinite(expected) & ~np.isfinite(op.compute(few))
+            unsure = np.isfinite(expected) & ~np.isfinite(problem.compute(few))
     operands = {
         name: array if array.shape == shapes[name] else np.resize(array, shapes[name])
         for name, array in few.items()

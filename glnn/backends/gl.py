@@ -4,28 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakKeyDictionary
 
 from numpy.typing import NDArray
 
 from glnn import __version__
-from glnn.backends.backend import Backend, Choice, Memory, Store, T
-from glnn.backends.examine import SLOWEST, examine
+from glnn.backends.backend import Choice, Memory, Store, T
+from glnn.backends.examine import SLOWEST, Examined, examine
 from glnn.device import Buffer, DataTexture, Device, Program, SharedMemory, Source
 from glnn.device.buffer import LEAST
 from glnn.errors import DeviceError
-from glnn.graph.operator import Operands, Operator, Shapes
+from glnn.kernels.binding import textures, written
 from glnn.kernels.family import PATIENT, family
+from glnn.kernels.generate.epilogue import Bound
 from glnn.kernels.generate.generated import Uniform
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import choose
 from glnn.kernels.source import assemble
 from glnn.kernels.tuned import Tuned
-from glnn.kernels.verdicts import Launch, Verdicts, work
+from glnn.kernels.verdicts import Verdicts, work
 from glnn.layout import Layout
 from glnn.settings import Settings
 from glnn.types import DType, Shape
+
+if TYPE_CHECKING:
+    import moderngl
 
 PLACES = ("first_group", "all_groups", "first_instance")  # uniforms of a launch, not of a problem
 LONGEST = 0.1  # seconds of a launch: Panfrost ends jobs of half a second
@@ -47,6 +52,10 @@ class Fetched:
         self._buffer = buffer if changes else None
         self._texture.copy_from(buffer.push(device))
 
+    def refresh(self, buffer: moderngl.Buffer) -> None:
+        """Take what `buffer` holds now."""
+        self._texture.copy_from(buffer)
+
     @staticmethod
     def bind(all_of: Sequence[Fetched]) -> None:
         """Bring these up to date and make them the textures of the units from 0 on."""
@@ -57,7 +66,7 @@ class Fetched:
             one._texture.bind(unit)
 
 
-class GlBackend(Backend):
+class GlBackend(Examined):
     """Kernels of one kind on one device."""
 
     shares: ClassVar[bool] = True
@@ -72,6 +81,8 @@ class GlBackend(Backend):
         self.tuned = Tuned.load(cache, offers, __version__)
         self.verdicts = Verdicts.load(cache, offers, __version__)
         self._trusts = settings.trust
+        self._textures: WeakKeyDictionary[Buffer, dict[tuple[str, str], Fetched]]
+        self._textures = WeakKeyDictionary()
         longest = 0.0 if family(offers) in PATIENT else LONGEST
         self._longest = longest if settings.launch is None else settings.launch
 
@@ -80,10 +91,7 @@ class GlBackend(Backend):
         """Why this backend cannot run on `device`; None when it can."""
         raise NotImplementedError
 
-    def choose(
-        self, op: Operator, shapes: Operands, layouts: Mapping[str, str], kernel: str | None = None
-    ) -> Kernel:
-        problem = Problem.of(op, shapes, layouts)
+    def choose(self, problem: Problem, kernel: str | None = None) -> Kernel:
         offers = self.device.capabilities
         return choose(self.name, problem, offers, kernel, self.tuned, self.verdicts)
 
@@ -92,29 +100,13 @@ class GlBackend(Backend):
 
     @property
     def watched(self) -> bool:
-        """Whether launches are not to take long."""
         return self._longest > 0
-
-    def launch(self, kernel: Kernel, problem: Problem) -> Launch:
-        """The largest launch by which `kernel` computes `problem`, if none is made in parts."""
-        raise NotImplementedError
 
     def launches(self, kernel: Kernel, problem: Problem) -> int:
         """How many such launches that takes."""
         return 1
 
-    def right_until(self, kernel: Kernel, problem: Problem, first: int) -> int:
-        """What part of a launch is right where the result is wrong from its float `first` on.
-
-        0 where that cannot be told.
-        """
-        return 0
-
     def part(self, kernel: Kernel, problem: Problem) -> int | None:
-        """The most that one launch of `kernel` may be here; None where nothing stands in its way.
-
-        Either larger ones were seen to be wrong, or they would take too long.
-        """
         verdict = self.verdicts.find(kernel, problem, self.device.capabilities)
         if verdict.part is None and not self.watched:
             return None
@@ -128,59 +120,62 @@ class GlBackend(Backend):
         most = min(bounds, default=size)
         return most if most < size else None
 
-    def layouts(
-        self, choice: Choice, op: Operator, shapes: Operands, layouts: Mapping[str, str]
-    ) -> Mapping[str, Layout]:
+    def layouts(self, choice: Choice, problem: Problem) -> Mapping[str, Layout]:
         assert isinstance(choice, Kernel)
-        return Problem.of(op, shapes, layouts).chosen_layouts(choice)
+        return problem.chosen_layouts(choice)
 
     def capacity(self, floats: int) -> int:
         return max(floats, LEAST)
 
-    def _samplers(
-        self, kernel: Kernel, shapes: Shapes, layouts: Mapping[str, Layout]
-    ) -> dict[str, str]:
+    def _samplers(self, kernel: Kernel, problem: Problem) -> dict[str, str]:
         """What each operand that `kernel` fetches is to the shader. Raises LimitError."""
-        offers = self.device.capabilities
+        offers, layouts = self.device.capabilities, self.layouts(kernel, problem)
         return {
-            name: kernel.sampler(name, layouts[name].size(shapes[name]), offers)
-            for name in kernel.textures
-            if name in shapes
+            name: kernel.sampler(texel, layouts[name].size(problem.shapes[name]), offers)
+            for name, texel in textures(kernel, problem.epilogue).items()
+            if name in problem.shapes
         }
 
-    def copies(
-        self, choice: Choice, shapes: Shapes, layouts: Mapping[str, Layout]
-    ) -> Mapping[str, int]:
+    def copies(self, choice: Choice, problem: Problem) -> Mapping[str, int]:
         assert isinstance(choice, Kernel)
+        texels, layouts = textures(choice, problem.epilogue), self.layouts(choice, problem)
         found = {
-            k: DataTexture.bytes_for(layouts[k].size(shapes[k]), choice.textures[k], sampler)
-            for k, sampler in self._samplers(choice, shapes, layouts).items()
+            k: DataTexture.bytes_for(layouts[k].size(problem.shapes[k]), texels[k], sampler)
+            for k, sampler in self._samplers(choice, problem).items()
         }
         return {name: nbytes for name, nbytes in found.items() if nbytes}
 
-    def reads(
-        self, choice: Choice, shapes: Shapes, layouts: Mapping[str, Layout]
-    ) -> Mapping[str, str]:
+    def reads(self, choice: Choice, problem: Problem) -> Mapping[str, str]:
         assert isinstance(choice, Kernel)
-        found = dict.fromkeys(choice.bindings, "buffer")
+        found = dict.fromkeys((*choice.bindings, *problem.extents), "buffer")
         found |= {choice.in_place: "buffer"} if choice.in_place else {}
         found |= dict.fromkeys(choice.attributes, "attribute")
-        found |= self._samplers(choice, shapes, layouts)
-        return {k: found[k] for k in shapes if k in found}
+        found |= self._samplers(choice, problem)
+        return {k: found[k] for k in problem.shapes if k in found}
 
     def fetched(
-        self, op: Operator, kernel: Kernel, buffers: Mapping[str, Buffer]
+        self, problem: Problem, kernel: Kernel, buffers: Mapping[str, Buffer]
     ) -> dict[str, Fetched]:
-        """The textures by which `kernel` reads operands of `op`, which lie in `buffers`."""
-        shapes = {name: buffer.shape for name, buffer in buffers.items()}
-        layouts = {name: buffer.layout for name, buffer in buffers.items()}
+        """The textures by which `kernel` reads operands of `problem`, which lie in `buffers`."""
         found: dict[str, Fetched] = {}
-        for name, sampler in self._samplers(kernel, shapes, layouts).items():
+        texels = textures(kernel, problem.epilogue)
+        for name, sampler in self._samplers(kernel, problem).items():
             buffer = buffers[name]
-            changes = not buffer.fixed and (name not in op.parameters or buffer.shared)
-            texel = kernel.textures[name]
-            found[name] = Fetched(self.device, buffer, texel, sampler, changes)
+            changing = name not in problem.op.parameters or buffer.shared
+            if buffer.fixed:
+                found[name] = self._fixed(buffer, texels[name], sampler)
+            else:
+                found[name] = Fetched(self.device, buffer, texels[name], sampler, changing)
         return found
+
+    def _fixed(self, buffer: Buffer, texel: str, sampler: str) -> Fetched:
+        """The texture that all kernels share which fetch from `buffer`; a copy needs it no more."""
+        textures = self._textures.setdefault(buffer, {})
+        if (texel, sampler) not in textures:
+            textures[texel, sampler] = Fetched(self.device, buffer, texel, sampler, False)
+            if DataTexture.bytes_for(buffer.layout.size(buffer.shape), texel, sampler):
+                buffer.release()
+        return textures[texel, sampler]
 
     def allocate(
         self,
@@ -211,6 +206,16 @@ class GlBackend(Backend):
         buffer.fixed = True
         return buffer
 
+    def renew(self, store: Store, array: NDArray[Any]) -> None:
+        assert isinstance(store, Buffer)
+        store.set(array)
+        buffer = store.push(self.device)
+        for (texel, sampler), fetched in self._textures.get(store, {}).items():
+            fetched.refresh(buffer)
+            if DataTexture.bytes_for(store.layout.size(store.shape), texel, sampler):
+                store.release()
+        store.wrote()
+
     def wrote(self, store: Store) -> None:
         assert isinstance(store, Buffer)
         store.wrote()
@@ -237,18 +242,21 @@ class GlBackend(Backend):
         problem: Problem,
         defines: Mapping[str, int],
         fetched: Mapping[str, Fetched],
+        bound: Bound,
     ) -> Program:
         """The program of `kernel` under `defines`, compiled the first time only.
 
+        bound: how it gets at the operands of the problem's epilogue.
         Problems share it; on a device that confuses their sizes each set of sizes has its own.
         """
         header = self.device.capabilities.header(self.name)
         samplers = {name: one.sampler for name, one in fetched.items()}
         made = problem.generated(kernel)
-        texts = {} if made is None else made.texts
+        texts = written(kernel, problem.epilogue, bound) if made is None else made.texts
         source = assemble(kernel, header, {**kernel.defaults, **defines}, samplers, texts)
         values = sorted(problem.uniforms(kernel).items()) if self.confuses_values() else ()
-        programs, key = self.device.programs, (source.text, *values)
+        programs: dict[tuple[object, ...], Program] = self.device.programs
+        key = (source.text, *values)
         if key not in programs:
             programs[key] = self.compile(source)
         return programs[key]

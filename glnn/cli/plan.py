@@ -56,7 +56,7 @@ def plan(
     shapes = {info.name: info.with_batch(count) for info in loaded.inputs}
     loaded.infer(shapes)
     opened = open_backend(backend, gpu=gpu, limits=limits)
-    outline = opened.perform(lambda: Outline.of(loaded, opened, shapes, kernels))
+    outline = opened.perform(lambda: Outline.of(loaded.graph, opened, shapes, kernels))
     report = _report(loaded, opened, outline)
     if as_json:
         print_json(report)
@@ -122,11 +122,12 @@ def _tensors(outline: Outline, block: int) -> list[str]:
 def _adjacent(outline: Outline) -> dict[str, Any]:
     """The input and the result of a layer that are largest together, as dense float32."""
     tensors = outline.schedule.tensors
+    made = {step.output for step in outline.steps}
     pairs = [
-        (4 * (prod(tensors[name].shape) + prod(tensors[node.output].shape)), name, node.output)
-        for node in outline.nodes
-        if not node.op.view
-        for name in node.inputs
+        (4 * (prod(tensors[name].shape) + prod(tensors[result].shape)), name, result)
+        for node in outline.graph.nodes
+        for name, result in ((value.name, node.outputs[0].name) for value in node.reads)
+        if result in made and name in tensors
     ]
     nbytes, *names = max(pairs, key=lambda pair: pair[0], default=(0,))
     return {"bytes": nbytes, "tensors": names}

@@ -1,29 +1,25 @@
-"""A model made ready for a backend and input shapes: performers in order, and their tensors."""
+"""A graph made ready for a backend and input shapes: performers in order, and their tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from glnn.backends import Backend, Performer
-from glnn.compile.fuse import FusedNode, fuse
+from glnn.compile.lower import lowered
 from glnn.compile.memory import Arena
 from glnn.compile.prepared import Prepared
-from glnn.compile.schedule import Entry, Parameter, Schedule, Task
+from glnn.compile.schedule import Entry, Schedule
+from glnn.compile.weights import Weights
 from glnn.errors import LimitError, ModelError, UnsupportedOpError
+from glnn.graph.constant import constant, evaluated
+from glnn.graph.graph import Graph, Value
 from glnn.graph.operator import Cost, Operator, Shapes
 from glnn.process import ProcessLock
 from glnn.settings import Settings
-from glnn.types import Shape
-
-if TYPE_CHECKING:
-    from glnn.model.model import Model
-
-Array = NDArray[Any]
+from glnn.types import Array, Shape
 
 
 @dataclass(frozen=True)
@@ -58,14 +54,16 @@ class Step:
 class Outline:
     """A plan before anything is allocated.
 
-    nodes: the model's ops. blocks: bytes of each block of memory that tensors share.
+    graph: what is computed, its pointwise work joined. blocks: bytes of each block of memory that
+    tensors share. held: bytes of the parameters that are on the device already.
     """
 
-    nodes: tuple[FusedNode, ...]
+    graph: Graph
     schedule: Schedule
     arena: Arena
     steps: tuple[Step, ...]
     blocks: tuple[int, ...]
+    held: int
 
     @property
     def parameters(self) -> int:
@@ -94,39 +92,34 @@ class Outline:
     @classmethod
     def of(
         cls,
-        model: Model,
+        graph: Graph,
         backend: Backend,
         shapes: Mapping[str, Shape],
         kernels: Mapping[str, str] | None = None,
         *,
         fused: bool = True,
         keep: bool = False,
+        weights: Weights | None = None,
     ) -> Outline:
-        """The outline of `model`; the arguments are those of Plan, which raises the same."""
+        """The outline of `graph`; the arguments are those of Plan, which raises the same."""
         kernels = dict(kernels or {})
-        nodes = fuse(model, enabled=fused)
-        names = {*(info.name for info in model.inputs), *(node.output for node in nodes)}
-        schedule = Schedule(backend, kernels, names)
-        for info in model.inputs:
-            schedule.add_input(info.name, tuple(shapes[info.name]))
-        for node in nodes:
-            parameters = {name: Parameter.of(array) for name, array in node.parameters.items()}
-            operands = dict(zip(node.op.inputs, node.inputs, strict=False))
-            schedule.add(Task(node.name, node.op, operands, parameters, node.output, node.name))
+        graph, schedule = lowered(graph, backend, shapes, kernels, fused=fused)
         taken = {name for e in schedule.entries for name in (e.choice.name, e.task.via)}
         for name, kernel in kernels.items():
             if name not in schedule.ops:
-                raise UnsupportedOpError(f"kernel for {name}: {model.name} has no op of that name")
+                raise UnsupportedOpError(f"kernel for {name}: {graph.name} has no op of that name")
             if kernel not in taken:
                 raise UnsupportedOpError(f"kernel {name}={kernel} can compute no step of it")
-        arena = Arena.of(schedule, model.outputs, share=backend.shares and not keep)
+        kept = [v.name for v in graph.outputs if v.name in schedule.tensors]
+        arena = Arena.of(schedule, kept, share=backend.shares and not keep)
         steps = tuple(_step(schedule, arena, entry) for entry in schedule.entries)
         blocks = tuple(4 * size for size in arena.sizes)
-        return cls(nodes, schedule, arena, steps, blocks)
+        held = _held(schedule, weights) if weights else 0
+        return cls(graph, schedule, arena, steps, blocks, held)
 
     def check(self, available: int | None) -> None:
         """Raise LimitError where more is needed than the `available` bytes."""
-        need = self.peak
+        need = self.peak - self.held
         if available is None or need <= available:
             return
         sizes = {f"the result of {step.name}": step.nbytes[0] for step in self.steps}
@@ -153,11 +146,15 @@ def _step(schedule: Schedule, arena: Arena, entry: Entry) -> Step:
     task = entry.task
     out = schedule.tensors[task.output]
     backend = schedule.backend
-    copies = backend.copies(entry.choice, entry.shapes, entry.layouts)
-    packed = {
-        name: 4 * backend.capacity(entry.layouts[name].size(parameter.shape))
-        for name, parameter in task.parameters.items()
-    }
+    copies = {} if entry.host else backend.copies(entry.choice, entry.problem)
+    packed = (
+        {}
+        if entry.host
+        else {
+            name: 4 * backend.capacity(entry.layouts[name].size(parameter.shape))
+            for name, parameter in task.parameters.items()
+        }
+    )
     return Step(
         name=task.name,
         layer=task.layer,
@@ -169,7 +166,7 @@ def _step(schedule: Schedule, arena: Arena, entry: Entry) -> Step:
         shapes=entry.shapes,
         shape=out.shape,
         layouts={name: layout.name for name, layout in entry.layouts.items()},
-        reads=backend.reads(entry.choice, entry.shapes, entry.layouts),
+        reads={} if entry.host else backend.reads(entry.choice, entry.problem),
         memory=arena.block[out.memory],
         nbytes=(
             4 * out.layout.size(out.shape),
@@ -177,17 +174,32 @@ def _step(schedule: Schedule, arena: Arena, entry: Entry) -> Step:
             sum(copies.values()),
         ),
         passing=sum(nbytes for name, nbytes in packed.items() if name in copies),
-        cost=task.op.cost_of(entry.shapes),
+        cost=entry.problem.cost,
     )
 
 
-class Plan:
-    """A model on one backend for one set of input shapes.
+def _held(schedule: Schedule, weights: Weights) -> int:
+    """Bytes of the parameters of `schedule` that `weights` has on the device already."""
+    backend, found = schedule.backend, 0
+    for entry in schedule.entries:
+        if entry.host:
+            continue
+        copies = backend.copies(entry.choice, entry.problem)
+        for name, weight in entry.task.parameters.items():
+            if (weight, entry.layouts[name], name in copies) in weights:
+                size = 4 * backend.capacity(entry.layouts[name].size(weight.shape))
+                found += copies.get(name, size)
+    return found
 
-    model: what to compute. backend: where. shapes: each input's shape.
+
+class Plan:
+    """A graph on one backend for one set of input shapes.
+
+    graph: what to compute. backend: where. shapes: each input's shape, by its name.
     kernels: the kernel to take for an op, by the op's name; others are chosen.
-    fused: whether biases and activations go into their producers' epilogues.
+    fused: whether pointwise work goes into its producers' epilogues.
     keep: whether every tensor keeps its memory, so that `value` can be asked for any.
+    weights: those that several plans share; None has its own.
 
     Raises UnsupportedOpError or LimitError where the backend cannot compute a layer or the device
     has too little memory, ShapeError where the shapes do not fit. Any thread may use it.
@@ -195,30 +207,41 @@ class Plan:
 
     def __init__(
         self,
-        model: Model,
+        graph: Graph,
         backend: Backend,
         shapes: Mapping[str, Shape],
         kernels: Mapping[str, str] | None = None,
         *,
         fused: bool = True,
         keep: bool = False,
+        weights: Weights | None = None,
     ) -> None:
-        self.model, self.backend = model, backend
+        self.graph, self.backend = graph, backend
         self._lock = ProcessLock()  # the cpu backend has several threads run at once
+        self._weights = Weights(backend) if weights is None else weights
 
         def make() -> tuple[Outline, Prepared]:
+            options = {"fused": fused, "keep": keep}
             while True:
-                outline = Outline.of(model, backend, shapes, kernels, fused=fused, keep=keep)
+                outline = Outline.of(
+                    graph, backend, shapes, kernels, **options, weights=self._weights
+                )
                 outline.check(backend.available())
                 if not outline.schedule.examine():
-                    return outline, Prepared(outline.schedule, outline.arena)
+                    return outline, Prepared(outline.schedule, outline.arena, self._weights)
 
         self.outline, self._prepared = backend.perform(make)
+        self._fixed = self._constants()
+
+    def _constants(self) -> dict[str, Value]:
+        """The outputs that no run changes, by name."""
+        tensors, graph = self.outline.schedule.tensors, self.outline.graph
+        return {value.name: value for value in graph.outputs if value.name not in tensors}
 
     @property
-    def nodes(self) -> tuple[FusedNode, ...]:
-        """The model's ops, some of them fused."""
-        return self.outline.nodes
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the graph's outputs."""
+        return tuple(value.name for value in self.graph.outputs)
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -240,9 +263,9 @@ class Plan:
         self.backend.perform(lambda: self._upload(feeds))
 
     def _upload(self, feeds: Mapping[str, Array]) -> None:
-        for info in self.model.inputs:
-            store = self._prepared.stores[info.name]
-            store.set(feeds[info.name])
+        for value in self.graph.inputs:
+            store = self._prepared.stores[value.name]
+            store.set(feeds[value.name])
             self.backend.upload(store)
 
     def perform(self) -> None:
@@ -262,20 +285,26 @@ class Plan:
 
     def download(self) -> dict[str, Array]:
         """The outputs, waiting for them."""
-        return {name: self.value(name) for name in self.model.outputs}
+        return {name: self.value(name) for name in self.outputs}
 
-    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """The model's outputs for `feeds`: one upload, every step, one readback.
+    def run(
+        self, feeds: Mapping[str, Array], outputs: Iterable[str] | None = None
+    ) -> dict[str, Array]:
+        """The graph's outputs for `feeds`: one upload, every step, one readback.
 
-        feeds: each input's name and its float32 array of the plan's shape.
+        feeds: each input's name and its array of the plan's shape. outputs: the names of those
+        that are wanted, None for all; no others are read back. Weights that were assigned since the
+        last run are uploaded before.
         """
-        return self.backend.perform(lambda: self._run(feeds))
+        names = self.outputs if outputs is None else tuple(outputs)
+        return self.backend.perform(lambda: self._run(feeds, names))
 
-    def _run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    def _run(self, feeds: Mapping[str, Array], names: tuple[str, ...]) -> dict[str, Array]:
         with self._lock:
+            self._weights.refresh()
             self._upload(feeds)
             self._perform()
-            return {name: self._value(name) for name in self.model.outputs}
+            return {name: self._value(name) for name in names}
 
     def value(self, name: str) -> Array:
         """The tensor called `name` as the last run left it, a new float32 array.
@@ -284,15 +313,19 @@ class Plan:
         memory may serve others by now (`keep` prevents that).
         """
         tensors, arena = self.outline.schedule.tensors, self.outline.arena
+        if name in self._fixed:
+            return self._value(name)
         if name not in tensors:
-            raise ModelError(f"the plan of {self.model.name} keeps no tensor {name!r}")
+            raise ModelError(f"the plan of {self.graph.name} keeps no tensor {name!r}")
         if tensors[name].memory in arena.overwritten:
             raise ModelError(f"the memory of {name!r} serves others by now: plan with keep=True")
         return self.backend.perform(lambda: self._value(name))
 
     def _value(self, name: str) -> Array:
+        if name in self._fixed:
+            return evaluated(constant(self.outline.graph, self._fixed[name], {}))
         # Copied: stores keep what they pulled, and a view of an input is the caller's own array.
-        given = any(name == info.name for info in self.model.inputs)
+        given = any(name == value.name for value in self.graph.inputs)
         store = self._prepared.stores[name] if given else self._prepared.result(name)
         shape = self.outline.schedule.tensors[name].shape
         return np.array(store.pull().reshape(shape))

@@ -5,6 +5,7 @@ from glnn.device.capabilities import Capabilities
 from glnn.device.context import Attempt, NoDeviceError
 from glnn.device.device import Device
 from glnn.device.opening import Gpu, gpus
+from glnn.device.probe import confuses_values
 from glnn.device.program import Program, Source
 from glnn.device.texture import DataTexture
 from glnn.device.timer import Timer
@@ -21,5 +22,6 @@ __all__ = [
     "SharedMemory",
     "Source",
     "Timer",
+    "confuses_values",
     "gpus",
 ]

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     import moderngl
     from typing_extensions import Self
 
-    from glnn.device.program import Program
-
 T = TypeVar("T")
 CLOSED = "the device is closed"
 GPU_MEMORY_INFO_CURRENT_AVAILABLE_VIDMEM_NVX = 0x9049  # in KiB
@@ -66,7 +64,8 @@ class Device:
         self.debug = settings.debug
         self.closed = True
         self.lost: str | None = None
-        self.programs: dict[tuple[object, ...], Program] = {}  # by their source: compiled once
+        self.programs: dict[tuple[object, ...], Any] = {}  # by their source: compiled once
+        self.faults: dict[str, bool] = {}  # of the driver, as probes found them
         self._dropped: list[Callable[[], object]] = []
         check_gpu(gpu)
         check_arguments(limits, version, platform)
@@ -117,16 +116,6 @@ class Device:
     def timer_query(self) -> moderngl.Query:
         """The device's only timer query: moderngl never frees one."""
         return self.context.query(time=True)
-
-    @cached_property
-    def confuses_values(self) -> bool:
-        """Whether compute programs must not be run with other uniforms: a fault of drivers.
-
-        Raises DeviceError where there are no compute shaders.
-        """
-        from glnn.device.probe import confuses_values
-
-        return confuses_values(self)
 
     def _reset_asker(self) -> Callable[[], int]:
         """GL's function that says whether the context was reset; one that says no if it has none.

@@ -125,7 +125,7 @@ class Expr:
         """
         uses = [0] * len(self._listed)
         for _, places in self._listed:
-            for place in set(places):
+            for place in places:
                 uses[place] += 1
         names: dict[int, str] = {
             id(s): f"{kind_of(s.value)[0]}{i}" for i, s in enumerate(self.numbers)

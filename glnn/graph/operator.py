@@ -49,7 +49,8 @@ class Operator(ABC):
     input takes that one's place. Of an op with `samples`, each sample, along the first dimension of
     its operands and its result, is computed by itself. What is not finite in an operand that is
     `spoiled` shows in every kernel's result where it shows in the reference's. An op that `deepens`
-    can be given longer sums (`of_depth`).
+    can be given longer sums (`of_depth`). An operator that has an epilogue may have pointwise work
+    done on its first result before that is stored.
     """
 
     name: ClassVar[str]
@@ -62,6 +63,7 @@ class Operator(ABC):
     samples: ClassVar[bool] = False
     spoiled: ClassVar[tuple[str, ...]] = ()
     deepens: ClassVar[bool] = False
+    has_epilogue: ClassVar[bool] = False
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -203,7 +205,7 @@ class Contraction(Operator):
 
     @property
     def operands(self) -> tuple[str, ...]:
-        return (*self.inputs, *self.parameters)
+        return (*self.inputs[:1], *self.parameters, *self.inputs[1:])
 
     @property
     def needed_inputs(self) -> tuple[str, ...]:

@@ -45,10 +45,12 @@ _WHOLE: Form = "an integer", _is_whole
 _WHOLES_BY_NAME: Form = "a table of integers", _table(_is_whole)
 _TEXT_BY_NAME: Form = "a table of strings", _table(_is_text)
 _QUANTITY = "integers and parameters, lists of them to multiply, or lists of such lists to add up"
+GENERATED = ("pointwise", "reduce")
+"""What a kernel's templates may be filled in by: `generate.generators` has what does it."""
 FORMS: Mapping[str, Form] = {
     "shader": _TEXT,
     "stages": _TEXT,
-    "generate": _TEXT,
+    "generate": (f"one of {', '.join(GENERATED)}", lambda value: value in GENERATED),
     "backend": _TEXT,
     "summary": _TEXT,
     "layouts": _TEXT_BY_NAME,
@@ -69,6 +71,8 @@ FORMS: Mapping[str, Form] = {
     "instances": _TEXT,
     "attributes": (f"a table of {_QUANTITY}", _table(_is_quantity)),
     "in_place": _TEXT,
+    "epilogue": _TEXT,
+    "extents": _TEXTS,
     "stacks": _TEXTS,
     "tune": ("a table of lists of integers", _table(_list(_is_whole))),
     "families": ("a table of tables of integers", _table(_table(_is_whole))),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import product
 from math import prod
 
 from glnn.device import Capabilities
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.operators.repack import Repack
+from glnn.kernels.binding import textures, why_not_bound, why_not_epilogue
 from glnn.kernels.family import family
 from glnn.kernels.kernel import ANY, Kernel
 from glnn.kernels.library import kernels_for
@@ -68,8 +70,11 @@ def fitted(kernel: Kernel, device: Capabilities) -> Kernel | None:
 
 def why_not_problem(kernel: Kernel, problem: Problem) -> str | None:
     """Why `kernel` cannot compute `problem` on any device; None when it can."""
-    if missing := [name for name in problem.shapes if name not in kernel.layouts]:
+    known = {*kernel.layouts, *problem.extents}
+    if missing := [name for name in problem.shapes if name not in known]:
         return f"it takes no operand {missing[0]}"
+    if reason := why_not_epilogue(kernel, problem.epilogue):
+        return reason
     stacks = problem.op.stacks(problem.shapes)
     if unknown := [name for name in stacks if name not in kernel.stacks]:
         return f"it takes one matrix as {unknown[0]}, no stack of them"
@@ -110,14 +115,15 @@ def why_not_here(kernel: Kernel, problem: Problem, device: Capabilities) -> str 
         return None
     layouts = problem.chosen_layouts(kernel)
     most = device.max_shader_storage_block_size
+    fetched = textures(kernel, problem.epilogue)
     for name, layout in layouts.items():
         shape = problem.shape(name)
         size = layout.size(shape)
         if name in kernel.bindings and 4 * size > most:
             return f"{name} of shape {shape} takes {4 * size} bytes, a storage block has {most}"
-        if name in kernel.textures:
+        if name in fetched:
             try:
-                kernel.sampler(name, size, device)
+                kernel.sampler(fetched[name], size, device)
             except LimitError as error:
                 return f"{name} of shape {shape}: {error}"
         if size >= 1 << 31:
@@ -140,6 +146,8 @@ def _check_stages(
         operands = {operand: shapes[name] for operand, name in stage.operands.items()}
         if not stage.op.view:
             own = Problem.of(stage.op, operands, {})
+            if stage.finishes and problem.epilogue:
+                own = replace(own, epilogue=problem.epilogue).resized(operands)
             try:
                 choose(kernel.backend, own, device, stage.kernel, verdicts=verdicts)
             except (UnsupportedOpError, LimitError) as error:
@@ -226,6 +234,8 @@ def _refusal(
 ) -> UnsupportedOpError | LimitError | None:
     """Why `kernel` cannot be taken: a LimitError where only the sizes stand in the way."""
     if reason := why_not_device(kernel, device) or why_not_problem(kernel, problem):
+        return UnsupportedOpError(reason)
+    if reason := why_not_bound(kernel, problem.shapes, problem.epilogue, device):
         return UnsupportedOpError(reason)
     if kernel.stages:
         try:

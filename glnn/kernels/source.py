@@ -52,9 +52,15 @@ def fingerprint(kernel: Kernel) -> str:
 
 
 @cache
-def _fingerprint(declaration: Path, path: Path) -> str:
+def expanded(path: Path) -> str:
+    """The text of a file of the shaders folder's folders, its includes put in."""
     lines = _expanded(path, path.name, path.parents[1], set(), None)
-    text = "\n".join([declaration.read_text("utf-8"), *(line for line, _, _ in lines)])
+    return "\n".join(line for line, _, _ in lines)
+
+
+@cache
+def _fingerprint(declaration: Path, path: Path) -> str:
+    text = f"{declaration.read_text('utf-8')}\n{expanded(path)}"
     return sha256(text.encode()).hexdigest()[:16]
 
 

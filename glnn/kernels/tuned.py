@@ -6,15 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from math import isfinite, log2
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glnn.device import Capabilities
 from glnn.kernels.device_file import DeviceFile
 from glnn.kernels.kernel import Kernel
+from glnn.kernels.problem import Problem
 from glnn.kernels.source import fingerprint
-
-if TYPE_CHECKING:
-    from glnn.kernels.problem import Problem
 
 FORM = 2  # of the file; a file of another is tuned anew
 
@@ -118,8 +116,7 @@ def problem_class(problem: Problem) -> str:
     sizes = problem.op.sizes(problem.shapes)
     rounded = {name: 2 ** round(log2(size)) if size else 0 for name, size in sizes.items()}
     defines = problem.op.defines(problem.shapes)
-    attributes = {name: value for name, value in defines.items() if name != "ACTIVATION"}
-    parts = [f"{name}={value}" for name, value in {**rounded, **attributes}.items()]
+    parts = [f"{name}={value}" for name, value in {**rounded, **defines}.items()]
     first = problem.first_layout
     return " ".join([problem.op.name, first.replace(" ", "_"), *parts])
 

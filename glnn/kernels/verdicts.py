@@ -10,7 +10,9 @@ from typing import Any
 
 from glnn.device import Capabilities
 from glnn.graph.operator import upper
+from glnn.kernels.binding import textures
 from glnn.kernels.device_file import DeviceFile
+from glnn.kernels.generate.epilogue import reads_as
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.source import fingerprint
@@ -128,13 +130,16 @@ def program_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:
 
     That is its parameters, the op's attributes, and how it reads.
     """
+    fetched = textures(kernel, problem.epilogue)
     samplers = {
-        name: kernel.sampler(name, layout.size(problem.shape(name)), device)
+        name: kernel.sampler(fetched[name], layout.size(problem.shape(name)), device)
         for name, layout in problem.chosen_layouts(kernel).items()
-        if name in kernel.textures
+        if name in fetched
     }
     made = problem.generated(kernel)
     known = {**kernel.defaults, **problem.defines(kernel), **samplers}
+    if kernel.epilogue:
+        known["epilogue"] = reads_as(problem.epilogue, kernel.path.parents[1])
     words = [f"{name}={value}" for name, value in sorted(known.items())]
     words += [] if made is None else [made.structure.replace(" ", "")]
     return " ".join([kernel.backend, kernel.op, kernel.name, fingerprint(kernel), *words])
@@ -152,7 +157,7 @@ def verdict_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:
 
 def work(problem: Problem) -> int:
     """What computing `problem` takes: its operations and the bytes it touches, added up."""
-    cost = problem.op.cost_of(problem.shapes)
+    cost = problem.cost
     return cost.flops + cost.bytes
 
 

@@ -9,12 +9,13 @@ from glnn.layers.adaptive_avg_pool2d import AdaptiveAvgPool2d
 from glnn.layers.adaptive_max_pool2d import AdaptiveMaxPool2d
 from glnn.layers.add import Add
 from glnn.layers.avg_pool2d import AvgPool2d
-from glnn.layers.batch_norm import BatchNorm2d
+from glnn.layers.batch_norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from glnn.layers.bias import Bias
 from glnn.layers.concat import Concat
 from glnn.layers.conv2d import Conv2d
 from glnn.layers.dropout import Dropout
 from glnn.layers.flatten import Flatten
+from glnn.layers.identity import Identity
 from glnn.layers.layer import Layer
 from glnn.layers.linear import Linear
 from glnn.layers.local_response_norm import LocalResponseNorm
@@ -31,12 +32,15 @@ __all__ = [
     "AdaptiveMaxPool2d",
     "Add",
     "AvgPool2d",
+    "BatchNorm1d",
     "BatchNorm2d",
+    "BatchNorm3d",
     "Bias",
     "Concat",
     "Conv2d",
     "Dropout",
     "Flatten",
+    "Identity",
     "Layer",
     "Linear",
     "LocalResponseNorm",
@@ -65,12 +69,15 @@ BY_NAME = registry(
     ("AdaptiveMaxPool2d", AdaptiveMaxPool2d),
     ("Add", Add),
     ("AvgPool2d", AvgPool2d),
+    ("BatchNorm1d", BatchNorm1d),
     ("BatchNorm2d", BatchNorm2d),
+    ("BatchNorm3d", BatchNorm3d),
     ("Bias", Bias),
     ("Concat", Concat),
     ("Conv2d", Conv2d),
     ("Dropout", Dropout),
     ("Flatten", Flatten),
+    ("Identity", Identity),
     ("Linear", Linear),
     ("LocalResponseNorm", LocalResponseNorm),
     ("MaxPool2d", MaxPool2d),

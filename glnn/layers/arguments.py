@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from glnn.graph.operators.windows import MOST
 
 Pair = tuple[int, int]
 IntOrPair = int | Sequence[int]
+IntOrNone = int | None | Sequence[int | None]
 LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -49,7 +51,7 @@ def number(what: str, value: object, least: float, most: float = inf) -> float:
 
 def pair(what: str, value: object, least: int = 1) -> Pair:
     """`value` as (height, width); one integer stands for both."""
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, np.ndarray)) and np.ndim(value) > 0:
         if len(value) != 2:
             raise ShapeError(f"{what} must be an integer or two of them, got {shown(value)}")
         return integer(what, value[0], least), integer(what, value[1], least)
@@ -57,12 +59,13 @@ def pair(what: str, value: object, least: int = 1) -> Pair:
     return both, both
 
 
-def single(what: str, value: object) -> Pair:
-    """`value` as (1, 1), the only size that global pooling has."""
-    size = pair(what, value)
-    if size != (1, 1):
-        raise ShapeError(f"{what} must be 1 (global pooling), got {shown(value)}")
-    return size
+def sizes_or_none(what: str, value: object) -> tuple[int | None, int | None]:
+    """`value` as (height, width), either of which may be None; one of them stands for both."""
+    both = value if isinstance(value, (list, tuple, np.ndarray)) else (value, value)
+    if len(both) != 2:
+        raise ShapeError(f"{what} must be an integer or None, or two of them, got {shown(value)}")
+    down, across = (None if one is None else integer(what, one) for one in both)
+    return down, across
 
 
 def flag(what: str, value: object) -> bool:
@@ -70,6 +73,36 @@ def flag(what: str, value: object) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise ShapeError(f"{what} must be true or false, got {shown(value)}")
     return bool(value)
+
+
+def only(what: str, value: object, needed: bool, reason: str) -> None:
+    """Raise ShapeError unless `value`, true or false, is `needed`: the other is not supported."""
+    if flag(what, value) is not needed:
+        raise ShapeError(f"{what} must be {str(needed).lower()}: {reason}")
+
+
+def plain(kind: str, device: object, dtype: object) -> None:
+    """Raise ShapeError unless a layer's `device` and `dtype` are what every layer's are."""
+    if device is not None:
+        raise ShapeError(
+            f"{kind} device must be None, as the backend that runs a layer says where: "
+            f"got {shown(device)}"
+        )
+    try:
+        fits = dtype is None or np.dtype(dtype) == np.float32  # type: ignore[call-overload]
+    except (TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise ShapeError(f"{kind} dtype must be None or float32, got {shown(dtype)}")
+
+
+def with_unusual(config: Mapping[str, Any], **arguments: tuple[object, object]) -> dict[str, Any]:
+    """`config` with those of `arguments`, (value, default), that are not the default.
+
+    As PyTorch shows them; and older versions of glnn, which do not know them, read the file.
+    """
+    others = {name: value for name, (value, default) in arguments.items() if value != default}
+    return {**config, **others}
 
 
 def sides(padding: Pair) -> tuple[int, int, int, int]:

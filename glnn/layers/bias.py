@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from glnn.graph import operators
+from glnn.graph.graph import Value
+from glnn.graph.operators import Pointwise
+from glnn.graph.patterns import SUM
 from glnn.layers.arguments import integer
 from glnn.layers.layer import Array, Layer
 from glnn.layers.parameter import Parameter
+from glnn.layers.scope import Scope
 
 
 class Bias(Layer):
@@ -17,7 +20,12 @@ class Bias(Layer):
 
     def __init__(self, features: int) -> None:
         self.features = integer("Bias features", features)
-        super().__init__(operators.Bias(), {"bias": (self.features,)})
+        super().__init__(Pointwise(SUM), {"bias": (self.features,)})
+
+    def express(self, scope: Scope, *inputs: Value) -> Value:
+        (x,) = inputs
+        bias = scope.channels(self.variable(scope, "bias"), len(x.type.dims))
+        return scope.result(self.op, x, bias)
 
     def config(self) -> dict[str, Any]:
         return {"features": self.features}

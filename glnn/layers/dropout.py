@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from glnn.graph import operators
-from glnn.layers.arguments import number
+from glnn.graph.operators import Identity
+from glnn.layers.arguments import flag, number, with_unusual
 from glnn.layers.layer import Layer
 
 
 class Dropout(Layer):
-    """x of any shape, unchanged: elements are dropped, with probability `p`, in training only."""
+    """x of any shape, unchanged: elements are dropped, with probability `p`, in training only.
 
-    def __init__(self, p: float = 0.5) -> None:
+    inplace: changes nothing here, where memory is planned.
+    """
+
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         self.p = number("Dropout p", p, 0, 1)
-        super().__init__(operators.Dropout())
+        self.inplace = flag("Dropout inplace", inplace)
+        super().__init__(Identity())
 
     def config(self) -> dict[str, Any]:
-        return {"p": self.p}
+        return with_unusual({"p": self.p}, inplace=(self.inplace, False))

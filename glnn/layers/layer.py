@@ -4,34 +4,65 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import prod, sqrt
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.compile import run
 from glnn.errors import ShapeError, shown
-from glnn.graph.operator import Contraction, as_float32
+from glnn.graph.builder import Builder
+from glnn.graph.graph import Graph, Value
+from glnn.graph.operator import Operator, as_float32
 from glnn.graph.operators.windows import MOST
 from glnn.layers.arguments import index
-from glnn.types import Shape
+from glnn.layers.read_only import ReadOnly
+from glnn.layers.scope import Scope
+from glnn.types import Shape, TensorType
 
 Array = NDArray[Any]
 
 
-class Layer(ABC):
+@dataclass(frozen=True)
+class Weight:
+    """The parameter of `layer` that is called `name`, as graphs know it (see `graph.Variable`)."""
+
+    layer: Layer
+    name: str
+
+    @property
+    def type(self) -> TensorType:
+        """float32, of the parameter's shape."""
+        return TensorType(self.layer.shapes[self.name])
+
+    @property
+    def revision(self) -> int:
+        """Counts the assignments."""
+        return self.layer.revisions[self.name]
+
+    def read(self) -> Array:
+        """The parameter as it is now."""
+        array: Array = getattr(self.layer, self.name)
+        return array
+
+
+class Layer(ReadOnly, ABC):
     """What a user composes. Subclasses give their op and the shapes of their parameters.
 
     op: what the layer computes. shapes: the shape of each parameter that the layer has.
     fan_in: inputs that reach one output; initial parameters are uniform within 1/sqrt(fan_in), as
     PyTorch's are, and 0 where it is 0. seed: of the initial parameters; layers of one shape and
     one seed begin alike.
-    revision: counts assignments to parameters, so that sessions notice them.
+    revisions: counts the assignments to each parameter, so that sessions notice them.
+
+    A layer stays as it was made: only parameters can be assigned, ReadOnlyError says so of others.
     """
 
     def __init__(
         self,
-        op: Contraction,
+        op: Operator,
         shapes: Mapping[str, Shape] | None = None,
         *,
         fan_in: int = 0,
@@ -43,7 +74,7 @@ class Layer(ABC):
             if prod(shape) > MOST:
                 what = f"{type(self).__name__} {name} of shape {shape}"
                 raise ShapeError(f"{what} would hold more than {MOST} numbers")
-        self.revision = 0
+        self.revisions = dict.fromkeys(self.shapes, 0)
         what, bounds = f"{type(self).__name__} seed", " of at least 0"
         self._fan_in, self._seed = fan_in, index(what, seed, bounds)
         if self._seed < 0:
@@ -59,14 +90,17 @@ class Layer(ABC):
         return {name: getattr(self, name) for name in self.shapes}
 
     @property
-    def operands(self) -> dict[str, Array]:
-        """What the op takes besides its inputs: the parameters, unless a layer prepares them."""
-        return self.parameters
+    def inputs(self) -> int:
+        """How many inputs it takes."""
+        return 1
 
-    @property
-    def operand_shapes(self) -> Mapping[str, Shape]:
-        """The shape of each of `operands`."""
-        return self.shapes
+    def express(self, scope: Scope, *inputs: Value) -> Value:
+        """The layer's result for `inputs`: what computes it is added to the graph of `scope`."""
+        return scope.result(self.op, *inputs, *(self.variable(scope, name) for name in self.shapes))
+
+    def variable(self, scope: Scope, name: str) -> Value:
+        """The value of the parameter called `name`."""
+        return scope.weight(Weight(self, name), name)
 
     def initial(self, name: str) -> Array:
         """The values that the parameter called `name` has until it is assigned."""
@@ -80,23 +114,27 @@ class Layer(ABC):
 
     def infer(self, *shapes: Shape) -> Shape:
         """The result's shape for inputs of `shapes`. Raises ShapeError where they do not fit."""
-        inputs = dict(zip(self.op.needed_inputs, shapes, strict=True))
-        return self.op.shape_of({**inputs, **self.operand_shapes})
+        return self._graph(*map(TensorType, shapes)).outputs[0].type.shape
 
     def __call__(self, *inputs: Array, backend: str = "auto") -> Array:
         """The layer's result for its inputs, float32 arrays, computed by `backend`.
 
         Raises ShapeError where they do not fit, DeviceError where the backend does not open.
         """
-        from glnn.compile import evaluate
-
-        names = self.op.needed_inputs
-        if len(inputs) != len(names):
+        if len(inputs) != self.inputs:
             kind = type(self).__name__
-            raise ShapeError(f"{kind} takes {len(names)} inputs, got {len(inputs)}")
+            raise ShapeError(f"{kind} takes {self.inputs} inputs, got {len(inputs)}")
+        names = [f"x{i}" for i in range(len(inputs))]
         given = {name: as_float32(name, x) for name, x in zip(names, inputs, strict=True)}
-        self.infer(*(x.shape for x in given.values()))
-        return evaluate(self.op, {**given, **self.operands}, backend=backend)
+        graph = self._graph(*(TensorType(x.shape) for x in given.values()))
+        (result,) = run(graph, given, backend).values()
+        return result
+
+    def _graph(self, *types: TensorType) -> Graph:
+        """The layer by itself."""
+        builder, kind = Builder(type(self).__name__), type(self).__name__
+        inputs = [builder.input(f"x{i}", type) for i, type in enumerate(types)]
+        return builder.graph([self.express(Scope(builder, kind, "out"), *inputs)])
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.config().items())

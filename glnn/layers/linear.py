@@ -5,26 +5,40 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from numpy.typing import DTypeLike
+
 from glnn.errors import ShapeError
-from glnn.graph.operators import Matmul
-from glnn.layers.arguments import flag, integer
+from glnn.graph.graph import Value
+from glnn.graph.operators import Matmul, Pointwise
+from glnn.graph.patterns import SUM
+from glnn.layers.arguments import flag, integer, plain
 from glnn.layers.layer import Array, Layer
 from glnn.layers.parameter import Parameter
-from glnn.types import Shape
+from glnn.layers.scope import Scope
+from glnn.types import Dim
 
 
 class Linear(Layer):
     """x @ weight.T + bias, for x of shape (n, in_features).
 
     weight: (out_features, in_features). bias: (out_features,), or None with `bias=False`.
+    device, dtype: None and None or float32; parameters are float32.
     """
 
     weight = Parameter[Array]()
     bias = Parameter["Array | None"]()
 
     def __init__(
-        self, in_features: int, out_features: int, bias: bool = True, *, seed: int = 0
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: None = None,
+        dtype: DTypeLike | None = None,
+        *,
+        seed: int = 0,
     ) -> None:
+        plain("Linear", device, dtype)
         self.in_features = integer("Linear in_features", in_features)
         self.out_features = integer("Linear out_features", out_features)
         shapes: dict[str, tuple[int, ...]] = {"weight": (self.out_features, self.in_features)}
@@ -32,16 +46,24 @@ class Linear(Layer):
             shapes["bias"] = (self.out_features,)
         super().__init__(Matmul(), shapes, fan_in=self.in_features, seed=seed)
 
-    def infer(self, *shapes: Shape) -> Shape:
-        (x,) = shapes
+    def express(self, scope: Scope, *inputs: Value) -> Value:
+        self._check(inputs[0].type.dims)
+        operands = (*inputs, self.variable(scope, "weight"))
+        if "bias" not in self.shapes:
+            return scope.result(self.op, *operands)
+        product = scope.add(self.op, *operands)
+        bias = scope.channels(self.variable(scope, "bias"), len(product.type.dims))
+        return scope.result(Pointwise(SUM), product, bias)
+
+    def _check(self, x: tuple[Dim, ...]) -> None:
+        """Raise ShapeError, with what would help, where x cannot be so."""
         if len(x) > 2:
-            features = prod(x[1:])
+            features = prod(n for n in x[1:] if isinstance(n, int))
             fits = "" if features == self.in_features else f", and in_features must be {features}"
             raise ShapeError(
                 f"Linear: x must have shape (n, {self.in_features}), got {x}: "
                 f"put a Flatten before it{fits}"
             )
-        return super().infer(x)
 
     def config(self) -> dict[str, Any]:
         return {

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+from collections.abc import Mapping
+from typing import Generic, Protocol, TypeVar, cast, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
 from glnn.errors import ShapeError
 from glnn.graph.operator import to_float32
+from glnn.types import Array, Shape
 
-if TYPE_CHECKING:
-    from glnn.layers.layer import Layer
-
-Array = NDArray[Any]
 T = TypeVar("T")
+
+
+class Parametrised(Protocol):
+    """What has parameters.
+
+    shapes: of those that it has, by their names. revisions: counts the assignments to each.
+    """
+
+    shapes: Mapping[str, Shape]
+    revisions: dict[str, int]
+
+    def initial(self, name: str) -> Array: ...
 
 
 class Parameter(Generic[T]):
@@ -27,14 +36,14 @@ class Parameter(Generic[T]):
     cannot be written to: sessions notice a new array, not new values in an old one.
     """
 
-    def __set_name__(self, owner: type[Layer], name: str) -> None:
+    def __set_name__(self, owner: type[Parametrised], name: str) -> None:
         self.name = name
 
     @overload
-    def __get__(self, layer: None, owner: type[Layer]) -> Parameter[T]: ...
+    def __get__(self, layer: None, owner: type[Parametrised]) -> Parameter[T]: ...
     @overload
-    def __get__(self, layer: Layer, owner: type[Layer]) -> T: ...
-    def __get__(self, layer: Layer | None, owner: type[Layer]) -> Parameter[T] | T:
+    def __get__(self, layer: Parametrised, owner: type[Parametrised]) -> T: ...
+    def __get__(self, layer: Parametrised | None, owner: type[Parametrised]) -> Parameter[T] | T:
         if layer is None:
             return self
         if self.name not in layer.shapes:
@@ -43,7 +52,7 @@ class Parameter(Generic[T]):
             vars(layer)[self.name] = _read_only(layer.initial(self.name))
         return cast(T, vars(layer)[self.name])
 
-    def __set__(self, layer: Layer, value: T) -> None:
+    def __set__(self, layer: Parametrised, value: T) -> None:
         what = f"{type(layer).__name__} {self.name}"
         shape = layer.shapes.get(self.name)
         if shape is None:
@@ -54,7 +63,7 @@ class Parameter(Generic[T]):
         if given.shape != shape:
             raise ShapeError(f"{what} must have shape {shape}, got {given.shape}")
         vars(layer)[self.name] = _read_only(np.array(given))
-        layer.revision += 1
+        layer.revisions[self.name] += 1
 
 
 def _read_only(array: Array) -> Array:

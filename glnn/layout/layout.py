@@ -51,6 +51,11 @@ class Layout(ABC):
         """How many dimensions its arrays may have; None where any number."""
         return None
 
+    @property
+    def zeros(self) -> bool:
+        """Whether the padding of a result must be zero, as its readers multiply it by weights."""
+        return False
+
     @abstractmethod
     def size(self, shape: tuple[int, ...]) -> int:
         """Floats that an array of `shape` takes, padding included."""
@@ -124,6 +129,10 @@ class Blocked(Layout):
     @property
     def ranks(self) -> tuple[int, ...]:
         return (len(self.letters),)
+
+    @property
+    def zeros(self) -> bool:
+        return self.name == "nChw4c"
 
     def _block(self, dim: str) -> int:
         return prod(size for size, letter in self.blocks if letter == dim)

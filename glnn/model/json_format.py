@@ -16,8 +16,6 @@ file may have any name.
 from __future__ import annotations
 
 import inspect
-import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,17 +24,14 @@ from numpy.typing import NDArray
 
 from glnn.errors import ModelError, ShapeError
 from glnn.layers import BY_NAME, Layer
-from glnn.model.files import MOST_JSON, inside
-from glnn.model.model import Model, Node
-from glnn.model.npz import MOST_READ, Npz, open_npz
-from glnn.model.saving import write_model
+from glnn.model.files import inside
+from glnn.model.json_writing import FORMAT, VERSION
+from glnn.model.model import Model
+from glnn.model.node import Node
+from glnn.model.npz import Npz, open_npz
 from glnn.model.tensor import TensorInfo
 
 Array = NDArray[Any]
-FORMAT = "glnn"
-VERSION = 1
-SPARE = 100  # bytes of a file's or an array's entry besides its name
-MOST_NAME = 60_000  # bytes of an array's name; a zip file counts them in 16 bits
 KEYS = {"format", "version", "name", "weights", "inputs", "layers", "outputs"}
 LAYER_KEYS = {"name", "layer", "arguments", "inputs", "output"}
 
@@ -161,53 +156,3 @@ def _parameter(archive: Npz, node: Node, name: str) -> Array:
         expected = node.layer.shapes[name]
         raise ShapeError(f"{what} must have shape {expected}, got {header.shape}")
     return archive.read(f"{node.name}.{name}")
-
-
-def save(model: Model, path: str | os.PathLike[str]) -> None:
-    """See `Model.save`."""
-    target = Path(path)
-    if target.suffix != ".json":
-        raise ModelError(f"{target}: a model is saved as a .json file")
-    arrays = model.parameters()
-    for name in arrays:
-        _check_name(name)
-    described = len(json.dumps(_document(model, target.name), indent=2)) + SPARE
-    listed = sum(len(name.encode()) + SPARE for name in arrays)
-    if described > MOST_JSON or listed > MOST_READ:
-        raise ModelError(f"{target}: {len(model.nodes)} layers of such names are too many to load")
-
-    def text(weights: str | None) -> bytes:
-        return (json.dumps(_document(model, weights), indent=2) + "\n").encode()
-
-    write_model(target, arrays, text)
-
-
-def _check_name(name: str) -> None:
-    """Raise ModelError unless an .npz file can call an array `name`."""
-    try:
-        fits = "\0" not in name and len(name.encode()) <= MOST_NAME
-    except UnicodeEncodeError:  # half of a surrogate pair
-        fits = False
-    if not fits:
-        raise ModelError(f"the array {name!r:.100} cannot be saved: no .npz file can name it so")
-
-
-def _document(model: Model, weights: str | None) -> dict[str, Any]:
-    kinds = {layer: layer.__name__ for layer in BY_NAME.values()}
-    layers = []
-    for node in model.nodes:
-        if type(node.layer) not in kinds:
-            raise ModelError(f"layer {node.name!r}: {type(node.layer).__name__} cannot be saved")
-        entry: dict[str, Any] = {"name": node.name, "layer": kinds[type(node.layer)]}
-        if arguments := node.layer.config():
-            entry["arguments"] = arguments
-        layers.append({**entry, "inputs": node.inputs, "output": node.output})
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "name": model.name,
-        **({"weights": weights} if weights else {}),
-        "inputs": [{"name": info.name, "shape": info.shape} for info in model.inputs],
-        "layers": layers,
-        "outputs": model.outputs,
-    }

@@ -8,39 +8,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
+from glnn.compile import Executor
 from glnn.errors import GlnnError, ModelError, ShapeError, shown
+from glnn.graph.builder import Builder
+from glnn.graph.graph import Graph
+from glnn.graph.operator import as_float32
 from glnn.graph.operators.windows import MOST
 from glnn.layers import Layer
+from glnn.layers.scope import Scope
+from glnn.model.json_writing import save
+from glnn.model.node import Node, parameters
 from glnn.model.summary import summary
 from glnn.model.tensor import BATCH, TensorInfo
-from glnn.types import Shape
-
-if TYPE_CHECKING:
-    from glnn.session import InferenceSession
+from glnn.types import Shape, TensorType
 
 Array = NDArray[Any]
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Node:
-    """A layer in a graph: the tensors that it reads and the one that it makes."""
-
-    name: str
-    layer: Layer
-    inputs: tuple[str, ...]
-    output: str
-
-    def infer(self, tensors: Mapping[str, Shape]) -> Shape:
-        """The output's shape. Raises ShapeError that names this layer."""
-        try:
-            return self.layer.infer(*(tensors[name] for name in self.inputs))
-        except ShapeError as error:
-            raise ShapeError(f"layer {self.name!r}: {error}") from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +43,7 @@ class Model:
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[str, ...]
     name: str = "model"
-    _calls: dict[str, InferenceSession] = field(default_factory=dict, init=False, repr=False)
+    _calls: dict[str, Executor] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         _check_graph(self)
@@ -93,11 +80,23 @@ class Model:
         inputs = (TensorInfo("input", (BATCH, *sizes)),)
         return cls(tuple(nodes), inputs, (previous,), name)
 
-    def infer(self, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
-        """The shape of every tensor, by its name, for inputs of `shapes`.
+    @cached_property
+    def graph(self) -> Graph:
+        """The layers as a graph of operators. Raises ShapeError that names the layer."""
+        builder = Builder(self.name, (node.output for node in self.nodes))
+        values = {
+            info.name: builder.input(info.name, TensorType(info.shape)) for info in self.inputs
+        }
+        for node in self.nodes:
+            scope = Scope(builder, node.name, node.output)
+            try:
+                values[node.output] = node.layer.express(scope, *(values[n] for n in node.inputs))
+            except ShapeError as error:
+                raise ShapeError(f"layer {node.name!r}: {error}") from None
+        return builder.graph([values[name] for name in self.outputs])
 
-        Raises ShapeError where an input is missing, unknown, or does not fit.
-        """
+    def check(self, shapes: Mapping[str, Shape]) -> None:
+        """Raise ShapeError where an input is missing, unknown, or does not have its shape."""
         known = [info.name for info in self.inputs]
         for name in (*known, *shapes):
             if name not in shapes or name not in known:
@@ -105,38 +104,36 @@ class Model:
                 raise ShapeError(
                     f"{fault} input {name!r}: {self.name} takes {', '.join(map(repr, known))}"
                 )
-        tensors: dict[str, Shape] = {}
         for info in self.inputs:
-            tensors[info.name] = tuple(shapes[info.name])
-            info.check(tensors[info.name])
-        for node in self.nodes:
-            tensors[node.output] = node.infer(tensors)
-        return tensors
+            info.check(tuple(shapes[info.name]))
+
+    def infer(self, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
+        """The shape of every tensor, by its name, for inputs of `shapes`.
+
+        Raises ShapeError where an input is missing, unknown, or does not fit.
+        """
+        self.check(shapes)
+        types = self.graph.bind({name: TensorType(tuple(s)) for name, s in shapes.items()})
+        found = {value.name: type.shape for value, type in types.items()}
+        names = (*(info.name for info in self.inputs), *(node.output for node in self.nodes))
+        return {name: found[name] for name in names}
 
     @cached_property
     def tensors(self) -> Mapping[str, TensorInfo]:
         """Every tensor by its name, with `"N"` where a size follows the batch."""
-        one, two = (
-            self.infer({info.name: info.with_batch(batch) for info in self.inputs})
-            for batch in (1, 2)
-        )
+        values = {v.name: v for node in self.graph.nodes for v in node.outputs}
+        values |= {value.name: value for value in self.graph.inputs}
         found = {}
-        for name, shape in one.items():
-            if prod(shape) > MOST:
-                raise ShapeError(
-                    f"{self.name}: {name!r} of shape {shape}: more than {MOST} numbers"
-                )
-            pairs = zip(shape, two[name], strict=True)
-            found[name] = TensorInfo(name, tuple(a if a == b else BATCH for a, b in pairs))
+        for name in (*(info.name for info in self.inputs), *(node.output for node in self.nodes)):
+            dims = values[name].type.dims
+            if prod(dim for dim in dims if isinstance(dim, int)) > MOST:
+                raise ShapeError(f"{self.name}: {name!r} of shape {dims}: more than {MOST} numbers")
+            found[name] = TensorInfo(name, dims)
         return found
 
     def parameters(self) -> dict[str, Array]:
         """Every parameter by its layer's name and its own: `c1.weight`."""
-        return {
-            f"{node.name}.{name}": array
-            for node in self.nodes
-            for name, array in node.layer.parameters.items()
-        }
+        return parameters(self.nodes)
 
     def __call__(self, x: Array, backend: str = "auto") -> Array:
         """The model's output for `x`, a float32 array, computed by `backend`.
@@ -151,19 +148,20 @@ class Model:
             )
         if not isinstance(backend, str):
             raise GlnnError(f"backend must be a name, got {shown(backend)}")
-        (result,) = self._session(backend).run(None, {self.inputs[0].name: x})
+        x = as_float32(f"input {self.inputs[0].name!r}", x)
+        feeds = {self.inputs[0].name: x}
+        self.check({name: array.shape for name, array in feeds.items()})
+        (result,) = self._executor(backend).run(feeds).values()
         return result
 
-    def _session(self, backend: str) -> InferenceSession:
-        """The session that all calls share."""
-        from glnn.session import InferenceSession  # it imports this module
-
-        session = self._calls.get(backend)
-        device = session.backend.device if session else None
+    def _executor(self, backend: str) -> Executor:
+        """What all calls share."""
+        executor = self._calls.get(backend)
+        device = executor.backend.device if executor else None
         closed = device is not None and device.closed and device.lost is None
-        if session is None or closed:
-            self._calls[backend] = session = InferenceSession(self, backend)
-        return session
+        if executor is None or closed:
+            self._calls[backend] = executor = Executor(self.graph, backend)
+        return executor
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to `path`, a .json file, and its parameters to an .npz file beside it.
@@ -175,14 +173,12 @@ class Model:
         Several may save at once: the last one stays. Raises ModelError where the model cannot be
         written.
         """
-        from glnn.model.json_format import save  # it imports this module
-
         if not isinstance(path, (str, os.PathLike)):
             raise ModelError(f"a model is saved to a path, got {shown(path)}")
-        save(self, path)
+        save(path, self.name, self.nodes, self.inputs, self.outputs)
 
     def __str__(self) -> str:
-        return summary(self)
+        return summary(self.name, self.nodes, self.inputs, self.outputs, self.tensors)
 
 
 def _listed(what: str, values: Iterable[T], of: str) -> list[T]:
@@ -249,9 +245,9 @@ def _check_node(node: Node, tensors: set[str]) -> None:
     _check_layer(f"layer {node.name!r}", node.layer)
     if not _are_texts(node.inputs) or not isinstance(node.output, str):
         raise ModelError(f"layer {node.name!r}: inputs must be a tuple of names, output a name")
-    needed = node.layer.op.needed_inputs
-    if len(node.inputs) != len(needed):
-        raise ModelError(f"layer {node.name!r} takes {len(needed)} inputs, got {len(node.inputs)}")
+    needed = node.layer.inputs
+    if len(node.inputs) != needed:
+        raise ModelError(f"layer {node.name!r} takes {needed} inputs, got {len(node.inputs)}")
     for name in node.inputs:
         if name not in tensors:
             raise ModelError(

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from glnn.compile.plan import Plan
 from glnn.errors import GlnnError
+from glnn.graph.constant import Constant, constant, evaluated
 from glnn.graph.error import relative_error
+from glnn.graph.graph import Value
 
 Array = NDArray[Any]
 TOLERANCE = 1e-5
@@ -65,27 +67,26 @@ def verify(plan: Plan, feeds: Mapping[str, Array], tolerance: float = TOLERANCE)
     if not tolerance >= 0:
         raise GlnnError(f"tolerance must be a number of at least 0, got {tolerance}")
     plan.run(feeds)
-    expected = {name: array.astype(np.float64) for name, array in feeds.items()}
+    graph = plan.outline.graph
+    known: dict[Value, Constant] = {}
+    expected = {v: feeds[v.name].astype(np.float64) for v in graph.inputs}
     kernels: dict[str, list[str]] = {}
     for step in plan.steps:
         kernel = step.via or step.kernel
         if step.op.name != "repack" and kernel not in kernels.setdefault(step.layer, []):
             kernels[step.layer].append(kernel)
+    made = {step.output for step in plan.steps}
     layers = []
-    for node in plan.nodes:
-        inputs = zip(node.op.inputs, node.inputs, strict=False)
-        operands = {name: expected[tensor] for name, tensor in inputs}
-        operands |= {name: a.astype(np.float64) for name, a in node.parameters.items()}
-        expected[node.output] = node.op.compute(operands)
-        if not node.op.view:
-            error = relative_error(plan.value(node.output), expected[node.output])
-            layers.append(
-                LayerError(
-                    node.name,
-                    node.op.name,
-                    " + ".join(kernels[node.name]),
-                    error,
-                    error <= tolerance,
-                )
-            )
+    for node in graph.nodes:
+        if node.outputs[0] in graph.fixed:
+            continue
+        for value in node.reads:
+            if value in graph.fixed:
+                expected[value] = evaluated(constant(graph, value, known)).astype(np.float64)
+        expected.update(zip(node.outputs, node.reference(expected), strict=True))
+        result = node.outputs[0]
+        if result.name in made:
+            error = relative_error(plan.value(result.name), expected[result])
+            names, right = " + ".join(kernels[node.name]), error <= tolerance
+            layers.append(LayerError(node.name, node.operator.name, names, error, right))
     return Verification(plan.backend.name, tolerance, tuple(layers))

@@ -17,5 +17,5 @@ float error_function(float x) {
     far = far * t - 1.06777877e-1;
     far = far * t - 6.34846687e-1;
     far = far * t - 1.28717512e-1;
-    return is_nan(x) ? x : size > 0.927734375 ? with_sign(1.0 - exp(far * t - t), x) : near * x + x;
+    return is_nan(x) ? x : size > 0.927734375 ? with_sign(1.0 - exp(far * t - t), x) : (near + 1.0) * x;
 }

@@ -64,15 +64,15 @@ float power(float x, float y) {
     uint x_size = floatBitsToUint(x) & 0x7fffffffu, y_size = floatBitsToUint(y) & 0x7fffffffu;
     if (floatBitsToUint(x) == 0x3f800000u || y_size == 0u) return 1.0;
     if (is_nan(x) || is_nan(y)) return NAN;
-    bool down = y < 0.0, below = (floatBitsToUint(x) & 0x80000000u) != 0u;
+    bool down = (floatBitsToUint(y) & 0x80000000u) != 0u, below = (floatBitsToUint(x) & 0x80000000u) != 0u;
     float size = uintBitsToFloat(x_size), y_abs = uintBitsToFloat(y_size);
     bool whole = y_abs >= 8388608.0 || floor(y_abs) == y_abs;
     bool odd = whole && y_abs < 16777216.0 && (int(y_abs) & 1) == 1;
     float value;
     if (x_size == 0u || x_size == 0x7f800000u) value = (x_size == 0u) == down ? INF : 0.0;
+    else if (below && !whole) return NAN;
     else if (x_size == 0x3f800000u) value = 1.0;
     else if (y_size == 0x7f800000u) value = (x_size > 0x3f800000u) == down ? 0.0 : INF;
-    else if (below && !whole) return NAN;
     else value = power_of(size, y);
     return below && odd ? -value : value;
 }

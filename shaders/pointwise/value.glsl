@@ -1,12 +1,17 @@
 // The numbers of a result, four at a time: an expression of numbers of operands that broadcast.
-// The host writes the operands, as buffers, samplers or attributes, and how each is fetched.
+// The host writes the operands, as buffers, samplers or attributes, the expression, and how the
+// four of each operand are fetched and become the four that are `found`.
 //     RANK: the dimensions of the result's memory, where indices along them are needed, else 0.
 //     LANES: whether the four numbers may differ in any of them.
+//     ZEROS: whether channels are in groups of four, those past the last being zeros.
 #ifndef RANK
 #define RANK 0
 #endif
 #ifndef LANES
 #define LANES 0
+#endif
+#ifndef ZEROS
+#define ZEROS 0
 #endif
 
 #if RANK > 0
@@ -46,11 +51,11 @@ int where(Indices found, int stride[RANK], int size) {
     return min(sum, size - 1);
 }
 #endif
+#if ZEROS
+uniform int channels, pixels;
+#endif
 #include <operands>
-
-NUMBER apply(ARGUMENTS) {
 #include <expression>
-}
 
 // The vec4 number `quad` of the result, one of those that a vertex captures: the `turn`-th.
 RESULT value(int quad, int turn) {
@@ -61,5 +66,11 @@ RESULT value(int quad, int turn) {
 #endif
 #endif
 #include <fetches>
-    return RESULT(apply(NUMBERS(x)), apply(NUMBERS(y)), apply(NUMBERS(z)), apply(NUMBERS(w)));
+#if ZEROS
+    int rest = channels - 4 * (quad / pixels % ((channels + 3) / 4));
+    RESULT none = RESULT(0);
+    found = RESULT(found.x, rest > 1 ? found.y : none.y, rest > 2 ? found.z : none.z,
+                   rest > 3 ? found.w : none.w);
+#endif
+    return found;
 }

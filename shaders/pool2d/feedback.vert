@@ -10,19 +10,19 @@ vec4 vector(int i) {
     int pixel = i % (oh * ow);
     int group = i / (oh * ow);
     int plane = group * h * w;
-    int top = pixel / ow * STRIDE_H - PADDING_TOP;
-    int left = pixel % ow * STRIDE_W - PADDING_LEFT;
+    int top = WINDOW_TOP(pixel / ow), height = WINDOW_HEIGHT(pixel / ow);
+    int left = WINDOW_LEFT(pixel % ow), width = WINDOW_WIDTH(pixel % ow);
     vec4 value = vec4(NOTHING);
-    for (int ky = 0; ky < KERNEL_H; ++ky) {
+    for (int ky = 0; ky < height; ++ky) {
         int iy = top + ky * DILATION_H;
         if (iy < 0 || iy >= h) continue;
-        for (int kx = 0; kx < KERNEL_W; ++kx) {
+        for (int kx = 0; kx < width; ++kx) {
             int ix = left + kx * DILATION_W;
             if (ix >= 0 && ix < w) value = joined(value, texel(x, plane + iy * w + ix));
         }
     }
 #if MODE == 1
-    value /= places(top, left, h, w);
+    value /= places(top, left, height, width, h, w);
 #endif
     // Lanes past the last channel stay 0: they meet zero weights in the next layer.
     return first_of(value, c - group % ((c + 3) / 4) * 4);

@@ -12,20 +12,20 @@ uniform int n, c, h, w, oh, ow;
 
 vec4 pool(int image, int y, int column, int quad) {
     int quads = (c + 3) / 4;
-    int top = y * STRIDE_H - PADDING_TOP;
-    int left = column * STRIDE_W - PADDING_LEFT;
+    int top = WINDOW_TOP(y), height = WINDOW_HEIGHT(y);
+    int left = WINDOW_LEFT(column), width = WINDOW_WIDTH(column);
     vec4 value = vec4(NOTHING);
-    for (int ky = 0; ky < KERNEL_H; ++ky) {
+    for (int ky = 0; ky < height; ++ky) {
         int iy = top + ky * DILATION_H;
         if (iy < 0 || iy >= h) continue;
         int row = (image * h + iy) * w;
-        for (int kx = 0; kx < KERNEL_W; ++kx) {
+        for (int kx = 0; kx < width; ++kx) {
             int ix = left + kx * DILATION_W;
             if (ix >= 0 && ix < w) value = joined(value, x[(row + ix) * quads + quad]);
         }
     }
 #if MODE == 1
-    value /= places(top, left, h, w);
+    value /= places(top, left, height, width, h, w);
 #endif
     return value;
 }

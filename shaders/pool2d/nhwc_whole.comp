@@ -30,7 +30,7 @@ void main() {
         barrier();
         if (lane == 0 && quad < quads) {
             for (int i = 1; i < WG_Y; ++i) value = joined(value, lanes[i * WG_X + place]);
-            result[image * quads + quad] = value / places(0, 0, h, w);
+            result[image * quads + quad] = value / places(0, 0, h, w, h, w);
         }
         memoryBarrierShared();
         barrier();

@@ -25,7 +25,7 @@ void main() {
         barrier();
         if (lane == 0) {
             for (int i = 1; i < WG_X; ++i) value = joined(value, lanes[i]);
-            result[image * out_row + channel] = value / places(0, 0, h, w);
+            result[image * out_row + channel] = value / places(0, 0, h, w, h, w);
         }
         memoryBarrierShared();
         barrier();

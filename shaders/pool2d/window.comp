@@ -12,19 +12,19 @@ uniform int n, c, h, w, oh, ow;
 uniform int x_row, out_row;
 
 float pool(int plane, int y, int column) {
-    int top = y * STRIDE_H - PADDING_TOP;
-    int left = column * STRIDE_W - PADDING_LEFT;
+    int top = WINDOW_TOP(y), height = WINDOW_HEIGHT(y);
+    int left = WINDOW_LEFT(column), width = WINDOW_WIDTH(column);
     float value = NOTHING;
-    for (int ky = 0; ky < KERNEL_H; ++ky) {
+    for (int ky = 0; ky < height; ++ky) {
         int iy = top + ky * DILATION_H;
         if (iy < 0 || iy >= h) continue;
-        for (int kx = 0; kx < KERNEL_W; ++kx) {
+        for (int kx = 0; kx < width; ++kx) {
             int ix = left + kx * DILATION_W;
             if (ix >= 0 && ix < w) value = joined(value, x[plane + iy * w + ix]);
         }
     }
 #if MODE == 1
-    value /= places(top, left, h, w);
+    value /= places(top, left, height, width, h, w);
 #endif
     return value;
 }

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from glnn import ops
 from glnn.backends.compute import Compute
-from glnn.device import Device, Program
+from glnn.device import Device, Program, confuses_values
+from glnn.device.probe import FAULT
 from tests import oracle
 from tests.backends.harness import TOLERANCE
 
@@ -83,14 +84,14 @@ def test_results_are_right_on_a_device_that_confuses_values(confused, rng, kerne
 
 
 def test_the_probe_finds_the_fault(confused) -> None:
-    assert confused.confuses_values
+    assert confuses_values(confused)
 
 
 def test_programs_are_shared_where_the_driver_is_right(own_device, rng) -> None:
     counts = []
     for confuses in (False, True):
         own_device.programs.clear()
-        own_device.__dict__["confuses_values"] = confuses
+        own_device.faults[FAULT] = confuses
         largest_error(own_device, "scalar_nt", rng)
         counts.append(len(own_device.programs))
     shared, apart = counts
@@ -102,4 +103,4 @@ def test_the_page_shows_what_the_probe_says(own_device, capsys) -> None:
         r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE
     )
     exec(script, {})
-    assert ("wrong" in capsys.readouterr().out) == own_device.confuses_values
+    assert ("wrong" in capsys.readouterr().out) == confuses_values(own_device)

@@ -115,6 +115,33 @@ def test_numbers_are_no_text(backend: GlBackend) -> None:
         before = len(backend.device.programs)
 
 
+INTEGERS = np.random.default_rng(3).integers(-99, 99, (3, 7)).astype(np.int32)
+
+
+@pytest.mark.parametrize("other", [(3, 7), (7,), (3, 1), ()])
+def test_integers(backend: GlBackend, other) -> None:
+    y = np.resize(INTEGERS[::-1], other).astype(np.int32)
+    got = run(backend, Pointwise(call("mul", Arg(0), Arg(1))), {"x0": INTEGERS, "x1": y}, None)
+    assert got.dtype == np.int32 and (got == INTEGERS * y).all()
+
+
+@pytest.mark.parametrize("other", [(3, 7), (7,), (3, 1), ()])
+def test_bools_of_numbers_and_numbers_by_bools(backend: GlBackend, other) -> None:
+    y = np.resize(INTEGERS[::-1], other).astype(np.int32)
+    less = run(backend, Pointwise(call("less", Arg(0), Arg(1))), {"x0": INTEGERS, "x1": y}, None)
+    assert less.dtype == np.bool_ and (less == (y > INTEGERS)).all()
+    x = numbers(other)
+    chosen = Pointwise(call("where", Arg(0), Arg(1), -1.0))
+    got = run(backend, chosen, {"x0": less, "x1": x}, None)
+    check(got, np.where(less, x, -1.0))
+
+
+def test_bytes_stay_bytes(backend: GlBackend) -> None:
+    x = np.arange(250, dtype=np.uint8).reshape(10, 25)
+    got = run(backend, Pointwise(call("add", Arg(0), Arg(0))), {"x0": x}, None)
+    assert got.dtype == np.uint8 and (got == x + x).all()
+
+
 @pytest.mark.parametrize(
     ("shapes", "says"),
     [

@@ -22,6 +22,7 @@ CASES = [
     ((2, 17, 5, 6), {"kernel": (2, 3), "stride": (1, 1), "padding": (1, 0, 0, 1)}),
     ((1, 129, 3, 3), {"kernel": (2, 2), "stride": (2, 2), "ceil_mode": True}),
 ]
+SAME = (1, 9, 7, 7), (7, 7)
 # Those that take nothing but windows that span the image.
 WHOLE = [k for k in kernels("pool2d") if k[1].endswith("whole")]
 WINDOWS = [k for k in kernels("pool2d") if k not in WHOLE]
@@ -70,6 +71,24 @@ def test_windows_that_span_the_image(opened, rng, name, kernel, shape, mode) -> 
     x = rng(shape)
     got = run(opened(name), Pool2d(mode, None), {"x": x}, kernel)
     assert oracle.error(got, oracle.pool2d(x, mode, shape[2:], (1, 1))) <= TOLERANCE
+
+
+@pytest.mark.parametrize(("name", "kernel"), WINDOWS)
+@pytest.mark.parametrize("mode", ["max", "average"])
+def test_windows_that_share_the_image(opened, rng, name, kernel, mode) -> None:
+    for shape, output in (((2, 3, 7, 10), (3, 4)), ((1, 5, 2, 13), (3, None)), SAME):
+        x = rng(shape)
+        got = run(opened(name), Pool2d(mode, None, output=output), {"x": x}, kernel)
+        assert oracle.error(got, oracle.adaptive_pool2d(x, mode, output)) <= TOLERANCE
+
+
+@pytest.mark.parametrize(("name", "kernel"), WINDOWS)
+def test_another_divisor(opened, rng, name, kernel) -> None:
+    x = rng((2, 5, 7, 6))
+    op = Pool2d("average", (3, 2), (2, 1), (1, 1, 1, 1), divisor=7, count_include_pad=False)
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    expected = oracle.pool2d(padded, "average", (3, 2), (2, 1)) * 6 / 7
+    assert oracle.error(run(opened(name), op, {"x": x}, kernel), expected) <= TOLERANCE
 
 
 @pytest.mark.parametrize(("name", "kernel"), kernels("pool2d"))

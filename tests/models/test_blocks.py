@@ -37,7 +37,7 @@ def computed(model: Model, x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("fused", [True, False])
 def test_branches(rng, backend, blocks, fused) -> None:
     x = rng((3, 3, 9, 7))
-    plan = Plan(blocks, backend, {"image": x.shape}, fused=fused)
+    plan = Plan(blocks.graph, backend, {"image": x.shape}, fused=fused)
     (got,) = plan.run({"image": x}).values()
     assert error(got, computed(blocks, x)) <= 1e-5
     ops = [step.op.name for step in plan.steps if step.op.name != "repack"]

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
+import pickle
 from typing import Any
 
 import numpy as np
 import pytest
 
-from glnn.errors import GlnnError, ShapeError
+from glnn.errors import GlnnError, ReadOnlyError, ShapeError
 from glnn.layers import (
     BY_NAME,
     AdaptiveAvgPool2d,
     AdaptiveMaxPool2d,
     Add,
     AvgPool2d,
+    BatchNorm1d,
     BatchNorm2d,
+    BatchNorm3d,
     Bias,
     Concat,
     Conv2d,
     Dropout,
     Flatten,
+    Identity,
     Layer,
     Linear,
     LocalResponseNorm,
@@ -35,8 +40,10 @@ from glnn.layers import (
 )
 
 # As PyTorch's documentation gives them; None stands for a required argument.
+PLACE: dict[str, Any] = {"device": None, "dtype": None}
+BATCH_NORM = {"num_features": ..., "eps": 1e-5, "momentum": 0.1, "affine": True}
 SIGNATURES: dict[type[Layer], dict[str, Any]] = {
-    Linear: {"in_features": ..., "out_features": ..., "bias": True},
+    Linear: {"in_features": ..., "out_features": ..., "bias": True, **PLACE},
     Conv2d: {
         "in_channels": ...,
         "out_channels": ...,
@@ -46,12 +53,15 @@ SIGNATURES: dict[type[Layer], dict[str, Any]] = {
         "dilation": 1,
         "groups": 1,
         "bias": True,
+        "padding_mode": "zeros",
+        **PLACE,
     },
     MaxPool2d: {
         "kernel_size": ...,
         "stride": None,
         "padding": 0,
         "dilation": 1,
+        "return_indices": False,
         "ceil_mode": False,
     },
     AvgPool2d: {
@@ -60,12 +70,21 @@ SIGNATURES: dict[type[Layer], dict[str, Any]] = {
         "padding": 0,
         "ceil_mode": False,
         "count_include_pad": True,
+        "divisor_override": None,
     },
     AdaptiveAvgPool2d: {"output_size": ...},
-    AdaptiveMaxPool2d: {"output_size": ...},
-    BatchNorm2d: {"num_features": ..., "eps": 1e-5},
-    Dropout: {"p": 0.5},
+    AdaptiveMaxPool2d: {"output_size": ..., "return_indices": False},
+    BatchNorm1d: {**BATCH_NORM, "track_running_stats": True, **PLACE},
+    BatchNorm2d: {**BATCH_NORM, "track_running_stats": True, **PLACE},
+    BatchNorm3d: {**BATCH_NORM, "track_running_stats": True, **PLACE},
+    Dropout: {"p": 0.5, "inplace": False},
+    Flatten: {"start_dim": 1, "end_dim": -1},
+    Identity: {},
     LocalResponseNorm: {"size": ..., "alpha": 1e-4, "beta": 0.75, "k": 1.0},
+    ReLU: {"inplace": False},
+    Sigmoid: {},
+    Softmax: {"dim": None},
+    Tanh: {},
 }
 
 
@@ -109,6 +128,56 @@ def test_parameter_is_checked_when_assigned() -> None:
         layer.weight[0] = 1
 
 
+class Named(Conv2d):
+    """A layer as users write them: with attributes of its own, set before and after."""
+
+    def __init__(self, name: str) -> None:
+        self.before = name
+        super().__init__(1, 1, 3)
+        self.after = name
+
+    @property
+    def title(self) -> str:
+        return self.after
+
+    @title.setter
+    def title(self, value: str) -> None:
+        vars(self)["after"] = value
+
+
+@pytest.mark.parametrize(
+    "of", [lambda x: x, copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))]
+)
+@pytest.mark.parametrize(
+    ("layer", "name", "message"),
+    [
+        (Conv2d(1, 1, 3), "padding", "Conv2d padding is read-only: a layer stays as it was made"),
+        (Conv2d(1, 1, 3), "revision", r"revision is read-only.*\(weight, bias can be assigned\)"),
+        (Conv2d(1, 1, 3, bias=False), "operands", r"operands is .*\(weight can be assigned\)"),
+        (Conv2d(1, 1, 3), "weigth", "Conv2d has no attribute 'weigth': did you mean 'weight'"),
+        (BatchNorm2d(2), "running_bar", "did you mean 'running_var'"),
+        (ReLU(), "threshold", "ReLU has no attribute 'threshold'$"),
+        (Named("a"), "before", "Named before is read-only"),
+        (Named("a"), "after", "Named after is read-only"),
+        (Named("a"), "padding", "Named padding is read-only"),
+    ],
+)
+def test_layers_stay_as_they_were_made(of: Any, layer: Layer, name: str, message: str) -> None:
+    layer = of(layer)
+    with pytest.raises(ReadOnlyError, match=message):
+        setattr(layer, name, 1)
+    with pytest.raises(ReadOnlyError, match="cannot be deleted"):
+        delattr(layer, name)
+
+
+def test_what_can_be_assigned() -> None:
+    layer = Named("a")
+    copied = copy.deepcopy(layer)
+    layer.weight, layer.title = np.ones((1, 1, 3, 3), np.float32), "b"
+    assert (layer.revision, layer.before, layer.title) == (1, "a", "b")
+    assert (copied.revision, copied.title) == (0, "a") and copied.weight.max() < 1
+
+
 def test_layer_without_bias() -> None:
     layer = Conv2d(3, 2, 1, bias=False)
     assert layer.bias is None
@@ -122,20 +191,25 @@ def test_layer_without_bias() -> None:
     [
         Linear(3, 2, bias=False),
         Conv2d(4, 6, (3, 5), (1, 2), (0, 1), 2, 2, False),
-        MaxPool2d(3, 2, 1, 2, True),
-        AvgPool2d((2, 3), 1, 1, True, False),
-        ReLU(),
+        MaxPool2d(3, 2, 1, 2, False, True),
+        AvgPool2d((2, 3), 1, 1, True, False, 5),
+        Conv2d(4, 6, 3, padding="same", padding_mode="zeros", dtype=np.float32),
+        ReLU(True),
         Sigmoid(),
         Tanh(),
         Softmax(1),
-        Flatten(),
+        Softmax(),
+        Flatten(2, -1),
+        Identity(54, unused=0.1),
         Bias(5),
         AdaptiveAvgPool2d(1),
-        AdaptiveMaxPool2d((1, 1)),
+        AdaptiveMaxPool2d((None, 7)),
         Add(),
-        BatchNorm2d(5, 1e-3),
+        BatchNorm1d(5, momentum=None),
+        BatchNorm2d(5, 1e-3, 0.2, False),
+        BatchNorm3d(5),
         Concat(3),
-        Dropout(0.25),
+        Dropout(0.25, True),
         LocalResponseNorm(3, 1.0, 0.5, 2.0),
         Subsample2d(5, (2, 3)),
     ],
@@ -164,12 +238,21 @@ def test_config_rebuilds_the_layer_through_json(layer: Layer) -> None:
         (lambda: Softmax(dim=0), "batch"),
         (lambda: Softmax(dim="x"), "Softmax dim must be an integer"),  # type: ignore
         (lambda: Bias(-1), "Bias features must be an integer of at least 1"),
-        (lambda: AdaptiveAvgPool2d(7), r"AdaptiveAvgPool2d output_size must be 1 \(global .*got 7"),
-        (
-            lambda: AdaptiveMaxPool2d((1, 2)),
-            r"output_size must be 1 \(global pooling\), got \(1, 2\)",
-        ),
-        (lambda: AdaptiveAvgPool2d(None), "output_size must be an integer"),  # type: ignore
+        (lambda: AdaptiveAvgPool2d(0), "AdaptiveAvgPool2d output_size must be an integer of at"),
+        (lambda: AdaptiveMaxPool2d((1, 2, 3)), "must be an integer or None, or two of them, got"),
+        (lambda: AdaptiveMaxPool2d(1, True), "return_indices must be false: a layer has one resu"),
+        (lambda: MaxPool2d(2, return_indices=True), "return_indices must be false: a layer has"),
+        (lambda: AvgPool2d(2, divisor_override=0), "divisor_override must be an integer of at le"),
+        (lambda: Conv2d(1, 1, 3, 2, "same"), r"padding 'same' needs a stride of 1, got \(2, 2\)"),
+        (lambda: Conv2d(1, 1, 3, 1, "full"), "two of them, 'same' or 'valid', got 'full'"),
+        (lambda: Conv2d(1, 1, 3, padding_mode="edge"), "must be one of zeros, reflect, replicate,"),
+        (lambda: Conv2d(1, 1, 3, device="cuda"), "device must be None, as the backend .* 'cuda'"),
+        (lambda: Linear(1, 1, dtype=np.float16), "Linear dtype must be None or float32, got"),
+        (lambda: Linear(1, 1, dtype="half a float"), "Linear dtype must be None or float32, got"),
+        (lambda: BatchNorm2d(2, momentum="x"), "momentum must be a number from 0 to 1, got 'x'"),
+        (lambda: BatchNorm1d(2, track_running_stats=False), "BatchNorm1d track_running_stats must"),
+        (lambda: ReLU("yes"), "ReLU inplace must be true or false"),
+        (lambda: Flatten(1.0), "Flatten start_dim must be an integer"),
         (lambda: BatchNorm2d(0), "BatchNorm2d num_features must be an integer of at least 1"),
         (
             lambda: BatchNorm2d(2, -1e-5),
@@ -238,6 +321,56 @@ def test_global_pools_by_hand() -> None:
     assert AdaptiveMaxPool2d(1)(X, backend="cpu").tolist() == [[[[15]]]]
 
 
+def test_windows_that_share_the_image_by_hand() -> None:
+    x = np.arange(5, dtype=np.float32).reshape(1, 1, 1, 5)  # of 3 windows: 0 1, 1 2 3, 3 4
+    assert AdaptiveAvgPool2d((1, 3))(x, backend="cpu").tolist() == [[[[0.5, 2, 3.5]]]]
+    assert AdaptiveMaxPool2d((None, 3))(x, backend="cpu").tolist() == [[[[1, 3, 4]]]]
+    assert AdaptiveAvgPool2d(2)(X, backend="cpu").tolist() == [[[[2.5, 4.5], [10.5, 12.5]]]]
+    assert np.array_equal(AdaptiveAvgPool2d((4, 4))(X, backend="cpu"), X)
+
+
+def test_divisor_by_hand() -> None:
+    got = AvgPool2d(2, divisor_override=8)(X, backend="cpu")
+    assert got.tolist() == [[[[1.25, 2.25], [5.25, 6.25]]]]
+
+
+def test_same_padding_by_hand() -> None:
+    """Of an odd number of rows the greater half is at the end, as PyTorch has it."""
+    x = np.array([1, 2, 3, 4], np.float32).reshape(1, 1, 1, 4)
+    for size, dilation, expected in (
+        (2, 1, [12, 23, 34, 40]),
+        (3, 1, [12, 123, 234, 340]),
+        (2, 3, [3, 14, 20, 30]),  # of 0 1 2 3 4 0 0, places 3 apart
+    ):
+        layer = Conv2d(1, 1, (1, size), padding="same", dilation=dilation, bias=False)
+        layer.weight = 10 ** np.arange(size, dtype=np.float32)[::-1].reshape(1, 1, 1, size)
+        assert layer(x, backend="cpu").ravel().tolist() == expected
+    assert Conv2d(1, 1, 3, padding="valid")(X, backend="cpu").shape == (1, 1, 2, 2)
+
+
+def test_flatten_by_hand() -> None:
+    x = np.zeros((2, 3, 4, 5), np.float32)
+    for arguments, shape in (
+        ((), (2, 60)),
+        ((2,), (2, 3, 20)),
+        ((1, 2), (2, 12, 5)),
+        ((-2, -1), (2, 3, 20)),
+        ((3, 3), (2, 3, 4, 5)),
+        ((0, 0), (2, 3, 4, 5)),
+    ):
+        assert Flatten(*arguments)(x, backend="cpu").shape == shape
+    for wrong in ((0,), (4,), (2, 1), (1, 4), (-5,)):
+        with pytest.raises(ShapeError, match="batch and stays" if wrong == (0,) else "dimensions"):
+            Flatten(*wrong)(x, backend="cpu")
+
+
+def test_softmax_without_a_dimension_takes_that_of_pytorch() -> None:
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 2, 2)
+    assert np.array_equal(Softmax()(x, backend="cpu"), Softmax(1)(x, backend="cpu"))
+    with pytest.raises(ShapeError, match=r"dim must be given, 1 or 2, for x of shape \(2, 3, 4\)"):
+        Softmax()(x.reshape(2, 3, 4), backend="cpu")
+
+
 def test_subsample_by_hand() -> None:
     layer = Subsample2d(1, 2)
     assert layer(X, backend="cpu").tolist() == [[[[2.5, 4.5], [10.5, 12.5]]]]  # at first, a mean
@@ -248,6 +381,9 @@ def test_subsample_by_hand() -> None:
 def test_batch_norm_by_hand() -> None:
     layer, x = BatchNorm2d(2, eps=1.0), np.array([[5, 8]], np.float32)
     assert np.allclose(layer(x, backend="cpu"), x / np.sqrt(2), rtol=1e-6)
+    plain = BatchNorm1d(2, 1.0, affine=False)
+    assert list(plain.parameters) == ["running_mean", "running_var"] and plain.weight is None
+    assert np.array_equal(plain(x, backend="cpu"), layer(x, backend="cpu"))
     layer.weight, layer.bias = np.array([3, 1], np.float32), np.array([0.5, 0], np.float32)
     layer.running_mean, layer.running_var = np.array([[1, 2], [3, 8]], np.float32)
     # 3 (5 - 1) / sqrt(3 + 1) + 0.5, (8 - 2) / sqrt(8 + 1)

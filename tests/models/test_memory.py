@@ -176,7 +176,7 @@ def shapes(model: Model, batch: int = 3) -> dict[str, tuple[int, ...]]:
 
 
 def planned(model: Model, backend: Backend, kernels: Kernels | None = None, **more) -> Plan:
-    return Plan(model, backend, shapes(model), kernels, **more)
+    return Plan(model.graph, backend, shapes(model), kernels, **more)
 
 
 @every_case
@@ -194,7 +194,7 @@ def test_nobody_reads_what_others_left(rng, monkeypatch, backend, case, more) ->
     allowed = 1e-3 if "half" in str(kernels) else 1e-4 if "winograd" in str(kernels) else 1e-5
     for _ in range(2):
         feeds = {name: rng(shape) for name, shape in shapes(model).items()}
-        expected = Plan(model, open_backend("cpu"), shapes(model)).run(feeds)
+        expected = Plan(model.graph, open_backend("cpu"), shapes(model)).run(feeds)
         for name, got in plan.run(feeds).items():
             assert error(got, expected[name]) <= allowed, name
 
@@ -233,7 +233,7 @@ def test_a_model_that_is_too_large_is_refused_before_anything_is_made(
     made.most = made.nbytes
     monkeypatch.setattr(type(backend), "available", lambda self: need - 1)
     with pytest.raises(LimitError) as caught:
-        Plan(model, backend, shapes(model))
+        Plan(model.graph, backend, shapes(model))
     assert not made.buffers and not made.textures
     said = re.search(r"needs (\S+) MiB of device memory, (\S+) MiB are free", str(caught.value))
     assert said is not None
@@ -242,16 +242,16 @@ def test_a_model_that_is_too_large_is_refused_before_anything_is_made(
     )
     assert said[1] != said[2]  # rounded to one digit they are the same
     monkeypatch.setattr(type(backend), "available", lambda self: need)
-    Plan(model, backend, shapes(model))
+    Plan(model.graph, backend, shapes(model))
     monkeypatch.setattr(type(backend), "available", lambda self: None)
-    Plan(model, backend, shapes(model))
+    Plan(model.graph, backend, shapes(model))
 
 
 def test_the_largest_tensors_are_named(monkeypatch, backend) -> None:
     model = vgg16(size=32)
     monkeypatch.setattr(type(backend), "available", lambda self: 3 << 19)
     with pytest.raises(LimitError) as caught:
-        Plan(model, backend, {"input": (1, 3, 32, 32)})
+        Plan(model.graph, backend, {"input": (1, 3, 32, 32)})
     assert "MiB of device memory, 1.5 MiB are free; the largest tensors are " in str(caught.value)
     assert re.search(r"the (parameters|textures) of fc7 \+ relu7.* \(64.0 MiB\)", str(caught.value))
 
@@ -274,7 +274,7 @@ def test_values_that_were_overwritten(rng, backend) -> None:
     plan.run(feeds), kept.run(feeds)
     with pytest.raises(ModelError, match="'sigmoid1' serves others by now: plan with keep=True"):
         plan.value("sigmoid1")
-    cpu = Plan(model, open_backend("cpu"), shapes(model), keep=True)
+    cpu = Plan(model.graph, open_backend("cpu"), shapes(model), keep=True)
     cpu.run(feeds)
     for name in ("sigmoid1", "s2", "flatten", "sigmoid6", "softmax", "input"):
         assert error(kept.value(name), cpu.value(name)) <= 1e-5
@@ -311,7 +311,7 @@ def test_tensors_on_the_way_can_be_outputs(rng, backend) -> None:
     outputs = ("softmax1", "sigmoid1", "flatten1", "input")
     model = Model(chain.nodes, chain.inputs, outputs, "outputs")
     plan = planned(model, backend)
-    cpu = Plan(model, open_backend("cpu"), shapes(model))
+    cpu = Plan(model.graph, open_backend("cpu"), shapes(model))
     for _ in range(2):
         feeds = {"input": rng((3, 3, 8, 8))}
         got, expected = plan.run(feeds), cpu.run(feeds)

@@ -37,7 +37,7 @@ def test_a_random_network(seed, limits, name, poisoned) -> None:
     (info,) = model.inputs
     x = np.random.default_rng(seed).standard_normal(info.with_batch(2), np.float32)
     expected = glnn.InferenceSession(model, "cpu").plan({"input": x.shape}).run({"input": x})
-    plan = Plan(model, backend, {"input": x.shape})
+    plan = Plan(model.graph, backend, {"input": x.shape})
     for _ in range(2):
         got = plan.run({"input": x})
     for output, value in expected.items():

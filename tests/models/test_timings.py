@@ -69,7 +69,7 @@ def test_a_random_network_s_times_agree(seed: int, name: str) -> None:
 
 
 def planned(model: glnn.Model, backend: Backend, batch: int) -> Plan:
-    return Plan(model, backend, {"input": model.inputs[0].with_batch(batch)})
+    return Plan(model.graph, backend, {"input": model.inputs[0].with_batch(batch)})
 
 
 class Timed:
@@ -81,7 +81,7 @@ class Timed:
         device.capabilities = dataclasses.replace(device.capabilities, timer_query=True)
         self.backend = open_backend("feedback", device=device)
         model = glnn.Model.sequential([glnn.layers.ReLU() for _ in STEPS], (3,))
-        self.plan = Plan(model, self.backend, {"input": (1, 3)}, fused=False)
+        self.plan = Plan(model.graph, self.backend, {"input": (1, 3)}, fused=False)
         assert len(self.plan.steps) == len(STEPS)
         performers = tuple(self._waits(seconds) for seconds in STEPS)
         monkeypatch.setattr(Plan, "performers", performers)

@@ -193,7 +193,7 @@ def test_a_kernel_of_stages_may_win_and_a_plan_takes_it(
     backend.tuned = Tuned.load(tmp_path, backend.device.capabilities, "1")
     model = Model.sequential([Layer(4, 6, 3, padding=1), Layer(6, 5, 3, padding=1)], (4, 9, 9))
     x = rng((2, 4, 9, 9))
-    before = Plan(model, backend, {"input": x.shape})
+    before = Plan(model.graph, backend, {"input": x.shape})
     assert {step.via for step in before.steps} == {None}
     monkeypatch.setattr(SEARCH, "choose", lambda *_: direct)  # so that both layouts are tuned
     (direct,) = (k for k in kernels_for("conv2d", "compute") if k.name == "direct_nhwc")
@@ -204,7 +204,7 @@ def test_a_kernel_of_stages_may_win_and_a_plan_takes_it(
         assert (found.best.kernel, found.best.seconds) == ("winograd_2", 0.1)
         backend.tuned.keep(backend.name, wanted, found.best)
     backend.tuned = Tuned.load(tmp_path, backend.device.capabilities, "1")  # as the file has it
-    plan = Plan(model, backend, {"input": x.shape})
+    plan = Plan(model.graph, backend, {"input": x.shape})
     assert {step.layer: step.via for step in plan.steps} == dict.fromkeys(
         ("conv2d1", "conv2d2"), "winograd_2"
     )
@@ -221,12 +221,12 @@ def test_a_declaration_says_what_may_be_off(backend, monkeypatch) -> None:
 
 def test_problems_of_stages_come_before_the_whole(backend) -> None:
     model = Model.sequential([Layer(8, 32, 1)], (8, 5, 5))
-    plan = Plan(model, backend, {"input": (2, 8, 5, 5)})
+    plan = Plan(model.graph, backend, {"input": (2, 8, 5, 5)})
     assert {step.via for step in plan.steps} == {"pointwise"}
     problems = plan.outline.schedule.problems
     assert [found.op.name for found in problems] == ["repack", "matmul", "conv2d"]
     assert problems[-1].shapes == {"x": (2, 8, 5, 5), "weight": (32, 8, 1, 1), "bias": (32,)}
-    forced = Plan(model, backend, {"input": (2, 8, 5, 5)}, {"conv2d": "pointwise"})
+    forced = Plan(model.graph, backend, {"input": (2, 8, 5, 5)}, {"conv2d": "pointwise"})
     assert [found.op.name for found in forced.outline.schedule.problems] == ["repack", "matmul"]
 
 

@@ -13,11 +13,11 @@ from glnn.graph.operators.matmul import Matmul
 from glnn.graph.operators.pad2d import Pad2d
 from glnn.graph.operators.repack import Repack
 from glnn.graph.operators.rows import Images, Rows
+from glnn.graph.operators.weights import KernelRows, WinogradWeights
 from glnn.graph.operators.winograd import winograd
 from glnn.graph.operators.winograd_input import WinogradInput
 from glnn.graph.operators.winograd_output import WinogradOutput
 from glnn.graph.operators.zero import Zero
-from glnn.types import Array
 
 MORTON = "R 2 4 R"  # of the patches and the result (the weights: C 4 2 C, transposed)
 
@@ -28,15 +28,14 @@ def by_winograd(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> 
     form = winograd(parameters["TILE"])
     n, o, oh, ow = op.shape_of(shapes)
     weight = (form.window**2, o, shapes["weight"][1])
-    back = WinogradOutput((n, oh, ow), form.tile, op.activation)
-    rest = {name: name for name in ("bias", "residual") if name in shapes}
+    back = WinogradOutput((n, oh, ow), form.tile)
     return Lowered(
         (
             Stage("tiles", WinogradInput(form.tile, op.padding), {"x": "x"}),
             Stage("products", Matmul(), {"x": "tiles", "weight": "transformed"}),
-            Stage("result", back, {"x": "products", **rest}),
+            Stage("result", back, {"x": "products"}, finishes=True),
         ),
-        {"transformed": Derived("weight", weight, form.weights)},
+        {"transformed": Derived("weight", weight, WinogradWeights(form.tile))},
     )
 
 
@@ -47,7 +46,7 @@ def by_product(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> L
     return Lowered(
         (
             Stage("rows", Rows(), {"x": "x"}),
-            Stage("product", _product(op), {"x": "rows", **_weights(shapes)}),
+            Stage("product", Matmul(), {"x": "rows", "weight": "matrix"}, finishes=True),
             Stage("result", Images((n, h, w)), {"x": "product"}),
         ),
         {"matrix": _matrix(shapes)},
@@ -66,7 +65,7 @@ def by_im2col(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Lo
             Stage("padding", Pad2d(op.padding), {"x": "x"}),
             Stage("zeroing", Zero((rows, depth), MORTON), {}),
             Stage("im2col", gather, {"x": "padding", "into": "zeroing"}, "morton_2_4"),
-            Stage("product", _product(op), {"x": "im2col", **_weights(shapes)}, "morton_4_2"),
+            Stage("product", Matmul(), {"x": "im2col", "weight": "matrix"}, "morton_4_2", True),
             Stage("rows", Repack(MORTON, "R"), {"x": "product"}),
             Stage("result", Images((n, oh, ow)), {"x": "rows"}),
         ),
@@ -107,13 +106,14 @@ def _patches(
     n, _, oh, ow = op.shape_of(shapes)
     kernel = shapes["weight"][2:]
     im2row = Im2row((kernel[0], kernel[1]), op.stride, op.padding, op.dilation)
-    operands = {"x": "matrix", "weight": "im2row"} if first else {"x": "im2row", **_weights(shapes)}
+    factors = ("matrix", "im2row") if first else ("im2row", "matrix")
+    operands = dict(zip(("x", "weight"), factors, strict=True))
     turned = [Stage("transposition", Repack("R", "C"), {"x": "product"})] if first else []
     whole = "transposition" if first else "product"
     return Lowered(
         (
             Stage("im2row", im2row, {"x": "x"}, gather),
-            Stage("product", _product(op), operands, product),
+            Stage("product", Matmul(), operands, product, finishes=True),
             *turned,
             Stage("result", Images((n, oh, ow), first), {"x": whole}),
         ),
@@ -121,20 +121,7 @@ def _patches(
     )
 
 
-def _product(op: Conv2d) -> Matmul:
-    return Matmul(activation=op.activation)
-
-
-def _weights(shapes: Shapes) -> dict[str, str]:
-    return {"weight": "matrix", **({"bias": "bias"} if "bias" in shapes else {})}
-
-
 def _matrix(shapes: Shapes) -> Derived:
     """The weights with a row for each output channel, in the order of Im2row's columns."""
     o, c, kh, kw = shapes["weight"]
-
-    def make(weight: Array) -> Array:
-        rows: Array = weight.transpose(0, 2, 3, 1).reshape(o, kh * kw * c)
-        return rows
-
-    return Derived("weight", (o, kh * kw * c), make)
+    return Derived("weight", (o, kh * kw * c), KernelRows())

@@ -37,11 +37,9 @@ def by_cronin(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Lo
 
 def _lowered(op: Operator, shapes: Shapes, parts: int, order: str, kernel: str | None) -> Lowered:
     assert isinstance(op, Matmul)
-    total = MatmulSum(parts, order, op.alpha, op.beta, op.activation)
-    rest = {name: name for name in ("bias", "c") if name in shapes}
     return Lowered(
         (
             Stage("parts", MatmulParts(parts, order), {"x": "x", "weight": "weight"}, kernel),
-            Stage("sum", total, {"x": "parts", **rest}),
+            Stage("sum", MatmulSum(parts, order), {"x": "parts"}, finishes=True),
         )
     )

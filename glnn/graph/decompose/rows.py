@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 
 from glnn.graph.decompose.stage import Derived, Lowered, Stage
 from glnn.graph.expression import Arg, Expr, call
@@ -14,7 +13,6 @@ from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.reduce import LEAST, Reduce
 from glnn.graph.operators.reshape import Reshape
 from glnn.graph.operators.softmax import Softmax
-from glnn.types import Array, Shape
 
 
 def by_softmax(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
@@ -79,12 +77,8 @@ def by_moments(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> L
         if name in shapes:
             affine = call(function, affine, Arg(len(given)))
             spread = op.spread(x)
-            derived[f"spread {name}"] = Derived(name, spread, partial(_reshaped, spread))
+            derived[f"spread {name}"] = Derived(name, spread, Reshape(spread))
             given[f"x{len(given)}"] = f"spread {name}"
     if derived:
         stages.append(Stage("result", Pointwise(affine), given))
     return Lowered(tuple(stages), derived)
-
-
-def _reshaped(shape: Shape, array: Array) -> Array:
-    return array.reshape(shape)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from glnn.graph.operator import Operator
-from glnn.types import Array, Shape
+from glnn.types import Shape
 
 
 @dataclass(frozen=True)
@@ -15,26 +15,28 @@ class Stage:
 
     operands: for each of its operands the name of an operand of the whole op, of a derived
     parameter, or of an earlier stage. kernel: the one to take; None leaves the choice open.
+    finishes: whether the whole op's epilogue is its.
     """
 
     name: str
     op: Operator
     operands: Mapping[str, str]
     kernel: str | None = None
+    finishes: bool = False
 
 
 @dataclass(frozen=True)
 class Derived:
-    """A parameter computed from the one called `source`, once, when a model is made ready."""
+    """An operand made of the fixed one called `source`, by the host, once for each weight."""
 
     source: str
     shape: Shape
-    make: Callable[[Array], Array]
+    operator: Operator
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """The stages that compute an op, the last of which gives its result."""
+    """The stages that compute an op: the last gives its result, one takes its epilogue."""
 
     stages: tuple[Stage, ...]
     derived: Mapping[str, Derived] = field(default_factory=dict)

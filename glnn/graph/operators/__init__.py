@@ -9,6 +9,7 @@ from glnn.graph.operators.concat import Concat
 from glnn.graph.operators.conv2d import Conv2d
 from glnn.graph.operators.dropout import Dropout
 from glnn.graph.operators.flatten import Flatten
+from glnn.graph.operators.identity import Identity
 from glnn.graph.operators.im2row import Im2row
 from glnn.graph.operators.local_response_norm import LocalResponseNorm
 from glnn.graph.operators.matmul import Matmul
@@ -38,6 +39,7 @@ __all__ = [
     "Conv2d",
     "Dropout",
     "Flatten",
+    "Identity",
     "Im2row",
     "Images",
     "LocalResponseNorm",

@@ -25,8 +25,10 @@ class Pool2d(Contraction):
 
     x: (n, c, h, w). Result: (n, c, oh, ow). padding: at the top, left, bottom and right; never the
     maximum, and counted by the mean only if `count_include_pad`. With `ceil_mode` the last window
-    may hang over the end. `dilation` is for "max" only. A `kernel` of None is a window that spans
-    the image, so that the result is (n, c, 1, 1): `stride` and `ceil_mode` then change nothing.
+    may hang over the end. `dilation` is for "max" only. divisor: what an average divides by instead
+    of how many numbers it is of. With a `kernel` of None, `output` windows, None for x's own size,
+    share the image: the i-th of m has the rows from floor(i h / m) up to ceil((i + 1) h / m), and
+    columns likewise; `stride` and `ceil_mode` then change nothing.
     """
 
     name: ClassVar[str] = "pool2d"
@@ -39,6 +41,8 @@ class Pool2d(Contraction):
     dilation: Pair = (1, 1)
     ceil_mode: bool = False
     count_include_pad: bool = True
+    divisor: int | None = None
+    output: tuple[int | None, int | None] = (1, 1)
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -49,7 +53,11 @@ class Pool2d(Contraction):
             stride=(self.stride, 2, 1),
             padding=(self.padding, 4, 0),
             dilation=(self.dilation, 2, 1),
+            divisor=((1 if self.divisor is None else self.divisor,), 1, 1),
+            output=(tuple(1 if size is None else size for size in self.output), 2, 1),
         )
+        if self.divisor is not None and (self.mode == "max" or self.kernel is None):
+            raise ShapeError("pool2d: only an average of windows of one size takes a divisor")
         if self.kernel is None:
             if any(self.padding) or self.dilation != (1, 1):
                 raise ShapeError(
@@ -66,7 +74,9 @@ class Pool2d(Contraction):
     def shape_of(self, shapes: Shapes) -> Shape:
         rank(self.name, "x", shapes["x"], 4, "(n, c, h, w)")
         n, c, h, w = shapes["x"]
-        kernel = self._window(shapes)
+        if self.kernel is None:
+            return n, c, *self._shared((h, w))
+        kernel = self.kernel
         oh, ow = windows.outputs(
             (h, w), kernel, self.stride, self.padding, self.dilation, self.ceil_mode
         )
@@ -79,9 +89,27 @@ class Pool2d(Contraction):
             )
         return n, c, oh, ow
 
+    def _shared(self, size: Pair) -> Pair:
+        """How many windows share an image of `size`, down and across."""
+        down, across = (
+            n if count is None else count for n, count in zip(size, self.output, strict=True)
+        )
+        if min(size) < 1:
+            raise ShapeError(f"pool2d: images of {size[0]} x {size[1]} have no windows")
+        if max(down * (size[0] + 1), across * (size[1] + 1), down * across) > windows.MOST:
+            raise ShapeError(
+                f"pool2d: {down} x {across} windows of an image of {size[0]} x {size[1]} are more "
+                "than shaders count"
+            )
+        return down, across
+
     def _window(self, shapes: Shapes) -> Pair:
-        """The height and width of a window."""
-        return self.kernel or (shapes["x"][2], shapes["x"][3])
+        """The height and width of the largest window."""
+        if self.kernel is not None:
+            return self.kernel
+        h, w = shapes["x"][2:]
+        down, across = self._shared((h, w))
+        return _largest(h, down), _largest(w, across)
 
     def _reach(self, shapes: Shapes) -> Pair:
         """The part of a window that may meet the padded image: no more of it is looked at."""
@@ -96,8 +124,7 @@ class Pool2d(Contraction):
         x = operands["x"]
         shape = self.shape_of({"x": x.shape})
         if self.kernel is None:
-            whole = np.max if self.mode == "max" else np.mean
-            return np.asarray(whole(x, axis=(2, 3), keepdims=True))
+            return self._compute_shared(x, (shape[2], shape[3]))
         result = np.full(shape, -np.inf if self.mode == "max" else 0, x.dtype)
         geometry = self._reach({"x": x.shape}), self.stride, self.padding, self.dilation
         for _, (ys, xs), met in windows.every_tap(x, (shape[2], shape[3]), *geometry):
@@ -106,8 +133,21 @@ class Pool2d(Contraction):
                 np.maximum(part, met, out=part)
             else:
                 part += met
-        if self.mode == "average":
+        if self.divisor is not None:
+            result /= self.divisor
+        elif self.mode == "average":
             result /= np.outer(self._counts(0, x, shape), self._counts(1, x, shape))
+        return result
+
+    def _compute_shared(self, x: Array, out: Pair) -> Array:
+        """`compute` where windows share the image."""
+        joined = np.max if self.mode == "max" else np.mean
+        result = np.empty((*x.shape[:2], *out), x.dtype)
+        for i in range(out[0]):
+            rows = x[:, :, _shared_part(x.shape[2], i, out[0])]
+            for j in range(out[1]):
+                window = rows[..., _shared_part(x.shape[3], j, out[1])]
+                result[..., i, j] = joined(window, axis=(2, 3))
         return result
 
     def _counts(self, axis: int, x: Array, shape: Shape) -> Array:
@@ -120,7 +160,7 @@ class Pool2d(Contraction):
         return np.asarray((np.minimum(last, size) - np.maximum(first, 0)).astype(x.dtype))
 
     def depth(self, shapes: Shapes) -> int:
-        return prod(shapes["x"][2:]) if self.kernel is None else 1
+        return prod(self._window(shapes)) if self.kernel is None else 1
 
     def flops(self, shapes: Shapes) -> int:
         return prod(self.shape_of(shapes)) * prod(self._reach(shapes))
@@ -134,7 +174,8 @@ class Pool2d(Contraction):
         height, width = self._reach(shapes) if self.kernel else (1, 1)  # shaders know the image's
         return {
             "MODE": MODES.index(self.mode),
-            "WHOLE": int(self.kernel is None),
+            "WHOLE": int(self.kernel is None and self.output == (1, 1)),
+            "SHARED": int(self.kernel is None and self.output != (1, 1)),
             "KERNEL_H": height,
             "KERNEL_W": width,
             "STRIDE_H": self.stride[0],
@@ -146,4 +187,18 @@ class Pool2d(Contraction):
             "DILATION_H": self.dilation[0],
             "DILATION_W": self.dilation[1],
             "COUNT_INCLUDE_PAD": int(self.count_include_pad),
+            "DIVIDED": int(self.divisor is not None),
         }
+
+    def scalars(self) -> dict[str, float]:
+        return {} if self.divisor is None else {"divisor": float(self.divisor)}
+
+
+def _shared_part(size: int, index: int, count: int) -> slice:
+    """Where the window called `index` of `count` lies, that share `size` places."""
+    return slice(index * size // count, -(-(index + 1) * size // count))
+
+
+def _largest(size: int, count: int) -> int:
+    """Places of the largest of `count` windows that share `size`, at the most."""
+    return min(size, -(-size // count) + (size % count > 0))

@@ -13,24 +13,24 @@ from glnn.types import Array, Shape, TensorType
 
 @dataclass(frozen=True)
 class Reshape(Operator):
-    """x as `shape`, in row-major order. Only a view: no kernel runs.
-
-    As rows are padded, the first dimension stays.
-    """
+    """x in the shape `dims`, one of which may be -1, what is left. A view where x is dense."""
 
     name: ClassVar[str] = "reshape"
     view: ClassVar[bool] = True
-    shape: Shape
-    """The result's."""
+    dims: Shape
 
     def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
         x = self.named(types)["x"]
-        if prod(x.shape) != prod(self.shape) or x.shape[:1] != self.shape[:1]:
-            raise ShapeError(f"reshape: x, {x}, is not {self.shape} in another shape")
-        return (TensorType(self.shape, x.dtype),)
+        count, rest = prod(x.shape), prod(n for n in self.dims if n >= 0)
+        left = count // rest if rest else 0
+        shape = tuple(left if n < 0 else n for n in self.dims)
+        if self.dims.count(-1) > 1 or prod(shape) != count:
+            raise ShapeError(f"reshape: x of {x} cannot be {self.dims}")
+        return (TensorType(shape, x.dtype),)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
-        return (self.named(arrays)["x"].reshape(self.shape),)
+        x = self.named(arrays)["x"]
+        return (x.reshape(self.dims),)
 
     def cost(self, types: Types) -> Cost:
         return Cost(0, 0)

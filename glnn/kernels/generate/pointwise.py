@@ -9,15 +9,13 @@ from glnn.errors import UnsupportedOpError
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.operator import Operator
 from glnn.graph.operators.pointwise import Pointwise
-from glnn.kernels.generate.expression import includes, lines
+from glnn.kernels.generate.expression import STORED, VECTORS, fingerprint, function, uniforms
 from glnn.kernels.generate.generated import Generated, Uniform
 from glnn.kernels.generate.geometry import Geometry, Read
 from glnn.layout import Layout
 from glnn.types import DType, Shape, TensorType
 
 ATTRIBUTES = 4  # mat4 that a vertex may have: GL guarantees 16 vec4
-VECTORS = {"float": "vec4", "int": "ivec4", "bool": "ivec4"}
-NUMBERS = {"float": "float", "int": "int", "bool": "int"}
 LANES = ("first", "second", "third", "fourth")
 
 
@@ -54,7 +52,7 @@ class Fetch:
     @property
     def declarations(self) -> list[str]:
         """Its lines before any function."""
-        name, kind = self.name, (VECTORS if self.fours else NUMBERS)[self.kind]
+        name, kind = self.name, (VECTORS if self.fours else STORED)[self.kind]
         if self.attribute:
             return [f"in highp mat4 {name};"]
         if self.place is None:
@@ -110,46 +108,45 @@ def generate(
         kind = types[name].dtype.kind
         fetches.append(Fetch(name, kind, read, i + 1 if stored else None, given))
     placed = any(fetch.read in (Read.QUAD, Read.SPLAT, Read.EACH) for fetch in fetches)
-    numbers = {f"number{i}": value for i, value in enumerate(op.expr.scalars)}
-    uniforms: dict[str, Uniform] = dict(numbers)
+    values: dict[str, Uniform] = {**uniforms(op.expr)}
     if placed:
-        uniforms |= {"place": geometry.places, "extent": geometry.extents}
-        uniforms |= {f"{name}_stride": own for name, own in geometry.strides.items()}
-    words = [op.expr.structure, types["out"].dtype.kind, *(fetch.structure for fetch in fetches)]
-    kind = types["out"].dtype.kind
+        values |= {"place": geometry.places, "extent": geometry.extents}
+        values |= {f"{name}_stride": own for name, own in geometry.strides.items()}
+    zeros = layouts["out"].zeros and types["out"].shape[1] % 4 != 0
+    if zeros:
+        _, channels, high, wide = types["out"].shape
+        values |= {"channels": channels, "pixels": high * wide}
+    kind, expr = types["out"].dtype.kind, op.expr
+    dtypes = [types[fetch.name].dtype for fetch in fetches]
+    words = [fingerprint(expr), *(fetch.structure for fetch in fetches)]
+    words += [dtype.value for dtype in (*dtypes, types["out"].dtype)]
     return Generated(
         ":".join(words),
         {
-            "operands": lambda: "\n".join(_declared(op, fetches, list(numbers), kind)),
-            "fetches": lambda: "\n".join(f"    {fetch.line}" for fetch in fetches),
-            "expression": lambda: "\n".join(
-                f"    {line}" for line in lines(op.expr, [f.name for f in fetches], list(numbers))
-            ),
+            "operands": lambda: "\n".join(_declared(fetches, kind)),
+            "expression": lambda: function(expr, dtypes, "apply"),
+            "fetches": lambda: "\n".join(_fetched(fetches)),
         },
         {
             "RANK": len(geometry.places) if placed else 0,
             "LANES": int(any(fetch.read is Read.EACH for fetch in fetches)),
+            "ZEROS": int(zeros),
         },
-        uniforms,
+        values,
         {fetch.name: fetch.texel for fetch in fetches},
     )
 
 
-def _declared(op: Pointwise, fetches: list[Fetch], numbers: list[str], kind: str) -> list[str]:
+def _declared(fetches: list[Fetch], kind: str) -> list[str]:
     """What a program has before its functions; `kind` is the result's."""
-    arguments = ", ".join(f"{fetch.kind} {fetch.name}" for fetch in fetches)
-    given = ", ".join(
-        f"{fetch.name}_four.lane{' != 0' * (fetch.kind == 'bool')}" for fetch in fetches
-    )
-    return [
-        *includes(op.expr),
-        *(line for fetch in fetches for line in fetch.declarations),
-        *(f"uniform float {name};" for name in numbers),
-        f"#define RESULT {VECTORS[kind]}",
-        f"#define NUMBER {kind}",
-        f"#define ARGUMENTS {arguments}",
-        f"#define NUMBERS(lane) {given}",
-    ]
+    own = [line for fetch in fetches for line in fetch.declarations]
+    return [*own, f"#define RESULT {VECTORS[kind]}"]
+
+
+def _fetched(fetches: list[Fetch]) -> list[str]:
+    """The lines that get the operands' numbers and compute the result's."""
+    fours = ", ".join(f"{fetch.name}_four" for fetch in fetches)
+    return [*(f"    {fetch.line}" for fetch in fetches), f"    RESULT found = apply({fours});"]
 
 
 def examples() -> dict[str, tuple[Operator, dict[str, TensorType]]]:

@@ -1,0 +1,91 @@
+"""What runs a graph: plans for the shapes that it is given, on a backend that may be lost."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+
+from glnn.backends import Backend, open_backend
+from glnn.compile.plan import Plan
+from glnn.compile.weights import Weights
+from glnn.device import Device
+from glnn.graph.graph import Graph
+from glnn.process import ProcessLock
+from glnn.types import Array, Shape
+
+PLANS_KEPT = 4
+
+
+class Executor:
+    """A graph on a backend, ready to run.
+
+    graph: what to compute. backend, device, gpu, limits: see `backends.open_backend`. kernels:
+    kernels to take, by the name of the op.
+
+    Plans are built once for each set of input shapes; the last few are kept, and share the weights.
+    Any thread may use it. Raises DeviceError where the backend does not open.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        backend: str = "auto",
+        *,
+        device: Device | None = None,
+        gpu: int | str | None = None,
+        limits: str | None = None,
+        kernels: Mapping[str, str] | None = None,
+    ) -> None:
+        self.graph = graph
+        self.backend = open_backend(backend, device, gpu=gpu, limits=limits)
+        self._asked = device, gpu, limits
+        self._lock = ProcessLock()
+        self._kernels = dict(kernels or {})
+        self._plans: OrderedDict[tuple[frozenset[tuple[str, Shape]], bool], Plan] = OrderedDict()
+        self._weights = Weights(self.backend)
+
+    def run(
+        self, feeds: Mapping[str, Array], outputs: Iterable[str] | None = None
+    ) -> dict[str, Array]:
+        """The outputs so called, None for all, for the inputs `feeds`; see `Plan.run`."""
+        shapes = {name: array.shape for name, array in feeds.items()}
+        backend = self._open()
+        return backend.perform(lambda: self._plan(backend, shapes, False).run(feeds, outputs))
+
+    def plan(self, shapes: Mapping[str, Shape], *, keep: bool = False) -> Plan:
+        """The plan for inputs of `shapes`, built when there is none yet; see `Plan`."""
+        backend = self._open()
+        return backend.perform(lambda: self._plan(backend, shapes, keep))
+
+    def _plan(self, backend: Backend, shapes: Mapping[str, Shape], keep: bool) -> Plan:
+        key = frozenset(shapes.items()), keep
+        with self._lock:
+            plan = self._plans.get(key)
+            if plan is None:
+                plan = Plan(
+                    self.graph, backend, shapes, self._kernels, keep=keep, weights=self._weights
+                )
+                self._plans[key] = plan
+                if len(self._plans) > PLANS_KEPT:
+                    self._plans.popitem(last=False)
+            self._plans.move_to_end(key)
+        return plan
+
+    def _open(self) -> Backend:
+        """The backend, on a new device after its own was lost."""
+        with self._lock:
+            lost = self.backend.device
+            if lost is not None and lost.lost is not None:
+                device, gpu, limits = self._asked
+                fresh = None if device is None else lost.renewed()
+                self.backend = open_backend(self.backend.name, fresh, gpu=gpu, limits=limits)
+                self._plans.clear()
+                self._weights = Weights(self.backend)
+            return self.backend
+
+
+def run(graph: Graph, feeds: Mapping[str, Array], backend: str | Backend) -> dict[str, Array]:
+    """The outputs of `graph`, run once. Raises what `Plan` raises."""
+    opened = backend if isinstance(backend, Backend) else open_backend(backend)
+    shapes = {name: array.shape for name, array in feeds.items()}
+    return opened.perform(lambda: Plan(graph, opened, shapes).run(feeds))

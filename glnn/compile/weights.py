@@ -1,0 +1,96 @@
+"""The weights of a session on a backend: each packed and uploaded once, for all plans."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from glnn.backends import Backend, Store
+from glnn.graph.constant import Constant, Leaf, Made, evaluated, leaves
+from glnn.graph.decompose import Derived
+from glnn.graph.graph import Kind, Value, Variable
+from glnn.graph.operators import Reshape
+from glnn.layout import Layout
+from glnn.types import Array, Shape, TensorType
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A constant as a kernel is given it: of this type, which has as many numbers."""
+
+    constant: Constant
+    type: TensorType
+
+    @classmethod
+    def of(cls, array: Array) -> Weight:
+        """`array`, which never changes."""
+        value = Value("constant", TensorType.of(array), Kind.CONSTANT, array)
+        return cls(Leaf(value), value.type)
+
+    def made(self, derived: Derived) -> Weight:
+        """What is made of it."""
+        source = Made(Reshape(self.shape), (self.constant,), None, (), 0)
+        made = Made(derived.operator, (source,), None, (), 0)
+        return Weight(made, TensorType(derived.shape, self.type.dtype))
+
+    @property
+    def shape(self) -> Shape:
+        """Its shape."""
+        return self.type.shape
+
+    def read(self) -> Array:
+        """Its array as it is now."""
+        return evaluated(self.constant).reshape(self.shape)
+
+    @property
+    def variables(self) -> tuple[Variable, ...]:
+        """What it is made of that may be assigned anew."""
+        found = (leaf.value for leaf in leaves(self.constant))
+        return tuple(v.data for v in found if v.kind is Kind.VARIABLE)  # type: ignore[misc]
+
+
+@dataclass
+class _Kept:
+    """A weight on the device, the variables it is made of, and how often these were assigned."""
+
+    weight: Weight
+    store: Store
+    variables: tuple[Variable, ...]
+    revisions: list[int]
+
+    def changed(self) -> bool:
+        """Whether a variable was assigned since this was asked last."""
+        now = [variable.revision for variable in self.variables]
+        changed, self.revisions = now != self.revisions, now
+        return changed
+
+
+class Weights:
+    """The weights that the plans of a session share.
+
+    A weight is another one for each layout, and for kernels that copy it into a texture.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._kept: dict[tuple[Weight, Layout, bool], _Kept] = {}
+
+    def __contains__(self, key: tuple[Weight, Layout, bool]) -> bool:
+        return key in self._kept
+
+    def store(self, weight: Weight, layout: Layout, copied: bool) -> Store:
+        """`weight` on the device in `layout`; copied: for a kernel that reads a copy of it."""
+        key = weight, layout, copied
+        if key not in self._kept:
+            variables = weight.variables
+            revisions = [variable.revision for variable in variables]
+            store = self._backend.keep(np.ascontiguousarray(weight.read()), layout)
+            self._kept[key] = _Kept(weight, store, variables, revisions)
+        return self._kept[key].store
+
+    def refresh(self) -> None:
+        """Upload those whose variables were assigned since the last time, and only those."""
+        for kept in self._kept.values():
+            if kept.changed():
+                self._backend.renew(kept.store, np.ascontiguousarray(kept.weight.read()))

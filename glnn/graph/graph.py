@@ -1,0 +1,210 @@
+"""A graph: operators applied to values, in an order in which they can run.
+
+Values and nodes are told apart by identity. A pass makes a new graph of new nodes over the same
+values; which node makes a value is therefore asked of the graph (`Graph.producers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from typing import Protocol
+
+from glnn.errors import ModelError, ShapeError
+from glnn.graph.epilogue import Epilogue
+from glnn.graph.operator import Operator
+from glnn.types import Array, TensorType
+
+
+class Kind(Enum):
+    """Where a value comes from."""
+
+    INPUT = "input"
+    CONSTANT = "constant"
+    VARIABLE = "variable"
+    COMPUTED = "computed"
+
+
+class Variable(Protocol):
+    """An array that may be assigned anew between runs, as a layer's weight."""
+
+    @property
+    def type(self) -> TensorType:
+        """Its type, which never changes."""
+
+    @property
+    def revision(self) -> int:
+        """Counts the assignments."""
+
+    def read(self) -> Array:
+        """The array as it is now."""
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A tensor in a graph.
+
+    name: unique among those that a graph computes and is given. type: what is known of it before a
+    run; a symbol among its dimensions is one size throughout. kind: where it comes from. data: of
+    a constant its array, of a variable who has it.
+    """
+
+    name: str
+    type: TensorType
+    kind: Kind = Kind.COMPUTED
+    data: Array | Variable | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """An operator applied to values.
+
+    name: what people know it by. inputs: a value for each operand, None for one that is left out.
+    outputs: the results. epilogue: what is done to the first result before it is stored, and
+    extras: the values that this takes besides. origins: the two nodes that were joined into this
+    one, in order; by themselves they compute the same.
+    """
+
+    name: str
+    operator: Operator
+    inputs: tuple[Value | None, ...]
+    outputs: tuple[Value, ...]
+    epilogue: Epilogue | None = None
+    extras: tuple[Value, ...] = ()
+    origins: tuple[Node, ...] = ()
+
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        """The values that it reads, those of the epilogue last."""
+        return (*(value for value in self.inputs if value is not None), *self.extras)
+
+    def infer(
+        self, types: Mapping[Value, TensorType], known: Mapping[Value, Array]
+    ) -> tuple[TensorType, ...]:
+        """The results' types where the values have `types`. Raises ShapeError that names it."""
+        given = [None if value is None else types[value] for value in self.inputs]
+        arrays = [None if value is None else known.get(value) for value in self.inputs]
+        try:
+            return self.operator.infer(given, arrays)
+        except ShapeError as error:
+            raise ShapeError(f"layer {self.name!r}: {error}") from None
+
+    def reference(self, arrays: Mapping[Value, Array]) -> tuple[Array, ...]:
+        """The results by NumPy for values that are `arrays`."""
+        given = (None if value is None else arrays[value] for value in self.inputs)
+        first, *rest = self.operator.reference(*given)
+        if self.epilogue is not None:
+            first = self.epilogue.evaluate(first, *(arrays[value] for value in self.extras))
+        return (first, *rest)
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Nodes in an order in which they can run.
+
+    inputs: what is given in each run. outputs: what is asked for. Raises ModelError where a value
+    is read before it is made, made twice, or asked for and never made.
+    """
+
+    nodes: tuple[Node, ...]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    name: str = "graph"
+
+    def __post_init__(self) -> None:
+        made = set(self.inputs)
+        for node in self.nodes:
+            for value in node.reads:
+                if value.kind in (Kind.INPUT, Kind.COMPUTED) and value not in made:
+                    raise ModelError(
+                        f"{self.name}: {node.name!r} reads {value.name!r} before it is made"
+                    )
+            for value in node.outputs:
+                if value in made:
+                    raise ModelError(f"{self.name}: {value.name!r} is made twice")
+                made.add(value)
+        for value in self.outputs:
+            if value.kind in (Kind.INPUT, Kind.COMPUTED) and value not in made:
+                raise ModelError(f"{self.name}: nothing makes the output {value.name!r}")
+
+    @cached_property
+    def producers(self) -> Mapping[Value, Node]:
+        """The node that makes each computed value."""
+        return {value: node for node in self.nodes for value in node.outputs}
+
+    @cached_property
+    def readers(self) -> Mapping[Value, tuple[Node, ...]]:
+        """The nodes that read each value, once each."""
+        found: dict[Value, list[Node]] = {}
+        for node in self.nodes:
+            for value in dict.fromkeys(node.reads):
+                found.setdefault(value, []).append(node)
+        return {value: tuple(nodes) for value, nodes in found.items()}
+
+    @cached_property
+    def fixed(self) -> frozenset[Value]:
+        """The values that no run changes: constants, variables, and what is made of these alone."""
+        found: set[Value] = set()
+        for node in self.nodes:
+            found.update(v for v in node.reads if v.kind in (Kind.CONSTANT, Kind.VARIABLE))
+            if node.reads and all(value in found for value in node.reads):
+                found.update(node.outputs)
+        return frozenset(found)
+
+    def bind(self, types: Mapping[str, TensorType]) -> dict[Value, TensorType]:
+        """The type of every value where the inputs have the `types` by name, all sizes known.
+
+        Raises ShapeError, which names the node, where they do not fit.
+        """
+        found = {value: types[value.name] for value in self.inputs}
+        known: dict[Value, Array] = {}
+        for node in self.nodes:
+            for value in node.reads:
+                if value.kind in (Kind.CONSTANT, Kind.VARIABLE):
+                    found[value] = value.type
+            self._know(node, known)
+            found.update(zip(node.outputs, node.infer(found, known), strict=True))
+        return found
+
+    def _know(self, node: Node, known: dict[Value, Array]) -> None:
+        """Add to `known` the numbers that the types of the results of `node` depend on."""
+        for name, value in zip(node.operator.operands, node.inputs, strict=False):
+            if name in node.operator.host and value is not None and value not in known:
+                array = self.value_of(value)
+                if array is not None:
+                    known[value] = array
+
+    def value_of(self, value: Value) -> Array | None:
+        """The numbers of a value that no run changes; None for any other."""
+        if value.kind is Kind.VARIABLE:
+            return value.data.read()  # type: ignore[union-attr]
+        if value.kind is Kind.CONSTANT:
+            return value.data  # type: ignore[return-value]
+        if value not in self.fixed:
+            return None
+        node = self.producers[value]
+        arrays = {v: self.value_of(v) for v in node.reads}
+        return node.reference(arrays)[node.outputs.index(value)]  # type: ignore[arg-type]
+
+
+def ordered(outputs: Sequence[Value], producers: Mapping[Value, Node]) -> tuple[Node, ...]:
+    """The nodes that `outputs` need, each behind those that it reads from.
+
+    The order depends on how they hang together alone: first what the first output needs, the
+    operands of each node from first to last.
+    """
+    found: dict[Node, None] = {}
+    stack = [producers[value] for value in reversed(outputs) if value in producers]
+    entered: set[Node] = set()
+    while stack:
+        node = stack[-1]
+        if node in found or node in entered:
+            stack.pop()
+            found.setdefault(node)
+            continue
+        entered.add(node)
+        needed = [producers[value] for value in node.reads if value in producers]
+        stack += [n for n in reversed(needed) if n not in entered]
+    return tuple(found)

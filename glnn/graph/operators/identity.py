@@ -1,0 +1,29 @@
+"""What changes nothing: dropout at inference, for one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from glnn.graph.operator import Cost, Known, Operator, Types
+from glnn.types import Array, TensorType
+
+
+@dataclass(frozen=True)
+class Identity(Operator):
+    """x, of any shape and dtype. A view: no kernel runs."""
+
+    name: ClassVar[str] = "identity"
+    view: ClassVar[bool] = True
+
+    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+        return (self.named(types)["x"],)
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        return (self.named(arrays)["x"],)
+
+    def cost(self, types: Types) -> Cost:
+        return Cost(0, 0)
+
+    def view_layouts(self, given: str) -> tuple[str, str]:
+        return given, given

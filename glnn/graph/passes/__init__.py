@@ -1,0 +1,8 @@
+"""Passes: a graph in, a graph that computes the same out. Each can be left out."""
+
+from glnn.graph.passes.fold import fold
+from glnn.graph.passes.fuse import fuse
+from glnn.graph.passes.identities import without_dead, without_identities
+from glnn.graph.passes.operands import within_operands
+
+__all__ = ["fold", "fuse", "within_operands", "without_dead", "without_identities"]

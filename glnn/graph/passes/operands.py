@@ -1,0 +1,47 @@
+"""Nodes of more operands than a device binds, in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from glnn.graph.graph import Graph, Node, Value
+from glnn.graph.operators import Concat
+from glnn.types import TensorType
+
+Types = Mapping[Value, TensorType]
+
+
+def within_operands(graph: Graph, types: dict[Value, TensorType], most: int) -> Graph:
+    """`graph` in which a concatenation joins at most `most` values.
+
+    types: of every value; those of new ones are added.
+    """
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        nodes += _concatenations(node, types, most)
+    return Graph(tuple(nodes), graph.inputs, graph.outputs, graph.name)
+
+
+def _concatenations(node: Node, types: dict[Value, TensorType], most: int) -> list[Node]:
+    if not isinstance(node.operator, Concat) or len(node.inputs) <= most:
+        return [node]
+    parts: list[Node] = []
+    inputs = tuple(value for value in node.inputs if value is not None)
+    while len(inputs) > most:
+        left = len(inputs)
+        fewer: list[Value] = []
+        for start in range(0, len(inputs), most):
+            some = inputs[start : start + most]
+            if left > most and len(some) == most:
+                operator = Concat(most)
+                (type,) = operator.infer([types[value] for value in some])
+                name = f"{node.name}: part {len(parts) + 1}"
+                value = Value(name, type)
+                types[value] = type
+                parts.append(Node(name, operator, some, (value,)))
+                some = (value,)
+                left -= most - 1
+            fewer += some
+        inputs = tuple(fewer)
+    return [*parts, replace(node, operator=Concat(len(inputs)), inputs=inputs)]

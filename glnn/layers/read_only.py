@@ -1,0 +1,70 @@
+"""What stays as it was made, but for its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from functools import wraps
+from typing import Any
+
+from glnn.errors import ReadOnlyError
+from glnn.types import Shape
+
+
+class ReadOnly:
+    """Attributes can be set until the constructor is done, then only by the class's own setters.
+
+    A constructor is done when that of the object's own class is: subclasses may set their
+    attributes before and after they call the one above. Such setters are `Parameter`s and
+    properties. Raises ReadOnlyError, an AttributeError, for what is set or deleted besides.
+    shapes: of the parameters, by their names.
+    """
+
+    shapes: Mapping[str, Shape]
+    _made = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if constructor := vars(cls).get("__init__"):
+            type.__setattr__(cls, "__init__", _closing(constructor))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if self._made and not _is_setter(getattr(type(self), name, None)):
+            raise self._refused(name)
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if self._made:
+            kind = type(self).__name__
+            raise ReadOnlyError(f"{kind} {name} cannot be deleted: a layer stays as it was made")
+        super().__delattr__(name)
+
+    def _refused(self, name: str) -> ReadOnlyError:
+        kind, known = type(self).__name__, [n for n in dir(self) if not n.startswith("_")]
+        if name in dir(self):
+            fault = f"{kind} {name} is read-only: a layer stays as it was made, so make another"
+        else:
+            close = get_close_matches(name, known, 1)
+            fault = f"{kind} has no attribute {name!r}"
+            fault += f": did you mean {close[0]!r}?" if close else ""
+        assigned = f" ({', '.join(self.shapes)} can be assigned)" if self.shapes else ""
+        return ReadOnlyError(fault + assigned)
+
+
+def _closing(constructor: Callable[..., None]) -> Callable[..., None]:
+    """`constructor`, after which nothing can be set where it is that of the object's own class."""
+
+    @wraps(constructor)
+    def construct(self: ReadOnly, *arguments: Any, **named: Any) -> None:
+        constructor(self, *arguments, **named)
+        if getattr(type(self), "__init__", None) is construct:
+            vars(self)["_made"] = True
+
+    return construct
+
+
+def _is_setter(attribute: object) -> bool:
+    """Whether an attribute of a class takes what its objects are assigned."""
+    if isinstance(attribute, property):
+        return attribute.fset is not None
+    return hasattr(attribute, "__set__")

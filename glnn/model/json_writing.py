@@ -1,0 +1,75 @@
+"""Writing glnn's own model files: see `json_format`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from glnn.errors import ModelError
+from glnn.layers import BY_NAME
+from glnn.model.files import MOST_JSON
+from glnn.model.node import Node, parameters
+from glnn.model.npz import MOST_READ
+from glnn.model.saving import write_model
+from glnn.model.tensor import TensorInfo
+
+FORMAT = "glnn"
+VERSION = 1
+SPARE = 100  # bytes of a file's or an array's entry besides its name
+MOST_NAME = 60_000  # bytes of an array's name; a zip file counts them in 16 bits
+
+
+def save(
+    path: str | os.PathLike[str],
+    name: str,
+    nodes: Sequence[Node],
+    inputs: Sequence[TensorInfo],
+    outputs: Sequence[str],
+) -> None:
+    """Write the model called `name` of these `nodes`: see `Model.save`."""
+    target = Path(path)
+    if target.suffix != ".json":
+        raise ModelError(f"{target}: a model is saved as a .json file")
+    arrays = parameters(nodes)
+    for array in arrays:
+        _check_name(array)
+
+    def text(weights: str | None) -> str:
+        entries = {
+            "name": name,
+            **({"weights": weights} if weights else {}),
+            "inputs": [{"name": info.name, "shape": info.shape} for info in inputs],
+            "layers": [_entry(node) for node in nodes],
+            "outputs": outputs,
+        }
+        return json.dumps({"format": FORMAT, "version": VERSION, **entries}, indent=2)
+
+    described = len(text(target.name)) + SPARE
+    listed = sum(len(array.encode()) + SPARE for array in arrays)
+    if described > MOST_JSON or listed > MOST_READ:
+        raise ModelError(f"{target}: {len(nodes)} layers of such names are too many to load")
+    write_model(target, arrays, lambda weights: (text(weights) + "\n").encode())
+
+
+def _check_name(name: str) -> None:
+    """Raise ModelError unless an .npz file can call an array `name`."""
+    try:
+        fits = "\0" not in name and len(name.encode()) <= MOST_NAME
+    except UnicodeEncodeError:  # half of a surrogate pair
+        fits = False
+    if not fits:
+        raise ModelError(f"the array {name!r:.100} cannot be saved: no .npz file can name it so")
+
+
+def _entry(node: Node) -> dict[str, Any]:
+    """What a file says of a layer."""
+    kind = type(node.layer).__name__
+    if BY_NAME.get(kind) is not type(node.layer):
+        raise ModelError(f"layer {node.name!r}: {kind} cannot be saved")
+    entry: dict[str, Any] = {"name": node.name, "layer": kind}
+    if arguments := node.layer.config():
+        entry["arguments"] = arguments
+    return {**entry, "inputs": node.inputs, "output": node.output}

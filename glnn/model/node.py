@@ -1,0 +1,28 @@
+"""A layer in a model's graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from glnn.layers import Layer
+from glnn.types import Array
+
+
+@dataclass(frozen=True)
+class Node:
+    """A layer in a graph: the tensors that it reads and the one that it makes."""
+
+    name: str
+    layer: Layer
+    inputs: tuple[str, ...]
+    output: str
+
+
+def parameters(nodes: Iterable[Node]) -> dict[str, Array]:
+    """Every parameter by its layer's name and its own: `c1.weight`."""
+    return {
+        f"{node.name}.{name}": array
+        for node in nodes
+        for name, array in node.layer.parameters.items()
+    }
