@@ -9,7 +9,8 @@ import pytest
 from glnn.backends.compute import Compute
 from glnn.backends.feedback import Feedback
 from glnn.errors import GlnnError
-from glnn.graph.operators import Activation, Matmul
+from glnn.graph.expression import Arg, call
+from glnn.graph.operators import Matmul, Pointwise
 from glnn.kernels import library
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import fitted, why_not_device, why_not_problem
@@ -102,6 +103,6 @@ def test_a_launch_that_is_no_time(text) -> None:
 
 def test_a_launch_of_any_length(backend, monkeypatch) -> None:
     other = _opened(backend, monkeypatch, "0")
-    op, shapes = Activation("sigmoid"), {"x": (1000, 1000)}
+    op, shapes = Pointwise(call("sigmoid", Arg(0))), {"x0": (1000, 1000)}
     problem = Problem.of(op, shapes, {})
     assert not other.watched and other.part(other.choose(op, shapes, {}), problem) is None
