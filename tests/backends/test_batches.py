@@ -77,12 +77,12 @@ def test_in_parts(small, rng, op, shapes, epilogue) -> None:
 
 def test_arrays_without_samples(small, rng) -> None:
     with pytest.raises(LimitError, match="a storage block has 32768"):
-        evaluate(Activation("relu"), {"x": rng((9000,))}, small)
+        evaluate(Pointwise(call("relu", Arg(0))), {"x0": rng((9000,))}, small)
     one = np.full((), -2, np.float32)
-    assert evaluate(Activation("relu"), {"x": one}, small) == 0
-    assert evaluate(Add(), {"x": one, "y": one}, small) == -4
+    assert evaluate(Pointwise(call("relu", Arg(0))), {"x0": one}, small) == 0
+    assert evaluate(Pointwise(ADD), {"x0": one, "x1": one}, small) == -4
 
 
 def test_one_sample_beyond_a_block_is_refused(small, rng) -> None:
     with pytest.raises(LimitError, match="a storage block has 32768"):
-        evaluate(Activation("relu"), {"x": rng((2, 9000))}, small)
+        evaluate(Pointwise(call("relu", Arg(0))), {"x0": rng((2, 9000))}, small)

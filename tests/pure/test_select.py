@@ -127,7 +127,7 @@ def test_operands_that_share_a_binding_take_one_block() -> None:
             problem(1, 1 + 512 * 512),
             {"strided": True},
             {},
-            "x of shape (1, 262145) takes 1048592 bytes, a storage block has 1048576",
+            "x0 of shape (1, 262145) takes 1048592 bytes, a storage block has 1048576",
         ),
         (problem(512, 513), {"strided": True}, {}, None),  # some samples at a time
         (problem(1, 100), {}, {}, None),
@@ -135,13 +135,13 @@ def test_operands_that_share_a_binding_take_one_block() -> None:
         (problem(1, 101), {"workgroup": [2, 1, 1]}, {}, None),
         (
             problem(1, 5),
-            {"grid": [[], "x_rows", "out_size"], "strided": True},
+            {"grid": [[], "x0_rows", "out_size"], "strided": True},
             {"max_compute_work_group_count": (1, 1, 1)},
             None,  # the strided dimension is cut short
         ),
         (
             problem(1, 60),
-            {"grid": [[], "x_row", "out_size"], "strided": True},
+            {"grid": [[], "x0_row", "out_size"], "strided": True},
             {},
             "60 workgroups in one dimension, the device allows 50",
         ),
@@ -151,7 +151,7 @@ def test_operands_that_share_a_binding_take_one_block() -> None:
             problem(8192, 4096),
             {"backend": "feedback"},
             {"max_array_texture_layers": 1},
-            "x of shape (8192, 4096): 33554432 floats take a texture of 2048 x 2048 x 2, "
+            "x0 of shape (8192, 4096): 33554432 floats take a texture of 2048 x 2048 x 2, "
             "the device allows 2048 x 2048 x 1",
         ),
         (
@@ -164,7 +164,7 @@ def test_operands_that_share_a_binding_take_one_block() -> None:
             problem(1 << 16, 1 << 15),
             {"backend": "feedback"},
             {"max_texture_buffer_size": 1 << 30},
-            "x of shape (65536, 32768) has more elements than a shader's int can count",
+            "x0 of shape (65536, 32768) has more elements than a shader's int can count",
         ),
     ],
 )
@@ -319,7 +319,7 @@ def test_sizes_may_have_to_be_at_least_so_great(offer) -> None:
     assert choose("compute", problem(4, 6), DEVICE).name == "large"
     assert choose("compute", problem(4, 5), DEVICE).name == "plain"
     offer(kernel("strange", at_least={"pixels": 1}))
-    with pytest.raises(ShaderError, match="at_least: activation has no pixels"):
+    with pytest.raises(ShaderError, match="at_least: pointwise has no pixels"):
         choose("compute", problem(4, 5), DEVICE)
 
 
@@ -347,8 +347,8 @@ def test_parameters_come_from_the_family_then_from_what_is_admitted() -> None:
 )
 def test_rows_and_columns_cover_the_buffer(shape, rows, columns) -> None:
     sizes = problem(*shape).sizes(kernel())
-    assert (sizes["x_rows"], sizes["x_columns"], sizes["x_row"]) == (rows, columns, columns)
-    assert sizes["x_size"] == rows * columns
+    assert (sizes["x0_rows"], sizes["x0_columns"], sizes["x0_row"]) == (rows, columns, columns)
+    assert sizes["x0_size"] == rows * columns
 
 
 @pytest.mark.parametrize(
