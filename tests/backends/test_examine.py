@@ -14,15 +14,17 @@ from glnn.backends.gl import GlBackend
 from glnn.compile import evaluate
 from glnn.device import Program, Source
 from glnn.errors import DeviceError, UnsupportedOpError
-from glnn.graph.operators import Activation, Conv2d, Matmul, Softmax
+from glnn.graph.expression import Arg, call
+from glnn.graph.operators import Conv2d, Matmul, Pointwise, Softmax
 from glnn.kernels import library
 from glnn.kernels.problem import Problem
-from glnn.kernels.select import fitted, why_not_device, why_not_problem
+from glnn.kernels.select import fitted, why_not_device
 from glnn.kernels.verdicts import Verdict, Verdicts
-from tests.backends.harness import BACKENDS
+from tests.backends.harness import BACKENDS, taken
 from tests.backends.problems import PROBLEMS
 from tests.oracle import error
 
+RELU, SIGMOID = (Pointwise(call(name, Arg(0))) for name in ("relu", "sigmoid"))
 SHADERS = [kernel for kernel in library() if not kernel.stages]
 KEY = "compute matmul tiled 0123456789abcdef ACTIVATION=0 depth=64"
 MOST = 300  # of a launch: beyond, these drivers are wrong
@@ -98,12 +100,12 @@ def test_a_verdict_outlives_the_process(examined, backend, rng, lossy, monkeypat
 
 
 def test_a_larger_launch_is_seen_anew(examined, rng) -> None:
-    op = Activation("sigmoid")
-    evaluate(op, {"x": rng((64, 64))}, examined)
+    op = SIGMOID
+    evaluate(op, {"x0": rng((64, 64))}, examined)
     ((key, before),) = examined.verdicts.found.items()
-    evaluate(op, {"x": rng((32, 64))}, examined)
+    evaluate(op, {"x0": rng((32, 64))}, examined)
     assert examined.verdicts.found == {key: before}, "a smaller one need not be seen"
-    evaluate(op, {"x": rng((640, 640))}, examined)
+    evaluate(op, {"x0": rng((640, 640))}, examined)
     assert examined.verdicts.found[key].right > before.right
 
 
@@ -147,14 +149,14 @@ def test_what_is_right_is_used(opened, kernel, monkeypatch, tmp_path) -> None:
     seen = 0
     for op, shapes, *rest in PROBLEMS[kernel.op]:
         problem = Problem.of(op, shapes, {}, *rest)
-        if why_not_problem(kernel, problem) is None:
-            backend.examine([(kernel, problem)])
+        if one := taken(kernel, problem):
+            backend.examine([(one, problem)])
             seen += 1
     assert seen and len(backend.verdicts.found) >= 1
     assert [one.notable for one in backend.verdicts.seen() if one.notable] == []
 
 
-@pytest.mark.parametrize("op", [Activation("relu"), Activation("sigmoid"), Softmax()], ids=str)
+@pytest.mark.parametrize("op", [RELU, SIGMOID, Softmax()], ids=str)
 def test_special_values_are_among_what_is_seen(examined, rng, monkeypatch, op) -> None:
     """A driver that loses NaN is found out, though it is right otherwise."""
     compile = examined.compile
@@ -168,7 +170,7 @@ def test_special_values_are_among_what_is_seen(examined, rng, monkeypatch, op) -
     monkeypatch.setattr(examined.device, "programs", {})
     x = np.full((20, 30), np.nan, np.float32)
     try:
-        got = evaluate(op, {"x": x}, examined)
+        got = evaluate(op, {op.names(1)[0]: x}, examined)
     except UnsupportedOpError as refused:
         assert "are wrong" in str(refused)
     else:  # this driver's own max and exp keep NaN

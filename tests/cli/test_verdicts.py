@@ -37,6 +37,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 verdicts.keep({verdict_key(kernel, problem, offers): said[kernel.name]})
         (one, *_) = kernels_for("pointwise", "feedback")
         activation = Problem.of(Pointwise(call("relu", Arg(0))), {"x0": (3, 5)}, {})
+        one = activation.adapted(one)
         verdicts.keep({verdict_key(one, activation, offers): Verdict(wrong=WRONG)})
 
 

@@ -186,7 +186,7 @@ def examples() -> dict[str, tuple[Operator, dict[str, TensorType]]]:
             call("add", Arg(0), Arg(1)),
             [(2, 1, 3, 1, 2, 1, 3, 1), (1, 2, 1, 3, 1, 2, 1, 4)],
         ),
-        "curved": (call("gelu", Arg(0)), [image]),
+        "curved": (call("gelu", Arg(0)), [(6, 8)]),
         "scaled": (call("mul", call("sigmoid", Arg(0)), 2.0), [image]),
     }
     return {
