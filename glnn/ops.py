@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from glnn.backends import Backend
 from glnn.compile import evaluate
 from glnn.errors import ShapeError, shown
-from glnn.graph.epilogue import BIASED, Epilogue
-from glnn.graph.expression import Arg, Expr, call
+from glnn.graph.epilogue import BIASED, gemm
 from glnn.graph.operator import as_float32, rank
 from glnn.graph.operators import Conv2d, Matmul, windows
 
@@ -67,11 +66,9 @@ def matmul(
     operands = {"x": left.reshape(-1, k), "weight": right}
     if right.ndim > 2:
         operands["weight"] = right.reshape(-1, n, k) if prod(stack) > 1 else right.reshape(n, k)
-    expr: Expr = Arg(0) if alpha == 1.0 else call("mul", alpha, Arg(0))
-    epilogue = None if alpha == 1.0 else Epilogue(expr)
     if c is not None and beta:
         operands["e1"] = c.reshape(-1, n)
-        epilogue = Epilogue(call("add", expr, call("mul", beta, Arg(1))), ("full",))
+    epilogue = gemm(alpha, beta if "e1" in operands else None)
     return evaluate(Matmul(), operands, backend, kernel, epilogue).reshape(shape)
 
 

@@ -51,7 +51,7 @@ class Backend(ABC):
     """A way to run ops. `device` is None where no GL is involved."""
 
     name: ClassVar[str]
-    operands: ClassVar[int] = 3  # TODO
+    operands: ClassVar[int] = 16  # what a vertex shader has textures for
     shares: ClassVar[bool] = False
     """Whether tensors may share memory (see `memory`)."""
     device: Device | None

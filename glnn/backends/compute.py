@@ -128,6 +128,15 @@ class Compute(GlBackend):
         split = problem.split(kernel, self.device.capabilities)
         bound = {name: buffers[name].push(self.device) for name in places}
         sizes = problem.sizes(kernel)
+        made = problem.generated(kernel)
+        for launch in () if made is None else made.launches:
+            own = {name: launch.uniforms.get(name, value) for name, value in uniforms.items()}
+            operands = [(bound[name], places[name], 0, -1) for name in (launch.operand, "out")]
+            counts = {k: v for k, v in launch.uniforms.items() if isinstance(v, int)}
+            groups = self._groups(kernel, {**sizes, **counts})
+            yield from _in_parts(operands, own, groups, most)
+        if made is not None and made.launches:
+            return
         if split is None:
             whole = [(buffer, places[name], 0, -1) for name, buffer in bound.items()]
             yield from _in_parts(whole, uniforms, self._groups(kernel, sizes), most)
@@ -150,6 +159,9 @@ class Compute(GlBackend):
         return kernel.groups(sizes, kernel.defaults)
 
     def launches(self, kernel: Kernel, problem: Problem) -> int:
+        made = problem.generated(kernel)
+        if made is not None and made.launches:
+            return len(made.launches)
         split = problem.split(kernel, self.device.capabilities)
         return 1 if split is None else sum(1 for _ in split.parts(problem.shapes))
 

@@ -265,7 +265,7 @@ def _known(problem: Problem, spoiled: bool) -> tuple[dict[str, Array], Array, Ar
     that may be anything, as it is finite only if what it is computed by is more than float32 holds.
     """
     op, shapes = problem.op, problem.shapes
-    names = problem.along if problem.output[0] > PERIOD else ()
+    names = problem.along if problem.output[:1] > (PERIOD,) else ()
     generator = np.random.default_rng(2026)
     few: dict[str, Array] = {}
     for name, shape in shapes.items():

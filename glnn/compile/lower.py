@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from glnn.backends import Backend
 from glnn.compile.schedule import Schedule, Task
@@ -70,5 +71,10 @@ def _task(graph: Graph, node: Node, types: Types, known: dict[Value, Constant]) 
         node.name,
         epilogue=node.epilogue,
         more=tuple(value.name for value in node.outputs[1:]),
-        apart=tuple(_task(graph, origin, types, known) for origin in node.origins),
+        apart=partial(_apart, graph, node, types, known) if node.origins else None,
     )
+
+
+def _apart(graph: Graph, node: Node, types: Types, known: dict[Value, Constant]) -> list[Task]:
+    """The nodes that were joined into `node`, as tasks of their own."""
+    return [_task(graph, origin, types, known) for origin in node.origins]

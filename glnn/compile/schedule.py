@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from math import prod
 
 from glnn.backends.backend import Backend, Choice
@@ -46,8 +46,8 @@ class Task:
     """What is done to the first result."""
     more: tuple[str, ...] = ()
     """The tensors of its other results: only the host makes them."""
-    apart: tuple[Task, ...] = field(default=(), repr=False)
-    """Tasks that compute the same, where no kernel does all of it."""
+    apart: Callable[[], Iterable[Task]] | None = None
+    """Gives tasks that compute the same, where no kernel does all of it."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class Schedule:
             choice = self.backend.choose(problem, forced)
         except (UnsupportedOpError, LimitError):
             if task.apart:
-                for part in task.apart:
+                for part in task.apart():
                     self.add(part)
             elif forced is None and not self._has_kernels(task.op):
                 self._add_host(task, problem)
@@ -180,9 +180,9 @@ class Schedule:
         updated = operands.get(task.op.updates or "")
         memory = self.tensors[updated].memory if updated else task.output
         self.tensors[task.output] = Tensor(problem.results[0], layouts["out"], memory)
-        given = tuple((name, layouts[name].name) for name in operands)
         task = replace(task, operands=operands)
-        self.entries.append(Entry(task, choice, replace(problem, given=given), layouts))
+        lying = problem.lying({name: layouts[name].name for name in operands})
+        self.entries.append(Entry(task, choice, lying, layouts))
 
     def _add_host(self, task: Task, problem: Problem) -> None:
         """`task` by NumPy, between transfers."""

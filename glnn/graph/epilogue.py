@@ -74,6 +74,14 @@ class Epilogue:
         return np.asarray(self.expr.evaluate(result, *spread), result.dtype)
 
 
+def gemm(alpha: float, beta: float | None = None) -> Epilogue | None:
+    """alpha result + beta e1, with an operand e1 unless beta is None: BLAS's GEMM."""
+    scaled: Expr = Arg(0) if alpha == 1.0 else call("mul", alpha, Arg(0))
+    if beta is None:
+        return None if alpha == 1.0 else Epilogue(scaled)
+    return Epilogue(call("add", scaled, call("mul", beta, Arg(1))), ("full",))
+
+
 BIASED = Epilogue(call("add", Arg(0), Arg(1)), ("channel",))
 """A bias: one number for each channel is added."""
 SUMMED = Epilogue(call("add", Arg(0), Arg(1)), ("full",))

@@ -45,12 +45,10 @@ _WHOLE: Form = "an integer", _is_whole
 _WHOLES_BY_NAME: Form = "a table of integers", _table(_is_whole)
 _TEXT_BY_NAME: Form = "a table of strings", _table(_is_text)
 _QUANTITY = "integers and parameters, lists of them to multiply, or lists of such lists to add up"
-GENERATED = ("pointwise", "reduce")
-"""What a kernel's templates may be filled in by: `generate.generators` has what does it."""
 FORMS: Mapping[str, Form] = {
     "shader": _TEXT,
     "stages": _TEXT,
-    "generate": (f"one of {', '.join(GENERATED)}", lambda value: value in GENERATED),
+    "generate": _TEXT,
     "backend": _TEXT,
     "summary": _TEXT,
     "layouts": _TEXT_BY_NAME,

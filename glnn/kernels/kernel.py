@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Any, get_args
@@ -161,6 +162,14 @@ class Kernel:
         if self.backend == "compute" and not 1 <= len(self.grid) <= 3:
             raise self._wrong("grid", "expected one to three dimensions")
 
+    def __hash__(self) -> int:
+        return hash((self.backend, self.op, self.name))
+
+    @cached_property
+    def memo(self) -> dict[Any, Any]:
+        """What was found of it, by whoever finds it."""
+        return {}
+
     @property
     def halves(self) -> bool:
         """Whether operands are stored in half precision: such a kernel is only taken by name."""
@@ -242,13 +251,21 @@ class Kernel:
         chosen = {name: (value,) for name, value in values.items()}
         return replace(self, tune={**self.tune, **chosen}, families={})
 
-    def expanded(self, operands: Sequence[str], reads: Mapping[str, str | int]) -> Kernel:
+    def layout(self, name: str) -> str:
+        """How it wants the operand `name`, one of several declared together perhaps."""
+        return self.layouts.get(name) or self.layouts.get(name.rstrip("0123456789") + MANY, ANY)
+
+    def expanded(
+        self, operands: Sequence[str], reads: Mapping[str, str | int], *, apart: bool = False
+    ) -> Kernel:
         """The same with `operands` in the place of those declared together, as `x*`.
 
-        reads: the texels' format or an attribute's floats of each, where it fetches them.
+        reads: the texels' format or an attribute's floats of each, where it fetches them. apart:
+        whether each has a launch of its own, and all the same binding.
         """
         layouts, bindings = dict(self.layouts), dict(self.bindings)
-        textures, attributes = dict(self.textures), dict(self.attributes)
+        attributes = dict(self.attributes)
+        textures = {name: str(reads.get(name, texel)) for name, texel in self.textures.items()}
         for pattern in [name for name in layouts if name.endswith(MANY)]:
             stem = pattern[: -len(MANY)]
             names = [n for n in operands if n.startswith(stem) and n[len(stem) :].isdigit()]
@@ -257,7 +274,7 @@ class Kernel:
             for i, name in enumerate(names):
                 layouts[name] = layout
                 if first is not None:
-                    bindings[name] = first + i
+                    bindings[name] = first if apart else first + i
                 if texel is not None:
                     read = reads.get(name, texel)
                     if isinstance(read, int):

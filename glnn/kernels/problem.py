@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
+from typing import Any
 
 from glnn.device import Capabilities
 from glnn.errors import ShapeError
@@ -54,15 +55,11 @@ class Problem:
 
         Raises ShapeError where they do not fit the operator or the epilogue.
         """
-        names, types = epilogue.names if epilogue else (), typed(operands)
-        own = {name: one for name, one in types.items() if name not in names}
-        op.check_operands(own)
-        results = op.results(own)
-        extra = {name: types[name] for name in names if name in types}
-        if epilogue:
-            shapes = {name: one.shape for name, one in extra.items()}
-            check_epilogue(op, epilogue, shapes, results[0].shape)
-        return cls(op, tuple({**own, **extra}.items()), results, tuple(layouts.items()), epilogue)
+        return _problem(op, tuple(typed(operands).items()), tuple(layouts.items()), epilogue)
+
+    def lying(self, layouts: Mapping[str, str]) -> Problem:
+        """The same whose operands lie in other layouts."""
+        return Problem.of(self.op, dict(self.operands), layouts, self.epilogue)
 
     def resized(self, shapes: Shapes) -> Problem:
         """The same of operands of other shapes; those of its epilogue follow."""
@@ -155,7 +152,12 @@ class Problem:
         """The shape of the operand or result called `name`."""
         return self.types[name].shape
 
-    @property
+    @cached_property
+    def memo(self) -> dict[Any, Any]:
+        """What was found of it for a kernel."""
+        return {}
+
+    @cached_property
     def op_sizes(self) -> dict[str, int]:
         """The op's sizes, and what follows from them."""
         return {**self.op.sizes(self.own), **self.op.derived(self.own)}
@@ -165,7 +167,10 @@ class Problem:
 
         Raises UnsupportedOpError where it cannot compute this.
         """
-        return _generated(self, kernel.generate, kernel.backend) if kernel.generate else None
+        if not kernel.generate:
+            return None
+        wanted = tuple(kernel.layout(name) for name in self.types)
+        return _generated(self, kernel.generate, kernel.backend, wanted)
 
     def adapted(self, kernel: Kernel) -> Kernel:
         """`kernel` with this problem's operands, where it takes any number of them.
@@ -173,23 +178,43 @@ class Problem:
         Raises UnsupportedOpError where it cannot compute this.
         """
         made = self.generated(kernel)
-        return kernel if made is None else kernel.expanded(tuple(self.shapes), made.reads)
+        return (
+            kernel
+            if made is None
+            else kernel.expanded(tuple(self.shapes), made.reads, apart=bool(made.launches))
+        )
 
     def split(self, kernel: Kernel, device: Capabilities) -> Split | None:
         """The parts in which `kernel` computes this where one dispatch would be too much."""
+        key = "split", kernel, device
+        if key not in self.memo:
+            self.memo[key] = self._split(kernel, device)
+        found: Split | None = self.memo[key]
+        return found
+
+    def _split(self, kernel: Kernel, device: Capabilities) -> Split | None:
         if self.op.samples and kernel.backend == "compute" and not kernel.textures:
             return Batches.batches(
                 kernel,
                 self.along,
                 {**self.shapes, "out": self.output},
                 self.chosen_layouts(kernel),
-                lambda count: self.of_samples(count).sizes(kernel),
+                lambda n: (self if n == self.output[0] else self.of_samples(n)).sizes(kernel),
                 device,
             )
         return Split.of(kernel, self.op, self.shapes, self.output, device, self.extents)
 
     def chosen_layouts(self, kernel: Kernel, split: Split | None = None) -> dict[str, Layout]:
         """The layout of each operand and of `out` when `kernel` runs this, whole or split."""
+        key = "layouts", kernel
+        if key not in self.memo:
+            self.memo[key] = self._chosen_layouts(kernel)
+        found = dict(self.memo[key])
+        if split is not None and split.weight is not None:
+            found["weight"] = split.weight
+        return found
+
+    def _chosen_layouts(self, kernel: Kernel) -> dict[str, Layout]:
         known = {**kernel.layouts, **self.op.fixed_layouts()}
         for name, extent in self.extents.items():
             known[name] = known["out"] if extent == "full" else "R"
@@ -197,8 +222,6 @@ class Problem:
         for name in (*self.shapes, "out"):
             text = known[name]
             found[name] = self.common_layout(name) if text == ANY else parse(text)
-        if split is not None and split.weight is not None:
-            found["weight"] = split.weight
         return found
 
     def common_layout(self, name: str) -> Layout:
@@ -233,6 +256,12 @@ class Problem:
 
         Rows, columns and what a matrix of a stack takes count numbers, floats or halves.
         """
+        key = "uniforms", kernel
+        if key not in self.memo:
+            self.memo[key] = self._uniforms(kernel)
+        return dict(self.memo[key])
+
+    def _uniforms(self, kernel: Kernel) -> dict[str, Uniform]:
         values: dict[str, Uniform] = {
             **self.op_sizes,
             **self.op.scalars(),
@@ -257,6 +286,25 @@ class Problem:
         return {k: v for k, v in self.uniforms(kernel).items() if isinstance(v, int)}
 
 
+@lru_cache(maxsize=4096)
+def _problem(
+    op: Operator,
+    operands: tuple[tuple[str, TensorType], ...],
+    given: tuple[tuple[str, str], ...],
+    epilogue: Epilogue | None,
+) -> Problem:
+    """See `Problem.of`: one problem for all that ask for it, so that it is looked into once."""
+    names, types = epilogue.names if epilogue else (), dict(operands)
+    own = {name: one for name, one in operands if name not in names}
+    op.check_operands(own)
+    results = op.results(own)
+    extra = {name: types[name] for name in names if name in types}
+    if epilogue:
+        shapes = {name: one.shape for name, one in extra.items()}
+        check_epilogue(op, epilogue, shapes, results[0].shape)
+    return Problem(op, tuple({**own, **extra}.items()), results, given, epilogue)
+
+
 def check_epilogue(op: Operator, epilogue: Epilogue, shapes: Shapes, output: Shape) -> None:
     """Raise ShapeError unless `shapes` has every operand of `epilogue` as it must be here."""
     if "channel" in epilogue.extents and len(output) < 2:
@@ -268,7 +316,12 @@ def check_epilogue(op: Operator, epilogue: Epilogue, shapes: Shapes, output: Sha
 
 
 @lru_cache(maxsize=1024)
-def _generated(problem: Problem, generator: str, backend: str) -> Generated:
-    """What the generator so called makes of `problem`."""
-    layouts = {name: problem.common_layout(name) for name in problem.types}
+def _generated(
+    problem: Problem, generator: str, backend: str, wanted: tuple[str, ...]
+) -> Generated:
+    """What the generator so called makes of `problem`. wanted: the layout of each of its types."""
+    layouts = {
+        name: problem.common_layout(name) if text == ANY else parse(text)
+        for name, text in zip(problem.types, wanted, strict=True)
+    }
     return GENERATORS[generator].make(problem.op, problem.types, layouts, backend)

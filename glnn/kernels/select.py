@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 from math import prod
@@ -58,6 +58,13 @@ def fitted(kernel: Kernel, device: Capabilities) -> Kernel | None:
 
     The first are those for the device's family.
     """
+    if device not in kernel.memo:
+        kernel.memo[device] = _fitted(kernel, device)
+    found: Kernel | None = kernel.memo[device]
+    return found
+
+
+def _fitted(kernel: Kernel, device: Capabilities) -> Kernel | None:
     familiar = kernel.for_family(family(device))
     if why_not_device(familiar, device) is None:
         return familiar
@@ -186,31 +193,45 @@ def choose(
         kernels = tuple(k for k in kernels if not k.halves)
     reasons: dict[str, list[str]] = {}
     too_large: dict[str, list[str]] = {}
-    suiting: list[Kernel] = []
+    for kernel in _preferred(kernels, problem, device, reasons):
+        refusal = _refusal(kernel, problem, device, verdicts)
+        if refusal is None:
+            return kernel
+        kind = too_large if isinstance(refusal, LimitError) else reasons
+        kind.setdefault(str(refusal), []).append(kernel.name)
+    why = _listed(too_large or reasons) or "it has no kernel for it"
+    error = LimitError if too_large else UnsupportedOpError
+    raise error(f"{op} on {dict(problem.shapes)} cannot run on {backend}: {why}")
+
+
+def _preferred(
+    kernels: Iterable[Kernel],
+    problem: Problem,
+    device: Capabilities,
+    reasons: dict[str, list[str]],
+) -> Iterator[Kernel]:
+    """`kernels` as they are to be tried: those that suit, the most preferred first, then the others
+    from the least preferred on. reasons: gets why others cannot be tried at all.
+    """
+    found: list[Kernel] = []
     for declared in kernels:
         try:
             adapted = problem.adapted(declared)
         except UnsupportedOpError as unfit:
             reasons.setdefault(str(unfit), []).append(declared.name)
-            continue
-        kernel = fitted(adapted, device) or adapted
-        refusal = _refusal(kernel, problem, device, verdicts)
-        if refusal is None:
-            suiting.append(kernel)
         else:
-            kind = too_large if isinstance(refusal, LimitError) else reasons
-            kind.setdefault(str(refusal), []).append(kernel.name)
-    if not suiting:
-        why = _listed(too_large or reasons) or "it has no kernel for it"
-        error = LimitError if too_large else UnsupportedOpError
-        raise error(f"{op} on {dict(problem.shapes)} cannot run on {backend}: {why}")
-    count = prod(problem.output)
-    sizes = problem.op_sizes
-    for kernel in suiting:
+            found.append(fitted(adapted, device) or adapted)
+    count, sizes, known = prod(problem.output), problem.op_sizes, family(device)
+    found.sort(key=lambda k: (-k.priority, not problem.fits(k)))
+    rest: list[Kernel] = []
+    for kernel in found:
         kernel.check_names("at_most", kernel.at_most, sizes)
         kernel.check_names("at_least", kernel.at_least, sizes)
-    preferred = sorted(suiting, key=lambda k: (-k.priority, not problem.fits(k)))
-    return next((k for k in preferred if k.suits(sizes, count, family(device))), preferred[-1])
+        if kernel.suits(sizes, count, known):
+            yield kernel
+        else:
+            rest.append(kernel)
+    yield from reversed(rest)
 
 
 def _listed(reasons: Mapping[str, list[str]]) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from glnn.errors import ShapeError
 from glnn.graph import operators
+from glnn.graph.operators.concat import MOST_INPUTS
 from glnn.layers.arguments import integer
 from glnn.layers.layer import Layer
 
@@ -14,7 +16,9 @@ class Concat(Layer):
 
     def __init__(self, count: int = 2) -> None:
         self.count = integer("Concat count", count, least=2)
-        super().__init__(operators.Concat(self.count))
+        if self.count > MOST_INPUTS:
+            raise ShapeError(f"Concat count must be at most {MOST_INPUTS}, got {self.count}")
+        super().__init__(operators.Concat())
 
     @property
     def inputs(self) -> int:

@@ -3,8 +3,11 @@
 #ifndef VECTORS
 #define VECTORS 4
 #endif
+#ifndef NUMBERS
+#define NUMBERS vec4  // or ivec4
+#endif
 uniform int out_size;
-out highp vec4 result[VECTORS];
+flat out highp NUMBERS result[VECTORS];
 
 void main() {
     int last = (out_size + 3) / 4 - 1;

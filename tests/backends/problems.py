@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from glnn.graph.epilogue import BIASED, SUMMED, Epilogue
+from glnn.graph.operator import Contraction
 from glnn.graph.operators import (
     Activation,
     Add,
     BatchNorm,
     Bias,
     Concat,
-    Contraction,
     Conv2d,
     LocalResponseNorm,
     Matmul,
@@ -74,8 +74,8 @@ PROBLEMS: dict[
     "local_response_norm": [(LocalResponseNorm(5, 0.5), {"x": (2, 37, 11, 9)})],
     "add": [(Add(), {"x": (37, 131), "y": (37, 131)}, function("sigmoid"))],
     "concat": [
-        (Concat(2), {"x0": (2, 37, 11, 9), "x1": (2, 6, 11, 9)}),
-        (Concat(3), {"x0": (2, 36, 11, 9), "x1": (2, 8, 11, 9), "x2": (2, 4, 11, 9)}),
+        (Concat(), {"x0": (2, 37, 11, 9), "x1": (2, 6, 11, 9)}),
+        (Concat(), {"x0": (2, 36, 11, 9), "x1": (2, 8, 11, 9), "x2": (2, 4, 11, 9)}),
     ],
     "repack": [
         (Repack("R", "C 4 2 C"), {"x": (37, 131)}),

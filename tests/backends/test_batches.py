@@ -14,10 +14,10 @@ from glnn.compile import evaluate
 from glnn.device import Device
 from glnn.errors import DeviceError, LimitError
 from glnn.graph.epilogue import BIASED, Epilogue
+from glnn.graph.operator import Contraction
 from glnn.graph.operators import (
     Activation,
     Add,
-    Contraction,
     Conv2d,
     LocalResponseNorm,
     Pool2d,

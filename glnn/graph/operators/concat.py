@@ -1,8 +1,7 @@
-"""Channels of several arrays behind one another."""
+"""Several arrays behind one another."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
@@ -10,62 +9,50 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.graph.operator import Contraction, Shapes
-from glnn.graph.operators import windows
-from glnn.types import Array, Shape
+from glnn.graph.operator import Cost, Known, Operator, Types
+from glnn.graph.operators.move import MOST_RANK, normalised, whole_numbers
+from glnn.types import Array, TensorType
 
-MOST = 3  # inputs that kernels take: with the result, four storage blocks
-MOST_INPUTS = 1024  # that any may have: each gets a name, and joins those before it
+MOST_INPUTS = 1024  # that a layer may have: each gets a name
 
 
 @dataclass(frozen=True)
-class Concat(Contraction):
-    """x0, x1, ... of shape (n, c, ...) side by side along axis 1; only c may differ.
+class Concat(Operator):
+    """x0, x1, ... behind one another along `axis`, in which alone they may differ.
 
-    `inputs` names as many as `count` says.
+    Of any dtype, which is the same for all.
     """
 
     name: ClassVar[str] = "concat"
-    samples: ClassVar[bool] = True
+    variadic: ClassVar[bool] = True
     spoiled: ClassVar[tuple[str, ...]] = ("x0",)
-    count: int = 2
+    axis: int = 1
 
     def __post_init__(self) -> None:
-        windows.check(self.name, count=((self.count,), 1, 2))
-        if self.count > MOST_INPUTS:
-            raise ShapeError(f"concat: count must be at most {MOST_INPUTS}, got {self.count}")
-        # An op's inputs belong to its class; this one's depend on how many there are.
-        object.__setattr__(self, "inputs", tuple(f"x{i}" for i in range(self.count)))
+        whole_numbers("concat", "axis", (self.axis,))
 
-    def shape_of(self, shapes: Shapes) -> Shape:
-        first = shapes["x0"]
-        if len(first) < 2:
-            raise ShapeError(f"concat: x0 must have shape (n, c, ...), got {first}")
-        for name in self.inputs[1:]:
-            shape = shapes[name]
-            if len(shape) != len(first) or (shape[0], *shape[2:]) != (first[0], *first[2:]):
-                expected = ", ".join(str(size) for size in (first[0], "c", *first[2:]))
-                raise ShapeError(f"concat: {name} must have shape ({expected}), got {shape}")
-        return first[0], sum(shapes[name][1] for name in self.inputs), *first[2:]
+    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+        given = self.named(types)
+        if not given:
+            raise ShapeError("concat: the operand x0 is missing")
+        first, *others = given.items()
+        x0 = first[1]
+        (axis,) = normalised("concat", (self.axis,), len(x0.dims))
+        if len(x0.dims) > MOST_RANK:
+            raise ShapeError(f"concat: at most {MOST_RANK} dimensions, got {x0}")
+        total = x0.dims[axis] if not others else x0.shape[axis]
+        for name, other in others:
+            dims = (*other.dims[:axis], x0.dims[axis], *other.dims[axis + 1 :])
+            if len(other.dims) != len(x0.dims) or dims != x0.dims or other.dtype != x0.dtype:
+                raise ShapeError(f"concat: {name} must be {x0} but along {axis}, got {other}")
+            assert isinstance(total, int)
+            total += other.shape[axis]
+        return (TensorType((*x0.dims[:axis], total, *x0.dims[axis + 1 :]), x0.dtype),)
 
-    def compute(self, operands: Mapping[str, Array]) -> Array:
-        self.shape_of({name: array.shape for name, array in operands.items()})
-        return np.concatenate([operands[name] for name in self.inputs], axis=1)
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        given = [array for array in arrays if array is not None]
+        self.infer([TensorType.of(array) for array in given])
+        return (np.concatenate(given, self.axis),)
 
-    def flops(self, shapes: Shapes) -> int:
-        return 0
-
-    def sizes(self, shapes: Shapes) -> dict[str, int]:
-        n, c, *inner = self.shape_of(shapes)
-        channels = {f"c{i}": shapes[name][1] for i, name in enumerate(self.inputs)}
-        return {"n": n, "c": c, "inner": prod(inner), **channels}
-
-    def defines(self, shapes: Shapes) -> dict[str, int]:
-        channels = [shapes[name][1] for name in self.inputs]
-        inner = prod(shapes["x0"][2:])
-        return {
-            "COUNT": self.count,
-            # Whether every input begins at a vec4 of the result: in its rows, in its pixels.
-            "ROWS_ALIGNED": int(all(c * inner % 4 == 0 for c in channels)),
-            "PIXELS_ALIGNED": int(all(c % 4 == 0 for c in channels)),
-        }
+    def cost(self, types: Types) -> Cost:
+        return Cost(0, 8 * prod(self.infer(types)[0].shape))

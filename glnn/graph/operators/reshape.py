@@ -1,36 +1,141 @@
-"""The same numbers in another shape."""
+"""Operators that move nothing: the same numbers in the same order, under other dimensions."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
 from glnn.errors import ShapeError
 from glnn.graph.operator import Cost, Known, Operator, Types
-from glnn.types import Array, Shape, TensorType
+from glnn.graph.operators.move import Transpose, normalised, whole_numbers
+from glnn.types import Array, Dim, Shape, TensorType
 
 
-@dataclass(frozen=True)
-class Reshape(Operator):
-    """x in the shape `dims`, one of which may be -1, what is left. A view where x is dense."""
+class View(Operator):
+    """x of any dtype, seen in another shape of as many numbers. x must lie densely."""
 
     name: ClassVar[str] = "reshape"
     view: ClassVar[bool] = True
-    dims: Shape
+
+    @abstractmethod
+    def dims(self, x: TensorType) -> tuple[Dim, ...]:
+        """The result's dimensions."""
 
     def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
         x = self.named(types)["x"]
-        count, rest = prod(x.shape), prod(n for n in self.dims if n >= 0)
-        left = count // rest if rest else 0
-        shape = tuple(left if n < 0 else n for n in self.dims)
-        if self.dims.count(-1) > 1 or prod(shape) != count:
-            raise ShapeError(f"reshape: x of {x} cannot be {self.dims}")
-        return (TensorType(shape, x.dtype),)
+        return (TensorType(self.dims(x), x.dtype),)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         x = self.named(arrays)["x"]
-        return (x.reshape(self.dims),)
+        (result,) = self.infer([TensorType.of(x)])
+        return (x.reshape(result.shape),)
 
     def cost(self, types: Types) -> Cost:
         return Cost(0, 0)
+
+
+@dataclass(frozen=True)
+class Reshape(View):
+    """x as `shape`, in which -1, at most once, is what is left and 0 the size that x has there."""
+
+    shape: tuple[int, ...]
+    allow_zero: bool = False
+    """Whether 0 is a size instead."""
+
+    def __post_init__(self) -> None:
+        whole_numbers("reshape", "shape", self.shape, -1)
+        if self.shape.count(-1) > 1:
+            raise ShapeError(f"reshape: shape must have -1 at most once, got {self.shape}")
+
+    def dims(self, x: TensorType) -> tuple[Dim, ...]:
+        kept: list[Dim] = []
+        for i, size in enumerate(self.shape):
+            if size == 0 and not self.allow_zero:
+                if i >= len(x.dims):
+                    raise ShapeError(f"reshape: {x} has no size for the 0 at {i} of {self.shape}")
+                kept.append(x.dims[i])
+            else:
+                kept.append(size)
+        # A symbol that is kept stands on both sides, and tells nothing about what is left.
+        before, after = list(x.dims), [dim for dim in kept if dim != -1]
+        for dim in list(after):
+            if isinstance(dim, str) and dim in before:
+                before.remove(dim)
+                after.remove(dim)
+        total = prod(TensorType(tuple(before)).shape)
+        rest = prod(dim for dim in after if isinstance(dim, int))
+        if -1 in kept and (not rest or total % rest):
+            raise ShapeError(f"reshape: {x} is no multiple of {self.shape}")
+        if -1 not in kept and total != rest:
+            raise ShapeError(f"reshape: {x} has other numbers than {self.shape}")
+        return tuple(total // rest if dim == -1 else dim for dim in kept)
+
+
+@dataclass(frozen=True)
+class Squeeze(View):
+    """x without the dimensions `axes`, of size 1 each; without all such where there are none."""
+
+    axes: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.axes is not None:
+            whole_numbers("squeeze", "axes", self.axes)
+
+    def dims(self, x: TensorType) -> tuple[Dim, ...]:
+        if self.axes is None:
+            return tuple(dim for dim in x.shape if dim != 1)
+        axes = normalised("squeeze", self.axes, len(x.dims))
+        if wrong := [axis for axis in axes if x.dims[axis] != 1]:
+            raise ShapeError(f"squeeze: dimension {wrong[0]} of {x} is not 1")
+        return tuple(dim for i, dim in enumerate(x.dims) if i not in axes)
+
+
+@dataclass(frozen=True)
+class Unsqueeze(View):
+    """x with new dimensions of size 1, which are the result's `axes`."""
+
+    axes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        whole_numbers("unsqueeze", "axes", self.axes)
+
+    def dims(self, x: TensorType) -> tuple[Dim, ...]:
+        rank = len(x.dims) + len(self.axes)
+        axes = normalised("unsqueeze", self.axes, rank)
+        kept = iter(x.dims)
+        return tuple(1 if i in axes else next(kept) for i in range(rank))
+
+
+def space_to_depth(shape: Shape, block: int) -> tuple[Operator, ...]:
+    """Operators, one after another, that make (n, block^2 c, h / block, w / block) of (n, c, h, w).
+
+    As ONNX has it: the places of a block are the outer part of a channel.
+    """
+    n, c, h, w = shape
+    if block < 1 or h % block or w % block:
+        raise ShapeError(f"space_to_depth: {shape} is no images in blocks of {block}")
+    return (
+        Reshape((n, c, h // block, block, w // block, block), True),
+        Transpose((0, 3, 5, 1, 2, 4)),
+        Reshape((n, c * block**2, h // block, w // block), True),
+    )
+
+
+def depth_to_space(shape: Shape, block: int, mode: str = "DCR") -> tuple[Operator, ...]:
+    """Operators, one after another, that make (n, c / block^2, block h, block w) of (n, c, h, w).
+
+    mode: "DCR" where the places of a block are the outer part of a channel, "CRD" the inner.
+    """
+    n, c, h, w = shape
+    if block < 1 or c % block**2 or mode not in ("DCR", "CRD"):
+        raise ShapeError(f"depth_to_space: {shape} has no channels in blocks of {block}, {mode}")
+    rest = c // block**2
+    inner = (block, block, rest) if mode == "DCR" else (rest, block, block)
+    order = (0, 3, 4, 1, 5, 2) if mode == "DCR" else (0, 1, 4, 2, 5, 3)
+    return (
+        Reshape((n, *inner, h, w), True),
+        Transpose(order),
+        Reshape((n, rest, h * block, w * block), True),
+    )

@@ -34,7 +34,7 @@ def _concatenations(node: Node, types: dict[Value, TensorType], most: int) -> li
         for start in range(0, len(inputs), most):
             some = inputs[start : start + most]
             if left > most and len(some) == most:
-                operator = Concat(most)
+                operator = node.operator
                 (type,) = operator.infer([types[value] for value in some])
                 name = f"{node.name}: part {len(parts) + 1}"
                 value = Value(name, type)
@@ -44,4 +44,4 @@ def _concatenations(node: Node, types: dict[Value, TensorType], most: int) -> li
                 left -= most - 1
             fewer += some
         inputs = tuple(fewer)
-    return [*parts, replace(node, operator=Concat(len(inputs)), inputs=inputs)]
+    return [*parts, replace(node, inputs=inputs)]

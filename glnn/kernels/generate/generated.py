@@ -10,6 +10,16 @@ Uniform = int | float | tuple[int, ...]
 
 
 @dataclass(frozen=True)
+class Launch:
+    """One of several launches, each of which has an operand of its own."""
+
+    operand: str
+    """Which; all have the same binding."""
+    uniforms: Mapping[str, Uniform]
+    """In which it differs from the others."""
+
+
+@dataclass(frozen=True)
 class Generated:
     """What is written into a template, and what the program is given."""
 
@@ -22,6 +32,9 @@ class Generated:
     """Sizes too: grids use them."""
     reads: Mapping[str, str | int] = field(default_factory=dict)
     """For feedback, how each operand is read: a texel's format, or an attribute's floats."""
+
+    launches: tuple[Launch, ...] = ()
+    """The launches that compute it, one after the other, where there are several (compute)."""
 
     def __hash__(self) -> int:
         return hash(self.structure)

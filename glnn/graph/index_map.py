@@ -1,0 +1,185 @@
+"""Affine maps with bounds from the places of a result to those of an operand: how data moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from glnn.types import Shape
+
+Edge = Literal["none", "constant", "edge", "reflect", "wrap"]
+"""What a place outside of the operand gets: there is none; a constant; the number at the nearest
+edge; the one mirrored at the edge; or the one from the other end."""
+EDGES: tuple[Edge, ...] = get_args(Edge)
+Strides = tuple[int, ...]
+"""How far places that are neighbours along each dimension lie apart in memory, in numbers."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """How a dimension of a result, or a factor of one, walks through the operand."""
+
+    size: int
+    """Its places."""
+    axis: int | None = None
+    """The operand's dimension that it walks along; None where it meets the same again and again."""
+    start: int = 0
+    """Where its first place lies along that dimension: before 0 where it is outside."""
+    step: int = 1
+    """How far it moves there from place to place."""
+
+
+@dataclass(frozen=True)
+class IndexMap:
+    """From each place of a result to one of an operand, or outside."""
+
+    dims: tuple[tuple[Axis, ...], ...]
+    """For each dimension of the result what it is a product of, the outermost first."""
+    edge: Edge = "none"
+    """What is met outside of the operand."""
+
+    def walk(self, shape: Shape, reads: Strides, writes: Strides) -> Walk:
+        """The map in memory. shape, reads: of the operand. writes: the result's strides."""
+        base = 0
+        legs: list[Leg] = []
+        for factors, write in zip(self.dims, writes, strict=True):
+            for axis in reversed(factors):
+                leg, first = _leg(axis, shape, reads, write)
+                base += first
+                write *= axis.size
+                legs.append(leg)
+            legs[-len(factors) :] = reversed(legs[-len(factors) :])
+        return Walk.of(legs, base, self.edge)
+
+
+@dataclass(frozen=True)
+class Leg:
+    """One loop of a walk through memory."""
+
+    count: int
+    read: int
+    """Numbers from one place's operand to the next one's."""
+    write: int
+    """Numbers from one place's result to the next one's."""
+    first: int = 0
+    """Where it begins along the operand's dimension, if it leaves that."""
+    extent: int | None = None
+    """The size of that dimension; None where it does not leave it."""
+    look: int = 0
+    """Numbers from one place's index to the next one's, where places are looked up."""
+
+    @property
+    def bounded(self) -> bool:
+        """Whether it leaves the operand."""
+        return self.extent is not None
+
+
+@dataclass(frozen=True)
+class Walk:
+    """A map in memory: nested loops, of as few as they can be, the innermost last."""
+
+    legs: tuple[Leg, ...]
+    base: int
+    """Where the operand's number of the first place lies; of bounded legs the dimension's start."""
+    target: int
+    """Where the first place lies in the result."""
+    edge: Edge
+    """What is met outside: "none" where no leg is bounded."""
+
+    @classmethod
+    def of(cls, legs: Sequence[Leg], base: int = 0, edge: Edge = "none") -> Walk:
+        """That of `legs`, the innermost last, of which what walks alike becomes one."""
+        kept = [leg for leg in legs if leg.count != 1 or leg.bounded] or [Leg(1, 0, 1)]
+        edge = edge if any(leg.bounded for leg in kept) else "none"
+        return cls(tuple(_collapsed(kept, edge)), base, 0, edge)
+
+    @property
+    def places(self) -> int:
+        """How many there are."""
+        count = 1
+        for leg in self.legs:
+            count *= leg.count
+        return count
+
+    @property
+    def moves_nothing(self) -> bool:
+        """Whether the result is the operand's memory as it is."""
+        same = all(leg.read == leg.write and not leg.bounded for leg in self.legs)
+        return same and self.base == self.target
+
+    @property
+    def quads(self) -> Walk | None:
+        """The same by four numbers at a time; None where these do not lie together."""
+        *outer, inner = self.legs
+        steps = [self.base, self.target, *(n for leg in outer for n in (leg.read, leg.write))]
+        ends = [inner.count, inner.first, inner.extent or 0]
+        if inner.read != 1 or inner.write != 1 or inner.look or any(n % 4 for n in steps + ends):
+            return None
+        if inner.bounded and self.edge not in ("constant", "wrap"):
+            return None
+        legs = [replace(leg, read=leg.read // 4, write=leg.write // 4) for leg in outer]
+        extent = None if inner.extent is None else inner.extent // 4
+        legs.append(Leg(inner.count // 4, 1, 1, inner.first // 4, extent))
+        return Walk(tuple(legs), self.base // 4, self.target // 4, self.edge)
+
+    @property
+    def whole(self) -> Walk:
+        """The same with an innermost leg of neighbours in the result, as what is captured is."""
+        write = self.legs[-1].write
+        if write == 1:
+            return self
+        return replace(self, legs=(*self.legs, Leg(write, 0, 1)))
+
+    @property
+    def turned(self) -> Walk | None:
+        """The same with the leg that reads neighbours last but one, the last one writing them.
+
+        None where there is no such leg, or a bounded one.
+        """
+        *outer, inner = self.legs
+        if inner.write != 1 or inner.read in (0, 1) or self.edge != "none":
+            return None
+        for i, leg in enumerate(outer):
+            if leg.read == 1:
+                return replace(self, legs=(*outer[:i], *outer[i + 1 :], leg, inner))
+        return None
+
+
+def _leg(axis: Axis, shape: Shape, reads: Strides, write: int) -> tuple[Leg, int]:
+    """The loop of `axis`, and how far behind the operand's first number it begins."""
+    if axis.axis is None:
+        return Leg(axis.size, 0, write), 0
+    size, read = shape[axis.axis], reads[axis.axis]
+    last = axis.start + (axis.size - 1) * axis.step
+    if axis.size and (min(axis.start, last) < 0 or max(axis.start, last) >= size):
+        if axis.step != 1:
+            raise ValueError(f"{axis} leaves {size} places in steps")
+        return Leg(axis.size, read, write, axis.start, size), 0
+    return Leg(axis.size, axis.step * read, write), axis.start * read
+
+
+def _collapsed(legs: Sequence[Leg], edge: Edge) -> Iterator[Leg]:
+    """The same loops, neighbours in one where that walks the same way."""
+    made: list[Leg] = []
+    for leg in reversed(legs):
+        joined = _joined(leg, made[-1], edge) if made else None
+        if joined is None:
+            made.append(leg)
+        else:
+            made[-1] = joined
+    return reversed(made)
+
+
+def _joined(outer: Leg, inner: Leg, edge: Edge) -> Leg | None:
+    """Both in one loop; None where that is another walk."""
+    count = inner.count
+    steps = (outer.read, outer.write, outer.look)
+    if inner.bounded or steps != (count * inner.read, count * inner.write, count * inner.look):
+        return None
+    if not outer.bounded:
+        return replace(inner, count=outer.count * count)
+    if edge not in ("constant", "wrap") or outer.extent is None:
+        return None
+    first, extent = outer.first * count, outer.extent * count
+    return Leg(outer.count * count, inner.read, inner.write, first, extent)

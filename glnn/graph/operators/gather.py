@@ -1,0 +1,241 @@
+"""Operators that look numbers up by an operand of indices."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+
+from glnn.errors import ShapeError
+from glnn.graph.operator import Cost, Known, Operator, Types
+from glnn.graph.operators.move import MOST_RANK, normalised, whole_numbers
+from glnn.types import Array, Dim, DType, Shape, TensorType
+
+
+class Lookup(Operator):
+    """Numbers of x, of any dtype, at the places that `index` (int32) says.
+
+    An index of -1 is the last one. Where the indices are known, one out of range is a ShapeError;
+    where they are computed, the nearest one in range is taken.
+    """
+
+    name: ClassVar[str] = "gather"
+    spoiled: ClassVar[tuple[str, ...]] = ("x",)
+
+    @property
+    def called(self) -> str:
+        """What errors call it."""
+        return type(self).__name__
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return ("x", "index")
+
+    @abstractmethod
+    def dims(self, x: TensorType, index: TensorType) -> tuple[Dim, ...]:
+        """The result's dimensions."""
+
+    @abstractmethod
+    def axes(self, rank: int, index: Shape) -> tuple[tuple[int | None, int | None], ...]:
+        """For each dimension of the result those of x and of `index` that it walks along.
+
+        rank: of x. index: its shape.
+        """
+
+    @abstractmethod
+    def looked(self, rank: int, index: Shape) -> tuple[int, ...]:
+        """The dimensions of x along which indices say the place."""
+
+    @abstractmethod
+    def bounds(self, x: TensorType) -> tuple[Dim, ...]:
+        """How many places there are for an index; several where it is a tuple of them."""
+
+    @abstractmethod
+    def taken(self, x: Array, index: Array) -> Array:
+        """The result by NumPy, for indices in range, none of which is negative."""
+
+    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+        given = self.named(types)
+        x, index = given["x"], given["index"]
+        check_index(self.called, index)
+        dims = self.dims(x, index)
+        if max(len(dims), len(x.dims), len(index.dims)) > MOST_RANK:
+            raise ShapeError(f"{self.called}: at most {MOST_RANK} dimensions, got {x} and {index}")
+        if len(known) > 1 and known[1] is not None:
+            in_range(self.called, known[1], TensorType(self.bounds(x)).shape)
+        elif 0 in self.bounds(x) and 0 not in dims:
+            raise ShapeError(f"{self.called}: {x} has no place for an index")
+        return (TensorType(dims, x.dtype),)
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        given = self.named(arrays)
+        x, index = given["x"], given["index"]
+        (result,) = self.infer([TensorType.of(x), TensorType.of(index)])
+        if not prod(result.shape):
+            return (np.zeros(result.shape, x.dtype),)
+        bounds = self.bounds(TensorType.of(x))
+        return (np.ascontiguousarray(self.taken(x, clamped(index, bounds))),)
+
+    def cost(self, types: Types) -> Cost:
+        count = prod(self.infer(types)[0].shape)
+        given = self.named(types)
+        return Cost(0, 8 * count + 4 * prod(given["index"].shape))
+
+
+@dataclass(frozen=True)
+class Gather(Lookup):
+    """The slices of x along `axis` that the indices name: numpy.take.
+
+    x: any shape; index: any shape, whose dimensions take the place of that axis. Rows of a matrix
+    (axis 0) are an embedding.
+    """
+
+    axis: int = 0
+
+    def __post_init__(self) -> None:
+        whole_numbers(self.called, "axis", (self.axis,))
+
+    def dims(self, x: TensorType, index: TensorType) -> tuple[Dim, ...]:
+        (axis,) = normalised(self.called, (self.axis,), len(x.dims))
+        return (*x.dims[:axis], *index.dims, *x.dims[axis + 1 :])
+
+    def axes(self, rank: int, index: Shape) -> tuple[tuple[int | None, int | None], ...]:
+        axis = self.axis % rank
+        before, after = range(axis), range(axis + 1, rank)
+        return (
+            *((i, None) for i in before),
+            *((None, i) for i in range(len(index))),
+            *((i, None) for i in after),
+        )
+
+    def looked(self, rank: int, index: Shape) -> tuple[int, ...]:
+        return (self.axis % rank,)
+
+    def bounds(self, x: TensorType) -> tuple[Dim, ...]:
+        return (x.dims[self.axis],)
+
+    def taken(self, x: Array, index: Array) -> Array:
+        return np.take(x, index, self.axis)
+
+
+@dataclass(frozen=True)
+class GatherElements(Lookup):
+    """For each place of `index` the number of x at that place, but along `axis` where it says.
+
+    index: of x's rank, nowhere larger but along the axis: numpy.take_along_axis.
+    """
+
+    axis: int = 0
+
+    def __post_init__(self) -> None:
+        whole_numbers(self.called, "axis", (self.axis,))
+
+    def dims(self, x: TensorType, index: TensorType) -> tuple[Dim, ...]:
+        check_elements(self.called, x, index, self.axis)
+        return index.dims
+
+    def axes(self, rank: int, index: Shape) -> tuple[tuple[int | None, int | None], ...]:
+        return tuple((None if i == self.axis % rank else i, i) for i in range(rank))
+
+    def looked(self, rank: int, index: Shape) -> tuple[int, ...]:
+        return (self.axis % rank,)
+
+    def bounds(self, x: TensorType) -> tuple[Dim, ...]:
+        return (x.dims[self.axis],)
+
+    def taken(self, x: Array, index: Array) -> Array:
+        axis = self.axis % x.ndim
+        cut = tuple(slice(None) if i == axis else slice(n) for i, n in enumerate(index.shape))
+        return np.take_along_axis(x[cut], index, axis)
+
+
+@dataclass(frozen=True)
+class GatherND(Lookup):
+    """The slices of x at the tuples of indices along the last dimension of `index`.
+
+    index: (b1 ..., i1 ..., k): its first `batch` dimensions are x's first ones, of which each pair
+    is looked up by itself; k numbers name a place of x's next k dimensions. Result: (b1 ..., i1
+    ..., what is left of x's dimensions).
+    """
+
+    batch: int = 0
+
+    def __post_init__(self) -> None:
+        whole_numbers(self.called, "batch", (self.batch,), 0)
+
+    def _depth(self, x: TensorType, index: TensorType) -> int:
+        return tuple_depth(self.called, x, index, self.batch)
+
+    def dims(self, x: TensorType, index: TensorType) -> tuple[Dim, ...]:
+        depth = self._depth(x, index)
+        return (*index.dims[:-1], *x.dims[self.batch + depth :])
+
+    def axes(self, rank: int, index: Shape) -> tuple[tuple[int | None, int | None], ...]:
+        return (
+            *((i, i) for i in range(self.batch)),
+            *((None, i) for i in range(self.batch, len(index) - 1)),
+            *((i, None) for i in range(self.batch + index[-1], rank)),
+        )
+
+    def looked(self, rank: int, index: Shape) -> tuple[int, ...]:
+        return tuple(range(self.batch, self.batch + index[-1]))
+
+    def bounds(self, x: TensorType) -> tuple[Dim, ...]:
+        return x.dims[self.batch :]
+
+    def taken(self, x: Array, index: Array) -> Array:
+        lead = x.shape[: self.batch]
+        rows = x.reshape(prod(lead), *x.shape[self.batch :])
+        tuples = index.reshape(prod(lead), *index.shape[self.batch :])
+        found = [row[tuple(np.moveaxis(i, -1, 0))] for row, i in zip(rows, tuples, strict=True)]
+        return np.stack(found).reshape(*lead, *found[0].shape)
+
+
+def check_index(operator: str, index: TensorType) -> None:
+    """Raise ShapeError unless the indices are int32."""
+    if index.dtype is not DType.int32:
+        raise ShapeError(f"{operator}: index must be int32, got {index}")
+
+
+def check_elements(operator: str, x: TensorType, index: TensorType, axis: int) -> None:
+    """Raise ShapeError unless `index` fits into x but along `axis`."""
+    (axis,) = normalised(operator, (axis,), len(x.dims))
+    fits = len(index.dims) == len(x.dims) and all(
+        i == axis or n == m or (isinstance(n, int) and isinstance(m, int) and n <= m)
+        for i, (n, m) in enumerate(zip(index.dims, x.dims, strict=True))
+    )
+    if not fits:
+        raise ShapeError(f"{operator}: index must fit into {x} but along {axis}, got {index}")
+
+
+def tuple_depth(operator: str, x: TensorType, index: TensorType, batch: int = 0) -> int:
+    """How many indices a tuple of `index` has. Raises ShapeError where it does not fit x."""
+    depth = index.dims[-1] if index.dims else None
+    if not isinstance(depth, int) or not 1 <= depth <= len(x.dims) - batch:
+        what = f"tuples of 1 to {len(x.dims) - batch} indices along its last dimension"
+        raise ShapeError(f"{operator}: index must have {what}, got {index} for {x}")
+    if index.dims[:batch] != x.dims[:batch] or len(index.dims) <= batch:
+        raise ShapeError(f"{operator}: the first {batch} dimensions of {x} and {index} differ")
+    return depth
+
+
+def in_range(operator: str, index: Array, bounds: tuple[int, ...]) -> None:
+    """Raise ShapeError where an index, of tuples if there are several bounds, is out of range."""
+    sizes = np.array(bounds[: index.shape[-1]] if len(bounds) > 1 else bounds[0])
+    wrong = (index < -sizes) | (index >= sizes)
+    if wrong.any():
+        at = tuple(int(i) for i in np.argwhere(wrong)[0])
+        size = np.broadcast_to(sizes, index.shape)[at]
+        raise ShapeError(
+            f"{operator}: index must be from {-size} to {size - 1}, got {index[at]} at {list(at)}"
+        )
+
+
+def clamped(index: Array, bounds: tuple[Dim, ...]) -> Array:
+    """`index` with negative ones from the end, and what is out of range the nearest in range."""
+    sizes = np.array(bounds[: index.shape[-1]] if len(bounds) > 1 else bounds[0])
+    found = np.where(index < 0, index + sizes, index)
+    return np.asarray(np.clip(found, 0, sizes - 1))

@@ -1,0 +1,221 @@
+"""Operators that move numbers and compute nothing: maps from places of the result to the operand's.
+
+Of any dtype, and exact. What the map is becomes uniforms of one kernel (`move`) for all of them.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+
+from glnn.errors import ShapeError, shown
+from glnn.graph.index_map import Axis, IndexMap
+from glnn.graph.operator import Cost, Known, Operator, Types
+from glnn.types import MOST, Array, Dim, Shape, TensorType
+
+MOST_RANK = 8
+
+
+class Move(Operator):
+    """A result of numbers of x, or of a value where there are none.
+
+    x: any shape of at most 8 dimensions, any dtype, which is the result's. `map` says where each
+    place of the result finds its number.
+    """
+
+    name: ClassVar[str] = "move"
+    spoiled: ClassVar[tuple[str, ...]] = ("x",)
+
+    @property
+    def called(self) -> str:
+        """What errors call it."""
+        return type(self).__name__.lower()
+
+    @property
+    def value(self) -> float | int | bool:
+        """What lies outside of x where `map` says "constant"."""
+        return 0
+
+    @abstractmethod
+    def map(self, shape: Shape) -> IndexMap:
+        """From places of the result to those of an x of `shape`."""
+
+    @abstractmethod
+    def dims(self, x: TensorType) -> tuple[Dim, ...]:
+        """The result's dimensions."""
+
+    @abstractmethod
+    def moved(self, x: Array) -> Array:
+        """The result by NumPy."""
+
+    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+        x = self.named(types)["x"]
+        dims = self.dims(x)
+        if max(len(x.dims), len(dims)) > MOST_RANK:
+            raise ShapeError(f"{self.called}: at most {MOST_RANK} dimensions, got {x}")
+        return (TensorType(dims, x.dtype),)
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        x = self.named(arrays)["x"]
+        self.infer([TensorType.of(x)])
+        return (np.ascontiguousarray(self.moved(x)),)
+
+    def cost(self, types: Types) -> Cost:
+        count = prod(self.infer(types)[0].shape)
+        return Cost(0, 8 * count)
+
+
+@dataclass(frozen=True)
+class Transpose(Move):
+    """x with its dimensions in the order `perm`, that of x's for each of the result's."""
+
+    perm: tuple[int, ...]
+    """Each dimension of x once; negative ones count from the end."""
+
+    def __post_init__(self) -> None:
+        whole_numbers(self.called, "perm", self.perm)
+
+    def _order(self, rank: int) -> tuple[int, ...]:
+        order = tuple(axis + rank if axis < 0 else axis for axis in self.perm)
+        if sorted(order) != list(range(rank)):
+            raise ShapeError(f"transpose: perm {self.perm} does not name each of {rank} dimensions")
+        return order
+
+    def dims(self, x: TensorType) -> tuple[Dim, ...]:
+        return tuple(x.dims[axis] for axis in self._order(len(x.dims)))
+
+    def map(self, shape: Shape) -> IndexMap:
+        return IndexMap(tuple((Axis(shape[a], a),) for a in self._order(len(shape))))
+
+    def moved(self, x: Array) -> Array:
+        return np.asarray(x.transpose(self.perm))
+
+
+@dataclass(frozen=True)
+class Expand(Move):
+    """x broadcast to `shape`, by NumPy's rule: its dimensions are the last ones, or 1."""
+
+    shape: Shape
+
+    def __post_init__(self) -> None:
+        whole_numbers(self.called, "shape", self.shape, 0)
+
+    def dims(self, x: TensorType) -> tuple[Dim, ...]:
+        try:
+            if np.broadcast_shapes(x.shape, self.shape) == self.shape:
+                return self.shape
+        except ValueError:
+            pass
+        raise ShapeError(f"expand: {x} does not broadcast to {self.shape}")
+
+    def map(self, shape: Shape) -> IndexMap:
+        before = len(self.shape) - len(shape)
+        axes = []
+        for i, size in enumerate(self.shape):
+            walks = i >= before and shape[i - before] == size
+            axes.append((Axis(size, i - before if walks else None),))
+        return IndexMap(tuple(axes))
+
+    def moved(self, x: Array) -> Array:
+        return np.broadcast_to(x, self.shape)
+
+
+@dataclass(frozen=True)
+class Slice(Move):
+    """x from `starts` on to before `ends` in `steps`, along `axes`, as Python's slices.
+
+    Negative starts and ends count from the end, those beyond the ends stop there; going backwards,
+    an end at or before -(size + 1) takes in the first.
+    """
+
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+    axes: tuple[int, ...]
+    """Each at most once; negative ones count from the end."""
+    steps: tuple[int, ...]
+    """Not 0."""
+
+    def __post_init__(self) -> None:
+        for name in ("starts", "ends", "axes", "steps"):
+            values = getattr(self, name)
+            if not isinstance(values, tuple) or not all(map(_whole, values)):
+                raise ShapeError(f"slice: {name} must be integers, got {shown(values)}")
+        if not len(self.starts) == len(self.ends) == len(self.axes) == len(self.steps):
+            raise ShapeError(f"slice: as many starts, ends and steps as axes, got {self}")
+        if 0 in self.steps:
+            raise ShapeError(f"slice: steps must not be 0, got {self.steps}")
+
+    def _ranges(self, shape: Shape) -> list[range]:
+        found = [range(size) for size in shape]
+        axes = normalised("slice", self.axes, len(shape))
+        for axis, *bounds in zip(axes, self.starts, self.ends, self.steps, strict=True):
+            found[axis] = range(*slice(*bounds).indices(shape[axis]))
+        return found
+
+    def dims(self, x: TensorType) -> tuple[Dim, ...]:
+        axes = normalised("slice", self.axes, len(x.dims))
+        free = [dim if i not in axes else 0 for i, dim in enumerate(x.dims)]
+        for axis in axes:
+            if isinstance(x.dims[axis], str):
+                raise ShapeError(f"slice: the size {x.dims[axis]!r} of {x} is not known yet")
+        known = tuple(dim if isinstance(dim, int) else 0 for dim in x.dims)
+        ranges = self._ranges(known)
+        return tuple(len(ranges[i]) if i in axes else dim for i, dim in enumerate(free))
+
+    def map(self, shape: Shape) -> IndexMap:
+        ranges = self._ranges(shape)
+        return IndexMap(tuple((Axis(len(r), i, r.start, r.step),) for i, r in enumerate(ranges)))
+
+    def moved(self, x: Array) -> Array:
+        cuts = [slice(None)] * x.ndim
+        axes = normalised("slice", self.axes, x.ndim)
+        for axis, *bounds in zip(axes, self.starts, self.ends, self.steps, strict=True):
+            cuts[axis] = slice(*bounds)
+        return x[tuple(cuts)]
+
+
+@dataclass(frozen=True)
+class Flip(Move):
+    """x backwards along `axes`."""
+
+    axes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        whole_numbers(self.called, "axes", self.axes)
+
+    def dims(self, x: TensorType) -> tuple[Dim, ...]:
+        normalised("flip", self.axes, len(x.dims))
+        return x.dims
+
+    def map(self, shape: Shape) -> IndexMap:
+        axes = normalised("flip", self.axes, len(shape))
+        turned = (
+            Axis(n, i, n - 1, -1) if i in axes and n else Axis(n, i) for i, n in enumerate(shape)
+        )
+        return IndexMap(tuple((axis,) for axis in turned))
+
+    def moved(self, x: Array) -> Array:
+        return np.flip(x, self.axes)
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def whole_numbers(operator: str, name: str, values: object, least: int = -MOST) -> None:
+    """Raise ShapeError unless `values` is a tuple of integers of at least `least`, at most MOST."""
+    if not isinstance(values, tuple) or not all(_whole(v) and least <= v <= MOST for v in values):
+        what = f"integers of at least {least} and at most {MOST}"
+        raise ShapeError(f"{operator}: {name} must be a tuple of {what}, got {shown(values)}")
+
+
+def normalised(operator: str, axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    """`axes` from 0 on. Raises ShapeError where one is none of `rank`, or is there twice."""
+    found = tuple(axis + rank if axis < 0 else axis for axis in axes)
+    if any(not 0 <= axis < rank for axis in found) or len(set(found)) < len(found):
+        raise ShapeError(f"{operator}: axes must name dimensions of {rank}, each once, got {axes}")
+    return found

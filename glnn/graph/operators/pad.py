@@ -1,0 +1,114 @@
+"""Operators that move numbers beyond the ends of a tensor: more around it, again, and around."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from glnn.errors import ShapeError, shown
+from glnn.graph.index_map import EDGES, Axis, Edge, IndexMap
+from glnn.graph.operators.move import Move, normalised, whole_numbers
+from glnn.types import Array, Dim, Shape, TensorType
+
+
+@dataclass(frozen=True)
+class Pad(Move):
+    """x with more places around it, or less where a number is negative.
+
+    What a place gets that is outside: `fill`; or by x's own numbers, of which there must be some.
+    """
+
+    before: tuple[int, ...]
+    """Places before the first, for each dimension."""
+    after: tuple[int, ...]
+    """Places behind the last."""
+    edge: Edge = "constant"
+    fill: float | int | bool = 0
+
+    def __post_init__(self) -> None:
+        whole_numbers(self.called, "before", self.before)
+        whole_numbers(self.called, "after", self.after)
+        if self.edge not in EDGES[1:]:
+            raise ShapeError(f"pad: edge must be one of {EDGES[1:]}, got {shown(self.edge)}")
+
+    @property
+    def value(self) -> float | int | bool:
+        return self.fill
+
+    def dims(self, x: TensorType) -> tuple[Dim, ...]:
+        shape = x.shape
+        if not len(shape) == len(self.before) == len(self.after):
+            raise ShapeError(f"pad: a number for each dimension of {x}, got {self}")
+        found = []
+        for size, before, after in zip(shape, self.before, self.after, strict=True):
+            if size + before + after < 0 or (not size and self.edge != "constant"):
+                raise ShapeError(f"pad: {x} has too few places for {self}")
+            found.append(size + before + after)
+        return tuple(found)
+
+    def map(self, shape: Shape) -> IndexMap:
+        sizes = (n + b + a for n, b, a in zip(shape, self.before, self.after, strict=True))
+        axes = ((Axis(n, i, -b),) for i, (n, b) in enumerate(zip(sizes, self.before, strict=True)))
+        return IndexMap(tuple(axes), self.edge)
+
+    def moved(self, x: Array) -> Array:
+        sides = [(max(b, 0), max(a, 0)) for b, a in zip(self.before, self.after, strict=True)]
+        if self.edge == "constant":
+            x = np.pad(x, sides, constant_values=np.asarray(self.fill).astype(x.dtype))
+        else:
+            x = np.pad(x, sides, mode=self.edge)  # type: ignore[arg-type]
+        cuts = zip(self.before, self.after, strict=True)
+        return x[tuple(slice(max(-b, 0), min(a, 0) or None) for b, a in cuts)]
+
+
+@dataclass(frozen=True)
+class Tile(Move):
+    """x as often along each dimension as `repeats` says."""
+
+    repeats: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        whole_numbers(self.called, "repeats", self.repeats, 0)
+
+    def dims(self, x: TensorType) -> tuple[Dim, ...]:
+        shape = x.shape
+        if len(shape) != len(self.repeats):
+            raise ShapeError(f"tile: a number for each dimension of {x}, got {self.repeats}")
+        return tuple(n * count for n, count in zip(shape, self.repeats, strict=True))
+
+    def map(self, shape: Shape) -> IndexMap:
+        axes = enumerate(zip(self.repeats, shape, strict=True))
+        return IndexMap(tuple((Axis(count), Axis(n, i)) for i, (count, n) in axes))
+
+    def moved(self, x: Array) -> Array:
+        return np.tile(x, self.repeats)
+
+
+@dataclass(frozen=True)
+class Roll(Move):
+    """x moved by `shifts` along `axes`; what leaves at one end comes in at the other."""
+
+    shifts: tuple[int, ...]
+    axes: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        whole_numbers(self.called, "shifts", self.shifts)
+        whole_numbers(self.called, "axes", self.axes)
+        if len(self.shifts) != len(self.axes):
+            raise ShapeError(f"roll: as many shifts as axes, got {self}")
+
+    def dims(self, x: TensorType) -> tuple[Dim, ...]:
+        normalised("roll", self.axes, len(x.dims))
+        return x.dims
+
+    def map(self, shape: Shape) -> IndexMap:
+        starts = [0] * len(shape)
+        axes = normalised("roll", self.axes, len(shape))
+        for axis, shift in zip(axes, self.shifts, strict=True):
+            starts[axis] = -shift % shape[axis] if shape[axis] else 0
+        axes_of = enumerate(zip(shape, starts, strict=True))
+        return IndexMap(tuple((Axis(n, i, start),) for i, (n, start) in axes_of), "wrap")
+
+    def moved(self, x: Array) -> Array:
+        return np.roll(x, self.shifts, self.axes)

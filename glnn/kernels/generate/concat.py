@@ -1,0 +1,146 @@
+"""What kernels that put tensors behind one another get."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+
+from glnn.errors import UnsupportedOpError
+from glnn.graph.index_map import Leg, Walk
+from glnn.graph.operator import Operator
+from glnn.graph.operators.concat import Concat
+from glnn.kernels.generate.generated import Generated, Launch, Uniform
+from glnn.kernels.generate.move import loops, on_gpu, strides
+from glnn.layout import Layout
+from glnn.types import DType, TensorType
+
+Operands = Mapping[str, TensorType]
+TEXTURES = 16  # of a vertex shader: OpenGL ES 3.0 guarantees no more
+ENDLESS = 2**31 - 1
+
+
+def pieces(op: Operator, types: Operands, layouts: Mapping[str, Layout], backend: str) -> Generated:
+    """For kernels that put each operand into its place of the result by a launch of its own."""
+    axis, names = _checked(op, types)
+    shape = types["out"].shape
+    writes = strides(layouts["out"], shape)
+    walks: dict[str, Walk] = {}
+    begin = 0
+    for name in names:
+        own = types[name].shape
+        legs = [Leg(*leg) for leg in zip(own, strides(layouts[name], own), writes, strict=True)]
+        legs.sort(key=lambda leg: -leg.write)  # in the order of memory, whatever the layout
+        walk = Walk.of(legs)
+        walks[name] = replace(walk, target=begin * writes[axis])
+        begin += own[axis]
+    width = 4 if all(walk.quads is not None for walk in walks.values()) else 1
+    rank = max(len(walk.legs) for walk in walks.values())
+    made = {
+        name: loops(_of_rank(walk, rank), False, 0, width=width) for name, walk in walks.items()
+    }
+    largest = max(names, key=lambda name: walks[name].places)
+    launches = tuple(Launch(name, made[name].uniforms) for name in names)
+    plain = made[largest]
+    return replace(plain, launches=launches)
+
+
+def joined(op: Operator, types: Operands, layouts: Mapping[str, Layout], backend: str) -> Generated:
+    """For kernels that fetch each number of the result from the operand that has it."""
+    axis, names = _checked(op, types)
+    shape = types["out"].shape
+    writes = strides(layouts["out"], shape)
+    block = writes[axis]
+    reads = {name: strides(layouts[name], types[name].shape) for name in names}
+    ends = [types[name].shape[axis] * block for name in names]
+    return _fetches(
+        names,
+        ends,
+        (writes[0] if axis > 0 else ENDLESS, shape[axis] * block if axis > 1 else ENDLESS),
+        [reads[name][0] if axis > 0 else 0 for name in names],
+        [types[name].shape[axis] * block if axis > 1 else 0 for name in names],
+        [layouts[name].size(types[name].shape) for name in names],
+    )
+
+
+def grouped(
+    op: Operator, types: Operands, layouts: Mapping[str, Layout], backend: str
+) -> Generated:
+    """The same where channels lie in whole groups of four: an image's are one run of numbers."""
+    axis, names = _checked(op, types)
+    if axis != 1 or any(types[name].shape[1] % 4 for name in names):
+        raise UnsupportedOpError("channels are not in whole groups of four")
+    images = [prod(types[name].shape[1:]) for name in names]
+    sizes = [prod(types[name].shape) for name in names]
+    whole = (sum(images), ENDLESS)
+    return _fetches(names, images, whole, images, [0] * len(names), sizes)
+
+
+def _fetches(
+    names: list[str],
+    extents: list[int],
+    pitches: tuple[int, int],
+    outer: list[int],
+    middle: list[int],
+    sizes: list[int],
+) -> Generated:
+    """extents: the numbers of each operand in one run of the result. pitches: numbers of the result
+    from one place of the two loops around to the next. outer, middle: of each operand.
+    """
+    numbers = [*extents, *outer, *middle, *(p for p in pitches if p != ENDLESS)]
+    if len(names) > TEXTURES:
+        raise UnsupportedOpError(f"it takes at most {TEXTURES} operands")
+    width = 4 if all(n % 4 == 0 for n in numbers) else 1
+    ends = [sum(extents[: i + 1]) // width for i in range(len(names))]
+    uniforms: dict[str, Uniform] = {
+        "outer_pitch": max(pitches[0] if pitches[0] == ENDLESS else pitches[0] // width, 1),
+        "middle_pitch": max(pitches[1] if pitches[1] == ENDLESS else pitches[1] // width, 1),
+        "outer_reads": tuple(n // width for n in outer),
+        "middle_reads": tuple(n // width for n in middle),
+        "starts": (0, *ends[:-1]),
+        "ends": tuple(ends),
+        "lasts": tuple(max(n // width - 1, 0) for n in sizes),
+    }
+    defines = {"COUNT": len(names), "WIDTH": width}
+    return Generated(
+        str(defines),
+        {
+            "operands": lambda: "\n".join(
+                f"uniform highp {name.upper()}_SAMPLER {name};" for name in names
+            ),
+            "fetches": lambda: "\n".join(f"    FETCH({name}, {i})" for i, name in enumerate(names)),
+        },
+        defines,
+        uniforms,
+        dict.fromkeys(names, "rgba32i" if width == 4 else "r32i"),
+    )
+
+
+def _of_rank(walk: Walk, rank: int) -> Walk:
+    """The same by so many loops, those around of one place each."""
+    more = [Leg(1, 0, 0)] * (rank - len(walk.legs))
+    return replace(walk, legs=(*more, *walk.legs))
+
+
+def _checked(op: Operator, types: Operands) -> tuple[int, list[str]]:
+    """The axis, and the operands' names. Raises UnsupportedOpError where it is no concatenation."""
+    if not isinstance(op, Concat):
+        raise UnsupportedOpError(f"it puts tensors behind one another, no {op.name}")
+    on_gpu(types)
+    return op.axis % len(types["out"].dims), [name for name in types if name != "out"]
+
+
+def examples() -> Mapping[str, tuple[Operator, Operands]]:
+    """Operators that have every way of the templates compiled."""
+    odd, even = TensorType((2, 3, 2, 5)), TensorType((2, 4, 2, 8), DType.int32)
+    return {
+        "two": (Concat(), {"x0": odd, "x1": odd}),
+        "three by four": (Concat(-1), {"x0": even, "x1": even, "x2": even}),
+        "along the first": (Concat(0), {f"x{i}": even for i in range(TEXTURES)}),
+    }
+
+
+def image_examples() -> Mapping[str, tuple[Operator, Operands]]:
+    """Those for kernels of images."""
+    x = TensorType((2, 8, 3, 5))
+    return {"two": (Concat(), {"x0": x, "x1": x})}

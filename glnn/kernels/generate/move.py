@@ -1,0 +1,149 @@
+"""What kernels that move numbers get: the nested loops that an operator's map is in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+import numpy as np
+
+from glnn.errors import UnsupportedOpError
+from glnn.graph.index_map import EDGES, Strides, Walk
+from glnn.graph.operator import Operator
+from glnn.graph.operators.move import Move, Transpose
+from glnn.graph.operators.pad import Pad
+from glnn.kernels.generate.generated import Generated, Uniform
+from glnn.layout import Layout
+from glnn.types import DType, Shape, TensorType
+
+TILE = 32  # places of a tile's side: shaders/move/tiles.comp
+LEAST = 8  # places below which a loop is not worth tiles
+
+
+def generate(
+    op: Operator, types: Mapping[str, TensorType], layouts: Mapping[str, Layout], backend: str
+) -> Generated:
+    """For kernels that move words one by one, or four where those lie together: `Generator`."""
+    walk = walk_of(op, types, layouts)
+    assert isinstance(op, Move)  # else it has no walk
+    capture = backend == "feedback"
+    walk = walk.whole if capture else walk
+    return loops(walk, capture, layouts["x"].size(types["x"].shape), bits(op.value, types["x"]))
+
+
+def loops(
+    walk: Walk, capture: bool, words: int, fill: int = 0, width: int | None = None
+) -> Generated:
+    """What a kernel gets that goes through `walk`.
+
+    capture: whether its results are captured in the order of memory. words: of the operand. fill:
+    what is put where the operand has no number. width: words at a time, as many as may be unless
+    said.
+    """
+    quads = None if width == 1 else walk.quads
+    width, taken = (1, walk) if quads is None else (4, quads)
+    legs = taken.legs
+    inner = [prod(leg.count for leg in legs[i + 1 :]) for i in range(len(legs))]
+    uniforms: dict[str, Uniform] = {
+        "places": taken.places,
+        "pitch": tuple(leg.write for leg in legs) if capture else tuple(inner),
+        "reads": tuple(leg.read for leg in legs),
+        "writes": tuple(leg.write for leg in legs),
+        "base": taken.base,
+        "target_base": taken.target,
+        "fill": fill,
+        "x_last": max(words // width - 1, 0),
+        "first": tuple(leg.first for leg in legs),
+        "extent": tuple(leg.count if leg.extent is None else leg.extent for leg in legs),
+    }
+    defines = {"RANK": len(legs), "EDGE": EDGES.index(taken.edge), "WIDTH": width}
+    return Generated(
+        str(defines), {}, defines, uniforms, {"x": "rgba32i" if width == 4 else "r32i"}
+    )
+
+
+def examples() -> Mapping[str, tuple[Operator, Mapping[str, TensorType]]]:
+    """Operators that have every way of the templates compiled."""
+    by_one, by_four = TensorType((3, 5, 7)), TensorType((3, 4, 8), DType.int32)
+    found: dict[str, tuple[Operator, Mapping[str, TensorType]]] = {
+        "transposed": (Transpose((2, 1, 0)), {"x": by_one}),
+        "by four": (Transpose((1, 0, 2)), {"x": by_four}),
+        "rank 8": (Transpose(tuple(range(7, -1, -1))), {"x": TensorType((2,) * 8)}),
+    }
+    for edge in EDGES[1:]:
+        found[edge] = Pad((1, 2, 1), (1, 0, 1), edge), {"x": by_one}
+        found[f"{edge} by four"] = Pad((1, 1, 0), (1, 1, 0), edge), {"x": by_four}
+    return found
+
+
+def turn_examples() -> Mapping[str, tuple[Operator, Mapping[str, TensorType]]]:
+    """Those for kernels that turn matrices."""
+    x = {"x": TensorType((8, 9, 10, 11))}
+    return {
+        "a matrix": (Transpose((1, 0)), {"x": TensorType((33, 65))}),
+        "loops around": (Transpose((3, 1, 0, 2)), x),
+    }
+
+
+def turn(
+    op: Operator, types: Mapping[str, TensorType], layouts: Mapping[str, Layout], backend: str
+) -> Generated:
+    """For kernels that turn matrices by tiles in shared memory: `Generator`."""
+    walk = walk_of(op, types, layouts).turned
+    if walk is None or min(leg.count for leg in walk.legs[-2:]) < LEAST:
+        raise UnsupportedOpError("it turns matrices, of which there are none")
+    *around, high, wide = walk.legs
+    tiles_wide = -(-wide.count // TILE)
+    each = -(-high.count // TILE) * tiles_wide
+    tiles = each * prod(leg.count for leg in around)
+    uniforms: dict[str, Uniform] = {
+        "high": high.count,
+        "wide": wide.count,
+        "wide_reads": wide.read,
+        "high_writes": high.write,
+        "tiles": tiles,
+        "tiles_wide": tiles_wide,
+        "tiles_each": each,
+        "tile_invocations": tiles * TILE,
+        "base": walk.base,
+        "target_base": walk.target,
+        "pitch": tuple(prod(leg.count for leg in around[i + 1 :]) for i in range(len(around))),
+        "reads": tuple(leg.read for leg in around),
+        "writes": tuple(leg.write for leg in around),
+    }
+    return Generated(str(len(walk.legs)), {}, {"RANK": len(walk.legs)}, uniforms)
+
+
+def walk_of(op: Operator, types: Mapping[str, TensorType], layouts: Mapping[str, Layout]) -> Walk:
+    """The loops of `op` in memory. Raises UnsupportedOpError where it or a layout has none."""
+    if not isinstance(op, Move):
+        raise UnsupportedOpError(f"it moves numbers, no {op.name}")
+    x, out = types["x"].shape, types["out"].shape
+    on_gpu(types)
+    return op.map(x).walk(x, strides(layouts["x"], x), strides(layouts["out"], out))
+
+
+def on_gpu(types: Mapping[str, TensorType]) -> None:
+    """Raise UnsupportedOpError where a tensor has no words in a GPU's memory."""
+    for name, one in types.items():
+        if not one.dtype.on_gpu or one.dtype is DType.float16:
+            raise UnsupportedOpError(f"{name} is {one.dtype.value}, of which no GPU has words")
+
+
+def strides(layout: Layout, shape: Shape) -> Strides:
+    """How far neighbours along each axis lie apart. Raises UnsupportedOpError where that varies."""
+    if layout.ranks is not None and len(shape) not in layout.ranks:
+        raise UnsupportedOpError(f"layout {layout.name} is none of shape {shape}")
+    found: dict[int, set[int | None]] = {axis: set() for axis in range(len(shape))}
+    for dim in layout.dims(shape):
+        even = dim.stride % dim.step == 0
+        found[dim.axis].add(dim.stride // dim.step if even else None)
+    if any(len(steps) != 1 or None in steps for steps in found.values()):
+        raise UnsupportedOpError(f"numbers of layout {layout.name} lie apart unevenly")
+    return tuple(int(step) for steps in found.values() for step in steps if step is not None)
+
+
+def bits(value: float | int | bool, of: TensorType) -> int:
+    """The word that holds `value` in a tensor of this type."""
+    word = np.asarray(value).astype(of.dtype.numpy).astype(of.dtype.word)
+    return int(word.view(np.int32))

@@ -1,0 +1,34 @@
+#version 300 es
+// The words of the result by transform feedback, each from where the map says.
+#ifndef WIDTH
+#define WIDTH 1
+#endif
+#ifndef X_SAMPLER
+#define X_SAMPLER isampler2D
+#endif
+#define NUMBERS ivec4
+#include "common/texel.glsl"
+#include "move/map.glsl"
+uniform highp X_SAMPLER x;
+uniform int fill, x_last;  // the operand's last place: what lies beyond is padding
+
+#if WIDTH == 4
+ivec4 vector(int i) {
+    int target;
+    int at = source(i, target);
+    ivec4 words = texel(x, clamp(at, 0, x_last));
+    return at < 0 ? ivec4(fill) : words;
+}
+#else
+int word(int place) {
+    int target;
+    int at = source(place, target);
+    int found = texel(x, clamp(at, 0, x_last)).x;
+    return at < 0 ? fill : found;
+}
+
+ivec4 vector(int i) {
+    return ivec4(word(4 * i), word(4 * i + 1), word(4 * i + 2), word(4 * i + 3));
+}
+#endif
+#include "common/capture.glsl"
