@@ -72,6 +72,8 @@ class Example:
                 continue
             adapted, made = problem.adapted(kernel), problem.generated(kernel)
             defines = {**kernel.defaults, **problem.defines(kernel)}
+            if any(defines[key] != value for key, value in kernel.requires.items()):
+                continue
             texts = {} if made is None else made.texts
             yield cls(f"{kernel.op}-{kernel.name}-{name}", adapted, defines, texts)
 
