@@ -21,8 +21,10 @@ import glnn
 from benchmarks.clblast import Clblast
 from glnn.compile.fuse import FusedNode, fuse
 from glnn.errors import GlnnError
+from glnn.graph.epilogue import BIASED
+from glnn.graph.expression import Arg, Call
 from glnn.graph.operators import Activation, Conv2d, Matmul, Pool2d, Softmax
-from glnn.graph.operators.epilogue import code
+from glnn.graph.operators.activation import CODES
 from glnn.types import Shape
 
 Array = NDArray[np.float32]
@@ -127,21 +129,23 @@ class ClblastNetwork:
         weights = {name: self._blast.upload(array) for name, array in node.parameters.items()}
         if isinstance(op, Conv2d) and op.groups == 1 and op.padding[:2] == op.padding[2:]:
             multiply = self._convolution(op, node, weights["weight"], source, shape, out, result)
-        elif isinstance(op, Matmul) and op == Matmul(activation=op.activation):
+        elif isinstance(op, Matmul):
             sizes = (*result, shape[1])
             multiply = self._product(source, weights["weight"], out, sizes)
         elif isinstance(op, Activation):
-            return self._kernel("activate", prod(shape), source, out, np.int32(code(op.function)))
+            return self._kernel(
+                "activate", prod(shape), source, out, np.int32(CODES.index(op.function))
+            )
         elif isinstance(op, Softmax) and len(shape) == 2:
             return self._kernel("softmax", shape[0], source, out, np.int32(shape[1]))
         elif isinstance(op, Pool2d) and op == _plain(op):
             return self._pool(op, source, shape, out, result)
         else:
             raise GlnnError(f"CLBlast: {node.name} is not supported here: {op}")
-        if "bias" not in weights and op.activation == "identity":
+        if node.epilogue is None:
             return multiply
-        bias = weights.get("bias") or self._blast.upload(np.zeros(result[1], np.float32))
-        numbers = (np.int32(result[1]), np.int32(prod(result[2:])), np.int32(code(op.activation)))
+        bias = weights.get("e1") or self._blast.upload(np.zeros(result[1], np.float32))
+        numbers = (np.int32(result[1]), np.int32(prod(result[2:])), np.int32(_code(node)))
         added = self._kernel("add_bias", prod(result), out, bias, *numbers)
 
         def perform() -> None:
@@ -194,6 +198,18 @@ class ClblastNetwork:
         self._kept += arguments  # OpenCL does not keep a kernel's buffers alive
         enqueue, queue = self._cl.enqueue_nd_range_kernel, self._blast.queue
         return lambda: enqueue(queue, kernel, (items,), None)
+
+
+def _code(node: FusedNode) -> int:
+    """Of the function that ends the node's epilogue; before it only a bias may be added."""
+    assert node.epilogue is not None
+    whole = before = node.epilogue.expr
+    found = 0
+    if isinstance(whole, Call) and whole.function in CODES:
+        before, found = whole.arguments[0], CODES.index(whole.function)
+    if before not in (Arg(0), BIASED.expr):
+        raise GlnnError(f"CLBlast: {node.name} is not supported here: {node.epilogue.structure}")
+    return found
 
 
 def _most_columns(model: glnn.Model, shapes: dict[str, Shape]) -> int:

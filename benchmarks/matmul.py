@@ -33,6 +33,7 @@ from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
 from glnn.cli.screen import Screen, Table, progress
 from glnn.errors import GlnnError
+from glnn.graph.epilogue import gemm
 from glnn.graph.error import relative_error
 from glnn.graph.operators import Matmul
 from glnn.kernels import kernels_for
@@ -123,21 +124,23 @@ def measure(
     a = generator.random((m, k), dtype=np.float32) - np.float32(0.5)
     b = generator.random((k, n), dtype=np.float32) - np.float32(0.5)
     c = generator.random((m, n), dtype=np.float32) if scaled else None
-    op = Matmul(ALPHA, BETA) if scaled else Matmul()
-    operands = {"x": a, "weight": b.T} | ({"c": c} if c is not None else {})
+    op, epilogue = Matmul(), gemm(ALPHA, BETA) if scaled else None
+    operands = {"x": a, "weight": b.T} | ({"e1": c} if c is not None else {})
     flops = 2 * m * n * k
     for name in names:
         row: dict[str, Any] = {"size": size, "name": name}
         try:
-            timing = kernel_time(backend, op, operands, None if name == "default" else name)
+            kernel = None if name == "default" else name
+            timing = kernel_time(backend, op, operands, kernel, epilogue=epilogue)
         except GlnnError as error:
             yield {**row, "gflops": None, "reason": str(error)}
             continue
         row |= {"kernel": timing.kernel, "ms": 1e3 * timing.seconds, "by_timer": timing.by_timer}
         yield {**row, "error": timing.error, "gflops": flops / timing.seconds / 1e9}
-    exact = op.compute({key: v.astype(np.float64) for key, v in operands.items()}) if (
-        others and flops <= 1 << 32
-    ) else None  # fmt: skip
+    exact = None
+    if others and flops <= 1 << 32:
+        exact = a.astype(np.float64) @ b
+        exact = exact if c is None else ALPHA * exact + BETA * c
     for name, peer in others.items():
         seconds, result = peer(a, b, c)
         off = None if exact is None else relative_error(result, exact)

@@ -18,6 +18,7 @@ from glnn.compile import prepare
 from glnn.compile.fuse import fuse
 from glnn.errors import GlnnError
 from glnn.graph.operators import Conv2d
+from glnn.kernels.problem import Problem
 from glnn.profiling.timing import time_work
 
 Array = NDArray[np.float32]
@@ -32,20 +33,19 @@ NO_BIAS = ("im2row_abt_ki",)
 HOPELESS = 2.0  # seconds
 
 
-def convolutions(
-    model: glnn.Model, batch: int
-) -> dict[str, tuple[Conv2d, dict[str, tuple[int, ...]]]]:
-    """Each distinct convolution of `model`, by its first layer's name: its op and shapes."""
+def convolutions(model: glnn.Model, batch: int) -> dict[str, Problem]:
+    """Each distinct convolution of `model`, by its first layer's name."""
     (given,) = model.inputs
     tensors = model.infer({given.name: given.with_batch(batch)})
-    found: dict[str, tuple[Conv2d, dict[str, tuple[int, ...]]]] = {}
+    found: dict[str, Problem] = {}
     for node in fuse(model):
         if not isinstance(node.op, Conv2d):
             continue
         shapes = {"x": tensors[node.inputs[0]]}
         shapes |= {name: array.shape for name, array in node.parameters.items()}
-        if (node.op, shapes) not in found.values():
-            found[node.name.split(" + ")[0]] = (node.op, shapes)
+        problem = Problem.of(node.op, shapes, {}, node.epilogue)
+        if problem not in found.values():
+            found[node.name.split(" + ")[0]] = problem
     return found
 
 
@@ -58,16 +58,17 @@ def operands(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
 
 
 def milliseconds(
-    backend: Backend, op: Conv2d, given: Mapping[str, Array], kernel: str | None, repeat: int
+    backend: Backend, problem: Problem, given: Mapping[str, Array], kernel: str | None, repeat: int
 ) -> float | None:
     """Median milliseconds on the device by one kernel; None where the backend refuses it."""
+    op, epilogue = problem.op, problem.epilogue
     if kernel in NO_BIAS:
-        given = {name: array for name, array in given.items() if name != "bias"}
+        given, epilogue = {name: given[name] for name in ("x", "weight")}, None
     shapes = {name: array.shape for name, array in given.items()}
-    if backend.why_not(op, shapes, kernel) is not None:
+    if backend.why_not(op, shapes, kernel, epilogue) is not None:
         return None
     try:
-        work, _ = prepare(op, given, backend, kernel)
+        work, _ = prepare(op, given, backend, kernel, epilogue=epilogue)
         return 1e3 * time_work(backend, work, repeat, hopeless=HOPELESS).seconds
     except GlnnError:
         return None
@@ -80,22 +81,24 @@ def measure(
     found = convolutions(model, batch)
     task = bar.add_task("variants", total=len(found) * (1 + len(NAMES)))
     rows: list[dict[str, Any]] = []
-    for name, (op, shapes) in found.items():
-        given = operands(shapes)
+    for name, problem in found.items():
+        given = operands(problem.shapes)
         times: dict[str, float | None] = {}
         for kernel in NAMES:
-            times[kernel] = milliseconds(backend, op, given, kernel, repeat)
+            times[kernel] = milliseconds(backend, problem, given, kernel, repeat)
             bar.advance(task)
-        default = milliseconds(backend, op, given, None, repeat)
+        default = milliseconds(backend, problem, given, None, repeat)
         bar.advance(task)
         best = min((t for k in IMPLICIT if (t := times[k]) is not None), default=None)
         paper = times[PAPER]
         rows.append(
             {
                 "layer": name,
-                "gflop": op.flops(shapes) / 1e9,
+                "gflop": problem.op.flops(problem.shapes) / 1e9,
                 "ms": times,
-                "default": backend.choose(op, shapes, {}).name,
+                "default": backend.choose(
+                    problem.op, problem.shapes, {}, None, problem.epilogue
+                ).name,
                 "default_ms": default,
                 "paper_over_implicit": paper / best if paper and best else None,
             }
@@ -108,7 +111,7 @@ def show(out: Screen, rows: Sequence[dict[str, Any]]) -> None:
     (claim,) = documents.figure("rovder_2019", "vgg16_figure_7").claims
     shown = table("", *(f">{row['layer']}" for row in rows))
     for name in NAMES:
-        title = f"{name}, no bias" if name in NO_BIAS else name
+        title = f"{name}, no bias, no ReLU" if name in NO_BIAS else name
         shown.add(title, *(number(row["ms"][name]) for row in rows))
     shown.add("default", *(number(row["default_ms"]) for row in rows))
     shown.add("default's name", *(row["default"] for row in rows))

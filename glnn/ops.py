@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from glnn.backends import Backend
 from glnn.compile import evaluate
 from glnn.errors import ShapeError, shown
+from glnn.graph.epilogue import BIASED, gemm
 from glnn.graph.operator import as_float32, rank
 from glnn.graph.operators import Conv2d, Matmul, windows
 
@@ -66,9 +67,9 @@ def matmul(
     if right.ndim > 2:
         operands["weight"] = right.reshape(-1, n, k) if prod(stack) > 1 else right.reshape(n, k)
     if c is not None and beta:
-        operands["c"] = c.reshape(-1, n)
-    found = evaluate(Matmul(alpha, beta), operands, backend, kernel)
-    return found.reshape(shape)
+        operands["e1"] = c.reshape(-1, n)
+    epilogue = gemm(alpha, beta if "e1" in operands else None)
+    return evaluate(Matmul(), operands, backend, kernel, epilogue).reshape(shape)
 
 
 def conv2d(
@@ -90,12 +91,15 @@ def conv2d(
     """
     operands = {"x": as_float32("conv2d: x", x), "weight": as_float32("conv2d: weight", weight)}
     if bias is not None:
-        operands["bias"] = as_float32("conv2d: bias", bias)
+        operands["e1"] = as_float32("conv2d: bias", bias)
     rank("conv2d", "weight", weight.shape, 4, "(o, c / groups, kh, kw)")
     steps, spread = _pair(stride), _pair(dilation)
     windows.check("conv2d", dilation=(spread, 2, 1))
     sides = _sides(padding, weight.shape[2:], steps, spread)
-    return evaluate(Conv2d(steps, sides, spread, _plain(groups)), operands, backend, kernel)
+    op = Conv2d(steps, sides, spread, _plain(groups))
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ShapeError(f"conv2d: bias must have shape {weight.shape[:1]}, got {bias.shape}")
+    return evaluate(op, operands, backend, kernel, None if bias is None else BIASED)
 
 
 def _pair(value: int | tuple[int, int]) -> tuple[int, int]:

@@ -6,6 +6,7 @@ import builtins
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -85,12 +86,13 @@ class TensorType:
         """That of `array`."""
         return cls(array.shape, DType.of(array))
 
-    @property
+    @cached_property
     def shape(self) -> Shape:
         """The dimensions. Raises ShapeError where one is a symbol."""
-        for dim in self.symbols:
-            raise ShapeError(f"the size {dim!r} of {self} is not known yet")
-        return tuple(dim for dim in self.dims if isinstance(dim, int))
+        found = tuple(dim for dim in self.dims if not isinstance(dim, str))
+        if len(found) < len(self.dims):
+            raise ShapeError(f"the size {self.symbols[0]!r} of {self} is not known yet")
+        return found
 
     @property
     def symbols(self) -> tuple[str, ...]:

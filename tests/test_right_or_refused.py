@@ -14,15 +14,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from glnn.compile.fuse import fuse
 
 import glnn
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
 from glnn.compile import evaluate
-from glnn.compile.fuse import fuse
 from glnn.errors import DeviceError, UnsupportedOpError
-from glnn.graph.operators import Activation, Contraction, Conv2d, Matmul, Pool2d, Softmax
+from glnn.graph.epilogue import BIASED
+from glnn.graph.operators import Activation, Conv2d, Matmul, Pool2d, Softmax
 from glnn.kernels.library import declared
+from glnn.kernels.problem import Problem
 from tests.backends.harness import as_stored, tolerance
 from tests.backends.problems import PROBLEMS
 from tests.oracle import error
@@ -31,15 +33,19 @@ from tests.random_models import random_model
 EXHAUSTIVE = bool(os.environ.get("GLNN_EXHAUSTIVE"))
 MODELS = 300 if EXHAUSTIVE else 6
 SCALE = 1 if EXHAUSTIVE else 40  # results of up to 10 million numbers, or of fewer
-LARGE: dict[str, tuple[Contraction, dict[str, tuple[int, ...]]]] = {
-    "matmul 1000 x 400 x 120": (Matmul(), {"x": (1000, 400), "weight": (120, 400)}),
-    "matmul": (Matmul(), {"x": (10_000 // SCALE, 20), "weight": (1000, 20), "bias": (1000,)}),
-    "softmax": (Softmax(), {"x": (25_000 // SCALE, 400)}),
-    "activation": (Activation("sigmoid"), {"x": (10_000 // SCALE, 1000)}),
-    "pool2d": (Pool2d("max", (2, 2), (1, 1)), {"x": (1, 10, 1001 // SCALE, 1001)}),
-    "conv2d": (
+LARGE: dict[str, Problem] = {
+    "matmul 1000 x 400 x 120": Problem.of(Matmul(), {"x": (1000, 400), "weight": (120, 400)}, {}),
+    "matmul": Problem.of(
+        Matmul(), {"x": (10_000 // SCALE, 20), "weight": (1000, 20), "e1": (1000,)}, {}, BIASED
+    ),
+    "softmax": Problem.of(Softmax(), {"x": (25_000 // SCALE, 400)}, {}),
+    "activation": Problem.of(Activation("sigmoid"), {"x": (10_000 // SCALE, 1000)}, {}),
+    "pool2d": Problem.of(Pool2d("max", (2, 2), (1, 1)), {"x": (1, 10, 1001 // SCALE, 1001)}, {}),
+    "conv2d": Problem.of(
         Conv2d(padding=(1, 1, 1, 1)),
-        {"x": (1, 3, 1000 // SCALE, 625), "weight": (16, 3, 3, 3), "bias": (16,)},
+        {"x": (1, 3, 1000 // SCALE, 625), "weight": (16, 3, 3, 3), "e1": (16,)},
+        {},
+        BIASED,
     ),
 }
 
@@ -70,7 +76,9 @@ def _reference(model: glnn.Model, x: np.ndarray) -> list[np.ndarray]:
     for node in fuse(model, enabled=False):
         operands = {k: known[v] for k, v in zip(node.op.inputs, node.inputs, strict=False)}
         operands |= {name: array.astype(np.float64) for name, array in node.parameters.items()}
-        known[node.output] = node.op.compute(operands)
+        shapes = {name: array.shape for name, array in operands.items()}
+        made = Problem.of(node.op, shapes, {}, node.epilogue)
+        known[node.output] = made.compute(operands)
     return [known[name] for name in model.outputs]
 
 
@@ -97,29 +105,30 @@ NAMED = [k for i, k in enumerate(declared()) if EXHAUSTIVE or i % 8 == 0]
 def test_kernels_by_name(backend, rng, kernel) -> None:
     if kernel.backend != backend.name:
         pytest.skip("a kernel of the other backend")
-    for op, shapes in PROBLEMS[kernel.op]:
-        if backend.why_not(op, shapes, kernel.name) is not None:
+    for op, shapes, *rest in PROBLEMS[kernel.op]:
+        problem = Problem.of(op, shapes, {}, *rest)
+        if backend.why_not(op, shapes, kernel.name, problem.epilogue) is not None:
             continue
         operands = {name: rng(shape) for name, shape in shapes.items()}
         given = as_stored(op.name, kernel.name, operands)
         try:
-            got = evaluate(op, operands, backend, kernel.name)
+            got = evaluate(op, operands, backend, kernel.name, problem.epilogue)
         except UnsupportedOpError as refused:
             _refused(refused)
             continue
-        expected = op.compute({k: v.astype("f8") for k, v in given.items()})
+        expected = problem.compute({k: v.astype("f8") for k, v in given.items()})
         assert error(got, expected) <= tolerance(kernel.name)
 
 
 @pytest.mark.parametrize("name", LARGE)
 def test_large_results(backend, rng, name) -> None:
-    op, shapes = LARGE[name]
-    operands = {operand: rng(shape) for operand, shape in shapes.items()}
+    problem = LARGE[name]
+    operands = {operand: rng(shape) for operand, shape in problem.shapes.items()}
     try:
-        got = evaluate(op, operands, backend)
+        got = evaluate(problem.op, operands, backend, epilogue=problem.epilogue)
     except UnsupportedOpError as refused:
         return _refused(refused)
-    assert error(got, op.compute(operands)) <= 1e-5
+    assert error(got, problem.compute(operands)) <= 1e-5
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from glnn.device import Device
 from glnn.errors import LimitError, UnsupportedOpError
-from glnn.graph.operator import Operands, Operator, Shapes
+from glnn.graph.operator import Operator
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout
-from glnn.types import DType, Shape, TensorType
+from glnn.types import DType, Shape
 
 T = TypeVar("T")
 Performer = Callable[[], None]
@@ -57,18 +57,14 @@ class Backend(ABC):
     device: Device | None
 
     @abstractmethod
-    def choose(
-        self, op: Operator, shapes: Operands, layouts: Mapping[str, str], kernel: str | None = None
-    ) -> Choice:
-        """The kernel that is to run `op`, or the one called `kernel`.
+    def choose(self, problem: Problem, kernel: str | None = None) -> Choice:
+        """The kernel that is to compute `problem`, or the one called `kernel`.
 
-        `layouts` says how the inputs lie. Raises UnsupportedOpError or LimitError with the reason.
+        Raises UnsupportedOpError or LimitError with the reason where there is none.
         """
 
     @abstractmethod
-    def layouts(
-        self, choice: Choice, op: Operator, shapes: Operands, layouts: Mapping[str, str]
-    ) -> Mapping[str, Layout]:
+    def layouts(self, choice: Choice, problem: Problem) -> Mapping[str, Layout]:
         """The layout in which `choice` wants each operand and leaves `out`."""
 
     def view_layouts(self, op: Operator, given: str) -> tuple[str, str]:
@@ -79,18 +75,14 @@ class Backend(ABC):
         """Floats to allocate for a tensor of `floats`."""
         return floats
 
-    def copies(
-        self, choice: Choice, shapes: Shapes, layouts: Mapping[str, Layout]
-    ) -> Mapping[str, int]:
+    def copies(self, choice: Choice, problem: Problem) -> Mapping[str, int]:
         """The operands of which `choice` takes a copy, in a texture, and its bytes.
 
         A parameter that is copied is not kept besides.
         """
         return {}
 
-    def reads(
-        self, choice: Choice, shapes: Shapes, layouts: Mapping[str, Layout]
-    ) -> Mapping[str, str]:
+    def reads(self, choice: Choice, problem: Problem) -> Mapping[str, str]:
         """By what `choice` reads each operand: "buffer", "attribute", or GLSL's name of a sampler.
 
         Empty where there is but one way.
@@ -109,14 +101,9 @@ class Backend(ABC):
 
     @abstractmethod
     def prepare(
-        self,
-        op: Operator,
-        choice: Choice,
-        operands: Mapping[str, Store],
-        shapes: Shapes,
-        out: Store,
+        self, choice: Choice, problem: Problem, operands: Mapping[str, Store], out: Store
     ) -> Performer:
-        """`op` made ready to read `operands`, seen in `shapes`, and write `out`."""
+        """`problem` made ready to be computed by `choice`, from `operands` to `out`."""
 
     def examine(self, asked: Iterable[tuple[Choice, Problem]]) -> bool:
         """See whether kernels compute such problems right here, where that is not known.
@@ -125,18 +112,13 @@ class Backend(ABC):
         """
         return False
 
-    def why_not(self, op: Operator, shapes: Operands, kernel: str | None = None) -> str | None:
-        """Why `op` cannot run here on operands of these shapes; None when it can."""
+    def why_not(self, problem: Problem, kernel: str | None = None) -> str | None:
+        """Why `problem` cannot be computed here; None when it can."""
         try:
-            self.choose(op, shapes, {}, kernel)
+            self.choose(problem, kernel)
         except (UnsupportedOpError, LimitError) as error:
             return str(error)
         return None
-
-    @staticmethod
-    def types(stores: Mapping[str, Store], shapes: Shapes) -> dict[str, TensorType]:
-        """The type of each operand in `stores`, seen in `shapes`."""
-        return {name: TensorType(shape, stores[name].dtype) for name, shape in shapes.items()}
 
     def memory(self, floats: int) -> Memory | None:
         """Room of `floats` for tensors to share; None where each is to have its own."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from glnn.backends.backend import Choice, Performer, Store
 from glnn.backends.gl import Fetched, GlBackend
 from glnn.device import Buffer, Device, Program, Source, confuses_values
-from glnn.graph.operator import Operands, Operator, Shapes
+from glnn.kernels.binding import bind
 from glnn.kernels.generate.generated import Uniform
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
@@ -87,42 +87,28 @@ class Compute(GlBackend):
     def confuses_values(self) -> bool:
         return confuses_values(self.device)
 
-    def layouts(
-        self, choice: Choice, op: Operator, shapes: Operands, layouts: Mapping[str, str]
-    ) -> Mapping[str, Layout]:
+    def layouts(self, choice: Choice, problem: Problem) -> Mapping[str, Layout]:
         assert isinstance(choice, Kernel)
-        problem = Problem.of(op, shapes, layouts)
         return problem.chosen_layouts(choice, problem.split(choice, self.device.capabilities))
 
     def prepare(
-        self,
-        op: Operator,
-        choice: Choice,
-        operands: Mapping[str, Store],
-        shapes: Shapes,
-        out: Store,
+        self, choice: Choice, problem: Problem, operands: Mapping[str, Store], out: Store
     ) -> Performer:
         assert isinstance(choice, Kernel) and isinstance(out, Buffer)
         buffers = {k: b for k, b in {**operands, "out": out}.items() if isinstance(b, Buffer)}
-        given = {k: b.layout.name for k, b in buffers.items() if k not in op.parameters}
-        problem = Problem.of(op, self.types(operands, shapes), given)
-        blocks = self.device.capabilities.max_compute_shader_storage_blocks
-        places = choice.places(operands, blocks)
-        in_place = choice.in_place if choice.in_place not in places else None
-        if op.updates in buffers and in_place in buffers:
-            in_place = None  # the result's memory is the operand's
+        bound = bind(choice, operands, problem.epilogue, self.device.capabilities, {})
+        places = {**choice.places(operands), **bound.places}
         part = self.part(choice, problem)
-        defines = problem.defines(choice) | ({"IN_PLACE": 1} if in_place in buffers else {})
-        defines |= {} if part is None else {"IN_PARTS": 1}
-        textures = self.fetched(op, choice, buffers)
-        program = self.program(choice, problem, defines, textures)
+        defines = problem.defines(choice) | ({} if part is None else {"IN_PARTS": 1})
+        textures = self.fetched(problem, choice, buffers)
+        program = self.program(choice, problem, defines, textures, bound)
         uniforms = self.uniforms(program, choice, problem, textures)
         return ComputePerformer(
             self.device,
             program,
             list(self._dispatches(choice, problem, buffers, places, uniforms, part)),
             list(textures.values()),
-            buffers.get(in_place) if in_place else None,
+            buffers[bound.in_place] if bound.in_place else None,
             out,
         )
 

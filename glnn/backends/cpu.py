@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from glnn.backends.backend import Backend, Choice, Memory, Performer, Store
 from glnn.errors import UnsupportedOpError
-from glnn.graph.operator import Operands, Operator, Shapes, typed
+from glnn.graph.operator import Operator
+from glnn.kernels.problem import Problem
 from glnn.layout import Layout, parse
 from glnn.types import DType, Shape
 
@@ -49,19 +50,15 @@ class Cpu(Backend):
     def __init__(self) -> None:
         self.device = None
 
-    def choose(
-        self, op: Operator, shapes: Operands, layouts: Mapping[str, str], kernel: str | None = None
-    ) -> NumpyKernel:
-        op.check_operands(shapes)
-        op.results(typed(shapes))
+    def choose(self, problem: Problem, kernel: str | None = None) -> NumpyKernel:
         if kernel not in (None, "numpy"):
-            raise UnsupportedOpError(f"cpu has no kernel {kernel!r} for {op.name}; it has numpy")
+            raise UnsupportedOpError(
+                f"cpu has no kernel {kernel!r} for {problem.op.name}; it has numpy"
+            )
         return NumpyKernel()
 
-    def layouts(
-        self, choice: Choice, op: Operator, shapes: Operands, layouts: Mapping[str, str]
-    ) -> Mapping[str, Layout]:
-        return dict.fromkeys((*shapes, "out"), parse("R"))
+    def layouts(self, choice: Choice, problem: Problem) -> Mapping[str, Layout]:
+        return dict.fromkeys((*problem.shapes, "out"), parse("R"))
 
     def view_layouts(self, op: Operator, given: str) -> tuple[str, str]:
         return "R", "R"
@@ -76,14 +73,11 @@ class Cpu(Backend):
         return HostStore(shape, dtype)
 
     def prepare(
-        self,
-        op: Operator,
-        choice: Choice,
-        operands: Mapping[str, Store],
-        shapes: Shapes,
-        out: Store,
+        self, choice: Choice, problem: Problem, operands: Mapping[str, Store], out: Store
     ) -> Performer:
+        shapes = problem.shapes
+
         def perform() -> None:
-            out.set(op.compute({k: s.pull().reshape(shapes[k]) for k, s in operands.items()}))
+            out.set(problem.compute({k: s.pull().reshape(shapes[k]) for k, s in operands.items()}))
 
         return perform

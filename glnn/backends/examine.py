@@ -162,13 +162,13 @@ def _trials(
     if problem.output[:1] > (PERIOD,):
         few |= {name: (PERIOD, *shapes[name][1:]) for name in op.along(shapes)}
     for deep in (upper(depth), depth):
-        small = problem.of_shapes(op.of_depth(few, deep, few=True))
+        small = problem.resized(op.of_depth(few, deep, few=True))
         if fits(small):
             yield _Trial(backend, kernel, small, spoiled=True)
             break
     else:
         yield _Trial(backend, kernel, problem, spoiled=True)
-    large = problem.of_shapes(op.of_depth(shapes, min(depth, SHORT)))
+    large = problem.resized(op.of_depth(shapes, min(depth, SHORT)))
     enough = fits(large) and within(launch, backend.launch(kernel, large))
     yield _Trial(backend, kernel, large if enough else problem, spoiled=False)
 
@@ -185,9 +185,9 @@ class _Trial:
         self._backend, self._kernel, self._problem = backend, kernel, problem
         self._key = verdict_key(kernel, problem, backend.device.capabilities)
         self.size = prod(backend.launch(kernel, problem))
-        operands, self._few = _known(problem, spoiled)
+        operands, self._few, self._open = _known(problem, spoiled)
         op = problem.op
-        layouts = problem.chosen_layouts(kernel, problem.split(kernel, backend.device.capabilities))
+        layouts = backend.layouts(kernel, problem)
         memory = backend.memory(backend.capacity(layouts["out"].size(problem.output)))
         dtype = problem.results[0].dtype
         self._out = backend.allocate(problem.output, layouts["out"], memory, dtype)
@@ -210,7 +210,7 @@ class _Trial:
         try:
             self.sent = self._backend.part(self._kernel, self._problem) or self.size
             self._perform = self._backend.prepare(
-                op, self._kernel, self._stores, self._problem.shapes, self._out
+                self._kernel, self._problem, self._stores, self._out
             )
         finally:
             del verdicts.found[self._key]
@@ -222,6 +222,8 @@ class _Trial:
             self._backend.upload(self._stores[op.updates])
         self._perform()
         got = _measured(self._out.pull())
+        if self._open.any():
+            got = np.where(np.resize(self._open, got.shape), np.resize(self._few, got.shape), got)
         error = self._error(got)
         if error <= self._kernel.allowed:
             return error, None
@@ -258,10 +260,12 @@ class _Trial:
         return max(work(self._problem) / max(seconds, SHORTEST), least)
 
 
-def _known(problem: Problem, spoiled: bool) -> tuple[dict[str, Array], Array]:
-    """Operands of a few samples, over and over; and the result to be expected of the few."""
+def _known(problem: Problem, spoiled: bool) -> tuple[dict[str, Array], Array, Array]:
+    """Operands of a few samples, over and over; the result to be expected of the few; and where
+    that may be anything, as it is finite only if what it is computed by is more than float32 holds.
+    """
     op, shapes = problem.op, problem.shapes
-    names = op.along(shapes) if problem.output[:1] > (PERIOD,) else ()
+    names = problem.along if problem.output[:1] > (PERIOD,) else ()
     generator = np.random.default_rng(2026)
     few: dict[str, Array] = {}
     for name, shape in shapes.items():
@@ -272,7 +276,7 @@ def _known(problem: Problem, spoiled: bool) -> tuple[dict[str, Array], Array]:
             few[name] = np.asarray(numbers, kind.numpy)
             continue
         few[name] = np.asarray(2 * generator.random(taken, dtype=np.float32) - 1)
-        if spoiled and name in op.spoiled:
+        if spoiled and name in (*op.spoiled, *problem.extents):
             _spoil(few[name])
     exact = op.flops({name: array.shape for name, array in few.items()}) <= EXACT
     precise = {
@@ -280,12 +284,15 @@ def _known(problem: Problem, spoiled: bool) -> tuple[dict[str, Array], Array]:
         for name, array in few.items()
     }
     with np.errstate(all="ignore"):
-        expected = _measured(op.compute(precise).astype(problem.results[0].dtype.numpy))
+        expected = _measured(problem.compute(precise).astype(problem.results[0].dtype.numpy))
+        unsure = np.zeros(1, bool)
+        if spoiled and exact:
+            unsure = np.isfinite(expected) & ~np.isfinite(problem.compute(few))
     operands = {
         name: array if array.shape == shapes[name] else np.resize(array, shapes[name])
         for name, array in few.items()
     }
-    return operands, expected
+    return operands, expected, unsure
 
 
 def _measured(array: Array) -> Array:

@@ -11,7 +11,7 @@ from glnn.backends.backend import Choice, Performer, Store
 from glnn.backends.gl import Fetched, GlBackend
 from glnn.device import Buffer, Device, Program, Source
 from glnn.errors import ShaderError
-from glnn.graph.operator import Operator, Shapes
+from glnn.kernels.binding import bind
 from glnn.kernels.generate.generated import Uniform
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
@@ -89,19 +89,14 @@ class Feedback(GlBackend):
         return -(-super().capacity(floats) // CAPTURED) * CAPTURED
 
     def prepare(
-        self,
-        op: Operator,
-        choice: Choice,
-        operands: Mapping[str, Store],
-        shapes: Shapes,
-        out: Store,
+        self, choice: Choice, problem: Problem, operands: Mapping[str, Store], out: Store
     ) -> Performer:
         assert isinstance(choice, Kernel) and isinstance(out, Buffer)
         buffers = {k: b for k, b in operands.items() if isinstance(b, Buffer)}
-        given = {k: b.layout.name for k, b in buffers.items() if k not in op.parameters}
-        problem = Problem.of(op, self.types(operands, shapes), given)
-        textures = self.fetched(op, choice, buffers)
-        program = self.program(choice, problem, problem.defines(choice), textures)
+        textures = self.fetched(problem, choice, buffers)
+        samplers = {name: one.sampler for name, one in textures.items()}
+        bound = bind(choice, operands, problem.epilogue, self.device.capabilities, samplers)
+        program = self.program(choice, problem, problem.defines(choice), textures, bound)
         return FeedbackPerformer(
             self.device,
             program,

@@ -15,15 +15,16 @@ from glnn.backends.examine import SLOWEST, Examined, examine
 from glnn.device import Buffer, DataTexture, Device, Program, SharedMemory, Source
 from glnn.device.buffer import LEAST
 from glnn.errors import DeviceError
-from glnn.graph.operator import Operands, Operator, Shapes
+from glnn.kernels.binding import textures, written
 from glnn.kernels.family import PATIENT, family
+from glnn.kernels.generate.epilogue import Bound
 from glnn.kernels.generate.generated import Uniform
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import choose
 from glnn.kernels.source import assemble
 from glnn.kernels.tuned import Tuned
-from glnn.kernels.verdicts import Verdicts, work
+from glnn.kernels.verdicts import Verdicts, program_key, work
 from glnn.layout import Layout
 from glnn.settings import Settings
 from glnn.types import DType, Shape
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     import moderngl
 
 PLACES = ("first_group", "all_groups", "first_instance")  # uniforms of a launch, not of a problem
+MOST_CHOICES = 4096  # that are remembered
 LONGEST = 0.1  # seconds of a launch: Panfrost ends jobs of half a second
 
 
@@ -80,6 +82,9 @@ class GlBackend(Examined):
         self.tuned = Tuned.load(cache, offers, __version__)
         self.verdicts = Verdicts.load(cache, offers, __version__)
         self._trusts = settings.trust
+        self._texts: dict[tuple[object, ...], tuple[object, ...]] = {}  # by what makes a text
+        self._choices: dict[tuple[Problem, str | None], Kernel] = {}
+        self._chosen = (0, 0)  # the revisions of what choices depend on
         self._textures: WeakKeyDictionary[Buffer, dict[tuple[str, str], Fetched]]
         self._textures = WeakKeyDictionary()
         longest = 0.0 if family(offers) in PATIENT else LONGEST
@@ -90,12 +95,17 @@ class GlBackend(Examined):
         """Why this backend cannot run on `device`; None when it can."""
         raise NotImplementedError
 
-    def choose(
-        self, op: Operator, shapes: Operands, layouts: Mapping[str, str], kernel: str | None = None
-    ) -> Kernel:
-        problem = Problem.of(op, shapes, layouts)
-        offers = self.device.capabilities
-        return choose(self.name, problem, offers, kernel, self.tuned, self.verdicts)
+    def choose(self, problem: Problem, kernel: str | None = None) -> Kernel:
+        revisions = self.tuned.revision, self.verdicts.revision
+        if revisions != self._chosen or len(self._choices) > MOST_CHOICES:
+            self._choices.clear()
+            self._chosen = revisions
+        found = self._choices.get((problem, kernel))
+        if found is None:
+            offers = self.device.capabilities
+            found = choose(self.name, problem, offers, kernel, self.tuned, self.verdicts)
+            self._choices[problem, kernel] = found
+        return found
 
     def examine(self, asked: Iterable[tuple[Choice, Problem]]) -> bool:
         return not self._trusts and examine(self, asked)
@@ -122,61 +132,52 @@ class GlBackend(Examined):
         most = min(bounds, default=size)
         return most if most < size else None
 
-    def layouts(
-        self, choice: Choice, op: Operator, shapes: Operands, layouts: Mapping[str, str]
-    ) -> Mapping[str, Layout]:
+    def layouts(self, choice: Choice, problem: Problem) -> Mapping[str, Layout]:
         assert isinstance(choice, Kernel)
-        return Problem.of(op, shapes, layouts).chosen_layouts(choice)
+        return problem.chosen_layouts(choice)
 
     def capacity(self, floats: int) -> int:
         return max(floats, LEAST)
 
-    def _samplers(
-        self, kernel: Kernel, shapes: Shapes, layouts: Mapping[str, Layout]
-    ) -> dict[str, str]:
+    def _samplers(self, kernel: Kernel, problem: Problem) -> dict[str, str]:
         """What each operand that `kernel` fetches is to the shader. Raises LimitError."""
-        offers = self.device.capabilities
+        offers, layouts = self.device.capabilities, self.layouts(kernel, problem)
         return {
-            name: kernel.sampler(name, layouts[name].size(shapes[name]), offers)
-            for name in kernel.textures
-            if name in shapes
+            name: kernel.sampler(texel, layouts[name].size(problem.shapes[name]), offers)
+            for name, texel in textures(kernel, problem.epilogue).items()
+            if name in problem.shapes
         }
 
-    def copies(
-        self, choice: Choice, shapes: Shapes, layouts: Mapping[str, Layout]
-    ) -> Mapping[str, int]:
+    def copies(self, choice: Choice, problem: Problem) -> Mapping[str, int]:
         assert isinstance(choice, Kernel)
+        texels, layouts = textures(choice, problem.epilogue), self.layouts(choice, problem)
         found = {
-            k: DataTexture.bytes_for(layouts[k].size(shapes[k]), choice.textures[k], sampler)
-            for k, sampler in self._samplers(choice, shapes, layouts).items()
+            k: DataTexture.bytes_for(layouts[k].size(problem.shapes[k]), texels[k], sampler)
+            for k, sampler in self._samplers(choice, problem).items()
         }
         return {name: nbytes for name, nbytes in found.items() if nbytes}
 
-    def reads(
-        self, choice: Choice, shapes: Shapes, layouts: Mapping[str, Layout]
-    ) -> Mapping[str, str]:
+    def reads(self, choice: Choice, problem: Problem) -> Mapping[str, str]:
         assert isinstance(choice, Kernel)
-        found = dict.fromkeys(choice.bindings, "buffer")
+        found = dict.fromkeys((*choice.bindings, *problem.extents), "buffer")
         found |= {choice.in_place: "buffer"} if choice.in_place else {}
         found |= dict.fromkeys(choice.attributes, "attribute")
-        found |= self._samplers(choice, shapes, layouts)
-        return {k: found[k] for k in shapes if k in found}
+        found |= self._samplers(choice, problem)
+        return {k: found[k] for k in problem.shapes if k in found}
 
     def fetched(
-        self, op: Operator, kernel: Kernel, buffers: Mapping[str, Buffer]
+        self, problem: Problem, kernel: Kernel, buffers: Mapping[str, Buffer]
     ) -> dict[str, Fetched]:
-        """The textures by which `kernel` reads operands of `op`, which lie in `buffers`."""
-        shapes = {name: buffer.shape for name, buffer in buffers.items()}
-        layouts = {name: buffer.layout for name, buffer in buffers.items()}
+        """The textures by which `kernel` reads operands of `problem`, which lie in `buffers`."""
         found: dict[str, Fetched] = {}
-        for name, sampler in self._samplers(kernel, shapes, layouts).items():
+        texels = textures(kernel, problem.epilogue)
+        for name, sampler in self._samplers(kernel, problem).items():
             buffer = buffers[name]
-            changes = not buffer.fixed and (name not in op.parameters or buffer.shared)
-            texel = kernel.textures[name]
+            changing = name not in problem.op.parameters or buffer.shared
             if buffer.fixed:
-                found[name] = self._fixed(buffer, texel, sampler)
+                found[name] = self._fixed(buffer, texels[name], sampler)
             else:
-                found[name] = Fetched(self.device, buffer, texel, sampler, changes)
+                found[name] = Fetched(self.device, buffer, texels[name], sampler, changing)
         return found
 
     def _fixed(self, buffer: Buffer, texel: str, sampler: str) -> Fetched:
@@ -253,22 +254,39 @@ class GlBackend(Examined):
         problem: Problem,
         defines: Mapping[str, int],
         fetched: Mapping[str, Fetched],
+        bound: Bound,
     ) -> Program:
         """The program of `kernel` under `defines`, compiled the first time only.
 
+        bound: how it gets at the operands of the problem's epilogue.
         Problems share it; on a device that confuses their sizes each set of sizes has its own.
         """
+        programs: dict[tuple[object, ...], Program] = self.device.programs
+        values = sorted(problem.uniforms(kernel).items()) if self.confuses_values() else ()
+        offers, parts = self.device.capabilities, defines.get("IN_PARTS", 0)
+        asked = program_key(kernel, problem, offers), parts, str(bound), *values
+        text = self._texts.get(asked)
+        if text is None or text not in programs:
+            source = self._source(kernel, problem, defines, fetched, bound)
+            text = source.text, *values
+            if text not in programs:
+                programs[text] = self.compile(source)
+            self._texts[asked] = text
+        return programs[text]
+
+    def _source(
+        self,
+        kernel: Kernel,
+        problem: Problem,
+        defines: Mapping[str, int],
+        fetched: Mapping[str, Fetched],
+        bound: Bound,
+    ) -> Source:
         header = self.device.capabilities.header(self.name)
         samplers = {name: one.sampler for name, one in fetched.items()}
         made = problem.generated(kernel)
-        texts = {} if made is None else made.texts
-        source = assemble(kernel, header, {**kernel.defaults, **defines}, samplers, texts)
-        values = sorted(problem.uniforms(kernel).items()) if self.confuses_values() else ()
-        programs: dict[tuple[object, ...], Program] = self.device.programs
-        key = (source.text, *values)
-        if key not in programs:
-            programs[key] = self.compile(source)
-        return programs[key]
+        texts = written(kernel, problem.epilogue, bound) if made is None else made.texts
+        return assemble(kernel, header, {**kernel.defaults, **defines}, samplers, texts)
 
     def confuses_values(self) -> bool:
         """Whether the device may run a program with the uniforms of an earlier run."""

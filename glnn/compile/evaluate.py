@@ -15,12 +15,13 @@ from glnn.compile.prepared import Prepared
 from glnn.compile.schedule import Schedule, Task
 from glnn.compile.weights import Weight, Weights
 from glnn.errors import LimitError, UnsupportedOpError, shown
-from glnn.graph.operator import Operands, Operator
+from glnn.graph.epilogue import Epilogue
+from glnn.graph.operator import Operator
 from glnn.graph.operators.repack import Repack
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout, parse
-from glnn.types import DType, TensorType
+from glnn.types import TensorType
 
 _WORTH_A_KERNEL = 1 << 16  # elements: below, the CPU has packed them before a kernel begins
 
@@ -30,25 +31,25 @@ def evaluate(
     operands: Mapping[str, NDArray[Any]],
     backend: str | Backend = "auto",
     kernel: str | None = None,
+    epilogue: Epilogue | None = None,
 ) -> NDArray[Any]:
-    """The result of `op` on `operands`, float32 in and out, by one kernel of a backend.
+    """The first result of `op` on `operands`, by one kernel of a backend.
 
-    Raises ShapeError where the operands do not fit, UnsupportedOpError or LimitError where the
-    backend cannot compute it.
+    epilogue: what is done to the result, whose operands are among `operands`. Raises ShapeError
+    where the operands do not fit, UnsupportedOpError or LimitError where the backend cannot
+    compute it.
     """
     if not isinstance(kernel, (str, type(None))):
         raise UnsupportedOpError(f"a kernel must be a name, got {shown(kernel)}")
-    types = {name: TensorType.of(array) for name, array in operands.items()}
-    op.check_operands(types)
-    (found,) = op.results(types)
-    if 0 in found.shape:
-        return np.empty(found.shape, found.dtype.numpy)
+    problem = _problem(op, operands, epilogue)
+    if 0 in problem.output:
+        return np.empty(problem.output, problem.results[0].dtype.numpy)
     if op.view:
-        return np.array(op.compute(operands))
+        return np.array(problem.compute(operands))
     chosen = backend if isinstance(backend, Backend) else open_backend(backend)
 
     def work() -> NDArray[Any]:
-        perform, out = prepare(op, operands, chosen, kernel)
+        perform, out = prepare(op, operands, chosen, kernel, epilogue=epilogue)
         perform()
         return out.pull()
 
@@ -61,53 +62,60 @@ def prepare(
     backend: Backend,
     kernel: str | None = None,
     layouts: Mapping[str, str] | None = None,
+    epilogue: Epilogue | None = None,
 ) -> tuple[Performer, Store]:
     """`op` made ready to run on `operands`, which are uploaded, and the store of its result.
 
     layouts: how the inputs lie that a kernel of stages is given, row major unless said; any other
-    kernel is given them as it takes them. Only inside `backend.perform`, or in the thread that
-    opened the device. Raises what `evaluate` raises.
+    kernel is given them as it takes them. epilogue: what is done to the result. Only inside
+    `backend.perform`, or in the thread that opened the device. Raises what `evaluate` raises.
     """
-    shapes = {name: array.shape for name, array in operands.items()}
-    types = {name: TensorType.of(array) for name, array in operands.items()}
     backend.activate()
-    choice = _chosen(op, types, backend, kernel)
+    problem = _problem(op, operands, epilogue)
+    choice = _chosen(problem, backend, kernel)
     if isinstance(choice, Kernel) and choice.stages:
-        schedule = _schedule(op, operands, backend, choice.name, layouts or {})
+        schedule = _schedule(problem, operands, backend, choice.name, layouts or {})
         if schedule.examine():
-            return prepare(op, operands, backend, kernel, layouts)
+            return prepare(op, operands, backend, kernel, layouts, epilogue)
         return _prepare_stages(schedule, operands)
-    taken = backend.layouts(choice, op, types, {})
+    taken = backend.layouts(choice, problem)
     stores = {name: _place(backend, array, taken[name]) for name, array in operands.items()}
-    (made,) = op.results(types)
-    out = backend.allocate(made.shape, taken["out"], dtype=made.dtype)
-    return backend.prepare(op, choice, stores, shapes, out), out
+    out = backend.allocate(problem.output, taken["out"], dtype=problem.results[0].dtype)
+    return backend.prepare(choice, problem, stores, out), out
 
 
-def _chosen(op: Operator, shapes: Operands, backend: Backend, kernel: str | None = None) -> Choice:
-    """The kernel for `op`, or that of stages, seen to be right here."""
+def _problem(
+    op: Operator, operands: Mapping[str, NDArray[Any]], epilogue: Epilogue | None
+) -> Problem:
+    types = {name: TensorType.of(array) for name, array in operands.items()}
+    return Problem.of(op, types, {}, epilogue)
+
+
+def _chosen(problem: Problem, backend: Backend, kernel: str | None = None) -> Choice:
+    """The kernel for `problem`, or that of stages, seen to be right here."""
     while True:
-        choice = backend.choose(op, shapes, {}, kernel)
+        choice = backend.choose(problem, kernel)
         if isinstance(choice, Kernel) and choice.stages:
             return choice
-        if not backend.examine([(choice, Problem.of(op, shapes, {}))]):
+        if not backend.examine([(choice, problem)]):
             return choice
 
 
 def _schedule(
-    op: Operator,
+    problem: Problem,
     operands: Mapping[str, NDArray[Any]],
     backend: Backend,
     kernel: str,
     layouts: Mapping[str, str],
 ) -> Schedule:
-    """The stages of `kernel`, which computes `op`."""
-    schedule = Schedule(backend)
-    inputs = {name: name for name in operands if name not in op.parameters}
+    """The stages of `kernel`, which computes `problem`."""
+    schedule, op = Schedule(backend), problem.op
+    inputs = {n: n for n in operands if n not in op.parameters and n not in problem.extents}
     for name in inputs:
-        schedule.add_input(name, operands[name].shape, layouts.get(name, "R"))
+        schedule.add_input(name, problem.types[name], layouts.get(name, "R"))
     fixed = {name: Weight.of(operands[name]) for name in operands if name not in inputs}
-    schedule.add(Task(op.name, op, inputs, fixed, "result", op.name, kernel))
+    task = Task(op.name, op, inputs, fixed, "result", op.name, kernel, epilogue=problem.epilogue)
+    schedule.add(task)
     return schedule
 
 
@@ -115,10 +123,8 @@ def _prepare_stages(
     schedule: Schedule, operands: Mapping[str, NDArray[Any]]
 ) -> tuple[Performer, Store]:
     """What `prepare` gives where the kernel is made of stages."""
-    backend, prepared = (
-        schedule.backend,
-        Prepared(schedule, Arena.of(schedule, ["result"]), Weights(schedule.backend)),
-    )
+    backend = schedule.backend
+    prepared = Prepared(schedule, Arena.of(schedule, ["result"]), Weights(backend))
     for name in set(operands) & set(schedule.tensors):
         prepared.stores[name].set(operands[name])
         backend.upload(prepared.stores[name])
@@ -138,14 +144,14 @@ def _place(backend: Backend, array: NDArray[Any], layout: Layout) -> Store:
     not moved about by the CPU.
     """
     lies = "C" if array.flags.f_contiguous and not array.flags.c_contiguous else "R"
-    store = backend.allocate(array.shape, layout, dtype=DType.of(array))
-    repack = Repack(lies, layout.name)
-    shapes = {"x": array.shape}
+    type = TensorType.of(array)
+    store = backend.allocate(array.shape, layout, dtype=type.dtype)
+    repack = Problem.of(Repack(lies, layout.name), {"x": array.shape}, {"x": lies})
     choice: Choice | None = None
     plain = array.dtype == np.float32 and array.ndim == 2 and array.size >= _WORTH_A_KERNEL
     if backend.device and lies != layout.name and plain:
         with suppress(UnsupportedOpError, LimitError):
-            choice = _chosen(repack, shapes, backend)
+            choice = _chosen(repack, backend)
     if choice is None:
         store.set(array)
         backend.upload(store)
@@ -153,5 +159,5 @@ def _place(backend: Backend, array: NDArray[Any], layout: Layout) -> Store:
     source = backend.allocate(array.shape, parse(lies))
     source.set(array)
     backend.upload(source)
-    backend.prepare(repack, choice, {"x": source}, shapes, store)()
+    backend.prepare(choice, repack, {"x": source}, store)()
     return store

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from glnn.backends import Backend
 from glnn.compile.schedule import Schedule, Task
@@ -27,7 +28,9 @@ def lowered(
 
     Raises UnsupportedOpError or LimitError where the backend cannot compute a node.
     """
-    types = graph.bind({v.name: TensorType(tuple(shapes[v.name])) for v in graph.inputs})
+    types = graph.bind(
+        {v.name: TensorType(tuple(shapes[v.name]), v.type.dtype) for v in graph.inputs}
+    )
     graph = within_operands(graph, types, backend.operands)
     if fused:
         graph = fuse(fold(without_identities(graph), types), types, backend.operands)
@@ -35,7 +38,7 @@ def lowered(
     names |= {value.name for node in graph.nodes for value in node.outputs}
     schedule = Schedule(backend, kernels, names)
     for value in graph.inputs:
-        schedule.add_input(value.name, types[value].shape)
+        schedule.add_input(value.name, types[value])
     known: dict[Value, Constant] = {}
     for node in graph.nodes:
         if node.outputs[0] not in graph.fixed:
@@ -46,24 +49,32 @@ def lowered(
 def _task(graph: Graph, node: Node, types: Types, known: dict[Value, Constant]) -> Task:
     """What `node` is to a schedule."""
     given = node.operator.named(node.inputs)
-    shapes = {name: types[value].shape for name, value in given.items()}
+    kinds = {name: types[value] for name, value in given.items()}
     if node.epilogue is not None:
         result = types[node.outputs[0]].shape
         for name, extent, value in zip(
             node.epilogue.names, node.epilogue.extents, node.extras, strict=True
         ):
-            given[name], shapes[name] = value, node.epilogue.shape(extent, result)
+            given[name] = value
+            kinds[name] = TensorType(node.epilogue.shape(extent, result), types[value].dtype)
     fixed = graph.fixed
     return Task(
         node.name,
         node.operator,
         {name: value.name for name, value in given.items() if value not in fixed},
         {
-            name: Weight(constant(graph, value, known), shapes[name])
+            name: Weight(constant(graph, value, known), kinds[name])
             for name, value in given.items()
             if value in fixed
         },
         node.outputs[0].name,
         node.name,
         epilogue=node.epilogue,
+        more=tuple(value.name for value in node.outputs[1:]),
+        apart=partial(_apart, graph, node, types, known) if node.origins else None,
     )
+
+
+def _apart(graph: Graph, node: Node, types: Types, known: dict[Value, Constant]) -> list[Task]:
+    """The nodes that were joined into `node`, as tasks of their own."""
+    return [_task(graph, origin, types, known) for origin in node.origins]

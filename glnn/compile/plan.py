@@ -146,11 +146,15 @@ def _step(schedule: Schedule, arena: Arena, entry: Entry) -> Step:
     task = entry.task
     out = schedule.tensors[task.output]
     backend = schedule.backend
-    copies = backend.copies(entry.choice, entry.shapes, entry.layouts)
-    packed = {
-        name: 4 * backend.capacity(entry.layouts[name].size(parameter.shape))
-        for name, parameter in task.parameters.items()
-    }
+    copies = {} if entry.host else backend.copies(entry.choice, entry.problem)
+    packed = (
+        {}
+        if entry.host
+        else {
+            name: 4 * backend.capacity(entry.layouts[name].size(parameter.shape))
+            for name, parameter in task.parameters.items()
+        }
+    )
     return Step(
         name=task.name,
         layer=task.layer,
@@ -162,7 +166,7 @@ def _step(schedule: Schedule, arena: Arena, entry: Entry) -> Step:
         shapes=entry.shapes,
         shape=out.shape,
         layouts={name: layout.name for name, layout in entry.layouts.items()},
-        reads=backend.reads(entry.choice, entry.shapes, entry.layouts),
+        reads={} if entry.host else backend.reads(entry.choice, entry.problem),
         memory=arena.block[out.memory],
         nbytes=(
             4 * out.layout.size(out.shape),
@@ -170,7 +174,7 @@ def _step(schedule: Schedule, arena: Arena, entry: Entry) -> Step:
             sum(copies.values()),
         ),
         passing=sum(nbytes for name, nbytes in packed.items() if name in copies),
-        cost=task.op.cost_of(entry.shapes),
+        cost=entry.problem.cost,
     )
 
 
@@ -178,7 +182,9 @@ def _held(schedule: Schedule, weights: Weights) -> int:
     """Bytes of the parameters of `schedule` that `weights` has on the device already."""
     backend, found = schedule.backend, 0
     for entry in schedule.entries:
-        copies = backend.copies(entry.choice, entry.shapes, entry.layouts)
+        if entry.host:
+            continue
+        copies = backend.copies(entry.choice, entry.problem)
         for name, weight in entry.task.parameters.items():
             if (weight, entry.layouts[name], name in copies) in weights:
                 size = 4 * backend.capacity(entry.layouts[name].size(weight.shape))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from glnn.backends.backend import Performer, Store
 from glnn.compile.memory import Arena
 from glnn.compile.schedule import Entry, Schedule
@@ -29,18 +31,39 @@ class Prepared:
             if block is None and tensor.memory in owners:
                 stores[name] = owners[tensor.memory]
             else:
-                stores[name] = self.backend.allocate(tensor.shape, tensor.layout, block)
+                stores[name] = self.backend.allocate(
+                    tensor.shape, tensor.layout, block, tensor.type.dtype
+                )
                 owners.setdefault(tensor.memory, stores[name])
         return stores
 
     def _prepare(self, entry: Entry) -> Performer:
+        if entry.host:
+            return self._host(entry)
         task = entry.task
         stores = {operand: self.stores[name] for operand, name in task.operands.items()}
-        copies = self.backend.copies(entry.choice, entry.shapes, entry.layouts)
+        copies = self.backend.copies(entry.choice, entry.problem) if task.parameters else {}
         for name, weight in task.parameters.items():
             stores[name] = self._weights.store(weight, entry.layouts[name], name in copies)
         out = self.stores[task.output]
-        return self.backend.prepare(task.op, entry.choice, stores, entry.shapes, out)
+        return self.backend.prepare(entry.choice, entry.problem, stores, out)
+
+    def _host(self, entry: Entry) -> Performer:
+        """What reads the operands back, computes by NumPy, and uploads the results."""
+        task, problem = entry.task, entry.problem
+        outs = [self.stores[name] for name in (task.output, *task.more)]
+
+        def perform() -> None:
+            arrays = {k: self.result(v).pull() for k, v in task.operands.items()}
+            arrays |= {k: weight.read() for k, weight in task.parameters.items()}
+            arrays = {k: array.reshape(problem.shapes[k]) for k, array in arrays.items()}
+            for store, type, found in zip(
+                outs, problem.results, problem.compute_all(arrays), strict=True
+            ):
+                store.set(np.ascontiguousarray(found, type.dtype.numpy).reshape(type.shape))
+                self.backend.upload(store)
+
+        return perform
 
     def result(self, name: str) -> Store:
         """The store of the tensor called `name`, which some performer has written."""

@@ -2,68 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 
 from glnn.backends.backend import Backend, Choice
+from glnn.backends.cpu import NumpyKernel
 from glnn.compile.weights import Weight
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.decompose import Lowered
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Operator, Shapes
-from glnn.graph.operators.add import Add
-from glnn.graph.operators.conv2d import Conv2d
 from glnn.graph.operators.repack import Repack
 from glnn.kernels import kernels_for
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout, parse
-from glnn.types import Shape
+from glnn.layout.layout import RowMajor
+from glnn.types import Shape, TensorType
 
 
 @dataclass(frozen=True)
 class Task:
-    """An op on tensors. layer: the layer it belongs to. via: the kernel whose stage it is, if any.
-
-    operands: the tensor of each operand. parameters: the operands that are fixed. kernel: the one
-    to take; None leaves the choice open.
-    """
+    """An operator on tensors."""
 
     name: str
+    """What people know it by."""
     op: Operator
+    """What is computed."""
     operands: Mapping[str, str]
+    """The tensor of each operand that is computed; those of the epilogue too."""
     parameters: Mapping[str, Weight]
+    """The operands that no run changes."""
     output: str
+    """The tensor of its first result."""
     layer: str
+    """The layer it belongs to."""
     kernel: str | None = None
+    """The kernel to take; None leaves the choice open."""
     via: str | None = None
+    """The kernel whose stage it is."""
     epilogue: Epilogue | None = None
+    """What is done to the first result."""
+    more: tuple[str, ...] = ()
+    """The tensors of its other results: only the host makes them."""
+    apart: Callable[[], Iterable[Task]] | None = None
+    """Gives tasks that compute the same, where no kernel does all of it."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A task with the kernel chosen for it. layouts: of each operand and of `out`."""
+    """A task with the kernel chosen for it."""
 
     task: Task
     choice: Choice
-    shapes: Shapes
+    problem: Problem
+    """What the kernel is to compute."""
     layouts: Mapping[str, Layout]
+    """Of each operand and of `out`."""
+    host: bool = False
+    """Whether the host computes it, though the backend's tensors are elsewhere."""
 
     @property
-    def problem(self) -> Problem:
-        """What the kernel is to compute."""
-        op = self.task.op
-        lies = {name: self.layouts[name].name for name in self.shapes if name not in op.parameters}
-        return Problem.of(op, self.shapes, lies)
+    def shapes(self) -> Shapes:
+        """The shape of each operand."""
+        return self.problem.shapes
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor: several share the memory called `memory` where an op is only a view."""
+    """A tensor: several share the memory called `memory` where an operator is only a view."""
 
-    shape: Shape
+    type: TensorType
     layout: Layout
     memory: str
+
+    @property
+    def shape(self) -> Shape:
+        """Its shape."""
+        return self.type.shape
 
 
 class Schedule:
@@ -91,83 +108,111 @@ class Schedule:
 
     def examine(self) -> bool:
         """See whether its kernels are right here; whether some are not, so that it is made anew."""
-        return self.backend.examine((entry.choice, entry.problem) for entry in self.entries)
+        return self.backend.examine(
+            (entry.choice, entry.problem) for entry in self.entries if not entry.host
+        )
 
-    def add_input(self, name: str, shape: Shape, layout: str = "R") -> None:
+    def add_input(self, name: str, type: TensorType, layout: str = "R") -> None:
         """A tensor that is there before the first task."""
-        self.tensors[name] = Tensor(shape, parse(layout), name)
+        self.tensors[name] = Tensor(type, parse(layout), name)
 
     def add(self, task: Task) -> None:
         """Append `task`, in stages if its kernel has some, and before it the repacks that it needs.
 
+        What no kernel does at once is taken apart; what has no kernel here at all the host does.
         Raises UnsupportedOpError or LimitError where the backend cannot compute it.
         """
-        op = task.op
-        self.ops.add(op.name)
-        shapes: dict[str, Shape] = {k: self.tensors[v].shape for k, v in task.operands.items()}
-        shapes |= {name: parameter.shape for name, parameter in task.parameters.items()}
-        given = {k: self.tensors[v].layout.name for k, v in task.operands.items()}
-        if op.view:
-            wants, gives = self.backend.view_layouts(op, given["x"])
-            source = self._in_layout(task.operands["x"], parse(wants), task)
-            self.tensors[task.output] = Tensor(
-                op.shape_of(shapes), parse(gives), self.tensors[source].memory
-            )
+        self.ops.add(task.op.name)
+        if task.op.view and self._view(task):
             return
-        forced = self._forced(task, shapes, given)
-        if "residual" in shapes and self.backend.why_not(op, shapes, forced) is not None:
-            self._add_apart(task, op)
+        problem = self._problem(task)
+        if 0 in problem.output and not task.more:
+            self.tensors[task.output] = Tensor(problem.results[0], parse("R"), task.output)
             return
-        choice = self.backend.choose(op, shapes, given, forced)
-        problem = Problem.of(op, shapes, given)
+        forced = self._forced(task, problem)
+        try:
+            choice = self.backend.choose(problem, forced)
+        except (UnsupportedOpError, LimitError):
+            if task.apart:
+                for part in task.apart():
+                    self.add(part)
+            elif forced is None and not self._has_kernels(task.op):
+                self._add_host(task, problem)
+            else:
+                raise
+            return
         if isinstance(choice, Kernel) and choice.stages:
             self._add_stages(task, choice, problem.lowered(choice))
         else:
-            self._add_whole(task, choice, shapes, given)
+            self._add_whole(task, choice, problem)
         if forced is None:
             self.problems.append(problem)
 
-    def _add_whole(
-        self, task: Task, choice: Choice, shapes: Shapes, given: Mapping[str, str]
-    ) -> None:
-        op = task.op
-        layouts = self.backend.layouts(choice, op, shapes, given)
+    def _problem(self, task: Task) -> Problem:
+        types = {name: self.tensors[tensor].type for name, tensor in task.operands.items()}
+        types |= {name: weight.type for name, weight in task.parameters.items()}
+        extents = {} if task.epilogue is None else task.epilogue.named_extents
+        one = {name for name, extent in extents.items() if extent != "full"}
+        given = {
+            name: self.tensors[tensor].layout.name
+            for name, tensor in task.operands.items()
+            if name not in one
+        }
+        return Problem.of(task.op, types, given, task.epilogue)
+
+    def _has_kernels(self, op: Operator) -> bool:
+        return self.backend.device is None or bool(kernels_for(op.name, self.backend.name))
+
+    def _view(self, task: Task) -> bool:
+        """Whether `task` moves nothing where its operand lies; its result is that memory then."""
+        operand = self.tensors[task.operands["x"]]
+        wants, gives = self.backend.view_layouts(task.op, operand.layout.name)
+        (type,) = task.op.results({"x": operand.type})
+        if not _same_memory(operand.shape, parse(wants), type.shape, parse(gives)):
+            return False
+        source = self._in_layout(task.operands["x"], parse(wants), task)
+        self.tensors[task.output] = Tensor(type, parse(gives), self.tensors[source].memory)
+        return True
+
+    def _add_whole(self, task: Task, choice: Choice, problem: Problem) -> None:
+        layouts = self.backend.layouts(choice, problem)
         operands = {k: self._in_layout(v, layouts[k], task) for k, v in task.operands.items()}
-        updated = operands.get(op.updates or "")
+        updated = operands.get(task.op.updates or "")
         memory = self.tensors[updated].memory if updated else task.output
-        self.tensors[task.output] = Tensor(op.shape_of(shapes), layouts["out"], memory)
-        self.entries.append(Entry(replace(task, operands=operands), choice, shapes, layouts))
+        self.tensors[task.output] = Tensor(problem.results[0], layouts["out"], memory)
+        task = replace(task, operands=operands)
+        lying = problem.lying({name: layouts[name].name for name in operands})
+        self.entries.append(Entry(task, choice, lying, layouts))
 
-    def _add_apart(self, task: Task, op: Operator) -> None:
-        """`task`, a convolution, and then what is added to it: no kernel here does both."""
-        assert isinstance(op, Conv2d)
-        operands = dict(task.operands)
-        other, total = operands.pop("residual"), self._free(f"{task.output}: convolution")
-        plain = op.with_activation("identity")
-        self.add(replace(task, op=plain, operands=operands, output=total))
-        terms = {"x": total, "y": other}
-        name = f"{task.name}: sum"
-        self.add(Task(name, Add(op.activation), terms, {}, task.output, task.layer))
+    def _add_host(self, task: Task, problem: Problem) -> None:
+        """`task` by NumPy, between transfers."""
+        layouts = dict.fromkeys((*problem.shapes, "out"), parse("R"))
+        operands = {k: self._in_layout(v, layouts[k], task) for k, v in task.operands.items()}
+        for name, type in zip((task.output, *task.more), problem.results, strict=True):
+            self.tensors[name] = Tensor(type, parse("R"), name)
+        task = replace(task, operands=operands)
+        self.entries.append(Entry(task, NumpyKernel(), problem, layouts, host=True))
 
-    def _forced(self, task: Task, shapes: Shapes, given: Mapping[str, str]) -> str | None:
+    def _forced(self, task: Task, problem: Problem) -> str | None:
         """The kernel that `task` must take. What was asked for an op binds a stage if it can."""
         kernel = self._kernels.get(task.op.name)
         if task.kernel or not kernel or task.via is None:
             return task.kernel or kernel
         if kernel not in {k.name for k in kernels_for(task.op.name, self.backend.name)}:
             return kernel  # it is refused, by name
-        return kernel if self._can(task.op, shapes, given, kernel) else None
+        return kernel if self._can(problem, kernel) else None
 
-    def _can(self, op: Operator, shapes: Shapes, given: Mapping[str, str], kernel: str) -> bool:
-        """Whether `kernel` can compute `op`, and the tensors given be repacked for it."""
+    def _can(self, problem: Problem, kernel: str) -> bool:
+        """Whether `kernel` can compute `problem`, and the tensors given be repacked for it."""
         try:
-            choice = self.backend.choose(op, shapes, given, kernel)
+            choice = self.backend.choose(problem, kernel)
         except (UnsupportedOpError, LimitError):
             return False
-        wanted = self.backend.layouts(choice, op, shapes, given)
-        repacks = {k: Repack(given[k], wanted[k].name) for k in given if given[k] != wanted[k].name}
+        wanted, given = self.backend.layouts(choice, problem), problem.layouts
         return all(
-            self.backend.why_not(repack, {"x": shapes[k]}) is None for k, repack in repacks.items()
+            self.backend.why_not(_repack(problem.types[name], parse(lies), wanted[name])) is None
+            for name, lies in given.items()
+            if lies != wanted[name].name
         )
 
     def _add_stages(self, task: Task, kernel: Kernel, lowered: Lowered) -> None:
@@ -179,23 +224,28 @@ class Schedule:
         for stage in lowered.stages:
             own = self._free(f"{task.output}: {stage.name}")
             names[stage.name] = task.output if stage.name == last else own
+            epilogue = task.epilogue if stage.finishes else None
+            reads = dict(stage.operands)
+            if epilogue:
+                reads |= {name: name for name in epilogue.names}
             self.add(
                 Task(
                     f"{task.name}: {stage.name}",
                     stage.op,
-                    {k: names[v] for k, v in stage.operands.items() if v in names},
-                    {k: parameters[v] for k, v in stage.operands.items() if v in parameters},
+                    {k: names[v] for k, v in reads.items() if v in names},
+                    {k: parameters[v] for k, v in reads.items() if v in parameters},
                     names[stage.name],
                     task.layer,
                     stage.kernel,
                     kernel.name,
+                    epilogue,
                 )
             )
 
     def _in_layout(self, name: str, layout: Layout, task: Task) -> str:
         """The name of the tensor `name` in `layout`: itself, or a repacked copy made once."""
         tensor = self.tensors[name]
-        if tensor.layout == layout:
+        if tensor.layout == layout or not prod(tensor.shape):
             return name
         if (name, layout) not in self._copies:
             op = Repack(tensor.layout.name, layout.name)
@@ -209,3 +259,18 @@ class Schedule:
         while name in self._reserved or name in self.tensors:
             name += "'"
         return name
+
+
+def _same_memory(shape: Shape, layout: Layout, other: Shape, seen: Layout) -> bool:
+    """Whether an array of `shape` in `layout` is, number by number, one of another in `seen`."""
+    if not isinstance(layout, RowMajor) or not isinstance(seen, RowMajor) or not prod(shape):
+        return True
+    rows = layout.rows(shape), prod(shape) // layout.rows(shape)
+    if rows == (seen.rows(other), prod(other) // seen.rows(other)):
+        return True
+    return layout.size(shape) == prod(shape) and seen.size(other) == prod(other)
+
+
+def _repack(type: TensorType, source: Layout, target: Layout) -> Problem:
+    """The problem of moving a tensor from one layout to another."""
+    return Problem.of(Repack(source.name, target.name), {"x": type}, {"x": source.name})

@@ -17,21 +17,27 @@ from glnn.types import Array, Shape, TensorType
 
 @dataclass(frozen=True)
 class Weight:
-    """A constant as a kernel is given it: in this shape, which has as many numbers."""
+    """A constant as a kernel is given it: of this type, which has as many numbers."""
 
     constant: Constant
-    shape: Shape
+    type: TensorType
 
     @classmethod
     def of(cls, array: Array) -> Weight:
         """`array`, which never changes."""
         value = Value("constant", TensorType.of(array), Kind.CONSTANT, array)
-        return cls(Leaf(value), array.shape)
+        return cls(Leaf(value), value.type)
 
     def made(self, derived: Derived) -> Weight:
         """What is made of it."""
         source = Made(Reshape(self.shape), (self.constant,), None, (), 0)
-        return Weight(Made(derived.operator, (source,), None, (), 0), derived.shape)
+        made = Made(derived.operator, (source,), None, (), 0)
+        return Weight(made, TensorType(derived.shape, self.type.dtype))
+
+    @property
+    def shape(self) -> Shape:
+        """Its shape."""
+        return self.type.shape
 
     def read(self) -> Array:
         """Its array as it is now."""

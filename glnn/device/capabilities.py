@@ -85,6 +85,9 @@ class Capabilities:
         if self.api not in ("es", "gl"):
             raise ValueError(f"api must be es or gl, got {self.api!r}")
 
+    def __hash__(self) -> int:  # often asked for
+        return hash((self.renderer, self.version, self.minimum))
+
     @property
     def compute(self) -> bool:
         """Whether there are compute shaders."""

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.graph.expression import Expr
+from glnn.graph.expression import Arg, Expr, call
 from glnn.types import Array, Shape
 
 Extent = Literal["full", "channel", "one"]
@@ -42,6 +42,22 @@ class Epilogue:
         """What kernels call the further operands: e1, e2, ..."""
         return tuple(f"e{i}" for i in range(1, len(self.extents) + 1))
 
+    @property
+    def named_extents(self) -> dict[str, Extent]:
+        """How each of them lies against the result, by its name."""
+        return dict(zip(self.names, self.extents, strict=True))
+
+    def then(self, other: Epilogue) -> Epilogue:
+        """What `other` makes of what this one gives; its operands come after this one's."""
+        first = len(self.extents)
+        rest = (Arg(first + i) for i in range(1, len(other.extents) + 1))
+        return Epilogue(other.expr(self.expr, *rest), (*self.extents, *other.extents))
+
+    def shapes(self, result: Shape) -> dict[str, Shape]:
+        """The shape of each operand, by its name, beside a result of that shape."""
+        named = zip(self.names, self.extents, strict=True)
+        return {name: self.shape(extent, result) for name, extent in named}
+
     def shape(self, extent: Extent, result: Shape) -> Shape:
         """The shape of an operand of this `extent` beside a result of that shape."""
         if extent == "full":
@@ -56,3 +72,17 @@ class Epilogue:
                 operand = operand.reshape(-1, *(1,) * (result.ndim - 2))
             spread.append(operand)
         return np.asarray(self.expr.evaluate(result, *spread), result.dtype)
+
+
+def gemm(alpha: float, beta: float | None = None) -> Epilogue | None:
+    """alpha result + beta e1, with an operand e1 unless beta is None: BLAS's GEMM."""
+    scaled: Expr = Arg(0) if alpha == 1.0 else call("mul", alpha, Arg(0))
+    if beta is None:
+        return None if alpha == 1.0 else Epilogue(scaled)
+    return Epilogue(call("add", scaled, call("mul", beta, Arg(1))), ("full",))
+
+
+BIASED = Epilogue(call("add", Arg(0), Arg(1)), ("channel",))
+"""A bias: one number for each channel is added."""
+SUMMED = Epilogue(call("add", Arg(0), Arg(1)), ("full",))
+"""A residual: what lies as the result is added."""

@@ -63,8 +63,8 @@ class Node:
 
     name: what people know it by. inputs: a value for each operand, None for one that is left out.
     outputs: the results. epilogue: what is done to the first result before it is stored, and
-    extras: the values that this takes besides. origins: the nodes that were fused into this one, in
-    order; by themselves they compute the same.
+    extras: the values that this takes besides. origins: the two nodes that were joined into this
+    one, in order; by themselves they compute the same.
     """
 
     name: str

@@ -69,6 +69,8 @@ FORMS: Mapping[str, Form] = {
     "instances": _TEXT,
     "attributes": (f"a table of {_QUANTITY}", _table(_is_quantity)),
     "in_place": _TEXT,
+    "epilogue": _TEXT,
+    "extents": _TEXTS,
     "stacks": _TEXTS,
     "tune": ("a table of lists of integers", _table(_list(_is_whole))),
     "families": ("a table of tables of integers", _table(_table(_is_whole))),

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from glnn.device import Capabilities, DataTexture
 from glnn.device.texture import TEXELS
 from glnn.errors import LayoutError, ShaderError
 from glnn.graph.decompose import LOWERINGS
+from glnn.graph.epilogue import Extent
 from glnn.kernels.declaration import fault
 from glnn.kernels.family import FAMILIES
-from glnn.kernels.generate.generators import GENERATORS
 from glnn.layout import parse
 from glnn.layout.half import SUFFIX
 
@@ -24,6 +25,8 @@ Quantity = Factor | tuple[Factor, ...] | tuple[tuple[Factor, ...], ...]
 
 BACKENDS = {".comp": "compute", ".vert": "feedback"}
 ANY = "any"
+EPILOGUES = ("float", "vec4")  # the forms of common/epilogue.glsl
+STAGE = "stage"
 MANY = "*"  # behind the name of an operand that an op has any number of
 HALF_TOLERANCE = 2e-3  # of what is stored in half precision
 
@@ -52,8 +55,10 @@ class Kernel:
     textures: the texel format of each operand that is read through a texture.
     attributes: the floats of each operand that is read as a vertex attribute, each vertex the ones
         that follow those of the vertex before (feedback only).
-    in_place: the operand that lies as the result does. It has the binding after those of the
-        others present; where that is one more than the device has, the result's memory holds it.
+    in_place: the operand whose memory the result takes; it has no binding.
+    epilogue: the form of common/epilogue.glsl that it calls, float or vec4; "stage" where a stage
+        of it takes the epilogue; nothing where it takes none.
+    extents: of the operands that an epilogue may have here.
     tune: parameters and the values worth trying, the default first.
     families: other defaults for the device families so called (see `family`).
     unfit: families whose registers cannot hold it.
@@ -88,6 +93,8 @@ class Kernel:
     textures: Mapping[str, str] = field(default_factory=dict)
     attributes: Mapping[str, Quantity] = field(default_factory=dict)
     in_place: str | None = None
+    epilogue: str = ""
+    extents: tuple[str, ...] = ()
     stacks: tuple[str, ...] = ()
     tune: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     families: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -117,8 +124,11 @@ class Kernel:
             self._check_places()
         elif self.stages not in LOWERINGS:
             raise self._wrong("stages", f"expected one of {sorted(LOWERINGS)}")
-        if self.generate and self.generate not in GENERATORS:
-            raise self._wrong("generate", f"expected one of {sorted(GENERATORS)}")
+        forms = (STAGE,) if self.stages else EPILOGUES
+        if self.epilogue and self.epilogue not in forms:
+            raise self._wrong("epilogue", f"expected one of {forms}")
+        if unknown := set(self.extents) - set(get_args(Extent) if self.epilogue else ()):
+            raise self._wrong("extents", f"unknown extent {sorted(unknown)[0]}")
         if any(not values for values in self.tune.values()):
             raise self._wrong("tune", "every parameter needs a default")
         for key in ("families", "unfit", "devices", "slow_on"):
@@ -152,6 +162,14 @@ class Kernel:
         if self.backend == "compute" and not 1 <= len(self.grid) <= 3:
             raise self._wrong("grid", "expected one to three dimensions")
 
+    def __hash__(self) -> int:
+        return hash((self.backend, self.op, self.name))
+
+    @cached_property
+    def memo(self) -> dict[Any, Any]:
+        """What was found of it, by whoever finds it."""
+        return {}
+
     @property
     def halves(self) -> bool:
         """Whether operands are stored in half precision: such a kernel is only taken by name."""
@@ -162,24 +180,18 @@ class Kernel:
         """The relative error that a result may have, operands rounded to halves included."""
         return max(self.tolerance, HALF_TOLERANCE) if self.halves else self.tolerance
 
-    def places(self, operands: Iterable[str], blocks: int) -> dict[str, int]:
-        """The binding of each of `operands` and of `out` on a device of so many storage blocks.
-
-        What is computed in place has none.
-        """
+    def places(self, operands: Iterable[str]) -> dict[str, int]:
+        """The binding of each of `operands` and of `out`."""
         present = {*operands, "out"}
-        places = {name: place for name, place in self.bindings.items() if name in present}
-        if self.in_place in present and max(places.values()) + 1 < blocks:
-            places[str(self.in_place)] = max(places.values()) + 1
-        return places
+        return {name: place for name, place in self.bindings.items() if name in present}
 
-    def sampler(self, operand: str, floats: int, device: Capabilities) -> str:
-        """What `operand`, of so many floats of memory, is to the shader that fetches from it.
+    def sampler(self, texel: str, floats: int, device: Capabilities) -> str:
+        """What an operand of so many floats of memory is to the shader that fetches from it.
 
-        A compute shader is given textures, buffers it can bind. Raises LimitError.
+        texel: its format. A compute shader is given textures, buffers it can bind. Raises
+        LimitError.
         """
-        buffers = self.backend == "feedback"
-        return DataTexture.sampler_for(device, floats, self.textures[operand], buffers)
+        return DataTexture.sampler_for(device, floats, texel, self.backend == "feedback")
 
     def names(self, value: Any) -> set[str]:
         """The names in quantities that are not parameters."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -72,5 +73,13 @@ def library() -> tuple[Kernel, ...]:
 
 def kernels_for(op: str, backend: str) -> tuple[Kernel, ...]:
     """The kernels of `backend` for the op named `op`, the preferred ones first."""
-    found = [k for k in declared() if k.op == op and k.backend == backend]
-    return tuple(sorted(found, key=lambda k: -k.priority))
+    return _by_op(declared()).get((op, backend), ())
+
+
+@lru_cache(maxsize=1)
+def _by_op(kernels: tuple[Kernel, ...]) -> Mapping[tuple[str, str], tuple[Kernel, ...]]:
+    """The kernels for each op and backend, the preferred ones first."""
+    found: dict[tuple[str, str], list[Kernel]] = {}
+    for kernel in sorted(kernels, key=lambda k: -k.priority):
+        found.setdefault((kernel.op, kernel.backend), []).append(kernel)
+    return {key: tuple(some) for key, some in found.items()}

@@ -1,15 +1,20 @@
-"""What a kernel is chosen for: an op on operands of certain types and layouts."""
+"""What a kernel is chosen for: an operator on operands of certain types and layouts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from math import prod
+from typing import Any
 
 from glnn.device import Capabilities
+from glnn.errors import ShapeError
 from glnn.graph.decompose import LOWERINGS, Lowered
-from glnn.graph.operator import Contraction, Operands, Operator, Shapes, typed
+from glnn.graph.epilogue import Epilogue, Extent
+from glnn.graph.operator import Cost, Operands, Operator, Shapes, typed
 from glnn.kernels.batches import Batches
+from glnn.kernels.generate.epilogue import scalars
 from glnn.kernels.generate.generated import Generated, Uniform
 from glnn.kernels.generate.generators import GENERATORS
 from glnn.kernels.kernel import ANY, Kernel
@@ -17,28 +22,97 @@ from glnn.kernels.split import Split
 from glnn.layout import Layout, Morton, parse
 from glnn.layout.half import Half
 from glnn.layout.layout import RowMajor
-from glnn.types import Shape, TensorType
+from glnn.types import Array, Shape, TensorType
 
 
 @dataclass(frozen=True)
 class Problem:
-    """An op with the types and layouts it is to run on: all that a kernel is chosen by.
+    """An operator with the types and layouts it is to run on: all that a kernel is chosen by.
 
-    operands: the type of each operand that is there, by name. results: the results' types: `out`,
-    `out1`, ... given: how the operands lie of which that is known. It may be the key of a memo.
+    It may be the key of a memo.
     """
 
     op: Operator
+    """What is computed."""
     operands: tuple[tuple[str, TensorType], ...]
+    """The type of each operand that is there, by name; those of the epilogue last."""
     results: tuple[TensorType, ...]
+    """The types of `out`, `out1`, ..."""
     given: tuple[tuple[str, str], ...] = ()
+    """How the operands lie that are computed; others are packed as a kernel wants them."""
+    epilogue: Epilogue | None = None
+    """What is done to the first result before it is stored."""
 
     @classmethod
-    def of(cls, op: Operator, operands: Operands, layouts: Mapping[str, str]) -> Problem:
-        """The problem of `op` on operands of these types, whose inputs lie in `layouts`."""
-        op.check_operands(operands)
-        types = typed(operands)
-        return cls(op, tuple(types.items()), op.results(types), tuple(layouts.items()))
+    def of(
+        cls,
+        op: Operator,
+        operands: Operands,
+        layouts: Mapping[str, str],
+        epilogue: Epilogue | None = None,
+    ) -> Problem:
+        """The problem of `op` on operands of these types or shapes, which lie in `layouts`.
+
+        Raises ShapeError where they do not fit the operator or the epilogue.
+        """
+        return _problem(op, tuple(typed(operands).items()), tuple(layouts.items()), epilogue)
+
+    def lying(self, layouts: Mapping[str, str]) -> Problem:
+        """The same whose operands lie in other layouts."""
+        return Problem.of(self.op, dict(self.operands), layouts, self.epilogue)
+
+    def resized(self, shapes: Shapes) -> Problem:
+        """The same of operands of other shapes; those of its epilogue follow."""
+        types = {n: TensorType(shapes[n], self.types[n].dtype) for n in self.own}
+        if self.epilogue:
+            output = self.op.results(types)[0].shape
+            types |= {n: TensorType(s) for n, s in self.epilogue.shapes(output).items()}
+        return Problem.of(self.op, types, self.layouts, self.epilogue)
+
+    def of_samples(self, count: int) -> Problem:
+        """The same with so many samples."""
+        some = {name: (count, *self.shapes[name][1:]) for name in self.op.along(self.own)}
+        return self.resized({**self.shapes, **some})
+
+    @cached_property
+    def own(self) -> Shapes:
+        """The shapes of the operator's operands."""
+        return {name: shape for name, shape in self.shapes.items() if name not in self.extents}
+
+    @cached_property
+    def extents(self) -> dict[str, Extent]:
+        """How each operand of its epilogue lies against the result."""
+        return {} if self.epilogue is None else self.epilogue.named_extents
+
+    @property
+    def along(self) -> tuple[str, ...]:
+        """The operands whose first dimension is the result's: each part by itself makes its own."""
+        own = self.op.along(self.own)
+        full = (name for name, extent in self.extents.items() if extent == "full")
+        return (*own, *full) if own else ()
+
+    @cached_property
+    def cost(self) -> Cost:
+        """What one run needs at the least, a call of an epilogue's function counting one."""
+        cost = self.op.cost_of(self.own)
+        if self.epilogue is None:
+            return cost
+        extra = 4 * sum(prod(self.shapes[name]) for name in self.extents)
+        calls = self.epilogue.expr.calls * prod(self.output)
+        return Cost(cost.flops + calls, cost.bytes + extra)
+
+    def compute(self, operands: Mapping[str, Array]) -> Array:
+        """The first result by NumPy, its epilogue's too, floats in the operands' precision."""
+        return self.compute_all(operands)[0]
+
+    def compute_all(self, operands: Mapping[str, Array]) -> tuple[Array, ...]:
+        """All results by NumPy."""
+        own = {name: array for name, array in operands.items() if name not in self.extents}
+        first, *rest = self.op.reference(*self.op.positional(own))
+        if self.epilogue is not None:
+            extra = (operands[name] for name in self.epilogue.names)
+            first = self.epilogue.evaluate(first, *extra)
+        return (first, *rest)
 
     @cached_property
     def types(self) -> Mapping[str, TensorType]:
@@ -68,8 +142,8 @@ class Problem:
         """
         made = None if kernel is None else self.generated(kernel)
         return {
-            **{name.upper(): value for name, value in self.op.derived(self.shapes).items()},
-            **self.op.defines(self.shapes),
+            **{name.upper(): value for name, value in self.op.derived(self.own).items()},
+            **self.op.defines(self.own),
             **{f"HAS_{name.upper()}": int(name in self.shapes) for name in self.op.optional},
             **({} if made is None else made.defines),
         }
@@ -78,10 +152,15 @@ class Problem:
         """The shape of the operand or result called `name`."""
         return self.types[name].shape
 
-    @property
+    @cached_property
+    def memo(self) -> dict[Any, Any]:
+        """What was found of it for a kernel."""
+        return {}
+
+    @cached_property
     def op_sizes(self) -> dict[str, int]:
         """The op's sizes, and what follows from them."""
-        return {**self.op.sizes(self.shapes), **self.op.derived(self.shapes)}
+        return {**self.op.sizes(self.own), **self.op.derived(self.own)}
 
     def generated(self, kernel: Kernel) -> Generated | None:
         """What `kernel` has of its own for this; None where it is a shader for all.
@@ -107,36 +186,42 @@ class Problem:
 
     def split(self, kernel: Kernel, device: Capabilities) -> Split | None:
         """The parts in which `kernel` computes this where one dispatch would be too much."""
+        key = "split", kernel, device
+        if key not in self.memo:
+            self.memo[key] = self._split(kernel, device)
+        found: Split | None = self.memo[key]
+        return found
+
+    def _split(self, kernel: Kernel, device: Capabilities) -> Split | None:
         if self.op.samples and kernel.backend == "compute" and not kernel.textures:
             return Batches.batches(
                 kernel,
-                self.op.along(self.shapes),
+                self.along,
                 {**self.shapes, "out": self.output},
                 self.chosen_layouts(kernel),
-                lambda count: self.of_samples(count).sizes(kernel),
+                lambda n: (self if n == self.output[0] else self.of_samples(n)).sizes(kernel),
                 device,
             )
-        return Split.of(kernel, self.op, self.shapes, self.output, device)
-
-    def of_shapes(self, shapes: Shapes) -> Problem:
-        """The same with operands of other shapes."""
-        types = {name: TensorType(shapes[name], one.dtype) for name, one in self.operands}
-        return Problem.of(self.op, types, self.layouts)
-
-    def of_samples(self, count: int) -> Problem:
-        """The same with so many samples."""
-        some = {name: (count, *self.shapes[name][1:]) for name in self.op.along(self.shapes)}
-        return self.of_shapes({**self.shapes, **some})
+        return Split.of(kernel, self.op, self.shapes, self.output, device, self.extents)
 
     def chosen_layouts(self, kernel: Kernel, split: Split | None = None) -> dict[str, Layout]:
         """The layout of each operand and of `out` when `kernel` runs this, whole or split."""
-        fixed = self.op.fixed_layouts()
-        found: dict[str, Layout] = {}
-        for name in (*self.shapes, "out"):
-            text = fixed.get(name, kernel.layouts[name])
-            found[name] = self.common_layout(name) if text == ANY else parse(text)
+        key = "layouts", kernel
+        if key not in self.memo:
+            self.memo[key] = self._chosen_layouts(kernel)
+        found = dict(self.memo[key])
         if split is not None and split.weight is not None:
             found["weight"] = split.weight
+        return found
+
+    def _chosen_layouts(self, kernel: Kernel) -> dict[str, Layout]:
+        known = {**kernel.layouts, **self.op.fixed_layouts()}
+        for name, extent in self.extents.items():
+            known[name] = known["out"] if extent == "full" else "R"
+        found: dict[str, Layout] = {}
+        for name in (*self.shapes, "out"):
+            text = known[name]
+            found[name] = self.common_layout(name) if text == ANY else parse(text)
         return found
 
     def common_layout(self, name: str) -> Layout:
@@ -154,8 +239,7 @@ class Problem:
     @property
     def first_layout(self) -> str:
         """How the first input lies."""
-        fixed = self.op.parameters
-        names = (name for name in self.shapes if name in self.layouts and name not in fixed)
+        names = (name for name in self.shapes if name in self.layouts)
         return next((self.layouts[name] for name in names), "R")
 
     def fits(self, kernel: Kernel) -> bool:
@@ -165,15 +249,24 @@ class Problem:
 
     def lowered(self, kernel: Kernel) -> Lowered:
         """The stages in which `kernel` computes this."""
-        assert isinstance(self.op, Contraction)
-        return LOWERINGS[kernel.stages](self.op, self.shapes, kernel.defaults)
+        return LOWERINGS[kernel.stages](self.op, self.own, kernel.defaults)
 
     def uniforms(self, kernel: Kernel) -> dict[str, Uniform]:
         """The op's sizes and scalars, and how each operand lies in memory.
 
         Rows, columns and what a matrix of a stack takes count numbers, floats or halves.
         """
-        values: dict[str, Uniform] = {**self.op_sizes, **self.op.scalars()}
+        key = "uniforms", kernel
+        if key not in self.memo:
+            self.memo[key] = self._uniforms(kernel)
+        return dict(self.memo[key])
+
+    def _uniforms(self, kernel: Kernel) -> dict[str, Uniform]:
+        values: dict[str, Uniform] = {
+            **self.op_sizes,
+            **self.op.scalars(),
+            **scalars(self.epilogue),
+        }
         for name, chosen in self.chosen_layouts(kernel).items():
             shape = self.shape(name)
             values[f"{name}_size"] = chosen.size(shape)
@@ -191,6 +284,35 @@ class Problem:
     def sizes(self, kernel: Kernel) -> dict[str, int]:
         """The integers among the uniforms."""
         return {k: v for k, v in self.uniforms(kernel).items() if isinstance(v, int)}
+
+
+@lru_cache(maxsize=4096)
+def _problem(
+    op: Operator,
+    operands: tuple[tuple[str, TensorType], ...],
+    given: tuple[tuple[str, str], ...],
+    epilogue: Epilogue | None,
+) -> Problem:
+    """See `Problem.of`: one problem for all that ask for it, so that it is looked into once."""
+    names, types = epilogue.names if epilogue else (), dict(operands)
+    own = {name: one for name, one in operands if name not in names}
+    op.check_operands(own)
+    results = op.results(own)
+    extra = {name: types[name] for name in names if name in types}
+    if epilogue:
+        shapes = {name: one.shape for name, one in extra.items()}
+        check_epilogue(op, epilogue, shapes, results[0].shape)
+    return Problem(op, tuple({**own, **extra}.items()), results, given, epilogue)
+
+
+def check_epilogue(op: Operator, epilogue: Epilogue, shapes: Shapes, output: Shape) -> None:
+    """Raise ShapeError unless `shapes` has every operand of `epilogue` as it must be here."""
+    if "channel" in epilogue.extents and len(output) < 2:
+        raise ShapeError(f"{op.name}: a result of shape {output} has no channels")
+    for name, shape in epilogue.shapes(output).items():
+        if shapes.get(name) != shape:
+            found = shapes.get(name, "nothing")
+            raise ShapeError(f"{op.name}: {name} must have shape {shape}, got {found}")
 
 
 @lru_cache(maxsize=1024)

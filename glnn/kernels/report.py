@@ -10,7 +10,11 @@ from pathlib import Path
 from glnn.device import Device, Program, Source
 from glnn.device.texture import PLANE, TEXELS
 from glnn.errors import LimitError, ShaderError
+from glnn.graph.epilogue import BIASED, Epilogue
+from glnn.graph.expression import Arg, call
+from glnn.kernels.binding import textures, written
 from glnn.kernels.family import family
+from glnn.kernels.generate.epilogue import Bound
 from glnn.kernels.generate.generators import GENERATORS
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import declared, library
@@ -55,10 +59,12 @@ class Example:
 
     @classmethod
     def all_of(cls, kernel: Kernel) -> Iterator[Example]:
-        """One with the parameters' defaults; as many as its generator has, where it has one."""
+        """One with the parameters' defaults, a bias and a ReLU where it can; as many as its
+        generator has, where it has one.
+        """
         if not kernel.generate:
-            bias = {"HAS_BIAS": 1} if "bias" in kernel.layouts else {}
-            yield cls(f"{kernel.op}-{kernel.name}", kernel, {**kernel.defaults, **bias}, {})
+            name = f"{kernel.op}-{kernel.name}"
+            yield cls(name, kernel, kernel.defaults, _finished(kernel))
             return
         for name, (op, types) in GENERATORS[kernel.generate].examples().items():
             problem = Problem.of(op, types, {})
@@ -66,6 +72,17 @@ class Example:
             defines = {**kernel.defaults, **problem.defines(kernel)}
             texts = {} if made is None else made.texts
             yield cls(f"{kernel.op}-{kernel.name}-{name}", adapted, defines, texts)
+
+
+def _finished(kernel: Kernel) -> dict[str, str]:
+    """What stands for the epilogue of `kernel` where it is compiled alone."""
+    epilogue = Epilogue(call("relu", Arg(0)))
+    if "channel" in kernel.extents:
+        epilogue = BIASED.then(epilogue)
+    bound = Bound({"e1": max(kernel.bindings.values(), default=0) + 1})
+    if kernel.backend == "feedback":
+        bound = Bound(samplers={"e1": "sampler2D"})
+    return written(kernel, epilogue, bound)
 
 
 def table(
@@ -138,7 +155,8 @@ def _reason(kernel: Kernel, device: Device, compile: bool) -> str | None:
     for one in Example.all_of(admitted):
         if fault := why_not_device(one.kernel, offers):
             return f"not admissible: {fault}"
-        samplers = {name: one.kernel.sampler(name, 4, offers) for name in one.kernel.textures}
+        fetched = textures(one.kernel, BIASED)
+        samplers = {name: one.kernel.sampler(texel, 4, offers) for name, texel in fetched.items()}
         header = offers.header(kernel.backend)
         source = assemble(one.kernel, header, one.defines, samplers, one.texts)
         try:

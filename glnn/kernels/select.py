@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import product
 from math import prod
 
 from glnn.device import Capabilities
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.operators.repack import Repack
+from glnn.kernels.binding import textures, why_not_bound, why_not_epilogue
 from glnn.kernels.family import family
 from glnn.kernels.kernel import ANY, Kernel
 from glnn.kernels.library import kernels_for
@@ -56,6 +58,13 @@ def fitted(kernel: Kernel, device: Capabilities) -> Kernel | None:
 
     The first are those for the device's family.
     """
+    if device not in kernel.memo:
+        kernel.memo[device] = _fitted(kernel, device)
+    found: Kernel | None = kernel.memo[device]
+    return found
+
+
+def _fitted(kernel: Kernel, device: Capabilities) -> Kernel | None:
     familiar = kernel.for_family(family(device))
     if why_not_device(familiar, device) is None:
         return familiar
@@ -68,8 +77,11 @@ def fitted(kernel: Kernel, device: Capabilities) -> Kernel | None:
 
 def why_not_problem(kernel: Kernel, problem: Problem) -> str | None:
     """Why `kernel` cannot compute `problem` on any device; None when it can."""
-    if missing := [name for name in problem.shapes if name not in kernel.layouts]:
+    known = {*kernel.layouts, *problem.extents}
+    if missing := [name for name in problem.shapes if name not in known]:
         return f"it takes no operand {missing[0]}"
+    if reason := why_not_epilogue(kernel, problem.epilogue):
+        return reason
     stacks = problem.op.stacks(problem.shapes)
     if unknown := [name for name in stacks if name not in kernel.stacks]:
         return f"it takes one matrix as {unknown[0]}, no stack of them"
@@ -110,14 +122,15 @@ def why_not_here(kernel: Kernel, problem: Problem, device: Capabilities) -> str 
         return None
     layouts = problem.chosen_layouts(kernel)
     most = device.max_shader_storage_block_size
+    fetched = textures(kernel, problem.epilogue)
     for name, layout in layouts.items():
         shape = problem.shape(name)
         size = layout.size(shape)
         if name in kernel.bindings and 4 * size > most:
             return f"{name} of shape {shape} takes {4 * size} bytes, a storage block has {most}"
-        if name in kernel.textures:
+        if name in fetched:
             try:
-                kernel.sampler(name, size, device)
+                kernel.sampler(fetched[name], size, device)
             except LimitError as error:
                 return f"{name} of shape {shape}: {error}"
         if size >= 1 << 31:
@@ -140,6 +153,8 @@ def _check_stages(
         operands = {operand: shapes[name] for operand, name in stage.operands.items()}
         if not stage.op.view:
             own = Problem.of(stage.op, operands, {})
+            if stage.finishes and problem.epilogue:
+                own = replace(own, epilogue=problem.epilogue).resized(operands)
             try:
                 choose(kernel.backend, own, device, stage.kernel, verdicts=verdicts)
             except (UnsupportedOpError, LimitError) as error:
@@ -178,31 +193,45 @@ def choose(
         kernels = tuple(k for k in kernels if not k.halves)
     reasons: dict[str, list[str]] = {}
     too_large: dict[str, list[str]] = {}
-    suiting: list[Kernel] = []
+    for kernel in _preferred(kernels, problem, device, reasons):
+        refusal = _refusal(kernel, problem, device, verdicts)
+        if refusal is None:
+            return kernel
+        kind = too_large if isinstance(refusal, LimitError) else reasons
+        kind.setdefault(str(refusal), []).append(kernel.name)
+    why = _listed(too_large or reasons) or "it has no kernel for it"
+    error = LimitError if too_large else UnsupportedOpError
+    raise error(f"{op} on {dict(problem.shapes)} cannot run on {backend}: {why}")
+
+
+def _preferred(
+    kernels: Iterable[Kernel],
+    problem: Problem,
+    device: Capabilities,
+    reasons: dict[str, list[str]],
+) -> Iterator[Kernel]:
+    """`kernels` as they are to be tried: those that suit, the most preferred first, then the others
+    from the least preferred on. reasons: gets why others cannot be tried at all.
+    """
+    found: list[Kernel] = []
     for declared in kernels:
         try:
             adapted = problem.adapted(declared)
         except UnsupportedOpError as unfit:
             reasons.setdefault(str(unfit), []).append(declared.name)
-            continue
-        kernel = fitted(adapted, device) or adapted
-        refusal = _refusal(kernel, problem, device, verdicts)
-        if refusal is None:
-            suiting.append(kernel)
         else:
-            kind = too_large if isinstance(refusal, LimitError) else reasons
-            kind.setdefault(str(refusal), []).append(kernel.name)
-    if not suiting:
-        why = _listed(too_large or reasons) or "it has no kernel for it"
-        error = LimitError if too_large else UnsupportedOpError
-        raise error(f"{op} on {dict(problem.shapes)} cannot run on {backend}: {why}")
-    count = prod(problem.output)
-    sizes = problem.op_sizes
-    for kernel in suiting:
+            found.append(fitted(adapted, device) or adapted)
+    count, sizes, known = prod(problem.output), problem.op_sizes, family(device)
+    found.sort(key=lambda k: (-k.priority, not problem.fits(k)))
+    rest: list[Kernel] = []
+    for kernel in found:
         kernel.check_names("at_most", kernel.at_most, sizes)
         kernel.check_names("at_least", kernel.at_least, sizes)
-    preferred = sorted(suiting, key=lambda k: (-k.priority, not problem.fits(k)))
-    return next((k for k in preferred if k.suits(sizes, count, family(device))), preferred[-1])
+        if kernel.suits(sizes, count, known):
+            yield kernel
+        else:
+            rest.append(kernel)
+    yield from reversed(rest)
 
 
 def _listed(reasons: Mapping[str, list[str]]) -> str:
@@ -226,6 +255,8 @@ def _refusal(
 ) -> UnsupportedOpError | LimitError | None:
     """Why `kernel` cannot be taken: a LimitError where only the sizes stand in the way."""
     if reason := why_not_device(kernel, device) or why_not_problem(kernel, problem):
+        return UnsupportedOpError(reason)
+    if reason := why_not_bound(kernel, problem.shapes, problem.epilogue, device):
         return UnsupportedOpError(reason)
     if kernel.stages:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
@@ -52,9 +52,15 @@ def fingerprint(kernel: Kernel) -> str:
 
 
 @cache
-def _fingerprint(declaration: Path, path: Path) -> str:
+def expanded(path: Path) -> str:
+    """The text of a file of the shaders folder's folders, its includes put in."""
     lines = _expanded(path, path.name, path.parents[1], set(), None)
-    text = "\n".join([declaration.read_text("utf-8"), *(line for line, _, _ in lines)])
+    return "\n".join(line for line, _, _ in lines)
+
+
+@cache
+def _fingerprint(declaration: Path, path: Path) -> str:
+    text = f"{declaration.read_text('utf-8')}\n{expanded(path)}"
     return sha256(text.encode()).hexdigest()[:16]
 
 
@@ -65,7 +71,12 @@ def _expanded(
 
     Where nothing is `generated`, the lines that ask for that stay as they are.
     """
-    return _included(path.read_text("utf-8"), name, folder, seen, generated)
+    return _included(_text(path, path.stat().st_mtime_ns), name, folder, seen, generated)
+
+
+@lru_cache(maxsize=512)
+def _text(path: Path, changed: int) -> str:
+    return path.read_text("utf-8")
 
 
 def _included(

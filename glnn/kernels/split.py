@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import gcd, lcm, prod
 
 from glnn.device import Capabilities
+from glnn.graph.epilogue import Extent
 from glnn.graph.operator import Operator, Shapes
 from glnn.graph.operators.matmul import Matmul
 from glnn.kernels.kernel import Kernel
@@ -15,6 +16,8 @@ from glnn.layout import Layout, Morton, parse
 from glnn.layout.half import SUFFIX, Half
 from glnn.layout.layout import RowMajor
 from glnn.types import Shape
+
+ONE = 0, 4  # floats of an operand of one number
 
 
 @dataclass(frozen=True)
@@ -41,10 +44,16 @@ class Split(ABC):
 
     @staticmethod
     def of(
-        kernel: Kernel, op: Operator, shapes: Shapes, output: Shape, device: Capabilities
+        kernel: Kernel,
+        op: Operator,
+        shapes: Shapes,
+        output: Shape,
+        device: Capabilities,
+        extents: Mapping[str, Extent],
     ) -> Split | None:
         """The split that `device` needs; None where nothing is too much or no split helps.
 
+        extents: of the operands of an epilogue.
         No part exceeds a storage block or the workgroups that may be dispatched, and each begins
         where a storage buffer may be bound, at multiples of the offset alignment.
         """
@@ -63,28 +72,28 @@ class Split(ABC):
             return None
         align = max(device.shader_storage_buffer_offset_alignment // 4, 4)
         make = _stack if op.stacks(shapes) else _tiles
-        return make(given, counted, limits, most, align)
+        return make(given, counted, limits, most, align, extents)
 
 
 @dataclass(frozen=True)
 class Stack(Split):
     """A stack of `batch` products, `count` of them at a time.
 
-    matrices: the floats that one matrix of each operand takes.
+    matrices: the floats that one matrix of each operand takes. extents: of an epilogue's operands.
     """
 
     batch: int
     count: int
     n: int
     matrices: dict[str, int]
+    extents: Mapping[str, Extent]
 
     def parts(self, operands: Shapes) -> Iterator[Part]:
-        kept = {k: v for k, v in self.matrices.items() if k in (*operands, "out")}
         for first in range(0, self.batch, self.count):
             count = min(self.count, self.batch - first)
-            ranges = {name: (first * floats, count * floats) for name, floats in kept.items()}
-            if "bias" in operands:
-                ranges["bias"] = 0, -(-self.n // 4) * 4
+            ranges = {k: (first * floats, count * floats) for k, floats in self.matrices.items()}
+            by_extent = {"full": ranges["out"], "channel": (0, -(-self.n // 4) * 4), "one": ONE}
+            ranges |= {name: by_extent[extent] for name, extent in self.extents.items()}
             yield Part(ranges, {"batch": count})
 
 
@@ -100,6 +109,7 @@ class Tiles(Split):
     columns: int
     x_row: int
     out_row: int
+    extents: Mapping[str, Extent]
 
     def parts(self, operands: Shapes) -> Iterator[Part]:
         row = self.weight.size((self.columns, self.k)) // self.columns
@@ -109,18 +119,17 @@ class Tiles(Split):
                 n = min(self.columns, self.n - left)
                 wide = -(-n // 4) * 4
                 result = top * self.out_row + left, (m - 1) * self.out_row + wide
+                by_extent = {"full": result, "channel": (left, wide), "one": ONE}
                 ranges = {
                     "x": (top * self.x_row, m * self.x_row),
                     "weight": (left * row, self._stored(n)),
                     "out": result,
-                    "bias": (left, wide),
-                    "c": result,
+                    **{name: by_extent[extent] for name, extent in self.extents.items()},
                 }
-                kept = {name: r for name, r in ranges.items() if name in (*operands, "out")}
                 sizes = {"m": m, "n": n}
                 if not isinstance(self.weight, RowMajor) and self.columns < self.n:
                     sizes |= {"weight_rows": self.columns}
-                yield Part(kept, sizes)
+                yield Part(ranges, sizes)
 
     def _stored(self, n: int) -> int:
         """Floats of a part of n weights."""
@@ -128,7 +137,12 @@ class Tiles(Split):
 
 
 def _stack(
-    given: dict[str, Layout], sizes: dict[str, int], limits: dict[str, int], most: int, align: int
+    given: dict[str, Layout],
+    sizes: dict[str, int],
+    limits: dict[str, int],
+    most: int,
+    align: int,
+    extents: Mapping[str, Extent],
 ) -> Stack | None:
     """The split of a stack: each of its products must be small enough by itself."""
     m, n, k, batch = (sizes[name] for name in ("m", "n", "k", "batch"))
@@ -142,14 +156,18 @@ def _stack(
     unit = lcm(*(align // gcd(align, floats) for floats in matrices.values()))
     fit = min(limits["batch"], *(most // max(floats, 1) for floats in matrices.values()))
     count = _share(batch, fit, unit)
-    matrices["c"] = matrices["out"]
-    return Stack(given["weight"], batch, count, n, matrices) if count else None
+    return Stack(given["weight"], batch, count, n, matrices, extents) if count else None
 
 
 def _tiles(
-    given: dict[str, Layout], sizes: dict[str, int], limits: dict[str, int], most: int, align: int
+    given: dict[str, Layout],
+    sizes: dict[str, int],
+    limits: dict[str, int],
+    most: int,
+    align: int,
+    extents: Mapping[str, Extent],
 ) -> Tiles | None:
-    """The split of one product."""
+    """The split of one product. extents: of an epilogue's operands."""
     m, n, k = (sizes[name] for name in ("m", "n", "k"))
     x_row, out_row = (max(given[o].size((1, row)), 1) for o, row in (("x", k), ("out", n)))
     if given["weight"].size((n, k)) <= most and n <= min(limits["n"], most):
@@ -167,7 +185,7 @@ def _tiles(
     if not rows:
         return None
     weight = _in_parts(given["weight"], columns, k) if columns < n else given["weight"]
-    return Tiles(weight, m, n, k, rows, columns, x_row, out_row)
+    return Tiles(weight, m, n, k, rows, columns, x_row, out_row, extents)
 
 
 def _dispatched(kernel: Kernel, size: str, sizes: dict[str, int], device: Capabilities) -> int:

@@ -57,11 +57,12 @@ class TunedChoice:
 class Tuned:
     """The choices for one device, by backend and class of problem.
 
-    file: what keeps them.
+    file: what keeps them. revision: counts the changes.
     """
 
     file: DeviceFile
     choices: dict[str, TunedChoice] = field(default_factory=dict)
+    revision: int = 0
 
     @classmethod
     def load(cls, folder: Path | None, device: Capabilities, version: str) -> Tuned:
@@ -85,6 +86,8 @@ class Tuned:
 
     def kernel(self, kernels: Iterable[Kernel], problem: Problem) -> Kernel | None:
         """The one of `kernels` that was the fastest for problems like `problem`."""
+        if not self.choices:
+            return None
         for kernel in kernels:
             choice = self.find(kernel.backend, problem)
             if choice and (found := choice.made(kernel)):
@@ -99,11 +102,13 @@ class Tuned:
         if self.path is not None:
             self.choices = self.file.again(_choice)  # another process may have kept something
         self.choices[f"{backend} {problem_class(problem)}"] = choice
+        self.revision += 1
         self.file.write({key: asdict(value) for key, value in self.choices.items()})
 
     def forget(self) -> None:
         """Drop all choices, and the file. Raises OSError where it cannot be removed."""
         self.choices.clear()
+        self.revision += 1
         self.file.remove()
 
     def probe(self) -> None:
@@ -116,8 +121,7 @@ def problem_class(problem: Problem) -> str:
     sizes = problem.op.sizes(problem.shapes)
     rounded = {name: 2 ** round(log2(size)) if size else 0 for name, size in sizes.items()}
     defines = problem.op.defines(problem.shapes)
-    attributes = {name: value for name, value in defines.items() if name != "ACTIVATION"}
-    parts = [f"{name}={value}" for name, value in {**rounded, **attributes}.items()]
+    parts = [f"{name}={value}" for name, value in {**rounded, **defines}.items()]
     first = problem.first_layout
     return " ".join([problem.op.name, first.replace(" ", "_"), *parts])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from math import inf
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -51,7 +51,7 @@ def number(what: str, value: object, least: float, most: float = inf) -> float:
 
 def pair(what: str, value: object, least: int = 1) -> Pair:
     """`value` as (height, width); one integer stands for both."""
-    if isinstance(value, (list, tuple, np.ndarray)) and np.ndim(value) > 0:
+    if _is_list(value):
         if len(value) != 2:
             raise ShapeError(f"{what} must be an integer or two of them, got {shown(value)}")
         return integer(what, value[0], least), integer(what, value[1], least)
@@ -59,9 +59,13 @@ def pair(what: str, value: object, least: int = 1) -> Pair:
     return both, both
 
 
+def _is_list(value: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim > 0)
+
+
 def sizes_or_none(what: str, value: object) -> tuple[int | None, int | None]:
     """`value` as (height, width), either of which may be None; one of them stands for both."""
-    both = value if isinstance(value, (list, tuple, np.ndarray)) else (value, value)
+    both = value if _is_list(value) else (value, value)
     if len(both) != 2:
         raise ShapeError(f"{what} must be an integer or None, or two of them, got {shown(value)}")
     down, across = (None if one is None else integer(what, one) for one in both)

@@ -81,7 +81,7 @@ class Conv2d(Layer):
     def _sides(self) -> Sides:
         """What is put at the top, left, bottom and right. Raises ShapeError where it cannot be."""
         mode = self.padding_mode
-        if mode not in PADDING_MODES:
+        if not isinstance(mode, str) or mode not in PADDING_MODES:
             known = ", ".join(PADDING_MODES)
             raise ShapeError(f"Conv2d padding_mode must be one of {known}, got {shown(mode)}")
         found = self._zeros()

@@ -154,7 +154,7 @@ class _Search:
             for name, shape in problem.shapes.items()
         }
         kind = np.float64 if problem.op.flops(problem.shapes) <= EXACT else np.float32
-        self._expected = problem.op.compute(
+        self._expected = problem.compute(
             {name: array.astype(kind) for name, array in self._operands.items()}
         )
         self._stores: dict[tuple[str, Layout], Buffer] = {}
@@ -243,15 +243,15 @@ class _Search:
 
     def _prepared(self, kernel: Kernel) -> tuple[Performer, Store]:
         """`kernel` made ready, its inputs as it takes them, and its result."""
-        op, shapes = self._problem.op, self._problem.shapes
+        op, shapes, epilogue = self._problem.op, self._problem.shapes, self._problem.epilogue
         if kernel.stages:
             taken = self._problem.chosen_layouts(kernel)
             lie = {name: taken[name].name for name in shapes if name not in op.parameters}
-            return prepare(op, self._operands, self._backend, kernel.name, lie)
-        layouts = self._backend.layouts(kernel, op, shapes, self._problem.layouts)
+            return prepare(op, self._operands, self._backend, kernel.name, lie, epilogue)
+        layouts = self._backend.layouts(kernel, self._problem)
         stores = {name: self._store(name, layouts[name]) for name in self._operands}
         out = self._backend.allocate(self._problem.output, layouts["out"])
-        return self._backend.prepare(op, kernel, stores, shapes, out), out
+        return self._backend.prepare(kernel, self._problem, stores, out), out
 
     def _store(self, name: str, layout: Layout) -> Buffer:
         key = name, layout

@@ -1,6 +1,6 @@
 #version 300 es
 // One function of every element by transform feedback, whatever the layout: four vec4 a vertex.
-#include "common/activation.glsl"
+#include "activation/function.glsl"
 
 vec4 vector(int i, vec4 value) {
     return activate(value);

@@ -10,7 +10,7 @@
 #ifndef COLUMN_MAJOR
 #define COLUMN_MAJOR 0
 #endif
-#include "common/activation.glsl"
+#include "activation/function.glsl"
 #include "common/launch.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 layout(std430, binding = 0) buffer X { float x[]; };

@@ -7,7 +7,7 @@
 #ifndef WG_Y
 #define WG_Y 16
 #endif
-#include "common/activation.glsl"
+#include "activation/function.glsl"
 #include "common/launch.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 layout(std430, binding = 0) buffer X { vec4 x[]; };

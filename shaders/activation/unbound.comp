@@ -4,7 +4,7 @@
 #ifndef WG_X
 #define WG_X 64
 #endif
-#include "common/activation.glsl"
+#include "activation/function.glsl"
 #include "common/launch.glsl"
 layout(local_size_x = WG_X) in;
 layout(std430, binding = 0) buffer X { float x[]; };

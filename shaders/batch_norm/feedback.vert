@@ -1,6 +1,5 @@
 #version 300 es
 // Scales and shifts each channel by transform feedback, row major: four vec4 a vertex.
-#include "common/activation.glsl"
 #ifndef SCALE_SAMPLER
 #define SCALE_SAMPLER sampler2D
 #endif
@@ -10,6 +9,7 @@
 #include "common/texel.glsl"
 uniform highp SCALE_SAMPLER scale;
 uniform highp SHIFT_SAMPLER shift;
+#include <epilogue>
 uniform int c, inner;
 uniform int out_row;
 
@@ -20,7 +20,8 @@ float normed(float value, int element) {
 
 vec4 vector(int i, vec4 value) {
     int element = i * 4 % out_row;
-    return activate(vec4(normed(value.x, element), normed(value.y, element + 1),
-                         normed(value.z, element + 2), normed(value.w, element + 3)));
+    vec4 found = vec4(normed(value.x, element), normed(value.y, element + 1),
+                      normed(value.z, element + 2), normed(value.w, element + 3));
+    return epilogue(found, i, 0);
 }
 #include "common/capture_each.glsl"

@@ -3,13 +3,13 @@
 #ifndef WG_X
 #define WG_X 64
 #endif
-#include "common/activation.glsl"
 #include "common/launch.glsl"
 layout(local_size_x = WG_X) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Scale { float scale[]; };
 layout(std430, binding = 2) buffer Shift { float shift[]; };
 layout(std430, binding = 3) buffer Out { float result[]; };
+#include <epilogue>
 uniform int n, c, inner;
 uniform int x_row, out_row;
 
@@ -21,6 +21,7 @@ void main() {
         int element = i - image * row;
         int channel = element / inner;
         float value = scale[channel] * x[image * x_row + element] + shift[channel];
-        result[image * out_row + element] = activate(value);
+        int place = image * out_row + element;
+        result[place] = epilogue(value, place, channel);
     }
 }

@@ -1,6 +1,5 @@
 // For results that lie row major and are computed number by number: the four of a vec4 are those of
-// `element(image, i)`, the i-th of a row. Past its last one there is padding.
-uniform int out_row;
+// `element(image, i)`, the i-th of a row of out_row. Past its last one there is padding.
 
 vec4 vector(int quad) {
     int image = quad * 4 / out_row;

@@ -16,17 +16,11 @@
 #endif
 #include "common/launch.glsl"
 #include "common/window.glsl"
-#ifndef HAS_BIAS
-#define HAS_BIAS 0
-#endif
-#include "common/activation.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y, local_size_z = WG_Z) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
 layout(std430, binding = 2) buffer Out { float result[]; };
-#if HAS_BIAS
-layout(std430, binding = 3) buffer Bias { vec4 bias[]; };
-#endif
+#include <epilogue>
 uniform int n, c, h, w, o, oh, ow;
 uniform int x_row, out_row;
 
@@ -35,6 +29,10 @@ uniform int x_row, out_row;
 
 float pixel(int start, int column) {
     return column >= 0 && column < w ? x[start + column] : 0.0;
+}
+
+void store(float sum, int place, int channel) {
+    if (channel < o) result[place] = epilogue(sum, place, channel);
 }
 
 void convolve(int image, int quad, int left, int y) {
@@ -68,15 +66,10 @@ void convolve(int image, int quad, int left, int y) {
     int place = image * out_row + quad * 4 * plane + y * ow + left;
     for (int p = 0; p < PX; ++p) {
         if (left + p >= ow) break;
-        vec4 value = sum[p];
-#if HAS_BIAS
-        value += bias[quad];
-#endif
-        value = activate(value);
-        result[place + p] = value.x;
-        if (quad * 4 + 1 < o) result[place + plane + p] = value.y;
-        if (quad * 4 + 2 < o) result[place + 2 * plane + p] = value.z;
-        if (quad * 4 + 3 < o) result[place + 3 * plane + p] = value.w;
+        store(sum[p].x, place + p, quad * 4);
+        store(sum[p].y, place + plane + p, quad * 4 + 1);
+        store(sum[p].z, place + 2 * plane + p, quad * 4 + 2);
+        store(sum[p].w, place + 3 * plane + p, quad * 4 + 3);
     }
 }
 

@@ -15,18 +15,12 @@
 #ifndef GROUPS
 #define GROUPS 1
 #endif
-#ifndef HAS_BIAS
-#define HAS_BIAS 0
-#endif
-#include "common/activation.glsl"
 #include "common/first_of.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y, local_size_z = WG_Z) in;
 layout(std430, binding = 0) buffer X { vec4 x[]; };
 layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
 layout(std430, binding = 2) buffer Out { float result[]; };
-#if HAS_BIAS
-layout(std430, binding = 3) buffer Bias { float bias[]; };
-#endif
+#include <epilogue>
 uniform int n, c, h, w, o, oh, ow;
 
 void convolve(int image, int y, int column, int output_channel) {
@@ -45,11 +39,8 @@ void convolve(int image, int y, int column, int output_channel) {
                 sum += dot(first_of(x[at + c / 4], c - c / 4 * 4), weight[tap + c / 4]);
         }
     }
-#if HAS_BIAS
-    sum += bias[output_channel];
-#endif
     int place = ((image * oh + y) * ow + column) * ((o + 3) / 4 * 4) + output_channel;
-    result[place] = activate(sum);
+    result[place] = epilogue(sum, place, output_channel);
 }
 
 void main() {

@@ -24,10 +24,6 @@
 #ifndef FOLLOWS
 #define FOLLOWS 1  // pixels that follow one another meet inputs that do, across the end of rows too
 #endif
-#ifndef HAS_BIAS
-#define HAS_BIAS 0
-#endif
-#include "common/activation.glsl"
 #include "common/first_of.glsl"
 #include "common/texel.glsl"
 #define SPAN ((PX - 1) * STRIDE_W + (KERNEL_W - 1) * DILATION_W + 1)  // of all windows, in a row
@@ -35,9 +31,7 @@
 #define IN_MEMORY (REUSE && FOLLOWS && PLANE_UNIT % PX == 0 && SPAN <= 2 * PX + 4)
 uniform highp X_SAMPLER x;
 uniform highp WEIGHT_SAMPLER weight;
-#if HAS_BIAS
-uniform highp BIAS_SAMPLER bias;
-#endif
+#include <epilogue>
 uniform int n, c, h, w, o, oh, ow, kernel_h, kernel_w;
 out highp vec4 result[PX];
 
@@ -105,11 +99,9 @@ void convolve(int plane, int pixel, const int to, const int count) {
         }
     }
     for (int i = 0; i < count; ++i) {
-#if HAS_BIAS
-        sum[i] += texel(bias, quad);
-#endif
+        int at = plane * oh * ow + pixel + i;
         // Lanes past the last channel stay 0: they meet zero weights in the next layer.
-        result[to + i] = first_of(activate(sum[i]), o - quad * 4);
+        result[to + i] = first_of(epilogue(sum[i], at, quad), o - quad * 4);
     }
 }
 

@@ -2,17 +2,11 @@
 // Every channel by itself, by transform feedback, channels in groups of four: one pixel of four
 // channels at a time.
 #include "common/window.glsl"
-#ifndef HAS_BIAS
-#define HAS_BIAS 0
-#endif
-#include "common/activation.glsl"
 #include "common/first_of.glsl"
 #include "common/texel.glsl"
 uniform highp X_SAMPLER x;
 uniform highp WEIGHT_SAMPLER weight;
-#if HAS_BIAS
-uniform highp BIAS_SAMPLER bias;
-#endif
+#include <epilogue>
 uniform int c, h, w, oh, ow, kernel_h, kernel_w;
 
 vec4 vector(int i) {
@@ -33,10 +27,7 @@ vec4 vector(int i) {
                  * texel(weight, (ky * kernel_w + kx) * quads + quad);
         }
     }
-#if HAS_BIAS
-    sum += texel(bias, quad);
-#endif
     // Lanes past the last channel stay 0: they meet zero weights in the next layer.
-    return first_of(activate(sum), c - quad * 4);
+    return first_of(epilogue(sum, i, quad), c - quad * 4);
 }
 #include "common/capture.glsl"

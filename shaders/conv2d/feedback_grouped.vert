@@ -5,18 +5,12 @@
 #ifndef GROUPS
 #define GROUPS 1
 #endif
-#ifndef HAS_BIAS
-#define HAS_BIAS 0
-#endif
-#include "common/activation.glsl"
 #include "common/texel.glsl"
 uniform highp X_SAMPLER x;
 uniform highp WEIGHT_SAMPLER weight;
-#if HAS_BIAS
-uniform highp BIAS_SAMPLER bias;
-#endif
+#include <epilogue>
 uniform int c, h, w, o, oh, ow;
-uniform int x_row;
+uniform int x_row, out_row;
 
 float element(int image, int i) {
     int pixel = i % (oh * ow);
@@ -40,9 +34,6 @@ float element(int image, int i) {
             }
         }
     }
-#if HAS_BIAS
-    sum += texel(bias, output_channel).x;
-#endif
-    return activate(sum);
+    return epilogue(sum, image * out_row + i, output_channel);
 }
 #include "common/capture_elements.glsl"

@@ -17,17 +17,11 @@
 #ifndef GROUPS
 #define GROUPS 1
 #endif
-#ifndef HAS_BIAS
-#define HAS_BIAS 0
-#endif
-#include "common/activation.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y, local_size_z = WG_Z) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Weight { float weight[]; };
 layout(std430, binding = 2) buffer Out { float result[]; };
-#if HAS_BIAS
-layout(std430, binding = 3) buffer Bias { float bias[]; };
-#endif
+#include <epilogue>
 uniform int n, c, h, w, o, oh, ow;
 uniform int x_row, out_row;
 
@@ -70,10 +64,7 @@ void convolve(int image, int output_channel, int left, int y) {
     int place = image * out_row + (output_channel * oh + y) * ow + left;
     for (int p = 0; p < PX; ++p) {
         if (left + p >= ow) break;
-#if HAS_BIAS
-        sum[p] += bias[output_channel];
-#endif
-        result[place + p] = activate(sum[p]);
+        result[place + p] = epilogue(sum[p], place + p, output_channel);
     }
 }
 

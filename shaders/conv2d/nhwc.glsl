@@ -4,28 +4,11 @@
 #ifndef GROUPS
 #define GROUPS 1
 #endif
-#ifndef HAS_BIAS
-#define HAS_BIAS 0
-#endif
-#ifndef HAS_RESIDUAL
-#define HAS_RESIDUAL 0
-#endif
-#ifndef IN_PLACE
-#define IN_PLACE 0  // the residual lies in the result's memory: storage blocks are short
-#endif
-#include "common/activation.glsl"
 #include "common/first_of.glsl"
 layout(std430, binding = 0) buffer X { vec4 x[]; };
 layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
 layout(std430, binding = 2) buffer Out { vec4 result[]; };
-#if HAS_BIAS
-layout(std430, binding = 3) buffer Bias { vec4 bias[]; };
-#endif
-#if HAS_RESIDUAL && !IN_PLACE && HAS_BIAS
-layout(std430, binding = 4) buffer Residual { vec4 residual[]; };
-#elif HAS_RESIDUAL && !IN_PLACE
-layout(std430, binding = 3) buffer Residual { vec4 residual[]; };
-#endif
+#include <epilogue>
 uniform int n, c, h, w, o, oh, ow;
 
 // The top left corner of the window of a pixel, counted through all images, and its image.
@@ -46,13 +29,5 @@ int meets(ivec3 at, int ky, int kx) {
 // Stores the sums of the `quad`th output channels of a pixel.
 void finish(vec4 sum, int pixel, int quad) {
     int place = pixel * ((o + 3) / 4) + quad;
-#if HAS_BIAS
-    sum += bias[quad];
-#endif
-#if HAS_RESIDUAL && IN_PLACE
-    sum += result[place];
-#elif HAS_RESIDUAL
-    sum += residual[place];
-#endif
-    result[place] = activate(sum);
+    result[place] = epilogue(sum, place, quad);
 }

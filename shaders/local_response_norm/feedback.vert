@@ -4,7 +4,7 @@
 #include "local_response_norm/power.glsl"
 #include "common/texel.glsl"
 uniform highp X_SAMPLER x;
-uniform int c, inner;
+uniform int c, inner, out_row;
 uniform int x_row;
 
 float element(int image, int i) {

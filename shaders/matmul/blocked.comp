@@ -1,5 +1,5 @@
 #version 310 es
-// C = act(alpha A B^T + beta C + bias): TM rows by 4 TN columns an invocation, no shared memory.
+// C = A B^T: TM rows by 4 TN columns an invocation, no shared memory.
 // A row of x is read as vec4 along k; the weights lie as 4 x 4 tiles, so four vec4 of a tile
 // multiply one vec4 of x. After blockedNT of Gronqvist, section 1.4.
 #ifndef WG_X

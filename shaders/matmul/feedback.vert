@@ -1,5 +1,5 @@
 #version 300 es
-// C = act(alpha A B^T + beta C + bias) by transform feedback: a vertex computes ROWS rows of four
+// C = A B^T by transform feedback: a vertex computes ROWS rows of four
 // times QUADS columns, the whole sums at once (Cronin 2018 captures parts and adds them afterwards,
 // and leaves several vectors a vertex to others). The tiles follow one another row by row.
 #ifndef ROWS
@@ -8,33 +8,16 @@
 #ifndef QUADS
 #define QUADS 1
 #endif
-#ifndef HAS_BIAS
-#define HAS_BIAS 0
-#endif
 #ifndef BATCHED
 #define BATCHED 0
 #endif
-#ifndef HAS_C
-#define HAS_C 0
-#endif
-#ifndef C_SAMPLER
-#define C_SAMPLER sampler2D
-#endif
-#include "common/activation.glsl"
 #include "common/first_of.glsl"
 #include "common/texel.glsl"
 uniform highp X_SAMPLER x;
 uniform highp WEIGHT_SAMPLER weight;
-#if HAS_BIAS
-uniform highp BIAS_SAMPLER bias;
-#endif
-#if HAS_C
-uniform highp C_SAMPLER c;
-uniform int c_row;
-#endif
 uniform int m, n, k, batch;
 uniform int x_row, weight_matrix, out_columns;  // floats
-uniform float alpha, beta;
+#include <epilogue>
 out highp vec4 result[ROWS * QUADS];
 
 vec4 sum[ROWS * QUADS];
@@ -78,15 +61,9 @@ void main() {
     if (k % 4 > 0) add(start, tile, k / 4, k % 4);
     for (int row = 0; row < ROWS; ++row) {
         for (int quad = 0; quad < QUADS; ++quad) {
-            vec4 value = alpha * sum[row * QUADS + quad];
-            int column = min(left + quad, columns - 1);
-#if HAS_BIAS
-            value += texel(bias, column);
-#endif
-#if HAS_C
-            value += beta * texel(c, min(top + row, m * batch - 1) * (c_row / 4) + column);
-#endif
-            result[row * QUADS + quad] = activate(value);
+            int i = row * QUADS + quad;
+            int at = gl_VertexID * (ROWS * QUADS) + i;
+            result[i] = epilogue(sum[i], at, min(left + quad, columns - 1));
         }
     }
 }

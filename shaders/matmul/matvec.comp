@@ -1,5 +1,5 @@
 #version 310 es
-// C = act(alpha A B^T + beta C + bias) for very few rows of A: a workgroup computes ROWS results
+// C = A B^T for very few rows of A: a workgroup computes ROWS results
 // of one row of A, its lanes walk along k side by side, and shared memory joins their sums. The
 // weights are read once, in the order in which they lie, ROWS loads in flight for each lane.
 #ifndef WG_X

@@ -1,5 +1,5 @@
 #version 310 es
-// C = act(alpha A B^T + beta C + bias) for few results and a long k: a workgroup computes TM rows
+// C = A B^T for few results and a long k: a workgroup computes TM rows
 // by 4 WG_X columns, its WG_K slices each sum a part of k, and shared memory joins the parts.
 #ifndef WG_X
 #define WG_X 4

@@ -1,5 +1,5 @@
 #version 310 es
-// C = act(alpha A B + beta C + bias) through shared memory: a workgroup computes a tile of
+// C = A B through shared memory: a workgroup computes a tile of
 // WG_Y TM rows by WG_X TN columns and walks along k in steps of BK, while the next step's operands
 // are on their way into registers.
 //

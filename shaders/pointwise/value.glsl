@@ -1,13 +1,10 @@
 // The numbers of a result, four at a time: an expression of numbers of operands that broadcast.
-// The host writes the operands, as buffers, samplers or attributes, and how each is fetched.
+// The host writes the operands, as buffers, samplers or attributes, the expression, and how the
+// four of each operand are fetched and become the four that are `found`.
 //     RANK: the dimensions of the result's memory, where indices along them are needed, else 0.
-//     LANES: whether the four numbers may differ in any of them.
 //     ZEROS: whether channels are in groups of four, those past the last being zeros.
 #ifndef RANK
 #define RANK 0
-#endif
-#ifndef LANES
-#define LANES 0
 #endif
 #ifndef ZEROS
 #define ZEROS 0
@@ -54,22 +51,14 @@ int where(Indices found, int stride[RANK], int size) {
 uniform int channels, pixels;
 #endif
 #include <operands>
-
-NUMBER apply(ARGUMENTS) {
 #include <expression>
-}
 
 // The vec4 number `quad` of the result, one of those that a vertex captures: the `turn`-th.
 RESULT value(int quad, int turn) {
 #if RANK > 0
-    Indices first = indices(4 * quad);
-#if LANES
-    Indices second = next(first), third = next(second), fourth = next(third);
-#endif
+    Indices at = indices(4 * quad);
 #endif
 #include <fetches>
-    RESULT found =
-        RESULT(apply(NUMBERS(x)), apply(NUMBERS(y)), apply(NUMBERS(z)), apply(NUMBERS(w)));
 #if ZEROS
     int rest = channels - 4 * (quad / pixels % ((channels + 3) / 4));
     RESULT none = RESULT(0);

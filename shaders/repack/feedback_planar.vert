@@ -2,7 +2,7 @@
 // Channels in groups of four to planar images: four elements a vertex.
 #include "common/texel.glsl"
 uniform highp X_SAMPLER x;
-uniform int c, h, w;
+uniform int c, h, w, out_row;
 
 float element(int image, int i) {
     int plane = h * w;

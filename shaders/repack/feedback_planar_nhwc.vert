@@ -2,7 +2,7 @@
 // Channels-last images to planar ones, by transform feedback: four elements at a time.
 #include "common/texel.glsl"
 uniform highp X_SAMPLER x;
-uniform int c, h, w;
+uniform int c, h, w, out_row;
 
 float element(int image, int i) {
     int channel = i / (h * w);

@@ -1,57 +1,71 @@
 #version 310 es
-// Softmax along one axis: a workgroup a row, its lanes share the maximum and the sum.
-#ifndef WG_X
-#define WG_X 32
+// Softmax of rows that lie together: the maximum and the sum in one walk (Milakov and Gimelshein
+// 2018, algorithm 3), the results in another.
+#ifndef LOG
+#define LOG 0
 #endif
-#include "common/launch.glsl"
 #include "common/nan.glsl"
-layout(local_size_x = WG_X) in;
-layout(std430, binding = 0) buffer X { float x[]; };
-layout(std430, binding = 1) buffer Out { float result[]; };
-uniform int n, outer, extent, inner;
-uniform int x_row, out_row;
-shared float lanes[WG_X];
+#include "reduce/rows.glsl"
+layout(std430, binding = 0) buffer X { VALUE x[]; };
+layout(std430, binding = 1) buffer Out { VALUE result[]; };
+#define STATE vec2  // the greatest number, at least LEAST; the sum of the powers of what they are below it
+#define LEAST uintBitsToFloat(0xff7fffffu)
+// What is below an infinite maximum, or NaN, is anything: the whole row is NaN then.
+vec2 join(vec2 a, vec2 b) {
+    float most = greater(a.x, b.x);
+    return vec2(most, a.y * decayed(most - a.x) + b.y * decayed(most - b.x));
+}
+#include "reduce/lanes.glsl"
 
-void wait() {
-    memoryBarrierShared();
-    barrier();
+float greatest(float v) { return v; }
+float greatest(vec4 v) { return greater(greater(v.x, v.y), greater(v.z, v.w)); }
+float powers(float most, float v) { return decayed(most - v); }
+float powers(float most, vec4 v) {
+    return (decayed(most - v.x) + decayed(most - v.y)) + (decayed(most - v.z) + decayed(most - v.w));
 }
 
-// The greatest of all lanes' values (by `most`) or their sum; WG_X is a power of two.
-float shared_by_all(int lane, float value, bool most) {
-    wait();
-    lanes[lane] = value;
-    wait();
-    for (int apart = WG_X / 2; apart > 0; apart /= 2) {
-        if (lane < apart) {
-            float other = lanes[lane + apart];
-            lanes[lane] = most ? greater(lanes[lane], other) : lanes[lane] + other;
-        }
-        wait();
-    }
-    return lanes[0];
+float finished(vec2 whole, float v) {
+#if LOG
+    return v - whole.x - whole.y;
+#else
+    return decayed(whole.x - v) * whole.y;
+#endif
+}
+vec4 finished(vec2 whole, vec4 v) {
+    return vec4(finished(whole, v.x), finished(whole, v.y), finished(whole, v.z), finished(whole, v.w));
+}
+
+// The state with more of the row.
+vec2 with(vec2 state, VALUE a) {
+    float most = greater(state.x, greatest(a));
+    return vec2(most, state.y * decayed(most - state.x) + powers(most, a));
+}
+vec2 with(vec2 state, VALUE a, VALUE b, VALUE c, VALUE d) {
+    float most = greater(greater(greatest(a), greatest(b)), greater(greatest(c), greatest(d)));
+    most = greater(state.x, most);
+    float sum = (powers(most, a) + powers(most, b)) + (powers(most, c) + powers(most, d));
+    return vec2(most, state.y * decayed(most - state.x) + sum);
 }
 
 void main() {
-    int lane = int(gl_LocalInvocationID.x);
-    int rows = n * outer * inner;
-    for (int row = int(WORKGROUP_ID.y); row < rows; row += int(WORKGROUP_COUNT.y)) {
-        int image = row / (outer * inner);
-        int rest = row - image * outer * inner;
-        int first = rest / inner * extent * inner + rest % inner;
-
-        float most = uintBitsToFloat(0xff800000u);  // minus infinity
-        for (int i = lane; i < extent; i += WG_X)
-            most = greater(most, x[image * x_row + first + i * inner]);
-        most = shared_by_all(lane, most, true);
-
-        float sum = 0.0;
-        for (int i = lane; i < extent; i += WG_X)
-            sum += decayed(most - x[image * x_row + first + i * inner]);
-        // Without a finite maximum all of the row is NaN, as differences of infinities are.
-        sum = shared_by_all(lane, is_finite(most) ? sum : NAN, false);
-        for (int i = lane; i < extent; i += WG_X)
-            result[image * out_row + first + i * inner] =
-                decayed(most - x[image * x_row + first + i * inner]) / sum;
+    int lane = int(gl_LocalInvocationID.x), line = int(gl_LocalInvocationID.y);
+    for (int group = int(WORKGROUP_ID.y); group * RESULTS < rows; group += int(WORKGROUP_COUNT.y)) {
+        take_row(group * RESULTS + line);
+        vec2 whole = vec2(LEAST, 0.0);
+        int i = begin + lane;
+        for (; i + 3 * LANES < last; i += 4 * LANES)
+            whole = with(whole, x[i], x[i + LANES], x[i + 2 * LANES], x[i + 3 * LANES]);
+        for (; i < last; i += LANES) whole = with(whole, x[i]);
+        whole = meet(whole, lane, line);
+        // Without a finite maximum all of the row is NaN, as differences of infinities are; the sum
+        // is 0 where there was nothing but minus infinity.
+        bool sound = is_finite(whole.x) && whole.y > 0.0;
+        float sum = sound ? whole.y : 1.0;
+#if LOG
+        whole = vec2(whole.x, sound ? log(sum) : NAN);
+#else
+        whole = vec2(whole.x, sound ? 1.0 / sum : NAN);
+#endif
+        for (i = begin + lane; i < last; i += LANES) result[i + apart] = finished(whole, x[i]);
     }
 }

@@ -5,13 +5,13 @@
 #define KERNEL_H 2
 #define KERNEL_W 2
 #endif
-#include "common/activation.glsl"
 #include "common/texel.glsl"
 uniform highp X_SAMPLER x;
 uniform highp WEIGHT_SAMPLER weight;
 uniform highp BIAS_SAMPLER bias;
+#include <epilogue>
 uniform int c, h, w, oh, ow;
-uniform int x_row;
+uniform int x_row, out_row;
 
 float mean(int first) {
     float sum = 0.0;
@@ -26,7 +26,7 @@ float element(int image, int i) {
     if (channel >= c) return 0.0;
     int top = (channel * h + (row - channel * oh) * KERNEL_H) * w;
     int left = (i - row * ow) * KERNEL_W;
-    float value = mean(image * x_row + top + left);
-    return activate(texel(weight, channel).x * value + texel(bias, channel).x);
+    float value = texel(weight, channel).x * mean(image * x_row + top + left);
+    return epilogue(value + texel(bias, channel).x, image * out_row + i, channel);
 }
 #include "common/capture_elements.glsl"

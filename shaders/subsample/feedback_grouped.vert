@@ -5,12 +5,12 @@
 #define KERNEL_H 2
 #define KERNEL_W 2
 #endif
-#include "common/activation.glsl"
 #include "common/first_of.glsl"
 #include "common/texel.glsl"
 uniform highp X_SAMPLER x;
 uniform highp WEIGHT_SAMPLER weight;
 uniform highp BIAS_SAMPLER bias;
+#include <epilogue>
 uniform int c, h, w, oh, ow;
 
 vec4 mean(int first) {
@@ -28,6 +28,6 @@ vec4 vector(int i) {
     int left = (i - row * ow) * KERNEL_W;
     vec4 value = texel(weight, quad) * mean(top + left) + texel(bias, quad);
     // Lanes past the last channel stay 0: they meet zero weights in the next layer.
-    return first_of(activate(value), c - quad * 4);
+    return first_of(epilogue(value, i, quad), c - quad * 4);
 }
 #include "common/capture.glsl"

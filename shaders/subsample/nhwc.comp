@@ -7,13 +7,13 @@
 #define KERNEL_H 2
 #define KERNEL_W 2
 #endif
-#include "common/activation.glsl"
 #include "common/launch.glsl"
 layout(local_size_x = WG_X) in;
 layout(std430, binding = 0) buffer X { vec4 x[]; };
 layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
 layout(std430, binding = 2) buffer Bias { vec4 bias[]; };
 layout(std430, binding = 3) buffer Out { vec4 result[]; };
+#include <epilogue>
 uniform int n, c, h, w, oh, ow;
 
 vec4 mean(int first, int quad) {
@@ -34,6 +34,6 @@ void main() {
         int image = row / oh;
         int top = (image * h + (row - image * oh) * KERNEL_H) * w;
         int left = (pixel - row * ow) * KERNEL_W;
-        result[i] = activate(weight[quad] * mean(top + left, quad) + bias[quad]);
+        result[i] = epilogue(weight[quad] * mean(top + left, quad) + bias[quad], i, quad);
     }
 }

@@ -7,13 +7,13 @@
 #define KERNEL_H 2
 #define KERNEL_W 2
 #endif
-#include "common/activation.glsl"
 #include "common/launch.glsl"
 layout(local_size_x = WG_X) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Weight { float weight[]; };
 layout(std430, binding = 2) buffer Bias { float bias[]; };
 layout(std430, binding = 3) buffer Out { float result[]; };
+#include <epilogue>
 uniform int n, c, h, w, oh, ow;
 uniform int x_row, out_row;
 
@@ -35,7 +35,8 @@ void main() {
         int y = row - channel * oh;
         int top = (channel * h + y * KERNEL_H) * w;
         int left = (element - row * ow) * KERNEL_W;
-        float value = mean(image * x_row + top + left);
-        result[image * out_row + element] = activate(weight[channel] * value + bias[channel]);
+        float value = weight[channel] * mean(image * x_row + top + left) + bias[channel];
+        int place = image * out_row + element;
+        result[place] = epilogue(value, place, channel);
     }
 }

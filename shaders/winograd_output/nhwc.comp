@@ -1,5 +1,5 @@
 #version 310 es
-// act(A^T m A + bias + residual) of the tiles of products, one channel of a tile an invocation, to
+// A^T m A of the tiles of products, one channel of a tile an invocation, to
 // channels-last images. The matrices are those of glnn/graph/operators/winograd.py.
 #ifndef WG_X
 #define WG_X 32
@@ -10,24 +10,12 @@
 #ifndef TILE
 #define TILE 4
 #endif
-#ifndef HAS_BIAS
-#define HAS_BIAS 0
-#endif
-#ifndef HAS_RESIDUAL
-#define HAS_RESIDUAL 0
-#endif
-#include "common/activation.glsl"
 #include "common/launch.glsl"
 #define WINDOW (TILE + 2)
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Out { float result[]; };
-#if HAS_BIAS
-layout(std430, binding = 2) buffer Bias { float bias[]; };
-#endif
-#if HAS_RESIDUAL
-layout(std430, binding = 3) buffer Residual { float residual[]; };
-#endif
+#include <epilogue>
 uniform int n, o, oh, ow, tiles_down, tiles_across, tiles;
 uniform int x_row;
 
@@ -64,14 +52,7 @@ void main() {
         for (int j = 0; j < TILE; ++j) {
             if (top + i >= oh || left + j >= ow) continue;
             int at = ((image * oh + top + i) * ow + left + j) * ((o + 3) / 4 * 4) + channel;
-            float value = met[j];
-#if HAS_BIAS
-            value += bias[channel];
-#endif
-#if HAS_RESIDUAL
-            value += residual[at];
-#endif
-            result[at] = activate(value);
+            result[at] = epilogue(met[j], at, channel);
         }
     }
 }

@@ -25,6 +25,7 @@ from glnn.compile.prepared import Prepared
 from glnn.compile.schedule import Schedule, Task
 from glnn.compile.weights import Weight, Weights
 from glnn.device import Buffer
+from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Operator
 from glnn.kernels import kernels_for
 from glnn.kernels.kernel import Kernel
@@ -70,18 +71,30 @@ def run(
     op: Operator,
     operands: Mapping[str, Array],
     kernel: str | None,
+    epilogue: Epilogue | None = None,
     layouts: Mapping[str, str] = NO_LAYOUTS,
 ) -> Array:
     """The result of the kernel so called, checked as `run_kernel` does; skips where it cannot.
 
     layouts: how operands lie, for kernels that take several.
     """
-    shapes = {name: TensorType.of(array) for name, array in operands.items()}
+    problem = problem_of(op, operands, epilogue, layouts)
     for declared in kernels_for(op.name, backend.name):
         if declared.name == kernel and fitted(declared, backend.device.capabilities) is None:
-            pytest.skip(str(backend.why_not(op, shapes, kernel)))
-    choice = backend.choose(op, shapes, layouts, kernel)
-    return run_kernel(backend, op, operands, choice, layouts)
+            pytest.skip(str(backend.why_not(problem, kernel)))
+    choice = backend.choose(problem, kernel)
+    return run_kernel(backend, op, operands, choice, epilogue, layouts)
+
+
+def problem_of(
+    op: Operator,
+    operands: Mapping[str, Array],
+    epilogue: Epilogue | None = None,
+    layouts: Mapping[str, str] = NO_LAYOUTS,
+) -> Problem:
+    """The problem of `op` on these arrays."""
+    types = {name: TensorType.of(array) for name, array in operands.items()}
+    return Problem.of(op, types, layouts, epilogue)
 
 
 def run_kernel(
@@ -89,19 +102,19 @@ def run_kernel(
     op: Operator,
     operands: Mapping[str, Array],
     choice: Kernel,
+    epilogue: Epilogue | None = None,
     layouts: Mapping[str, str] = NO_LAYOUTS,
 ) -> Array:
     """The result of `choice`, checked for stray writes. Raises what the backend raises."""
     if choice.stages:
-        return _run_stages(backend, op, operands, choice)
-    types = {name: TensorType.of(array) for name, array in operands.items()}
-    problem = Problem.of(op, types, layouts)
+        return _run_stages(backend, op, operands, choice, epilogue)
+    problem = problem_of(op, operands, epilogue, layouts)
     _see(backend, [(choice, problem)])
-    taken = backend.layouts(choice, op, types, layouts)
+    taken = backend.layouts(choice, problem)
     stores: dict[str, Buffer] = {}
     for name, array in operands.items():
         layout = taken[name]
-        stores[name] = _poisoned(backend, _buffer(backend, types[name], layout))
+        stores[name] = _poisoned(backend, _buffer(backend, problem.types[name], layout))
         memory = np.full(stores[name].size, POISON, np.float32)
         words = array if array.dtype == np.float32 else array.astype(np.int32).view(np.float32)
         fixed = name in op.parameters
@@ -111,7 +124,7 @@ def run_kernel(
     made = problem.results[0]
     shape, layout = made.shape, taken["out"]
     out = _poisoned(backend, _buffer(backend, made, layout))
-    backend.prepare(op, choice, stores, problem.shapes, out)()
+    backend.prepare(choice, problem, stores, out)()
     backend.device.check_always(f"{op.name} by {choice.name}")
     used = layout.size(shape)
     memory = np.frombuffer(out.push(backend.device).read(), np.float32)
@@ -128,15 +141,20 @@ def run_kernel(
 
 
 def _run_stages(
-    backend: GlBackend, op: Operator, operands: Mapping[str, Array], choice: Kernel
+    backend: GlBackend,
+    op: Operator,
+    operands: Mapping[str, Array],
+    choice: Kernel,
+    epilogue: Epilogue | None,
 ) -> Array:
     """The result of a kernel made of stages, which share poisoned memory."""
     schedule = Schedule(backend)
-    inputs = {name: name for name in operands if name not in op.parameters}
+    inputs = {n: n for n in operands if n not in op.parameters and n not in fixed_extents(epilogue)}
     for name in inputs:
-        schedule.add_input(name, operands[name].shape)
+        schedule.add_input(name, TensorType.of(operands[name]))
     fixed = {name: Weight.of(operands[name]) for name in operands if name not in inputs}
-    schedule.add(Task("whole", op, inputs, fixed, "result", "whole", choice.name))
+    task = Task("whole", op, inputs, fixed, "result", "whole", choice.name, epilogue=epilogue)
+    schedule.add(task)
     _see(backend, [(entry.choice, entry.problem) for entry in schedule.entries])
     arena = Arena.of(schedule, ["result"])
     room = replace(arena, sizes=tuple(n + GUARD for n in arena.sizes))
@@ -158,6 +176,12 @@ def _run_stages(
     return prepared.result("result").pull()
 
 
+def fixed_extents(epilogue: Epilogue | None) -> tuple[str, ...]:
+    """The operands of an epilogue that do not lie as the result: they are weights."""
+    extents = epilogue.named_extents if epilogue else {}
+    return tuple(name for name, extent in extents.items() if extent != "full")
+
+
 def _see(backend: GlBackend, asked: list[tuple[Choice, Problem]]) -> None:
     """With GLNN_TRUST=0, skip what the driver gets wrong, and learn what it does in parts."""
     if backend.examine(asked):
@@ -176,11 +200,11 @@ def _with_poisoned_padding(layout: Layout, array: Array) -> Array:
         whole[:, :c] = array
         return layout.pack(whole)
     plain = layout.inner if isinstance(layout, Half) else layout
-    if not isinstance(plain, RowMajor) or array.ndim < 2 or not array.size:
+    if not isinstance(plain, RowMajor) or not array.size:
         return layout.pack(array)
-    inner = array.size // len(array)
-    padded = np.full((len(array), plain.row(array.shape)), POISON, np.float32)
-    padded[:, :inner] = array.reshape(len(array), inner)
+    rows = plain.rows(array.shape)
+    padded = np.full((rows, plain.row(array.shape)), POISON, np.float32)
+    padded[:, : array.size // rows] = array.reshape(rows, -1)
     return layout.pack(padded)
 
 

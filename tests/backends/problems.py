@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from glnn.graph.epilogue import BIASED, SUMMED, Epilogue
+from glnn.graph.operator import Contraction
 from glnn.graph.operators import (
     Activation,
     Add,
     BatchNorm,
     Bias,
     Concat,
-    Contraction,
     Conv2d,
     LocalResponseNorm,
     Matmul,
@@ -24,10 +25,17 @@ from glnn.graph.operators.repack import Repack
 from glnn.graph.operators.winograd_input import WinogradInput
 from glnn.graph.operators.winograd_output import WinogradOutput
 from glnn.graph.operators.zero import Zero
+from tests.backends.epilogues import finish, function
 
-PROBLEMS: dict[str, list[tuple[Contraction, dict[str, tuple[int, ...]]]]] = {
+BIASED_TANH = finish(bias=True, activation="tanh")
+
+Shapes = dict[str, tuple[int, ...]]
+# Each an operator, its operands' shapes, and perhaps an epilogue.
+PROBLEMS: dict[
+    str, list[tuple[Contraction, Shapes] | tuple[Contraction, Shapes, Epilogue | None]]
+] = {
     "matmul": [
-        (Matmul(activation="tanh"), {"x": (67, 37), "weight": (131, 37), "bias": (131,)}),
+        (Matmul(), {"x": (67, 37), "weight": (131, 37), "e1": (131,)}, BIASED_TANH),
         (Matmul(), {"x": (3 * 67, 37), "weight": (3, 131, 37)}),
     ],
     "matmul_parts": [
@@ -36,8 +44,8 @@ PROBLEMS: dict[str, list[tuple[Contraction, dict[str, tuple[int, ...]]]]] = {
         (MatmulParts(37, "transposed"), {"x": (67, 37), "weight": (131, 37)}),
     ],
     "matmul_sum": [
-        (MatmulSum(3, activation="tanh"), {"x": (3 * 67, 131), "bias": (131,)}),
-        (MatmulSum(9, "columns"), {"x": (1, 131, 67, 9), "c": (67, 131)}),
+        (MatmulSum(3), {"x": (3 * 67, 131), "e1": (131,)}, BIASED_TANH),
+        (MatmulSum(9, "columns"), {"x": (1, 131, 67, 9), "e1": (67, 131)}, SUMMED),
     ],
     "bias": [
         (Bias(), {"x": (37, 131), "bias": (131,)}),
@@ -50,13 +58,21 @@ PROBLEMS: dict[str, list[tuple[Contraction, dict[str, tuple[int, ...]]]]] = {
         (Pool2d("average", None), {"x": (2, 37, 11, 9)}),
     ],
     "subsample": [
-        (Subsample((2, 3), "tanh"), {"x": (2, 37, 11, 9), "weight": (37,), "bias": (37,)})
+        (
+            Subsample((2, 3)),
+            {"x": (2, 37, 11, 9), "weight": (37,), "bias": (37,)},
+            function("tanh"),
+        )
     ],
     "batch_norm": [
-        (BatchNorm("relu"), {"x": (2, 37, 11, 9), "scale": (37,), "shift": (37,)}),
+        (
+            BatchNorm(),
+            {"x": (2, 37, 11, 9), "scale": (37,), "shift": (37,)},
+            function("relu"),
+        ),
     ],
     "local_response_norm": [(LocalResponseNorm(5, 0.5), {"x": (2, 37, 11, 9)})],
-    "add": [(Add("sigmoid"), {"x": (37, 131), "y": (37, 131)})],
+    "add": [(Add(), {"x": (37, 131), "y": (37, 131)}, function("sigmoid"))],
     "concat": [
         (Concat(), {"x0": (2, 37, 11, 9), "x1": (2, 6, 11, 9)}),
         (Concat(), {"x0": (2, 36, 11, 9), "x1": (2, 8, 11, 9), "x2": (2, 4, 11, 9)}),
@@ -71,15 +87,21 @@ PROBLEMS: dict[str, list[tuple[Contraction, dict[str, tuple[int, ...]]]]] = {
         (Repack("nhwC4c", "nChw4c"), {"x": (2, 37, 11, 9)}),
     ],
     "conv2d": [
-        (Conv2d((2, 1), (1, 1, 1, 1)), {"x": (2, 5, 11, 9), "weight": (7, 5, 3, 3), "bias": (7,)}),
-        (Conv2d(groups=2), {"x": (2, 6, 11, 9), "weight": (8, 3, 3, 3), "bias": (8,)}),
+        (
+            Conv2d((2, 1), (1, 1, 1, 1)),
+            {"x": (2, 5, 11, 9), "weight": (7, 5, 3, 3), "e1": (7,)},
+            BIASED,
+        ),
+        (Conv2d(groups=2), {"x": (2, 6, 11, 9), "weight": (8, 3, 3, 3), "e1": (8,)}, BIASED),
         (  # channels last, a whole tile of pixels and another of output channels begun
-            Conv2d(padding=(1, 0, 0, 1), activation="relu"),
-            {"x": (2, 7, 11, 9), "residual": (2, 33, 10, 8), "weight": (33, 7, 3, 3)},
+            Conv2d(padding=(1, 0, 0, 1)),
+            {"x": (2, 7, 11, 9), "weight": (33, 7, 3, 3), "e1": (2, 33, 10, 8)},
+            finish(full=True, activation="relu"),
         ),
         (
             Conv2d((1, 2), (1, 1, 1, 1), groups=17),
-            {"x": (2, 17, 11, 9), "weight": (17, 1, 3, 3), "bias": (17,)},
+            {"x": (2, 17, 11, 9), "weight": (17, 1, 3, 3), "e1": (17,)},
+            BIASED,
         ),
     ],
     "im2row": [
@@ -93,8 +115,9 @@ PROBLEMS: dict[str, list[tuple[Contraction, dict[str, tuple[int, ...]]]]] = {
     ],
     "winograd_output": [
         (
-            WinogradOutput((2, 7, 6), tile, "tanh"),
-            {"x": (rows, 37), "residual": (2, 37, 7, 6), "bias": (37,)},
+            WinogradOutput((2, 7, 6), tile),
+            {"x": (rows, 37), "e1": (37,), "e2": (2, 37, 7, 6)},
+            finish(bias=True, full=True, activation="tanh"),
         )
         for tile, rows in ((2, 16 * 2 * 4 * 3), (4, 36 * 2 * 2 * 2))
     ],

@@ -5,6 +5,7 @@ import pytest
 
 from glnn.graph.operators import Add
 from tests import oracle
+from tests.backends.epilogues import function as activated
 from tests.backends.harness import TOLERANCE, kernels, run
 
 
@@ -15,7 +16,7 @@ from tests.backends.harness import TOLERANCE, kernels, run
 @pytest.mark.parametrize("function", ["identity", "relu"])
 def test_any_shape(opened, rng, name, kernel, shape, function) -> None:
     x, y = rng(shape), rng(shape)
-    got = run(opened(name), Add(function), {"x": x, "y": y}, kernel)
+    got = run(opened(name), Add(), {"x": x, "y": y}, kernel, activated(function))
     expected = oracle.activation(x.astype(np.float64) + y, function)
     assert oracle.error(got, expected) <= TOLERANCE
 
@@ -26,7 +27,7 @@ def test_epilogue_and_not_a_number(opened, rng, name, kernel, function) -> None:
     x, y = rng((5, 9)), rng((5, 9))
     x[1, 2], y[3, 4] = np.nan, np.nan
     x[0, 0], y[0, 0] = np.inf, -np.inf
-    got = run(opened(name), Add(function), {"x": x, "y": y}, kernel)
+    got = run(opened(name), Add(), {"x": x, "y": y}, kernel, activated(function))
     with np.errstate(invalid="ignore"):
         expected = oracle.activation(x.astype(np.float64) + y, function)
     assert np.isnan(got).sum() == 3

@@ -6,6 +6,7 @@ import pytest
 from glnn.graph.operators import BatchNorm
 from glnn.layers import BatchNorm2d
 from tests import oracle
+from tests.backends.epilogues import function as activated
 from tests.backends.harness import TOLERANCE, kernels, run
 
 PLANAR = [("compute", "planar"), ("feedback", "feedback")]
@@ -47,7 +48,7 @@ def test_other_ranks(opened, rng, name, kernel, shape) -> None:
 def test_epilogue_and_not_a_number(opened, rng, name, kernel, function) -> None:
     x, (_, given, operands) = rng((2, 3, 6, 5)), batch_norm(rng, 3)
     x[0, 1, 2, 2] = np.nan
-    got = run(opened(name), BatchNorm(function), {"x": x, **operands}, kernel)
+    got = run(opened(name), BatchNorm(), {"x": x, **operands}, kernel, activated(function))
     assert np.isnan(got).sum() == 1
     known = oracle.activation(expected(x, given), function)
     assert oracle.error(got, known) <= TOLERANCE

@@ -13,32 +13,36 @@ from glnn.backends.compute import Compute
 from glnn.compile import evaluate
 from glnn.device import Device
 from glnn.errors import DeviceError, LimitError
+from glnn.graph.epilogue import BIASED, Epilogue
+from glnn.graph.operator import Contraction
 from glnn.graph.operators import (
     Activation,
     Add,
-    Contraction,
     Conv2d,
     LocalResponseNorm,
     Pool2d,
     Softmax,
 )
 from glnn.graph.operators.repack import Repack
+from glnn.kernels.problem import Problem
+from tests.backends.epilogues import finish
 from tests.oracle import error
 
 PADDED = (1, 1, 1, 1)
-CASES: list[tuple[Contraction, dict[str, tuple[int, ...]]]] = [
-    (Conv2d(padding=PADDED), {"x": (37, 5, 9, 9), "weight": (8, 5, 3, 3), "bias": (8,)}),
-    (Conv2d(padding=PADDED), {"x": (37, 5, 8, 8), "weight": (36, 5, 3, 3), "bias": (36,)}),
+CASES: list[tuple[Contraction, dict[str, tuple[int, ...]], Epilogue | None]] = [
+    (Conv2d(padding=PADDED), {"x": (37, 5, 9, 9), "weight": (8, 5, 3, 3), "e1": (8,)}, BIASED),
+    (Conv2d(padding=PADDED), {"x": (37, 5, 8, 8), "weight": (36, 5, 3, 3), "e1": (36,)}, BIASED),
     (
-        Conv2d(padding=PADDED, activation="relu"),
-        {"x": (19, 8, 8, 8), "weight": (32, 8, 3, 3), "residual": (19, 32, 8, 8)},
+        Conv2d(padding=PADDED),
+        {"x": (19, 8, 8, 8), "weight": (32, 8, 3, 3), "e1": (19, 32, 8, 8)},
+        finish(full=True, activation="relu"),
     ),
-    (Pool2d(), {"x": (37, 5, 9, 9)}),
-    (Activation("tanh"), {"x": (150, 100)}),
-    (Softmax(), {"x": (150, 100)}),
-    (Add(), {"x": (41, 3, 7, 16), "y": (41, 3, 7, 16)}),
-    (LocalResponseNorm(5), {"x": (33, 7, 5, 9)}),
-    (Repack("R", "nhwC4c"), {"x": (37, 5, 9, 9)}),
+    (Pool2d(), {"x": (37, 5, 9, 9)}, None),
+    (Activation("tanh"), {"x": (150, 100)}, None),
+    (Softmax(), {"x": (150, 100)}, None),
+    (Add(), {"x": (41, 3, 7, 16), "y": (41, 3, 7, 16)}, None),
+    (LocalResponseNorm(5), {"x": (33, 7, 5, 9)}, None),
+    (Repack("R", "nhwC4c"), {"x": (37, 5, 9, 9)}, None),
 ]
 
 
@@ -59,13 +63,14 @@ def small() -> Iterator[Compute]:
         pytest.skip(str(failed))
 
 
-@pytest.mark.parametrize(("op", "shapes"), CASES, ids=lambda v: getattr(v, "name", ""))
-def test_in_parts(small, rng, op, shapes) -> None:
+@pytest.mark.parametrize(("op", "shapes", "epilogue"), CASES, ids=lambda v: getattr(v, "name", ""))
+def test_in_parts(small, rng, op, shapes, epilogue) -> None:
     operands: dict[str, Any] = {name: rng(shape) for name, shape in shapes.items()}
     whole = max(np.prod(shape) for shape in shapes.values())
     assert 4 * whole > 1 << 15, "one block would hold it"
-    expected = op.compute({name: a.astype(np.float64) for name, a in operands.items()})
-    assert error(evaluate(op, operands, small), expected) <= 1e-5
+    problem = Problem.of(op, shapes, {}, epilogue)
+    expected = problem.compute({name: a.astype(np.float64) for name, a in operands.items()})
+    assert error(evaluate(op, operands, small, epilogue=epilogue), expected) <= 1e-5
 
 
 def test_arrays_without_samples(small, rng) -> None:

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from glnn import ops
 from glnn.backends.gl import GlBackend
 from glnn.errors import ShapeError
+from glnn.graph.epilogue import BIASED
 from glnn.graph.operators import Conv2d
 from tests import oracle
+from tests.backends.epilogues import finish
 from tests.backends.harness import TOLERANCE, as_stored, kernels, run, tolerance
 
 # (x, weight, attributes)
@@ -111,15 +113,15 @@ def _compare(
     """Hold the kernel so called against the oracle, or see it refuse what it cannot do."""
     op = Conv2d(**attributes)
     operands = {"x": rng(x_shape), "weight": rng(w_shape)}
-    reason = backend.why_not(op, {k: v.shape for k, v in operands.items()}, kernel)
+    reason, epilogue = backend.why_not(op, {"x": x_shape, "weight": w_shape}, kernel), None
     refused = _why_refused(kernel, w_shape, op)
     if refused is not None:
         assert reason is not None and refused in reason
         return
     assert reason is None
     if not kernel.endswith("_ki"):  # they have no bias
-        operands["bias"] = rng((w_shape[0],))
-    got = run(backend, op, operands, kernel)
+        operands["e1"], epilogue = rng((w_shape[0],)), BIASED
+    got = run(backend, op, operands, kernel, epilogue)
     expected = oracle.conv2d(*as_stored("conv2d", kernel, operands).values(), **attributes)
     assert oracle.error(got, expected) <= TOLERANCE, (x_shape, w_shape, attributes)
 
@@ -127,30 +129,32 @@ def _compare(
 @pytest.mark.parametrize(("name", "kernel"), kernels("conv2d"))
 @pytest.mark.parametrize("function", ["identity", "relu"])
 def test_residual(opened, rng, name, kernel, function) -> None:
-    backend, op = opened(name), Conv2d(padding=(1, 1, 1, 1), activation=function)
-    operands = {"x": rng((2, 5, 7, 9)), "weight": rng((6, 5, 3, 3)), "residual": rng((2, 6, 7, 9))}
-    for bias in ({}, {"bias": rng((6,))}):
-        given = {**operands, **bias}
-        if backend.why_not(op, {k: v.shape for k, v in given.items()}, kernel) is not None:
+    backend, op = opened(name), Conv2d(padding=(1, 1, 1, 1))
+    x, weight, bias, residual = rng((2, 5, 7, 9)), rng((6, 5, 3, 3)), rng((6,)), rng((2, 6, 7, 9))
+    for added in ({"e1": residual}, {"e1": bias, "e2": residual}):
+        given = {"x": x, "weight": weight, **added}
+        epilogue = finish(bias=len(added) > 1, full=True, activation=function)
+        if backend.why_not(op, {k: v.shape for k, v in given.items()}, kernel, epilogue):
             pytest.skip("it takes no residual, or no such kernel size")
-        plain = oracle.conv2d(operands["x"], operands["weight"], bias.get("bias"), padding=(1,) * 4)
-        expected = plain + operands["residual"]
-        expected = np.maximum(expected, 0) if function == "relu" else expected
-        assert oracle.error(run(backend, op, given, kernel), expected) <= tolerance(kernel)
+        plain = oracle.conv2d(x, weight, bias if len(added) > 1 else None, padding=(1,) * 4)
+        expected = oracle.activation(plain + residual, function)
+        got = run(backend, op, given, kernel, epilogue)
+        assert oracle.error(got, expected) <= tolerance(kernel)
 
 
 @pytest.mark.parametrize(("name", "kernel"), kernels("conv2d"))
 @pytest.mark.parametrize("function", ["sigmoid", "relu", "tanh"])
 def test_epilogue(opened, rng, name, kernel, function) -> None:
     x, weight, bias = rng((2, 3, 6, 5)), rng((5, 3, 3, 3)), rng((5,))
-    operands = {"x": x, "weight": weight, "bias": bias}
-    backend, op = opened(name), Conv2d(activation=function)
+    operands = {"x": x, "weight": weight, "e1": bias}
+    backend, op = opened(name), Conv2d()
     if kernel.endswith("_ki"):
-        del operands["bias"]
+        del operands["e1"]
+    epilogue = finish(bias="e1" in operands, activation=function)
     if _why_refused(kernel, weight.shape, op):
         pytest.skip("another kernel size, or groups")
-    got = run(backend, op, operands, kernel)
-    expected = oracle.conv2d(x, weight, operands.get("bias"), function=function)
+    got = run(backend, op, operands, kernel, epilogue)
+    expected = oracle.conv2d(x, weight, operands.get("e1"), function=function)
     assert oracle.error(got, expected) <= tolerance(kernel)
 
 

@@ -12,6 +12,7 @@ from glnn.errors import LimitError, ShapeError, UnsupportedOpError
 from glnn.graph.operators import Matmul
 from glnn.kernels.family import family
 from tests import oracle
+from tests.backends.epilogues import finish
 from tests.backends.harness import TOLERANCE, as_stored, kernels, run, tolerance
 
 # 1, 2, 3, 5, 7, 8, 31, 33, 64, 127, 129 and 257 in every place.
@@ -30,17 +31,22 @@ SIZES = [
     (129, 127, 31),
     (257, 33, 127),
 ]
-OPERANDS = ({"x", "weight"}, {"x", "weight", "bias"}, {"x", "weight", "bias", "c"})
+# With what epilogue: none, a bias, a bias and c; the names of its operands follow.
+EPILOGUES = (
+    (None, ()),
+    (finish(bias=True), ("e1",)),
+    (finish(alpha=-1.5, bias=True, beta=0.25, full=True), ("e1", "e2")),
+)
 
 
 @pytest.mark.parametrize(("name", "kernel"), kernels("matmul"))
 @pytest.mark.parametrize(("m", "n", "k"), SIZES)
 def test_any_size(opened, rng, name, kernel, m, n, k) -> None:
-    made = {"x": rng((m, k)), "weight": rng((n, k)), "bias": rng((n,)), "c": rng((m, n))}
-    for names in OPERANDS:
-        operands = {key: made[key] for key in made if key in names}
-        alpha, beta = (-1.5, 0.25) if "c" in names else (1.0, 0.0)
-        got = run(opened(name), Matmul(alpha, beta), operands, kernel)
+    made = {"x": rng((m, k)), "weight": rng((n, k)), "e1": rng((n,)), "e2": rng((m, n))}
+    for epilogue, names in EPILOGUES:
+        operands = {key: made[key] for key in ("x", "weight", *names)}
+        alpha, beta = (-1.5, 0.25) if "e2" in names else (1.0, 0.0)
+        got = run(opened(name), Matmul(), operands, kernel, epilogue)
         stored = as_stored("matmul", kernel, operands)
         expected = oracle.matmul(*stored.values(), alpha=alpha, beta=beta)
         assert oracle.error(got, expected) <= TOLERANCE
@@ -51,12 +57,14 @@ def test_any_size(opened, rng, name, kernel, m, n, k) -> None:
 def test_batches(opened, rng, name, kernel, batch, m, n, k) -> None:
     backend = opened(name)
     x, weight, bias, c = rng((batch * m, k)), rng((batch, n, k)), rng((n,)), rng((batch * m, n))
-    operands = {"x": x, "weight": weight, "bias": bias, "c": c}
-    reason = backend.why_not(Matmul(), {key: v.shape for key, v in operands.items()}, kernel)
+    operands = {"x": x, "weight": weight, "e1": bias, "e2": c}
+    epilogue = finish(alpha=2.0, bias=True, beta=-0.5, full=True)
+    shapes = {key: v.shape for key, v in operands.items()}
+    reason = backend.why_not(Matmul(), shapes, kernel, epilogue)
     if reason is not None:
         assert "no stack of them" in reason or "invocations" in reason
         pytest.skip(reason)
-    got = run(backend, Matmul(2.0, -0.5), operands, kernel)
+    got = run(backend, Matmul(), operands, kernel, epilogue)
     for i in range(batch):
         rows = slice(i * m, (i + 1) * m)
         expected = oracle.matmul(x[rows], weight[i], bias, c[rows], 2.0, -0.5)
@@ -67,8 +75,9 @@ def test_batches(opened, rng, name, kernel, batch, m, n, k) -> None:
 @pytest.mark.parametrize("function", ["sigmoid", "relu", "tanh"])
 def test_epilogue(opened, rng, name, kernel, function) -> None:
     x, weight, bias = rng((9, 13)), rng((11, 13)), rng((11,))
-    operands = {"x": x, "weight": weight, "bias": bias}
-    got = run(opened(name), Matmul(activation=function), operands, kernel)
+    operands = {"x": x, "weight": weight, "e1": bias}
+    epilogue = finish(bias=True, activation=function)
+    got = run(opened(name), Matmul(), operands, kernel, epilogue)
     assert oracle.error(got, oracle.matmul(x, weight, bias, function=function)) <= tolerance(kernel)
 
 
@@ -161,14 +170,16 @@ def small_blocks(opened) -> Iterator[GlBackend]:
 @pytest.mark.parametrize("kernel", [k for b, k in kernels("matmul") if b == "compute"])
 @pytest.mark.parametrize(("m", "n", "k"), [(129, 7, 31), (7, 513, 9), (127, 129, 31), (3, 67, 64)])
 def test_operands_larger_than_a_storage_block_are_split(small_blocks, rng, kernel, m, n, k) -> None:
-    operands = {"x": rng((m, k)), "weight": rng((n, k)), "bias": rng((n,)), "c": rng((m, n))}
-    reason = small_blocks.why_not(Matmul(), {key: v.shape for key, v in operands.items()}, kernel)
+    operands = {"x": rng((m, k)), "weight": rng((n, k)), "e1": rng((n,)), "e2": rng((m, n))}
+    epilogue = finish(alpha=-1.5, bias=True, beta=0.25, full=True)
+    shapes = {key: v.shape for key, v in operands.items()}
+    reason = small_blocks.why_not(Matmul(), shapes, kernel, epilogue)
     if reason is not None:
         assert (
             "a storage block has 16384" in reason or "shared" in reason or "invocations" in reason
         )
         pytest.skip(reason)
-    got = run(small_blocks, Matmul(-1.5, 0.25), operands, kernel)
+    got = run(small_blocks, Matmul(), operands, kernel, epilogue)
     assert oracle.error(got, oracle.matmul(*operands.values(), -1.5, 0.25)) <= tolerance(kernel)
 
 

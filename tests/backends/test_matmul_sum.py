@@ -7,6 +7,7 @@ from glnn.errors import ShapeError
 from glnn.graph.operators.matmul_parts import COLUMNS, ORDERS, ROWS
 from glnn.graph.operators.matmul_sum import MatmulSum
 from tests import oracle
+from tests.backends.epilogues import finish
 from tests.backends.harness import TOLERANCE, kernels, run
 
 SIZES = [(1, 1), (1, 7), (3, 4), (5, 31), (33, 17), (2, 129)]
@@ -20,10 +21,11 @@ def test_any_size(opened, rng, name, kernel, m, n, order, parts) -> None:
     shape = (parts * m, n) if order == ROWS else (1, n, m, parts)
     shape = shape if order in (ROWS, COLUMNS) else (1, n, parts, m)
     x, bias, c = rng(shape), rng((n,)), rng((m, n))
-    op = MatmulSum(parts, order, -1.5, 0.25, "tanh")
-    operands = {"x": x, "bias": bias, "c": c}
+    op = MatmulSum(parts, order)
+    epilogue = finish(alpha=-1.5, bias=True, beta=0.25, full=True, activation="tanh")
+    operands = {"x": x, "e1": bias, "e2": c}
     backend = opened(name)
-    if reason := backend.why_not(op, {k: v.shape for k, v in operands.items()}, kernel):
+    if reason := backend.why_not(op, {k: v.shape for k, v in operands.items()}, kernel, epilogue):
         assert kernel == "feedback_quads" and order != ROWS
         pytest.skip(reason)
     exact = np.zeros((m, n))
@@ -33,10 +35,9 @@ def test_any_size(opened, rng, name, kernel, m, n, order, parts) -> None:
         else:
             exact += (x[0, :, :, part] if order == COLUMNS else x[0, :, part]).T
     exact = oracle.activation(-1.5 * exact + bias + 0.25 * c, "tanh")
-    assert oracle.error(run(backend, op, operands, kernel), exact) <= TOLERANCE
-    plain = MatmulSum(parts, order)
-    got = run(backend, plain, {"x": x}, kernel)
-    assert oracle.error(got, plain.compute({"x": x.astype(np.float64)})) <= TOLERANCE
+    assert oracle.error(run(backend, op, operands, kernel, epilogue), exact) <= TOLERANCE
+    got = run(backend, op, {"x": x}, kernel)
+    assert oracle.error(got, op.compute({"x": x.astype(np.float64)})) <= TOLERANCE
 
 
 def test_what_does_not_fit_is_refused() -> None:
@@ -46,7 +47,3 @@ def test_what_does_not_fit_is_refused() -> None:
         MatmulSum(2).shape_of({"x": (7, 4)})
     with pytest.raises(ShapeError, match=r"x \(1, 4, 5, 3\) has not 2 parts, columns"):
         MatmulSum(2, COLUMNS).shape_of({"x": (1, 4, 5, 3)})
-    with pytest.raises(ShapeError, match=r"bias must have shape \(4,\)"):
-        MatmulSum(2).shape_of({"x": (6, 4), "bias": (3,)})
-    with pytest.raises(ShapeError, match=r"c must have shape \(3, 4\)"):
-        MatmulSum(2).shape_of({"x": (6, 4), "c": (4, 3)})

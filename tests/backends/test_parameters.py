@@ -30,15 +30,16 @@ def test_every_value_of_a_parameter(opened, rng, kernel, name) -> None:
         candidate = start.with_parameters(**{name: value})
         if why_not_device(candidate, offers) is not None:
             continue
-        for op, shapes in PROBLEMS[kernel.op]:
-            if why_not_problem(candidate, Problem.of(op, shapes, {})) is not None:
+        for op, shapes, *rest in PROBLEMS[kernel.op]:
+            problem = Problem.of(op, shapes, {}, *rest)
+            if why_not_problem(candidate, problem) is not None:
                 continue
             operands = {operand: rng(shape) for operand, shape in shapes.items()}
             try:
-                got = run_kernel(backend, op, operands, candidate)
+                got = run_kernel(backend, op, operands, candidate, problem.epilogue)
             except LimitError:  # what the driver alone knows
                 continue
-            expected = op.compute({k: v.astype("f8") for k, v in operands.items()})
+            expected = problem.compute({k: v.astype("f8") for k, v in operands.items()})
             assert error(got, expected) <= tolerance(kernel.name), (name, value)
             ran += 1
     assert ran, "no value of it was tried"

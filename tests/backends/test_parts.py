@@ -33,13 +33,13 @@ def test_every_kernel_in_parts(opened, rng, kernel, monkeypatch) -> None:
     monkeypatch.setattr(
         type(backend), "part", lambda self, k, p: max(prod(self.launch(k, p)) * 2 // 5, 1)
     )
-    for op, shapes in PROBLEMS[kernel.op]:
-        problem = Problem.of(op, shapes, {})
+    for op, shapes, *rest in PROBLEMS[kernel.op]:
+        problem = Problem.of(op, shapes, {}, *rest)
         if why_not_problem(kernel, problem) is not None:
             continue
         operands = {name: rng(shape) for name, shape in shapes.items()}
-        got = run_kernel(backend, op, operands, kernel)
-        expected = op.compute({k: v.astype("f8") for k, v in operands.items()})
+        got = run_kernel(backend, op, operands, kernel, problem.epilogue)
+        expected = problem.compute({k: v.astype("f8") for k, v in operands.items()})
         assert error(got, expected) <= tolerance(kernel.name)
         parts += prod(backend.launch(kernel, problem)) > 1
     assert parts, "no launch was large enough to be made in parts"

@@ -9,6 +9,7 @@ from glnn.backends.gl import GlBackend
 from glnn.errors import GlnnError, ShapeError
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Pointwise
+from glnn.kernels.problem import Problem
 from glnn.types import DType, TensorType
 from tests.backends.harness import TOLERANCE, run
 
@@ -63,7 +64,7 @@ def test_shapes_that_broadcast(backend: GlBackend, shapes) -> None:
 def test_images_in_blocks(backend: GlBackend, layout, c, other) -> None:
     x, y = numbers((2, c, 5, 7)), numbers(tuple(size or c for size in other), 1)
     lie = {"x0": layout, **({"x1": layout} if len(other) == 4 else {})}
-    got = run(backend, Pointwise(SUM), {"x0": x, "x1": y}, backend.name, lie)
+    got = run(backend, Pointwise(SUM), {"x0": x, "x1": y}, backend.name, layouts=lie)
     check(got, 2.5 * x.astype(np.float64) + y)
 
 
@@ -72,7 +73,7 @@ def test_images_in_blocks(backend: GlBackend, layout, c, other) -> None:
 def test_matrices_in_blocks(backend: GlBackend, layout, other) -> None:
     x, y = numbers((7, 5)), numbers(other, 1)
     lie = {"x0": layout, **({"x1": layout} if len(other) == 2 else {})}
-    got = run(backend, Pointwise(SUM), {"x0": x, "x1": y}, backend.name, lie)
+    got = run(backend, Pointwise(SUM), {"x0": x, "x1": y}, backend.name, layouts=lie)
     check(got, 2.5 * x.astype(np.float64) + y)
 
 
@@ -92,7 +93,7 @@ def test_as_many_operands_as_the_device_binds(backend: GlBackend) -> None:
         op, shape = Pointwise(call("add", total, Arg(most))), {"x0": (2, 2)}
         many = {f"x{i}": (2, 2) for i in range(offers.max_compute_shader_storage_blocks)}
         with pytest.raises(GlnnError, match="storage blocks, the device has") as caught:
-            backend.choose(op, many, {})
+            backend.choose(Problem.of(op, many, {}))
         assert shape and str(most + 2) in str(caught.value)
 
 
@@ -113,6 +114,33 @@ def test_numbers_are_no_text(backend: GlBackend) -> None:
         check(run(backend, op, {"x0": x}, backend.name), factor * x.astype(np.float64))
         assert before in (None, len(backend.device.programs))
         before = len(backend.device.programs)
+
+
+INTEGERS = np.random.default_rng(3).integers(-99, 99, (3, 7)).astype(np.int32)
+
+
+@pytest.mark.parametrize("other", [(3, 7), (7,), (3, 1), ()])
+def test_integers(backend: GlBackend, other) -> None:
+    y = np.resize(INTEGERS[::-1], other).astype(np.int32)
+    got = run(backend, Pointwise(call("mul", Arg(0), Arg(1))), {"x0": INTEGERS, "x1": y}, None)
+    assert got.dtype == np.int32 and (got == INTEGERS * y).all()
+
+
+@pytest.mark.parametrize("other", [(3, 7), (7,), (3, 1), ()])
+def test_bools_of_numbers_and_numbers_by_bools(backend: GlBackend, other) -> None:
+    y = np.resize(INTEGERS[::-1], other).astype(np.int32)
+    less = run(backend, Pointwise(call("less", Arg(0), Arg(1))), {"x0": INTEGERS, "x1": y}, None)
+    assert less.dtype == np.bool_ and (less == (y > INTEGERS)).all()
+    x = numbers(other)
+    chosen = Pointwise(call("where", Arg(0), Arg(1), -1.0))
+    got = run(backend, chosen, {"x0": less, "x1": x}, None)
+    check(got, np.where(less, x, -1.0))
+
+
+def test_bytes_stay_bytes(backend: GlBackend) -> None:
+    x = np.arange(250, dtype=np.uint8).reshape(10, 25)
+    got = run(backend, Pointwise(call("add", Arg(0), Arg(0))), {"x0": x}, None)
+    assert got.dtype == np.uint8 and (got == x + x).all()
 
 
 @pytest.mark.parametrize(

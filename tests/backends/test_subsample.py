@@ -5,6 +5,7 @@ import pytest
 
 from glnn.graph.operators import Subsample
 from tests import oracle
+from tests.backends.epilogues import function as activated
 from tests.backends.harness import TOLERANCE, kernels, run
 
 
@@ -34,6 +35,6 @@ def test_epilogue_and_not_a_number(opened, rng, name, kernel, function) -> None:
     x, weight, bias = rng((2, 3, 6, 5)), rng((3,)), rng((3,))
     x[0, 1, 2, 2] = np.nan
     operands = {"x": x, "weight": weight, "bias": bias}
-    got = run(opened(name), Subsample((2, 2), function), operands, kernel)
+    got = run(opened(name), Subsample((2, 2)), operands, kernel, activated(function))
     assert np.isnan(got).sum() == 1
     assert oracle.error(got, oracle.subsample(x, weight, bias, (2, 2), function)) <= TOLERANCE

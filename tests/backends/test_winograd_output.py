@@ -8,7 +8,9 @@ from glnn.graph.operators import Matmul
 from glnn.graph.operators.winograd import winograd
 from glnn.graph.operators.winograd_input import WinogradInput
 from glnn.graph.operators.winograd_output import WinogradOutput
+from glnn.kernels.problem import Problem
 from tests import oracle
+from tests.backends.epilogues import finish
 from tests.backends.harness import TOLERANCE, kernels, run
 
 # (n, oh, ow), o
@@ -33,12 +35,14 @@ def products(rng, tile: int, images: tuple[int, int, int], o: int) -> np.ndarray
 @pytest.mark.parametrize("optional", [(), ("bias",), ("residual",), ("bias", "residual")])
 def test_any_shape(opened, rng, name, kernel, tile, images, o, optional) -> None:
     shapes = {"bias": (o,), "residual": (images[0], o, *images[1:])}
-    operands = {"x": products(rng, tile, images, o), **{k: rng(shapes[k]) for k in optional}}
-    got = run(opened(name), WinogradOutput(images, tile), operands, kernel)
-    expected = oracle.winograd_output(operands["x"], images, tile)
-    if "bias" in operands:
-        expected = oracle.bias(expected, operands["bias"])
-    expected = expected + operands.get("residual", 0)
+    x, added = products(rng, tile, images, o), {k: rng(shapes[k]) for k in optional}
+    epilogue = finish(bias="bias" in added, full="residual" in added)
+    operands = {"x": x, **{f"e{i}": array for i, array in enumerate(added.values(), 1)}}
+    got = run(opened(name), WinogradOutput(images, tile), operands, kernel, epilogue)
+    expected = oracle.winograd_output(x, images, tile)
+    if "bias" in added:
+        expected = oracle.bias(expected, added["bias"])
+    expected = expected + added.get("residual", 0)
     assert oracle.error(got, expected) <= TOLERANCE
 
 
@@ -48,8 +52,9 @@ def test_any_shape(opened, rng, name, kernel, tile, images, o, optional) -> None
 def test_epilogue(opened, rng, name, kernel, tile, function) -> None:
     images, residual = (2, 5, 7), rng((2, 3, 5, 7))
     x, bias = products(rng, tile, images, 3), rng((3,))
-    operands = {"x": x, "bias": bias, "residual": residual}
-    got = run(opened(name), WinogradOutput(images, tile, function), operands, kernel)
+    operands = {"x": x, "e1": bias, "e2": residual}
+    epilogue = finish(bias=True, full=True, activation=function)
+    got = run(opened(name), WinogradOutput(images, tile), operands, kernel, epilogue)
     whole = oracle.bias(oracle.winograd_output(x, images, tile), bias) + residual
     assert oracle.error(got, oracle.activation(whole, function)) <= TOLERANCE
 
@@ -60,7 +65,8 @@ def test_not_a_number_stays_in_its_tile(opened, rng, name, kernel, tile) -> None
     images = (2, 2 * tile, 2 * tile)
     x = products(rng, tile, images, 3)
     x.reshape(-1, 8, 3)[:, 6, 1] = np.nan  # the second image's third tile
-    got = run(opened(name), WinogradOutput(images, tile, "relu"), {"x": x}, kernel)
+    epilogue = finish(activation="relu")
+    got = run(opened(name), WinogradOutput(images, tile), {"x": x}, kernel, epilogue)
     spoilt = np.zeros(got.shape, bool)
     spoilt[1, 1, tile:, :tile] = True
     np.testing.assert_array_equal(np.isnan(got), spoilt)
@@ -85,7 +91,7 @@ def test_the_stages_make_a_convolution(opened, rng, tile, x_shape, o, padding) -
     transformed = {"x": tiles, "weight": winograd(tile).weights(weight)}
     product = run(backend, Matmul(), transformed, None)
     back = WinogradOutput((x_shape[0], *expected.shape[2:]), tile)
-    got = run(backend, back, {"x": product, "bias": bias}, None)
+    got = run(backend, back, {"x": product, "e1": bias}, None, finish(bias=True))
     assert oracle.error(got, expected) <= TOLERANCE
 
 
@@ -93,13 +99,11 @@ def test_what_does_not_fit_is_refused() -> None:
     op = WinogradOutput((1, 5, 4), 4)
     with pytest.raises(ShapeError, match=r"x must have 72 rows, got shape \(36, 3\)"):
         op.shape_of({"x": (36, 3)})
-    with pytest.raises(ShapeError, match=r"bias must have shape \(3,\)"):
-        op.shape_of({"x": (72, 3), "bias": (4,)})
-    with pytest.raises(ShapeError, match=r"residual must have shape \(1, 3, 5, 4\)"):
-        op.shape_of({"x": (72, 3), "residual": (1, 3, 4, 5)})
+    with pytest.raises(ShapeError, match=r"e1 must have shape \(3,\), got \(4,\)"):
+        Problem.of(op, {"x": (72, 3), "e1": (4,)}, {}, finish(bias=True))
+    with pytest.raises(ShapeError, match=r"e1 must have shape \(1, 3, 5, 4\), got nothing"):
+        Problem.of(op, {"x": (72, 3)}, {}, finish(full=True))
     with pytest.raises(ShapeError, match="the tile must be one of"):
         WinogradOutput((1, 5, 4), 3)
-    with pytest.raises(ShapeError, match="activation must be one of"):
-        WinogradOutput((1, 5, 4), 4, "gelu")
     with pytest.raises(ShapeError, match="images must be"):
         WinogradOutput((1, -1, 4))

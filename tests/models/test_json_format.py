@@ -14,7 +14,9 @@ import pytest
 
 from glnn.errors import ModelError
 from glnn.layers import (
+    AdaptiveAvgPool2d,
     AvgPool2d,
+    BatchNorm2d,
     Bias,
     Conv2d,
     Flatten,
@@ -44,11 +46,16 @@ def refuses(path: Path, message: str, file: str | None = None) -> None:
 def test_every_layer_round_trips(tmp_path: Path) -> None:
     layers: list[Layer] = [
         Conv2d(2, 4, (3, 1), 1, (1, 0), groups=2, seed=1),
-        ReLU(),
+        ReLU(inplace=True),
         MaxPool2d(2, ceil_mode=True),
+        Conv2d(4, 4, (2, 3), padding="same", dilation=(1, 2)),
+        BatchNorm2d(4, 1e-3, None, affine=False),
+        AdaptiveAvgPool2d((None, 4)),
         Bias(4),
         Tanh(),
-        AvgPool2d(2, count_include_pad=False),
+        AvgPool2d(2, count_include_pad=False, divisor_override=3),
+        Flatten(2),
+        Softmax(-1),
         Flatten(),
         Linear(16, 3, bias=False, seed=2),
         Sigmoid(),
@@ -61,6 +68,7 @@ def test_every_layer_round_trips(tmp_path: Path) -> None:
         (n.name, n.layer.op, n.inputs, n.output) for n in model.nodes
     ]
     assert (again.name, again.inputs, again.outputs) == ("every", model.inputs, model.outputs)
+    assert [repr(n.layer) for n in again.nodes] == [repr(n.layer) for n in model.nodes]
     expected = model.parameters()
     assert list(again.parameters()) == list(expected)
     for name, array in again.parameters().items():

@@ -246,6 +246,8 @@ def test_config_rebuilds_the_layer_through_json(layer: Layer) -> None:
         (lambda: Conv2d(1, 1, 3, 2, "same"), r"padding 'same' needs a stride of 1, got \(2, 2\)"),
         (lambda: Conv2d(1, 1, 3, 1, "full"), "two of them, 'same' or 'valid', got 'full'"),
         (lambda: Conv2d(1, 1, 3, padding_mode="edge"), "must be one of zeros, reflect, replicate,"),
+        (lambda: Conv2d(1, 1, 3, padding_mode=np.ones(2)), "padding_mode must be one of zeros, r"),
+        (lambda: Conv2d(1, 1, 3, 1, 1, padding_mode="reflect"), "'reflect' is not supported yet"),
         (lambda: Conv2d(1, 1, 3, device="cuda"), "device must be None, as the backend .* 'cuda'"),
         (lambda: Linear(1, 1, dtype=np.float16), "Linear dtype must be None or float32, got"),
         (lambda: Linear(1, 1, dtype="half a float"), "Linear dtype must be None or float32, got"),

@@ -82,7 +82,7 @@ def test_activations_and_biases_are_fused(backend) -> None:
     plan = Plan(model.graph, backend, {"input": (3, 5)})
     assert [step.name for step in plan.steps] == ["linear1 + bias1 + relu1", "softmax1"]
     apart = Plan(model.graph, backend, {"input": (3, 5)}, fused=False)
-    assert [step.op.name for step in apart.steps] == ["matmul", "bias", "activation", "softmax"]
+    assert [step.op.name for step in apart.steps] == ["matmul", "pointwise", "pointwise", "softmax"]
     x = np.random.default_rng(1).standard_normal((3, 5), dtype=np.float32)
     (a,), (b,) = plan.run({"input": x}).values(), apart.run({"input": x}).values()
     np.testing.assert_allclose(a, b, atol=1e-6)
@@ -123,7 +123,7 @@ def test_feedback_keeps_channels_in_groups_of_four(rng) -> None:
     plan = Plan(model.graph, available("feedback"), {"x": x.shape})
     names = [step.op.name for step in plan.steps]
     assert names.index("repack") == 0 and names.count("repack") == 1
-    assert {"local_response_norm", "batch_norm", "add", "subsample", "concat", "bias"} <= {*names}
+    assert {"local_response_norm", "pointwise", "subsample", "concat"} <= {*names}
     expected = Plan(model.graph, available("cpu"), {"x": x.shape}).run({"x": x})["last"]
     assert error(plan.run({"x": x})["last"], expected) <= 1e-5
 

@@ -16,6 +16,7 @@ from glnn.backends import open_backend
 from glnn.device import Device
 from glnn.errors import GlnnError, ShapeError
 from glnn.layers import (
+    AdaptiveAvgPool2d,
     AvgPool2d,
     BatchNorm2d,
     Bias,
@@ -136,7 +137,11 @@ def test_numbers_of_numpy_are_numbers() -> None:
         ),
         (MaxPool2d(two, two, np.int8(1), ceil_mode=yes), MaxPool2d(2, 2, 1, ceil_mode=True)),
         (AvgPool2d(two, count_include_pad=np.bool_(False)), AvgPool2d(2, count_include_pad=False)),
-        (BatchNorm2d(two, half), BatchNorm2d(2, 0.5)),
+        (AdaptiveAvgPool2d(np.array([2, 3])), AdaptiveAvgPool2d((2, 3))),
+        (AvgPool2d(two, divisor_override=two), AvgPool2d(2, divisor_override=2)),
+        (BatchNorm2d(two, half, half, yes, yes), BatchNorm2d(2, 0.5, 0.5)),
+        (Flatten(two, np.int8(-1)), Flatten(2)),
+        (ReLU(yes), ReLU(True)),
         (Bias(two), Bias(2)),
         (Concat(two), Concat(2)),
         (Dropout(half), Dropout(0.5)),

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 
 import pytest
 
 from glnn.errors import ShaderError
-from glnn.graph.operators.epilogue import FUNCTIONS
 from glnn.kernels import Kernel, export, library
+from glnn.kernels.binding import written
 from glnn.kernels.declaration import FORMS, fault
+from glnn.kernels.generate.epilogue import Bound
+from glnn.kernels.generate.generators import GENERATORS
 from glnn.kernels.library import read
 from glnn.kernels.report import ES_HEADERS
-from glnn.kernels.source import assemble
+from glnn.kernels.source import assemble, expanded
+from tests.backends.epilogues import finish
 
 LAYOUTS = {"x": "R", "out": "R"}
 
@@ -58,7 +59,7 @@ def kernel(path: str = "op/k.comp", **values: object) -> Kernel:
         ("instances", 4),
         ("priority", "high"),
         ("stages", 1),
-        ("generate", 1),
+        ("generate", "all"),
         ("at_least", ["m"]),
         ("tolerance", 1),
         ("tolerance", -1e-5),
@@ -83,7 +84,6 @@ def test_a_value_of_the_wrong_form_names_its_key_and_file(key, value) -> None:
         ({"unfit": ["Mali-T"]}, "unfit: unknown family Mali-T"),
         ({"devices": ["GPU"]}, "devices: unknown family GPU"),
         ({"stages": "fourier"}, r"stages: expected one of \['cronin', 'im2col', "),
-        ({"generate": "all"}, r"generate: expected one of .*'pointwise'"),
         ({"stages": "winograd", "devices": ["GPU"]}, "devices: unknown family GPU"),
         ({"stages": "winograd", "tune": {"TILE": []}}, "tune: every parameter needs a default"),
         ({"in_place": "y"}, "in_place: y must be an operand"),
@@ -114,6 +114,10 @@ def test_every_key_is_a_field_of_a_kernel() -> None:
     given = {"name", "op", "path", "declaration"}
     assert set(FORMS) - {"shader"} == set(Kernel.__dataclass_fields__) - given
     assert fault({"summary": "", "layouts": LAYOUTS}) is None
+
+
+def test_every_generator_may_be_declared() -> None:
+    assert {k.generate for k in library() if k.generate} <= set(GENERATORS)
 
 
 def test_two_shaders_for_one_declaration_and_none(tmp_path) -> None:
@@ -219,18 +223,6 @@ def test_an_include_must_not_leave_the_folder_even_by_a_link(shaders, tmp_path_f
             assemble(kernel(str(shaders / "op/k.comp")), "", {})
 
 
-def test_codes_of_functions_are_those_of_the_shader() -> None:
-    text = (library()[0].path.parents[1] / "common" / "activation.glsl").read_text("utf-8")
-    marks = {
-        "sigmoid": "/ (1.0 + decay)",
-        "relu": "greater(x, 0.0)",
-        "tanh": "quotient",
-    }
-    for code, function in enumerate(FUNCTIONS[1:], 1):
-        branch = re.split(r"#(?:el)?if ACTIVATION == ", text)[code]
-        assert branch.startswith(f"{code}\n") and marks[function] in branch.split("#else")[0]
-
-
 def test_what_is_generated_is_put_in_with_its_own_includes(shaders) -> None:
     (shaders / "op/k.comp").write_text('// k1\n#include "common/a.glsl"\n#include <made>\n')
     generated = {"made": '#include "common/b.glsl"\n#include <inner>\n// m3', "inner": "// i"}
@@ -263,16 +255,35 @@ def test_every_parameter_worth_trying_compiles(tmp_path) -> None:
     assert len(set(paths)) >= len(tuned) > 20 and done.returncode == 0, done.stdout
 
 
+EPILOGUES = {
+    "identity": None,
+    "functions": finish(alpha=2.0, activation="sigmoid"),
+    "everything": finish(alpha=2.0, bias=True, beta=0.5, full=True, activation="tanh"),
+}
+
+
+def test_a_kernel_that_takes_an_epilogue_asks_for_its_text() -> None:
+    for one in library():
+        assert ("#include <epilogue>" in expanded(one.path)) == bool(one.epilogue), one.declaration
+
+
 @pytest.mark.skipif(shutil.which("glslangValidator") is None, reason="no glslangValidator")
-@pytest.mark.parametrize("function", range(len(FUNCTIONS)))
-def test_every_epilogue_compiles(tmp_path, function) -> None:
-    paths = []
+@pytest.mark.parametrize("called", EPILOGUES)
+def test_every_epilogue_compiles(tmp_path, called) -> None:
+    """With operands in buffers, one of them in the result's memory, or in textures."""
+    epilogue, paths = EPILOGUES[called], []
     precision = "\nprecision highp float;\nprecision highp int;\nprecision highp sampler2D;\n"
-    for k, (bias, c) in product(library(), [(0, 0), (1, 0), (0, 1)]):
-        if not k.generate and bias <= ("bias" in k.layouts) and c <= ("c" in k.layouts):
-            defines = {**k.defaults, "ACTIVATION": function, "HAS_BIAS": bias, "HAS_C": c}
-            path = tmp_path / f"{k.op}-{k.name}-{bias}{c}{k.path.suffix}"
-            path.write_text(assemble(k, ES_HEADERS[k.backend] + precision, defines).text)
-            paths.append(path)
+    for k in library():
+        extents = set(epilogue.extents) if epilogue else set()
+        if not k.epilogue or not extents <= set(k.extents):
+            continue
+        bound = Bound({"e1": 4}, "e2")
+        if k.backend == "feedback":
+            bound = Bound(samplers={"e1": "sampler2D", "e2": "sampler2DArray"})
+        header = ES_HEADERS[k.backend] + precision + "precision highp sampler2DArray;\n"
+        path = tmp_path / f"{k.op}-{k.name}{k.path.suffix}"
+        text = assemble(k, header, k.defaults, generated=written(k, epilogue, bound)).text
+        path.write_text(text)
+        paths.append(path)
     done = subprocess.run(["glslangValidator", *paths], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
+    assert paths and done.returncode == 0, done.stdout

@@ -143,9 +143,9 @@ def test_parameters_shrink_until_the_device_admits_them() -> None:
     assert shrunk is not None
     x, y, z = shrunk.local_size(shrunk.defaults)
     assert x * y * z <= 64
-    nothing = replace(least, max_compute_shader_storage_blocks=2)
+    nothing = replace(least, max_compute_shader_storage_blocks=1)
     assert fitted(tiled, nothing) is None
-    with pytest.raises(UnsupportedOpError, match="4 storage blocks, the device has 2"):
+    with pytest.raises(UnsupportedOpError, match="3 storage blocks, the device has 1"):
         choose("compute", problem(), nothing)
 
 
@@ -179,9 +179,7 @@ def test_every_kernel_is_admissible_on_the_smallest_legal_device() -> None:
 def test_no_binding_is_beyond_what_the_smallest_device_has() -> None:
     for kernel in library():
         if kernel.backend == "compute":
-            assert max(kernel.places(kernel.layouts, 4).values()) < 4, kernel.name
-            if kernel.in_place:
-                assert kernel.in_place in kernel.places(kernel.layouts, 8)
+            assert max(kernel.places(kernel.layouts).values()) < 4, kernel.name
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import pytest
 from glnn.errors import ShapeError
 from glnn.graph.decompose import LOWERINGS
 from glnn.graph.decompose.matmul import by_cronin
-from glnn.graph.operator import Contraction
 from glnn.graph.operators import Conv2d, Matmul
 from glnn.graph.operators.im2row import Im2row
 from glnn.graph.operators.matmul_parts import MatmulParts
@@ -22,6 +21,7 @@ from glnn.graph.operators.zero import Zero
 from glnn.kernels.library import declared
 from glnn.kernels.problem import Problem
 from tests import oracle
+from tests.backends.epilogues import finish
 from tests.backends.test_im2row import CASES as WINDOWS
 from tests.backends.test_pad2d import PADDINGS
 from tests.backends.test_winograd_input import CASES as TILED
@@ -59,17 +59,11 @@ def test_winograd_input(rng, tile, shape, padding) -> None:
 
 
 @pytest.mark.parametrize("tile", [2, 4])
-@pytest.mark.parametrize("function", ["identity", "sigmoid", "relu", "tanh"])
 @pytest.mark.parametrize(("images", "o"), UNTILED)
-def test_winograd_output(rng, tile, function, images, o) -> None:
+def test_winograd_output(rng, tile, images, o) -> None:
     n, oh, ow = images
-    op = WinogradOutput(images, tile, function)
     x = rng(((tile + 2) ** 2 * n * -(-oh // tile) * -(-ow // tile), o))
-    bias, residual = rng((o,)), rng((n, o, oh, ow))
-    plain = oracle.winograd_output(x, images, tile)
-    both(op, oracle.activation(plain, function), x=x)
-    whole = oracle.activation(oracle.bias(plain, bias) + residual, function)
-    both(op, whole, x=x, bias=bias, residual=residual)
+    both(WinogradOutput(images, tile), oracle.winograd_output(x, images, tile), x=x)
 
 
 def test_rows_and_images(rng) -> None:
@@ -84,20 +78,22 @@ def test_rows_and_images(rng) -> None:
         Rows().shape_of({"x": (41, 3)})
 
 
-def computed(op: Contraction, operands: dict[str, np.ndarray], kernel: Any) -> np.ndarray:
-    """`op` by the references of the stages of `kernel`."""
-    shapes = {name: array.shape for name, array in operands.items()}
-    lowered = Problem.of(op, shapes, {}).lowered(kernel)
+def computed(problem: Problem, operands: dict[str, np.ndarray], kernel: Any) -> np.ndarray:
+    """`problem` by the references of the stages of `kernel`."""
+    lowered = problem.lowered(kernel)
     known = dict(operands)
     for name, made in lowered.derived.items():
         known[name] = made.make(operands[made.source])
         assert known[name].shape == made.shape
     for stage in lowered.stages:
         given = {operand: known[name] for operand, name in stage.operands.items()}
-        inferred = {operand: array.shape for operand, array in given.items()}
-        stage.op.check_operands(inferred)
-        known[stage.name] = stage.op.compute(given)
-        assert known[stage.name].shape == stage.op.shape_of(inferred)
+        epilogue = problem.epilogue if stage.finishes else None
+        given |= {name: known[name] for name in (epilogue.names if epilogue else ())}
+        shapes = {operand: array.shape for operand, array in given.items()}
+        made = Problem.of(stage.op, shapes, {}, epilogue)
+        known[stage.name] = made.compute(given)
+        assert known[stage.name].shape == made.output
+    assert sum(stage.finishes for stage in lowered.stages) == 1
     return known[lowered.stages[-1].name]
 
 
@@ -106,8 +102,8 @@ def computed(op: Contraction, operands: dict[str, np.ndarray], kernel: Any) -> n
     ("shape", "o", "attributes"),
     [
         ((2, 3, 7, 5), 4, {"padding": (1, 1, 1, 1)}),
-        ((1, 7, 1, 1), 3, {"padding": (1, 2, 1, 0), "activation": "relu"}),
-        ((1, 17, 9, 4), 5, {"activation": "tanh"}),
+        ((1, 7, 1, 1), 3, {"padding": (1, 2, 1, 0)}),
+        ((1, 17, 9, 4), 5, {}),
         ((2, 5, 8, 9), 3, {"stride": (2, 3), "dilation": (1, 2), "padding": (0, 0, 0, 1)}),
     ],
 )
@@ -115,18 +111,23 @@ def test_the_stages_are_the_convolution(kernel, shape, o, attributes) -> None:
     generator, op = np.random.default_rng(3), Conv2d(**attributes)
     size = (1, 1) if kernel.stages == "product" else (3, 3)
     if size == (1, 1):
-        op = Conv2d(activation=op.activation)
+        op = Conv2d()
     elif kernel.stages == "winograd" and (op.stride, op.dilation) != ((1, 1), (1, 1)):
         pytest.skip("its declaration refuses that")
     operands = {
         "x": generator.standard_normal(shape),
         "weight": generator.standard_normal((o, shape[1], *size)),
-        "bias": generator.standard_normal(o),
     }
+    epilogue = finish(
+        bias="channel" in kernel.extents, full="full" in kernel.extents, activation="tanh"
+    )
+    assert epilogue is not None
     out = op.shape_of({name: array.shape for name, array in operands.items()})
-    operands["residual"] = generator.standard_normal(out)
-    operands = {name: array for name, array in operands.items() if name in kernel.layouts}
-    got, expected = computed(op, operands, kernel), op.compute(operands)
+    for name, shape in epilogue.shapes(out).items():
+        operands[name] = generator.standard_normal(shape)
+    shapes = {name: array.shape for name, array in operands.items()}
+    problem = Problem.of(op, shapes, {}, epilogue)
+    got, expected = computed(problem, operands, kernel), problem.compute(operands)
     assert oracle.error(got, expected) < 1e-13
 
 
@@ -136,11 +137,13 @@ def test_the_stages_are_the_convolution(kernel, shape, o, attributes) -> None:
 )
 @pytest.mark.parametrize("function", ["identity", "tanh"])
 def test_the_stages_are_the_product(kernel, m, n, k, function) -> None:
-    generator, op = np.random.default_rng(3), Matmul(-1.5, 0.25, function)
-    shapes = {"x": (m, k), "weight": (n, k), "bias": (n,), "c": (m, n)}
+    generator = np.random.default_rng(3)
+    epilogue = finish(alpha=-1.5, bias=True, beta=0.25, full=True, activation=function)
+    shapes = {"x": (m, k), "weight": (n, k), "e1": (n,), "e2": (m, n)}
     operands = {name: generator.standard_normal(shape) for name, shape in shapes.items()}
     expected = oracle.matmul(*operands.values(), alpha=-1.5, beta=0.25, function=function)
-    assert oracle.error(computed(op, operands, kernel), expected) < 1e-13
+    problem = Problem.of(Matmul(), shapes, {}, epilogue)
+    assert oracle.error(computed(problem, operands, kernel), expected) < 1e-13
 
 
 @pytest.mark.parametrize(("k", "parts"), [(12, 3), (9, 3), (10, 5), (7, 7), (1, 1)])

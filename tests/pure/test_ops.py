@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glnn.errors import ShapeError
+from glnn.graph.epilogue import BIASED
 from glnn.graph.operator import Contraction
 from glnn.graph.operators import (
     Activation,
@@ -28,9 +29,11 @@ from glnn.graph.operators import (
 )
 from glnn.graph.operators.batch_norm import scale_and_shift
 from glnn.graph.operators.repack import Repack
+from glnn.kernels.problem import Problem
 from glnn.ops import conv2d as conv2d_function
 from glnn.ops import matmul as matmul_function
 from tests import oracle
+from tests.backends.epilogues import finish
 
 DTYPES = {np.float32: 1e-6, np.float64: 1e-14}
 
@@ -44,13 +47,24 @@ def both(op: Contraction, expected: np.ndarray, **operands: np.ndarray) -> None:
         assert oracle.error(got, expected) <= tolerance
 
 
+def test_matmul(rng) -> None:
+    x, weight = rng((7, 5)), rng((3, 5))
+    both(Matmul(), oracle.matmul(x, weight), x=x, weight=weight)
+
+
 @pytest.mark.parametrize("function", ["identity", "sigmoid", "relu", "tanh"])
-def test_matmul(rng, function) -> None:
-    x, weight, bias, c = rng((7, 5)), rng((3, 5)), rng((3,)), rng((7, 3))
-    expected = oracle.matmul(x, weight, bias, function=function)
-    both(Matmul(activation=function), expected, x=x, weight=weight, bias=bias)
-    expected = oracle.matmul(x, weight, None, c, 0.5, -2, function)
-    both(Matmul(0.5, -2, function), expected, x=x, weight=weight, c=c)
+@pytest.mark.parametrize("biased", [False, True])
+def test_epilogues(rng, function, biased) -> None:
+    epilogue = finish(alpha=-1.5, bias=biased, beta=0.25, full=True, activation=function)
+    assert epilogue is not None and epilogue.names == (("e1", "e2") if biased else ("e1",))
+    for shape in ((7, 3), (2, 3, 5, 4)):
+        x, bias, c = rng(shape), rng((3,)), rng(shape)
+        added = np.reshape(bias, (3, *(1,) * (len(shape) - 2))) if biased else 0
+        expected = oracle.activation(-1.5 * x.astype("f8") + added + 0.25 * c, function)
+        for dtype, tolerance in DTYPES.items():
+            operands = [a.astype(dtype) for a in ((x, bias, c) if biased else (x, c))]
+            got = epilogue.evaluate(*operands)
+            assert got.dtype == dtype and oracle.error(got, expected) <= tolerance
 
 
 @pytest.mark.parametrize(
@@ -63,25 +77,13 @@ def test_matmul(rng, function) -> None:
     ],
 )
 def test_conv2d(rng, monkeypatch, shape, weight, attributes) -> None:
-    x, w, b = rng(shape), rng(weight), rng((weight[0],))
-    expected = oracle.conv2d(x, w, b, **attributes)
-    both(Conv2d(**attributes), expected, x=x, weight=w, bias=b)
+    x, w = rng(shape), rng(weight)
+    expected = oracle.conv2d(x, w, **attributes)
+    both(Conv2d(**attributes), expected, x=x, weight=w)
     monkeypatch.setattr(
         sys.modules["glnn.graph.operators.conv2d"], "COLUMN_BYTES", 1
     )  # one image at a time
-    both(Conv2d(**attributes), expected, x=x, weight=w, bias=b)
-
-
-@pytest.mark.parametrize("function", ["identity", "sigmoid", "relu", "tanh"])
-@pytest.mark.parametrize("biased", [False, True])
-def test_conv2d_with_a_residual(rng, function, biased) -> None:
-    op = Conv2d((1, 2), (1, 0, 1, 1), groups=2, activation=function)
-    operands = {"x": rng((2, 4, 7, 5)), "weight": rng((6, 2, 3, 3)), "residual": rng((2, 6, 7, 2))}
-    operands |= {"bias": rng((6,))} if biased else {}
-    plain = oracle.conv2d(
-        operands["x"], operands["weight"], operands.get("bias"), (1, 2), (1, 0, 1, 1), groups=2
-    )
-    both(op, oracle.activation(plain + operands["residual"], function), **operands)
+    both(Conv2d(**attributes), expected, x=x, weight=w)
 
 
 @pytest.mark.parametrize("mode", ["max", "average"])
@@ -212,25 +214,34 @@ def test_windows_that_span_the_image(rng, mode) -> None:
         op.shape_of({"x": (1, 1, 0, 4)})
 
 
-@pytest.mark.parametrize("function", ["identity", "sigmoid", "relu", "tanh"])
-def test_subsample_batch_norm_and_add(rng, function) -> None:
+@pytest.mark.parametrize("mode", ["max", "average"])
+@pytest.mark.parametrize("output", [(3, 4), (7, None), (9, 1)])
+def test_windows_that_share_the_image(rng, mode, output) -> None:
+    x = rng((2, 3, 7, 10))
+    x[1, 2, 4, 3] = np.nan
+    op = Pool2d(mode, None, output=output)
+    both(op, oracle.adaptive_pool2d(x, mode, output), x=x)
+    assert op.defines({"x": x.shape}) == op.defines({"x": (1, 1, 20, 30)})
+    with pytest.raises(ShapeError, match="more than shaders count"):
+        Pool2d(mode, None, output=(1, 2**28)).shape_of({"x": x.shape})
+
+
+def test_subsample_batch_norm_and_add(rng) -> None:
     x, y, a, b, mean = rng((2, 3, 5, 7)), rng((2, 3, 5, 7)), rng((3,)), rng((3,)), rng((3,))
-    expected = oracle.subsample(x, a, b, (2, 3), function)
-    both(Subsample((2, 3), function), expected, x=x, weight=a, bias=b)
+    expected = oracle.subsample(x, a, b, (2, 3))
+    both(Subsample((2, 3)), expected, x=x, weight=a, bias=b)
     scale, shift = scale_and_shift(a, b, mean, mean**2, 1e-5)
-    got = BatchNorm(function).compute({"x": x.astype("f8"), "scale": scale, "shift": shift})
-    expected = oracle.activation(oracle.batch_norm(x, a, b, mean, mean**2, 1e-5), function)
+    got = BatchNorm().compute({"x": x.astype("f8"), "scale": scale, "shift": shift})
+    expected = oracle.batch_norm(x, a, b, mean, mean**2, 1e-5)
     assert oracle.error(got, expected) <= 1e-14
     both(
-        BatchNorm(function),
-        oracle.activation(
-            a[None, :, None, None].astype("f8") * x + b[None, :, None, None], function
-        ),
+        BatchNorm(),
+        a[None, :, None, None].astype("f8") * x + b[None, :, None, None],
         x=x,
         scale=a,
         shift=b,
     )
-    both(Add(function), oracle.activation(x.astype("f8") + y, function), x=x, y=y)
+    both(Add(), x.astype("f8") + y, x=x, y=y)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
@@ -247,7 +258,8 @@ def test_concat(rng, count) -> None:
 
 
 def test_costs_count_a_multiply_add_as_two() -> None:
-    linear = Matmul().cost_of({"x": (100, 400), "weight": (120, 400), "bias": (120,)})
+    shapes = {"x": (100, 400), "weight": (120, 400), "e1": (120,)}
+    linear = Problem.of(Matmul(), shapes, {}, BIASED).cost
     assert linear.flops == 100 * 120 * (2 * 400 + 1)
     assert linear.bytes == 4 * (100 * 400 + 120 * 400 + 120 + 100 * 120)
     conv = Conv2d(padding=(2, 2, 2, 2)).cost_of({"x": (1, 1, 28, 28), "weight": (6, 1, 5, 5)})
@@ -259,14 +271,8 @@ def test_costs_count_a_multiply_add_as_two() -> None:
     [
         (Matmul(), {"x": (2, 3), "weight": (4, 5)}, "must agree in their last dimension"),
         (Matmul(), {"x": (2,), "weight": (4, 2)}, "x must have shape"),
-        (Matmul(), {"x": (2, 3), "weight": (4, 3), "bias": (3,)}, "bias must have shape"),
         (Conv2d(), {"x": (1, 3, 5, 5), "weight": (2, 4, 3, 3)}, "do not fit 1 groups"),
         (Conv2d(), {"x": (1, 3, 2, 2), "weight": (2, 3, 3, 3)}, "larger than the padded x"),
-        (
-            Conv2d(),
-            {"x": (1, 3, 5, 5), "weight": (2, 3, 3, 3), "residual": (1, 2, 5, 5)},
-            r"residual must have shape \(1, 2, 3, 3\), got \(1, 2, 5, 5\)",
-        ),
         (Pool2d(kernel=(9, 9)), {"x": (1, 1, 4, 4)}, "larger than x"),
         (Bias(), {"x": (1, 3), "bias": (4,)}, "bias must have shape"),
         (Softmax(2), {"x": (1, 3)}, "no axis 2"),
@@ -289,7 +295,7 @@ def test_shapes_that_do_not_fit(op, shapes, says) -> None:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: Matmul(activation="gelu"), "activation must be one of"),
+        (lambda: Activation("gelu"), "activation: expected one of"),
         (lambda: Conv2d(stride=(0, 1)), "stride must be 2 integers of at least 1"),
         (lambda: Conv2d(padding=(1, 1)), "padding must be 4 integers"),  # type: ignore[arg-type]
         (lambda: Pool2d("median"), "mode must be max or average"),
@@ -298,8 +304,10 @@ def test_shapes_that_do_not_fit(op, shapes, says) -> None:
         (lambda: Softmax(0), "not 0"),
         (lambda: Pool2d("max", None, padding=(1, 0, 0, 0)), "takes no padding and no dilation"),
         (lambda: Pool2d("max", None, dilation=(2, 1)), "takes no padding and no dilation"),
+        (lambda: Pool2d("max", divisor=4), "only an average of windows of one size"),
+        (lambda: Pool2d("average", None, divisor=4), "only an average of windows of one size"),
+        (lambda: Pool2d("max", None, output=(0, 1)), "output must be 2 integers of at least 1"),
         (lambda: Subsample((0, 1)), "kernel must be 2 integers of at least 1"),
-        (lambda: Add("gelu"), "activation must be one of"),
         (lambda: LocalResponseNorm(0), "size must be 1 integers of at least 1"),
         (lambda: LocalResponseNorm(3, -1.0), "alpha must be a number of at least 0"),
         (lambda: Concat(1.0), "axis must be a tuple of integers"),
@@ -370,7 +378,7 @@ def test_a_window_that_would_start_in_the_padding_after_is_left_out(rng, mode) -
 @pytest.mark.parametrize("images", [1, 2, 3])
 def test_splitting_the_batch_changes_nothing(rng, monkeypatch, images) -> None:
     op = Conv2d(padding=(1, 1, 1, 1), groups=2)
-    operands = {"x": rng((5, 4, 6, 7)), "weight": rng((6, 2, 3, 3)), "bias": rng((6,))}
+    operands = {"x": rng((5, 4, 6, 7)), "weight": rng((6, 2, 3, 3))}
     whole = op.compute(operands)
     parts: list[int] = []
     columns = Conv2d._columns
@@ -388,12 +396,11 @@ def test_splitting_the_batch_changes_nothing(rng, monkeypatch, images) -> None:
 
 def test_convolutions_of_nothing() -> None:
     def of(x: tuple[int, ...], weight: tuple[int, ...]) -> np.ndarray:
-        operands = {"x": np.ones(x), "weight": np.ones(weight), "bias": np.ones(weight[0])}
-        return Conv2d().compute(operands)
+        return Conv2d().compute({"x": np.ones(x), "weight": np.ones(weight)})
 
     assert of((0, 1, 3, 3), (2, 1, 3, 3)).shape == (0, 2, 1, 1)
     assert of((1, 1, 3, 3), (0, 1, 3, 3)).shape == (1, 0, 1, 1)
-    assert of((1, 0, 3, 3), (2, 0, 3, 3)).tolist() == [[[[1]], [[1]]]]  # the bias alone
+    assert of((1, 0, 3, 3), (2, 0, 3, 3)).tolist() == [[[[0]], [[0]]]]
 
 
 def test_pools_of_not_a_number_and_infinity(rng) -> None:
@@ -415,11 +422,11 @@ def test_activations_and_softmax_of_extremes() -> None:
     assert Softmax().compute({"x": np.zeros((2, 0))}).shape == (2, 0)
 
 
-SHAPES = {"x": (2, 4, 9, 8), "weight": (6, 2, 2, 3), "bias": (6,)}
+SHAPES = {"x": (2, 4, 9, 8), "weight": (6, 2, 2, 3)}
 
 
 def test_sizes_and_defines_of_a_convolution() -> None:
-    op = Conv2d((2, 3), (1, 2, 3, 4), (1, 2), 2, "relu")
+    op = Conv2d((2, 3), (1, 2, 3, 4), (1, 2), 2)
     assert op.sizes(SHAPES) == {
         "n": 2, "c": 4, "h": 9, "w": 8, "o": 6, "oh": 6, "ow": 4, "groups": 2,
         "o_group": 3, "pixels": 48,
@@ -427,7 +434,7 @@ def test_sizes_and_defines_of_a_convolution() -> None:
     assert op.defines(SHAPES) == {
         "KERNEL_H": 2, "KERNEL_W": 3, "STRIDE_H": 2, "STRIDE_W": 3, "PADDING_TOP": 1,
         "PADDING_LEFT": 2, "DILATION_H": 1, "DILATION_W": 2, "GROUPS": 2, "WHOLE_QUADS": 0,
-        "PADDED": 1, "DEPTHWISE": 0, "ACTIVATION": 2,
+        "PADDED": 1, "DEPTHWISE": 0,
     }  # fmt: skip
     assert op.derived(SHAPES) == {
         "kernel_h": 2, "kernel_w": 3, "row_unit": 4, "plane_unit": 8, "follows": 0,
@@ -460,9 +467,10 @@ def test_sizes_and_defines_of_a_pool() -> None:
     shapes = {"x": (2, 3, 9, 8)}
     assert op.sizes(shapes) == {"n": 2, "c": 3, "h": 9, "w": 8, "oh": 4, "ow": 3}
     assert op.defines(shapes) == {
-        "MODE": 1, "WHOLE": 0, "KERNEL_H": 4, "KERNEL_W": 5, "STRIDE_H": 2, "STRIDE_W": 3,
+        "MODE": 1, "WHOLE": 0, "SHARED": 0, "KERNEL_H": 4, "KERNEL_W": 5,
+        "STRIDE_H": 2, "STRIDE_W": 3,
         "PADDING_TOP": 1, "PADDING_LEFT": 2, "PADDING_BOTTOM": 0, "PADDING_RIGHT": 1,
-        "DILATION_H": 1, "DILATION_W": 1, "COUNT_INCLUDE_PAD": 0,
+        "DILATION_H": 1, "DILATION_W": 1, "COUNT_INCLUDE_PAD": 0, "DIVIDED": 0,
     }  # fmt: skip
 
 
@@ -485,17 +493,17 @@ def test_sizes(op, shapes, sizes) -> None:
 @pytest.mark.parametrize(
     ("op", "shapes", "flops", "elements"),
     [
-        (Matmul(beta=1.0, activation="relu"), [(2, 3), (4, 3), (4,), (2, 4)], 8 * (6 + 4), 38),
-        (Conv2d(groups=2, activation="tanh"), [*SHAPES.values()], 576 * 26, 576 + 72 + 6 + 576),
+        (Matmul(), [(2, 3), (4, 3)], 8 * 6, 26),
+        (Conv2d(groups=2), [*SHAPES.values()], 576 * 24, 576 + 72 + 576),
         (Pool2d(kernel=(3, 2)), [(1, 2, 7, 6)], 2 * 9 * 6, 84 + 18),
         (Bias(), [(2, 3, 4), (3,)], 24, 51),
         (Softmax(), [(2, 3)], 30, 12),
         (Activation("relu"), [(2, 3)], 6, 12),
         (Flatten(), [(2, 3, 4)], 0, 48),
-        (Subsample((2, 2), "relu"), [(1, 2, 4, 6), (2,), (2,)], 12 * (4 + 3), 48 + 4 + 12),
+        (Subsample((2, 2)), [(1, 2, 4, 6), (2,), (2,)], 12 * (4 + 2), 48 + 4 + 12),
         (BatchNorm(), [(2, 3, 4), (3,), (3,)], 48, 54),
         (LocalResponseNorm(5), [(2, 3, 4)], 24 * 14, 48),
-        (Add("relu"), [(2, 3), (2, 3)], 12, 18),
+        (Add(), [(2, 3), (2, 3)], 6, 18),
         (Repack("R", "nChw4c"), [(1, 2, 3, 4)], 0, 48),
     ],
 )
@@ -506,11 +514,12 @@ def test_costs(op, shapes, flops, elements) -> None:
     assert (op.cost_of(named).flops, op.cost_of(named).bytes) == (flops, 4 * elements)
 
 
-def test_the_cost_of_a_residual() -> None:
-    op, shapes = Conv2d(groups=2, activation="relu"), {**SHAPES, "residual": (2, 6, 8, 6)}
-    assert (op.inputs, op.needed_inputs) == (("x", "residual"), ("x",))
-    assert op.cost_of(shapes).flops == 576 * 27
-    assert op.cost_of(shapes).bytes == op.cost_of(SHAPES).bytes + 4 * 576
+def test_the_cost_of_an_epilogue() -> None:
+    op, shapes = Conv2d(groups=2), {**SHAPES, "e1": (6,), "e2": (2, 6, 8, 6)}
+    epilogue = finish(bias=True, full=True, activation="relu")
+    cost = Problem.of(op, shapes, {}, epilogue).cost
+    assert cost.flops == 576 * 27
+    assert cost.bytes == op.cost_of(SHAPES).bytes + 4 * (6 + 576)
 
 
 @pytest.mark.parametrize(

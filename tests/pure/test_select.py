@@ -9,10 +9,14 @@ import pytest
 
 from glnn.device import Capabilities
 from glnn.errors import LimitError, ShaderError, ShapeError, UnsupportedOpError
-from glnn.graph.operators import Activation, Bias, Conv2d, Matmul
+from glnn.graph.epilogue import BIASED, Epilogue, Extent
+from glnn.graph.expression import Arg, call
+from glnn.graph.operators import Activation, Add, Bias, Conv2d, Matmul, Pool2d
 from glnn.graph.operators.repack import Repack
 from glnn.kernels import Kernel, select
+from glnn.kernels.binding import bind
 from glnn.kernels.family import family
+from glnn.kernels.generate.epilogue import Bound
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import choose, fitted, why_not_device, why_not_here
 from glnn.types import Shape
@@ -172,7 +176,6 @@ def test_why_a_size_is_too_much(made, values, device, reason) -> None:
     [
         (Conv2d(groups=2), [(1, 4, 5, 5), (4, 2, 3, 3)], "direct", "compute", "GROUPS is 2"),
         (Conv2d(), [(1, 4, 5, 5), (4, 4, 3, 2)], "winograd_2", "compute", "KERNEL_W is 2"),
-        (Conv2d(), [(1, 4, 5, 5), (4, 4, 1, 1), (4,)], "im2row_abt_ki", "compute", "operand bias"),
         (Bias(), [(2, 3, 4, 4), (3,)], "vector", "compute", "MATRIX is 0, it needs 1"),
         (Activation("relu"), [(2, 3, 4)], "rm", "compute", "layout C does not take x of shape"),
         (
@@ -198,25 +201,67 @@ def test_why_a_kernel_refuses_a_problem(op, shapes, name, backend, reason) -> No
     assert f"{name}: " in str(caught.value) and reason in str(caught.value)
 
 
-RESIDUAL = {"x": (1, 4, 5, 5), "weight": (4, 4, 3, 3), "residual": (1, 4, 3, 3)}
+SHAPES = {"x": (1, 4, 5, 5), "weight": (4, 4, 3, 3)}
+FULL, CHANNEL = (1, 4, 3, 3), (4,)
 
 
-@pytest.mark.parametrize("name", ["direct", "direct_nhwc", "grouped", "im2col_morton"])
-def test_an_operand_that_a_kernel_does_not_take(name) -> None:
-    made = Problem.of(Conv2d(), RESIDUAL, {})
-    assert made.defines()["HAS_RESIDUAL"] == 1
-    with pytest.raises(UnsupportedOpError, match=f"{name}: it takes no operand residual"):
-        choose("compute", made, DEVICE, name)
-    assert "residual" in choose("compute", made, DEVICE).layouts
+def finished(*extents: Extent) -> Problem:
+    """A convolution to which operands of these extents are added."""
+    shapes = {"full": FULL, "channel": CHANNEL, "one": (1,)}
+    epilogue, own = Epilogue(Arg(0)), dict(SHAPES)
+    for i, extent in enumerate(extents, 1):
+        epilogue = epilogue.then(Epilogue(call("add", Arg(0), Arg(1)), (extent,)))
+        own[f"e{i}"] = shapes[extent]
+    return Problem.of(Conv2d(), own, {}, epilogue)
 
 
-def test_a_residual_needs_no_storage_block_of_its_own() -> None:
-    made = Problem.of(Conv2d(), {**RESIDUAL, "bias": (4,)}, {})
-    implicit = choose("compute", made, DEVICE, "implicit")
-    places = {"x": 0, "weight": 1, "out": 2, "bias": 3}
-    assert implicit.places(made.shapes, 4) == places
-    assert implicit.places(made.shapes, 5) == {**places, "residual": 4}
-    assert implicit.places(RESIDUAL, 4) == {"x": 0, "weight": 1, "out": 2, "residual": 3}
+@pytest.mark.parametrize(
+    ("name", "extent"),
+    [("im2col_morton", "full"), ("im2row_abt_ki", "full"), ("im2row_abt_ki", "channel")],
+)
+def test_an_epilogue_that_a_kernel_does_not_take(name, extent) -> None:
+    with pytest.raises(UnsupportedOpError, match=f"{name}: its epilogue takes no operand of"):
+        choose("compute", finished(extent), DEVICE, name)
+    assert extent in choose("compute", finished(extent), DEVICE).extents
+    relu = Problem.of(Pool2d(), {"x": (1, 1, 4, 4)}, {}, Epilogue(call("relu", Arg(0))))
+    with pytest.raises(UnsupportedOpError, match="nhwc and window: it takes no epilogue"):
+        choose("compute", relu, DEVICE)
+
+
+def test_where_an_epilogues_operands_lie() -> None:
+    """After the kernel's own, as long as there are storage blocks, one in the result's memory."""
+    least, more = (replace(DEVICE, max_compute_shader_storage_blocks=n) for n in (4, 5))
+
+    def bound(device: Capabilities, *extents: Extent) -> Bound:
+        made = finished(*extents)
+        implicit = choose("compute", made, device, "implicit")
+        return bind(implicit, made.shapes, made.epilogue, device, {})
+
+    assert bound(least, "full") == Bound({"e1": 3})
+    assert bound(least, "channel", "full") == Bound({"e1": 3}, "e2")
+    assert bound(least, "full", "channel") == Bound({"e2": 3}, "e1")
+    assert bound(more, "channel", "full") == Bound({"e1": 3, "e2": 4})
+    assert bound(more, "full", "channel", "full") == Bound({"e1": 3, "e2": 4}, "e3")
+    says = "its epilogue has 2 operands, of 4 storage blocks 3 are taken"
+    for extents in (("channel", "one"), ("full", "channel", "full")):
+        with pytest.raises(UnsupportedOpError, match=says.replace("2", str(len(extents)))):
+            bound(least, *extents)
+    few = replace(DEVICE, max_vertex_texture_image_units=3)
+    assert choose("feedback", finished("full"), few, "feedback").name == "feedback"
+    says = "its epilogue has 2 operands, of 3 vertex textures 2 are taken"
+    with pytest.raises(UnsupportedOpError, match=says):
+        choose("feedback", finished("full", "one"), few, "feedback")
+
+
+def test_what_an_epilogue_asks_of_its_operands() -> None:
+    with pytest.raises(ShapeError, match=r"conv2d: e1 must have shape \(4,\), got \(1, 4, 3, 3\)"):
+        Problem.of(Conv2d(), {**SHAPES, "e1": FULL}, {}, BIASED)
+    with pytest.raises(ShapeError, match=r"conv2d: e1 must have shape \(4,\), got nothing"):
+        Problem.of(Conv2d(), SHAPES, {}, BIASED)
+    with pytest.raises(ShapeError, match=r"add: a result of shape \(3,\) has no channels"):
+        Problem.of(Add(), {"x": (3,), "y": (3,), "e1": (3,)}, {}, BIASED)
+    with pytest.raises(ShapeError, match="expected operands"):
+        Problem.of(Conv2d(), {**SHAPES, "e1": CHANNEL}, {})
 
 
 def test_a_stage_that_cannot_run_is_named() -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from glnn.graph.epilogue import BIASED
 from glnn.graph.operators import Matmul
 from glnn.kernels import Kernel, kernels_for
 from glnn.kernels.problem import Problem
@@ -29,8 +30,8 @@ def test_parts(name, m, n, k, alignment, most) -> None:
         max_compute_work_group_count=most,
     )
     kernel = KERNELS[name]
-    shapes = {"x": (m, k), "weight": (n, k), "bias": (n,)}
-    problem = Problem.of(Matmul(), shapes, {})
+    shapes = {"x": (m, k), "weight": (n, k), "e1": (n,)}
+    problem = Problem.of(Matmul(), shapes, {}, BIASED)
     split = problem.split(kernel, device)
     layouts = problem.chosen_layouts(kernel, split)
     sizes = {o: layouts[o].size(shapes.get(o, (m, n))) for o in layouts}
@@ -49,7 +50,7 @@ def test_parts(name, m, n, k, alignment, most) -> None:
         for row in range(part.sizes["m"]):
             first = start + row * out_row
             covered[first : first + part.sizes["n"]] += 1
-        assert start % out_row // 4 * 4 == part.ranges["bias"][0]
+        assert start % out_row // 4 * 4 == part.ranges["e1"][0]
     expected = np.zeros((m, out_row), int)
     expected[:, :n] = 1
     np.testing.assert_array_equal(covered, expected.reshape(-1))
@@ -91,8 +92,8 @@ def test_parts_of_a_stack(name, batch, m, n, k, alignment, most) -> None:
         max_compute_work_group_count=(65535, 65535, most),
     )
     kernel = KERNELS[name]
-    shapes = {"x": (batch * m, k), "weight": (batch, n, k), "bias": (n,)}
-    problem = Problem.of(Matmul(), shapes, {})
+    shapes = {"x": (batch * m, k), "weight": (batch, n, k), "e1": (n,)}
+    problem = Problem.of(Matmul(), shapes, {}, BIASED)
     split = problem.split(kernel, device)
     layouts = problem.chosen_layouts(kernel, split)
     sizes = {o: layouts[o].size(shapes.get(o, (batch * m, n))) for o in layouts}
@@ -101,7 +102,7 @@ def test_parts_of_a_stack(name, batch, m, n, k, alignment, most) -> None:
     ends = dict.fromkeys(("x", "weight", "out"), 0)
     for part in split.parts(shapes):
         assert part.sizes["batch"] <= most
-        assert part.ranges["bias"] == (0, sizes["bias"])
+        assert part.ranges["e1"] == (0, sizes["e1"])
         for operand, end in ends.items():
             start, count = part.ranges[operand]
             assert start == end and 4 * start % alignment == 0 and 4 * count <= 16384

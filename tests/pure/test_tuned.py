@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from glnn.graph.epilogue import BIASED
 from glnn.graph.operators import Matmul
 from glnn.kernels import kernels_for
 from glnn.kernels.problem import Problem
@@ -31,8 +32,9 @@ def test_a_class_covers_the_sizes_near_it() -> None:
     assert problem_class(problem(1000, 64, 1)) != problem_class(problem(1000, 100, 1))
     chained = Problem.of(Matmul(), {"x": (4, 4), "weight": (4, 4)}, {"x": "R 2 4 R"})
     assert problem_class(chained) != problem_class(problem(4, 4, 4))
-    with_activation = Problem.of(Matmul(activation="relu"), {"x": (4, 4), "weight": (4, 4)}, {})
-    assert problem_class(with_activation) == problem_class(problem(4, 4, 4))
+    shapes = {"x": (4, 4), "weight": (4, 4), "e1": (4,)}
+    finished = Problem.of(Matmul(), shapes, {}, BIASED)
+    assert problem_class(finished) == problem_class(problem(4, 4, 4))
 
 
 def test_what_is_kept_is_found_by_the_next(tmp_path) -> None:

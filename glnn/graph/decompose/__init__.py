@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from glnn.graph.decompose import conv2d, matmul
+from glnn.graph.decompose import conv2d, matmul, rows
 from glnn.graph.decompose.stage import Derived, Lowered, Stage
-from glnn.graph.operator import Contraction, Shapes
+from glnn.graph.operator import Operator, Shapes
 
 __all__ = ["LOWERINGS", "Derived", "Lowered", "Stage"]
 
-LOWERINGS: Mapping[str, Callable[[Contraction, Shapes, Mapping[str, int]], Lowered]] = {
+LOWERINGS: Mapping[str, Callable[[Operator, Shapes, Mapping[str, int]], Lowered]] = {
     "winograd": conv2d.by_winograd,
     "product": conv2d.by_product,
     "im2col": conv2d.by_im2col,
@@ -18,5 +18,8 @@ LOWERINGS: Mapping[str, Callable[[Contraction, Shapes, Mapping[str, int]], Lower
     "patches": conv2d.by_patches,
     "parts": matmul.by_parts,
     "cronin": matmul.by_cronin,
+    "softmax": rows.by_softmax,
+    "moments": rows.by_moments,
+    "reduce_parts": rows.by_parts,
 }
 """Given the op, its operands' shapes, and the kernel's parameters."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import prod
 
 from glnn.graph.decompose.stage import Derived, Lowered, Stage
-from glnn.graph.operator import Contraction, Shapes
+from glnn.graph.operator import Operator, Shapes
 from glnn.graph.operators.conv2d import Conv2d
 from glnn.graph.operators.im2row import Im2row
 from glnn.graph.operators.matmul import Matmul
@@ -22,39 +22,38 @@ from glnn.graph.operators.zero import Zero
 MORTON = "R 2 4 R"  # of the patches and the result (the weights: C 4 2 C, transposed)
 
 
-def by_winograd(op: Contraction, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
+def by_winograd(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
     """F(TILE x TILE, 3 x 3) of Lavin and Gray 2016: transform, (TILE + 2)^2 products, transform."""
     assert isinstance(op, Conv2d)
     form = winograd(parameters["TILE"])
     n, o, oh, ow = op.shape_of(shapes)
     weight = (form.window**2, o, shapes["weight"][1])
-    back = WinogradOutput((n, oh, ow), form.tile, op.activation)
-    rest = {name: name for name in ("bias", "residual") if name in shapes}
+    back = WinogradOutput((n, oh, ow), form.tile)
     return Lowered(
         (
             Stage("tiles", WinogradInput(form.tile, op.padding), {"x": "x"}),
             Stage("products", Matmul(), {"x": "tiles", "weight": "transformed"}),
-            Stage("result", back, {"x": "products", **rest}),
+            Stage("result", back, {"x": "products"}, finishes=True),
         ),
         {"transformed": Derived("weight", weight, WinogradWeights(form.tile))},
     )
 
 
-def by_product(op: Contraction, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
+def by_product(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
     """A 1 x 1 convolution of stride 1: the pixels' channels by the weights."""
     assert isinstance(op, Conv2d)
     n, _, h, w = op.shape_of(shapes)
     return Lowered(
         (
             Stage("rows", Rows(), {"x": "x"}),
-            Stage("product", _product(op), {"x": "rows", **_weights(shapes)}),
+            Stage("product", Matmul(), {"x": "rows", "weight": "matrix"}, finishes=True),
             Stage("result", Images((n, h, w)), {"x": "product"}),
         ),
         {"matrix": _matrix(shapes)},
     )
 
 
-def by_im2col(op: Contraction, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
+def by_im2col(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
     """Rovder 2019, section 5.2: padding, zeroing, im2col, the Morton 4-2 product, step by step."""
     assert isinstance(op, Conv2d)
     n, _, oh, ow = op.shape_of(shapes)
@@ -66,7 +65,7 @@ def by_im2col(op: Contraction, shapes: Shapes, parameters: Mapping[str, int]) ->
             Stage("padding", Pad2d(op.padding), {"x": "x"}),
             Stage("zeroing", Zero((rows, depth), MORTON), {}),
             Stage("im2col", gather, {"x": "padding", "into": "zeroing"}, "morton_2_4"),
-            Stage("product", _product(op), {"x": "im2col", **_weights(shapes)}, "morton_4_2"),
+            Stage("product", Matmul(), {"x": "im2col", "weight": "matrix"}, "morton_4_2", True),
             Stage("rows", Repack(MORTON, "R"), {"x": "product"}),
             Stage("result", Images((n, oh, ow)), {"x": "rows"}),
         ),
@@ -74,7 +73,7 @@ def by_im2col(op: Contraction, shapes: Shapes, parameters: Mapping[str, int]) ->
     )
 
 
-def by_im2row(op: Contraction, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
+def by_im2row(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
     """Cronin 2018, section 4.1.3: im2row, then one of three products.
 
     ORDER 0 is ab-ik (the patches by the kernels), 1 abt-ik (by the kernels, stored transposed), and
@@ -84,7 +83,7 @@ def by_im2row(op: Contraction, shapes: Shapes, parameters: Mapping[str, int]) ->
     return _patches(op, shapes, order == 2, "rows", "blocked_nt" if order else "blocked_nn")
 
 
-def by_patches(op: Contraction, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
+def by_patches(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
     """The same with any kernels.
 
     KERNELS_FIRST: the kernels by the patches, which gives the transposed result.
@@ -93,7 +92,7 @@ def by_patches(op: Contraction, shapes: Shapes, parameters: Mapping[str, int]) -
 
 
 def _patches(
-    op: Contraction,
+    op: Operator,
     shapes: Shapes,
     first: bool,
     gather: str | None = None,
@@ -107,26 +106,19 @@ def _patches(
     n, _, oh, ow = op.shape_of(shapes)
     kernel = shapes["weight"][2:]
     im2row = Im2row((kernel[0], kernel[1]), op.stride, op.padding, op.dilation)
-    operands = {"x": "matrix", "weight": "im2row"} if first else {"x": "im2row", **_weights(shapes)}
+    factors = ("matrix", "im2row") if first else ("im2row", "matrix")
+    operands = dict(zip(("x", "weight"), factors, strict=True))
     turned = [Stage("transposition", Repack("R", "C"), {"x": "product"})] if first else []
     whole = "transposition" if first else "product"
     return Lowered(
         (
             Stage("im2row", im2row, {"x": "x"}, gather),
-            Stage("product", _product(op), operands, product),
+            Stage("product", Matmul(), operands, product, finishes=True),
             *turned,
             Stage("result", Images((n, oh, ow), first), {"x": whole}),
         ),
         {"matrix": _matrix(shapes)},
     )
-
-
-def _product(op: Conv2d) -> Matmul:
-    return Matmul(activation=op.activation)
-
-
-def _weights(shapes: Shapes) -> dict[str, str]:
-    return {"weight": "matrix", **({"bias": "bias"} if "bias" in shapes else {})}
 
 
 def _matrix(shapes: Shapes) -> Derived:

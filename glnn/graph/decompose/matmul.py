@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from glnn.graph.decompose.stage import Lowered, Stage
-from glnn.graph.operator import Contraction, Shapes
+from glnn.graph.operator import Operator, Shapes
 from glnn.graph.operators.matmul import Matmul
 from glnn.graph.operators.matmul_parts import COLUMNS, ROWS, TRANSPOSED, MatmulParts
 from glnn.graph.operators.matmul_sum import MatmulSum
@@ -13,12 +13,12 @@ from glnn.graph.operators.matmul_sum import MatmulSum
 WIDEST = 4  # numbers of a vertex attribute
 
 
-def by_parts(op: Contraction, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
+def by_parts(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
     """PARTS parts of each sum at the same time, for products of few results."""
     return _lowered(op, shapes, parameters["PARTS"], ROWS, None)
 
 
-def by_cronin(op: Contraction, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
+def by_cronin(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
     """Cronin 2018, sections 3.4 to 3.8: a part is what fits an attribute.
 
     That is as much as divides k evenly, at most four numbers, and one where A is transposed.
@@ -35,15 +35,11 @@ def by_cronin(op: Contraction, shapes: Shapes, parameters: Mapping[str, int]) ->
     return _lowered(op, shapes, k // width, COLUMNS, name)
 
 
-def _lowered(
-    op: Contraction, shapes: Shapes, parts: int, order: str, kernel: str | None
-) -> Lowered:
+def _lowered(op: Operator, shapes: Shapes, parts: int, order: str, kernel: str | None) -> Lowered:
     assert isinstance(op, Matmul)
-    total = MatmulSum(parts, order, op.alpha, op.beta, op.activation)
-    rest = {name: name for name in ("bias", "c") if name in shapes}
     return Lowered(
         (
             Stage("parts", MatmulParts(parts, order), {"x": "x", "weight": "weight"}, kernel),
-            Stage("sum", total, {"x": "parts", **rest}),
+            Stage("sum", MatmulSum(parts, order), {"x": "parts"}, finishes=True),
         )
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from glnn.graph.operator import Contraction, Operator
+from glnn.graph.operator import Operator
 from glnn.types import Shape
 
 
@@ -15,12 +15,14 @@ class Stage:
 
     operands: for each of its operands the name of an operand of the whole op, of a derived
     parameter, or of an earlier stage. kernel: the one to take; None leaves the choice open.
+    finishes: whether the whole op's epilogue is its.
     """
 
     name: str
-    op: Contraction
+    op: Operator
     operands: Mapping[str, str]
     kernel: str | None = None
+    finishes: bool = False
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Derived:
 
 @dataclass(frozen=True)
 class Lowered:
-    """The stages that compute an op, the last of which gives its result."""
+    """The stages that compute an op: the last gives its result, one takes its epilogue."""
 
     stages: tuple[Stage, ...]
     derived: Mapping[str, Derived] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from glnn.graph.operators.activation import Activation
 from glnn.graph.operators.add import Add
+from glnn.graph.operators.arg_reduce import ArgReduce
 from glnn.graph.operators.batch_norm import BatchNorm
 from glnn.graph.operators.bias import Bias
 from glnn.graph.operators.concat import Concat
@@ -14,9 +15,11 @@ from glnn.graph.operators.local_response_norm import LocalResponseNorm
 from glnn.graph.operators.matmul import Matmul
 from glnn.graph.operators.matmul_parts import MatmulParts
 from glnn.graph.operators.matmul_sum import MatmulSum
+from glnn.graph.operators.normalize import Normalize
 from glnn.graph.operators.pad2d import Pad2d
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.pool2d import Pool2d
+from glnn.graph.operators.reduce import Reduce
 from glnn.graph.operators.repack import Repack
 from glnn.graph.operators.reshape import Reshape
 from glnn.graph.operators.rows import Images, Rows
@@ -29,6 +32,7 @@ from glnn.graph.operators.zero import Zero
 __all__ = [
     "Activation",
     "Add",
+    "ArgReduce",
     "BatchNorm",
     "Bias",
     "Concat",
@@ -42,9 +46,11 @@ __all__ = [
     "Matmul",
     "MatmulParts",
     "MatmulSum",
+    "Normalize",
     "Pad2d",
     "Pointwise",
     "Pool2d",
+    "Reduce",
     "Repack",
     "Reshape",
     "Rows",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
@@ -11,22 +11,17 @@ import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.operator import Contraction, Shapes
-from glnn.graph.operators import epilogue
 from glnn.types import Array, Shape
 
 
 @dataclass(frozen=True)
 class Add(Contraction):
-    """act(x + y). x, y: of one shape, any."""
+    """x + y. x, y: of one shape, any."""
 
     name: ClassVar[str] = "add"
     samples: ClassVar[bool] = True
     spoiled: ClassVar[tuple[str, ...]] = ("x", "y")
     inputs: ClassVar[tuple[str, ...]] = ("x", "y")
-    activation: str = "identity"
-
-    def __post_init__(self) -> None:
-        epilogue.check(self.name, self.activation)
 
     def shape_of(self, shapes: Shapes) -> Shape:
         if shapes["y"] != shapes["x"]:
@@ -36,17 +31,10 @@ class Add(Contraction):
     def compute(self, operands: Mapping[str, Array]) -> Array:
         self.shape_of({name: array.shape for name, array in operands.items()})
         with np.errstate(invalid="ignore"):  # inf - inf is NaN, as it should be
-            return epilogue.apply(self.activation, np.asarray(operands["x"] + operands["y"]))
+            return np.asarray(operands["x"] + operands["y"])
 
     def flops(self, shapes: Shapes) -> int:
-        return prod(shapes["x"]) * (1 + (self.activation != "identity"))
+        return prod(shapes["x"])
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         return {"count": prod(self.shape_of(shapes))}
-
-    def defines(self, shapes: Shapes) -> dict[str, int]:
-        return {"ACTIVATION": epilogue.code(self.activation)}
-
-    def with_activation(self, function: str) -> Add:
-        """The same with `function` applied to the result."""
-        return replace(self, activation=function)

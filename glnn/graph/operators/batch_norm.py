@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
@@ -11,13 +11,12 @@ import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.operator import Contraction, Shapes
-from glnn.graph.operators import epilogue
 from glnn.types import Array, Shape
 
 
 @dataclass(frozen=True)
 class BatchNorm(Contraction):
-    """act(scale x + shift). x: (n, c, ...). scale, shift: (c,), of each channel.
+    """scale x + shift. x: (n, c, ...). scale, shift: (c,), of each channel.
 
     With mean, variance, weight and bias of a channel, as `scale_and_shift` gives them: Ioffe and
     Szegedy 2015, Batch Normalization, algorithm 2.
@@ -27,10 +26,6 @@ class BatchNorm(Contraction):
     samples: ClassVar[bool] = True
     spoiled: ClassVar[tuple[str, ...]] = ("x",)
     parameters: ClassVar[tuple[str, ...]] = ("scale", "shift")
-    activation: str = "identity"
-
-    def __post_init__(self) -> None:
-        epilogue.check(self.name, self.activation)
 
     def shape_of(self, shapes: Shapes) -> Shape:
         x = shapes["x"]
@@ -49,21 +44,14 @@ class BatchNorm(Contraction):
             operands[name].astype(x.dtype, copy=False).reshape(1, -1, *(1,) * (x.ndim - 2))
             for name in self.parameters
         )
-        return epilogue.apply(self.activation, np.asarray(scale * x + shift))
+        return np.asarray(scale * x + shift)
 
     def flops(self, shapes: Shapes) -> int:
-        return prod(shapes["x"]) * (2 + (self.activation != "identity"))
+        return prod(shapes["x"]) * 2
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         n, c, *inner = self.shape_of(shapes)
         return {"n": n, "c": c, "inner": prod(inner)}
-
-    def defines(self, shapes: Shapes) -> dict[str, int]:
-        return {"ACTIVATION": epilogue.code(self.activation)}
-
-    def with_activation(self, function: str) -> BatchNorm:
-        """The same with `function` applied to the result."""
-        return replace(self, activation=function)
 
 
 def scale_and_shift(

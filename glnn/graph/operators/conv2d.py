@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import gcd, prod
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.operator import Contraction, Shapes, rank
-from glnn.graph.operators import epilogue, windows
+from glnn.graph.operators import windows
 from glnn.graph.operators.windows import Pair, Sides
 from glnn.types import Array, Shape
 
@@ -22,27 +22,23 @@ COLUMN_BYTES = 64 << 20  # im2col is split over the batch to stay below
 
 @dataclass(frozen=True)
 class Conv2d(Contraction):
-    """act(conv(x, weight) + bias + residual).
+    """The convolution of x by weight; an epilogue does the rest.
 
-    x: (n, c, h, w). weight: (o, c / groups, kh, kw). bias: (o,), optional. residual: as the result,
-    optional. Result: (n, o, oh, ow). padding: zeros at the top, left, bottom and right.
+    x: (n, c, h, w). weight: (o, c / groups, kh, kw). Result: (n, o, oh, ow). padding: zeros at the
+    top, left, bottom and right.
     """
 
+    has_epilogue: ClassVar[bool] = True
     name: ClassVar[str] = "conv2d"
     samples: ClassVar[bool] = True
-    spoiled: ClassVar[tuple[str, ...]] = ("bias",)
     deepens: ClassVar[bool] = True
-    parameters: ClassVar[tuple[str, ...]] = ("weight", "bias")
-    inputs: ClassVar[tuple[str, ...]] = ("x", "residual")
-    optional: ClassVar[tuple[str, ...]] = ("bias", "residual")
+    parameters: ClassVar[tuple[str, ...]] = ("weight",)
     stride: Pair = (1, 1)
     padding: Sides = (0, 0, 0, 0)
     dilation: Pair = (1, 1)
     groups: int = 1
-    activation: str = "identity"
 
     def __post_init__(self) -> None:
-        epilogue.check(self.name, self.activation)
         windows.check(
             self.name,
             stride=(self.stride, 2, 1),
@@ -67,7 +63,6 @@ class Conv2d(Contraction):
         oh, ow = windows.outputs((h, w), (kh, kw), self.stride, self.padding, self.dilation)
         if oh < 1 or ow < 1:
             raise ShapeError(f"conv2d: the kernel of {weight} is larger than the padded x {x}")
-        epilogue.check_addends(self.name, shapes, bias=(o,), residual=(n, o, oh, ow))
         return n, o, oh, ow
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
@@ -82,7 +77,7 @@ class Conv2d(Contraction):
             part = x[start : start + images]
             columns = self._columns(part, (kh, kw), (oh, ow))
             result[start : start + images] = (flat @ columns).reshape(len(part), o, oh, ow)
-        return epilogue.finish(self.activation, result, operands)
+        return result
 
     def _columns(self, x: Array, kernel: Pair, out: Pair) -> Array:
         """im2col: (n, groups, c / groups * kh * kw, oh * ow)."""
@@ -95,8 +90,7 @@ class Conv2d(Contraction):
 
     def flops(self, shapes: Shapes) -> int:
         out = self.shape_of(shapes)
-        added = ("bias" in shapes) + ("residual" in shapes) + (self.activation != "identity")
-        return prod(out) * (2 * prod(shapes["weight"][1:]) + added)
+        return prod(out) * 2 * prod(shapes["weight"][1:])
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         n, o, oh, ow = self.shape_of(shapes)
@@ -128,7 +122,6 @@ class Conv2d(Contraction):
             "WHOLE_QUADS": int(whole),
             "PADDED": int(any(self.padding)),
             "DEPTHWISE": int(self.groups == shapes["x"][1] == o),
-            "ACTIVATION": epilogue.code(self.activation),
         }
 
     def depth(self, shapes: Shapes) -> int:
@@ -140,13 +133,4 @@ class Conv2d(Contraction):
         least = -(-depth // prod(kernel))
         made = least + (share - least) % 4 if share > 1 else 1  # a whole quad or not, as before
         o_made = min(o, FEW + o % 4) if few and self.groups == 1 else o
-        found = {**shapes, "x": (n, made * self.groups, h, w), "weight": (o_made, made, *kernel)}
-        if "bias" in shapes:
-            found["bias"] = (o_made,)
-        if "residual" in shapes:
-            found["residual"] = (n, o_made, *shapes["residual"][2:])
-        return found
-
-    def with_activation(self, function: str) -> Conv2d:
-        """The same with `function` applied to the result."""
-        return replace(self, activation=function)
+        return {**shapes, "x": (n, made * self.groups, h, w), "weight": (o_made, made, *kernel)}

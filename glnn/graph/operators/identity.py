@@ -14,6 +14,7 @@ class Identity(Operator):
     """x, of any shape and dtype. A view: no kernel runs."""
 
     name: ClassVar[str] = "identity"
+    view: ClassVar[bool] = True
 
     def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
         return (self.named(types)["x"],)
@@ -23,3 +24,6 @@ class Identity(Operator):
 
     def cost(self, types: Types) -> Cost:
         return Cost(0, 0)
+
+    def view_layouts(self, given: str) -> tuple[str, str]:
+        return given, given

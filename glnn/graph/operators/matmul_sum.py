@@ -6,33 +6,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from glnn.errors import ShapeError
 from glnn.graph.operator import Contraction, Shapes, rank
-from glnn.graph.operators import epilogue
 from glnn.graph.operators.matmul_parts import COLUMNS, ORDERS, ROWS
 from glnn.types import Array, Shape
 
 
 @dataclass(frozen=True)
 class MatmulSum(Contraction):
-    """act(alpha sum + bias + beta c), the sum over the parts of what MatmulParts gives.
+    """The sum over the parts of what MatmulParts gives.
 
-    x: (parts m, n), (1, n, m, parts) or (1, n, parts, m), as `order` says there. bias: (n,),
-    optional. c: (m, n), optional. Result: (m, n).
+    x: (parts m, n), (1, n, m, parts) or (1, n, parts, m), as `order` says there. Result: (m, n).
     """
 
     name: ClassVar[str] = "matmul_sum"
-    spoiled: ClassVar[tuple[str, ...]] = ("bias",)
-    parameters: ClassVar[tuple[str, ...]] = ("bias", "c")
-    optional: ClassVar[tuple[str, ...]] = ("bias", "c")
     parts: int
     order: str = ROWS
-    alpha: float = 1.0
-    beta: float = 0.0
-    activation: str = "identity"
 
     def __post_init__(self) -> None:
-        epilogue.check(self.name, self.activation)
         if self.order not in ORDERS:
             raise ShapeError(f"matmul_sum: order must be one of {ORDERS}, got {self.order!r}")
 
@@ -48,25 +41,21 @@ class MatmulSum(Contraction):
             fits = one == 1 and parts == self.parts
         if not fits:
             raise ShapeError(f"matmul_sum: x {x} has not {self.parts} parts, {self.order}")
-        epilogue.check_addends(self.name, shapes, bias=(n,), c=(m, n))
         return m, n
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
         x = operands["x"]
         m, n = self.shape_of({"x": x.shape})
         if self.order == ROWS:
-            result = x.reshape(self.parts, m, n).sum(0)
-        else:
-            result = x[0].sum(2 if self.order == COLUMNS else 1).T
-        return epilogue.gemm(result, operands, self.alpha, self.beta, self.activation)
+            return np.asarray(x.reshape(self.parts, m, n).sum(0))
+        return np.asarray(x[0].sum(2 if self.order == COLUMNS else 1).T)
 
     def depth(self, shapes: Shapes) -> int:
         return self.parts
 
     def flops(self, shapes: Shapes) -> int:
         m, n = self.shape_of(shapes)
-        added = ("bias" in shapes) + 2 * ("c" in shapes) + (self.activation != "identity")
-        return m * n * (self.parts + added)
+        return m * n * self.parts
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         """The steps are the floats from one row, column and part to the next in row major x."""
@@ -80,10 +69,4 @@ class MatmulSum(Contraction):
         return {"m": m, "n": n, "parts": self.parts, **dict(zip(names, steps, strict=True))}
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
-        return {
-            "ACTIVATION": epilogue.code(self.activation),
-            "ORDER": ORDERS.index(self.order),
-        }
-
-    def scalars(self) -> dict[str, float]:
-        return {"alpha": self.alpha, "beta": self.beta}
+        return {"ORDER": ORDERS.index(self.order)}

@@ -42,23 +42,19 @@ class Pointwise(Operator):
             if len(one.dims) > MOST_DIMS:
                 raise ShapeError(f"pointwise: {name} has more than {MOST_DIMS} dimensions: {one}")
         shape = broadcast({name: one.shape for name, one in given.items()})
-        return (TensorType(shape, self._dtype([one.dtype for one in given.values()])),)
-
-    def _dtype(self, dtypes: list[DType]) -> DType:
-        """The result's dtype. Raises ShapeError where the expression does not take such numbers."""
-        return DType.float32
+        return (TensorType(shape, self.expr.infer([one.dtype for one in given.values()])),)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         given = [array for array in arrays if array is not None]
-        kind = np.result_type(*given)
+        dtype = self.expr.infer([DType.of(array) for array in given])
         shape = np.broadcast_shapes(*(array.shape for array in given))
-        found = np.asarray(self.expr.evaluate(*given), kind)
+        found = np.asarray(self.expr.evaluate(*given), dtype.numpy)
         return (np.array(np.broadcast_to(found, shape)),)
 
     def cost(self, types: Types) -> Cost:
         given = [one for one in types if one is not None]
         count = prod(broadcast(self.named([one.shape for one in given])))
-        return Cost(self.expr.calls * count, 4 * (count + sum(prod(one.shape) for one in given)))
+        return Cost(self.expr.flops * count, 4 * (count + sum(prod(one.shape) for one in given)))
 
     def shape_of(self, shapes: Shapes) -> Shape:
         return broadcast(shapes)

@@ -95,7 +95,7 @@ class Pool2d(Contraction):
             n if count is None else count for n, count in zip(size, self.output, strict=True)
         )
         if min(size) < 1:
-            raise ShapeError(f"pool2d: images of {size[0]} x {size[1]} have no windows")
+            raise ShapeError(f"pool2d: the window {size} is larger than x, which is empty")
         if max(down * (size[0] + 1), across * (size[1] + 1), down * across) > windows.MOST:
             raise ShapeError(
                 f"pool2d: {down} x {across} windows of an image of {size[0]} x {size[1]} are more "

@@ -1,4 +1,4 @@
-"""Softmax along one axis."""
+"""Softmax and its logarithm along one axis."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from typing import ClassVar
 
 import numpy as np
 
-from glnn.errors import ShapeError
 from glnn.graph.operator import Contraction, Shapes
+from glnn.graph.operators.reduce import axes_of, check_axes
 from glnn.types import Array, Shape
 
 
 @dataclass(frozen=True)
 class Softmax(Contraction):
-    """exp(x) over its sum along `axis`, which may be any but the first. x: (n, ...)."""
+    """exp(x) over its sum along `axis`, or the logarithm of that. x: any shape but (), float32.
+
+    A row with NaN, with infinity or of nothing but minus infinity is NaN altogether.
+    """
 
     name: ClassVar[str] = "softmax"
     samples: ClassVar[bool] = True
     spoiled: ClassVar[tuple[str, ...]] = ("x",)
     axis: int = -1
+    """Along which; negative ones count from the end."""
+    log: bool = False
+    """Whether the logarithm is wanted."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.axis, int) or self.axis == 0:
-            raise ShapeError(f"softmax: axis must be an integer, not 0 (the batch): {self.axis!r}")
+        check_axes("softmax", (self.axis,))
 
     def shape_of(self, shapes: Shapes) -> Shape:
-        x = shapes["x"]
-        if not 1 <= self._axis(x) < len(x):
-            raise ShapeError(f"softmax: x {x} has no axis {self.axis} besides the batch")
-        return x
-
-    def _axis(self, shape: Shape) -> int:
-        return self.axis + len(shape) if self.axis < 0 else self.axis
+        axes_of("softmax", (self.axis,), len(shapes["x"]))
+        return shapes["x"]
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
         x = operands["x"]
@@ -43,21 +43,36 @@ class Softmax(Contraction):
             return np.array(x)
         # inf - inf is NaN, as it should be; a difference that overflows has the power 0.
         with np.errstate(invalid="ignore", over="ignore"):
-            powers = np.exp(x - x.max(axis=self.axis, keepdims=True))
-            return np.asarray(powers / powers.sum(axis=self.axis, keepdims=True))
-
-    def depth(self, shapes: Shapes) -> int:
-        return shapes["x"][self._axis(shapes["x"])]
+            below = x - x.max(axis=self.axis, keepdims=True)
+            powers = np.exp(below)
+            total = powers.sum(axis=self.axis, keepdims=True)
+            return np.asarray(below - np.log(total) if self.log else powers / total)
 
     def flops(self, shapes: Shapes) -> int:
         return 5 * prod(shapes["x"])  # maximum, difference, exponential, sum, quotient
 
+    def along(self, shapes: Shapes) -> tuple[str, ...]:
+        """Samples are computed by themselves but where the axis is theirs."""
+        x = shapes["x"]
+        return ("x",) if axes_of("softmax", (self.axis,), len(x)) != (0,) else ()
+
+    def depth(self, shapes: Shapes) -> int:
+        return shapes["x"][self.axis]
+
     def sizes(self, shapes: Shapes) -> dict[str, int]:
-        x = self.shape_of(shapes)
-        axis = self._axis(x)
+        x = shapes["x"]
+        (axis,) = axes_of("softmax", (self.axis,), len(x))
+        extent, inner = x[axis], prod(x[axis + 1 :])
+        whole = prod(x[1:]) if len(x) > 1 else prod(x)  # numbers of a sample, which lie together
         return {
-            "n": x[0],
-            "outer": prod(x[1:axis]),
-            "extent": x[axis],
-            "inner": prod(x[axis + 1 :]),
-        }
+            "rows": prod(x[:axis]),
+            "extent": extent,
+            "sample_rows": whole // max(extent, 1),
+        } | {"inner": inner}
+
+    def derived(self, shapes: Shapes) -> dict[str, int]:
+        sizes = self.sizes(shapes)
+        return {"in_rows": int(sizes["inner"] == 1), "wide": int(sizes["extent"] % 4 == 0)}
+
+    def defines(self, shapes: Shapes) -> dict[str, int]:
+        return {"LOG": int(self.log)}

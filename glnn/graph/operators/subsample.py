@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
+import numpy as np
+
 from glnn.errors import ShapeError
 from glnn.graph.operator import Contraction, Shapes, rank
-from glnn.graph.operators import epilogue, windows
+from glnn.graph.operators import windows
 from glnn.graph.operators.windows import Pair
 from glnn.types import Array, Shape
 
 
 @dataclass(frozen=True)
 class Subsample(Contraction):
-    """act(weight mean + bias), the mean being that of each window of an image.
+    """weight mean + bias, the mean being that of each window of an image.
 
     x: (n, c, h, w). weight, bias: (c,), of each channel. Result: (n, c, h / kh, w / kw), rounded
     down: windows lie side by side. LeCun et al. 1998, Gradient-Based Learning Applied to Document
     Recognition, section II.B (there a sum), in the form of Rovder 2019 (a mean).
     """
 
+    has_epilogue: ClassVar[bool] = True
     name: ClassVar[str] = "subsample"
     samples: ClassVar[bool] = True
     parameters: ClassVar[tuple[str, ...]] = ("weight", "bias")
     kernel: Pair = (2, 2)
-    activation: str = "identity"
 
     def __post_init__(self) -> None:
-        epilogue.check(self.name, self.activation)
         windows.check(self.name, kernel=(self.kernel, 2, 1))
 
     def shape_of(self, shapes: Shapes) -> Shape:
@@ -54,23 +55,14 @@ class Subsample(Contraction):
             operands[name].astype(x.dtype, copy=False).reshape(1, c, 1, 1)
             for name in self.parameters
         )
-        return epilogue.apply(self.activation, means * weight + bias)
+        return np.asarray(means * weight + bias)
 
     def flops(self, shapes: Shapes) -> int:
-        added = 2 + (self.activation != "identity")
-        return prod(self.shape_of(shapes)) * (prod(self.kernel) + added)
+        return prod(self.shape_of(shapes)) * (prod(self.kernel) + 2)
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         n, c, oh, ow = self.shape_of(shapes)
         return {"n": n, "c": c, "h": shapes["x"][2], "w": shapes["x"][3], "oh": oh, "ow": ow}
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
-        return {
-            "KERNEL_H": self.kernel[0],
-            "KERNEL_W": self.kernel[1],
-            "ACTIVATION": epilogue.code(self.activation),
-        }
-
-    def with_activation(self, function: str) -> Subsample:
-        """The same with `function` applied to the result."""
-        return replace(self, activation=function)
+        return {"KERNEL_H": self.kernel[0], "KERNEL_W": self.kernel[1]}

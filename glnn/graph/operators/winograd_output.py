@@ -11,31 +11,24 @@ import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.operator import Contraction, Shapes, rank
-from glnn.graph.operators import epilogue
 from glnn.graph.operators.winograd import winograd
 from glnn.types import Array, Shape
 
 
 @dataclass(frozen=True)
 class WinogradOutput(Contraction):
-    """act(A^T m A + bias + residual) for every tile m of the products.
+    """A^T m A for every tile m of the products.
 
-    images: the result's n, oh and ow. x: (stack * tiles, o), as WinogradInput stacks it. bias:
-    (o,), residual: as the result; both optional. Result: (n, o, oh, ow).
+    images: the result's n, oh and ow. x: (stack * tiles, o), as WinogradInput stacks it.
+    Result: (n, o, oh, ow).
     """
 
     name: ClassVar[str] = "winograd_output"
-    spoiled: ClassVar[tuple[str, ...]] = ("bias",)
-    inputs: ClassVar[tuple[str, ...]] = ("x", "residual")
-    parameters: ClassVar[tuple[str, ...]] = ("bias",)
-    optional: ClassVar[tuple[str, ...]] = ("bias", "residual")
     images: tuple[int, int, int] = (1, 1, 1)
     tile: int = 4
-    activation: str = "identity"
 
     def __post_init__(self) -> None:
         winograd(self.tile)
-        epilogue.check(self.name, self.activation)
         if len(self.images) != 3 or any(size < 0 for size in self.images):
             raise ShapeError(f"{self.name}: images must be (n, oh, ow), got {self.images}")
 
@@ -50,7 +43,6 @@ class WinogradOutput(Contraction):
         expected = winograd(self.tile).window ** 2 * n * prod(self._tiles)
         if rows != expected:
             raise ShapeError(f"{self.name}: x must have {expected} rows, got shape {shapes['x']}")
-        epilogue.check_addends(self.name, shapes, bias=(o,), residual=(n, o, oh, ow))
         return n, o, oh, ow
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
@@ -60,8 +52,7 @@ class WinogradOutput(Contraction):
         stack = x.reshape(form.window, form.window, n, down, across, o)
         back = form.result.astype(x.dtype)
         whole = np.einsum("it,tunyxo,ju->noyixj", back, stack, back, optimize=True)
-        result = whole.reshape(n, o, down * self.tile, across * self.tile)[:, :, :oh, :ow].copy()
-        return epilogue.finish(self.activation, result, operands)
+        return np.array(whole.reshape(n, o, down * self.tile, across * self.tile)[:, :, :oh, :ow])
 
     def flops(self, shapes: Shapes) -> int:
         return prod(shapes["x"]) * 2 * self.tile
@@ -73,4 +64,4 @@ class WinogradOutput(Contraction):
         return {**sizes, "tiles": n * down * across}
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
-        return {"TILE": self.tile, "ACTIVATION": epilogue.code(self.activation)}
+        return {"TILE": self.tile}

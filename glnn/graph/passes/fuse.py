@@ -150,5 +150,4 @@ class _Fusion:
 def _named(first: Node, node: Node) -> Node:
     """`first` by both names, made of both."""
     names = dict.fromkeys((*first.name.split(" + "), *node.name.split(" + ")))
-    origins = (*(first.origins or (first,)), *(node.origins or (node,)))
-    return replace(first, name=" + ".join(names), origins=origins)
+    return replace(first, name=" + ".join(names), origins=(first, node))

@@ -36,9 +36,10 @@ def _concatenations(node: Node, types: dict[Value, TensorType], most: int) -> li
             if left > most and len(some) == most:
                 operator = node.operator
                 (type,) = operator.infer([types[value] for value in some])
-                value = Value(f"{node.name}: part {len(parts) + 1}", type)
+                name = f"{node.name}: part {len(parts) + 1}"
+                value = Value(name, type)
                 types[value] = type
-                parts.append(Node(node.name, operator, some, (value,)))
+                parts.append(Node(name, operator, some, (value,)))
                 some = (value,)
                 left -= most - 1
             fewer += some

@@ -1,0 +1,63 @@
+"""Where the extremes along an axis are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from glnn.errors import ShapeError
+from glnn.graph.operator import Cost, Known, Operator, Shapes, Types
+from glnn.graph.operators.reduce import axes_of, check_axes, reduced
+from glnn.types import Array, DType, TensorType
+
+
+@dataclass(frozen=True)
+class ArgReduce(Operator):
+    """The index of the greatest or least number along `axis`. x: any shape; the result is int32.
+
+    NaN counts as the most extreme, as NumPy has it. Raises ShapeError where the axis is empty.
+    """
+
+    name: ClassVar[str] = "arg_reduce"
+    kind: Literal["max", "min"]
+    """Whether the greatest or the least is looked for."""
+    axis: int
+    """Along which; negative ones count from the end."""
+    keepdims: bool = False
+    """Whether the axis stays, of size 1."""
+    last: bool = False
+    """Which of several that are as extreme: the last one instead of the first."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("max", "min"):
+            raise ShapeError(f"arg_reduce: kind must be max or min, got {self.kind!r}")
+        check_axes("arg_reduce", (self.axis,))
+
+    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+        x = self.named(types)["x"]
+        (axis,) = axes_of("arg_reduce", (self.axis,), len(x.dims))
+        if x.dims[axis] == 0:
+            raise ShapeError(f"arg_reduce: nothing to take the {self.kind} of in {x}")
+        return (TensorType(reduced(x.dims, (axis,), self.keepdims), DType.int32),)
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        x = self.named(arrays)["x"]
+        (result,) = self.infer([TensorType.of(x)])
+        find = np.argmax if self.kind == "max" else np.argmin
+        if self.last:
+            found = x.shape[self.axis] - 1 - find(np.flip(x, self.axis), self.axis)
+        else:
+            found = find(x, self.axis)
+        return (np.asarray(found, np.int32).reshape(result.shape),)
+
+    def cost(self, types: Types) -> Cost:
+        x = self.named(types)["x"]
+        (result,) = self.infer(types)
+        moved = prod(x.shape) * x.dtype.numpy.itemsize + 4 * prod(result.shape)
+        return Cost(prod(x.shape), moved)
+
+    def depth(self, shapes: Shapes) -> int:
+        return shapes["x"][self.axis]

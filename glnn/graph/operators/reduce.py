@@ -1,0 +1,178 @@
+"""Sums, means, products and extremes along axes, with expressions before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+
+from glnn.errors import ShapeError
+from glnn.graph.expression import Arg, Expr, call
+from glnn.graph.operator import Cost, Known, Operator, Shapes, Types
+from glnn.types import Array, Dim, DType, TensorType
+
+Kind = Literal["sum", "mean", "prod", "max", "min"]
+KINDS = get_args(Kind)
+LEAST = 64  # numbers of a part
+X = Arg(0)
+_NUMPY: Mapping[str, Any] = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}
+
+
+@dataclass(frozen=True)
+class Reduce(Operator):
+    """`finish` of the `kind` of `prologue` along `axes`. x0: any shape; x1, ... broadcast to it.
+
+    A sum of nothing is 0, a product 1, a mean NaN; an extreme of nothing is a ShapeError. NaN
+    anywhere is NaN, also for extremes. Floats are added up in float32, in blocks and always in the
+    same order; integers wrap around.
+    """
+
+    name: ClassVar[str] = "reduce"
+    variadic: ClassVar[bool] = True
+    spoiled: ClassVar[tuple[str, ...]] = ("x0",)
+    kind: Kind
+    """What is made of the numbers along the axes."""
+    axes: tuple[int, ...]
+    """Along which; negative ones count from the end."""
+    keepdims: bool = False
+    """Whether the axes stay, of size 1."""
+    prologue: Expr = X
+    """Of the operands' numbers at one place: what is reduced."""
+    finish: Expr = X
+    """Of a whole reduction, Arg(0): what is stored."""
+    parts: int = 0
+    """0, or into how many parts the numbers of each result are divided: the result then has a first
+    axis of the parts, each reduced by itself, without `finish`, a mean only added up."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ShapeError(f"reduce: kind must be one of {', '.join(KINDS)}, got {self.kind!r}")
+        check_axes("reduce", self.axes)
+        if self.finish.arity > 1:
+            raise ShapeError(f"reduce: finish has one argument, got {self.finish.text()}")
+        if not isinstance(self.parts, int) or self.parts < 0:
+            raise ShapeError(f"reduce: parts must be an integer of at least 0, got {self.parts!r}")
+
+    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+        x = self._operands(types)[0]
+        axes = axes_of("reduce", self.axes, len(x.dims))
+        if self.kind in ("max", "min") and any(x.dims[axis] == 0 for axis in axes):
+            raise ShapeError(f"reduce: nothing to take the {self.kind} of along {axes} of {x}")
+        values = self.prologue.evaluate(*(np.zeros(0, t.dtype.numpy) for t in types if t))
+        dtype = values.dtype if self.parts else self._finished(values).dtype
+        dims = reduced(x.dims, axes, self.keepdims)
+        return (TensorType((self.parts, *dims) if self.parts else dims, DType(dtype.name)),)
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        given = [array for array in arrays if array is not None]
+        (result,) = self.infer([TensorType.of(array) for array in given])
+        axes = axes_of("reduce", self.axes, given[0].ndim)
+        values = np.broadcast_to(self.prologue.evaluate(*given), given[0].shape)
+        if not self.parts:
+            count = prod(values.shape[axis] for axis in axes)
+            whole = _reduce(self._base, values, axes)
+            if self.kind == "mean":
+                with np.errstate(all="ignore"):  # nothing by nothing is NaN
+                    whole = np.asarray(whole / count, values.dtype)
+            return (np.asarray(self._finished(whole), result.dtype.numpy).reshape(result.shape),)
+        kept = [axis for axis in range(values.ndim) if axis not in axes]
+        rows = values.transpose(*kept, *axes).reshape(*(values.shape[a] for a in kept), -1)
+        chunk = self.chunk(rows.shape[-1])
+        parts = [rows[..., i * chunk : (i + 1) * chunk] for i in range(self.parts)]
+        found = [_part(self._base, part) for part in parts]
+        return (np.stack(found).reshape(result.shape),)
+
+    def cost(self, types: Types) -> Cost:
+        given = [one for one in types if one is not None]
+        (result,) = self.infer(types)
+        flops = prod(given[0].shape) * (1 + self.prologue.calls)
+        flops += prod(result.shape) * self.finish.calls
+        moved = (prod(t.shape) * t.dtype.numpy.itemsize for t in (*given, result))
+        return Cost(flops, sum(moved))
+
+    def depth(self, shapes: Shapes) -> int:
+        x = shapes["x0"]
+        return prod(x[axis] for axis in axes_of("reduce", self.axes, len(x)))
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        extent = self.depth(shapes)
+        depth = self.chunk(extent) if self.parts else extent
+        return {"depth": depth, "outputs": prod(self.shape_of(shapes))}
+
+    def derived(self, shapes: Shapes) -> dict[str, int]:
+        """Whether it may be done in parts."""
+        return {"divisible": int(not self.parts and self.depth(shapes) >= 2 * LEAST)}
+
+    def chunk(self, extent: int) -> int:
+        """How many numbers a part has of `extent` numbers: whole fours."""
+        return -(-extent // (4 * max(self.parts, 1))) * 4
+
+    def whole(self, extent: int) -> Expr:
+        """What is stored of what `extent` numbers add up to."""
+        if self.parts:
+            return Arg(0)
+        if self.kind == "mean":
+            return self.finish(call("div", Arg(0), float(extent)))
+        return self.finish
+
+    @property
+    def _base(self) -> str:
+        return "sum" if self.kind == "mean" else self.kind
+
+    def _finished(self, whole: Array) -> Array:
+        return np.asarray(self.finish.evaluate(whole))
+
+    def _operands(self, types: Types) -> list[TensorType]:
+        """The operands. Raises ShapeError unless there are some, and all broadcast to the first."""
+        given = [one for one in types if one is not None]
+        if not given or self.prologue.arity > len(given):
+            raise ShapeError(f"reduce: {self.prologue.text()} of {len(given)} operands")
+        for i, one in enumerate(given[1:], 1):
+            lined = given[0].dims[len(given[0].dims) - len(one.dims) :]
+            fits = all(dim in (1, whole) for dim, whole in zip(one.dims, lined, strict=False))
+            if len(one.dims) > len(given[0].dims) or not fits:
+                raise ShapeError(f"reduce: x{i}, {one}, does not broadcast to x0, {given[0]}")
+        return given
+
+
+def check_axes(op: str, axes: object) -> None:
+    """Raise ShapeError unless `axes` is a tuple of integers."""
+    if not isinstance(axes, tuple) or not all(type(axis) is int for axis in axes):
+        raise ShapeError(f"{op}: axes must be integers, got {axes!r}")
+
+
+def axes_of(op: str, axes: Sequence[int], rank: int) -> tuple[int, ...]:
+    """`axes` counted from the start, in order. Raises ShapeError for ones that are not there."""
+    found = sorted(axis + rank if axis < 0 else axis for axis in axes)
+    if any(not 0 <= axis < rank for axis in found) or len(set(found)) < len(found):
+        raise ShapeError(f"{op}: axes {tuple(axes)} of a tensor of rank {rank}")
+    return tuple(found)
+
+
+def reduced(dims: Sequence[Dim], axes: Sequence[int], keepdims: bool) -> tuple[Dim, ...]:
+    """`dims` without `axes`, or with 1 in their places."""
+    kept = ((1 if i in axes else dim) for i, dim in enumerate(dims) if keepdims or i not in axes)
+    return tuple(kept)
+
+
+def _reduce(kind: str, values: Array, axes: tuple[int, ...]) -> Array:
+    """NumPy's, in the dtype of `values`; float32 is added up in float64."""
+    if kind in ("max", "min"):
+        return np.asarray(_NUMPY[kind](values, axis=axes))
+    exact = np.float64 if values.dtype == np.float32 else values.dtype
+    with np.errstate(all="ignore"):
+        return np.asarray(_NUMPY[kind](values, axis=axes, dtype=exact), values.dtype)
+
+
+def _part(kind: str, values: Array) -> Array:
+    """What one part, along the last axis, gives: of an empty one, what changes no other."""
+    if values.shape[-1] == 0 and kind in ("max", "min"):
+        least = -np.inf if kind == "max" else np.inf
+        if values.dtype.kind in "iu":
+            info = np.iinfo(values.dtype)
+            least = info.min if kind == "max" else info.max
+        return np.full(values.shape[:-1], least, values.dtype)
+    return _reduce(kind, values, (values.ndim - 1,))

@@ -1,0 +1,97 @@
+"""Where the operands of an epilogue lie for a kernel on one device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from glnn.device import Capabilities
+from glnn.graph.epilogue import Epilogue
+from glnn.kernels.generate.epilogue import Bound, generated
+from glnn.kernels.kernel import EPILOGUES, Kernel
+
+TEXELS = {"float": "r32f", "vec4": "rgba32f"}
+"""The format of what an epilogue fetches, by its form."""
+
+
+def textures(kernel: Kernel, epilogue: Epilogue | None) -> dict[str, str]:
+    """The texel format of each operand that `kernel` reads through a texture."""
+    if epilogue is None or not kernel.epilogue or kernel.backend != "feedback":
+        return dict(kernel.textures)
+    return {**kernel.textures, **dict.fromkeys(epilogue.names, TEXELS[kernel.epilogue])}
+
+
+def why_not_epilogue(kernel: Kernel, epilogue: Epilogue | None) -> str | None:
+    """Why `kernel` cannot finish its results so on any device; None when it can."""
+    if epilogue is None:
+        return None
+    if not kernel.epilogue:
+        return "it takes no epilogue"
+    for extent in epilogue.extents:
+        if extent not in kernel.extents:
+            return f"its epilogue takes no operand of extent {extent}"
+    return None
+
+
+def why_not_bound(
+    kernel: Kernel, operands: Iterable[str], epilogue: Epilogue | None, device: Capabilities
+) -> str | None:
+    """Why `device` cannot bind what `epilogue` has beside `operands`; None when it can."""
+    if epilogue is None or not epilogue.extents or kernel.stages:
+        return None
+    count = len(epilogue.extents)
+    if kernel.backend == "feedback":
+        units, taken = device.max_vertex_texture_image_units, len(kernel.textures)
+        if taken + count <= units:
+            return None
+        return f"its epilogue has {count} operands, of {units} vertex textures {taken} are taken"
+    blocks = device.max_compute_shader_storage_blocks
+    taken = _taken(kernel, operands)
+    bound = _buffers(epilogue, taken, blocks)
+    if len(bound.places) + (bound.in_place is not None) == count:
+        return None
+    return f"its epilogue has {count} operands, of {blocks} storage blocks {taken} are taken"
+
+
+def bind(
+    kernel: Kernel,
+    operands: Iterable[str],
+    epilogue: Epilogue | None,
+    device: Capabilities,
+    samplers: Mapping[str, str],
+) -> Bound:
+    """How `kernel` gets at what `epilogue` has beside `operands`, which `device` can bind.
+
+    samplers: what each operand is to a shader that fetches it.
+    """
+    if epilogue is None:
+        return Bound()
+    if kernel.backend == "feedback":
+        return Bound(samplers={name: samplers[name] for name in epilogue.names})
+    blocks = device.max_compute_shader_storage_blocks
+    return _buffers(epilogue, _taken(kernel, operands), blocks)
+
+
+def written(kernel: Kernel, epilogue: Epilogue | None, bound: Bound) -> dict[str, str]:
+    """What `assemble` puts into the source of `kernel` for an epilogue that is bound so."""
+    if kernel.epilogue not in EPILOGUES:
+        return {}
+    return generated(epilogue, kernel.epilogue, bound)
+
+
+def _taken(kernel: Kernel, operands: Iterable[str]) -> int:
+    """The first binding after those of the op's own operands."""
+    return max(kernel.places(operands).values(), default=-1) + 1
+
+
+def _buffers(epilogue: Epilogue, taken: int, blocks: int) -> Bound:
+    """The bindings after those taken, as many as there are.
+
+    Where one is missing, the last operand that lies as the result does is in the result's memory.
+    """
+    names, left, in_place = list(epilogue.names), max(blocks - taken, 0), None
+    if len(names) > left:
+        full = [n for n, e in zip(names, epilogue.extents, strict=True) if e == "full"]
+        if full:
+            in_place = full[-1]
+            names.remove(in_place)
+    return Bound({name: taken + i for i, name in enumerate(names[:left])}, in_place)

@@ -1,0 +1,46 @@
+"""How operands that broadcast lie along the axes of the greatest of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from glnn.errors import UnsupportedOpError
+from glnn.layout import Layout
+from glnn.layout.layout import RowMajor
+from glnn.types import Shape
+
+
+def strides(shape: Shape, own: Shape, layout: Layout) -> list[int]:
+    """Numbers of memory between neighbours along each axis of `shape`, 0 where there is but one.
+
+    own: the shape of an operand that broadcasts to `shape` and lies in `layout`. Raises
+    UnsupportedOpError unless that is row major.
+    """
+    if not isinstance(layout, RowMajor):
+        raise UnsupportedOpError(f"it takes rows, not what lies in {layout.name}")
+    found = [0] * (len(shape) - len(own))
+    return found + [0 if dim.extent == 1 else dim.stride for dim in layout.dims(own)]
+
+
+def collapsed(
+    axes: Sequence[int], shape: Shape, steps: Mapping[str, Sequence[int]]
+) -> tuple[tuple[int, ...], dict[str, tuple[int, ...]]]:
+    """The sizes of `axes` of `shape` and the strides of each operand along them.
+
+    steps: of each operand along all axes. Neighbours among `axes` along which every operand's
+    numbers lie evenly are made one; where none is left, there is one of size 1.
+    """
+    sizes: list[int] = []
+    kept: dict[str, list[int]] = {name: [] for name in steps}
+    for axis in axes:
+        if shape[axis] == 1:
+            continue
+        even = bool(sizes) and all(
+            kept[name][-1] == own[axis] * shape[axis] for name, own in steps.items()
+        )
+        sizes[-1:] = [sizes[-1] * shape[axis]] if even else [*sizes[-1:], shape[axis]]
+        for name, own in steps.items():
+            kept[name][-1:] = [own[axis]] if even else [*kept[name][-1:], own[axis]]
+    if not sizes:
+        return (1,), dict.fromkeys(steps, (0,))
+    return tuple(sizes), {name: tuple(own) for name, own in kept.items()}

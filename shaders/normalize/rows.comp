@@ -1,0 +1,114 @@
+#version 310 es
+// Normalisation of rows that lie together: mean and variance in one walk, of blocks whose own mean
+// is taken away and which are joined (Chan, Golub and LeVeque 1979), the results in another.
+#ifndef CENTRED
+#define CENTRED 1
+#endif
+#ifndef GROUPED
+#define GROUPED 0
+#endif
+#ifndef HAS_WEIGHT
+#define HAS_WEIGHT 0
+#endif
+#ifndef HAS_BIAS
+#define HAS_BIAS 0
+#endif
+#include "common/nan.glsl"
+#include "reduce/rows.glsl"
+#if GROUPED
+#define PARAMETER float  // of a channel
+#else
+#define PARAMETER VALUE  // of as many places as a row has
+#endif
+layout(std430, binding = 0) buffer X { VALUE x[]; };
+layout(std430, binding = 1) buffer Out { VALUE result[]; };
+#if HAS_WEIGHT
+layout(std430, binding = 2) buffer Weight { PARAMETER weight[]; };
+#endif
+#if HAS_BIAS
+layout(std430, binding = 3) buffer Bias { PARAMETER bias[]; };
+#endif
+uniform float eps;
+uniform int row_groups, channels, spatial;  // groups of a sample, channels of a group, numbers of one
+#define STATE vec3  // how many numbers; their mean; the sum of their squared distances from it
+
+vec3 join(vec3 a, vec3 b) {
+#if !CENTRED
+    return a + b;
+#endif
+    float count = a.x + b.x;
+    if (count == 0.0) return a;
+    float share = b.x / count, further = b.y - a.y;
+    return vec3(count, a.y + further * share, a.z + b.z + further * further * a.x * share);
+}
+#include "reduce/lanes.glsl"
+
+float total(float v) { return v; }
+float total(vec4 v) { return (v.x + v.y) + (v.z + v.w); }
+
+// The state with one more, with four more.
+vec3 with(vec3 state, VALUE a) {
+#if CENTRED
+    float mean = total(a) * (1.0 / float(STEP));
+    a -= mean;
+    return join(state, vec3(float(STEP), mean, total(a * a)));
+#else
+    return vec3(0.0, 0.0, state.z + total(a * a));
+#endif
+}
+vec3 with(vec3 state, VALUE a, VALUE b, VALUE c, VALUE d) {
+#if CENTRED
+    float mean = ((total(a) + total(b)) + (total(c) + total(d))) * (0.25 / float(STEP));
+    a -= mean;
+    b -= mean;
+    c -= mean;
+    d -= mean;
+    float squares = (total(a * a) + total(b * b)) + (total(c * c) + total(d * d));
+    return join(state, vec3(4.0 * float(STEP), mean, squares));
+#else
+    float squares = (total(a * a) + total(b * b)) + (total(c * c) + total(d * d));
+    return vec3(0.0, 0.0, state.z + squares);
+#endif
+}
+
+#if GROUPED
+// The channel of number `i` of row `row`.
+int channel(int row, int i) {
+    return row % row_groups * channels + i / spatial;
+}
+#if WIDE
+#define PARAMETER_AT(p, row, i) vec4(p[channel(row, 4 * (i))], p[channel(row, 4 * (i) + 1)], \
+                                     p[channel(row, 4 * (i) + 2)], p[channel(row, 4 * (i) + 3)])
+#else
+#define PARAMETER_AT(p, row, i) p[channel(row, i)]
+#endif
+#else
+#define PARAMETER_AT(p, row, i) p[i]
+#endif
+
+void main() {
+    int lane = int(gl_LocalInvocationID.x), line = int(gl_LocalInvocationID.y);
+    for (int group = int(WORKGROUP_ID.y); group * RESULTS < rows; group += int(WORKGROUP_COUNT.y)) {
+        int row = group * RESULTS + line;
+        take_row(row);
+        vec3 whole = vec3(0.0);
+        int i = begin + lane;
+        for (; i + 3 * LANES < last; i += 4 * LANES)
+            whole = with(whole, x[i], x[i + LANES], x[i + 2 * LANES], x[i + 3 * LANES]);
+        for (; i < last; i += LANES) whole = with(whole, x[i]);
+        whole = meet(whole, lane, line);
+        float variance = whole.z / float(extent) + eps;
+        // The roots of what is not finite are the driver's own.
+        float scale = is_nan(variance) ? variance : is_finite(variance) ? 1.0 / sqrt(variance) : 0.0;
+        for (i = begin + lane; i < last; i += LANES) {
+            VALUE value = (x[i] - whole.y) * scale;
+#if HAS_WEIGHT
+            value *= PARAMETER_AT(weight, row, i - begin);
+#endif
+#if HAS_BIAS
+            value += PARAMETER_AT(bias, row, i - begin);
+#endif
+            result[i + apart] = value;
+        }
+    }
+}

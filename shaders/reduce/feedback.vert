@@ -1,0 +1,28 @@
+#version 300 es
+// Four results a vertex. With COLUMNS and WIDE they are neighbours and reduced at the same time.
+#include "common/texel.glsl"
+#ifndef WIDE
+#define WIDE 0
+#endif
+#if WIDE
+#define AT(operand, i) texel(operand, i)
+#else
+#define AT(operand, i) texel(operand, i).x
+#endif
+#include "reduce/body.glsl"
+out highp vec4 result;
+
+void main() {
+#if COLUMNS && WIDE
+    result = finish(of_lane(min(gl_VertexID * 4, outputs - 4), 0, 1));
+#else
+    for (int i = 0; i < 4; ++i) {
+        VALUE own = of_lane(result_at(gl_VertexID * 4 + i), 0, 1);
+#if WIDE
+        result[i] = finish(join(join(own.x, own.y), join(own.z, own.w)));
+#else
+        result[i] = finish(own);
+#endif
+    }
+#endif
+}

@@ -1,0 +1,49 @@
+#version 310 es
+// LANES invocations share a result, RESULTS of which a workgroup has. Neighbours in the workgroup
+// take neighbouring numbers: of one result or, with COLUMNS, of neighbouring results.
+#ifndef LANES
+#define LANES 128
+#endif
+#ifndef RESULTS
+#define RESULTS 1
+#endif
+#ifndef COLUMNS
+#define COLUMNS 0
+#endif
+#include "common/launch.glsl"
+layout(local_size_x = LANES, local_size_y = RESULTS) in;
+#define AT(operand, i) operand[i]
+#ifndef WIDE
+#define WIDE 0
+#endif
+#if COLUMNS && WIDE
+#define STATE vec4
+#define STORED vec4
+#define EACH 4  // results of an invocation
+#else
+#define STATE float
+#define STORED float
+#define EACH 1
+#endif
+#include "reduce/body.glsl"
+#include "reduce/lanes.glsl"
+
+void main() {
+    int here = int(gl_LocalInvocationIndex);
+#if COLUMNS
+    int lane = here / RESULTS, line = here % RESULTS;
+#else
+    int lane = here % LANES, line = here / LANES;
+#endif
+    for (int group = int(WORKGROUP_ID.y); group * RESULTS * EACH < outputs;
+         group += int(WORKGROUP_COUNT.y)) {
+        int o = (group * RESULTS + line) * EACH;
+        VALUE own = o < outputs ? of_lane(o, lane, LANES) : VALUE(NOTHING);
+#if WIDE && !COLUMNS
+        STATE whole = meet(join(join(own.x, own.y), join(own.z, own.w)), lane, line);
+#else
+        STATE whole = meet(own, lane, line);
+#endif
+        if (lane == 0 && o < outputs) result[stored_at(o) / EACH] = finish(whole);
+    }
+}

@@ -1,0 +1,46 @@
+// What the lanes of a workgroup know of a result, put together. Before this file: STATE, a type;
+// `join(STATE, STATE)`; LANES, how many share a result; RESULTS, how many results a workgroup has.
+#if LANES >= 1024
+#define FEW 32
+#elif LANES >= 256
+#define FEW 16
+#elif LANES >= 64
+#define FEW 8
+#else
+#define FEW 4
+#endif
+#if LANES > 1
+shared STATE states[LANES * RESULTS];
+
+void wait() {
+    memoryBarrierShared();
+    barrier();
+}
+
+// Of `count` lanes from `first` on.
+STATE joined(int first, const int count, int line) {
+    STATE whole = states[first * RESULTS + line];
+    for (int i = 1; i < count; ++i) whole = join(whole, states[(first + i) * RESULTS + line]);
+    return whole;
+}
+#endif
+
+// All lanes' states of result `line` together, which every lane gets. To be called by all of them.
+STATE meet(STATE own, int lane, int line) {
+#if LANES == 1
+    return own;
+#else
+    wait();  // others may still read what was there before
+    states[lane * RESULTS + line] = own;
+    wait();
+#if LANES <= FEW
+    return joined(0, LANES, line);
+#else
+    if (lane < LANES / FEW) own = joined(lane * FEW, FEW, line);
+    wait();
+    if (lane < LANES / FEW) states[lane * RESULTS + line] = own;
+    wait();
+    return joined(0, LANES / FEW, line);
+#endif
+#endif
+}

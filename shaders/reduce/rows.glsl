@@ -1,0 +1,31 @@
+// Rows that lie one after the other in each sample: LANES invocations a row, RESULTS rows a
+// workgroup. Four neighbours are one vec4 where rows are whole ones (WIDE).
+#ifndef LANES
+#define LANES 128
+#endif
+#ifndef RESULTS
+#define RESULTS 1
+#endif
+#ifndef WIDE
+#define WIDE 0
+#endif
+#if WIDE
+#define VALUE vec4
+#define STEP 4
+#else
+#define VALUE float
+#define STEP 1
+#endif
+#include "common/launch.glsl"
+layout(local_size_x = LANES, local_size_y = RESULTS) in;
+uniform int rows, extent, sample_rows, x_row, out_row;
+
+int begin, last;  // of the row in hand; last is 0 where there is none
+int apart;        // how much further the same number of the result is
+
+void take_row(int row) {
+    int in_sample = row / sample_rows, before = (row - in_sample * sample_rows) * extent;
+    begin = (in_sample * x_row + before) / STEP;
+    apart = (in_sample * out_row + before) / STEP - begin;
+    last = row < rows ? begin + extent / STEP : 0;
+}

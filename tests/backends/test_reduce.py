@@ -1,0 +1,152 @@
+"""Reductions along any axes, by every kernel, against NumPy's sums in float64."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+import pytest
+
+from glnn.errors import ShapeError, UnsupportedOpError
+from glnn.graph.expression import Arg, call
+from glnn.graph.operators import Reduce
+from tests import oracle
+from tests.backends.harness import TOLERANCE, kernels, run
+
+CASES = [  # shape, axes
+    ((1,), (0,)),
+    ((3, 1), (1,)),
+    ((129, 7), (1,)),
+    ((7, 129), (0,)),
+    ((6, 128), (-1,)),
+    ((128, 12), (0,)),
+    ((5, 8, 3, 12), (1, 3)),
+    ((5, 8, 3, 12), (0, 2)),
+    ((2, 3, 5, 4, 1, 7), (1, 4, 5)),
+    ((4, 3, 8), ()),
+    ((3, 257, 2), (0, 1, 2)),
+    ((2, 5000), (1,)),
+    ((1031, 5), (0,)),
+    ((1040, 8), (0,)),
+]
+EXACT = {
+    "sum": np.sum,
+    "mean": np.mean,
+    "prod": np.prod,
+    "max": np.max,
+    "min": np.min,
+}
+
+
+def asked(opened, name, kernel, op, operands):
+    """What the kernel gives; None where it does not take such operands."""
+    try:
+        return run(opened(name), op, operands, kernel)
+    except UnsupportedOpError:
+        return None
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("reduce"))
+def test_any_axes(opened, rng, name, kernel) -> None:
+    ran = 0
+    for i, (shape, axes) in enumerate(CASES):
+        kind = list(EXACT)[i % len(EXACT)]
+        x = rng(shape)
+        if kind == "prod":  # of 5000 numbers, and no 0
+            x = (1 + x / 500).astype(np.float32)
+        got = asked(opened, name, kernel, Reduce(kind, axes, keepdims=i % 2 == 1), {"x0": x})
+        if got is not None:
+            expected = EXACT[kind](x.astype(np.float64), axis=axes, keepdims=i % 2 == 1)
+            assert oracle.error(got, np.asarray(expected)) <= TOLERANCE, (shape, axes, kind)
+            ran += 1
+    assert ran
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("reduce"))
+def test_expressions_before_and_after(opened, rng, name, kernel) -> None:
+    distance = call("sub", Arg(0), Arg(1))
+    squares = call("mul", call("mul", distance, distance), 0.5)
+    finish = call("add", call("mul", Arg(0), 3.0), 1.0)
+    for shape, other, axes in (
+        ((7, 12, 20), (7, 12, 1), (2,)),
+        ((7, 12, 20), (12, 1), (1,)),
+        ((7, 160), (160,), (1,)),
+        ((160, 12), (160, 1), (0,)),
+        ((3, 5, 7), (), (0, 2)),
+    ):
+        x, y = rng(shape), rng(other)
+        op = Reduce("mean", axes, prologue=squares, finish=finish)
+        got = asked(opened, name, kernel, op, {"x0": x, "x1": np.asarray(y)})
+        if got is not None:
+            mean = np.mean(0.5 * (x.astype(np.float64) - y) ** 2, axis=axes)
+            assert oracle.error(got, 3 * mean + 1) <= TOLERANCE, (shape, axes)
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("reduce"))
+def test_nan_and_infinities(opened, rng, name, kernel) -> None:
+    for shape, axis in (((6, 160), 1), ((160, 8), 0), ((6, 13), 1), ((13, 9), 0)):
+        x = np.moveaxis(rng(shape), axis, 1)
+        x[0, 3], x[1, 5], x[2, :], x[3, :], x[4, 1:3] = np.nan, np.inf, -np.inf, np.inf, [1, -1]
+        x[4, 4:6] = np.inf, -np.inf
+        x = np.ascontiguousarray(np.moveaxis(x, 1, axis))
+        for kind in ("max", "min", "sum"):
+            got = asked(opened, name, kernel, Reduce(kind, (axis,)), {"x0": x})
+            if got is not None:
+                with np.errstate(invalid="ignore"):
+                    expected = EXACT[kind](x.astype(np.float64), axis=axis)
+                assert oracle.error(got, expected) <= TOLERANCE, (kind, shape)
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((3_000_017,), 0), ((3, 1_000_003), 1)])
+def test_long_sums(backend, shape, axis) -> None:
+    """Of one sign, each rounded: what is added up number by number is off by 1e-3."""
+    x = np.full(shape, 0.1, np.float32)
+    x.reshape(-1)[::3] = 0.7
+    for op in (Reduce("sum", (axis,)), Reduce("mean", (axis,))):
+        got = run(backend, op, {"x0": x}, None)
+        exact = EXACT[op.kind](x.astype(np.float64), axis=axis)
+        assert oracle.error(got, np.asarray(exact)) <= TOLERANCE
+
+
+def test_more_rows_than_workgroups_may_be(backend, rng) -> None:
+    for shape in ((70_001, 3), (70_001, 20), (66_000, 260)):
+        x, op = rng(shape), Reduce("max", (1,))
+        got = run(backend, op, {"x0": x}, None)
+        np.testing.assert_array_equal(got, x.max(1))
+
+
+def test_shapes_and_faults() -> None:
+    def shape(op: Reduce, *shapes: tuple[int, ...]) -> tuple[int, ...]:
+        return op.shape_of({f"x{i}": one for i, one in enumerate(shapes)})
+
+    assert shape(Reduce("sum", (0, -1)), (2, 3, 4)) == (3,)
+    assert shape(Reduce("sum", (0, -1), keepdims=True), (2, 3, 4)) == (1, 3, 1)
+    assert shape(Reduce("sum", (1,), parts=5), (2, 30)) == (5, 2)
+    nothing = np.zeros((3, 0), np.float32)
+    for kind, expected in (("sum", 0), ("prod", 1), ("mean", np.nan)):
+        found = Reduce(kind, (1,)).compute({"x0": nothing})
+        np.testing.assert_array_equal(found, np.full(3, expected, np.float32))
+    with pytest.raises(ShapeError, match="nothing to take the max of"):
+        Reduce("max", (1,)).compute({"x0": nothing})
+    for make, text in (
+        (lambda: Reduce("median", (0,)), "kind must be"),  # type: ignore[arg-type]
+        (lambda: Reduce("sum", (0.5,)), "axes must be integers"),  # type: ignore[arg-type]
+        (lambda: shape(Reduce("sum", (2,)), (2, 3)), "axes"),
+        (lambda: shape(Reduce("sum", (0, -2)), (2, 3)), "axes"),
+        (lambda: shape(Reduce("sum", (0,)), (2, 3), (2,)), "x1, .* does not broadcast"),
+        (lambda: shape(Reduce("sum", (0,), prologue=Arg(1)), (2, 3)), "1 operands"),
+        (lambda: Reduce("sum", (0,), finish=Arg(1)), "one argument"),
+    ):
+        with pytest.raises(ShapeError, match=text):
+            make()
+
+
+def test_parts_are_those_of_the_whole(rng) -> None:
+    x = rng((3, 130, 2))
+    parts = Reduce("sum", (1,), parts=4).compute({"x0": x})
+    assert parts.shape == (4, 3, 2)
+    np.testing.assert_allclose(parts[0], x[:, :36].sum(1), rtol=1e-5)
+    np.testing.assert_allclose(parts.sum(0), x.sum(1), rtol=1e-5)
+    few = Reduce("max", (1,), parts=64).compute({"x0": x})  # some are of nothing
+    np.testing.assert_array_equal(few.max(0), x.max(1))
+    assert prod(few.shape) == 64 * 6
