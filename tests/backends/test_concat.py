@@ -59,11 +59,11 @@ def test_images(backend: GlBackend, rng, channels) -> None:
     problem = Problem.of(Concat(), {name: x.shape for name, x in given.items()}, layouts)
     if kernel == "feedback_grouped" and any(c % 4 for c in channels):
         with pytest.raises(UnsupportedOpError, match="whole groups of four"):
-            run(backend, Concat(), given, kernel, layouts)
+            run(backend, Concat(), given, kernel, layouts=layouts)
         assert backend.choose(problem).name == R[backend.name]
         return
     assert backend.choose(problem).name == kernel
-    got = run(backend, Concat(), given, kernel, layouts)
+    got = run(backend, Concat(), given, kernel, layouts=layouts)
     np.testing.assert_array_equal(got, np.concatenate(list(given.values()), 1))
 
 
