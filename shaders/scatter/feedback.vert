@@ -9,6 +9,9 @@
 #ifndef UPDATES_SAMPLER
 #define UPDATES_SAMPLER isampler2D
 #endif
+#ifndef VECTORS
+#define VECTORS 1
+#endif
 #define NUMBERS ivec4
 #include "common/texel.glsl"
 uniform highp X_SAMPLER x;

@@ -9,6 +9,7 @@ from glnn.backends.gl import GlBackend
 from glnn.errors import UnsupportedOpError
 from glnn.graph.operators.move import Expand, Flip, Slice, Transpose
 from glnn.graph.operators.pad import Pad, Roll, Tile
+from glnn.kernels.problem import Problem
 from tests.backends.harness import run
 
 CASES = [
@@ -96,7 +97,9 @@ def test_any_dtype_exactly(backend: GlBackend, dtype) -> None:
 
 
 def test_what_turns_matrices_goes_by_tiles(opened) -> None:
-    backend = opened("compute")
-    assert backend.choose(Transpose((1, 0)), {"x": (64, 64)}, {}).name == "tiles"
-    assert backend.choose(Transpose((1, 0)), {"x": (64, 3)}, {}).name == "words"
-    assert backend.choose(Transpose((1, 0, 2)), {"x": (64, 64, 8)}, {}).name == "words"
+    def kernel(op: Transpose, *shape: int) -> str:
+        return opened("compute").choose(Problem.of(op, {"x": shape}, {})).name
+
+    assert kernel(Transpose((1, 0)), 64, 64) == "tiles"
+    assert kernel(Transpose((1, 0)), 64, 3) == "words"
+    assert kernel(Transpose((1, 0, 2)), 64, 64, 8) == "words"

@@ -87,9 +87,9 @@ def examples() -> Mapping[str, tuple[Operator, Operands]]:
     found: dict[str, tuple[Operator, Operands]] = {}
     for reduction in REDUCTIONS:
         operands = {"x": floats, "index": index, "updates": TensorType(index.dims)}
-        found[f"elements {reduction}"] = ScatterElements(1, reduction), operands
+        found[f"elements-{reduction}"] = ScatterElements(1, reduction), operands
         operands = {"x": whole, "index": pairs, "updates": TensorType((4, 7), DType.int32)}
-        found[f"tuples {reduction}"] = ScatterND(reduction), operands
+        found[f"tuples-{reduction}"] = ScatterND(reduction), operands
     table = TensorType((5 + 1 + 4,), DType.int32)
     rows = {"x": floats, "index": table, "updates": TensorType((4, 3, 7))}
     return {**found, "sorted": (ScatterSorted(1, "add"), rows)}
