@@ -145,8 +145,8 @@ def test_what_is_right_is_used(opened, kernel, monkeypatch, tmp_path) -> None:
     if reason := why_not_device(kernel, offers):
         pytest.skip(reason)
     seen = 0
-    for op, shapes in PROBLEMS[kernel.op]:
-        problem = Problem.of(op, shapes, {})
+    for op, shapes, *rest in PROBLEMS[kernel.op]:
+        problem = Problem.of(op, shapes, {}, *rest)
         if why_not_problem(kernel, problem) is None:
             backend.examine([(kernel, problem)])
             seen += 1
@@ -222,15 +222,15 @@ def test_a_driver_that_does_nothing(examined, rng, monkeypatch, name) -> None:
     """Even for one sample, of which NaN may spoil all, and whose result may be zeros."""
     monkeypatch.setattr(Program, "dispatch", lambda *_: None)
     monkeypatch.setattr(Program, "capture", lambda *_: None)
-    for op, shapes in PROBLEMS[name]:
+    for op, shapes, *rest in PROBLEMS[name]:
+        problem = Problem.of(op, shapes, {}, *rest)
         if op.samples:
-            n = op.shape_of(shapes)[0]
-            shapes = {
-                k: (1, *s[1:]) if s[0] == n and k in op.inputs else s for k, s in shapes.items()
-            }
-        if examined.why_not(op, shapes) is None:
+            one = {k: (1, *shapes[k][1:]) if k in problem.along else shapes[k] for k in shapes}
+            problem = problem.resized(one)
+        if examined.why_not(op, problem.shapes, None, problem.epilogue) is None:
+            operands = {k: rng(s) for k, s in problem.shapes.items()}
             with pytest.raises(UnsupportedOpError, match="are wrong, off by"):
-                evaluate(op, {k: rng(s) for k, s in shapes.items()}, examined)
+                evaluate(op, operands, examined, epilogue=problem.epilogue)
 
 
 def test_softmax_of_one_row(examined, rng, monkeypatch) -> None:

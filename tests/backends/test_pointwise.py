@@ -9,6 +9,7 @@ from glnn.backends.gl import GlBackend
 from glnn.errors import GlnnError, ShapeError
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Pointwise
+from glnn.kernels.problem import Problem
 from glnn.types import DType, TensorType
 from tests.backends.harness import TOLERANCE, run
 
@@ -63,7 +64,7 @@ def test_shapes_that_broadcast(backend: GlBackend, shapes) -> None:
 def test_images_in_blocks(backend: GlBackend, layout, c, other) -> None:
     x, y = numbers((2, c, 5, 7)), numbers(tuple(size or c for size in other), 1)
     lie = {"x0": layout, **({"x1": layout} if len(other) == 4 else {})}
-    got = run(backend, Pointwise(SUM), {"x0": x, "x1": y}, backend.name, lie)
+    got = run(backend, Pointwise(SUM), {"x0": x, "x1": y}, backend.name, layouts=lie)
     check(got, 2.5 * x.astype(np.float64) + y)
 
 
@@ -72,7 +73,7 @@ def test_images_in_blocks(backend: GlBackend, layout, c, other) -> None:
 def test_matrices_in_blocks(backend: GlBackend, layout, other) -> None:
     x, y = numbers((7, 5)), numbers(other, 1)
     lie = {"x0": layout, **({"x1": layout} if len(other) == 2 else {})}
-    got = run(backend, Pointwise(SUM), {"x0": x, "x1": y}, backend.name, lie)
+    got = run(backend, Pointwise(SUM), {"x0": x, "x1": y}, backend.name, layouts=lie)
     check(got, 2.5 * x.astype(np.float64) + y)
 
 
@@ -92,7 +93,7 @@ def test_as_many_operands_as_the_device_binds(backend: GlBackend) -> None:
         op, shape = Pointwise(call("add", total, Arg(most))), {"x0": (2, 2)}
         many = {f"x{i}": (2, 2) for i in range(offers.max_compute_shader_storage_blocks)}
         with pytest.raises(GlnnError, match="storage blocks, the device has") as caught:
-            backend.choose(op, many, {})
+            backend.choose(Problem.of(op, many, {}))
         assert shape and str(most + 2) in str(caught.value)
 
 

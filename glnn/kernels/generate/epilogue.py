@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from hashlib import sha256
-from pathlib import Path
 
 from glnn.graph.epilogue import Epilogue, Extent
 from glnn.graph.expression import Arg
-from glnn.kernels.generate.expression import includes, lines
-from glnn.kernels.source import expanded
+from glnn.kernels.generate.expression import fingerprint, includes, lines
 
 TEMPLATE = "common/epilogue.glsl"
 IDENTITY = Epilogue(Arg(0))
@@ -67,19 +64,12 @@ def generated(epilogue: Epilogue | None, form: str, bound: Bound) -> dict[str, s
     }
 
 
-def reads_as(epilogue: Epilogue | None, folder: Path) -> str:
-    """What an epilogue makes of a program, in a word: its structure, and how its functions read.
-
-    folder: where the shaders lie.
-    """
+def reads_as(epilogue: Epilogue | None) -> str:
+    """What an epilogue makes of a program, in a word: its structure, and how its functions read."""
     if epilogue is None:
         return "none"
-    rows = "\n".join(f"{row.glsl} {row.source}" for row in epilogue.expr.functions)
-    files = [row.source for row in epilogue.expr.functions if row.source]
-    texts = [expanded(folder / "functions" / f"{name}.glsl") for name in files]
-    text = "\n".join([rows, *texts, expanded(folder / TEMPLATE)])
     structure = epilogue.structure.replace(", ", ",").replace(" ", ";")
-    return f"{structure}@{sha256(text.encode()).hexdigest()[:16]}"
+    return f"{structure}@{fingerprint(epilogue.expr)}"
 
 
 def _declaration(name: str, form: str, bound: Bound) -> str:
