@@ -16,6 +16,7 @@ from glnn.device import Program, Source
 from glnn.errors import DeviceError, UnsupportedOpError
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Conv2d, Matmul, Pointwise, Softmax
+from glnn.graph.operators.gather import Gather
 from glnn.kernels import library
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import fitted, why_not_device
@@ -357,3 +358,10 @@ def test_a_file_with_other_content_is_passed_over(backend, tmp_path) -> None:
     path.write_text(json.dumps(text), "utf-8")
     with pytest.warns(UserWarning, match="damaged"):
         assert not Verdicts.load(tmp_path, offers, "1").found
+
+
+def test_operands_of_integers_are_looked_up_not_added(examined, rng) -> None:
+    x, index = rng((20, 6)), np.array([3, -1, 0, 19], np.int32)
+    got = evaluate(Gather(0), {"x": x, "index": index}, examined)
+    np.testing.assert_array_equal(got, x[index])
+    assert examined.verdicts.found
