@@ -1,48 +1,87 @@
 """Expressions of scalar functions: what is computed of the numbers at one place of some tensors.
 
 An expression is a node of its own (`operators.Pointwise`) or the epilogue of a contraction. Kernels
-get it as a line of GLSL, the numbers in it (`Scalar`) as uniforms: programs are the same for all.
+get it as lines of GLSL, the numbers in it (`Scalar`) as uniforms: programs are the same for all.
+Parts that are shared are there once: whatever walks an expression takes time as its parts are many.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cache, cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 
-from glnn.errors import ShapeError
-from glnn.graph.functions import FUNCTIONS, Function
-from glnn.types import Array
+from glnn.errors import ShapeError, shown
+from glnn.graph.formula import read_formula
+from glnn.graph.function import NUMBERS, Function, Number, kind_of
+from glnn.graph.functions import FUNCTIONS
+from glnn.types import Array, DType
 
 MOST_CALLS = 64  # of one expression: longer ones are cut into several
+T = TypeVar("T")
 
 
-class Expr(ABC):
+class Expr:
     """A scalar expression of arguments."""
 
-    @abstractmethod
-    def evaluate(self, *arrays: Array) -> Array:
-        """The value by NumPy for these arguments, which broadcast."""
+    arguments: tuple[Expr, ...] = ()
+    """What a call is of; nothing for the others."""
 
-    @abstractmethod
+    def parts(self) -> Iterator[Expr]:
+        """All parts, each once, arguments of a call before the call, the whole last."""
+        return (part for part, _ in self._listed)
+
+    def fold(self, visit: Callable[[Expr, tuple[T, ...]], T]) -> list[T]:
+        """What `visit` gives for each of `parts`, of it and of what its arguments gave."""
+        found: list[T] = []
+        for part, places in self._listed:
+            found.append(visit(part, tuple(found[place] for place in places)))
+        return found
+
+    def evaluate(self, *arrays: Array) -> Array:
+        """The value by NumPy for these arguments, which broadcast. Never warns."""
+
+        def value(part: Expr, arguments: tuple[Any, ...]) -> Any:
+            if isinstance(part, Arg):
+                return arrays[part.index]
+            return part.row.evaluate(*arguments) if isinstance(part, Call) else _value(part)
+
+        return np.asarray(self.expanded.fold(value)[-1])
+
     def replace(self, change: Callable[[Expr], Expr | None]) -> Expr:
         """The same with each part that `change` gives something for replaced by that."""
 
-    @abstractmethod
-    def parts(self) -> Iterator[Expr]:
-        """All parts, arguments of a call before the call, the whole last."""
+        def changed(part: Expr, arguments: tuple[Expr, ...]) -> Expr:
+            if (other := change(part)) is not None:
+                return other
+            if isinstance(part, Call) and any(
+                new is not old for new, old in zip(arguments, part.arguments, strict=True)
+            ):
+                return Call(part.function, arguments)
+            return part
+
+        return self.fold(changed)[-1]
+
+    def __call__(self, *arguments: Expr) -> Expr:
+        """The expression of other arguments."""
+        return self.replace(lambda part: arguments[part.index] if isinstance(part, Arg) else None)
 
     @property
-    def scalars(self) -> tuple[float | int | bool, ...]:
-        """The numbers in it, in the order of `parts`."""
-        return tuple(part.value for part in self.parts() if isinstance(part, Scalar))
+    def numbers(self) -> tuple[Scalar, ...]:
+        """The Scalars in it, in the order of `parts`."""
+        return tuple(part for part in self.parts() if isinstance(part, Scalar))
 
     @property
+    def scalars(self) -> tuple[Number, ...]:
+        """The values of `numbers`."""
+        return tuple(part.value for part in self.numbers)
+
+    @cached_property
     def structure(self) -> str:
-        """What it is but for the values of its numbers: what makes a program another one."""
+        """What it is but for the values of its Scalars: what makes a program another one."""
         return self.text()
 
     @property
@@ -56,88 +95,196 @@ class Expr(ABC):
         return sum(isinstance(part, Call) for part in self.parts())
 
     @property
+    def flops(self) -> int:
+        """Floating-point operations for one number."""
+        return sum(part.row.flops for part in self.expanded.parts() if isinstance(part, Call))
+
+    @property
     def functions(self) -> tuple[Function, ...]:
         """The functions that it calls, each once, in the order in which they are needed."""
         names = dict.fromkeys(part.function for part in self.parts() if isinstance(part, Call))
         return tuple(FUNCTIONS[name] for name in names)
 
+    @cached_property
+    def expanded(self) -> Expr:
+        """The same with what is defined by other functions (`Function.body`) written out."""
+        if not any(row.body for row in self.functions):
+            return self
+
+        def written(part: Expr, arguments: tuple[Expr, ...]) -> Expr:
+            if not isinstance(part, Call):
+                return part
+            if part.row.body is not None:
+                return formula(part.row.body).expanded(*arguments)
+            return Call(part.function, arguments)
+
+        return self.fold(written)[-1]
+
     def text(self) -> str:
-        """`add(#0, mul(a, #1))`: arguments by their number, numbers as letters."""
-        return _text(self)
+        """`add(#0, mul(f0, #1))`: arguments by their number, Scalars by kind and number.
 
-    def __call__(self, *arguments: Expr) -> Expr:
-        """The expression of other arguments."""
-        return self.replace(lambda part: arguments[part.index] if isinstance(part, Arg) else None)
+        A call that is needed more than once stands before: `t0 = exp(#0); mul(t0, t0)`.
+        """
+        uses = [0] * len(self._listed)
+        for _, places in self._listed:
+            for place in places:
+                uses[place] += 1
+        names: dict[int, str] = {
+            id(s): f"{kind_of(s.value)[0]}{i}" for i, s in enumerate(self.numbers)
+        }
+        lines: list[str] = []
+        counts = iter(uses)
+
+        def written(part: Expr, arguments: tuple[str, ...]) -> str:
+            used = next(counts)
+            if not isinstance(part, Call):
+                return names.get(id(part)) or str(part)
+            text = f"{part.function}({', '.join(arguments)})"
+            if used < 2:
+                return text
+            lines.append(f"t{len(lines)} = {text}")
+            return f"t{len(lines) - 1}"
+
+        last = self.fold(written)[-1]
+        return "; ".join([*lines, last])
+
+    def infer(self, dtypes: Sequence[DType]) -> DType:
+        """The type of the result for arguments of these types; of numbers alone: their own.
+
+        Raises ShapeError where a function does not take such arguments (numbers of different types
+        never mix: casts are functions), where there are too few, or more calls than MOST_CALLS.
+        """
+        if self.calls > MOST_CALLS:
+            raise ShapeError(f"an expression has at most {MOST_CALLS} calls, got {self.calls}")
+        return self.expanded.infer_parts(dtypes)[-1]
+
+    def infer_parts(self, dtypes: Sequence[DType]) -> list[DType]:
+        """The type of each of `parts`, for arguments of these types. Raises as `infer`."""
+        if self.arity > len(dtypes):
+            raise ShapeError(f"{self.text()} is of {self.arity} arguments, got {len(dtypes)}")
+
+        def typed(part: Expr, arguments: tuple[DType | str, ...]) -> DType | str:
+            if isinstance(part, Arg):
+                return dtypes[part.index]
+            return part.row.infer(arguments) if isinstance(part, Call) else kind_of(_value(part))
+
+        return [NUMBERS[o] if isinstance(o, str) else o for o in self.fold(typed)]
+
+    @cached_property
+    def _listed(self) -> tuple[tuple[Expr, tuple[int, ...]], ...]:
+        """Each part with the places of its arguments; equal calls are one, and Scalars by identity.
+
+        By identity, since whether two numbers happen to be equal must not make another program.
+        """
+        listed: list[tuple[Expr, tuple[int, ...]]] = []
+        seen: dict[int, int] = {}  # by identity
+        known: dict[tuple[Any, ...], int] = {}  # what is the same wherever it stands
+        stack: list[Expr] = [self]
+        while stack:
+            part = stack[-1]
+            if waiting := [a for a in part.arguments if id(a) not in seen]:
+                stack += reversed(waiting)
+                continue
+            stack.pop()
+            if id(part) in seen:
+                continue
+            places = tuple(seen[id(argument)] for argument in part.arguments)
+            key = (part._own, *places)
+            if isinstance(part, Scalar):
+                key = (id(part),)
+            if key not in known:
+                known[key] = len(listed)
+                listed.append((part, places))
+            seen[id(part)] = known[key]
+        return tuple(listed)
+
+    @property
+    def _own(self) -> tuple[Any, ...]:
+        """What it is but for its arguments."""
+        raise NotImplementedError
+
+    @cached_property
+    def _key(self) -> tuple[Any, ...]:
+        return tuple((part._own, places) for part, places in self._listed)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Expr) and self._key == other._key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self._key)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Arg(Expr):
     """The argument number `index`."""
 
     index: int
 
-    def evaluate(self, *arrays: Array) -> Array:
-        return arrays[self.index]
+    def __str__(self) -> str:
+        return f"#{self.index}"
 
-    def replace(self, change: Callable[[Expr], Expr | None]) -> Expr:
-        return change(self) or self
-
-    def parts(self) -> Iterator[Expr]:
-        yield self
+    @property
+    def _own(self) -> tuple[Any, ...]:
+        return ("argument", self.index)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Scalar(Expr):
     """A number that is known when a graph is planned: float, int or bool as Python has it."""
 
-    value: float | int | bool
+    value: Number
 
-    def evaluate(self, *arrays: Array) -> Any:
-        return self.value
-
-    def replace(self, change: Callable[[Expr], Expr | None]) -> Expr:
-        return change(self) or self
-
-    def parts(self) -> Iterator[Expr]:
-        yield self
+    @property
+    def _own(self) -> tuple[Any, ...]:
+        return ("number", kind_of(self.value), repr(self.value))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class Constant(Expr):
+    """A number that belongs to a function's formula, as 0.5 in GELU's: it is text in kernels."""
+
+    value: Number
+
+    def __str__(self) -> str:
+        return repr(self.value)
+
+    @property
+    def _own(self) -> tuple[Any, ...]:
+        return ("constant", kind_of(self.value), repr(self.value))
+
+
+@dataclass(frozen=True, eq=False)
 class Call(Expr):
     """The function of FUNCTIONS called `function`, of expressions."""
 
     function: str
-    arguments: tuple[Expr, ...]
+    arguments: tuple[Expr, ...] = ()
 
     def __post_init__(self) -> None:
-        function = FUNCTIONS.get(self.function)
-        if function is None:
-            raise ShapeError(f"unknown function {self.function!r}")
-        if len(self.arguments) != function.arity:
+        if (row := FUNCTIONS.get(self.function)) is None:
+            raise ShapeError(f"unknown function {shown(self.function)}")
+        if len(self.arguments) != row.arity:
             raise ShapeError(
-                f"{self.function} takes {function.arity} arguments, got {len(self.arguments)}"
+                f"{self.function} takes {row.arity} arguments, got {len(self.arguments)}"
             )
 
-    def evaluate(self, *arrays: Array) -> Array:
-        found = (argument.evaluate(*arrays) for argument in self.arguments)
-        return np.asarray(FUNCTIONS[self.function].evaluate(*found))
+    @property
+    def row(self) -> Function:
+        """The function's row."""
+        return FUNCTIONS[self.function]
 
-    def replace(self, change: Callable[[Expr], Expr | None]) -> Expr:
-        changed = change(self)
-        if changed is not None:
-            return changed
-        return Call(self.function, tuple(part.replace(change) for part in self.arguments))
-
-    def parts(self) -> Iterator[Expr]:
-        for argument in self.arguments:
-            yield from argument.parts()
-        yield self
+    @property
+    def _own(self) -> tuple[Any, ...]:
+        return ("call", self.function)
 
 
-def call(function: str, *arguments: Expr | float | int | bool) -> Call:
+def call(function: str, *arguments: Expr | Number) -> Call:
     """The function so called of expressions and numbers."""
-    made = (a if isinstance(a, Expr) else Scalar(a) for a in arguments)
-    return Call(function, tuple(made))
+    return Call(function, tuple(a if isinstance(a, Expr) else Scalar(a) for a in arguments))
 
 
 def chain(expressions: Sequence[Expr]) -> Expr:
@@ -148,10 +295,15 @@ def chain(expressions: Sequence[Expr]) -> Expr:
     return whole
 
 
-def _text(expr: Expr) -> str:
-    if isinstance(expr, Arg):
-        return f"#{expr.index}"
-    if isinstance(expr, Scalar):
-        return type(expr.value).__name__[0]
-    assert isinstance(expr, Call)
-    return f"{expr.function}({', '.join(map(_text, expr.arguments))})"
+@cache
+def formula(text: str) -> Expr:
+    """The expression that `text` is, `0.5 * a * (1.0 + erf(a))`, as `read_formula` reads it.
+
+    a to d are its arguments 0 to 3, da to dd the arguments 4 to 7; numbers are Constants.
+    """
+    return read_formula(text, Arg, Constant, Call)
+
+
+def _value(part: Expr) -> Number:
+    assert isinstance(part, Scalar | Constant)
+    return part.value

@@ -1,48 +1,169 @@
-"""The table of scalar functions: a row says what one is to NumPy, to a shader and to a gradient."""
+"""The table of scalar functions, which are found here by their names."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-
-@dataclass(frozen=True)
-class Function:
-    """A function of scalars.
-
-    arity: how many arguments it takes. numpy: what it is to NumPy, in the precision of its
-    arguments. glsl: an expression of the arguments a, b, c, scalars of GLSL. source: the file of
-    `shaders/functions` that has what `glsl` calls, where GLSL itself has it not.
-    """
-
-    name: str
-    arity: int
-    numpy: Callable[..., Any]
-    glsl: str
-    source: str | None = None
-
-    def evaluate(self, *arguments: Any) -> Any:
-        """The value by NumPy; what overflows or is not defined is inf or NaN, and no warning."""
-        with np.errstate(all="ignore"):
-            return self.numpy(*arguments)
+from glnn.graph import numeric
+from glnn.graph.function import Function
 
 
-def _sigmoid(x: Any) -> Any:
-    return 1 / (1 + np.exp(-x))
+def _all(text: str) -> dict[str, str]:
+    return {"float": text, "int": text, "bool": text}
 
 
-_ROWS = (
-    Function("add", 2, np.add, "a + b"),
-    Function("sub", 2, np.subtract, "a - b"),
-    Function("mul", 2, np.multiply, "a * b"),
-    Function("div", 2, np.divide, "a / b"),
-    Function("relu", 1, lambda x: np.maximum(x, 0), "greater(a, 0.0)", "nan"),
-    Function("sigmoid", 1, _sigmoid, "sigmoid(a)", "sigmoid"),
-    Function("tanh", 1, np.tanh, "hyperbolic_tangent(a)", "tanh"),
+def _both(text: str, other: str | None = None) -> dict[str, str]:
+    return {"float": text, "int": other or text}
+
+
+def _compare(name: str, numpy: Callable[..., Any], sign: str, *, bools: bool = False) -> Function:
+    forms = {"float": f"ordered(a, b) && a {sign} b", "int": f"a {sign} b"}
+    if name == "not_equal":
+        forms["float"] = "!(ordered(a, b) && a == b)"
+    if bools:
+        forms["bool"] = forms["int"]
+    return Function(name, 2, numpy, forms, "compare", gives="bool")
+
+
+def _cast(name: str, glsl: Mapping[str, str]) -> Function:
+    dtype = name.removeprefix("cast_")
+    gradient = "da" if dtype.startswith("float") else None
+    return Function(name, 1, numeric.cast(dtype), glsl, "cast", gives=dtype, gradient=gradient)
+
+
+_F = Function
+# fmt: off
+_ARITHMETIC = (
+    _F("add", 2, np.add, _both("a + b"), gradient="da + db"),
+    _F("sub", 2, np.subtract, _both("a - b"), gradient="da - db"),
+    _F("mul", 2, np.multiply, _both("a * b"), gradient="da * b + a * db"),
+    _F("div", 2, numeric.div, _both("a / b", "quotient(a, b)"), "integer",
+       gradient="(da - a / b * db) / b"),
+    _F("fmod", 2, np.fmod, _both("float_rest(a, b)", "rest(a, b)"), "rest",
+       gradient="da - trunc(a / b) * db"),
+    _F("remainder", 2, np.remainder, _both("float_modulo(a, b)", "modulo(a, b)"), "rest",
+       gradient="da - floor(a / b) * db"),
+    _F("neg", 1, np.negative, _both("-a"), gradient="-da"),
+    _F("abs", 1, np.abs, _both("magnitude(a)"), "sign", gradient="sign(a) * da"),
+    _F("sign", 1, np.sign, _both("signum(a)"), "sign"),
+    _F("reciprocal", 1, lambda x: np.divide(1, x, dtype=x.dtype), "1.0 / a",
+       gradient="-da / (a * a)"),
+    _F("square", 1, np.square, _both("a * a"), gradient="2.0 * a * da"),
+    _F("sqrt", 1, np.sqrt, "square_root(a)", "root", gradient="0.5 / sqrt(a) * da"),
+    _F("rsqrt", 1, numeric.rsqrt, "inverse_root(a)", "root", gradient="-0.5 * rsqrt(a) / a * da"),
+    _F("pow", 2, numeric.power, _both("power(a, b)", "integer_power(a, b)"), "power",
+       gradient="b * pow(a, b - 1.0) * da + pow(a, b) * log(a) * db", flops=40),
+    _F("maximum", 2, np.maximum, _both("greater(a, b)", "max(a, b)"), "extremes",
+       gradient="where(a > b, da, db)"),
+    _F("minimum", 2, np.minimum, _both("lesser(a, b)", "min(a, b)"), "extremes",
+       gradient="where(a < b, da, db)"),
+    _F("clip", 3, lambda x, low, high: np.minimum(np.maximum(x, low), high),
+       _both("clipped(a, b, c)", "min(max(a, b), c)"), "extremes",
+       gradient="where(maximum(a, b) > c, dc, where(a < b, db, da))", flops=2),
+    _F("ceil", 1, np.ceil, "float_ceil(a)", "round"),
+    _F("floor", 1, np.floor, "float_floor(a)", "round"),
+    _F("trunc", 1, np.trunc, "float_trunc(a)", "round"),
+    _F("round", 1, np.rint, "half_even(a)", "round"),
+    _F("lerp", 3, body="a + c * (b - a)"),
 )
+_TRANSCENDENTAL = (
+    _F("exp", 1, np.exp, "exponential(a)", "exp", gradient="exp(a) * da", flops=10),
+    _F("exp2", 1, np.exp2, "exponential_of_two(a)", "exp",
+       gradient="0.6931471805599453 * exp2(a) * da", flops=10),
+    _F("expm1", 1, np.expm1, "exponential_less_one(a)", "exp", gradient="exp(a) * da", flops=12),
+    _F("log", 1, np.log, "logarithm(a)", "log", gradient="da / a", flops=12),
+    _F("log2", 1, np.log2, "logarithm_to_two(a)", "log", gradient="1.4426950408889634 * da / a",
+       flops=12),
+    _F("log1p", 1, np.log1p, "logarithm_plus_one(a)", "log", gradient="da / (1.0 + a)", flops=14),
+    _F("sin", 1, np.sin, "sine(a)", "trigonometric", gradient="cos(a) * da", flops=20),
+    _F("cos", 1, np.cos, "cosine(a)", "trigonometric", gradient="-sin(a) * da", flops=20),
+    _F("tan", 1, np.tan, "tangent(a)", "trigonometric", flops=24,
+       gradient="(1.0 + square(tan(a))) * da"),
+    _F("asin", 1, np.arcsin, "arc_sine(a)", "arc", gradient="rsqrt(1.0 - a * a) * da", flops=16),
+    _F("acos", 1, np.arccos, "arc_cosine(a)", "arc", gradient="-rsqrt(1.0 - a * a) * da", flops=16),
+    _F("atan", 1, np.arctan, "arc_tangent(a)", "arc", gradient="da / (1.0 + a * a)", flops=14),
+    _F("atan2", 2, np.arctan2, "arc_tangent(a, b)", "arc",
+       gradient="(da * b - a * db) / (a * a + b * b)", flops=20),
+    _F("sinh", 1, np.sinh, "hyperbolic_sine(a)", "hyperbolic", gradient="cosh(a) * da", flops=16),
+    _F("cosh", 1, np.cosh, "hyperbolic_cosine(a)", "hyperbolic", gradient="sinh(a) * da", flops=16),
+    _F("tanh", 1, np.tanh, "hyperbolic_tangent(a)", "tanh",
+       gradient="(1.0 - square(tanh(a))) * da", flops=12),
+    _F("asinh", 1, np.arcsinh, "area_sine(a)", "area", gradient="rsqrt(a * a + 1.0) * da",
+       flops=24),
+    _F("acosh", 1, np.arccosh, "area_cosine(a)", "area", gradient="rsqrt(a * a - 1.0) * da",
+       flops=24),
+    _F("atanh", 1, np.arctanh, "area_tangent(a)", "area", gradient="da / (1.0 - a * a)", flops=20),
+    _F("erf", 1, numeric.erf, "error_function(a)", "erf",
+       gradient="1.1283791670955126 * exp(-(a * a)) * da", flops=20),
+    _F("sigmoid", 1, numeric.sigmoid, "sigmoid(a)", "sigmoid",
+       gradient="sigmoid(a) * sigmoid(-a) * da", flops=8),
+)
+_LOGIC = (
+    _compare("equal", np.equal, "==", bools=True),
+    _compare("not_equal", np.not_equal, "!=", bools=True),
+    _compare("less", np.less, "<"),
+    _compare("less_equal", np.less_equal, "<="),
+    _compare("greater", np.greater, ">"),
+    _compare("greater_equal", np.greater_equal, ">="),
+    _F("logical_and", 2, np.logical_and, {"bool": "a && b"}),
+    _F("logical_or", 2, np.logical_or, {"bool": "a || b"}),
+    _F("logical_xor", 2, np.logical_xor, {"bool": "a != b"}),
+    _F("logical_not", 1, np.logical_not, {"bool": "!a"}),
+    _F("bitwise_and", 2, np.bitwise_and, {"int": "a & b"}),
+    _F("bitwise_or", 2, np.bitwise_or, {"int": "a | b"}),
+    _F("bitwise_xor", 2, np.bitwise_xor, {"int": "a ^ b"}),
+    _F("bitwise_not", 1, np.bitwise_not, {"int": "~a"}),
+    _F("left_shift", 2, np.left_shift, {"int": "left_shift(a, b)"}, "integer"),
+    _F("right_shift", 2, np.right_shift, {"int": "right_shift(a, b)"}, "integer"),
+    _F("isnan", 1, np.isnan, "is_nan(a)", "compare", gives="bool"),
+    _F("isinf", 1, np.isinf, "is_infinite(a)", "compare", gives="bool"),
+    _F("isfinite", 1, np.isfinite, "is_finite(a)", "compare", gives="bool"),
+    _F("where", 3, np.where, _all("a ? b : c"), condition=True, gradient="where(a, db, dc)"),
+    _cast("cast_float32", {"float": "a", "int": "float(a)", "bool": "float(a)"}),
+    _cast("cast_float16", {"float": "to_half(a)", "int": "to_half(float(a))", "bool": "float(a)"}),
+    _cast("cast_int32", {"float": "to_int(a)", "int": "a", "bool": "int(a)"}),
+    _cast("cast_int8", {"float": "to_int8(a)", "int": "a", "bool": "int(a)"}),
+    _cast("cast_uint8", {"float": "to_uint8(a)", "int": "a", "bool": "int(a)"}),
+    _cast("cast_int64", {"float": "to_int(a)", "int": "a", "bool": "int(a)"}),  # the host's
+    _cast("cast_float64", {"float": "a", "int": "float(a)", "bool": "float(a)"}),  # the host's
+    _cast("cast_bool", {"float": "not_zero(a)", "int": "a != 0", "bool": "a"}),
+)
+_ACTIVATIONS = (
+    _F("relu", 1, lambda x: np.maximum(x, 0), "greater(a, 0.0)", "extremes",
+       gradient="where(a <= 0.0, 0.0, da)"),
+    _F("leaky_relu", 2, lambda x, slope: np.where(x > 0, x, slope * x), "a > 0.0 ? a : b * a",
+       gradient="where(a > 0.0, da, b * da + a * db)"),
+    _F("relu6", 1, body="clip(a, 0.0, 6.0)"),
+    _F("hardtanh", 3, body="clip(a, b, c)"),
+    _F("thresholded_relu", 2, body="where(a <= b, 0.0, a)"),
+    _F("elu", 2, body="where(a > 0.0, a, b * expm1(a))"),
+    _F("celu", 2, body="where(a > 0.0, a, b * expm1(a / b))"),
+    _F("selu", 1, body="1.0507009873554805 * elu(a, 1.6732632423543772)"),
+    _F("gelu", 1, body="0.5 * a * (1.0 + erf(0.7071067811865476 * a))"),
+    _F("gelu_tanh", 1,
+       body="0.5 * a * (1.0 + tanh(0.7978845608028654 * (a + 0.044715 * a * a * a)))"),
+    _F("silu", 1, body="a * sigmoid(a)"),
+    _F("mish", 1, body="a * tanh(softplus(a, 1.0, 20.0))"),
+    _F("softplus", 3, body="where(a * b > c, a, log1p(exp(a * b)) / b)"),
+    _F("softsign", 1, body="a / (1.0 + abs(a))"),
+    _F("log_sigmoid", 1, body="minimum(a, 0.0) - log1p(exp(-abs(a)))", gradient="sigmoid(-a) * da"),
+    _F("hardsigmoid", 3, body="clip(b * a + c, 0.0, 1.0)"),
+    _F("hardswish", 1, body="a * hardsigmoid(a, 0.16666666666666666, 0.5)"),
+    _F("tanhshrink", 1, body="a - tanh(a)"),
+    _F("hardshrink", 2, body="where(abs(a) <= b, 0.0, a)"),
+    _F("softshrink", 2, body="a - clip(a, -b, b)"),
+)
+# fmt: on
 
-FUNCTIONS: Mapping[str, Function] = {row.name: row for row in _ROWS}
-"""Every function by its name."""
+_ROWS = (*_ARITHMETIC, *_TRANSCENDENTAL, *_LOGIC, *_ACTIVATIONS)
+FUNCTIONS: dict[str, Function] = {row.name: row for row in _ROWS}
+"""Every function by its name.
+
+Activations take what `torch.nn`'s layers are given: leaky_relu(x, negative_slope), also PReLU;
+elu and celu (x, alpha), softplus(x, beta, threshold), hardtanh(x, min_val, max_val),
+hardshrink and softshrink (x, lambd), thresholded_relu(x, threshold), and hardsigmoid(x, slope,
+offset), which is PyTorch's with 1 / 6 and 1 / 2.
+"""

@@ -81,11 +81,11 @@ class Problem:
 
     @property
     def cost(self) -> Cost:
-        """What one run needs at the least, a call of an epilogue's function counting one."""
+        """What one run needs at the least."""
         cost = self.op.cost_of(self.shapes)
         if self.epilogue is None:
             return cost
-        return Cost(cost.flops + self.epilogue.expr.calls * prod(self.output), cost.bytes)
+        return Cost(cost.flops + self.epilogue.expr.flops * prod(self.output), cost.bytes)
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
         """The result by NumPy, its epilogue's too, in the dtype of the operands."""

@@ -4,38 +4,162 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from string import Template
 
-from glnn.graph.expression import Arg, Call, Expr
+from glnn.errors import ShapeError, UnsupportedOpError
+from glnn.graph.expression import Arg, Call, Constant, Expr, Scalar
+from glnn.graph.formula import read_formula
+from glnn.graph.function import Function, Number, kind_of
 from glnn.graph.functions import FUNCTIONS
+from glnn.kernels.library import shaders_folder
+from glnn.kernels.source import expanded
+from glnn.types import DType
 
-_ARGUMENT = re.compile(r"\b[abc]\b")
+STORED = {"float": "float", "int": "int", "bool": "int"}
+VECTORS = {"float": "vec4", "int": "ivec4", "bool": "ivec4"}
+_ARGUMENT = re.compile(r"\b[abcd]\b")
+# uint8 and int8 lie in 32 bits: what a function makes of them keeps 8.
+_WRAPPED = {DType.uint8: "({}) & 255", DType.int8: "({}) << 24 >> 24"}
 
 
-def lines(expr: Expr, arguments: Sequence[str], scalars: Sequence[str]) -> list[str]:
-    """Statements that end in a return of the value.
+def lines(
+    expr: Expr, arguments: Sequence[str], scalars: Sequence[str], dtypes: Sequence[DType] = ()
+) -> list[str]:
+    """Statements that end in a return of the value: a float, an int or a bool.
 
-    arguments: what the arguments are called. scalars: what the numbers in it are called, in the
-    order of `expr.scalars`. What a line declares is called t0, t1, ...
+    arguments: what the arguments are called, which are the same. scalars: what the numbers in it
+    are called, in the order of `expr.scalars`: uniforms, declared as `declarations` does. dtypes:
+    of the arguments, float32 unless said. What a line declares is called t0, t1, ...
+
+    Raises ShapeError where a function does not take such arguments, UnsupportedOpError where a
+    shader has not the type.
     """
+    whole = expr.expanded
+    types = whole.infer_parts(dtypes or [DType.float32] * len(arguments))
+    if missing := [dtype.value for dtype in types if not dtype.on_gpu]:
+        raise UnsupportedOpError(f"{expr.text()}: no GPU computes with {missing[0]}")
+    numbers = dict(zip(map(id, expr.numbers), scalars, strict=True))
     written: list[str] = []
-    left = list(scalars)
+    left = iter(types)
 
-    def name(part: Expr) -> str:
+    def named(part: Expr, given: tuple[tuple[str, DType], ...]) -> tuple[str, DType]:
+        dtype = next(left)
         if isinstance(part, Arg):
-            return arguments[part.index]
+            return arguments[part.index], dtype
+        if isinstance(part, Scalar):
+            number = numbers[id(part)]
+            return f"({number} != 0)" if dtype is DType.bool else number, dtype
         if not isinstance(part, Call):
-            return left.pop(0)
-        names = dict(zip("abc", map(name, part.arguments), strict=False))
-        glsl = FUNCTIONS[part.function].glsl
-        value = _ARGUMENT.sub(lambda found: names[found[0]], glsl)
-        written.append(f"float t{len(written)} = {value};")
-        return f"t{len(written) - 1}"
+            assert isinstance(part, Constant)
+            return _literal(part.value), dtype
+        names = dict(zip("abcd", (name for name, _ in given), strict=False))
+        form = part.row.forms[given[-1][1].kind]
+        value = _ARGUMENT.sub(lambda found: names[found[0]], form)
+        value = _WRAPPED.get(dtype, "{}").format(value)
+        written.append(f"{dtype.kind} t{len(written)} = {value};")
+        return f"t{len(written) - 1}", dtype
 
-    found = name(expr)
+    found, _ = whole.fold(named)[-1]
     return [*written, f"return {found};"]
 
 
-def includes(expr: Expr) -> list[str]:
-    """The lines that bring in what the functions of `expr` need besides GLSL."""
-    sources = dict.fromkeys(row.source for row in expr.functions if row.source)
+def includes(*expressions: Expr) -> list[str]:
+    """The lines that bring in what the functions of these need besides GLSL."""
+    rows = [row for expr in expressions for row in expr.expanded.functions]
+    sources = dict.fromkeys(row.source for row in rows if row.source)
     return [f'#include "functions/{source}.glsl"' for source in sources]
+
+
+def uniforms(expr: Expr, prefix: str = "scalar_") -> dict[str, float | int]:
+    """The uniforms of an expression's numbers, in their order, and their values."""
+    return {f"{prefix}{i}": _value(number) for i, number in enumerate(expr.scalars)}
+
+
+def declarations(expr: Expr, prefix: str = "scalar_") -> list[str]:
+    """The lines that declare `uniforms`."""
+    kinds = [STORED[kind_of(number)] for number in expr.scalars]
+    return [f"uniform {kind} {prefix}{i};" for i, kind in enumerate(kinds)]
+
+
+def function(expr: Expr, dtypes: Sequence[DType], name: str, prefix: str = "scalar_") -> str:
+    """A function `name` of scalars, and one of four each, from `shaders/common/expression.glsl`.
+
+    Its arguments and its value are as they are stored: float or vec4, int or ivec4, bools as 0 and
+    1. Above it stand the uniforms of its numbers and the files that it needs. Raises as `lines`.
+    """
+    if not dtypes:
+        raise ShapeError(f"{expr.text()}: a function of no arguments")
+    result = expr.infer(dtypes)
+    names = [f"x{i}" for i in range(len(dtypes))]
+    read = [f"({n} != 0)" if d is DType.bool else n for n, d in zip(names, dtypes, strict=True)]
+    body = lines(expr, read, list(uniforms(expr, prefix)), dtypes)
+    given = dict(zip(names, dtypes, strict=True))
+    lanes = [f"{name}({', '.join(f'{x}.{lane}' for x in names)})" for lane in "xyzw"]
+    last = body.pop().removeprefix("return ").removesuffix(";")
+    return _template().substitute(
+        includes="\n".join(includes(expr)),
+        uniforms="\n".join(declarations(expr, prefix)),
+        name=name,
+        scalar=STORED[result.kind],
+        scalars=", ".join(f"{STORED[d.kind]} {n}" for n, d in given.items()),
+        lines="\n    ".join([*body, f"return {STORED[result.kind]}({last});"]),
+        vector=VECTORS[result.kind],
+        vectors=", ".join(f"{VECTORS[d.kind]} {n}" for n, d in given.items()),
+        lanes=f"{', '.join(lanes[:2])},\n        {', '.join(lanes[2:])}",
+    )
+
+
+def fingerprint(expr: Expr) -> str:
+    """A hash of what kernels get of an expression: its structure, its functions and their files."""
+    names = dict.fromkeys(row.name for row in expr.functions)
+    return _hashed(expr.structure, *map(function_fingerprint, names))
+
+
+def function_fingerprint(name: str) -> str:
+    """A hash of what kernels get of the function `name`: its GLSL, its file and its body's."""
+    row = FUNCTIONS[name]
+    if row.body is None:
+        return _own(row)
+    return _hashed(_own(row), *map(function_fingerprint, _used(row.body)))
+
+
+@cache
+def _own(row: Function) -> str:
+    """A hash of the row without those of other functions."""
+    forms = repr(sorted(row.forms.items()))
+    file = "" if row.source is None else expanded(_folder() / f"{row.source}.glsl")
+    return _hashed(row.name, forms, repr((row.gives, row.condition, row.body)), file)
+
+
+@cache
+def _used(body: str) -> tuple[str, ...]:
+    """The functions in a formula."""
+    used: dict[str, None] = {}
+    read_formula(body, str, str, lambda name, _: str(used.setdefault(name)))
+    return tuple(used)
+
+
+def _folder() -> Path:
+    return shaders_folder() / "functions"
+
+
+def _hashed(*texts: str) -> str:
+    return sha256("\n".join(texts).encode()).hexdigest()[:16]
+
+
+def _value(number: Number) -> float | int:
+    return int(number) if isinstance(number, bool) else number
+
+
+def _literal(number: Number) -> str:
+    if isinstance(number, bool):
+        return "true" if number else "false"
+    return f"({number!r})" if number < 0 else repr(number)
+
+
+@cache
+def _template() -> Template:
+    return Template((shaders_folder() / "common" / "expression.glsl").read_text("utf-8"))

@@ -1,0 +1,102 @@
+"""A scalar function: what it is to NumPy, to a shader and to a gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from glnn.errors import ShapeError
+from glnn.types import DType
+
+Number = float | int | bool
+NUMBERS = {"float": DType.float32, "int": DType.int32, "bool": DType.bool}
+"""The type of numbers of each kind where no tensor's is among them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """A function of scalars: either `numpy` and `glsl` say what it is, or `body`.
+
+    In texts the arguments are a, b, c and d, and their derivatives da, db, dc and dd.
+    """
+
+    name: str
+    arity: int
+    numpy: Callable[..., Any] | None = None
+    """What it is to NumPy, in the type of its arguments."""
+    glsl: str | Mapping[str, str] | None = None
+    """An expression of GLSL's scalars; by kind ("float", "int", "bool") where it takes others than
+    floats."""
+    source: str | None = None
+    """The file of `shaders/functions` that has what `glsl` calls and GLSL has not."""
+    body: str | None = None
+    """The formula of other functions that it is (see `expression.formula`)."""
+    gives: str | None = None
+    """The kind or the type of the result, where that is not the arguments'."""
+    condition: bool = False
+    """Whether the first argument is a bool, whatever the others are."""
+    gradient: str | None = None
+    """The formula of the result's derivative; None where that is 0, or the body says it."""
+    flops: int = 1
+    """Floating-point operations, about."""
+
+    def __post_init__(self) -> None:
+        if (self.body is None) == (self.numpy is None or self.glsl is None):
+            raise ShapeError(f"{self.name}: expected numpy and glsl, or else a body")
+        if not 1 <= self.arity <= 4:
+            raise ShapeError(f"{self.name}: expected 1 to 4 arguments, got {self.arity}")
+
+    @property
+    def forms(self) -> Mapping[str, str]:
+        """Its GLSL for each kind of arguments that it takes."""
+        return {"float": self.glsl} if isinstance(self.glsl, str) else self.glsl or {}
+
+    def infer(self, given: tuple[DType | str, ...]) -> DType | str:
+        """The type of the result for arguments of these types, or kinds where they are numbers.
+
+        Raises ShapeError where it does not take such.
+        """
+        if self.condition:
+            if NUMBERS.get(str(given[0]), given[0]) is not DType.bool:
+                raise ShapeError(f"{self.name}: expected a bool first, got {_name(given[0])}")
+            given = given[1:]
+        types = [one for one in given if isinstance(one, DType)]
+        common: DType | str = types[0] if types else given[0]
+        kind = common.kind if isinstance(common, DType) else common
+        for one in given:
+            if one is not common and one != kind:
+                pair = f"{_name(common)} and {_name(one)}"
+                raise ShapeError(f"{self.name}: expected arguments of one type, got {pair}")
+        if kind not in self.forms:
+            takes = " or ".join(self.forms)
+            raise ShapeError(f"{self.name}: expected arguments of {takes}, got {_name(common)}")
+        return common if self.gives is None else DType(self.gives)
+
+    def evaluate(self, *arguments: Any) -> Any:
+        """The value by NumPy of arrays and Python's numbers, which take the arrays' type.
+
+        What overflows or is not defined is inf or NaN, and no warning. Of numbers alone, a number.
+        """
+        assert self.numpy is not None, self.name
+        rest = arguments[self.condition :]
+        dtypes = [a.dtype for a in rest if isinstance(a, np.ndarray | np.generic)]
+        dtype = dtypes[0] if dtypes else NUMBERS[kind_of(rest[0])].value if rest else None
+        if not dtypes and isinstance(rest[0], float):
+            dtype = np.float64
+        typed = [np.asarray(a, dtype) for a in rest]
+        with np.errstate(all="ignore"):
+            found = self.numpy(*arguments[: self.condition], *typed)
+        arrays = any(isinstance(a, np.ndarray | np.generic) for a in arguments)
+        return np.asarray(found) if arrays else np.asarray(found).item()
+
+
+def kind_of(number: Number) -> str:
+    """ "float", "int" or "bool"."""
+    return "bool" if isinstance(number, bool) else "int" if isinstance(number, int) else "float"
+
+
+def _name(one: DType | str) -> str:
+    return one.value if isinstance(one, DType) else f"a number of {one}"

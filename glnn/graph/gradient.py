@@ -1,0 +1,80 @@
+"""Derivatives of expressions, which are expressions themselves."""
+
+from __future__ import annotations
+
+from glnn.graph.expression import Arg, Call, Constant, Expr, call, formula
+
+ZERO, ONE = Constant(0.0), Constant(1.0)
+
+
+def gradient(expr: Expr, index: int) -> Expr | None:
+    """The derivative of `expr` by Arg(index), an expression of the same arguments.
+
+    By the chain rule over the functions' rows (`Function.gradient`), forward from the argument.
+    None where it is 0 everywhere: nothing that has a derivative leads from the argument here.
+    """
+
+    def derived(part: Expr, arguments: tuple[tuple[Expr, Expr], ...]) -> tuple[Expr, Expr]:
+        """What the part is, and its derivative."""
+        if isinstance(part, Arg):
+            return part, ONE if part.index == index else ZERO
+        if not isinstance(part, Call):
+            return part, ZERO
+        values, slopes = zip(*arguments, strict=True)
+        part = Call(part.function, values)
+        if (part.row.gradient is None and part.row.body is None) or all(s == ZERO for s in slopes):
+            return part, ZERO
+        if part.row.gradient is None:
+            return part, _of_body(part, slopes)
+        return part, _in(formula(part.row.gradient), values, slopes)
+
+    found = expr.fold(derived)[-1][1]
+    return None if found == ZERO else found
+
+
+def _of_body(part: Call, slopes: tuple[Expr, ...]) -> Expr:
+    """The derivative of a call whose function has a body: the sum of those by its arguments."""
+    assert part.row.body is not None
+    total: Expr = ZERO
+    for index, slope in enumerate(slopes):
+        if slope != ZERO and (by := gradient(formula(part.row.body), index)) is not None:
+            total = _simple("add", total, _simple("mul", by(*part.arguments), slope))
+    return total
+
+
+def _in(rule: Expr, values: tuple[Expr, ...], slopes: tuple[Expr, ...]) -> Expr:
+    """The formula `rule` of these arguments and derivatives, without what comes to nothing."""
+
+    def put(part: Expr, arguments: tuple[Expr, ...]) -> Expr:
+        if isinstance(part, Arg):
+            return values[part.index] if part.index < 4 else slopes[part.index - 4]
+        return _simple(part.function, *arguments) if isinstance(part, Call) else part
+
+    return rule.fold(put)[-1]
+
+
+def _simple(function: str, *arguments: Expr) -> Expr:
+    """The call, or what it comes to where arguments are 0 or 1; 0 times anything is 0."""
+    if all(isinstance(argument, Constant) for argument in arguments):
+        return Constant(call(function, *arguments).evaluate().item())
+    first, last = arguments[0], arguments[-1]
+    match function, first == ZERO, last == ZERO:
+        case "mul", True, _:
+            return ZERO
+        case "mul", _, True:
+            return ZERO
+        case "div", True, _:
+            return ZERO
+        case "add", True, _:
+            return last
+        case (("add" | "sub"), _, True):
+            return first
+        case "sub", True, _:
+            return _simple("neg", last)
+    if function == "where" and arguments[1] == arguments[2] and isinstance(last, Constant):
+        return last
+    if function == "mul" and first == ONE:
+        return last
+    if function in ("mul", "div") and last == ONE:
+        return first
+    return call(function, *arguments)

@@ -1,0 +1,77 @@
+"""What NumPy has not, or not so: the NumPy forms of some functions, in their arguments' types."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from glnn.types import Array
+
+# erf(x) = x + x * P(x^2) up to 0.93 and 1 - exp(-Q(x)) from there, to 1 ulp of float32; as
+# shaders/functions/erf.glsl. Highest powers first.
+NEAR = (-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1)
+FAR = (
+    *(-1.72853470e-5, 3.83197126e-4, -3.88396438e-3, 2.42546219e-2),
+    *(-1.06777877e-1, -6.34846687e-1, -1.28717512e-1),
+)
+_exact_erf = np.frompyfunc(math.erf, 1, 1)
+
+
+def sigmoid(x: Array) -> Array:
+    """1 / (1 + exp(-x))."""
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def rsqrt(x: Array) -> Array:
+    """1 / sqrt(x)."""
+    return np.asarray(1 / np.sqrt(x))
+
+
+def erf(x: Array) -> Array:
+    """The error function."""
+    if x.dtype.itemsize > 4:
+        return np.asarray(_exact_erf(x), x.dtype)
+    wide = x.astype(np.float32)
+    size = np.minimum(np.abs(wide), np.float32(4))  # where it is 1; keeps NaN
+    far = np.copysign(1 - np.exp(np.polyval(np.array(FAR, np.float32), size) * size - size), wide)
+    near = wide + wide * np.polyval(np.array(NEAR, np.float32), size * size)
+    return np.asarray(np.where(size > 0.927734375, far, near), x.dtype)
+
+
+def div(a: Array, b: Array) -> Array:
+    """a / b; of integers towards 0, and 0 where b is, as `numpy.floor_divide` has it."""
+    if a.dtype.kind not in "iu":
+        return np.asarray(np.divide(a, b))
+    floor = np.floor_divide(a, b)
+    return np.asarray(floor + ((floor < 0) & (floor * b != a)), floor.dtype)
+
+
+def power(a: Array, b: Array) -> Array:
+    """a to the b; of integers what is left in their width, 0 for fractions."""
+    if a.dtype.kind not in "iu":
+        return np.asarray(np.power(a, b))
+    found = np.power(a, np.maximum(b, 0))
+    return np.asarray(
+        np.where(b >= 0, found, np.where(np.abs(a) == 1, a ** (b & 1), 0)), found.dtype
+    )
+
+
+def cast(dtype: str) -> Callable[[Array], Array]:
+    """To `dtype`: floats to integers towards 0 and to the nearest that there is, NaN to 0.
+
+    Integers to narrower ones keep their low bits.
+    """
+
+    def to(x: Array) -> Array:
+        target = np.dtype(dtype)
+        if x.dtype.kind != "f" or target.kind not in "iu":
+            return np.asarray(x.astype(target))
+        limits = np.iinfo(target)
+        whole = np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0))
+        least, over = float(limits.min), whole >= limits.max
+        inside = np.where(over, 0, np.maximum(whole, least)).astype(target)
+        return np.asarray(np.where(over, limits.max, inside), target)
+
+    return to

@@ -1,0 +1,14 @@
+#include "functions/special.glsl"
+
+// Drivers may make it of the inverse, which has nothing to say of 0 and infinity.
+float square_root(float x) {
+    return is_nan(x) || x == 0.0 ? x : x < 0.0 ? NAN : is_infinite(x) ? x : sqrt(x);
+}
+
+float inverse_root(float x) {
+    return is_nan(x) ? x
+        : x == 0.0 ? with_sign(INF, x)
+        : x < 0.0 ? NAN
+        : is_infinite(x) ? 0.0
+        : inversesqrt(x);
+}

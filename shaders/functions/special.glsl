@@ -1,0 +1,17 @@
+#include "common/nan.glsl"
+#define INF uintBitsToFloat(0x7f800000u)
+
+bool is_infinite(float x) {
+    return (floatBitsToUint(x) & 0x7fffffffu) == 0x7f800000u;
+}
+
+// The size of x with the sign of `from`, by bits.
+float with_sign(float x, float from) {
+    return uintBitsToFloat((floatBitsToUint(x) & 0x7fffffffu) | (floatBitsToUint(from) & 0x80000000u));
+}
+
+// The leading half of a float's digits. Products of two such are exact, and compilers see no sums
+// to reorder.
+float leading(float x) {
+    return uintBitsToFloat(floatBitsToUint(x) & 0xfffff000u);
+}
