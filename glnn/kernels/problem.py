@@ -93,13 +93,13 @@ class Problem:
 
     @cached_property
     def cost(self) -> Cost:
-        """What one run needs at the least, a call of an epilogue's function counting one."""
+        """What one run needs at the least, its epilogue's functions counted."""
         cost = self.op.cost_of({name: self.types[name] for name in self.own})
         if self.epilogue is None:
             return cost
         extra = 4 * sum(prod(self.shapes[name]) for name in self.extents)
-        calls = self.epilogue.expr.calls * prod(self.output)
-        return Cost(cost.flops + calls, cost.bytes + extra)
+        flops = self.epilogue.expr.flops * prod(self.output)
+        return Cost(cost.flops + flops, cost.bytes + extra)
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
         """The first result by NumPy, its epilogue's too, floats in the operands' precision."""

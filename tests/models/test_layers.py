@@ -152,8 +152,8 @@ class Named(Conv2d):
     ("layer", "name", "message"),
     [
         (Conv2d(1, 1, 3), "padding", "Conv2d padding is read-only: a layer stays as it was made"),
-        (Conv2d(1, 1, 3), "revision", r"revision is read-only.*\(weight, bias can be assigned\)"),
-        (Conv2d(1, 1, 3, bias=False), "operands", r"operands is .*\(weight can be assigned\)"),
+        (Conv2d(1, 1, 3), "revisions", r"revisions is read-only.*\(weight, bias can be assigned\)"),
+        (Conv2d(1, 1, 3, bias=False), "inputs", r"inputs is .*\(weight can be assigned\)"),
         (Conv2d(1, 1, 3), "weigth", "Conv2d has no attribute 'weigth': did you mean 'weight'"),
         (BatchNorm2d(2), "running_bar", "did you mean 'running_var'"),
         (ReLU(), "threshold", "ReLU has no attribute 'threshold'$"),
@@ -174,8 +174,8 @@ def test_what_can_be_assigned() -> None:
     layer = Named("a")
     copied = copy.deepcopy(layer)
     layer.weight, layer.title = np.ones((1, 1, 3, 3), np.float32), "b"
-    assert (layer.revision, layer.before, layer.title) == (1, "a", "b")
-    assert (copied.revision, copied.title) == (0, "a") and copied.weight.max() < 1
+    assert (layer.revisions["weight"], layer.before, layer.title) == (1, "a", "b")
+    assert (copied.revisions["weight"], copied.title) == (0, "a") and copied.weight.max() < 1
 
 
 def test_layer_without_bias() -> None:

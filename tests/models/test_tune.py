@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from math import inf
 
@@ -174,7 +175,7 @@ def winograd_wins(monkeypatch) -> None:
 
 
 def channels_last(problem: Problem) -> Problem:
-    return Problem.of(problem.op, problem.shapes, {"x": "nhwC4c"})
+    return replace(problem, layouts={"x": "nhwC4c"})
 
 
 @pytest.mark.parametrize("place", [lambda p: p, channels_last], ids=["planar", "channels last"])
@@ -183,7 +184,7 @@ def test_convolutions_are_tuned_those_of_stages_too(backend, monkeypatch, place)
     found = tune(backend, place(CONVOLUTION))
     tried = {name.split()[0] for name in found.tried}
     lies = "R" if place(CONVOLUTION).first_layout == "R" else "nhwC4c"
-    default = backend.choose(CONVOLUTION.op, CONVOLUTION.shapes, {"x": lies})
+    default = backend.choose(CONVOLUTION.op, CONVOLUTION.shapes, {"x": lies}, None, BIASED)
     assert default.name in tried and found.best.default_seconds is not None
     if lies == "nhwC4c":
         assert tried >= {"direct_nhwc", "implicit"} | STAGED - {"pointwise", "im2row_abt_ki"}
@@ -203,7 +204,7 @@ def test_a_kernel_of_stages_may_win_and_a_plan_takes_it(
     (direct,) = (k for k in kernels_for("conv2d", "compute") if k.name == "direct_nhwc")
     layers = [p for p in before.outline.schedule.problems if p.op.name == "conv2d"]
     for layer, layout in product(layers, ("R", "nhwC4c")):
-        wanted = Problem.of(layer.op, layer.shapes, {"x": layout})
+        wanted = replace(layer, layouts={"x": layout})
         found = tune(backend, wanted)
         assert (found.best.kernel, found.best.seconds) == ("winograd_2", 0.1)
         backend.tuned.keep(backend.name, wanted, found.best)

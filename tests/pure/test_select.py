@@ -216,7 +216,12 @@ def finished(*extents: Extent) -> Problem:
 
 @pytest.mark.parametrize(
     ("name", "extent"),
-    [("im2col_morton", "full"), ("im2row_abt_ki", "full"), ("im2row_abt_ki", "channel")],
+    [
+        ("direct", "full"),
+        ("im2col_morton", "full"),
+        ("im2row_abt_ki", "full"),
+        ("im2row_abt_ki", "channel"),
+    ],
 )
 def test_an_epilogue_that_a_kernel_does_not_take(name, extent) -> None:
     with pytest.raises(UnsupportedOpError, match=f"{name}: its epilogue takes no operand of"):
