@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 from glnn.graph.epilogue import Epilogue, Extent
 from glnn.graph.expression import Arg
