@@ -295,8 +295,9 @@ def _problem(
 ) -> Problem:
     """See `Problem.of`: one problem for all that ask for it, so that it is looked into once."""
     names, types = epilogue.names if epilogue else (), dict(operands)
-    own = {name: one for name, one in operands if name not in names}
-    op.check_operands(own)
+    asked = {name: one for name, one in operands if name not in names}
+    op.check_operands(asked)
+    own = {name: asked[name] for name in op.names(len(asked)) if name in asked}  # in their order
     results = op.results(own)
     extra = {name: types[name] for name in names if name in types}
     if epilogue:
