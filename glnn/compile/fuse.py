@@ -28,6 +28,7 @@ from glnn.graph.operators import (
     Subsample,
 )
 from glnn.graph.operators.concat import MOST
+from glnn.kernels.problem import Problem
 from glnn.layers import BatchNorm2d, Concat
 
 if TYPE_CHECKING:
@@ -49,6 +50,15 @@ class FusedNode:
     output: str
     epilogue: Epilogue | None = None
     extras: Mapping[str, str] = field(default_factory=dict)
+
+    def compute(self, tensors: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        """The result by NumPy, in float64, of the tensors that it reads, by their names."""
+        named = {**dict(zip(self.op.inputs, self.inputs, strict=False)), **self.extras}
+        operands = {name: tensors[tensor] for name, tensor in named.items()}
+        operands |= self.parameters
+        wide = {name: array.astype(np.float64) for name, array in operands.items()}
+        shapes = {name: array.shape for name, array in wide.items()}
+        return Problem.of(self.op, shapes, {}, self.epilogue).compute(wide)
 
 
 def fuse(model: Model, *, enabled: bool = True) -> tuple[FusedNode, ...]:

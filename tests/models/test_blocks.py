@@ -9,6 +9,7 @@ import pytest
 
 import glnn
 from glnn.backends import open_backend
+from glnn.compile.fuse import fuse
 from glnn.compile.plan import Plan
 from glnn.errors import DeviceError
 from glnn.layers import BatchNorm2d
@@ -27,10 +28,8 @@ def backend(request):
 def computed(model: Model, x: np.ndarray) -> np.ndarray:
     """Layer by layer, each by its reference in float64."""
     tensors = {"image": x.astype(np.float64)}
-    for node in model.nodes:
-        operands = dict(zip(node.layer.op.inputs, (tensors[i] for i in node.inputs), strict=False))
-        operands |= {name: array.astype(np.float64) for name, array in node.layer.operands.items()}
-        tensors[node.output] = node.layer.op.compute(operands)
+    for node in fuse(model, enabled=False):
+        tensors[node.output] = node.compute(tensors)
     return tensors[model.outputs[0]]
 
 
