@@ -15,16 +15,16 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+from glnn.compile.fuse import FusedNode, fuse
+from glnn.graph.operators.activation import CODES
 from numpy.typing import NDArray
 
 import glnn
 from benchmarks.clblast import Clblast
-from glnn.compile.fuse import FusedNode, fuse
 from glnn.errors import GlnnError
 from glnn.graph.epilogue import BIASED
 from glnn.graph.expression import Arg, Call
 from glnn.graph.operators import Activation, Conv2d, Matmul, Pool2d, Softmax
-from glnn.graph.operators.activation import CODES
 from glnn.types import Shape
 
 Array = NDArray[np.float32]

@@ -13,7 +13,7 @@ from glnn.compile import prepare
 from glnn.errors import GlnnError
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.error import relative_error
-from glnn.graph.operator import Contraction
+from glnn.graph.operator import Operator
 from glnn.kernels import kernels_for
 from glnn.kernels.problem import Problem
 from glnn.profiling import time_work
@@ -35,7 +35,7 @@ class KernelTime:
 
 def kernel_time(
     backend: GlBackend,
-    op: Contraction,
+    op: Operator,
     operands: Mapping[str, Array],
     kernel: str | None,
     repeat: int = 7,
@@ -44,7 +44,7 @@ def kernel_time(
     """Time `kernel` on `operands`. Raises GlnnError where its result is wrong or it cannot run."""
     shapes = {name: array.shape for name, array in operands.items()}
     problem = Problem.of(op, shapes, {}, epilogue)
-    chosen = backend.choose(op, shapes, {}, kernel, epilogue).name
+    chosen = backend.choose(problem, kernel).name
     error = None
     if op.flops(shapes) <= 2 * CHECKED:
         work, out = prepare(op, operands, backend, kernel, epilogue=epilogue)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from glnn.compile.fuse import fuse
 from numpy.typing import NDArray
 from rich.progress import Progress
 
@@ -15,7 +16,6 @@ from benchmarks.tables import table
 from glnn.backends import Backend
 from glnn.cli.screen import Screen, number
 from glnn.compile import prepare
-from glnn.compile.fuse import fuse
 from glnn.errors import GlnnError
 from glnn.graph.operators import Conv2d
 from glnn.kernels.problem import Problem
