@@ -12,7 +12,8 @@ import rich_click as click
 
 from benchmarks.command import run
 from benchmarks.elementwise import json_option, plot_option, report
-from glnn.graph.operators import Activation
+from glnn.graph.expression import Arg, call
+from glnn.graph.operators import Pointwise
 
 
 @click.command()
@@ -27,7 +28,7 @@ from glnn.graph.operators import Activation
 @json_option
 def main(function: str, plot: Path | None, as_json: bool) -> None:
     """Time the activation kernels of the compute backend."""
-    report(Activation(function), "figure_9_2", plot, as_json)
+    report(Pointwise(call(function, Arg(0))), "figure_9_2", plot, as_json)
 
 
 if __name__ == "__main__":

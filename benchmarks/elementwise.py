@@ -17,17 +17,19 @@ from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
 from glnn.cli.screen import Screen, progress
 from glnn.errors import GlnnError
-from glnn.graph.operator import Contraction
+from glnn.graph.operators import Pointwise
 from glnn.kernels import kernels_for
 
 
-def report(op: Contraction, figure_key: str, plot: Path | None, as_json: bool) -> None:
-    """Time every compute kernel of `op` on the matrices of a figure of Rovder 2017, and print."""
+def report(op: Pointwise, figure_key: str, plot: Path | None, as_json: bool) -> None:
+    """Time the kernels of a figure of Rovder 2017, and ours, on its matrices, and print."""
     check_folder(plot)
     backend = open_backend("compute")
     assert isinstance(backend, GlBackend)
     (figure,) = (f for f in documents.figures("rovder_2017") if f.key == figure_key)
-    kernels = kernels_for(op.name, "compute")
+    kernels = [
+        k for k in kernels_for(op.name, "compute") if not k.documented or k.name in figure.rows_here
+    ]
     rows: list[dict[str, Any]] = []
     with progress(not as_json) as bar:
         for kernel in bar.track(kernels, description="timing"):
@@ -50,10 +52,10 @@ def report(op: Contraction, figure_key: str, plot: Path | None, as_json: bool) -
         beside.draw(plot, [figure], ours, "GB/s")
 
 
-def _time(backend: GlBackend, op: Contraction, kernel: str, shape: str) -> dict[str, Any]:
+def _time(backend: GlBackend, op: Pointwise, kernel: str, shape: str) -> dict[str, Any]:
     neurons, samples = (int(part) for part in shape.split("x"))
     x = np.random.default_rng(0).random((samples, neurons), dtype=np.float32)
-    operands = {"x": x} | ({"bias": x[0].copy()} if "bias" in op.parameters else {})
+    operands = {"x0": x} | ({"x1": x[0].copy()} if op.expr.arity > 1 else {})
     row: dict[str, Any] = {"kernel": kernel, "shape": shape}
     try:
         timing = kernel_time(backend, op, operands, kernel)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from glnn.compile.fuse import fuse
 from numpy.typing import NDArray
 from rich.progress import Progress
 

@@ -123,7 +123,7 @@ def test_what_is_always_wrong_is_not_used(examined, rng, monkeypatch) -> None:
 def test_another_kernel_stands_in(examined, rng, monkeypatch) -> None:
     op, operands, expected = gemm(rng)
     shapes = {name: array.shape for name, array in operands.items()}
-    first = examined.choose(op, shapes, {})
+    first = examined.choose(Problem.of(op, shapes, {}))
     compile = examined.compile
 
     def wrong(source: Source) -> Program:
@@ -136,7 +136,7 @@ def test_another_kernel_stands_in(examined, rng, monkeypatch) -> None:
     monkeypatch.setattr(examined, "compile", wrong)
     monkeypatch.setattr(examined.device, "programs", {})
     assert error(evaluate(op, operands, examined), expected) <= 1e-5
-    assert "are wrong" in str(examined.why_not(op, shapes, first.name))
+    assert "are wrong" in str(examined.why_not(Problem.of(op, shapes, {}), first.name))
 
 
 @pytest.mark.parametrize("kernel", SHADERS, ids=[f"{k.op}-{k.name}" for k in SHADERS])
@@ -230,7 +230,7 @@ def test_a_driver_that_does_nothing(examined, rng, monkeypatch, name) -> None:
         if op.samples:
             one = {k: (1, *shapes[k][1:]) if k in problem.along else shapes[k] for k in shapes}
             problem = problem.resized(one)
-        if examined.why_not(op, problem.shapes, None, problem.epilogue) is None:
+        if examined.why_not(problem) is None:
             operands = {k: rng(s) for k, s in problem.shapes.items()}
             with pytest.raises(UnsupportedOpError, match="are wrong, off by"):
                 evaluate(op, operands, examined, epilogue=problem.epilogue)
@@ -304,7 +304,7 @@ def test_the_last_of_each_draw_is_lost(examined, rng, monkeypatch) -> None:
 def test_a_context_that_is_reset_while_a_kernel_is_seen(examined, rng, monkeypatch) -> None:
     op, operands, _ = gemm(rng)
     shapes = {name: array.shape for name, array in operands.items()}
-    chosen = examined.choose(op, shapes, {})
+    chosen = examined.choose(Problem.of(op, shapes, {}))
 
     def reset(*_):
         monkeypatch.setattr(examined.device, "lost", "reset")
@@ -314,7 +314,7 @@ def test_a_context_that_is_reset_while_a_kernel_is_seen(examined, rng, monkeypat
     monkeypatch.setattr(Program, "capture", reset)
     with pytest.raises(DeviceError, match="reset"):
         evaluate(op, operands, examined)
-    assert examined.choose(op, shapes, {}).name != chosen.name
+    assert examined.choose(Problem.of(op, shapes, {})).name != chosen.name
 
 
 def test_trust_leaves_it_out(examined, backend, rng, monkeypatch, lossy) -> None:

@@ -70,7 +70,7 @@ def test_what_would_take_long_goes_in_parts(backend, rng, monkeypatch) -> None:
     other = _opened(backend, monkeypatch, "1e-4")  # 0.4 million operations at the slowest pace
     op, operands = Matmul(), {"x": rng((150, 64)), "weight": rng((200, 64))}
     shapes = {name: array.shape for name, array in operands.items()}
-    kernel = other.choose(op, shapes, {})
+    kernel = other.choose(Problem.of(op, shapes, {}))
     problem = Problem.of(op, shapes, {})
     whole = prod(other.launch(kernel, problem))
     sizes = _launches(other, monkeypatch)
@@ -83,7 +83,7 @@ def test_what_would_take_long_goes_in_parts(backend, rng, monkeypatch) -> None:
 def test_a_pace_that_was_measured_tells_how_long_it_takes(backend, monkeypatch) -> None:
     other = _opened(backend, monkeypatch, "1e-4")
     op, shapes = Matmul(), {"x": (150, 64), "weight": (200, 64)}
-    kernel, problem = other.choose(op, shapes, {}), Problem.of(op, shapes, {})
+    kernel, problem = other.choose(Problem.of(op, shapes, {})), Problem.of(op, shapes, {})
     assert other.part(kernel, problem) is not None
     monkeypatch.setattr(other.verdicts, "find", lambda *_: Verdict(pace=1e12))
     assert other.part(kernel, problem) is None
@@ -105,4 +105,6 @@ def test_a_launch_of_any_length(backend, monkeypatch) -> None:
     other = _opened(backend, monkeypatch, "0")
     op, shapes = Pointwise(call("sigmoid", Arg(0))), {"x0": (1000, 1000)}
     problem = Problem.of(op, shapes, {})
-    assert not other.watched and other.part(other.choose(op, shapes, {}), problem) is None
+    assert (
+        not other.watched and other.part(other.choose(Problem.of(op, shapes, {})), problem) is None
+    )
