@@ -219,8 +219,7 @@ class _Trial:
             self._backend.upload(self._stores[op.updates])
         self._perform()
         got = _measured(self._out.pull())
-        if self._open.any():
-            got = np.where(np.resize(self._open, got.shape), np.resize(self._few, got.shape), got)
+        got = np.where(np.resize(self._open, got.shape), np.resize(self._few, got.shape), got)
         error = self._error(got)
         if error <= self._kernel.allowed:
             return error, None
@@ -258,9 +257,7 @@ class _Trial:
 
 
 def _known(problem: Problem, spoiled: bool) -> tuple[dict[str, Array], Array, Array]:
-    """Operands of a few samples, over and over; the result to be expected of the few; and where
-    that may be anything, as it is finite only if what it is computed by is more than float32 holds.
-    """
+    """Operands of a few samples, over and over; their result; where float32 does not hold it."""
     op, shapes = problem.op, problem.shapes
     names = problem.along if problem.output[:1] > (PERIOD,) else ()
     generator = np.random.default_rng(2026)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 
 from glnn.errors import UnsupportedOpError
@@ -21,6 +22,68 @@ BEFORE, AFTER = "before_", "after_"  # what the expressions' numbers are called
 NEIGHBOURS = 4  # results that lie so many side by side are worth walking side by side
 
 
+@dataclass(frozen=True)
+class Walk:
+    """How the numbers of operands are walked, along what is kept and along what is reduced."""
+
+    kept: tuple[int, ...]
+    """The sizes of the axes that are kept, as few as can be."""
+    walked: tuple[int, ...]
+    """Of those that are reduced."""
+    steps: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]
+    """Each operand's strides along both."""
+    padded: bool
+    """Whether the result's rows are padded."""
+
+    @classmethod
+    def of(cls, op: Reduce, types: Mapping[str, TensorType], layouts: Mapping[str, Layout]) -> Walk:
+        """That of `op` on such operands. Raises UnsupportedOpError unless they are row major."""
+        shape, output = types["x0"].shape, types["out"].shape
+        axes = axes_of("reduce", op.axes, len(shape))
+        rest = [axis for axis in range(len(shape)) if axis not in axes]
+        names = [name for name in types if name != "out"]
+        steps = {name: strides(shape, types[name].shape, layouts[name]) for name in names}
+        kept, along_kept = collapsed(rest, shape, steps)
+        walked, along_walked = collapsed(axes, shape, steps)
+        both = {name: (along_kept[name], along_walked[name]) for name in names}
+        return cls(kept, walked, both, layouts["out"].size(output) != prod(output))
+
+    @property
+    def columns(self) -> bool:
+        """Whether neighbouring results are walked side by side."""
+        along_kept, along_walked = self.steps["x0"]
+        return along_walked[-1] != 1 and along_kept[-1] == 1 and self.kept[-1] >= NEIGHBOURS
+
+    @property
+    def spread(self) -> tuple[int, ...]:
+        """How far apart each operand's numbers lie that are walked side by side."""
+        return tuple(own[not self.columns][-1] for own in self.steps.values())
+
+    @property
+    def wide(self) -> bool:
+        """Whether four neighbours are a vec4, or one number, in every operand."""
+        size = (self.kept if self.columns else self.walked)[-1]
+        if size % 4 or self.spread[0] != 1 or (self.columns and self.padded):
+            return False
+        for apart, own in zip(self.spread, self.steps.values(), strict=True):
+            fast, slow = own if self.columns else own[::-1]
+            if apart and (apart != 1 or any(step % 4 for step in (*fast[:-1], *slow))):
+                return False
+        return True
+
+    @property
+    def uniforms(self) -> dict[str, Uniform]:
+        """What a program is given of it."""
+        both = self.steps.values()
+        return {
+            "kept": self.kept,
+            "reduced": self.walked,
+            "kept_strides": tuple(step for own in both for step in own[0]),
+            "reduced_strides": tuple(step for own in both for step in own[1]),
+            "spread": self.spread,
+        }
+
+
 def generate(
     op: Operator, types: Mapping[str, TensorType], layouts: Mapping[str, Layout], backend: str
 ) -> Generated:
@@ -29,51 +92,30 @@ def generate(
         raise UnsupportedOpError(f"it computes reductions, no {op.name}")
     if wrong := [n for n, one in types.items() if one.dtype is not DType.float32]:
         raise UnsupportedOpError(f"it takes float32, {wrong[0]} is {types[wrong[0]]}")
-    names = [name for name in types if name != "out"]
-    shape, output = types["x0"].shape, types["out"].shape
-    axes = axes_of("reduce", op.axes, len(shape))
-    steps = {name: strides(shape, types[name].shape, layouts[name]) for name in names}
-    walked, walked_strides = collapsed(axes, shape, steps)
-    kept, kept_strides = collapsed([i for i in range(len(shape)) if i not in axes], shape, steps)
-    columns = walked_strides["x0"][-1] != 1 and kept_strides["x0"][-1] == 1
-    columns &= kept[-1] >= NEIGHBOURS
-    padded = layouts["out"].size(output) != prod(output)
-    sizes, fast, slow = (
-        (kept, kept_strides, walked_strides) if columns else (walked, walked_strides, kept_strides)
-    )
-    wide = sizes[-1] % 4 == 0 and all(
-        fast[name][-1] in (0, 1) and _quads((*fast[name][:-1], *slow[name]), fast[name][-1])
-        for name in names
-    )
-    wide &= fast["x0"][-1] == 1 and not (columns and padded)
-    results = prod(output[1:] if op.parts else output)
-    finish = op.whole(op.depth({"x0": shape}))
-    out_inner = prod(output[1:]) if len(output) > 1 else prod(output)
+    walk = Walk.of(op, types, layouts)
+    names, output, extent = list(walk.steps), types["out"].shape, prod(walk.walked)
+    finish = op.whole(extent)
     known: dict[str, Uniform] = {
-        "kept": kept,
-        "reduced": walked,
-        "kept_strides": tuple(step for name in names for step in kept_strides[name]),
-        "reduced_strides": tuple(step for name in names for step in walked_strides[name]),
-        "spread": tuple(fast[name][-1] for name in names),
-        "results": results,
-        "extent": prod(walked),
-        "chunk": op.chunk(prod(walked)),
+        **walk.uniforms,
+        "results": prod(output[1:] if op.parts else output),
+        "extent": extent,
+        "chunk": op.chunk(extent),
         "outputs": prod(output),
-        "lines": prod(output) // (4 if wide and columns else 1),
-        "out_inner": out_inner,
+        "lines": prod(output) // (4 if walk.wide and walk.columns else 1),
+        "out_inner": prod(output[1:]) if len(output) > 1 else prod(output),
         **uniforms(op.prologue, BEFORE),
         **uniforms(finish, AFTER),
     }
     defines = {
         "KIND": KINDS[op.kind],
         "OPERANDS": len(names),
-        "KEPT": len(kept),
-        "REDUCED": len(walked),
-        "COLUMNS": int(columns),
-        "WIDE": int(wide),
-        "PADDED": int(padded),
+        "KEPT": len(walk.kept),
+        "REDUCED": len(walk.walked),
+        "COLUMNS": int(walk.columns),
+        "WIDE": int(walk.wide),
+        "PADDED": int(walk.padded),
     }
-    texel = "rgba32f" if wide else "r32f"
+    texel = "rgba32f" if walk.wide else "r32f"
     fetches = ", ".join(f"FETCH({name}, {k})" for k, name in enumerate(names))
     floats = [DType.float32] * len(names)
     return Generated(
@@ -104,11 +146,6 @@ def examples() -> dict[str, tuple[Operator, dict[str, TensorType]]]:
         name: (op, {f"x{i}": TensorType(shape) for i, shape in enumerate(own)})
         for name, (op, own) in shapes.items()
     }
-
-
-def _quads(others: Sequence[int], along: int) -> bool:
-    """Whether four numbers begin on a vec4 wherever these strides lead."""
-    return along == 0 or all(step % 4 == 0 for step in others)
 
 
 def _declared(names: Sequence[str], backend: str) -> list[str]:
