@@ -20,7 +20,8 @@ from glnn.graph.operators import (
 from glnn.graph.operators.im2row import Im2row
 from glnn.graph.operators.matmul_parts import MatmulParts
 from glnn.graph.operators.matmul_sum import MatmulSum
-from glnn.graph.operators.pad2d import Pad2d
+from glnn.graph.operators.move import Transpose
+from glnn.graph.operators.pad import Pad
 from glnn.graph.operators.repack import Repack
 from glnn.graph.operators.winograd_input import WinogradInput
 from glnn.graph.operators.winograd_output import WinogradOutput
@@ -108,7 +109,10 @@ PROBLEMS: dict[
         (Im2row((3, 2), (2, 1), (1, 0, 0, 1)), {"x": (2, 7, 11, 9)}),
         (Im2row((1, 1)), {"x": (1, 37, 5, 9), "into": (45, 37)}),
     ],
-    "pad2d": [(Pad2d((1, 0, 2, 3)), {"x": (2, 37, 11, 9)})],
+    "move": [
+        (Pad((0, 0, 1, 0), (0, 0, 2, 3)), {"x": (2, 37, 11, 9)}),
+        (Transpose((0, 2, 1)), {"x": (2, 67, 45)}),
+    ],
     "zero": [(Zero((67, 131)), {}), (Zero((67, 131), "R 2 4 R"), {})],
     "winograd_input": [
         (WinogradInput(tile, (1, 0, 0, 1)), {"x": (2, 37, 11, 9)}) for tile in (2, 4)
