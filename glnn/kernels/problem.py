@@ -94,7 +94,7 @@ class Problem:
     @cached_property
     def cost(self) -> Cost:
         """What one run needs at the least, a call of an epilogue's function counting one."""
-        cost = self.op.cost_of(self.own)
+        cost = self.op.cost_of({name: self.types[name] for name in self.own})
         if self.epilogue is None:
             return cost
         extra = 4 * sum(prod(self.shapes[name]) for name in self.extents)

@@ -65,7 +65,9 @@ CASES = [
 KERNELS = {"compute": ("words", "tiles"), "feedback": ("feedback",)}
 
 
-@pytest.mark.parametrize(("op", "shape", "expected"), CASES, ids=str)
+@pytest.mark.parametrize(
+    ("op", "shape", "expected"), CASES, ids=lambda v: "" if callable(v) else str(v)
+)
 def test_any_map(backend: GlBackend, op, shape, expected) -> None:
     x = np.arange(1, 1 + np.prod(shape), dtype=np.int32).reshape(shape)
     for kernel in KERNELS[backend.name]:

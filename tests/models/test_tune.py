@@ -12,6 +12,7 @@ from glnn import ops
 from glnn.backends.compute import Compute
 from glnn.compile.plan import Plan
 from glnn.errors import GlnnError
+from glnn.graph.epilogue import BIASED
 from glnn.graph.operators import Activation, Conv2d, Matmul
 from glnn.graph.operators.winograd_output import WinogradOutput
 from glnn.graph.operators.zero import Zero
@@ -152,7 +153,10 @@ def test_a_tuned_choice_gives_the_same_result(backend, tmp_path, rng) -> None:
 
 
 CONVOLUTION = Problem.of(
-    Conv2d(padding=(1, 1, 1, 1)), {"x": (1, 5, 9, 9), "weight": (6, 5, 3, 3), "bias": (6,)}, {}
+    Conv2d(padding=(1, 1, 1, 1)),
+    {"x": (1, 5, 9, 9), "weight": (6, 5, 3, 3), "e1": (6,)},
+    {},
+    BIASED,
 )
 STAGED = {k.name for k in kernels_for("conv2d", "compute") if k.stages}
 
@@ -225,7 +229,7 @@ def test_problems_of_stages_come_before_the_whole(backend) -> None:
     assert {step.via for step in plan.steps} == {"pointwise"}
     problems = plan.outline.schedule.problems
     assert [found.op.name for found in problems] == ["repack", "matmul", "conv2d"]
-    assert problems[-1].shapes == {"x": (2, 8, 5, 5), "weight": (32, 8, 1, 1), "bias": (32,)}
+    assert problems[-1].shapes == {"x": (2, 8, 5, 5), "weight": (32, 8, 1, 1), "e1": (32,)}
     forced = Plan(model.graph, backend, {"input": (2, 8, 5, 5)}, {"conv2d": "pointwise"})
     assert [found.op.name for found in forced.outline.schedule.problems] == ["repack", "matmul"]
 

@@ -135,11 +135,24 @@ def generate(
         {
             "RANK": len(geometry.places) if placed else 0,
             "ZEROS": int(zeros),
+            **_asked(types),
             **({"VECTORS": vectors} if backend == "feedback" else {}),
         },
         values,
         {fetch.name: fetch.texel for fetch in fetches},
     )
+
+
+def _asked(types: Mapping[str, TensorType]) -> dict[str, int]:
+    """What kernels that take few problems ask for.
+
+    FLOATS: whether all is float32. COLUMNS: whether, besides, a matrix meets a number for each of
+    its columns.
+    """
+    floats = all(one.dtype is DType.float32 for one in types.values())
+    x0, *others = (one.shape for name, one in types.items() if name != "out")
+    row = len(x0) == 2 and len(others) == 1 and others[0] in (x0[1:], (1, *x0[1:]))
+    return {"FLOATS": int(floats), "COLUMNS": int(floats and row and x0 == types["out"].shape)}
 
 
 def _declared(fetches: list[Fetch], kind: str) -> list[str]:
@@ -165,6 +178,7 @@ def examples() -> dict[str, tuple[Operator, dict[str, TensorType]]]:
     shapes: dict[str, tuple[Expr, list[Shape]]] = {
         "alone": (call("relu", Arg(0)), [image]),
         "alike": (call("add", Arg(0), Arg(1)), [image, image]),
+        "columns": (call("add", Arg(0), Arg(1)), [(6, 8), (8,)]),
         "rows": (three, [(6, 8), (8,), (6, 1)]),
         "channels": (three, [image, (6, 1, 1), (2, 1, 5, 7)]),
         "scattered": (three, [(2, 3, 1, 3, 3), (1, 3, 5, 1, 3), (2, 1, 5, 3, 1)]),
@@ -172,7 +186,7 @@ def examples() -> dict[str, tuple[Operator, dict[str, TensorType]]]:
             call("add", Arg(0), Arg(1)),
             [(2, 1, 3, 1, 2, 1, 3, 1), (1, 2, 1, 3, 1, 2, 1, 4)],
         ),
-        "curved": (call("gelu", Arg(0)), [image]),
+        "curved": (call("gelu", Arg(0)), [(6, 8)]),
         "scaled": (call("mul", call("sigmoid", Arg(0)), 2.0), [image]),
     }
     return {
