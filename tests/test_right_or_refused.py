@@ -27,7 +27,7 @@ from glnn.graph.operators import Conv2d, Matmul, Pointwise, Pool2d, Softmax
 from glnn.kernels.library import declared
 from glnn.kernels.problem import Problem
 from tests.backends.harness import as_stored, tolerance
-from tests.backends.problems import PROBLEMS
+from tests.backends.problems import PROBLEMS, numbers, precise
 from tests.oracle import error
 from tests.random_models import random_model
 
@@ -107,14 +107,14 @@ def test_kernels_by_name(backend, rng, kernel) -> None:
         problem = Problem.of(op, shapes, {}, *rest)
         if backend.why_not(op, shapes, kernel.name, problem.epilogue) is not None:
             continue
-        operands = {name: rng(shape) for name, shape in shapes.items()}
+        operands = numbers(rng, problem)
         given = as_stored(op.name, kernel.name, operands)
         try:
             got = evaluate(op, operands, backend, kernel.name, problem.epilogue)
         except UnsupportedOpError as refused:
             _refused(refused)
             continue
-        expected = problem.compute({k: v.astype("f8") for k, v in given.items()})
+        expected = problem.compute(precise(given))
         assert error(got, expected) <= tolerance(kernel.name)
 
 

@@ -267,7 +267,7 @@ def _known(problem: Problem, spoiled: bool) -> tuple[dict[str, Array], Array, Ar
         kind = problem.types[name].dtype
         if kind is not DType.float32:
             numbers = generator.integers(0, 2 if kind is DType.bool else 100, taken)
-            few[name] = np.asarray(numbers, kind.numpy)
+            few[name] = op.trial(name, np.asarray(numbers, kind.numpy), shapes)
             continue
         few[name] = np.asarray(2 * generator.random(taken, dtype=np.float32) - 1)
         if spoiled and name in (*op.spoiled, *problem.extents):

@@ -50,7 +50,18 @@ class IndexMap:
                 write *= axis.size
                 legs.append(leg)
             legs[-len(factors) :] = reversed(legs[-len(factors) :])
+        legs.sort(key=lambda leg: -leg.write)  # in the order of the result's memory
         return Walk.of(legs, base, self.edge)
+
+    def padded(self, axis: int, size: int, padded: int) -> IndexMap | None:
+        """The same with what pads the operand's and the result's dimension `axis`.
+
+        size: of that dimension, without. None where that one is not moved as a whole.
+        """
+        if len(self.dims) <= axis or self.dims[axis] != (Axis(size, axis),):
+            return None
+        whole = (Axis(padded, axis),)
+        return replace(self, dims=(*self.dims[:axis], whole, *self.dims[axis + 1 :]))
 
 
 @dataclass(frozen=True)

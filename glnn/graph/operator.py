@@ -185,6 +185,10 @@ class Operator(ABC):
         """
         return shapes
 
+    def trial(self, name: str, numbers: Array, shapes: Shapes) -> Array:
+        """Random `numbers` made such that the operand `name` may have them."""
+        return numbers
+
     def fixed_layouts(self) -> Mapping[str, str]:
         """The layout of each operand and of `out` where the op itself says so."""
         return {}

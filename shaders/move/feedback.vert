@@ -30,8 +30,18 @@ int word(int place) {
     return at < 0 ? fill : found;
 }
 
+#if EDGE >= 3
+uniform int lanes;  // 4: a loop of a known length is unrolled, and registers of boards run out
+
+ivec4 vector(int i) {
+    ivec4 words = ivec4(0);
+    for (int j = 0; j < lanes; ++j) words[j] = word(4 * i + j);
+    return words;
+}
+#else
 ivec4 vector(int i) {
     return ivec4(word(4 * i), word(4 * i + 1), word(4 * i + 2), word(4 * i + 3));
 }
+#endif
 #endif
 #include "common/capture.glsl"

@@ -22,7 +22,7 @@ int met(int c, int size) {
 #elif EDGE == 3
     int period = max(2 * size - 2, 1);
     int turn = c - (c >= 0 ? c / period : -((period - 1 - c) / period)) * period;
-    return min(turn, period - turn) % size;
+    return min(turn, period - turn);
 #elif EDGE == 4
     return c - (c >= 0 ? c / size : -((size - 1 - c) / size)) * size;
 #else

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
 from glnn.graph.epilogue import BIASED, SUMMED, Epilogue
 from glnn.graph.expression import Arg, call
 from glnn.graph.operator import Operator
@@ -15,20 +19,27 @@ from glnn.graph.operators import (
     Softmax,
     Subsample,
 )
+from glnn.graph.operators.gather import Gather
 from glnn.graph.operators.im2row import Im2row
 from glnn.graph.operators.matmul_parts import MatmulParts
 from glnn.graph.operators.matmul_sum import MatmulSum
-from glnn.graph.operators.pad2d import Pad2d
+from glnn.graph.operators.move import Transpose
+from glnn.graph.operators.pad import Pad
 from glnn.graph.operators.repack import Repack
+from glnn.graph.operators.scatter import ScatterElements, ScatterND
 from glnn.graph.operators.winograd_input import WinogradInput
 from glnn.graph.operators.winograd_output import WinogradOutput
 from glnn.graph.operators.zero import Zero
+from glnn.kernels.problem import Problem
+from glnn.types import Array, DType, TensorType
 from tests.backends.epilogues import finish, function
 
 BIASED_TANH = finish(bias=True, activation="tanh")
 
-Shapes = dict[str, tuple[int, ...]]
-# Each an operator, its operands' shapes, and perhaps an epilogue.
+INDEX = TensorType((45,), DType.int32)
+
+Shapes = dict[str, tuple[int, ...] | TensorType]
+# Each an operator, its operands' shapes (types where not all are float32), perhaps an epilogue.
 PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilogue | None]]] = {
     "matmul": [
         (Matmul(), {"x": (67, 37), "weight": (131, 37), "e1": (131,)}, BIASED_TANH),
@@ -96,7 +107,21 @@ PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilo
         (Im2row((3, 2), (2, 1), (1, 0, 0, 1)), {"x": (2, 7, 11, 9)}),
         (Im2row((1, 1)), {"x": (1, 37, 5, 9), "into": (45, 37)}),
     ],
-    "pad2d": [(Pad2d((1, 0, 2, 3)), {"x": (2, 37, 11, 9)})],
+    "gather": [
+        (Gather(1), {"x": (5, 37, 9), "index": INDEX}),
+        (Gather(), {"x": (37, 64), "index": INDEX}),
+    ],
+    "scatter": [
+        (ScatterElements(0, "add"), {"x": (700,), "index": INDEX, "updates": (45,)}),
+        (
+            ScatterND(),
+            {"x": (37, 19), "index": TensorType((45, 1), DType.int32), "updates": (45, 19)},
+        ),
+    ],
+    "move": [
+        (Pad((0, 0, 1, 0), (0, 0, 2, 3)), {"x": (2, 37, 11, 9)}),
+        (Transpose((0, 2, 1)), {"x": (2, 67, 45)}),
+    ],
     "zero": [(Zero((67, 131)), {}), (Zero((67, 131), "R 2 4 R"), {})],
     "winograd_input": [
         (WinogradInput(tile, (1, 0, 0, 1)), {"x": (2, 37, 11, 9)}) for tile in (2, 4)
@@ -110,3 +135,22 @@ PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilo
         for tile, rows in ((2, 16 * 2 * 4 * 3), (4, 36 * 2 * 2 * 2))
     ],
 }
+
+
+def numbers(rng: Callable[[tuple[int, ...]], Array], problem: Problem) -> dict[str, Array]:
+    """Operands of `problem`: normal float32 numbers, and integers from -5 to 99."""
+    integers = np.random.default_rng(7).integers
+    return {
+        name: rng(one.shape)
+        if one.dtype is DType.float32
+        else integers(-5, 100, one.shape).astype(one.dtype.numpy)
+        for name, one in problem.operands
+    }
+
+
+def precise(operands: Mapping[str, Array]) -> dict[str, Array]:
+    """The same, what is float32 in float64."""
+    return {
+        name: array.astype(np.float64) if array.dtype == np.float32 else array
+        for name, array in operands.items()
+    }

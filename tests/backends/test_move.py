@@ -103,3 +103,22 @@ def test_what_turns_matrices_goes_by_tiles(opened) -> None:
     assert kernel(Transpose((1, 0)), 64, 64) == "tiles"
     assert kernel(Transpose((1, 0)), 64, 3) == "words"
     assert kernel(Transpose((1, 0, 2)), 64, 64, 8) == "words"
+
+
+@pytest.mark.parametrize("channels", [3, 8, 17])
+@pytest.mark.parametrize(
+    ("op", "expected"),
+    [
+        (Pad((0, 0, 1, 0), (0, 0, 2, 3)), lambda x: np.pad(x, ((0, 0), (0, 0), (1, 2), (0, 3)))),
+        (Pad((0, 1, 0, 0), (0, 2, 0, 0)), lambda x: np.pad(x, ((0, 0), (1, 2), (0, 0), (0, 0)))),
+        (Flip((2,)), lambda x: x[:, :, ::-1]),
+        (Transpose((0, 1, 3, 2)), lambda x: np.swapaxes(x, 2, 3)),
+        (Slice((1, 2), (3, 5), (1, 3), (1, 2)), lambda x: x[:, 1:3, :, 2:5:2]),
+    ],
+    ids=str,
+)
+def test_images_with_their_channels_last(opened, rng, op, expected, channels) -> None:
+    x = rng((2, channels, 5, 7))
+    x[0, 0, 0, 0] = np.nan  # what lies beside it must be as it was
+    got = run(opened("compute"), op, {"x": x}, "images", layouts={"x": "nhwC4c"})
+    np.testing.assert_array_equal(got, expected(x))

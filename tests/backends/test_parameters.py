@@ -9,7 +9,7 @@ from glnn.kernels import library
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import fitted, why_not_device
 from tests.backends.harness import run_kernel, taken, tolerance
-from tests.backends.problems import PROBLEMS
+from tests.backends.problems import PROBLEMS, numbers, precise
 from tests.oracle import error
 
 TUNED = [(k, name) for k in library() for name, values in k.tune.items() if len(values) > 1]
@@ -34,12 +34,12 @@ def test_every_value_of_a_parameter(opened, rng, kernel, name) -> None:
             problem = Problem.of(op, shapes, {}, *rest)
             if (one := taken(candidate, problem)) is None:
                 continue
-            operands = {operand: rng(shape) for operand, shape in shapes.items()}
+            operands = numbers(rng, problem)
             try:
                 got = run_kernel(backend, op, operands, one, problem.epilogue)
             except LimitError:  # what the driver alone knows
                 continue
-            expected = problem.compute({k: v.astype("f8") for k, v in operands.items()})
+            expected = problem.compute(precise(operands))
             assert error(got, expected) <= tolerance(kernel.name), (name, value)
             ran += 1
     assert ran, "no value of it was tried"

@@ -17,7 +17,7 @@ from glnn.kernels.select import fitted, why_not_device
 from glnn.kernels.verdicts import Verdict
 from glnn.settings import Settings
 from tests.backends.harness import BACKENDS, run_kernel, taken, tolerance
-from tests.backends.problems import PROBLEMS
+from tests.backends.problems import PROBLEMS, numbers, precise
 from tests.oracle import error
 
 SHADERS = [kernel for kernel in library() if not kernel.stages]
@@ -38,9 +38,9 @@ def test_every_kernel_in_parts(opened, rng, kernel, monkeypatch) -> None:
         problem = Problem.of(op, shapes, {}, *rest)
         if (one := taken(kernel, problem)) is None:
             continue
-        operands = {name: rng(shape) for name, shape in shapes.items()}
+        operands = numbers(rng, problem)
         got = run_kernel(backend, op, operands, one, problem.epilogue)
-        expected = problem.compute({k: v.astype("f8") for k, v in operands.items()})
+        expected = problem.compute(precise(operands))
         assert error(got, expected) <= tolerance(kernel.name)
         parts += prod(backend.launch(one, problem)) > 1
     assert parts, "no launch was large enough to be made in parts"

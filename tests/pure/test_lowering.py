@@ -13,7 +13,6 @@ from glnn.graph.decompose.matmul import by_cronin
 from glnn.graph.operators import Conv2d, Matmul
 from glnn.graph.operators.im2row import Im2row
 from glnn.graph.operators.matmul_parts import MatmulParts
-from glnn.graph.operators.pad2d import Pad2d
 from glnn.graph.operators.rows import Images, Rows
 from glnn.graph.operators.winograd_input import WinogradInput
 from glnn.graph.operators.winograd_output import WinogradOutput
@@ -23,7 +22,6 @@ from glnn.kernels.problem import Problem
 from tests import oracle
 from tests.backends.epilogues import finish
 from tests.backends.test_im2row import CASES as WINDOWS
-from tests.backends.test_pad2d import PADDINGS
 from tests.backends.test_winograd_input import CASES as TILED
 from tests.backends.test_winograd_output import CASES as UNTILED
 from tests.pure.test_ops import both
@@ -36,12 +34,6 @@ STAGED = [k for k in WAYS if k.op == "conv2d"]
 def test_im2row(rng, shape, attributes) -> None:
     x = rng(shape)
     both(Im2row(**attributes), oracle.im2row(x, **attributes), x=x)
-
-
-@pytest.mark.parametrize("padding", PADDINGS)
-def test_pad2d(rng, padding) -> None:
-    x = rng((2, 3, 4, 5))
-    both(Pad2d(padding), oracle.pad2d(x, padding), x=x)
 
 
 def test_zero() -> None:

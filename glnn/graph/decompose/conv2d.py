@@ -10,7 +10,7 @@ from glnn.graph.operator import Operator, Shapes
 from glnn.graph.operators.conv2d import Conv2d
 from glnn.graph.operators.im2row import Im2row
 from glnn.graph.operators.matmul import Matmul
-from glnn.graph.operators.pad2d import Pad2d
+from glnn.graph.operators.pad import Pad
 from glnn.graph.operators.repack import Repack
 from glnn.graph.operators.rows import Images, Rows
 from glnn.graph.operators.weights import KernelRows, WinogradWeights
@@ -60,9 +60,10 @@ def by_im2col(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Lo
     kernel = shapes["weight"][2:]
     rows, depth = n * oh * ow, prod(shapes["weight"][1:])
     gather = Im2row((kernel[0], kernel[1]), op.stride, (0, 0, 0, 0), op.dilation)
+    top, left, bottom, right = op.padding
     return Lowered(
         (
-            Stage("padding", Pad2d(op.padding), {"x": "x"}),
+            Stage("padding", Pad((0, 0, top, left), (0, 0, bottom, right)), {"x": "x"}, "images"),
             Stage("zeroing", Zero((rows, depth), MORTON), {}),
             Stage("im2col", gather, {"x": "padding", "into": "zeroing"}, "morton_2_4"),
             Stage("product", Matmul(), {"x": "im2col", "weight": "matrix"}, "morton_4_2", True),

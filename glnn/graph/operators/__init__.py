@@ -5,21 +5,25 @@ from glnn.graph.operators.concat import Concat
 from glnn.graph.operators.conv2d import Conv2d
 from glnn.graph.operators.dropout import Dropout
 from glnn.graph.operators.flatten import Flatten
+from glnn.graph.operators.gather import Gather, GatherElements, GatherND
 from glnn.graph.operators.identity import Identity
 from glnn.graph.operators.im2row import Im2row
 from glnn.graph.operators.local_response_norm import LocalResponseNorm
 from glnn.graph.operators.matmul import Matmul
 from glnn.graph.operators.matmul_parts import MatmulParts
 from glnn.graph.operators.matmul_sum import MatmulSum
+from glnn.graph.operators.move import Expand, Flip, Slice, Transpose
 from glnn.graph.operators.normalize import Normalize
-from glnn.graph.operators.pad2d import Pad2d
+from glnn.graph.operators.pad import Pad, Roll, Tile
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.pool2d import Pool2d
 from glnn.graph.operators.reduce import Reduce
 from glnn.graph.operators.repack import Repack
-from glnn.graph.operators.reshape import Reshape
+from glnn.graph.operators.reshape import Reshape, Squeeze, Unsqueeze
 from glnn.graph.operators.rows import Images, Rows
+from glnn.graph.operators.scatter import ScatterElements, ScatterND
 from glnn.graph.operators.softmax import Softmax
+from glnn.graph.operators.split import Split
 from glnn.graph.operators.subsample import Subsample
 from glnn.graph.operators.winograd_input import WinogradInput
 from glnn.graph.operators.winograd_output import WinogradOutput
@@ -30,7 +34,12 @@ __all__ = [
     "Concat",
     "Conv2d",
     "Dropout",
+    "Expand",
     "Flatten",
+    "Flip",
+    "Gather",
+    "GatherElements",
+    "GatherND",
     "Identity",
     "Im2row",
     "Images",
@@ -39,15 +48,24 @@ __all__ = [
     "MatmulParts",
     "MatmulSum",
     "Normalize",
-    "Pad2d",
+    "Pad",
     "Pointwise",
     "Pool2d",
     "Reduce",
     "Repack",
     "Reshape",
+    "Roll",
     "Rows",
+    "ScatterElements",
+    "ScatterND",
+    "Slice",
     "Softmax",
+    "Split",
+    "Squeeze",
     "Subsample",
+    "Tile",
+    "Transpose",
+    "Unsqueeze",
     "WinogradInput",
     "WinogradOutput",
     "Zero",

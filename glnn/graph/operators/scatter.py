@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.graph.operator import Cost, Known, Operator, Types
+from glnn.graph.operator import Cost, Known, Operator, Shapes, Types
 from glnn.graph.operators.gather import check_elements, check_index, clamped, in_range, tuple_depth
 from glnn.graph.operators.move import MOST_RANK, whole_numbers
 from glnn.types import Array, Dim, Shape, TensorType
@@ -109,10 +109,7 @@ class Scatter(Put):
         depth = len(at)
         sizes = x[:depth]
         ids = np.ravel_multi_index(at, sizes).reshape(-1) if index.size else np.zeros(0, np.int64)
-        counts = np.bincount(ids, minlength=prod(sizes))
-        starts = np.concatenate([[0], np.cumsum(counts)])
-        table = np.concatenate([starts, np.argsort(ids, kind="stable")]).astype(np.int32)
-        return ScatterSorted(depth, self.reduction), table
+        return ScatterSorted(depth, self.reduction), table(ids, prod(sizes))
 
 
 @dataclass(frozen=True)
@@ -198,9 +195,25 @@ class ScatterSorted(Put):
         put(result, (ids,), rows[index[count + 1 :]], self.reduction)
         return (result.reshape(x.shape),)
 
+    def trial(self, name: str, numbers: Array, shapes: Shapes) -> Array:
+        if name != "index":
+            return numbers
+        count = prod(shapes["x"][: self.leading])
+        ids = numbers[count + 1 :] % max(count, 1)
+        return table(ids, count)
+
     def cost(self, types: Types) -> Cost:
         x, index, updates = (prod(one.shape) for one in self.named(types).values())
         return Cost(updates, 4 * (2 * x + index + updates))
+
+
+def table(ids: Array, count: int) -> Array:
+    """Where the updates of each of `count` places begin, and the updates' numbers in that order.
+
+    ids: the place of each update.
+    """
+    starts = np.concatenate([[0], np.cumsum(np.bincount(ids, minlength=count))])
+    return np.concatenate([starts, np.argsort(ids, kind="stable")]).astype(np.int32)
 
 
 def put(result: Array, at: tuple[Array, ...], updates: Array, reduction: Reduction) -> None:

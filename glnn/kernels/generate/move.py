@@ -10,13 +10,14 @@ import numpy as np
 from glnn.errors import UnsupportedOpError
 from glnn.graph.index_map import EDGES, Strides, Walk
 from glnn.graph.operator import Operator
-from glnn.graph.operators.move import Move, Transpose
+from glnn.graph.operators.move import Flip, Move, Transpose
 from glnn.graph.operators.pad import Pad
 from glnn.kernels.generate.generated import Generated, Uniform
 from glnn.layout import Layout
 from glnn.types import DType, Shape, TensorType
 
 TILE = 32  # places of a tile's side: shaders/move/tiles.comp
+CHANNELS_LAST = "nhwC4c"
 LEAST = 8  # places below which a loop is not worth tiles
 
 
@@ -52,6 +53,7 @@ def loops(
         "base": taken.base,
         "target_base": taken.target,
         "fill": fill,
+        "lanes": 4,
         "x_last": max(words // width - 1, 0),
         "first": tuple(leg.first for leg in legs),
         "extent": tuple(leg.count if leg.extent is None else leg.extent for leg in legs),
@@ -68,6 +70,7 @@ def examples() -> Mapping[str, tuple[Operator, Mapping[str, TensorType]]]:
     found: dict[str, tuple[Operator, Mapping[str, TensorType]]] = {
         "transposed": (Transpose((2, 1, 0)), {"x": by_one}),
         "by-four": (Transpose((1, 0, 2)), {"x": by_four}),
+        "images": (Flip((2, 3)), {"x": TensorType((2, 3, 4, 5))}),
         "rank-8": (Transpose(tuple(range(7, -1, -1))), {"x": TensorType((2,) * 8)}),
     }
     for edge in EDGES[1:]:
@@ -120,7 +123,13 @@ def walk_of(op: Operator, types: Mapping[str, TensorType], layouts: Mapping[str,
         raise UnsupportedOpError(f"it moves numbers, no {op.name}")
     x, out = types["x"].shape, types["out"].shape
     on_gpu(types)
-    return op.map(x).walk(x, strides(layouts["x"], x), strides(layouts["out"], out))
+    steps = strides(layouts["x"], x), strides(layouts["out"], out)
+    found = op.map(x)
+    if layouts["x"].name == layouts["out"].name == CHANNELS_LAST:
+        channels = -(-x[1] // 4) * 4
+        if (whole := found.padded(1, x[1], channels)) is not None:
+            return whole.walk((x[0], channels, *x[2:]), *steps)
+    return found.walk(x, *steps)
 
 
 def on_gpu(types: Mapping[str, TensorType]) -> None:
