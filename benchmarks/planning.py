@@ -1,6 +1,6 @@
 """How long plans take to make, and what a newly assigned weight costs: ratios to another glnn.
 
-    python -m benchmarks.planning --against FOLDER [--backend compute] [--repeat 5] [--json]
+    python -m benchmarks.planning --against FOLDER [--backend compute] [--rounds 5] [--json]
 
 FOLDER holds another version of the project. Both are run alternately, each time in a process of its
 own. vgg16: VGG-16's plan before any GL, for a shape that was not seen yet. steps: a chain of 200
@@ -11,19 +11,14 @@ weight: LeNet's run after one weight was assigned, in units of its normal run.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
-from statistics import median
-from typing import Any
 
 import rich_click as click
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
 
-HERE = Path(__file__).resolve().parents[1]
+from benchmarks import trees
+from benchmarks.command import run
+
+UNITS = {"weight": "runs"}
 SEEN = """
 import json, sys, time
 import numpy as np
@@ -51,7 +46,7 @@ graph(vgg)
 def outline(batch):
     return perform(lambda: Outline.of(graph(vgg), backend, {"input": (batch, 3, 224, 224)}))
 outline(1)
-found["vgg16"] = min(seconds(lambda: outline(batch)) for batch in (2, 3, 5))
+found["vgg16"] = 1e3 * min(seconds(lambda: outline(batch)) for batch in (2, 3, 5))
 
 def chain(width):
     layers = []
@@ -64,7 +59,7 @@ def first(model, batch):
 
 model = chain(16)
 first(model, 8)
-found["steps"] = min(seconds(lambda: first(model, batch)) for batch in (7, 9, 10))
+found["steps"] = 1e3 * min(seconds(lambda: first(model, batch)) for batch in (7, 9, 10))
 
 lenet = glnn.load("lenet")
 session = glnn.InferenceSession(lenet, name)
@@ -83,47 +78,18 @@ print(json.dumps(found))
 """
 
 
-def measured(tree: Path, backend: str) -> dict[str, float]:
-    """What one process with the glnn of `tree` finds."""
-    environment = {**os.environ, "PYTHONPATH": str(tree), "GLNN_TRUST": "1"}
-    command = [sys.executable, "-c", SEEN, backend]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tree)
-    if done.returncode:
-        raise click.ClickException(f"{tree}: {done.stderr.strip().splitlines()[-1]}")
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
 @click.command(help=__doc__)
-@click.option("--against", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@trees.against_option
 @click.option("--backend", default="compute", show_default=True)
-@click.option("--repeat", default=5, show_default=True, type=click.IntRange(1))
-@click.option("--json", "as_json", is_flag=True)
-def main(against: Path | None, backend: str, repeat: int, as_json: bool) -> None:
-    trees = {"here": HERE, **({"there": against.resolve()} if against else {})}
-    runs: dict[str, list[dict[str, float]]] = {name: [] for name in trees}
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("planning", total=repeat * len(trees))
-        for _ in range(repeat):
-            for name, tree in trees.items():
-                runs[name].append(measured(tree, backend))
-                bar.advance(task)
-    report: dict[str, Any] = {"backend": backend, "repeat": repeat}
-    for what in runs["here"][0]:
-        medians = {name: median(run[what] for run in found) for name, found in runs.items()}
-        ratio = medians["here"] / medians["there"] if against else None
-        report[what] = {"here": medians["here"], "there": medians.get("there"), "ratio": ratio}
+@trees.rounds_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def main(against: Path | None, backend: str, rounds: int, as_json: bool) -> None:
+    found = trees.in_turn(against, rounds, SEEN, backend, shown=not as_json)
     if as_json:
-        print(json.dumps(report, indent=1))
+        print(json.dumps({"backend": backend, "rounds": rounds, **found}, indent=2))
         return
-    table = Table("", "here", "there", "ratio", title=f"planning, {backend}")
-    for what in ("vgg16", "steps", "weight"):
-        row = report[what]
-        unit = (lambda v: f"{v:.2f} x") if what == "weight" else (lambda v: f"{1e3 * v:.1f} ms")
-        cells = [unit(row[n]) if row[n] is not None else "" for n in ("here", "there")]
-        table.add_row(what, *cells, "" if row["ratio"] is None else f"{row['ratio']:.2f}")
-    Console().print(table)
+    trees.show(found, UNITS, f"planning, {backend}")
 
 
 if __name__ == "__main__":
-    main()
+    run(main)
