@@ -8,20 +8,22 @@ from glnn.graph.operators.bias import Bias
 from glnn.graph.operators.concat import Concat
 from glnn.graph.operators.conv2d import Conv2d
 from glnn.graph.operators.dropout import Dropout
-from glnn.graph.operators.flatten import Flatten
+from glnn.graph.operators.gather import Gather
 from glnn.graph.operators.identity import Identity
 from glnn.graph.operators.im2row import Im2row
 from glnn.graph.operators.local_response_norm import LocalResponseNorm
 from glnn.graph.operators.matmul import Matmul
 from glnn.graph.operators.matmul_parts import MatmulParts
 from glnn.graph.operators.matmul_sum import MatmulSum
+from glnn.graph.operators.move import Expand, Flip, Slice, Transpose
 from glnn.graph.operators.normalize import Normalize
+from glnn.graph.operators.pad import Pad
 from glnn.graph.operators.pad2d import Pad2d
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.pool2d import Pool2d
 from glnn.graph.operators.reduce import Reduce
 from glnn.graph.operators.repack import Repack
-from glnn.graph.operators.reshape import Reshape
+from glnn.graph.operators.reshape import Flatten, Reshape, Squeeze, Unflatten, Unsqueeze
 from glnn.graph.operators.rows import Images, Rows
 from glnn.graph.operators.softmax import Softmax
 from glnn.graph.operators.subsample import Subsample
@@ -38,7 +40,10 @@ __all__ = [
     "Concat",
     "Conv2d",
     "Dropout",
+    "Expand",
     "Flatten",
+    "Flip",
+    "Gather",
     "Identity",
     "Im2row",
     "Images",
@@ -47,6 +52,7 @@ __all__ = [
     "MatmulParts",
     "MatmulSum",
     "Normalize",
+    "Pad",
     "Pad2d",
     "Pointwise",
     "Pool2d",
@@ -54,8 +60,13 @@ __all__ = [
     "Repack",
     "Reshape",
     "Rows",
+    "Slice",
     "Softmax",
+    "Squeeze",
     "Subsample",
+    "Transpose",
+    "Unflatten",
+    "Unsqueeze",
     "WinogradInput",
     "WinogradOutput",
     "Zero",
