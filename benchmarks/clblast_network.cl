@@ -1,6 +1,6 @@
 // What CLBlast lacks of a network's layers; one work item a result.
 
-float apply(float x, int code) // the CODES of glnn/graph/operators/activation.py
+float apply(float x, int code) // the CODES of clblast_network.py
 {
     if (code == 1) return 1.0f / (1.0f + exp(-x));
     if (code == 2) return x < 0.0f ? 0.0f : x; // NaN stays NaN

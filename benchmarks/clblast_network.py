@@ -5,7 +5,7 @@ CLBlast has no pooling, no activations and no softmax: those kernels are in `clb
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -19,17 +19,18 @@ from numpy.typing import NDArray
 
 import glnn
 from benchmarks.clblast import Clblast
-from glnn.compile.fuse import FusedNode, fuse
+from benchmarks.joined import joined
+from glnn.compile.schedule import Schedule, Task
 from glnn.errors import GlnnError
 from glnn.graph.epilogue import BIASED
-from glnn.graph.expression import Arg, Call
-from glnn.graph.operators import Activation, Conv2d, Matmul, Pool2d, Softmax
-from glnn.graph.operators.activation import CODES
+from glnn.graph.expression import Arg, Call, Expr
+from glnn.graph.operators import Conv2d, Matmul, Pointwise, Pool2d, Softmax
 from glnn.types import Shape
 
 Array = NDArray[np.float32]
 SOURCE = Path(__file__).with_suffix(".cl")
 WARM_UP = 3
+CODES = {"sigmoid": 1, "relu": 2, "tanh": 3}  # what `apply` of the source calls them
 
 
 @dataclass(frozen=True)
@@ -51,25 +52,24 @@ class ClblastNetwork:
     def __init__(self, blast: Clblast, model: glnn.Model, shape: Shape) -> None:
         self._blast, self._cl = blast, blast.cl
         (given,) = model.inputs
-        shapes = model.infer({given.name: shape})
+        schedule = joined(model, shape).schedule
         with self._errors():
             self._program = self._cl.Program(blast.context, SOURCE.read_text("utf-8")).build()
-            self._columns = self._room(_most_columns(model, shapes))
+            self._columns = self._room(_most_columns(schedule))
             self._input = at = self._room(prod(shape))
             self.layers: dict[str, Callable[[], None]] = {}
             self._kept: list[Any] = []
-            name = given.name
-            for node in fuse(model):
-                if node.inputs != (name,):
-                    raise GlnnError(f"CLBlast: {model.name} is no chain at {node.name}")
-                name = node.output
-                if node.op.view:
-                    continue
-                source, at = at, self._room(prod(shapes[name]))
-                # The source's shape, after whatever views lie between.
-                seen = shapes[node.inputs[0]]
-                self.layers[node.name] = self._layer(node, source, seen, at, shapes[name])
-            self._output, self._shape = at, shapes[name]
+            name, self._shape = given.name, shape
+            for entry in schedule.entries:
+                task, problem = entry.task, entry.problem
+                read = [schedule.tensors[tensor].memory for tensor in task.operands.values()]
+                if read != [name]:
+                    raise GlnnError(f"CLBlast: {model.name} is no chain at {task.name}")
+                name, self._shape = task.output, problem.output
+                source, at = at, self._room(prod(problem.output))
+                seen = problem.shapes[next(iter(task.operands))]
+                self.layers[task.name] = self._layer(task, source, seen, at, problem.output)
+            self._output = at
 
     def run(self, x: Array) -> Array:
         """The model's result for `x`, from host array to host array."""
@@ -123,29 +123,29 @@ class ClblastNetwork:
         return self._cl.Buffer(self._blast.context, flags, 4 * max(1, floats))
 
     def _layer(
-        self, node: FusedNode, source: Any, shape: Shape, out: Any, result: Shape
+        self, task: Task, source: Any, shape: Shape, out: Any, result: Shape
     ) -> Callable[[], None]:
-        op = node.op
-        weights = {name: self._blast.upload(array) for name, array in node.parameters.items()}
+        op = task.op
+        weights = {name: self._blast.upload(w.read()) for name, w in task.parameters.items()}
         if isinstance(op, Conv2d) and op.groups == 1 and op.padding[:2] == op.padding[2:]:
-            multiply = self._convolution(op, node, weights["weight"], source, shape, out, result)
+            multiply = self._convolution(op, task, weights["weight"], source, shape, out, result)
         elif isinstance(op, Matmul):
             sizes = (*result, shape[1])
             multiply = self._product(source, weights["weight"], out, sizes)
-        elif isinstance(op, Activation):
-            return self._kernel(
-                "activate", prod(shape), source, out, np.int32(CODES.index(op.function))
-            )
+        elif isinstance(op, Pointwise):
+            code = np.int32(_code(task.name, op.expr, [Arg(0)]))
+            return self._kernel("activate", prod(shape), source, out, code)
         elif isinstance(op, Softmax) and len(shape) == 2:
             return self._kernel("softmax", shape[0], source, out, np.int32(shape[1]))
         elif isinstance(op, Pool2d) and op == _plain(op):
             return self._pool(op, source, shape, out, result)
         else:
-            raise GlnnError(f"CLBlast: {node.name} is not supported here: {op}")
-        if node.epilogue is None:
+            raise GlnnError(f"CLBlast: {task.name} is not supported here: {op}")
+        if task.epilogue is None:
             return multiply
+        code = _code(task.name, task.epilogue.expr, [Arg(0), BIASED.expr])
         bias = weights.get("e1") or self._blast.upload(np.zeros(result[1], np.float32))
-        numbers = (np.int32(result[1]), np.int32(prod(result[2:])), np.int32(_code(node)))
+        numbers = (np.int32(result[1]), np.int32(prod(result[2:])), np.int32(code))
         added = self._kernel("add_bias", prod(result), out, bias, *numbers)
 
         def perform() -> None:
@@ -163,7 +163,7 @@ class ClblastNetwork:
     def _convolution(
         self,
         op: Conv2d,
-        node: FusedNode,
+        task: Task,
         weight: Any,
         source: Any,
         shape: Shape,
@@ -171,7 +171,7 @@ class ClblastNetwork:
         result: Shape,
     ) -> Callable[[], None]:
         n, c, h, w = shape
-        o, kernel = result[1], node.parameters["weight"].shape[2:]
+        o, kernel = result[1], task.parameters["weight"].shape[2:]
         pixels, taps = prod(result[2:]), c * prod(kernel)
         padding = (op.padding[0], op.padding[1])
         windows = ((kernel[0], kernel[1]), padding, op.stride, op.dilation)
@@ -200,25 +200,23 @@ class ClblastNetwork:
         return lambda: enqueue(queue, kernel, (items,), None)
 
 
-def _code(node: FusedNode) -> int:
-    """Of the function that ends the node's epilogue; before it only a bias may be added."""
-    assert node.epilogue is not None
-    whole = before = node.epilogue.expr
-    found = 0
-    if isinstance(whole, Call) and whole.function in CODES:
-        before, found = whole.arguments[0], CODES.index(whole.function)
-    if before not in (Arg(0), BIASED.expr):
-        raise GlnnError(f"CLBlast: {node.name} is not supported here: {node.epilogue.structure}")
+def _code(name: str, expr: Expr, allowed: Sequence[Expr]) -> int:
+    """Of the function that ends `expr`, 0 for none; before it is one of `allowed`."""
+    before, found = expr, 0
+    if isinstance(expr, Call) and expr.function in CODES:
+        before, found = expr.arguments[0], CODES[expr.function]
+    if before not in allowed:
+        raise GlnnError(f"CLBlast: {name} is not supported here: {expr.text()}")
     return found
 
 
-def _most_columns(model: glnn.Model, shapes: dict[str, Shape]) -> int:
+def _most_columns(schedule: Schedule) -> int:
     """Floats of the longest im2col matrix of one image: all convolutions share its buffer."""
     return max(
         (
-            prod(node.layer.operand_shapes["weight"][1:]) * prod(shapes[node.output][2:])
-            for node in model.nodes
-            if isinstance(node.layer.op, Conv2d)
+            prod(entry.shapes["weight"][1:]) * prod(entry.problem.output[2:])
+            for entry in schedule.entries
+            if isinstance(entry.task.op, Conv2d)
         ),
         default=1,
     )

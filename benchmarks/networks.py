@@ -119,7 +119,7 @@ def layered(
     plan = session.plan({name: array.shape for name, array in feeds.items()})
     task = bar.add_task("layers", total=2 + len(plan.steps))
     found = profile(plan, feeds, repeat, lambda: bar.advance(task))
-    ops = {node.name: node.op.name for node in plan.nodes}
+    ops = {node.name: node.operator.name for node in plan.outline.graph.nodes}
     rows: dict[str, Row] = {}
     for step, time in zip(plan.steps, found.layers, strict=True):
         row = rows.setdefault(step.layer, _empty(step.layer, ops.get(step.layer, step.op.name)))

@@ -6,8 +6,9 @@ from typing import Any
 
 import glnn
 from glnn.errors import GlnnError
-from glnn.graph.operator import Contraction
-from glnn.graph.operators import Activation, Conv2d, Flatten, Matmul, Pool2d, Softmax
+from glnn.graph.expression import Call
+from glnn.graph.operator import Operator
+from glnn.graph.operators import Conv2d, Flatten, Matmul, Pointwise, Pool2d, Softmax
 
 OPSET, IR = 13, 7  # old enough for every runtime
 FUNCTIONS = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh"}
@@ -44,7 +45,7 @@ def serialised(model: glnn.Model, batch: int) -> bytes:
     return data
 
 
-def _operator(op: Contraction) -> tuple[str, dict[str, Any]]:
+def _operator(op: Operator) -> tuple[str, dict[str, Any]]:
     """ONNX's name of `op`, and its attributes."""
     if isinstance(op, Conv2d):
         return "Conv", {
@@ -55,8 +56,8 @@ def _operator(op: Contraction) -> tuple[str, dict[str, Any]]:
         }
     if isinstance(op, Matmul):
         return "Gemm", {"transB": 1}
-    if isinstance(op, Activation) and op.function in FUNCTIONS:
-        return FUNCTIONS[op.function], {}
+    if isinstance(op, Pointwise) and isinstance(op.expr, Call) and op.expr.function in FUNCTIONS:
+        return FUNCTIONS[op.expr.function], {}
     if isinstance(op, Pool2d) and op.kernel is not None and op == Pool2d(
         op.mode, op.kernel, op.stride, op.padding
     ):  # fmt: skip

@@ -4,57 +4,84 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.backends import Performer
 from glnn.backends.gl import GlBackend
 from glnn.compile import prepare
 from glnn.errors import GlnnError
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.error import relative_error
-from glnn.graph.operator import Contraction
+from glnn.graph.operator import Operator
 from glnn.kernels import kernels_for
 from glnn.kernels.problem import Problem
 from glnn.profiling import time_work
+from glnn.types import TensorType
 
-Array = NDArray[np.float32]
+Array = NDArray[Any]
 TOLERANCE, HALF_TOLERANCE = 1e-5, 2e-3
 CHECKED = 1 << 31  # multiply-adds: above, checking on the CPU takes too long
 
 
 @dataclass(frozen=True)
 class KernelTime:
-    """Median seconds of one run, whether they are the GPU's own, and the result's error."""
+    """Median seconds of one run, whether they are the GPU's own, and the result's error.
+
+    nbytes: of the operands and of the result, each once.
+    """
 
     kernel: str
     seconds: float
     by_timer: bool
     error: float | None
+    nbytes: int
 
 
 def kernel_time(
     backend: GlBackend,
-    op: Contraction,
+    op: Operator,
     operands: Mapping[str, Array],
     kernel: str | None,
     repeat: int = 7,
     epilogue: Epilogue | None = None,
+    sets: int = 1,
 ) -> KernelTime:
-    """Time `kernel` on `operands`. Raises GlnnError where its result is wrong or it cannot run."""
-    shapes = {name: array.shape for name, array in operands.items()}
-    problem = Problem.of(op, shapes, {}, epilogue)
-    chosen = backend.choose(op, shapes, {}, kernel, epilogue).name
+    """Time `kernel` on `operands`. Raises GlnnError where its result is wrong or it cannot run.
+
+    sets: of buffers, which take turns: what is in a cache of one serves the others nothing.
+    """
+    types = {name: TensorType.of(array) for name, array in operands.items()}
+    problem = Problem.of(op, types, {}, epilogue)
+    chosen = backend.choose(problem, kernel).name
     error = None
-    if op.flops(shapes) <= 2 * CHECKED:
+    if problem.cost.flops <= 2 * CHECKED:
         work, out = prepare(op, operands, backend, kernel, epilogue=epilogue)
         work()
-        expected = problem.compute({k: v.astype(np.float64) for k, v in operands.items()})
+        expected = problem.compute({k: _exact(v) for k, v in operands.items()})
         error = relative_error(out.pull(), expected)
         halves = any(k.halves for k in kernels_for(op.name, backend.name) if k.name == chosen)
         if not error <= (HALF_TOLERANCE if halves else TOLERANCE):
             raise GlnnError(f"{chosen}: the result is off by {error:.1e}, no time is given")
+
     # Prepared anew: drivers may keep a result that was read back on the host.
-    work, _ = prepare(op, operands, backend, kernel, epilogue=epilogue)
-    timing = time_work(backend, work, repeat)
-    return KernelTime(chosen, timing.seconds, timing.by_timer, error)
+    def prepared() -> Performer:
+        return prepare(op, operands, backend, kernel, epilogue=epilogue)[0]
+
+    works = [prepared() for _ in range(sets)]
+
+    def all_of() -> None:
+        for one in works:
+            one()
+
+    timing = time_work(backend, works[0] if sets == 1 else all_of, repeat)
+    nbytes = sum(array.nbytes for array in operands.values()) + 4 * prod(problem.output)
+    return KernelTime(chosen, timing.seconds / sets, timing.by_timer, error, nbytes)
+
+
+def _exact(array: Array) -> Array:
+    """`array` in double precision; integers as they are."""
+    return array.astype(np.float64) if array.dtype == np.float32 else array

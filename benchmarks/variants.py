@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,11 @@ from rich.progress import Progress
 
 import glnn
 from benchmarks import documents
+from benchmarks.joined import joined
 from benchmarks.tables import table
 from glnn.backends import Backend
 from glnn.cli.screen import Screen, number
 from glnn.compile import prepare
-from glnn.compile.fuse import fuse
 from glnn.errors import GlnnError
 from glnn.graph.operators import Conv2d
 from glnn.kernels.problem import Problem
@@ -36,16 +37,11 @@ HOPELESS = 2.0  # seconds
 def convolutions(model: glnn.Model, batch: int) -> dict[str, Problem]:
     """Each distinct convolution of `model`, by its first layer's name."""
     (given,) = model.inputs
-    tensors = model.infer({given.name: given.with_batch(batch)})
     found: dict[str, Problem] = {}
-    for node in fuse(model):
-        if not isinstance(node.op, Conv2d):
-            continue
-        shapes = {"x": tensors[node.inputs[0]]}
-        shapes |= {name: array.shape for name, array in node.parameters.items()}
-        problem = Problem.of(node.op, shapes, {}, node.epilogue)
-        if problem not in found.values():
-            found[node.name.split(" + ")[0]] = problem
+    for entry in joined(model, given.with_batch(batch)).schedule.entries:
+        problem = replace(entry.problem, given=())
+        if isinstance(problem.op, Conv2d) and problem not in found.values():
+            found[entry.task.name.split(" + ")[0]] = problem
     return found
 
 
@@ -65,7 +61,7 @@ def milliseconds(
     if kernel in NO_BIAS:
         given, epilogue = {name: given[name] for name in ("x", "weight")}, None
     shapes = {name: array.shape for name, array in given.items()}
-    if backend.why_not(op, shapes, kernel, epilogue) is not None:
+    if backend.why_not(Problem.of(op, shapes, {}, epilogue), kernel) is not None:
         return None
     try:
         work, _ = prepare(op, given, backend, kernel, epilogue=epilogue)
@@ -94,11 +90,9 @@ def measure(
         rows.append(
             {
                 "layer": name,
-                "gflop": problem.op.flops(problem.shapes) / 1e9,
+                "gflop": problem.op.cost_of(problem.own).flops / 1e9,
                 "ms": times,
-                "default": backend.choose(
-                    problem.op, problem.shapes, {}, None, problem.epilogue
-                ).name,
+                "default": backend.choose(problem).name,
                 "default_ms": default,
                 "paper_over_implicit": paper / best if paper and best else None,
             }

@@ -90,6 +90,7 @@ def test_documents(tmp_path, document, size, kernel) -> None:
         ("matmul --plot benchmarks", "--plot: expected a .png or .svg file, got benchmarks"),
         ("matmul --plot a.txt", "--plot: expected a .png or .svg file, got a.txt"),
         ("matmul --document cheng --plot Makefile", "--plot: expected a folder, got the file"),
+        ("bandwidth --only no", "--only: no 'no', expected beginnings of relu, sum of two, "),
         ("roofline --plot a.txt", "--plot: expected a .png or .svg file, got a.txt"),
         ("mlp --models none", "Invalid value: --models: no 'none', expected "),
         ("page Makefile", "Makefile: expected what a benchmark wrote, got no JSON: "),
@@ -190,6 +191,16 @@ def test_roofline(backend: str) -> None:
     assert [row["bytes"] for row in result["transfers"]] == sorted(
         row["bytes"] for row in result["transfers"]
     )
+
+
+@pytest.mark.parametrize("backend", ["compute", "feedback"])
+def test_bandwidth(backend: str) -> None:
+    options = ["--mib", "1", "--repeat", "1", "--only", "sum of,gather,concat", "--json"]
+    result = json.loads(run("benchmarks.bandwidth", "--backend", backend, *options))
+    assert result["mark"] in result["copies"] and len(result["rows"]) == 6
+    for row in result["rows"]:
+        assert row["error"] < 1e-5
+        assert row["share"] == pytest.approx(row["gb_s"] / result["copies"][result["mark"]])
 
 
 def test_boards() -> None:

@@ -22,7 +22,8 @@ from glnn.backends.gl import GlBackend
 from glnn.compile import evaluate
 from glnn.errors import DeviceError, UnsupportedOpError
 from glnn.graph.epilogue import BIASED
-from glnn.graph.operators import Activation, Conv2d, Matmul, Pool2d, Softmax
+from glnn.graph.expression import Arg, call
+from glnn.graph.operators import Conv2d, Matmul, Pointwise, Pool2d, Softmax
 from glnn.kernels.library import declared
 from glnn.kernels.problem import Problem
 from tests.backends.harness import as_stored, tolerance
@@ -33,13 +34,14 @@ from tests.random_models import random_model
 EXHAUSTIVE = bool(os.environ.get("GLNN_EXHAUSTIVE"))
 MODELS = 300 if EXHAUSTIVE else 6
 SCALE = 1 if EXHAUSTIVE else 40  # results of up to 10 million numbers, or of fewer
+SIGMOID = Pointwise(call("sigmoid", Arg(0)))
 LARGE: dict[str, Problem] = {
     "matmul 1000 x 400 x 120": Problem.of(Matmul(), {"x": (1000, 400), "weight": (120, 400)}, {}),
     "matmul": Problem.of(
         Matmul(), {"x": (10_000 // SCALE, 20), "weight": (1000, 20), "e1": (1000,)}, {}, BIASED
     ),
     "softmax": Problem.of(Softmax(), {"x": (25_000 // SCALE, 400)}, {}),
-    "activation": Problem.of(Activation("sigmoid"), {"x": (10_000 // SCALE, 1000)}, {}),
+    "pointwise": Problem.of(SIGMOID, {"x0": (10_000 // SCALE, 1000)}, {}),
     "pool2d": Problem.of(Pool2d("max", (2, 2), (1, 1)), {"x": (1, 10, 1001 // SCALE, 1001)}, {}),
     "conv2d": Problem.of(
         Conv2d(padding=(1, 1, 1, 1)),

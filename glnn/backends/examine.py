@@ -12,10 +12,8 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from math import prod
 from time import perf_counter
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from glnn.backends.backend import Backend, Choice, Memory
 from glnn.device import Buffer, Device
@@ -35,9 +33,8 @@ from glnn.kernels.verdicts import (
     work,
 )
 from glnn.layout import Layout
-from glnn.types import DType, Shape
+from glnn.types import Array, DType, Shape, TensorType
 
-Array = NDArray[Any]
 PERIOD = 7  # samples that differ: a prime, so that what is off by a power of two is seen
 LEAST_PART = 64  # vertices or workgroups: below, launches cost more than what they compute
 SHORT = 64  # numbers a sum: what large launches are seen with, and tiles are no longer
@@ -278,7 +275,8 @@ def _known(problem: Problem, spoiled: bool) -> tuple[dict[str, Array], Array, Ar
         few[name] = np.asarray(2 * generator.random(taken, dtype=np.float32) - 1)
         if spoiled and name in (*op.spoiled, *problem.extents):
             _spoil(few[name])
-    exact = op.flops({name: array.shape for name, array in few.items()}) <= EXACT
+    types = {name: TensorType.of(array) for name, array in few.items() if name in problem.own}
+    exact = op.cost_of(types).flops <= EXACT
     precise = {
         name: array.astype(np.float64) if exact and array.dtype == np.float32 else array
         for name, array in few.items()

@@ -24,7 +24,7 @@ from glnn.kernels.problem import Problem
 from glnn.kernels.select import choose
 from glnn.kernels.source import assemble
 from glnn.kernels.tuned import Tuned
-from glnn.kernels.verdicts import Verdicts, work
+from glnn.kernels.verdicts import Verdicts, program_key, work
 from glnn.layout import Layout
 from glnn.settings import Settings
 from glnn.types import DType, Shape
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import moderngl
 
 PLACES = ("first_group", "all_groups", "first_instance")  # uniforms of a launch, not of a problem
+MOST_CHOICES = 4096  # that are remembered
 LONGEST = 0.1  # seconds of a launch: Panfrost ends jobs of half a second
 
 
@@ -81,6 +82,9 @@ class GlBackend(Examined):
         self.tuned = Tuned.load(cache, offers, __version__)
         self.verdicts = Verdicts.load(cache, offers, __version__)
         self._trusts = settings.trust
+        self._texts: dict[tuple[object, ...], tuple[object, ...]] = {}  # by what makes a text
+        self._choices: dict[tuple[Problem, str | None], Kernel] = {}
+        self._chosen = (0, 0)  # the revisions of what choices depend on
         self._textures: WeakKeyDictionary[Buffer, dict[tuple[str, str], Fetched]]
         self._textures = WeakKeyDictionary()
         longest = 0.0 if family(offers) in PATIENT else LONGEST
@@ -92,8 +96,16 @@ class GlBackend(Examined):
         raise NotImplementedError
 
     def choose(self, problem: Problem, kernel: str | None = None) -> Kernel:
-        offers = self.device.capabilities
-        return choose(self.name, problem, offers, kernel, self.tuned, self.verdicts)
+        revisions = self.tuned.revision, self.verdicts.revision
+        if revisions != self._chosen or len(self._choices) > MOST_CHOICES:
+            self._choices.clear()
+            self._chosen = revisions
+        found = self._choices.get((problem, kernel))
+        if found is None:
+            offers = self.device.capabilities
+            found = choose(self.name, problem, offers, kernel, self.tuned, self.verdicts)
+            self._choices[problem, kernel] = found
+        return found
 
     def examine(self, asked: Iterable[tuple[Choice, Problem]]) -> bool:
         return not self._trusts and examine(self, asked)
@@ -249,17 +261,32 @@ class GlBackend(Examined):
         bound: how it gets at the operands of the problem's epilogue.
         Problems share it; on a device that confuses their sizes each set of sizes has its own.
         """
+        programs: dict[tuple[object, ...], Program] = self.device.programs
+        values = sorted(problem.uniforms(kernel).items()) if self.confuses_values() else ()
+        offers, parts = self.device.capabilities, defines.get("IN_PARTS", 0)
+        asked = program_key(kernel, problem, offers), parts, str(bound), *values
+        text = self._texts.get(asked)
+        if text is None or text not in programs:
+            source = self._source(kernel, problem, defines, fetched, bound)
+            text = source.text, *values
+            if text not in programs:
+                programs[text] = self.compile(source)
+            self._texts[asked] = text
+        return programs[text]
+
+    def _source(
+        self,
+        kernel: Kernel,
+        problem: Problem,
+        defines: Mapping[str, int],
+        fetched: Mapping[str, Fetched],
+        bound: Bound,
+    ) -> Source:
         header = self.device.capabilities.header(self.name)
         samplers = {name: one.sampler for name, one in fetched.items()}
         made = problem.generated(kernel)
         texts = written(kernel, problem.epilogue, bound) if made is None else made.texts
-        source = assemble(kernel, header, {**kernel.defaults, **defines}, samplers, texts)
-        values = sorted(problem.uniforms(kernel).items()) if self.confuses_values() else ()
-        programs: dict[tuple[object, ...], Program] = self.device.programs
-        key = (source.text, *values)
-        if key not in programs:
-            programs[key] = self.compile(source)
-        return programs[key]
+        return assemble(kernel, header, {**kernel.defaults, **defines}, samplers, texts)
 
     def confuses_values(self) -> bool:
         """Whether the device may run a program with the uniforms of an earlier run."""

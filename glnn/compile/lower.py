@@ -46,8 +46,11 @@ def lowered(
     return graph, schedule
 
 
-def _task(graph: Graph, node: Node, types: Types, known: dict[Value, Constant]) -> Task:
-    """What `node` is to a schedule."""
+def _task(
+    graph: Graph, node: Node, types: Types, known: dict[Value, Constant], layer: str | None = None
+) -> Task:
+    """What `node`, of the layer so called, its own name unless said, is to a schedule."""
+    layer = layer or node.name
     given = node.operator.named(node.inputs)
     kinds = {name: types[value] for name, value in given.items()}
     if node.epilogue is not None:
@@ -68,13 +71,15 @@ def _task(graph: Graph, node: Node, types: Types, known: dict[Value, Constant]) 
             if value in fixed
         },
         node.outputs[0].name,
-        node.name,
+        layer,
         epilogue=node.epilogue,
         more=tuple(value.name for value in node.outputs[1:]),
-        apart=partial(_apart, graph, node, types, known) if node.origins else None,
+        apart=partial(_apart, graph, node, types, known, layer) if node.origins else None,
     )
 
 
-def _apart(graph: Graph, node: Node, types: Types, known: dict[Value, Constant]) -> list[Task]:
+def _apart(
+    graph: Graph, node: Node, types: Types, known: dict[Value, Constant], layer: str
+) -> list[Task]:
     """The nodes that were joined into `node`, as tasks of their own."""
-    return [_task(graph, origin, types, known) for origin in node.origins]
+    return [_task(graph, origin, types, known, layer) for origin in node.origins]

@@ -173,7 +173,7 @@ def _step(schedule: Schedule, arena: Arena, entry: Entry) -> Step:
             sum(nbytes for name, nbytes in packed.items() if name not in copies),
             sum(copies.values()),
         ),
-        passing=sum(nbytes for name, nbytes in packed.items() if name in copies),
+        passing=_passing(packed, copies),
         cost=entry.problem.cost,
     )
 
@@ -190,6 +190,19 @@ def _held(schedule: Schedule, weights: Weights) -> int:
                 size = 4 * backend.capacity(entry.layouts[name].size(weight.shape))
                 found += copies.get(name, size)
     return found
+
+
+def _passing(packed: Mapping[str, int], copies: Mapping[str, int]) -> int:
+    """Bytes beside the textures `copies`, at the most, while they are filled from buffers.
+
+    packed: bytes of each parameter's buffer, which goes when it was copied.
+    """
+    taken = most = sum(nbytes for name, nbytes in packed.items() if name in copies)
+    for name, nbytes in copies.items():
+        taken += nbytes
+        most = max(most, taken)
+        taken -= packed.get(name, 0)
+    return most - sum(copies.values())
 
 
 class Plan:

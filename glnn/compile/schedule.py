@@ -180,9 +180,9 @@ class Schedule:
         updated = operands.get(task.op.updates or "")
         memory = self.tensors[updated].memory if updated else task.output
         self.tensors[task.output] = Tensor(problem.results[0], layouts["out"], memory)
-        given = tuple((name, layouts[name].name) for name in operands)
         task = replace(task, operands=operands)
-        self.entries.append(Entry(task, choice, replace(problem, given=given), layouts))
+        lying = problem.lying({name: layouts[name].name for name in operands})
+        self.entries.append(Entry(task, choice, lying, layouts))
 
     def _add_host(self, task: Task, problem: Problem) -> None:
         """`task` by NumPy, between transfers."""

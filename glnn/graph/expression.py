@@ -79,7 +79,7 @@ class Expr:
         """The values of `numbers`."""
         return tuple(part.value for part in self.numbers)
 
-    @property
+    @cached_property
     def structure(self) -> str:
         """What it is but for the values of its Scalars: what makes a program another one."""
         return self.text()
@@ -108,6 +108,8 @@ class Expr:
     @cached_property
     def expanded(self) -> Expr:
         """The same with what is defined by other functions (`Function.body`) written out."""
+        if not any(row.body for row in self.functions):
+            return self
 
         def written(part: Expr, arguments: tuple[Expr, ...]) -> Expr:
             if not isinstance(part, Call):

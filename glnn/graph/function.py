@@ -16,7 +16,7 @@ NUMBERS = {"float": DType.float32, "int": DType.int32, "bool": DType.bool}
 """The type of numbers of each kind where no tensor's is among them."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Function:
     """A function of scalars: either `numpy` and `glsl` say what it is, or `body`.
 

@@ -70,6 +70,8 @@ def cast(dtype: str) -> Callable[[Array], Array]:
             return np.asarray(x.astype(target))
         limits = np.iinfo(target)
         whole = np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0))
-        return np.clip(whole, limits.min, limits.max).astype(target)
+        least, over = float(limits.min), whole >= limits.max
+        inside = np.where(over, 0, np.maximum(whole, least)).astype(target)
+        return np.asarray(np.where(over, limits.max, inside), target)
 
     return to

@@ -128,9 +128,9 @@ class Operator(ABC):
         """The first result by NumPy, of operands by name."""
         return self.reference(*self.positional(operands))[0]
 
-    def cost_of(self, shapes: Shapes) -> Cost:
+    def cost_of(self, operands: Operands) -> Cost:
         """What one run needs at the least, of operands by name."""
-        return self.cost(self.positional(typed(shapes)))
+        return self.cost(self.positional(typed(operands)))
 
     def flops(self, shapes: Shapes) -> int:
         """Floating-point operations, a multiply-add counting two."""
@@ -247,7 +247,8 @@ class Contraction(Operator):
         n = self.shape_of(shapes)[0]
         return tuple(name for name in self.inputs if shapes.get(name, ())[:1] == (n,))
 
-    def cost_of(self, shapes: Shapes) -> Cost:
+    def cost_of(self, operands: Operands) -> Cost:
+        shapes = {name: one.shape for name, one in typed(operands).items()}
         elements = sum(prod(s) for s in shapes.values()) + prod(self.shape_of(shapes))
         return Cost(self.flops(shapes), 4 * elements)
 

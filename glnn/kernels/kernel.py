@@ -61,6 +61,7 @@ class Kernel:
     extents: of the operands that an epilogue may have here.
     tune: parameters and the values worth trying, the default first.
     families: other defaults for the device families so called (see `family`).
+    documented: a document has it: it is taken by name only.
     unfit: families whose registers cannot hold it.
     requires: attributes (the op's defines) that must have the value given.
     max_outputs: it suits results of at most this many elements; 0 means any.
@@ -98,6 +99,7 @@ class Kernel:
     stacks: tuple[str, ...] = ()
     tune: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     families: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    documented: bool = False
     unfit: tuple[str, ...] = ()
     requires: Mapping[str, int] = field(default_factory=dict)
     max_outputs: int = 0
@@ -172,8 +174,13 @@ class Kernel:
 
     @property
     def halves(self) -> bool:
-        """Whether operands are stored in half precision: such a kernel is only taken by name."""
+        """Whether operands are stored in half precision."""
         return any(layout.endswith(SUFFIX) for layout in self.layouts.values())
+
+    @property
+    def by_name_only(self) -> bool:
+        """Whether it is taken only where somebody asks for it by its name."""
+        return self.halves or self.documented
 
     @property
     def allowed(self) -> float:

@@ -55,15 +55,11 @@ class Problem:
 
         Raises ShapeError where they do not fit the operator or the epilogue.
         """
-        names, types = epilogue.names if epilogue else (), typed(operands)
-        own = {name: one for name, one in types.items() if name not in names}
-        op.check_operands(own)
-        results = op.results(own)
-        extra = {name: types[name] for name in names if name in types}
-        if epilogue:
-            shapes = {name: one.shape for name, one in extra.items()}
-            check_epilogue(op, epilogue, shapes, results[0].shape)
-        return cls(op, tuple({**own, **extra}.items()), results, tuple(layouts.items()), epilogue)
+        return _problem(op, tuple(typed(operands).items()), tuple(layouts.items()), epilogue)
+
+    def lying(self, layouts: Mapping[str, str]) -> Problem:
+        """The same whose operands lie in other layouts."""
+        return Problem.of(self.op, dict(self.operands), layouts, self.epilogue)
 
     def resized(self, shapes: Shapes) -> Problem:
         """The same of operands of other shapes; those of its epilogue follow."""
@@ -97,13 +93,13 @@ class Problem:
 
     @cached_property
     def cost(self) -> Cost:
-        """What one run needs at the least, a call of an epilogue's function counting one."""
-        cost = self.op.cost_of(self.own)
+        """What one run needs at the least, its epilogue's functions counted."""
+        cost = self.op.cost_of({name: self.types[name] for name in self.own})
         if self.epilogue is None:
             return cost
         extra = 4 * sum(prod(self.shapes[name]) for name in self.extents)
-        calls = self.epilogue.expr.calls * prod(self.output)
-        return Cost(cost.flops + calls, cost.bytes + extra)
+        flops = self.epilogue.expr.flops * prod(self.output)
+        return Cost(cost.flops + flops, cost.bytes + extra)
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
         """The first result by NumPy, its epilogue's too, floats in the operands' precision."""
@@ -157,7 +153,7 @@ class Problem:
         return self.types[name].shape
 
     @cached_property
-    def _memo(self) -> dict[Any, Any]:
+    def memo(self) -> dict[Any, Any]:
         """What was found of it for a kernel."""
         return {}
 
@@ -191,9 +187,9 @@ class Problem:
     def split(self, kernel: Kernel, device: Capabilities) -> Split | None:
         """The parts in which `kernel` computes this where one dispatch would be too much."""
         key = "split", kernel, device
-        if key not in self._memo:
-            self._memo[key] = self._split(kernel, device)
-        found: Split | None = self._memo[key]
+        if key not in self.memo:
+            self.memo[key] = self._split(kernel, device)
+        found: Split | None = self.memo[key]
         return found
 
     def _split(self, kernel: Kernel, device: Capabilities) -> Split | None:
@@ -211,9 +207,9 @@ class Problem:
     def chosen_layouts(self, kernel: Kernel, split: Split | None = None) -> dict[str, Layout]:
         """The layout of each operand and of `out` when `kernel` runs this, whole or split."""
         key = "layouts", kernel
-        if key not in self._memo:
-            self._memo[key] = self._chosen_layouts(kernel)
-        found = dict(self._memo[key])
+        if key not in self.memo:
+            self.memo[key] = self._chosen_layouts(kernel)
+        found = dict(self.memo[key])
         if split is not None and split.weight is not None:
             found["weight"] = split.weight
         return found
@@ -261,9 +257,9 @@ class Problem:
         Rows, columns and what a matrix of a stack takes count numbers, floats or halves.
         """
         key = "uniforms", kernel
-        if key not in self._memo:
-            self._memo[key] = self._uniforms(kernel)
-        return dict(self._memo[key])
+        if key not in self.memo:
+            self.memo[key] = self._uniforms(kernel)
+        return dict(self.memo[key])
 
     def _uniforms(self, kernel: Kernel) -> dict[str, Uniform]:
         values: dict[str, Uniform] = {
@@ -288,6 +284,25 @@ class Problem:
     def sizes(self, kernel: Kernel) -> dict[str, int]:
         """The integers among the uniforms."""
         return {k: v for k, v in self.uniforms(kernel).items() if isinstance(v, int)}
+
+
+@lru_cache(maxsize=4096)
+def _problem(
+    op: Operator,
+    operands: tuple[tuple[str, TensorType], ...],
+    given: tuple[tuple[str, str], ...],
+    epilogue: Epilogue | None,
+) -> Problem:
+    """See `Problem.of`: one problem for all that ask for it, so that it is looked into once."""
+    names, types = epilogue.names if epilogue else (), dict(operands)
+    own = {name: one for name, one in operands if name not in names}
+    op.check_operands(own)
+    results = op.results(own)
+    extra = {name: types[name] for name in names if name in types}
+    if epilogue:
+        shapes = {name: one.shape for name, one in extra.items()}
+        check_epilogue(op, epilogue, shapes, results[0].shape)
+    return Problem(op, tuple({**own, **extra}.items()), results, given, epilogue)
 
 
 def check_epilogue(op: Operator, epilogue: Epilogue, shapes: Shapes, output: Shape) -> None:

@@ -19,7 +19,7 @@ from glnn.kernels.generate.generators import GENERATORS
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import declared, library
 from glnn.kernels.problem import Problem
-from glnn.kernels.select import fitted, why_not_device
+from glnn.kernels.select import fitted, why_not_device, why_not_problem
 from glnn.kernels.source import assemble
 from glnn.kernels.verdicts import Seen, Verdicts
 
@@ -68,8 +68,12 @@ class Example:
             return
         for name, (op, types) in GENERATORS[kernel.generate].examples().items():
             problem = Problem.of(op, types, {})
+            if why_not_problem(problem.adapted(kernel), problem):
+                continue
             adapted, made = problem.adapted(kernel), problem.generated(kernel)
             defines = {**kernel.defaults, **problem.defines(kernel)}
+            if any(defines[key] != value for key, value in kernel.requires.items()):
+                continue
             texts = {} if made is None else made.texts
             yield cls(f"{kernel.op}-{kernel.name}-{name}", adapted, defines, texts)
 

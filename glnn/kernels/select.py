@@ -190,7 +190,7 @@ def choose(
             raise UnsupportedOpError(f"{backend} has no kernel {name!r} for {op}; it has {known}")
         kernels = tuple(k for k in kernels if k.name == name)
     elif not isinstance(problem.op, Repack):  # that says itself whether it is to halves
-        kernels = tuple(k for k in kernels if not k.halves)
+        kernels = tuple(k for k in kernels if not k.by_name_only)
     reasons: dict[str, list[str]] = {}
     too_large: dict[str, list[str]] = {}
     for kernel in _preferred(kernels, problem, device, reasons):

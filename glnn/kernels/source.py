@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
@@ -71,7 +71,12 @@ def _expanded(
 
     Where nothing is `generated`, the lines that ask for that stay as they are.
     """
-    return _included(path.read_text("utf-8"), name, folder, seen, generated)
+    return _included(_text(path, path.stat().st_mtime_ns), name, folder, seen, generated)
+
+
+@lru_cache(maxsize=512)
+def _text(path: Path, changed: int) -> str:
+    return path.read_text("utf-8")
 
 
 def _included(

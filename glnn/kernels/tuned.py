@@ -57,11 +57,12 @@ class TunedChoice:
 class Tuned:
     """The choices for one device, by backend and class of problem.
 
-    file: what keeps them.
+    file: what keeps them. revision: counts the changes.
     """
 
     file: DeviceFile
     choices: dict[str, TunedChoice] = field(default_factory=dict)
+    revision: int = 0
 
     @classmethod
     def load(cls, folder: Path | None, device: Capabilities, version: str) -> Tuned:
@@ -101,11 +102,13 @@ class Tuned:
         if self.path is not None:
             self.choices = self.file.again(_choice)  # another process may have kept something
         self.choices[f"{backend} {problem_class(problem)}"] = choice
+        self.revision += 1
         self.file.write({key: asdict(value) for key, value in self.choices.items()})
 
     def forget(self) -> None:
         """Drop all choices, and the file. Raises OSError where it cannot be removed."""
         self.choices.clear()
+        self.revision += 1
         self.file.remove()
 
     def probe(self) -> None:

@@ -83,11 +83,12 @@ class Seen:
 class Verdicts:
     """The verdicts on the kernels of one device, each with the op's attributes it was seen with.
 
-    file: what keeps them.
+    file: what keeps them. revision: counts the changes.
     """
 
     file: DeviceFile
     found: dict[str, Verdict] = field(default_factory=dict)
+    revision: int = 0
 
     @classmethod
     def load(cls, folder: Path | None, device: Capabilities, version: str) -> Verdicts:
@@ -109,6 +110,7 @@ class Verdicts:
     def keep(self, found: Mapping[str, Verdict]) -> None:
         """Take the verdicts `found`, and write the file, where it may be written."""
         self.found |= found
+        self.revision += 1
         kept = {**self.file.again(_verdict), **self.found}  # another process may have kept some
         with suppress(OSError):  # what is not kept is found again
             self.file.write({key: asdict(verdict) for key, verdict in kept.items()})
@@ -116,6 +118,7 @@ class Verdicts:
     def forget(self) -> None:
         """Drop all verdicts, and the file. Raises OSError where it cannot be removed."""
         self.found.clear()
+        self.revision += 1
         self.file.remove()
 
     def seen(self) -> Iterator[Seen]:
@@ -130,6 +133,14 @@ def program_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:
 
     That is its parameters, the op's attributes, and how it reads.
     """
+    key = "program", kernel, device
+    if key not in problem.memo:
+        problem.memo[key] = _program_key(kernel, problem, device)
+    found: str = problem.memo[key]
+    return found
+
+
+def _program_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:
     fetched = textures(kernel, problem.epilogue)
     samplers = {
         name: kernel.sampler(fetched[name], layout.size(problem.shape(name)), device)
@@ -139,7 +150,7 @@ def program_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:
     made = problem.generated(kernel)
     known = {**kernel.defaults, **problem.defines(kernel), **samplers}
     if kernel.epilogue:
-        known["epilogue"] = reads_as(problem.epilogue, kernel.path.parents[1])
+        known["epilogue"] = reads_as(problem.epilogue)
     words = [f"{name}={value}" for name, value in sorted(known.items())]
     words += [] if made is None else [made.structure.replace(" ", "")]
     return " ".join([kernel.backend, kernel.op, kernel.name, fingerprint(kernel), *words])

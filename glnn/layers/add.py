@@ -25,7 +25,7 @@ class Add(Layer):
     def express(self, scope: Scope, *inputs: Value) -> Value:
         x, y = inputs
         if x.type != y.type:
-            raise ShapeError(f"Add: y must have the shape of x, {x.type}, got {y.type}")
+            raise ShapeError(f"Add: y must have the shape of x, {x.type.dims}, got {y.type.dims}")
         return scope.result(self.op, x, y)
 
     def config(self) -> dict[str, Any]:

@@ -146,7 +146,7 @@ class _Search:
     ) -> None:
         self._backend, self._problem, self._advance = backend, problem, advance
         self._declared = {
-            k.name: k for k in kernels_for(problem.op.name, backend.name) if not k.halves
+            k.name: k for k in kernels_for(problem.op.name, backend.name) if not k.by_name_only
         }
         generator = np.random.default_rng(0)
         self._operands = {

@@ -7,6 +7,9 @@
 #ifndef WIDTH
 #define WIDTH 1
 #endif
+#ifndef VECTORS
+#define VECTORS 1
+#endif
 #define NUMBERS ivec4
 #include "common/texel.glsl"
 #include <operands>

@@ -31,10 +31,6 @@ float pixel(int start, int column) {
     return column >= 0 && column < w ? x[start + column] : 0.0;
 }
 
-void store(float sum, int place, int channel) {
-    if (channel < o) result[place] = epilogue(sum, place, channel);
-}
-
 void convolve(int image, int quad, int left, int y) {
     vec4 sum[PX];
     for (int p = 0; p < PX; ++p) sum[p] = vec4(0.0);
@@ -66,10 +62,11 @@ void convolve(int image, int quad, int left, int y) {
     int place = image * out_row + quad * 4 * plane + y * ow + left;
     for (int p = 0; p < PX; ++p) {
         if (left + p >= ow) break;
-        store(sum[p].x, place + p, quad * 4);
-        store(sum[p].y, place + plane + p, quad * 4 + 1);
-        store(sum[p].z, place + 2 * plane + p, quad * 4 + 2);
-        store(sum[p].w, place + 3 * plane + p, quad * 4 + 3);
+        vec4 value = epilogue(sum[p], 0, quad);  // its operands lie by channels
+        result[place + p] = value.x;
+        if (quad * 4 + 1 < o) result[place + plane + p] = value.y;
+        if (quad * 4 + 2 < o) result[place + 2 * plane + p] = value.z;
+        if (quad * 4 + 3 < o) result[place + 3 * plane + p] = value.w;
     }
 }
 

@@ -1,6 +1,6 @@
 #include "functions/special.glsl"
 
-// The error function, to 1.5 ulp: polynomials by N. Juffa.
+// The error function, to 2.5 ulp: polynomials by N. Juffa.
 float error_function(float x) {
     float size = abs(x), square = x * x;
     float near = -5.96761703e-4;

@@ -9,6 +9,9 @@
 #ifndef INDEX_SAMPLER
 #define INDEX_SAMPLER isampler2D
 #endif
+#ifndef VECTORS
+#define VECTORS 1
+#endif
 #define NUMBERS ivec4
 #include "common/texel.glsl"
 uniform highp X_SAMPLER x;

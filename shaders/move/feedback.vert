@@ -6,6 +6,9 @@
 #ifndef X_SAMPLER
 #define X_SAMPLER isampler2D
 #endif
+#ifndef VECTORS
+#define VECTORS 1
+#endif
 #define NUMBERS ivec4
 #include "common/texel.glsl"
 #include "move/map.glsl"

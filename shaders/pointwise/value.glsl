@@ -2,13 +2,9 @@
 // The host writes the operands, as buffers, samplers or attributes, the expression, and how the
 // four of each operand are fetched and become the four that are `found`.
 //     RANK: the dimensions of the result's memory, where indices along them are needed, else 0.
-//     LANES: whether the four numbers may differ in any of them.
 //     ZEROS: whether channels are in groups of four, those past the last being zeros.
 #ifndef RANK
 #define RANK 0
-#endif
-#ifndef LANES
-#define LANES 0
 #endif
 #ifndef ZEROS
 #define ZEROS 0
@@ -60,10 +56,7 @@ uniform int channels, pixels;
 // The vec4 number `quad` of the result, one of those that a vertex captures: the `turn`-th.
 RESULT value(int quad, int turn) {
 #if RANK > 0
-    Indices first = indices(4 * quad);
-#if LANES
-    Indices second = next(first), third = next(second), fourth = next(third);
-#endif
+    Indices at = indices(4 * quad);
 #endif
 #include <fetches>
 #if ZEROS

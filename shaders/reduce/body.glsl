@@ -62,28 +62,12 @@ vec4 join(vec4 a, vec4 b) {
 
 #include <operands>
 
-// What is reduced, of the operands' numbers at one place.
-float prologue(PARAMETERS) {
 #include <prologue>
-}
-
-// What is stored, of a whole reduction.
-float finish(float whole) {
 #include <finish>
-}
-
-vec4 finish(vec4 whole) {
-    return vec4(finish(whole.x), finish(whole.y), finish(whole.z), finish(whole.w));
-}
 
 VALUE value(int i) {
     take_number(i);
 #include <fetches>
-#if WIDE
-    return vec4(prologue(NUMBERS(x)), prologue(NUMBERS(y)), prologue(NUMBERS(z)), prologue(NUMBERS(w)));
-#else
-    return prologue(FETCHED);
-#endif
 }
 
 // Every `apart`-th number from `i` on before `last`.

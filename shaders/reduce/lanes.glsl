@@ -36,9 +36,9 @@ STATE meet(STATE own, int lane, int line) {
 #if LANES <= FEW
     return joined(0, LANES, line);
 #else
-    if (lane < LANES / FEW) own = joined(lane * FEW, FEW, line);
+    own = joined(lane / FEW * FEW, FEW, line);  // by all: V3D's compiler does not end with an if here
     wait();
-    if (lane < LANES / FEW) states[lane * RESULTS + line] = own;
+    if (lane % FEW == 0) states[lane / FEW * RESULTS + line] = own;
     wait();
     return joined(0, LANES / FEW, line);
 #endif

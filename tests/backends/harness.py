@@ -25,12 +25,13 @@ from glnn.compile.prepared import Prepared
 from glnn.compile.schedule import Schedule, Task
 from glnn.compile.weights import Weight, Weights
 from glnn.device import Buffer
+from glnn.errors import UnsupportedOpError
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Operator
 from glnn.kernels import kernels_for
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
-from glnn.kernels.select import fitted
+from glnn.kernels.select import fitted, why_not_problem
 from glnn.layout import Layout
 from glnn.layout.half import SUFFIX, Half
 from glnn.layout.layout import RowMajor
@@ -64,6 +65,15 @@ def as_stored(op: str, kernel: str, operands: Mapping[str, Array]) -> dict[str, 
 def kernels(op: str) -> list[tuple[str, str]]:
     """(backend, kernel) for every kernel of `op`, for parametrisation."""
     return [(b, k.name) for b in BACKENDS for k in kernels_for(op, b)]
+
+
+def taken(kernel: Kernel, problem: Problem) -> Kernel | None:
+    """`kernel` as it computes `problem`; None where it cannot."""
+    try:
+        adapted = problem.adapted(kernel)
+    except UnsupportedOpError:
+        return None
+    return adapted if why_not_problem(adapted, problem) is None else None
 
 
 def run(

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from glnn.graph.epilogue import BIASED, SUMMED, Epilogue
-from glnn.graph.operator import Contraction
+from glnn.graph.expression import Arg, call
+from glnn.graph.operator import Operator
 from glnn.graph.operators import (
-    Activation,
-    Add,
-    BatchNorm,
-    Bias,
     Concat,
     Conv2d,
     LocalResponseNorm,
     Matmul,
+    Pointwise,
     Pool2d,
     Softmax,
     Subsample,
@@ -31,9 +29,7 @@ BIASED_TANH = finish(bias=True, activation="tanh")
 
 Shapes = dict[str, tuple[int, ...]]
 # Each an operator, its operands' shapes, and perhaps an epilogue.
-PROBLEMS: dict[
-    str, list[tuple[Contraction, Shapes] | tuple[Contraction, Shapes, Epilogue | None]]
-] = {
+PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilogue | None]]] = {
     "matmul": [
         (Matmul(), {"x": (67, 37), "weight": (131, 37), "e1": (131,)}, BIASED_TANH),
         (Matmul(), {"x": (3 * 67, 37), "weight": (3, 131, 37)}),
@@ -47,11 +43,11 @@ PROBLEMS: dict[
         (MatmulSum(3), {"x": (3 * 67, 131), "e1": (131,)}, BIASED_TANH),
         (MatmulSum(9, "columns"), {"x": (1, 131, 67, 9), "e1": (67, 131)}, SUMMED),
     ],
-    "bias": [
-        (Bias(), {"x": (37, 131), "bias": (131,)}),
-        (Bias(), {"x": (2, 37, 11, 9), "bias": (37,)}),
+    "pointwise": [
+        (Pointwise(call("add", Arg(0), Arg(1))), {"x0": (37, 131), "x1": (131,)}),
+        (Pointwise(call("sigmoid", Arg(0))), {"x0": (37, 131)}),
+        (Pointwise(call("mul", Arg(0), Arg(1))), {"x0": (2, 37, 11, 9), "x1": (37, 1, 1)}),
     ],
-    "activation": [(Activation("sigmoid"), {"x": (37, 131)})],
     "softmax": [(Softmax(), {"x": (37, 131)})],
     "pool2d": [
         (Pool2d("max", (3, 2), (2, 1)), {"x": (2, 5, 11, 9)}),
@@ -64,15 +60,7 @@ PROBLEMS: dict[
             function("tanh"),
         )
     ],
-    "batch_norm": [
-        (
-            BatchNorm(),
-            {"x": (2, 37, 11, 9), "scale": (37,), "shift": (37,)},
-            function("relu"),
-        ),
-    ],
     "local_response_norm": [(LocalResponseNorm(5, 0.5), {"x": (2, 37, 11, 9)})],
-    "add": [(Add(), {"x": (37, 131), "y": (37, 131)}, function("sigmoid"))],
     "concat": [
         (Concat(), {"x0": (2, 37, 11, 9), "x1": (2, 6, 11, 9)}),
         (Concat(), {"x0": (2, 36, 11, 9), "x1": (2, 8, 11, 9), "x2": (2, 4, 11, 9)}),

@@ -14,12 +14,12 @@ from glnn.compile import evaluate
 from glnn.device import Device
 from glnn.errors import DeviceError, LimitError
 from glnn.graph.epilogue import BIASED, Epilogue
-from glnn.graph.operator import Contraction
+from glnn.graph.expression import Arg, call
+from glnn.graph.operator import Operator
 from glnn.graph.operators import (
-    Activation,
-    Add,
     Conv2d,
     LocalResponseNorm,
+    Pointwise,
     Pool2d,
     Softmax,
 )
@@ -29,7 +29,8 @@ from tests.backends.epilogues import finish
 from tests.oracle import error
 
 PADDED = (1, 1, 1, 1)
-CASES: list[tuple[Contraction, dict[str, tuple[int, ...]], Epilogue | None]] = [
+ADD = call("add", Arg(0), Arg(1))
+CASES: list[tuple[Operator, dict[str, tuple[int, ...]], Epilogue | None]] = [
     (Conv2d(padding=PADDED), {"x": (37, 5, 9, 9), "weight": (8, 5, 3, 3), "e1": (8,)}, BIASED),
     (Conv2d(padding=PADDED), {"x": (37, 5, 8, 8), "weight": (36, 5, 3, 3), "e1": (36,)}, BIASED),
     (
@@ -38,9 +39,10 @@ CASES: list[tuple[Contraction, dict[str, tuple[int, ...]], Epilogue | None]] = [
         finish(full=True, activation="relu"),
     ),
     (Pool2d(), {"x": (37, 5, 9, 9)}, None),
-    (Activation("tanh"), {"x": (150, 100)}, None),
+    (Pointwise(call("tanh", Arg(0))), {"x0": (150, 100)}, None),
     (Softmax(), {"x": (150, 100)}, None),
-    (Add(), {"x": (41, 3, 7, 16), "y": (41, 3, 7, 16)}, None),
+    (Pointwise(ADD), {"x0": (41, 3, 7, 16), "x1": (3, 1, 16)}, None),
+    (Pointwise(ADD), {"x0": (41, 3, 7, 16), "x1": (41, 1, 7, 16)}, None),
     (LocalResponseNorm(5), {"x": (33, 7, 5, 9)}, None),
     (Repack("R", "nhwC4c"), {"x": (37, 5, 9, 9)}, None),
 ]
@@ -75,12 +77,12 @@ def test_in_parts(small, rng, op, shapes, epilogue) -> None:
 
 def test_arrays_without_samples(small, rng) -> None:
     with pytest.raises(LimitError, match="a storage block has 32768"):
-        evaluate(Activation("relu"), {"x": rng((9000,))}, small)
+        evaluate(Pointwise(call("relu", Arg(0))), {"x0": rng((9000,))}, small)
     one = np.full((), -2, np.float32)
-    assert evaluate(Activation("relu"), {"x": one}, small) == 0
-    assert evaluate(Add(), {"x": one, "y": one}, small) == -4
+    assert evaluate(Pointwise(call("relu", Arg(0))), {"x0": one}, small) == 0
+    assert evaluate(Pointwise(ADD), {"x0": one, "x1": one}, small) == -4
 
 
 def test_one_sample_beyond_a_block_is_refused(small, rng) -> None:
     with pytest.raises(LimitError, match="a storage block has 32768"):
-        evaluate(Activation("relu"), {"x": rng((2, 9000))}, small)
+        evaluate(Pointwise(call("relu", Arg(0))), {"x0": rng((2, 9000))}, small)

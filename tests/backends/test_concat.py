@@ -8,6 +8,7 @@ import pytest
 from glnn.backends.gl import GlBackend
 from glnn.errors import UnsupportedOpError
 from glnn.graph.operators import Concat
+from glnn.kernels.problem import Problem
 from glnn.layers import Concat as Layer
 from tests.backends.harness import run
 
@@ -55,16 +56,14 @@ def test_images(backend: GlBackend, rng, channels) -> None:
     kernel, layout = IMAGES[backend.name]
     given = {f"x{i}": rng((2, c, 3, 5)) for i, c in enumerate(channels)}
     layouts = dict.fromkeys(given, layout)
+    problem = Problem.of(Concat(), {name: x.shape for name, x in given.items()}, layouts)
     if kernel == "feedback_grouped" and any(c % 4 for c in channels):
         with pytest.raises(UnsupportedOpError, match="whole groups of four"):
-            run(backend, Concat(), given, kernel, layouts)
-        assert (
-            backend.choose(Concat(), {k: x.shape for k, x in given.items()}, layouts).name
-            in R[backend.name]
-        )
+            run(backend, Concat(), given, kernel, layouts=layouts)
+        assert backend.choose(problem).name == R[backend.name]
         return
-    assert backend.choose(Concat(), {k: x.shape for k, x in given.items()}, layouts).name == kernel
-    got = run(backend, Concat(), given, kernel, layouts)
+    assert backend.choose(problem).name == kernel
+    got = run(backend, Concat(), given, kernel, layouts=layouts)
     np.testing.assert_array_equal(got, np.concatenate(list(given.values()), 1))
 
 
@@ -78,6 +77,6 @@ def test_the_layer_takes_any_count(opened, rng, backend_name, count) -> None:
 
 
 def test_a_vertex_shader_has_sixteen_textures(opened) -> None:
-    shapes = {f"x{i}": (1, 2, 3) for i in range(17)}
-    assert "at most 16 operands" in str(opened("feedback").why_not(Concat(), shapes))
-    assert opened("compute").why_not(Concat(), shapes) is None
+    problem = Problem.of(Concat(), {f"x{i}": (1, 2, 3) for i in range(17)}, {})
+    assert "at most 16 operands" in str(opened("feedback").why_not(problem))
+    assert opened("compute").why_not(problem) is None

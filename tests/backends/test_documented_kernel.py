@@ -12,6 +12,7 @@ from glnn.graph.operators import Matmul
 from glnn.kernels.library import read, shaders_folder
 from glnn.layout import parse
 from tests import oracle
+from tests.backends.epilogues import finish
 
 PAGE = Path(__file__).parents[2] / "docs" / "adding-a-kernel.md"
 
@@ -21,19 +22,21 @@ def test_the_pages_kernel_is_right(opened, rng, tmp_path) -> None:
     assert isinstance(backend, Compute)
     folder = tmp_path / "matmul"
     folder.mkdir()
-    shutil.copytree(shaders_folder() / "common", tmp_path / "common")
+    for shared in ("common", "functions"):
+        shutil.copytree(shaders_folder() / shared, tmp_path / shared)
     text = PAGE.read_text("utf-8")
     for language, name in (("glsl", "scalar.comp"), ("toml", "scalar.toml")):
         (block,) = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
         (folder / name).write_text(block)
     (kernel,) = read(tmp_path)
-    arrays = {"x": rng((13, 7)), "weight": rng((9, 7)), "bias": rng((9,))}
+    arrays = {"x": rng((13, 7)), "weight": rng((9, 7)), "e1": rng((9,))}
     stores = {}
     for name, array in arrays.items():
         stores[name] = Buffer(array.shape, parse("R"))
         stores[name].set(array)
     out = Buffer((13, 9), parse("R"))
     shapes = {name: array.shape for name, array in arrays.items()}
-    backend.prepare(Matmul(activation="relu"), kernel, stores, shapes, out)()
-    expected = oracle.matmul(arrays["x"], arrays["weight"], arrays["bias"], function="relu")
+    epilogue = finish(bias=True, activation="relu")
+    backend.prepare(Matmul(), kernel, stores, shapes, out, epilogue)()
+    expected = oracle.matmul(arrays["x"], arrays["weight"], arrays["e1"], function="relu")
     assert oracle.error(out.pull(), expected) < 1e-5

@@ -14,15 +14,18 @@ from glnn.backends.gl import GlBackend
 from glnn.compile import evaluate
 from glnn.device import Program, Source
 from glnn.errors import DeviceError, UnsupportedOpError
-from glnn.graph.operators import Activation, Conv2d, Matmul, Softmax
+from glnn.graph.expression import Arg, call
+from glnn.graph.operators import Conv2d, Matmul, Pointwise, Softmax
+from glnn.graph.operators.gather import Gather
 from glnn.kernels import library
 from glnn.kernels.problem import Problem
-from glnn.kernels.select import fitted, why_not_device, why_not_problem
+from glnn.kernels.select import fitted, why_not_device
 from glnn.kernels.verdicts import Verdict, Verdicts
-from tests.backends.harness import BACKENDS
+from tests.backends.harness import BACKENDS, taken
 from tests.backends.problems import PROBLEMS
 from tests.oracle import error
 
+RELU, SIGMOID = (Pointwise(call(name, Arg(0))) for name in ("relu", "sigmoid"))
 SHADERS = [kernel for kernel in library() if not kernel.stages]
 KEY = "compute matmul tiled 0123456789abcdef ACTIVATION=0 depth=64"
 MOST = 300  # of a launch: beyond, these drivers are wrong
@@ -98,12 +101,12 @@ def test_a_verdict_outlives_the_process(examined, backend, rng, lossy, monkeypat
 
 
 def test_a_larger_launch_is_seen_anew(examined, rng) -> None:
-    op = Activation("sigmoid")
-    evaluate(op, {"x": rng((64, 64))}, examined)
+    op = SIGMOID
+    evaluate(op, {"x0": rng((64, 64))}, examined)
     ((key, before),) = examined.verdicts.found.items()
-    evaluate(op, {"x": rng((32, 64))}, examined)
+    evaluate(op, {"x0": rng((32, 64))}, examined)
     assert examined.verdicts.found == {key: before}, "a smaller one need not be seen"
-    evaluate(op, {"x": rng((640, 640))}, examined)
+    evaluate(op, {"x0": rng((640, 640))}, examined)
     assert examined.verdicts.found[key].right > before.right
 
 
@@ -145,16 +148,16 @@ def test_what_is_right_is_used(opened, kernel, monkeypatch, tmp_path) -> None:
     if reason := why_not_device(kernel, offers):
         pytest.skip(reason)
     seen = 0
-    for op, shapes in PROBLEMS[kernel.op]:
-        problem = Problem.of(op, shapes, {})
-        if why_not_problem(kernel, problem) is None:
-            backend.examine([(kernel, problem)])
+    for op, shapes, *rest in PROBLEMS[kernel.op]:
+        problem = Problem.of(op, shapes, {}, *rest)
+        if one := taken(kernel, problem):
+            backend.examine([(one, problem)])
             seen += 1
     assert seen and len(backend.verdicts.found) >= 1
     assert [one.notable for one in backend.verdicts.seen() if one.notable] == []
 
 
-@pytest.mark.parametrize("op", [Activation("relu"), Activation("sigmoid"), Softmax()], ids=str)
+@pytest.mark.parametrize("op", [RELU, SIGMOID, Softmax()], ids=str)
 def test_special_values_are_among_what_is_seen(examined, rng, monkeypatch, op) -> None:
     """A driver that loses NaN is found out, though it is right otherwise."""
     compile = examined.compile
@@ -168,7 +171,7 @@ def test_special_values_are_among_what_is_seen(examined, rng, monkeypatch, op) -
     monkeypatch.setattr(examined.device, "programs", {})
     x = np.full((20, 30), np.nan, np.float32)
     try:
-        got = evaluate(op, {"x": x}, examined)
+        got = evaluate(op, {op.names(1)[0]: x}, examined)
     except UnsupportedOpError as refused:
         assert "are wrong" in str(refused)
     else:  # this driver's own max and exp keep NaN
@@ -222,15 +225,15 @@ def test_a_driver_that_does_nothing(examined, rng, monkeypatch, name) -> None:
     """Even for one sample, of which NaN may spoil all, and whose result may be zeros."""
     monkeypatch.setattr(Program, "dispatch", lambda *_: None)
     monkeypatch.setattr(Program, "capture", lambda *_: None)
-    for op, shapes in PROBLEMS[name]:
+    for op, shapes, *rest in PROBLEMS[name]:
+        problem = Problem.of(op, shapes, {}, *rest)
         if op.samples:
-            n = op.shape_of(shapes)[0]
-            shapes = {
-                k: (1, *s[1:]) if s[0] == n and k in op.inputs else s for k, s in shapes.items()
-            }
-        if examined.why_not(op, shapes) is None:
+            one = {k: (1, *shapes[k][1:]) if k in problem.along else shapes[k] for k in shapes}
+            problem = problem.resized(one)
+        if examined.why_not(op, problem.shapes, None, problem.epilogue) is None:
+            operands = {k: rng(s) for k, s in problem.shapes.items()}
             with pytest.raises(UnsupportedOpError, match="are wrong, off by"):
-                evaluate(op, {k: rng(s) for k, s in shapes.items()}, examined)
+                evaluate(op, operands, examined, epilogue=problem.epilogue)
 
 
 def test_softmax_of_one_row(examined, rng, monkeypatch) -> None:
@@ -355,3 +358,10 @@ def test_a_file_with_other_content_is_passed_over(backend, tmp_path) -> None:
     path.write_text(json.dumps(text), "utf-8")
     with pytest.warns(UserWarning, match="damaged"):
         assert not Verdicts.load(tmp_path, offers, "1").found
+
+
+def test_operands_of_integers_are_looked_up_not_added(examined, rng) -> None:
+    x, index = rng((20, 6)), np.array([3, -1, 0, 19], np.int32)
+    got = evaluate(Gather(0), {"x": x, "index": index}, examined)
+    np.testing.assert_array_equal(got, x[index])
+    assert examined.verdicts.found

@@ -7,8 +7,8 @@ import pytest
 from glnn.errors import LimitError
 from glnn.kernels import library
 from glnn.kernels.problem import Problem
-from glnn.kernels.select import fitted, why_not_device, why_not_problem
-from tests.backends.harness import run_kernel, tolerance
+from glnn.kernels.select import fitted, why_not_device
+from tests.backends.harness import run_kernel, taken, tolerance
 from tests.backends.problems import PROBLEMS
 from tests.oracle import error
 
@@ -32,11 +32,11 @@ def test_every_value_of_a_parameter(opened, rng, kernel, name) -> None:
             continue
         for op, shapes, *rest in PROBLEMS[kernel.op]:
             problem = Problem.of(op, shapes, {}, *rest)
-            if why_not_problem(candidate, problem) is not None:
+            if (one := taken(candidate, problem)) is None:
                 continue
             operands = {operand: rng(shape) for operand, shape in shapes.items()}
             try:
-                got = run_kernel(backend, op, operands, candidate, problem.epilogue)
+                got = run_kernel(backend, op, operands, one, problem.epilogue)
             except LimitError:  # what the driver alone knows
                 continue
             expected = problem.compute({k: v.astype("f8") for k, v in operands.items()})

@@ -9,13 +9,14 @@ import pytest
 from glnn.backends.compute import Compute
 from glnn.backends.feedback import Feedback
 from glnn.errors import GlnnError
-from glnn.graph.operators import Activation, Matmul
+from glnn.graph.expression import Arg, call
+from glnn.graph.operators import Matmul, Pointwise
 from glnn.kernels import library
 from glnn.kernels.problem import Problem
-from glnn.kernels.select import fitted, why_not_device, why_not_problem
+from glnn.kernels.select import fitted, why_not_device
 from glnn.kernels.verdicts import Verdict
 from glnn.settings import Settings
-from tests.backends.harness import BACKENDS, run_kernel, tolerance
+from tests.backends.harness import BACKENDS, run_kernel, taken, tolerance
 from tests.backends.problems import PROBLEMS
 from tests.oracle import error
 
@@ -35,13 +36,13 @@ def test_every_kernel_in_parts(opened, rng, kernel, monkeypatch) -> None:
     )
     for op, shapes, *rest in PROBLEMS[kernel.op]:
         problem = Problem.of(op, shapes, {}, *rest)
-        if why_not_problem(kernel, problem) is not None:
+        if (one := taken(kernel, problem)) is None:
             continue
         operands = {name: rng(shape) for name, shape in shapes.items()}
-        got = run_kernel(backend, op, operands, kernel, problem.epilogue)
+        got = run_kernel(backend, op, operands, one, problem.epilogue)
         expected = problem.compute({k: v.astype("f8") for k, v in operands.items()})
         assert error(got, expected) <= tolerance(kernel.name)
-        parts += prod(backend.launch(kernel, problem)) > 1
+        parts += prod(backend.launch(one, problem)) > 1
     assert parts, "no launch was large enough to be made in parts"
 
 
@@ -102,6 +103,6 @@ def test_a_launch_that_is_no_time(text) -> None:
 
 def test_a_launch_of_any_length(backend, monkeypatch) -> None:
     other = _opened(backend, monkeypatch, "0")
-    op, shapes = Activation("sigmoid"), {"x": (1000, 1000)}
+    op, shapes = Pointwise(call("sigmoid", Arg(0))), {"x0": (1000, 1000)}
     problem = Problem.of(op, shapes, {})
     assert not other.watched and other.part(other.choose(op, shapes, {}), problem) is None

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from glnn.backends.gl import GlBackend
-from glnn.errors import GlnnError, ShapeError
+from glnn.errors import GlnnError, ShaderError, ShapeError
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Pointwise
+from glnn.kernels import kernels_for
+from glnn.kernels.problem import Problem
 from glnn.types import DType, TensorType
-from tests.backends.harness import TOLERANCE, run
+from tests import oracle
+from tests.backends.harness import TOLERANCE, run, run_kernel
 
 SUM = call("add", call("mul", Arg(0), 2.5), Arg(1))
 SHAPES = {
@@ -63,7 +68,7 @@ def test_shapes_that_broadcast(backend: GlBackend, shapes) -> None:
 def test_images_in_blocks(backend: GlBackend, layout, c, other) -> None:
     x, y = numbers((2, c, 5, 7)), numbers(tuple(size or c for size in other), 1)
     lie = {"x0": layout, **({"x1": layout} if len(other) == 4 else {})}
-    got = run(backend, Pointwise(SUM), {"x0": x, "x1": y}, backend.name, lie)
+    got = run(backend, Pointwise(SUM), {"x0": x, "x1": y}, backend.name, layouts=lie)
     check(got, 2.5 * x.astype(np.float64) + y)
 
 
@@ -72,7 +77,7 @@ def test_images_in_blocks(backend: GlBackend, layout, c, other) -> None:
 def test_matrices_in_blocks(backend: GlBackend, layout, other) -> None:
     x, y = numbers((7, 5)), numbers(other, 1)
     lie = {"x0": layout, **({"x1": layout} if len(other) == 2 else {})}
-    got = run(backend, Pointwise(SUM), {"x0": x, "x1": y}, backend.name, lie)
+    got = run(backend, Pointwise(SUM), {"x0": x, "x1": y}, backend.name, layouts=lie)
     check(got, 2.5 * x.astype(np.float64) + y)
 
 
@@ -89,18 +94,17 @@ def test_as_many_operands_as_the_device_binds(backend: GlBackend) -> None:
     expected = sum(array.astype(np.float64) for array in operands.values())
     check(run(backend, Pointwise(total), operands, backend.name), expected)
     if compute:
-        op, shape = Pointwise(call("add", total, Arg(most))), {"x0": (2, 2)}
+        op = Pointwise(call("add", total, Arg(most)))
         many = {f"x{i}": (2, 2) for i in range(offers.max_compute_shader_storage_blocks)}
         with pytest.raises(GlnnError, match="storage blocks, the device has") as caught:
-            backend.choose(op, many, {})
-        assert shape and str(most + 2) in str(caught.value)
+            backend.choose(Problem.of(op, many, {}))
+        assert str(most + 2) in str(caught.value)
 
 
 def test_a_long_expression(backend: GlBackend) -> None:
     expr, expected = Arg(0), (x := numbers((3, 7))).astype(np.float64)
-    for i in range(31):
+    for _ in range(31):
         expr, expected = call("mul", call("add", expr, 0.5), 0.75), (expected + 0.5) * 0.75
-        assert i >= 0
     check(run(backend, Pointwise(expr), {"x0": x}, backend.name), expected)
 
 
@@ -113,6 +117,81 @@ def test_numbers_are_no_text(backend: GlBackend) -> None:
         check(run(backend, op, {"x0": x}, backend.name), factor * x.astype(np.float64))
         assert before in (None, len(backend.device.programs))
         before = len(backend.device.programs)
+
+
+ACTIVATIONS = [k.name for k in kernels_for("pointwise", "compute") if "activation" in k.name]
+BIASES = [k.name for k in kernels_for("pointwise", "compute") if "bias" in k.name]
+
+
+@pytest.mark.parametrize("kernel", ACTIVATIONS)
+@pytest.mark.parametrize("function", ["sigmoid", "relu", "tanh"])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 7), (129, 127)])
+def test_documented_activations(opened, kernel, function, shape) -> None:
+    x = 3 * numbers(shape)
+    got = run(opened("compute"), Pointwise(call(function, Arg(0))), {"x0": x}, kernel)
+    check(got, oracle.activation(x, function))
+
+
+@pytest.mark.parametrize("kernel", BIASES)
+@pytest.mark.parametrize("shape", [(1, 1), (3, 7), (129, 10)])
+@pytest.mark.parametrize("wide", [False, True])
+def test_documented_biases(opened, kernel, shape, wide) -> None:
+    x, y = numbers(shape), numbers((1, shape[1]) if wide else shape[1:], 1)
+    got = run(opened("compute"), Pointwise(SUM), {"x0": x, "x1": y}, kernel)
+    check(got, 2.5 * x.astype(np.float64) + y)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "shapes", "says"),
+    [
+        ("bias_vector", [(3, 7), (3, 1)], "COLUMNS is 0"),
+        ("bias_vector", [(2, 3, 7), (7,)], "COLUMNS is 0"),
+        ("activation_rm", [(2, 3, 7)], "layout C does not take x0"),
+        ("activation_unbound", [(3, 7), (7,)], "it takes no operand x1"),
+    ],
+)
+def test_documented_kernels_take_few_problems(opened, kernel, shapes, says) -> None:
+    op = Pointwise(SUM if len(shapes) > 1 else call("relu", Arg(0)))
+    problem = Problem.of(op, {f"x{i}": shape for i, shape in enumerate(shapes)}, {})
+    assert says in str(opened("compute").why_not(problem, kernel))
+    assert opened("compute").choose(problem).name == "compute"  # the others are for the asking
+
+
+@pytest.mark.parametrize("captures", [4, 32])
+def test_a_declaration_that_is_wrong_about_what_a_vertex_captures(opened, captures) -> None:
+    backend, op, x = opened("feedback"), Pointwise(call("relu", Arg(0))), numbers((9, 12))
+    choice = backend.choose(Problem.of(op, {"x0": x.shape}, {}))
+    with pytest.raises(ShaderError, match=f"feedback.toml: captures: .* 16 floats, not {captures}"):
+        run_kernel(backend, op, {"x0": x}, replace(choice, captures=captures))
+
+
+def test_an_operand_that_is_set_anew_is_read_anew(backend: GlBackend) -> None:
+    """Also where it is a vertex attribute, which nobody copies."""
+    problem = Problem.of(Pointwise(SUM), {"x0": (5, 7), "x1": (5, 7)}, {})
+    choice = backend.choose(problem)
+    layouts = backend.layouts(choice, problem)
+    stores = {name: backend.allocate((5, 7), layouts[name]) for name in ("x0", "x1")}
+    out = backend.allocate((5, 7), layouts["out"])
+    perform = backend.prepare(choice, problem, stores, out)
+    for seed in range(3):
+        values = {name: numbers((5, 7), 2 * seed + i) for i, name in enumerate(stores)}
+        for name, value in values.items():
+            stores[name].set(value)
+            backend.upload(stores[name])
+        perform()
+        check(out.pull(), 2.5 * values["x0"].astype(np.float64) + values["x1"])
+
+
+@pytest.mark.parametrize("layout", ["R", "nhwC4c", "nChw4c"])
+def test_it_takes_the_layout_that_comes(backend: GlBackend, layout) -> None:
+    types = {"x0": (1, 3, 2, 2), "x1": (3, 1, 1), "x2": (1, 3, 2, 2)}
+    op = Pointwise(call("add", call("mul", Arg(0), Arg(1)), Arg(2)))
+    problem = Problem.of(op, types, {"x2": layout})
+    found = backend.layouts(backend.choose(problem), problem)
+    assert {name: chosen.name for name, chosen in found.items()} == {
+        **dict.fromkeys(("x0", "x2", "out"), layout),
+        "x1": "R",
+    }
 
 
 INTEGERS = np.random.default_rng(3).integers(-99, 99, (3, 7)).astype(np.int32)

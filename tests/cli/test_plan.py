@@ -86,7 +86,7 @@ def test_the_tables(cli: Glnn, staged: Path) -> None:
     least = ("--limits", "es31-minimum")  # which has no texture buffers
     feedback = cli("plan", "lenet", "--backend", "feedback", *least).out
     assert "textures" in feedback.partition("tensors that")[0]
-    for text in ("sampler2D: x weight bias", "until parameters are in textures"):
+    for text in ("sampler2D: x weight e1", "until parameters are in textures"):
         assert text in feedback
 
 
@@ -96,7 +96,7 @@ def test_how_operands_are_read(cli: Glnn) -> None:
     steps = cli("plan", "vgg16", *least, "--json").json["steps"]
     ways = {step["name"]: step["reads"] for step in steps}
     assert ways["fc6 + relu6: parts"] == {"x": "sampler2D", "weight": "sampler2DArray"}
-    assert ways["conv1_1 + relu1_1"] == dict.fromkeys(("x", "weight", "bias"), "sampler2D")
+    assert ways["conv1_1 + relu1_1"] == dict.fromkeys(("x", "weight", "e1"), "sampler2D")
 
 
 def test_a_model_that_is_too_large(cli: Glnn, monkeypatch: pytest.MonkeyPatch) -> None:

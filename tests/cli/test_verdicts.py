@@ -9,7 +9,8 @@ import pytest
 
 import glnn
 from glnn.device import Device
-from glnn.graph.operators import Activation, Matmul
+from glnn.graph.expression import Arg, call
+from glnn.graph.operators import Matmul, Pointwise
 from glnn.kernels import kernels_for
 from glnn.kernels.problem import Problem
 from glnn.kernels.verdicts import Seen, Verdict, Verdicts, verdict_key
@@ -34,8 +35,9 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for kernel in kernels_for("matmul", "compute"):
             if kernel.name in said:
                 verdicts.keep({verdict_key(kernel, problem, offers): said[kernel.name]})
-        (one, *_) = kernels_for("activation", "feedback")
-        activation = Problem.of(Activation("relu"), {"x": (3, 5)}, {})
+        (one, *_) = kernels_for("pointwise", "feedback")
+        activation = Problem.of(Pointwise(call("relu", Arg(0))), {"x0": (3, 5)}, {})
+        one = activation.adapted(one)
         verdicts.keep({verdict_key(one, activation, offers): Verdict(wrong=WRONG)})
 
 

@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 
-from glnn.errors import ShapeError
+from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.expression import MOST_CALLS, Arg, Call, Expr, Scalar, call, chain, formula
 from glnn.graph.function import Function
 from glnn.graph.functions import FUNCTIONS
@@ -196,8 +196,21 @@ def test_fingerprints(monkeypatch) -> None:
     assert (fingerprint(other), function_fingerprint("gelu")) == before[1:]
     monkeypatch.setitem(FUNCTIONS, "new", Function("new", 1, np.sin, "sin(a)"))
     assert fingerprint(other) == before[1]
+    twice = formula("a + a")
+    assert fingerprint(twice, [DType.uint8]) != fingerprint(twice, [INT]) != fingerprint(twice)
+    assert fingerprint(twice, [FLOAT]) == fingerprint(twice)
     assert fingerprint(formula("a * 1.0")) != fingerprint(formula("a * 2.0"))
     assert fingerprint(call("mul", Arg(0), 1.0)) == fingerprint(call("mul", Arg(0), 2.0))
+
+
+def test_casts_of_the_host() -> None:
+    """int64 and float64 are NumPy's alone."""
+    x = np.array([np.nan, np.inf, -np.inf, 1e19, -2.7, 9007199254740993.0])
+    top, least = 2**63 - 1, -(2**63)
+    assert of("cast_int64").evaluate(x).tolist() == [0, top, least, top, -2, 9007199254740992]
+    assert of("cast_float64").evaluate(np.array([3], np.int32)).dtype == np.float64
+    with pytest.raises(UnsupportedOpError, match="no GPU computes with int64"):
+        function(of("cast_int64"), [FLOAT], "f")
 
 
 def test_numbers_take_the_type_of_arrays() -> None:

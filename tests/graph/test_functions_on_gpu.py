@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -18,6 +19,7 @@ from glnn.kernels.library import shaders_folder
 from glnn.kernels.source import _included
 from glnn.layout import parse
 from glnn.types import DType
+from tests.backends.test_hostile import DRIVERS, PRELUDE
 from tests.graph.expected import CASES, Case, points
 
 SOME = 16  # functions of one program: a vertex captures as many numbers
@@ -43,7 +45,11 @@ CONTEXTS = {
 
 
 def run(
-    device: Device, stage: str, functions: list[tuple[str, str]], given: np.ndarray
+    device: Device,
+    stage: str,
+    functions: list[tuple[str, str]],
+    given: np.ndarray,
+    prelude: str = "",
 ) -> np.ndarray:
     """Each of `functions`, texts and calls of v, for each row of `given` (n, 4): (n, functions)."""
     body = "".join(text for text, _ in functions)
@@ -55,7 +61,7 @@ def run(
         body += f"    result[{i // 4}][{i % 4}] = 0.0;\n"
     lines = _included(body + "}\n", "test", shaders_folder(), set(), None)
     body = "\n".join(line for line, _, _ in lines) + "\n"
-    text = device.capabilities.header(stage) + body
+    text = device.capabilities.header(stage) + prelude + body
     source = Source("test", text, tuple(("test", i) for i, _ in enumerate(text.splitlines())))
     count = -(-len(given) // 64) * 64
     padded = np.zeros((count, 4), np.float32)
@@ -120,32 +126,31 @@ def opened(request):
 @pytest.mark.parametrize("first", range(0, len(CASES), SOME))
 def test_functions_of_floats(opened, first) -> None:
     device, stages = opened
-    cases = CASES[first : first + SOME]
+    for stage in stages:
+        _check(device, stage, CASES[first : first + SOME])
+
+
+def _check(device: Device, stage: str, cases: Sequence[Case], prelude: str = "") -> None:
     found = [_looked_at(case) for case in cases]
     ends = np.cumsum([len(given) for given, _, _ in found])
-    everything = np.concatenate([given for given, _, _ in found])
     functions = []
     for case in cases:
         arity = FUNCTIONS[case.name].arity
         text = function(_call(case.name), [DType.float32] * arity, f"f_{case.name}")
-        functions.append(
-            (text, f"float(f_{case.name}({', '.join(f'v.{c}' for c in 'xyzw'[:arity])}))")
-        )
-    for stage in stages:
-        got = run(device, stage, functions, everything)
-        wrong = []
-        for i, (case, end, (given, exact, other)) in enumerate(
-            zip(cases, ends, found, strict=True)
-        ):
-            mine = got[end - len(given) : end, i]
-            away = np.minimum(_off(mine, exact, case.least), _off(mine, other, case.least))
-            worst = int(away.argmax())
-            if away[worst] > case.ulps:
-                wrong.append(
-                    f"{case.name}{tuple(given[worst])}: {mine[worst]}, not {exact[worst]}: "
-                    f"{away[worst]:.2f} ulp; {(away > case.ulps).sum()} such"
-                )
-        assert not wrong, stage + "\n" + "\n".join(wrong)
+        arguments = ", ".join(f"v.{lane}" for lane in "xyzw"[:arity])
+        functions.append((text, f"float(f_{case.name}({arguments}))"))
+    got = run(device, stage, functions, np.concatenate([given for given, _, _ in found]), prelude)
+    wrong = []
+    for i, (case, end, (given, exact, other)) in enumerate(zip(cases, ends, found, strict=True)):
+        mine = got[end - len(given) : end, i]
+        away = np.minimum(_off(mine, exact, case.least), _off(mine, other, case.least))
+        worst = int(away.argmax())
+        if away[worst] > case.ulps:
+            wrong.append(
+                f"{case.name}{tuple(given[worst])}: {mine[worst]}, not {exact[worst]}: "
+                f"{away[worst]:.2f} ulp; {(away > case.ulps).sum()} such"
+            )
+    assert not wrong, stage + "\n" + "\n".join(wrong)
 
 
 def _call(name: str) -> Call:
@@ -191,6 +196,16 @@ INTEGER = {
     "cast_int8": lambda a: a,
     "cast_uint8": lambda a: a,
 }
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_on_a_hostile_driver(device, driver) -> None:
+    """Whose built-in functions do with special values what GLSL allows: anything."""
+    if not device.capabilities.compute:
+        pytest.skip(device.capabilities.why_no_compute())
+    words = "".join(f"#define {name} {word}\n" for name, word in DRIVERS[driver].items())
+    for first in range(0, len(CASES), SOME):
+        _check(device, "compute", CASES[first : first + SOME], words + PRELUDE)
 
 
 @pytest.mark.parametrize("dtype", [DType.int32, DType.uint8, DType.int8], ids=lambda d: d.value)
@@ -247,3 +262,37 @@ def test_a_row_that_is_added(opened, monkeypatch) -> None:
     assert whole.evaluate(x[:, 0], x[:, 1]).tolist() == [-0.5, 6.5, 3.0]
     slope = gradient(whole, 0)
     assert slope is not None and slope.evaluate(x[:, 0], x[:, 1]).tolist() == [3.0, 12.0, 1.0]
+
+
+BOOLS = {
+    "logical_and": lambda a, b, c: a & b,
+    "logical_or": lambda a, b, c: a | b,
+    "logical_xor": lambda a, b, c: a ^ b,
+    "logical_not": lambda a, b, c: 1 - a,
+    "equal": lambda a, b, c: a == b,
+    "not_equal": lambda a, b, c: a != b,
+    "where": lambda a, b, c: np.where(a, b, c),
+    "cast_int32": lambda a, b, c: a,
+    "cast_bool": lambda a, b, c: a,
+}
+
+
+def test_functions_of_bools(opened) -> None:
+    """Which lie as 0 and 1, and are true where they are anything else."""
+    device, stages = opened
+    given = np.array([[i & 1, (i >> 1) & 1, (i >> 2) & 1, 0] for i in range(8)], np.int32)
+    functions = []
+    for name in BOOLS:
+        arity = FUNCTIONS[name].arity
+        text = function(_call(name), [DType.bool] * arity, f"f_{name}")
+        arguments = ", ".join(f"7 * floatBitsToInt(v.{lane})" for lane in "xyz"[:arity])
+        functions.append((text, f"float(f_{name}({arguments}))"))
+    for stage in stages:
+        got = run(device, stage, functions, given.view(np.float32))
+        for i, (name, expected) in enumerate(BOOLS.items()):
+            assert np.array_equal(got[:, i], expected(*given.T[:3])), (stage, name)
+
+
+def test_every_function_is_looked_at() -> None:
+    hosts = {"cast_int64", "cast_float64"}
+    assert {case.name for case in CASES} | set(INTEGER) | set(BOOLS) | hosts == set(FUNCTIONS)

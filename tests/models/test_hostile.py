@@ -384,7 +384,7 @@ def test_random_arguments() -> None:
         arguments = {name: argument(generator) for name in names if generator.random() < 0.7}
         try:
             layer = BY_NAME[kind](**arguments)
-            count = len(layer.op.needed_inputs)
+            count = layer.inputs
             channels = generator.choice((1, 3, 16))
             x = np.ones((2, channels, 5, 4)[: generator.choice((2, 4, 4))], np.float32)
             if np.prod(layer.infer(*[x.shape] * count)) < 1e6:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from math import inf
 
@@ -12,6 +13,7 @@ from glnn import ops
 from glnn.backends.compute import Compute
 from glnn.compile.plan import Plan
 from glnn.errors import GlnnError
+from glnn.graph.epilogue import BIASED
 from glnn.graph.operators import Activation, Conv2d, Matmul
 from glnn.graph.operators.winograd_output import WinogradOutput
 from glnn.graph.operators.zero import Zero
@@ -152,7 +154,10 @@ def test_a_tuned_choice_gives_the_same_result(backend, tmp_path, rng) -> None:
 
 
 CONVOLUTION = Problem.of(
-    Conv2d(padding=(1, 1, 1, 1)), {"x": (1, 5, 9, 9), "weight": (6, 5, 3, 3), "bias": (6,)}, {}
+    Conv2d(padding=(1, 1, 1, 1)),
+    {"x": (1, 5, 9, 9), "weight": (6, 5, 3, 3), "e1": (6,)},
+    {},
+    BIASED,
 )
 STAGED = {k.name for k in kernels_for("conv2d", "compute") if k.stages}
 
@@ -170,7 +175,7 @@ def winograd_wins(monkeypatch) -> None:
 
 
 def channels_last(problem: Problem) -> Problem:
-    return Problem.of(problem.op, problem.shapes, {"x": "nhwC4c"})
+    return replace(problem, layouts={"x": "nhwC4c"})
 
 
 @pytest.mark.parametrize("place", [lambda p: p, channels_last], ids=["planar", "channels last"])
@@ -179,7 +184,7 @@ def test_convolutions_are_tuned_those_of_stages_too(backend, monkeypatch, place)
     found = tune(backend, place(CONVOLUTION))
     tried = {name.split()[0] for name in found.tried}
     lies = "R" if place(CONVOLUTION).first_layout == "R" else "nhwC4c"
-    default = backend.choose(CONVOLUTION.op, CONVOLUTION.shapes, {"x": lies})
+    default = backend.choose(CONVOLUTION.op, CONVOLUTION.shapes, {"x": lies}, None, BIASED)
     assert default.name in tried and found.best.default_seconds is not None
     if lies == "nhwC4c":
         assert tried >= {"direct_nhwc", "implicit"} | STAGED - {"pointwise", "im2row_abt_ki"}
@@ -199,7 +204,7 @@ def test_a_kernel_of_stages_may_win_and_a_plan_takes_it(
     (direct,) = (k for k in kernels_for("conv2d", "compute") if k.name == "direct_nhwc")
     layers = [p for p in before.outline.schedule.problems if p.op.name == "conv2d"]
     for layer, layout in product(layers, ("R", "nhwC4c")):
-        wanted = Problem.of(layer.op, layer.shapes, {"x": layout})
+        wanted = replace(layer, layouts={"x": layout})
         found = tune(backend, wanted)
         assert (found.best.kernel, found.best.seconds) == ("winograd_2", 0.1)
         backend.tuned.keep(backend.name, wanted, found.best)
@@ -225,7 +230,7 @@ def test_problems_of_stages_come_before_the_whole(backend) -> None:
     assert {step.via for step in plan.steps} == {"pointwise"}
     problems = plan.outline.schedule.problems
     assert [found.op.name for found in problems] == ["repack", "matmul", "conv2d"]
-    assert problems[-1].shapes == {"x": (2, 8, 5, 5), "weight": (32, 8, 1, 1), "bias": (32,)}
+    assert problems[-1].shapes == {"x": (2, 8, 5, 5), "weight": (32, 8, 1, 1), "e1": (32,)}
     forced = Plan(model.graph, backend, {"input": (2, 8, 5, 5)}, {"conv2d": "pointwise"})
     assert [found.op.name for found in forced.outline.schedule.problems] == ["repack", "matmul"]
 

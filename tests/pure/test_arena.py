@@ -10,19 +10,30 @@ from hypothesis import strategies as st
 
 from glnn.backends.cpu import Cpu
 from glnn.compile.memory import Arena
-from glnn.compile.schedule import Parameter, Schedule, Task
-from glnn.graph.operators import Activation, Concat, Flatten, Matmul
+from glnn.compile.schedule import Schedule, Task
+from glnn.compile.weights import Weight
+from glnn.graph.constant import Leaf
+from glnn.graph.expression import Arg, call
+from glnn.graph.graph import Kind, Value
+from glnn.graph.operators import Concat, Flatten, Matmul, Pointwise
 from glnn.graph.operators.im2row import Im2row
 from glnn.graph.operators.zero import Zero
+from glnn.types import TensorType
 
-KINDS = ("matmul", "activation", "concat", "flatten")
+KINDS = ("matmul", "relu", "concat", "flatten")
 
 
-def parameter(*shape: int) -> Parameter:
-    def never() -> None:
-        raise AssertionError("a schedule makes no parameters")
+RELU = Pointwise(call("relu", Arg(0)))
 
-    return Parameter(shape, never)  # type: ignore[arg-type]
+
+def parameter(*shape: int) -> Weight:
+    """One that has no array: a schedule reads none."""
+    type = TensorType(shape)
+    return Weight(Leaf(Value("weight", type, Kind.CONSTANT)), type)
+
+
+def shaped(*shape: int) -> TensorType:
+    return TensorType(shape)
 
 
 @st.composite
@@ -31,7 +42,7 @@ def schedules(draw: st.DrawFn) -> tuple[Schedule, list[str]]:
     schedule = Schedule(Cpu())
     names = [f"input {i}" for i in range(draw(st.integers(1, 2)))]
     for name in names:
-        schedule.add_input(name, (1, draw(st.integers(1, 9))))
+        schedule.add_input(name, shaped(1, draw(st.integers(1, 9))))
     for i in range(draw(st.integers(1, 12))):
         kind, size = draw(st.sampled_from(KINDS)), draw(st.integers(1, 9))
         x, y = draw(st.sampled_from(names)), draw(st.sampled_from(names))
@@ -41,8 +52,10 @@ def schedules(draw: st.DrawFn) -> tuple[Schedule, list[str]]:
             op, operands = Concat(), {"x0": x, "x1": y}
         elif kind == "matmul":
             op, parameters = Matmul(), {"weight": parameter(size, schedule.tensors[x].shape[1])}
+        elif kind == "flatten":
+            op = Flatten()
         else:
-            op = Flatten() if kind == "flatten" else Activation("relu")
+            op, operands = RELU, {"x0": x}
         schedule.add(Task(name, op, operands, parameters, name, name))
         names.append(name)
     return schedule, draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True))
@@ -113,7 +126,7 @@ def test_what_is_not_overwritten_is_there_at_the_end(drawn) -> None:
 def chain(sizes: list[int]) -> tuple[Arena, list[int]]:
     """The arena of a perceptron, and the floats of what is between its input and its output."""
     schedule = Schedule(Cpu())
-    schedule.add_input("0", (1, sizes[0]))
+    schedule.add_input("0", shaped(1, sizes[0]))
     for i, (before, after) in enumerate(pairwise(sizes)):
         weight = {"weight": parameter(after, before)}
         schedule.add(Task(str(i + 1), Matmul(), {"x": str(i)}, weight, str(i + 1), str(i + 1)))
@@ -138,15 +151,16 @@ def test_a_chain_takes_no_more_than_two_blocks_would(sizes) -> None:
 
 def test_a_view_keeps_what_it_shows() -> None:
     schedule = Schedule(Cpu())
-    schedule.add_input("x", (1, 2, 3))
+    schedule.add_input("x", shaped(1, 2, 3))
     for name, op, source in (
-        ("a", Activation("relu"), "x"),
+        ("a", RELU, "x"),
         ("view", Flatten(), "a"),
-        ("b", Activation("relu"), "x"),
-        ("c", Activation("relu"), "b"),
+        ("b", RELU, "x"),
+        ("c", RELU, "b"),
         ("d", Concat(), "view"),
     ):
-        operands = {"x0": "view", "x1": "view"} if name == "d" else {"x": source}
+        first = "x0" if op is RELU else "x"
+        operands = {"x0": "view", "x1": "view"} if name == "d" else {first: source}
         schedule.add(Task(name, op, operands, {}, name, name))
     arena = Arena.of(schedule, ["d"])
     assert schedule.tensors["view"].memory == "a"
@@ -155,7 +169,7 @@ def test_a_view_keeps_what_it_shows() -> None:
 
 def test_what_is_updated_in_place_is_one_memory() -> None:
     schedule = Schedule(Cpu())
-    schedule.add_input("x", (1, 2, 3, 3))
+    schedule.add_input("x", shaped(1, 2, 3, 3))
     schedule.add(Task("zeros", Zero((9, 2)), {}, {}, "zeros", "layer"))
     gather = Im2row((1, 1))
     schedule.add(Task("rows", gather, {"x": "x", "into": "zeros"}, {}, "rows", "layer"))

@@ -11,7 +11,9 @@ from glnn.types import DType, TensorType
 from tests.backends.test_gather import CASES, indices
 
 
-@pytest.mark.parametrize(("op", "shape", "index", "expected"), CASES, ids=str)
+@pytest.mark.parametrize(
+    ("op", "shape", "index", "expected"), CASES, ids=lambda v: "" if callable(v) else str(v)
+)
 def test_the_reference(op: Lookup, shape, index, expected) -> None:
     x = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
     at = indices(op, shape, index)

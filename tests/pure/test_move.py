@@ -40,7 +40,9 @@ def walked(walk: Walk, memory: np.ndarray, out: np.ndarray, value: float) -> Non
         out[target] = memory[source] if inside else value
 
 
-@pytest.mark.parametrize(("op", "shape", "expected"), CASES, ids=str)
+@pytest.mark.parametrize(
+    ("op", "shape", "expected"), CASES, ids=lambda v: "" if callable(v) else str(v)
+)
 def test_the_map_says_what_the_reference_does(op: Move, shape, expected) -> None:
     x = np.arange(1, 1 + np.prod(shape), dtype=np.int32).reshape(shape)
     want = expected(x)

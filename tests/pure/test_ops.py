@@ -11,24 +11,23 @@ from hypothesis import strategies as st
 
 from glnn.errors import ShapeError
 from glnn.graph.epilogue import BIASED
-from glnn.graph.operator import Contraction
+from glnn.graph.expression import Arg, call
+from glnn.graph.operator import Operator
 from glnn.graph.operators import (
-    Activation,
-    Add,
-    BatchNorm,
-    Bias,
     Concat,
     Conv2d,
     Dropout,
     Flatten,
     LocalResponseNorm,
     Matmul,
+    Pointwise,
     Pool2d,
     Softmax,
     Subsample,
 )
-from glnn.graph.operators.batch_norm import scale_and_shift
 from glnn.graph.operators.repack import Repack
+from glnn.graph.patterns import SCALE_AND_SHIFT
+from glnn.graph.patterns import SUM as ADD
 from glnn.kernels.problem import Problem
 from glnn.ops import conv2d as conv2d_function
 from glnn.ops import matmul as matmul_function
@@ -38,7 +37,7 @@ from tests.backends.epilogues import finish
 DTYPES = {np.float32: 1e-6, np.float64: 1e-14}
 
 
-def both(op: Contraction, expected: np.ndarray, **operands: np.ndarray) -> None:
+def both(op: Operator, expected: np.ndarray, **operands: np.ndarray) -> None:
     """The reference in float32 and float64, whose dtype it keeps."""
     for dtype, tolerance in DTYPES.items():
         got = op.compute({k: v.astype(dtype) for k, v in operands.items()})
@@ -192,11 +191,11 @@ def test_a_window_too_large_for_pytorch() -> None:
 
 def test_the_rest(rng) -> None:
     x, bias = rng((2, 3, 4, 5)), rng((3,))
-    both(Bias(), oracle.bias(x, bias), x=x, bias=bias)
+    both(Pointwise(ADD), oracle.bias(x, bias), x0=x, x1=bias.reshape(3, 1, 1))
     for axis in (1, 2, 3, -1):
         both(Softmax(axis), oracle.softmax(x, axis), x=x)
     for function in ("sigmoid", "relu", "tanh"):
-        both(Activation(function), oracle.activation(x, function), x=x)
+        both(Pointwise(call(function, Arg(0))), oracle.activation(x, function), x0=x)
     both(Flatten(), x.reshape(2, 60), x=x)
     both(Dropout(), x, x=x)
 
@@ -230,18 +229,13 @@ def test_subsample_batch_norm_and_add(rng) -> None:
     x, y, a, b, mean = rng((2, 3, 5, 7)), rng((2, 3, 5, 7)), rng((3,)), rng((3,)), rng((3,))
     expected = oracle.subsample(x, a, b, (2, 3))
     both(Subsample((2, 3)), expected, x=x, weight=a, bias=b)
-    scale, shift = scale_and_shift(a, b, mean, mean**2, 1e-5)
-    got = BatchNorm().compute({"x": x.astype("f8"), "scale": scale, "shift": shift})
+    scale = a / np.sqrt(mean.astype(np.float64) ** 2 + 1e-5)
+    shift = b - mean * scale
+    norm, wide = Pointwise(SCALE_AND_SHIFT), (3, 1, 1)
+    got = norm.compute({"x0": x.astype("f8"), "x1": scale.reshape(wide), "x2": shift.reshape(wide)})
     expected = oracle.batch_norm(x, a, b, mean, mean**2, 1e-5)
     assert oracle.error(got, expected) <= 1e-14
-    both(
-        BatchNorm(),
-        a[None, :, None, None].astype("f8") * x + b[None, :, None, None],
-        x=x,
-        scale=a,
-        shift=b,
-    )
-    both(Add(), x.astype("f8") + y, x=x, y=y)
+    both(Pointwise(ADD), x.astype("f8") + y, x0=x, x1=y)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
@@ -274,15 +268,11 @@ def test_costs_count_a_multiply_add_as_two() -> None:
         (Conv2d(), {"x": (1, 3, 5, 5), "weight": (2, 4, 3, 3)}, "do not fit 1 groups"),
         (Conv2d(), {"x": (1, 3, 2, 2), "weight": (2, 3, 3, 3)}, "larger than the padded x"),
         (Pool2d(kernel=(9, 9)), {"x": (1, 1, 4, 4)}, "larger than x"),
-        (Bias(), {"x": (1, 3), "bias": (4,)}, "bias must have shape"),
         (Softmax(2), {"x": (1, 3)}, "no axis 2"),
         (Flatten(), {"x": (3,)}, "x must have shape"),
         (Subsample((3, 3)), {"x": (1, 1, 2, 3), "weight": (1,), "bias": (1,)}, "larger than x"),
         (Subsample(), {"x": (1, 2, 2, 2), "weight": (2,), "bias": (1,)}, "bias must have shape"),
-        (BatchNorm(), {"x": (1, 2), "scale": (2,), "shift": (3,)}, "shift must have shape"),
-        (BatchNorm(), {"x": (2,), "scale": (2,), "shift": (2,)}, "x must have shape"),
         (LocalResponseNorm(3), {"x": (2,)}, "x must have shape"),
-        (Add(), {"x": (2, 3), "y": (2, 1)}, "y must have the shape of x"),
         (Concat(), {"x0": (2,), "x1": (2,)}, "axes must name dimensions of 1"),
         (Concat(), {"x0": (2, 3, 4), "x1": (2, 3, 5)}, r"x1 must be float32 .* but along 1"),
     ],
@@ -295,7 +285,6 @@ def test_shapes_that_do_not_fit(op, shapes, says) -> None:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: Activation("gelu"), "activation: expected one of"),
         (lambda: Conv2d(stride=(0, 1)), "stride must be 2 integers of at least 1"),
         (lambda: Conv2d(padding=(1, 1)), "padding must be 4 integers"),  # type: ignore[arg-type]
         (lambda: Pool2d("median"), "mode must be max or average"),
@@ -415,7 +404,7 @@ def test_pools_of_not_a_number_and_infinity(rng) -> None:
 def test_activations_and_softmax_of_extremes() -> None:
     x = np.array([[np.nan, np.inf, -np.inf, 0, 88, -89, 1e30, -1e30]])
     for function in ("sigmoid", "relu", "tanh"):
-        both(Activation(function), oracle.activation(x, function), x=x)
+        both(Pointwise(call(function, Arg(0))), oracle.activation(x, function), x0=x)
     both(Softmax(), np.full(x.shape, np.nan), x=x)
     x = np.array([[3e38, -3e38, -np.inf], [1000, 999, 998], [0, 0, 0]], np.float32)
     both(Softmax(1), oracle.softmax(x, 1), x=x)
@@ -478,10 +467,9 @@ def test_sizes_and_defines_of_a_pool() -> None:
     ("op", "shapes", "sizes"),
     [
         (Matmul(), {"x": (2, 3), "weight": (4, 3)}, {"m": 2, "n": 4, "k": 3, "batch": 1}),
-        (Bias(), {"x": (2, 3, 4, 5), "bias": (3,)}, {"n": 2, "c": 3, "inner": 20}),
         (Softmax(-2), {"x": (2, 3, 4, 5)}, {"n": 2, "outer": 3, "extent": 4, "inner": 5}),
         (Softmax(), {"x": (2, 3)}, {"n": 2, "outer": 1, "extent": 3, "inner": 1}),
-        (Activation("tanh"), {"x": (2, 3, 4)}, {"count": 24}),
+        (Pointwise(ADD), {"x0": (2, 3, 4), "x1": (4,)}, {"count": 24}),
         (Flatten(), {"x": (2, 3, 4)}, {"n": 2, "row": 12}),
         (Repack("R", "nChw4c"), {"x": (1, 2, 3, 4)}, {"n": 1, "c": 2, "h": 3, "w": 4, "count": 24}),
     ],
@@ -496,14 +484,10 @@ def test_sizes(op, shapes, sizes) -> None:
         (Matmul(), [(2, 3), (4, 3)], 8 * 6, 26),
         (Conv2d(groups=2), [*SHAPES.values()], 576 * 24, 576 + 72 + 576),
         (Pool2d(kernel=(3, 2)), [(1, 2, 7, 6)], 2 * 9 * 6, 84 + 18),
-        (Bias(), [(2, 3, 4), (3,)], 24, 51),
         (Softmax(), [(2, 3)], 30, 12),
-        (Activation("relu"), [(2, 3)], 6, 12),
         (Flatten(), [(2, 3, 4)], 0, 48),
         (Subsample((2, 2)), [(1, 2, 4, 6), (2,), (2,)], 12 * (4 + 2), 48 + 4 + 12),
-        (BatchNorm(), [(2, 3, 4), (3,), (3,)], 48, 54),
         (LocalResponseNorm(5), [(2, 3, 4)], 24 * 14, 48),
-        (Add(), [(2, 3), (2, 3)], 6, 18),
         (Repack("R", "nChw4c"), [(1, 2, 3, 4)], 0, 48),
     ],
 )
@@ -512,6 +496,11 @@ def test_costs(op, shapes, flops, elements) -> None:
     if isinstance(op, Conv2d):
         assert op.shape_of(named) == (2, 6, 8, 6)
     assert (op.cost_of(named).flops, op.cost_of(named).bytes) == (flops, 4 * elements)
+
+
+def test_the_cost_of_an_expression() -> None:
+    cost = Pointwise(ADD).cost_of({"x0": (2, 3, 4), "x1": (4,)})
+    assert (cost.flops, cost.bytes) == (24, 4 * (24 + 4 + 24))
 
 
 def test_the_cost_of_an_epilogue() -> None:

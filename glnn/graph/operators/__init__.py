@@ -1,10 +1,6 @@
 """The operators, one a file."""
 
-from glnn.graph.operators.activation import Activation
-from glnn.graph.operators.add import Add
 from glnn.graph.operators.arg_reduce import ArgReduce
-from glnn.graph.operators.batch_norm import BatchNorm
-from glnn.graph.operators.bias import Bias
 from glnn.graph.operators.concat import Concat
 from glnn.graph.operators.conv2d import Conv2d
 from glnn.graph.operators.dropout import Dropout
@@ -32,11 +28,7 @@ from glnn.graph.operators.winograd_output import WinogradOutput
 from glnn.graph.operators.zero import Zero
 
 __all__ = [
-    "Activation",
-    "Add",
     "ArgReduce",
-    "BatchNorm",
-    "Bias",
     "Concat",
     "Conv2d",
     "Dropout",

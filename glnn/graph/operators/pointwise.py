@@ -59,6 +59,9 @@ class Pointwise(Operator):
     def shape_of(self, shapes: Shapes) -> Shape:
         return broadcast(shapes)
 
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        return {"count": prod(broadcast(shapes))}
+
     def along(self, shapes: Shapes) -> tuple[str, ...]:
         output = broadcast(shapes)
         return tuple(

@@ -135,8 +135,8 @@ def examples() -> Mapping[str, tuple[Operator, Operands]]:
     odd, even = TensorType((2, 3, 2, 5)), TensorType((2, 4, 2, 8), DType.int32)
     return {
         "two": (Concat(), {"x0": odd, "x1": odd}),
-        "three by four": (Concat(-1), {"x0": even, "x1": even, "x2": even}),
-        "along the first": (Concat(0), {f"x{i}": even for i in range(TEXTURES)}),
+        "three-by-four": (Concat(-1), {"x0": even, "x1": even, "x2": even}),
+        "along-the-first": (Concat(0), {f"x{i}": even for i in range(TEXTURES)}),
     }
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from pathlib import Path
 
 from glnn.graph.epilogue import Epilogue, Extent
 from glnn.graph.expression import Arg
-from glnn.kernels.generate.expression import includes, lines
+from glnn.kernels.generate.expression import fingerprint, function, uniforms
+from glnn.kernels.library import shaders_folder
 from glnn.kernels.source import expanded
+from glnn.types import DType
 
 TEMPLATE = "common/epilogue.glsl"
 IDENTITY = Epilogue(Arg(0))
+PREFIX = "epilogue_scalar"  # of the uniforms of the expression's numbers
 
 
 @dataclass(frozen=True)
@@ -29,10 +31,9 @@ class Bound:
     samplers: Mapping[str, str] = field(default_factory=dict)
 
 
-def scalars(epilogue: Epilogue | None) -> dict[str, float]:
+def scalars(epilogue: Epilogue | None) -> dict[str, float | int]:
     """The uniforms of an epilogue's numbers."""
-    numbers = () if epilogue is None else epilogue.expr.scalars
-    return {f"epilogue_scalar{i}": float(number) for i, number in enumerate(numbers)}
+    return {} if epilogue is None else uniforms(epilogue.expr, PREFIX)
 
 
 def generated(epilogue: Epilogue | None, form: str, bound: Bound) -> dict[str, str]:
@@ -41,45 +42,29 @@ def generated(epilogue: Epilogue | None, form: str, bound: Bound) -> dict[str, s
     form: float where a kernel calls it number by number, vec4 where for four channels at once.
     """
     found = epilogue or IDENTITY
-    names = ("value", *found.names)
-    quads = form == "vec4"
-    numbers = ("value", *(f"{name}_number" for name in found.names))
-    each = ", ".join(f"{number}.lane" if quads else number for number in numbers)
-    macro = "EPILOGUE_NUMBERS(lane)" if quads else "EPILOGUE_NUMBERS"
     operands = [
-        *includes(found.expr),
+        f"#define EPILOGUE_QUADS {int(form == 'vec4')}",
         *(['#include "common/texel.glsl"'] if bound.samplers else []),
-        f"#define EPILOGUE_QUADS {int(quads)}",
-        f"#define EPILOGUE_ARGUMENTS {', '.join(f'float {name}' for name in names)}",
-        f"#define {macro} {each}",
         *(_declaration(name, form, bound) for name in found.names if name != bound.in_place),
-        *(f"uniform float {name};" for name in scalars(found)),
     ]
-    fetches = [
-        f"{form} {name}_number = {_fetch(name, extent, form, bound)};"
-        for name, extent in zip(found.names, found.extents, strict=True)
-    ]
+    numbers = ["value"]
+    for name, extent in zip(found.names, found.extents, strict=True):
+        numbers.append(_fetch(name, extent, form, bound))
+    dtypes = [DType.float32] * len(numbers)
     return {
         "epilogue": f'#include "{TEMPLATE}"',
         "epilogue operands": "\n".join(operands),
-        "epilogue fetches": _indented(fetches),
-        "epilogue expression": _indented(lines(found.expr, names, list(scalars(found)))),
+        "epilogue function": function(found.expr, dtypes, "epilogue_of", PREFIX),
+        "epilogue call": f"    return epilogue_of({', '.join(numbers)});",
     }
 
 
-def reads_as(epilogue: Epilogue | None, folder: Path) -> str:
-    """What an epilogue makes of a program, in a word: its structure, and how its functions read.
-
-    folder: where the shaders lie.
-    """
-    if epilogue is None:
-        return "none"
-    rows = "\n".join(f"{row.glsl} {row.source}" for row in epilogue.expr.functions)
-    files = [row.source for row in epilogue.expr.functions if row.source]
-    texts = [expanded(folder / "functions" / f"{name}.glsl") for name in files]
-    text = "\n".join([rows, *texts, expanded(folder / TEMPLATE)])
-    structure = epilogue.structure.replace(", ", ",").replace(" ", ";")
-    return f"{structure}@{sha256(text.encode()).hexdigest()[:16]}"
+def reads_as(epilogue: Epilogue | None) -> str:
+    """What an epilogue makes of a program, in a word: its structure, and how it reads."""
+    structure, reads = "none", expanded(shaders_folder() / TEMPLATE)
+    if epilogue is not None:
+        structure, reads = epilogue.structure.replace(" ", ""), fingerprint(epilogue.expr) + reads
+    return f"{structure}@{sha256(reads.encode()).hexdigest()[:16]}"
 
 
 def _declaration(name: str, form: str, bound: Bound) -> str:
@@ -100,7 +85,3 @@ def _fetch(name: str, extent: Extent, form: str, bound: Bound) -> str:
     if form == "float":
         return f"{four}.x" if name in bound.samplers else four
     return f"vec4({four}.x)" if extent == "one" else four
-
-
-def _indented(written: list[str]) -> str:
-    return "\n".join(f"    {line}" for line in written)

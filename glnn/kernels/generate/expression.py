@@ -6,12 +6,13 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
+from pathlib import Path
 from string import Template
 
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.expression import Arg, Call, Constant, Expr, Scalar
 from glnn.graph.formula import read_formula
-from glnn.graph.function import Number, kind_of
+from glnn.graph.function import Function, Number, kind_of
 from glnn.graph.functions import FUNCTIONS
 from glnn.kernels.library import shaders_folder
 from glnn.kernels.source import expanded
@@ -111,23 +112,42 @@ def function(expr: Expr, dtypes: Sequence[DType], name: str, prefix: str = "scal
     )
 
 
-def fingerprint(expr: Expr) -> str:
-    """A hash of what kernels get of an expression: its structure, its functions and their files."""
+def fingerprint(expr: Expr, dtypes: Sequence[DType] = ()) -> str:
+    """A hash of what kernels get of an expression: its structure, its functions and their files.
+
+    dtypes: of the arguments, float32 unless said, since `lines` of a uint8 are not those of an int.
+    """
     names = dict.fromkeys(row.name for row in expr.functions)
-    return _hashed(expr.structure, *map(function_fingerprint, names))
+    others = () if all(one is DType.float32 for one in dtypes) else (d.value for d in dtypes)
+    return _hashed(expr.structure, *others, *map(function_fingerprint, names))
 
 
 def function_fingerprint(name: str) -> str:
     """A hash of what kernels get of the function `name`: its GLSL, its file and its body's."""
     row = FUNCTIONS[name]
-    texts = [row.name, repr(sorted(row.forms.items())), str(row.gives), str(row.condition)]
-    if row.source is not None:
-        texts.append(_file(row.source))
-    if row.body is not None:
-        used: dict[str, None] = {}
-        read_formula(row.body, str, str, lambda inner, _: str(used.setdefault(inner)))
-        texts += [row.body, *map(function_fingerprint, used)]
-    return _hashed(*texts)
+    if row.body is None:
+        return _own(row)
+    return _hashed(_own(row), *map(function_fingerprint, _used(row.body)))
+
+
+@cache
+def _own(row: Function) -> str:
+    """A hash of the row without those of other functions."""
+    forms = repr(sorted(row.forms.items()))
+    file = "" if row.source is None else expanded(_folder() / f"{row.source}.glsl")
+    return _hashed(row.name, forms, repr((row.gives, row.condition, row.body)), file)
+
+
+@cache
+def _used(body: str) -> tuple[str, ...]:
+    """The functions in a formula."""
+    used: dict[str, None] = {}
+    read_formula(body, str, str, lambda name, _: str(used.setdefault(name)))
+    return tuple(used)
+
+
+def _folder() -> Path:
+    return shaders_folder() / "functions"
 
 
 def _hashed(*texts: str) -> str:
@@ -142,11 +162,6 @@ def _literal(number: Number) -> str:
     if isinstance(number, bool):
         return "true" if number else "false"
     return f"({number!r})" if number < 0 else repr(number)
-
-
-@cache
-def _file(source: str) -> str:
-    return expanded(shaders_folder() / "functions" / f"{source}.glsl")
 
 
 @cache

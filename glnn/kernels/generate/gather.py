@@ -60,5 +60,5 @@ def examples() -> Mapping[str, tuple[Operator, Operands]]:
         "inner": (Gather(1), {"x": by_one, "index": indices[2]}),
         "elements": (GatherElements(), {"x": by_one, "index": indices[3]}),
         "tuples": (GatherND(), {"x": by_one, "index": indices[3]}),
-        "tuples of rows": (GatherND(), {"x": by_four, "index": indices[3]}),
+        "tuples-of-rows": (GatherND(), {"x": by_four, "index": indices[3]}),
     }

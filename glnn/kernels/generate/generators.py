@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from glnn.graph.operator import Operator
-from glnn.kernels.generate import concat, gather, move, pointwise, reduce
+from glnn.kernels.generate import concat, gather, move, pointwise, reduce, scatter
 from glnn.kernels.generate.generated import Generated
 from glnn.layout import Layout
 from glnn.types import TensorType
@@ -30,6 +30,7 @@ GENERATORS: Mapping[str, Generator] = {
     "pieces": Generator(concat.pieces, concat.examples),
     "move": Generator(move.generate, move.examples),
     "turn": Generator(move.turn, move.turn_examples),
+    "scatter": Generator(scatter.generate, scatter.examples),
     "pointwise": Generator(pointwise.generate, pointwise.examples),
     "reduce": Generator(reduce.generate, reduce.examples),
 }

@@ -67,12 +67,12 @@ def examples() -> Mapping[str, tuple[Operator, Mapping[str, TensorType]]]:
     by_one, by_four = TensorType((3, 5, 7)), TensorType((3, 4, 8), DType.int32)
     found: dict[str, tuple[Operator, Mapping[str, TensorType]]] = {
         "transposed": (Transpose((2, 1, 0)), {"x": by_one}),
-        "by four": (Transpose((1, 0, 2)), {"x": by_four}),
-        "rank 8": (Transpose(tuple(range(7, -1, -1))), {"x": TensorType((2,) * 8)}),
+        "by-four": (Transpose((1, 0, 2)), {"x": by_four}),
+        "rank-8": (Transpose(tuple(range(7, -1, -1))), {"x": TensorType((2,) * 8)}),
     }
     for edge in EDGES[1:]:
         found[edge] = Pad((1, 2, 1), (1, 0, 1), edge), {"x": by_one}
-        found[f"{edge} by four"] = Pad((1, 1, 0), (1, 1, 0), edge), {"x": by_four}
+        found[f"{edge}-by-four"] = Pad((1, 1, 0), (1, 1, 0), edge), {"x": by_four}
     return found
 
 
@@ -80,8 +80,8 @@ def turn_examples() -> Mapping[str, tuple[Operator, Mapping[str, TensorType]]]:
     """Those for kernels that turn matrices."""
     x = {"x": TensorType((8, 9, 10, 11))}
     return {
-        "a matrix": (Transpose((1, 0)), {"x": TensorType((33, 65))}),
-        "loops around": (Transpose((3, 1, 0, 2)), x),
+        "a-matrix": (Transpose((1, 0)), {"x": TensorType((33, 65))}),
+        "loops-around": (Transpose((3, 1, 0, 2)), x),
     }
 
 

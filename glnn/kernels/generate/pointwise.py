@@ -16,7 +16,7 @@ from glnn.layout import Layout
 from glnn.types import DType, Shape, TensorType
 
 ATTRIBUTES = 4  # mat4 that a vertex may have: GL guarantees 16 vec4
-LANES = ("first", "second", "third", "fourth")
+MANY, FEW = 4, 2  # vec4 that a vertex captures: few where to find numbers takes registers
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Fetch:
     read: Read
     place: int | None
     """Its storage-buffer binding; None where it is fetched from a texture, or an attribute."""
-    attribute: bool
-    """Whether a vertex is given the numbers at its own place."""
+    attribute: int
+    """How many vec4 of it a vertex is given as an attribute: those at its own place; 0 if none."""
 
     @property
     def fours(self) -> bool:
@@ -41,20 +41,20 @@ class Fetch:
     def texel(self) -> str | int:
         """What a vertex shader reads it by: see `Generated.reads`."""
         if self.attribute:
-            return 16
+            return 4 * self.attribute
         return f"{'rgba' if self.fours else 'r'}32{'f' if self.kind == 'float' else 'i'}"
 
     @property
     def structure(self) -> str:
         """What makes a program another one."""
-        return f"{self.kind}-{self.read.name}{'-attribute' * self.attribute}"
+        return f"{self.kind}-{self.read.name}{'-attribute' * bool(self.attribute)}"
 
     @property
     def declarations(self) -> list[str]:
         """Its lines before any function."""
         name, kind = self.name, (VECTORS if self.fours else STORED)[self.kind]
         if self.attribute:
-            return [f"in highp mat4 {name};"]
+            return [f"in highp mat{self.attribute}x4 {name};"]
         if self.place is None:
             found = [f"uniform highp {name.upper()}_SAMPLER {name};"]
         else:
@@ -66,24 +66,27 @@ class Fetch:
 
     @property
     def line(self) -> str:
-        """The line that gets its four numbers."""
+        """The line that gets its four numbers, or makes room for them."""
         name, vector = self.name, VECTORS[self.kind]
+        if self.read is Read.EACH:
+            return f"{vector} {name}_four;"
         if self.attribute:
-            return f"{vector} {name}_four = {name}[turn];"
-        if self.read is Read.SAME:
+            value = f"{name}[turn]"
+        elif self.read is Read.SAME:
             value = self._at("quad")
         elif self.read is Read.QUAD:
-            value = self._at(f"{self._where('first')} / 4")
-        elif self.read is Read.ONE:
-            value = f"{vector}({self._at('0')})"
-        elif self.read is Read.SPLAT:
-            value = f"{vector}({self._at(self._where('first'))})"
+            value = self._at(f"{self._where} / 4")
         else:
-            value = f"{vector}({', '.join(self._at(self._where(lane)) for lane in LANES)})"
+            value = f"{vector}({self._at('0' if self.read is Read.ONE else self._where)})"
         return f"{vector} {name}_four = {value};"
 
-    def _where(self, lane: str) -> str:
-        return f"where({lane}, {self.name}_stride, {self.name}_size)"
+    def lane(self, lane: str) -> str:
+        """The line that gets one number of those that are found by themselves."""
+        return f"{self.name}_four.{lane} = {self._at(self._where)};"
+
+    @property
+    def _where(self) -> str:
+        return f"where(at, {self.name}_stride, {self.name}_size)"
 
     def _at(self, index: str) -> str:
         if self.place is not None:
@@ -100,13 +103,15 @@ def generate(
     if wrong := [name for name, one in types.items() if not one.dtype.on_gpu]:
         raise UnsupportedOpError(f"{wrong[0]} is {types[wrong[0]].dtype.value}, which no GPU has")
     geometry = Geometry.of({name: one.shape for name, one in types.items()}, layouts)
+    reads = {name: geometry.read(name) for name in types if name != "out"}
+    vectors = FEW if Read.EACH in reads.values() or len(geometry.places) > 3 else MANY
     fetches: list[Fetch] = []
-    for i, name in enumerate(name for name in types if name != "out"):
-        read, stored = geometry.read(name), backend == "compute"
-        spare = sum(fetch.attribute for fetch in fetches) < ATTRIBUTES
-        given = read is Read.SAME and types[name].dtype is DType.float32 and spare and not stored
-        kind = types[name].dtype.kind
-        fetches.append(Fetch(name, kind, read, i + 1 if stored else None, given))
+    for i, (name, read) in enumerate(reads.items()):
+        stored, dtype = backend == "compute", types[name].dtype
+        spare = sum(fetch.attribute > 0 for fetch in fetches) < ATTRIBUTES
+        given = read is Read.SAME and dtype is DType.float32 and spare and not stored
+        place, attribute = i + 1 if stored else None, vectors if given else 0
+        fetches.append(Fetch(name, dtype.kind, read, place, attribute))
     placed = any(fetch.read in (Read.QUAD, Read.SPLAT, Read.EACH) for fetch in fetches)
     values: dict[str, Uniform] = {**uniforms(op.expr)}
     if placed:
@@ -129,12 +134,25 @@ def generate(
         },
         {
             "RANK": len(geometry.places) if placed else 0,
-            "LANES": int(any(fetch.read is Read.EACH for fetch in fetches)),
             "ZEROS": int(zeros),
+            **_asked(types),
+            **({"VECTORS": vectors} if backend == "feedback" else {}),
         },
         values,
         {fetch.name: fetch.texel for fetch in fetches},
     )
+
+
+def _asked(types: Mapping[str, TensorType]) -> dict[str, int]:
+    """What kernels that take few problems ask for.
+
+    FLOATS: whether all is float32. COLUMNS: whether, besides, a matrix meets a number for each of
+    its columns.
+    """
+    floats = all(one.dtype is DType.float32 for one in types.values())
+    x0, *others = (one.shape for name, one in types.items() if name != "out")
+    row = len(x0) == 2 and len(others) == 1 and others[0] in (x0[1:], (1, *x0[1:]))
+    return {"FLOATS": int(floats), "COLUMNS": int(floats and row and x0 == types["out"].shape)}
 
 
 def _declared(fetches: list[Fetch], kind: str) -> list[str]:
@@ -145,8 +163,13 @@ def _declared(fetches: list[Fetch], kind: str) -> list[str]:
 
 def _fetched(fetches: list[Fetch]) -> list[str]:
     """The lines that get the operands' numbers and compute the result's."""
+    found = [fetch.line for fetch in fetches]
+    each = [fetch for fetch in fetches if fetch.read is Read.EACH]
+    for lane in "xyzw" if each else "":  # lane by lane, so that few indices are alive at once
+        found += ["at = next(at);"] if lane != "x" else []
+        found += [fetch.lane(lane) for fetch in each]
     fours = ", ".join(f"{fetch.name}_four" for fetch in fetches)
-    return [*(f"    {fetch.line}" for fetch in fetches), f"    RESULT found = apply({fours});"]
+    return [f"    {line}" for line in (*found, f"RESULT found = apply({fours});")]
 
 
 def examples() -> dict[str, tuple[Operator, dict[str, TensorType]]]:
@@ -155,8 +178,15 @@ def examples() -> dict[str, tuple[Operator, dict[str, TensorType]]]:
     shapes: dict[str, tuple[Expr, list[Shape]]] = {
         "alone": (call("relu", Arg(0)), [image]),
         "alike": (call("add", Arg(0), Arg(1)), [image, image]),
+        "columns": (call("add", Arg(0), Arg(1)), [(6, 8), (8,)]),
         "rows": (three, [(6, 8), (8,), (6, 1)]),
         "channels": (three, [image, (6, 1, 1), (2, 1, 5, 7)]),
+        "scattered": (three, [(2, 3, 1, 3, 3), (1, 3, 5, 1, 3), (2, 1, 5, 3, 1)]),
+        "spread": (
+            call("add", Arg(0), Arg(1)),
+            [(2, 1, 3, 1, 2, 1, 3, 1), (1, 2, 1, 3, 1, 2, 1, 4)],
+        ),
+        "curved": (call("gelu", Arg(0)), [(6, 8)]),
         "scaled": (call("mul", call("sigmoid", Arg(0)), 2.0), [image]),
     }
     return {

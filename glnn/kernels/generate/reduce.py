@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from glnn.errors import UnsupportedOpError
 from glnn.graph.expression import Arg, call
 from glnn.graph.operator import Operator
 from glnn.graph.operators.reduce import Kind, Reduce, axes_of
-from glnn.kernels.generate.expression import includes, lines
+from glnn.kernels.generate.expression import fingerprint, function, uniforms
 from glnn.kernels.generate.generated import Generated, Uniform
 from glnn.kernels.generate.strides import collapsed, strides
 from glnn.layout import Layout
@@ -17,6 +17,7 @@ from glnn.types import DType, Shape, TensorType
 
 KINDS: Mapping[Kind, int] = {"sum": 0, "mean": 0, "prod": 1, "max": 2, "min": 3}
 """As shaders/reduce/body.glsl has them."""
+BEFORE, AFTER = "before_", "after_"  # what the expressions' numbers are called
 NEIGHBOURS = 4  # results that lie so many side by side are worth walking side by side
 
 
@@ -47,10 +48,8 @@ def generate(
     wide &= fast["x0"][-1] == 1 and not (columns and padded)
     results = prod(output[1:] if op.parts else output)
     finish = op.whole(op.depth({"x0": shape}))
-    values, split = (*op.prologue.scalars, *finish.scalars), len(op.prologue.scalars)
-    numbers = [f"number{i}" for i in range(len(values))]
     out_inner = prod(output[1:]) if len(output) > 1 else prod(output)
-    uniforms: dict[str, Uniform] = {
+    known: dict[str, Uniform] = {
         "kept": kept,
         "reduced": walked,
         "kept_strides": tuple(step for name in names for step in kept_strides[name]),
@@ -62,7 +61,8 @@ def generate(
         "outputs": prod(output),
         "lines": prod(output) // (4 if wide and columns else 1),
         "out_inner": out_inner,
-        **dict(zip(numbers, values, strict=True)),
+        **uniforms(op.prologue, BEFORE),
+        **uniforms(finish, AFTER),
     }
     defines = {
         "KIND": KINDS[op.kind],
@@ -74,34 +74,32 @@ def generate(
         "PADDED": int(padded),
     }
     texel = "rgba32f" if wide else "r32f"
+    fetches = ", ".join(f"FETCH({name}, {k})" for k, name in enumerate(names))
+    floats = [DType.float32] * len(names)
     return Generated(
-        f"{op.prologue.structure} {finish.structure}",
+        f"{fingerprint(op.prologue)}:{fingerprint(finish)}",
         {
-            "operands": lambda: "\n".join(
-                [*includes(op.prologue), *includes(finish), *_declared(names, numbers, backend)]
-            ),
-            "prologue": lambda: _indented(lines(op.prologue, names, numbers[:split])),
-            "finish": lambda: _indented(lines(finish, ["whole"], numbers[split:])),
-            "fetches": lambda: _indented(
-                f"VALUE {name}_here = FETCH({name}, {k});" for k, name in enumerate(names)
-            ),
+            "operands": lambda: "\n".join(_declared(names, backend)),
+            "prologue": lambda: function(op.prologue, floats, "prologue", BEFORE),
+            "finish": lambda: function(finish, floats[:1], "finish", AFTER),
+            "fetches": lambda: f"    return prologue({fetches});",
         },
         defines,
-        uniforms,
+        known,
         dict.fromkeys(names, texel),
     )
 
 
 def examples() -> dict[str, tuple[Operator, dict[str, TensorType]]]:
     """Reductions and operands that have the templates compiled in every way."""
-    shapes: dict[str, tuple[Reduce, list[Shape]]] = {}
-    for kind in KINDS:
-        shapes[f"{kind} of rows"] = Reduce(kind, (-1,)), [(6, 8)]
-        shapes[f"{kind} of columns"] = Reduce(kind, (0,)), [(6, 8)]
     distance = call("sub", Arg(0), Arg(1))
     squares = Reduce("mean", (1, 3), prologue=call("mul", distance, distance))
-    shapes["squares"] = squares, [(2, 6, 5, 7), (2, 1, 5, 1)]
-    shapes["uneven columns"] = Reduce("sum", (0, 2)), [(3, 5, 3, 7)]
+    shapes: dict[str, tuple[Reduce, list[Shape]]] = {
+        "rows": (Reduce("sum", (-1,)), [(6, 8)]),
+        "columns": (Reduce("max", (0,)), [(6, 8)]),
+        "uneven_columns": (Reduce("prod", (0, 2)), [(3, 5, 3, 7)]),
+        "squares": (squares, [(2, 6, 5, 7), (2, 1, 5, 1)]),
+    }
     return {
         name: (op, {f"x{i}": TensorType(shape) for i, shape in enumerate(own)})
         for name, (op, own) in shapes.items()
@@ -113,23 +111,12 @@ def _quads(others: Sequence[int], along: int) -> bool:
     return along == 0 or all(step % 4 == 0 for step in others)
 
 
-def _declared(names: Sequence[str], numbers: Sequence[str], backend: str) -> list[str]:
-    """What a program has before its functions."""
-    declared = [f"uniform float {number};" for number in numbers]
-    if backend == "compute":
-        declared.append("layout(std430, binding = 0) buffer Out { STORED result[]; };")
-        for place, name in enumerate(names, 1):
-            block = f"layout(std430, binding = {place}) buffer {name.upper()}"
-            declared.append(f"{block} {{ VALUE {name}[]; }};")
-    else:
-        declared += [f"uniform highp {name.upper()}_SAMPLER {name};" for name in names]
-    return [
-        *declared,
-        f"#define PARAMETERS {', '.join(f'float {name}' for name in names)}",
-        f"#define FETCHED {', '.join(f'{name}_here' for name in names)}",
-        f"#define NUMBERS(lane) {', '.join(f'{name}_here.lane' for name in names)}",
-    ]
-
-
-def _indented(written: Iterable[str]) -> str:
-    return "\n".join(f"    {line}" for line in written)
+def _declared(names: Sequence[str], backend: str) -> list[str]:
+    """How a program has its operands."""
+    if backend != "compute":
+        return [f"uniform highp {name.upper()}_SAMPLER {name};" for name in names]
+    declared = ["layout(std430, binding = 0) buffer Out { STORED result[]; };"]
+    for place, name in enumerate(names, 1):
+        block = f"layout(std430, binding = {place}) buffer {name.upper()}"
+        declared.append(f"{block} {{ VALUE {name}[]; }};")
+    return declared

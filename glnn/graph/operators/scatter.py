@@ -1,0 +1,212 @@
+"""Operators that put updates where an operand of indices says."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from math import prod
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+
+from glnn.errors import ShapeError
+from glnn.graph.operator import Cost, Known, Operator, Types
+from glnn.graph.operators.gather import check_elements, check_index, clamped, in_range, tuple_depth
+from glnn.graph.operators.move import MOST_RANK, whole_numbers
+from glnn.types import Array, Dim, Shape, TensorType
+
+Reduction = Literal["none", "add", "mul", "max", "min"]
+REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
+_AT: dict[str, Any] = {
+    "add": np.add.at,
+    "mul": np.multiply.at,
+    "max": np.maximum.at,
+    "min": np.minimum.at,
+}
+
+
+class Put(Operator):
+    """x with updates at some places: the last one, or that and all of them reduced in their order.
+
+    The first number that is reduced is x's own. Of any dtype for "none", else float32 or int32.
+    Kernels use no atomics: each result looks its own updates up, in the same order on all backends.
+    """
+
+    name: ClassVar[str] = "scatter"
+    spoiled: ClassVar[tuple[str, ...]] = ("x",)
+    reduction: Reduction
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return ("x", "index", "updates")
+
+    @property
+    def called(self) -> str:
+        """What errors call it."""
+        return type(self).__name__
+
+    def check(self, x: TensorType, index: TensorType, updates: TensorType) -> None:
+        """Raise ShapeError where the types do not go together."""
+        check_index(self.called, index)
+        if self.reduction not in REDUCTIONS:
+            raise ShapeError(f"{self.called}: reduction must be one of {REDUCTIONS}")
+        if updates.dtype is not x.dtype or max(len(x.dims), len(updates.dims)) > MOST_RANK:
+            raise ShapeError(f"{self.called}: updates must be like x of {x}, got {updates}")
+        if self.reduction != "none" and x.dtype.value not in ("float32", "float64", "int32"):
+            raise ShapeError(f"{self.called}: {self.reduction} is for float32 and int32, got {x}")
+
+
+class Scatter(Put):
+    """One whose indices are as a model has them. They may be computed.
+
+    Each result then walks all indices that may name its place, so that it costs as many steps as
+    the result has numbers, times the indices along the axis, or times all tuples.
+    """
+
+    @abstractmethod
+    def bounds(self, x: TensorType) -> tuple[Dim, ...]:
+        """How many places there are for an index; several where it is a tuple of them."""
+
+    @abstractmethod
+    def places(self, x: Shape, index: Array) -> tuple[Array, ...]:
+        """Where each update goes, as NumPy indexes; indices in range, none negative."""
+
+    @abstractmethod
+    def fits(self, x: TensorType, index: TensorType, updates: TensorType) -> None:
+        """Raise ShapeError where the shapes do not go together."""
+
+    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+        given = self.named(types)
+        x, index, updates = given["x"], given["index"], given["updates"]
+        self.check(x, index, updates)
+        self.fits(x, index, updates)
+        if len(known) > 1 and known[1] is not None:
+            in_range(self.called, known[1], TensorType(self.bounds(x)).shape)
+        return (x,)
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        given = self.named(arrays)
+        x, index, updates = given["x"], given["index"], given["updates"]
+        self.infer([TensorType.of(array) for array in (x, index, updates)])
+        result = np.array(x)
+        if updates.size:
+            at = self.places(x.shape, clamped(index, self.bounds(TensorType.of(x))))
+            put(result, at, updates, self.reduction)
+        return (result,)
+
+    def cost(self, types: Types) -> Cost:
+        x, index, updates = (prod(one.shape) for one in self.named(types).values())
+        return Cost(updates, 4 * (2 * x + index + updates))
+
+    def sorted(self, x: Shape, index: Array) -> tuple[ScatterSorted, Array]:
+        """The same for indices that are known, and the table that stands in for them.
+
+        Each place then takes but its own updates. Raises ShapeError where one is out of range.
+        """
+        bounds = TensorType(self.bounds(TensorType(x))).shape
+        in_range(self.called, index, bounds)
+        at = self.places(x, clamped(index, bounds))
+        depth = len(at)
+        sizes = x[:depth]
+        ids = np.ravel_multi_index(at, sizes).reshape(-1) if index.size else np.zeros(0, np.int64)
+        counts = np.bincount(ids, minlength=prod(sizes))
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        table = np.concatenate([starts, np.argsort(ids, kind="stable")]).astype(np.int32)
+        return ScatterSorted(depth, self.reduction), table
+
+
+@dataclass(frozen=True)
+class ScatterElements(Scatter):
+    """Each number of `updates` at its own place in x, but along `axis` where `index` says.
+
+    index, updates: of x's rank and one shape, nowhere larger than x but along the axis.
+    """
+
+    axis: int = 0
+    reduction: Reduction = "none"
+
+    def __post_init__(self) -> None:
+        whole_numbers(self.called, "axis", (self.axis,))
+
+    def fits(self, x: TensorType, index: TensorType, updates: TensorType) -> None:
+        check_elements(self.called, x, index, self.axis)
+        if updates.dims != index.dims:
+            raise ShapeError(f"{self.called}: updates must be as {index}, got {updates}")
+
+    def bounds(self, x: TensorType) -> tuple[Dim, ...]:
+        return (x.dims[self.axis],)
+
+    def places(self, x: Shape, index: Array) -> tuple[Array, ...]:
+        found: list[Array] = list(np.indices(index.shape, sparse=True))
+        found[self.axis] = index
+        return tuple(np.broadcast_arrays(*found))
+
+
+@dataclass(frozen=True)
+class ScatterND(Scatter):
+    """Slices of `updates` at the tuples of indices along the last dimension of `index`.
+
+    index: (i1 ..., k), k numbers naming a place of x's first k dimensions. updates: (i1 ..., what
+    is left of x's dimensions). Rows of a matrix added up by "add" are `index_add`.
+    """
+
+    reduction: Reduction = "none"
+
+    def fits(self, x: TensorType, index: TensorType, updates: TensorType) -> None:
+        depth = tuple_depth(self.called, x, index)
+        expected = (*index.dims[:-1], *x.dims[depth:])
+        if updates.dims != expected:
+            raise ShapeError(f"{self.called}: updates must have shape {expected}, got {updates}")
+
+    def bounds(self, x: TensorType) -> tuple[Dim, ...]:
+        return x.dims
+
+    def places(self, x: Shape, index: Array) -> tuple[Array, ...]:
+        return tuple(np.moveaxis(index, -1, 0))
+
+
+@dataclass(frozen=True)
+class ScatterSorted(Put):
+    """x with updates, whose places `index` has in order: see `Scatter.sorted`.
+
+    index: for each place of x's first `leading` dimensions where its updates begin, one number
+    more, and then the updates' own numbers.
+    """
+
+    leading: int
+    """How many of x's dimensions a place has."""
+    reduction: Reduction = "none"
+
+    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+        given = self.named(types)
+        x, index, updates = given["x"], given["index"], given["updates"]
+        self.check(x, index, updates)
+        count = prod(x.shape[: self.leading]) + 1
+        rest = x.shape[self.leading :]
+        own = updates.shape[: len(updates.shape) - len(rest)]
+        if index.shape != (count + prod(own),) or updates.shape != (*own, *rest):
+            raise ShapeError(f"{self.called}: {index} and {updates} do not fit {x}")
+        return (x,)
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        given = self.named(arrays)
+        x, index, updates = given["x"], given["index"], given["updates"]
+        self.infer([TensorType.of(array) for array in (x, index, updates)])
+        count, rest = prod(x.shape[: self.leading]), x.shape[self.leading :]
+        rows, result = updates.reshape(-1, *rest), np.array(x).reshape(count, *rest)
+        ids = np.repeat(np.arange(count), np.diff(index[: count + 1]))
+        put(result, (ids,), rows[index[count + 1 :]], self.reduction)
+        return (result.reshape(x.shape),)
+
+    def cost(self, types: Types) -> Cost:
+        x, index, updates = (prod(one.shape) for one in self.named(types).values())
+        return Cost(updates, 4 * (2 * x + index + updates))
+
+
+def put(result: Array, at: tuple[Array, ...], updates: Array, reduction: Reduction) -> None:
+    """Put `updates` into `result`, one after the other."""
+    with np.errstate(all="ignore"):
+        if reduction == "none":
+            result[at] = updates
+        else:
+            _AT[reduction](result, at, updates)
