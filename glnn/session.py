@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from glnn.backends import Backend
 from glnn.compile import Executor, Plan
 from glnn.errors import GlnnError, ModelError, ShapeError, shown
-from glnn.graph.operator import as_float32
 from glnn.model.load import load, load_bytes
 from glnn.model.model import Model
 from glnn.model.tensor import TensorInfo
@@ -68,12 +67,12 @@ class InferenceSession:
         return [self.model.tensors[name] for name in self.model.outputs]
 
     def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Array]) -> list[Array]:
-        """The outputs called `output_names` (None or none: all), float32, in that order.
+        """The outputs called `output_names` (None or none: all), in that order.
 
-        feeds: each input's name and its float32 array. Raises ShapeError where an input is
-        missing, unknown, or does not fit; ModelError for an unknown output; DeviceError where the
-        driver resets the context, after which another call runs on a new device, and in a fork of
-        a process that used GL.
+        feeds: each input's name and its array, of its dtype; int64 is taken for int32 where all
+        numbers are. Raises ShapeError where an input is missing, unknown, or does not fit;
+        ModelError for an unknown output; DeviceError where the driver resets the context, after
+        which another call runs on a new device, and in a fork of a process that used GL.
         """
         listed = output_names is None or isinstance(output_names, (list, tuple))
         if not listed:
@@ -87,7 +86,8 @@ class InferenceSession:
                     f"unknown output {name!r}: {self.model.name} has "
                     f"{', '.join(map(repr, self.model.outputs))}"
                 )
-        given = {name: as_float32(f"input {name!r}", x) for name, x in feeds.items()}
+        self.model.known(feeds)
+        given = {info.name: info.array(feeds[info.name]) for info in self.model.inputs}
         shapes = {name: x.shape for name, x in given.items()}
         self.model.check(shapes)
         results = self._executor.run(given, names)

@@ -19,7 +19,7 @@ from glnn.model.model import Model
 from glnn.model.npz import MOST_HEADER, open_npz, parse_header, read_array
 from glnn.model.tensor import TensorInfo, show
 from glnn.reading import regular
-from glnn.types import Shape
+from glnn.types import DType, Shape
 
 LABELS = ("label", "labels")
 
@@ -56,6 +56,9 @@ def read_inputs(model: Model, paths: Sequence[str], model_name: str) -> Inputs:
     if len(model.inputs) != 1:
         raise ModelError(f"{model_name} has {len(model.inputs)} inputs, the command line takes one")
     info = model.inputs[0]
+    if info.dtype is not DType.float32:
+        took = f"takes {info.dtype.value}, the command line float32"
+        raise ModelError(f"{model_name}: input {info.name!r} {took}")
     if not paths:
         if model_name in BUILDERS:
             x = np.random.default_rng(0).random(info.with_batch(1), np.float32)

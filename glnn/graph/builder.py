@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from glnn.errors import ModelError
 from glnn.graph.graph import Graph, Kind, Node, Value, Variable
-from glnn.graph.operator import Known, Operator, Types
-from glnn.types import Array, Dim, Shape, TensorType
+from glnn.graph.operator import Known, Operator
+from glnn.types import Array, Dim, TensorType
 
-SAMPLES = (1, 2)  # what symbols stand for where a type is inferred
+SAMPLES = (1, 2)  # what the first symbol stands for where types are inferred, the next one more
 
 
 class Builder:
@@ -23,16 +23,13 @@ class Builder:
         self._inputs: list[Value] = []
         self._variables: dict[Variable, Value] = {}
         self._names: set[str] = set()
+        self._sampled: dict[Value, tuple[TensorType, ...]] = {}
 
     def input(self, name: str, type: TensorType) -> Value:
         """A value that is given in each run."""
         value = Value(self._unique(name), type, Kind.INPUT)
         self._inputs.append(value)
         return value
-
-    def constant(self, array: Array, name: str = "constant") -> Value:
-        """A value that never changes."""
-        return Value(name, TensorType.of(array), Kind.CONSTANT, array)
 
     def variable(self, variable: Variable, name: str) -> Value:
         """The value that `variable` has in each run: one value, however often it is asked for."""
@@ -51,9 +48,9 @@ class Builder:
 
         Raises ShapeError where they do not fit.
         """
-        types = [None if value is None else value.type for value in inputs]
         known = [_known(value) for value in inputs]
-        found = inferred(operator, types, known)
+        samples = [self._infer(operator, inputs, known, i) for i in range(self._samples(inputs))]
+        found = [self._joined(types) for types in zip(*samples, strict=True)]
         if outputs is None:
             outputs = [name, *(f"{name}.{i}" for i in range(1, len(found)))]
         if len(outputs) != len(found):
@@ -61,8 +58,48 @@ class Builder:
         values = tuple(
             Value(self._unique(called), type) for called, type in zip(outputs, found, strict=True)
         )
+        self._sampled |= zip(values, zip(*samples, strict=True), strict=True)
         self._nodes.append(Node(name, operator, inputs, values))
         return values
+
+    def _samples(self, inputs: Sequence[Value | None]) -> int:
+        """How often types are inferred: once where there are no symbols."""
+        return len(SAMPLES) if any(value and value.type.symbols for value in inputs) else 1
+
+    def _infer(
+        self, operator: Operator, inputs: Sequence[Value | None], known: Known, sample: int
+    ) -> tuple[TensorType, ...]:
+        """The results' types where symbols stand for the sizes number `sample`."""
+        types: list[TensorType | None] = []
+        for value in inputs:
+            sampled = self._sampled.get(value) if value else None
+            if value is None:
+                types.append(None)
+            elif sampled:
+                types.append(sampled[min(sample, len(sampled) - 1)])
+            else:
+                types.append(value.type.bound(self._sizes(sample)))
+        return operator.infer(types, known)
+
+    def _sizes(self, sample: int) -> dict[str, int]:
+        """What the inputs' symbols stand for."""
+        symbols = dict.fromkeys(s for value in self._inputs for s in value.type.symbols)
+        return {symbol: SAMPLES[sample] + i for i, symbol in enumerate(symbols)}
+
+    def _joined(self, samples: Sequence[TensorType]) -> TensorType:
+        """One type for what was inferred for each sample.
+
+        A dimension that is the same whatever the symbols stand for is a number; one that is always
+        what a symbol stands for is that symbol; any other is `?`.
+        """
+        if len(samples) == 1:
+            return samples[0]
+        sizes = [self._sizes(i) for i in range(len(samples))]
+        symbols = {tuple(of[symbol] for of in sizes): symbol for symbol in sizes[0]}
+        dims: list[Dim] = []
+        for each in zip(*(type.shape for type in samples), strict=True):
+            dims.append(each[0] if len(set(each)) == 1 else symbols.get(each, "?"))
+        return TensorType(tuple(dims), samples[0].dtype)
 
     def graph(self, outputs: Sequence[Value]) -> Graph:
         """The graph of what was added. Raises ModelError where it does not hold together."""
@@ -81,34 +118,10 @@ class Builder:
         return name
 
 
+def constant(array: Array, name: str = "constant") -> Value:
+    """A value that never changes."""
+    return Value(name, TensorType.of(array), Kind.CONSTANT, array)
+
+
 def _known(value: Value | None) -> Array | None:
     return None if value is None or value.kind is not Kind.CONSTANT else value.data  # type: ignore[return-value]
-
-
-def inferred(operator: Operator, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
-    """The results' types for types whose dimensions may be symbols.
-
-    A dimension that is the same whatever the symbols stand for is a number; one that is always what
-    a symbol stands for is that symbol; any other is `?`, a symbol that stands for itself.
-    """
-    symbols = list(dict.fromkeys(s for type in types if type is not None for s in type.symbols))
-    if not symbols:
-        return operator.infer(types, known)
-    found = []
-    for sample in SAMPLES:
-        sizes = {symbol: sample + i for i, symbol in enumerate(symbols)}
-        bound = [None if type is None else type.bound(sizes) for type in types]
-        found.append((sizes, operator.infer(bound, known)))
-    (sizes, first), (others, second) = found
-    of_pair = {(sizes[symbol], others[symbol]): symbol for symbol in symbols}
-
-    def dim(pair: tuple[int, int]) -> Dim:
-        return pair[0] if pair[0] == pair[1] else of_pair.get(pair, "?")
-
-    def joined(one: Shape, two: Shape) -> tuple[Dim, ...]:
-        return tuple(map(dim, zip(one, two, strict=True)))
-
-    return tuple(
-        TensorType(joined(one.shape, two.shape), one.dtype)
-        for one, two in zip(first, second, strict=True)
-    )

@@ -11,7 +11,7 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.types import Array, DType, Shape, TensorType
+from glnn.types import Array, DType, Shape, TensorType, narrowed
 
 T = TypeVar("T")
 Types = Sequence[TensorType | None]
@@ -283,16 +283,32 @@ def rank(op: str, operand: str, shape: Shape, expected: int, dims: str) -> None:
 
 
 def as_float32(name: str, array: object) -> Array:
-    """`array`, a float32 NumPy array, as a plain one: subclasses compute otherwise.
+    """`as_one_of` of `array`, which must be float32."""
+    return as_one_of(name, array, (DType.float32,))
 
-    Raises ShapeError for anything else, and for a masked array with a masked value.
+
+def as_one_of(name: str, array: object, dtypes: Sequence[DType]) -> Array:
+    """`array`, a NumPy array of one of `dtypes`, as a plain one: subclasses compute otherwise.
+
+    int64 is taken for int32 where all numbers are. Raises ShapeError for anything else, and for a
+    masked array with a masked value.
     """
-    if not isinstance(array, np.ndarray) or array.dtype != np.float32:
+    if not isinstance(array, np.ndarray) or array.dtype.name not in _taken(dtypes):
         got = f"{array.dtype} array" if isinstance(array, np.ndarray) else type(array).__name__
-        raise ShapeError(f"{name} must be a float32 NumPy array, got {got}")
+        raise ShapeError(f"{name} must be {_a(dtypes)} NumPy array, got {got}")
     if np.ma.is_masked(array):
         raise ShapeError(f"{name} has masked values, which are no numbers: fill them first")
-    return np.asarray(array)
+    return narrowed(name, np.asarray(array))
+
+
+def _taken(dtypes: Sequence[DType]) -> set[str]:
+    names = {dtype.value for dtype in dtypes}
+    return names | {"int64"} if "int32" in names else names
+
+
+def _a(dtypes: Sequence[DType]) -> str:
+    """`a float32`, `an int32 or a bool`."""
+    return " or ".join(f"{'an' if one.kind == 'int' else 'a'} {one.value}" for one in dtypes)
 
 
 def to_float32(name: str, array: object) -> Array:

@@ -5,6 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from glnn.errors import GlnnError
+from glnn.layers.activations import (
+    CELU,
+    ELU,
+    GELU,
+    SELU,
+    Hardshrink,
+    Hardsigmoid,
+    Hardswish,
+    Hardtanh,
+    LeakyReLU,
+    LogSigmoid,
+    Mish,
+    Pointwise,
+    ReLU,
+    ReLU6,
+    Sigmoid,
+    SiLU,
+    Softplus,
+    Softshrink,
+    Softsign,
+    Tanh,
+    Tanhshrink,
+    Threshold,
+)
 from glnn.layers.adaptive_avg_pool2d import AdaptiveAvgPool2d
 from glnn.layers.adaptive_max_pool2d import AdaptiveMaxPool2d
 from glnn.layers.add import Add
@@ -13,21 +37,30 @@ from glnn.layers.batch_norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from glnn.layers.bias import Bias
 from glnn.layers.concat import Concat
 from glnn.layers.conv2d import Conv2d
+from glnn.layers.conv_transpose2d import ConvTranspose2d
 from glnn.layers.dropout import Dropout
+from glnn.layers.embedding import Embedding
 from glnn.layers.flatten import Flatten
+from glnn.layers.group_norm import GroupNorm, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
 from glnn.layers.identity import Identity
 from glnn.layers.layer import Layer
+from glnn.layers.layer_norm import LayerNorm, RMSNorm
 from glnn.layers.linear import Linear
 from glnn.layers.local_response_norm import LocalResponseNorm
 from glnn.layers.max_pool2d import MaxPool2d
-from glnn.layers.relu import ReLU
-from glnn.layers.sigmoid import Sigmoid
-from glnn.layers.softmax import Softmax
+from glnn.layers.multihead_attention import MultiheadAttention
+from glnn.layers.prelu import PReLU
+from glnn.layers.softmax import LogSoftmax, Softmax
 from glnn.layers.subsample import Subsample2d
-from glnn.layers.tanh import Tanh
+from glnn.layers.unflatten import Unflatten
+from glnn.layers.upsample import Upsample
 
 __all__ = [
     "BY_NAME",
+    "CELU",
+    "ELU",
+    "GELU",
+    "SELU",
     "AdaptiveAvgPool2d",
     "AdaptiveMaxPool2d",
     "Add",
@@ -38,18 +71,46 @@ __all__ = [
     "Bias",
     "Concat",
     "Conv2d",
+    "ConvTranspose2d",
     "Dropout",
+    "Embedding",
     "Flatten",
+    "GroupNorm",
+    "Hardshrink",
+    "Hardsigmoid",
+    "Hardswish",
+    "Hardtanh",
     "Identity",
+    "InstanceNorm1d",
+    "InstanceNorm2d",
+    "InstanceNorm3d",
     "Layer",
+    "LayerNorm",
+    "LeakyReLU",
     "Linear",
     "LocalResponseNorm",
+    "LogSigmoid",
+    "LogSoftmax",
     "MaxPool2d",
+    "Mish",
+    "MultiheadAttention",
+    "PReLU",
+    "Pointwise",
+    "RMSNorm",
     "ReLU",
+    "ReLU6",
+    "SiLU",
     "Sigmoid",
     "Softmax",
+    "Softplus",
+    "Softshrink",
+    "Softsign",
     "Subsample2d",
     "Tanh",
+    "Tanhshrink",
+    "Threshold",
+    "Unflatten",
+    "Upsample",
     "registry",
 ]
 
@@ -64,28 +125,63 @@ def registry(*layers: tuple[str, type[Layer]]) -> Mapping[str, type[Layer]]:
     return table
 
 
+LAYERS: tuple[type[Layer], ...] = (
+    AdaptiveAvgPool2d,
+    AdaptiveMaxPool2d,
+    Add,
+    AvgPool2d,
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    Bias,
+    CELU,
+    Concat,
+    Conv2d,
+    ConvTranspose2d,
+    Dropout,
+    ELU,
+    Embedding,
+    Flatten,
+    GELU,
+    GroupNorm,
+    Hardshrink,
+    Hardsigmoid,
+    Hardswish,
+    Hardtanh,
+    Identity,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+    LayerNorm,
+    LeakyReLU,
+    Linear,
+    LocalResponseNorm,
+    LogSigmoid,
+    LogSoftmax,
+    MaxPool2d,
+    Mish,
+    MultiheadAttention,
+    PReLU,
+    Pointwise,
+    RMSNorm,
+    ReLU,
+    ReLU6,
+    SELU,
+    SiLU,
+    Sigmoid,
+    Softmax,
+    Softplus,
+    Softshrink,
+    Softsign,
+    Subsample2d,
+    Tanh,
+    Tanhshrink,
+    Threshold,
+    Unflatten,
+    Upsample,
+)
 BY_NAME = registry(
-    ("AdaptiveAvgPool2d", AdaptiveAvgPool2d),
-    ("AdaptiveMaxPool2d", AdaptiveMaxPool2d),
-    ("Add", Add),
-    ("AvgPool2d", AvgPool2d),
-    ("BatchNorm1d", BatchNorm1d),
-    ("BatchNorm2d", BatchNorm2d),
-    ("BatchNorm3d", BatchNorm3d),
-    ("Bias", Bias),
-    ("Concat", Concat),
-    ("Conv2d", Conv2d),
-    ("Dropout", Dropout),
-    ("Flatten", Flatten),
-    ("Identity", Identity),
-    ("Linear", Linear),
-    ("LocalResponseNorm", LocalResponseNorm),
-    ("MaxPool2d", MaxPool2d),
-    ("ReLU", ReLU),
-    ("Sigmoid", Sigmoid),
-    ("Softmax", Softmax),
-    ("Subsample2d", Subsample2d),
-    ("Tanh", Tanh),
+    *((layer.__name__, layer) for layer in LAYERS),
     ("AffineLayer", Linear),
     ("SigmoidLayer", Sigmoid),
     ("ReLULayer", ReLU),

@@ -41,12 +41,13 @@ def index(what: str, value: object, bounds: str = "") -> int:
 def number(what: str, value: object, least: float, most: float = inf) -> float:
     """`value`, a number of any real type that float32 holds, from `least` to `most`."""
     if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):
-        if LARGEST < value <= most:
+        if LARGEST < value <= most or least <= value < -LARGEST:
             raise ShapeError(f"{what} must be a number that float32 holds, got {shown(value)}")
         if least <= value <= most:
             return value if isinstance(value, int) else float(value)
-    bounds = f"of at least {least:g}" if most == inf else f"from {least:g} to {most:g}"
-    raise ShapeError(f"{what} must be a number {bounds}, got {shown(value)}")
+    bounds = f" of at least {least:g}" if most == inf else f" from {least:g} to {most:g}"
+    bounds = "" if least == -inf else bounds
+    raise ShapeError(f"{what} must be a number{bounds}, got {shown(value)}")
 
 
 def pair(what: str, value: object, least: int = 1) -> Pair:

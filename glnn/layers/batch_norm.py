@@ -69,7 +69,7 @@ class BatchNorm2d(Layer):
         else:
             scale = scope.add(Pointwise(call("div", 1.0, deviation)), var)
             shift = scope.add(Pointwise(call("sub", 0.0, PRODUCT)), mean, scale)
-        spread = (scope.channels(value, len(x.type.dims)) for value in (scale, shift))
+        spread = (scope.channels(value, x) for value in (scale, shift))
         return scope.result(self.op, x, *spread)
 
     def config(self) -> dict[str, Any]:

@@ -24,7 +24,7 @@ class Bias(Layer):
 
     def express(self, scope: Scope, *inputs: Value) -> Value:
         (x,) = inputs
-        bias = scope.channels(self.variable(scope, "bias"), len(x.type.dims))
+        bias = scope.channels(self.variable(scope, "bias"), x)
         return scope.result(self.op, x, bias)
 
     def config(self) -> dict[str, Any]:

@@ -8,11 +8,13 @@ from glnn.errors import ShapeError
 from glnn.graph import operators
 from glnn.graph.operators.concat import MOST_INPUTS
 from glnn.layers.arguments import integer
-from glnn.layers.layer import Layer
+from glnn.layers.layer import ANY, Layer
 
 
 class Concat(Layer):
     """The channels of `count` inputs of shape (n, c, ...) behind one another; only c may differ."""
+
+    takes = ANY
 
     def __init__(self, count: int = 2) -> None:
         self.count = integer("Concat count", count, least=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 from numpy.typing import DTypeLike
@@ -9,6 +10,7 @@ from numpy.typing import DTypeLike
 from glnn.errors import ShapeError, shown
 from glnn.graph import operators
 from glnn.graph.graph import Value
+from glnn.graph.index_map import Edge
 from glnn.graph.operators import Pointwise
 from glnn.graph.operators.windows import Sides
 from glnn.graph.patterns import SUM
@@ -18,16 +20,23 @@ from glnn.layers.parameter import Parameter
 from glnn.layers.scope import Scope
 from glnn.types import Dim
 
-PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
+PADDING_MODES: dict[str, Edge] = {
+    "zeros": "constant",
+    "reflect": "reflect",
+    "replicate": "edge",
+    "circular": "wrap",
+}
+"""What `operators.Pad` calls them."""
 
 
 class Conv2d(Layer):
-    """Convolution of x of shape (n, in_channels, h, w), padded with zeros.
+    """Convolution of x of shape (n, in_channels, h, w).
 
     padding: rows above and below and columns left and right; "valid", none; "same", such that the
     result is as large as x, which needs a stride of 1: of an odd number one more is at the end.
-    padding_mode: "zeros"; others only where nothing is padded. device, dtype: None and None or
-    float32; parameters are float32.
+    padding_mode: what is there: "zeros"; "reflect", "replicate", "circular", numbers of x, mirrored
+    at its edge, the edge's own, or those at the other end. device, dtype: None and None or float32;
+    parameters are float32.
     weight: (out_channels, in_channels / groups, kernel height, kernel width).
     bias: (out_channels,), or None with `bias=False`.
     """
@@ -69,9 +78,10 @@ class Conv2d(Layer):
         shapes: dict[str, tuple[int, ...]] = {"weight": weight}
         if flag("Conv2d bias", bias):
             shapes["bias"] = (self.out_channels,)
+        self._around = self._sides()
         op = operators.Conv2d(
             stride=self.stride,
-            padding=self._sides(),
+            padding=self._around if self.padding_mode == "zeros" else (0, 0, 0, 0),
             dilation=self.dilation,
             groups=self.groups,
         )
@@ -84,12 +94,6 @@ class Conv2d(Layer):
         if not isinstance(mode, str) or mode not in PADDING_MODES:
             known = ", ".join(PADDING_MODES)
             raise ShapeError(f"Conv2d padding_mode must be one of {known}, got {shown(mode)}")
-        found = self._zeros()
-        if mode != "zeros" and any(found):
-            raise ShapeError(f"Conv2d padding_mode {mode!r} is not supported yet: only 'zeros' is")
-        return found
-
-    def _zeros(self) -> Sides:
         if not isinstance(self.padding, str):
             return sides(self.padding)
         if self.padding == "valid":
@@ -108,17 +112,33 @@ class Conv2d(Layer):
 
     def express(self, scope: Scope, *inputs: Value) -> Value:
         self._check(inputs[0].type.dims)
-        operands = (*inputs, self.variable(scope, "weight"))
+        operands = self._padded(scope, *inputs), self.variable(scope, "weight")
         if "bias" not in self.shapes:
             return scope.result(self.op, *operands)
         product = scope.add(self.op, *operands)
-        bias = scope.channels(self.variable(scope, "bias"), len(product.type.dims))
+        bias = scope.channels(self.variable(scope, "bias"), product)
         return scope.result(Pointwise(SUM), product, bias)
+
+    def _padded(self, scope: Scope, x: Value) -> Value:
+        """x with what the convolution does not put around it itself."""
+        top, left, bottom, right = self._around
+        if self.padding_mode == "zeros" or not any(self._around):
+            return x
+        reach = {"reflect": 1, "circular": 0}.get(self.padding_mode, -inf)
+        for n, side in zip(x.type.dims[2:], (max(top, bottom), max(left, right)), strict=True):
+            if isinstance(n, int) and side + reach > n:
+                raise ShapeError(
+                    f"Conv2d: padding {self._around} reaches beyond x of shape {x.type.dims}"
+                )
+        edge = PADDING_MODES[self.padding_mode]
+        return scope.add(operators.Pad((0, 0, top, left), (0, 0, bottom, right), edge), x)
 
     def _check(self, x: tuple[Dim, ...]) -> None:
         """Raise ShapeError, with what would help, where x cannot be so."""
         channels = self.in_channels
-        if len(x) == 4 and x[1] != channels and x[3] == channels:
+        if len(x) != 4:
+            raise ShapeError(f"Conv2d: x must have shape (n, {channels}, h, w), got {x}")
+        if x[1] != channels and x[3] == channels:
             raise ShapeError(
                 f"Conv2d: x must have shape (n, {channels}, h, w), got {x}: channels come first "
                 "here, where x.transpose(0, 3, 1, 2) puts them"

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from glnn.errors import ShapeError
 from glnn.graph import operators
+from glnn.graph.graph import Value
 from glnn.layers.arguments import index, with_unusual
-from glnn.layers.layer import Layer
+from glnn.layers.layer import ANY, Layer
+from glnn.layers.scope import Scope
 
 
 class Flatten(Layer):
@@ -15,10 +18,19 @@ class Flatten(Layer):
     Negative ones count from the end. The batch stays by itself.
     """
 
+    takes = ANY
+
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         self.start_dim = index("Flatten start_dim", start_dim)
         self.end_dim = index("Flatten end_dim", end_dim)
         super().__init__(operators.Flatten(self.start_dim, self.end_dim))
+
+    def express(self, scope: Scope, *inputs: Value) -> Value:
+        dims = inputs[0].type.dims
+        rank = len(dims)
+        if self.start_dim in (0, -rank) and self.end_dim in (*range(1, rank), *range(1 - rank, 0)):
+            raise ShapeError(f"Flatten: the first dimension of x {dims} is the batch and stays")
+        return scope.result(self.op, *inputs)
 
     def config(self) -> dict[str, Any]:
         return with_unusual({}, start_dim=(self.start_dim, 1), end_dim=(self.end_dim, -1))

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod, sqrt
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +15,12 @@ from glnn.compile import run
 from glnn.errors import ShapeError, shown
 from glnn.graph.builder import Builder
 from glnn.graph.graph import Graph, Value
-from glnn.graph.operator import Operator, as_float32
+from glnn.graph.operator import Operator, as_one_of
 from glnn.graph.operators.windows import MOST
 from glnn.layers.arguments import index
 from glnn.layers.read_only import ReadOnly
 from glnn.layers.scope import Scope
-from glnn.types import Shape, TensorType
+from glnn.types import DType, Shape, TensorType
 
 Array = NDArray[Any]
 
@@ -48,6 +48,10 @@ class Weight:
         return array
 
 
+ANY = (DType.float32, DType.int32, DType.uint8, DType.int8, DType.bool)
+"""What layers take that only move numbers."""
+
+
 class Layer(ReadOnly, ABC):
     """What a user composes. Subclasses give their op and the shapes of their parameters.
 
@@ -56,9 +60,12 @@ class Layer(ReadOnly, ABC):
     PyTorch's are, and 0 where it is 0. seed: of the initial parameters; layers of one shape and
     one seed begin alike.
     revisions: counts the assignments to each parameter, so that sessions notice them.
+    takes: what its inputs' numbers may be.
 
     A layer stays as it was made: only parameters can be assigned, ReadOnlyError says so of others.
     """
+
+    takes: ClassVar[tuple[DType, ...]] = (DType.float32,)
 
     def __init__(
         self,
@@ -114,26 +121,29 @@ class Layer(ReadOnly, ABC):
 
     def infer(self, *shapes: Shape) -> Shape:
         """The result's shape for inputs of `shapes`. Raises ShapeError where they do not fit."""
-        return self._graph(*map(TensorType, shapes)).outputs[0].type.shape
+        types = {f"x{i}": TensorType(shape, self.takes[0]) for i, shape in enumerate(shapes)}
+        return self._graph(**types).outputs[0].type.shape
 
     def __call__(self, *inputs: Array, backend: str = "auto") -> Array:
-        """The layer's result for its inputs, float32 arrays, computed by `backend`.
+        """The layer's result for its inputs, arrays of what it takes, computed by `backend`.
 
         Raises ShapeError where they do not fit, DeviceError where the backend does not open.
         """
         if len(inputs) != self.inputs:
             kind = type(self).__name__
             raise ShapeError(f"{kind} takes {self.inputs} inputs, got {len(inputs)}")
-        names = [f"x{i}" for i in range(len(inputs))]
-        given = {name: as_float32(name, x) for name, x in zip(names, inputs, strict=True)}
-        graph = self._graph(*(TensorType(x.shape) for x in given.values()))
+        names = ["x"] if len(inputs) == 1 else [f"x{i}" for i in range(len(inputs))]
+        given = {
+            name: as_one_of(name, x, self.takes) for name, x in zip(names, inputs, strict=True)
+        }
+        graph = self._graph(**{name: TensorType.of(x) for name, x in given.items()})
         (result,) = run(graph, given, backend).values()
         return result
 
-    def _graph(self, *types: TensorType) -> Graph:
-        """The layer by itself."""
+    def _graph(self, **types: TensorType) -> Graph:
+        """The layer by itself, for inputs of such names and types."""
         builder, kind = Builder(type(self).__name__), type(self).__name__
-        inputs = [builder.input(f"x{i}", type) for i, type in enumerate(types)]
+        inputs = [builder.input(name, type) for name, type in types.items()]
         return builder.graph([self.express(Scope(builder, kind, "out"), *inputs)])
 
     def __repr__(self) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 from numpy.typing import DTypeLike
 
 from glnn.errors import ShapeError
+from glnn.graph.compose.add import joined, parted
 from glnn.graph.graph import Value
-from glnn.graph.operators import Matmul, Pointwise
+from glnn.graph.operators import Matmul, Pointwise, Squeeze
 from glnn.graph.patterns import SUM
 from glnn.layers.arguments import flag, integer, plain
 from glnn.layers.layer import Array, Layer
@@ -19,7 +20,7 @@ from glnn.types import Dim
 
 
 class Linear(Layer):
-    """x @ weight.T + bias, for x of shape (n, in_features).
+    """x @ weight.T + bias, for x of shape (..., in_features).
 
     weight: (out_features, in_features). bias: (out_features,), or None with `bias=False`.
     device, dtype: None and None or float32; parameters are float32.
@@ -47,23 +48,32 @@ class Linear(Layer):
         super().__init__(Matmul(), shapes, fan_in=self.in_features, seed=seed)
 
     def express(self, scope: Scope, *inputs: Value) -> Value:
-        self._check(inputs[0].type.dims)
-        operands = (*inputs, self.variable(scope, "weight"))
+        (x,) = inputs
+        self._check(x.type.dims)
+        *before, _ = x.type.dims
+        if len(before) != 1:
+            result = self._product(scope, joined(scope.add, x, 0, len(before)), last=False)
+            if before:
+                return scope.named(parted(scope.add, result, 0, *before))
+            return scope.result(Squeeze((0,)), result)
+        return self._product(scope, x, last=True)
+
+    def _product(self, scope: Scope, x: Value, *, last: bool) -> Value:
+        """Of the matrix x, which is the layer's result where it is the last."""
+        add = scope.result if last else scope.add
+        operands = x, self.variable(scope, "weight")
         if "bias" not in self.shapes:
-            return scope.result(self.op, *operands)
-        product = scope.add(self.op, *operands)
-        bias = scope.channels(self.variable(scope, "bias"), len(product.type.dims))
-        return scope.result(Pointwise(SUM), product, bias)
+            return add(self.op, *operands)
+        bias = self.variable(scope, "bias")
+        return add(Pointwise(SUM), scope.add(self.op, *operands), bias)
 
     def _check(self, x: tuple[Dim, ...]) -> None:
         """Raise ShapeError, with what would help, where x cannot be so."""
-        if len(x) > 2:
-            features = prod(n for n in x[1:] if isinstance(n, int))
-            fits = "" if features == self.in_features else f", and in_features must be {features}"
-            raise ShapeError(
-                f"Linear: x must have shape (n, {self.in_features}), got {x}: "
-                f"put a Flatten before it{fits}"
-            )
+        if x[-1:] == (self.in_features,):
+            return
+        features = prod(n for n in x[1:] if isinstance(n, int))
+        fits = ": put a Flatten before it" if features == self.in_features else ""
+        raise ShapeError(f"Linear: x must have shape (..., {self.in_features}), got {x}{fits}")
 
     def config(self) -> dict[str, Any]:
         return {

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from glnn.errors import ShapeError
 from glnn.graph.builder import Builder
 from glnn.graph.graph import Value, Variable
 from glnn.graph.operator import Operator
-from glnn.graph.operators import Reshape
+from glnn.graph.operators import Identity, Reshape
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,20 @@ class Scope:
         (value,) = self.builder.add(operator, *inputs, name=self.name, outputs=(self.output,))
         return value
 
+    def named(self, value: Value) -> Value:
+        """`value`, which was made on the way, as the layer's result."""
+        return self.result(Identity(), value)
+
     def weight(self, variable: Variable, name: str) -> Value:
         """The weight of the layer that is called `name`."""
         return self.builder.variable(variable, f"{self.name}.{name}")
 
-    def channels(self, value: Value, rank: int) -> Value:
-        """`value` of shape (c,) as it spreads over axis 1 of a tensor of that rank."""
-        return self.add(Reshape((-1, *(1,) * (rank - 2))), value) if rank > 2 else value
+    def channels(self, value: Value, x: Value) -> Value:
+        """`value` of shape (c,) as it spreads over axis 1 of x.
+
+        Raises ShapeError where x has other than c channels.
+        """
+        dims, (count,) = x.type.dims, value.type.dims
+        if len(dims) < 2 or dims[1] != count:
+            raise ShapeError(f"x must have shape (n, {count}, ...), got {dims}")
+        return self.add(Reshape((-1, *(1,) * (len(dims) - 2))), value) if len(dims) > 2 else value

@@ -1,30 +1,45 @@
-"""Softmax layer."""
+"""Softmax layers."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from glnn.errors import ShapeError
 from glnn.graph import operators
+from glnn.graph.graph import Value
 from glnn.layers.arguments import index
 from glnn.layers.layer import Layer
-from glnn.types import Shape
+from glnn.layers.scope import Scope
 
 
 class Softmax(Layer):
-    """exp(x), scaled so that it sums to 1 along `dim`, which must not be the batch.
+    """exp(x), scaled so that it sums to 1 along `dim`; negative ones count from the end.
 
-    dim: None is 1, as in PyTorch, where x has not three dimensions: there PyTorch takes the batch.
+    dim: None is 1, and 0 where x has one dimension, as in PyTorch; where x has three, PyTorch takes
+    the batch, and here it must be given.
     """
 
-    def __init__(self, dim: int | None = None) -> None:
-        self.dim = None if dim is None else index("Softmax dim", dim)
-        super().__init__(operators.Softmax(axis=1 if self.dim is None else self.dim))
+    log: ClassVar[bool] = False
 
-    def infer(self, *shapes: Shape) -> Shape:
-        if self.dim is None and len(shapes[0]) == 3:
-            raise ShapeError(f"Softmax dim must be given, 1 or 2, for x of shape {shapes[0]}")
-        return super().infer(*shapes)
+    def __init__(self, dim: int | None = None) -> None:
+        self.dim = None if dim is None else index(f"{type(self).__name__} dim", dim)
+        axis = 1 if self.dim is None else self.dim
+        super().__init__(operators.Softmax(axis=axis, log=self.log))
+
+    def express(self, scope: Scope, *inputs: Value) -> Value:
+        dims = inputs[0].type.dims
+        if self.dim is None and len(dims) == 3:
+            kind = type(self).__name__
+            raise ShapeError(f"{kind} dim must be given, 1 or 2, for x of shape {dims}")
+        if self.dim is None and len(dims) == 1:
+            return scope.result(operators.Softmax(axis=0, log=self.log), *inputs)
+        return scope.result(self.op, *inputs)
 
     def config(self) -> dict[str, Any]:
         return {"dim": self.dim}
+
+
+class LogSoftmax(Softmax):
+    """The logarithm of Softmax, of the same arguments."""
+
+    log = True

@@ -7,10 +7,10 @@
                  "inputs": ["image"], "output": "c1"}, ...],
      "outputs": ["probabilities"]}
 
-The .npz file holds `c1.weight`, `c1.bias` and so on, float32. A layer without `inputs` reads what
-the layer before it makes; one without `output` makes a tensor of its own name; a model without
-`outputs` gives what its last layer makes. `weights` is left out where no layer has parameters; the
-file may have any name.
+An input that is not float32 says so: `"type": "tensor(int32)"`. The .npz file holds `c1.weight`,
+`c1.bias` and so on, float32. A layer without `inputs` reads what the layer before it makes; one
+without `output` makes a tensor of its own name; a model without `outputs` gives what its last layer
+makes. `weights` is left out where no layer has parameters; the file may have any name.
 """
 
 from __future__ import annotations
@@ -89,8 +89,9 @@ def _texts(what: str, values: object) -> tuple[str, ...]:
 def _input(entry: Any) -> TensorInfo:
     if not isinstance(entry, dict) or not isinstance(entry.get("shape"), list):
         raise ModelError(f'"inputs" must hold objects with "name" and "shape", got {entry!r:.40}')
-    _check_keys("an input", entry, {"name", "shape"})
-    return TensorInfo(entry.get("name", ""), tuple(entry["shape"]))
+    _check_keys("an input", entry, {"name", "shape", "type"})
+    type = entry.get("type", "tensor(float)")
+    return TensorInfo(entry.get("name", ""), tuple(entry["shape"]), type)
 
 
 def _nodes(document: Mapping[str, Any], inputs: tuple[TensorInfo, ...]) -> tuple[Node, ...]:

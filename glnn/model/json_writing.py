@@ -15,6 +15,7 @@ from glnn.model.node import Node, parameters
 from glnn.model.npz import MOST_READ
 from glnn.model.saving import write_model
 from glnn.model.tensor import TensorInfo
+from glnn.types import DType
 
 FORMAT = "glnn"
 VERSION = 1
@@ -41,7 +42,7 @@ def save(
         entries = {
             "name": name,
             **({"weights": weights} if weights else {}),
-            "inputs": [{"name": info.name, "shape": info.shape} for info in inputs],
+            "inputs": [_input(info) for info in inputs],
             "layers": [_entry(node) for node in nodes],
             "outputs": outputs,
         }
@@ -52,6 +53,12 @@ def save(
     if described > MOST_JSON or listed > MOST_READ:
         raise ModelError(f"{target}: {len(nodes)} layers of such names are too many to load")
     write_model(target, arrays, lambda weights: (text(weights) + "\n").encode())
+
+
+def _input(info: TensorInfo) -> dict[str, Any]:
+    """What a file says of an input; float32 goes without saying."""
+    found: dict[str, Any] = {"name": info.name, "shape": info.shape}
+    return found if info.dtype is DType.float32 else {**found, "type": info.type}
 
 
 def _check_name(name: str) -> None:

@@ -16,7 +16,6 @@ from glnn.compile import Executor
 from glnn.errors import GlnnError, ModelError, ShapeError, shown
 from glnn.graph.builder import Builder
 from glnn.graph.graph import Graph
-from glnn.graph.operator import as_float32
 from glnn.graph.operators.windows import MOST
 from glnn.layers import Layer
 from glnn.layers.scope import Scope
@@ -85,7 +84,8 @@ class Model:
         """The layers as a graph of operators. Raises ShapeError that names the layer."""
         builder = Builder(self.name, (node.output for node in self.nodes))
         values = {
-            info.name: builder.input(info.name, TensorType(info.shape)) for info in self.inputs
+            info.name: builder.input(info.name, TensorType(info.shape, info.dtype))
+            for info in self.inputs
         }
         for node in self.nodes:
             scope = Scope(builder, node.name, node.output)
@@ -95,15 +95,19 @@ class Model:
                 raise ShapeError(f"layer {node.name!r}: {error}") from None
         return builder.graph([values[name] for name in self.outputs])
 
-    def check(self, shapes: Mapping[str, Shape]) -> None:
-        """Raise ShapeError where an input is missing, unknown, or does not have its shape."""
+    def known(self, given: Mapping[str, object]) -> None:
+        """Raise ShapeError where an input is missing in `given`, or unknown."""
         known = [info.name for info in self.inputs]
-        for name in (*known, *shapes):
-            if name not in shapes or name not in known:
-                fault = "unknown" if name in shapes else "missing"
+        for name in (*known, *given):
+            if name not in given or name not in known:
+                fault = "unknown" if name in given else "missing"
                 raise ShapeError(
                     f"{fault} input {name!r}: {self.name} takes {', '.join(map(repr, known))}"
                 )
+
+    def check(self, shapes: Mapping[str, Shape]) -> None:
+        """Raise ShapeError where an input is missing, unknown, or does not have its shape."""
+        self.known(shapes)
         for info in self.inputs:
             info.check(tuple(shapes[info.name]))
 
@@ -113,7 +117,9 @@ class Model:
         Raises ShapeError where an input is missing, unknown, or does not fit.
         """
         self.check(shapes)
-        types = self.graph.bind({name: TensorType(tuple(s)) for name, s in shapes.items()})
+        types = self.graph.bind(
+            {i.name: TensorType(tuple(shapes[i.name]), i.dtype) for i in self.inputs}
+        )
         found = {value.name: type.shape for value, type in types.items()}
         names = (*(info.name for info in self.inputs), *(node.output for node in self.nodes))
         return {name: found[name] for name in names}
@@ -125,10 +131,11 @@ class Model:
         values |= {value.name: value for value in self.graph.inputs}
         found = {}
         for name in (*(info.name for info in self.inputs), *(node.output for node in self.nodes)):
-            dims = values[name].type.dims
-            if prod(dim for dim in dims if isinstance(dim, int)) > MOST:
-                raise ShapeError(f"{self.name}: {name!r} of shape {dims}: more than {MOST} numbers")
-            found[name] = TensorInfo(name, dims)
+            type = values[name].type
+            if prod(dim for dim in type.dims if isinstance(dim, int)) > MOST:
+                what = f"{self.name}: {name!r} of shape {type.dims}"
+                raise ShapeError(f"{what}: more than {MOST} numbers")
+            found[name] = TensorInfo.of(name, type)
         return found
 
     def parameters(self) -> dict[str, Array]:
@@ -136,7 +143,7 @@ class Model:
         return parameters(self.nodes)
 
     def __call__(self, x: Array, backend: str = "auto") -> Array:
-        """The model's output for `x`, a float32 array, computed by `backend`.
+        """The model's output for `x`, an array of its input's dtype, computed by `backend`.
 
         For models of one input and one output; others take an InferenceSession.
         Raises ShapeError where `x` does not fit, DeviceError where the backend does not open.
@@ -148,8 +155,7 @@ class Model:
             )
         if not isinstance(backend, str):
             raise GlnnError(f"backend must be a name, got {shown(backend)}")
-        x = as_float32(f"input {self.inputs[0].name!r}", x)
-        feeds = {self.inputs[0].name: x}
+        feeds = {self.inputs[0].name: self.inputs[0].array(x)}
         self.check({name: array.shape for name, array in feeds.items()})
         (result,) = self._executor(backend).run(feeds).values()
         return result

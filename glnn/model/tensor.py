@@ -9,15 +9,27 @@ from typing import Any
 import numpy as np
 
 from glnn.errors import ModelError, ShapeError, shown
-from glnn.types import Shape
+from glnn.graph.operator import as_one_of
+from glnn.types import Array, DType, Shape, TensorType
 
+TYPES = {
+    "tensor(float)": DType.float32,
+    "tensor(int32)": DType.int32,
+    "tensor(uint8)": DType.uint8,
+    "tensor(int8)": DType.int8,
+    "tensor(bool)": DType.bool,
+}
+"""What a tensor's numbers are, by ONNX Runtime's names."""
 BATCH = "N"
 """What stands in a shape for a batch of any size."""
 
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """A tensor's name and shape; the shape's first entry may be `"N"`, a batch of any size."""
+    """A tensor's name, shape and type, one of TYPES.
+
+    The shape's first entry may be `"N"`, a batch of any size.
+    """
 
     name: str
     shape: tuple[int | str, ...]
@@ -35,6 +47,32 @@ class TensorInfo:
                 f"tensor {self.name!r}: a shape must be positive integers, the first of them or "
                 f'"N" the batch, got {shown(self.shape)}'
             )
+
+        if not isinstance(self.type, str) or self.type not in TYPES:
+            raise ModelError(
+                f"tensor {self.name!r}: type must be one of {', '.join(TYPES)}, "
+                f"got {shown(self.type)}"
+            )
+
+    @classmethod
+    def of(cls, name: str, type: TensorType) -> TensorInfo:
+        """The tensor called `name` of that type."""
+        names = {dtype: called for called, dtype in TYPES.items()}
+        if type.dtype not in names:
+            raise ModelError(f"tensor {name!r}: {type} is not among {', '.join(TYPES)}")
+        return cls(name, type.dims, names[type.dtype])
+
+    @property
+    def dtype(self) -> DType:
+        """What its numbers are."""
+        return TYPES[self.type]
+
+    def array(self, x: object) -> Array:
+        """`x`, an array of its dtype, int64 being taken for int32 where all numbers are.
+
+        Raises ShapeError for anything else.
+        """
+        return as_one_of(f"input {self.name!r}", x, (self.dtype,))
 
     def with_batch(self, batch: int) -> Shape:
         """The shape for a batch of a given size."""

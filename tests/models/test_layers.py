@@ -235,7 +235,6 @@ def test_config_rebuilds_the_layer_through_json(layer: Layer) -> None:
         (lambda: Conv2d(3, 4, 1, groups=2), "Conv2d groups must divide in_channels 3"),
         (lambda: MaxPool2d(2, padding=2), "pad"),
         (lambda: AvgPool2d("2"), "AvgPool2d kernel_size must be an integer"),  # type: ignore
-        (lambda: Softmax(dim=0), "batch"),
         (lambda: Softmax(dim="x"), "Softmax dim must be an integer"),  # type: ignore
         (lambda: Bias(-1), "Bias features must be an integer of at least 1"),
         (lambda: AdaptiveAvgPool2d(0), "AdaptiveAvgPool2d output_size must be an integer of at"),
@@ -247,7 +246,6 @@ def test_config_rebuilds_the_layer_through_json(layer: Layer) -> None:
         (lambda: Conv2d(1, 1, 3, 1, "full"), "two of them, 'same' or 'valid', got 'full'"),
         (lambda: Conv2d(1, 1, 3, padding_mode="edge"), "must be one of zeros, reflect, replicate,"),
         (lambda: Conv2d(1, 1, 3, padding_mode=np.ones(2)), "padding_mode must be one of zeros, r"),
-        (lambda: Conv2d(1, 1, 3, 1, 1, padding_mode="reflect"), "'reflect' is not supported yet"),
         (lambda: Conv2d(1, 1, 3, device="cuda"), "device must be None, as the backend .* 'cuda'"),
         (lambda: Linear(1, 1, dtype=np.float16), "Linear dtype must be None or float32, got"),
         (lambda: Linear(1, 1, dtype="half a float"), "Linear dtype must be None or float32, got"),
@@ -406,7 +404,7 @@ def test_several_inputs_by_hand() -> None:
     assert Dropout()(x, backend="cpu").tolist() == [[1, 2]]
     with pytest.raises(ShapeError, match="Add takes 2 inputs, got 1"):
         Add()(x, backend="cpu")
-    with pytest.raises(ShapeError, match=r"y must have the shape of x, \(1, 2\), got \(1, 1\)"):
+    with pytest.raises(ShapeError, match=r"the shape of x, float32 \(1, 2\), got float32 \(1, 1\)"):
         Add()(x, y[:, :1], backend="cpu")
     with pytest.raises(ShapeError, match=r"x1 must have shape \(1, c\), got \(2, 1\)"):
         Concat()(x, y.T.copy(), backend="cpu")

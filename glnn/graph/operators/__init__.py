@@ -4,7 +4,6 @@ from glnn.graph.operators.arg_reduce import ArgReduce
 from glnn.graph.operators.concat import Concat
 from glnn.graph.operators.conv2d import Conv2d
 from glnn.graph.operators.dropout import Dropout
-from glnn.graph.operators.flatten import Flatten
 from glnn.graph.operators.gather import Gather, GatherElements, GatherND
 from glnn.graph.operators.identity import Identity
 from glnn.graph.operators.im2row import Im2row
@@ -19,7 +18,7 @@ from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.pool2d import Pool2d
 from glnn.graph.operators.reduce import Reduce
 from glnn.graph.operators.repack import Repack
-from glnn.graph.operators.reshape import Reshape, Squeeze, Unsqueeze
+from glnn.graph.operators.reshape import Flatten, Reshape, Squeeze, Unflatten, Unsqueeze
 from glnn.graph.operators.rows import Images, Rows
 from glnn.graph.operators.scatter import ScatterElements, ScatterND
 from glnn.graph.operators.softmax import Softmax
@@ -65,6 +64,7 @@ __all__ = [
     "Subsample",
     "Tile",
     "Transpose",
+    "Unflatten",
     "Unsqueeze",
     "WinogradInput",
     "WinogradOutput",

@@ -74,6 +74,49 @@ class Reshape(View):
 
 
 @dataclass(frozen=True)
+class Flatten(View):
+    """x with its dimensions from `start` to `end` as one; negative ones count from the end."""
+
+    name: ClassVar[str] = "flatten"
+    start: int = 1
+    end: int = -1
+
+    def __post_init__(self) -> None:
+        whole_numbers("flatten", "start and end", (self.start, self.end))
+
+    def dims(self, x: TensorType) -> tuple[Dim, ...]:
+        rank = len(x.dims)
+        start, end = (i + rank if i < 0 else i for i in (self.start, self.end))
+        if not 0 <= start <= end < rank:
+            raise ShapeError(f"flatten: {x} has no dimensions from {self.start} to {self.end}")
+        return (*x.dims[:start], prod(x.shape[start : end + 1]), *x.dims[end + 1 :])
+
+
+@dataclass(frozen=True)
+class Unflatten(View):
+    """x with its dimension `axis` as several; a negative axis counts from the end."""
+
+    name: ClassVar[str] = "unflatten"
+    axis: int
+    into: tuple[int, ...]
+    """Their sizes, in which -1, at most once, is what is left."""
+
+    def __post_init__(self) -> None:
+        whole_numbers("unflatten", "axis", (self.axis,))
+        whole_numbers("unflatten", "into", self.into, -1)
+        if self.into.count(-1) > 1:
+            raise ShapeError(f"unflatten: into must have -1 at most once, got {self.into}")
+
+    def dims(self, x: TensorType) -> tuple[Dim, ...]:
+        (axis,) = normalised("unflatten", (self.axis,), len(x.dims))
+        size, known = x.shape[axis], prod(n for n in self.into if n != -1)
+        if (not known or size % known) if -1 in self.into else size != known:
+            raise ShapeError(f"unflatten: dimension {axis} of {x} is not {self.into}")
+        sizes = (size // known if n == -1 else n for n in self.into)
+        return (*x.dims[:axis], *sizes, *x.dims[axis + 1 :])
+
+
+@dataclass(frozen=True)
 class Squeeze(View):
     """x without the dimensions `axes`, of size 1 each; without all such where there are none."""
 

@@ -1,0 +1,36 @@
+"""How several operators are put into a graph."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from glnn.errors import ShapeError
+from glnn.graph.graph import Value
+from glnn.graph.operator import Operator
+from glnn.graph.operators import Flatten, Unflatten, Unsqueeze
+from glnn.types import Dim
+
+
+class Add(Protocol):
+    """Adds a node of one result to a graph that is being built."""
+
+    def __call__(self, operator: Operator, *inputs: Value) -> Value:
+        """What `operator` makes of `inputs`."""
+
+
+def joined(add: Add, x: Value, start: int, count: int) -> Value:
+    """x with `count` dimensions from `start` on as one: a new one of size 1 where there are 0."""
+    if count == 0:
+        return add(Unsqueeze((start,)), x)
+    return x if count == 1 else add(Flatten(start, start + count - 1), x)
+
+
+def parted(add: Add, x: Value, axis: int, *dims: Dim) -> Value:
+    """x with its dimension `axis` as several, of which one may be a symbol.
+
+    Raises ShapeError for more symbols.
+    """
+    sizes = tuple(-1 if isinstance(dim, str) else dim for dim in dims)
+    if sizes.count(-1) > 1:
+        raise ShapeError(f"only one of the sizes {dims} may be unknown")
+    return x if len(dims) == 1 else add(Unflatten(axis, sizes), x)

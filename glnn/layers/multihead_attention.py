@@ -1,0 +1,170 @@
+"""Multi-head attention layer."""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from glnn.errors import ShapeError
+from glnn.graph.compose.add import joined, parted
+from glnn.graph.compose.matmul import matmul
+from glnn.graph.expression import Arg, call
+from glnn.graph.graph import Value
+from glnn.graph.operators import Identity, Matmul, Pointwise, Slice, Softmax, Transpose
+from glnn.graph.patterns import SUM
+from glnn.layers.arguments import flag, integer, number, only, plain, with_unusual
+from glnn.layers.layer import Array, Layer
+from glnn.layers.parameter import Parameter
+from glnn.layers.scope import Scope
+from glnn.types import Shape
+
+NAMES = ("query", "key", "value")
+
+
+class MultiheadAttention(Layer):
+    """Attention of a query (n, l, embed_dim) to keys (n, s, kdim) and values (n, s, vdim).
+
+    Three inputs, which may be the same one; without `batch_first` n is the second dimension of all.
+    For each of num_heads heads softmax(q k^T / sqrt(d)) v, where q, k and v are projected to d =
+    embed_dim / num_heads numbers; the heads' results lie behind one another and are projected once
+    more: (n, l, embed_dim). Vaswani et al. 2017, Attention Is All You Need, section 3.2. As
+    PyTorch's with need_weights=False and no masks.
+
+    in_proj_weight: (3 embed_dim, embed_dim), those of q, k and v; where kdim or vdim is another,
+    q_proj_weight (embed_dim, embed_dim), k_proj_weight (embed_dim, kdim) and v_proj_weight
+    (embed_dim, vdim) instead. in_proj_bias: (3 embed_dim,), out_proj_weight: (embed_dim,
+    embed_dim), out_proj_bias: (embed_dim,); with `bias=False` there are no biases, which are
+    initially 0. dropout: for training only. add_bias_kv, add_zero_attn: False. device, dtype: None
+    and None or float32; parameters are float32.
+    """
+
+    in_proj_weight = Parameter["Array | None"]()
+    q_proj_weight = Parameter["Array | None"]()
+    k_proj_weight = Parameter["Array | None"]()
+    v_proj_weight = Parameter["Array | None"]()
+    in_proj_bias = Parameter["Array | None"]()
+    out_proj_weight = Parameter[Array]()
+    out_proj_bias = Parameter["Array | None"]()
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device: None = None,
+        dtype: DTypeLike | None = None,
+        *,
+        seed: int = 0,
+    ) -> None:
+        kind = "MultiheadAttention"
+        plain(kind, device, dtype)
+        self.embed_dim = integer(f"{kind} embed_dim", embed_dim)
+        self.num_heads = integer(f"{kind} num_heads", num_heads)
+        if self.embed_dim % self.num_heads:
+            raise ShapeError(
+                f"{kind} num_heads must divide embed_dim {self.embed_dim}, got {self.num_heads}"
+            )
+        self.dropout = number(f"{kind} dropout", dropout, 0, 1)
+        for name, value in (("add_bias_kv", add_bias_kv), ("add_zero_attn", add_zero_attn)):
+            only(f"{kind} {name}", value, False, "keys and values are those that are given")
+        self.kdim = self.embed_dim if kdim is None else integer(f"{kind} kdim", kdim)
+        self.vdim = self.embed_dim if vdim is None else integer(f"{kind} vdim", vdim)
+        self.batch_first = flag(f"{kind} batch_first", batch_first)
+        shapes = self._shapes(flag(f"{kind} bias", bias))
+        super().__init__(Identity(), shapes, fan_in=self.embed_dim, seed=seed)
+
+    def _shapes(self, biased: bool) -> dict[str, Shape]:
+        size = self.embed_dim
+        if self.kdim == self.vdim == size:
+            shapes: dict[str, Shape] = {"in_proj_weight": (3 * size, size)}
+        else:
+            widths = zip("qkv", (size, self.kdim, self.vdim), strict=True)
+            shapes = {f"{letter}_proj_weight": (size, width) for letter, width in widths}
+        shapes["out_proj_weight"] = (size, size)
+        if biased:
+            shapes |= {"in_proj_bias": (3 * size,), "out_proj_bias": (size,)}
+        return shapes
+
+    @property
+    def inputs(self) -> int:
+        return 3
+
+    def initial(self, name: str) -> Array:
+        if name.endswith("bias"):
+            return np.zeros(self.shapes[name], np.float32)
+        return super().initial(name)
+
+    def express(self, scope: Scope, *inputs: Value) -> Value:
+        self._check(*inputs)
+        add, heads = scope.add, self.num_heads
+        width = self.embed_dim // heads
+        scaled = Pointwise(call("mul", Arg(0), 1 / sqrt(width)))
+        parts = []
+        for i, x in enumerate(inputs):
+            projected = self._projected(scope, x, i)
+            if i == 0:
+                projected = add(scaled, projected)
+            projected = parted(add, projected, 1, heads, width)
+            projected = parted(add, projected, 0, *x.type.dims[:2])
+            # To (n, heads, l, d), and the values to (n, heads, d, s): what is summed lies last.
+            n, places = (0, 1) if self.batch_first else (1, 0)
+            parts.append(
+                add(Transpose((n, 2, 3, places) if i == 2 else (n, 2, places, 3)), projected)
+            )
+        query, key, value = parts
+        weights = add(Softmax(-1), matmul(add, query, key, transposed=True))
+        found = matmul(add, weights, value, transposed=True)
+        order = (0, 2, 1, 3) if self.batch_first else (2, 0, 1, 3)
+        rows = joined(add, joined(add, add(Transpose(order), found), 2, 2), 0, 2)
+        result = add(Matmul(), rows, self.variable(scope, "out_proj_weight"))
+        if "out_proj_bias" in self.shapes:
+            result = add(Pointwise(SUM), result, self.variable(scope, "out_proj_bias"))
+        return scope.named(parted(add, result, 0, *inputs[0].type.dims[:2]))
+
+    def _projected(self, scope: Scope, x: Value, i: int) -> Value:
+        """The projection of input number i, as a matrix of a row for each of its vectors."""
+        add, size = scope.add, self.embed_dim
+        part = Slice((i * size,), ((i + 1) * size,), (0,), (1,))
+        if "in_proj_weight" in self.shapes:
+            weight = add(part, self.variable(scope, "in_proj_weight"))
+        else:
+            weight = self.variable(scope, f"{'qkv'[i]}_proj_weight")
+        result = add(Matmul(), joined(add, x, 0, 2), weight)
+        if "in_proj_bias" not in self.shapes:
+            return result
+        return add(Pointwise(SUM), result, add(part, self.variable(scope, "in_proj_bias")))
+
+    def _check(self, *inputs: Value) -> None:
+        """Raise ShapeError unless the three belong together."""
+        n = 0 if self.batch_first else 1
+        batch = inputs[0].type.dims[n : n + 1]
+        for name, x, width in zip(
+            NAMES, inputs, (self.embed_dim, self.kdim, self.vdim), strict=True
+        ):
+            dims = x.type.dims
+            if len(dims) != 3 or dims[2] != width or dims[n : n + 1] != batch:
+                wanted = f"(n, l, {width})" if self.batch_first else f"(l, n, {width})"
+                raise ShapeError(f"MultiheadAttention: {name} must have shape {wanted}, got {dims}")
+        if inputs[1].type.dims[:2] != inputs[2].type.dims[:2]:
+            key, value = (x.type.dims for x in inputs[1:])
+            raise ShapeError(f"MultiheadAttention: key {key} and value {value} differ in number")
+
+    def config(self) -> dict[str, Any]:
+        found = {"embed_dim": self.embed_dim, "num_heads": self.num_heads}
+        return with_unusual(
+            found,
+            dropout=(self.dropout, 0.0),
+            bias=("in_proj_bias" in self.shapes, True),
+            kdim=(self.kdim, self.embed_dim),
+            vdim=(self.vdim, self.embed_dim),
+            batch_first=(self.batch_first, False),
+        )

@@ -1,0 +1,121 @@
+"""Upsampling layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import floor
+from typing import Any
+
+from glnn.errors import ShapeError, shown
+from glnn.graph.compose.resample import Places, between, looked_up
+from glnn.graph.graph import Value
+from glnn.graph.operators import Identity
+from glnn.layers.arguments import flag, integer, number
+from glnn.layers.layer import ANY, Layer
+from glnn.layers.scope import Scope
+
+LINEAR = {"linear": 3, "bilinear": 4, "trilinear": 5}
+"""How many dimensions x has in modes that take numbers between two places."""
+MODES = ("nearest", "nearest-exact", *LINEAR)
+
+
+class Upsample(Layer):
+    """x of shape (n, c, ...) with the dimensions behind c of another size.
+
+    size: theirs, an integer for all or one for each. scale_factor: or what their sizes are
+    multiplied by, rounded down. mode: "nearest", the number at or before a place; "nearest-exact",
+    the one with the nearest middle; "linear", "bilinear", "trilinear" for one, two and three
+    dimensions, between two numbers along each. align_corners: whether there the first and last
+    places lie upon those of x, instead of the edges. recompute_scale_factor: whether places follow
+    from the sizes instead of `scale_factor`.
+    """
+
+    takes = ANY
+
+    def __init__(
+        self,
+        size: int | Sequence[int] | None = None,
+        scale_factor: float | Sequence[float] | None = None,
+        mode: str = "nearest",
+        align_corners: bool | None = None,
+        recompute_scale_factor: bool | None = None,
+    ) -> None:
+        if (size is None) == (scale_factor is None):
+            raise ShapeError("Upsample: it has either size or scale_factor")
+        if not isinstance(mode, str) or mode not in MODES:
+            raise ShapeError(f"Upsample mode must be one of {', '.join(MODES)}, got {shown(mode)}")
+        self.mode = mode
+        self.size = None if size is None else _each(size, lambda n: integer("Upsample size", n))
+        self.scale_factor = None if scale_factor is None else _each(scale_factor, _factor)
+        self.align_corners = _optional("align_corners", align_corners)
+        if self.align_corners is not None and mode not in LINEAR:
+            raise ShapeError(f"Upsample align_corners must be None in mode {mode!r}")
+        self.recompute_scale_factor = _optional("recompute_scale_factor", recompute_scale_factor)
+        if self.recompute_scale_factor and size is not None:
+            raise ShapeError("Upsample recompute_scale_factor needs scale_factor")
+        super().__init__(Identity())
+
+    def express(self, scope: Scope, *inputs: Value) -> Value:
+        (x,) = inputs
+        dims = x.type.dims
+        if len(dims) != LINEAR.get(self.mode, max(len(dims), 3)):
+            places = LINEAR.get(self.mode, 3)
+            raise ShapeError(f"Upsample: x must have {places} dimensions or more, got {dims}")
+        for axis in range(2, len(dims)):
+            size = dims[axis]
+            if not isinstance(size, int) or size < 1:
+                raise ShapeError(f"Upsample: x must have places along {axis}, got {dims}")
+            x = self._along(scope, x, axis, self._places(size, axis - 2, len(dims) - 2))
+        return scope.named(x)
+
+    def _along(self, scope: Scope, x: Value, axis: int, places: Places) -> Value:
+        if self.mode in LINEAR:
+            return between(scope.add, x, axis, places)
+        index = places.nearest if self.mode == "nearest" else places.nearest_exact
+        return looked_up(scope.add, x, axis, index)
+
+    def _places(self, size: int, number: int, count: int) -> Places:
+        """Those along dimension `number` of `count`, of `size` places before."""
+        align = bool(self.align_corners)
+        if self.size is not None:
+            return Places(size, int(_one(self.size, number, count)), align_corners=align)
+        assert self.scale_factor is not None
+        scale = _one(self.scale_factor, number, count)
+        wanted = floor(size * scale)
+        if wanted < 1:
+            raise ShapeError(f"Upsample scale_factor {scale:g} leaves nothing of {size} places")
+        return Places(size, wanted, None if self.recompute_scale_factor else scale, align)
+
+    def config(self) -> dict[str, Any]:
+        arguments = {
+            "size": self.size,
+            "scale_factor": self.scale_factor,
+            "align_corners": self.align_corners,
+            "recompute_scale_factor": self.recompute_scale_factor,
+        }
+        given = {name: value for name, value in arguments.items() if value is not None}
+        return {**given, "mode": self.mode}
+
+
+def _factor(value: object) -> float:
+    if (found := number("Upsample scale_factor", value, 0)) == 0:
+        raise ShapeError("Upsample scale_factor must be a number above 0, got 0")
+    return float(found)
+
+
+def _optional(name: str, value: bool | None) -> bool | None:
+    return None if value is None else flag(f"Upsample {name}", value)
+
+
+def _each(value: Any, check: Any) -> Any:
+    """`value`, or each where there are several, as `check` gives it."""
+    return tuple(map(check, value)) if isinstance(value, (list, tuple)) else check(value)
+
+
+def _one(value: Any, number: int, count: int) -> float:
+    """What `value` says of dimension `number` of `count`."""
+    if not isinstance(value, tuple):
+        return value  # type: ignore[no-any-return]
+    if len(value) != count:
+        raise ShapeError(f"Upsample: {value} must be one number or one for {count} dimensions")
+    return value[number]  # type: ignore[no-any-return]
