@@ -21,6 +21,7 @@ KEYS = {
     "parameters",
     "defaults",
     "stages",
+    "document",
     "seen",
 }
 
