@@ -29,7 +29,8 @@ class Step:
     layer: the layer that it belongs to. via: the kernel whose stage it is, None where it is whole.
     layouts: of each operand and of `out`. reads: by what the kernel reads each operand (see
     `Backend.reads`). memory: where the result lies, a block's number. nbytes: of the result, of the
-    step's parameters, and of copies of its operands, in textures. passing: bytes of the
+    step's parameters, and of copies of its operands, in textures. host: whether the host computes
+    it, so that its operands are read back and its results uploaded. passing: bytes of the
     parameters that go into textures, until they are there.
     """
 
@@ -48,6 +49,7 @@ class Step:
     nbytes: tuple[int, int, int]
     passing: int
     cost: Cost
+    host: bool
 
 
 @dataclass(frozen=True)
@@ -175,6 +177,7 @@ def _step(schedule: Schedule, arena: Arena, entry: Entry) -> Step:
         ),
         passing=_passing(packed, copies),
         cost=entry.problem.cost,
+        host=entry.host,
     )
 
 

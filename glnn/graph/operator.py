@@ -91,6 +91,13 @@ class Operator(ABC):
         """The operands that must be there."""
         return tuple(name for name in self.operands if name not in self.optional)
 
+    @property
+    def each(self) -> tuple[Operator, ...]:
+        """For an operator of several results, one for each of them of the same operands; empty
+        where there are none.
+        """
+        return ()
+
     def names(self, count: int) -> tuple[str, ...]:
         """The names of `count` operands: x, and x0, x1, ... of the variadic one."""
         names = list(self.operands)
