@@ -15,8 +15,6 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from glnn.compile.fuse import FusedNode, fuse
-from glnn.graph.operators.activation import CODES
 from numpy.typing import NDArray
 
 import glnn

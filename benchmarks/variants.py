@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from glnn.compile.fuse import fuse
 from numpy.typing import NDArray
 from rich.progress import Progress
 
