@@ -229,7 +229,7 @@ def test_subsample_batch_norm_and_add(rng) -> None:
     x, y, a, b, mean = rng((2, 3, 5, 7)), rng((2, 3, 5, 7)), rng((3,)), rng((3,)), rng((3,))
     expected = oracle.subsample(x, a, b, (2, 3))
     both(Subsample((2, 3)), expected, x=x, weight=a, bias=b)
-    scale = a / np.sqrt(mean.astype(np.float64) ** 2 + 1e-5)
+    scale = a.astype("f8") / np.sqrt((mean**2).astype("f8") + 1e-5)
     shift = b - mean * scale
     norm, wide = Pointwise(SCALE_AND_SHIFT), (3, 1, 1)
     got = norm.compute({"x0": x.astype("f8"), "x1": scale.reshape(wide), "x2": shift.reshape(wide)})
