@@ -13,11 +13,11 @@ from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.decompose import Lowered
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Operator, Shapes
-from glnn.graph.operators.repack import Repack
+from glnn.graph.operators.repack import Repack, packing
 from glnn.kernels import kernels_for
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
-from glnn.layout import Layout, parse
+from glnn.layout import Layout, Morton, parse
 from glnn.layout.layout import RowMajor
 from glnn.types import Shape, TensorType
 
@@ -128,6 +128,9 @@ class Schedule:
         problem = self._problem(task)
         if 0 in problem.output and not task.more:
             self.tensors[task.output] = Tensor(problem.results[0], parse("R"), task.output)
+            return
+        if task.more:
+            self._add_host(task, problem)
             return
         forced = self._forced(task, problem)
         try:
@@ -248,11 +251,24 @@ class Schedule:
         if tensor.layout == layout or not prod(tensor.shape):
             return name
         if (name, layout) not in self._copies:
+            if len(tensor.shape) > 2 and isinstance(layout, Morton):
+                self._copies[name, layout] = self._packed(name, layout, task)
+                return self._copies[name, layout]
             op = Repack(tensor.layout.name, layout.name)
             label, copy = f"{name} to {layout.name}", self._free(f"{name} as {layout.name}")
             self.add(Task(label, op, {"x": name}, {}, copy, task.layer, via=task.via))
             self._copies[name, layout] = copy
         return self._copies[name, layout]
+
+    def _packed(self, name: str, layout: Morton, task: Task) -> str:
+        """The name of a copy of `name`, a stack of matrices in row major order, in `layout`."""
+        tensor, made = self.tensors[name], name
+        for op in packing(tensor.shape, layout):
+            label, source = f"{name} to {layout.name}: {op.name}", made
+            made = self._free(f"{name} as {layout.name}: {op.name}")
+            self.add(Task(label, op, {"x": source}, {}, made, task.layer, via=task.via))
+        self.tensors[made] = Tensor(tensor.type, layout, self.tensors[made].memory)
+        return made
 
     def _free(self, name: str) -> str:
         """`name`, marked where somebody else's tensor is called so."""

@@ -90,7 +90,7 @@ class Morton(Layout):
         return place
 
     def dims(self, shape: tuple[int, ...]) -> tuple[Dim, ...]:
-        split, order = self._axes(shape)
+        split, order = self.axes(shape)
         stack, depth = len(shape) - 2, len(self.bases)
         chunks = (*self.chunks, (1, 1))
         steps = [1] * stack + [high for high, _ in chunks] + [wide for _, wide in chunks]
@@ -101,7 +101,7 @@ class Morton(Layout):
             for place, i in enumerate(order)
         )
 
-    def _axes(self, shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
+    def axes(self, shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
         """The padded array split at every level, and the order in which its axes are stored."""
         rows, columns = self.padded(shape)
         levels = [(rows, columns), *self.chunks, (1, 1)]
@@ -117,7 +117,7 @@ class Morton(Layout):
 
     def pack(self, array: Array) -> Array:
         """The elements of `array` in stored order, a contiguous vector of words; padding is 0."""
-        split, order = self._axes(array.shape)
+        split, order = self.axes(array.shape)
         whole: Array = array
         padded = (*array.shape[:-2], *self.padded(array.shape))
         if padded != array.shape:
@@ -132,7 +132,7 @@ class Morton(Layout):
             raise LayoutError(
                 f"layout {self.name}: {shape} takes {self.size(shape)} floats, got {flat.size}"
             )
-        split, order = self._axes(shape)
+        split, order = self.axes(shape)
         stored = flat.reshape([split[a] for a in order])
         whole = stored.transpose(np.argsort(order)).reshape(*shape[:-2], *self.padded(shape))
         return np.array(whole[..., : shape[-2], : shape[-1]])

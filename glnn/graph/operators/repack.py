@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
-from glnn.graph.operator import Contraction, Shapes
+from glnn.graph.contraction import Contraction
+from glnn.graph.operator import Operator, Shapes
+from glnn.graph.operators.move import Transpose
+from glnn.graph.operators.pad import Pad
+from glnn.graph.operators.reshape import Reshape
 from glnn.layout import Layout, Morton, parse
 from glnn.layout.layout import RowMajor
 from glnn.types import Array, Shape
@@ -64,6 +68,18 @@ class Repack(Contraction):
                     defines[f"{role}_HIGH_{i}"] = high
                     defines[f"{role}_WIDE_{i}"] = wide
         return defines
+
+
+def packing(shape: Shape, layout: Morton) -> tuple[Operator, ...]:
+    """Operators, one after another, whose result in row major order is a stack in `layout`.
+
+    shape: of the stack of matrices, (..., n, c), which is row major before.
+    """
+    sizes, order = layout.axes(shape)
+    padded = (*shape[:-2], *layout.padded(shape))
+    more = tuple(whole - size for whole, size in zip(padded, shape, strict=True))
+    around = (Pad((0,) * len(shape), more),) if any(more) else ()
+    return (*around, Reshape(tuple(sizes), True), Transpose(tuple(order)))
 
 
 def _levels(layout: Layout) -> list[tuple[int, int, int]] | None:
