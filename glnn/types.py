@@ -46,7 +46,7 @@ class DType(Enum):
             known = ", ".join(dtype.value for dtype in cls)
             raise ShapeError(f"numbers must be of one of {known}, got {array.dtype}") from None
 
-    @property
+    @cached_property
     def numpy(self) -> np.dtype[Any]:
         """NumPy's."""
         return np.dtype(self.value)

@@ -121,15 +121,18 @@ class Plan:
         that are wanted, None for all; no others are read back. Weights that were assigned since the
         last run are uploaded before.
         """
-        names = self.outputs if outputs is None else tuple(outputs)
-        return self.backend.perform(lambda: self._run(feeds, names))
+        names = None if outputs is None else tuple(outputs)
+        return self.backend.perform(lambda: self.inside(feeds, names))
 
-    def _run(self, feeds: Mapping[str, Array], names: tuple[str, ...]) -> dict[str, Array]:
+    def inside(
+        self, feeds: Mapping[str, Array], outputs: tuple[str, ...] | None
+    ) -> dict[str, Array]:
+        """The same as `run`, for callers that are inside `Backend.perform`."""
         with self._lock:
             self._weights.refresh()
             self._upload(feeds)
             self._perform()
-            return {name: self._value(name) for name in names}
+            return {name: self._value(name) for name in outputs or self.outputs}
 
     def value(self, name: str) -> Array:
         """The tensor called `name` as the last run left it, a new float32 array.

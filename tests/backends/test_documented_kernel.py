@@ -10,6 +10,7 @@ from glnn.backends.compute import Compute
 from glnn.device import Buffer
 from glnn.graph.operators import Matmul
 from glnn.kernels.library import read, shaders_folder
+from glnn.kernels.problem import Problem
 from glnn.layout import parse
 from tests import oracle
 from tests.backends.epilogues import finish
@@ -37,6 +38,6 @@ def test_the_pages_kernel_is_right(opened, rng, tmp_path) -> None:
     out = Buffer((13, 9), parse("R"))
     shapes = {name: array.shape for name, array in arrays.items()}
     epilogue = finish(bias=True, activation="relu")
-    backend.prepare(Matmul(), kernel, stores, shapes, out, epilogue)()
+    backend.prepare(kernel, Problem.of(Matmul(), shapes, {}, epilogue), stores, out)()
     expected = oracle.matmul(arrays["x"], arrays["weight"], arrays["e1"], function="relu")
     assert oracle.error(out.pull(), expected) < 1e-5

@@ -148,9 +148,7 @@ def test_a_tuned_choice_gives_the_same_result(backend, tmp_path, rng) -> None:
     before = ops.matmul(a, b, backend=backend)
     found = tune(backend, problem(33, 31, 17))
     backend.tuned.keep(backend.name, problem(33, 31, 17), found.best)
-    assert backend.choose(problem(33, 31, 17)).name == (
-        found.best.kernel
-    )
+    assert backend.choose(problem(33, 31, 17)).name == (found.best.kernel)
     np.testing.assert_allclose(ops.matmul(a, b, backend=backend), before, rtol=1e-5, atol=1e-5)
     assert found.best.seconds < inf
 
@@ -186,7 +184,7 @@ def test_convolutions_are_tuned_those_of_stages_too(backend, monkeypatch, place)
     found = tune(backend, place(CONVOLUTION))
     tried = {name.split()[0] for name in found.tried}
     lies = "R" if place(CONVOLUTION).first_layout == "R" else "nhwC4c"
-    default = backend.choose(CONVOLUTION.op, CONVOLUTION.shapes, {"x": lies}, None, BIASED)
+    default = backend.choose(CONVOLUTION.lying({"x": lies}))
     assert default.name in tried and found.best.default_seconds is not None
     if lies == "nhwC4c":
         assert tried >= {"direct_nhwc", "implicit"} | STAGED - {"pointwise", "im2row_abt_ki"}
