@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glnn
 from glnn.backends import open_backend
-from glnn.compile.plan import Outline
+from glnn.compile.outline import Outline
 from glnn.types import Shape
 
 

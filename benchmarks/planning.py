@@ -26,7 +26,7 @@ import glnn
 from glnn.layers import Linear, Sigmoid
 from glnn.model import Model
 try:
-    from glnn.compile.plan import Outline
+    from glnn.compile.outline import Outline
 except ImportError:
     from glnn.model.plan import Outline
 

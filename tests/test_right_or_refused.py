@@ -14,12 +14,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from glnn.compile.fuse import fuse
 
 import glnn
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
-from glnn.compile import evaluate
+from glnn.compile import Plan, evaluate
 from glnn.errors import DeviceError, UnsupportedOpError
 from glnn.graph.epilogue import BIASED
 from glnn.graph.expression import Arg, call
@@ -30,6 +29,7 @@ from tests.backends.harness import as_stored, tolerance
 from tests.backends.problems import PROBLEMS, numbers, precise
 from tests.oracle import error
 from tests.random_models import random_model
+from tests.references import results
 
 EXHAUSTIVE = bool(os.environ.get("GLNN_EXHAUSTIVE"))
 MODELS = 300 if EXHAUSTIVE else 6
@@ -72,28 +72,18 @@ def _refused(error: UnsupportedOpError) -> None:
     assert "are wrong, off by" in str(error), str(error)
 
 
-def _reference(model: glnn.Model, x: np.ndarray) -> list[np.ndarray]:
-    """The outputs of `model`, each op in float64."""
-    known = {model.inputs[0].name: x.astype(np.float64)}
-    for node in fuse(model, enabled=False):
-        known[node.output] = node.compute(known)
-    return [known[name] for name in model.outputs]
-
-
 @pytest.mark.parametrize("seed", range(MODELS))
 def test_random_models(backend, seed) -> None:
     model = random_model(seed)
     (info,) = model.inputs
     x = np.random.default_rng(seed).standard_normal(info.with_batch(2), np.float32)
-    session = glnn.InferenceSession(model, backend.name, device=backend.device)
-    session.backend = backend  # what one session has seen, the next need not see
     try:
-        got = session.run(None, {"input": x})
+        got = Plan(model.graph, backend, {"input": x.shape}).run({"input": x})
     except UnsupportedOpError as refused:
         return _refused(refused)
-    for value, expected in zip(got, _reference(model, x), strict=True):
+    for name, expected in results(model.graph, {"input": x}).items():
         assert expected.dtype == np.float64
-        assert error(value, expected) <= 1e-5
+        assert error(got[name], expected) <= 1e-5
 
 
 NAMED = [k for i, k in enumerate(declared()) if EXHAUSTIVE or i % 8 == 0]

@@ -11,7 +11,7 @@ from glnn.backends import Backend, open_backend
 from glnn.cli.inputs import batch_size
 from glnn.cli.options import backend_option, device_options, kernel_option, print_json
 from glnn.cli.screen import Column, Screen, Table, figures, size
-from glnn.compile.plan import Outline, Step
+from glnn.compile.outline import Outline, Step
 from glnn.model import Model, load
 from glnn.settings import Settings
 

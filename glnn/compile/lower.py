@@ -10,7 +10,7 @@ from glnn.compile.schedule import Schedule, Task
 from glnn.compile.weights import Weight
 from glnn.graph.constant import Constant, constant
 from glnn.graph.graph import Graph, Node, Value
-from glnn.graph.passes import fold, fuse, within_operands, without_identities
+from glnn.graph.passes import fold, fuse, of_one_result, within_operands, without_identities
 from glnn.types import Shape, TensorType
 
 Types = Mapping[Value, TensorType]
@@ -31,7 +31,7 @@ def lowered(
     types = graph.bind(
         {v.name: TensorType(tuple(shapes[v.name]), v.type.dtype) for v in graph.inputs}
     )
-    graph = within_operands(graph, types, backend.operands)
+    graph = within_operands(of_one_result(graph), types, backend.operands)
     if fused:
         graph = fuse(fold(without_identities(graph), types), types, backend.operands)
     names = {value.name for value in graph.inputs}

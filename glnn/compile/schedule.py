@@ -129,6 +129,9 @@ class Schedule:
         if 0 in problem.output and not task.more:
             self.tensors[task.output] = Tensor(problem.results[0], parse("R"), task.output)
             return
+        if task.more:
+            self._add_host(task, problem)
+            return
         forced = self._forced(task, problem)
         try:
             choice = self.backend.choose(problem, forced)

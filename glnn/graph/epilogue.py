@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -63,6 +64,17 @@ class Epilogue:
         if extent == "full":
             return result
         return (result[1],) if extent == "channel" else (1,)
+
+    def check(self, name: str, shapes: Mapping[str, Shape], result: Shape) -> None:
+        """Raise ShapeError unless `shapes` has every operand as it must be beside a result of that
+        shape, which the operator called `name` has.
+        """
+        if "channel" in self.extents and len(result) < 2:
+            raise ShapeError(f"{name}: a result of shape {result} has no channels")
+        for operand, shape in self.shapes(result).items():
+            if shapes.get(operand) != shape:
+                found = shapes.get(operand, "nothing")
+                raise ShapeError(f"{name}: {operand} must have shape {shape}, got {found}")
 
     def evaluate(self, result: Array, *operands: Array) -> Array:
         """The result's numbers by NumPy, operands being of the shapes that `shape` says."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import ClassVar, TypeVar
 
 import numpy as np
@@ -90,6 +89,13 @@ class Operator(ABC):
     def needed(self) -> tuple[str, ...]:
         """The operands that must be there."""
         return tuple(name for name in self.operands if name not in self.optional)
+
+    @property
+    def each(self) -> tuple[Operator, ...]:
+        """For an operator of several results, one for each of them of the same operands; empty
+        where there are none.
+        """
+        return ()
 
     def names(self, count: int) -> tuple[str, ...]:
         """The names of `count` operands: x, and x0, x1, ... of the variadic one."""
@@ -196,71 +202,6 @@ class Operator(ABC):
     def view_layouts(self, given: str) -> tuple[str, str]:
         """How a view wants its input, which lies in `given`, and how its result then lies."""
         return "R", "R"
-
-
-class Contraction(Operator):
-    """An operator of one float32 result, whose kernels are written by hand.
-
-    `inputs` are the operands that change from run to run,
-    `parameters` those fixed with the model; operands named in `optional` may be absent.
-    """
-
-    inputs: ClassVar[tuple[str, ...]] = ("x",)
-
-    @property
-    def operands(self) -> tuple[str, ...]:
-        return (*self.inputs[:1], *self.parameters, *self.inputs[1:])
-
-    @property
-    def needed_inputs(self) -> tuple[str, ...]:
-        """The inputs that must be there."""
-        return tuple(name for name in self.inputs if name not in self.optional)
-
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
-        given = self.named(types)
-        for name, one in given.items():
-            if one.dtype is not DType.float32:
-                raise ShapeError(f"{self.name}: {name} must be float32, got {one}")
-        return (TensorType(self.shape_of({name: one.shape for name, one in given.items()})),)
-
-    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
-        return (self.compute(self.named(arrays)),)
-
-    def cost(self, types: Types) -> Cost:
-        return self.cost_of({name: one.shape for name, one in self.named(types).items()})
-
-    @abstractmethod
-    def shape_of(self, shapes: Shapes) -> Shape:
-        """The result's shape. Raises ShapeError where the operands do not fit."""
-
-    @abstractmethod
-    def compute(self, operands: Mapping[str, Array]) -> Array:
-        """The result by NumPy, in the dtype of `x` (float32 or float64)."""
-
-    @abstractmethod
-    def flops(self, shapes: Shapes) -> int:
-        """Floating-point operations, a multiply-add counting two."""
-
-    @abstractmethod
-    def sizes(self, shapes: Shapes) -> dict[str, int]:
-        """The problem's sizes by name: uniforms, grids and restrictions of kernels use them."""
-
-    def along(self, shapes: Shapes) -> tuple[str, ...]:
-        if not self.samples:
-            return ()
-        n = self.shape_of(shapes)[0]
-        return tuple(name for name in self.inputs if shapes.get(name, ())[:1] == (n,))
-
-    def cost_of(self, operands: Operands) -> Cost:
-        shapes = {name: one.shape for name, one in typed(operands).items()}
-        elements = sum(prod(s) for s in shapes.values()) + prod(self.shape_of(shapes))
-        return Cost(self.flops(shapes), 4 * elements)
-
-    def check_operands(self, shapes: Mapping[str, object]) -> None:
-        known = (*self.inputs, *self.parameters)
-        needed = [n for n in known if n not in self.optional]
-        if any(n not in shapes for n in needed) or any(n not in known for n in shapes):
-            raise ShapeError(f"{self.name}: expected operands {known}, got {tuple(shapes)}")
 
 
 def typed(operands: Operands) -> dict[str, TensorType]:

@@ -9,7 +9,6 @@ from math import prod
 from typing import Any
 
 from glnn.device import Capabilities
-from glnn.errors import ShapeError
 from glnn.graph.decompose import LOWERINGS, Lowered
 from glnn.graph.epilogue import Epilogue, Extent
 from glnn.graph.operator import Cost, Operands, Operator, Shapes, typed
@@ -302,18 +301,8 @@ def _problem(
     extra = {name: types[name] for name in names if name in types}
     if epilogue:
         shapes = {name: one.shape for name, one in extra.items()}
-        check_epilogue(op, epilogue, shapes, results[0].shape)
+        epilogue.check(op.name, shapes, results[0].shape)
     return Problem(op, tuple({**own, **extra}.items()), results, given, epilogue)
-
-
-def check_epilogue(op: Operator, epilogue: Epilogue, shapes: Shapes, output: Shape) -> None:
-    """Raise ShapeError unless `shapes` has every operand of `epilogue` as it must be here."""
-    if "channel" in epilogue.extents and len(output) < 2:
-        raise ShapeError(f"{op.name}: a result of shape {output} has no channels")
-    for name, shape in epilogue.shapes(output).items():
-        if shapes.get(name) != shape:
-            found = shapes.get(name, "nothing")
-            raise ShapeError(f"{op.name}: {name} must have shape {shape}, got {found}")
 
 
 @lru_cache(maxsize=1024)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from glnn.device import Device, Program, Source
 from glnn.device.texture import PLANE, TEXELS
-from glnn.errors import LimitError, ShaderError
+from glnn.errors import LimitError, ShaderError, UnsupportedOpError
 from glnn.graph.epilogue import BIASED, Epilogue
 from glnn.graph.expression import Arg, call
 from glnn.kernels.binding import textures, written
@@ -68,9 +68,12 @@ class Example:
             return
         for name, (op, types) in GENERATORS[kernel.generate].examples().items():
             problem = Problem.of(op, types, {})
-            if why_not_problem(problem.adapted(kernel), problem):
+            try:
+                adapted, made = problem.adapted(kernel), problem.generated(kernel)
+            except UnsupportedOpError:
                 continue
-            adapted, made = problem.adapted(kernel), problem.generated(kernel)
+            if why_not_problem(adapted, problem):
+                continue
             defines = {**kernel.defaults, **problem.defines(kernel)}
             if any(defines[key] != value for key, value in kernel.requires.items()):
                 continue

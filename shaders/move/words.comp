@@ -3,4 +3,4 @@
 #ifndef WG_X
 #define WG_X 64
 #endif
-#include "move/words.glsl"
+#include "move/copy.glsl"

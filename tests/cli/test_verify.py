@@ -58,7 +58,7 @@ def test_a_tolerance_of_nothing(cli: Glnn) -> None:
 
 
 def test_a_wrong_layer_is_named(cli: Glnn, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = Pool2d.reference
+    right = Pool2d.compute
 
     def wrong(self: Pool2d, operands: Any) -> Any:
         result = right(self, operands)
@@ -66,7 +66,7 @@ def test_a_wrong_layer_is_named(cli: Glnn, monkeypatch: pytest.MonkeyPatch) -> N
             result[0, 0, 0, 0] += 1
         return result
 
-    monkeypatch.setattr(Pool2d, "reference", wrong)
+    monkeypatch.setattr(Pool2d, "compute", wrong)
     shown = cli("verify", "lenet", "--backend", "cpu", "--json")
     assert (shown.code, shown.err) == (1, "")
     found = json.loads(shown.out)

@@ -32,6 +32,7 @@ from glnn.model.node import Node as LayerNode
 from glnn.model.tensor import BATCH, TensorInfo
 from glnn.types import Array, TensorType
 from tests import oracle
+from tests.references import results
 
 MOST = 3  # operands
 
@@ -65,17 +66,6 @@ def structure(node: Node) -> str:
     if expr is not None:
         return str(expr.structure)
     return node.operator.name + (f" {node.epilogue.structure}" if node.epilogue else "")
-
-
-def results(graph: Graph, feeds: dict[str, Array]) -> dict[str, Array]:
-    """The outputs by the operators' references, in float64."""
-    found = {value: feeds[value.name].astype(np.float64) for value in graph.inputs}
-    for node in steps(graph):
-        for value in node.reads:
-            if value in graph.fixed:
-                found[value] = evaluated(constant(graph, value, {})).astype(np.float64)
-        found.update(zip(node.outputs, node.reference(found), strict=True))
-    return {value.name: found[value] for value in graph.outputs}
 
 
 BIASED = "add(#0, #1)"

@@ -12,8 +12,8 @@ from glnn.backends import open_backend
 from glnn.compile.plan import Plan
 from glnn.errors import DeviceError
 from glnn.layers import BatchNorm2d
-from glnn.model import Model
 from tests.oracle import error
+from tests.references import results
 
 
 @pytest.fixture(params=["compute", "feedback", "cpu"])
@@ -24,24 +24,12 @@ def backend(request):
         pytest.skip(str(failure))
 
 
-def computed(model: Model, x: np.ndarray) -> np.ndarray:
-    """Node by node, each by its reference in float64."""
-    (output,), (given,) = model.graph.outputs, model.graph.inputs
-    arrays = {given: x.astype(np.float64)}
-    for node in model.graph.nodes:
-        arrays |= {
-            v: model.graph.value_of(v).astype(np.float64) for v in node.reads if v not in arrays
-        }
-        arrays |= zip(node.outputs, node.reference(arrays), strict=True)
-    return arrays[output]
-
-
 @pytest.mark.parametrize("fused", [True, False])
 def test_branches(rng, backend, blocks, fused) -> None:
     x = rng((3, 3, 9, 7))
     plan = Plan(blocks.graph, backend, {"image": x.shape}, fused=fused)
     (got,) = plan.run({"image": x}).values()
-    assert error(got, computed(blocks, x)) <= 1e-5
+    assert error(got, results(blocks.graph, {"image": x})[blocks.outputs[0]]) <= 1e-5
     ops = [step.op.name for step in plan.steps if step.op.name != "repack"]
     assert ops.count("concat") == 2 and "identity" not in ops
     assert ("activation" in ops) is not fused

@@ -14,7 +14,8 @@ from glnn.backends.compute import Compute
 from glnn.compile.plan import Plan
 from glnn.errors import GlnnError
 from glnn.graph.epilogue import BIASED
-from glnn.graph.operators import Activation, Conv2d, Matmul
+from glnn.graph.expression import Arg, call
+from glnn.graph.operators import Conv2d, Matmul, Pointwise
 from glnn.graph.operators.winograd_output import WinogradOutput
 from glnn.graph.operators.zero import Zero
 from glnn.kernels import kernels_for
@@ -26,6 +27,7 @@ from glnn.model import Model
 from glnn.profiling import time_work
 from glnn.tuning import Tuning, far_slower, tune
 
+RELU = Pointwise(call("relu", Arg(0)))
 SEARCH = __import__("sys").modules["glnn.tuning.tune"]
 WRONG = """#version 310 es
 layout(local_size_x = 64) in;
@@ -90,9 +92,9 @@ def test_a_wrong_result_is_never_ranked(backend, tmp_path, monkeypatch) -> None:
 
 
 def test_all_combinations(backend, monkeypatch) -> None:
-    offered = tuple(k for k in kernels_for("activation", "compute") if k.name == "pointwise")
+    offered = tuple(k for k in kernels_for("pointwise", "compute") if k.generate)
     monkeypatch.setattr(SEARCH, "kernels_for", lambda op, backend: offered)
-    wanted = Problem.of(Activation("relu"), {"x": (5, 7)}, {})
+    wanted = Problem.of(RELU, {"x0": (5, 7)}, {})
     values = [len(v) for v in offered[0].tune.values()]
     found = tune(backend, wanted, exhaustive=True)
     assert len(found.tried) + len(found.refused) == np.prod(values)
@@ -100,7 +102,7 @@ def test_all_combinations(backend, monkeypatch) -> None:
 
 def test_what_is_skipped_is_not_tried_unless_it_is_the_default(backend) -> None:
     names = {k.name for k in kernels_for("matmul", "compute")}
-    default = backend.choose(Matmul(), {"x": (33, 17), "weight": (31, 17)}, {}).name
+    default = backend.choose(problem(33, 31, 17)).name
     found = tune(backend, problem(33, 31, 17), skip=names)
     assert {name.split()[0] for name in found.tried} == {default}
     assert found.skipped == found.far and default not in found.skipped
@@ -130,7 +132,7 @@ def test_far_slower_kernels_are_known_by_smaller_products_with_many_results() ->
     assert far_slower(problem(512, 512, 512), [tuned(256, 256, 256)]) == {"slow", "gone"}
     for known in (tuned(1024, 256, 256), tuned(64, 64, 64), tuned(256, 256, 300)):
         assert far_slower(problem(512, 512, 512), [known]) == set()
-    relu = Problem.of(Activation("relu"), {"x": (512, 512)}, {})
+    relu = Problem.of(RELU, {"x0": (512, 512)}, {})
     assert far_slower(relu, [tuned(256, 256, 256)]) == set()
 
 
@@ -146,9 +148,7 @@ def test_a_tuned_choice_gives_the_same_result(backend, tmp_path, rng) -> None:
     before = ops.matmul(a, b, backend=backend)
     found = tune(backend, problem(33, 31, 17))
     backend.tuned.keep(backend.name, problem(33, 31, 17), found.best)
-    assert backend.choose(Matmul(), {"x": (33, 17), "weight": (31, 17)}, {}).name == (
-        found.best.kernel
-    )
+    assert backend.choose(problem(33, 31, 17)).name == (found.best.kernel)
     np.testing.assert_allclose(ops.matmul(a, b, backend=backend), before, rtol=1e-5, atol=1e-5)
     assert found.best.seconds < inf
 

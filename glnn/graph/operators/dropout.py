@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from glnn.graph.operator import Contraction, Shapes
+from glnn.graph.contraction import Contraction
+from glnn.graph.operator import Shapes
 from glnn.types import Array, Shape
 
 

@@ -9,7 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.graph.operator import Contraction, Shapes, rank
+from glnn.graph.contraction import Contraction
+from glnn.graph.operator import Shapes, rank
 from glnn.types import Array, Shape
 
 FEW = 8  # columns of a result

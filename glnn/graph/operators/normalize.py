@@ -10,7 +10,8 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.graph.operator import Contraction, Shapes
+from glnn.graph.contraction import Contraction
+from glnn.graph.operator import Shapes
 from glnn.types import Array, Shape
 
 

@@ -148,7 +148,7 @@ def axes_of(op: str, axes: Sequence[int], rank: int) -> tuple[int, ...]:
     """`axes` counted from the start, in order. Raises ShapeError for ones that are not there."""
     found = sorted(axis + rank if axis < 0 else axis for axis in axes)
     if any(not 0 <= axis < rank for axis in found) or len(set(found)) < len(found):
-        raise ShapeError(f"{op}: axes {tuple(axes)} of a tensor of rank {rank}")
+        raise ShapeError(f"{op}: a tensor of rank {rank} has no axes {tuple(axes)}, each once")
     return tuple(found)
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
-from glnn.graph.operator import Contraction, Operator, Shapes
+from glnn.graph.contraction import Contraction
+from glnn.graph.operator import Operator, Shapes
 from glnn.graph.operators.move import Transpose
 from glnn.graph.operators.pad import Pad
 from glnn.graph.operators.reshape import Reshape

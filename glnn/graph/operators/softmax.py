@@ -9,7 +9,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from glnn.graph.operator import Contraction, Shapes
+from glnn.graph.contraction import Contraction
+from glnn.graph.operator import Shapes
 from glnn.graph.operators.reduce import axes_of, check_axes
 from glnn.types import Array, Shape
 

@@ -42,6 +42,10 @@ class Split(Operator):
         bounds = zip(starts, ends, strict=True)
         return tuple(Slice((start,), (end,), (self.axis,), (1,)) for start, end in bounds)
 
+    @property
+    def each(self) -> tuple[Operator, ...]:
+        return self.slices
+
     def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
         x = self.named(types)["x"]
         (axis,) = normalised("split", (self.axis,), len(x.dims))

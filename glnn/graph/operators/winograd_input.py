@@ -8,7 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from glnn.graph.operator import Contraction, Shapes, rank
+from glnn.graph.contraction import Contraction
+from glnn.graph.operator import Shapes, rank
 from glnn.graph.operators import windows
 from glnn.graph.operators.windows import Sides
 from glnn.graph.operators.winograd import winograd

@@ -10,7 +10,8 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.graph.operator import Contraction, Shapes, rank
+from glnn.graph.contraction import Contraction
+from glnn.graph.operator import Shapes, rank
 from glnn.graph.operators.winograd import winograd
 from glnn.types import Array, Shape
 

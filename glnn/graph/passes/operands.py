@@ -1,4 +1,4 @@
-"""Nodes of more operands than a device binds, in parts."""
+"""Nodes of more operands or results than a kernel has, in parts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,19 @@ from glnn.graph.operators import Concat
 from glnn.types import TensorType
 
 Types = Mapping[Value, TensorType]
+
+
+def of_one_result(graph: Graph) -> Graph:
+    """`graph` with a node for each result of those whose results can be computed one by one."""
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        each = node.operator.each
+        if not each or node.epilogue is not None:
+            nodes.append(node)
+            continue
+        for operator, value in zip(each, node.outputs, strict=True):
+            nodes.append(Node(value.name, operator, node.inputs, (value,)))
+    return Graph(tuple(nodes), graph.inputs, graph.outputs, graph.name)
 
 
 def within_operands(graph: Graph, types: dict[Value, TensorType], most: int) -> Graph:

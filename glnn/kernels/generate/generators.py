@@ -28,6 +28,7 @@ GENERATORS: Mapping[str, Generator] = {
     "grouped": Generator(concat.grouped, concat.image_examples),
     "joined": Generator(concat.joined, concat.examples),
     "pieces": Generator(concat.pieces, concat.examples),
+    "images": Generator(move.generate, move.image_examples),
     "move": Generator(move.generate, move.examples),
     "turn": Generator(move.turn, move.turn_examples),
     "scatter": Generator(scatter.generate, scatter.examples),

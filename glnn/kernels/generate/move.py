@@ -70,13 +70,22 @@ def examples() -> Mapping[str, tuple[Operator, Mapping[str, TensorType]]]:
     found: dict[str, tuple[Operator, Mapping[str, TensorType]]] = {
         "transposed": (Transpose((2, 1, 0)), {"x": by_one}),
         "by-four": (Transpose((1, 0, 2)), {"x": by_four}),
-        "images": (Flip((2, 3)), {"x": TensorType((2, 3, 4, 5))}),
         "rank-8": (Transpose(tuple(range(7, -1, -1))), {"x": TensorType((2,) * 8)}),
     }
     for edge in EDGES[1:]:
         found[edge] = Pad((1, 2, 1), (1, 0, 1), edge), {"x": by_one}
         found[f"{edge}-by-four"] = Pad((1, 1, 0), (1, 1, 0), edge), {"x": by_four}
     return found
+
+
+def image_examples() -> Mapping[str, tuple[Operator, Mapping[str, TensorType]]]:
+    """Those for kernels of images."""
+    x = {"x": TensorType((2, 3, 4, 5))}
+    return {
+        "flipped": (Flip((2, 3)), x),
+        "padded": (Pad((0, 0, 1, 1), (0, 0, 1, 1)), x),
+        "channels": (Pad((0, 1, 0, 0), (0, 1, 0, 0)), x),
+    }
 
 
 def turn_examples() -> Mapping[str, tuple[Operator, Mapping[str, TensorType]]]:

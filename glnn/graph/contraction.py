@@ -1,0 +1,77 @@
+"""Operators of one float32 result, whose kernels are written by hand."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from math import prod
+from typing import ClassVar
+
+from glnn.errors import ShapeError
+from glnn.graph.operator import Cost, Known, Operands, Operator, Shapes, Types, typed
+from glnn.types import Array, DType, Shape, TensorType
+
+
+class Contraction(Operator):
+    """An operator of one float32 result, whose kernels are written by hand.
+
+    `inputs` are the operands that change from run to run,
+    `parameters` those fixed with the model; operands named in `optional` may be absent.
+    """
+
+    inputs: ClassVar[tuple[str, ...]] = ("x",)
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return (*self.inputs[:1], *self.parameters, *self.inputs[1:])
+
+    @property
+    def needed_inputs(self) -> tuple[str, ...]:
+        """The inputs that must be there."""
+        return tuple(name for name in self.inputs if name not in self.optional)
+
+    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+        given = self.named(types)
+        for name, one in given.items():
+            if one.dtype is not DType.float32:
+                raise ShapeError(f"{self.name}: {name} must be float32, got {one}")
+        return (TensorType(self.shape_of({name: one.shape for name, one in given.items()})),)
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        return (self.compute(self.named(arrays)),)
+
+    def cost(self, types: Types) -> Cost:
+        return self.cost_of({name: one.shape for name, one in self.named(types).items()})
+
+    @abstractmethod
+    def shape_of(self, shapes: Shapes) -> Shape:
+        """The result's shape. Raises ShapeError where the operands do not fit."""
+
+    @abstractmethod
+    def compute(self, operands: Mapping[str, Array]) -> Array:
+        """The result by NumPy, in the dtype of `x` (float32 or float64)."""
+
+    @abstractmethod
+    def flops(self, shapes: Shapes) -> int:
+        """Floating-point operations, a multiply-add counting two."""
+
+    @abstractmethod
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        """The problem's sizes by name: uniforms, grids and restrictions of kernels use them."""
+
+    def along(self, shapes: Shapes) -> tuple[str, ...]:
+        if not self.samples:
+            return ()
+        n = self.shape_of(shapes)[0]
+        return tuple(name for name in self.inputs if shapes.get(name, ())[:1] == (n,))
+
+    def cost_of(self, operands: Operands) -> Cost:
+        shapes = {name: one.shape for name, one in typed(operands).items()}
+        elements = sum(prod(s) for s in shapes.values()) + prod(self.shape_of(shapes))
+        return Cost(self.flops(shapes), 4 * elements)
+
+    def check_operands(self, shapes: Mapping[str, object]) -> None:
+        known = (*self.inputs, *self.parameters)
+        needed = [n for n in known if n not in self.optional]
+        if any(n not in shapes for n in needed) or any(n not in known for n in shapes):
+            raise ShapeError(f"{self.name}: expected operands {known}, got {tuple(shapes)}")
