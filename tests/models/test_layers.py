@@ -486,9 +486,9 @@ def test_several_inputs_by_hand() -> None:
     assert Dropout()(x, backend="cpu").tolist() == [[1, 2]]
     with pytest.raises(ShapeError, match="Add takes 2 inputs, got 1"):
         Add()(x, backend="cpu")
-    with pytest.raises(ShapeError, match=r"the shape of x, float32 \(1, 2\), got float32 \(1, 1\)"):
+    with pytest.raises(ShapeError, match=r"y must have the shape of x, \(1, 2\), got \(1, 1\)"):
         Add()(x, y[:, :1], backend="cpu")
-    with pytest.raises(ShapeError, match=r"x1 must have shape \(1, c\), got \(2, 1\)"):
+    with pytest.raises(ShapeError, match=r"x1 must be .* \(1, 2\) but along 1, got .* \(2, 1\)"):
         Concat()(x, y.T.copy(), backend="cpu")
 
 
