@@ -252,6 +252,7 @@ def test_a_model_of_words(backend, tmp_path: Path) -> None:
     model = encoder()
     assert model.tensors["pairs"].shape == ("N", 6, 2, 2)
     assert model.tensors["ids"].type == "tensor(int32)"
+    assert str(model).startswith("encoder: ids int32 (N, 6) -> flat, ")
     model.save(tmp_path / "words.json")
     session = glnn.InferenceSession(tmp_path / "words.json", backend.name)
     (info,) = session.get_inputs()
