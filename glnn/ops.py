@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from math import inf, prod
+from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ from numpy.typing import NDArray
 from glnn.backends import Backend
 from glnn.compile import evaluate
 from glnn.errors import ShapeError, shown
+from glnn.graph.compose.matmul import Product
 from glnn.graph.epilogue import BIASED, gemm
 from glnn.graph.operator import as_float32, rank
 from glnn.graph.operators import Conv2d, Matmul, windows
+from glnn.types import Dim, TensorType
 
 __all__ = ["conv2d", "matmul"]
 
@@ -32,28 +35,23 @@ def matmul(
     backend: str | Backend = "auto",
     kernel: str | None = None,
 ) -> Array:
-    """alpha op(a) op(b) + beta c, BLAS's GEMM: a new float32 array of shape (..., m, n).
+    """alpha op(a) op(b) + beta c, BLAS's GEMM by numpy.matmul's rules: a new float32 array.
 
-    a: (..., m, k), or (..., k, m) with `transpose_a`. b: (k, n), or (n, k) with `transpose_b`; or
-    as many matrices as a has, with the same leading dimensions. c: (..., m, n), its values read
-    only if `beta` is not 0, as those of a and b only if `alpha` is not. All float32. Raises
-    ShapeError where they do not fit.
+    a: (..., m, k), or (..., k, m) with `transpose_a`. b: (..., k, n), or (..., n, k) with
+    `transpose_b`. Their stacks of matrices broadcast. Either may be a vector (k,), and then the
+    result has no m or no n. c: of the result's shape, (..., m, n), its values read only if `beta`
+    is not 0, as those of a and b only if `alpha` is not. All float32. Raises ShapeError where they
+    do not fit.
     """
     a, b = as_float32("matmul: a", a), as_float32("matmul: b", b)
-    for name, operand in (("a", a), ("b", b)):
-        if operand.ndim < 2:
-            raise ShapeError(f"matmul: {name} must be a matrix, got shape {operand.shape}")
     alpha, beta = _scalar("alpha", alpha), _scalar("beta", beta)
     for name, flag in (("transpose_a", transpose_a), ("transpose_b", transpose_b)):
         if not isinstance(flag, (bool, int, np.bool_)):
             raise ShapeError(f"matmul: {name} must be true or false, got {shown(flag)}")
-    left = a.swapaxes(-1, -2) if transpose_a else a
-    right = b if transpose_b else b.swapaxes(-1, -2)
-    if left.shape[-1] != right.shape[-1] or right.shape[:-2] not in ((), left.shape[:-2]):
-        theirs = (*right.shape[:-2], *right.shape[:-3:-1])
-        raise ShapeError(f"matmul: op(a) {left.shape} and op(b) {theirs} do not fit")
-    (*stack, m, k), n = left.shape, right.shape[-2]
-    shape = (*stack, m, n)
+    left = a.swapaxes(-1, -2) if transpose_a and a.ndim > 1 else a
+    right = b if transpose_b or b.ndim < 2 else b.swapaxes(-1, -2)
+    found = Product.of(left.shape, right.shape)
+    shape, k = TensorType(found.result).shape, left.shape[-1]
     if c is None:
         if beta != 0.0:
             raise ShapeError(f"matmul: beta is {beta:g}, so c is needed")
@@ -63,13 +61,29 @@ def matmul(
             raise ShapeError(f"matmul: c must have shape {shape}, got {c.shape}")
     if alpha == 0.0 or k == 0 or 0 in shape:  # no sum, or an empty one
         return np.float32(beta) * c if c is not None and beta else np.zeros(shape, np.float32)
-    operands = {"x": left.reshape(-1, k), "weight": right}
-    if right.ndim > 2:
-        operands["weight"] = right.reshape(-1, n, k) if prod(stack) > 1 else right.reshape(n, k)
+    x, weight = _spread(left, found.a), _spread(right, found.b)
+    if found.swapped:
+        x, weight = weight, x
+    (*above, m, _), (*stack, n, _) = x.shape, weight.shape
+    operands = {"x": x.reshape(-1, k), "weight": weight.reshape(-1, n, k) if stack else weight}
     if c is not None and beta:
-        operands["e1"] = c.reshape(-1, n)
+        operands["e1"] = (_turned(c, above, n, m) if found.swapped else c).reshape(-1, n)
     epilogue = gemm(alpha, beta if "e1" in operands else None)
-    return evaluate(Matmul(), operands, backend, kernel, epilogue).reshape(shape)
+    result = evaluate(Matmul(), operands, backend, kernel, epilogue)
+    if found.swapped:
+        result = np.ascontiguousarray(_turned(result, above, m, n))
+    return result.reshape(shape)
+
+
+def _spread(array: Array, dims: tuple[Dim, ...]) -> Array:
+    """`array` broadcast to `dims`; dimensions of size 1 before them are left out."""
+    shape = TensorType(dims).shape
+    return np.broadcast_to(array.reshape(array.shape[-len(shape) :]), shape)
+
+
+def _turned(array: Array, stack: Sequence[int], rows: int, columns: int) -> Array:
+    """A stack of matrices (rows, columns) as one of (columns, rows)."""
+    return np.asarray(array.reshape(*stack, rows, columns).swapaxes(-1, -2))
 
 
 def conv2d(

@@ -24,6 +24,7 @@ from glnn.graph.operators import (
     Pool2d,
     Softmax,
     Subsample,
+    Unflatten,
 )
 from glnn.graph.operators.repack import Repack
 from glnn.graph.patterns import SCALE_AND_SHIFT
@@ -269,7 +270,9 @@ def test_costs_count_a_multiply_add_as_two() -> None:
         (Conv2d(), {"x": (1, 3, 2, 2), "weight": (2, 3, 3, 3)}, "larger than the padded x"),
         (Pool2d(kernel=(9, 9)), {"x": (1, 1, 4, 4)}, "larger than x"),
         (Softmax(2), {"x": (1, 3)}, r"no axes \(2,\)"),
-        (Flatten(), {"x": (3,)}, "x must have shape"),
+        (Flatten(), {"x": (3,)}, r"\(3,\) has no dimensions from 1 to -1"),
+        (Unflatten(1, (2, -1)), {"x": (4, 5)}, r"dimension 1 of float32 \(4, 5\) is not \(2, -1"),
+        (Unflatten(0, (-1, 0)), {"x": (4, 5)}, r"is not \(-1, 0\)"),
         (Subsample((3, 3)), {"x": (1, 1, 2, 3), "weight": (1,), "bias": (1,)}, "larger than x"),
         (Subsample(), {"x": (1, 2, 2, 2), "weight": (2,), "bias": (1,)}, "bias must have shape"),
         (LocalResponseNorm(3), {"x": (2,)}, "x must have shape"),
@@ -469,7 +472,6 @@ def test_sizes_and_defines_of_a_pool() -> None:
         (Softmax(-2), {"x": (2, 3, 4, 5)}, {"rows": 6, "extent": 4, "inner": 5, "sample_rows": 15}),
         (Softmax(), {"x": (2, 3)}, {"rows": 2, "extent": 3, "inner": 1, "sample_rows": 1}),
         (Pointwise(ADD), {"x0": (2, 3, 4), "x1": (4,)}, {"count": 24}),
-        (Flatten(), {"x": (2, 3, 4)}, {"n": 2, "row": 12}),
         (Repack("R", "nChw4c"), {"x": (1, 2, 3, 4)}, {"n": 1, "c": 2, "h": 3, "w": 4, "count": 24}),
     ],
 )
@@ -484,7 +486,6 @@ def test_sizes(op, shapes, sizes) -> None:
         (Conv2d(groups=2), [*SHAPES.values()], 576 * 24, 576 + 72 + 576),
         (Pool2d(kernel=(3, 2)), [(1, 2, 7, 6)], 2 * 9 * 6, 84 + 18),
         (Softmax(), [(2, 3)], 30, 12),
-        (Flatten(), [(2, 3, 4)], 0, 48),
         (Subsample((2, 2)), [(1, 2, 4, 6), (2,), (2,)], 12 * (4 + 2), 48 + 4 + 12),
         (LocalResponseNorm(5), [(2, 3, 4)], 24 * 14, 48),
         (Repack("R", "nChw4c"), [(1, 2, 3, 4)], 0, 48),
@@ -574,7 +575,9 @@ def test_edges_of_the_matmul_function() -> None:
         ((a, b, a, 0.0), r"c must have shape \(2, 2\)"),
         ((a[:, :2], b, None, 0.0), "do not fit"),
         ((a, a), r"op\(a\) \(2, 3\) and op\(b\) \(2, 3\) do not fit"),
-        ((a[0], b), "a must be a matrix"),
+        ((a[0, 0, ...], b), "at least one dimension"),
+        ((a[0], b[1:]), r"op\(a\) \(3,\) and op\(b\) \(2, 2\) do not fit"),
+        ((np.stack([a, a]), np.stack([b, b, b])), "do not fit"),
         ((a, b, a, 1.0, 1.0), r"c must have shape \(2, 2\)"),
         ((a.tolist(), b), "a must be a float32 NumPy array, got list"),
     ]:

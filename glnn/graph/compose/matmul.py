@@ -47,8 +47,8 @@ class Product:
         wide, high = (one if len(one) > 1 else (1, *one) for one in (a, b))
         stack = _together(wide[:-2], high[:-2])
         if wide[-1] != high[-1] or stack is None:
-            theirs = (*b[:-2], *b[-1:], *b[-2:-1])
-            raise ShapeError(f"matmul: {a} and {theirs} do not fit")
+            theirs = (*b[:-2], *b[-1:], *b[-2:-1])  # as it is given, k before n
+            raise ShapeError(f"matmul: op(a) {a} and op(b) {theirs} do not fit")
         ends = (*(wide[-2:-1] if len(a) > 1 else ()), *(high[-2:-1] if len(b) > 1 else ()))
         result = (*stack, *ends)
         if all(dim == 1 for dim in high[:-2]):
