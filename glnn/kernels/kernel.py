@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -265,36 +265,6 @@ class Kernel:
     def layout(self, name: str) -> str:
         """How it wants the operand `name`, one of several declared together perhaps."""
         return self.layouts.get(name) or self.layouts.get(name.rstrip("0123456789") + MANY, ANY)
-
-    def expanded(
-        self, operands: Sequence[str], reads: Mapping[str, str | int], *, apart: bool = False
-    ) -> Kernel:
-        """The same with `operands` in the place of those declared together, as `x*`.
-
-        reads: the texels' format or an attribute's floats of each, where it fetches them. apart:
-        whether each has a launch of its own, and all the same binding.
-        """
-        layouts, bindings = dict(self.layouts), dict(self.bindings)
-        attributes = dict(self.attributes)
-        textures = {name: str(reads.get(name, texel)) for name, texel in self.textures.items()}
-        for pattern in [name for name in layouts if name.endswith(MANY)]:
-            stem = pattern[: -len(MANY)]
-            names = [n for n in operands if n.startswith(stem) and n[len(stem) :].isdigit()]
-            layout, first = layouts.pop(pattern), bindings.pop(pattern, None)
-            texel = textures.pop(pattern, None)
-            for i, name in enumerate(names):
-                layouts[name] = layout
-                if first is not None:
-                    bindings[name] = first if apart else first + i
-                if texel is not None:
-                    read = reads.get(name, texel)
-                    if isinstance(read, int):
-                        attributes[name] = read
-                    else:
-                        textures[name] = read
-        return replace(
-            self, layouts=layouts, bindings=bindings, textures=textures, attributes=attributes
-        )
 
     def suits(self, sizes: Mapping[str, int], outputs: int, family: str | None) -> bool:
         """Whether it is meant for such sizes, so many results, and devices of `family`."""

@@ -13,6 +13,7 @@ from glnn.graph.decompose import LOWERINGS, Lowered
 from glnn.graph.epilogue import Epilogue, Extent
 from glnn.graph.operator import Cost, Operands, Operator, Shapes, typed
 from glnn.kernels.batches import Batches
+from glnn.kernels.expansion import expanded
 from glnn.kernels.generate.epilogue import scalars
 from glnn.kernels.generate.generated import Generated, Uniform
 from glnn.kernels.generate.generators import GENERATORS
@@ -180,7 +181,7 @@ class Problem:
         return (
             kernel
             if made is None
-            else kernel.expanded(tuple(self.shapes), made.reads, apart=bool(made.launches))
+            else expanded(kernel, tuple(self.shapes), made.reads, apart=bool(made.launches))
         )
 
     def split(self, kernel: Kernel, device: Capabilities) -> Split | None:
