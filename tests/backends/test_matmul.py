@@ -11,9 +11,10 @@ from glnn.backends.gl import GlBackend
 from glnn.errors import LimitError, ShapeError, UnsupportedOpError
 from glnn.graph.operators import Matmul
 from glnn.kernels.family import family
+from glnn.kernels.problem import Problem
 from tests import oracle
 from tests.backends.epilogues import finish
-from tests.backends.harness import TOLERANCE, as_stored, kernels, run, tolerance
+from tests.backends.harness import TOLERANCE, as_stored, kernels, problem_of, run, tolerance
 
 # 1, 2, 3, 5, 7, 8, 31, 33, 64, 127, 129 and 257 in every place.
 SIZES = [
@@ -59,8 +60,7 @@ def test_batches(opened, rng, name, kernel, batch, m, n, k) -> None:
     x, weight, bias, c = rng((batch * m, k)), rng((batch, n, k)), rng((n,)), rng((batch * m, n))
     operands = {"x": x, "weight": weight, "e1": bias, "e2": c}
     epilogue = finish(alpha=2.0, bias=True, beta=-0.5, full=True)
-    shapes = {key: v.shape for key, v in operands.items()}
-    reason = backend.why_not(Matmul(), shapes, kernel, epilogue)
+    reason = backend.why_not(problem_of(Matmul(), operands, epilogue), kernel)
     if reason is not None:
         assert "no stack of them" in reason or "invocations" in reason
         pytest.skip(reason)
@@ -117,8 +117,8 @@ def test_empty_operands(opened, backend_name) -> None:
 
 def test_few_results_of_a_long_sum_are_split_along_k(opened) -> None:
     backend = opened("compute")
-    small = backend.choose(Matmul(), {"x": (100, 400), "weight": (120, 400)}, {})
-    large = backend.choose(Matmul(), {"x": (1000, 400), "weight": (1200, 400)}, {})
+    small = backend.choose(Problem.of(Matmul(), {"x": (100, 400), "weight": (120, 400)}, {}))
+    large = backend.choose(Problem.of(Matmul(), {"x": (1000, 400), "weight": (1200, 400)}, {}))
     if family(backend.device.capabilities) == "llvmpipe":  # shared memory is slow there
         assert (small.name, large.name) == ("blocked", "blocked")
         return
@@ -172,8 +172,7 @@ def small_blocks(opened) -> Iterator[GlBackend]:
 def test_operands_larger_than_a_storage_block_are_split(small_blocks, rng, kernel, m, n, k) -> None:
     operands = {"x": rng((m, k)), "weight": rng((n, k)), "e1": rng((n,)), "e2": rng((m, n))}
     epilogue = finish(alpha=-1.5, bias=True, beta=0.25, full=True)
-    shapes = {key: v.shape for key, v in operands.items()}
-    reason = small_blocks.why_not(Matmul(), shapes, kernel, epilogue)
+    reason = small_blocks.why_not(problem_of(Matmul(), operands, epilogue), kernel)
     if reason is not None:
         assert (
             "a storage block has 16384" in reason or "shared" in reason or "invocations" in reason
@@ -190,11 +189,11 @@ def test_the_default_splits_what_a_storage_block_does_not_hold(small_blocks, rng
 
 
 def test_a_row_that_exceeds_a_storage_block_is_refused_before_gl_is_asked(small_blocks) -> None:
-    shapes = {"x": (2, 4097), "weight": (1, 4097)}
-    reason = small_blocks.why_not(Matmul(), shapes)
+    problem = Problem.of(Matmul(), {"x": (2, 4097), "weight": (1, 4097)}, {})
+    reason = small_blocks.why_not(problem)
     assert reason is not None and "a storage block has" in reason
     with pytest.raises(LimitError):
-        small_blocks.choose(Matmul(), shapes, {})
+        small_blocks.choose(problem)
 
 
 @pytest.mark.parametrize("transpose_a", [False, True])
@@ -207,7 +206,7 @@ def test_large_operands_are_repacked_on_the_device(
     backend = opened("compute")
     a, b = rng((257, 301)), rng((301, 259))  # large enough for it
     if kernel and (
-        reason := backend.why_not(Matmul(), {"x": a.shape, "weight": b.T.shape}, kernel)
+        reason := backend.why_not(problem_of(Matmul(), {"x": a, "weight": b.T}), kernel)
     ):
         pytest.skip(reason)
     given_a = np.ascontiguousarray(a.T) if transpose_a else a
@@ -246,7 +245,7 @@ def test_half_precision_is_never_a_default(opened) -> None:
     backend = opened("compute")
     for size in (1, 100, 1000, 3000):
         shapes = {"x": (size, size), "weight": (size, size)}
-        assert "half" not in backend.choose(Matmul(), shapes, {}).name
+        assert "half" not in backend.choose(Problem.of(Matmul(), shapes, {})).name
 
 
 @pytest.mark.parametrize("backend_name", ["compute", "feedback", "cpu"])
@@ -288,7 +287,7 @@ def test_the_feedback_kernel_that_is_taken(opened) -> None:
     backend = opened("feedback")
 
     def taken(m: int, n: int, k: int) -> str:
-        return backend.choose(Matmul(), {"x": (m, k), "weight": (n, k)}, {}).name
+        return backend.choose(Problem.of(Matmul(), {"x": (m, k), "weight": (n, k)}, {})).name
 
     assert taken(1, 4096, 25088) == "feedback_split"
     assert taken(1, 10, 84) == "feedback"
@@ -309,10 +308,9 @@ def small_textures(opened) -> Iterator[GlBackend]:
 @pytest.mark.parametrize("opened", ["as it is"], indirect=True)
 def test_operands_larger_than_a_texture_lie_in_layers(small_textures, rng) -> None:
     x, weight = rng((1, 4100)), rng((4100, 4100))  # 2049 x 2050 texels
-    choice = small_textures.choose(Matmul(), {"x": x.shape, "weight": weight.shape}, {}, "feedback")
-    shapes = {"x": x.shape, "weight": weight.shape}
-    layouts = small_textures.layouts(choice, Matmul(), shapes, {})
-    assert small_textures.reads(choice, shapes, layouts) == {
+    problem = problem_of(Matmul(), {"x": x, "weight": weight})
+    choice = small_textures.choose(problem, "feedback")
+    assert small_textures.reads(choice, problem) == {
         "x": "sampler2D",
         "weight": "sampler2DArray",
     }
