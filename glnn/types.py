@@ -46,12 +46,12 @@ class DType(Enum):
             known = ", ".join(dtype.value for dtype in cls)
             raise ShapeError(f"numbers must be of one of {known}, got {array.dtype}") from None
 
-    @property
+    @cached_property
     def numpy(self) -> np.dtype[Any]:
         """NumPy's."""
         return np.dtype(self.value)
 
-    @property
+    @cached_property
     def word(self) -> np.dtype[Any]:
         """What a number of it is in device memory, where each takes 32 bits: float32 or int32."""
         return word(self.numpy)

@@ -49,8 +49,8 @@ class Executor:
     ) -> dict[str, Array]:
         """The outputs so called, None for all, for the inputs `feeds`; see `Plan.run`."""
         shapes = {name: array.shape for name, array in feeds.items()}
-        backend = self._open()
-        return backend.perform(lambda: self._plan(backend, shapes, False).run(feeds, outputs))
+        backend, names = self._open(), None if outputs is None else tuple(outputs)
+        return backend.perform(lambda: self._plan(backend, shapes, False).inside(feeds, names))
 
     def plan(self, shapes: Mapping[str, Shape], *, keep: bool = False) -> Plan:
         """The plan for inputs of `shapes`, built when there is none yet; see `Plan`."""

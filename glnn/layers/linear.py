@@ -71,8 +71,10 @@ class Linear(Layer):
         """Raise ShapeError, with what would help, where x cannot be so."""
         if x[-1:] == (self.in_features,):
             return
-        features = prod(n for n in x[1:] if isinstance(n, int))
-        fits = ": put a Flatten before it" if features == self.in_features else ""
+        features, fits = prod(n for n in x[1:] if isinstance(n, int)), ""
+        if len(x) > 2:
+            fits = ": put a Flatten before it"
+            fits += "" if features == self.in_features else f", and in_features must be {features}"
         raise ShapeError(f"Linear: x must have shape (..., {self.in_features}), got {x}{fits}")
 
     def config(self) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import prod
 from typing import Any, TypeVar
 
 from numpy.typing import NDArray
@@ -16,7 +15,6 @@ from glnn.compile import Executor
 from glnn.errors import GlnnError, ModelError, ShapeError, shown
 from glnn.graph.builder import Builder
 from glnn.graph.graph import Graph
-from glnn.graph.operators.windows import MOST
 from glnn.layers import Layer
 from glnn.layers.scope import Scope
 from glnn.model.json_writing import save
@@ -131,11 +129,7 @@ class Model:
         values |= {value.name: value for value in self.graph.inputs}
         found = {}
         for name in (*(info.name for info in self.inputs), *(node.output for node in self.nodes)):
-            type = values[name].type
-            if prod(dim for dim in type.dims if isinstance(dim, int)) > MOST:
-                what = f"{self.name}: {name!r} of shape {type.dims}"
-                raise ShapeError(f"{what}: more than {MOST} numbers")
-            found[name] = TensorInfo.of(name, type)
+            found[name] = TensorInfo.of(name, values[name].type)
         return found
 
     def parameters(self) -> dict[str, Array]:

@@ -8,6 +8,13 @@ from math import prod
 from glnn.errors import printable
 from glnn.model.node import Node
 from glnn.model.tensor import TensorInfo, show
+from glnn.types import DType
+
+
+def _typed(info: TensorInfo) -> str:
+    """Its shape, and its type where that is not float32."""
+    kind = "" if info.dtype is DType.float32 else f"{info.dtype.value} "
+    return kind + show(info.shape)
 
 
 def summary(
@@ -29,7 +36,7 @@ def summary(
         shape = show(tensors[node.output].shape)
         rows.append((node.name, type(node.layer).__name__, shape, f"{count:,}"))
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
-    taken = ", ".join(f"{info.name} {show(info.shape)}" for info in inputs)
+    taken = ", ".join(f"{info.name} {_typed(info)}" for info in inputs)
     lines = [f"{name}: {taken} -> {', '.join(outputs)}, {total:,} parameters"]
     for *texts, count_text in rows:
         cells = [text.ljust(width) for text, width in zip(texts, widths, strict=True)]

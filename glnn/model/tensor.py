@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from glnn.errors import ModelError, ShapeError, shown
 from glnn.graph.operator import as_one_of
-from glnn.types import Array, DType, Shape, TensorType
+from glnn.types import MOST, Array, DType, Shape, TensorType
 
 TYPES = {
     "tensor(float)": DType.float32,
@@ -48,6 +49,9 @@ class TensorInfo:
                 f'"N" the batch, got {shown(self.shape)}'
             )
 
+        if prod(n for n in sizes if isinstance(n, int)) > MOST:
+            what = f"tensor {self.name!r} of shape {show(self.shape)}"
+            raise ShapeError(f"{what} would hold more than {MOST} numbers")
         if not isinstance(self.type, str) or self.type not in TYPES:
             raise ModelError(
                 f"tensor {self.name!r}: type must be one of {', '.join(TYPES)}, "
@@ -73,6 +77,12 @@ class TensorInfo:
         Raises ShapeError for anything else.
         """
         return as_one_of(f"input {self.name!r}", x, (self.dtype,))
+
+    def fitting(self, x: object) -> Array:
+        """`array` of `x`, which can be this tensor. Raises ShapeError for anything else."""
+        found = self.array(x)
+        self.check(found.shape)
+        return found
 
     def with_batch(self, batch: int) -> Shape:
         """The shape for a batch of a given size."""

@@ -14,8 +14,10 @@ from glnn.graph.operators import (
     Conv2d,
     LocalResponseNorm,
     Matmul,
+    Normalize,
     Pointwise,
     Pool2d,
+    Reduce,
     Softmax,
     Subsample,
 )
@@ -60,6 +62,17 @@ PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilo
         (Pointwise(call("mul", Arg(0), Arg(1))), {"x0": (2, 37, 11, 9), "x1": (37, 1, 1)}),
     ],
     "softmax": [(Softmax(), {"x": (37, 131)})],
+    "reduce": [
+        (Reduce("sum", (1,)), {"x0": (37, 131)}),
+        (Reduce("mean", (0,), True), {"x0": (37, 131)}),
+        (Reduce("max", (0, 2)), {"x0": (5, 37, 9)}),
+        (Reduce("sum", (1,)), {"x0": (3, 1031)}),
+        (Reduce("sum", (0,)), {"x0": (1031, 7)}),
+    ],
+    "normalize": [
+        (Normalize(dims=1), {"x": (37, 131), "weight": (131,), "bias": (131,)}),
+        (Normalize(groups=3), {"x": (2, 6, 11, 9), "weight": (6,), "bias": (6,)}),
+    ],
     "pool2d": [
         (Pool2d("max", (3, 2), (2, 1)), {"x": (2, 5, 11, 9)}),
         (Pool2d("average", None), {"x": (2, 37, 11, 9)}),

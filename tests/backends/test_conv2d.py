@@ -13,9 +13,10 @@ from glnn.backends.gl import GlBackend
 from glnn.errors import ShapeError
 from glnn.graph.epilogue import BIASED
 from glnn.graph.operators import Conv2d
+from glnn.kernels.problem import Problem
 from tests import oracle
 from tests.backends.epilogues import finish
-from tests.backends.harness import TOLERANCE, as_stored, kernels, run, tolerance
+from tests.backends.harness import TOLERANCE, as_stored, kernels, problem_of, run, tolerance
 
 # (x, weight, attributes)
 CASES = [
@@ -113,7 +114,10 @@ def _compare(
     """Hold the kernel so called against the oracle, or see it refuse what it cannot do."""
     op = Conv2d(**attributes)
     operands = {"x": rng(x_shape), "weight": rng(w_shape)}
-    reason, epilogue = backend.why_not(op, {"x": x_shape, "weight": w_shape}, kernel), None
+    reason, epilogue = (
+        backend.why_not(Problem.of(op, {"x": x_shape, "weight": w_shape}, {}), kernel),
+        None,
+    )
     refused = _why_refused(kernel, w_shape, op)
     if refused is not None:
         assert reason is not None and refused in reason
@@ -134,7 +138,7 @@ def test_residual(opened, rng, name, kernel, function) -> None:
     for added in ({"e1": residual}, {"e1": bias, "e2": residual}):
         given = {"x": x, "weight": weight, **added}
         epilogue = finish(bias=len(added) > 1, full=True, activation=function)
-        if backend.why_not(op, {k: v.shape for k, v in given.items()}, kernel, epilogue):
+        if backend.why_not(problem_of(op, given, epilogue), kernel):
             pytest.skip("it takes no residual, or no such kernel size")
         plain = oracle.conv2d(x, weight, bias if len(added) > 1 else None, padding=(1,) * 4)
         expected = oracle.activation(plain + residual, function)

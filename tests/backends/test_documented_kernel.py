@@ -10,6 +10,7 @@ from glnn.backends.compute import Compute
 from glnn.device import Buffer
 from glnn.graph.operators import Matmul
 from glnn.kernels.library import read, shaders_folder
+from glnn.kernels.problem import Problem
 from glnn.layout import parse
 from tests import oracle
 from tests.backends.epilogues import finish
@@ -29,6 +30,7 @@ def test_the_pages_kernel_is_right(opened, rng, tmp_path) -> None:
         (block,) = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
         (folder / name).write_text(block)
     (kernel,) = read(tmp_path)
+    assert not kernel.document
     arrays = {"x": rng((13, 7)), "weight": rng((9, 7)), "e1": rng((9,))}
     stores = {}
     for name, array in arrays.items():
@@ -36,7 +38,7 @@ def test_the_pages_kernel_is_right(opened, rng, tmp_path) -> None:
         stores[name].set(array)
     out = Buffer((13, 9), parse("R"))
     shapes = {name: array.shape for name, array in arrays.items()}
-    epilogue = finish(bias=True, activation="relu")
-    backend.prepare(Matmul(), kernel, stores, shapes, out, epilogue)()
+    problem = Problem.of(Matmul(), shapes, {}, finish(bias=True, activation="relu"))
+    backend.prepare(kernel, problem, stores, out)()
     expected = oracle.matmul(arrays["x"], arrays["weight"], arrays["e1"], function="relu")
     assert oracle.error(out.pull(), expected) < 1e-5

@@ -63,7 +63,7 @@ def test_several_functions_and_operands(opened, rng, name, op, kernel) -> None:
         plain = oracle.conv2d(*operands.values())
     given = {**operands, "e1": rng((7,)), "e2": rng((7,)), "e3": rng((1,))}
     shapes = {key: array.shape for key, array in given.items()}
-    if reason := backend.why_not(made, shapes, kernel, SEVERAL):
+    if reason := backend.why_not(Problem.of(made, shapes, {}, SEVERAL), kernel):
         assert "its epilogue has 3 operands, of 4 storage blocks" in reason
         with pytest.raises(UnsupportedOpError, match="storage blocks"):
             evaluate(made, given, backend, kernel, SEVERAL)
@@ -122,4 +122,4 @@ def test_one_operand_may_lie_in_the_results_memory(opened, rng) -> None:
     three = epilogue.then(SUMMED)
     shapes = {**{key: array.shape for key, array in given.items()}, "e3": (9, 7)}
     says = "its epilogue has 3 operands, of 4 storage blocks 3 are taken"
-    assert says in (backend.why_not(Matmul(), shapes, "blocked", three) or "")
+    assert says in (backend.why_not(Problem.of(Matmul(), shapes, {}, three), "blocked") or "")

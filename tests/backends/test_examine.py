@@ -22,7 +22,7 @@ from glnn.kernels.problem import Problem
 from glnn.kernels.select import fitted, why_not_device
 from glnn.kernels.verdicts import Verdict, Verdicts
 from tests.backends.harness import BACKENDS, taken
-from tests.backends.problems import PROBLEMS
+from tests.backends.problems import PROBLEMS, numbers
 from tests.oracle import error
 
 RELU, SIGMOID = (Pointwise(call(name, Arg(0))) for name in ("relu", "sigmoid"))
@@ -231,7 +231,7 @@ def test_a_driver_that_does_nothing(examined, rng, monkeypatch, name) -> None:
             one = {k: (1, *shapes[k][1:]) if k in problem.along else shapes[k] for k in shapes}
             problem = problem.resized(one)
         if examined.why_not(problem) is None:
-            operands = {k: rng(s) for k, s in problem.shapes.items()}
+            operands = numbers(rng, problem)
             with pytest.raises(UnsupportedOpError, match="are wrong, off by"):
                 evaluate(op, operands, examined, epilogue=problem.epilogue)
 

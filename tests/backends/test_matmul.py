@@ -14,7 +14,7 @@ from glnn.kernels.family import family
 from glnn.kernels.problem import Problem
 from tests import oracle
 from tests.backends.epilogues import finish
-from tests.backends.harness import TOLERANCE, as_stored, kernels, problem_of, run, tolerance
+from tests.backends.harness import TOLERANCE, as_stored, kernels, run, tolerance
 
 # 1, 2, 3, 5, 7, 8, 31, 33, 64, 127, 129 and 257 in every place.
 SIZES = [
@@ -60,7 +60,8 @@ def test_batches(opened, rng, name, kernel, batch, m, n, k) -> None:
     x, weight, bias, c = rng((batch * m, k)), rng((batch, n, k)), rng((n,)), rng((batch * m, n))
     operands = {"x": x, "weight": weight, "e1": bias, "e2": c}
     epilogue = finish(alpha=2.0, bias=True, beta=-0.5, full=True)
-    reason = backend.why_not(problem_of(Matmul(), operands, epilogue), kernel)
+    shapes = {key: v.shape for key, v in operands.items()}
+    reason = backend.why_not(Problem.of(Matmul(), shapes, {}, epilogue), kernel)
     if reason is not None:
         assert "no stack of them" in reason or "invocations" in reason
         pytest.skip(reason)
@@ -172,7 +173,8 @@ def small_blocks(opened) -> Iterator[GlBackend]:
 def test_operands_larger_than_a_storage_block_are_split(small_blocks, rng, kernel, m, n, k) -> None:
     operands = {"x": rng((m, k)), "weight": rng((n, k)), "e1": rng((n,)), "e2": rng((m, n))}
     epilogue = finish(alpha=-1.5, bias=True, beta=0.25, full=True)
-    reason = small_blocks.why_not(problem_of(Matmul(), operands, epilogue), kernel)
+    shapes = {key: v.shape for key, v in operands.items()}
+    reason = small_blocks.why_not(Problem.of(Matmul(), shapes, {}, epilogue), kernel)
     if reason is not None:
         assert (
             "a storage block has 16384" in reason or "shared" in reason or "invocations" in reason
@@ -189,11 +191,11 @@ def test_the_default_splits_what_a_storage_block_does_not_hold(small_blocks, rng
 
 
 def test_a_row_that_exceeds_a_storage_block_is_refused_before_gl_is_asked(small_blocks) -> None:
-    problem = Problem.of(Matmul(), {"x": (2, 4097), "weight": (1, 4097)}, {})
-    reason = small_blocks.why_not(problem)
+    shapes = {"x": (2, 4097), "weight": (1, 4097)}
+    reason = small_blocks.why_not(Problem.of(Matmul(), shapes, {}))
     assert reason is not None and "a storage block has" in reason
     with pytest.raises(LimitError):
-        small_blocks.choose(problem)
+        small_blocks.choose(Problem.of(Matmul(), shapes, {}))
 
 
 @pytest.mark.parametrize("transpose_a", [False, True])
@@ -206,7 +208,9 @@ def test_large_operands_are_repacked_on_the_device(
     backend = opened("compute")
     a, b = rng((257, 301)), rng((301, 259))  # large enough for it
     if kernel and (
-        reason := backend.why_not(problem_of(Matmul(), {"x": a, "weight": b.T}), kernel)
+        reason := backend.why_not(
+            Problem.of(Matmul(), {"x": a.shape, "weight": b.T.shape}, {}), kernel
+        )
     ):
         pytest.skip(reason)
     given_a = np.ascontiguousarray(a.T) if transpose_a else a
@@ -308,7 +312,7 @@ def small_textures(opened) -> Iterator[GlBackend]:
 @pytest.mark.parametrize("opened", ["as it is"], indirect=True)
 def test_operands_larger_than_a_texture_lie_in_layers(small_textures, rng) -> None:
     x, weight = rng((1, 4100)), rng((4100, 4100))  # 2049 x 2050 texels
-    problem = problem_of(Matmul(), {"x": x, "weight": weight})
+    problem = Problem.of(Matmul(), {"x": x.shape, "weight": weight.shape}, {})
     choice = small_textures.choose(problem, "feedback")
     assert small_textures.reads(choice, problem) == {
         "x": "sampler2D",

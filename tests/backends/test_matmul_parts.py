@@ -5,6 +5,7 @@ import pytest
 
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.operators.matmul_parts import COLUMNS, ROWS, TRANSPOSED, MatmulParts
+from glnn.kernels.problem import Problem
 from tests import oracle
 from tests.backends.harness import TOLERANCE, kernels, run
 
@@ -56,9 +57,9 @@ def test_every_kernel_is_tried() -> None:
 
 
 def test_a_transposed_operand_takes_one_number_a_vertex(opened) -> None:
-    shapes = {"x": (3, 8), "weight": (5, 8)}
+    problem = Problem.of(MatmulParts(4, TRANSPOSED), {"x": (3, 8), "weight": (5, 8)}, {})
     with pytest.raises(UnsupportedOpError, match="cronin_atb: WIDTH is 2, it needs 1"):
-        opened("feedback").choose(MatmulParts(4, TRANSPOSED), shapes, {}, "cronin_atb")
+        opened("feedback").choose(problem, "cronin_atb")
 
 
 def test_what_does_not_fit_is_refused() -> None:

@@ -8,7 +8,7 @@ from glnn.graph.operators.matmul_parts import COLUMNS, ORDERS, ROWS
 from glnn.graph.operators.matmul_sum import MatmulSum
 from tests import oracle
 from tests.backends.epilogues import finish
-from tests.backends.harness import TOLERANCE, kernels, run
+from tests.backends.harness import TOLERANCE, kernels, problem_of, run
 
 SIZES = [(1, 1), (1, 7), (3, 4), (5, 31), (33, 17), (2, 129)]
 
@@ -25,7 +25,7 @@ def test_any_size(opened, rng, name, kernel, m, n, order, parts) -> None:
     epilogue = finish(alpha=-1.5, bias=True, beta=0.25, full=True, activation="tanh")
     operands = {"x": x, "e1": bias, "e2": c}
     backend = opened(name)
-    if reason := backend.why_not(op, {k: v.shape for k, v in operands.items()}, kernel, epilogue):
+    if reason := backend.why_not(problem_of(op, operands, epilogue), kernel):
         assert kernel == "feedback_quads" and order != ROWS
         pytest.skip(reason)
     exact = np.zeros((m, n))

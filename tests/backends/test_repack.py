@@ -6,6 +6,7 @@ import pytest
 from glnn.errors import UnsupportedOpError
 from glnn.graph.operators.repack import Repack
 from glnn.kernels import library
+from glnn.kernels.problem import Problem
 from tests.backends.harness import run
 
 FIXED = [k for k in library() if k.op == "repack" and k.layouts["x"] != "any"]
@@ -54,4 +55,4 @@ def test_matrices_stay(backend, rng, source, target, shape) -> None:
 
 def test_layouts_that_no_kernel_joins_are_refused(backend) -> None:
     with pytest.raises(UnsupportedOpError, match="repack"):
-        backend.choose(Repack("nChw4c", "nChw8c"), {"x": (1, 8, 2, 2)}, {"x": "nChw4c"})
+        backend.choose(Problem.of(Repack("nChw4c", "nChw8c"), {"x": (1, 8, 2, 2)}, {"x": "nChw4c"}))

@@ -6,6 +6,7 @@ import pytest
 from glnn.compile import evaluate
 from glnn.device import Buffer
 from glnn.graph.operators.zero import Zero
+from glnn.kernels.problem import Problem
 from glnn.layout import parse
 from tests.backends.harness import kernels, run
 
@@ -23,11 +24,12 @@ def test_the_padding_is_zero_too(opened, name, kernel, layout, shape) -> None:
     backend, op = opened(name), Zero(shape, layout)
     run(backend, op, {}, kernel)  # with a guard zone behind it
     backend.activate()
-    choice = backend.choose(op, {}, {}, kernel)
-    assert backend.layouts(choice, op, {}, {})["out"].name == layout
+    problem = Problem.of(op, {}, {})
+    choice = backend.choose(problem, kernel)
+    assert backend.layouts(choice, problem)["out"].name == layout
     out = Buffer(shape, parse(layout))
     out.push(backend.device).write(np.full(out.size, np.nan, np.float32))
-    backend.prepare(op, choice, {}, {}, out)()
+    backend.prepare(choice, problem, {}, out)()
     memory = np.frombuffer(out.push(backend.device).read(), np.float32)
     assert memory.size == parse(layout).size(shape) and not memory.any()
 

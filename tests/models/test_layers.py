@@ -24,24 +24,42 @@ from glnn.layers import (
     Bias,
     Concat,
     Conv2d,
+    ConvTranspose2d,
     Dropout,
+    Embedding,
     Flatten,
+    GroupNorm,
     Identity,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
     Layer,
+    LayerNorm,
     Linear,
     LocalResponseNorm,
+    LogSoftmax,
     MaxPool2d,
+    MultiheadAttention,
     ReLU,
+    RMSNorm,
     Sigmoid,
     Softmax,
     Subsample2d,
     Tanh,
+    Unflatten,
+    Upsample,
     registry,
 )
 
 # As PyTorch's documentation gives them; None stands for a required argument.
 PLACE: dict[str, Any] = {"device": None, "dtype": None}
 BATCH_NORM = {"num_features": ..., "eps": 1e-5, "momentum": 0.1, "affine": True}
+INSTANCE_NORM = {
+    **BATCH_NORM,
+    "affine": False,
+    "track_running_stats": False,
+    **PLACE,
+}
 SIGNATURES: dict[type[Layer], dict[str, Any]] = {
     Linear: {"in_features": ..., "out_features": ..., "bias": True, **PLACE},
     Conv2d: {
@@ -81,10 +99,63 @@ SIGNATURES: dict[type[Layer], dict[str, Any]] = {
     Flatten: {"start_dim": 1, "end_dim": -1},
     Identity: {},
     LocalResponseNorm: {"size": ..., "alpha": 1e-4, "beta": 0.75, "k": 1.0},
-    ReLU: {"inplace": False},
-    Sigmoid: {},
     Softmax: {"dim": None},
-    Tanh: {},
+    LogSoftmax: {"dim": None},
+    LayerNorm: {
+        "normalized_shape": ...,
+        "eps": 1e-5,
+        "elementwise_affine": True,
+        "bias": True,
+        **PLACE,
+    },
+    RMSNorm: {"normalized_shape": ..., "eps": None, "elementwise_affine": True, **PLACE},
+    GroupNorm: {"num_groups": ..., "num_channels": ..., "eps": 1e-5, "affine": True, **PLACE},
+    InstanceNorm1d: INSTANCE_NORM,
+    InstanceNorm2d: INSTANCE_NORM,
+    InstanceNorm3d: INSTANCE_NORM,
+    Embedding: {
+        "num_embeddings": ...,
+        "embedding_dim": ...,
+        "padding_idx": None,
+        "max_norm": None,
+        "norm_type": 2.0,
+        "scale_grad_by_freq": False,
+        "sparse": False,
+        **PLACE,
+    },
+    Upsample: {
+        "size": None,
+        "scale_factor": None,
+        "mode": "nearest",
+        "align_corners": None,
+        "recompute_scale_factor": None,
+    },
+    ConvTranspose2d: {
+        "in_channels": ...,
+        "out_channels": ...,
+        "kernel_size": ...,
+        "stride": 1,
+        "padding": 0,
+        "output_padding": 0,
+        "groups": 1,
+        "bias": True,
+        "dilation": 1,
+        "padding_mode": "zeros",
+        **PLACE,
+    },
+    MultiheadAttention: {
+        "embed_dim": ...,
+        "num_heads": ...,
+        "dropout": 0.0,
+        "bias": True,
+        "add_bias_kv": False,
+        "add_zero_attn": False,
+        "kdim": None,
+        "vdim": None,
+        "batch_first": False,
+        **PLACE,
+    },
+    Unflatten: {"dim": ..., "unflattened_size": ...},
 }
 
 
@@ -194,10 +265,21 @@ def test_layer_without_bias() -> None:
         MaxPool2d(3, 2, 1, 2, False, True),
         AvgPool2d((2, 3), 1, 1, True, False, 5),
         Conv2d(4, 6, 3, padding="same", padding_mode="zeros", dtype=np.float32),
-        ReLU(True),
-        Sigmoid(),
-        Tanh(),
         Softmax(1),
+        LogSoftmax(-1),
+        LayerNorm((3, 4), 1e-3, bias=False),
+        LayerNorm(4, elementwise_affine=False),
+        RMSNorm(4, 1e-3, False),
+        GroupNorm(2, 4, affine=False),
+        InstanceNorm2d(4, 0.1, None, True),
+        InstanceNorm3d(4),
+        Embedding(5, 3, 1, sparse=True),
+        Upsample((2, 3), mode="bilinear", align_corners=True),
+        Upsample(scale_factor=(2, 1.5), recompute_scale_factor=False),
+        ConvTranspose2d(4, 6, (3, 5), (1, 2), (0, 1), 1, 2, False, 2),
+        MultiheadAttention(8, 2, 0.1, False, kdim=3, batch_first=True),
+        Unflatten(1, (2, -1)),
+        Conv2d(4, 6, 3, padding=1, padding_mode="reflect"),
         Softmax(),
         Flatten(2, -1),
         Identity(54, unused=0.1),
@@ -404,9 +486,9 @@ def test_several_inputs_by_hand() -> None:
     assert Dropout()(x, backend="cpu").tolist() == [[1, 2]]
     with pytest.raises(ShapeError, match="Add takes 2 inputs, got 1"):
         Add()(x, backend="cpu")
-    with pytest.raises(ShapeError, match=r"the shape of x, float32 \(1, 2\), got float32 \(1, 1\)"):
+    with pytest.raises(ShapeError, match=r"y must have the shape of x, \(1, 2\), got \(1, 1\)"):
         Add()(x, y[:, :1], backend="cpu")
-    with pytest.raises(ShapeError, match=r"x1 must have shape \(1, c\), got \(2, 1\)"):
+    with pytest.raises(ShapeError, match=r"x1 must be .* \(1, 2\) but along 1, got .* \(2, 1\)"):
         Concat()(x, y.T.copy(), backend="cpu")
 
 

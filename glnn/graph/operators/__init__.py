@@ -3,7 +3,6 @@
 from glnn.graph.operators.arg_reduce import ArgReduce
 from glnn.graph.operators.concat import Concat
 from glnn.graph.operators.conv2d import Conv2d
-from glnn.graph.operators.dropout import Dropout
 from glnn.graph.operators.gather import Gather, GatherElements, GatherND
 from glnn.graph.operators.identity import Identity
 from glnn.graph.operators.im2row import Im2row
@@ -32,7 +31,6 @@ __all__ = [
     "ArgReduce",
     "Concat",
     "Conv2d",
-    "Dropout",
     "Expand",
     "Flatten",
     "Flip",

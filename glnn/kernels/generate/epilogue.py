@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from glnn.graph.epilogue import Epilogue, Extent
-from glnn.graph.expression import Arg
+from glnn.graph.expression import Arg, call
 from glnn.kernels.generate.expression import fingerprint, function, uniforms
 from glnn.kernels.library import shaders_folder
 from glnn.kernels.source import expanded
 from glnn.types import DType
 
 TEMPLATE = "common/epilogue.glsl"
-IDENTITY = Epilogue(Arg(0))
+# NVIDIA's compiler (580) makes products of 4096 by 5% slower where sums are stored as they are.
+IDENTITY = Epilogue(call("mul", 1.0, Arg(0)))
 PREFIX = "epilogue_scalar"  # of the uniforms of the expression's numbers
 
 
@@ -33,7 +34,7 @@ class Bound:
 
 def scalars(epilogue: Epilogue | None) -> dict[str, float | int]:
     """The uniforms of an epilogue's numbers."""
-    return {} if epilogue is None else uniforms(epilogue.expr, PREFIX)
+    return uniforms((epilogue or IDENTITY).expr, PREFIX)
 
 
 def generated(epilogue: Epilogue | None, form: str, bound: Bound) -> dict[str, str]:
