@@ -20,7 +20,7 @@ from glnn.backends import Performer, Store
 from glnn.backends.gl import GlBackend
 from glnn.compile import prepare
 from glnn.device import Buffer
-from glnn.errors import GlnnError
+from glnn.errors import GlnnError, UnsupportedOpError
 from glnn.graph.error import relative_error
 from glnn.kernels import kernels_for
 from glnn.kernels.kernel import Kernel
@@ -165,7 +165,10 @@ class _Search:
         """Every kernel with its defaults here that can stand where `default` does."""
         offers = self._backend.device.capabilities
         for declared in self._declared.values():
-            kernel = fitted(declared, offers)
+            try:
+                kernel = fitted(self._problem.adapted(declared), offers)
+            except UnsupportedOpError:
+                continue
             if kernel and self._reason(kernel) is None and self._lies(kernel, default):
                 yield kernel
 

