@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from glnn.errors import LayoutError
-from glnn.layout import parse
+from glnn.graph.operators.repack import packing
+from glnn.layout import Morton, parse
 
 SIZES = st.integers(1, 9)
 
@@ -165,3 +166,15 @@ def test_halves(inner) -> None:
     for text in ("rubbish f16", "f16", "R f16 f16"):
         with pytest.raises(LayoutError):
             parse(text)
+
+
+@pytest.mark.parametrize("tag", ["C", "C 4 4 C", "R 4 2 C 2 1 R"])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 5, 7), (2, 8, 4)])
+def test_moves_pack_stacks_of_matrices(tag, shape) -> None:
+    """What a plan does where a stack is computed: the result, row by row, is that memory."""
+    layout = parse(tag)
+    assert isinstance(layout, Morton)
+    stack = moved = counting(shape)
+    for op in packing(shape, layout):
+        (moved,) = op.reference(moved)
+    np.testing.assert_array_equal(moved.reshape(-1), layout.pack(stack))
