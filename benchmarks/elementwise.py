@@ -28,7 +28,7 @@ def report(op: Pointwise, figure_key: str, plot: Path | None, as_json: bool) -> 
     assert isinstance(backend, GlBackend)
     (figure,) = (f for f in documents.figures("rovder_2017") if f.key == figure_key)
     kernels = [
-        k for k in kernels_for(op.name, "compute") if not k.documented or k.name in figure.rows_here
+        k for k in kernels_for(op.name, "compute") if not k.document or k.name in figure.rows_here
     ]
     rows: list[dict[str, Any]] = []
     with progress(not as_json) as bar:

@@ -87,9 +87,7 @@ class InferenceSession:
                     f"{', '.join(map(repr, self.model.outputs))}"
                 )
         self.model.known(feeds)
-        given = {info.name: info.array(feeds[info.name]) for info in self.model.inputs}
-        shapes = {name: x.shape for name, x in given.items()}
-        self.model.check(shapes)
+        given = {info.name: info.fitting(feeds[info.name]) for info in self.model.inputs}
         results = self._executor.run(given, names)
         return [results[name] for name in names]
 

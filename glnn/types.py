@@ -51,7 +51,7 @@ class DType(Enum):
         """NumPy's."""
         return np.dtype(self.value)
 
-    @property
+    @cached_property
     def word(self) -> np.dtype[Any]:
         """What a number of it is in device memory, where each takes 32 bits: float32 or int32."""
         return word(self.numpy)

@@ -361,3 +361,12 @@ def test_variants_are_timed_by_name() -> None:
 )
 def test_mistakes_with_networks_are_answered_too(arguments, says) -> None:
     test_mistakes_are_answered_in_one_sentence(arguments, says)
+
+
+def test_versions_are_measured_in_turn() -> None:
+    options = ["--only", "lenet,sgemm16", "--rounds", "1", "--seconds", "0", "--batch", "1"]
+    options += ["--backend", "feedback", "--against", str(ROOT), "--json"]
+    rows = json.loads(run("benchmarks.speed", *options))["rows"]
+    assert list(rows) == ["lenet", "sgemm16"]
+    for row in rows.values():
+        assert row["here"] > 0 and row["rounds"] == [row["ratio"]]

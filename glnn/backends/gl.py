@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import moderngl
 
 PLACES = ("first_group", "all_groups", "first_instance")  # uniforms of a launch, not of a problem
-MOST_CHOICES = 4096  # that are remembered
+MOST_CHOICES = 1024  # that are remembered
 LONGEST = 0.1  # seconds of a launch: Panfrost ends jobs of half a second
 
 

@@ -52,7 +52,7 @@ def kernels(
     The parameters are those it would run with, and from what they come: the defaults of this
     device's family, those for any device, or the first that keep within the limits. Kernels made
     of stages have no shader of their own: each stage is an op with kernels of its own, shown by
-    `glnn plan`.
+    `glnn plan`. Those that are there because a document has them run by name only.
 
     \b
     Examples:
@@ -79,6 +79,7 @@ def kernels(
             Column("kernel", least=18),
             Column("backend", 2, None),
             Column("stages", 5),
+            Column("by name", 6, None),
             Column("runs here", 1, None),
             Column("what it does, or why not", least=30),
             Column("parameters", 3),
@@ -91,6 +92,7 @@ def kernels(
             row.name,
             row.backend,
             row.stages or "",
+            "document" if row.document else "",
             "yes" if row.ok else "no",
             row.reason or "; ".join(filter(None, (row.summary, row.seen))),
             " ".join(f"{name}={value}" for name, value in row.parameters.items()),

@@ -57,6 +57,8 @@ class Plan:
 
         self.outline, self._prepared = backend.perform(make)
         self._fixed = self._constants()
+        stores = self._prepared.stores
+        self._inputs = {value.name: stores[value.name] for value in graph.inputs}
 
     def _constants(self) -> dict[str, Value]:
         """The outputs that no run changes, by name."""
@@ -88,9 +90,8 @@ class Plan:
         self.backend.perform(lambda: self._upload(feeds))
 
     def _upload(self, feeds: Mapping[str, Array]) -> None:
-        for value in self.graph.inputs:
-            store = self._prepared.stores[value.name]
-            store.set(feeds[value.name])
+        for name, store in self._inputs.items():
+            store.set(feeds[name])
             self.backend.upload(store)
 
     def perform(self) -> None:
@@ -153,7 +154,6 @@ class Plan:
         if name in self._fixed:
             return evaluated(constant(self.outline.graph, self._fixed[name], {}))
         # Copied: stores keep what they pulled, and a view of an input is the caller's own array.
-        given = any(name == value.name for value in self.graph.inputs)
-        store = self._prepared.stores[name] if given else self._prepared.result(name)
+        store = self._inputs.get(name) or self._prepared.result(name)
         shape = self.outline.schedule.tensors[name].shape
         return np.array(store.pull().reshape(shape))

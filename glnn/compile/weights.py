@@ -75,6 +75,8 @@ class Weights:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._kept: dict[tuple[Weight, Layout, bool], _Kept] = {}
+        self._variables: dict[Variable, None] = {}
+        self._revisions: list[int] = []
 
     def __contains__(self, key: tuple[Weight, Layout, bool]) -> bool:
         return key in self._kept
@@ -87,10 +89,15 @@ class Weights:
             revisions = [variable.revision for variable in variables]
             store = self._backend.keep(np.ascontiguousarray(weight.read()), layout)
             self._kept[key] = _Kept(weight, store, variables, revisions)
+            self._variables |= dict.fromkeys(variables)
         return self._kept[key].store
 
     def refresh(self) -> None:
         """Upload those whose variables were assigned since the last time, and only those."""
+        now = [variable.revision for variable in self._variables]
+        if now == self._revisions:
+            return
+        self._revisions = now
         for kept in self._kept.values():
             if kept.changed():
                 self._backend.renew(kept.store, np.ascontiguousarray(kept.weight.read()))

@@ -127,6 +127,8 @@ class DataTexture:
 
         Raises DeviceError where it is too short.
         """
+        if self._attached is buffer:
+            return
         if buffer.size < self._texels * self._format.nbytes:
             raise DeviceError(
                 f"{self._texels} texels of {self._format.nbytes} bytes do not fit "
@@ -134,7 +136,7 @@ class DataTexture:
             )
         if self._sampler != BUFFER:
             self._copy(buffer.glo)
-        elif self._attached is not buffer:
+        else:
             self._texture.attach(buffer.glo)
             self._attached = buffer
         self._device.check("copy a buffer to a texture")

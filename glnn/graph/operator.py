@@ -234,7 +234,7 @@ def as_one_of(name: str, array: object, dtypes: Sequence[DType]) -> Array:
     int64 is taken for int32 where all numbers are. Raises ShapeError for anything else, and for a
     masked array with a masked value.
     """
-    if type(array) is np.ndarray and any(array.dtype == dtype.numpy for dtype in dtypes):
+    if type(array) is np.ndarray and any(array.dtype == one.numpy for one in dtypes):
         return array
     if not isinstance(array, np.ndarray) or array.dtype.name not in _taken(dtypes):
         got = f"{array.dtype} array" if isinstance(array, np.ndarray) else type(array).__name__

@@ -74,7 +74,6 @@ FORMS: Mapping[str, Form] = {
     "stacks": _TEXTS,
     "tune": ("a table of lists of integers", _table(_list(_is_whole))),
     "families": ("a table of tables of integers", _table(_table(_is_whole))),
-    "documented": ("true or false", lambda value: isinstance(value, bool)),
     "unfit": _TEXTS,
     "requires": _WHOLES_BY_NAME,
     "max_outputs": _WHOLE,

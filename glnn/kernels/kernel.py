@@ -28,6 +28,7 @@ ANY = "any"
 EPILOGUES = ("float", "vec4")  # the forms of common/epilogue.glsl
 STAGE = "stage"
 MANY = "*"  # behind the name of an operand that an op has any number of
+DOCUMENTS = "documents"  # the folder of what only a document has
 HALF_TOLERANCE = 2e-3  # of what is stored in half precision
 
 
@@ -61,7 +62,6 @@ class Kernel:
     extents: of the operands that an epilogue may have here.
     tune: parameters and the values worth trying, the default first.
     families: other defaults for the device families so called (see `family`).
-    documented: a document has it: it is taken by name only.
     unfit: families whose registers cannot hold it.
     requires: attributes (the op's defines) that must have the value given.
     max_outputs: it suits results of at most this many elements; 0 means any.
@@ -99,7 +99,6 @@ class Kernel:
     stacks: tuple[str, ...] = ()
     tune: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     families: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    documented: bool = False
     unfit: tuple[str, ...] = ()
     requires: Mapping[str, int] = field(default_factory=dict)
     max_outputs: int = 0
@@ -178,9 +177,14 @@ class Kernel:
         return any(layout.endswith(SUFFIX) for layout in self.layouts.values())
 
     @property
+    def document(self) -> bool:
+        """Whether it is there because a document has it, and runs only where it is named."""
+        return self.declaration.parents[1].name == DOCUMENTS
+
+    @property
     def by_name_only(self) -> bool:
-        """Whether it is taken only where somebody asks for it by its name."""
-        return self.halves or self.documented
+        """Whether it runs only where somebody asks for it by its name."""
+        return self.halves or self.document
 
     @property
     def allowed(self) -> float:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from glnn.errors import GlnnError, ShaderError
-from glnn.kernels.kernel import BACKENDS, Kernel
+from glnn.kernels.kernel import BACKENDS, DOCUMENTS, Kernel
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -26,38 +26,44 @@ def shaders_folder() -> Path:
 
 
 def read(folder: Path) -> tuple[Kernel, ...]:
-    """The kernels declared in `folder`, by op and name.
+    """The kernels declared in `folder` and, after those, in its folder of documents' kernels.
 
-    Raises ShaderError where a shader has no declaration, a declaration no shader, or a name
-    stands for two kernels.
+    Of each by op and name. Raises ShaderError where a shader has no declaration, a declaration no
+    shader, or a name stands for two kernels.
     """
     kernels: dict[tuple[str, str], Kernel] = {}
-    for declaration in sorted(folder.glob("*/*.toml")):
-        try:
-            text = tomllib.loads(declaration.read_text("utf-8"))
-        except tomllib.TOMLDecodeError as error:
-            raise ShaderError(f"{declaration}: {error}") from None
-        if "stages" in text:
-            if "shader" in text:
-                raise ShaderError(f"{declaration}: shader: a kernel of stages has none")
-            kernel = Kernel.declared(declaration, declaration, text)
-            kernels[kernel.op, kernel.name] = kernel
-            continue
-        name = str(text.get("shader", declaration.stem))
-        if not name or Path(name).name != name:
-            raise ShaderError(f"{declaration}: shader: expected a name, got {name!r}")
-        shader = declaration.with_name(name)
-        found = [path for path in (Path(f"{shader}{s}") for s in BACKENDS) if path.exists()]
-        if len(found) != 1:
-            raise ShaderError(f"{declaration}: expected one shader beside it, found {len(found)}")
-        kernel = Kernel.declared(declaration, found[0], text)
-        kernels[kernel.op, kernel.name] = kernel
-    declared = {kernel.path for kernel in kernels.values()}
-    for suffix in BACKENDS:
-        for shader in folder.glob(f"*/*{suffix}"):
-            if shader not in declared:
-                raise ShaderError(f"{shader}: it has no declaration (.toml) beside it")
+    for part in (folder, folder / DOCUMENTS):
+        for declaration in sorted(part.glob("*/*.toml")):
+            kernel = _kernel(declaration)
+            other = kernels.setdefault((kernel.op, kernel.name), kernel)
+            if other is not kernel:
+                raise ShaderError(f"{declaration}: its name is that of {other.declaration}, too")
+        declared = {kernel.path for kernel in kernels.values()}
+        for suffix in BACKENDS:
+            for shader in part.glob(f"*/*{suffix}"):
+                if shader not in declared:
+                    raise ShaderError(f"{shader}: it has no declaration (.toml) beside it")
     return tuple(kernels.values())
+
+
+def _kernel(declaration: Path) -> Kernel:
+    """The kernel of a declaration. Raises ShaderError."""
+    try:
+        text = tomllib.loads(declaration.read_text("utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise ShaderError(f"{declaration}: {error}") from None
+    if "stages" in text:
+        if "shader" in text:
+            raise ShaderError(f"{declaration}: shader: a kernel of stages has none")
+        return Kernel.declared(declaration, declaration, text)
+    name = str(text.get("shader", declaration.stem))
+    if not name or Path(name).name != name:
+        raise ShaderError(f"{declaration}: shader: expected a name, got {name!r}")
+    shader = declaration.with_name(name)
+    found = [path for path in (Path(f"{shader}{s}") for s in BACKENDS) if path.exists()]
+    if len(found) != 1:
+        raise ShaderError(f"{declaration}: expected one shader beside it, found {len(found)}")
+    return Kernel.declared(declaration, found[0], text)
 
 
 @lru_cache(maxsize=1)

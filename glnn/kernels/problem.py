@@ -285,7 +285,7 @@ class Problem:
         return {k: v for k, v in self.uniforms(kernel).items() if isinstance(v, int)}
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def _problem(
     op: Operator,
     operands: tuple[tuple[str, TensorType], ...],

@@ -32,8 +32,9 @@ class Row:
     """A kernel in the table. `reason` says why it cannot run here; None when it can.
 
     parameters: those it would run with here, and `defaults` where they come from. stages: the way
-    of `graph.decompose` by which it computes the op, where it has no shader. seen: what is to be
-    said of its results here; None where nothing is.
+    of `graph.decompose` by which it computes the op, where it has no shader. document: whether it
+    is there because a document has it, and runs only where it is named. seen: what is to be said of
+    its results here; None where nothing is.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Row:
     parameters: Mapping[str, int]
     defaults: str | None
     stages: str | None
+    document: bool = False
     seen: str | None = None
 
 
@@ -134,6 +136,7 @@ def rows(
                 found.defaults,
                 _origin(kernel, found, device) if device and kernel.tune else None,
                 kernel.stages or None,
+                kernel.document,
                 "; ".join(sorted({one.notable for one in said if one.notable})) or None,
             )
 

@@ -178,6 +178,10 @@ def choose(
     """
     op = problem.op.name
     kernels = kernels_for(op, backend)
+    if name is None:
+        # A repack says itself whether it is to halves.
+        halves = isinstance(problem.op, Repack)
+        kernels = tuple(k for k in kernels if not k.document and (halves or not k.halves))
     found = tuned.kernel(kernels, problem) if tuned and name is None else None
     if found:
         found = problem.adapted(found)
@@ -189,8 +193,6 @@ def choose(
             known = ", ".join(names) or "none"
             raise UnsupportedOpError(f"{backend} has no kernel {name!r} for {op}; it has {known}")
         kernels = tuple(k for k in kernels if k.name == name)
-    elif not isinstance(problem.op, Repack):  # that says itself whether it is to halves
-        kernels = tuple(k for k in kernels if not k.by_name_only)
     reasons: dict[str, list[str]] = {}
     too_large: dict[str, list[str]] = {}
     for kernel in _preferred(kernels, problem, device, reasons):

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from glnn.device import Source
 from glnn.errors import ShaderError
-from glnn.kernels.kernel import Kernel
+from glnn.kernels.kernel import DOCUMENTS, Kernel
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _INCLUDE = re.compile(r'\s*#include\s+"([^"]+)"\s*$')
@@ -34,9 +34,10 @@ def assemble(
     generated: what stands for the lines `#include <name>`, by name; includes in it are put in, too.
     Raises ShaderError on an include that is missing or leaves the shaders folder.
     """
-    name = f"{kernel.op}/{kernel.path.name}"
+    root = _root(kernel.path)
+    name = kernel.path.relative_to(root).as_posix()
     lines = [(line, "(header)", i) for i, line in enumerate(header.splitlines(), 1)]
-    body = _expanded(kernel.path, name, kernel.path.parents[1], set(), generated)
+    body = _expanded(kernel.path, name, root, set(), generated)
     words = {word for line, _, _ in body for word in _WORD.findall(line)}
     known = {**defines, **{f"{name.upper()}_SAMPLER": kind for name, kind in samplers.items()}}
     used = [f"#define {key} {value}" for key, value in known.items() if key in words]
@@ -54,7 +55,7 @@ def fingerprint(kernel: Kernel) -> str:
 @cache
 def expanded(path: Path) -> str:
     """The text of a file of the shaders folder's folders, its includes put in."""
-    lines = _expanded(path, path.name, path.parents[1], set(), None)
+    lines = _expanded(path, path.name, _root(path), set(), None)
     return "\n".join(line for line, _, _ in lines)
 
 
@@ -62,6 +63,12 @@ def expanded(path: Path) -> str:
 def _fingerprint(declaration: Path, path: Path) -> str:
     text = f"{declaration.read_text('utf-8')}\n{expanded(path)}"
     return sha256(text.encode()).hexdigest()[:16]
+
+
+def _root(path: Path) -> Path:
+    """The shaders folder that the file at `path` is of."""
+    folder = path.parents[1]
+    return folder.parent if folder.name == DOCUMENTS else folder
 
 
 def _expanded(

@@ -42,7 +42,9 @@ class TunedChoice:
 
         A file is not trusted: parameters that are not declared may give a wrong result, or worse.
         """
-        if kernel.name != self.kernel or kernel.halves or set(self.parameters) != set(kernel.tune):
+        if kernel.name != self.kernel or kernel.by_name_only:
+            return None
+        if set(self.parameters) != set(kernel.tune):
             return None
         for name, value in self.parameters.items():
             familiar = [values[name] for values in kernel.families.values() if name in values]

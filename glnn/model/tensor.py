@@ -78,6 +78,12 @@ class TensorInfo:
         """
         return as_one_of(f"input {self.name!r}", x, (self.dtype,))
 
+    def fitting(self, x: object) -> Array:
+        """`array` of `x`, which can be this tensor. Raises ShapeError for anything else."""
+        found = self.array(x)
+        self.check(found.shape)
+        return found
+
     def with_batch(self, batch: int) -> Shape:
         """The shape for a batch of a given size."""
         return tuple(batch if isinstance(n, str) else n for n in self.shape)

@@ -30,6 +30,7 @@ def test_the_pages_kernel_is_right(opened, rng, tmp_path) -> None:
         (block,) = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
         (folder / name).write_text(block)
     (kernel,) = read(tmp_path)
+    assert not kernel.document
     arrays = {"x": rng((13, 7)), "weight": rng((9, 7)), "e1": rng((9,))}
     stores = {}
     for name, array in arrays.items():
@@ -37,7 +38,7 @@ def test_the_pages_kernel_is_right(opened, rng, tmp_path) -> None:
         stores[name].set(array)
     out = Buffer((13, 9), parse("R"))
     shapes = {name: array.shape for name, array in arrays.items()}
-    epilogue = finish(bias=True, activation="relu")
-    backend.prepare(kernel, Problem.of(Matmul(), shapes, {}, epilogue), stores, out)()
+    problem = Problem.of(Matmul(), shapes, {}, finish(bias=True, activation="relu"))
+    backend.prepare(kernel, problem, stores, out)()
     expected = oracle.matmul(arrays["x"], arrays["weight"], arrays["e1"], function="relu")
     assert oracle.error(out.pull(), expected) < 1e-5

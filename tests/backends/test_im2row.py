@@ -7,6 +7,7 @@ from glnn.compile.schedule import Schedule, Task
 from glnn.errors import ShapeError
 from glnn.graph.operators.im2row import Im2row
 from glnn.graph.operators.zero import Zero
+from glnn.types import TensorType
 from tests import oracle
 from tests.backends.harness import kernels, run
 
@@ -58,9 +59,9 @@ def test_more_rows_than_workgroups(opened, rng) -> None:
 
 def test_the_result_lies_where_the_zeros_did(opened) -> None:
     schedule, op = Schedule(opened("compute")), Im2row((2, 2))
-    schedule.add_input("x", (1, 3, 4, 5))
+    schedule.add_input("x", TensorType((1, 3, 4, 5)))
     rows = op.shape_of({"x": (1, 3, 4, 5)})
-    schedule.add(Task("zeros", Zero(rows, "R 2 4 R"), {}, {}, "zeros", "zeros"))
+    schedule.add(Task("zeros", Zero(rows, "R 2 4 R"), {}, {}, "zeros", "zeros", "flat"))
     operands = {"x": "x", "into": "zeros"}
     schedule.add(Task("patches", op, operands, {}, "patches", "patches", "morton_2_4"))
     assert schedule.tensors["patches"].memory == "zeros"

@@ -57,9 +57,8 @@ def test_every_kernel_is_tried() -> None:
 
 
 def test_a_transposed_operand_takes_one_number_a_vertex(opened) -> None:
-    shapes = {"x": (3, 8), "weight": (5, 8)}
+    problem = Problem.of(MatmulParts(4, TRANSPOSED), {"x": (3, 8), "weight": (5, 8)}, {})
     with pytest.raises(UnsupportedOpError, match="cronin_atb: WIDTH is 2, it needs 1"):
-        problem = Problem.of(MatmulParts(4, TRANSPOSED), shapes, {})
         opened("feedback").choose(problem, "cronin_atb")
 
 

@@ -12,10 +12,13 @@ from glnn.compile import run
 from glnn.errors import DeviceError, ShapeError
 from glnn.graph.builder import Builder
 from glnn.graph.compose.matmul import matmul
+from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Value
 from glnn.graph.operator import Operator
+from glnn.graph.operators import Conv2d, Matmul, Pointwise
 from glnn.ops import matmul as function
 from glnn.types import Dim, TensorType
+from tests.oracle import error
 
 FACTORS = [
     ((3,), (3,)),
@@ -86,6 +89,29 @@ def test_sizes_that_are_not_known_yet(rng) -> None:
         a, b = (rng(tuple(6 if dim == "N" else dim for dim in dims)) for dims in (left, right))
         (got,) = run(graph, {"a": a, "b": b}, "cpu").values()
         np.testing.assert_allclose(got, np.matmul(a.astype(np.float64), b), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("op", "x", "weight"),
+    [
+        (Conv2d((1, 1), (1, 1, 1, 1)), (1, 64, 12, 12), (64, 64, 3, 3)),
+        (Conv2d(groups=2), (2, 8, 9, 9), (6, 4, 3, 3)),
+        (Conv2d(groups=8), (2, 8, 9, 9), (8, 1, 3, 3)),
+        (Conv2d(), (1, 32, 14, 14), (64, 32, 1, 1)),
+        (Matmul(), (1, 256), (512, 256)),
+    ],
+)
+def test_weights_that_are_computed(backend, rng, op, x, weight) -> None:
+    """They are packed by moves, where a kernel wants them otherwise than they come."""
+    builder = Builder()
+    values = [builder.input(n, TensorType(s)) for n, s in (("x", x), ("weight", weight))]
+    (doubled,) = builder.add(Pointwise(call("mul", Arg(0), 2.0)), values[1], name="doubled")
+    graph = builder.graph(builder.add(op, values[0], doubled, name="result"))
+    feeds = {"x": rng(x), "weight": rng(weight)}
+    wide = {name: array.astype(np.float64) for name, array in feeds.items()}
+    (exact,) = op.reference(wide["x"], 2 * wide["weight"])
+    (got,) = run(graph, feeds, backend).values()
+    assert error(got, exact) <= 1e-5
 
 
 @pytest.mark.parametrize(

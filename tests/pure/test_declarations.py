@@ -59,7 +59,7 @@ def kernel(path: str = "op/k.comp", **values: object) -> Kernel:
         ("instances", 4),
         ("priority", "high"),
         ("stages", 1),
-        ("generate", "all"),
+        ("generate", 1),
         ("at_least", ["m"]),
         ("tolerance", 1),
         ("tolerance", -1e-5),

@@ -79,6 +79,20 @@ def test_a_wrong_declaration_names_its_file(folder, old, new, says) -> None:
     assert says in str(caught.value)
 
 
+def test_the_documents_kernels_lie_in_a_folder_of_their_own(folder) -> None:
+    (folder / "documents" / "op").mkdir(parents=True)
+    for suffix, text in ((".comp", SHADER), (".toml", TOML)):
+        (folder / "documents" / "op" / f"theirs{suffix}").write_text(text)
+    ours, theirs = read(folder)
+    assert (theirs.op, theirs.name, theirs.document, ours.document) == ("op", "theirs", True, False)
+    source = assemble(theirs, "", {})
+    assert source.name == "documents/op/theirs.comp" and "// one" in source.text
+    (folder / "documents" / "op" / "k.toml").write_text(TOML)
+    (folder / "documents" / "op" / "k.comp").write_text(SHADER)
+    with pytest.raises(ShaderError, match=r"k\.toml: its name is that of .*k\.toml, too"):
+        read(folder)
+
+
 def test_a_shader_and_its_declaration_belong_together(folder) -> None:
     (folder / "op" / "k.vert").write_text("")
     with pytest.raises(ShaderError, match="expected one shader beside it, found 2"):

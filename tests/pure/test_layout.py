@@ -9,6 +9,7 @@ from hypothesis.extra.numpy import arrays
 from glnn.errors import LayoutError
 from glnn.graph.operators.repack import packing
 from glnn.layout import Morton, parse
+from glnn.layout.layout import Blocked
 
 SIZES = st.integers(1, 9)
 
@@ -168,12 +169,21 @@ def test_halves(inner) -> None:
             parse(text)
 
 
-@pytest.mark.parametrize("tag", ["C", "C 4 4 C", "R 4 2 C 2 1 R"])
-@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 5, 7), (2, 8, 4)])
-def test_moves_pack_stacks_of_matrices(tag, shape) -> None:
-    """What a plan does where a stack is computed: the result, row by row, is that memory."""
+@pytest.mark.parametrize(
+    ("tag", "shape"),
+    [
+        ("C", (3, 5, 7)),
+        ("C 4 4 C", (1, 1, 1)),
+        ("C 4 4 C", (2, 3, 5)),
+        ("R 4 2 C 2 1 R", (2, 8, 4)),
+        ("OIhw4i4o", (5, 7, 3, 2)),
+        ("Oihw4o", (4, 1, 2, 2)),
+    ],
+)
+def test_moves_pack_what_is_computed(tag, shape) -> None:
+    """What a plan does where no kernel repacks: the result, row by row, is that memory."""
     layout = parse(tag)
-    assert isinstance(layout, Morton)
+    assert isinstance(layout, Morton | Blocked)
     stack = moved = counting(shape)
     for op in packing(shape, layout):
         (moved,) = op.reference(moved)

@@ -28,9 +28,11 @@ DEVICE = Capabilities(
 )  # fmt: skip
 
 
-def kernel(name: str = "k", backend: str = "compute", **values: object) -> Kernel:
+def kernel(
+    name: str = "k", backend: str = "compute", folder: str = "shaders", **values: object
+) -> Kernel:
     """A pointwise kernel, an element an invocation."""
-    path = Path(f"pointwise/{name}{'.comp' if backend == 'compute' else '.vert'}")
+    path = Path(f"{folder}/pointwise/{name}{'.comp' if backend == 'compute' else '.vert'}")
     text: dict[str, object] = {"summary": "", "layouts": {"x0": "R", "out": "R"}}
     if backend == "compute":
         text |= {"bindings": {"x0": 0, "out": 1}, "grid": ["out_size"]}
@@ -228,7 +230,7 @@ def test_an_epilogue_that_a_kernel_does_not_take(name, extent) -> None:
         choose("compute", finished(extent), DEVICE, name)
     assert extent in choose("compute", finished(extent), DEVICE).extents
     relu = Problem.of(Pool2d(), {"x": (1, 1, 4, 4)}, {}, Epilogue(call("relu", Arg(0))))
-    with pytest.raises(UnsupportedOpError, match="nhwc and window: it takes no epilogue"):
+    with pytest.raises(UnsupportedOpError, match="window and nhwc: it takes no epilogue"):
         choose("compute", relu, DEVICE)
 
 
@@ -317,6 +319,15 @@ def test_the_greatest_priority_that_suits_is_chosen(offer) -> None:
     assert choose("compute", problem(8, 8), DEVICE, "few").name == "few"  # as asked for
     offer(few, many)  # neither is meant for 25 elements, but both can compute them
     assert choose("compute", problem(5, 5), DEVICE).name in ("few", "many")
+
+
+def test_a_documents_kernel_runs_only_where_it_is_named(offer) -> None:
+    theirs = kernel("theirs", folder="shaders/documents")
+    assert theirs.document and theirs.by_name_only
+    offer(theirs, kernel("ours", workgroup=[256, 1, 1]))
+    with pytest.raises(UnsupportedOpError, match=r"cannot run on compute: ours: a workgroup"):
+        choose("compute", problem(2, 2), DEVICE)
+    assert choose("compute", problem(2, 2), DEVICE, "theirs") == theirs
 
 
 def test_sizes_may_have_to_be_at_least_so_great(offer) -> None:

@@ -64,7 +64,7 @@ def by_im2col(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Lo
     return Lowered(
         (
             Stage("padding", Pad((0, 0, top, left), (0, 0, bottom, right)), {"x": "x"}, "images"),
-            Stage("zeroing", Zero((rows, depth), MORTON), {}),
+            Stage("zeroing", Zero((rows, depth), MORTON), {}, "flat"),
             Stage("im2col", gather, {"x": "padding", "into": "zeroing"}, "morton_2_4"),
             Stage("product", Matmul(), {"x": "im2col", "weight": "matrix"}, "morton_4_2", True),
             Stage("rows", Repack(MORTON, "R"), {"x": "product"}),

@@ -1,0 +1,90 @@
+"""What compiles, and what is kept: few programs however many shapes, and no growth."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+
+import glnn
+from glnn.backends.gl import MOST_CHOICES
+from glnn.compile.executor import PLANS_KEPT
+from glnn.device import Program
+from glnn.kernels.problem import _problem
+from glnn.layers import BatchNorm2d, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Softmax
+from glnn.model import Model
+
+EXHAUSTIVE = bool(os.environ.get("GLNN_EXHAUSTIVE"))
+SHAPES = 1000 if EXHAUSTIVE else 40
+
+
+def small() -> Model:
+    """A convolutional net, two of whose layers are alike but for their sizes."""
+    layers = [
+        Conv2d(3, 8, 3, padding=1), BatchNorm2d(8), ReLU(), MaxPool2d(2),
+        Conv2d(8, 16, 3, padding=1, seed=1), ReLU(), Conv2d(16, 16, 3, padding=1, seed=2), ReLU(),
+        Flatten(), Linear(16 * 6 * 6, 10), Softmax(1),
+    ]  # fmt: skip
+    return Model.sequential(layers, (3, 12, 12))
+
+
+MODELS = {"lenet": (lambda: glnn.load("lenet"), (1, 28, 28)), "small": (small, (3, 12, 12))}
+
+
+@pytest.fixture
+def compiled(monkeypatch) -> list[str]:
+    """The sources that were compiled."""
+    texts: list[str] = []
+    compute, feedback = Program.compute, Program.feedback
+
+    def computing(device, source):
+        texts.append(source.text)
+        return compute(device, source)
+
+    def capturing(device, source, captured):
+        texts.append(source.text)
+        return feedback(device, source, captured)
+
+    monkeypatch.setattr(Program, "compute", computing)
+    monkeypatch.setattr(Program, "feedback", capturing)
+    return texts
+
+
+def runs(session: glnn.InferenceSession, sample: tuple[int, ...], batches: Iterable[int]) -> None:
+    """`session` on zeros of so many samples each."""
+    name = session.get_inputs()[0].name
+    for batch in batches:
+        session.run(None, {name: np.zeros((batch, *sample), np.float32)})
+
+
+@pytest.mark.parametrize("backend", ["compute", "feedback"])
+@pytest.mark.parametrize("model", MODELS)
+def test_what_was_compiled_is_not_compiled_again(model, backend, compiled) -> None:
+    make, sample = MODELS[model]
+    with glnn.Device() as device:
+        session = glnn.InferenceSession(make(), backend, device=device)
+        runs(session, sample, (1, 2, 5, 20))  # some batches are another class of size
+        before = len(compiled)
+        assert 0 < before == len(set(compiled))
+        runs(session, sample, (3, 4, 7, 13, 19))
+        again = glnn.InferenceSession(make(), backend, device=device)
+        runs(again, sample, (1, 20))
+        assert len(compiled) == before, "a size, or another session, compiled anew"
+
+
+@pytest.mark.parametrize("backend", ["compute", "feedback"])
+def test_more_shapes_take_no_more(backend, compiled) -> None:
+    make, sample = MODELS["small"]
+    with glnn.Device() as device:
+        session = glnn.InferenceSession(make(), backend, device=device)
+        executor = session._executor
+        runs(session, sample, (*range(1, 20), 64))
+        before, kept = len(compiled), len(executor._weights._kept)
+        programs, texts = len(device.programs), len(session.backend._texts)
+        runs(session, sample, range(20, 20 + SHAPES))
+        assert len(compiled) == before and len(device.programs) == programs
+        assert len(session.backend._texts) == texts and _problem.cache_info().maxsize is not None
+        assert len(session.backend._choices) <= MOST_CHOICES
+        assert len(executor._plans) <= PLANS_KEPT and len(executor._weights._kept) == kept
