@@ -18,7 +18,7 @@ from glnn.kernels import kernels_for
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout, Morton, parse
-from glnn.layout.layout import RowMajor
+from glnn.layout.layout import Blocked, RowMajor
 from glnn.types import Shape, TensorType
 
 
@@ -222,7 +222,14 @@ class Schedule:
         names = dict(task.operands)
         parameters = dict(task.parameters)
         for name, made in lowered.derived.items():
-            parameters[name] = task.parameters[made.source].made(made)
+            if made.source in task.parameters:
+                parameters[name] = task.parameters[made.source].made(made)
+                continue
+            names[name] = self._free(f"{task.output}: {name}")
+            label, reads = f"{task.name}: {name}", {"x": names[made.source]}
+            self.add(
+                Task(label, made.operator, reads, {}, names[name], task.layer, via=kernel.name)
+            )
         last = lowered.stages[-1].name
         for stage in lowered.stages:
             own = self._free(f"{task.output}: {stage.name}")
@@ -251,7 +258,8 @@ class Schedule:
         if tensor.layout == layout or not prod(tensor.shape):
             return name
         if (name, layout) not in self._copies:
-            if len(tensor.shape) > 2 and isinstance(layout, Morton):
+            refused = self.backend.why_not(_repack(tensor.type, tensor.layout, layout))
+            if refused and isinstance(layout, Morton | Blocked):
                 self._copies[name, layout] = self._packed(name, layout, task)
                 return self._copies[name, layout]
             op = Repack(tensor.layout.name, layout.name)
@@ -260,9 +268,9 @@ class Schedule:
             self._copies[name, layout] = copy
         return self._copies[name, layout]
 
-    def _packed(self, name: str, layout: Morton, task: Task) -> str:
-        """The name of a copy of `name`, a stack of matrices in row major order, in `layout`."""
-        tensor, made = self.tensors[name], name
+    def _packed(self, name: str, layout: Morton | Blocked, task: Task) -> str:
+        """The name of a copy of `name` in `layout` where no kernel makes one at once: by moves."""
+        tensor, made = self.tensors[name], self._in_layout(name, parse("R"), task)
         for op in packing(tensor.shape, layout):
             label, source = f"{name} to {layout.name}: {op.name}", made
             made = self._free(f"{name} as {layout.name}: {op.name}")

@@ -144,7 +144,8 @@ class Blocked(Layout):
                 f"got shape {shape}"
             )
 
-    def _padded(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+    def padded(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The sizes stored for an array of `shape`."""
         self._check_rank(shape)
         return tuple(
             -(-n // self._block(d)) * self._block(d)
@@ -152,10 +153,10 @@ class Blocked(Layout):
         )
 
     def size(self, shape: tuple[int, ...]) -> int:
-        return prod(self._padded(shape))
+        return prod(self.padded(shape))
 
     def dims(self, shape: tuple[int, ...]) -> tuple[Dim, ...]:
-        padded = self._padded(shape)
+        padded = self.padded(shape)
         left = {d: self._block(d) for d in self.letters}
         found: list[tuple[str, int, int]] = []  # letter, step, extent
         for dim in self.order:
@@ -168,6 +169,10 @@ class Blocked(Layout):
             Dim(self.letters.index(dim), step, extent, prod(extents[i + 1 :]))
             for i, (dim, step, extent) in enumerate(found)
         )
+
+    def axes(self, shape: tuple[int, ...]) -> tuple[list[int], list[int]]:
+        """The padded array split at every block, and the order in which its axes are stored."""
+        return self._split(self.padded(shape)), self._axes()
 
     def _axes(self) -> list[int]:
         """Where each stored axis lies after every dimension is split as (outer, its blocks...)."""
@@ -189,7 +194,7 @@ class Blocked(Layout):
         return shape
 
     def pack(self, array: Array) -> Array:
-        padded = self._padded(array.shape)
+        padded = self.padded(array.shape)
         source: Array = array
         if padded != array.shape:
             source = np.zeros(padded, word(array.dtype))
@@ -199,7 +204,7 @@ class Blocked(Layout):
 
     def unpack(self, flat: Array, shape: tuple[int, ...]) -> Array:
         _check_size(self, flat, shape)
-        padded = self._padded(shape)
+        padded = self.padded(shape)
         split, axes = self._split(padded), self._axes()
         whole = flat.reshape([split[a] for a in axes]).transpose(np.argsort(axes)).reshape(padded)
         return np.array(whole[tuple(slice(n) for n in shape)])

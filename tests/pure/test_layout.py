@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from glnn.errors import LayoutError
-from glnn.layout import parse
+from glnn.graph.operators.repack import packing
+from glnn.layout import Morton, parse
+from glnn.layout.layout import Blocked
 
 SIZES = st.integers(1, 9)
 
@@ -165,3 +167,24 @@ def test_halves(inner) -> None:
     for text in ("rubbish f16", "f16", "R f16 f16"):
         with pytest.raises(LayoutError):
             parse(text)
+
+
+@pytest.mark.parametrize(
+    ("tag", "shape"),
+    [
+        ("C", (3, 5, 7)),
+        ("C 4 4 C", (1, 1, 1)),
+        ("C 4 4 C", (2, 3, 5)),
+        ("R 4 2 C 2 1 R", (2, 8, 4)),
+        ("OIhw4i4o", (5, 7, 3, 2)),
+        ("Oihw4o", (4, 1, 2, 2)),
+    ],
+)
+def test_moves_pack_what_is_computed(tag, shape) -> None:
+    """What a plan does where no kernel repacks: the result, row by row, is that memory."""
+    layout = parse(tag)
+    assert isinstance(layout, Morton | Blocked)
+    stack = moved = counting(shape)
+    for op in packing(shape, layout):
+        (moved,) = op.reference(moved)
+    np.testing.assert_array_equal(moved.reshape(-1), layout.pack(stack))

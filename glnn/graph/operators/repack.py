@@ -13,7 +13,7 @@ from glnn.graph.operators.move import Transpose
 from glnn.graph.operators.pad import Pad
 from glnn.graph.operators.reshape import Reshape
 from glnn.layout import Layout, Morton, parse
-from glnn.layout.layout import RowMajor
+from glnn.layout.layout import Blocked, RowMajor
 from glnn.types import Array, Shape
 
 LEVELS = 4  # that a shader takes
@@ -70,13 +70,14 @@ class Repack(Contraction):
         return defines
 
 
-def packing(shape: Shape, layout: Morton) -> tuple[Operator, ...]:
-    """Operators, one after another, whose result in row major order is a stack in `layout`.
+def packing(shape: Shape, layout: Morton | Blocked) -> tuple[Operator, ...]:
+    """Operators, one after another, whose result in row major order is an array in `layout`.
 
-    shape: of the stack of matrices, (..., n, c), which is row major before.
+    shape: of the array, which is row major before; of a stack of matrices (..., n, c) too.
     """
     sizes, order = layout.axes(shape)
-    padded = (*shape[:-2], *layout.padded(shape))
+    stored = layout.padded(shape)
+    padded = (*shape[: len(shape) - len(stored)], *stored)
     more = tuple(whole - size for whole, size in zip(padded, shape, strict=True))
     around = (Pad((0,) * len(shape), more),) if any(more) else ()
     return (*around, Reshape(tuple(sizes), True), Transpose(tuple(order)))
