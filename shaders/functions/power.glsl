@@ -22,7 +22,9 @@ float logarithm_in_two(float x, out float low) {
     float s = u * v, s_high = leading(s);
     float t_high = uintBitsToFloat((((bits >> 1) & 0xfffff000u) | 0x20000000u) + 0x00400000u + (middle ? 0x00200000u : 0u));
     float t_low = size - (t_high - base);
-    float s_low = v * ((u - s_high * t_high) - s_high * t_low);
+    // The mask changes no digit; it keeps NVIDIA's compiler from s_high * (t_high + t_low).
+    float left = uintBitsToFloat(floatBitsToUint(u - s_high * t_high) & 0xffffff00u);
+    float s_low = v * (left - s_high * t_low);
     float square = s * s;
     float series = 2.0697501302e-1;
     series = series * square + 2.3066075146e-1;
