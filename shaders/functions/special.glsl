@@ -15,3 +15,9 @@ float with_sign(float x, float from) {
 float leading(float x) {
     return uintBitsToFloat(floatBitsToUint(x) & 0xfffff000u);
 }
+
+// A difference of at most 16 digits as it is. NVIDIA's compiler makes a - (b - c) an (a + c) - b
+// where it has a + c, and what was rounded away is lost; it does not look through a mask.
+float kept(float x) {
+    return uintBitsToFloat(floatBitsToUint(x) & 0xffffff00u);
+}
