@@ -206,7 +206,7 @@ def test_bandwidth(backend: str) -> None:
 
 def test_boards() -> None:
     stats = {"shader": "COMPUTE", "inst": 7, "registers": 3, "spills": 1, "fills": 2}
-    line = {"target": "mali-g52", "file": "bias-rows.comp", "ok": True, "stats": [stats]}
+    line = {"target": "mali-g52", "file": "softmax-rows.comp", "ok": True, "stats": [stats]}
     loop = {"fma": 96, "ld": 10, "inner": True}
     chosen = {
         "target": "mali-g52",
@@ -217,7 +217,7 @@ def test_boards() -> None:
     }
     page = run("benchmarks.boards", given=f"{json.dumps(line)}\n{json.dumps(chosen)}\n")
     assert "2 compilations, 0 failed, 1 with spills." in page
-    assert "| bias-rows.comp | 7 3r, 3 spills |" in page
+    assert "| softmax-rows.comp | 7 3r, 3 spills |" in page
     row = "| mali-g52 | blocked WG_X=8 WG_Y=8 TM=6 TN=1 | 96 | 10 | 9.6 | 3 | 1 | 0 |"
     assert row in page
 

@@ -42,7 +42,7 @@ _ARITHMETIC = (
     _F("mul", 2, np.multiply, _both("a * b"), gradient="da * b + a * db"),
     _F("div", 2, numeric.div, _both("a / b", "quotient(a, b)"), "integer",
        gradient="(da - a / b * db) / b"),
-    _F("fmod", 2, np.fmod, _both("float_rest(a, b)", "rest(a, b)"), "rest",
+    _F("fmod", 2, np.fmod, _both("float_rest(a, b)", "integer_rest(a, b)"), "rest",
        gradient="da - trunc(a / b) * db"),
     _F("remainder", 2, np.remainder, _both("float_modulo(a, b)", "modulo(a, b)"), "rest",
        gradient="da - floor(a / b) * db"),

@@ -23,6 +23,8 @@ from glnn.kernels.select import fitted, why_not_device, why_not_problem
 from glnn.kernels.source import assemble
 from glnn.kernels.verdicts import Seen, Verdicts
 
+BLOCKS = 4  # storage blocks that every device binds
+
 ES_HEADERS = {"compute": "#version 310 es", "feedback": "#version 300 es"}
 _PRECISION = "\nprecision highp float;\nprecision highp int;\nprecision highp sampler2D;"
 
@@ -86,9 +88,10 @@ class Example:
 def _finished(kernel: Kernel) -> dict[str, str]:
     """What stands for the epilogue of `kernel` where it is compiled alone."""
     epilogue = Epilogue(call("relu", Arg(0)))
-    if "channel" in kernel.extents:
+    place = max(kernel.bindings.values(), default=0) + 1
+    if "channel" in kernel.extents and place < BLOCKS:
         epilogue = BIASED.then(epilogue)
-    bound = Bound({"e1": max(kernel.bindings.values(), default=0) + 1})
+    bound = Bound({"e1": place})
     if kernel.backend == "feedback":
         bound = Bound(samplers={"e1": "sampler2D"})
     return written(kernel, epilogue, bound)

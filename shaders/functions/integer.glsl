@@ -12,7 +12,7 @@ int quotient(int a, int b) {
 }
 
 // What a / b leaves, with the sign of a; 0 where b is 0.
-int rest(int a, int b) {
+int integer_rest(int a, int b) {
     if (b == 0) return 0;
     uint size = size_of(a) % size_of(b);
     return int(a < 0 ? 0u - size : size);
@@ -20,7 +20,7 @@ int rest(int a, int b) {
 
 // The same with the sign of b.
 int modulo(int a, int b) {
-    int left = rest(a, b);
+    int left = integer_rest(a, b);
     return left != 0 && (left < 0) != (b < 0) ? left + b : left;
 }
 

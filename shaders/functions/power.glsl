@@ -21,8 +21,8 @@ float logarithm_in_two(float x, out float low) {
     float u = size - base, v = 1.0 / (size + base);
     float s = u * v, s_high = leading(s);
     float t_high = uintBitsToFloat((((bits >> 1) & 0xfffff000u) | 0x20000000u) + 0x00400000u + (middle ? 0x00200000u : 0u));
-    float t_low = size - kept(t_high - base);
-    float s_low = v * (kept(u - s_high * t_high) - s_high * t_low);
+    float t_low = size - as_it_is(t_high - base);
+    float s_low = v * (as_it_is(u - s_high * t_high) - s_high * t_low);
     float square = s * s;
     float series = 2.0697501302e-1;
     series = series * square + 2.3066075146e-1;
@@ -33,15 +33,15 @@ float logarithm_in_two(float x, out float low) {
     series = series * square * square + s_low * (s_high + s);
     square = s_high * s_high;
     t_high = leading(3.0 + square + series);
-    t_low = series - (kept(t_high - 3.0) - square);
+    t_low = series - (as_it_is(t_high - 3.0) - square);
     u = s_high * t_high;
     v = s_low * t_high + t_low * s;
-    float p_high = leading(u + v), p_low = v - kept(p_high - u);
+    float p_high = leading(u + v), p_low = v - as_it_is(p_high - u);
     float z_high = 9.6191406250e-1 * p_high;  // 2 / (3 ln 2), in two parts
     float z_low = -1.1736857402e-4 * p_high + p_low * 9.6179670095e-1 + (middle ? 1.56322085e-6 : 0.0);
     float whole = middle ? 5.84960938e-1 : 0.0;  // log2(1.5)
     float high = leading(((z_high + z_low) + whole) + float(n));
-    low = z_low - (kept((high - float(n)) - whole) - z_high);
+    low = z_low - (as_it_is((high - float(n)) - whole) - z_high);
     return high;
 }
 

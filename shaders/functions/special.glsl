@@ -18,6 +18,6 @@ float leading(float x) {
 
 // A difference of at most 16 digits as it is. NVIDIA's compiler makes a - (b - c) an (a + c) - b
 // where it has a + c, and what was rounded away is lost; it does not look through a mask.
-float kept(float x) {
+float as_it_is(float x) {
     return uintBitsToFloat(floatBitsToUint(x) & 0xffffff00u);
 }

@@ -11,7 +11,7 @@ uint product_above(uint a, uint b) {
 }
 
 // x less the nearest multiple of pi / 2, which is `quarter` times that (its last two bits count).
-float reduced(float x, out int quarter) {
+float within_quarter(float x, out int quarter) {
     float size = abs(x);
     quarter = 0;
     if (size <= 0.78539816) return x;
@@ -63,7 +63,7 @@ float cosine_near(float x) {
 // The sine of x and `quarters` of a circle more.
 float sine_from(float x, int quarters) {
     int quarter;
-    float rest = reduced(is_finite(x) ? x : 0.0, quarter);
+    float rest = within_quarter(is_finite(x) ? x : 0.0, quarter);
     quarter += quarters;
     float value = (quarter & 1) == 0 ? sine_near(rest) : cosine_near(rest);
     return is_finite(x) ? ((quarter & 2) == 0 ? value : -value) : NAN;
@@ -79,7 +79,7 @@ float cosine(float x) {
 
 float tangent(float x) {
     int quarter;
-    float rest = reduced(is_finite(x) ? x : 0.0, quarter);
+    float rest = within_quarter(is_finite(x) ? x : 0.0, quarter);
     float square = rest * rest;
     float series = 9.38540185543e-3;
     series = series * square + 3.11992232697e-3;

@@ -142,7 +142,7 @@ def test_unknown_kernel_is_named(opened) -> None:
             np.ones((4, 2), np.float32),
             r"\(2, 3\) and op\(b\) \(4, 2\)",
         ),
-        (np.ones(3, np.float32), np.ones((3, 2), np.float32), "a must be a matrix, got shape"),
+        (np.ones((), np.float32), np.ones((3, 2), np.float32), r"\(\)"),
         (
             np.ones((2, 3)),
             np.ones((3, 2), np.float32),
@@ -266,7 +266,7 @@ def test_stacks_of_matrices(opened, rng, backend_name) -> None:
             expected = oracle.matmul(a[i], one.T, None, c[i], 2.0, 0.5)
             assert oracle.error(got[i], expected) <= TOLERANCE
     with pytest.raises(ShapeError, match="do not fit"):
-        ops.matmul(a, b[:1], backend=backend)
+        ops.matmul(a, b[:, :2], backend=backend)
 
 
 CRONIN = ("cronin_ab", "cronin_abt", "cronin_atb", "cronin_atbt")

@@ -135,8 +135,8 @@ def test_threads_share_a_device_and_a_models_sessions(images: Array) -> None:
     assert set(devices) == {open_backend(name).device}
     model = InferenceSession("lenet", name).model
     expected = model(images[:1], name)
-    session = model._session(name)
-    assert in_threads(lambda i: model._session(name) is session, 3) == [True] * 3
+    executor = model._executor(name)
+    assert in_threads(lambda i: model._executor(name) is executor, 3) == [True] * 3
     for result in in_threads(lambda i: model(images[:1], name), 3):
         np.testing.assert_array_equal(result, expected)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from dataclasses import replace
@@ -12,7 +13,7 @@ from glnn.device import Capabilities
 from glnn.errors import LimitError, ShaderError, UnsupportedOpError
 from glnn.graph.operators import Conv2d, Matmul
 from glnn.kernels import export, kernels_for, library
-from glnn.kernels.library import read
+from glnn.kernels.library import read, shaders_folder
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import choose, fitted, why_not_device
 from glnn.kernels.source import assemble
@@ -211,3 +212,21 @@ def test_names_that_an_op_does_not_know(monkeypatch, changes, says) -> None:
     )
     with pytest.raises(ShaderError, match=says):
         choose("compute", problem(), DEVICE)
+
+
+def test_no_shader_has_a_variable_named_as_a_function_of_expressions() -> None:
+    """Expressions go into any shader: a global of a function's name would not compile there."""
+    folder = shaders_folder()
+    kind = r"(?:highp )?(?:float|int|uint|bool|[iub]?vec[234]) "
+    texts = {path: path.read_text() for path in folder.rglob("*.*") if path.suffix != ".toml"}
+    functions = {
+        name
+        for path, text in texts.items()
+        if path.parent.name == "functions" or path.name == "nan.glsl"
+        for name in re.findall(rf"^{kind}(\w+)\(", text, re.MULTILINE)
+    }
+    assert len(functions) > 60
+    for path, text in texts.items():
+        declared = re.findall(rf"^(?:uniform )?{kind}([^;(]+);", text, re.MULTILINE)
+        names = {name for line in declared for name in re.findall(r"[A-Za-z_]\w*", line)}
+        assert not names & functions, path
