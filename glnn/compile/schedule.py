@@ -139,7 +139,7 @@ class Schedule:
             if task.apart:
                 for part in task.apart():
                     self.add(part)
-            elif forced is None and not self._has_kernels(task.op):
+            elif forced is None and not self._has_kernels(problem):
                 self._add_host(task, problem)
             else:
                 raise
@@ -163,8 +163,17 @@ class Schedule:
         }
         return Problem.of(task.op, types, given, task.epilogue)
 
-    def _has_kernels(self, op: Operator) -> bool:
-        return self.backend.device is None or bool(kernels_for(op.name, self.backend.name))
+    def _has_kernels(self, problem: Problem) -> bool:
+        """Whether there is a kernel for such an operator on operands of such types."""
+        if self.backend.device is None:
+            return True
+        for kernel in kernels_for(problem.op.name, self.backend.name):
+            try:
+                problem.generated(kernel)
+                return True
+            except UnsupportedOpError:
+                continue
+        return False
 
     def _view(self, task: Task) -> bool:
         """Whether `task` moves nothing where its operand lies; its result is that memory then."""

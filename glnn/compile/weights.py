@@ -12,6 +12,7 @@ from glnn.graph.decompose import Derived
 from glnn.graph.graph import Kind, Value, Variable
 from glnn.graph.operators import Reshape
 from glnn.layout import Layout
+from glnn.process import ProcessLock
 from glnn.types import Array, Shape, TensorType
 
 
@@ -77,6 +78,7 @@ class Weights:
         self._kept: dict[tuple[Weight, Layout, bool], _Kept] = {}
         self._variables: dict[Variable, None] = {}
         self._revisions: list[int] = []
+        self._lock = ProcessLock()  # plans have locks of their own
 
     def __contains__(self, key: tuple[Weight, Layout, bool]) -> bool:
         return key in self._kept
@@ -84,20 +86,22 @@ class Weights:
     def store(self, weight: Weight, layout: Layout, copied: bool) -> Store:
         """`weight` on the device in `layout`; copied: for a kernel that reads a copy of it."""
         key = weight, layout, copied
-        if key not in self._kept:
-            variables = weight.variables
-            revisions = [variable.revision for variable in variables]
-            store = self._backend.keep(np.ascontiguousarray(weight.read()), layout)
-            self._kept[key] = _Kept(weight, store, variables, revisions)
-            self._variables |= dict.fromkeys(variables)
-        return self._kept[key].store
+        with self._lock:
+            if key not in self._kept:
+                variables = weight.variables
+                revisions = [variable.revision for variable in variables]
+                store = self._backend.keep(np.asarray(weight.read(), order="C"), layout)
+                self._kept[key] = _Kept(weight, store, variables, revisions)
+                self._variables |= dict.fromkeys(variables)
+            return self._kept[key].store
 
     def refresh(self) -> None:
         """Upload those whose variables were assigned since the last time, and only those."""
-        now = [variable.revision for variable in self._variables]
-        if now == self._revisions:
-            return
-        self._revisions = now
-        for kept in self._kept.values():
-            if kept.changed():
-                self._backend.renew(kept.store, np.ascontiguousarray(kept.weight.read()))
+        with self._lock:
+            now = [variable.revision for variable in self._variables]
+            if now == self._revisions:
+                return
+            for kept in self._kept.values():
+                if kept.changed():
+                    self._backend.renew(kept.store, np.asarray(kept.weight.read(), order="C"))
+            self._revisions = now

@@ -69,6 +69,7 @@ class Program:
         members = {member: program[member] for member in program}
         self._members = {n: m for n, m in members.items() if type(m).__name__ == "Uniform"}
         self.uniforms = frozenset(self._members)
+        self._attributes = {n for n, m in members.items() if type(m).__name__ == "Attribute"}
         self._last: Mapping[str, Value] | None = None
         self._use = device.load("glUseProgram", None, c_uint)
         self._uniform = device.load("glUniform1i", None, c_int, c_int)
@@ -158,7 +159,12 @@ class Program:
         self._usable()
         if not self.stride:
             raise DeviceError(f"{self.name}: a compute program captures nothing")
-        content = [(b, f"{floats}f", name) for name, (b, floats) in (attributes or {}).items()]
+        # Compilers drop attributes that the result does not depend on, as x in x - x.
+        content = [
+            (buffer, f"{floats}f", name)
+            for name, (buffer, floats) in (attributes or {}).items()
+            if name in self._attributes
+        ]
         made = self._device.context.vertex_array(self._program, content)
         self._device.check_always(f"vertices of {self.name}")
         return made

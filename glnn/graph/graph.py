@@ -105,7 +105,7 @@ class Graph:
     """Nodes in an order in which they can run.
 
     inputs: what is given in each run. outputs: what is asked for. Raises ModelError where a value
-    is read before it is made, made twice, or asked for and never made.
+    is read before it is made, made twice, or asked for and never made, or two are called the same.
     """
 
     nodes: tuple[Node, ...]
@@ -128,6 +128,10 @@ class Graph:
         for value in self.outputs:
             if value.kind in (Kind.INPUT, Kind.COMPUTED) and value not in made:
                 raise ModelError(f"{self.name}: nothing makes the output {value.name!r}")
+        named: dict[str, Value] = {}
+        for value in (*self.inputs, *self.outputs):
+            if named.setdefault(value.name, value) is not value:
+                raise ModelError(f"{self.name}: two inputs or outputs are called {value.name!r}")
 
     @cached_property
     def producers(self) -> Mapping[Value, Node]:

@@ -77,7 +77,7 @@ class Lookup(Operator):
         if not prod(result.shape):
             return (np.zeros(result.shape, x.dtype),)
         bounds = self.bounds(TensorType.of(x))
-        return (np.ascontiguousarray(self.taken(x, clamped(index, bounds))),)
+        return (np.asarray(self.taken(x, clamped(index, bounds)), order="C"),)
 
     def cost(self, types: Types) -> Cost:
         count = prod(self.infer(types)[0].shape)

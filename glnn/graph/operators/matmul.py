@@ -35,7 +35,7 @@ class Matmul(Contraction):
         rank(self.name, "x", x, 2, "(m, k)")
         if len(weight) != 3:
             rank(self.name, "weight", weight, 2, "(n, k) or (batch, n, k)")
-        elif weight[0] < 1 or x[0] % weight[0]:
+        elif x[0] % weight[0] if weight[0] else x[0]:
             raise ShapeError(f"matmul: the rows of x {x} are no multiple of weight's {weight[0]}")
         if x[1] != weight[-1]:
             raise ShapeError(

@@ -88,11 +88,11 @@ class Normalize(Contraction):
     def compute(self, operands: Mapping[str, Array]) -> Array:
         x = operands["x"]
         self.shape_of({name: array.shape for name, array in operands.items()})
-        rows = x.reshape(self.grouped(x.shape))
+        rows = x.reshape(self.grouped(x.shape)).astype(np.float64)  # long sums of like numbers
         with np.errstate(all="ignore"):
             centred = rows - rows.mean(axis=-1, keepdims=True) if self.centred else rows
             variance = np.square(centred).mean(axis=-1, keepdims=True)
-            result = (centred / np.sqrt(variance + x.dtype.type(self.eps))).reshape(x.shape)
+            result = (centred / np.sqrt(variance + self.eps)).reshape(x.shape)
             if "weight" in operands:
                 result = result * operands["weight"].reshape(self.spread(x.shape))
             if "bias" in operands:

@@ -46,8 +46,8 @@ class Softmax(Contraction):
         with np.errstate(invalid="ignore", over="ignore"):
             below = x - x.max(axis=self.axis, keepdims=True)
             powers = np.exp(below)
-            total = powers.sum(axis=self.axis, keepdims=True)
-            return np.asarray(below - np.log(total) if self.log else powers / total)
+            total = powers.sum(axis=self.axis, keepdims=True, dtype=np.float64)
+            return np.asarray(below - np.log(total) if self.log else powers / total, x.dtype)
 
     def flops(self, shapes: Shapes) -> int:
         return 5 * prod(shapes["x"])  # maximum, difference, exponential, sum, quotient
