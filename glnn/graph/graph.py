@@ -188,9 +188,13 @@ class Graph:
             return value.data  # type: ignore[return-value]
         if value not in self.fixed:
             return None
-        node = self.producers[value]
-        arrays = {v: self.value_of(v) for v in node.reads}
-        return node.reference(arrays)[node.outputs.index(value)]  # type: ignore[arg-type]
+        arrays: dict[Value, Array] = {}
+        for node in ordered((value,), self.producers):
+            for read in node.reads:
+                if read.kind is Kind.CONSTANT or read.kind is Kind.VARIABLE:
+                    arrays[read] = self.value_of(read)  # type: ignore[assignment]
+            arrays.update(zip(node.outputs, node.reference(arrays), strict=True))
+        return arrays[value]
 
 
 def ordered(outputs: Sequence[Value], producers: Mapping[Value, Node]) -> tuple[Node, ...]:

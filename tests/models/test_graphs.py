@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from threading import Barrier
 from typing import ClassVar
 
 import numpy as np
@@ -15,7 +17,20 @@ from glnn.graph.builder import Builder, constant
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Node
 from glnn.graph.operator import Cost, Known, Operator, Types
-from glnn.graph.operators import Concat, Gather, Matmul, Pointwise, Slice, Split
+from glnn.graph.operators import (
+    Concat,
+    Flip,
+    Gather,
+    Matmul,
+    Pointwise,
+    Reduce,
+    Slice,
+    Split,
+    Transpose,
+)
+from glnn.layers import BatchNorm2d
+from glnn.model import Model
+from glnn.session import InferenceSession
 from glnn.types import Array, DType, TensorType
 
 
@@ -100,6 +115,14 @@ def test_types_of_what_is_built() -> None:
     }
 
 
+def test_outputs_of_one_name() -> None:
+    builder = Builder("named")
+    x = builder.input("x", TensorType((2,)))
+    one, other = constant(np.ones(2, np.float32)), constant(np.zeros(2, np.float32))
+    with pytest.raises(ModelError, match="two inputs or outputs are called 'constant'"):
+        builder.graph((x, one, other))
+
+
 def test_graphs_that_do_not_hold_together() -> None:
     builder = Builder()
     x = builder.input("x", TensorType((2, 3)))
@@ -116,3 +139,77 @@ def test_graphs_that_do_not_hold_together() -> None:
         builder.add(Matmul(), x, constant(np.zeros((2, 2), np.float32)), name="c")
     with pytest.raises(ShapeError, match="the operand weight is missing"):
         builder.add(Matmul(), x, name="d")
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "deep"])
+def test_constants_of_many_constants(shared) -> None:
+    """Neither takes twice the time for each node that reads one twice, nor a call for each."""
+    builder = Builder("constants")
+    x, w = builder.input("x", TensorType((2, 3))), constant(np.ones((2, 3), np.float32))
+    twice = Pointwise(call("maximum", Arg(0), Arg(1)))
+    for i in range(60 if shared else 1500):
+        op, read = (twice, (w, w)) if shared else (Flip((0,)), (w,))
+        (w,) = builder.add(op, *read, name=f"w{i}")
+    (out,) = builder.add(Pointwise(call("add", Arg(0), Arg(1))), x, w, name="out")
+    got = Executor(builder.graph((out,)), "cpu").run({"x": np.ones((2, 3), np.float32)})
+    np.testing.assert_array_equal(got["out"], np.full((2, 3), 2.0))
+
+
+@pytest.mark.parametrize("dtype", [DType.int32, DType.uint8, DType.bool])
+def test_integers_are_reduced(backend, dtype) -> None:
+    """By the host, where no kernel takes them: sums wrap around."""
+    x = (np.arange(30).reshape(5, 6) * 37).astype(dtype.numpy)
+    builder = Builder("reduced")
+    value = builder.input("x", TensorType((5, 6), dtype))
+    (most,) = builder.add(Reduce("max", (1,)), value, name="most")
+    (total,) = builder.add(Reduce("sum", (0,)), value, name="total")
+    got = Plan(builder.graph((most, total)), backend, {"x": x.shape}).run({"x": x})
+    expected = x.any(0) if dtype is DType.bool else x.sum(0, dtype=x.dtype)
+    np.testing.assert_array_equal(got["most"], x.max(1))
+    np.testing.assert_array_equal(got["total"], expected)
+    assert got["total"].dtype == x.dtype
+
+
+def test_a_tensor_of_no_dimensions_is_moved(backend) -> None:
+    builder = Builder("moved")
+    x = builder.input("x", TensorType((2,)))
+    (turned,) = builder.add(Transpose(()), constant(np.array(3, np.float32)), name="turned")
+    (out,) = builder.add(Pointwise(call("mul", Arg(0), Arg(1))), x, turned, name="out")
+    got = Plan(builder.graph((out, turned)), backend, {"x": (2,)}).run({"x": np.ones(2, "f4")})
+    np.testing.assert_array_equal(got["out"], [3, 3])
+    assert got["turned"].shape == ()
+
+
+def test_a_number_that_is_none_of_the_operands() -> None:
+    builder = Builder("numbers")
+    x = builder.input("x", TensorType((2,), DType.uint8))
+    with pytest.raises(ShapeError, match="add: 300 is no uint8"):
+        builder.add(Pointwise(call("add", Arg(0), 300)), x, name="out")
+
+
+def test_an_operand_that_a_compiler_may_drop(backend) -> None:
+    """x - x may be 0 to it, and then it has no x."""
+    builder = Builder("dropped")
+    x = builder.input("x", TensorType((4,)))
+    (doubled,) = builder.add(Pointwise(call("relu", Arg(0))), x, name="doubled")
+    (out,) = builder.add(Pointwise(call("sub", Arg(0), Arg(1))), doubled, doubled, name="out")
+    got = Plan(builder.graph((out,)), backend, {"x": (4,)}).run({"x": np.ones(4, np.float32)})
+    np.testing.assert_array_equal(got["out"], np.zeros(4))
+
+
+def test_weights_assigned_before_two_threads_run_are_new_to_both() -> None:
+    layers = [BatchNorm2d(64) for _ in range(60)]
+    session = InferenceSession(Model.sequential(layers, (64, 1, 1)), "cpu")
+    (info,) = session.get_inputs()
+    barrier = Barrier(2)
+
+    def last(x: Array) -> float:
+        barrier.wait()
+        return float(session.run(None, {info.name: x})[0].flat[0])
+
+    with ThreadPoolExecutor(2) as pool:
+        for turn in range(10):
+            for layer in layers:
+                layer.bias = np.full(64, turn, np.float32)
+            got = list(pool.map(last, [np.ones((n, 64, 1, 1), np.float32) for n in (1, 2)]))
+            assert got[0] == got[1]
