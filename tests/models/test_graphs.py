@@ -115,6 +115,21 @@ def test_types_of_what_is_built() -> None:
     }
 
 
+def test_parts_have_names_of_their_own(backend) -> None:
+    """Though a user's tensor is called as the first of them would be."""
+    builder = Builder("parts")
+    x = builder.input("x", TensorType((2, 3)))
+    (first,) = builder.add(Pointwise(call("neg", Arg(0))), x, name="cat: part 1")
+    others = [
+        builder.add(Pointwise(call("add", Arg(0), float(i))), x, name=f"n{i}")[0] for i in range(39)
+    ]
+    (out,) = builder.add(Concat(1), first, *others, name="cat")
+    given = np.arange(6, dtype=np.float32).reshape(2, 3)
+    got = Plan(builder.graph((out, first)), backend, {"x": (2, 3)}).run({"x": given})
+    np.testing.assert_array_equal(got["cat"], np.hstack([-given, *(given + i for i in range(39))]))
+    np.testing.assert_array_equal(got["cat: part 1"], -given)
+
+
 def test_outputs_of_one_name() -> None:
     builder = Builder("named")
     x = builder.input("x", TensorType((2,)))

@@ -31,12 +31,15 @@ def within_operands(graph: Graph, types: dict[Value, TensorType], most: int) -> 
     types: of every value; those of new ones are added.
     """
     nodes: list[Node] = []
+    names = {value.name for value in types}
     for node in graph.nodes:
-        nodes += _concatenations(node, types, most)
+        nodes += _concatenations(node, types, most, names)
     return Graph(tuple(nodes), graph.inputs, graph.outputs, graph.name)
 
 
-def _concatenations(node: Node, types: dict[Value, TensorType], most: int) -> list[Node]:
+def _concatenations(
+    node: Node, types: dict[Value, TensorType], most: int, names: set[str]
+) -> list[Node]:
     if not isinstance(node.operator, Concat) or len(node.inputs) <= most:
         return [node]
     parts: list[Node] = []
@@ -50,6 +53,9 @@ def _concatenations(node: Node, types: dict[Value, TensorType], most: int) -> li
                 operator = node.operator
                 (type,) = operator.infer([types[value] for value in some])
                 name = f"{node.name}: part {len(parts) + 1}"
+                while name in names:
+                    name += "'"
+                names.add(name)
                 value = Value(name, type)
                 types[value] = type
                 parts.append(Node(name, operator, some, (value,)))
