@@ -168,7 +168,8 @@ class Expr:
                 return dtypes[part.index]
             if not isinstance(part, Call):
                 return kind_of(_value(part))
-            _check_numbers(part, arguments)
+            numbers = [_value(a) for a in part.arguments if isinstance(a, Scalar | Constant)]
+            part.row.check_numbers(arguments, numbers)
             return part.row.infer(arguments)
 
         return [NUMBERS[o] if isinstance(o, str) else o for o in self.fold(typed)]
@@ -305,19 +306,6 @@ def formula(text: str) -> Expr:
     a to d are its arguments 0 to 3, da to dd the arguments 4 to 7; numbers are Constants.
     """
     return read_formula(text, Arg, Constant, Call)
-
-
-def _check_numbers(call: Call, dtypes: Sequence[DType | str]) -> None:
-    """Raises ShapeError where a number among integers is none of theirs."""
-    given = next((one for one in dtypes if isinstance(one, DType)), DType.int32)
-    if given.kind != "int":
-        return
-    least, most = np.iinfo(given.numpy).min, np.iinfo(given.numpy).max
-    for part in call.arguments:
-        if not isinstance(part, Scalar | Constant) or isinstance(part.value, bool | float):
-            continue
-        if not least <= part.value <= most:
-            raise ShapeError(f"{call.function}: {part.value} is no {given.value}")
 
 
 def _value(part: Expr) -> Number:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +74,16 @@ class Function:
             takes = " or ".join(self.forms)
             raise ShapeError(f"{self.name}: expected arguments of {takes}, got {_name(common)}")
         return common if self.gives is None else DType(self.gives)
+
+    def check_numbers(self, given: Sequence[DType | str], numbers: Iterable[Number]) -> None:
+        """Raises ShapeError where one of `numbers`, among arguments of these types, is none."""
+        dtype = next((one for one in given if isinstance(one, DType)), DType.int32)
+        if dtype.kind != "int":
+            return
+        bounds = np.iinfo(dtype.numpy)
+        for number in numbers:
+            if kind_of(number) == "int" and not bounds.min <= number <= bounds.max:
+                raise ShapeError(f"{self.name}: {number} is no {dtype.value}")
 
     def evaluate(self, *arguments: Any) -> Any:
         """The value by NumPy of arrays and Python's numbers, which take the arrays' type.
