@@ -60,7 +60,7 @@ class GlProcess:
 
     def check(self) -> None:
         """Raise DeviceError in a fork. To be called before any lock is taken."""
-        if self.forked:
+        if self._pid is not None and self._pid != THIS.id:
             raise DeviceError(
                 f"process {self._pid} used GL before this one was forked from it, and GL does not "
                 'survive that: start processes by "spawn", as multiprocessing.get_context("spawn") '

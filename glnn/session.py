@@ -80,7 +80,7 @@ class InferenceSession:
         if not isinstance(feeds, Mapping):
             raise ShapeError(f"feeds must map names to arrays, got {type(feeds).__name__}")
         names = tuple(output_names) if output_names else self.model.outputs
-        for name in names:
+        for name in names if output_names else ():
             if name not in self.model.outputs:
                 raise ModelError(
                     f"unknown output {name!r}: {self.model.name} has "

@@ -42,6 +42,7 @@ class Executor:
         self._lock = ProcessLock()
         self._kernels = dict(kernels or {})
         self._plans: OrderedDict[tuple[frozenset[tuple[str, Shape]], bool], Plan] = OrderedDict()
+        self._latest: Plan | None = None
         self._weights = Weights(self.backend)
 
     def run(
@@ -59,6 +60,9 @@ class Executor:
 
     def _plan(self, backend: Backend, shapes: Mapping[str, Shape], keep: bool) -> Plan:
         key = frozenset(shapes.items()), keep
+        plan = self._plans.get(key)
+        if plan is not None and plan is self._latest and plan.backend is backend:
+            return plan
         with self._lock:
             plan = self._plans.get(key)
             if plan is None:
@@ -69,18 +73,24 @@ class Executor:
                 if len(self._plans) > PLANS_KEPT:
                     self._plans.popitem(last=False)
             self._plans.move_to_end(key)
+            self._latest = plan
         return plan
 
     def _open(self) -> Backend:
         """The backend, on a new device after its own was lost."""
+        device = self.backend.device
+        if device is None or device.lost is None:
+            return self.backend
         with self._lock:
             lost = self.backend.device
             if lost is not None and lost.lost is not None:
                 device, gpu, limits = self._asked
                 fresh = None if device is None else lost.renewed()
-                self.backend = open_backend(self.backend.name, fresh, gpu=gpu, limits=limits)
+                opened = open_backend(self.backend.name, fresh, gpu=gpu, limits=limits)
                 self._plans.clear()
-                self._weights = Weights(self.backend)
+                self._latest = None
+                self._weights = Weights(opened)
+                self.backend = opened  # last: from here on others take it without the lock
             return self.backend
 
 

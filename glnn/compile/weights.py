@@ -97,10 +97,11 @@ class Weights:
 
     def refresh(self) -> None:
         """Upload those whose variables were assigned since the last time, and only those."""
+        now = [variable.revision for variable in tuple(self._variables)]
+        if now == self._revisions:  # which is said only once all of them are there
+            return
         with self._lock:
             now = [variable.revision for variable in self._variables]
-            if now == self._revisions:
-                return
             for kept in self._kept.values():
                 if kept.changed():
                     self._backend.renew(kept.store, np.asarray(kept.weight.read(), order="C"))

@@ -65,7 +65,10 @@ class Buffer:
         self.pushes = 0
         self.pulls = 0
         self._used = layout.size(shape)
-        self._dense = layout.name == "R" and self._used == prod(shape)
+        self._count = prod(shape)
+        self._dense = layout.name == "R" and self._used == self._count
+        # Of one row the padding is behind the last number.
+        self._begins = self._dense or (layout.name == "R" and (len(shape) < 2 or shape[0] == 1))
         self.shared = memory is not None
         self.fixed = False
         self._host: NDArray[Any] | None = None  # None: zeros, or on the device only
@@ -126,7 +129,10 @@ class Buffer:
 
     def _write(self, device: Device, copy: moderngl.Buffer) -> None:
         if self._used and self._host is not None:
-            copy.write(self.layout.pack(self._host))
+            if self._dense:
+                copy.write(np.ascontiguousarray(self._host, self.dtype.word))
+            else:
+                copy.write(self.layout.pack(self._host))
             device.check(f"write {4 * self._used} bytes")
             self.pushes += 1
         self._host_newer = False
@@ -170,7 +176,9 @@ class Buffer:
                 self._device.check(step)
                 self.pulls += 1
             found = (
-                flat.reshape(self.shape) if self._dense else self.layout.unpack(flat, self.shape)
+                flat[: self._count].reshape(self.shape)
+                if self._begins
+                else self.layout.unpack(flat, self.shape)
             )
             self._host = found.astype(self.dtype.numpy, copy=False)
             self._device_newer = False

@@ -154,6 +154,8 @@ class Device:
         Only inside `perform`, or in the thread that opened the device. That thread holds the
         context from then on until `release`. Raises what `perform` raises.
         """
+        if self._sharing.current:
+            return
         self._check_usable()
         try:
             self._sharing.hold(self._ready)

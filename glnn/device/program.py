@@ -141,7 +141,8 @@ class Program:
     def dispatch(self, groups: tuple[int, int, int]) -> None:
         """Run the compute shader. Raises LimitError on more workgroups than the device allows."""
         device = self._device
-        self._usable()
+        if device.closed:
+            self._usable()
         x, y, z = groups
         most = device.capabilities.max_compute_work_group_count
         if x > most[0] or y > most[1] or z > most[2]:

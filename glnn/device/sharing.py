@@ -48,6 +48,11 @@ class Sharing:
         finally:
             self._lease.give()
 
+    @property
+    def current(self) -> bool:
+        """Whether this thread is inside `perform` and has the context current: it is ready."""
+        return self._lease.taken_here and self._context.is_current()
+
     def _begin_here(self) -> bool:
         """Take the context, if work is for this thread; else see to it that there is a worker."""
         with self._deciding:
