@@ -1,13 +1,13 @@
 """What board GPUs' compilers make of the kernels: tables from an offline compiler's statistics.
 
-Write the sources with `glnn kernels --export DIR --family FAMILY`, compile them for that family's
+Write the sources with `glnn kernels --export DIR --architecture NAME`, compile them for its
 boards with a compiler that prints one JSON object a line (keys: target, renderer, driver, file, ok,
 stats with registers, threads, spills, fills, inst; loops with the instructions of each loop), and
 give all lines to this script; it writes the tables in Markdown.
 
     for pair in Midgard:mali-t760,mali-t860 Bifrost:mali-g31,mali-g52 Valhall:mali-g610 \\
                 V3D:v3d-4.2,v3d-7.1 Adreno:adreno-630; do
-        glnn kernels --export sources/${pair%:*} --family ${pair%:*} >/dev/null
+        glnn kernels --export sources/${pair%:*} --architecture ${pair%:*} >/dev/null
         … stats ${pair#*:} sources/${pair%:*}/*
     done | python -m benchmarks.boards > benchmarks/boards.md
 """
@@ -21,20 +21,20 @@ from math import prod
 from typing import Any
 
 from glnn.kernels import library
-from glnn.kernels.family import family_called
+from glnn.kernels.architecture import architecture_called
 
 HEAD = """\
 # The kernels on board GPUs
 
 Compiled by Mesa 25.0.7's own board drivers without the boards: static statistics, no speed and no
-results. Every kernel with the parameters of the board's family, convolutions as 3 x 3 with a bias.
-A kernel that is not admissible on a board says so in its declaration (`unfit`): it would spill
-there. `python -m benchmarks.boards` writes this page.
+results. Every kernel with the parameters of the board's architecture, convolutions as 3 x 3 with a
+bias. A kernel that is not admissible on a board says so in its declaration (`unfit`): it would
+spill there. `python -m benchmarks.boards` writes this page.
 """
 CHOICE = """\
 ## Large matrix products: the default against the baseline
 
-The inner loop of `blocked`, with its family's parameters, and of Rovder's baseline `cross_rm_rm`:
+The inner loop of `blocked`, with its architecture's parameters, and of Rovder's `cross_rm_rm`:
 multiply-adds and loads of up to four floats for each time around, registers, threads in flight
 (waves on Adreno) and spills.
 """
@@ -52,9 +52,11 @@ MIDGARD_INVOCATIONS = 128
 FOUR = 4  # Midgard counts a vec4 multiplication as one instruction
 
 
-def family(entry: dict[str, Any]) -> str | None:
-    """The family of the board that `entry` is of."""
-    return family_called(f"{entry.get('driver', '')} {entry.get('renderer', '')} {entry['target']}")
+def architecture(entry: dict[str, Any]) -> str | None:
+    """The architecture of the board that `entry` is of."""
+    return architecture_called(
+        f"{entry.get('driver', '')} {entry.get('renderer', '')} {entry['target']}"
+    )
 
 
 def statistics(entry: dict[str, Any]) -> dict[str, Any]:
@@ -71,11 +73,11 @@ def spills(stats: dict[str, Any]) -> int:
 
 def cell(entry: dict[str, Any]) -> str:
     """What one compiler says of one kernel."""
-    kernel = KERNELS[entry["file"]].for_family(family(entry))
-    if family(entry) in kernel.unfit:
+    kernel = KERNELS[entry["file"]].for_architecture(architecture(entry))
+    if architecture(entry) in kernel.unfit:
         return "not admissible"
     invocations = prod(kernel.local_size(kernel.defaults))
-    if family(entry) == "Midgard" and invocations > MIDGARD_INVOCATIONS:
+    if architecture(entry) == "Midgard" and invocations > MIDGARD_INVOCATIONS:
         return f"{invocations} invocations: too many"
     if not entry["ok"]:
         return f"does not compile: {entry.get('error', '')[:60]}"
@@ -93,7 +95,7 @@ def cell(entry: dict[str, Any]) -> str:
 def inner_loop(entry: dict[str, Any]) -> tuple[int, int]:
     """Multiply-adds and loads of up to four floats in the loop that multiplies the most."""
     loops = [loop for stage in entry.get("loops") or [] for loop in stage["loops"]]
-    vectors = FOUR if family(entry) == "Midgard" and entry["file"] == CHOSEN else 1
+    vectors = FOUR if architecture(entry) == "Midgard" and entry["file"] == CHOSEN else 1
     counted = [
         (
             int(loop.get("fma") or loop.get("mad_f") or vectors * loop.get("fmul", 0)),
@@ -123,7 +125,7 @@ def choice(entries: dict[tuple[str, str], dict[str, Any]], targets: list[str]) -
             entry = entries.get((target, file))
             if entry is None or not entry["ok"]:
                 continue
-            kernel = KERNELS[file].for_family(family(entry))
+            kernel = KERNELS[file].for_architecture(architecture(entry))
             values = " ".join(f"{k}={v}" for k, v in kernel.defaults.items())
             stats = statistics(entry)
             multiplied, loads = inner_loop(entry)

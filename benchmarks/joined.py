@@ -11,7 +11,7 @@ from glnn.types import Shape
 def joined(model: glnn.Model, shape: Shape) -> Outline:
     """The outline of `model`, which has one input, of this shape, on the cpu backend.
 
-    A kernel of its own for each step, no repacks, and views are no steps.
+    A kernel of its own for each step, no reorders, and views are no steps.
     """
     (given,) = model.inputs
     return Outline.of(model.graph, open_backend("cpu"), {given.name: shape})

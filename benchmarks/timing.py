@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.backends import Performer
+from glnn.backends import Launch
 from glnn.backends.gl import GlBackend
 from glnn.compile import prepare
 from glnn.errors import GlnnError
@@ -68,7 +68,7 @@ def kernel_time(
             raise GlnnError(f"{chosen}: the result is off by {error:.1e}, no time is given")
 
     # Prepared anew: drivers may keep a result that was read back on the host.
-    def prepared() -> Performer:
+    def prepared() -> Launch:
         return prepare(op, operands, backend, kernel, epilogue=epilogue)[0]
 
     works = [prepared() for _ in range(sets)]

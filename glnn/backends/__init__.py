@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from glnn.backends.backend import Backend, Choice, Performer, Store
+from glnn.backends.backend import Backend, Choice, Launch, Store
 from glnn.backends.opening import NAMES, open_backend
 
 __all__ = [
     "NAMES",
     "Backend",
     "Choice",
-    "Performer",
+    "Launch",
     "Store",
     "open_backend",
 ]

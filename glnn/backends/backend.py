@@ -16,7 +16,7 @@ from glnn.layout import Layout
 from glnn.types import DType, Shape
 
 T = TypeVar("T")
-Performer = Callable[[], None]
+Launch = Callable[[], None]
 """An op made ready: calling it computes the op once. No shape logic is left in it."""
 
 
@@ -102,7 +102,7 @@ class Backend(ABC):
     @abstractmethod
     def prepare(
         self, choice: Choice, problem: Problem, operands: Mapping[str, Store], out: Store
-    ) -> Performer:
+    ) -> Launch:
         """`problem` made ready to be computed by `choice`, from `operands` to `out`."""
 
     def examine(self, asked: Iterable[tuple[Choice, Problem]]) -> bool:

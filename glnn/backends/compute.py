@@ -8,14 +8,14 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
-from glnn.backends.backend import Choice, Performer, Store
+from glnn.backends.backend import Choice, Launch, Store
 from glnn.backends.gl import Fetched, GlBackend
 from glnn.device import Buffer, Device, Program, Source, confuses_values
 from glnn.kernels.binding import bind
 from glnn.kernels.generate.generated import Uniform
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
-from glnn.kernels.verdicts import Launch
+from glnn.kernels.verdicts import LaunchSize
 from glnn.layout import Layout
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Dispatch:
         program.dispatch(self.groups)
 
 
-class ComputePerformer:
+class ComputeLaunch:
     """Bind, set, dispatch, barrier; before it what is computed in place is copied to the result.
 
     Dispatches of which there are several are sent off one by one: drivers end what takes long.
@@ -93,7 +93,7 @@ class Compute(GlBackend):
 
     def prepare(
         self, choice: Choice, problem: Problem, operands: Mapping[str, Store], out: Store
-    ) -> Performer:
+    ) -> Launch:
         assert isinstance(choice, Kernel) and isinstance(out, Buffer)
         buffers = {k: b for k, b in {**operands, "out": out}.items() if isinstance(b, Buffer)}
         bound = bind(choice, operands, problem.epilogue, self.device.capabilities, {})
@@ -103,7 +103,7 @@ class Compute(GlBackend):
         textures = self.fetched(problem, choice, buffers)
         program = self.program(choice, problem, defines, textures, bound)
         uniforms = self.uniforms(program, choice, problem, textures)
-        return ComputePerformer(
+        return ComputeLaunch(
             self.device,
             program,
             list(self._dispatches(choice, problem, buffers, places, uniforms, part)),
@@ -150,7 +150,7 @@ class Compute(GlBackend):
             groups = self._groups(kernel, {**sizes, **part.sizes})
             yield from _in_parts(ranges, changed, groups, most)
 
-    def launch(self, kernel: Kernel, problem: Problem) -> Launch:
+    def launch_size(self, kernel: Kernel, problem: Problem) -> LaunchSize:
         """The workgroups along x, y and z, also those that a walk in strides stands for."""
         split = problem.split(kernel, self.device.capabilities)
         sizes = problem.sizes(kernel)

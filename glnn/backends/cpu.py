@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.backends.backend import Backend, Choice, Memory, Performer, Store
+from glnn.backends.backend import Backend, Choice, Launch, Memory, Store
 from glnn.errors import UnsupportedOpError
 from glnn.graph.operator import Operator
 from glnn.kernels.problem import Problem
@@ -74,7 +74,7 @@ class Cpu(Backend):
 
     def prepare(
         self, choice: Choice, problem: Problem, operands: Mapping[str, Store], out: Store
-    ) -> Performer:
+    ) -> Launch:
         shapes = problem.shapes
 
         def perform() -> None:

@@ -24,7 +24,7 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import why_not_here, why_not_problem
 from glnn.kernels.verdicts import (
-    Launch,
+    LaunchSize,
     Verdict,
     Verdicts,
     program_key,
@@ -61,7 +61,7 @@ class Examined(Backend):
         """Whether launches are not to take long."""
 
     @abstractmethod
-    def launch(self, kernel: Kernel, problem: Problem) -> Launch:
+    def launch_size(self, kernel: Kernel, problem: Problem) -> LaunchSize:
         """The largest launch by which `kernel` computes `problem`, if none is made in parts."""
 
     @abstractmethod
@@ -100,7 +100,7 @@ def examine(backend: Examined, asked: Iterable[tuple[Choice, Problem]]) -> bool:
     wrong = False
     for kernel, problem in asked:
         assert isinstance(kernel, Kernel)
-        launch = backend.launch(kernel, problem)
+        launch = backend.launch_size(kernel, problem)
         known = verdicts.find(kernel, problem, offers)
         if not known.covers(launch):
             found = _verdict(backend, kernel, problem, launch, known)
@@ -110,7 +110,7 @@ def examine(backend: Examined, asked: Iterable[tuple[Choice, Problem]]) -> bool:
 
 
 def _verdict(
-    backend: Examined, kernel: Kernel, problem: Problem, launch: Launch, known: Verdict
+    backend: Examined, kernel: Kernel, problem: Problem, launch: LaunchSize, known: Verdict
 ) -> Verdict:
     """What is found of `kernel`, of which `known` is known. Raises what preparing it raises."""
     where, part = backend.device.capabilities.renderer, known.part
@@ -141,7 +141,7 @@ def _verdict(
 
 
 def _trials(
-    backend: Examined, kernel: Kernel, problem: Problem, launch: Launch
+    backend: Examined, kernel: Kernel, problem: Problem, launch: LaunchSize
 ) -> Iterator[_Trial]:
     """The problems that `kernel` is seen with: few results of whole sums, with special values; and
     a launch as large as asked, of short sums.
@@ -166,7 +166,7 @@ def _trials(
     else:
         yield _Trial(backend, kernel, problem, spoiled=True)
     large = problem.resized(op.of_depth(shapes, min(depth, SHORT)))
-    enough = fits(large) and within(launch, backend.launch(kernel, large))
+    enough = fits(large) and within(launch, backend.launch_size(kernel, large))
     yield _Trial(backend, kernel, large if enough else problem, spoiled=False)
 
 
@@ -181,7 +181,7 @@ class _Trial:
     ) -> None:
         self._backend, self._kernel, self._problem = backend, kernel, problem
         self._key = verdict_key(kernel, problem, backend.device.capabilities)
-        self.size = prod(backend.launch(kernel, problem))
+        self.size = prod(backend.launch_size(kernel, problem))
         operands, self._few, self._open = _known(problem, spoiled)
         op = problem.op
         layouts = backend.layouts(kernel, problem)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
-from glnn.backends.backend import Choice, Performer, Store
+from glnn.backends.backend import Choice, Launch, Store
 from glnn.backends.gl import Fetched, GlBackend
 from glnn.device import Buffer, Device, Program, Source
 from glnn.errors import ShaderError
@@ -15,7 +15,7 @@ from glnn.kernels.binding import bind
 from glnn.kernels.generate.generated import Uniform
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
-from glnn.kernels.verdicts import Launch
+from glnn.kernels.verdicts import LaunchSize
 
 if TYPE_CHECKING:
     import moderngl
@@ -34,7 +34,7 @@ class Draw:
     offset: int
 
 
-class FeedbackPerformer:
+class FeedbackLaunch:
     """Refresh the textures that are copies, bind, set, and capture draw by draw.
 
     Draws of which there are several are sent off one by one: drivers end what takes long.
@@ -90,14 +90,14 @@ class Feedback(GlBackend):
 
     def prepare(
         self, choice: Choice, problem: Problem, operands: Mapping[str, Store], out: Store
-    ) -> Performer:
+    ) -> Launch:
         assert isinstance(choice, Kernel) and isinstance(out, Buffer)
         buffers = {k: b for k, b in operands.items() if isinstance(b, Buffer)}
         textures = self.fetched(problem, choice, buffers)
         samplers = {name: one.sampler for name, one in textures.items()}
         bound = bind(choice, operands, problem.epilogue, self.device.capabilities, samplers)
         program = self.program(choice, problem, problem.defines(choice), textures, bound)
-        return FeedbackPerformer(
+        return FeedbackLaunch(
             self.device,
             program,
             list(textures.values()),
@@ -133,7 +133,7 @@ class Feedback(GlBackend):
     def _instances(kernel: Kernel, problem: Problem) -> int:
         return problem.sizes(kernel)[kernel.instances] if kernel.instances else 1
 
-    def launch(self, kernel: Kernel, problem: Problem) -> Launch:
+    def launch_size(self, kernel: Kernel, problem: Problem) -> LaunchSize:
         """The vertices of an instance, and the instances."""
         instances = self._instances(kernel, problem)
         # Those of an instance follow those of the one before: no padding may come between.
@@ -147,7 +147,7 @@ class Feedback(GlBackend):
 
     def _draws(self, program: Program, kernel: Kernel, problem: Problem) -> Iterator[Draw]:
         """The draws that make up the result: one, or several of as many vertices as may be."""
-        vertices, instances, _ = self.launch(kernel, problem)
+        vertices, instances, _ = self.launch_size(kernel, problem)
         most = self.part(kernel, problem) or vertices * instances
         together = max(most // vertices, 1) if vertices else instances
         for instance in range(0, instances, together):

@@ -15,8 +15,8 @@ from glnn.backends.examine import SLOWEST, Examined, examine
 from glnn.device import Buffer, DataTexture, Device, Program, SharedMemory, Source
 from glnn.device.buffer import LEAST
 from glnn.errors import DeviceError
+from glnn.kernels.architecture import PATIENT, architecture
 from glnn.kernels.binding import textures, written
-from glnn.kernels.family import PATIENT, family
 from glnn.kernels.generate.epilogue import Bound
 from glnn.kernels.generate.generated import Uniform
 from glnn.kernels.kernel import Kernel
@@ -87,7 +87,7 @@ class GlBackend(Examined):
         self._chosen = (0, 0)  # the revisions of what choices depend on
         self._textures: WeakKeyDictionary[Buffer, dict[tuple[str, str], Fetched]]
         self._textures = WeakKeyDictionary()
-        longest = 0.0 if family(offers) in PATIENT else LONGEST
+        longest = 0.0 if architecture(offers) in PATIENT else LONGEST
         self._longest = longest if settings.launch is None else settings.launch
 
     @classmethod
@@ -123,7 +123,7 @@ class GlBackend(Examined):
         if verdict.part is None and not self.watched:
             return None
         bounds = [] if verdict.part is None else [verdict.part]
-        size = prod(self.launch(kernel, problem))
+        size = prod(self.launch_size(kernel, problem))
         if self.watched:
             units = work(problem) / self.launches(kernel, problem)
             seconds = units / (verdict.pace or SLOWEST)

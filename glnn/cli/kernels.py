@@ -13,7 +13,7 @@ from glnn.cli.screen import Column, Screen, Table, progress
 from glnn.device import Device
 from glnn.errors import DeviceError, GlnnError, printable
 from glnn.kernels import export, library
-from glnn.kernels.family import FAMILIES
+from glnn.kernels.architecture import ARCHITECTURES
 from glnn.kernels.library import declared
 from glnn.kernels.report import Row, rows
 from glnn.kernels.verdicts import Verdicts
@@ -30,9 +30,9 @@ from glnn.settings import Settings
     help="Write complete GLSL ES sources to this folder, for offline compilers.",
 )
 @click.option(
-    "--family",
-    type=click.Choice(list(FAMILIES)),
-    help="Export with the parameters of this family of devices.",
+    "--architecture",
+    type=click.Choice(list(ARCHITECTURES)),
+    help="Export with the parameters of this architecture.",
 )
 @click.option("--forget", is_flag=True, help="Forget what was seen of their results here, first.")
 @device_options
@@ -40,7 +40,7 @@ def kernels(
     op: str | None,
     compiled: bool,
     directory: Path | None,
-    family: str | None,
+    architecture: str | None,
     forget: bool,
     gpu: str | None,
     limits: str | None,
@@ -50,7 +50,7 @@ def kernels(
     """List every kernel and why it cannot run here, if it cannot.
 
     The parameters are those it would run with, and from what they come: the defaults of this
-    device's family, those for any device, or the first that keep within the limits. Kernels made
+    architecture, those for any device, or the first that keep within the limits. Kernels made
     of stages have no shader of their own: each stage is an op with kernels of its own, shown by
     `glnn plan`. Those that are there because a document has them run by name only.
 
@@ -60,16 +60,16 @@ def kernels(
       glnn kernels --op conv2d --compile
       glnn kernels --limits es31-minimum --json
       glnn kernels --forget
-      glnn kernels --export sources/ --family Bifrost
+      glnn kernels --export sources/ --architecture Bifrost
     """
-    if family is not None and directory is None:
-        raise GlnnError(f"--family: expected --export with it, got {family} alone")
+    if architecture is not None and directory is None:
+        raise GlnnError(f"--architecture: expected --export with it, got {architecture} alone")
     ops = sorted({kernel.op for kernel in declared()})
     if op is not None and op not in ops:
         raise GlnnError(f"--op: no kernels for {op!r}, expected one of {', '.join(ops)}")
     found = _rows(op, compiled, gpu, limits, forget, shown=not as_json)
     if directory is not None:
-        _export(directory, op, family)
+        _export(directory, op, architecture)
     if as_json:
         print_json({"kernels": [asdict(row) for row in found]})
         return
@@ -101,10 +101,10 @@ def kernels(
     Screen(wide).show(listed)
 
 
-def _export(directory: Path, op: str | None, family: str | None) -> None:
+def _export(directory: Path, op: str | None, architecture: str | None) -> None:
     try:
         chosen = tuple(k for k in library() if op in (None, k.op))
-        written = export(directory, chosen, family)
+        written = export(directory, chosen, architecture)
     except OSError as error:
         raise GlnnError(f"--export: cannot write to {directory}: {error.strerror}") from None
     click.echo(printable(f"wrote {len(written)} sources to {directory}"), err=True)

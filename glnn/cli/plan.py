@@ -39,7 +39,7 @@ def plan(
 ) -> None:
     """Show the steps in which MODEL would run, and the memory that it would take.
 
-    No memory is taken for tensors, so a model that is too large can be looked at. A repack moves
+    No memory is taken for tensors, so a model that is too large can be looked at. A reorder moves
     a tensor to the layout that the next kernel wants. `via` is the kernel that a step is a stage
     of. `reads` says how a kernel gets at each operand: as an attribute or a samplerBuffer it reads
     the buffer itself, as a sampler2D or sampler2DArray a copy in a texture. Tensors that are never

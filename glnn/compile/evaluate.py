@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.backends import Backend, Choice, Performer, Store, open_backend
+from glnn.backends import Backend, Choice, Launch, Store, open_backend
 from glnn.compile.memory import Arena
 from glnn.compile.prepared import Prepared
 from glnn.compile.schedule import Schedule, Task
@@ -17,7 +17,7 @@ from glnn.compile.weights import Weight, Weights
 from glnn.errors import LimitError, UnsupportedOpError, shown
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Operator
-from glnn.graph.operators.repack import Repack
+from glnn.graph.operators.reorder import Reorder
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout, parse
@@ -63,7 +63,7 @@ def prepare(
     kernel: str | None = None,
     layouts: Mapping[str, str] | None = None,
     epilogue: Epilogue | None = None,
-) -> tuple[Performer, Store]:
+) -> tuple[Launch, Store]:
     """`op` made ready to run on `operands`, which are uploaded, and the store of its result.
 
     layouts: how the inputs lie that a kernel of stages is given, row major unless said; any other
@@ -121,7 +121,7 @@ def _schedule(
 
 def _prepare_stages(
     schedule: Schedule, operands: Mapping[str, NDArray[Any]]
-) -> tuple[Performer, Store]:
+) -> tuple[Launch, Store]:
     """What `prepare` gives where the kernel is made of stages."""
     backend = schedule.backend
     prepared = Prepared(schedule, Arena.of(schedule, ["result"]), Weights(backend))
@@ -130,8 +130,8 @@ def _prepare_stages(
         backend.upload(prepared.stores[name])
 
     def perform() -> None:
-        for performer in prepared.performers:
-            performer()
+        for launch in prepared.launches:
+            launch()
         prepared.result("result")
 
     return perform, prepared.stores["result"]
@@ -140,18 +140,18 @@ def _prepare_stages(
 def _place(backend: Backend, array: NDArray[Any], layout: Layout) -> Store:
     """`array` on the device in `layout`.
 
-    A matrix goes there as it lies on the host, if it can be repacked there: a transposed one is
+    A matrix goes there as it lies on the host, if it can be reordered there: a transposed one is
     not moved about by the CPU.
     """
     lies = "C" if array.flags.f_contiguous and not array.flags.c_contiguous else "R"
     type = TensorType.of(array)
     store = backend.allocate(array.shape, layout, dtype=type.dtype)
-    repack = Problem.of(Repack(lies, layout.name), {"x": array.shape}, {"x": lies})
+    reorder = Problem.of(Reorder(lies, layout.name), {"x": array.shape}, {"x": lies})
     choice: Choice | None = None
     plain = array.dtype == np.float32 and array.ndim == 2 and array.size >= _WORTH_A_KERNEL
     if backend.device and lies != layout.name and plain:
         with suppress(UnsupportedOpError, LimitError):
-            choice = _chosen(repack, backend)
+            choice = _chosen(reorder, backend)
     if choice is None:
         store.set(array)
         backend.upload(store)
@@ -159,5 +159,5 @@ def _place(backend: Backend, array: NDArray[Any], layout: Layout) -> Store:
     source = backend.allocate(array.shape, parse(lies))
     source.set(array)
     backend.upload(source)
-    backend.prepare(choice, repack, {"x": source}, store)()
+    backend.prepare(choice, reorder, {"x": source}, store)()
     return store

@@ -19,7 +19,7 @@ from glnn.types import Shape
 
 @dataclass(frozen=True)
 class Step:
-    """What one performer of a plan does.
+    """What one launch of a plan does.
 
     layer: the layer that it belongs to. via: the kernel whose stage it is, None where it is whole.
     layouts: of each operand and of `out`. reads: by what the kernel reads each operand (see

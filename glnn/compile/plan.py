@@ -1,4 +1,4 @@
-"""A graph made ready for a backend and input shapes: performers in order, and their tensors."""
+"""A graph made ready for a backend and input shapes: launches in order, and their tensors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from glnn.backends import Backend, Performer
+from glnn.backends import Backend, Launch
 from glnn.compile.outline import Outline, Step
 from glnn.compile.prepared import Prepared
 from glnn.compile.weights import Weights
@@ -72,13 +72,13 @@ class Plan:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """What is performed, in order; `performers` has what performs it."""
+        """What is performed, in order; `launches` has what performs it."""
         return self.outline.steps
 
     @property
-    def performers(self) -> tuple[Performer, ...]:
+    def launches(self) -> tuple[Launch, ...]:
         """What performs each step."""
-        return self._prepared.performers
+        return self._prepared.launches
 
     @property
     def nbytes(self) -> int:
@@ -102,8 +102,8 @@ class Plan:
         # Drivers collect commands until somebody waits. Sending off the first step, then two, then
         # four has the device at work while the rest is still being asked for.
         batch = left = 1
-        for performer in self.performers:
-            performer()
+        for launch in self.launches:
+            launch()
             left -= 1
             if not left:
                 self.backend.flush()

@@ -1,10 +1,10 @@
-"""A schedule made ready: its tensors in memory, its parameters packed, its performers in order."""
+"""A schedule made ready: its tensors in memory, its parameters packed, its launches in order."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from glnn.backends.backend import Performer, Store
+from glnn.backends.backend import Launch, Store
 from glnn.compile.memory import Arena
 from glnn.compile.schedule import Entry, Schedule
 from glnn.compile.weights import Weights
@@ -13,13 +13,13 @@ from glnn.compile.weights import Weights
 class Prepared:
     """Everything that is allocated for `schedule`, whose tensors share memory as `arena` says.
 
-    weights: the session's. stores: by tensor. performers: one for each entry.
+    weights: the session's. stores: by tensor. launches: one for each entry.
     """
 
     def __init__(self, schedule: Schedule, arena: Arena, weights: Weights) -> None:
         self.schedule, self.backend, self._weights = schedule, schedule.backend, weights
         self.stores = self._allocate(arena)
-        self.performers: tuple[Performer, ...] = tuple(map(self._prepare, schedule.entries))
+        self.launches: tuple[Launch, ...] = tuple(map(self._prepare, schedule.entries))
 
     def _allocate(self, arena: Arena) -> dict[str, Store]:
         """A store for each tensor, in the block that its memory has."""
@@ -37,7 +37,7 @@ class Prepared:
                 owners.setdefault(tensor.memory, stores[name])
         return stores
 
-    def _prepare(self, entry: Entry) -> Performer:
+    def _prepare(self, entry: Entry) -> Launch:
         if entry.host:
             return self._host(entry)
         task = entry.task
@@ -48,7 +48,7 @@ class Prepared:
         out = self.stores[task.output]
         return self.backend.prepare(entry.choice, entry.problem, stores, out)
 
-    def _host(self, entry: Entry) -> Performer:
+    def _host(self, entry: Entry) -> Launch:
         """What reads the operands back, computes by NumPy, and uploads the results."""
         task, problem = entry.task, entry.problem
         outs = [self.stores[name] for name in (task.output, *task.more)]
@@ -66,7 +66,7 @@ class Prepared:
         return perform
 
     def result(self, name: str) -> Store:
-        """The store of the tensor called `name`, which some performer has written."""
+        """The store of the tensor called `name`, which some launch has written."""
         store = self.stores[name]
         self.backend.wrote(store)
         return store

@@ -13,7 +13,7 @@ from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.decompose import Lowered
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Operator, Shapes
-from glnn.graph.operators.repack import Repack, packing
+from glnn.graph.operators.reorder import Reorder, packing
 from glnn.kernels import kernels_for
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
@@ -84,7 +84,7 @@ class Tensor:
 
 
 class Schedule:
-    """Tasks in the order in which they run, with the repacks between kernels that disagree.
+    """Tasks in the order in which they run, with the reorders between kernels that disagree.
 
     kernels: the kernel to take for an op, by the op's name; others are chosen. reserved: names that
     tensors of its own must not have. problems: what was chosen for, the stages of a kernel before
@@ -117,7 +117,7 @@ class Schedule:
         self.tensors[name] = Tensor(type, parse(layout), name)
 
     def add(self, task: Task) -> None:
-        """Append `task`, in stages if its kernel has some, and before it the repacks that it needs.
+        """Append `task`, in stages if its kernel has some, and before it the reorders it needs.
 
         What no kernel does at once is taken apart; what has no kernel here at all the host does.
         Raises UnsupportedOpError or LimitError where the backend cannot compute it.
@@ -215,14 +215,14 @@ class Schedule:
         return kernel if self._can(problem, kernel) else None
 
     def _can(self, problem: Problem, kernel: str) -> bool:
-        """Whether `kernel` can compute `problem`, and the tensors given be repacked for it."""
+        """Whether `kernel` can compute `problem`, and the tensors given be reordered for it."""
         try:
             choice = self.backend.choose(problem, kernel)
         except (UnsupportedOpError, LimitError):
             return False
         wanted, given = self.backend.layouts(choice, problem), problem.layouts
         return all(
-            self.backend.why_not(_repack(problem.types[name], parse(lies), wanted[name])) is None
+            self.backend.why_not(_reorder(problem.types[name], parse(lies), wanted[name])) is None
             for name, lies in given.items()
             if lies != wanted[name].name
         )
@@ -262,16 +262,16 @@ class Schedule:
             )
 
     def _in_layout(self, name: str, layout: Layout, task: Task) -> str:
-        """The name of the tensor `name` in `layout`: itself, or a repacked copy made once."""
+        """The name of the tensor `name` in `layout`: itself, or a reordered copy made once."""
         tensor = self.tensors[name]
         if tensor.layout == layout or not prod(tensor.shape):
             return name
         if (name, layout) not in self._copies:
-            refused = self.backend.why_not(_repack(tensor.type, tensor.layout, layout))
+            refused = self.backend.why_not(_reorder(tensor.type, tensor.layout, layout))
             if refused and isinstance(layout, Morton | Blocked):
                 self._copies[name, layout] = self._packed(name, layout, task)
                 return self._copies[name, layout]
-            op = Repack(tensor.layout.name, layout.name)
+            op = Reorder(tensor.layout.name, layout.name)
             label, copy = f"{name} to {layout.name}", self._free(f"{name} as {layout.name}")
             self.add(Task(label, op, {"x": name}, {}, copy, task.layer, via=task.via))
             self._copies[name, layout] = copy
@@ -304,6 +304,6 @@ def _same_memory(shape: Shape, layout: Layout, other: Shape, seen: Layout) -> bo
     return layout.size(shape) == prod(shape) and seen.size(other) == prod(other)
 
 
-def _repack(type: TensorType, source: Layout, target: Layout) -> Problem:
+def _reorder(type: TensorType, source: Layout, target: Layout) -> Problem:
     """The problem of moving a tensor from one layout to another."""
-    return Problem.of(Repack(source.name, target.name), {"x": type}, {"x": source.name})
+    return Problem.of(Reorder(source.name, target.name), {"x": type}, {"x": source.name})

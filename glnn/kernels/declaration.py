@@ -73,7 +73,7 @@ FORMS: Mapping[str, Form] = {
     "extents": _TEXTS,
     "stacks": _TEXTS,
     "tune": ("a table of lists of integers", _table(_list(_is_whole))),
-    "families": ("a table of tables of integers", _table(_table(_is_whole))),
+    "architectures": ("a table of tables of integers", _table(_table(_is_whole))),
     "unfit": _TEXTS,
     "requires": _WHOLES_BY_NAME,
     "max_outputs": _WHOLE,

@@ -14,8 +14,8 @@ from glnn.device.texture import TEXELS
 from glnn.errors import LayoutError, ShaderError
 from glnn.graph.decompose import LOWERINGS
 from glnn.graph.epilogue import Extent
+from glnn.kernels.architecture import ARCHITECTURES
 from glnn.kernels.declaration import fault
-from glnn.kernels.family import FAMILIES
 from glnn.layout import parse
 from glnn.layout.half import SUFFIX
 
@@ -61,15 +61,15 @@ class Kernel:
         of it takes the epilogue; nothing where it takes none.
     extents: of the operands that an epilogue may have here.
     tune: parameters and the values worth trying, the default first.
-    families: other defaults for the device families so called (see `family`).
-    unfit: families whose registers cannot hold it.
+    architectures: other defaults for the device architectures so called (see `architecture`).
+    unfit: architectures whose registers cannot hold it.
     requires: attributes (the op's defines) that must have the value given.
     max_outputs: it suits results of at most this many elements; 0 means any.
     min_outputs: it suits results of at least this many elements.
     at_most: it suits problems whose sizes are at most these.
     at_least: it suits problems whose sizes are at least these.
-    devices: it suits these families; empty means any device.
-    slow_on: families that it does not suit.
+    devices: it suits these architectures; empty means any device.
+    slow_on: architectures that it does not suit.
     priority: among the kernels that suit, the greatest is the default.
     tolerance: the relative error that its results may have.
     """
@@ -98,7 +98,7 @@ class Kernel:
     extents: tuple[str, ...] = ()
     stacks: tuple[str, ...] = ()
     tune: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    families: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    architectures: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     unfit: tuple[str, ...] = ()
     requires: Mapping[str, int] = field(default_factory=dict)
     max_outputs: int = 0
@@ -132,10 +132,10 @@ class Kernel:
             raise self._wrong("extents", f"unknown extent {sorted(unknown)[0]}")
         if any(not values for values in self.tune.values()):
             raise self._wrong("tune", "every parameter needs a default")
-        for key in ("families", "unfit", "devices", "slow_on"):
-            if unknown := set(getattr(self, key)) - set(FAMILIES):
-                raise self._wrong(key, f"unknown family {sorted(unknown)[0]}")
-        for values in self.families.values():
+        for key in ("architectures", "unfit", "devices", "slow_on"):
+            if unknown := set(getattr(self, key)) - set(ARCHITECTURES):
+                raise self._wrong(key, f"unknown architecture {sorted(unknown)[0]}")
+        for values in self.architectures.values():
             self.with_parameters(**values)
         for key in ("workgroup", "per_invocation", "shared_bytes", "captures"):
             self._check_names(key, getattr(self, key))
@@ -260,26 +260,26 @@ class Kernel:
             if name not in self.tune:
                 raise self._wrong("tune", f"{name} is not one of {tuple(self.tune)}")
         chosen = {name: (value,) for name, value in values.items()}
-        return replace(self, tune={**self.tune, **chosen}, families={})
+        return replace(self, tune={**self.tune, **chosen}, architectures={})
 
     def layout(self, name: str) -> str:
         """How it wants the operand `name`, one of several declared together perhaps."""
         return self.layouts.get(name) or self.layouts.get(name.rstrip("0123456789") + MANY, ANY)
 
-    def suits(self, sizes: Mapping[str, int], outputs: int, family: str | None) -> bool:
-        """Whether it is meant for such sizes, so many results, and devices of `family`."""
+    def suits(self, sizes: Mapping[str, int], outputs: int, architecture: str | None) -> bool:
+        """Whether it is meant for such sizes, so many results, and devices of `architecture`."""
         return (
             self.min_outputs <= outputs
             and (not self.max_outputs or outputs <= self.max_outputs)
             and all(sizes[name] <= most for name, most in self.at_most.items())
             and all(sizes[name] >= least for name, least in self.at_least.items())
-            and (not self.devices or family in self.devices)
-            and family not in self.slow_on
+            and (not self.devices or architecture in self.devices)
+            and architecture not in self.slow_on
         )
 
-    def for_family(self, family: str | None) -> Kernel:
-        """The kernel with the defaults of `family`, itself where it has none for that."""
-        values = self.families.get(family or "")
+    def for_architecture(self, architecture: str | None) -> Kernel:
+        """The kernel with the defaults of `architecture`, itself where it has none for that."""
+        values = self.architectures.get(architecture or "")
         return self if values is None else self.with_parameters(**values)
 
     def local_size(self, parameters: Mapping[str, int]) -> tuple[int, int, int]:

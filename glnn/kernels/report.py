@@ -12,8 +12,8 @@ from glnn.device.texture import PLANE, TEXELS
 from glnn.errors import LimitError, ShaderError, UnsupportedOpError
 from glnn.graph.epilogue import BIASED, Epilogue
 from glnn.graph.expression import Arg, call
+from glnn.kernels.architecture import architecture
 from glnn.kernels.binding import textures, written
-from glnn.kernels.family import family
 from glnn.kernels.generate.epilogue import Bound
 from glnn.kernels.generate.generators import GENERATORS
 from glnn.kernels.kernel import Kernel
@@ -152,10 +152,10 @@ def _said(kernel: Kernel, seen: Iterable[Seen]) -> list[Seen]:
 
 def _origin(kernel: Kernel, found: Kernel, device: Device) -> str:
     """Where the parameters of `found` come from."""
-    name = family(device.capabilities)
-    if found.defaults == kernel.defaults and name not in kernel.families:
+    name = architecture(device.capabilities)
+    if found.defaults == kernel.defaults and name not in kernel.architectures:
         return "any device"
-    return str(name) if found == kernel.for_family(name) else "within the limits"
+    return str(name) if found == kernel.for_architecture(name) else "within the limits"
 
 
 def _reason(kernel: Kernel, device: Device, compile: bool) -> str | None:
@@ -189,17 +189,17 @@ def link(device: Device, kernel: Kernel, source: Source) -> Program:
 
 
 def export(
-    directory: Path, kernels: tuple[Kernel, ...] | None = None, family: str | None = None
+    directory: Path, kernels: tuple[Kernel, ...] | None = None, architecture: str | None = None
 ) -> list[Path]:
     """Write the complete GLSL ES source of every kernel, for compilers that need no device.
 
     Each is one file `OP-NAME.comp` or `.vert` with includes expanded and the default parameters,
-    those of the device family called `family` where a kernel has some; returns their paths.
+    those of that `architecture` where a kernel has some; returns their paths.
     """
     directory.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     for shader in library() if kernels is None else kernels:
-        for one in Example.all_of(shader.for_family(family)):
+        for one in Example.all_of(shader.for_architecture(architecture)):
             header = ES_HEADERS[shader.backend] + _PRECISION
             planes = {k: TEXELS[v].prefix + PLANE for k, v in one.kernel.textures.items()}
             samplers = planes if shader.generate else {}

@@ -9,9 +9,9 @@ from math import prod
 
 from glnn.device import Capabilities
 from glnn.errors import LimitError, UnsupportedOpError
-from glnn.graph.operators.repack import Repack
+from glnn.graph.operators.reorder import Reorder
+from glnn.kernels.architecture import architecture
 from glnn.kernels.binding import textures, why_not_bound, why_not_epilogue
-from glnn.kernels.family import family
 from glnn.kernels.kernel import ANY, Kernel
 from glnn.kernels.library import kernels_for
 from glnn.kernels.problem import Problem
@@ -22,7 +22,7 @@ from glnn.layout import parse
 
 def why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
     """Why `kernel` cannot run on `device` whatever the problem; None when it can."""
-    if family(device) in kernel.unfit:
+    if architecture(device) in kernel.unfit:
         return f"the registers of {device.renderer} cannot hold it"
     if kernel.backend == "feedback":
         if not device.feedback:
@@ -56,7 +56,7 @@ def why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
 def fitted(kernel: Kernel, device: Capabilities) -> Kernel | None:
     """`kernel` with the first of its parameters that `device` admits, None where it admits none.
 
-    The first are those for the device's family.
+    The first are those for the device's architecture.
     """
     if device not in kernel.memo:
         kernel.memo[device] = _fitted(kernel, device)
@@ -65,7 +65,7 @@ def fitted(kernel: Kernel, device: Capabilities) -> Kernel | None:
 
 
 def _fitted(kernel: Kernel, device: Capabilities) -> Kernel | None:
-    familiar = kernel.for_family(family(device))
+    familiar = kernel.for_architecture(architecture(device))
     if why_not_device(familiar, device) is None:
         return familiar
     for values in product(*kernel.tune.values()):
@@ -96,11 +96,11 @@ def why_not_problem(kernel: Kernel, problem: Problem) -> str | None:
     for name, value in kernel.requires.items():
         if defines[name] != value:
             return f"{name} is {defines[name]}, it needs {value}"
-    if isinstance(problem.op, Repack):
+    if isinstance(problem.op, Reorder):
         wanted = {"x": problem.op.source, "out": problem.op.target}
         if kernel.layouts["x"] == ANY:
             if not problem.op.is_matrix or len(problem.output) != 2:
-                return "it repacks matrices only"
+                return "it reorders matrices only"
         elif dict(kernel.layouts) != wanted:
             return f"it goes from {kernel.layouts['x']} to {kernel.layouts['out']}"
     return None
@@ -179,8 +179,8 @@ def choose(
     op = problem.op.name
     kernels = kernels_for(op, backend)
     if name is None:
-        # A repack says itself whether it is to halves.
-        halves = isinstance(problem.op, Repack)
+        # A reorder says itself whether it is to halves.
+        halves = isinstance(problem.op, Reorder)
         kernels = tuple(k for k in kernels if not k.document and (halves or not k.halves))
     found = tuned.kernel(kernels, problem) if tuned and name is None else None
     if found:
@@ -223,7 +223,7 @@ def _preferred(
             reasons.setdefault(str(unfit), []).append(declared.name)
         else:
             found.append(fitted(adapted, device) or adapted)
-    count, sizes, known = prod(problem.output), problem.op_sizes, family(device)
+    count, sizes, known = prod(problem.output), problem.op_sizes, architecture(device)
     found.sort(key=lambda k: (-k.priority, not problem.fits(k)))
     rest: list[Kernel] = []
     for kernel in found:

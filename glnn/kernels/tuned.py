@@ -47,7 +47,7 @@ class TunedChoice:
         if set(self.parameters) != set(kernel.tune):
             return None
         for name, value in self.parameters.items():
-            familiar = [values[name] for values in kernel.families.values() if name in values]
+            familiar = [values[name] for values in kernel.architectures.values() if name in values]
             if value not in (*kernel.tune[name], *familiar):
                 return None
         if fingerprint(kernel) != self.source:

@@ -19,7 +19,7 @@ from glnn.kernels.source import fingerprint
 
 FORM = 1  # of the file; one of another form is not used
 WORDS = 4  # of a key at least: backend, op, kernel, fingerprint
-Launch = tuple[int, int, int]
+LaunchSize = tuple[int, int, int]
 """The workgroups along x, y and z; or the vertices of an instance, the instances, and 1."""
 
 
@@ -33,7 +33,7 @@ class Verdict:
     is not used; None where it is.
     """
 
-    right: tuple[Launch, ...] = ()
+    right: tuple[LaunchSize, ...] = ()
     part: int | None = None
     pace: float | None = None
     wrong: str | None = None
@@ -46,17 +46,17 @@ class Verdict:
             if value is not None and not value >= least:
                 raise ValueError(f"{name}: expected at least {least}, got {value}")
 
-    def covers(self, launch: Launch) -> bool:
+    def covers(self, launch: LaunchSize) -> bool:
         """Whether nothing more need be seen before such a launch is asked for."""
         return self.wrong is not None or any(within(launch, seen) for seen in self.right)
 
-    def and_right(self, launch: Launch) -> Verdict:
+    def and_right(self, launch: LaunchSize) -> Verdict:
         """The same, that launch having been right, too."""
         others = tuple(seen for seen in self.right if not within(seen, launch))
         return replace(self, right=(*others, launch))
 
 
-def within(launch: Launch, other: Launch) -> bool:
+def within(launch: LaunchSize, other: LaunchSize) -> bool:
     """Whether `other` is as large along every axis."""
     return all(n <= most for n, most in zip(launch, other, strict=True))
 

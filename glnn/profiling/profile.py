@@ -98,7 +98,7 @@ def _profile(
     _, kernel = _spent(timer, plan.perform, backend.finish, repeat)
     doubt = doubt or _doubt(timer, "all steps together")
     layers = []
-    for step, perform in zip(plan.steps, plan.performers, strict=True):
+    for step, perform in zip(plan.steps, plan.launches, strict=True):
         layers.append(_step(step, *_spent(timer, perform, backend.finish, repeat)))
         doubt = doubt or _doubt(timer, f"step {step.name}")
         advance()

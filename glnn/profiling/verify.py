@@ -73,7 +73,7 @@ def verify(plan: Plan, feeds: Mapping[str, Array], tolerance: float = TOLERANCE)
     kernels: dict[str, list[str]] = {}
     for step in plan.steps:
         kernel = step.via or step.kernel
-        if step.op.name != "repack" and kernel not in kernels.setdefault(step.layer, []):
+        if step.op.name != "reorder" and kernel not in kernels.setdefault(step.layer, []):
             kernels[step.layer].append(kernel)
     made = {step.output for step in plan.steps}
     layers = []

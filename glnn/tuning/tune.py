@@ -16,7 +16,7 @@ from math import inf, prod
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.backends import Performer, Store
+from glnn.backends import Launch, Store
 from glnn.backends.gl import GlBackend
 from glnn.compile import prepare
 from glnn.device import Buffer
@@ -221,7 +221,7 @@ class _Search:
         return why_not(kernel, self._problem, self._backend.device.capabilities)
 
     def _lies(self, kernel: Kernel, default: Kernel) -> bool:
-        """Whether it needs no repacks, or none but those that `default` needs."""
+        """Whether it needs no reorders, or none but those that `default` needs."""
         takes, gives = self._ends(kernel)
         lies = self._problem.first_layout
         return (takes == lies and gives in ("R", lies)) or (takes, gives) == self._ends(default)
@@ -244,7 +244,7 @@ class _Search:
         work, _ = self._prepared(kernel)
         return time_work(self._backend, work, 5, hopeless=HOPELESS * self.least()).seconds
 
-    def _prepared(self, kernel: Kernel) -> tuple[Performer, Store]:
+    def _prepared(self, kernel: Kernel) -> tuple[Launch, Store]:
         """`kernel` made ready, its inputs as it takes them, and its result."""
         op, shapes, epilogue = self._problem.op, self._problem.shapes, self._problem.epilogue
         if kernel.stages:

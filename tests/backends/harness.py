@@ -177,8 +177,8 @@ def _run_stages(
     for name in inputs:
         packed = _with_poisoned_padding(prepared.stores[name].layout, operands[name])
         prepared.stores[name].push(backend.device).write(packed)
-    for performer in prepared.performers:
-        performer()
+    for launch in prepared.launches:
+        launch()
     backend.device.check_always(f"{op.name} by {choice.name}")
     for block, copy in copies.items():
         guard = np.frombuffer(copy.read(), np.uint32)[arena.sizes[block] :]

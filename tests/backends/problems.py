@@ -27,7 +27,7 @@ from glnn.graph.operators.matmul_parts import MatmulParts
 from glnn.graph.operators.matmul_sum import MatmulSum
 from glnn.graph.operators.move import Transpose
 from glnn.graph.operators.pad import Pad
-from glnn.graph.operators.repack import Repack
+from glnn.graph.operators.reorder import Reorder
 from glnn.graph.operators.scatter import ScatterElements, ScatterND
 from glnn.graph.operators.winograd_input import WinogradInput
 from glnn.graph.operators.winograd_output import WinogradOutput
@@ -89,14 +89,14 @@ PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilo
         (Concat(), {"x0": (2, 37, 11, 9), "x1": (2, 6, 11, 9)}),
         (Concat(), {"x0": (2, 36, 11, 9), "x1": (2, 8, 11, 9), "x2": (2, 4, 11, 9)}),
     ],
-    "repack": [
-        (Repack("R", "C 4 2 C"), {"x": (37, 131)}),
-        (Repack("R", "R f16"), {"x": (37, 131)}),
-        (Repack("R", "nhwC4c"), {"x": (2, 37, 11, 9)}),
-        (Repack("nhwC4c", "R"), {"x": (2, 37, 11, 9)}),
-        (Repack("R", "nChw4c"), {"x": (2, 37, 11, 9)}),
-        (Repack("nChw4c", "R"), {"x": (2, 37, 11, 9)}),
-        (Repack("nhwC4c", "nChw4c"), {"x": (2, 37, 11, 9)}),
+    "reorder": [
+        (Reorder("R", "C 4 2 C"), {"x": (37, 131)}),
+        (Reorder("R", "R f16"), {"x": (37, 131)}),
+        (Reorder("R", "nhwC4c"), {"x": (2, 37, 11, 9)}),
+        (Reorder("nhwC4c", "R"), {"x": (2, 37, 11, 9)}),
+        (Reorder("R", "nChw4c"), {"x": (2, 37, 11, 9)}),
+        (Reorder("nChw4c", "R"), {"x": (2, 37, 11, 9)}),
+        (Reorder("nhwC4c", "nChw4c"), {"x": (2, 37, 11, 9)}),
     ],
     "conv2d": [
         (

@@ -23,7 +23,7 @@ from glnn.graph.operators import (
     Pool2d,
     Softmax,
 )
-from glnn.graph.operators.repack import Repack
+from glnn.graph.operators.reorder import Reorder
 from glnn.kernels.problem import Problem
 from tests.backends.epilogues import finish
 from tests.oracle import error
@@ -44,7 +44,7 @@ CASES: list[tuple[Operator, dict[str, tuple[int, ...]], Epilogue | None]] = [
     (Pointwise(ADD), {"x0": (41, 3, 7, 16), "x1": (3, 1, 16)}, None),
     (Pointwise(ADD), {"x0": (41, 3, 7, 16), "x1": (41, 1, 7, 16)}, None),
     (LocalResponseNorm(5), {"x": (33, 7, 5, 9)}, None),
-    (Repack("R", "nhwC4c"), {"x": (37, 5, 9, 9)}, None),
+    (Reorder("R", "nhwC4c"), {"x": (37, 5, 9, 9)}, None),
 ]
 
 

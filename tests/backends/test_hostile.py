@@ -25,7 +25,7 @@ from glnn.graph.operators import (
     Pool2d,
     Softmax,
 )
-from glnn.graph.operators.repack import Repack
+from glnn.graph.operators.reorder import Reorder
 from glnn.kernels import library
 from tests.backends.epilogues import function as activated
 from tests.backends.harness import BACKENDS, kernels, run
@@ -163,8 +163,8 @@ def test_halves(hostile) -> None:
     x = np.concatenate([SPECIAL, [65504, 65519, 65520, -65520, 7e4]]).astype(np.float32)
     x[np.abs(x) < 1e-30] = 0
     for declared in library():
-        if declared.op == "repack" and declared.halves:
-            op = Repack(declared.layouts["x"], declared.layouts["out"])
+        if declared.op == "reorder" and declared.halves:
+            op = Reorder(declared.layouts["x"], declared.layouts["out"])
             got = run(hostile(declared.backend), op, {"x": x[None]}, declared.name)
             with np.errstate(over="ignore"):
                 expected = x.astype(np.float16)

@@ -65,7 +65,7 @@ def test_the_result_lies_where_the_zeros_did(opened) -> None:
     operands = {"x": "x", "into": "zeros"}
     schedule.add(Task("patches", op, operands, {}, "patches", "patches", "morton_2_4"))
     assert schedule.tensors["patches"].memory == "zeros"
-    assert [e.task.op.name for e in schedule.entries] == ["zero", "repack", "im2row"]
+    assert [e.task.op.name for e in schedule.entries] == ["zero", "reorder", "im2row"]
 
 
 def test_what_does_not_fit_is_refused() -> None:

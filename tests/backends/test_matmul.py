@@ -10,7 +10,7 @@ from glnn import ops
 from glnn.backends.gl import GlBackend
 from glnn.errors import LimitError, ShapeError, UnsupportedOpError
 from glnn.graph.operators import Matmul
-from glnn.kernels.family import family
+from glnn.kernels.architecture import architecture
 from glnn.kernels.problem import Problem
 from tests import oracle
 from tests.backends.epilogues import finish
@@ -120,7 +120,7 @@ def test_few_results_of_a_long_sum_are_split_along_k(opened) -> None:
     backend = opened("compute")
     small = backend.choose(Problem.of(Matmul(), {"x": (100, 400), "weight": (120, 400)}, {}))
     large = backend.choose(Problem.of(Matmul(), {"x": (1000, 400), "weight": (1200, 400)}, {}))
-    if family(backend.device.capabilities) == "llvmpipe":  # shared memory is slow there
+    if architecture(backend.device.capabilities) == "llvmpipe":  # shared memory is slow there
         assert (small.name, large.name) == ("blocked", "blocked")
         return
     assert small.name == "split_k"
@@ -202,7 +202,7 @@ def test_a_row_that_exceeds_a_storage_block_is_refused_before_gl_is_asked(small_
 @pytest.mark.parametrize("transpose_b", [False, True])
 @pytest.mark.parametrize("kernel", [None, *(k for b, k in kernels("matmul") if b == "compute")])
 @pytest.mark.parametrize("opened", ["as it is", "es31-minimum"], indirect=True)
-def test_large_operands_are_repacked_on_the_device(
+def test_large_operands_are_reordered_on_the_device(
     opened, rng, transpose_a, transpose_b, kernel
 ) -> None:
     backend = opened("compute")

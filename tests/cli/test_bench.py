@@ -30,7 +30,7 @@ def test_lenet(cli: Glnn) -> None:
         assert timed["backend"] == name
         assert all(timed[key] > 0 for key in TIMES - {"kernel_ms"})
         check_kernel_times(timed)
-        layers = [layer for layer in timed["layers"] if layer["op"] != "repack"]
+        layers = [layer for layer in timed["layers"] if layer["op"] != "reorder"]
         softmax = ["reduce", "reduce", "pointwise"] if name == "feedback" else ["softmax"]
         assert [layer["op"] for layer in layers] == [
             *("conv2d", "pool2d", "conv2d", "pool2d", "matmul", "matmul", "matmul"),
@@ -50,7 +50,7 @@ def check_kernel_times(timed: Any) -> None:
         assert set(kernels) == {timed["kernel_ms"]} == {None}
     for layer in timed["layers"]:
         assert set(layer) == LAYER
-        assert layer["layer"] in layer["name"] or layer["op"] == "repack"
+        assert layer["layer"] in layer["name"] or layer["op"] == "reorder"
         assert layer["wall_ms"] > 0
         assert layer["kernel_ms"] is None or (timed["timer"] is None and layer["kernel_ms"] >= 0)
     if timed["backend"] == "cpu":
@@ -82,7 +82,7 @@ def test_a_forced_kernel_applies_where_it_exists(cli: Glnn) -> None:
 def test_a_layer_of_several_steps(cli: Glnn, staged: Path, images: Path) -> None:
     forced = ("--kernel", "conv2d=winograd_2", "--backends", "compute,cpu", "--repeat", 1)
     timed = cli("bench", staged, images, *forced, "--json").json["backends"]["compute"]
-    steps = [step for step in timed["layers"] if step["op"] != "repack"]
+    steps = [step for step in timed["layers"] if step["op"] != "reorder"]
     assert [(step["layer"], step["via"]) for step in steps] == [
         *[("conv", "winograd_2")] * 3,
         ("pool", None),

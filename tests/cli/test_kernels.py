@@ -122,18 +122,20 @@ def test_export_of_one_op(cli: Glnn, tmp_path: Path) -> None:
     assert {file.name.partition("-")[0] for file in tmp_path.iterdir()} == {"softmax"}
 
 
-def test_export_for_a_family(cli: Glnn, tmp_path: Path) -> None:
-    assert cli("kernels", "--op", "matmul", "--export", tmp_path, "--family", "Adreno").code == 0
+def test_export_for_an_architecture(cli: Glnn, tmp_path: Path) -> None:
+    assert (
+        cli("kernels", "--op", "matmul", "--export", tmp_path, "--architecture", "Adreno").code == 0
+    )
     text = (tmp_path / "matmul-blocked.comp").read_text("utf-8")
     assert "#define TM 8\n" in text and "#define TN 2\n" in text
-    refusal = cli("kernels", "--family", "Adreno").refusal
-    assert refusal == "--family: expected --export with it, got Adreno alone"
+    refusal = cli("kernels", "--architecture", "Adreno").refusal
+    assert refusal == "--architecture: expected --export with it, got Adreno alone"
 
 
 def test_where_parameters_come_from(cli: Glnn) -> None:
     rows = {r["name"]: r for r in cli("kernels", "--op", "matmul", "--json").json["kernels"]}
     if "llvmpipe" not in cli("info", "--json").out or not rows["blocked"]["ok"]:
-        pytest.skip("the families of other devices are shown there")
+        pytest.skip("the architectures of other devices are shown there")
     assert rows["blocked"]["defaults"] == "llvmpipe"
     assert rows["blocked"]["parameters"]["TM"] == 8
     assert rows["matvec"]["defaults"] == "any device"

@@ -38,7 +38,7 @@ def test_lenet(cli: Glnn, backend: str) -> None:
     found = cli("plan", "lenet", "--batch", 7, "--backend", backend, "--json").json
     assert (found["model"], found["backend"]) == ("lenet", backend)
     assert found["inputs"] == {"input": [7, 1, 28, 28]}
-    ops = [step["op"] for step in found["steps"] if step["op"] != "repack"]
+    ops = [step["op"] for step in found["steps"] if step["op"] != "reorder"]
     softmax = ["reduce", "reduce", "pointwise"] if backend == "feedback" else ["softmax"]
     assert ops == ["conv2d", "pool2d"] * 2 + ["matmul"] * 3 + softmax
     for step in found["steps"]:
@@ -65,15 +65,15 @@ def test_lenet(cli: Glnn, backend: str) -> None:
     assert found["largest_adjacent"] == {"bytes": 7 * 4 * pixels, "tensors": ["sigmoid1", "s2"]}
 
 
-def test_stages_and_repacks(cli: Glnn, staged: Path) -> None:
+def test_stages_and_reorders(cli: Glnn, staged: Path) -> None:
     steps = cli("plan", staged, *WINOGRAD, "--json").json["steps"]
     assert [(step["name"], step["op"], step["via"]) for step in steps] == [
-        ("input to nhwC4c", "repack", "winograd_2"),
+        ("input to nhwC4c", "reorder", "winograd_2"),
         ("conv: tiles", "winograd_input", "winograd_2"),
         ("conv: products", "matmul", "winograd_2"),
         ("conv: result", "winograd_output", "winograd_2"),
         ("pool", "pool2d", None),
-        ("pool as R", "repack", None),
+        ("pool as R", "reorder", None),
     ][: len(steps)]
     assert {step["layer"] for step in steps} >= {"conv", "pool"}
     assert steps[0]["layouts"] == {"x": "R", "out": "nhwC4c"}

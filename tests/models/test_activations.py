@@ -215,7 +215,7 @@ def test_a_new_function_is_one_row(monkeypatch, backend, rng) -> None:
         given = rng((3, *shape))
         model = Model.sequential([first, layer], shape)
         plan = Plan(model.graph, backend, {"input": given.shape})
-        assert [s.op.name for s in plan.steps if s.op.name != "repack"][-1] != "pointwise"
+        assert [s.op.name for s in plan.steps if s.op.name != "reorder"][-1] != "pointwise"
         plain = first(given, backend="cpu").astype(np.float64)
         (got,) = plan.run({"input": given}).values()
         np.testing.assert_allclose(got, bent(plain), rtol=1e-4, atol=1e-5)

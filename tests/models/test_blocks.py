@@ -30,7 +30,7 @@ def test_branches(rng, backend, blocks, fused) -> None:
     plan = Plan(blocks.graph, backend, {"image": x.shape}, fused=fused)
     (got,) = plan.run({"image": x}).values()
     assert error(got, results(blocks.graph, {"image": x})[blocks.outputs[0]]) <= 1e-5
-    ops = [step.op.name for step in plan.steps if step.op.name != "repack"]
+    ops = [step.op.name for step in plan.steps if step.op.name != "reorder"]
     assert ops.count("concat") == 1 and "identity" not in ops
     alone = sum(step.op.name == "pointwise" for step in plan.steps)
     apart = Plan(blocks.graph, backend, {"image": x.shape}, fused=False)

@@ -1,4 +1,4 @@
-"""VGG-16, and branches: memory is shared, repacks are at the edges, nothing is lost on the way."""
+"""VGG-16, and branches: memory is shared, reorders are at the edges, nothing is lost on the way."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_vgg16_whole(limits) -> None:
         (got,) = session.run(None, {"input": x})
         assert error(got, expected) <= 1e-5
     assert session.plan({"input": x.shape}) is plan and len(programs) == compiled
-    moved = [step.name for step in plan.steps if step.op.name == "repack"]
+    moved = [step.name for step in plan.steps if step.op.name == "reorder"]
     assert moved == ["input to nhwC4c", "pool5 to R"]
 
 

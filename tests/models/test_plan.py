@@ -1,4 +1,4 @@
-"""Plans: successive runs, intermediate values, repacks, kernels by name."""
+"""Plans: successive runs, intermediate values, reorders, kernels by name."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_activations_and_biases_are_fused(backend) -> None:
     assert kept.value("bias1").shape == (3, 4)
 
 
-def test_repacks_stand_between_kernels_that_disagree_and_nowhere_else() -> None:
+def test_reorders_stand_between_kernels_that_disagree_and_nowhere_else() -> None:
     model = Model.sequential(
         [Conv2d(3, 5, 3), Sigmoid(), AvgPool2d(2), Flatten(), Linear(5 * 9, 2)], (3, 8, 8)
     )
@@ -104,7 +104,7 @@ def test_repacks_stand_between_kernels_that_disagree_and_nowhere_else() -> None:
         plan = Plan(model.graph, available(name), {"input": (2, 3, 8, 8)})
         names[name] = [step.op.name for step in plan.steps]
     assert names["compute"] == ["conv2d", "pool2d", "matmul"]
-    assert names["feedback"] == ["repack", "conv2d", "pool2d", "repack", "matmul"]
+    assert names["feedback"] == ["reorder", "conv2d", "pool2d", "reorder", "matmul"]
 
 
 def test_feedback_keeps_channels_in_groups_of_four(rng) -> None:
@@ -126,7 +126,7 @@ def test_feedback_keeps_channels_in_groups_of_four(rng) -> None:
     x = rng((2, 3, 9, 8))
     plan = Plan(model.graph, available("feedback"), {"x": x.shape})
     names = [step.op.name for step in plan.steps]
-    assert names.index("repack") == 0 and names.count("repack") == 1
+    assert names.index("reorder") == 0 and names.count("reorder") == 1
     assert {"local_response_norm", "pointwise", "subsample", "concat"} <= {*names}
     expected = Plan(model.graph, available("cpu"), {"x": x.shape}).run({"x": x})["last"]
     assert error(plan.run({"x": x})["last"], expected) <= 1e-5
@@ -215,13 +215,13 @@ def test_threads_may_share_the_cpu() -> None:
 
 
 @pytest.mark.parametrize("kernel", ["morton_4_2", "morton_4_4"])
-def test_morton_layers_chain_without_a_repack_between(kernel) -> None:
+def test_morton_layers_chain_without_a_reorder_between(kernel) -> None:
     model = Model.sequential(
         [Linear(13, 9), Sigmoid(), Linear(9, 11), ReLU(), Linear(11, 3), Softmax()], (13,)
     )
     plan = Plan(model.graph, available("compute"), {"input": (5, 13)}, {"matmul": kernel})
     names = [step.op.name for step in plan.steps]
-    assert names == ["repack", "matmul", "matmul", "matmul", "repack", "softmax"]
+    assert names == ["reorder", "matmul", "matmul", "matmul", "reorder", "softmax"]
     x = np.random.default_rng(3).standard_normal((5, 13), dtype=np.float32)
     (got,) = plan.run({"input": x}).values()
     np.testing.assert_allclose(got, model(x, backend="cpu"), atol=1e-6)

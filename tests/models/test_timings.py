@@ -83,8 +83,8 @@ class Timed:
         model = glnn.Model.sequential([glnn.layers.ReLU() for _ in STEPS], (3,))
         self.plan = Plan(model.graph, self.backend, {"input": (1, 3)}, fused=False)
         assert len(self.plan.steps) == len(STEPS)
-        performers = tuple(self._waits(seconds) for seconds in STEPS)
-        monkeypatch.setattr(Plan, "performers", performers)
+        launches = tuple(self._waits(seconds) for seconds in STEPS)
+        monkeypatch.setattr(Plan, "launches", launches)
 
     def _waits(self, seconds: float) -> Callable[[], None]:
         return lambda: self.query.wait(seconds)

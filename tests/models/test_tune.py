@@ -229,10 +229,10 @@ def test_problems_of_stages_come_before_the_whole(backend) -> None:
     plan = Plan(model.graph, backend, {"input": (2, 8, 5, 5)})
     assert {step.via for step in plan.steps} == {"pointwise"}
     problems = plan.outline.schedule.problems
-    assert [found.op.name for found in problems] == ["repack", "matmul", "conv2d"]
+    assert [found.op.name for found in problems] == ["reorder", "matmul", "conv2d"]
     assert problems[-1].shapes == {"x": (2, 8, 5, 5), "weight": (32, 8, 1, 1), "e1": (32,)}
     forced = Plan(model.graph, backend, {"input": (2, 8, 5, 5)}, {"conv2d": "pointwise"})
-    assert [found.op.name for found in forced.outline.schedule.problems] == ["repack", "matmul"]
+    assert [found.op.name for found in forced.outline.schedule.problems] == ["reorder", "matmul"]
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def kernel(path: str = "op/k.comp", **values: object) -> Kernel:
         ("bindings", [0, 1]),
         ("tune", {"WG_X": 64}),
         ("tune", {"WG_X": ["a"]}),
-        ("families", {"NVIDIA": 8}),
+        ("architectures", {"NVIDIA": 8}),
         ("requires", {"GROUPS": "1"}),
         ("max_outputs", True),
         ("at_most", {"m": 1.5}),
@@ -79,12 +79,12 @@ def test_a_value_of_the_wrong_form_names_its_key_and_file(key, value) -> None:
         ({"grid": ["a", "b", "c", "d"]}, "grid: expected one to three"),
         ({"per_invocation": {"n": ["TM", 4]}}, "per_invocation: TM is not one of"),
         ({"shared_bytes": [["A", 4]], "tune": {"B": [1]}}, "shared_bytes: A is not one of"),
-        ({"families": {"NVIDIA": {"TM": 2}}}, "tune: TM is not one of"),
-        ({"families": {"nvidia": {}}}, "families: unknown family nvidia"),
-        ({"unfit": ["Mali-T"]}, "unfit: unknown family Mali-T"),
-        ({"devices": ["GPU"]}, "devices: unknown family GPU"),
+        ({"architectures": {"NVIDIA": {"TM": 2}}}, "tune: TM is not one of"),
+        ({"architectures": {"nvidia": {}}}, "architectures: unknown architecture nvidia"),
+        ({"unfit": ["Mali-T"]}, "unfit: unknown architecture Mali-T"),
+        ({"devices": ["GPU"]}, "devices: unknown architecture GPU"),
         ({"stages": "fourier"}, r"stages: expected one of \['cronin', 'im2col', "),
-        ({"stages": "winograd", "devices": ["GPU"]}, "devices: unknown family GPU"),
+        ({"stages": "winograd", "devices": ["GPU"]}, "devices: unknown architecture GPU"),
         ({"stages": "winograd", "tune": {"TILE": []}}, "tune: every parameter needs a default"),
         ({"in_place": "y"}, "in_place: y must be an operand"),
         ({"attributes": {"x": 4}}, "attributes, instances: a compute shader has none"),
@@ -170,10 +170,10 @@ def test_groups_round_each_size_up_then_the_product() -> None:
     assert three.groups(sizes, {"X": 1}) == (15, 1, 6)
 
 
-def test_a_family_has_defaults_of_its_own() -> None:
-    one = kernel(tune={"X": [8, 4], "Y": [2]}, families={"Bifrost": {"X": 16}})
-    assert one.for_family("Bifrost").defaults == {"X": 16, "Y": 2}
-    assert one.for_family("V3D") is one and one.for_family(None) is one
+def test_a_architecture_has_defaults_of_its_own() -> None:
+    one = kernel(tune={"X": [8, 4], "Y": [2]}, architectures={"Bifrost": {"X": 16}})
+    assert one.for_architecture("Bifrost").defaults == {"X": 16, "Y": 2}
+    assert one.for_architecture("V3D") is one and one.for_architecture(None) is one
     with pytest.raises(ShaderError, match="Z is not one of"):
         one.with_parameters(Z=1)
 

@@ -152,8 +152,8 @@ def test_parameters_shrink_until_the_device_admits_them() -> None:
     nvidia = replace(DEVICE, vendor="NVIDIA Corporation")
     assert fitted(tiled, nvidia).defaults["TM"] == 16
     least = replace(nvidia, max_compute_work_group_invocations=64)
-    large = replace(tiled, families={"NVIDIA": {"WG_X": 16, "WG_Y": 16}})
-    assert why_not_device(large.for_family("NVIDIA"), least) is not None
+    large = replace(tiled, architectures={"NVIDIA": {"WG_X": 16, "WG_Y": 16}})
+    assert why_not_device(large.for_architecture("NVIDIA"), least) is not None
     shrunk = fitted(large, least)
     assert shrunk is not None
     x, y, z = shrunk.local_size(shrunk.defaults)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from glnn.errors import LayoutError
-from glnn.graph.operators.repack import packing
+from glnn.graph.operators.reorder import packing
 from glnn.layout import Morton, parse
 from glnn.layout.layout import Blocked
 
@@ -181,7 +181,7 @@ def test_halves(inner) -> None:
     ],
 )
 def test_moves_pack_what_is_computed(tag, shape) -> None:
-    """What a plan does where no kernel repacks: the result, row by row, is that memory."""
+    """What a plan does where no kernel reorders: the result, row by row, is that memory."""
     layout = parse(tag)
     assert isinstance(layout, Morton | Blocked)
     stack = moved = counting(shape)

@@ -26,7 +26,7 @@ from glnn.graph.operators import (
     Subsample,
     Unflatten,
 )
-from glnn.graph.operators.repack import Repack
+from glnn.graph.operators.reorder import Reorder
 from glnn.graph.patterns import SCALE_AND_SHIFT
 from glnn.graph.patterns import SUM as ADD
 from glnn.kernels.problem import Problem
@@ -472,7 +472,11 @@ def test_sizes_and_defines_of_a_pool() -> None:
         (Softmax(-2), {"x": (2, 3, 4, 5)}, {"rows": 6, "extent": 4, "inner": 5, "sample_rows": 15}),
         (Softmax(), {"x": (2, 3)}, {"rows": 2, "extent": 3, "inner": 1, "sample_rows": 1}),
         (Pointwise(ADD), {"x0": (2, 3, 4), "x1": (4,)}, {"count": 24}),
-        (Repack("R", "nChw4c"), {"x": (1, 2, 3, 4)}, {"n": 1, "c": 2, "h": 3, "w": 4, "count": 24}),
+        (
+            Reorder("R", "nChw4c"),
+            {"x": (1, 2, 3, 4)},
+            {"n": 1, "c": 2, "h": 3, "w": 4, "count": 24},
+        ),
     ],
 )
 def test_sizes(op, shapes, sizes) -> None:
@@ -488,7 +492,7 @@ def test_sizes(op, shapes, sizes) -> None:
         (Softmax(), [(2, 3)], 30, 12),
         (Subsample((2, 2)), [(1, 2, 4, 6), (2,), (2,)], 12 * (4 + 2), 48 + 4 + 12),
         (LocalResponseNorm(5), [(2, 3, 4)], 24 * 14, 48),
-        (Repack("R", "nChw4c"), [(1, 2, 3, 4)], 0, 48),
+        (Reorder("R", "nChw4c"), [(1, 2, 3, 4)], 0, 48),
     ],
 )
 def test_costs(op, shapes, flops, elements) -> None:

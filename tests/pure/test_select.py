@@ -12,10 +12,10 @@ from glnn.errors import LimitError, ShaderError, ShapeError, UnsupportedOpError
 from glnn.graph.epilogue import BIASED, Epilogue, Extent
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Conv2d, Matmul, Pointwise, Pool2d
-from glnn.graph.operators.repack import Repack
+from glnn.graph.operators.reorder import Reorder
 from glnn.kernels import Kernel, select
+from glnn.kernels.architecture import architecture
 from glnn.kernels.binding import bind
-from glnn.kernels.family import family
 from glnn.kernels.generate.epilogue import Bound
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import choose, fitted, why_not_device, why_not_here
@@ -187,7 +187,7 @@ def test_why_a_size_is_too_much(made, values, device, reason) -> None:
             "it takes one matrix as weight, no stack of them",
         ),
         (
-            Repack("nChw4c", "R"),
+            Reorder("nChw4c", "R"),
             [(1, 4, 2, 2)],
             "feedback_group",
             "feedback",
@@ -345,9 +345,9 @@ def test_a_kernel_for_other_devices_is_passed_over(offer) -> None:
     assert choose("compute", problem(2, 2), replace(DEVICE, renderer="Mali-G52")).name == "theirs"
 
 
-def test_parameters_come_from_the_family_then_from_what_is_admitted() -> None:
+def test_parameters_come_from_the_architecture_then_from_what_is_admitted() -> None:
     made = kernel(
-        workgroup=["A", "B", 1], tune={"A": [64, 16], "B": [2, 4]}, families={"V3D": {"A": 32}}
+        workgroup=["A", "B", 1], tune={"A": [64, 16], "B": [2, 4]}, architectures={"V3D": {"A": 32}}
     )
     assert fitted(made, DEVICE) == made
     v3d = replace(DEVICE, renderer="V3D 4.2")
@@ -383,15 +383,15 @@ def test_rows_and_columns_cover_the_buffer(shape, rows, columns) -> None:
         ("Board", None),
     ],
 )
-def test_families(renderer, expected) -> None:
-    assert family(replace(DEVICE, renderer=renderer)) == expected
+def test_architectures(renderer, expected) -> None:
+    assert architecture(replace(DEVICE, renderer=renderer)) == expected
 
 
 def test_freedreno_is_known_by_its_vendor() -> None:
-    assert family(replace(DEVICE, vendor="freedreno", renderer="FD630")) == "Adreno"
+    assert architecture(replace(DEVICE, vendor="freedreno", renderer="FD630")) == "Adreno"
 
 
-def test_a_kernel_that_is_slow_on_a_family_is_passed_over_there(offer) -> None:
+def test_a_kernel_that_is_slow_on_a_architecture_is_passed_over_there(offer) -> None:
     offer(kernel("quick", slow_on=["V3D"], priority=1), kernel("plain"))
     assert choose("compute", problem(2, 2), DEVICE).name == "quick"
     assert choose("compute", problem(2, 2), replace(DEVICE, renderer="V3D 4.2")).name == "plain"

@@ -124,7 +124,7 @@ def test_without_a_folder_choices_last_as_long_as_the_process(tmp_path, monkeypa
     assert tuned.choices == {} and list(tmp_path.iterdir()) == []
 
 
-def test_the_values_of_families_may_be_kept(tmp_path) -> None:
+def test_the_values_of_architectures_may_be_kept(tmp_path) -> None:
     tuned = Tuned.load(tmp_path, DEVICE, "1")
     familiar = KERNELS["blocked"].with_parameters(TM=6)
     tuned.keep("compute", problem(64, 64, 64), TunedChoice.of(familiar, 1.0, None))

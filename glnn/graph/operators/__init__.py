@@ -16,7 +16,7 @@ from glnn.graph.operators.pad import Pad, Roll, Tile
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.pool2d import Pool2d
 from glnn.graph.operators.reduce import Reduce
-from glnn.graph.operators.repack import Repack
+from glnn.graph.operators.reorder import Reorder
 from glnn.graph.operators.reshape import Flatten, Reshape, Squeeze, Unflatten, Unsqueeze
 from glnn.graph.operators.rows import Images, Rows
 from glnn.graph.operators.scatter import ScatterElements, ScatterND
@@ -49,7 +49,7 @@ __all__ = [
     "Pointwise",
     "Pool2d",
     "Reduce",
-    "Repack",
+    "Reorder",
     "Reshape",
     "Roll",
     "Rows",

@@ -10,7 +10,7 @@ Uniform = int | float | tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Launch:
+class OperandLaunch:
     """One of several launches, each of which has an operand of its own."""
 
     operand: str
@@ -33,7 +33,7 @@ class Generated:
     reads: Mapping[str, str | int] = field(default_factory=dict)
     """For feedback, how each operand is read: a texel's format, or an attribute's floats."""
 
-    launches: tuple[Launch, ...] = ()
+    launches: tuple[OperandLaunch, ...] = ()
     """The launches that compute it, one after the other, where there are several (compute)."""
 
     def __hash__(self) -> int:

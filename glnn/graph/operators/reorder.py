@@ -20,13 +20,13 @@ LEVELS = 4  # that a shader takes
 
 
 @dataclass(frozen=True)
-class Repack(Contraction):
+class Reorder(Contraction):
     """x, unchanged, from the layout `source` to the layout `target`.
 
     x: (n, c), between row major and Morton layouts, or (n, c, h, w).
     """
 
-    name: ClassVar[str] = "repack"
+    name: ClassVar[str] = "reorder"
     samples: ClassVar[bool] = True
     spoiled: ClassVar[tuple[str, ...]] = ("x",)
     source: str

@@ -11,7 +11,7 @@ layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Out { float result[]; };
 #include "common/launch.glsl"
-#include "repack/layouts.glsl"
+#include "reorder/layouts.glsl"
 
 void main() {
     int column = int(INVOCATION_ID.x);

@@ -2,7 +2,7 @@
 // A matrix from one layout to another by transform feedback, both row major or Hybrid Morton Order
 // of up to four levels: four places of the result at a time, each of which finds its row and
 // column. Padding becomes 0.
-#include "repack/layouts.glsl"
+#include "reorder/layouts.glsl"
 #include "common/texel.glsl"
 uniform highp X_SAMPLER x;
 

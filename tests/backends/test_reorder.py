@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from glnn.errors import UnsupportedOpError
-from glnn.graph.operators.repack import Repack
+from glnn.graph.operators.reorder import Reorder
 from glnn.kernels import library
 from glnn.kernels.problem import Problem
 from tests.backends.harness import run
 
-FIXED = [k for k in library() if k.op == "repack" and k.layouts["x"] != "any"]
+FIXED = [k for k in library() if k.op == "reorder" and k.layouts["x"] != "any"]
 HALVES = [k for k in FIXED if k.halves]
 IMAGES = [k for k in FIXED if not k.halves]
 MATRICES = [
@@ -30,7 +30,7 @@ MATRICES = [
 )
 def test_images_stay(opened, rng, kernel, shape) -> None:
     x = rng(shape)
-    op = Repack(kernel.layouts["x"], kernel.layouts["out"])
+    op = Reorder(kernel.layouts["x"], kernel.layouts["out"])
     np.testing.assert_array_equal(run(opened(kernel.backend), op, {"x": x}, kernel.name), x)
 
 
@@ -39,7 +39,7 @@ def test_images_stay(opened, rng, kernel, shape) -> None:
 def test_halves_are_the_nearest_or_next_to_it(opened, rng, kernel, shape) -> None:
     """GLSL leaves the rounding of packHalf2x16 to the driver: one unit in the last place."""
     x = rng(shape)
-    op = Repack(kernel.layouts["x"], kernel.layouts["out"])
+    op = Reorder(kernel.layouts["x"], kernel.layouts["out"])
     out = run(opened(kernel.backend), op, {"x": x}, kernel.name)
     np.testing.assert_array_equal(out, out.astype(np.float16))
     np.testing.assert_allclose(out, x, rtol=2.0**-10, atol=2.0**-24)
@@ -50,9 +50,11 @@ def test_halves_are_the_nearest_or_next_to_it(opened, rng, kernel, shape) -> Non
 @pytest.mark.parametrize("shape", [(1, 1), (7, 3), (16, 8), (13, 29)])
 def test_matrices_stay(backend, rng, source, target, shape) -> None:
     x = rng(shape)
-    np.testing.assert_array_equal(run(backend, Repack(source, target), {"x": x}, None), x)
+    np.testing.assert_array_equal(run(backend, Reorder(source, target), {"x": x}, None), x)
 
 
 def test_layouts_that_no_kernel_joins_are_refused(backend) -> None:
-    with pytest.raises(UnsupportedOpError, match="repack"):
-        backend.choose(Problem.of(Repack("nChw4c", "nChw8c"), {"x": (1, 8, 2, 2)}, {"x": "nChw4c"}))
+    with pytest.raises(UnsupportedOpError, match="reorder"):
+        backend.choose(
+            Problem.of(Reorder("nChw4c", "nChw8c"), {"x": (1, 8, 2, 2)}, {"x": "nChw4c"})
+        )
