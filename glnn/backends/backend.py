@@ -138,6 +138,17 @@ class Backend(ABC):
     def upload(self, store: Store) -> None:
         """Move what `store` was set to to the device."""
 
+    def copy(self, source: Store, target: Store, row: int | None = None) -> None:
+        """Have `target` hold what `source` does, or its place `row` along its first dimension.
+
+        Both are row major and have as many numbers, of one dtype.
+        """
+        array = source.pull()
+        if row is None:
+            target.set(array.reshape(target.shape))
+        else:
+            target.pull()[row] = array.reshape(target.shape[1:])
+
     def keep(self, array: NDArray[Any], layout: Layout) -> Store:
         """A store that holds `array` for good: it may be on the device only."""
         store = self.allocate(array.shape, layout, dtype=DType.of(array))

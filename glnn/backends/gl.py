@@ -236,6 +236,13 @@ class GlBackend(Examined):
         assert isinstance(store, Buffer)
         store.push(self.device)
 
+    def copy(self, source: Store, target: Store, row: int | None = None) -> None:
+        assert isinstance(source, Buffer) and isinstance(target, Buffer)
+        if row is None:
+            target.copy_from(source, self.device)
+        else:
+            target.copy_row(row, source, self.device)
+
     def perform(self, work: Callable[[], T]) -> T:
         return self.device.perform(work)
 

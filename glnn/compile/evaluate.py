@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from glnn.backends import Backend, Choice, Launch, Store, open_backend
 from glnn.compile.memory import Arena
 from glnn.compile.prepared import Prepared
-from glnn.compile.schedule import Schedule, Task
+from glnn.compile.schedule import Schedule
+from glnn.compile.task import Task
 from glnn.compile.weights import Weight, Weights
 from glnn.errors import LimitError, UnsupportedOpError, shown
 from glnn.graph.epilogue import Epilogue

@@ -6,11 +6,21 @@ from collections.abc import Mapping
 from functools import partial
 
 from glnn.backends import Backend
-from glnn.compile.schedule import Schedule, Task
+from glnn.compile.schedule import Schedule
+from glnn.compile.task import Task
 from glnn.compile.weights import Weight
 from glnn.graph.constant import Constant, constant
 from glnn.graph.graph import Graph, Node, Value
-from glnn.graph.passes import fold, fuse, of_one_result, within_operands, without_identities
+from glnn.graph.passes import (
+    fixed_captures,
+    fold,
+    fuse,
+    known_branches,
+    of_one_result,
+    within_operands,
+    without_identities,
+)
+from glnn.kernels.problem import Problem
 from glnn.types import Shape, TensorType
 
 Types = Mapping[Value, TensorType]
@@ -28,6 +38,7 @@ def lowered(
 
     Raises UnsupportedOpError or LimitError where the backend cannot compute a node.
     """
+    graph = fixed_captures(known_branches(graph))
     types = graph.bind(
         {v.name: TensorType(tuple(shapes[v.name]), v.type.dtype) for v in graph.inputs}
     )
@@ -60,7 +71,8 @@ def _task(
         ):
             given[name] = value
             kinds[name] = TensorType(node.epilogue.shape(extent, result), types[value].dtype)
-    fixed = graph.fixed
+    fixed, control = graph.fixed, node.operator.control
+    results = tuple(types[value] for value in node.outputs)
     return Task(
         node.name,
         node.operator,
@@ -74,6 +86,7 @@ def _task(
         layer,
         epilogue=node.epilogue,
         more=tuple(value.name for value in node.outputs[1:]),
+        problem=Problem(node.operator, tuple(kinds.items()), results) if control else None,
         apart=partial(_apart, graph, node, types, known, layer) if node.origins else None,
     )
 

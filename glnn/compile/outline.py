@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from glnn.backends import Backend
 from glnn.compile.lower import lowered
 from glnn.compile.memory import Arena
-from glnn.compile.schedule import Entry, Schedule
+from glnn.compile.schedule import Schedule
+from glnn.compile.task import Entry
 from glnn.compile.weights import Weights
 from glnn.errors import LimitError, UnsupportedOpError
-from glnn.graph.graph import Graph
+from glnn.graph.graph import Graph, Value
 from glnn.graph.operator import Cost, Operator, Shapes
+from glnn.graph.operators.control import Control
 from glnn.settings import Settings
-from glnn.types import Shape
+from glnn.types import Shape, TensorType
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,9 @@ class Outline:
     """A plan before anything is allocated.
 
     graph: what is computed, its pointwise work joined. blocks: bytes of each block of memory that
-    tensors share. held: bytes of the parameters that are on the device already.
+    tensors share. held: bytes of the parameters that are on the device already. bodies: by the
+    first result of each step that runs graphs, the outlines of these; they have blocks of their
+    own. outputs: the tensor of each output that runs change, of a body in row major.
     """
 
     graph: Graph
@@ -61,27 +65,49 @@ class Outline:
     steps: tuple[Step, ...]
     blocks: tuple[int, ...]
     held: int
+    bodies: Mapping[str, tuple[Outline, ...]]
+    outputs: Mapping[Value, str]
+
+    def walk(self, within: str = "") -> Iterator[tuple[str, Outline]]:
+        """Itself and all bodies in it, each behind those before it, and what it is called.
+
+        So `loop/body/` is the body of `loop`, whose steps' names that goes before.
+        """
+        yield within, self
+        for step in self.steps:
+            for body in self.bodies.get(step.output, ()):
+                yield from body.walk(f"{within}{step.name}/{body.graph.name}/")
+
+    @property
+    def every(self) -> Iterator[Step]:
+        """The steps, those of bodies too."""
+        return (step for _, outline in self.walk() for step in outline.steps)
+
+    @property
+    def tensors(self) -> int:
+        """Bytes of all blocks of memory."""
+        return sum(sum(outline.blocks) for _, outline in self.walk())
 
     @property
     def parameters(self) -> int:
         """Bytes of all parameters."""
-        return sum(step.nbytes[1] for step in self.steps)
+        return sum(step.nbytes[1] for step in self.every)
 
     @property
     def copies(self) -> int:
         """Bytes of the textures that hold copies of operands."""
-        return sum(step.nbytes[2] for step in self.steps)
+        return sum(step.nbytes[2] for step in self.every)
 
     @property
     def nbytes(self) -> int:
         """Bytes of device memory that the plan takes."""
-        return sum(self.blocks) + self.parameters + self.copies
+        return self.tensors + self.parameters + self.copies
 
     @property
     def peak(self) -> int:
         """Bytes that it takes at the most, which may be while it is made ready."""
-        taken = most = sum(self.blocks)
-        for step in self.steps:
+        taken = most = self.tensors
+        for step in self.every:
             taken += sum(step.nbytes[1:])
             most = max(most, taken + step.passing)
         return most
@@ -100,28 +126,66 @@ class Outline:
     ) -> Outline:
         """The outline of `graph`; the arguments are those of Plan, which raises the same."""
         kernels = dict(kernels or {})
-        graph, schedule = lowered(graph, backend, shapes, kernels, fused=fused)
-        taken = {name for e in schedule.entries for name in (e.choice.name, e.task.via)}
+        made = cls._of(graph, backend, shapes, kernels, fused, keep, weights, body=False)
+        schedules = [outline.schedule for _, outline in made.walk()]
+        entries = [entry for schedule in schedules for entry in schedule.entries]
+        taken = {name for e in entries for name in (e.choice.name, e.task.via)}
         for name, kernel in kernels.items():
-            if name not in schedule.ops:
+            if not any(name in schedule.ops for schedule in schedules):
                 raise UnsupportedOpError(f"kernel for {name}: {graph.name} has no op of that name")
             if kernel not in taken:
                 raise UnsupportedOpError(f"kernel {name}={kernel} can compute no step of it")
-        kept = [v.name for v in graph.outputs if v.name in schedule.tensors]
+        return made
+
+    @classmethod
+    def _of(
+        cls,
+        graph: Graph,
+        backend: Backend,
+        shapes: Mapping[str, Shape],
+        kernels: Mapping[str, str],
+        fused: bool,
+        keep: bool,
+        weights: Weights | None,
+        *,
+        body: bool,
+    ) -> Outline:
+        graph, schedule = lowered(graph, backend, shapes, kernels, fused=fused)
+        outputs = {
+            value: schedule.in_rows(value.name) if body else value.name
+            for value in graph.outputs
+            if value.name in schedule.tensors
+        }
+        bodies: dict[str, tuple[Outline, ...]] = {}
+        kept = list(outputs.values())
+        for entry in schedule.entries:
+            if isinstance(op := entry.task.op, Control):
+                given = op.given(op.positional(dict(entry.problem.operands)))
+                bodies[entry.task.output] = tuple(
+                    cls._of(one, backend, _shapes(types), kernels, fused, keep, weights, body=True)
+                    for one, types in zip(op.bodies, given, strict=True)
+                )
+                kept += [*entry.task.operands.values(), entry.task.output, *entry.task.more]
         arena = Arena.of(schedule, kept, share=backend.shares and not keep)
         steps = tuple(_step(schedule, arena, entry) for entry in schedule.entries)
         blocks = tuple(4 * size for size in arena.sizes)
         held = _held(schedule, weights) if weights else 0
-        return cls(graph, schedule, arena, steps, blocks, held)
+        held += sum(one.held for some in bodies.values() for one in some)
+        return cls(graph, schedule, arena, steps, blocks, held, bodies, outputs)
+
+    def examine(self) -> bool:
+        """See whether its kernels are right here; whether some are not, so that it is made anew."""
+        return any(outline.schedule.examine() for _, outline in self.walk())
 
     def check(self, available: int | None) -> None:
         """Raise LimitError where more is needed than the `available` bytes."""
         need = self.peak - self.held
         if available is None or need <= available:
             return
-        sizes = {f"the result of {step.name}": step.nbytes[0] for step in self.steps}
-        sizes |= {f"the parameters of {step.name}": step.nbytes[1] for step in self.steps}
-        sizes |= {f"the textures of {step.name}": step.nbytes[2] for step in self.steps}
+        steps = {f"{at}{one.name}": one for at, outline in self.walk() for one in outline.steps}
+        sizes = {f"the result of {name}": step.nbytes[0] for name, step in steps.items()}
+        sizes |= {f"the parameters of {name}": step.nbytes[1] for name, step in steps.items()}
+        sizes |= {f"the textures of {name}": step.nbytes[2] for name, step in steps.items()}
         largest = sorted(sizes, key=lambda name: -sizes[name])[:3]
         named = ", ".join(f"{name} ({_mib(sizes[name])})" for name in largest)
         digits = 1  # as many as tell the two from each other, and what there is from nothing
@@ -135,6 +199,10 @@ class Outline:
         )
 
 
+def _shapes(types: Mapping[str, TensorType]) -> dict[str, Shape]:
+    return {name: type.shape for name, type in types.items()}
+
+
 def _mib(nbytes: int, digits: int = 1) -> str:
     return f"{nbytes / 2**20:.{digits}f} MiB"
 
@@ -144,14 +212,11 @@ def _step(schedule: Schedule, arena: Arena, entry: Entry) -> Step:
     out = schedule.tensors[task.output]
     backend = schedule.backend
     copies = {} if entry.host else backend.copies(entry.choice, entry.problem)
-    packed = (
-        {}
-        if entry.host
-        else {
-            name: 4 * backend.capacity(entry.layouts[name].size(parameter.shape))
-            for name, parameter in task.parameters.items()
-        }
-    )
+    packed = {
+        name: 4 * backend.capacity(entry.layouts[name].size(parameter.shape))
+        for name, parameter in task.parameters.items()
+        if not entry.host or (task.op.control and name not in task.op.host)
+    }
     return Step(
         name=task.name,
         layer=task.layer,

@@ -52,8 +52,8 @@ class Plan:
                     graph, backend, shapes, kernels, **options, weights=self._weights
                 )
                 outline.check(backend.available())
-                if not outline.schedule.examine():
-                    return outline, Prepared(outline.schedule, outline.arena, self._weights)
+                if not outline.examine():
+                    return outline, Prepared.of(outline, self._weights)
 
         self.outline, self._prepared = backend.perform(make)
         self._fixed = self._constants()

@@ -2,24 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
+
 import numpy as np
 
 from glnn.backends.backend import Launch, Store
+from glnn.compile.control import Body, Called, launch
 from glnn.compile.memory import Arena
-from glnn.compile.schedule import Entry, Schedule
-from glnn.compile.weights import Weights
+from glnn.compile.outline import Outline
+from glnn.compile.schedule import Schedule
+from glnn.compile.task import Entry
+from glnn.compile.weights import Weight, Weights
+from glnn.graph.constant import constant
+from glnn.layout import parse
+from glnn.types import Array
 
 
 class Prepared:
     """Everything that is allocated for `schedule`, whose tensors share memory as `arena` says.
 
-    weights: the session's. stores: by tensor. launches: one for each entry.
+    weights: the session's. bodies: those of its steps (see `Outline`). stores: by tensor. launches:
+    one for each entry.
     """
 
-    def __init__(self, schedule: Schedule, arena: Arena, weights: Weights) -> None:
+    def __init__(
+        self,
+        schedule: Schedule,
+        arena: Arena,
+        weights: Weights,
+        bodies: Mapping[str, tuple[Outline, ...]] | None = None,
+    ) -> None:
         self.schedule, self.backend, self._weights = schedule, schedule.backend, weights
+        self._bodies = bodies or {}
         self.stores = self._allocate(arena)
         self.launches: tuple[Launch, ...] = tuple(map(self._prepare, schedule.entries))
+
+    @classmethod
+    def of(cls, outline: Outline, weights: Weights) -> Prepared:
+        """What `outline` says."""
+        return cls(outline.schedule, outline.arena, weights, outline.bodies)
 
     def _allocate(self, arena: Arena) -> dict[str, Store]:
         """A store for each tensor, in the block that its memory has."""
@@ -38,6 +60,8 @@ class Prepared:
         return stores
 
     def _prepare(self, entry: Entry) -> Launch:
+        if entry.task.op.control:
+            return self._control(entry)
         if entry.host:
             return self._host(entry)
         task = entry.task
@@ -47,6 +71,38 @@ class Prepared:
             stores[name] = self._weights.store(weight, entry.layouts[name], name in copies)
         out = self.stores[task.output]
         return self.backend.prepare(entry.choice, entry.problem, stores, out)
+
+    def _control(self, entry: Entry) -> Launch:
+        """What runs bodies, of which the host decides between them."""
+        task = entry.task
+        numbers: dict[str, Callable[[], Array]] = {}
+        given: list[Callable[[], Store]] = []
+        for name in entry.problem.shapes:
+            weight = task.parameters.get(name)
+            if name in task.op.host:
+                numbers[name] = weight.read if weight else partial(self._read, task.operands[name])
+            elif weight:
+                given.append(partial(self._weights.store, weight, parse("R"), False))
+            else:
+                given.append(partial(self.result, task.operands[name]))
+        outs = tuple(self.stores[name] for name in (task.output, *task.more))
+        bodies = tuple(map(self._body, self._bodies[task.output]))
+        return launch(Called(self.backend, task.op, numbers, tuple(given), bodies, outs))
+
+    def _body(self, outline: Outline) -> Body:
+        made, graph = Prepared.of(outline, self._weights), outline.graph
+        results: list[Callable[[], Store]] = []
+        for value in graph.outputs:
+            if value in outline.outputs:
+                results.append(partial(made.result, outline.outputs[value]))
+            else:
+                weight = Weight.made_of(constant(graph, value, {}))
+                results.append(partial(self._weights.store, weight, parse("R"), False))
+        inputs = tuple(made.stores[value.name] for value in graph.inputs)
+        return Body(inputs, made.launches, tuple(results))
+
+    def _read(self, name: str) -> Array:
+        return self.result(name).pull()
 
     def _host(self, entry: Entry) -> Launch:
         """What reads the operands back, computes by NumPy, and uploads the results."""

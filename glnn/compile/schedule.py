@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from math import prod
 
 from glnn.backends.backend import Backend, Choice
 from glnn.backends.cpu import NumpyKernel
-from glnn.compile.weights import Weight
+from glnn.compile.task import Entry, Task, Tensor
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.decompose import Lowered
-from glnn.graph.epilogue import Epilogue
-from glnn.graph.operator import Operator, Shapes
+from glnn.graph.operators.identity import Identity
 from glnn.graph.operators.reorder import Reorder, packing
 from glnn.kernels import kernels_for
 from glnn.kernels.kernel import Kernel
@@ -20,67 +19,6 @@ from glnn.kernels.problem import Problem
 from glnn.layout import Layout, Morton, parse
 from glnn.layout.layout import Blocked, RowMajor
 from glnn.types import Shape, TensorType
-
-
-@dataclass(frozen=True)
-class Task:
-    """An operator on tensors."""
-
-    name: str
-    """What people know it by."""
-    op: Operator
-    """What is computed."""
-    operands: Mapping[str, str]
-    """The tensor of each operand that is computed; those of the epilogue too."""
-    parameters: Mapping[str, Weight]
-    """The operands that no run changes."""
-    output: str
-    """The tensor of its first result."""
-    layer: str
-    """The layer it belongs to."""
-    kernel: str | None = None
-    """The kernel to take; None leaves the choice open."""
-    via: str | None = None
-    """The kernel whose stage it is."""
-    epilogue: Epilogue | None = None
-    """What is done to the first result."""
-    more: tuple[str, ...] = ()
-    """The tensors of its other results: only the host makes them."""
-    apart: Callable[[], Iterable[Task]] | None = None
-    """Gives tasks that compute the same, where no kernel does all of it."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A task with the kernel chosen for it."""
-
-    task: Task
-    choice: Choice
-    problem: Problem
-    """What the kernel is to compute."""
-    layouts: Mapping[str, Layout]
-    """Of each operand and of `out`."""
-    host: bool = False
-    """Whether the host computes it, though the backend's tensors are elsewhere."""
-
-    @property
-    def shapes(self) -> Shapes:
-        """The shape of each operand."""
-        return self.problem.shapes
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """A tensor: several share the memory called `memory` where an operator is only a view."""
-
-    type: TensorType
-    layout: Layout
-    memory: str
-
-    @property
-    def shape(self) -> Shape:
-        """Its shape."""
-        return self.type.shape
 
 
 class Schedule:
@@ -112,6 +50,10 @@ class Schedule:
             (entry.choice, entry.problem) for entry in self.entries if not entry.host
         )
 
+    def in_rows(self, name: str) -> str:
+        """The name of the tensor `name` in row major: itself, or a reordered copy."""
+        return self._in_layout(name, parse("R"), Task(name, Identity(), {}, {}, name, name))
+
     def add_input(self, name: str, type: TensorType, layout: str = "R") -> None:
         """A tensor that is there before the first task."""
         self.tensors[name] = Tensor(type, parse(layout), name)
@@ -123,6 +65,9 @@ class Schedule:
         Raises UnsupportedOpError or LimitError where the backend cannot compute it.
         """
         self.ops.add(task.op.name)
+        if task.problem:
+            self._add_host(task, task.problem)
+            return
         if task.op.view and self._view(task):
             return
         problem = self._problem(task)

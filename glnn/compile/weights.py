@@ -29,6 +29,11 @@ class Weight:
         value = Value("constant", TensorType.of(array), Kind.CONSTANT, array)
         return cls(Leaf(value), value.type)
 
+    @classmethod
+    def made_of(cls, constant: Constant) -> Weight:
+        """`constant`, of the type that it has."""
+        return cls(constant, TensorType.of(evaluated(constant)))
+
     def made(self, derived: Derived) -> Weight:
         """What is made of it."""
         source = Made(Reshape(self.shape), (self.constant,), None, (), 0)

@@ -145,6 +145,21 @@ class Buffer:
             device.check(f"copy {4 * self._used} bytes")
         self.wrote()
 
+    def copy_row(self, row: int, other: Buffer, device: Device) -> None:
+        """Take the content of `other` as place `row` along the first dimension, on the device.
+
+        Both are row major. What is padded within goes by way of the host.
+        """
+        target, count = self.push(device), other._count
+        start = 4 * row * self.layout.dims(self.shape)[0].stride
+        if count and (other._dense or other._begins):
+            size = 4 * count
+            device.context.copy_buffer(target, other.push(device), size, write_offset=start)
+        elif count:
+            target.write(np.ascontiguousarray(other.pull(), self.dtype.word), offset=start)
+        device.check(f"copy {4 * count} bytes")
+        self.wrote()
+
     def wrote(self) -> None:
         """Note that a kernel wrote the device's copy: the host's is stale now."""
         self._device_newer = True

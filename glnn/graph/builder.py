@@ -18,18 +18,56 @@ class Builder:
     def __init__(self, name: str = "graph", reserved: Iterable[str] = ()) -> None:
         """reserved: names that only who asks for them gets, as results."""
         self.name = name
-        self._reserved = set(reserved)
         self._nodes: list[Node] = []
         self._inputs: list[Value] = []
+        self._made: set[Value] = set()
+        self._captured: dict[Value, Value] | None = None  # of a body, by what it captures
+        # What bodies share:
+        self._reserved = set(reserved)
+        self._symbols: dict[str, None] = {}
         self._variables: dict[Variable, Value] = {}
         self._names: set[str] = set()
         self._sampled: dict[Value, tuple[TensorType, ...]] = {}
+
+    def body(self, name: str) -> Builder:
+        """The builder of a graph that a node of this one is to run.
+
+        Its inputs are those that it is asked for. Values of this graph may be read in it, too: they
+        are inputs behind the others then, for which the node is given its `captures`. Symbols are
+        the same in both, and names are used once.
+        """
+        found = Builder(name)
+        found._captured = {}
+        found._reserved, found._symbols = self._reserved, self._symbols
+        found._variables, found._names = self._variables, self._names
+        found._sampled = self._sampled
+        return found
+
+    @property
+    def captures(self) -> tuple[Value, ...]:
+        """The values of the graph around a body that it reads, in the order of its inputs."""
+        return tuple(self._captured or ())
 
     def input(self, name: str, type: TensorType) -> Value:
         """A value that is given in each run."""
         value = Value(self._unique(name), type, Kind.INPUT)
         self._inputs.append(value)
+        self._made.add(value)
+        self._symbols |= dict.fromkeys(type.symbols)
         return value
+
+    def _own(self, value: Value) -> Value:
+        """`value` itself, or the input that stands for it in a body."""
+        foreign = value.kind in (Kind.INPUT, Kind.COMPUTED) and value not in self._made
+        if self._captured is None or not foreign:
+            return value
+        if value not in self._captured:
+            inner = Value(self._unique(value.name), value.type, Kind.INPUT)
+            self._made.add(inner)
+            self._captured[value] = inner
+            if value in self._sampled:
+                self._sampled[inner] = self._sampled[value]
+        return self._captured[value]
 
     def variable(self, variable: Variable, name: str) -> Value:
         """The value that `variable` has in each run: one value, however often it is asked for."""
@@ -48,8 +86,11 @@ class Builder:
 
         Raises ShapeError where they do not fit.
         """
+        inputs = tuple(None if value is None else self._own(value) for value in inputs)
         known = [_known(value) for value in inputs]
         samples = [self._infer(operator, inputs, known, i) for i in range(self._samples(inputs))]
+        if len(samples) == 1 and any(type.symbols for type in samples[0]):
+            samples *= len(SAMPLES)
         found = [self._joined(types) for types in zip(*samples, strict=True)]
         if outputs is None:
             outputs = [name, *(f"{name}.{i}" for i in range(1, len(found)))]
@@ -58,7 +99,12 @@ class Builder:
         values = tuple(
             Value(self._unique(called), type) for called, type in zip(outputs, found, strict=True)
         )
-        self._sampled |= zip(values, zip(*samples, strict=True), strict=True)
+        for value, types in zip(values, zip(*samples, strict=True), strict=True):
+            self._sampled[value] = tuple(
+                type.bound(dict.fromkeys(type.symbols, size))
+                for type, size in zip(types, SAMPLES, strict=False)
+            )
+        self._made.update(values)
         self._nodes.append(Node(name, operator, inputs, values))
         return values
 
@@ -83,8 +129,7 @@ class Builder:
 
     def _sizes(self, sample: int) -> dict[str, int]:
         """What the inputs' symbols stand for."""
-        symbols = dict.fromkeys(s for value in self._inputs for s in value.type.symbols)
-        return {symbol: SAMPLES[sample] + i for i, symbol in enumerate(symbols)}
+        return {symbol: SAMPLES[sample] + i for i, symbol in enumerate(self._symbols)}
 
     def _joined(self, samples: Sequence[TensorType]) -> TensorType:
         """One type for what was inferred for each sample.
@@ -97,13 +142,15 @@ class Builder:
         sizes = [self._sizes(i) for i in range(len(samples))]
         symbols = {tuple(of[symbol] for of in sizes): symbol for symbol in sizes[0]}
         dims: list[Dim] = []
-        for each in zip(*(type.shape for type in samples), strict=True):
+        for each in zip(*(type.dims for type in samples), strict=True):
             dims.append(each[0] if len(set(each)) == 1 else symbols.get(each, "?"))
         return TensorType(tuple(dims), samples[0].dtype)
 
     def graph(self, outputs: Sequence[Value]) -> Graph:
         """The graph of what was added. Raises ModelError where it does not hold together."""
-        return Graph(tuple(self._nodes), tuple(self._inputs), tuple(outputs), self.name)
+        outputs = tuple(self._own(value) for value in outputs)
+        inputs = (*self._inputs, *(self._captured or {}).values())
+        return Graph(tuple(self._nodes), inputs, outputs, self.name)
 
     def fresh(self, name: str) -> str:
         """`name`, marked where another value is called so, or is to be."""

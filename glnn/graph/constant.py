@@ -122,6 +122,15 @@ def leaves(of: Constant) -> tuple[Leaf, ...]:
     return tuple(part for part, _ in of.parts if isinstance(part, Leaf))
 
 
+def settled(graph: Graph, value: Value) -> Array | None:
+    """The numbers of a value that neither a run nor an assignment changes; None for any other."""
+    if value.kind is not Kind.CONSTANT and value not in graph.fixed:
+        return None
+    found = constant(graph, value, {})
+    variable = any(leaf.value.kind is Kind.VARIABLE for leaf in leaves(found))
+    return None if variable else evaluated(found)
+
+
 def evaluated(of: Constant) -> Array:
     """Its array: floats are computed in 64 bits and rounded once."""
     if isinstance(of, Leaf):

@@ -12,7 +12,9 @@ from enum import Enum
 from functools import cached_property
 from typing import Protocol
 
-from glnn.errors import ModelError, ShapeError
+import numpy as np
+
+from glnn.errors import ModelError, ShapeError, UnsupportedOpError
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Operator
 from glnn.types import Array, TensorType
@@ -149,18 +151,24 @@ class Graph:
 
     @cached_property
     def fixed(self) -> frozenset[Value]:
-        """The values that no run changes: constants, variables, and what is made of these alone."""
+        """The values that no run changes: constants, variables, and what is made of these alone.
+
+        What control flow makes is none: its bodies have variables of their own.
+        """
         found: set[Value] = set()
         for node in self.nodes:
             found.update(v for v in node.reads if v.kind in (Kind.CONSTANT, Kind.VARIABLE))
-            if node.reads and all(value in found for value in node.reads):
+            if node.operator.control or not node.reads:
+                continue
+            if all(value in found for value in node.reads):
                 found.update(node.outputs)
         return frozenset(found)
 
     def bind(self, types: Mapping[str, TensorType]) -> dict[Value, TensorType]:
         """The type of every value where the inputs have the `types` by name, all sizes known.
 
-        Raises ShapeError, which names the node, where they do not fit.
+        Raises ShapeError, which names the node, where they do not fit; UnsupportedOpError where a
+        size is known only once the node has run.
         """
         found = {value: types[value.name] for value in self.inputs}
         known: dict[Value, Array] = {}
@@ -169,7 +177,14 @@ class Graph:
                 if value.kind in (Kind.CONSTANT, Kind.VARIABLE):
                     found[value] = value.type
             self._know(node, known)
-            found.update(zip(node.outputs, node.infer(found, known), strict=True))
+            results = node.infer(found, known)
+            for value, type in zip(node.outputs, results, strict=True):
+                if type.symbols:
+                    raise UnsupportedOpError(
+                        f"layer {node.name!r}: the sizes of {value.name!r}, {type}, are known only "
+                        "once it has run, but memory is planned before"
+                    )
+                found[value] = type
         return found
 
     def _know(self, node: Node, known: dict[Value, Array]) -> None:
@@ -195,6 +210,20 @@ class Graph:
                     arrays[read] = self.value_of(read)  # type: ignore[assignment]
             arrays.update(zip(node.outputs, node.reference(arrays), strict=True))
         return arrays[value]
+
+    def reference(self, *given: Array) -> tuple[Array, ...]:
+        """The outputs by NumPy for an array of each input, in the precision of these."""
+        arrays = dict(zip(self.inputs, given, strict=True))
+        wide = any(array.dtype == np.float64 for array in given)
+        read = (*(value for node in self.nodes for value in node.reads), *self.outputs)
+        for value in read:
+            if value.kind is Kind.CONSTANT or value.kind is Kind.VARIABLE:
+                array = np.asarray(self.value_of(value))
+                wider = wide and array.dtype == np.float32
+                arrays[value] = array.astype(np.float64) if wider else array
+        for node in self.nodes:
+            arrays.update(zip(node.outputs, node.reference(arrays), strict=True))
+        return tuple(arrays[value] for value in self.outputs)
 
 
 def ordered(outputs: Sequence[Value], producers: Mapping[Value, Node]) -> tuple[Node, ...]:

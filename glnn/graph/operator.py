@@ -49,7 +49,8 @@ class Operator(ABC):
     its operands and its result, is computed by itself. What is not finite in an operand that is
     `spoiled` shows in every kernel's result where it shows in the reference's. An op that `deepens`
     can be given longer sums (`of_depth`). An operator that has an epilogue may have pointwise work
-    done on its first result before that is stored.
+    done on its first result before that is stored. One that is `control` runs graphs, its bodies
+    (`operators.control`), between which the host decides.
     """
 
     name: ClassVar[str]
@@ -63,6 +64,7 @@ class Operator(ABC):
     spoiled: ClassVar[tuple[str, ...]] = ()
     deepens: ClassVar[bool] = False
     has_epilogue: ClassVar[bool] = False
+    control: ClassVar[bool] = False
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -117,7 +119,7 @@ class Operator(ABC):
 
     def positional(self, given: Mapping[str, T]) -> list[T | None]:
         """What `given` has for each operand, in order. Raises ShapeError for names not known."""
-        names = self.names(len(given))
+        names = self.names(len(given) + sum(name not in given for name in self.optional))
         if unknown := [name for name in given if name not in names]:
             raise ShapeError(f"{self.name}: expected operands {names}, got {unknown[0]}")
         return [given.get(name) for name in names]

@@ -22,7 +22,8 @@ from glnn.backends.feedback import Feedback
 from glnn.backends.gl import GlBackend
 from glnn.compile.memory import Arena
 from glnn.compile.prepared import Prepared
-from glnn.compile.schedule import Schedule, Task
+from glnn.compile.schedule import Schedule
+from glnn.compile.task import Task
 from glnn.compile.weights import Weight, Weights
 from glnn.device import Buffer
 from glnn.errors import UnsupportedOpError

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from glnn.backends.cpu import Cpu
 from glnn.compile.memory import Arena
-from glnn.compile.schedule import Schedule, Task
+from glnn.compile.schedule import Schedule
+from glnn.compile.task import Task
 from glnn.compile.weights import Weight
 from glnn.graph.constant import Leaf
 from glnn.graph.expression import Arg, call

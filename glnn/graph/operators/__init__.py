@@ -2,6 +2,7 @@
 
 from glnn.graph.operators.arg_reduce import ArgReduce
 from glnn.graph.operators.concat import Concat
+from glnn.graph.operators.control import If, Loop
 from glnn.graph.operators.conv2d import Conv2d
 from glnn.graph.operators.gather import Gather, GatherElements, GatherND
 from glnn.graph.operators.identity import Identity
@@ -38,9 +39,11 @@ __all__ = [
     "GatherElements",
     "GatherND",
     "Identity",
+    "If",
     "Im2row",
     "Images",
     "LocalResponseNorm",
+    "Loop",
     "Matmul",
     "MatmulParts",
     "MatmulSum",

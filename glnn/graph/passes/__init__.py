@@ -1,8 +1,18 @@
 """Passes: a graph in, a graph that computes the same out. Each can be left out."""
 
+from glnn.graph.passes.bodies import fixed_captures, known_branches
 from glnn.graph.passes.fold import fold
 from glnn.graph.passes.fuse import fuse
 from glnn.graph.passes.identities import without_dead, without_identities
 from glnn.graph.passes.operands import of_one_result, within_operands
 
-__all__ = ["fold", "fuse", "of_one_result", "within_operands", "without_dead", "without_identities"]
+__all__ = [
+    "fixed_captures",
+    "fold",
+    "fuse",
+    "known_branches",
+    "of_one_result",
+    "within_operands",
+    "without_dead",
+    "without_identities",
+]

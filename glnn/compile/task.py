@@ -1,0 +1,77 @@
+"""What a schedule is made of: tasks, their kernels, and tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from glnn.backends.backend import Choice
+from glnn.compile.weights import Weight
+from glnn.graph.epilogue import Epilogue
+from glnn.graph.operator import Operator, Shapes
+from glnn.kernels.problem import Problem
+from glnn.layout import Layout
+from glnn.types import Shape, TensorType
+
+
+@dataclass(frozen=True)
+class Task:
+    """An operator on tensors."""
+
+    name: str
+    """What people know it by."""
+    op: Operator
+    """What is computed."""
+    operands: Mapping[str, str]
+    """The tensor of each operand that is computed; those of the epilogue too."""
+    parameters: Mapping[str, Weight]
+    """The operands that no run changes."""
+    output: str
+    """The tensor of its first result."""
+    layer: str
+    """The layer it belongs to."""
+    kernel: str | None = None
+    """The kernel to take; None leaves the choice open."""
+    via: str | None = None
+    """The kernel whose stage it is."""
+    epilogue: Epilogue | None = None
+    """What is done to the first result."""
+    more: tuple[str, ...] = ()
+    """The tensors of its other results: only the host makes them."""
+    problem: Problem | None = None
+    """What control flow computes: the types of its operands do not tell those of its results."""
+    apart: Callable[[], Iterable[Task]] | None = None
+    """Gives tasks that compute the same, where no kernel does all of it."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A task with the kernel chosen for it."""
+
+    task: Task
+    choice: Choice
+    problem: Problem
+    """What the kernel is to compute."""
+    layouts: Mapping[str, Layout]
+    """Of each operand and of `out`."""
+    host: bool = False
+    """Whether the host computes it, though the backend's tensors are elsewhere."""
+
+    @property
+    def shapes(self) -> Shapes:
+        """The shape of each operand."""
+        return self.problem.shapes
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor: several share the memory called `memory` where an operator is only a view."""
+
+    type: TensorType
+    layout: Layout
+    memory: str
+
+    @property
+    def shape(self) -> Shape:
+        """Its shape."""
+        return self.type.shape
