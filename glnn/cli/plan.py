@@ -43,7 +43,8 @@ def plan(
     a tensor to the layout that the next kernel wants. `via` is the kernel that a step is a stage
     of. `reads` says how a kernel gets at each operand: as an attribute or a samplerBuffer it reads
     the buffer itself, as a sampler2D or sampler2DArray a copy in a texture. Tensors that are never
-    needed at the same time share a block of memory.
+    needed at the same time share a block of memory. Steps of the body of a branch or a loop are
+    called `loop/body/step`; the memory of all bodies is there at once.
 
     \b
     Examples:
@@ -66,17 +67,16 @@ def plan(
 
 def _report(model: Model, backend: Backend, outline: Outline) -> dict[str, Any]:
     device, available = backend.device, backend.available()
+    blocks: list[dict[str, Any]] = []
+    steps = _steps(outline, blocks)
     return {
         "model": model.name,
         "backend": backend.name,
         "device": device.capabilities.renderer if device else "CPU (NumPy)",
         "inputs": {info.name: outline.schedule.tensors[info.name].shape for info in model.inputs},
-        "steps": [_step(step) for step in outline.steps],
-        "blocks": [
-            {"bytes": nbytes, "tensors": _tensors(outline, number)}
-            for number, nbytes in enumerate(outline.blocks)
-        ],
-        "tensor_bytes": sum(outline.blocks),
+        "steps": steps,
+        "blocks": blocks,
+        "tensor_bytes": outline.tensors,
         "parameter_bytes": outline.parameters,
         "texture_bytes": outline.copies,
         "passing_bytes": outline.peak - outline.nbytes,
@@ -87,20 +87,40 @@ def _report(model: Model, backend: Backend, outline: Outline) -> dict[str, Any]:
     }
 
 
-def _step(step: Step) -> dict[str, Any]:
+def _steps(
+    outline: Outline, blocks: list[dict[str, Any]], within: str = ""
+) -> list[dict[str, Any]]:
+    """The steps, those of bodies behind the one that runs them; its blocks are added to `blocks`.
+
+    within: what goes before the names of what is in a body.
+    """
+    first = len(blocks)
+    for number, nbytes in enumerate(outline.blocks):
+        tensors = [within + name for name in _tensors(outline, number)]
+        blocks.append({"bytes": nbytes, "tensors": tensors})
+    found = []
+    for step in outline.steps:
+        found.append(_step(step, within, first))
+        for body in outline.bodies.get(step.output, ()):
+            found += _steps(body, blocks, f"{within}{step.name}/{body.graph.name}/")
+    return found
+
+
+def _step(step: Step, within: str, first: int) -> dict[str, Any]:
+    """A step in the body of that name, whose blocks are numbered from `first` on."""
     result, parameters, copies = step.nbytes
     return {
-        "name": step.name,
+        "name": within + step.name,
         "layer": step.layer,
         "op": step.op.name,
         "kernel": step.kernel,
         "via": step.via,
-        "inputs": step.inputs,
-        "output": step.output,
+        "inputs": [within + name for name in step.inputs],
+        "output": within + step.output,
         "shape": step.shape,
         "layouts": dict(step.layouts),
         "reads": dict(step.reads),
-        "block": step.memory,
+        "block": first + step.memory,
         "bytes": result,
         "parameter_bytes": parameters,
         "texture_bytes": copies,

@@ -10,11 +10,13 @@ from glnn.compile.lower import lowered
 from glnn.compile.memory import Arena
 from glnn.compile.schedule import Schedule
 from glnn.compile.task import Entry
-from glnn.compile.weights import Weights
+from glnn.compile.weights import Weight, Weights
 from glnn.errors import LimitError, UnsupportedOpError
+from glnn.graph.constant import constant
 from glnn.graph.graph import Graph, Value
 from glnn.graph.operator import Cost, Operator, Shapes
 from glnn.graph.operators.control import Control
+from glnn.layout import parse
 from glnn.settings import Settings
 from glnn.types import Shape, TensorType
 
@@ -56,7 +58,8 @@ class Outline:
     graph: what is computed, its pointwise work joined. blocks: bytes of each block of memory that
     tensors share. held: bytes of the parameters that are on the device already. bodies: by the
     first result of each step that runs graphs, the outlines of these; they have blocks of their
-    own. outputs: the tensor of each output that runs change, of a body in row major.
+    own. outputs: the tensor of each output that runs change, of a body in row major. constants: of
+    a body, those of its outputs that no run changes.
     """
 
     graph: Graph
@@ -67,6 +70,7 @@ class Outline:
     held: int
     bodies: Mapping[str, tuple[Outline, ...]]
     outputs: Mapping[Value, str]
+    constants: Mapping[Value, Weight]
 
     def walk(self, within: str = "") -> Iterator[tuple[str, Outline]]:
         """Itself and all bodies in it, each behind those before it, and what it is called.
@@ -91,7 +95,15 @@ class Outline:
     @property
     def parameters(self) -> int:
         """Bytes of all parameters."""
-        return sum(step.nbytes[1] for step in self.every)
+        handed = sum(outline.handed for _, outline in self.walk())
+        return handed + sum(step.nbytes[1] for step in self.every)
+
+    @property
+    def handed(self) -> int:
+        """Bytes of `constants`, which are kept as weights are."""
+        backend, rows = self.schedule.backend, parse("R")
+        shapes = (weight.shape for weight in self.constants.values())
+        return sum(4 * backend.capacity(rows.size(shape)) for shape in shapes)
 
     @property
     def copies(self) -> int:
@@ -106,11 +118,20 @@ class Outline:
     @property
     def peak(self) -> int:
         """Bytes that it takes at the most, which may be while it is made ready."""
-        taken = most = self.tensors
-        for step in self.every:
+        return self._grown(0)[1]
+
+    def _grown(self, taken: int) -> tuple[int, int]:
+        """Bytes once it is ready, where `taken` were before, and at the most until then."""
+        taken += sum(self.blocks)
+        most = taken
+        for step in self.steps:
             taken += sum(step.nbytes[1:])
             most = max(most, taken + step.passing)
-        return most
+            for body in self.bodies.get(step.output, ()):
+                taken, within = body._grown(taken)
+                most = max(most, within)
+        taken += self.handed
+        return taken, max(most, taken)
 
     @classmethod
     def of(
@@ -151,11 +172,10 @@ class Outline:
         body: bool,
     ) -> Outline:
         graph, schedule = lowered(graph, backend, shapes, kernels, fused=fused)
-        outputs = {
-            value: schedule.in_rows(value.name) if body else value.name
-            for value in graph.outputs
-            if value.name in schedule.tensors
-        }
+        changing = [value for value in graph.outputs if graph.changes(value)]
+        outputs = {v: schedule.in_rows(v.name) if body else v.name for v in changing}
+        fixed = [value for value in graph.outputs if body and value not in outputs]
+        constants = {value: Weight.made_of(constant(graph, value, {})) for value in fixed}
         bodies: dict[str, tuple[Outline, ...]] = {}
         kept = list(outputs.values())
         for entry in schedule.entries:
@@ -171,7 +191,7 @@ class Outline:
         blocks = tuple(4 * size for size in arena.sizes)
         held = _held(schedule, weights) if weights else 0
         held += sum(one.held for some in bodies.values() for one in some)
-        return cls(graph, schedule, arena, steps, blocks, held, bodies, outputs)
+        return cls(graph, schedule, arena, steps, blocks, held, bodies, outputs, constants)
 
     def examine(self) -> bool:
         """See whether its kernels are right here; whether some are not, so that it is made anew."""

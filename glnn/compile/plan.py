@@ -62,8 +62,8 @@ class Plan:
 
     def _constants(self) -> dict[str, Value]:
         """The outputs that no run changes, by name."""
-        tensors, graph = self.outline.schedule.tensors, self.outline.graph
-        return {value.name: value for value in graph.outputs if value.name not in tensors}
+        outline = self.outline
+        return {v.name: v for v in outline.graph.outputs if v not in outline.outputs}
 
     @property
     def outputs(self) -> tuple[str, ...]:

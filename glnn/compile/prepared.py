@@ -14,7 +14,6 @@ from glnn.compile.outline import Outline
 from glnn.compile.schedule import Schedule
 from glnn.compile.task import Entry
 from glnn.compile.weights import Weight, Weights
-from glnn.graph.constant import constant
 from glnn.layout import parse
 from glnn.types import Array
 
@@ -82,7 +81,7 @@ class Prepared:
             if name in task.op.host:
                 numbers[name] = weight.read if weight else partial(self._read, task.operands[name])
             elif weight:
-                given.append(partial(self._weights.store, weight, parse("R"), False))
+                given.append(self._fixed(weight))
             else:
                 given.append(partial(self.result, task.operands[name]))
         outs = tuple(self.stores[name] for name in (task.output, *task.more))
@@ -90,16 +89,20 @@ class Prepared:
         return launch(Called(self.backend, task.op, numbers, tuple(given), bodies, outs))
 
     def _body(self, outline: Outline) -> Body:
-        made, graph = Prepared.of(outline, self._weights), outline.graph
+        made = Prepared.of(outline, self._weights)
         results: list[Callable[[], Store]] = []
-        for value in graph.outputs:
+        for value in outline.graph.outputs:
             if value in outline.outputs:
                 results.append(partial(made.result, outline.outputs[value]))
             else:
-                weight = Weight.made_of(constant(graph, value, {}))
-                results.append(partial(self._weights.store, weight, parse("R"), False))
-        inputs = tuple(made.stores[value.name] for value in graph.inputs)
+                results.append(self._fixed(outline.constants[value]))
+        inputs = tuple(made.stores[value.name] for value in outline.graph.inputs)
         return Body(inputs, made.launches, tuple(results))
+
+    def _fixed(self, weight: Weight) -> Callable[[], Store]:
+        """Gives the store of `weight` in row major."""
+        store = self._weights.store(weight, parse("R"), False)
+        return lambda: store
 
     def _read(self, name: str) -> Array:
         return self.result(name).pull()

@@ -164,6 +164,10 @@ class Graph:
                 found.update(node.outputs)
         return frozenset(found)
 
+    def changes(self, value: Value) -> bool:
+        """Whether a run may change `value`: it is given, or made of what is."""
+        return value.kind in (Kind.INPUT, Kind.COMPUTED) and value not in self.fixed
+
     def bind(self, types: Mapping[str, TensorType]) -> dict[Value, TensorType]:
         """The type of every value where the inputs have the `types` by name, all sizes known.
 

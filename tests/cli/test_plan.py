@@ -9,7 +9,10 @@ import pytest
 from glnn.backends import NAMES, open_backend
 from glnn.device import SharedMemory
 from glnn.errors import DeviceError
+from glnn.layers import ReLU
+from glnn.model import Model
 from tests.cli.conftest import Glnn
+from tests.recurrent import Recurrent
 
 STEP = (
     "name layer op kernel via inputs output shape layouts reads block bytes parameter_bytes "
@@ -91,6 +94,22 @@ def test_the_tables(cli: Glnn, staged: Path) -> None:
     assert "textures" in feedback.partition("tensors that")[0]
     for text in ("sampler2D: x weight e1", "until parameters are in textures"):
         assert text in feedback
+
+
+@pytest.mark.parametrize("backend", NAMES)
+def test_the_bodies_of_a_loop(cli: Glnn, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By names that say where they are, behind the step that runs them; blocks are their own."""
+    model = Model.sequential([Recurrent(5, 3), ReLU()], (5,), "loop", ["again", "relu"])
+    monkeypatch.setattr("glnn.cli.plan.load", lambda path: model)
+    found = cli("plan", "loop", "--backend", backend, "--json").json
+    names = [step["name"] for step in found["steps"] if step["op"] not in ("reorder", "reduce")]
+    inner = ["above", "if", "if/then/product + bent", "if/otherwise/turned"]
+    assert names == ["again", *(f"again/body/{name}" for name in inner), "relu"]
+    for step in found["steps"]:
+        assert step["output"] in found["blocks"][step["block"]]["tensors"]
+    assert found["tensor_bytes"] == sum(block["bytes"] for block in found["blocks"])
+    assert found["parameter_bytes"] == sum(step["parameter_bytes"] for step in found["steps"])
+    assert "again/body/if/then/product" in cli("plan", "loop", "--backend", backend, "--wide").out
 
 
 def test_how_operands_are_read(cli: Glnn) -> None:

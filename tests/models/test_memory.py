@@ -34,6 +34,7 @@ from glnn.model.model import Node
 from glnn.model.tensor import BATCH, TensorInfo
 from glnn.session import InferenceSession
 from tests.oracle import error
+from tests.recurrent import Recurrent
 
 Kernels = dict[str, str]
 
@@ -80,6 +81,7 @@ MODELS: dict[str, Callable[[], Model]] = {
     "perceptron": perceptron,
     "residual": residual,
     "unbiased": unbiased,
+    "loop": lambda: Model.sequential([Linear(7, 5), Recurrent(5, 3), ReLU()], (7,), "loop"),
 }
 MATMUL = ("morton_4_2", "split_k", "blocked_half", "blocked_texture", "cheng_v3_w16_texture")
 CONV2D = ("direct", "implicit_tiled", "winograd_2", "winograd_4", "im2col_morton", "im2row_abt_ik")

@@ -282,7 +282,8 @@ class Loop(Control):
             going = condition is None or bool(last.item())
         if rows:
             return (*carried, *(np.stack(each) for each in zip(*rows, strict=True)))
-        types = (None, None, *map(TensorType.of, given))
+        pairs = zip(given, self.body.inputs[2:], strict=True)
+        types = (None, None, *(TensorType(x.shape, value.type.dtype) for x, value in pairs))
         none = results(self.body, self.given(types)[0])[1 + self.carried :]
         return (*carried, *(np.empty((0, *one.shape), one.dtype.numpy) for one in none))
 
