@@ -18,6 +18,8 @@ Array = NDArray[Any]
 Shape = tuple[int, ...]
 Dim = int | str
 """A size, or a symbol that stands for one: the same wherever it stands."""
+UNKNOWN = "?"
+"""The symbol of a size that only a run tells: another one wherever it stands."""
 MOST = 2**31 - 1  # what a shader's int holds
 
 
@@ -98,6 +100,11 @@ class TensorType:
     def symbols(self) -> tuple[str, ...]:
         """The symbols among the dimensions, in order."""
         return tuple(dim for dim in self.dims if isinstance(dim, str))
+
+    @property
+    def unknown(self) -> TensorType:
+        """The same with no size known."""
+        return TensorType((UNKNOWN,) * len(self.dims), self.dtype)
 
     def bound(self, sizes: Mapping[str, int]) -> TensorType:
         """The same with the symbols that `sizes` knows replaced."""

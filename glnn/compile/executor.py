@@ -6,9 +6,11 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 
 from glnn.backends import Backend, open_backend
+from glnn.compile.cut import Cut, planned
 from glnn.compile.plan import Plan
 from glnn.compile.weights import Weights
 from glnn.device import Device
+from glnn.errors import UnsupportedOpError
 from glnn.graph.graph import Graph
 from glnn.process import ProcessLock
 from glnn.types import Array, Shape
@@ -41,8 +43,10 @@ class Executor:
         self._asked = device, gpu, limits
         self._lock = ProcessLock()
         self._kernels = dict(kernels or {})
-        self._plans: OrderedDict[tuple[frozenset[tuple[str, Shape]], bool], Plan] = OrderedDict()
-        self._latest: Plan | None = None
+        self._plans: OrderedDict[tuple[frozenset[tuple[str, Shape]], bool], Plan | Cut] = (
+            OrderedDict()
+        )
+        self._latest: Plan | Cut | None = None
         self._weights = Weights(self.backend)
 
     def run(
@@ -54,11 +58,17 @@ class Executor:
         return backend.perform(lambda: self._plan(backend, shapes, False).inside(feeds, names))
 
     def plan(self, shapes: Mapping[str, Shape], *, keep: bool = False) -> Plan:
-        """The plan for inputs of `shapes`, built when there is none yet; see `Plan`."""
-        backend = self._open()
-        return backend.perform(lambda: self._plan(backend, shapes, keep))
+        """The plan for inputs of `shapes`, built when there is none yet; see `Plan`.
 
-    def _plan(self, backend: Backend, shapes: Mapping[str, Shape], keep: bool) -> Plan:
+        Raises UnsupportedOpError where sizes that only a run tells make it several.
+        """
+        backend = self._open()
+        found = backend.perform(lambda: self._plan(backend, shapes, keep))
+        if isinstance(found, Cut):
+            raise UnsupportedOpError(f"{found.why}, so there is no single plan")
+        return found
+
+    def _plan(self, backend: Backend, shapes: Mapping[str, Shape], keep: bool) -> Plan | Cut:
         key = frozenset(shapes.items()), keep
         plan = self._plans.get(key)
         if plan is not None and plan is self._latest and plan.backend is backend:
@@ -66,7 +76,7 @@ class Executor:
         with self._lock:
             plan = self._plans.get(key)
             if plan is None:
-                plan = Plan(
+                plan = planned(
                     self.graph, backend, shapes, self._kernels, keep=keep, weights=self._weights
                 )
                 self._plans[key] = plan
@@ -98,4 +108,4 @@ def run(graph: Graph, feeds: Mapping[str, Array], backend: str | Backend) -> dic
     """The outputs of `graph`, run once. Raises what `Plan` raises."""
     opened = backend if isinstance(backend, Backend) else open_backend(backend)
     shapes = {name: array.shape for name, array in feeds.items()}
-    return opened.perform(lambda: Plan(graph, opened, shapes).run(feeds))
+    return opened.perform(lambda: planned(graph, opened, shapes).inside(feeds, None))

@@ -9,6 +9,7 @@ from glnn.backends import Backend
 from glnn.compile.schedule import Schedule
 from glnn.compile.task import Task
 from glnn.compile.weights import Weight
+from glnn.errors import UnsupportedOpError
 from glnn.graph.constant import Constant, constant
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.passes import (
@@ -42,6 +43,12 @@ def lowered(
     types = graph.bind(
         {v.name: TensorType(tuple(shapes[v.name]), v.type.dtype) for v in graph.inputs}
     )
+    for node in graph.nodes:
+        if unknown := [value for value in node.outputs if types[value].symbols]:
+            raise UnsupportedOpError(
+                f"layer {node.name!r}: the sizes of {unknown[0].name!r}, {types[unknown[0]]}, are "
+                "known only once it has run, so there is no single plan"
+            )
     graph = within_operands(of_one_result(graph), types, backend.operands)
     if fused:
         graph = fuse(fold(without_identities(graph), types), types, backend.operands)

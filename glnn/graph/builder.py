@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from glnn.errors import ModelError
 from glnn.graph.graph import Graph, Kind, Node, Value, Variable
 from glnn.graph.operator import Known, Operator
-from glnn.types import Array, Dim, TensorType
+from glnn.types import UNKNOWN, Array, Dim, TensorType
 
 SAMPLES = (1, 2)  # what the first symbol stands for where types are inferred, the next one more
+LATE = (5, 3)  # what a size that only a run tells does: no symbol stands for these two
 
 
 class Builder:
@@ -102,7 +103,7 @@ class Builder:
         for value, types in zip(values, zip(*samples, strict=True), strict=True):
             self._sampled[value] = tuple(
                 type.bound(dict.fromkeys(type.symbols, size))
-                for type, size in zip(types, SAMPLES, strict=False)
+                for type, size in zip(types, LATE, strict=False)
             )
         self._made.update(values)
         self._nodes.append(Node(name, operator, inputs, values))
@@ -135,7 +136,7 @@ class Builder:
         """One type for what was inferred for each sample.
 
         A dimension that is the same whatever the symbols stand for is a number; one that is always
-        what a symbol stands for is that symbol; any other is `?`.
+        what a symbol stands for is that symbol; any other is UNKNOWN.
         """
         if len(samples) == 1:
             return samples[0]
@@ -143,7 +144,7 @@ class Builder:
         symbols = {tuple(of[symbol] for of in sizes): symbol for symbol in sizes[0]}
         dims: list[Dim] = []
         for each in zip(*(type.dims for type in samples), strict=True):
-            dims.append(each[0] if len(set(each)) == 1 else symbols.get(each, "?"))
+            dims.append(each[0] if len(set(each)) == 1 else symbols.get(each, UNKNOWN))
         return TensorType(tuple(dims), samples[0].dtype)
 
     def graph(self, outputs: Sequence[Value]) -> Graph:

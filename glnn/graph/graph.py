@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from glnn.errors import ModelError, ShapeError, UnsupportedOpError
+from glnn.errors import ModelError, ShapeError
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Operator
 from glnn.types import Array, TensorType
@@ -171,8 +171,8 @@ class Graph:
     def bind(self, types: Mapping[str, TensorType]) -> dict[Value, TensorType]:
         """The type of every value where the inputs have the `types` by name, all sizes known.
 
-        Raises ShapeError, which names the node, where they do not fit; UnsupportedOpError where a
-        size is known only once the node has run.
+        A size that only a run tells is UNKNOWN, as is every size of what is made of such a value.
+        Raises ShapeError, which names the node, where they do not fit.
         """
         found = {value: types[value.name] for value in self.inputs}
         known: dict[Value, Array] = {}
@@ -181,14 +181,10 @@ class Graph:
                 if value.kind in (Kind.CONSTANT, Kind.VARIABLE):
                     found[value] = value.type
             self._know(node, known)
-            results = node.infer(found, known)
-            for value, type in zip(node.outputs, results, strict=True):
-                if type.symbols:
-                    raise UnsupportedOpError(
-                        f"layer {node.name!r}: the sizes of {value.name!r}, {type}, are known only "
-                        "once it has run, but memory is planned before"
-                    )
-                found[value] = type
+            if any(found[value].symbols for value in node.reads):
+                found.update((value, value.type.unknown) for value in node.outputs)
+            else:
+                found.update(zip(node.outputs, node.infer(found, known), strict=True))
         return found
 
     def _know(self, node: Node, known: dict[Value, Array]) -> None:

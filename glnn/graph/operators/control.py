@@ -8,7 +8,7 @@ node needs. Constants and variables it reads as any graph does.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
@@ -19,13 +19,14 @@ from glnn.errors import ModelError, ShapeError
 from glnn.graph.constant import settled
 from glnn.graph.graph import Graph
 from glnn.graph.operator import Cost, Known, Operator, Types
-from glnn.types import Array, Dim, DType, TensorType
+from glnn.types import UNKNOWN, Array, Dim, DType, TensorType
 
-UNKNOWN = "?"
-"""A size that is known only once a node has run."""
+SEEN = 3  # further iterations that are looked at where shapes change
 FLAG = TensorType((), DType.bool)
 """What a loop tells its body: that it goes on."""
 Given = Mapping[str, TensorType]
+Run = Callable[[int, Sequence[Array]], Sequence[Array]]
+"""What gives the outputs of the body of that number for arrays of its inputs."""
 
 
 class Control(Operator):
@@ -55,6 +56,13 @@ class Control(Operator):
     def given(self, types: Types) -> tuple[Given, ...]:
         """The types of each body's inputs, by name, for operands of `types`."""
 
+    @abstractmethod
+    def perform(self, run: Run, *arrays: Array | None) -> tuple[Array, ...]:
+        """The results for arrays of the operands, of whatever sizes come of them by `run`."""
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        return self.perform(lambda body, given: self.bodies[body].reference(*given), *arrays)
+
     def _given(self, body: Graph, types: Types) -> Given:
         """The type of each input of `body` by its name. Raises ShapeError where some do not fit."""
         if len(types) != len(body.inputs):
@@ -73,7 +81,7 @@ class Control(Operator):
 
     def _single(self, operand: str, type: TensorType, *dtypes: DType) -> None:
         """Raise ShapeError unless `type` is one number of one of `dtypes`."""
-        if type.dtype not in dtypes or prod(type.shape) != 1:
+        if type.dtype not in dtypes or (not type.symbols and prod(type.shape) != 1):
             names = " or ".join(dtype.value for dtype in dtypes)
             raise ShapeError(f"{self.name}: {operand} must be one {names}, got {type}")
 
@@ -135,12 +143,10 @@ class If(Control):
         sizes = zip(then.dims, otherwise.dims, strict=True)
         return TensorType(tuple(a if a == b else UNKNOWN for a, b in sizes), then.dtype)
 
-    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+    def perform(self, run: Run, *arrays: Array | None) -> tuple[Array, ...]:
         condition, *given = (array for array in arrays if array is not None)
         count = len(self.then.inputs)
-        if condition.item():
-            return self.then.reference(*given[:count])
-        return self.otherwise.reference(*given[count:])
+        return tuple(run(0, given[:count]) if condition.item() else run(1, given[count:]))
 
     def cost(self, types: Types) -> Cost:
         """That of the branch that costs more."""
@@ -159,9 +165,9 @@ class Loop(Control):
 
     Inputs of the body: the number of the iteration, from 0, an int32 or int64; whether it goes on,
     a bool; the carried values; the scanned ones, whole: it takes its place of them itself; what it
-    takes besides. Its outputs: whether to go on; the carried values, of the types that they had;
-    any number of others. Results: the carried values as they are at the end, and of each other
-    output those of all iterations, stacked along a new first dimension.
+    takes besides. Its outputs: whether to go on; the carried values, of the dtypes and ranks that
+    they had; any number of others. Results: the carried values as they are at the end, and of each
+    other output those of all iterations, stacked along a new first dimension.
     """
 
     body: Graph
@@ -234,14 +240,35 @@ class Loop(Control):
         going, *found = results(self.body, self.given(types)[0])
         self._single(f"the first output of {self.body.name!r}", going, DType.bool)
         carried, stacked = found[: self.carried], found[self.carried :]
-        for number, (first, last) in enumerate(zip(types[2:], carried, strict=False)):
-            if first != last:
+        given = list(types[2 : 2 + self.carried])
+        for number, (first, last) in enumerate(zip(given, carried, strict=True)):
+            if first is None or (first.dtype, len(first.dims)) != (last.dtype, len(last.dims)):
                 raise ShapeError(
-                    f"loop: value {number} must keep its type, got {first}, and {last} "
+                    f"loop: value {number} must keep its dtype and rank, got {first}, and {last} "
                     f"from {self.body.name!r}"
                 )
+        if carried != given:
+            found = self._changing(types, found)
+            carried, stacked = found[: self.carried], found[self.carried :]
         count = self._count(types, known)
         return (*carried, *(TensorType((count, *one.dims), one.dtype) for one in stacked))
+
+    def _changing(self, types: Types, found: list[TensorType]) -> list[TensorType]:
+        """The types of what the body gives where the shapes of carried values change.
+
+        found: those of the first iteration. A size that is the same after a few is one that stays.
+        """
+        given = [type for type in types[2 : 2 + self.carried] if type is not None]
+        seen = [[*given, *found[self.carried :]], found]
+        for _ in range(SEEN):
+            now = (None, None, *seen[-1][: self.carried], *types[2 + self.carried :])
+            seen.append(list(results(self.body, self.given(now)[0])[1:]))
+        joined = []
+        for each in zip(*seen, strict=True):
+            sizes = zip(*(one.dims for one in each), strict=True)
+            dims = tuple(some[0] if len(set(some)) == 1 else UNKNOWN for some in sizes)
+            joined.append(TensorType(dims, each[0].dtype))
+        return joined
 
     def length(self, types: Types) -> int | None:
         """How long the scanned values are, None where there are none."""
@@ -266,7 +293,7 @@ class Loop(Control):
             bounds.append(max(int(trips.item()), 0))
         return min(bounds, default=UNKNOWN)
 
-    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+    def perform(self, run: Run, *arrays: Array | None) -> tuple[Array, ...]:
         trips, condition, *rest = (*arrays, None, None)[: max(len(arrays), 2)]
         given = [array for array in rest if array is not None]
         carried, others = given[: self.carried], given[self.carried :]
@@ -276,22 +303,36 @@ class Loop(Control):
         number, rows = 0, []
         while going and (not bounds or number < min(bounds)):
             at = np.array(number, self.body.inputs[0].type.dtype.numpy)
-            last, *found = self.body.reference(at, np.array(True), *carried, *others)
+            last, *found = run(0, (at, np.array(True), *carried, *others))
             carried, number = found[: self.carried], number + 1
             rows.append(found[self.carried :])
             going = condition is None or bool(last.item())
-        if rows:
-            return (*carried, *(np.stack(each) for each in zip(*rows, strict=True)))
+        if not rows:
+            return (*carried, *self._nothing(given))
+        return (*carried, *map(_stacked, zip(*rows, strict=True)))
+
+    def _nothing(self, given: Sequence[Array]) -> list[Array]:
+        """What is stacked where there are no iterations."""
         pairs = zip(given, self.body.inputs[2:], strict=True)
         types = (None, None, *(TensorType(x.shape, value.type.dtype) for x, value in pairs))
-        none = results(self.body, self.given(types)[0])[1 + self.carried :]
-        return (*carried, *(np.empty((0, *one.shape), one.dtype.numpy) for one in none))
+        found = results(self.body, self.given(types)[0])[1 + self.carried :]
+        sizes = [[0 if isinstance(dim, str) else dim for dim in one.dims] for one in found]
+        return [
+            np.empty((0, *size), one.dtype.numpy) for size, one in zip(sizes, found, strict=True)
+        ]
 
     def cost(self, types: Types) -> Cost:
         """That of as many iterations as the scanned values are long, else of one."""
         once, length = cost(self.body, self.given(types)[0]), self.length(types)
         times = 1 if length is None else length
         return Cost(times * once.flops, times * once.bytes)
+
+
+def _stacked(rows: Sequence[Array]) -> Array:
+    if len({row.shape for row in rows}) > 1:
+        shapes = f"{rows[0].shape} and {next(r.shape for r in rows if r.shape != rows[0].shape)}"
+        raise ShapeError(f"loop: what is stacked must be of one shape throughout, got {shapes}")
+    return np.stack(rows)
 
 
 def results(body: Graph, given: Given) -> tuple[TensorType, ...]:
