@@ -66,7 +66,8 @@ class Cut:
             if value not in here and (array := self.graph.value_of(value)) is not None:
                 here[value] = array
         given = [None if value is None else here[value] for value in node.inputs]
-        assert isinstance(op := node.operator, Control)
+        op = node.operator
+        assert isinstance(op, Control)
         return op.perform(lambda i, arrays: self._bodies[op.bodies[i]].run(arrays), *given)
 
 

@@ -1,13 +1,14 @@
 """The operators, one a file."""
 
 from glnn.graph.operators.arg_reduce import ArgReduce
+from glnn.graph.operators.branch import If
 from glnn.graph.operators.concat import Concat
-from glnn.graph.operators.control import If, Loop
 from glnn.graph.operators.conv2d import Conv2d
 from glnn.graph.operators.gather import Gather, GatherElements, GatherND
 from glnn.graph.operators.identity import Identity
 from glnn.graph.operators.im2row import Im2row
 from glnn.graph.operators.local_response_norm import LocalResponseNorm
+from glnn.graph.operators.loop import Loop
 from glnn.graph.operators.matmul import Matmul
 from glnn.graph.operators.matmul_parts import MatmulParts
 from glnn.graph.operators.matmul_sum import MatmulSum

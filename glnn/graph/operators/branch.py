@@ -1,0 +1,81 @@
+"""One of two graphs, as a condition says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from glnn.errors import ModelError, ShapeError
+from glnn.graph.graph import Graph
+from glnn.graph.operator import Cost, Known, Types
+from glnn.graph.operators.control import Control, Given, Run, cost, results
+from glnn.types import UNKNOWN, Array, DType, TensorType
+
+
+@dataclass(frozen=True)
+class If(Control):
+    """The results of `then` where the condition is true, else those of `otherwise`.
+
+    condition: one bool. x0, x1, ...: the inputs of `then`, then those of `otherwise`. Results have
+    the same dtype and rank in both; a size in which they differ is not known before a run.
+    ONNX: If.
+    """
+
+    then: Graph
+    """Computed where the condition is true."""
+    otherwise: Graph
+    """Computed where it is false."""
+
+    name: ClassVar[str] = "if"
+    host: ClassVar[tuple[str, ...]] = ("condition",)
+
+    def __post_init__(self) -> None:
+        then, otherwise = (len(body.outputs) for body in self.bodies)
+        if then != otherwise or not then:
+            raise ModelError(f"if: branches have as many outputs, got {then} and {otherwise}")
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return "condition", "x"
+
+    @property
+    def bodies(self) -> tuple[Graph, ...]:
+        return self.then, self.otherwise
+
+    @property
+    def captures(self) -> tuple[tuple[int, int], ...]:
+        return (1, 0), (1 + len(self.then.inputs), 0)
+
+    def with_bodies(self, bodies: Sequence[Graph]) -> If:
+        return If(*bodies)
+
+    def given(self, types: Types) -> tuple[Given, ...]:
+        count = 1 + len(self.then.inputs)
+        return self._given(self.then, types[1:count]), self._given(self.otherwise, types[count:])
+
+    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+        self._single("condition", self.named(types)["condition"], DType.bool)
+        both = [results(b, given) for b, given in zip(self.bodies, self.given(types), strict=True)]
+        found = [self._either(i, a, b) for i, (a, b) in enumerate(zip(*both, strict=True))]
+        condition = known[0] if known else None
+        return tuple(found) if condition is None else both[0 if condition.item() else 1]
+
+    def _either(self, number: int, then: TensorType, otherwise: TensorType) -> TensorType:
+        if then.dtype is not otherwise.dtype or len(then.dims) != len(otherwise.dims):
+            raise ShapeError(
+                f"if: result {number} must have one dtype and rank in both branches, "
+                f"got {then} and {otherwise}"
+            )
+        sizes = zip(then.dims, otherwise.dims, strict=True)
+        return TensorType(tuple(a if a == b else UNKNOWN for a, b in sizes), then.dtype)
+
+    def perform(self, run: Run, *arrays: Array | None) -> tuple[Array, ...]:
+        condition, *given = (array for array in arrays if array is not None)
+        count = len(self.then.inputs)
+        return tuple(run(0, given[:count]) if condition.item() else run(1, given[count:]))
+
+    def cost(self, types: Types) -> Cost:
+        """That of the branch that costs more."""
+        pairs = zip(self.bodies, self.given(types), strict=True)
+        return max((cost(body, given) for body, given in pairs), key=lambda c: (c.flops, c.bytes))

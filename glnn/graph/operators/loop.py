@@ -1,0 +1,199 @@
+"""A graph again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from glnn.errors import ModelError, ShapeError
+from glnn.graph.constant import settled
+from glnn.graph.graph import Graph
+from glnn.graph.operator import Cost, Known, Types
+from glnn.graph.operators.control import FLAG, Control, Given, Run, cost, results
+from glnn.types import UNKNOWN, Array, Dim, DType, TensorType
+
+SEEN = 3  # further iterations that are looked at where shapes change
+
+
+@dataclass(frozen=True)
+class Loop(Control):
+    """`body` again and again, on what it made of the values before. ONNX: Loop, and Scan.
+
+    trips: one int32 or int64, how often at the most. condition: one bool, whether to begin; then
+    the body says whether to go on, but is asked only where there is a condition. At least one of
+    these is there, or a scanned value. x0, x1, ...: the first of the values that are carried from
+    one iteration to the next, then the scanned values, then what the body takes besides.
+
+    Inputs of the body: the number of the iteration, from 0, an int32 or int64; whether it goes on,
+    a bool; the carried values; the scanned ones, whole: it takes its place of them itself; what it
+    takes besides. Its outputs: whether to go on; the carried values, of the dtypes and ranks that
+    they had; any number of others. Results: the carried values as they are at the end, and of each
+    other output those of all iterations, stacked along a new first dimension.
+    """
+
+    body: Graph
+    """Computed in each iteration."""
+    carried: int = 0
+    """How many values are carried."""
+    scanned: tuple[int, ...] = ()
+    """For each scanned value the axis along which it is walked, as often as it is long there."""
+
+    name: ClassVar[str] = "loop"
+    optional: ClassVar[tuple[str, ...]] = ("trips", "condition")
+    host: ClassVar[tuple[str, ...]] = ("trips", "condition")
+
+    def __post_init__(self) -> None:
+        least = 2 + self.carried + len(self.scanned), 1 + self.carried
+        got = len(self.body.inputs), len(self.body.outputs)
+        if self.carried < 0 or got[0] < least[0] or got[1] < least[1] or got[1] < 2:
+            raise ModelError(
+                f"loop: {self.body.name!r} must have at least {least[0]} inputs and "
+                f"{max(least[1], 2)} outputs, got {got[0]} and {got[1]}"
+            )
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return "trips", "condition", "x"
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def bodies(self) -> tuple[Graph, ...]:
+        return (self.body,)
+
+    @property
+    def captures(self) -> tuple[tuple[int, int], ...]:
+        first = 2 + self.carried + len(self.scanned)
+        return ((first, first),)
+
+    def with_bodies(self, bodies: Sequence[Graph]) -> Loop:
+        return replace(self, body=bodies[0])
+
+    @property
+    def endless(self) -> bool:
+        """Whether its body always says to go on."""
+        going = self.body.outputs[0]
+        if going is self.body.inputs[1]:
+            return True
+        found = settled(self.body, going)
+        return found is not None and bool(found.item())
+
+    @property
+    def counts(self) -> bool:
+        """Whether its body looks at the number of the iteration."""
+        number = self.body.inputs[0]
+        return number in self.body.readers or number in self.body.outputs
+
+    def given(self, types: Types) -> tuple[Given, ...]:
+        number = TensorType((), self.body.inputs[0].type.dtype)
+        return (self._given(self.body, (number, FLAG, *types[2:])),)
+
+    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+        named = self.named(types)
+        if "trips" in named:
+            self._single("trips", named["trips"], DType.int32, DType.int64)
+        if "condition" in named:
+            self._single("condition", named["condition"], DType.bool)
+        elif "trips" not in named and not self.scanned:
+            raise ShapeError("loop: trips or a condition must be there, or a scanned value")
+        going, *found = results(self.body, self.given(types)[0])
+        self._single(f"the first output of {self.body.name!r}", going, DType.bool)
+        carried, stacked = found[: self.carried], found[self.carried :]
+        given = list(types[2 : 2 + self.carried])
+        for number, (first, last) in enumerate(zip(given, carried, strict=True)):
+            if first is None or (first.dtype, len(first.dims)) != (last.dtype, len(last.dims)):
+                raise ShapeError(
+                    f"loop: value {number} must keep its dtype and rank, got {first}, and {last} "
+                    f"from {self.body.name!r}"
+                )
+        if carried != given:
+            found = self._changing(types, found)
+            carried, stacked = found[: self.carried], found[self.carried :]
+        count = self._count(types, known)
+        return (*carried, *(TensorType((count, *one.dims), one.dtype) for one in stacked))
+
+    def _changing(self, types: Types, found: list[TensorType]) -> list[TensorType]:
+        """The types of what the body gives where the shapes of carried values change.
+
+        found: those of the first iteration. A size that is the same after a few is one that stays.
+        """
+        given = [type for type in types[2 : 2 + self.carried] if type is not None]
+        seen = [[*given, *found[self.carried :]], found]
+        for _ in range(SEEN):
+            now = (None, None, *seen[-1][: self.carried], *types[2 + self.carried :])
+            seen.append(list(results(self.body, self.given(now)[0])[1:]))
+        joined = []
+        for each in zip(*seen, strict=True):
+            sizes = zip(*(one.dims for one in each), strict=True)
+            dims = tuple(some[0] if len(set(some)) == 1 else UNKNOWN for some in sizes)
+            joined.append(TensorType(dims, each[0].dtype))
+        return joined
+
+    def length(self, types: Types) -> int | None:
+        """How long the scanned values are, None where there are none."""
+        scanned = types[2 + self.carried :]
+        sizes = {type.shape[a] for type, a in zip(scanned, self.scanned, strict=False) if type}
+        if len(sizes) > 1:
+            raise ShapeError(f"loop: scanned values must be of one length, got {sorted(sizes)}")
+        return sizes.pop() if sizes else None
+
+    def _count(self, types: Types, known: Known) -> Dim:
+        """How many iterations there are, where that is known before a run."""
+        trips, condition = (*known, None, None)[:2]
+        if condition is not None and not condition.item():
+            return 0
+        ends = len(types) > 1 and types[1] is not None
+        if ends and (condition is None or not self.endless):
+            return UNKNOWN
+        bounds = [length] if (length := self.length(types)) is not None else []
+        if types[0] is not None:
+            if trips is None:
+                return UNKNOWN
+            bounds.append(max(int(trips.item()), 0))
+        return min(bounds, default=UNKNOWN)
+
+    def perform(self, run: Run, *arrays: Array | None) -> tuple[Array, ...]:
+        trips, condition, *rest = (*arrays, None, None)[: max(len(arrays), 2)]
+        given = [array for array in rest if array is not None]
+        carried, others = given[: self.carried], given[self.carried :]
+        bounds = [x.shape[axis] for x, axis in zip(others, self.scanned, strict=False)]
+        bounds += [] if trips is None else [int(trips.item())]
+        going = condition is None or bool(condition.item())
+        number, rows = 0, []
+        while going and (not bounds or number < min(bounds)):
+            at = np.array(number, self.body.inputs[0].type.dtype.numpy)
+            last, *found = run(0, (at, np.array(True), *carried, *others))
+            carried, number = found[: self.carried], number + 1
+            rows.append(found[self.carried :])
+            going = condition is None or bool(last.item())
+        if not rows:
+            return (*carried, *self._nothing(given))
+        return (*carried, *map(_stacked, zip(*rows, strict=True)))
+
+    def _nothing(self, given: Sequence[Array]) -> list[Array]:
+        """What is stacked where there are no iterations."""
+        pairs = zip(given, self.body.inputs[2:], strict=True)
+        types = (None, None, *(TensorType(x.shape, value.type.dtype) for x, value in pairs))
+        found = results(self.body, self.given(types)[0])[1 + self.carried :]
+        sizes = [[0 if isinstance(dim, str) else dim for dim in one.dims] for one in found]
+        return [
+            np.empty((0, *size), one.dtype.numpy) for size, one in zip(sizes, found, strict=True)
+        ]
+
+    def cost(self, types: Types) -> Cost:
+        """That of as many iterations as the scanned values are long, else of one."""
+        once, length = cost(self.body, self.given(types)[0]), self.length(types)
+        times = 1 if length is None else length
+        return Cost(times * once.flops, times * once.bytes)
+
+
+def _stacked(rows: Sequence[Array]) -> Array:
+    if len({row.shape for row in rows}) > 1:
+        shapes = f"{rows[0].shape} and {next(r.shape for r in rows if r.shape != rows[0].shape)}"
+        raise ShapeError(f"loop: what is stacked must be of one shape throughout, got {shapes}")
+    return np.stack(rows)
