@@ -25,15 +25,10 @@ class Body:
 
     inputs: tuple[Store, ...]
     """In the graph's order."""
-    launches: tuple[Launch, ...]
-    """One for each step."""
+    run: Launch
+    """Performs all steps, without waiting."""
     results: tuple[Callable[[], Store], ...]
     """Give the outputs, row major, once it has run."""
-
-    def run(self) -> None:
-        """All steps, without waiting."""
-        for launch in self.launches:
-            launch()
 
 
 @dataclass(frozen=True)
@@ -55,11 +50,6 @@ class Called:
         """What `sources` hold into `targets`, as long as there are some of both."""
         for source, target in zip(sources, targets, strict=False):
             self.backend.copy(source, target)
-
-    def put(self, store: Store, number: int | bool) -> None:
-        """One number into `store`."""
-        store.set(np.full(store.shape, number, store.dtype.numpy))
-        self.backend.upload(store)
 
 
 def launch(called: Called) -> Launch:
@@ -96,7 +86,7 @@ def _loop(called: Called, op: Loop) -> Launch:
         given = [store() for store in called.given]
         called.copy(given, carried)
         called.copy(given[op.carried :], inputs[op.carried :])
-        called.put(going, True)
+        _put(going, True)
         bounds = [called.numbers["trips"]().item()] if "trips" in called.numbers else []
         bounds += [s.shape[a] for s, a in zip(inputs[op.carried :], op.scanned, strict=False)]
         if "condition" in called.numbers and not called.numbers["condition"]().item():
@@ -107,15 +97,19 @@ def _loop(called: Called, op: Loop) -> Launch:
         most, done = begin(), 0
         while most is None or done < most:
             if op.counts:
-                called.put(number, done)
+                _put(number, done)
             called.copy(carried, inputs)
             body.run()
             called.copy((result() for result in body.results[1:]), carried)
             for row, out in zip(rows, stacked, strict=True):
                 called.backend.copy(row(), out, done)
-            called.backend.flush()
             done += 1
             if asked and not body.results[0]().pull().item():
                 break
 
     return perform
+
+
+def _put(store: Store, number: int | bool) -> None:
+    """One number into `store`."""
+    store.put(np.full(store.shape, number, store.dtype.numpy))

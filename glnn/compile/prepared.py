@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -36,6 +36,11 @@ class Prepared:
         self._bodies = bodies or {}
         self.stores = self._allocate(arena)
         self.launches: tuple[Launch, ...] = tuple(map(self._prepare, schedule.entries))
+
+    @cached_property
+    def together(self) -> Launch:
+        """All launches."""
+        return self.backend.together(self.launches)
 
     @classmethod
     def of(cls, outline: Outline, weights: Weights) -> Prepared:
@@ -97,7 +102,7 @@ class Prepared:
             else:
                 results.append(self._fixed(outline.constants[value]))
         inputs = tuple(made.stores[value.name] for value in outline.graph.inputs)
-        return Body(inputs, made.launches, tuple(results))
+        return Body(inputs, lambda: made.together(), tuple(results))
 
     def _fixed(self, weight: Weight) -> Callable[[], Store]:
         """Gives the store of `weight` in row major."""
