@@ -175,8 +175,9 @@ def _of_model(name: str, batch: int, backend: GlBackend) -> list[Problem]:
         for info in model.inputs
     }
     problems: dict[str, Problem] = {}
-    for problem in session.plan(shapes).outline.schedule.problems:
-        problems.setdefault(problem_class(problem), problem)
+    for _, outline in session.plan(shapes).outline.walk():
+        for problem in outline.schedule.problems:
+            problems.setdefault(problem_class(problem), problem)
     return list(problems.values())
 
 

@@ -29,8 +29,8 @@ class Step:
     layouts: of each operand and of `out`. reads: by what the kernel reads each operand (see
     `Backend.reads`). memory: where the result lies, a block's number. nbytes: of the result, of the
     step's parameters, and of copies of its operands, in textures. host: whether the host computes
-    it, so that its operands are read back and its results uploaded. passing: bytes of the
-    parameters that go into textures, until they are there.
+    it, so that its operands are read back and its results uploaded, or runs its bodies. passing:
+    bytes of the parameters that go into textures, until they are there.
     """
 
     name: str

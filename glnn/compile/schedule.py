@@ -148,7 +148,8 @@ class Schedule:
         for name, type in zip((task.output, *task.more), problem.results, strict=True):
             self.tensors[name] = Tensor(type, parse("R"), name)
         task = replace(task, operands=operands)
-        self.entries.append(Entry(task, NumpyKernel(), problem, layouts, host=True))
+        choice = NumpyKernel("host") if task.op.control else NumpyKernel()
+        self.entries.append(Entry(task, choice, problem, layouts, host=True))
 
     def _forced(self, task: Task, problem: Problem) -> str | None:
         """The kernel that `task` must take. What was asked for an op binds a stage if it can."""

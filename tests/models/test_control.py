@@ -241,6 +241,23 @@ def test_what_no_run_changes_is_made_in_the_body(backend, rng) -> None:
     np.testing.assert_array_equal(got["loop.1"], [weight[::-1]] * 2)
 
 
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_loop_that_begins_with_a_constant(backend, rng, count) -> None:
+    """Also of nothing at all."""
+    weight = rng((3, 1))
+    builder = Builder("begins")
+    x = builder.input("x", TensorType(("N", 3)))
+    start = builder.add(Flip((0,)), constant(weight, "weight"), name="start")[0]
+    inside, (_, going, a, b) = body(builder, x, start)
+    outputs = [going, put(inside, DOUBLE, a, name="more"), put(inside, NEGATED, b, name="less"), a]
+    found = loop(builder, (inside, outputs), x, start, trips=number(3), name="loop")
+    given = rng((count, 3))
+    got = list(run(builder.graph(found), backend, x=given).values())
+    np.testing.assert_array_equal(got[0], 8 * given)
+    np.testing.assert_array_equal(got[1], -weight[::-1])
+    np.testing.assert_array_equal(got[2], np.stack([given, 2 * given, 4 * given]))
+
+
 @pytest.mark.parametrize("value", [True, False])
 def test_a_known_condition_takes_its_branch_before_any_run(backend, rng, value) -> None:
     """Of other shapes than the other one; what is known in it is taken, too, and work joins."""
