@@ -116,7 +116,7 @@ def _reads(reads: dict[str, str]) -> str:
 def _tensors(outline: Outline, block: int) -> list[str]:
     """The tensors that lie in the block of this number, in the order in which they are made."""
     arena, tensors = outline.arena, outline.schedule.tensors
-    return [name for name, tensor in tensors.items() if arena.block[tensor.memory] == block]
+    return [name for name, tensor in tensors.items() if arena.block.get(tensor.memory) == block]
 
 
 def _adjacent(outline: Outline) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from glnn.compile.schedule import Schedule, Task
 from glnn.compile.weights import Weight
 from glnn.graph.constant import Constant, constant
 from glnn.graph.graph import Graph, Node, Value
-from glnn.graph.passes import fold, fuse, of_one_result, within_operands, without_identities
+from glnn.graph.passes import fold, fuse, narrow, of_one_result, within_operands, without_identities
 from glnn.types import Shape, TensorType
 
 Types = Mapping[Value, TensorType]
@@ -28,9 +28,10 @@ def lowered(
 
     Raises UnsupportedOpError or LimitError where the backend cannot compute a node.
     """
-    types = graph.bind(
-        {v.name: TensorType(tuple(shapes[v.name]), v.type.dtype) for v in graph.inputs}
-    )
+    types = _bound(graph, shapes)
+    if not all(map(backend.holds, (one.dtype for one in types.values()))):
+        graph = narrow(graph, types)
+        types = _bound(graph, shapes)
     graph = within_operands(of_one_result(graph), types, backend.operands)
     if fused:
         graph = fuse(fold(without_identities(graph), types), types, backend.operands)
@@ -44,6 +45,13 @@ def lowered(
         if node.outputs[0] not in graph.fixed:
             schedule.add(_task(graph, node, types, known))
     return graph, schedule
+
+
+def _bound(graph: Graph, shapes: Mapping[str, Shape]) -> dict[Value, TensorType]:
+    """The type of every value, for inputs of `shapes`."""
+    return graph.bind(
+        {v.name: TensorType(tuple(shapes[v.name]), v.type.dtype) for v in graph.inputs}
+    )
 
 
 def _task(

@@ -14,7 +14,7 @@ from glnn.errors import ModelError
 from glnn.graph.constant import constant, evaluated
 from glnn.graph.graph import Graph, Value
 from glnn.process import ProcessLock
-from glnn.types import Array, Shape
+from glnn.types import Array, DType, Shape, narrowed
 
 
 class Plan:
@@ -59,6 +59,11 @@ class Plan:
         self._fixed = self._constants()
         stores = self._prepared.stores
         self._inputs = {value.name: stores[value.name] for value in graph.inputs}
+        of_int64 = (v.name for v in _values(graph) if v.type.dtype is DType.int64)
+        self._dtypes = dict.fromkeys(of_int64, np.int64)  # whatever stands for them in the plan
+        self._narrowed = {
+            n for n in self._dtypes.keys() & self._inputs if stores[n].dtype is DType.int32
+        }
 
     def _constants(self) -> dict[str, Value]:
         """The outputs that no run changes, by name."""
@@ -91,7 +96,8 @@ class Plan:
 
     def _upload(self, feeds: Mapping[str, Array]) -> None:
         for name, store in self._inputs.items():
-            store.set(feeds[name])
+            array = feeds[name]
+            store.set(narrowed(f"input {name!r}", array) if name in self._narrowed else array)
             self.backend.upload(store)
 
     def perform(self) -> None:
@@ -152,8 +158,14 @@ class Plan:
 
     def _value(self, name: str) -> Array:
         if name in self._fixed:
-            return evaluated(constant(self.outline.graph, self._fixed[name], {}))
+            value = self._fixed[name]
+            return evaluated(constant(self.outline.graph, value, {}), value.type.dtype)
         # Copied: stores keep what they pulled, and a view of an input is the caller's own array.
         store = self._inputs.get(name) or self._prepared.result(name)
         shape = self.outline.schedule.tensors[name].shape
-        return np.array(store.pull().reshape(shape))
+        return np.array(store.pull().reshape(shape), self._dtypes.get(name))
+
+
+def _values(graph: Graph) -> Iterable[Value]:
+    """What is given and computed."""
+    return (*graph.inputs, *(value for node in graph.nodes for value in node.outputs))

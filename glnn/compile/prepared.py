@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from glnn.backends.backend import Launch, Store
+from glnn.backends.cpu import HostStore
 from glnn.compile.memory import Arena
 from glnn.compile.schedule import Entry, Schedule
 from glnn.compile.weights import Weights
@@ -27,12 +28,15 @@ class Prepared:
         stores: dict[str, Store] = {}
         owners: dict[str, Store] = {}  # where there are no blocks, views share their store
         for name, tensor in self.schedule.tensors.items():
-            block = blocks[arena.block[tensor.memory]]
+            held = tensor.memory in arena.block
+            block = blocks[arena.block[tensor.memory]] if held else None
             if block is None and tensor.memory in owners:
                 stores[name] = owners[tensor.memory]
             else:
-                stores[name] = self.backend.allocate(
-                    tensor.shape, tensor.layout, block, tensor.type.dtype
+                stores[name] = (
+                    self.backend.allocate(tensor.shape, tensor.layout, block, tensor.type.dtype)
+                    if held
+                    else HostStore(tensor.shape, tensor.type.dtype)
                 )
                 owners.setdefault(tensor.memory, stores[name])
         return stores

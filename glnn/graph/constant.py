@@ -122,8 +122,8 @@ def leaves(of: Constant) -> tuple[Leaf, ...]:
     return tuple(part for part, _ in of.parts if isinstance(part, Leaf))
 
 
-def evaluated(of: Constant) -> Array:
-    """Its array: floats are computed in 64 bits and rounded once."""
+def evaluated(of: Constant, dtype: DType = DType.float32) -> Array:
+    """Its array: floats are computed in 64 bits and rounded once, to `dtype` if it is of floats."""
     if isinstance(of, Leaf):
         return of.read()
     arrays: list[Array] = []
@@ -140,7 +140,9 @@ def evaluated(of: Constant) -> Array:
             found = part.epilogue.evaluate(found, *extras)
         arrays.append(found)
     found = np.asarray(arrays[-1])
-    return found.astype(np.float32) if found.dtype == np.float64 else found
+    if found.dtype != np.float64:
+        return found
+    return found.astype(dtype.numpy if dtype.kind == "float" else np.float32)
 
 
 Constants = Mapping[Value, Constant]

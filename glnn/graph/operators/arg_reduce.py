@@ -9,7 +9,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.graph.operator import Cost, Known, Operator, Shapes, Types
+from glnn.graph.interval import Interval
+from glnn.graph.operator import Cost, Intervals, Known, Operator, Shapes, Types
 from glnn.graph.operators.reduce import axes_of, check_axes, reduced
 from glnn.types import Array, DType, TensorType
 
@@ -52,6 +53,12 @@ class ArgReduce(Operator):
         else:
             found = find(x, self.axis)
         return (np.asarray(found, np.int32).reshape(result.shape),)
+
+    def between(self, given: Intervals, types: Types) -> tuple[Interval, ...]:
+        return (Interval(0, self.named(types)["x"].shape[self.axis] - 1),)
+
+    def narrow(self, given: Intervals, types: Types) -> ArgReduce:
+        return self
 
     def cost(self, types: Types) -> Cost:
         x = self.named(types)["x"]

@@ -29,6 +29,7 @@ class Move(Operator):
 
     name: ClassVar[str] = "move"
     spoiled: ClassVar[tuple[str, ...]] = ("x",)
+    passes: ClassVar[tuple[str, ...]] = ("x",)
 
     @property
     def called(self) -> str:

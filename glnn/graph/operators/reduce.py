@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
 from glnn.errors import ShapeError
+from glnn.graph.bounds import narrow_expression, of_expression
 from glnn.graph.expression import Arg, Expr, call
-from glnn.graph.operator import Cost, Known, Operator, Shapes, Types
+from glnn.graph.interval import Interval, joined, powers
+from glnn.graph.operator import Cost, Intervals, Known, Operator, Shapes, Types
 from glnn.types import Array, Dim, DType, TensorType
 
 Kind = Literal["sum", "mean", "prod", "max", "min"]
@@ -85,6 +87,34 @@ class Reduce(Operator):
         found = [_part(self._base, part) for part in parts]
         return (np.stack(found).reshape(result.shape),)
 
+    def between(self, given: Intervals, types: Types) -> tuple[Interval, ...]:
+        whole, dtype = self._whole(given, types, self.kind)
+        return (of_expression(self.finish, [whole], [dtype])[-1],)
+
+    def narrow(self, given: Intervals, types: Types) -> Reduce | None:
+        there = [one for one in given if one], [one.dtype for one in types if one]
+        before = narrow_expression(self.prologue, *there)
+        whole, dtype = self._whole(given, types, self._base)  # also what is divided for a mean
+        after = narrow_expression(self.finish, [whole], [dtype])
+        if before is None or after is None:
+            return None
+        return replace(self, prologue=before, finish=after)
+
+    def _whole(self, given: Intervals, types: Types, kind: Kind) -> tuple[Interval, DType]:
+        """Where a whole reduction of that kind lies, before `finish`, and its type."""
+        dtypes = [one.dtype for one in types if one]
+        lies = of_expression(self.prologue, [one for one in given if one], dtypes)[-1]
+        dtype = self.prologue.infer(dtypes)
+        extent = self.depth({"x0": self._operands(types)[0].shape})
+        found: Interval | None = lies
+        if kind == "sum":
+            found = lies.times(extent, extent)
+        elif kind == "prod":
+            found = powers(lies, extent)
+        elif kind == "mean":
+            found = joined((lies, Interval(0, 0)))
+        return Interval.of_type(dtype) if found is None else found.stored(dtype), dtype
+
     def cost(self, types: Types) -> Cost:
         given = [one for one in types if one is not None]
         (result,) = self.infer(types)
@@ -119,7 +149,7 @@ class Reduce(Operator):
         return self.finish
 
     @property
-    def _base(self) -> str:
+    def _base(self) -> Kind:
         return "sum" if self.kind == "mean" else self.kind
 
     def _finished(self, whole: Array) -> Array:

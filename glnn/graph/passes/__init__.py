@@ -3,6 +3,15 @@
 from glnn.graph.passes.fold import fold
 from glnn.graph.passes.fuse import fuse
 from glnn.graph.passes.identities import without_dead, without_identities
+from glnn.graph.passes.narrow import narrow
 from glnn.graph.passes.operands import of_one_result, within_operands
 
-__all__ = ["fold", "fuse", "of_one_result", "within_operands", "without_dead", "without_identities"]
+__all__ = [
+    "fold",
+    "fuse",
+    "narrow",
+    "of_one_result",
+    "within_operands",
+    "without_dead",
+    "without_identities",
+]
