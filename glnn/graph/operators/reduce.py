@@ -13,8 +13,9 @@ from glnn.errors import ShapeError
 from glnn.graph.bounds import narrow_expression, of_expression
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.interval import Interval, joined, powers
+from glnn.graph.numeric import div
 from glnn.graph.operator import Cost, Intervals, Known, Operator, Shapes, Types
-from glnn.types import Array, Dim, DType, TensorType
+from glnn.types import Array, Dim, DType, Shape, TensorType
 
 Kind = Literal["sum", "mean", "prod", "max", "min"]
 KINDS = get_args(Kind)
@@ -29,7 +30,8 @@ class Reduce(Operator):
 
     A sum of nothing is 0, a product 1, a mean NaN; an extreme of nothing is a ShapeError. NaN
     anywhere is NaN, also for extremes. Floats are added up in float32, in blocks and always in the
-    same order; integers wrap around.
+    same order; integers wrap around in their type, a sum of bools is whether any is true. Means are
+    of floats, int32 and int64, those of integers towards 0.
     """
 
     name: ClassVar[str] = "reduce"
@@ -48,6 +50,8 @@ class Reduce(Operator):
     parts: int = 0
     """0, or into how many parts the numbers of each result are divided: the result then has a first
     axis of the parts, each reduced by itself, without `finish`, a mean only added up."""
+    count: int = 0
+    """Of how many numbers a mean is, where not of those along the axes, which are sums of them."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -64,9 +68,19 @@ class Reduce(Operator):
         if self.kind in ("max", "min") and any(x.dims[axis] == 0 for axis in axes):
             raise ShapeError(f"reduce: nothing to take the {self.kind} of along {axes} of {x}")
         values = self.prologue.evaluate(*(np.zeros(0, t.dtype.numpy) for t in types if t))
+        if self.kind == "mean" and values.dtype.kind in "iub" and values.itemsize < 4:
+            raise ShapeError(f"reduce: a mean is of floats, int32 or int64, got {values.dtype}")
         dtype = values.dtype if self.parts else self._finished(values).dtype
-        dims = reduced(x.dims, axes, self.keepdims)
-        return (TensorType((self.parts, *dims) if self.parts else dims, DType(dtype.name)),)
+        return (TensorType(self._dims(x.dims), DType(dtype.name)),)
+
+    def shape_of(self, shapes: Shapes) -> Shape:
+        x, *_ = self._operands([TensorType(shape) for shape in shapes.values()])
+        return TensorType(self._dims(x.dims)).shape
+
+    def _dims(self, x: tuple[Dim, ...]) -> tuple[Dim, ...]:
+        """The result's dimensions."""
+        dims = reduced(x, axes_of("reduce", self.axes, len(x)), self.keepdims)
+        return (self.parts, *dims) if self.parts else dims
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         given = [array for array in arrays if array is not None]
@@ -77,8 +91,8 @@ class Reduce(Operator):
             count = prod(values.shape[axis] for axis in axes)
             whole = _reduce(self._base, values, axes)
             if self.kind == "mean":
-                with np.errstate(all="ignore"):  # nothing by nothing is NaN
-                    whole = np.asarray(whole / count, values.dtype)
+                with np.errstate(all="ignore"):  # nothing by nothing is NaN, or 0
+                    whole = div(whole, np.asarray(self.count or count, values.dtype))
             return (np.asarray(self._finished(whole), result.dtype.numpy).reshape(result.shape),)
         kept = [axis for axis in range(values.ndim) if axis not in axes]
         rows = values.transpose(*kept, *axes).reshape(*(values.shape[a] for a in kept), -1)
@@ -140,12 +154,14 @@ class Reduce(Operator):
         """How many numbers a part has of `extent` numbers: whole fours."""
         return -(-extent // (4 * max(self.parts, 1))) * 4
 
-    def whole(self, extent: int) -> Expr:
-        """What is stored of what `extent` numbers add up to."""
+    def whole(self, extent: int, dtype: DType) -> Expr:
+        """What is stored of what `extent` numbers of `dtype` add up to."""
         if self.parts:
             return Arg(0)
         if self.kind == "mean":
-            return self.finish(call("div", Arg(0), float(extent)))
+            count = self.count or extent
+            number = float(count) if dtype.kind == "float" else count
+            return self.finish(call("div", Arg(0), number))
         return self.finish
 
     @property
