@@ -14,7 +14,16 @@ from glnn.graph.bounds import narrow_expression, of_expression
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.functions import FUNCTIONS
 from glnn.graph.interval import INT32, Interval
-from glnn.graph.operators import ArgReduce, Concat, Gather, Pad, Pointwise, Reduce, ScatterElements
+from glnn.graph.operators import (
+    ArgReduce,
+    Concat,
+    CumSum,
+    Gather,
+    Pad,
+    Pointwise,
+    Reduce,
+    ScatterElements,
+)
 from glnn.types import DType, TensorType
 
 INTEGER = [
@@ -110,6 +119,8 @@ def test_floats_become_known_by_clip() -> None:
         (Reduce("prod", (0,)), [(3, 2)], [(-3, 2)], (-27, 27)),
         (Reduce("mean", (0,)), [(3, 2)], [(4, 7)], (0, 7)),
         (Reduce("max", (0,)), [(3, 2)], [(4, 7)], (4, 7)),
+        (CumSum(0), [(4, 2)], [(2, 3)], (2, 12)),
+        (CumSum(0, exclusive=True), [(4, 2)], [(-1, 3)], (-4, 12)),
         (ArgReduce("max", 0), [(9, 2)], [(-(2**63), 0)], (0, 8)),
         (Pad((1,), (1,), fill=-4), [(3,)], [(1, 2)], (-4, 2)),
         (Concat(0), [(3,), (2,)], [(1, 2), (8, 9)], (1, 9)),
