@@ -193,7 +193,7 @@ class Problem:
         return found
 
     def _split(self, kernel: Kernel, device: Capabilities) -> Split | None:
-        if self.op.samples and kernel.backend == "compute" and not kernel.textures:
+        if self.along and kernel.backend == "compute" and not kernel.textures:
             return Batches.batches(
                 kernel,
                 self.along,

@@ -36,23 +36,24 @@ uniform int spread[OPERANDS];  // 1: its four numbers are neighbours, 0: they ar
 #define FETCH(operand, k, FOUR) AT(operand, at[k])
 #endif
 
-// Whether a is more extreme than b.
-bool beyond(float a, float b) {
-    if (is_nan(a) || is_nan(b)) return !is_nan(b);
+// The more extreme of two, NaN if either is.
 #if KIND == 2
-    return a > b;
-#else
-    return a < b;
-#endif
+float extreme(float a, float b) {
+    return greater(a, b);
 }
 
-bool beyond(int a, int b) {
-#if KIND == 2
-    return a > b;
-#else
-    return a < b;
-#endif
+int extreme(int a, int b) {
+    return max(a, b);
 }
+#else
+float extreme(float a, float b) {
+    return is_nan(a) ? a : is_nan(b) ? b : min(a, b);
+}
+
+int extreme(int a, int b) {
+    return min(a, b);
+}
+#endif
 
 NUMBER join(NUMBER a, NUMBER b) {
 #if KIND == 0
@@ -60,7 +61,7 @@ NUMBER join(NUMBER a, NUMBER b) {
 #elif KIND == 1
     return a * b;
 #else
-    return beyond(b, a) ? b : a;
+    return extreme(a, b);
 #endif
 }
 
@@ -82,6 +83,16 @@ struct Extreme {
 };
 #define VALUE Extreme
 #define START Extreme(NOTHING, LAST == 1 ? -1 : 0x7fffffff)
+
+// Whether a is more extreme than b.
+bool beyond(float a, float b) {
+    if (is_nan(a) || is_nan(b)) return !is_nan(b);
+    return KIND == 2 ? a > b : a < b;
+}
+
+bool beyond(int a, int b) {
+    return KIND == 2 ? a > b : a < b;
+}
 
 Extreme join(Extreme a, Extreme b) {
     bool other = (a.at < b.at) == (LAST == 1);

@@ -21,6 +21,7 @@ from glnn.graph.operators import (
     LocalResponseNorm,
     Pointwise,
     Pool2d,
+    Reduce,
     Softmax,
 )
 from glnn.graph.operators.reorder import Reorder
@@ -45,6 +46,10 @@ CASES: list[tuple[Operator, dict[str, tuple[int, ...]], Epilogue | None]] = [
     (Pointwise(ADD), {"x0": (41, 3, 7, 16), "x1": (41, 1, 7, 16)}, None),
     (LocalResponseNorm(5), {"x": (33, 7, 5, 9)}, None),
     (Reorder("R", "nhwC4c"), {"x": (37, 5, 9, 9)}, None),
+    (Reduce("sum", (2,)), {"x0": (41, 7, 60)}, None),
+    (Reduce("sum", (1,)), {"x0": (41, 7, 60)}, None),
+    (Reduce("mean", (1, -1), True, prologue=ADD), {"x0": (29, 9, 6, 8), "x1": (9, 1, 1)}, None),
+    (Reduce("max", (1,), True), {"x0": (37, 301)}, None),
 ]
 
 

@@ -141,6 +141,12 @@ class Reduce(Operator):
         x = shapes["x0"]
         return prod(x[axis] for axis in axes_of("reduce", self.axes, len(x)))
 
+    def along(self, shapes: Shapes) -> tuple[str, ...]:
+        x = shapes["x0"]
+        if self.parts or not x or 0 in axes_of("reduce", self.axes, len(x)):
+            return ()
+        return tuple(n for n, own in shapes.items() if len(own) == len(x) and own[0] == x[0])
+
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         extent = self.depth(shapes)
         depth = self.chunk(extent) if self.parts else extent
