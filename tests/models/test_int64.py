@@ -59,7 +59,10 @@ def mixed() -> Graph:
     (turned,) = builder.add(Transpose((1, 0)), large, name="turned")
     (again,) = builder.add(Pointwise(call("div", Arg(0), 10**11)), large, name="again")
     (parity,) = builder.add(Pointwise(call("bitwise_and", Arg(0), 1)), again, name="parity")
-    return builder.graph([rest, few, large, square, turned, again, parity])
+    joined = few  # all of it is one expression, until a kernel is looked for
+    for i, function in enumerate(("mul", "mul", "div", "remainder", "add")):
+        joined, *_ = builder.add(Pointwise(call(function, Arg(0), 10**9 + i)), joined, name=f"j{i}")
+    return builder.graph([rest, few, large, square, turned, again, parity, joined])
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -75,6 +78,10 @@ def test_values_beyond_int32_are_exact(name, numbers) -> None:
     assert found["turned"].tolist() == [list(row) for row in zip(*found["large"], strict=True)]
     assert found["again"].tolist() == [[n * 10 for n in row] for row in few]
     assert found["parity"].tolist() == [[0] * 5] * 3
+    wrapped = [[n * 10**9 * (10**9 + 1) for n in row] for row in few]
+    wrapped = [[(n + 2**63) % 2**64 - 2**63 for n in row] for row in wrapped]
+    over = [[abs(n) // (10**9 + 2) * (1 if n > 0 else -1) for n in row] for row in wrapped]
+    assert found["j4"].tolist() == [[n % (10**9 + 3) + 10**9 + 4 for n in row] for row in over]
     if name != "cpu":
         hosts = by_hosts(plan)
         assert not hosts["rest"] and not hosts["few"] and not hosts["parity"]
