@@ -78,6 +78,10 @@ class Backend(ABC):
         """How the view `op` wants its input, which lies in `given`, and how its result lies."""
         return op.view_layouts(given)
 
+    def holds(self, dtype: DType) -> bool:
+        """Whether its memory has numbers of `dtype`; tensors of others stay in the host's."""
+        return True
+
     def capacity(self, floats: int) -> int:
         """Floats to allocate for a tensor of `floats`."""
         return floats

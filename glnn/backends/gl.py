@@ -173,6 +173,9 @@ class GlBackend(Examined):
         buffer.push(self.device)
         return buffer
 
+    def holds(self, dtype: DType) -> bool:
+        return dtype.on_gpu
+
     def memory(self, floats: int) -> SharedMemory:
         return SharedMemory(floats, self.device)
 
@@ -200,16 +203,17 @@ class GlBackend(Examined):
         store.wrote()
 
     def wrote(self, store: Store) -> None:
-        assert isinstance(store, Buffer)
-        store.wrote()
+        if isinstance(store, Buffer):  # the host has the others
+            store.wrote()
 
     def upload(self, store: Store) -> None:
-        assert isinstance(store, Buffer)
-        store.push(self.device)
+        if isinstance(store, Buffer):
+            store.push(self.device)
 
     def copy(self, source: Store, target: Store, row: int | None = None) -> None:
-        assert isinstance(source, Buffer) and isinstance(target, Buffer)
-        if row is None:
+        if not (isinstance(source, Buffer) and isinstance(target, Buffer)):
+            super().copy(source, target, row)  # int64 is with the host
+        elif row is None:
             target.copy_from(source, self.device)
         else:
             target.copy_row(row, source, self.device)

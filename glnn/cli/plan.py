@@ -120,7 +120,7 @@ def _step(step: Step, within: str, first: int) -> dict[str, Any]:
         "shape": step.shape,
         "layouts": dict(step.layouts),
         "reads": dict(step.reads),
-        "block": first + step.memory,
+        "block": None if step.memory is None else first + step.memory,
         "bytes": result,
         "parameter_bytes": parameters,
         "texture_bytes": copies,
@@ -136,7 +136,7 @@ def _reads(reads: dict[str, str]) -> str:
 def _tensors(outline: Outline, block: int) -> list[str]:
     """The tensors that lie in the block of this number, in the order in which they are made."""
     arena, tensors = outline.arena, outline.schedule.tensors
-    return [name for name, tensor in tensors.items() if arena.block[tensor.memory] == block]
+    return [name for name, tensor in tensors.items() if arena.block.get(tensor.memory) == block]
 
 
 def _adjacent(outline: Outline) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def _show(report: dict[str, Any], out: Screen) -> None:
             step["via"] or "",
             " ".join(f"{k}={v.replace(' ', '_')}" for k, v in step["layouts"].items()),
             " x ".join(map(str, step["shape"])),
-            str(step["block"]),
+            "host" if step["block"] is None else str(step["block"]),
             size(step["bytes"]),
             size(step["parameter_bytes"]) if step["parameter_bytes"] else "",
             *([size(step["texture_bytes"])] if textures else []),

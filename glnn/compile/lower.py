@@ -17,6 +17,7 @@ from glnn.graph.passes import (
     fold,
     fuse,
     known_branches,
+    narrow,
     of_one_result,
     within_operands,
     without_identities,
@@ -34,21 +35,25 @@ def lowered(
     kernels: Mapping[str, str],
     *,
     fused: bool,
+    body: bool = False,
 ) -> tuple[Graph, Schedule]:
     """The graph that is computed for inputs of `shapes`, by name, and the schedule that does it.
+
+    body: whether it is that of a branch or a loop.
 
     Raises UnsupportedOpError or LimitError where the backend cannot compute a node.
     """
     graph = fixed_captures(known_branches(graph))
-    types = graph.bind(
-        {v.name: TensorType(tuple(shapes[v.name]), v.type.dtype) for v in graph.inputs}
-    )
+    types = _bound(graph, shapes)
     for node in graph.nodes:
         if unknown := [value for value in node.outputs if types[value].symbols]:
             raise UnsupportedOpError(
                 f"layer {node.name!r}: the sizes of {unknown[0].name!r}, {types[unknown[0]]}, are "
                 "known only once it has run, so there is no single plan"
             )
+    if not all(map(backend.holds, (one.dtype for one in types.values()))):
+        graph = narrow(graph, types, body=body)
+        types = _bound(graph, shapes)
     graph = within_operands(of_one_result(graph), types, backend.operands)
     if fused:
         graph = fuse(fold(without_identities(graph), types), types, backend.operands)
@@ -62,6 +67,13 @@ def lowered(
         if node.outputs[0] not in graph.fixed:
             schedule.add(_task(graph, node, types, known))
     return graph, schedule
+
+
+def _bound(graph: Graph, shapes: Mapping[str, Shape]) -> dict[Value, TensorType]:
+    """The type of every value, for inputs of `shapes`."""
+    return graph.bind(
+        {v.name: TensorType(tuple(shapes[v.name]), v.type.dtype) for v in graph.inputs}
+    )
 
 
 def _task(

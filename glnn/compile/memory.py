@@ -12,8 +12,8 @@ from glnn.compile.schedule import Schedule
 class Arena:
     """Blocks of memory, and the block of each tensor's memory.
 
-    sizes: floats of each block. block: by the memory's name. overwritten: memories whose block
-    somebody else uses afterwards.
+    sizes: floats of each block. block: by the memory's name; the host's own has none. overwritten:
+    memories whose block somebody else uses afterwards.
     """
 
     sizes: tuple[int, ...]
@@ -33,12 +33,15 @@ class Arena:
         """
         floats: dict[str, int] = {}
         for tensor in schedule.tensors.values():
+            if not schedule.backend.holds(tensor.type.dtype):
+                continue
             size = schedule.backend.capacity(tensor.layout.size(tensor.shape))
             floats[tensor.memory] = max(floats.get(tensor.memory, 0), size)
         spans = _spans(schedule, set(kept))
         alone = {schedule.tensors[name].memory for name in kept}
         alone |= {name for name, (first, _) in spans.items() if first < 0}
-        free = {name: span for name, span in spans.items() if share and name not in alone}
+        shared = set(floats) - alone if share else set()
+        free = {name: span for name, span in spans.items() if name in shared}
         by_size = _packed(sorted(free, key=lambda name: -floats[name]), floats, free)
         by_time = _packed(sorted(free, key=lambda name: free[name][0]), floats, free)
         sizes, block = min(by_size, by_time, key=lambda packed: sum(packed[0]))

@@ -27,10 +27,10 @@ class Step:
 
     layer: the layer that it belongs to. via: the kernel whose stage it is, None where it is whole.
     layouts: of each operand and of `out`. reads: by what the kernel reads each operand (see
-    `Backend.reads`). memory: where the result lies, a block's number. nbytes: of the result, of the
-    step's parameters, and of copies of its operands, in textures. host: whether the host computes
-    it, so that its operands are read back and its results uploaded, or runs its bodies. passing:
-    bytes of the parameters that go into textures, until they are there.
+    `Backend.reads`). memory: where the result lies, a block's number; None with the host. nbytes:
+    of the result, of the step's parameters, and of copies of its operands, in textures. host:
+    whether the host computes it, so that its operands are read back and its results uploaded, or
+    runs its bodies. passing: bytes of the parameters that go into textures, until they are there.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Step:
     shape: Shape
     layouts: Mapping[str, str]
     reads: Mapping[str, str]
-    memory: int
+    memory: int | None
     nbytes: tuple[int, int, int]
     passing: int
     cost: Cost
@@ -171,7 +171,7 @@ class Outline:
         *,
         body: bool,
     ) -> Outline:
-        graph, schedule = lowered(graph, backend, shapes, kernels, fused=fused)
+        graph, schedule = lowered(graph, backend, shapes, kernels, fused=fused, body=body)
         changing = [value for value in graph.outputs if graph.changes(value)]
         outputs = {v: schedule.in_rows(v.name) if body else v.name for v in changing}
         fixed = [value for value in graph.outputs if body and value not in outputs]
@@ -249,9 +249,9 @@ def _step(schedule: Schedule, arena: Arena, entry: Entry) -> Step:
         shape=out.shape,
         layouts={name: layout.name for name, layout in entry.layouts.items()},
         reads={} if entry.host else backend.reads(entry.choice, entry.problem),
-        memory=arena.block[out.memory],
+        memory=arena.block.get(out.memory),
         nbytes=(
-            4 * out.layout.size(out.shape),
+            4 * out.layout.size(out.shape) if out.memory in arena.block else 0,
             sum(nbytes for name, nbytes in packed.items() if name not in copies),
             sum(copies.values()),
         ),

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 
+import numpy as np
+
 from glnn.backends import Backend, Launch
 from glnn.compile.outline import Outline, Step
 from glnn.compile.prepared import Prepared
@@ -14,7 +16,7 @@ from glnn.errors import ModelError
 from glnn.graph.constant import constant, evaluated
 from glnn.graph.graph import Graph, Value
 from glnn.process import ProcessLock
-from glnn.types import Array, Shape
+from glnn.types import Array, DType, Shape, narrowed
 
 
 class Plan:
@@ -62,6 +64,11 @@ class Plan:
         self._fixed = self._constants()
         stores = self._prepared.stores
         self._inputs = {value.name: stores[value.name] for value in graph.inputs}
+        of_int64 = (v.name for v in _values(graph) if v.type.dtype is DType.int64)
+        self._dtypes = dict.fromkeys(of_int64, np.int64)  # whatever stands for them in the plan
+        self._narrowed = {
+            n for n in self._dtypes.keys() & self._inputs if stores[n].dtype is DType.int32
+        }
 
     def _constants(self) -> dict[str, Value]:
         """The outputs that no run changes, by name."""
@@ -99,7 +106,8 @@ class Plan:
 
     def _upload(self, feeds: Mapping[str, Array]) -> None:
         for name, store in self._inputs.items():
-            store.put(feeds[name])
+            array = feeds[name]
+            store.put(narrowed(f"input {name!r}", array) if name in self._narrowed else array)
 
     def perform(self) -> None:
         """Perform every step, without waiting for the device."""
@@ -148,6 +156,14 @@ class Plan:
 
     def _value(self, name: str) -> Array:
         if name in self._fixed:
-            return evaluated(constant(self.outline.graph, self._fixed[name], {}))
+            value = self._fixed[name]
+            return evaluated(constant(self.outline.graph, value, {}), value.type.dtype)
         store = self._inputs.get(name) or self._prepared.result(name)
-        return store.fetch().reshape(self.outline.schedule.tensors[name].shape)
+        array = store.fetch().reshape(self.outline.schedule.tensors[name].shape)
+        dtype = self._dtypes.get(name)
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+
+def _values(graph: Graph) -> Iterable[Value]:
+    """What is given and computed."""
+    return (*graph.inputs, *(value for node in graph.nodes for value in node.outputs))

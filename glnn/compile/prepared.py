@@ -8,6 +8,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from glnn.backends.backend import Launch, Store
+from glnn.backends.cpu import HostStore
 from glnn.compile.control import Body, Called, launch
 from glnn.compile.memory import Arena
 from glnn.compile.outline import Outline
@@ -53,12 +54,15 @@ class Prepared:
         stores: dict[str, Store] = {}
         owners: dict[str, Store] = {}  # where there are no blocks, views share their store
         for name, tensor in self.schedule.tensors.items():
-            block = blocks[arena.block[tensor.memory]]
+            held = tensor.memory in arena.block
+            block = blocks[arena.block[tensor.memory]] if held else None
             if block is None and tensor.memory in owners:
                 stores[name] = owners[tensor.memory]
             else:
-                stores[name] = self.backend.allocate(
-                    tensor.shape, tensor.layout, block, tensor.type.dtype
+                stores[name] = (
+                    self.backend.allocate(tensor.shape, tensor.layout, block, tensor.type.dtype)
+                    if held
+                    else HostStore(tensor.shape, tensor.type.dtype)
                 )
                 owners.setdefault(tensor.memory, stores[name])
         return stores
@@ -106,7 +110,12 @@ class Prepared:
 
     def _fixed(self, weight: Weight) -> Callable[[], Store]:
         """Gives the store of `weight` in row major."""
-        store = self._weights.store(weight, parse("R"), False)
+        dtype = weight.type.dtype
+        if self.backend.holds(dtype):
+            store = self._weights.store(weight, parse("R"), False)
+        else:
+            store = HostStore(weight.shape, dtype)
+            store.set(weight.read())
         return lambda: store
 
     def _read(self, name: str) -> Array:

@@ -47,7 +47,7 @@ class Weight:
 
     def read(self) -> Array:
         """Its array as it is now."""
-        return evaluated(self.constant).reshape(self.shape)
+        return evaluated(self.constant, self.type.dtype).reshape(self.shape)
 
     @property
     def variables(self) -> tuple[Variable, ...]:

@@ -131,8 +131,8 @@ def settled(graph: Graph, value: Value) -> Array | None:
     return None if variable else evaluated(found)
 
 
-def evaluated(of: Constant) -> Array:
-    """Its array: floats are computed in 64 bits and rounded once."""
+def evaluated(of: Constant, dtype: DType = DType.float32) -> Array:
+    """Its array: floats are computed in 64 bits and rounded once, to `dtype` if it is of floats."""
     if isinstance(of, Leaf):
         return of.read()
     arrays: list[Array] = []
@@ -149,7 +149,9 @@ def evaluated(of: Constant) -> Array:
             found = part.epilogue.evaluate(found, *extras)
         arrays.append(found)
     found = np.asarray(arrays[-1])
-    return found.astype(np.float32) if found.dtype == np.float64 else found
+    if found.dtype != np.float64:
+        return found
+    return found.astype(dtype.numpy if dtype.kind == "float" else np.float32)
 
 
 Constants = Mapping[Value, Constant]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from glnn.errors import ShapeError
+from glnn.graph.interval import Interval, Rule
 from glnn.types import DType
 
 Number = float | int | bool
@@ -42,6 +43,8 @@ class Function:
     """The formula of the result's derivative; None where that is 0, or the body says it."""
     flops: int = 1
     """Floating-point operations, about."""
+    interval: Rule | None = None
+    """Between which numbers its value lies, as integers without end; None where any may come."""
 
     def __post_init__(self) -> None:
         if (self.body is None) == (self.numpy is None or self.glsl is None):
@@ -84,6 +87,11 @@ class Function:
         for number in numbers:
             if kind_of(number) == "int" and not bounds.min <= number <= bounds.max:
                 raise ShapeError(f"{self.name}: {number} is no {dtype.value}")
+
+    def between(self, given: Sequence[Interval], dtype: DType) -> Interval:
+        """Where its value, of type `dtype`, lies for arguments that lie within `given`."""
+        found = None if self.interval is None else self.interval(*given)
+        return Interval.of_type(dtype) if found is None else found.stored(dtype)
 
     def evaluate(self, *arguments: Any) -> Any:
         """The value by NumPy of arrays and Python's numbers, which take the arrays' type.

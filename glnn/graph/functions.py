@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from glnn.graph import numeric
+from glnn.graph import interval, numeric
 from glnn.graph.function import Function
+from glnn.graph.interval import corners, integers
+from glnn.types import DType
 
 
 def _all(text: str) -> dict[str, str]:
@@ -31,42 +34,50 @@ def _compare(name: str, numpy: Callable[..., Any], sign: str, *, bools: bool = F
 def _cast(name: str, glsl: Mapping[str, str]) -> Function:
     dtype = name.removeprefix("cast_")
     gradient = "da" if dtype.startswith("float") else None
-    return Function(name, 1, numeric.cast(dtype), glsl, "cast", gives=dtype, gradient=gradient)
+    rule = None if dtype == "bool" else interval.cast(DType(dtype))
+    numpy = numeric.cast(dtype)
+    return Function(name, 1, numpy, glsl, "cast", gives=dtype, gradient=gradient, interval=rule)
 
 
 _F = Function
 # fmt: off
 _ARITHMETIC = (
-    _F("add", 2, np.add, _both("a + b"), gradient="da + db"),
-    _F("sub", 2, np.subtract, _both("a - b"), gradient="da - db"),
-    _F("mul", 2, np.multiply, _both("a * b"), gradient="da * b + a * db"),
+    _F("add", 2, np.add, _both("a + b"), gradient="da + db",
+       interval=integers(corners(operator.add))),
+    _F("sub", 2, np.subtract, _both("a - b"), gradient="da - db",
+       interval=integers(corners(operator.sub))),
+    _F("mul", 2, np.multiply, _both("a * b"), gradient="da * b + a * db",
+       interval=integers(corners(operator.mul))),
     _F("div", 2, numeric.div, _both("a / b", "quotient(a, b)"), "integer",
-       gradient="(da - a / b * db) / b"),
+       gradient="(da - a / b * db) / b", interval=integers(interval.quotient)),
     _F("fmod", 2, np.fmod, _both("float_rest(a, b)", "integer_rest(a, b)"), "rest",
-       gradient="da - trunc(a / b) * db"),
+       gradient="da - trunc(a / b) * db", interval=integers(interval.rest)),
     _F("remainder", 2, np.remainder, _both("float_modulo(a, b)", "modulo(a, b)"), "rest",
-       gradient="da - floor(a / b) * db"),
-    _F("neg", 1, np.negative, _both("-a"), gradient="-da"),
-    _F("abs", 1, np.abs, _both("magnitude(a)"), "sign", gradient="sign(a) * da"),
-    _F("sign", 1, np.sign, _both("signum(a)"), "sign"),
+       gradient="da - floor(a / b) * db", interval=integers(interval.modulo)),
+    _F("neg", 1, np.negative, _both("-a"), gradient="-da", interval=corners(operator.neg)),
+    _F("abs", 1, np.abs, _both("magnitude(a)"), "sign", gradient="sign(a) * da",
+       interval=interval.magnitude),
+    _F("sign", 1, np.sign, _both("signum(a)"), "sign", interval=corners(interval.sign)),
     _F("reciprocal", 1, lambda x: np.divide(1, x, dtype=x.dtype), "1.0 / a",
        gradient="-da / (a * a)"),
-    _F("square", 1, np.square, _both("a * a"), gradient="2.0 * a * da"),
+    _F("square", 1, np.square, _both("a * a"), gradient="2.0 * a * da",
+       interval=integers(interval.square)),
     _F("sqrt", 1, np.sqrt, "square_root(a)", "root", gradient="0.5 / sqrt(a) * da"),
     _F("rsqrt", 1, numeric.rsqrt, "inverse_root(a)", "root", gradient="-0.5 * rsqrt(a) / a * da"),
     _F("pow", 2, numeric.power, _both("power(a, b)", "integer_power(a, b)"), "power",
        gradient="b * pow(a, b - 1.0) * da + pow(a, b) * log(a) * db", flops=40),
     _F("maximum", 2, np.maximum, _both("greater(a, b)", "max(a, b)"), "extremes",
-       gradient="where(a > b, da, db)"),
+       gradient="where(a > b, da, db)", interval=corners(max)),
     _F("minimum", 2, np.minimum, _both("lesser(a, b)", "min(a, b)"), "extremes",
-       gradient="where(a < b, da, db)"),
+       gradient="where(a < b, da, db)", interval=corners(min)),
     _F("clip", 3, lambda x, low, high: np.minimum(np.maximum(x, low), high),
        _both("clipped(a, b, c)", "min(max(a, b), c)"), "extremes",
-       gradient="where(maximum(a, b) > c, dc, where(a < b, db, da))", flops=2),
-    _F("ceil", 1, np.ceil, "float_ceil(a)", "round"),
-    _F("floor", 1, np.floor, "float_floor(a)", "round"),
-    _F("trunc", 1, np.trunc, "float_trunc(a)", "round"),
-    _F("round", 1, np.rint, "half_even(a)", "round"),
+       gradient="where(maximum(a, b) > c, dc, where(a < b, db, da))", flops=2,
+       interval=corners(lambda x, low, high: min(max(x, low), high))),
+    _F("ceil", 1, np.ceil, "float_ceil(a)", "round", interval=corners(np.ceil)),
+    _F("floor", 1, np.floor, "float_floor(a)", "round", interval=corners(np.floor)),
+    _F("trunc", 1, np.trunc, "float_trunc(a)", "round", interval=corners(np.trunc)),
+    _F("round", 1, np.rint, "half_even(a)", "round", interval=corners(np.rint)),
     _F("lerp", 3, body="a + c * (b - a)"),
 )
 _TRANSCENDENTAL = (
@@ -112,16 +123,19 @@ _LOGIC = (
     _F("logical_or", 2, np.logical_or, {"bool": "a || b"}),
     _F("logical_xor", 2, np.logical_xor, {"bool": "a != b"}),
     _F("logical_not", 1, np.logical_not, {"bool": "!a"}),
-    _F("bitwise_and", 2, np.bitwise_and, {"int": "a & b"}),
-    _F("bitwise_or", 2, np.bitwise_or, {"int": "a | b"}),
-    _F("bitwise_xor", 2, np.bitwise_xor, {"int": "a ^ b"}),
-    _F("bitwise_not", 1, np.bitwise_not, {"int": "~a"}),
-    _F("left_shift", 2, np.left_shift, {"int": "left_shift(a, b)"}, "integer"),
-    _F("right_shift", 2, np.right_shift, {"int": "right_shift(a, b)"}, "integer"),
+    _F("bitwise_and", 2, np.bitwise_and, {"int": "a & b"}, interval=interval.bits),
+    _F("bitwise_or", 2, np.bitwise_or, {"int": "a | b"}, interval=interval.bits),
+    _F("bitwise_xor", 2, np.bitwise_xor, {"int": "a ^ b"}, interval=interval.bits),
+    _F("bitwise_not", 1, np.bitwise_not, {"int": "~a"}, interval=corners(operator.invert)),
+    _F("left_shift", 2, np.left_shift, {"int": "left_shift(a, b)"}, "integer",
+       interval=interval.left_shift),
+    _F("right_shift", 2, np.right_shift, {"int": "right_shift(a, b)"}, "integer",
+       interval=interval.right_shift),
     _F("isnan", 1, np.isnan, "is_nan(a)", "compare", gives="bool"),
     _F("isinf", 1, np.isinf, "is_infinite(a)", "compare", gives="bool"),
     _F("isfinite", 1, np.isfinite, "is_finite(a)", "compare", gives="bool"),
-    _F("where", 3, np.where, _all("a ? b : c"), condition=True, gradient="where(a, db, dc)"),
+    _F("where", 3, np.where, _all("a ? b : c"), condition=True, gradient="where(a, db, dc)",
+       interval=interval.chosen),
     _cast("cast_float32", {"float": "a", "int": "float(a)", "bool": "float(a)"}),
     _cast("cast_float16", {"float": "to_half(a)", "int": "to_half(float(a))", "bool": "float(a)"}),
     _cast("cast_int32", {"float": "to_int(a)", "int": "a", "bool": "int(a)"}),
@@ -133,7 +147,7 @@ _LOGIC = (
 )
 _ACTIVATIONS = (
     _F("relu", 1, lambda x: np.maximum(x, 0), "greater(a, 0.0)", "extremes",
-       gradient="where(a <= 0.0, 0.0, da)"),
+       gradient="where(a <= 0.0, 0.0, da)", interval=corners(lambda x: max(x, 0))),
     _F("leaky_relu", 2, lambda x, slope: np.where(x > 0, x, slope * x), "a > 0.0 ? a : b * a",
        gradient="where(a > 0.0, da, b * da + a * db)"),
     _F("relu6", 1, body="clip(a, 0.0, 6.0)"),

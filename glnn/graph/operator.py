@@ -10,6 +10,7 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from glnn.errors import ShapeError
+from glnn.graph.interval import Interval, joined
 from glnn.types import Array, DType, Shape, TensorType, narrowed
 
 T = TypeVar("T")
@@ -17,6 +18,8 @@ Types = Sequence[TensorType | None]
 """The type of each operand, in order; None where one is left out."""
 Known = Sequence[Array | None]
 """The numbers of each operand, None where they are not known yet; shorter where no more are."""
+Intervals = Sequence[Interval | None]
+"""Where the numbers of each operand lie, in order; None where one is left out."""
 Shapes = Mapping[str, Shape]
 """The shape of each operand, by the operand's name."""
 Operands = Mapping[str, "TensorType | Shape"]
@@ -45,12 +48,13 @@ class Operator(ABC):
 
     What kernels ask of an operator has an answer for each; operands are asked about by name. A
     `view` moves nothing: its result is its input's memory. The result of an op that `updates` an
-    input takes that one's place. Of an op with `samples`, each sample, along the first dimension of
-    its operands and its result, is computed by itself. What is not finite in an operand that is
-    `spoiled` shows in every kernel's result where it shows in the reference's. An op that `deepens`
-    can be given longer sums (`of_depth`). An operator that has an epilogue may have pointwise work
-    done on its first result before that is stored. One that is `control` runs graphs, its bodies
-    (`operators.control`), between which the host decides.
+    input takes that one's place. The numbers of all results are some of those of the operands
+    that it `passes`, where there are such. Of an op with `samples`, each sample, along the first
+    dimension of its operands and its result, is computed by itself. What is not finite in an
+    operand that is `spoiled` shows in every kernel's result where it shows in the reference's. An
+    op that `deepens` can be given longer sums (`of_depth`). An operator that has an epilogue may
+    have pointwise work done on its first result before that is stored. One that is `control` runs
+    graphs, its bodies (`operators.control`), between which the host decides.
     """
 
     name: ClassVar[str]
@@ -60,6 +64,7 @@ class Operator(ABC):
     parameters: ClassVar[tuple[str, ...]] = ()
     view: ClassVar[bool] = False
     updates: ClassVar[str | None] = None
+    passes: ClassVar[tuple[str, ...]] = ()
     samples: ClassVar[bool] = False
     spoiled: ClassVar[tuple[str, ...]] = ()
     deepens: ClassVar[bool] = False
@@ -86,6 +91,23 @@ class Operator(ABC):
     @abstractmethod
     def cost(self, types: Types) -> Cost:
         """What one run needs at the least."""
+
+    def between(self, given: Intervals, types: Types) -> tuple[Interval, ...]:
+        """Where the numbers of each result lie for operands that lie within `given`.
+
+        Nothing where nobody knows.
+        """
+        last = len(self.operands) - 1
+        named = ((self.operands[min(i, last)], lies) for i, lies in enumerate(given))
+        taken = [lies for name, lies in named if name in self.passes and lies is not None]
+        return (joined(taken),) * len(self.infer(types)) if taken else ()
+
+    def narrow(self, given: Intervals, types: Types) -> Operator | None:
+        """The same for int32 in the place of int64, where operands and results are none but int32.
+
+        None where numbers between these may be others, or nobody knows. given: as in `between`.
+        """
+        return self if self.passes else None
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -243,7 +265,8 @@ def as_one_of(name: str, array: object, dtypes: Sequence[DType]) -> Array:
         raise ShapeError(f"{name} must be {_a(dtypes)} NumPy array, got {got}")
     if np.ma.is_masked(array):
         raise ShapeError(f"{name} has masked values, which are no numbers: fill them first")
-    return narrowed(name, np.asarray(array))
+    plain = np.asarray(array)
+    return plain if DType.int64 in dtypes else narrowed(name, plain)
 
 
 def _taken(dtypes: Sequence[DType]) -> set[str]:

@@ -70,6 +70,11 @@ class Batches(Split):
             count = count // 2 // unit * unit
         return Batches(None, n, count, floats, whole, sizes) if count else None
 
+    @property
+    def counts(self) -> set[int]:
+        """How many samples the parts have."""
+        return {self.count, self.n % self.count or self.count}
+
     def parts(self, operands: Shapes) -> Iterator[Part]:
         for first in range(0, self.n, self.count):
             count = min(self.count, self.n - first)

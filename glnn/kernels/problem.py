@@ -27,10 +27,7 @@ from glnn.types import Array, Shape, TensorType
 
 @dataclass(frozen=True)
 class Problem:
-    """An operator with the types and layouts it is to run on: all that a kernel is chosen by.
-
-    It may be the key of a memo.
-    """
+    """An operator with the types and layouts it is to run on: all that a kernel is chosen by."""
 
     op: Operator
     """What is computed."""
@@ -193,15 +190,18 @@ class Problem:
         return found
 
     def _split(self, kernel: Kernel, device: Capabilities) -> Split | None:
-        if self.op.samples and kernel.backend == "compute" and not kernel.textures:
-            return Batches.batches(
+        if self.along and kernel.backend == "compute" and not kernel.textures:
+            found = Batches.batches(
                 kernel,
                 self.along,
                 {**self.shapes, "out": self.output},
                 self.chosen_layouts(kernel),
-                lambda n: (self if n == self.output[0] else self.of_samples(n)).sizes(kernel),
+                lambda n: self.of_samples(n).sizes(kernel),
                 device,
             )
+            counts = found.counts if found else ()
+            own = self.defines(kernel)  # which all parts must have: they run one program
+            return found if all(self.of_samples(n).defines(kernel) == own for n in counts) else None
         return Split.of(kernel, self.op, self.shapes, self.output, device, self.extents)
 
     def chosen_layouts(self, kernel: Kernel, split: Split | None = None) -> dict[str, Layout]:

@@ -18,6 +18,7 @@ from glnn.kernels.problem import Problem
 from glnn.kernels.tuned import Tuned
 from glnn.kernels.verdicts import Verdicts
 from glnn.layout import parse
+from glnn.types import TensorType
 
 
 def why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
@@ -148,18 +149,20 @@ def _check_stages(
 ) -> None:
     """Raise UnsupportedOpError or LimitError where one of the stages of `kernel` cannot run."""
     lowered = problem.lowered(kernel)
-    shapes = {**problem.shapes, **{name: made.shape for name, made in lowered.derived.items()}}
+    types = dict(problem.operands)
+    for name, made in lowered.derived.items():
+        types[name] = TensorType(made.shape, types[made.source].dtype)
     for stage in lowered.stages:
-        operands = {operand: shapes[name] for operand, name in stage.operands.items()}
+        operands = {operand: types[name] for operand, name in stage.operands.items()}
         if not stage.op.view:
             own = Problem.of(stage.op, operands, {})
             if stage.finishes and problem.epilogue:
-                own = replace(own, epilogue=problem.epilogue).resized(operands)
+                own = replace(own, epilogue=problem.epilogue).resized(own.shapes)
             try:
                 choose(kernel.backend, own, device, stage.kernel, verdicts=verdicts)
             except (UnsupportedOpError, LimitError) as error:
                 raise type(error)(f"{stage.name}: {error}") from None
-        shapes[stage.name] = stage.op.shape_of(operands)
+        (types[stage.name],) = stage.op.results(operands)
 
 
 def choose(

@@ -18,7 +18,7 @@ from glnn.types import DType
 
 
 class Embedding(Layer):
-    """The rows of `weight` that x, int32 of any shape, names: (..., embedding_dim).
+    """The rows of `weight` that x, int32 or int64 of any shape, names: (..., embedding_dim).
 
     weight: (num_embeddings, embedding_dim), initially normal, and 0 in the row `padding_idx`.
     Indices out of range are the nearest one in range; negative ones count from the end. max_norm:
@@ -26,7 +26,7 @@ class Embedding(Layer):
     device, dtype: None and None or float32; parameters are float32.
     """
 
-    takes = (DType.int32,)
+    takes = (DType.int32, DType.int64)
     weight = Parameter[Array]()
 
     def __init__(

@@ -48,7 +48,7 @@ class Weight:
         return array
 
 
-ANY = (DType.float32, DType.int32, DType.uint8, DType.int8, DType.bool)
+ANY = tuple(dtype for dtype in DType if dtype is not DType.float16)
 """What layers take that only move numbers."""
 
 

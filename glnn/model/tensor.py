@@ -15,6 +15,8 @@ from glnn.types import MOST, Array, DType, Shape, TensorType
 
 TYPES = {
     "tensor(float)": DType.float32,
+    "tensor(double)": DType.float64,
+    "tensor(int64)": DType.int64,
     "tensor(int32)": DType.int32,
     "tensor(uint8)": DType.uint8,
     "tensor(int8)": DType.int8,

@@ -1,6 +1,9 @@
 // The reduction of the numbers of a result, in a fixed order: runs of numbers, then the runs.
 // With WIDE four numbers are fetched at once: neighbours along what is reduced or, with COLUMNS,
-// neighbouring results. The host writes the operands, how each is fetched, and the expressions.
+// neighbouring results. The host writes the operands, how each is fetched, the expressions, and
+// what is reduced: NUMBER, a float or an int, and four of them, NUMBERS; NOTHING, which changes no
+// other; SETTLED(x), what its type keeps of x. With ARG it is the place of the extreme, the first one
+// or with LAST the last one of several, where NaN is the most extreme.
 // Before this file: AT(x, i), the i-th number of x or, with WIDE, the i-th four.
 #ifndef KIND
 #define KIND 0  // 0: sum, 1: product, 2: maximum, 3: minimum
@@ -11,59 +14,111 @@
 #ifndef WIDE
 #define WIDE 0
 #endif
+#ifndef ARG
+#define ARG 0
+#endif
+#ifndef LAST
+#define LAST 0
+#endif
 #define RUN 256  // numbers of a run: what is added up one by one in a run, and of runs, stays short
 #include "common/nan.glsl"
 #include "reduce/walk.glsl"
+#include <operands>
 uniform int results, extent, chunk;
 
 #if WIDE
 #define STEP 4
-#define VALUE vec4
 uniform int spread[OPERANDS];  // 1: its four numbers are neighbours, 0: they are the same one
-#define FETCH(operand, k) \
-    (spread[k] == 1 ? AT(operand, at[k] >> 2) : vec4(AT(operand, at[k] >> 2)[at[k] & 3]))
+#define FETCH(operand, k, FOUR) \
+    (spread[k] == 1 ? AT(operand, at[k] >> 2) : FOUR(AT(operand, at[k] >> 2)[at[k] & 3]))
 #else
 #define STEP 1
-#define VALUE float
-#define FETCH(operand, k) AT(operand, at[k])
+#define FETCH(operand, k, FOUR) AT(operand, at[k])
 #endif
 
-#if KIND == 0
-#define NOTHING 0.0
-#elif KIND == 1
-#define NOTHING 1.0
-#elif KIND == 2
-#define NOTHING uintBitsToFloat(0xff800000u)
-#else
-#define NOTHING uintBitsToFloat(0x7f800000u)
-#endif
-
-float join(float a, float b) {
-#if KIND == 0
-    return a + b;
-#elif KIND == 1
-    return a * b;
-#elif KIND == 2
+// The more extreme of two, NaN if either is.
+#if KIND == 2
+float extreme(float a, float b) {
     return greater(a, b);
-#else
-    return is_nan(a) ? a : is_nan(b) ? b : min(a, b);
-#endif
 }
 
-vec4 join(vec4 a, vec4 b) {
+int extreme(int a, int b) {
+    return max(a, b);
+}
+#else
+float extreme(float a, float b) {
+    return is_nan(a) ? a : is_nan(b) ? b : min(a, b);
+}
+
+int extreme(int a, int b) {
+    return min(a, b);
+}
+#endif
+
+NUMBER join(NUMBER a, NUMBER b) {
 #if KIND == 0
     return a + b;
 #elif KIND == 1
     return a * b;
 #else
-    return vec4(join(a.x, b.x), join(a.y, b.y), join(a.z, b.z), join(a.w, b.w));
+    return extreme(a, b);
 #endif
 }
 
-#include <operands>
+NUMBERS join(NUMBERS a, NUMBERS b) {
+#if KIND == 0
+    return a + b;
+#elif KIND == 1
+    return a * b;
+#else
+    return NUMBERS(join(a.x, b.x), join(a.y, b.y), join(a.z, b.z), join(a.w, b.w));
+#endif
+}
 
 #include <prologue>
+#if ARG
+struct Extreme {
+    NUMBER number;
+    int at;
+};
+#define VALUE Extreme
+#define START Extreme(NOTHING, LAST == 1 ? -1 : 0x7fffffff)
+
+// Whether a is more extreme than b.
+bool beyond(float a, float b) {
+    if (is_nan(a) || is_nan(b)) return !is_nan(b);
+    return KIND == 2 ? a > b : a < b;
+}
+
+bool beyond(int a, int b) {
+    return KIND == 2 ? a > b : a < b;
+}
+
+Extreme join(Extreme a, Extreme b) {
+    bool other = (a.at < b.at) == (LAST == 1);
+    if (beyond(b.number, a.number)) other = true;
+    if (beyond(a.number, b.number)) other = false;
+    if (other) return b;
+    return a;
+}
+
+int finish(Extreme whole) {
+    return whole.at;
+}
+#else
 #include <finish>
+#if WIDE
+#define VALUE NUMBERS
+#else
+#define VALUE NUMBER
+#endif
+#define START VALUE(NOTHING)
+#endif
+#if COLUMNS && WIDE || ARG
+#define STATE VALUE
+#else
+#define STATE NUMBER
+#endif
 
 VALUE value(int i) {
     take_number(i);
@@ -72,10 +127,10 @@ VALUE value(int i) {
 
 // Every `apart`-th number from `i` on before `last`.
 VALUE walked(int i, int last, int apart) {
-    VALUE whole = VALUE(NOTHING);
+    VALUE whole = START;
     while (i < last) {
         int stop = min(last, i + RUN * apart);
-        VALUE run = VALUE(NOTHING);
+        VALUE run = START;
         for (; i + 3 * apart < stop; i += 4 * apart) {
             VALUE a = value(i), b = value(i + apart);
             VALUE c = value(i + 2 * apart), d = value(i + 3 * apart);

@@ -10,18 +10,18 @@
 #define AT(operand, i) texel(operand, i).x
 #endif
 #include "reduce/body.glsl"
-out highp vec4 result;
+flat out highp RESULT result;
 
 void main() {
 #if COLUMNS && WIDE
-    result = finish(of_lane(min(gl_VertexID * 4, outputs - 4), 0, 1));
+    result = finish(SETTLED(of_lane(min(gl_VertexID * 4, outputs - 4), 0, 1)));
 #else
     for (int i = 0; i < 4; ++i) {
         VALUE own = of_lane(result_at(gl_VertexID * 4 + i), 0, 1);
 #if WIDE
-        result[i] = finish(join(join(own.x, own.y), join(own.z, own.w)));
+        result[i] = finish(SETTLED(join(join(own.x, own.y), join(own.z, own.w))));
 #else
-        result[i] = finish(own);
+        result[i] = finish(SETTLED(own));
 #endif
     }
 #endif

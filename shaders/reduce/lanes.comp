@@ -17,12 +17,8 @@ layout(local_size_x = LANES, local_size_y = RESULTS) in;
 #define WIDE 0
 #endif
 #if COLUMNS && WIDE
-#define STATE vec4
-#define STORED vec4
 #define EACH 4  // results of an invocation
 #else
-#define STATE float
-#define STORED float
 #define EACH 1
 #endif
 #include "reduce/body.glsl"
@@ -38,12 +34,13 @@ void main() {
     for (int group = int(WORKGROUP_ID.y); group * RESULTS * EACH < outputs;
          group += int(WORKGROUP_COUNT.y)) {
         int o = (group * RESULTS + line) * EACH;
-        VALUE own = o < outputs ? of_lane(o, lane, LANES) : VALUE(NOTHING);
+        VALUE own = START;
+        if (o < outputs) own = of_lane(o, lane, LANES);
 #if WIDE && !COLUMNS
         STATE whole = meet(join(join(own.x, own.y), join(own.z, own.w)), lane, line);
 #else
         STATE whole = meet(own, lane, line);
 #endif
-        if (lane == 0 && o < outputs) result[stored_at(o) / EACH] = finish(whole);
+        if (lane == 0 && o < outputs) result[stored_at(o) / EACH] = finish(SETTLED(whole));
     }
 }

@@ -127,7 +127,7 @@ def run_kernel(
         layout = taken[name]
         stores[name] = _poisoned(backend, _buffer(backend, problem.types[name], layout))
         memory = np.full(stores[name].size, POISON, np.float32)
-        words = array if array.dtype == np.float32 else array.astype(np.int32).view(np.float32)
+        words = _words(array)
         fixed = name in op.parameters
         packed = layout.pack(words) if fixed else _with_poisoned_padding(layout, words)
         memory[: packed.size] = packed
@@ -176,7 +176,7 @@ def _run_stages(
         copies[arena.block[tensor.memory]] = copy
         copy.write(np.full(copy.size // 4, POISON, np.float32))
     for name in inputs:
-        packed = _with_poisoned_padding(prepared.stores[name].layout, operands[name])
+        packed = _with_poisoned_padding(prepared.stores[name].layout, _words(operands[name]))
         prepared.stores[name].push(backend.device).write(packed)
     for launch in prepared.launches:
         launch()
@@ -197,6 +197,11 @@ def _see(backend: GlBackend, asked: list[tuple[Choice, Problem]]) -> None:
     """With GLNN_TRUST=0, skip what the driver gets wrong, and learn what it does in parts."""
     if backend.examine(asked):
         pytest.skip("; ".join(filter(None, (seen.notable for seen in backend.verdicts.seen()))))
+
+
+def _words(array: Array) -> Array:
+    """The words of 32 bits in which a device has `array`, seen as float32."""
+    return array if array.dtype == np.float32 else array.astype(np.int32).view(np.float32)
 
 
 def _with_poisoned_padding(layout: Layout, array: Array) -> Array:

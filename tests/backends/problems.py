@@ -12,6 +12,7 @@ from glnn.graph.operator import Operator
 from glnn.graph.operators import (
     Concat,
     Conv2d,
+    CumSum,
     LocalResponseNorm,
     Matmul,
     Normalize,
@@ -72,6 +73,10 @@ PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilo
     "normalize": [
         (Normalize(dims=1), {"x": (37, 131), "weight": (131,), "bias": (131,)}),
         (Normalize(groups=3), {"x": (2, 6, 11, 9), "weight": (6,), "bias": (6,)}),
+    ],
+    "cum_sum": [
+        (CumSum(1), {"x": (37, 131)}),
+        (CumSum(0, exclusive=True, reverse=True), {"x": (37, 131)}),
     ],
     "pool2d": [
         (Pool2d("max", (3, 2), (2, 1)), {"x": (2, 5, 11, 9)}),

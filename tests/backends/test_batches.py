@@ -19,9 +19,13 @@ from glnn.graph.operator import Operator
 from glnn.graph.operators import (
     Conv2d,
     LocalResponseNorm,
+    Pad,
     Pointwise,
     Pool2d,
+    Reduce,
+    Slice,
     Softmax,
+    Transpose,
 )
 from glnn.graph.operators.reorder import Reorder
 from glnn.kernels.problem import Problem
@@ -45,6 +49,14 @@ CASES: list[tuple[Operator, dict[str, tuple[int, ...]], Epilogue | None]] = [
     (Pointwise(ADD), {"x0": (41, 3, 7, 16), "x1": (41, 1, 7, 16)}, None),
     (LocalResponseNorm(5), {"x": (33, 7, 5, 9)}, None),
     (Reorder("R", "nhwC4c"), {"x": (37, 5, 9, 9)}, None),
+    (Transpose((0, 3, 1, 2)), {"x": (41, 5, 6, 10)}, None),
+    (Transpose((0, 2, 1)), {"x": (29, 20, 18)}, None),
+    (Pad((0, 1, 2), (0, 0, 1), "reflect"), {"x": (41, 7, 60)}, None),
+    (Slice((1,), (60,), (2,), (3,)), {"x": (41, 7, 61)}, None),
+    (Reduce("sum", (2,)), {"x0": (41, 7, 60)}, None),
+    (Reduce("sum", (1,)), {"x0": (41, 7, 60)}, None),
+    (Reduce("mean", (1, -1), True, prologue=ADD), {"x0": (29, 9, 6, 8), "x1": (9, 1, 1)}, None),
+    (Reduce("max", (1,), True), {"x0": (37, 301)}, None),
 ]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.expression import Arg, call
-from glnn.graph.operators import Reduce
+from glnn.graph.operators import ArgReduce, Reduce
 from tests import oracle
 from tests.backends.harness import TOLERANCE, kernels, run
 
@@ -97,6 +97,86 @@ def test_nan_and_infinities(opened, rng, name, kernel) -> None:
                 assert oracle.error(got, expected) <= TOLERANCE, (kind, shape)
 
 
+WHOLE = {  # by dtype: the least and the most of random numbers
+    np.int32: (-(2**31), 2**31),
+    np.uint8: (0, 256),
+    np.int8: (-128, 128),
+    np.bool_: (0, 2),
+}
+ALONG = [  # shape, axis: along rows, then along columns
+    *(((129, 7), 1), ((3, 5000), 1), ((6, 128), 1), ((5, 3, 8), 1), ((3, 1), 1)),
+    *(((7, 129), 0), ((1040, 8), 0), ((128, 12), 0), ((1031, 5), 0), ((257,), 0)),
+]
+TYPED = [  # a dtype and a kind for each of ALONG
+    *((np.int32, "sum"), (np.int8, "sum"), (np.bool_, "sum"), (np.int8, "prod"), (np.uint8, "min")),
+    *(
+        (np.uint8, "sum"),
+        (np.int32, "prod"),
+        (np.bool_, "prod"),
+        (np.int32, "max"),
+        (np.int8, "max"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("reduce"))
+def test_integers_keep_their_type(opened, name, kernel) -> None:
+    """Sums and products wrap around in it; of bools they are any and all."""
+    generator = np.random.default_rng(7)
+    ran = 0
+    for (shape, axis), (dtype, kind) in zip(ALONG, TYPED, strict=True):
+        x = generator.integers(*WHOLE[dtype], shape).astype(dtype)
+        got = asked(opened, name, kernel, Reduce(kind, (axis,)), {"x0": x})
+        if got is not None:
+            wrapping = {"dtype": dtype} if kind in ("sum", "prod") else {}
+            assert got.dtype == dtype
+            np.testing.assert_array_equal(got, EXACT[kind](x, axis=axis, **wrapping))
+            ran += 1
+    assert ran
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("reduce"))
+def test_means_and_expressions_of_integers(opened, name, kernel) -> None:
+    """Means go towards 0; what is reduced may be another type than what is read and stored."""
+    odd = call("equal", call("bitwise_and", Arg(0), 1), 1)
+    count = call("cast_int32", odd)
+    halved = call("mul", call("cast_float32", Arg(0)), 0.5)
+    for shape, axis in ALONG[::2]:
+        x = np.random.default_rng(8).integers(-1000, 1000, shape).astype(np.int32)
+        total, n = x.sum(axis, dtype=np.int64), shape[axis]
+        for op, expected in (
+            (Reduce("mean", (axis,)), np.sign(total) * (abs(total) // n)),
+            (Reduce("sum", (axis,), prologue=count, finish=halved), (x % 2).sum(axis) / 2),
+            (Reduce("max", (axis,), prologue=odd), (x % 2).max(axis) > 0),
+        ):
+            got = asked(opened, name, kernel, op, {"x0": x})
+            if got is not None:
+                np.testing.assert_array_equal(got, expected, err_msg=f"{op} {shape}")
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("reduce"))
+def test_places_of_extremes(opened, rng, name, kernel) -> None:
+    """The first or the last of equal ones, and of NaN, which is the most extreme."""
+    for i, (shape, axis) in enumerate(ALONG[::2]):
+        floats = np.round(2 * rng(shape)) / 2
+        special = np.moveaxis(floats.copy(), axis, -1)
+        special[..., -1:], special[..., -2:-1] = np.inf, -np.inf
+        special.reshape(-1)[:: 1 + special.size // 3] = np.nan
+        special = np.ascontiguousarray(np.moveaxis(special, -1, axis))
+        whole = np.random.default_rng(9).integers(-3, 3, shape).astype(np.int32)
+        nothing = np.full(shape, -np.inf, np.float32)
+        least = np.full(shape, -(2**31), np.int32)
+        for kind, find, last in (("max", np.argmax, i % 2 > 0), ("min", np.argmin, i % 2 < 1)):
+            for x in (floats, special, whole, nothing, least):
+                got = asked(opened, name, kernel, ArgReduce(kind, axis, last, last), {"x0": x})
+                if got is not None:
+                    expected = find(x, axis)
+                    if last:
+                        back = shape[axis] - 1 - find(np.flip(x, axis), axis)
+                        expected = np.expand_dims(back, axis)
+                    np.testing.assert_array_equal(got, expected, err_msg=f"{kind} {shape}")
+
+
 @pytest.mark.parametrize(("shape", "axis"), [((3_000_017,), 0), ((3, 1_000_003), 1)])
 def test_long_sums(backend, shape, axis) -> None:
     """Of one sign, each rounded: what is added up number by number is off by 1e-3."""
@@ -136,6 +216,9 @@ def test_shapes_and_faults() -> None:
         (lambda: shape(Reduce("sum", (0,)), (2, 3), (2,)), "x1, .* does not broadcast"),
         (lambda: shape(Reduce("sum", (0,), prologue=Arg(1)), (2, 3)), "1 operands"),
         (lambda: Reduce("sum", (0,), finish=Arg(1)), "one argument"),
+        (lambda: Reduce("mean", (0,)).compute({"x0": np.ones(3, bool)}), "mean is of floats"),
+        (lambda: ArgReduce("max", 1).compute({"x0": nothing}), "nothing to take the max"),
+        (lambda: ArgReduce("max", 0).shape_of({"x0": (2,), "x1": (2,)}), "expected one operand"),
     ):
         with pytest.raises(ShapeError, match=text):
             make()

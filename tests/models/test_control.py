@@ -117,6 +117,25 @@ def test_fibonacci(backend, rng, trips) -> None:
         np.testing.assert_array_equal(got[3], np.stack(raised_rows) if rows else empty)
 
 
+@pytest.mark.parametrize("trips", [3, 40, 90])
+def test_int64_is_exact_however_large_it_becomes(backend, trips) -> None:
+    """Nobody knows where what a body is given lies, so the host computes it."""
+    builder = Builder("fibonacci of int64")
+    x, y = (builder.input(name, TensorType(("N",), DType.int64)) for name in "xy")
+    inside, (_, going, a, b) = body(builder, x, y)
+    outputs = [going, b, put(inside, ADD, a, b, name="sum"), a]
+    found = loop(builder, (inside, outputs), x, y, trips=number(trips), name="loop")
+    first, second = np.array([0, 1, -7], np.int64), np.array([1, 1, 5], np.int64)
+    got = list(run(builder.graph(found), backend, x=first, y=second).values())
+    rows = []
+    for _ in range(trips):
+        rows.append(first)
+        first, second = second, first + second
+    for array, expected in zip(got, (first, second, np.stack(rows)), strict=True):
+        assert array.dtype == np.int64
+        np.testing.assert_array_equal(array, expected)
+
+
 def newton(size: int, bounded: bool) -> Graph:
     """The inverse of a matrix by Newton's iteration, X (2 - A X), until it is one."""
     builder = Builder("newton")

@@ -36,8 +36,8 @@ def by_parts(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Low
     assert isinstance(op, Reduce)
     extent = op.depth(shapes)
     parts = max(min(parameters["PARTS"], extent // LEAST), 1)
-    kind = "sum" if op.kind == "mean" else op.kind
-    whole = Reduce(kind, (0,), finish=op.whole(extent))
+    count = extent if op.kind == "mean" else 0
+    whole = Reduce(op.kind, (0,), finish=op.finish, count=count)
     return Lowered(
         (
             Stage("parts", replace(op, parts=parts), {name: name for name in shapes}),

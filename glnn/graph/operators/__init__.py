@@ -4,6 +4,7 @@ from glnn.graph.operators.arg_reduce import ArgReduce
 from glnn.graph.operators.branch import If
 from glnn.graph.operators.concat import Concat
 from glnn.graph.operators.conv2d import Conv2d
+from glnn.graph.operators.cum_sum import CumSum
 from glnn.graph.operators.gather import Gather, GatherElements, GatherND
 from glnn.graph.operators.identity import Identity
 from glnn.graph.operators.im2row import Im2row
@@ -33,6 +34,7 @@ __all__ = [
     "ArgReduce",
     "Concat",
     "Conv2d",
+    "CumSum",
     "Expand",
     "Flatten",
     "Flip",

@@ -9,19 +9,22 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.graph.operator import Cost, Known, Operator, Shapes, Types
-from glnn.graph.operators.reduce import axes_of, check_axes, reduced
+from glnn.graph.interval import Interval
+from glnn.graph.operator import Cost, Intervals, Known, Operator, Shapes, Types
+from glnn.graph.operators.reduce import Reduce, axes_of, check_axes, reduced
 from glnn.types import Array, DType, TensorType
 
 
 @dataclass(frozen=True)
 class ArgReduce(Operator):
-    """The index of the greatest or least number along `axis`. x: any shape; the result is int32.
+    """The index of the greatest or least number along `axis`. x0: any shape; the result is int32.
 
     NaN counts as the most extreme, as NumPy has it. Raises ShapeError where the axis is empty.
     """
 
-    name: ClassVar[str] = "arg_reduce"
+    name: ClassVar[str] = "reduce"
+    variadic: ClassVar[bool] = True
+    spoiled: ClassVar[tuple[str, ...]] = ("x0",)
     kind: Literal["max", "min"]
     """Whether the greatest or the least is looked for."""
     axis: int
@@ -36,15 +39,22 @@ class ArgReduce(Operator):
             raise ShapeError(f"arg_reduce: kind must be max or min, got {self.kind!r}")
         check_axes("arg_reduce", (self.axis,))
 
+    @property
+    def values(self) -> Reduce:
+        """What gives the extremes themselves."""
+        return Reduce(self.kind, (self.axis,), self.keepdims)
+
     def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
-        x = self.named(types)["x"]
+        if len(types) != 1 or types[0] is None:
+            raise ShapeError(f"arg_reduce: expected one operand, got {len(types)}")
+        x = types[0]
         (axis,) = axes_of("arg_reduce", (self.axis,), len(x.dims))
         if x.dims[axis] == 0:
             raise ShapeError(f"arg_reduce: nothing to take the {self.kind} of in {x}")
         return (TensorType(reduced(x.dims, (axis,), self.keepdims), DType.int32),)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
-        x = self.named(arrays)["x"]
+        (x,) = (array for array in arrays if array is not None)
         (result,) = self.infer([TensorType.of(x)])
         find = np.argmax if self.kind == "max" else np.argmin
         if self.last:
@@ -53,11 +63,24 @@ class ArgReduce(Operator):
             found = find(x, self.axis)
         return (np.asarray(found, np.int32).reshape(result.shape),)
 
+    def between(self, given: Intervals, types: Types) -> tuple[Interval, ...]:
+        return (Interval(0, self.named(types)["x0"].shape[self.axis] - 1),)
+
+    def narrow(self, given: Intervals, types: Types) -> ArgReduce:
+        return self
+
     def cost(self, types: Types) -> Cost:
-        x = self.named(types)["x"]
+        x = self.named(types)["x0"]
         (result,) = self.infer(types)
         moved = prod(x.shape) * x.dtype.numpy.itemsize + 4 * prod(result.shape)
         return Cost(prod(x.shape), moved)
 
     def depth(self, shapes: Shapes) -> int:
-        return shapes["x"][self.axis]
+        return shapes["x0"][self.axis]
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        return {"depth": self.depth(shapes), "outputs": prod(self.shape_of(shapes))}
+
+    def derived(self, shapes: Shapes) -> dict[str, int]:
+        """It is not done in parts."""
+        return {"divisible": 0}

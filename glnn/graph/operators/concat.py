@@ -25,6 +25,7 @@ class Concat(Operator):
 
     name: ClassVar[str] = "concat"
     variadic: ClassVar[bool] = True
+    passes: ClassVar[tuple[str, ...]] = ("x",)
     spoiled: ClassVar[tuple[str, ...]] = ("x0",)
     axis: int = 1
 

@@ -16,7 +16,7 @@ from glnn.types import Array, Dim, DType, Shape, TensorType
 
 
 class Lookup(Operator):
-    """Numbers of x, of any dtype, at the places that `index` (int32) says.
+    """Numbers of x, of any dtype, at the places that `index` (int32 or int64) says.
 
     An index of -1 is the last one. Where the indices are known, one out of range is a ShapeError;
     where they are computed, the nearest one in range is taken.
@@ -24,6 +24,7 @@ class Lookup(Operator):
 
     name: ClassVar[str] = "gather"
     spoiled: ClassVar[tuple[str, ...]] = ("x",)
+    passes: ClassVar[tuple[str, ...]] = ("x",)
 
     @property
     def called(self) -> str:
@@ -195,9 +196,9 @@ class GatherND(Lookup):
 
 
 def check_index(operator: str, index: TensorType) -> None:
-    """Raise ShapeError unless the indices are int32."""
-    if index.dtype is not DType.int32:
-        raise ShapeError(f"{operator}: index must be int32, got {index}")
+    """Raise ShapeError unless the indices are int32 or int64."""
+    if index.dtype not in (DType.int32, DType.int64):
+        raise ShapeError(f"{operator}: index must be int32 or int64, got {index}")
 
 
 def check_elements(operator: str, x: TensorType, index: TensorType, axis: int) -> None:

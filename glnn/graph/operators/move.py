@@ -14,7 +14,7 @@ import numpy as np
 
 from glnn.errors import ShapeError, shown
 from glnn.graph.index_map import Axis, IndexMap
-from glnn.graph.operator import Cost, Known, Operator, Types
+from glnn.graph.operator import Cost, Known, Operator, Shapes, Types
 from glnn.types import MOST, Array, Dim, Shape, TensorType
 
 MOST_RANK = 8
@@ -29,6 +29,7 @@ class Move(Operator):
 
     name: ClassVar[str] = "move"
     spoiled: ClassVar[tuple[str, ...]] = ("x",)
+    passes: ClassVar[tuple[str, ...]] = ("x",)
 
     @property
     def called(self) -> str:
@@ -63,6 +64,12 @@ class Move(Operator):
         x = self.named(arrays)["x"]
         self.infer([TensorType.of(x)])
         return (np.asarray(self.moved(x), order="C"),)  # which keeps a rank of 0
+
+    def along(self, shapes: Shapes) -> tuple[str, ...]:
+        x = shapes["x"]
+        first, *others = self.map(x).dims if x else [()]
+        walked = {axis.axis for factors in others for axis in factors}
+        return ("x",) if x and first == (Axis(x[0], 0),) and 0 not in walked else ()
 
     def cost(self, types: Types) -> Cost:
         count = prod(self.infer(types)[0].shape)

@@ -8,6 +8,8 @@ import numpy as np
 
 from glnn.errors import ShapeError, shown
 from glnn.graph.index_map import EDGES, Axis, Edge, IndexMap
+from glnn.graph.interval import Interval, joined
+from glnn.graph.operator import Intervals, Types
 from glnn.graph.operators.move import Move, normalised, whole_numbers
 from glnn.types import Array, Dim, Shape, TensorType
 
@@ -51,6 +53,10 @@ class Pad(Move):
         sizes = (n + b + a for n, b, a in zip(shape, self.before, self.after, strict=True))
         axes = ((Axis(n, i, -b),) for i, (n, b) in enumerate(zip(sizes, self.before, strict=True)))
         return IndexMap(tuple(axes), self.edge)
+
+    def between(self, given: Intervals, types: Types) -> tuple[Interval, ...]:
+        (x,) = super().between(given, types)
+        return (joined((x, Interval.of_number(self.fill))),)
 
     def moved(self, x: Array) -> Array:
         sides = [(max(b, 0), max(a, 0)) for b, a in zip(self.before, self.after, strict=True)]

@@ -9,8 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.errors import ShapeError
+from glnn.graph.bounds import narrow_expression, of_expression
 from glnn.graph.expression import Expr
-from glnn.graph.operator import Cost, Known, Operator, Shapes, Types
+from glnn.graph.interval import Interval
+from glnn.graph.operator import Cost, Intervals, Known, Operator, Shapes, Types
 from glnn.types import Array, DType, Shape, TensorType
 
 MOST_DIMS = 8
@@ -51,6 +53,13 @@ class Pointwise(Operator):
         found = np.asarray(self.expr.evaluate(*given), dtype.numpy)
         return (np.array(np.broadcast_to(found, shape)),)
 
+    def between(self, given: Intervals, types: Types) -> tuple[Interval, ...]:
+        return (of_expression(self.expr, *_there(given, types))[-1],)
+
+    def narrow(self, given: Intervals, types: Types) -> Pointwise | None:
+        narrow = narrow_expression(self.expr, *_there(given, types))
+        return None if narrow is None else Pointwise(narrow)
+
     def cost(self, types: Types) -> Cost:
         given = [one for one in types if one is not None]
         count = prod(broadcast(self.named([one.shape for one in given])))
@@ -69,6 +78,11 @@ class Pointwise(Operator):
             for name, shape in shapes.items()
             if len(shape) == len(output) and shape and shape[0] == output[0]
         )
+
+
+def _there(given: Intervals, types: Types) -> tuple[list[Interval], list[DType]]:
+    """Of the operands that are there."""
+    return [one for one in given if one], [one.dtype for one in types if one]
 
 
 def broadcast(shapes: Shapes) -> Shape:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
 from glnn.errors import ShapeError
+from glnn.graph.bounds import narrow_expression, of_expression
 from glnn.graph.expression import Arg, Expr, call
-from glnn.graph.operator import Cost, Known, Operator, Shapes, Types
-from glnn.types import Array, Dim, DType, TensorType
+from glnn.graph.interval import Interval, joined, powers
+from glnn.graph.numeric import div
+from glnn.graph.operator import Cost, Intervals, Known, Operator, Shapes, Types
+from glnn.types import Array, Dim, DType, Shape, TensorType
 
 Kind = Literal["sum", "mean", "prod", "max", "min"]
 KINDS = get_args(Kind)
@@ -27,7 +30,8 @@ class Reduce(Operator):
 
     A sum of nothing is 0, a product 1, a mean NaN; an extreme of nothing is a ShapeError. NaN
     anywhere is NaN, also for extremes. Floats are added up in float32, in blocks and always in the
-    same order; integers wrap around.
+    same order; integers wrap around in their type, a sum of bools is whether any is true. Means are
+    of floats, int32 and int64, those of integers towards 0.
     """
 
     name: ClassVar[str] = "reduce"
@@ -46,6 +50,8 @@ class Reduce(Operator):
     parts: int = 0
     """0, or into how many parts the numbers of each result are divided: the result then has a first
     axis of the parts, each reduced by itself, without `finish`, a mean only added up."""
+    count: int = 0
+    """Of how many numbers a mean is, where not of those along the axes, which are sums of them."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -62,9 +68,19 @@ class Reduce(Operator):
         if self.kind in ("max", "min") and any(x.dims[axis] == 0 for axis in axes):
             raise ShapeError(f"reduce: nothing to take the {self.kind} of along {axes} of {x}")
         values = self.prologue.evaluate(*(np.zeros(0, t.dtype.numpy) for t in types if t))
+        if self.kind == "mean" and values.dtype.kind in "iub" and values.itemsize < 4:
+            raise ShapeError(f"reduce: a mean is of floats, int32 or int64, got {values.dtype}")
         dtype = values.dtype if self.parts else self._finished(values).dtype
-        dims = reduced(x.dims, axes, self.keepdims)
-        return (TensorType((self.parts, *dims) if self.parts else dims, DType(dtype.name)),)
+        return (TensorType(self._dims(x.dims), DType(dtype.name)),)
+
+    def shape_of(self, shapes: Shapes) -> Shape:
+        x, *_ = self._operands([TensorType(shape) for shape in shapes.values()])
+        return TensorType(self._dims(x.dims)).shape
+
+    def _dims(self, x: tuple[Dim, ...]) -> tuple[Dim, ...]:
+        """The result's dimensions."""
+        dims = reduced(x, axes_of("reduce", self.axes, len(x)), self.keepdims)
+        return (self.parts, *dims) if self.parts else dims
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         given = [array for array in arrays if array is not None]
@@ -75,8 +91,8 @@ class Reduce(Operator):
             count = prod(values.shape[axis] for axis in axes)
             whole = _reduce(self._base, values, axes)
             if self.kind == "mean":
-                with np.errstate(all="ignore"):  # nothing by nothing is NaN
-                    whole = np.asarray(whole / count, values.dtype)
+                with np.errstate(all="ignore"):  # nothing by nothing is NaN, or 0
+                    whole = div(whole, np.asarray(self.count or count, values.dtype))
             return (np.asarray(self._finished(whole), result.dtype.numpy).reshape(result.shape),)
         kept = [axis for axis in range(values.ndim) if axis not in axes]
         rows = values.transpose(*kept, *axes).reshape(*(values.shape[a] for a in kept), -1)
@@ -84,6 +100,34 @@ class Reduce(Operator):
         parts = [rows[..., i * chunk : (i + 1) * chunk] for i in range(self.parts)]
         found = [_part(self._base, part) for part in parts]
         return (np.stack(found).reshape(result.shape),)
+
+    def between(self, given: Intervals, types: Types) -> tuple[Interval, ...]:
+        whole, dtype = self._whole(given, types, self.kind)
+        return (of_expression(self.finish, [whole], [dtype])[-1],)
+
+    def narrow(self, given: Intervals, types: Types) -> Reduce | None:
+        there = [one for one in given if one], [one.dtype for one in types if one]
+        before = narrow_expression(self.prologue, *there)
+        whole, dtype = self._whole(given, types, self._base)  # also what is divided for a mean
+        after = narrow_expression(self.finish, [whole], [dtype])
+        if before is None or after is None:
+            return None
+        return replace(self, prologue=before, finish=after)
+
+    def _whole(self, given: Intervals, types: Types, kind: Kind) -> tuple[Interval, DType]:
+        """Where a whole reduction of that kind lies, before `finish`, and its type."""
+        dtypes = [one.dtype for one in types if one]
+        lies = of_expression(self.prologue, [one for one in given if one], dtypes)[-1]
+        dtype = self.prologue.infer(dtypes)
+        extent = self.depth({"x0": self._operands(types)[0].shape})
+        found: Interval | None = lies
+        if kind == "sum":
+            found = lies.times(extent, extent)
+        elif kind == "prod":
+            found = powers(lies, extent)
+        elif kind == "mean":
+            found = joined((lies, Interval(0, 0)))
+        return Interval.of_type(dtype) if found is None else found.stored(dtype), dtype
 
     def cost(self, types: Types) -> Cost:
         given = [one for one in types if one is not None]
@@ -96,6 +140,12 @@ class Reduce(Operator):
     def depth(self, shapes: Shapes) -> int:
         x = shapes["x0"]
         return prod(x[axis] for axis in axes_of("reduce", self.axes, len(x)))
+
+    def along(self, shapes: Shapes) -> tuple[str, ...]:
+        x = shapes["x0"]
+        if self.parts or not x or 0 in axes_of("reduce", self.axes, len(x)):
+            return ()
+        return tuple(n for n, own in shapes.items() if len(own) == len(x) and own[0] == x[0])
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         extent = self.depth(shapes)
@@ -110,16 +160,18 @@ class Reduce(Operator):
         """How many numbers a part has of `extent` numbers: whole fours."""
         return -(-extent // (4 * max(self.parts, 1))) * 4
 
-    def whole(self, extent: int) -> Expr:
-        """What is stored of what `extent` numbers add up to."""
+    def whole(self, extent: int, dtype: DType) -> Expr:
+        """What is stored of what `extent` numbers of `dtype` add up to."""
         if self.parts:
             return Arg(0)
         if self.kind == "mean":
-            return self.finish(call("div", Arg(0), float(extent)))
+            count = self.count or extent
+            number = float(count) if dtype.kind == "float" else count
+            return self.finish(call("div", Arg(0), number))
         return self.finish
 
     @property
-    def _base(self) -> str:
+    def _base(self) -> Kind:
         return "sum" if self.kind == "mean" else self.kind
 
     def _finished(self, whole: Array) -> Array:

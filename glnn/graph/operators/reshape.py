@@ -18,6 +18,7 @@ class View(Operator):
 
     name: ClassVar[str] = "reshape"
     view: ClassVar[bool] = True
+    passes: ClassVar[tuple[str, ...]] = ("x",)
 
     @abstractmethod
     def dims(self, x: TensorType) -> tuple[Dim, ...]:

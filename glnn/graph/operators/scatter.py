@@ -10,13 +10,15 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.graph.operator import Cost, Known, Operator, Shapes, Types
+from glnn.graph.interval import Interval
+from glnn.graph.operator import Cost, Intervals, Known, Operator, Shapes, Types
 from glnn.graph.operators.gather import check_elements, check_index, clamped, in_range, tuple_depth
 from glnn.graph.operators.move import MOST_RANK, whole_numbers
 from glnn.types import Array, Dim, Shape, TensorType
 
 Reduction = Literal["none", "add", "mul", "max", "min"]
 REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
+REDUCED = ("float32", "float64", "int32", "int64")  # what updates are reduced of
 _AT: dict[str, Any] = {
     "add": np.add.at,
     "mul": np.multiply.at,
@@ -28,12 +30,13 @@ _AT: dict[str, Any] = {
 class Put(Operator):
     """x with updates at some places: the last one, or that and all of them reduced in their order.
 
-    The first number that is reduced is x's own. Of any dtype for "none", else float32 or int32.
+    The first number that is reduced is x's own. Of any dtype for "none", else of `REDUCED`.
     Kernels use no atomics: each result looks its own updates up, in the same order on all backends.
     """
 
     name: ClassVar[str] = "scatter"
     spoiled: ClassVar[tuple[str, ...]] = ("x",)
+    passes: ClassVar[tuple[str, ...]] = ("x", "updates")
     reduction: Reduction
 
     @property
@@ -52,8 +55,19 @@ class Put(Operator):
             raise ShapeError(f"{self.called}: reduction must be one of {REDUCTIONS}")
         if updates.dtype is not x.dtype or max(len(x.dims), len(updates.dims)) > MOST_RANK:
             raise ShapeError(f"{self.called}: updates must be like x of {x}, got {updates}")
-        if self.reduction != "none" and x.dtype.value not in ("float32", "float64", "int32"):
-            raise ShapeError(f"{self.called}: {self.reduction} is for float32 and int32, got {x}")
+        if self.reduction != "none" and x.dtype.value not in REDUCED:
+            raise ShapeError(
+                f"{self.called}: {self.reduction} is for {', '.join(REDUCED)}, got {x}"
+            )
+
+    def between(self, given: Intervals, types: Types) -> tuple[Interval, ...]:
+        (either,) = super().between(given, types)
+        if self.reduction in ("none", "max", "min"):
+            return (either,)
+        updates = self.named(types)["updates"]
+        if self.reduction == "add":
+            return (either.times(0, 1 + prod(updates.shape)),)
+        return ()
 
 
 class Scatter(Put):

@@ -22,6 +22,7 @@ class Split(Operator):
     """
 
     name: ClassVar[str] = "split"
+    passes: ClassVar[tuple[str, ...]] = ("x",)
     pieces: tuple[int, ...]
     axis: int = 0
 

@@ -4,6 +4,7 @@ from glnn.graph.passes.bodies import fixed_captures, known_branches
 from glnn.graph.passes.fold import fold
 from glnn.graph.passes.fuse import fuse
 from glnn.graph.passes.identities import without_dead, without_identities
+from glnn.graph.passes.narrow import narrow
 from glnn.graph.passes.operands import of_one_result, within_operands
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "fold",
     "fuse",
     "known_branches",
+    "narrow",
     "of_one_result",
     "within_operands",
     "without_dead",

@@ -21,8 +21,8 @@ from glnn.types import DType
 STORED = {"float": "float", "int": "int", "bool": "int"}
 VECTORS = {"float": "vec4", "int": "ivec4", "bool": "ivec4"}
 _ARGUMENT = re.compile(r"\b[abcd]\b")
-# uint8 and int8 lie in 32 bits: what a function makes of them keeps 8.
-_WRAPPED = {DType.uint8: "({}) & 255", DType.int8: "({}) << 24 >> 24"}
+WRAPPED = {DType.uint8: "({}) & 255", DType.int8: "({}) << 24 >> 24"}
+"""What uint8 and int8, which lie in 32 bits, keep of what a function makes: 8 bits."""
 
 
 def lines(
@@ -58,7 +58,7 @@ def lines(
         names = dict(zip("abcd", (name for name, _ in given), strict=False))
         form = part.row.forms[given[-1][1].kind]
         value = _ARGUMENT.sub(lambda found: names[found[0]], form)
-        value = _WRAPPED.get(dtype, "{}").format(value)
+        value = WRAPPED.get(dtype, "{}").format(value)
         written.append(f"{dtype.kind} t{len(written)} = {value};")
         return f"t{len(written) - 1}", dtype
 

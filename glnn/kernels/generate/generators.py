@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from glnn.graph.operator import Operator
-from glnn.kernels.generate import concat, gather, move, pointwise, reduce, scatter
+from glnn.kernels.generate import concat, cum_sum, gather, move, pointwise, reduce, scatter
 from glnn.kernels.generate.generated import Generated
 from glnn.layout import Layout
 from glnn.types import TensorType
@@ -24,6 +24,7 @@ class Generator:
 
 
 GENERATORS: Mapping[str, Generator] = {
+    "cum_sum": Generator(cum_sum.generate, cum_sum.examples),
     "gather": Generator(gather.generate, gather.examples),
     "grouped": Generator(concat.grouped, concat.image_examples),
     "joined": Generator(concat.joined, concat.examples),

@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
+
+import numpy as np
 
 from glnn.errors import UnsupportedOpError
 from glnn.graph.expression import Arg, call
 from glnn.graph.operator import Operator
+from glnn.graph.operators.arg_reduce import ArgReduce
 from glnn.graph.operators.reduce import Kind, Reduce, axes_of
-from glnn.kernels.generate.expression import fingerprint, function, uniforms
+from glnn.kernels.generate.expression import (
+    STORED,
+    VECTORS,
+    WRAPPED,
+    fingerprint,
+    function,
+    uniforms,
+)
 from glnn.kernels.generate.generated import Generated, Uniform
+from glnn.kernels.generate.move import on_gpu
 from glnn.kernels.generate.strides import collapsed, strides
 from glnn.layout import Layout
 from glnn.types import DType, Shape, TensorType
 
 KINDS: Mapping[Kind, int] = {"sum": 0, "mean": 0, "prod": 1, "max": 2, "min": 3}
 """As shaders/reduce/body.glsl has them."""
+FLOATS: Mapping[Kind, str] = {
+    "sum": "0.0",
+    "mean": "0.0",
+    "prod": "1.0",
+    "max": "uintBitsToFloat(0xff800000u)",
+    "min": "uintBitsToFloat(0x7f800000u)",
+}
+"""What changes no other number."""
+LOGIC: Mapping[Kind, Kind] = {"sum": "max", "prod": "min"}
+"""What sums and products of bools are of 0 and 1."""
 BEFORE, AFTER = "before_", "after_"  # what the expressions' numbers are called
 NEIGHBOURS = 4  # results that lie so many side by side are worth walking side by side
 
@@ -88,47 +109,57 @@ def generate(
     op: Operator, types: Mapping[str, TensorType], layouts: Mapping[str, Layout], backend: str
 ) -> Generated:
     """What a reducing kernel has of its own for `op` on such operands: see `Generator`."""
-    if not isinstance(op, Reduce):
+    if not isinstance(op, Reduce | ArgReduce):
         raise UnsupportedOpError(f"it computes reductions, no {op.name}")
-    if wrong := [n for n, one in types.items() if one.dtype is not DType.float32]:
-        raise UnsupportedOpError(f"it takes float32, {wrong[0]} is {types[wrong[0]]}")
-    walk = Walk.of(op, types, layouts)
+    on_gpu(types)
+    arg = isinstance(op, ArgReduce)
+    values = op if isinstance(op, Reduce) else op.values
+    walk = Walk.of(values, types, layouts)
     names, output, extent = list(walk.steps), types["out"].shape, prod(walk.walked)
-    finish = op.whole(extent)
+    dtypes = [types[name].dtype for name in names]
+    number = values.prologue.infer(dtypes)
+    finish = values.whole(extent, number)
+    wide = walk.wide and not arg
     known: dict[str, Uniform] = {
         **walk.uniforms,
-        "results": prod(output[1:] if op.parts else output),
+        "results": prod(output[1:] if values.parts else output),
         "extent": extent,
-        "chunk": op.chunk(extent),
+        "chunk": values.chunk(extent),
         "outputs": prod(output),
-        "lines": prod(output) // (4 if walk.wide and walk.columns else 1),
+        "lines": prod(output) // (4 if wide and walk.columns else 1),
         "out_inner": prod(output[1:]) if len(output) > 1 else prod(output),
-        **uniforms(op.prologue, BEFORE),
+        **uniforms(values.prologue, BEFORE),
         **uniforms(finish, AFTER),
     }
+    kind = LOGIC.get(values.kind, values.kind) if number is DType.bool else values.kind
     defines = {
-        "KIND": KINDS[op.kind],
+        "KIND": KINDS[kind],
         "OPERANDS": len(names),
         "KEPT": len(walk.kept),
         "REDUCED": len(walk.walked),
         "COLUMNS": int(walk.columns),
-        "WIDE": int(walk.wide),
+        "WIDE": int(wide),
         "PADDED": int(walk.padded),
+        **({"ARG": 1, "LAST": int(op.last)} if isinstance(op, ArgReduce) else {}),
     }
-    texel = "rgba32f" if walk.wide else "r32f"
-    fetches = ", ".join(f"FETCH({name}, {k})" for k, name in enumerate(names))
-    floats = [DType.float32] * len(names)
+    fetches = (f"FETCH({n}, {k}, {VECTORS[types[n].dtype.kind]})" for k, n in enumerate(names))
+    value = f"prologue({', '.join(fetches)})"
+    reads = {n: f"{'rgba' if wide else 'r'}32{_letter(types[n].dtype)}" for n in names}
+    together = wide and walk.columns and backend == "compute"
     return Generated(
-        f"{fingerprint(op.prologue)}:{fingerprint(finish)}",
+        f"{fingerprint(values.prologue, dtypes)}:{fingerprint(finish, [number])}:"
+        f"{' '.join(dtype.value for dtype in dtypes)}",
         {
-            "operands": lambda: "\n".join(_declared(names, backend)),
-            "prologue": lambda: function(op.prologue, floats, "prologue", BEFORE),
-            "finish": lambda: function(finish, floats[:1], "finish", AFTER),
-            "fetches": lambda: f"    return prologue({fetches});",
+            "operands": lambda: "\n".join(
+                [*_numbers(kind, number), *_declared(types, backend, wide, together)]
+            ),
+            "prologue": lambda: function(values.prologue, dtypes, "prologue", BEFORE),
+            "finish": lambda: function(finish, [number], "finish", AFTER),
+            "fetches": lambda: f"    return {f'Extreme({value}, i)' if arg else value};",
         },
         defines,
         known,
-        dict.fromkeys(names, texel),
+        reads,
     )
 
 
@@ -136,24 +167,55 @@ def examples() -> dict[str, tuple[Operator, dict[str, TensorType]]]:
     """Reductions and operands that have the templates compiled in every way."""
     distance = call("sub", Arg(0), Arg(1))
     squares = Reduce("mean", (1, 3), prologue=call("mul", distance, distance))
-    shapes: dict[str, tuple[Reduce, list[Shape]]] = {
+    shapes: dict[str, tuple[Reduce | ArgReduce, list[Shape]]] = {
         "rows": (Reduce("sum", (-1,)), [(6, 8)]),
         "columns": (Reduce("max", (0,)), [(6, 8)]),
         "uneven_columns": (Reduce("prod", (0, 2)), [(3, 5, 3, 7)]),
         "squares": (squares, [(2, 6, 5, 7), (2, 1, 5, 1)]),
+        "place": (ArgReduce("max", -1), [(6, 9)]),
+        "last_place": (ArgReduce("min", 0, last=True), [(6, 9)]),
     }
-    return {
+    found: dict[str, tuple[Operator, dict[str, TensorType]]] = {
         name: (op, {f"x{i}": TensorType(shape) for i, shape in enumerate(own)})
         for name, (op, own) in shapes.items()
     }
+    for dtype in (DType.int32, DType.int8, DType.bool):
+        found[dtype.value] = Reduce("sum", (-1,)), {"x0": TensorType((6, 8), dtype)}
+    return found
 
 
-def _declared(names: Sequence[str], backend: str) -> list[str]:
-    """How a program has its operands."""
+def _letter(dtype: DType) -> str:
+    return "f" if dtype.kind == "float" else "i"
+
+
+def _numbers(kind: Kind, dtype: DType) -> list[str]:
+    """What is reduced, numbers of `dtype`."""
+    nothing = FLOATS[kind]
+    if dtype.kind != "float":
+        limits = np.iinfo(np.uint8 if dtype is DType.bool else dtype.numpy)
+        least = f"({limits.min + 1} - 1)"  # there is no literal of the least int
+        nothing = {"max": least, "min": str(limits.max)}.get(kind, nothing.removesuffix(".0"))
+    return [
+        f"#define NUMBER {STORED[dtype.kind]}",
+        f"#define NUMBERS {VECTORS[dtype.kind]}",
+        f"#define NOTHING {nothing}",
+        f"#define SETTLED(x) ({WRAPPED.get(dtype, '{}').format('x')})",
+    ]
+
+
+def _declared(
+    types: Mapping[str, TensorType], backend: str, wide: bool, together: bool
+) -> list[str]:
+    """How a program has its operands and its result; together: of which it stores four at once."""
+    kinds = {name: one.dtype.kind for name, one in types.items()}
+    out = kinds.pop("out")
     if backend != "compute":
-        return [f"uniform highp {name.upper()}_SAMPLER {name};" for name in names]
-    declared = ["layout(std430, binding = 0) buffer Out { STORED result[]; };"]
-    for place, name in enumerate(names, 1):
+        found = [f"uniform highp {name.upper()}_SAMPLER {name};" for name in kinds]
+        return [*found, f"#define RESULT {VECTORS[out]}"]
+    words = VECTORS if together else STORED
+    found = [f"layout(std430, binding = 0) buffer Out {{ {words[out]} result[]; }};"]
+    words = VECTORS if wide else STORED
+    for place, (name, kind) in enumerate(kinds.items(), 1):
         block = f"layout(std430, binding = {place}) buffer {name.upper()}"
-        declared.append(f"{block} {{ VALUE {name}[]; }};")
-    return declared
+        found.append(f"{block} {{ {words[kind]} {name}[]; }};")
+    return found

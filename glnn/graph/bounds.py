@@ -1,0 +1,52 @@
+"""Between which numbers the parts of an expression lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from glnn.graph.expression import Arg, Call, Constant, Expr, Scalar
+from glnn.graph.interval import INT32, Interval
+from glnn.types import DType
+
+WIDE, NARROW = "cast_int64", "cast_int32"
+
+
+def of_expression(expr: Expr, given: Sequence[Interval], dtypes: Sequence[DType]) -> list[Interval]:
+    """Where each part of `expr.expanded` lies, the whole last; the arguments lie within `given`.
+
+    dtypes: the arguments'.
+    """
+    whole = expr.expanded
+    types = iter(whole.infer_parts(dtypes))
+
+    def between(part: Expr, arguments: tuple[Interval, ...]) -> Interval:
+        dtype = next(types)
+        if isinstance(part, Arg):
+            return given[part.index]
+        if isinstance(part, Call):
+            return part.row.between(arguments, dtype)
+        assert isinstance(part, Scalar | Constant)
+        return Interval.of_number(part.value)
+
+    return whole.fold(between)
+
+
+def narrow_expression(
+    expr: Expr, given: Sequence[Interval], dtypes: Sequence[DType]
+) -> Expr | None:
+    """`expr` with int32 in the place of int64; None where a number on its way may be none of int32.
+
+    given, dtypes: of the arguments.
+    """
+    types = expr.expanded.infer_parts(dtypes)
+    parts = of_expression(expr, given, dtypes)
+    for dtype, lies in zip(types, parts, strict=True):
+        if dtype is DType.float64 or (dtype.kind == "int" and not lies.within(INT32)):
+            return None
+    return expr.fold(_narrow)[-1]
+
+
+def _narrow(part: Expr, arguments: tuple[Expr, ...]) -> Expr:
+    if not isinstance(part, Call):
+        return part
+    return Call(NARROW if part.function == WIDE else part.function, arguments)

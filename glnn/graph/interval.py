@@ -1,0 +1,203 @@
+"""Between which numbers a value lies, and how functions carry that on.
+
+Of integers the ends are Python's, which never overflow; of floats they are floats, and NaN may be
+among the numbers always. Interval arithmetic as in Moore 1966, "Interval Analysis", chapter 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import inf
+
+import numpy as np
+
+from glnn.errors import ShapeError
+from glnn.types import Array, DType
+
+Number = int | float
+Rule = Callable[..., "Interval | None"]
+"""From the intervals of a function's arguments to that of its value; None where nobody knows."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """All numbers from `low` to `high`. Raises ShapeError where there is none."""
+
+    low: Number
+    high: Number
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.high:
+            raise ShapeError(f"an interval is from low to high, got {self.low} to {self.high}")
+
+    @classmethod
+    def of_type(cls, dtype: DType) -> Interval:
+        """All numbers of `dtype`."""
+        if dtype.kind == "float":
+            return cls(-inf, inf)
+        if dtype is DType.bool:
+            return cls(0, 1)
+        limits = np.iinfo(dtype.numpy)
+        return cls(int(limits.min), int(limits.max))
+
+    @classmethod
+    def of_array(cls, array: Array) -> Interval:
+        """That of the numbers of `array`; 0 alone where it has none."""
+        if not array.size:
+            return cls(0, 0)
+        if array.dtype.kind == "f":
+            return cls(-inf, inf)
+        return cls(int(array.min()), int(array.max()))
+
+    @classmethod
+    def of_number(cls, number: Number) -> Interval:
+        """`number` alone; a float as float32 or as float64 has it."""
+        if not isinstance(number, float):
+            return cls(int(number), int(number))
+        with np.errstate(over="ignore"):
+            rounded = float(np.float32(number))
+        return cls(-inf, inf) if number != number else around(number, rounded)
+
+    def within(self, other: Interval) -> bool:
+        """Whether `other` has all of its numbers."""
+        return other.low <= self.low and self.high <= other.high
+
+    def stored(self, dtype: DType) -> Interval:
+        """As numbers of `dtype`, which wrap around where they are no numbers of an integer type."""
+        whole = Interval.of_type(dtype)
+        if dtype.kind == "float":
+            return Interval(float(self.low), float(self.high))
+        return self if self.within(whole) else whole
+
+    def times(self, least: int, most: int) -> Interval:
+        """Of sums of at least `least` and at most `most` of its numbers."""
+        if not self.whole:
+            return Interval(-inf, inf)
+        return around(*(end * count for end in (self.low, self.high) for count in (least, most)))
+
+    @property
+    def whole(self) -> bool:
+        """Whether its ends are integers."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+
+INT32 = Interval.of_type(DType.int32)
+
+
+def around(*numbers: Number) -> Interval:
+    """The least one that has all of `numbers`."""
+    return Interval(min(numbers), max(numbers))
+
+
+def joined(intervals: Sequence[Interval]) -> Interval:
+    """The least one that has all of these."""
+    return around(*(end for one in intervals for end in (one.low, one.high)))
+
+
+def powers(of: Interval, count: int) -> Interval | None:
+    """Of products of `count` numbers."""
+    size = max(abs(of.low), abs(of.high), 1)
+    if not of.whole or (size > 1 and count > 64):
+        return None
+    most = size if size == 1 else size**count
+    return Interval(-most if of.low < 0 else 0, most)
+
+
+def corners(function: Callable[..., Number]) -> Rule:
+    """For an exact `function`, monotone in each argument: what it makes of the ends."""
+
+    def rule(*given: Interval) -> Interval:
+        return around(*(function(*ends) for ends in product(*((o.low, o.high) for o in given))))
+
+    return rule
+
+
+def integers(rule: Rule) -> Rule:
+    """`rule` for integers; floats are rounded, which it says nothing about."""
+    return lambda *given: rule(*given) if all(one.whole for one in given) else None
+
+
+def magnitude(x: Interval) -> Interval:
+    """Of absolute values."""
+    low, high = abs(x.low), abs(x.high)
+    return Interval(0 if x.low <= 0 <= x.high else min(low, high), max(low, high))
+
+
+def sign(x: Number) -> int:
+    """-1, 0 or 1."""
+    return (x > 0) - (x < 0)
+
+
+def square(x: Interval) -> Interval:
+    """Of integers by themselves."""
+    size = magnitude(x)
+    return Interval(size.low * size.low, size.high * size.high)
+
+
+def chosen(_: Interval, x: Interval, y: Interval) -> Interval:
+    """Of one or the other."""
+    return joined((x, y))
+
+
+def quotient(a: Interval, b: Interval) -> Interval:
+    """Of integers' quotients towards 0, of which that by 0 is 0."""
+    found = [0] if b.low <= 0 <= b.high else []
+    for by in {b.low, b.high, -1, 1}:
+        if by and b.low <= by <= b.high:
+            found += [_towards_zero(int(end), int(by)) for end in (a.low, a.high)]
+    return around(*found)
+
+
+def rest(a: Interval, b: Interval) -> Interval:
+    """Of what integers' quotients towards 0 leave, with the sign of a."""
+    most = max(abs(b.low), abs(b.high), 1) - 1
+    return Interval(max(min(a.low, 0), -most), min(max(a.high, 0), most))
+
+
+def modulo(a: Interval, b: Interval) -> Interval:
+    """The same with the sign of b."""
+    return Interval(min(b.low + 1, 0), max(b.high - 1, 0))
+
+
+def bits(a: Interval, b: Interval) -> Interval:
+    """Of integers whose bits are made of those of both, place by place."""
+    both = joined((a, b))
+    most = 2 ** max(int(both.high).bit_length(), (~int(both.low)).bit_length()) - 1
+    return Interval(0 if both.low >= 0 else -most - 1, most)
+
+
+def left_shift(a: Interval, by: Interval) -> Interval | None:
+    """Of integers times powers of two."""
+    if not 0 <= by.low <= by.high < 64:
+        return None
+    return corners(lambda x, places: x << places)(a, by)
+
+
+def right_shift(a: Interval, by: Interval) -> Interval:
+    """Of integers over powers of two, towards the lesser one."""
+    return Interval(min(a.low, 0), max(a.high, -1))
+
+
+def cast(dtype: DType) -> Rule:
+    """To `dtype`. Floats go towards 0 to the nearest integer that there is, NaN to 0."""
+    whole = Interval.of_type(dtype)
+
+    def to_integer(x: Interval) -> Interval:
+        if x.whole:
+            return x
+        ends = (int(min(max(end, whole.low), whole.high)) for end in (x.low, x.high))
+        return around(*ends, 0)
+
+    def to_float(x: Interval) -> Interval | None:
+        with np.errstate(over="ignore"):
+            ends = [float(dtype.numpy.type(end)) for end in (x.low, x.high)]
+        return around(*ends)
+
+    return to_float if dtype.kind == "float" else to_integer
+
+
+def _towards_zero(a: int, b: int) -> int:
+    size = abs(a) // abs(b)
+    return -size if (a < 0) != (b < 0) else size

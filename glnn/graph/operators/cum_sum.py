@@ -1,0 +1,71 @@
+"""Sums of all numbers up to each place along an axis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+
+from glnn.errors import ShapeError
+from glnn.graph.interval import Interval
+from glnn.graph.operator import Cost, Intervals, Known, Operator, Shapes, Types
+from glnn.graph.operators.reduce import axes_of, check_axes
+from glnn.types import Array, TensorType
+
+SUMMED = ("float32", "float64", "int32", "int64")
+
+
+@dataclass(frozen=True)
+class CumSum(Operator):
+    """The sum of x's numbers from the first to each one along `axis`. ONNX: CumSum.
+
+    x: any shape of at least one dimension, float32, float64, int32 or int64; integers wrap around.
+    """
+
+    name: ClassVar[str] = "cum_sum"
+    spoiled: ClassVar[tuple[str, ...]] = ("x",)
+    axis: int
+    """Along which; negative ones count from the end."""
+    exclusive: bool = False
+    """Whether the number at the place itself is left out."""
+    reverse: bool = False
+    """Whether sums begin at the last number instead."""
+
+    def __post_init__(self) -> None:
+        check_axes("cum_sum", (self.axis,))
+
+    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+        x = self.named(types)["x"]
+        axes_of("cum_sum", (self.axis,), len(x.dims))
+        if x.dtype.value not in SUMMED:
+            raise ShapeError(f"cum_sum: x must be of {', '.join(SUMMED)}, got {x}")
+        return (x,)
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        x = self.named(arrays)["x"]
+        self.infer([TensorType.of(x)])
+        x = np.moveaxis(np.flip(x, self.axis) if self.reverse else x, self.axis, -1)
+        wide = np.zeros((*x.shape[:-1], x.shape[-1] + 1), x.dtype)
+        with np.errstate(all="ignore"):
+            np.cumsum(x, -1, dtype=x.dtype, out=wide[..., 1:])
+        found = np.moveaxis(wide[..., :-1] if self.exclusive else wide[..., 1:], -1, self.axis)
+        return (np.ascontiguousarray(np.flip(found, self.axis) if self.reverse else found),)
+
+    def cost(self, types: Types) -> Cost:
+        x = self.named(types)["x"]
+        return Cost(prod(x.shape), 2 * prod(x.shape) * x.dtype.numpy.itemsize)
+
+    def between(self, given: Intervals, types: Types) -> tuple[Interval, ...]:
+        x = given[0]
+        if x is None or not x.whole:
+            return ()
+        extent = self.named(types)["x"].shape[self.axis]
+        return (x.times(0 if self.exclusive else 1, max(extent, 1)),)
+
+    def narrow(self, given: Intervals, types: Types) -> CumSum:
+        return self
+
+    def depth(self, shapes: Shapes) -> int:
+        return shapes["x"][self.axis]

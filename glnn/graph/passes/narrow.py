@@ -1,0 +1,134 @@
+"""int32 in the place of int64, wherever every number is proved to be one of int32."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from glnn.graph.bounds import NARROW, WIDE
+from glnn.graph.constant import constant, evaluated, leaves
+from glnn.graph.expression import Arg, call
+from glnn.graph.graph import Graph, Kind, Node, Value
+from glnn.graph.interval import INT32, Interval
+from glnn.graph.operators import Identity, Pointwise
+from glnn.types import DType, TensorType
+
+Types = Mapping[Value, TensorType]
+TO_NARROW, TO_WIDE = (Pointwise(call(name, Arg(0))) for name in (NARROW, WIDE))
+
+
+def narrow(graph: Graph, types: Types, *, body: bool = False) -> Graph:
+    """`graph` for devices that have no int64: a node whose int64 numbers (read, made and in
+    between) are proved to be of int32 computes with int32.
+
+    types: of every value, sizes known. Inputs of int64 become int32: who gives them sees to it that
+    all numbers are. Other nodes stay as they are, for the host; between the two stand casts. What
+    no run changes stays, too, and is cast where it is read. float64 stays: what it holds float32
+    mostly does not. Outputs are called as before; some of them are int32 now. body: of a branch or
+    a loop, of whose inputs nobody knows where they lie: they and the outputs stay as they are.
+    """
+    return _Narrowing(graph, types, body).graph()
+
+
+class _Narrowing:
+    def __init__(self, graph: Graph, types: Types, body: bool) -> None:
+        self._graph, self._types, self._body = graph, types, body
+        self._lies: dict[Value, Interval] = {}
+        self._nodes: list[Node] = []
+        self._names = {value.name for value in types}
+        self._narrow: dict[Value, Value] = {}  # what stands for an int64 value, of int32
+        self._wide: dict[Value, Value] = {}  # and of int64
+        self._made: set[Value] = set(graph.fixed)  # what is as it was
+
+    def graph(self) -> Graph:
+        graph = self._graph
+        inputs = tuple(self._input(value) for value in graph.inputs)
+        for node in graph.nodes:
+            if node.outputs[0] in graph.fixed:
+                self._nodes.append(node)
+            else:
+                self._add(node)
+        outputs = [v if v in self._made else self._narrow.get(v, v) for v in graph.outputs]
+        if self._body:
+            outputs = [self._as_wide(v) for v in graph.outputs]
+        return Graph(tuple(self._nodes), inputs, tuple(outputs), graph.name)
+
+    def _input(self, value: Value) -> Value:
+        if self._body or self._types[value].dtype is not DType.int64:
+            self._made.add(value)
+            self._wide[value] = value
+            return value
+        self._lies[value] = INT32
+        self._narrow[value] = Value(value.name, _int32(value), Kind.INPUT)
+        return self._narrow[value]
+
+    def _add(self, node: Node) -> None:
+        """`node` as it is, or of int32."""
+        given = [None if value is None else self._within(value) for value in node.inputs]
+        types = [None if value is None else self._types[value] for value in node.inputs]
+        found = node.operator.between(given, types)
+        for value, lies in zip(node.outputs, found, strict=bool(found)):
+            self._lies[value] = lies.stored(self._types[value].dtype)
+        operator = node.operator.narrow(given, types) if self._fits(node) else None
+        if operator is None:
+            inputs = tuple(v and self._as_wide(v) for v in node.inputs)
+            self._wide |= {v: v for v in node.outputs if self._is_wide(v)}
+            self._made.update(node.outputs)
+            self._nodes.append(replace(node, inputs=inputs))
+            return
+        inputs = tuple(v and self._as_narrow(v) for v in node.inputs)
+        if operator == TO_NARROW and inputs[0] and inputs[0].type.dtype is DType.int32:
+            operator = Identity()
+        self._narrow |= {v: Value(v.name, _int32(v)) for v in node.outputs if self._is_wide(v)}
+        outputs = tuple(self._narrow.get(v, v) for v in node.outputs)
+        self._nodes.append(replace(node, operator=operator, inputs=inputs, outputs=outputs))
+
+    def _fits(self, node: Node) -> bool:
+        """Whether all int64 numbers that it reads and makes are of int32, and none float64."""
+        values = (*node.reads, *node.outputs)
+        if any(self._types[value].dtype is DType.float64 for value in values):
+            return False
+        return all(self._within(v).within(INT32) for v in values if self._is_wide(v))
+
+    def _is_wide(self, value: Value) -> bool:
+        return self._types[value].dtype is DType.int64
+
+    def _within(self, value: Value) -> Interval:
+        """Where the numbers of `value` lie."""
+        if value not in self._lies:
+            lies, dtype = None, self._types[value].dtype
+            if value in self._graph.fixed and dtype.kind == "int":
+                made = constant(self._graph, value, {})
+                if all(leaf.value.kind is Kind.CONSTANT for leaf in leaves(made)):
+                    lies = Interval.of_array(evaluated(made))
+            self._lies[value] = lies or Interval.of_type(dtype)
+        return self._lies[value]
+
+    def _as_wide(self, value: Value) -> Value:
+        """What stands for `value`, of int64 where it is of that."""
+        if not self._is_wide(value) or value in self._graph.fixed:
+            return value
+        if value not in self._wide:
+            self._wide[value] = self._cast(self._narrow[value], TO_WIDE, value.type)
+        return self._wide[value]
+
+    def _as_narrow(self, value: Value) -> Value:
+        """What stands for `value`, of int32 where it is of int64."""
+        if not self._is_wide(value):
+            return value
+        if value not in self._narrow:
+            self._narrow[value] = self._cast(value, TO_NARROW, _int32(value))
+        return self._narrow[value]
+
+    def _cast(self, value: Value, operator: Pointwise, type: TensorType) -> Value:
+        name = f"{value.name} as {type.dtype.value}"
+        while name in self._names:
+            name += "'"
+        self._names.add(name)
+        found = Value(name, type)
+        self._nodes.append(Node(name, operator, (value,), (found,)))
+        return found
+
+
+def _int32(value: Value) -> TensorType:
+    return TensorType(value.type.dims, DType.int32)

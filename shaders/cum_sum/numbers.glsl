@@ -1,0 +1,16 @@
+// What is added up. FLOATS: floats, else ints. EXCLUSIVE: without the number at the place itself;
+// REVERSE: from the last one on.
+#ifndef FLOATS
+#define FLOATS 1
+#endif
+#ifndef EXCLUSIVE
+#define EXCLUSIVE 0
+#endif
+#ifndef REVERSE
+#define REVERSE 0
+#endif
+#if FLOATS
+#define NUMBER float
+#else
+#define NUMBER int
+#endif
