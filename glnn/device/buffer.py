@@ -66,9 +66,7 @@ class Buffer:
         self.pulls = 0
         self._used = layout.size(shape)
         self._count = prod(shape)
-        self._dense = layout.name == "R" and self._used == self._count
-        # Of one row the padding is behind the last number.
-        self._begins = self._dense or (layout.name == "R" and (len(shape) < 2 or shape[0] == 1))
+        self._dense = layout.name == "R"  # padding is behind the last number only
         self.shared = memory is not None
         self.fixed = False
         self._host: NDArray[Any] | None = None  # None: zeros, or on the device only
@@ -177,7 +175,7 @@ class Buffer:
                 self.pulls += 1
             found = (
                 flat[: self._count].reshape(self.shape)
-                if self._begins
+                if self._dense
                 else self.layout.unpack(flat, self.shape)
             )
             self._host = found.astype(self.dtype.numpy, copy=False)

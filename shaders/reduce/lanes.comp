@@ -44,6 +44,6 @@ void main() {
 #else
         STATE whole = meet(own, lane, line);
 #endif
-        if (lane == 0 && o < outputs) result[stored_at(o) / EACH] = finish(whole);
+        if (lane == 0 && o < outputs) result[o / EACH] = finish(whole);
     }
 }

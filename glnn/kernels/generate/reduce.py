@@ -32,13 +32,11 @@ class Walk:
     """Of those that are reduced."""
     steps: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]
     """Each operand's strides along both."""
-    padded: bool
-    """Whether the result's rows are padded."""
 
     @classmethod
     def of(cls, op: Reduce, types: Mapping[str, TensorType], layouts: Mapping[str, Layout]) -> Walk:
         """That of `op` on such operands. Raises UnsupportedOpError unless they are row major."""
-        shape, output = types["x0"].shape, types["out"].shape
+        shape = types["x0"].shape
         axes = axes_of("reduce", op.axes, len(shape))
         rest = [axis for axis in range(len(shape)) if axis not in axes]
         names = [name for name in types if name != "out"]
@@ -46,7 +44,7 @@ class Walk:
         kept, along_kept = collapsed(rest, shape, steps)
         walked, along_walked = collapsed(axes, shape, steps)
         both = {name: (along_kept[name], along_walked[name]) for name in names}
-        return cls(kept, walked, both, layouts["out"].size(output) != prod(output))
+        return cls(kept, walked, both)
 
     @property
     def columns(self) -> bool:
@@ -63,7 +61,7 @@ class Walk:
     def wide(self) -> bool:
         """Whether four neighbours are a vec4, or one number, in every operand."""
         size = (self.kept if self.columns else self.walked)[-1]
-        if size % 4 or self.spread[0] != 1 or (self.columns and self.padded):
+        if size % 4 or self.spread[0] != 1:
             return False
         for apart, own in zip(self.spread, self.steps.values(), strict=True):
             fast, slow = own if self.columns else own[::-1]
@@ -102,7 +100,6 @@ def generate(
         "chunk": op.chunk(extent),
         "outputs": prod(output),
         "lines": prod(output) // (4 if walk.wide and walk.columns else 1),
-        "out_inner": prod(output[1:]) if len(output) > 1 else prod(output),
         **uniforms(op.prologue, BEFORE),
         **uniforms(finish, AFTER),
     }
@@ -113,7 +110,6 @@ def generate(
         "REDUCED": len(walk.walked),
         "COLUMNS": int(walk.columns),
         "WIDE": int(walk.wide),
-        "PADDED": int(walk.padded),
     }
     texel = "rgba32f" if walk.wide else "r32f"
     fetches = ", ".join(f"FETCH({name}, {k})" for k, name in enumerate(names))
