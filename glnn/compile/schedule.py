@@ -178,12 +178,8 @@ class Schedule:
         (type,) = task.op.results({"x": operand.type})
         wants, gives = map(parse, self.backend.view_layouts(task.op, operand.layout.name))
         lies = operand.layout
-        plain = wants == gives == DENSE
-        if (
-            plain
-            and isinstance(lies, RowMajor)
-            and lies.rows(operand.shape) == lies.rows(type.shape)
-        ):
+        alike = isinstance(lies, RowMajor) and lies.rows(operand.shape) == lies.rows(type.shape)
+        if alike and wants == gives == DENSE:
             wants = gives = lies  # the same rows, padded or not
         source = self._in_layout(task.operands["x"], wants, task)
         memory = self.tensors[source].memory
@@ -293,7 +289,7 @@ class Schedule:
         return copy
 
     def _repadded(self, name: str, lies: RowMajor, layout: RowMajor, task: Task) -> str:
-        """The name of a copy of `name` whose rows, which lie in `lies`, are padded as in `layout`."""
+        """The name of a copy of `name`, which lies in `lies`, with rows padded as in `layout`."""
         tensor, label = self.tensors[name], f"{name} to {layout.name}"
         source, copy = self._free(f"{name} by rows"), self._free(f"{name} as {layout.name}")
         matrix, op = repadding(tensor.shape, lies, layout)

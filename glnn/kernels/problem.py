@@ -222,10 +222,7 @@ class Problem:
         return {name: self.taken(name, known[name]) for name in (*self.shapes, "out")}
 
     def taken(self, name: str, wanted: tuple[str, ...]) -> Layout:
-        """How `name` lies for a kernel that takes it in one of `wanted`: as it comes if it can.
-
-        R4 of whole rows is R here, as everywhere where a shape is known.
-        """
+        """How `name` lies for a kernel that takes it in one of `wanted`: as it comes if it can."""
         if wanted == (ANY,):
             layout = self._common_layout(name)
         else:
@@ -236,8 +233,8 @@ class Problem:
     def _common_layout(self, name: str) -> Layout:
         """How `name` lies for a kernel that takes any layout: as the result is to lie.
 
-        That is how the first operand lies that is as large as the result; what has fewer dimensions
-        than such a layout has is row major. What is row major is taken with the padding it has.
+        That is how the first operand lies that is as large as the result. What has fewer dimensions
+        is row major; what is row major is taken with its padding.
         """
         full = [n for n in self.layouts if self.shape(n) == self.output]
         text = self.layouts[full[0]] if self.op.variadic and full else self.first_layout
