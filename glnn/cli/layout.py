@@ -34,9 +34,10 @@ def layout(
 ) -> None:
     """Draw where each element of a ROWS x COLUMNS matrix lies in LAYOUT.
 
-    A layout is R, C, a Hybrid Morton Order such as "C 4 2 C" (underscores may stand for the
-    blanks), or a blocked tag of a matrix such as IO4i4o, whose rows are o and columns i. With f16
-    behind it places count halves, two in the place of a float.
+    A layout is R (row major, the elements one after the other), R4 (row major, each row padded to
+    four so that it begins on a vec4), C, a Hybrid Morton Order such as "C 4 2 C" (underscores may
+    stand for the blanks), or a blocked tag of a matrix such as IO4i4o, whose rows are o and columns
+    i. With f16 behind it places count halves, two in the place of a float.
 
     \b
     Examples:

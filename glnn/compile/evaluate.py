@@ -22,6 +22,7 @@ from glnn.graph.operators.reorder import Reorder
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout, parse
+from glnn.layout.layout import RowMajor
 from glnn.types import TensorType
 
 _WORTH_A_KERNEL = 1 << 16  # elements: below, the CPU has packed them before a kernel begins
@@ -75,7 +76,7 @@ def prepare(
     problem = _problem(op, operands, epilogue)
     choice = _chosen(problem, backend, kernel)
     if isinstance(choice, Kernel) and choice.stages:
-        schedule = _schedule(problem, operands, backend, choice.name, layouts or {})
+        schedule = _schedule(problem, operands, backend, choice, layouts or {})
         if schedule.examine():
             return prepare(op, operands, backend, kernel, layouts, epilogue)
         return _prepare_stages(schedule, operands)
@@ -106,17 +107,19 @@ def _schedule(
     problem: Problem,
     operands: Mapping[str, NDArray[Any]],
     backend: Backend,
-    kernel: str,
+    kernel: Kernel,
     layouts: Mapping[str, str],
 ) -> Schedule:
-    """The stages of `kernel`, which computes `problem`."""
+    """The stages of `kernel`, which computes `problem`. What is row major lies as it takes it."""
     schedule, op = Schedule(backend), problem.op
     inputs = {n: n for n in operands if n not in op.parameters and n not in problem.extents}
+    taken = problem.chosen_layouts(kernel)
     for name in inputs:
-        schedule.add_input(name, problem.types[name], layouts.get(name, "R"))
+        rows = taken[name].name if isinstance(taken[name], RowMajor) else "R"
+        schedule.add_input(name, problem.types[name], layouts.get(name, rows))
     fixed = {name: Weight.of(operands[name]) for name in operands if name not in inputs}
-    task = Task(op.name, op, inputs, fixed, "result", op.name, kernel, epilogue=problem.epilogue)
-    schedule.add(task)
+    name, epilogue = kernel.name, problem.epilogue
+    schedule.add(Task(op.name, op, inputs, fixed, "result", op.name, name, epilogue=epilogue))
     return schedule
 
 
@@ -150,7 +153,8 @@ def _place(backend: Backend, array: NDArray[Any], layout: Layout) -> Store:
     reorder = Problem.of(Reorder(lies, layout.name), {"x": array.shape}, {"x": lies})
     choice: Choice | None = None
     plain = array.dtype == np.float32 and array.ndim == 2 and array.size >= _WORTH_A_KERNEL
-    if backend.device and lies != layout.name and plain:
+    packs = lies == "R" and isinstance(layout, RowMajor)  # the host adds no more than padding
+    if backend.device and lies != layout.name and plain and not packs:
         with suppress(UnsupportedOpError, LimitError):
             choice = _chosen(reorder, backend)
     if choice is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from functools import partial
 
 from glnn.backends import Backend
@@ -57,16 +57,29 @@ def lowered(
     graph = within_operands(of_one_result(graph), types, backend.operands)
     if fused:
         graph = fuse(fold(without_identities(graph), types), types, backend.operands)
+    schedule = _schedule(graph, types, Schedule(backend, kernels, _names(graph)), frozenset())
+    if padded := schedule.padded:  # which the host may pad when it uploads them
+        other = _schedule(graph, types, Schedule(backend, kernels, _names(graph)), padded)
+        if len(other.entries) < len(schedule.entries):
+            return graph, other
+    return graph, schedule
+
+
+def _names(graph: Graph) -> set[str]:
+    """What the tensors of `graph` are called."""
     names = {value.name for value in graph.inputs}
-    names |= {value.name for node in graph.nodes for value in node.outputs}
-    schedule = Schedule(backend, kernels, names)
+    return names | {value.name for node in graph.nodes for value in node.outputs}
+
+
+def _schedule(graph: Graph, types: Types, schedule: Schedule, padded: Set[str]) -> Schedule:
+    """`schedule` with all tasks of `graph`. padded: the inputs that lie in R4."""
     for value in graph.inputs:
-        schedule.add_input(value.name, types[value])
+        schedule.add_input(value.name, types[value], "R4" if value.name in padded else "R")
     known: dict[Value, Constant] = {}
     for node in graph.nodes:
         if node.outputs[0] not in graph.fixed:
             schedule.add(_task(graph, node, types, known))
-    return graph, schedule
+    return schedule
 
 
 def _bound(graph: Graph, shapes: Mapping[str, Shape]) -> dict[Value, TensorType]:

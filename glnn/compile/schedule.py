@@ -8,17 +8,19 @@ from math import prod
 
 from glnn.backends.backend import Backend, Choice
 from glnn.backends.cpu import NumpyKernel
-from glnn.compile.task import Entry, Task, Tensor
+from glnn.compile.task import Entry, Task
+from glnn.compile.tensor import Tensor, can_reorder, reorder
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.decompose import Lowered
 from glnn.graph.operators.identity import Identity
-from glnn.graph.operators.reorder import Reorder, packing
+from glnn.graph.operators.reorder import Reorder, packing, repadding
 from glnn.kernels import kernels_for
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout, Morton, parse
-from glnn.layout.layout import Blocked, RowMajor
-from glnn.types import Shape, TensorType
+from glnn.layout.half import Half
+from glnn.layout.layout import DENSE, PADDED, Blocked, RowMajor
+from glnn.types import TensorType
 
 
 class Schedule:
@@ -43,6 +45,7 @@ class Schedule:
         self.problems: list[Problem] = []
         self.ops: set[str] = set()
         self._kernels = dict(kernels or {})
+        self._inputs: set[str] = set()
 
     def examine(self) -> bool:
         """See whether its kernels are right here; whether some are not, so that it is made anew."""
@@ -56,7 +59,14 @@ class Schedule:
 
     def add_input(self, name: str, type: TensorType, layout: str = "R") -> None:
         """A tensor that is there before the first task."""
-        self.tensors[name] = Tensor(type, parse(layout), name)
+        self.tensors[name] = Tensor(type, parse(layout).at(type.shape), name)
+        self._inputs.add(name)
+
+    @property
+    def padded(self) -> set[str]:
+        """The inputs that a launch gives rows of whole vec4, as they or views of them have none."""
+        copied = (self.tensors[name].memory for name, layout in self._copies if layout == PADDED)
+        return self._inputs & set(copied)
 
     def add(self, task: Task) -> None:
         """Append `task`, in stages if its kernel has some, and before it the reorders it needs.
@@ -68,11 +78,12 @@ class Schedule:
         if task.problem:
             self._add_host(task, task.problem)
             return
-        if task.op.view and self._view(task):
+        if task.op.view:
+            self._view(task)
             return
         problem = self._problem(task)
         if 0 in problem.output and not task.more:
-            self.tensors[task.output] = Tensor(problem.results[0], parse("R"), task.output)
+            self.tensors[task.output] = Tensor(problem.results[0], DENSE, task.output)
             return
         if task.more:
             self._add_host(task, problem)
@@ -120,16 +131,18 @@ class Schedule:
                 continue
         return False
 
-    def _view(self, task: Task) -> bool:
-        """Whether `task` moves nothing where its operand lies; its result is that memory then."""
+    def _view(self, task: Task) -> None:
+        """The result of `task` is the memory of its operand, where that lies as it is to."""
         operand = self.tensors[task.operands["x"]]
-        wants, gives = self.backend.view_layouts(task.op, operand.layout.name)
         (type,) = task.op.results({"x": operand.type})
-        if not _same_memory(operand.shape, parse(wants), type.shape, parse(gives)):
-            return False
-        source = self._in_layout(task.operands["x"], parse(wants), task)
-        self.tensors[task.output] = Tensor(type, parse(gives), self.tensors[source].memory)
-        return True
+        wants, gives = map(parse, self.backend.view_layouts(task.op, operand.layout.name))
+        lies = operand.layout
+        alike = isinstance(lies, RowMajor) and lies.rows(operand.shape) == lies.rows(type.shape)
+        if alike and wants == gives == DENSE:
+            wants = gives = lies  # the same rows, padded or not
+        source = self._in_layout(task.operands["x"], wants, task)
+        memory = self.tensors[source].memory
+        self.tensors[task.output] = Tensor(type, gives.at(type.shape), memory)
 
     def _add_whole(self, task: Task, choice: Choice, problem: Problem) -> None:
         layouts = self.backend.layouts(choice, problem)
@@ -143,10 +156,13 @@ class Schedule:
 
     def _add_host(self, task: Task, problem: Problem) -> None:
         """`task` by NumPy, between transfers."""
-        layouts = dict.fromkeys((*problem.shapes, "out"), parse("R"))
+        layouts: dict[str, Layout] = dict.fromkeys((*problem.shapes, "out"), DENSE)
+        for name, tensor in task.operands.items():
+            lies = self.tensors[tensor].layout
+            layouts[name] = lies if isinstance(lies, RowMajor) else DENSE
         operands = {k: self._in_layout(v, layouts[k], task) for k, v in task.operands.items()}
         for name, type in zip((task.output, *task.more), problem.results, strict=True):
-            self.tensors[name] = Tensor(type, parse("R"), name)
+            self.tensors[name] = Tensor(type, DENSE, name)
         task = replace(task, operands=operands)
         choice = NumpyKernel("host") if task.op.control else NumpyKernel()
         self.entries.append(Entry(task, choice, problem, layouts, host=True))
@@ -168,9 +184,8 @@ class Schedule:
             return False
         wanted, given = self.backend.layouts(choice, problem), problem.layouts
         return all(
-            self.backend.why_not(_reorder(problem.types[name], parse(lies), wanted[name])) is None
+            can_reorder(self.backend, problem.types[name], parse(lies), wanted[name])
             for name, lies in given.items()
-            if lies != wanted[name].name
         )
 
     def _add_stages(self, task: Task, kernel: Kernel, lowered: Lowered) -> None:
@@ -210,22 +225,42 @@ class Schedule:
     def _in_layout(self, name: str, layout: Layout, task: Task) -> str:
         """The name of the tensor `name` in `layout`: itself, or a reordered copy made once."""
         tensor = self.tensors[name]
+        layout = layout.at(tensor.shape)
         if tensor.layout == layout or not prod(tensor.shape):
             return name
         if (name, layout) not in self._copies:
-            refused = self.backend.why_not(_reorder(tensor.type, tensor.layout, layout))
-            if refused and isinstance(layout, Morton | Blocked):
-                self._copies[name, layout] = self._packed(name, layout, task)
-                return self._copies[name, layout]
-            op = Reorder(tensor.layout.name, layout.name)
-            label, copy = f"{name} to {layout.name}", self._free(f"{name} as {layout.name}")
-            self.add(Task(label, op, {"x": name}, {}, copy, task.layer, via=task.via))
-            self._copies[name, layout] = copy
+            self._copies[name, layout] = self._copied(name, layout, task)
         return self._copies[name, layout]
+
+    def _copied(self, name: str, layout: Layout, task: Task) -> str:
+        """The name of a new copy of `name` in another layout."""
+        tensor = self.tensors[name]
+        if isinstance(layout, RowMajor) and isinstance(tensor.layout, RowMajor):
+            return self._repadded(name, tensor.layout, layout, task)
+        if isinstance(layout, Half):
+            name = self._in_layout(name, layout.inner, task)
+            tensor = self.tensors[name]
+        refused = self.backend.why_not(reorder(tensor.type, tensor.layout, layout))
+        if refused and isinstance(layout, Morton | Blocked):
+            return self._packed(name, layout, task)
+        op = Reorder(tensor.layout.name, layout.name)
+        label, copy = f"{name} to {layout.name}", self._free(f"{name} as {layout.name}")
+        self.add(Task(label, op, {"x": name}, {}, copy, task.layer, via=task.via))
+        return copy
+
+    def _repadded(self, name: str, lies: RowMajor, layout: RowMajor, task: Task) -> str:
+        """The name of a copy of `name`, which lies in `lies`, with rows padded as in `layout`."""
+        tensor, label = self.tensors[name], f"{name} to {layout.name}"
+        source, copy = self._free(f"{name} by rows"), self._free(f"{name} as {layout.name}")
+        matrix, op = repadding(tensor.shape, lies, layout)
+        self.tensors[source] = Tensor(TensorType(matrix, tensor.type.dtype), DENSE, tensor.memory)
+        self.add(Task(label, op, {"x": source}, {}, copy, task.layer, via=task.via))
+        self.tensors[copy] = Tensor(tensor.type, layout, self.tensors[copy].memory)
+        return copy
 
     def _packed(self, name: str, layout: Morton | Blocked, task: Task) -> str:
         """The name of a copy of `name` in `layout` where no kernel makes one at once: by moves."""
-        tensor, made = self.tensors[name], self._in_layout(name, parse("R"), task)
+        tensor, made = self.tensors[name], self._in_layout(name, DENSE, task)
         for op in packing(tensor.shape, layout):
             label, source = f"{name} to {layout.name}: {op.name}", made
             made = self._free(f"{name} as {layout.name}: {op.name}")
@@ -238,18 +273,3 @@ class Schedule:
         while name in self._reserved or name in self.tensors:
             name += "'"
         return name
-
-
-def _same_memory(shape: Shape, layout: Layout, other: Shape, seen: Layout) -> bool:
-    """Whether an array of `shape` in `layout` is, number by number, one of another in `seen`."""
-    if not isinstance(layout, RowMajor) or not isinstance(seen, RowMajor) or not prod(shape):
-        return True
-    rows = layout.rows(shape), prod(shape) // layout.rows(shape)
-    if rows == (seen.rows(other), prod(other) // seen.rows(other)):
-        return True
-    return layout.size(shape) == prod(shape) and seen.size(other) == prod(other)
-
-
-def _reorder(type: TensorType, source: Layout, target: Layout) -> Problem:
-    """The problem of moving a tensor from one layout to another."""
-    return Problem.of(Reorder(source.name, target.name), {"x": type}, {"x": source.name})

@@ -11,7 +11,6 @@ from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Operator, Shapes
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout
-from glnn.types import Shape, TensorType
 
 
 @dataclass(frozen=True)
@@ -61,17 +60,3 @@ class Entry:
     def shapes(self) -> Shapes:
         """The shape of each operand."""
         return self.problem.shapes
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """A tensor: several share the memory called `memory` where an operator is only a view."""
-
-    type: TensorType
-    layout: Layout
-    memory: str
-
-    @property
-    def shape(self) -> Shape:
-        """Its shape."""
-        return self.type.shape

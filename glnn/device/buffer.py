@@ -66,9 +66,7 @@ class Buffer:
         self.pulls = 0
         self._used = layout.size(shape)
         self._count = prod(shape)
-        self._dense = layout.name == "R" and self._used == self._count
-        # Of one row the padding is behind the last number.
-        self._begins = self._dense or (layout.name == "R" and (len(shape) < 2 or shape[0] == 1))
+        self._dense = layout.name == "R"  # padding is behind the last number only
         self.shared = memory is not None
         self.fixed = False
         self._host: NDArray[Any] | None = None  # None: zeros, or on the device only
@@ -159,7 +157,7 @@ class Buffer:
         """
         target, count = self.push(device), other._count
         start = 4 * row * self.layout.dims(self.shape)[0].stride
-        if count and (other._dense or other._begins):
+        if count and (other._dense):
             size = 4 * count
             device.context.copy_buffer(target, other.push(device), size, write_offset=start)
         elif count:
@@ -216,7 +214,7 @@ class Buffer:
             self.pulls += 1
         found = (
             flat[: self._count].reshape(self.shape)
-            if self._begins
+            if self._dense
             else self.layout.unpack(flat, self.shape)
         )
         return found.astype(self.dtype.numpy, copy=False)

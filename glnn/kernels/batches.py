@@ -12,6 +12,7 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.split import Part, Split
 from glnn.layout import Layout
 from glnn.layout.layout import Blocked, RowMajor
+from glnn.types import Shape
 
 Sizes = Callable[[int], Mapping[str, int]]
 
@@ -51,20 +52,18 @@ class Batches(Split):
         whole = {name: layouts[name].size(shape) for name, shape in shapes.items()}
         n = shapes["out"][0]
         floats = {
-            name: layouts[name].size((1, *shapes[name][1:]))
+            name: _apart(layouts[name], shapes[name])
             for name in (*inputs, "out")
             if shapes[name][0] == n
         }
-        if n < 2 or not all(_apart(layouts[name]) for name in floats):
-            return None
-        if any(n * size != whole[name] for name, size in floats.items()):
+        if n < 2 or not all(floats.values()):
             return None
         if all(size <= most for size in whole.values()) and _may(kernel, sizes(n), device):
             return None
         if any(size > most for name, size in whole.items() if name not in floats):
             return None
-        align = max(device.shader_storage_buffer_offset_alignment // 4, 1)
-        unit = lcm(*(align // gcd(align, size) for size in floats.values() if size))
+        align = max(device.shader_storage_buffer_offset_alignment // 4, 4)
+        unit = lcm(*(align // gcd(align, size) for size in floats.values()))
         count = min(most // max(floats.values()), n) // unit * unit
         while count and not _may(kernel, sizes(count), device):
             count = count // 2 // unit * unit
@@ -78,18 +77,20 @@ class Batches(Split):
     def parts(self, operands: Shapes) -> Iterator[Part]:
         for first in range(0, self.n, self.count):
             count = min(self.count, self.n - first)
-            ranges = {
-                name: (first * self.floats[name], count * self.floats[name])
-                if name in self.floats
-                else (0, size)
-                for name, size in self.whole.items()
-            }
+            ranges = {name: (0, size) for name, size in self.whole.items()}
+            for name, size in self.floats.items():
+                begin, end = first * size, (first + count) * size
+                ranges[name] = begin, -(-end // 4) * 4 - begin  # shaders see whole vec4
             yield Part(ranges, dict(self.sizes(count)))
 
 
-def _apart(layout: Layout) -> bool:
-    """Whether samples lie one after the other."""
-    return isinstance(layout, RowMajor) or (isinstance(layout, Blocked) and layout.order[0] == "n")
+def _apart(layout: Layout, shape: Shape) -> int:
+    """Words from one of several samples to the next; 0 where they do not lie one after another."""
+    if isinstance(layout, RowMajor):
+        return layout.row(shape)
+    if isinstance(layout, Blocked) and layout.order[0] == "n":
+        return layout.size((1, *shape[1:]))
+    return 0
 
 
 def _may(kernel: Kernel, sizes: Mapping[str, int], device: Capabilities) -> bool:

@@ -43,6 +43,10 @@ _TEXT: Form = "a string", _is_text
 _TEXTS: Form = "a list of strings", _list(_is_text)
 _WHOLE: Form = "an integer", _is_whole
 _WHOLES_BY_NAME: Form = "a table of integers", _table(_is_whole)
+_LAYOUTS: Form = (
+    "a table of strings, or lists of them",
+    _table(lambda value: _is_text(value) or _list(_is_text, 1)(value)),
+)
 _TEXT_BY_NAME: Form = "a table of strings", _table(_is_text)
 _QUANTITY = "integers and parameters, lists of them to multiply, or lists of such lists to add up"
 FORMS: Mapping[str, Form] = {
@@ -51,7 +55,7 @@ FORMS: Mapping[str, Form] = {
     "generate": _TEXT,
     "backend": _TEXT,
     "summary": _TEXT,
-    "layouts": _TEXT_BY_NAME,
+    "layouts": _LAYOUTS,
     "workgroup": (
         "a list of three integers or parameters",
         lambda value: _list(_is_quantity, 3)(value) and len(value) == 3,

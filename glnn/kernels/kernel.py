@@ -42,7 +42,8 @@ class Kernel:
     stages: the way of `graph.decompose` by which it computes the op, where it has no shader; its
         backend is what the declaration's `backend` says then, compute unless said.
     summary: what it does, in a line.
-    layouts: the layout of each operand and of `out`; `any` takes what comes, and `out` follows.
+    layouts: the layout of each operand and of `out`; of several, an operand is taken as it comes
+        where it lies in one of them, else in the first. `any` takes what comes, and `out` follows.
     stacks: operands of which it takes a stack of matrices, too.
     workgroup: invocations along x, y and z (compute only).
     grid: the sizes that run along x, y and z; several names in one place are multiplied, among
@@ -80,7 +81,7 @@ class Kernel:
     path: Path
     declaration: Path
     summary: str
-    layouts: Mapping[str, str]
+    layouts: Mapping[str, str | tuple[str, ...]]
     stages: str = ""
     generate: str = ""
     workgroup: tuple[Quantity, Quantity, Quantity] = (1, 1, 1)
@@ -111,14 +112,7 @@ class Kernel:
     tolerance: float = 1e-5
 
     def __post_init__(self) -> None:
-        for operand, layout in self.layouts.items():
-            if layout != ANY:
-                try:
-                    parse(layout)
-                except LayoutError as error:
-                    raise self._wrong(f"layouts.{operand}", str(error)) from None
-        if "out" not in self.layouts:
-            raise self._wrong("layouts", "out is missing")
+        self._check_layouts()
         if self.backend not in BACKENDS.values():
             raise self._wrong("backend", f"expected one of {sorted(BACKENDS.values())}")
         if not self.stages:
@@ -147,6 +141,16 @@ class Kernel:
         if self.evaluate(self.captures, self.defaults) < 1:
             raise self._wrong("captures", "expected at least 1")
 
+    def _check_layouts(self) -> None:
+        """Raise ShaderError unless there are such layouts, and one of the result."""
+        for operand in self.layouts:
+            try:
+                _ = [parse(text) for text in self.wants(operand) if text != ANY]
+            except LayoutError as error:
+                raise self._wrong(f"layouts.{operand}", str(error)) from None
+        if len(self.wants("out")) != 1:
+            raise self._wrong("layouts", "expected one of out")
+
     def _check_places(self) -> None:
         """Raise ShaderError unless a shader can find its operands and its work."""
         if self.backend == "compute" and (self.attributes or self.instances):
@@ -174,7 +178,7 @@ class Kernel:
     @property
     def halves(self) -> bool:
         """Whether operands are stored in half precision."""
-        return any(layout.endswith(SUFFIX) for layout in self.layouts.values())
+        return any(text.endswith(SUFFIX) for name in self.layouts for text in self.wants(name))
 
     @property
     def document(self) -> bool:
@@ -262,9 +266,11 @@ class Kernel:
         chosen = {name: (value,) for name, value in values.items()}
         return replace(self, tune={**self.tune, **chosen}, architectures={})
 
-    def layout(self, name: str) -> str:
-        """How it wants the operand `name`, one of several declared together perhaps."""
-        return self.layouts.get(name) or self.layouts.get(name.rstrip("0123456789") + MANY, ANY)
+    def wants(self, name: str) -> tuple[str, ...]:
+        """In which layouts it takes `name`, one of several operands declared together perhaps."""
+        many = name.rstrip("0123456789") + MANY
+        found = self.layouts.get(name) or self.layouts.get(many, ())
+        return (found,) if isinstance(found, str) else found
 
     def suits(self, sizes: Mapping[str, int], outputs: int, architecture: str | None) -> bool:
         """Whether it is meant for such sizes, so many results, and devices of `architecture`."""

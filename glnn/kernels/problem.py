@@ -18,10 +18,10 @@ from glnn.kernels.generate.epilogue import scalars
 from glnn.kernels.generate.generated import Generated, Uniform
 from glnn.kernels.generate.generators import GENERATORS
 from glnn.kernels.kernel import ANY, Kernel
+from glnn.kernels.places import places
 from glnn.kernels.split import Split
-from glnn.layout import Layout, Morton, parse
-from glnn.layout.half import Half
-from glnn.layout.layout import RowMajor
+from glnn.layout import Layout, parse
+from glnn.layout.layout import DENSE, RowMajor
 from glnn.types import Array, Shape, TensorType
 
 
@@ -166,7 +166,7 @@ class Problem:
         """
         if not kernel.generate:
             return None
-        wanted = tuple(kernel.layout(name) for name in self.types)
+        wanted = tuple(kernel.wants(name) or (ANY,) for name in self.types)
         return _generated(self, kernel.generate, kernel.backend, wanted)
 
     def adapted(self, kernel: Kernel) -> Kernel:
@@ -215,26 +215,35 @@ class Problem:
         return found
 
     def _chosen_layouts(self, kernel: Kernel) -> dict[str, Layout]:
-        known = {**kernel.layouts, **self.op.fixed_layouts()}
+        known = {name: kernel.wants(name) for name in kernel.layouts}
+        known |= {name: (text,) for name, text in self.op.fixed_layouts().items()}
         for name, extent in self.extents.items():
-            known[name] = known["out"] if extent == "full" else "R"
-        found: dict[str, Layout] = {}
-        for name in (*self.shapes, "out"):
-            text = known[name]
-            found[name] = self.common_layout(name) if text == ANY else parse(text)
-        return found
+            known[name] = known["out"] if extent == "full" else ("R",)
+        return {name: self.taken(name, known[name]) for name in (*self.shapes, "out")}
 
-    def common_layout(self, name: str) -> Layout:
+    def taken(self, name: str, wanted: tuple[str, ...]) -> Layout:
+        """How `name` lies for a kernel that takes it in one of `wanted`: as it comes if it can."""
+        if wanted == (ANY,):
+            layout = self._common_layout(name)
+        else:
+            lies = self.layouts.get(name)
+            layout = parse(lies if lies in wanted else wanted[0])
+        return layout.at(self.shape(name))
+
+    def _common_layout(self, name: str) -> Layout:
         """How `name` lies for a kernel that takes any layout: as the result is to lie.
 
-        That is how the first operand lies that is as large as the result; what has fewer dimensions
-        than such a layout has is row major.
+        That is how the first operand lies that is as large as the result. What has fewer dimensions
+        is row major; what is row major is taken with its padding.
         """
         full = [n for n in self.layouts if self.shape(n) == self.output]
         text = self.layouts[full[0]] if self.op.variadic and full else self.first_layout
         layout = parse(text)
         ranks = layout.ranks
-        return layout if ranks is None or len(self.shape(name)) in ranks else parse("R")
+        if ranks is not None and len(self.shape(name)) not in ranks:
+            layout = DENSE
+        lies = parse(self.layouts.get(name, layout.name))
+        return lies if isinstance(layout, RowMajor) and isinstance(lies, RowMajor) else layout
 
     @property
     def first_layout(self) -> str:
@@ -245,17 +254,20 @@ class Problem:
     def fits(self, kernel: Kernel) -> bool:
         """Whether `kernel` takes the first input as it lies."""
         first = next(iter(self.op.names(len(self.operands))), "")
-        return kernel.layouts.get(first) in (ANY, self.first_layout, None)
+        return first not in kernel.layouts or self.among(first, self.first_layout, kernel)
+
+    def among(self, name: str, layout: str, kernel: Kernel) -> bool:
+        """Whether `kernel` takes `name` where it lies in `layout`."""
+        wanted, shape = kernel.wants(name), self.shape(name)
+        lies = parse(layout).at(shape)
+        return ANY in wanted or any(parse(text).at(shape) == lies for text in wanted)
 
     def lowered(self, kernel: Kernel) -> Lowered:
         """The stages in which `kernel` computes this."""
         return LOWERINGS[kernel.stages](self.op, self.own, kernel.defaults)
 
     def uniforms(self, kernel: Kernel) -> dict[str, Uniform]:
-        """The op's sizes and scalars, and how each operand lies in memory.
-
-        Rows, columns and what a matrix of a stack takes count numbers, floats or halves.
-        """
+        """The op's sizes and scalars, and how each operand lies in memory."""
         key = "uniforms", kernel
         if key not in self.memo:
             self.memo[key] = self._uniforms(kernel)
@@ -267,17 +279,8 @@ class Problem:
             **self.op.scalars(),
             **scalars(self.epilogue),
         }
-        for name, chosen in self.chosen_layouts(kernel).items():
-            shape = self.shape(name)
-            values[f"{name}_size"] = chosen.size(shape)
-            layout = chosen.inner if isinstance(chosen, Half) else chosen
-            if isinstance(layout, RowMajor):
-                values[f"{name}_row"] = values[f"{name}_columns"] = layout.row(shape)
-                values[f"{name}_rows"] = layout.rows(shape)
-            elif isinstance(layout, Morton):
-                rows, columns = layout.padded(shape)
-                values[f"{name}_rows"], values[f"{name}_columns"] = rows, columns
-                values[f"{name}_matrix"] = rows * columns
+        for name, layout in self.chosen_layouts(kernel).items():
+            values |= places(name, layout, self.shape(name))
         made = self.generated(kernel)
         return values if made is None else {**values, **made.uniforms}
 
@@ -308,11 +311,10 @@ def _problem(
 
 @lru_cache(maxsize=1024)
 def _generated(
-    problem: Problem, generator: str, backend: str, wanted: tuple[str, ...]
+    problem: Problem, generator: str, backend: str, wanted: tuple[tuple[str, ...], ...]
 ) -> Generated:
-    """What the generator so called makes of `problem`. wanted: the layout of each of its types."""
+    """What the generator so called makes of `problem`. wanted: the layouts of each of its types."""
     layouts = {
-        name: problem.common_layout(name) if text == ANY else parse(text)
-        for name, text in zip(problem.types, wanted, strict=True)
+        name: problem.taken(name, texts) for name, texts in zip(problem.types, wanted, strict=True)
     }
     return GENERATORS[generator].make(problem.op, problem.types, layouts, backend)

@@ -86,8 +86,9 @@ def why_not_problem(kernel: Kernel, problem: Problem) -> str | None:
     stacks = problem.op.stacks(problem.shapes)
     if unknown := [name for name in stacks if name not in kernel.stacks]:
         return f"it takes one matrix as {unknown[0]}, no stack of them"
-    for name, text in kernel.layouts.items():
-        shape = problem.output if name == "out" else problem.shapes.get(name)
+    for name in kernel.layouts:
+        text = kernel.wants(name)[0]
+        shape = problem.shape(name) if name in problem.types else None
         ranks = None if text == ANY else parse(text).ranks
         if shape is not None and ranks is not None and len(shape) - (name in stacks) not in ranks:
             return f"layout {text} does not take {name} of shape {shape}"
@@ -99,11 +100,11 @@ def why_not_problem(kernel: Kernel, problem: Problem) -> str | None:
             return f"{name} is {defines[name]}, it needs {value}"
     if isinstance(problem.op, Reorder):
         wanted = {"x": problem.op.source, "out": problem.op.target}
-        if kernel.layouts["x"] == ANY:
+        if kernel.wants("x") == (ANY,):
             if not problem.op.is_matrix or len(problem.output) != 2:
                 return "it reorders matrices only"
-        elif dict(kernel.layouts) != wanted:
-            return f"it goes from {kernel.layouts['x']} to {kernel.layouts['out']}"
+        elif not all(problem.among(name, text, kernel) for name, text in wanted.items()):
+            return f"it goes from {' or '.join(kernel.wants('x'))} to {kernel.layouts['out']}"
     return None
 
 

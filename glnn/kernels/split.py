@@ -57,14 +57,15 @@ class Split(ABC):
         No part exceeds a storage block or the workgroups that may be dispatched, and each begins
         where a storage buffer may be bound, at multiples of the offset alignment.
         """
-        plain = kernel.layouts["out"] == "R" and kernel.layouts.get("x") in ("R", "R" + SUFFIX)
+        takes = {name: kernel.wants(name)[:1] for name in ("x", "weight", "out")}
+        plain = takes["out"] == ("R4",) and takes["x"] in (("R4",), ("R4" + SUFFIX,))
         if not isinstance(op, Matmul) or kernel.backend != "compute" or not plain:
             return None
         counted = {**kernel.defaults, **op.sizes(shapes)}
         if kernel.textures or not {name for axis in kernel.grid for name in axis} <= set(counted):
             return None
         most = device.max_shader_storage_block_size // 4
-        given = {name: parse(kernel.layouts[name]) for name in ("x", "weight", "out")}
+        given = {name: parse(text) for name, (text,) in takes.items()}
         sized = {"x": shapes["x"], "weight": shapes["weight"], "out": output}
         limits = {name: _dispatched(kernel, name, counted, device) for name in ("m", "n", "batch")}
         small = all(given[name].size(shape) <= most for name, shape in sized.items())

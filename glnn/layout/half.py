@@ -31,6 +31,9 @@ class Half(Layout):
     def ranks(self) -> tuple[int, ...] | None:
         return self.inner.ranks
 
+    def at(self, shape: tuple[int, ...]) -> Layout:
+        return Half(self.inner.at(shape))
+
     def size(self, shape: tuple[int, ...]) -> int:
         return -(-self.inner.size(shape) // 2)
 

@@ -1,7 +1,13 @@
 """What a layout is, and the two simple kinds; `morton` has the third.
 
-`R` is row major: an array of shape (N, ...) is a matrix of N rows, each row padded to a multiple
-of four floats so that every row starts on a `vec4`. An array of one dimension is a single row.
+`R` is row major and dense: the elements one after the other, the end of the whole array padded to
+four words, one `vec4`. Seen in another shape it is the same memory.
+
+`R4` is row major with rows that begin on a `vec4`: an array of shape (N, ...) is a matrix of N
+rows, each padded to four words. An array of one dimension is a single row. Where rows are whole
+fours, and where there is but one, that is `R` (see `Layout.at`).
+
+Padding may hold anything, NaN too, in what kernels read and write; in parameters it is zero.
 
 Anything else is a blocked tag in oneDNN's notation: letters name the array's dimensions in the
 order of `dims`, an upper-case letter is a dimension split into blocks, and the blocks' sizes
@@ -56,6 +62,10 @@ class Layout(ABC):
         """Whether the padding of a result must be zero, as its readers multiply it by weights."""
         return False
 
+    def at(self, shape: tuple[int, ...]) -> Layout:
+        """The simplest layout in which an array of `shape` is the same memory."""
+        return self
+
     @abstractmethod
     def size(self, shape: tuple[int, ...]) -> int:
         """Floats that an array of `shape` takes, padding included."""
@@ -78,19 +88,26 @@ class Layout(ABC):
 
 @dataclass(frozen=True)
 class RowMajor(Layout):
+    """`R` and `R4`: rows one after the other."""
+
     name: str = "R"
+    alignment: int = 1
+    """Words to a multiple of which each row is padded."""
+
+    def at(self, shape: tuple[int, ...]) -> Layout:
+        return DENSE if self.row(shape) == DENSE.row(shape) else self
 
     def rows(self, shape: tuple[int, ...]) -> int:
         """How many rows there are: arrays of fewer than two dimensions are one."""
         return shape[0] if len(shape) > 1 else 1
 
     def row(self, shape: tuple[int, ...]) -> int:
-        """Floats from one row to the next."""
+        """Words from one row to the next; of a single row, all that it takes."""
         inner = prod(shape[1:]) if len(shape) > 1 else prod(shape)
-        return -(-inner // ROW_ALIGNMENT) * ROW_ALIGNMENT
+        return _padded(inner, ROW_ALIGNMENT if self.rows(shape) == 1 else self.alignment)
 
     def size(self, shape: tuple[int, ...]) -> int:
-        return self.rows(shape) * self.row(shape)
+        return _padded(self.rows(shape) * self.row(shape), ROW_ALIGNMENT)
 
     def dims(self, shape: tuple[int, ...]) -> tuple[Dim, ...]:
         strides = [prod(shape[i + 1 :]) for i in range(len(shape))]
@@ -102,19 +119,28 @@ class RowMajor(Layout):
         )
 
     def pack(self, array: Array) -> Array:
-        rows, row = self.rows(array.shape), self.row(array.shape)
-        if rows * row == array.size:
+        size = self.size(array.shape)
+        if size == array.size:
             return np.ascontiguousarray(array, word(array.dtype)).reshape(-1)
-        flat = np.zeros((rows, row), word(array.dtype))
+        flat = np.zeros(size, word(array.dtype))
         if array.size:
-            flat[:, : array.size // rows] = array.reshape(rows, -1)
-        return flat.reshape(-1)
+            rows = self.rows(array.shape)
+            self._matrix(flat, array.shape)[:] = array.reshape(rows, -1)
+        return flat
 
     def unpack(self, flat: Array, shape: tuple[int, ...]) -> Array:
         _check_size(self, flat, shape)
-        rows = self.rows(shape)
+        return np.array(self._matrix(flat, shape)).reshape(shape)
+
+    def _matrix(self, flat: Array, shape: tuple[int, ...]) -> Array:
+        """The rows in `flat` without what pads them."""
+        rows, row = self.rows(shape), self.row(shape)
         inner = prod(shape) // rows if rows else 0
-        return np.array(flat.reshape(rows, self.row(shape))[:, :inner]).reshape(shape)
+        return flat[: rows * row].reshape(rows, row)[:, :inner]
+
+
+DENSE = RowMajor()
+PADDED = RowMajor("R4", ROW_ALIGNMENT)
 
 
 @dataclass(frozen=True)
@@ -208,6 +234,10 @@ class Blocked(Layout):
         split, axes = self._split(padded), self._axes()
         whole = flat.reshape([split[a] for a in axes]).transpose(np.argsort(axes)).reshape(padded)
         return np.array(whole[tuple(slice(n) for n in shape)])
+
+
+def _padded(count: int, unit: int) -> int:
+    return -(-count // unit) * unit
 
 
 def _check_size(layout: Layout, flat: Array, shape: tuple[int, ...]) -> None:

@@ -7,9 +7,10 @@ from functools import cache
 
 from glnn.errors import LayoutError, shown
 from glnn.layout.half import SUFFIX, Half
-from glnn.layout.layout import Blocked, Layout, RowMajor
+from glnn.layout.layout import DENSE, PADDED, Blocked, Layout
 from glnn.layout.morton import Morton
 
+ROW_MAJOR = {layout.name: layout for layout in (DENSE, PADDED)}
 MOST = 2**31 - 1  # what shaders count
 MOST_NUMBERS = 24  # each is a dimension of an array, of which NumPy takes 32
 
@@ -27,15 +28,15 @@ def parse(text: str) -> Layout:
         if isinstance(inner, Half):
             raise LayoutError(f"layout {shown(text)}: expected f16 once")
         return Half(inner)
-    if text == "R":
-        return RowMajor()
+    if text in ROW_MAJOR:
+        return ROW_MAJOR[text]
     if len(re.findall("[0-9]+", text)) > MOST_NUMBERS:
         raise LayoutError(f"layout {shown(text)}: expected at most {MOST_NUMBERS} sizes")
     if (morton := Morton.parse(text)) is not None:
         return morton
     match = re.fullmatch(r"([A-Za-z]+)((?:[0-9]+[a-z])*)", text)
     if not match:
-        raise LayoutError(f"layout {shown(text)}: expected one like R, C 4 2 C or nChw4c")
+        raise LayoutError(f"layout {shown(text)}: expected one like R, R4, C 4 2 C or nChw4c")
     blocks = tuple((int(n), d) for n, d in re.findall(r"([0-9]+)([a-z])", match[2]))
     order = tuple(match[1].lower())
     split = {letter.lower() for letter in match[1] if letter.isupper()}

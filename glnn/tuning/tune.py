@@ -224,7 +224,8 @@ class _Search:
         """Whether it needs no reorders, or none but those that `default` needs."""
         takes, gives = self._ends(kernel)
         lies = self._problem.first_layout
-        return (takes == lies and gives in ("R", lies)) or (takes, gives) == self._ends(default)
+        free = takes == lies and gives in ("R", "R4", lies)
+        return free or (takes, gives) == self._ends(default)
 
     def _ends(self, kernel: Kernel) -> tuple[str, str]:
         """How the first input lies for `kernel`, and how its result does."""

@@ -1,10 +1,27 @@
-// For results that lie row major and are computed number by number: the four of a vec4 are those of
-// `element(image, i)`, the i-th of a row of out_row. Past its last one there is padding.
+// For dense results that are computed number by number: `element(image, i)` is the i-th of an image,
+// which has out_row. A vec4 may begin in one image and end in the next; of the last one, and of one
+// alone, there is padding behind the end.
+uniform int out_rows;
+
+void proceed(inout int image, inout int i) {
+    ++i;
+    if (i == out_row && image < out_rows - 1) {
+        i = 0;
+        ++image;
+    }
+}
 
 vec4 vector(int quad) {
     int image = quad * 4 / out_row;
     int i = quad * 4 - image * out_row;
-    return vec4(element(image, i), element(image, i + 1), element(image, i + 2),
-                element(image, i + 3));
+    vec4 found = vec4(0.0);
+    found.x = element(image, i);
+    proceed(image, i);
+    found.y = element(image, i);
+    proceed(image, i);
+    found.z = element(image, i);
+    proceed(image, i);
+    found.w = element(image, i);
+    return found;
 }
 #include "common/capture.glsl"

@@ -154,28 +154,4 @@ VALUE of_lane(int o, int lane, int lanes) {
 #endif
 }
 
-#ifndef PADDED
-#define PADDED 0
-#endif
 uniform int outputs;
-#if PADDED
-uniform int out_inner, out_row;  // numbers of a row of the result's, and from one row to the next
-#endif
-
-// Where result `o` is stored.
-int stored_at(int o) {
-#if PADDED
-    return o + o / out_inner * (out_row - out_inner);
-#else
-    return o;
-#endif
-}
-
-// The result stored at `place`; in padding and past the end, another one.
-int result_at(int place) {
-#if PADDED
-    int row = place / out_row;
-    place = row * out_inner + min(place - row * out_row, out_inner - 1);
-#endif
-    return min(place, outputs - 1);
-}

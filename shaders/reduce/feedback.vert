@@ -17,7 +17,7 @@ void main() {
     result = finish(SETTLED(of_lane(min(gl_VertexID * 4, outputs - 4), 0, 1)));
 #else
     for (int i = 0; i < 4; ++i) {
-        VALUE own = of_lane(result_at(gl_VertexID * 4 + i), 0, 1);
+        VALUE own = of_lane(min(gl_VertexID * 4 + i, outputs - 1), 0, 1);
 #if WIDE
         result[i] = finish(SETTLED(join(join(own.x, own.y), join(own.z, own.w))));
 #else

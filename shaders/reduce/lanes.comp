@@ -41,6 +41,6 @@ void main() {
 #else
         STATE whole = meet(own, lane, line);
 #endif
-        if (lane == 0 && o < outputs) result[stored_at(o) / EACH] = finish(SETTLED(whole));
+        if (lane == 0 && o < outputs) result[o / EACH] = finish(SETTLED(whole));
     }
 }

@@ -22,7 +22,7 @@ uniform highp UPDATES_SAMPLER updates;
 #include "scatter/updates.glsl"
 
 int word(int place) {
-    return updated(place, texel(x, place).x);
+    return updated(place, texel(x, place_in_x(place)).x);
 }
 
 ivec4 vector(int i) {

@@ -22,7 +22,7 @@
 #define SORTED 0
 #endif
 #include "common/nan.glsl"
-uniform int pitch[RANK];    // from one place to the next one, in x and in the result
+uniform int pitch[RANK];    // from one place to the next one in the result
 uniform int size[RANK];     // of x's dimensions
 uniform int looks[RANK];    // from one place to the next one in the indices: 0 where these are walked
 uniform int strides[RANK];  // and in the updates
@@ -31,6 +31,13 @@ uniform int outer_count, inner_count;    // what is walked: two loops
 uniform int outer_look, inner_look, outer_update, inner_update;
 uniform int index_step;                  // from one index of a tuple to the next
 uniform int starts;                      // the numbers of a table before the updates' own
+
+uniform int x_row, x_size, out_row;      // from one row to the next; what x takes, padding included
+
+// Where x has the number for a place of the result; what is asked for padding may lie past its end.
+int place_in_x(int place) {
+    return min(place + place / out_row * (x_row - out_row), x_size - 1);
+}
 
 float extreme(float a, float b) {
     if (is_nan(a)) return a;
@@ -88,14 +95,14 @@ int updated(int place, int value) {
     for (int outer = 0; outer < outer_count; ++outer)
         for (int inner = 0; inner < inner_count; ++inner) {
             int from = look + outer * outer_look + inner * inner_look;
-            bool own = true;
+            bool here = true;
             for (int k = 0; k < DEPTH; ++k) {
                 int found = INDEX(from + k * index_step), places = size[LOOKED + k];
                 found = clamp(found < 0 ? found + places : found, 0, places - 1);
-                own = own && found == c[LOOKED + k];
+                here = here && found == c[LOOKED + k];
             }
             int at = update + outer * outer_update + inner * inner_update;
-            if (own) value = reduced(value, UPDATE(at));
+            if (here) value = reduced(value, UPDATE(at));
         }
 #endif
     return value;

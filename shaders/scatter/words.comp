@@ -16,5 +16,6 @@ uniform int out_size;
 
 void main() {
     int stride = int(WORKGROUP_COUNT.x) * WG_X;
-    for (int i = int(INVOCATION_ID.x); i < out_size; i += stride) result[i] = updated(i, x[i]);
+    for (int i = int(INVOCATION_ID.x); i < out_size; i += stride)
+        result[i] = updated(i, x[place_in_x(i)]);
 }

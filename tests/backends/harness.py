@@ -218,10 +218,10 @@ def _with_poisoned_padding(layout: Layout, array: Array) -> Array:
     plain = layout.inner if isinstance(layout, Half) else layout
     if not isinstance(plain, RowMajor) or not array.size:
         return layout.pack(array)
-    rows = plain.rows(array.shape)
-    padded = np.full((rows, plain.row(array.shape)), POISON, np.float32)
-    padded[:, : array.size // rows] = array.reshape(rows, -1)
-    return layout.pack(padded)
+    rows, row = plain.rows(array.shape), plain.row(array.shape)
+    padded = np.full(plain.size(array.shape), POISON, np.float32)
+    padded[: rows * row].reshape(rows, row)[:, : array.size // rows] = array.reshape(rows, -1)
+    return layout.pack(padded) if isinstance(layout, Half) else padded
 
 
 def _buffer(backend: GlBackend, of: TensorType, layout: Layout) -> Buffer:

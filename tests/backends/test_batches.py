@@ -48,7 +48,7 @@ CASES: list[tuple[Operator, dict[str, tuple[int, ...]], Epilogue | None]] = [
     (Pointwise(ADD), {"x0": (41, 3, 7, 16), "x1": (3, 1, 16)}, None),
     (Pointwise(ADD), {"x0": (41, 3, 7, 16), "x1": (41, 1, 7, 16)}, None),
     (LocalResponseNorm(5), {"x": (33, 7, 5, 9)}, None),
-    (Reorder("R", "nhwC4c"), {"x": (37, 5, 9, 9)}, None),
+    (Reorder("R4", "nhwC4c"), {"x": (37, 5, 9, 9)}, None),
     (Transpose((0, 3, 1, 2)), {"x": (41, 5, 6, 10)}, None),
     (Transpose((0, 2, 1)), {"x": (29, 20, 18)}, None),
     (Pad((0, 1, 2), (0, 0, 1), "reflect"), {"x": (41, 7, 60)}, None),

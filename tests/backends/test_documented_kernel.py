@@ -34,9 +34,9 @@ def test_the_pages_kernel_is_right(opened, rng, tmp_path) -> None:
     arrays = {"x": rng((13, 7)), "weight": rng((9, 7)), "e1": rng((9,))}
     stores = {}
     for name, array in arrays.items():
-        stores[name] = Buffer(array.shape, parse("R"))
+        stores[name] = Buffer(array.shape, parse("R4"))
         stores[name].set(array)
-    out = Buffer((13, 9), parse("R"))
+    out = Buffer((13, 9), parse("R4"))
     shapes = {name: array.shape for name, array in arrays.items()}
     problem = Problem.of(Matmul(), shapes, {}, finish(bias=True, activation="relu"))
     backend.prepare(kernel, problem, stores, out)()

@@ -33,8 +33,9 @@ def overwrite(buffer: Buffer, device: Device, flat: np.ndarray) -> None:
     "layout, shape, stored",
     [
         ("R", (2, 4), [1, 2, 3, 4, 5, 6, 7, 8]),
-        ("R", (2, 3), [1, 2, 3, 0, 4, 5, 6, 0]),
-        ("R", (2, 1, 3), [1, 2, 3, 0, 4, 5, 6, 0]),
+        ("R", (2, 3), [1, 2, 3, 4, 5, 6, 0, 0]),
+        ("R4", (2, 3), [1, 2, 3, 0, 4, 5, 6, 0]),
+        ("R4", (2, 1, 3), [1, 2, 3, 0, 4, 5, 6, 0]),
         ("R", (3,), [1, 2, 3, 0]),
         ("nChw2c", (1, 3, 1, 2), [1, 3, 2, 4, 5, 0, 6, 0]),
         ("R", (0, 3), []),
@@ -124,7 +125,7 @@ def test_views_and_read_only_arrays_are_taken(device: Device) -> None:
         np.testing.assert_array_equal(buffer.pull(), view)
 
 
-@pytest.mark.parametrize("layout", ["R", "nChw2c", "C 4 2 C"])
+@pytest.mark.parametrize("layout", ["R", "R4", "nChw2c", "C 4 2 C"])
 @pytest.mark.parametrize(
     ("dtype", "numbers"),
     [

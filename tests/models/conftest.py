@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from glnn.device import SharedMemory
 from glnn.layers import (
     AdaptiveAvgPool2d,
     Add,
@@ -29,6 +30,18 @@ from glnn.model import Model
 from glnn.model.model import Node
 from glnn.model.tensor import BATCH, TensorInfo
 from tests.files import name_weights_plainly
+
+
+@pytest.fixture
+def poisoned(monkeypatch) -> None:
+    """Memory that tensors share holds NaN before anything is computed."""
+    start = SharedMemory.__init__
+
+    def poison(self: SharedMemory, *arguments) -> None:
+        start(self, *arguments)
+        self.copy.write(np.full(self.size, np.nan, np.float32))
+
+    monkeypatch.setattr(SharedMemory, "__init__", poison)
 
 
 @pytest.fixture

@@ -7,22 +7,9 @@ import pytest
 
 import glnn
 from glnn.compile.plan import Plan
-from glnn.device import SharedMemory
 from glnn.errors import DeviceError
 from tests.oracle import error
 from tests.random_models import random_model
-
-
-@pytest.fixture
-def poisoned(monkeypatch) -> None:
-    """Memory that tensors share holds NaN before anything is computed."""
-    start = SharedMemory.__init__
-
-    def poison(self: SharedMemory, *arguments) -> None:
-        start(self, *arguments)
-        self.copy.write(np.full(self.size, np.nan, np.float32))
-
-    monkeypatch.setattr(SharedMemory, "__init__", poison)
 
 
 @pytest.mark.parametrize("name", ["compute", "feedback"])

@@ -64,7 +64,7 @@ def test_a_declaration_is_read(folder) -> None:
         ("summary", "sumary", "unknown key 'sumary'"),
         ('summary = "nothing"', "", "key 'summary' is missing"),
         ('x = "R"', 'x = "Q"', "layouts.x"),
-        (', out = "R"', "", "layouts: out is missing"),
+        (', out = "R"', "", "layouts: expected one of out"),
         ("out = 1", "y = 1", "bindings: expected"),
         ('"WG_X", 1, 1', '"WG_Z", 1, 1', "WG_Z is not one of its parameters"),
         ("TM = [2]", "TM = []", "every parameter needs a default"),

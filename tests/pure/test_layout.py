@@ -22,19 +22,46 @@ def counting(shape: tuple[int, ...]) -> np.ndarray:
     return np.arange(1, 1 + np.prod(shape), dtype=np.float32).reshape(shape)
 
 
-@given(st.integers(1, 4).flatmap(shapes))
-def test_row_major_round_trip(shape) -> None:
-    x = counting(shape)
-    layout = parse("R")
+@pytest.mark.parametrize("name", ["R", "R4"])
+@given(shape=st.integers(0, 4).flatmap(shapes))
+def test_rows_are_where_they_belong_and_the_rest_is_zero(name, shape) -> None:
+    x, layout = counting(shape), parse(name)
+    inner = 1  # places from one sample to the next
+    for size in shape[1:]:
+        inner *= size
+    if name == "R4" and len(shape) > 1:
+        inner = (inner + 3) // 4 * 4
+    expected = np.zeros(((shape or (1,))[0] * inner + 3) // 4 * 4, np.float32)
+    for index in np.ndindex(*shape):
+        place, apart = 0, 1
+        for i in reversed(range(1, len(shape))):
+            place, apart = place + index[i] * apart, apart * shape[i]
+        expected[place + (index[0] * inner if shape else 0)] = x[index]
     flat = layout.pack(x)
+    np.testing.assert_array_equal(flat, expected)
     assert flat.size == layout.size(shape)
     np.testing.assert_array_equal(layout.unpack(flat, shape), x)
+    for index in np.ndindex(*shape):
+        place = sum(index[d.axis] * d.stride for d in layout.dims(shape))
+        assert flat[place] == x[index]
 
 
-def test_row_major_pads_every_row_to_four() -> None:
-    flat = parse("R").pack(counting((2, 3)))
-    assert flat.tolist() == [1, 2, 3, 0, 4, 5, 6, 0]
-    assert parse("R").pack(counting((5,))).tolist() == [1, 2, 3, 4, 5, 0, 0, 0]
+@given(st.integers(0, 4).flatmap(shapes))
+def test_rows_of_fours_need_no_padding(shape) -> None:
+    """Where both layouts are the same memory, and only there, R4 is R."""
+    x, same = counting(shape), parse("R4").at(shape) == parse("R")
+    packed = parse("R").pack(x), parse("R4").pack(x)
+    assert same == (packed[0].tolist() == packed[1].tolist())
+    assert parse("R").at(shape) == parse("R")
+    half = "R f16" if same else "R4 f16"
+    assert parse("R4 f16").at(shape) == parse(half)
+
+
+def test_row_major_by_hand() -> None:
+    assert parse("R").pack(counting((2, 3))).tolist() == [1, 2, 3, 4, 5, 6, 0, 0]
+    assert parse("R4").pack(counting((2, 3))).tolist() == [1, 2, 3, 0, 4, 5, 6, 0]
+    for name in ("R", "R4"):
+        assert parse(name).pack(counting((5,))).tolist() == [1, 2, 3, 4, 5, 0, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -103,7 +130,7 @@ def test_kernels_are_where_the_tag_says_and_the_rest_is_zero(tag, shape) -> None
     np.testing.assert_array_equal(layout.unpack(expected, shape), x)
 
 
-@pytest.mark.parametrize("tag", ["R", "oi", "IO4i4o", "iO4o"])
+@pytest.mark.parametrize("tag", ["R", "R4", "oi", "IO4i4o", "iO4o"])
 def test_values_are_copied_as_float32_whatever_their_strides(tag) -> None:
     layout, x = parse(tag), np.arange(1, 16.0).reshape(5, 3).T
     flat = layout.pack(x)
@@ -113,7 +140,7 @@ def test_values_are_copied_as_float32_whatever_their_strides(tag) -> None:
     assert not np.shares_memory(got, flat)
 
 
-@pytest.mark.parametrize("tag", ["R", "IO4i4o"])
+@pytest.mark.parametrize("tag", ["R", "R4", "IO4i4o"])
 def test_what_lies_in_the_padding_is_not_read(tag) -> None:
     layout, x = parse(tag), counting((3, 3))
     flat = layout.pack(x)

@@ -191,7 +191,7 @@ def test_why_a_size_is_too_much(made, values, device, reason) -> None:
             [(1, 4, 2, 2)],
             "feedback_group",
             "feedback",
-            "it goes from R to nChw4c",
+            "it goes from R or R4 to nChw4c",
         ),
     ],
 )
@@ -359,12 +359,20 @@ def test_parameters_come_from_the_architecture_then_from_what_is_admitted() -> N
 
 
 @pytest.mark.parametrize(
-    ("shape", "rows", "columns"), [((3, 5), 3, 8), ((2, 3, 3), 2, 12), ((5,), 1, 8), ((), 1, 4)]
+    ("layout", "shape", "rows", "columns"),
+    [
+        ("R4", (3, 5), 3, 8),
+        ("R4", (2, 3, 3), 2, 12),
+        ("R", (3, 5), 3, 5),
+        ("R", (2, 3, 3), 2, 9),
+        ("R", (5,), 1, 8),
+        ("R4", (), 1, 4),
+    ],
 )
-def test_rows_and_columns_cover_the_buffer(shape, rows, columns) -> None:
-    sizes = problem(*shape).sizes(kernel())
+def test_rows_and_columns_cover_the_buffer(layout, shape, rows, columns) -> None:
+    sizes = problem(*shape).sizes(kernel(layouts={"x0": layout, "out": layout}))
     assert (sizes["x0_rows"], sizes["x0_columns"], sizes["x0_row"]) == (rows, columns, columns)
-    assert sizes["x0_size"] == rows * columns
+    assert sizes["x0_size"] == -(-rows * columns // 4) * 4
 
 
 @pytest.mark.parametrize(

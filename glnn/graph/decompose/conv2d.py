@@ -67,7 +67,7 @@ def by_im2col(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Lo
             Stage("zeroing", Zero((rows, depth), MORTON), {}, "flat"),
             Stage("im2col", gather, {"x": "padding", "into": "zeroing"}, "morton_2_4"),
             Stage("product", Matmul(), {"x": "im2col", "weight": "matrix"}, "morton_4_2", True),
-            Stage("rows", Reorder(MORTON, "R"), {"x": "product"}),
+            Stage("rows", Reorder(MORTON, "R4"), {"x": "product"}),
             Stage("result", Images((n, oh, ow)), {"x": "rows"}),
         ),
         {"matrix": _matrix(shapes)},
@@ -109,7 +109,7 @@ def _patches(
     im2row = Im2row((kernel[0], kernel[1]), op.stride, op.padding, op.dilation)
     factors = ("matrix", "im2row") if first else ("im2row", "matrix")
     operands = dict(zip(("x", "weight"), factors, strict=True))
-    turned = [Stage("transposition", Reorder("R", "C"), {"x": "product"})] if first else []
+    turned = [Stage("transposition", Reorder("R4", "C"), {"x": "product"})] if first else []
     whole = "transposition" if first else "product"
     return Lowered(
         (

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from glnn.graph.contraction import Contraction
 from glnn.graph.operator import Operator, Shapes
-from glnn.graph.operators.move import Transpose
+from glnn.graph.operators.move import Slice, Transpose
 from glnn.graph.operators.pad import Pad
 from glnn.graph.operators.reshape import Reshape
 from glnn.layout import Layout, Morton, parse
@@ -81,6 +81,18 @@ def packing(shape: Shape, layout: Morton | Blocked) -> tuple[Operator, ...]:
     more = tuple(whole - size for whole, size in zip(padded, shape, strict=True))
     around = (Pad((0,) * len(shape), more),) if any(more) else ()
     return (*around, Reshape(tuple(sizes), True), Transpose(tuple(order)))
+
+
+def repadding(shape: Shape, lies: RowMajor, layout: RowMajor) -> tuple[Shape, Operator]:
+    """What gives the rows of an array of `shape` in `lies` the padding that they have in `layout`.
+
+    That is the shape of the dense matrix that the array's memory is, padding included, and the
+    operator whose result for it, dense too, is the memory of the array in `layout`.
+    """
+    rows, before, after = layout.rows(shape), lies.row(shape), layout.row(shape)
+    if before < after:
+        return (rows, before), Pad((0, 0), (0, after - before))
+    return (rows, before), Slice((0,), (after,), (1,), (1,))
 
 
 def _levels(layout: Layout) -> list[tuple[int, int, int]] | None:

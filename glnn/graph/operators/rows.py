@@ -42,7 +42,7 @@ class Rows(_View):
         return np.ascontiguousarray(x.transpose(0, 2, 3, 1)).reshape(-1, x.shape[1])
 
     def view_layouts(self, given: str) -> tuple[str, str]:
-        return "nhwC4c", "R"
+        return "nhwC4c", "R4"
 
 
 @dataclass(frozen=True)
@@ -67,4 +67,4 @@ class Images(_View):
         return np.ascontiguousarray(x.reshape(n, h, w, x.shape[1]).transpose(0, 3, 1, 2))
 
     def view_layouts(self, given: str) -> tuple[str, str]:
-        return ("C" if self.transposed else "R"), "nhwC4c"
+        return ("C" if self.transposed else "R4"), "nhwC4c"

@@ -53,13 +53,11 @@ class Walk:
     """Of those that are reduced."""
     steps: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]
     """Each operand's strides along both."""
-    padded: bool
-    """Whether the result's rows are padded."""
 
     @classmethod
     def of(cls, op: Reduce, types: Mapping[str, TensorType], layouts: Mapping[str, Layout]) -> Walk:
         """That of `op` on such operands. Raises UnsupportedOpError unless they are row major."""
-        shape, output = types["x0"].shape, types["out"].shape
+        shape = types["x0"].shape
         axes = axes_of("reduce", op.axes, len(shape))
         rest = [axis for axis in range(len(shape)) if axis not in axes]
         names = [name for name in types if name != "out"]
@@ -67,7 +65,7 @@ class Walk:
         kept, along_kept = collapsed(rest, shape, steps)
         walked, along_walked = collapsed(axes, shape, steps)
         both = {name: (along_kept[name], along_walked[name]) for name in names}
-        return cls(kept, walked, both, layouts["out"].size(output) != prod(output))
+        return cls(kept, walked, both)
 
     @property
     def columns(self) -> bool:
@@ -84,7 +82,7 @@ class Walk:
     def wide(self) -> bool:
         """Whether four neighbours are a vec4, or one number, in every operand."""
         size = (self.kept if self.columns else self.walked)[-1]
-        if size % 4 or self.spread[0] != 1 or (self.columns and self.padded):
+        if size % 4 or self.spread[0] != 1:
             return False
         for apart, own in zip(self.spread, self.steps.values(), strict=True):
             fast, slow = own if self.columns else own[::-1]
@@ -127,7 +125,6 @@ def generate(
         "chunk": values.chunk(extent),
         "outputs": prod(output),
         "lines": prod(output) // (4 if wide and walk.columns else 1),
-        "out_inner": prod(output[1:]) if len(output) > 1 else prod(output),
         **uniforms(values.prologue, BEFORE),
         **uniforms(finish, AFTER),
     }
@@ -139,7 +136,6 @@ def generate(
         "REDUCED": len(walk.walked),
         "COLUMNS": int(walk.columns),
         "WIDE": int(wide),
-        "PADDED": int(walk.padded),
         **({"ARG": 1, "LAST": int(op.last)} if isinstance(op, ArgReduce) else {}),
     }
     fetches = (f"FETCH({n}, {k}, {VECTORS[types[n].dtype.kind]})" for k, n in enumerate(names))

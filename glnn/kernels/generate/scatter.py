@@ -31,7 +31,7 @@ def generate(
     on_gpu(types)
     x, index, updates = (types[name].shape for name in ("x", "index", "updates"))
     pitch, look, step = (
-        strides(layouts[name], types[name].shape) for name in ("x", "index", "updates")
+        strides(layouts[name], types[name].shape) for name in ("out", "index", "updates")
     )
     rank, uniforms = len(x), dict[str, Uniform]()
     if not rank:

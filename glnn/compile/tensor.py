@@ -1,0 +1,42 @@
+"""Tensors of a schedule, and whether they can be had in another layout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from glnn.backends.backend import Backend
+from glnn.graph.operators.reorder import Reorder
+from glnn.kernels.problem import Problem
+from glnn.layout import Layout
+from glnn.layout.half import Half
+from glnn.layout.layout import RowMajor
+from glnn.types import Shape, TensorType
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor: several share the memory called `memory` where an operator is only a view."""
+
+    type: TensorType
+    layout: Layout
+    memory: str
+
+    @property
+    def shape(self) -> Shape:
+        """Its shape."""
+        return self.type.shape
+
+
+def reorder(type: TensorType, source: Layout, target: Layout) -> Problem:
+    """The problem of moving a tensor from one layout to another."""
+    return Problem.of(Reorder(source.name, target.name), {"x": type}, {"x": source.name})
+
+
+def can_reorder(backend: Backend, type: TensorType, lies: Layout, wanted: Layout) -> bool:
+    """Whether launches take a tensor from `lies` to `wanted`, those that pack by moves aside."""
+    if isinstance(wanted, Half) and lies != wanted.inner:
+        inner = wanted.inner
+        return can_reorder(backend, type, lies, inner) and can_reorder(backend, type, inner, wanted)
+    if lies == wanted or (isinstance(lies, RowMajor) and isinstance(wanted, RowMajor)):
+        return True
+    return backend.why_not(reorder(type, lies, wanted)) is None

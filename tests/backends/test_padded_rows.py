@@ -1,0 +1,40 @@
+"""What lies in R4, its padding poisoned, is taken as it comes by kernels that say so."""
+
+from __future__ import annotations
+
+import pytest
+
+from glnn.kernels import kernels_for
+from glnn.kernels.problem import Problem
+from glnn.layout import parse
+from tests.backends.harness import run
+from tests.backends.problems import PROBLEMS, numbers, precise
+from tests.oracle import error
+
+OPS = [
+    *("pointwise", "softmax", "reduce", "normalize", "concat", "gather", "scatter", "move"),
+    *("conv2d", "pool2d", "subsample", "local_response_norm"),
+]
+
+
+@pytest.mark.parametrize(
+    "asked", [pytest.param(one, id=f"{op}-{i}") for op in OPS for i, one in enumerate(PROBLEMS[op])]
+)
+def test_padded_rows_are_taken_as_they_come(backend, rng, asked) -> None:
+    op, shapes, *rest = asked
+    epilogue = rest[0] if rest else None
+    problem = Problem.of(op, shapes, {}, epilogue)
+    operands = numbers(rng, problem)
+    given = dict.fromkeys((n for n in problem.own if n not in op.parameters), "R4")
+    problem = problem.lying(given)
+    expected, ran = problem.compute(precise(operands)), []
+    for kernel in kernels_for(op.name, backend.name):
+        if kernel.stages or kernel.halves or backend.why_not(problem, kernel.name):
+            continue
+        lies = problem.chosen_layouts(problem.adapted(kernel))
+        if all(lies[name] == parse("R4").at(problem.shape(name)) for name in given):
+            got = run(backend, op, operands, kernel.name, epilogue, given)
+            assert error(got, expected) <= 1e-5, kernel.name
+            ran.append(kernel.name)
+    elsewhere = ("softmax", "normalize", "conv2d", "pool2d")  # in stages, in groups of channels
+    assert ran or (backend.name == "feedback" and op.name in elsewhere)
