@@ -10,7 +10,14 @@ from glnn.compile.schedule import Schedule, Task
 from glnn.compile.weights import Weight
 from glnn.graph.constant import Constant, constant
 from glnn.graph.graph import Graph, Node, Value
-from glnn.graph.passes import fold, fuse, of_one_result, within_operands, without_identities
+from glnn.graph.passes import (
+    fold,
+    fuse,
+    of_one_result,
+    within_operands,
+    without_dead,
+    without_identities,
+)
 from glnn.types import Shape, TensorType
 
 Types = Mapping[Value, TensorType]
@@ -33,7 +40,8 @@ def lowered(
     )
     graph = within_operands(of_one_result(graph), types, backend.operands)
     if fused:
-        graph = fuse(fold(without_identities(graph), types), types, backend.operands)
+        graph = without_identities(without_dead(graph))
+        graph = fuse(fold(graph, types), types, backend.operands)
     names = {value.name for value in graph.inputs}
     names |= {value.name for node in graph.nodes for value in node.outputs}
     schedule = Schedule(backend, kernels, names)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -141,6 +140,3 @@ def evaluated(of: Constant) -> Array:
         arrays.append(found)
     found = np.asarray(arrays[-1])
     return found.astype(np.float32) if found.dtype == np.float64 else found
-
-
-Constants = Mapping[Value, Constant]

@@ -291,14 +291,6 @@ def call(function: str, *arguments: Expr | Number) -> Call:
     return Call(function, tuple(a if isinstance(a, Expr) else Scalar(a) for a in arguments))
 
 
-def chain(expressions: Sequence[Expr]) -> Expr:
-    """Each of `expressions`, of one argument, of what the one before gives."""
-    whole: Expr = Arg(0)
-    for expression in expressions:
-        whole = expression(whole)
-    return whole
-
-
 @cache
 def formula(text: str) -> Expr:
     """The expression that `text` is, `0.5 * a * (1.0 + erf(a))`, as `read_formula` reads it.

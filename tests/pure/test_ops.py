@@ -496,7 +496,7 @@ def test_sizes(op, shapes, sizes) -> None:
     ],
 )
 def test_costs(op, shapes, flops, elements) -> None:
-    named = dict(zip((*op.needed_inputs, *op.parameters), shapes, strict=False))
+    named = dict(zip((*op.inputs, *op.parameters), shapes, strict=False))
     if isinstance(op, Conv2d):
         assert op.shape_of(named) == (2, 6, 8, 6)
     assert (op.cost_of(named).flops, op.cost_of(named).bytes) == (flops, 4 * elements)
