@@ -315,7 +315,7 @@ IMAGES = np.ones((1, 4, 5, 5), np.float32)
         (lambda: Upsample(3, mode="linear")(IMAGES, backend="cpu"), "must have 3 dimensions"),
         (
             lambda: Upsample(3, mode="bilinear")(np.ones((1, 1, 2, 2), np.int32), backend="cpu"),
-            r"x must be float32 in mode 'bilinear', got int32\(1, 1, 2, 2\)",
+            r"x must be float32 in mode 'bilinear', got int32 \(1, 1, 2, 2\)",
         ),
         (lambda: ConvTranspose2d(4, 6, 3, groups=4), "groups must divide in_channels 4 and out"),
         (lambda: ConvTranspose2d(1, 1, 3, 2, 0, 2), "output_padding must be smaller than the st"),
