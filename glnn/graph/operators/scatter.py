@@ -55,6 +55,10 @@ class Put(Operator):
         if self.reduction != "none" and x.dtype.value not in ("float32", "float64", "int32"):
             raise ShapeError(f"{self.called}: {self.reduction} is for float32 and int32, got {x}")
 
+    def cost(self, types: Types) -> Cost:
+        x, index, updates = (prod(one.shape) for one in self.named(types).values())
+        return Cost(updates, 4 * (2 * x + index + updates))
+
 
 class Scatter(Put):
     """One whose indices are as a model has them. They may be computed.
@@ -93,10 +97,6 @@ class Scatter(Put):
             at = self.places(x.shape, clamped(index, self.bounds(TensorType.of(x))))
             put(result, at, updates, self.reduction)
         return (result,)
-
-    def cost(self, types: Types) -> Cost:
-        x, index, updates = (prod(one.shape) for one in self.named(types).values())
-        return Cost(updates, 4 * (2 * x + index + updates))
 
     def sorted(self, x: Shape, index: Array) -> tuple[ScatterSorted, Array]:
         """The same for indices that are known, and the table that stands in for them.
@@ -201,10 +201,6 @@ class ScatterSorted(Put):
         count = prod(shapes["x"][: self.leading])
         ids = numbers[count + 1 :] % max(count, 1)
         return table(ids, count)
-
-    def cost(self, types: Types) -> Cost:
-        x, index, updates = (prod(one.shape) for one in self.named(types).values())
-        return Cost(updates, 4 * (2 * x + index + updates))
 
 
 def table(ids: Array, count: int) -> Array:
