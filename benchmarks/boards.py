@@ -9,7 +9,9 @@ give all lines to this script; it writes the tables in Markdown.
                 V3D:v3d-4.2,v3d-7.1 Adreno:adreno-630; do
         glnn kernels --export sources/${pair%:*} --architecture ${pair%:*} >/dev/null
         … stats ${pair#*:} sources/${pair%:*}/*
-    done | python -m benchmarks.boards > benchmarks/boards.md
+    done >lines
+    … stats adreno-306 sources/Adreno/*.vert >>lines    # it has no compute shaders
+    python -m benchmarks.boards <lines >benchmarks/boards.md
 """
 
 from __future__ import annotations
@@ -18,9 +20,10 @@ import json
 import sys
 from collections.abc import Iterable
 from math import prod
+from pathlib import Path
 from typing import Any
 
-from glnn.kernels import library
+from glnn.kernels import Kernel, library
 from glnn.kernels.architecture import architecture_called
 
 HEAD = """\
@@ -28,8 +31,9 @@ HEAD = """\
 
 Compiled by Mesa 25.0.7's own board drivers without the boards: static statistics, no speed and no
 results. Every kernel with the parameters of the board's architecture, convolutions as 3 x 3 with a
-bias. A kernel that is not admissible on a board says so in its declaration (`unfit`): it would
-spill there. `python -m benchmarks.boards` writes this page.
+bias and a ReLU. What is generated is there with each of the examples that its generator has, as
+`gather-compute-rows`. A kernel that is not admissible on a board says so in its declaration
+(`unfit`): it would spill there. `python -m benchmarks.boards` writes this page.
 """
 CHOICE = """\
 ## Large matrix products: the default against the baseline
@@ -59,6 +63,13 @@ def architecture(entry: dict[str, Any]) -> str | None:
     )
 
 
+def kernel_of(entry: dict[str, Any]) -> Kernel:
+    """The kernel that `entry` is of, an example of it where it is generated."""
+    path = Path(entry["file"])
+    op, name, *_ = path.stem.split("-")
+    return KERNELS[f"{op}-{name}{path.suffix}"].for_architecture(architecture(entry))
+
+
 def statistics(entry: dict[str, Any]) -> dict[str, Any]:
     """The statistics of the stage that matters; none where there are none."""
     found = [s for s in entry["stats"] if str(s.get("shader", "")).upper() in STAGES]
@@ -73,7 +84,7 @@ def spills(stats: dict[str, Any]) -> int:
 
 def cell(entry: dict[str, Any]) -> str:
     """What one compiler says of one kernel."""
-    kernel = KERNELS[entry["file"]].for_architecture(architecture(entry))
+    kernel = kernel_of(entry)
     if architecture(entry) in kernel.unfit:
         return "not admissible"
     invocations = prod(kernel.local_size(kernel.defaults))
@@ -125,7 +136,7 @@ def choice(entries: dict[tuple[str, str], dict[str, Any]], targets: list[str]) -
             entry = entries.get((target, file))
             if entry is None or not entry["ok"]:
                 continue
-            kernel = KERNELS[file].for_architecture(architecture(entry))
+            kernel = kernel_of(entry)
             values = " ".join(f"{k}={v}" for k, v in kernel.defaults.items())
             stats = statistics(entry)
             multiplied, loads = inner_loop(entry)

@@ -8,7 +8,7 @@ python -m benchmarks.page cheng.json --plot figures/
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,13 @@ from benchmarks.command import check_folder, run
 from glnn.errors import GlnnError
 
 Json = dict[str, Any]
+HEAD = """\
+# Measured on {}
+
+By the benchmarks of the same names, with `--json`, put together by `python -m benchmarks.page`.
+The documents measured on other GPUs: read ratios between rows, not between devices.
+
+"""
 
 
 def markdown(heads: list[str], rows: list[list[object]]) -> str:
@@ -30,7 +37,7 @@ def markdown(heads: list[str], rows: list[list[object]]) -> str:
 def sections(name: str, found: Json) -> Iterator[str]:
     """What one file holds: a benchmark's rows, its document's numbers, claims."""
     yielded = ("rows", "beside", "claims", "layers", "variants", "theirs", "over_cronin")
-    hidden = (*yielded, "choices", "parts", "document")
+    hidden = (*yielded, "choices", "parts", "document", "note")
     yield f"## {name}\n\n" + ", ".join(f"{k} {v}" for k, v in found.items() if k not in hidden)
     rows = found.get("rows", [])
     if rows and "size" in rows[0]:
@@ -53,7 +60,7 @@ def sections(name: str, found: Json) -> Iterator[str]:
     for variant in found.get("variants", [])[:1]:
         kernels = list(variant["ms"])
         table = [
-            [v["layer"], *(_number(v["ms"].get(k)) for k in kernels), v["default"]]
+            [v["layer"], *(number(v["ms"].get(k)) for k in kernels), v["default"]]
             for v in found["variants"]
         ]
         yield markdown(["GPU's ms", *kernels, "default"], table)
@@ -68,7 +75,7 @@ def sections(name: str, found: Json) -> Iterator[str]:
 def _steps(found: Json) -> Iterator[str]:
     """The feedback plans of the first scenario by step, and how they compare with Cronin's form."""
     if over := found.get("over_cronin"):
-        ratios = ", ".join(f"{name} {_number(ratio)}" for name, ratio in over.items())
+        ratios = ", ".join(f"{name} {number(ratio)}" for name, ratio in over.items())
         yield f"feedback, times as fast as the best of Cronin's forms: {ratios}"
     rows = [r for r in found["rows"] if r["scenario"] == found["rows"][0]["scenario"]]
     steps = [
@@ -87,14 +94,14 @@ def _grid(rows: list[Json], down: str, across: str, value: str, unit: str) -> st
     table: list[list[object]] = []
     for name in dict.fromkeys(row[down] for row in rows):
         cells = {row[across]: row.get(value) for row in rows if row[down] == name}
-        table.append([name, *(_number(cells.get(column)) for column in columns)])
+        table.append([name, *(number(cells.get(column)) for column in columns)])
     return markdown([unit, *columns], table)
 
 
 def _columns(rows: list[Json], *keys: str) -> str:
     """A column for each of `keys`."""
     table: list[list[object]] = [
-        [v if isinstance(v, str) else _number(v) for v in (row.get(key) for key in keys)]
+        [v if isinstance(v, str) else number(v) for v in (row.get(key) for key in keys)]
         for row in rows
     ]
     return markdown(list(keys), table)
@@ -107,7 +114,7 @@ def _beside(figure: str, entries: list[Json]) -> str:
         cells: list[object] = [row]
         for entry in (e for e in entries if e["row"] == row):
             theirs = "" if entry["theirs"] is None else f" ({entry['theirs']:g})"
-            cells.append(_number(entry["ours"]) + theirs)
+            cells.append(number(entry["ours"]) + theirs)
         table.append(cells)
     said = f"{figure}, {entries[0]['unit']}"
     if any(entry["theirs"] is not None for entry in entries):
@@ -117,7 +124,8 @@ def _beside(figure: str, entries: list[Json]) -> str:
     return f"{said}:\n\n" + markdown(["", *columns], table)
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
+    """Four digits of a thing measured; a dash where it was not."""
     if value is None:
         return "-"
     return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
@@ -127,6 +135,13 @@ def _span(claim: Json) -> str:
     if claim["ours_least"] is None:
         return "not measured"
     return f"{claim['ours_least']:.2f} to {claim['ours_greatest']:.2f}"
+
+
+def page(measured: Mapping[str, Json]) -> str:
+    """The page of what benchmarks wrote, each under its name."""
+    devices = dict.fromkeys(found["device"] for found in measured.values() if "device" in found)
+    head = HEAD.format(", ".join(devices) or "an unknown device")
+    return head + "".join("\n\n".join(sections(*item)) + "\n" for item in measured.items())
 
 
 def draw(folder: Path, found: Json) -> list[Path]:
@@ -143,17 +158,17 @@ def draw(folder: Path, found: Json) -> list[Path]:
 def main(files: tuple[Path, ...], plot: Path | None) -> None:
     """Put what benchmarks wrote to FILES together."""
     check_folder(plot)
-    print("# Measured\n")
+    measured: dict[str, Json] = {}
     for file in files:
         try:
-            found = json.loads(file.read_text("utf-8"))
+            measured[file.stem] = found = json.loads(file.read_text("utf-8"))
         except (OSError, ValueError) as error:
             raise GlnnError(
                 f"{file}: expected what a benchmark wrote, got no JSON: {error}"
             ) from None
-        print("\n\n".join(sections(file.stem, found)))
         if plot is not None:
             draw(plot, found)
+    print(page(measured), end="")
 
 
 if __name__ == "__main__":

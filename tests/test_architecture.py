@@ -22,7 +22,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 ORDER = (
     ("errors",),
     ("reading",),
-    ("settings", "process", "types"),
+    ("settings", "process", "types", "glsl"),
     ("layout",),
     ("graph", "device"),
     ("kernels",),
@@ -89,6 +89,19 @@ def test_imports_go_one_way(imports: dict[str, set[str]]) -> None:
 def test_imports_make_no_circles(imports: dict[str, set[str]]) -> None:
     """From module to module, also inside a folder."""
     TopologicalSorter(imports).prepare()  # CycleError names those of a circle
+
+
+def test_folders_make_no_circles(imports: dict[str, set[str]]) -> None:
+    """From folder to folder, also to those within; the files of glnn/ stand for themselves."""
+
+    def folder(module: str) -> str:
+        path = PACKAGE.joinpath(*module.split(".")[1:])
+        return module if path.is_dir() or path.parent == PACKAGE else module.rpartition(".")[0]
+
+    between: dict[str, set[str]] = {}
+    for module, others in imports.items():
+        between.setdefault(folder(module), set()).update(map(folder, others))
+    TopologicalSorter({one: others - {one} for one, others in between.items()}).prepare()
 
 
 def test_functions_import_nothing_of_glnn() -> None:

@@ -128,6 +128,18 @@ def test_a_page_promises_only_what_it_has(tmp_path) -> None:
     assert "other, GB/s, the document's in brackets (us):\n" in page
 
 
+def test_pages_and_picture_are_what_was_measured() -> None:
+    from benchmarks.summary import ROOT, TABLES, written
+
+    for path, text in written():
+        again = f"{path.relative_to(ROOT)}: python -m benchmarks.summary writes it anew"
+        assert path.read_text("utf-8") == text, again
+    shown = (ROOT / "README.md").read_text("utf-8")
+    assert "<!-- table vgg16 -->" in shown and "(docs/vgg16.svg)" in shown
+    shown += (ROOT / "docs" / "measurements.md").read_text("utf-8")
+    assert all(f"<!-- table {name} -->" in shown for name in TABLES)
+
+
 def well_formed(name: str) -> list[Any]:
     """The tables and figures of the document called `name`."""
     from benchmarks.documents import figures

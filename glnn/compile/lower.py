@@ -20,6 +20,7 @@ from glnn.graph.passes import (
     narrow,
     of_one_result,
     within_operands,
+    without_dead,
     without_identities,
 )
 from glnn.kernels.problem import Problem
@@ -56,7 +57,8 @@ def lowered(
         types = _bound(graph, shapes)
     graph = within_operands(of_one_result(graph), types, backend.operands)
     if fused:
-        graph = fuse(fold(without_identities(graph), types), types, backend.operands)
+        graph = without_identities(without_dead(graph))
+        graph = fuse(fold(graph, types), types, backend.operands)
     schedule = _schedule(graph, types, Schedule(backend, kernels, _names(graph)), frozenset())
     if padded := schedule.padded:  # which the host may pad when it uploads them
         other = _schedule(graph, types, Schedule(backend, kernels, _names(graph)), padded)

@@ -101,7 +101,7 @@ class Plan:
         return self.outline.nbytes
 
     def upload(self, feeds: Mapping[str, Array]) -> None:
-        """Move the inputs, float32 arrays of the plan's shapes, to the device."""
+        """Move the inputs, arrays of the plan's shapes and of their own types, to the device."""
         self.backend.perform(lambda: self._upload(feeds))
 
     def _upload(self, feeds: Mapping[str, Array]) -> None:
@@ -140,7 +140,7 @@ class Plan:
             return {name: self._value(name) for name in outputs or self.outputs}
 
     def value(self, name: str) -> Array:
-        """The tensor called `name` as the last run left it, a new float32 array.
+        """The tensor called `name` as the last run left it, a new array of its type.
 
         Raises ModelError where the plan has no such tensor: it may have been fused away, or its
         memory may serve others by now (`keep` prevents that).

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operator import Operator
+from glnn.graph.parts import parts_of
 from glnn.types import Array, DType
 
 
@@ -39,30 +39,9 @@ class Made:
     index: int
 
     @cached_property
-    def parts(self) -> tuple[tuple[Constant, tuple[int | None, ...]], ...]:
-        """All that it is made of, each with the places of its operands, itself last.
-
-        Equal ones are one, and nothing calls itself: graphs are deep, and share what they read.
-        """
-        listed: list[tuple[Constant, tuple[int | None, ...]]] = []
-        places: dict[int, int] = {}  # by identity
-        known: dict[Any, int] = {}
-        stack: list[Constant] = [self]
-        while stack:
-            part = stack[-1]
-            reads = () if isinstance(part, Leaf) else (*part.operands, *part.extras)
-            if waiting := [r for r in reads if r is not None and id(r) not in places]:
-                stack += reversed(waiting)
-                continue
-            stack.pop()
-            if id(part) in places:
-                continue
-            at = tuple(None if r is None else places[id(r)] for r in reads)
-            if (key := (_own(part), at)) not in known:
-                known[key] = len(listed)
-                listed.append((part, at))
-            places[id(part)] = known[key]
-        return tuple(listed)
+    def parts(self) -> tuple[tuple[Constant, tuple[int, ...]], ...]:
+        """All that it is made of, each with the places of what it reads, itself last."""
+        return parts_of(self, _reads, _own)
 
     @cached_property
     def _key(self) -> tuple[Any, ...]:
@@ -87,7 +66,15 @@ def _own(part: Constant) -> Any:
     """What it is but for its operands."""
     if isinstance(part, Leaf):
         return part
-    return part.operator, part.epilogue, part.index, len(part.operands)
+    there = tuple(operand is not None for operand in part.operands)
+    return part.operator, part.epilogue, part.index, there
+
+
+def _reads(part: Constant) -> tuple[Constant, ...]:
+    """Its operands that are there, and its epilogue's."""
+    if isinstance(part, Leaf):
+        return ()
+    return (*(one for one in part.operands if one is not None), *part.extras)
 
 
 def constant(graph: Graph, value: Value, known: dict[Value, Constant]) -> Constant:
@@ -141,17 +128,13 @@ def evaluated(of: Constant, dtype: DType = DType.float32) -> Array:
             array = part.read()
             arrays.append(array.astype(np.float64) if DType.of(array).kind == "float" else array)
             continue
-        given = [None if i is None else arrays[i] for i in at]
-        count = len(part.operands)
-        found = part.operator.reference(*given[:count])[part.index]
+        read = iter(at)
+        given = [None if one is None else arrays[next(read)] for one in part.operands]
+        found = part.operator.reference(*given)[part.index]
         if part.epilogue is not None and part.index == 0:
-            extras = [array for array in given[count:] if array is not None]
-            found = part.epilogue.evaluate(found, *extras)
+            found = part.epilogue.evaluate(found, *(arrays[i] for i in read))
         arrays.append(found)
     found = np.asarray(arrays[-1])
     if found.dtype != np.float64:
         return found
     return found.astype(dtype.numpy if dtype.kind == "float" else np.float32)
-
-
-Constants = Mapping[Value, Constant]

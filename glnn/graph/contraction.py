@@ -25,11 +25,6 @@ class Contraction(Operator):
     def operands(self) -> tuple[str, ...]:
         return (*self.inputs[:1], *self.parameters, *self.inputs[1:])
 
-    @property
-    def needed_inputs(self) -> tuple[str, ...]:
-        """The inputs that must be there."""
-        return tuple(name for name in self.inputs if name not in self.optional)
-
     def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
         given = self.named(types)
         for name, one in given.items():

@@ -96,5 +96,3 @@ def gemm(alpha: float, beta: float | None = None) -> Epilogue | None:
 
 BIASED = Epilogue(call("add", Arg(0), Arg(1)), ("channel",))
 """A bias: one number for each channel is added."""
-SUMMED = Epilogue(call("add", Arg(0), Arg(1)), ("full",))
-"""A residual: what lies as the result is added."""

@@ -18,6 +18,7 @@ from glnn.errors import ShapeError, shown
 from glnn.graph.formula import read_formula
 from glnn.graph.function import NUMBERS, Function, Number, kind_of
 from glnn.graph.functions import FUNCTIONS
+from glnn.graph.parts import parts_of
 from glnn.types import Array, DType
 
 MOST_CALLS = 64  # of one expression: longer ones are cut into several
@@ -180,27 +181,11 @@ class Expr:
 
         By identity, since whether two numbers happen to be equal must not make another program.
         """
-        listed: list[tuple[Expr, tuple[int, ...]]] = []
-        seen: dict[int, int] = {}  # by identity
-        known: dict[tuple[Any, ...], int] = {}  # what is the same wherever it stands
-        stack: list[Expr] = [self]
-        while stack:
-            part = stack[-1]
-            if waiting := [a for a in part.arguments if id(a) not in seen]:
-                stack += reversed(waiting)
-                continue
-            stack.pop()
-            if id(part) in seen:
-                continue
-            places = tuple(seen[id(argument)] for argument in part.arguments)
-            key = (part._own, *places)
-            if isinstance(part, Scalar):
-                key = (id(part),)
-            if key not in known:
-                known[key] = len(listed)
-                listed.append((part, places))
-            seen[id(part)] = known[key]
-        return tuple(listed)
+
+        def key(part: Expr) -> Any:
+            return id(part) if isinstance(part, Scalar) else part._own
+
+        return parts_of(self, lambda part: part.arguments, key)
 
     @property
     def _own(self) -> tuple[Any, ...]:
@@ -289,14 +274,6 @@ class Call(Expr):
 def call(function: str, *arguments: Expr | Number) -> Call:
     """The function so called of expressions and numbers."""
     return Call(function, tuple(a if isinstance(a, Expr) else Scalar(a) for a in arguments))
-
-
-def chain(expressions: Sequence[Expr]) -> Expr:
-    """Each of `expressions`, of one argument, of what the one before gives."""
-    whole: Expr = Arg(0)
-    for expression in expressions:
-        whole = expression(whole)
-    return whole
 
 
 @cache

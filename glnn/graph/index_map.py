@@ -114,12 +114,6 @@ class Walk:
         return count
 
     @property
-    def moves_nothing(self) -> bool:
-        """Whether the result is the operand's memory as it is."""
-        same = all(leg.read == leg.write and not leg.bounded for leg in self.legs)
-        return same and self.base == self.target
-
-    @property
     def quads(self) -> Walk | None:
         """The same by four numbers at a time; None where these do not lie together."""
         *outer, inner = self.legs

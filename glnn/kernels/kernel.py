@@ -12,6 +12,7 @@ from typing import Any, get_args
 from glnn.device import Capabilities, DataTexture
 from glnn.device.texture import TEXELS
 from glnn.errors import LayoutError, ShaderError
+from glnn.glsl import DOCUMENTS
 from glnn.graph.decompose import LOWERINGS
 from glnn.graph.epilogue import Extent
 from glnn.kernels.architecture import ARCHITECTURES
@@ -28,7 +29,6 @@ ANY = "any"
 EPILOGUES = ("float", "vec4")  # the forms of common/epilogue.glsl
 STAGE = "stage"
 MANY = "*"  # behind the name of an operand that an op has any number of
-DOCUMENTS = "documents"  # the folder of what only a document has
 HALF_TOLERANCE = 2e-3  # of what is stored in half precision
 
 

@@ -7,22 +7,14 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from glnn.errors import GlnnError, ShaderError
-from glnn.kernels.kernel import BACKENDS, DOCUMENTS, Kernel
+from glnn.errors import ShaderError
+from glnn.glsl import DOCUMENTS, shaders_folder
+from glnn.kernels.kernel import BACKENDS, Kernel
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
-
-
-def shaders_folder() -> Path:
-    """Where the shaders lie: inside the installed package, or beside it in the repository."""
-    package = Path(__file__).resolve().parents[1]
-    for folder in (package / "shaders", package.parent / "shaders"):
-        if (folder / "common").is_dir():
-            return folder
-    raise GlnnError(f"the shaders are missing from this installation of glnn ({package})")
 
 
 def read(folder: Path) -> tuple[Kernel, ...]:

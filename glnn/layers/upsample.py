@@ -13,6 +13,7 @@ from glnn.graph.operators import Identity
 from glnn.layers.arguments import flag, integer, number
 from glnn.layers.layer import ANY, Layer
 from glnn.layers.scope import Scope
+from glnn.types import DType
 
 LINEAR = {"linear": 3, "bilinear": 4, "trilinear": 5}
 """How many dimensions x has in modes that take numbers between two places."""
@@ -59,8 +60,10 @@ class Upsample(Layer):
         (x,) = inputs
         dims = x.type.dims
         if len(dims) != LINEAR.get(self.mode, max(len(dims), 3)):
-            places = LINEAR.get(self.mode, 3)
-            raise ShapeError(f"Upsample: x must have {places} dimensions or more, got {dims}")
+            wanted = f"{LINEAR[self.mode]}" if self.mode in LINEAR else "3 or more"
+            raise ShapeError(f"Upsample: x must have {wanted} dimensions, got {dims}")
+        if self.mode in LINEAR and x.type.dtype is not DType.float32:
+            raise ShapeError(f"Upsample: x must be float32 in mode {self.mode!r}, got {x.type}")
         for axis in range(2, len(dims)):
             size = dims[axis]
             if not isinstance(size, int) or size < 1:

@@ -37,11 +37,6 @@ class StepTime:
     layer: str
     via: str | None
 
-    @property
-    def overhead_ms(self) -> float | None:
-        """Wall time that is not kernel time; never below zero."""
-        return None if self.kernel_ms is None else self.wall_ms - self.kernel_ms
-
 
 @dataclass(frozen=True)
 class Profile:

@@ -14,7 +14,6 @@ from itertools import product
 from math import inf, prod
 
 import numpy as np
-from numpy.typing import NDArray
 
 from glnn.backends import Launch, Store
 from glnn.backends.gl import GlBackend
@@ -30,7 +29,6 @@ from glnn.kernels.tuned import TunedChoice
 from glnn.layout import Layout
 from glnn.profiling.timing import time_work
 
-Array = NDArray[np.float32]
 EXACT = 1 << 32  # flops: above, the reference is float32, as float64 takes the CPU too long
 VARIED = 3  # kernels whose parameters are varied
 GAIN = 0.99  # of the best time so far: what is not below is no gain

@@ -12,7 +12,7 @@
 #include "matmul/operands.glsl"
 #include "matmul/scalar.glsl"
 layout(local_size_x = WG_X) in;
-uniform int m, n, k;
+uniform int n, k;
 uniform int x_row, weight_row, out_row;  // floats, multiples of 4
 shared float part[ROWS * WG_X];
 

@@ -17,7 +17,7 @@
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Out { float result[]; };
-uniform int n, c, h, w, tiles_down, tiles_across, tiles;
+uniform int c, h, w, tiles_down, tiles_across, tiles;
 uniform int out_row;
 
 float[WINDOW] transformed(float d[WINDOW]) {

@@ -16,7 +16,7 @@ layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Out { float result[]; };
 #include <epilogue>
-uniform int n, o, oh, ow, tiles_down, tiles_across, tiles;
+uniform int o, oh, ow, tiles_down, tiles_across, tiles;
 uniform int x_row;
 
 float[TILE] transformed(float m[WINDOW]) {

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from glnn.graph.epilogue import BIASED, SUMMED, Epilogue
+from glnn.graph.epilogue import BIASED, Epilogue
 from glnn.graph.expression import Arg, call
+
+SUMMED = Epilogue(call("add", Arg(0), Arg(1)), ("full",))
+"""A residual: what lies as the result is added."""
 
 
 def function(name: str) -> Epilogue | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from glnn.graph.epilogue import BIASED, SUMMED, Epilogue
+from glnn.graph.epilogue import BIASED, Epilogue
 from glnn.graph.expression import Arg, call
 from glnn.graph.operator import Operator
 from glnn.graph.operators import (
@@ -35,7 +35,7 @@ from glnn.graph.operators.winograd_output import WinogradOutput
 from glnn.graph.operators.zero import Zero
 from glnn.kernels.problem import Problem
 from glnn.types import Array, DType, TensorType
-from tests.backends.epilogues import finish, function
+from tests.backends.epilogues import SUMMED, finish, function
 
 BIASED_TANH = finish(bias=True, activation="tanh")
 

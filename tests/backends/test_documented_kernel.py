@@ -8,8 +8,9 @@ from pathlib import Path
 
 from glnn.backends.compute import Compute
 from glnn.device import Buffer
+from glnn.glsl import shaders_folder
 from glnn.graph.operators import Matmul
-from glnn.kernels.library import read, shaders_folder
+from glnn.kernels.library import read
 from glnn.kernels.problem import Problem
 from glnn.layout import parse
 from tests import oracle

@@ -7,7 +7,7 @@ import pytest
 
 from glnn.compile import evaluate
 from glnn.errors import UnsupportedOpError
-from glnn.graph.epilogue import BIASED, SUMMED, Epilogue
+from glnn.graph.epilogue import BIASED, Epilogue
 from glnn.graph.expression import Arg, call
 from glnn.graph.functions import FUNCTIONS, Function
 from glnn.graph.operators import Conv2d, Matmul
@@ -17,6 +17,7 @@ from glnn.kernels.source import fingerprint
 from glnn.kernels.tuned import problem_class
 from glnn.kernels.verdicts import program_key
 from tests import oracle
+from tests.backends.epilogues import SUMMED
 from tests.backends.harness import TOLERANCE, run
 
 # tanh((x e1 - 0.5) e3 + e2) / 2, with a scale and a shift of each channel, and one number.

@@ -14,7 +14,7 @@ import pytest
 from glnn.device import Buffer, Capabilities, DataTexture, Device, Program, Source
 from glnn.device.texture import BUFFER, INT, LAYERS, PLANE, TEXELS
 from glnn.errors import DeviceError, LimitError
-from glnn.kernels.library import shaders_folder
+from glnn.glsl import shaders_folder
 from glnn.layout import parse
 from glnn.types import DType
 

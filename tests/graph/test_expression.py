@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from glnn.errors import ShapeError, UnsupportedOpError
-from glnn.graph.expression import MOST_CALLS, Arg, Call, Expr, Scalar, call, chain, formula
+from glnn.graph.expression import MOST_CALLS, Arg, Call, Expr, Scalar, call, formula
 from glnn.graph.function import Function
 from glnn.graph.functions import FUNCTIONS
 from glnn.graph.gradient import gradient
@@ -168,7 +168,7 @@ def test_structure_leaves_values_out() -> None:
     square = call("exp", Arg(0))
     assert call("mul", square, call("exp", Arg(0))).structure == "t0 = exp(#0); mul(t0, t0)"
     assert pickle.loads(pickle.dumps(shared)) == shared
-    assert chain([line(2.0, 3.0), of("relu")]).structure == "relu(add(mul(#0, f0), f1))"
+    assert of("relu")(line(2.0, 3.0)).structure == "relu(add(mul(#0, f0), f1))"
 
 
 def test_deep_and_shared_expressions_take_their_time_once() -> None:

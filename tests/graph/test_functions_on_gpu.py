@@ -10,13 +10,12 @@ import pytest
 
 from glnn.device import Buffer, Device, Program, Source
 from glnn.errors import DeviceError
+from glnn.glsl import included, shaders_folder
 from glnn.graph.expression import Arg, Call, call
 from glnn.graph.function import Function
 from glnn.graph.functions import FUNCTIONS
 from glnn.graph.gradient import gradient
 from glnn.kernels.generate.expression import function, uniforms
-from glnn.kernels.library import shaders_folder
-from glnn.kernels.source import _included
 from glnn.layout import parse
 from glnn.types import DType
 from tests.backends.test_hostile import DRIVERS, PRELUDE
@@ -59,7 +58,7 @@ def run(
         body += f"    {place} = {value};\n"
     for i in range(len(functions), SOME if stage == "feedback" else 0):
         body += f"    result[{i // 4}][{i % 4}] = 0.0;\n"
-    lines = _included(body + "}\n", "test", shaders_folder(), set(), None)
+    lines = included(body + "}\n", "test", shaders_folder(), set())
     body = "\n".join(line for line, _, _ in lines) + "\n"
     text = device.capabilities.header(stage) + prelude + body
     source = Source("test", text, tuple(("test", i) for i, _ in enumerate(text.splitlines())))

@@ -313,6 +313,10 @@ IMAGES = np.ones((1, 4, 5, 5), np.float32)
         (lambda: Upsample(scale_factor=0.1)(IMAGES, backend="cpu"), "0.1 leaves nothing of 5"),
         (lambda: Upsample((1, 2, 3))(IMAGES, backend="cpu"), "or one for 2 dimensions"),
         (lambda: Upsample(3, mode="linear")(IMAGES, backend="cpu"), "must have 3 dimensions"),
+        (
+            lambda: Upsample(3, mode="bilinear")(np.ones((1, 1, 2, 2), np.int32), backend="cpu"),
+            r"x must be float32 in mode 'bilinear', got int32 \(1, 1, 2, 2\)",
+        ),
         (lambda: ConvTranspose2d(4, 6, 3, groups=4), "groups must divide in_channels 4 and out"),
         (lambda: ConvTranspose2d(1, 1, 3, 2, 0, 2), "output_padding must be smaller than the st"),
         (lambda: ConvTranspose2d(1, 1, 3, padding_mode="reflect"), "padding_mode must be 'zeros'"),

@@ -45,7 +45,6 @@ def check(found: Profile) -> None:
     assert found.kernel_ms <= min(found.perform_ms, found.total_ms)
     for step in found.layers:
         assert step.kernel_ms is not None and 0 < step.kernel_ms <= step.wall_ms
-        assert step.overhead_ms is not None and step.overhead_ms >= 0
     assert sum(k for k in kernels if k is not None) <= found.kernel_ms
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from glnn.errors import ShaderError
+from glnn.glsl import expanded
 from glnn.kernels import Kernel, export, library
 from glnn.kernels.binding import written
 from glnn.kernels.declaration import FORMS, fault
@@ -17,7 +18,7 @@ from glnn.kernels.generate.epilogue import Bound
 from glnn.kernels.generate.generators import GENERATORS
 from glnn.kernels.library import read
 from glnn.kernels.report import ES_HEADERS
-from glnn.kernels.source import assemble, expanded
+from glnn.kernels.source import assemble
 from tests.backends.epilogues import finish
 
 LAYOUTS = {"x": "R", "out": "R"}

@@ -11,9 +11,10 @@ import pytest
 
 from glnn.device import Capabilities
 from glnn.errors import LimitError, ShaderError, UnsupportedOpError
+from glnn.glsl import shaders_folder
 from glnn.graph.operators import Conv2d, Matmul
 from glnn.kernels import export, kernels_for, library
-from glnn.kernels.library import read, shaders_folder
+from glnn.kernels.library import read
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import choose, fitted, why_not_device
 from glnn.kernels.source import assemble

@@ -196,7 +196,7 @@ def test_why_a_size_is_too_much(made, values, device, reason) -> None:
     ],
 )
 def test_why_a_kernel_refuses_a_problem(op, shapes, name, backend, reason) -> None:
-    named: dict[str, Shape] = dict(zip((*op.needed_inputs, *op.parameters), shapes, strict=False))
+    named: dict[str, Shape] = dict(zip((*op.inputs, *op.parameters), shapes, strict=False))
     with pytest.raises(UnsupportedOpError) as caught:
         choose(backend, Problem.of(op, named, {}), DEVICE, name)
     assert f"{name}: " in str(caught.value) and reason in str(caught.value)

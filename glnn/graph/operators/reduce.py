@@ -15,6 +15,7 @@ from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.interval import Interval, joined, powers
 from glnn.graph.numeric import div
 from glnn.graph.operator import Cost, Intervals, Known, Operator, Shapes, Types
+from glnn.graph.operators.move import normalised
 from glnn.types import Array, Dim, DType, Shape, TensorType
 
 Kind = Literal["sum", "mean", "prod", "max", "min"]
@@ -198,10 +199,7 @@ def check_axes(op: str, axes: object) -> None:
 
 def axes_of(op: str, axes: Sequence[int], rank: int) -> tuple[int, ...]:
     """`axes` counted from the start, in order. Raises ShapeError for ones that are not there."""
-    found = sorted(axis + rank if axis < 0 else axis for axis in axes)
-    if any(not 0 <= axis < rank for axis in found) or len(set(found)) < len(found):
-        raise ShapeError(f"{op}: a tensor of rank {rank} has no axes {tuple(axes)}, each once")
-    return tuple(found)
+    return tuple(sorted(normalised(op, tuple(axes), rank)))
 
 
 def reduced(dims: Sequence[Dim], axes: Sequence[int], keepdims: bool) -> tuple[Dim, ...]:

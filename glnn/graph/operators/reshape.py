@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from glnn.errors import ShapeError
 from glnn.graph.operator import Cost, Known, Operator, Types
-from glnn.graph.operators.move import Transpose, normalised, whole_numbers
-from glnn.types import Array, Dim, Shape, TensorType
+from glnn.graph.operators.move import normalised, whole_numbers
+from glnn.types import Array, Dim, TensorType
 
 
 class View(Operator):
@@ -150,36 +150,3 @@ class Unsqueeze(View):
         axes = normalised("unsqueeze", self.axes, rank)
         kept = iter(x.dims)
         return tuple(1 if i in axes else next(kept) for i in range(rank))
-
-
-def space_to_depth(shape: Shape, block: int) -> tuple[Operator, ...]:
-    """Operators, one after another, that make (n, block^2 c, h / block, w / block) of (n, c, h, w).
-
-    As ONNX has it: the places of a block are the outer part of a channel.
-    """
-    n, c, h, w = shape
-    if block < 1 or h % block or w % block:
-        raise ShapeError(f"space_to_depth: {shape} is no images in blocks of {block}")
-    return (
-        Reshape((n, c, h // block, block, w // block, block), True),
-        Transpose((0, 3, 5, 1, 2, 4)),
-        Reshape((n, c * block**2, h // block, w // block), True),
-    )
-
-
-def depth_to_space(shape: Shape, block: int, mode: str = "DCR") -> tuple[Operator, ...]:
-    """Operators, one after another, that make (n, c / block^2, block h, block w) of (n, c, h, w).
-
-    mode: "DCR" where the places of a block are the outer part of a channel, "CRD" the inner.
-    """
-    n, c, h, w = shape
-    if block < 1 or c % block**2 or mode not in ("DCR", "CRD"):
-        raise ShapeError(f"depth_to_space: {shape} has no channels in blocks of {block}, {mode}")
-    rest = c // block**2
-    inner = (block, block, rest) if mode == "DCR" else (rest, block, block)
-    order = (0, 3, 4, 1, 5, 2) if mode == "DCR" else (0, 1, 4, 2, 5, 3)
-    return (
-        Reshape((n, *inner, h, w), True),
-        Transpose(order),
-        Reshape((n, rest, h * block, w * block), True),
-    )

@@ -69,6 +69,10 @@ class Put(Operator):
             return (either.times(0, 1 + prod(updates.shape)),)
         return ()
 
+    def cost(self, types: Types) -> Cost:
+        x, index, updates = (prod(one.shape) for one in self.named(types).values())
+        return Cost(updates, 4 * (2 * x + index + updates))
+
 
 class Scatter(Put):
     """One whose indices are as a model has them. They may be computed.
@@ -107,10 +111,6 @@ class Scatter(Put):
             at = self.places(x.shape, clamped(index, self.bounds(TensorType.of(x))))
             put(result, at, updates, self.reduction)
         return (result,)
-
-    def cost(self, types: Types) -> Cost:
-        x, index, updates = (prod(one.shape) for one in self.named(types).values())
-        return Cost(updates, 4 * (2 * x + index + updates))
 
     def sorted(self, x: Shape, index: Array) -> tuple[ScatterSorted, Array]:
         """The same for indices that are known, and the table that stands in for them.
@@ -215,10 +215,6 @@ class ScatterSorted(Put):
         count = prod(shapes["x"][: self.leading])
         ids = numbers[count + 1 :] % max(count, 1)
         return table(ids, count)
-
-    def cost(self, types: Types) -> Cost:
-        x, index, updates = (prod(one.shape) for one in self.named(types).values())
-        return Cost(updates, 4 * (2 * x + index + updates))
 
 
 def table(ids: Array, count: int) -> Array:

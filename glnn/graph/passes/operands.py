@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import Concat
 from glnn.types import TensorType
-
-Types = Mapping[Value, TensorType]
 
 
 def of_one_result(graph: Graph) -> Graph:

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 
+from glnn.glsl import expanded, shaders_folder
 from glnn.graph.epilogue import Epilogue, Extent
 from glnn.graph.expression import Arg, call
 from glnn.kernels.generate.expression import fingerprint, function, uniforms
-from glnn.kernels.library import shaders_folder
-from glnn.kernels.source import expanded
 from glnn.types import DType
 
 TEMPLATE = "common/epilogue.glsl"

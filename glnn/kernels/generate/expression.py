@@ -10,12 +10,11 @@ from pathlib import Path
 from string import Template
 
 from glnn.errors import ShapeError, UnsupportedOpError
+from glnn.glsl import expanded, shaders_folder
 from glnn.graph.expression import Arg, Call, Constant, Expr, Scalar
 from glnn.graph.formula import read_formula
 from glnn.graph.function import Function, Number, kind_of
 from glnn.graph.functions import FUNCTIONS
-from glnn.kernels.library import shaders_folder
-from glnn.kernels.source import expanded
 from glnn.types import DType
 
 STORED = {"float": "float", "int": "int", "bool": "int"}

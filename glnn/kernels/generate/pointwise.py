@@ -16,7 +16,9 @@ from glnn.layout import Layout
 from glnn.types import DType, Shape, TensorType
 
 ATTRIBUTES = 4  # mat4 that a vertex may have: GL guarantees 16 vec4
-MANY, FEW = 4, 2  # vec4 that a vertex captures: few where to find numbers takes registers
+MANY, FEW = 4, 2  # vec4 that a vertex captures: few where numbers or functions take registers
+LONG = frozenset(("arc", "rest", "trigonometric"))
+"""Files of functions that spill registers on Mali where MANY are computed at once."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,9 @@ def generate(
         raise UnsupportedOpError(f"{wrong[0]} is {types[wrong[0]].dtype.value}, which no GPU has")
     geometry = Geometry.of({name: one.shape for name, one in types.items()}, layouts)
     reads = {name: geometry.read(name) for name in types if name != "out"}
-    vectors = FEW if Read.EACH in reads.values() or len(geometry.places) > 3 else MANY
+    few = any(row.source in LONG for row in op.expr.expanded.functions)
+    few = few or Read.EACH in reads.values() or len(geometry.places) > 3
+    vectors = FEW if few else MANY
     fetches: list[Fetch] = []
     for i, (name, read) in enumerate(reads.items()):
         stored, dtype = backend == "compute", types[name].dtype
@@ -186,6 +190,7 @@ def examples() -> dict[str, tuple[Operator, dict[str, TensorType]]]:
             call("add", Arg(0), Arg(1)),
             [(2, 1, 3, 1, 2, 1, 3, 1), (1, 2, 1, 3, 1, 2, 1, 4)],
         ),
+        "long": (call("remainder", Arg(0), Arg(1)), [image, image]),
         "curved": (call("gelu", Arg(0)), [(6, 8)]),
         "scaled": (call("mul", call("sigmoid", Arg(0)), 2.0), [image]),
     }

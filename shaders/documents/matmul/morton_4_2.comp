@@ -16,7 +16,7 @@
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 layout(std430, binding = 0) buffer X { vec4 x[]; };
 layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
-uniform int m, n, k;
+uniform int m, n;
 uniform int x_columns, out_rows, out_columns;  // padded
 
 void store(float sum, int row, int column) {

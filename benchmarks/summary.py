@@ -1,0 +1,176 @@
+"""The pages of what was measured, from what the benchmarks wrote with --json.
+
+    python -m benchmarks.vgg16 --repeat 100 --variants --json > benchmarks/measured/vgg16.json
+    python -m benchmarks.summary
+
+The second writes benchmarks/h200.md, the tables of README.md and docs/measurements.md between
+their comments, and README's picture, docs/vgg16.svg.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from html import escape
+from pathlib import Path
+from string import Template
+
+from benchmarks.page import Json, markdown, number, page
+
+ROOT = Path(__file__).parents[1]
+MEASURED = ROOT / "benchmarks" / "measured"
+WRONG = 1e-2  # a relative error above it is no rounding
+BAR, GAP, LEFT, WIDE = 22, 12, 230, 720  # pixels: a bar, between two, its label, the picture
+
+PICTURE = Template("""\
+<svg xmlns="http://www.w3.org/2000/svg" width="$width" height="$height"
+  viewBox="0 0 $width $height" role="img">
+<title>$title</title>
+<style>
+text { font: 14px system-ui, sans-serif; fill: #1f2328 }
+.bar { fill: #8c959f } .own { fill: #0969da }
+@media (prefers-color-scheme: dark) {
+  text { fill: #e6edf3 } .bar { fill: #6e7681 } .own { fill: #4493f8 }
+}
+</style>
+<text x="0" y="16">$title</text>
+$bars
+</svg>
+""")
+
+
+def measured(name: str) -> Json:
+    """What the benchmark's run called `name` wrote."""
+    found: Json = json.loads((MEASURED / f"{name}.json").read_text("utf-8"))
+    return found
+
+
+def label(name: str) -> str:
+    """A benchmark's name of what it ran, for people."""
+    name = re.sub(r" (\d+\.\d+)\.\S+ ", r" \1, ", re.sub(r" on .*", "", name))
+    return name.replace(" cuda", " CUDA, eager").replace("WebGpu", "WebGPU")
+
+
+def network(name: str) -> str:
+    """A network's times on all that ran it, the least first."""
+    rows = sorted(measured(name)["rows"], key=lambda row: float(row["median_ms"]))
+    table: list[list[object]] = []
+    for row in rows:
+        error = f"{row['error']:.1e}" + (": a wrong result" if row["error"] > WRONG else "")
+        times = number(row["median_ms"]), number(row["resident_ms"])
+        table.append([label(row["name"]), *times, error])
+    return markdown(["", "ms", "ms, weights and inputs resident", "error"], table)
+
+
+def layers(name: str) -> str:
+    """A network's steps."""
+    heads = ["layer", "kernel", "kernel ms", "wall ms", "overhead ms"]
+    table: list[list[object]] = []
+    for row in measured(name)["layers"]:
+        times = (number(row[key]) for key in ("kernel_ms", "wall_ms", "overhead_ms"))
+        table.append([row["layer"], f"{row['op']}/{row['kernel']}", *times])
+    return markdown(heads, table)
+
+
+def products() -> str:
+    """Matrix products in TFLOP/s, plain ones and those with alpha, beta and C."""
+    parts = [(measured("matmul"), ""), (measured("alpha_beta"), ", alpha, beta, C")]
+    rows = [(f"{label(r['name'])}{what}", r) for found, what in parts for r in found["rows"]]
+    return _grid("TFLOP/s", rows, "size", lambda row: number(row["gflops"] / 1000))
+
+
+def perceptrons() -> str:
+    """The four of Rovder 2017."""
+    rows = [(label(row["name"]), row) for row in measured("mlp")["rows"]]
+    return _grid("ms", rows, "model", lambda row: number(row["median_ms"]))
+
+
+def feedback() -> str:
+    """Transform feedback beside the rest; of Cronin's orders of a product the fastest."""
+    table: list[list[object]] = []
+    for title, name, key, part in (
+        ("VGG-16, one image", "vgg16_feedback", "", ""),
+        ("LeNet, batch 100", "lenet_feedback", "", ""),
+        ("perceptron, full MNIST, batch 100", "mlp_feedback", "model", "full_mnist"),
+        *(
+            (part, "alexnet_conv", "scenario", part)
+            for part in ("conv2", "conv3", "conv4", "conv5")
+        ),
+    ):
+        rows = [row for row in measured(name)["rows"] if row.get(key, "") == part]
+        times = {row["name"]: row["median_ms"] for row in rows}
+        orders = [row["median_ms"] for row in rows if row.get("kind") == "cronin"]
+        ran = (
+            times["glnn compute"],
+            times["glnn feedback"],
+            min(orders, default=None),
+            times.get("glnn cpu"),
+        )
+        table.append([title, *map(number, ran)])
+    return markdown(["ms", "compute", "feedback", "Cronin's form", "NumPy"], table)
+
+
+def _grid(
+    unit: str, rows: Iterable[tuple[str, Json]], across: str, shown: Callable[[Json], str]
+) -> str:
+    cells = {(name, row[across]): shown(row) for name, row in rows}
+    columns = list(dict.fromkeys(column for _, column in cells))
+    names = dict.fromkeys(name for name, _ in cells)
+    heads = [unit, *(column.replace("_", " ") for column in columns)]
+    return markdown(heads, [[n, *(cells.get((n, c), "") for c in columns)] for n in names])
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "vgg16": lambda: network("vgg16"),
+    "lenet": lambda: network("lenet"),
+    "lenet layers": lambda: layers("lenet"),
+    "products": products,
+    "perceptrons": perceptrons,
+    "feedback": feedback,
+}
+"""What stands between `<!-- table NAME -->` and `<!-- end -->`."""
+
+
+def filled(text: str) -> str:
+    """`text` with its tables made anew."""
+
+    def table(found: re.Match[str]) -> str:
+        return f"{found[1]}\n{TABLES[found[2]]()}{found[3]}"
+
+    return re.sub(r"(<!-- table (.+?) -->)\n.*?(<!-- end -->)", table, text, flags=re.DOTALL)
+
+
+def picture(name: str, title: str) -> str:
+    """An SVG of the times of what ran that network on the GPU, for light and dark grounds."""
+    rows = sorted(measured(name)["rows"], key=lambda row: float(row["median_ms"]))
+    rows = [row for row in rows if not re.search("cpu|numpy", row["name"], re.IGNORECASE)]
+    scale = (WIDE - LEFT - 60) / max(row["median_ms"] for row in rows)
+    bars = []
+    for i, row in enumerate(rows):
+        y, length = 34 + i * (BAR + GAP), scale * row["median_ms"]
+        kind = "own" if row["name"].startswith("glnn") else "bar"
+        at = f'y="{y + BAR - 6}"'
+        bars += [
+            f'<text x="{LEFT - 10}" {at} text-anchor="end">{escape(label(row["name"]))}</text>',
+            f'<rect class="{kind}" x="{LEFT}" y="{y}" width="{length:.1f}" height="{BAR}" rx="3"/>',
+            f'<text x="{LEFT + length + 8:.1f}" {at}>{row["median_ms"]:#.3g}</text>',
+        ]
+    height = 34 + len(rows) * (BAR + GAP)
+    return PICTURE.substitute(title=title, width=WIDE, height=height, bars="\n".join(bars))
+
+
+def written() -> Iterator[tuple[Path, str]]:
+    """Every file that is made of what was measured, and its text."""
+    files = {path.stem: json.loads(path.read_text("utf-8")) for path in MEASURED.glob("*.json")}
+    yield ROOT / "benchmarks" / "h200.md", page(dict(sorted(files.items())))
+    for path in (ROOT / "README.md", ROOT / "docs" / "measurements.md"):
+        yield path, filled(path.read_text("utf-8"))
+    title = "VGG-16, one image, on one NVIDIA H200: milliseconds, less is better"
+    yield ROOT / "docs" / "vgg16.svg", picture("vgg16", title)
+
+
+if __name__ == "__main__":
+    for path, text in written():
+        path.write_text(text, "utf-8")
+        print(f"wrote {path.relative_to(ROOT)}")

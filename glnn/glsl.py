@@ -1,0 +1,78 @@
+"""GLSL's files: where they lie, and their text with what they include put in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from pathlib import Path
+
+from glnn.errors import GlnnError, ShaderError
+
+DOCUMENTS = "documents"
+"""The folder of what only a document has, beside those of the operators."""
+_INCLUDE = re.compile(r'\s*#include\s+"([^"]+)"\s*$')
+_GENERATED = re.compile(r"\s*#include\s+<([^>]+)>\s*$")
+Line = tuple[str, str, int]
+"""A line's text, the file that it comes from, and its number there."""
+
+
+def shaders_folder() -> Path:
+    """Where the shaders lie: inside the installed package, or beside it in the repository."""
+    package = Path(__file__).resolve().parent
+    for folder in (package / "shaders", package.parent / "shaders"):
+        if (folder / "common").is_dir():
+            return folder
+    raise GlnnError(f"the shaders are missing from this installation of glnn ({package})")
+
+
+def folder_of(path: Path) -> Path:
+    """The shaders folder that the file at `path` is of: files are included from there."""
+    folder = path.parents[1]
+    return folder.parent if folder.name == DOCUMENTS else folder
+
+
+@cache
+def expanded(path: Path) -> str:
+    """The text of a file of the shaders folder's folders, its includes put in."""
+    return "\n".join(line for line, _, _ in lines(path, path.name))
+
+
+def lines(path: Path, name: str, generated: Mapping[str, str] | None = None) -> list[Line]:
+    """The lines of the file at `path`, called `name`: no `#version`, each include put in once.
+
+    generated: what stands for the lines `#include <name>`, by name; includes in it are put in, too.
+    None leaves these lines as they are. Raises ShaderError on an include that is missing or leaves
+    the shaders folder.
+    """
+    return included(_text(path, path.stat().st_mtime_ns), name, folder_of(path), set(), generated)
+
+
+def included(
+    text: str, name: str, folder: Path, seen: set[Path], generated: Mapping[str, str] | None = None
+) -> list[Line]:
+    """The same of a text that includes files of `folder`. seen: those that it has by now."""
+    found: list[Line] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("#version"):
+            continue
+        if match := _INCLUDE.match(line):
+            target = (folder / match[1]).resolve()
+            if not target.is_relative_to(folder.resolve()) or not target.is_file():
+                raise ShaderError(f"{name}:{number}: no shader file {match[1]!r} to include")
+            if target not in seen:
+                seen.add(target)
+                inner = _text(target, target.stat().st_mtime_ns)
+                found += included(inner, match[1], folder, seen, generated)
+        elif generated is not None and (match := _GENERATED.match(line)):
+            if match[1] not in generated:
+                raise ShaderError(f"{name}:{number}: nothing is generated for <{match[1]}>")
+            found += included(generated[match[1]], f"({match[1]})", folder, seen, generated)
+        else:
+            found.append((line, name, number))
+    return found
+
+
+@lru_cache(maxsize=512)
+def _text(path: Path, changed: int) -> str:
+    return path.read_text("utf-8")
