@@ -60,7 +60,8 @@ def lowered(
         graph = without_identities(without_dead(graph))
         graph = fuse(fold(graph, types), types, backend.operands)
     schedule = _schedule(graph, types, Schedule(backend, kernels, _names(graph)), frozenset())
-    if padded := schedule.padded:  # which the host may pad when it uploads them
+    # The host may pad inputs when it uploads them; those of bodies are copied as they lie.
+    if not body and (padded := schedule.padded):
         other = _schedule(graph, types, Schedule(backend, kernels, _names(graph)), padded)
         if len(other.entries) < len(schedule.entries):
             return graph, other

@@ -161,7 +161,8 @@ class Schedule:
         layouts: dict[str, Layout] = dict.fromkeys((*problem.shapes, "out"), DENSE)
         for name, tensor in task.operands.items():
             lies = self.tensors[tensor].layout
-            layouts[name] = lies if isinstance(lies, RowMajor) else DENSE
+            taken = isinstance(lies, RowMajor) and not task.op.control  # which copies as it lies
+            layouts[name] = lies if taken else DENSE
         operands = {k: self._in_layout(v, layouts[k], task) for k, v in task.operands.items()}
         for name, type in zip((task.output, *task.more), problem.results, strict=True):
             self.tensors[name] = Tensor(type, DENSE, name)

@@ -244,14 +244,14 @@ def test_a_weight_in_a_body_is_assigned_anew(backend, rng) -> None:
 
 def test_what_no_run_changes_is_made_in_the_body(backend, rng) -> None:
     """A weight that is computed, as the layout of a product's weight; and one handed back."""
-    weight = rng((3, 3))
+    weight = rng((4, 4))
     builder = Builder("fixed")
-    x = builder.input("x", TensorType(("N", 3)))
+    x = builder.input("x", TensorType(("N", 4)))
     (flipped,) = builder.add(Flip((0,)), constant(weight, "weight"), name="flipped")
     inside, (_, going, a) = body(builder, x)
     (product,) = inside.add(Matmul(), a, flipped, name="product")
     found = loop(builder, (inside, [going, product, flipped]), x, trips=number(2), name="loop")
-    graph, given = builder.graph(found), rng((4, 3))
+    graph, given = builder.graph(found), rng((3, 4))
     plan = Plan(graph, backend, {"x": given.shape})
     ((_, outline),) = list(plan.outline.walk())[1:]
     assert len(outline.graph.inputs) == 3 and [s.op.name for s in outline.steps] == ["matmul"]
