@@ -25,7 +25,13 @@ int word(int place) {
     return updated(place, texel(x, place_in_x(place)).x);
 }
 
-ivec4 vector(int i) {
-    return ivec4(word(4 * i), word(4 * i + 1), word(4 * i + 2), word(4 * i + 3));
-}
+ivec4 vector(int i);
 #include "common/capture.glsl"
+
+ivec4 vector(int i) {
+    ivec4 words = ivec4(0);
+    // 4: a loop of a known length is unrolled, and registers of boards run out.
+    int lanes = min(out_size, 4);
+    for (int lane = 0; lane < lanes; ++lane) words[lane] = word(4 * i + lane);
+    return words;
+}

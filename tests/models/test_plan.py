@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -100,11 +102,14 @@ def test_reorders_stand_between_kernels_that_disagree_and_nowhere_else() -> None
         [Conv2d(3, 5, 3), Sigmoid(), AvgPool2d(2), Flatten(), Linear(5 * 9, 2)], (3, 8, 8)
     )
     names = {}
-    for name in ("compute", "feedback"):
-        plan = Plan(model.graph, available(name), {"input": (2, 3, 8, 8)})
-        names[name] = [step.op.name for step in plan.steps]
-    assert names["compute"] == ["conv2d", "pool2d", "matmul"]
-    assert names["feedback"] == ["reorder", "conv2d", "pool2d", "reorder", "matmul"]
+    for name, batch in product(("compute", "feedback"), (1, 2)):
+        plan = Plan(model.graph, available(name), {"input": (batch, 3, 8, 8)})
+        names[name, batch] = [step.op.name for step in plan.steps]
+    assert names["compute", 1] == ["conv2d", "pool2d", "matmul"]
+    assert names["feedback", 1] == ["reorder", "conv2d", "pool2d", "reorder", "matmul"]
+    # Of several samples the rows, of 45 numbers, are padded for the product.
+    assert names["compute", 2] == ["conv2d", "pool2d", "move", "matmul"]
+    assert names["feedback", 2] == ["reorder", "conv2d", "pool2d", "reorder", "move", "matmul"]
 
 
 def test_feedback_keeps_channels_in_groups_of_four(rng) -> None:
