@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 
 import numpy as np
 
@@ -42,7 +44,10 @@ class Plan:
         weights: Weights | None = None,
     ) -> None:
         self.graph, self.backend = graph, backend
-        self._lock = ProcessLock()  # the cpu backend has several threads run at once
+        # The cpu backend has several threads run at once; those of a device run one by one.
+        self._lock: AbstractContextManager[None] = (
+            ProcessLock() if backend.device is None else nullcontext()
+        )
         self._weights = Weights(backend) if weights is None else weights
 
         def make() -> tuple[Outline, Prepared]:
@@ -59,11 +64,10 @@ class Plan:
         self._fixed = self._constants()
         stores = self._prepared.stores
         self._inputs = {value.name: stores[value.name] for value in graph.inputs}
-        of_int64 = (v.name for v in _values(graph) if v.type.dtype is DType.int64)
-        self._dtypes = dict.fromkeys(of_int64, np.int64)  # whatever stands for them in the plan
-        self._narrowed = {
-            n for n in self._dtypes.keys() & self._inputs if stores[n].dtype is DType.int32
-        }
+        # Whatever stands for them in the plan.
+        self._of_int64 = {v.name for v in _values(graph) if v.type.dtype is DType.int64}
+        given = self._of_int64 & self._inputs.keys()
+        self._narrowed = {name for name in given if stores[name].dtype is DType.int32}
 
     def _constants(self) -> dict[str, Value]:
         """The outputs that no run changes, by name."""
@@ -85,6 +89,11 @@ class Plan:
         """What performs each step."""
         return self._prepared.launches
 
+    @cached_property
+    def _steps(self) -> Launch:
+        """All of them."""
+        return self.backend.together(self.launches)
+
     @property
     def nbytes(self) -> int:
         """Bytes of the tensors and packed parameters."""
@@ -97,23 +106,11 @@ class Plan:
     def _upload(self, feeds: Mapping[str, Array]) -> None:
         for name, store in self._inputs.items():
             array = feeds[name]
-            store.set(narrowed(f"input {name!r}", array) if name in self._narrowed else array)
-            self.backend.upload(store)
+            store.put(narrowed(f"input {name!r}", array) if name in self._narrowed else array)
 
     def perform(self) -> None:
         """Perform every step, without waiting for the device."""
-        self.backend.perform(self._perform)
-
-    def _perform(self) -> None:
-        # Drivers collect commands until somebody waits. Sending off the first step, then two, then
-        # four has the device at work while the rest is still being asked for.
-        batch = left = 1
-        for launch in self.launches:
-            launch()
-            left -= 1
-            if not left:
-                self.backend.flush()
-                left = batch = 2 * batch
+        self.backend.perform(lambda: self._steps())
 
     def download(self) -> dict[str, Array]:
         """The outputs, waiting for them."""
@@ -138,7 +135,7 @@ class Plan:
         with self._lock:
             self._weights.refresh()
             self._upload(feeds)
-            self._perform()
+            self._steps()
             return {name: self._value(name) for name in outputs or self.outputs}
 
     def value(self, name: str) -> Array:
@@ -160,10 +157,9 @@ class Plan:
         if name in self._fixed:
             value = self._fixed[name]
             return evaluated(constant(self.outline.graph, value, {}), value.type.dtype)
-        # Copied: stores keep what they pulled, and a view of an input is the caller's own array.
         store = self._inputs.get(name) or self._prepared.result(name)
-        shape = self.outline.schedule.tensors[name].shape
-        return np.array(store.pull().reshape(shape), self._dtypes.get(name))
+        found = store.fetch().reshape(self.outline.schedule.tensors[name].shape)
+        return found.astype(np.int64, copy=False) if name in self._of_int64 else found
 
 
 def _values(graph: Graph) -> Iterable[Value]:
