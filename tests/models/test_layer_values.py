@@ -229,7 +229,7 @@ def test_embedding(backend, rng) -> None:
     (weight,) = given(layer, rng, "weight")
     for index in (np.array([[1, 0], [6, 6]], np.int32), np.array([2, 5], np.int64)):
         check(layer, backend, weight[index], index)
-    with pytest.raises(ShapeError, match="x must be an int32 or an int64 .*, got float32 array"):
+    with pytest.raises(ShapeError, match=r"x must be an int32 or an int64 .*, got float32 array"):
         layer(np.ones(2, np.float32), backend=backend.name)
     far = np.array([1, 2**32])
     if backend.device is None:  # which has int64 itself
