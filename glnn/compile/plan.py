@@ -64,11 +64,10 @@ class Plan:
         self._fixed = self._constants()
         stores = self._prepared.stores
         self._inputs = {value.name: stores[value.name] for value in graph.inputs}
-        of_int64 = (v.name for v in _values(graph) if v.type.dtype is DType.int64)
-        self._dtypes = dict.fromkeys(of_int64, np.int64)  # whatever stands for them in the plan
-        self._narrowed = {
-            n for n in self._dtypes.keys() & self._inputs if stores[n].dtype is DType.int32
-        }
+        # Whatever stands for them in the plan.
+        self._of_int64 = {v.name for v in _values(graph) if v.type.dtype is DType.int64}
+        given = self._of_int64 & self._inputs.keys()
+        self._narrowed = {name for name in given if stores[name].dtype is DType.int32}
 
     def _constants(self) -> dict[str, Value]:
         """The outputs that no run changes, by name."""
@@ -159,9 +158,8 @@ class Plan:
             value = self._fixed[name]
             return evaluated(constant(self.outline.graph, value, {}), value.type.dtype)
         store = self._inputs.get(name) or self._prepared.result(name)
-        array = store.fetch().reshape(self.outline.schedule.tensors[name].shape)
-        dtype = self._dtypes.get(name)
-        return array if dtype is None else array.astype(dtype, copy=False)
+        found = store.fetch().reshape(self.outline.schedule.tensors[name].shape)
+        return found.astype(np.int64, copy=False) if name in self._of_int64 else found
 
 
 def _values(graph: Graph) -> Iterable[Value]:
