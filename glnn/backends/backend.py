@@ -89,6 +89,10 @@ class Backend(ABC):
         """
         return {}
 
+    def stored(self, dtype: DType) -> DType:
+        """The type as which weights of `dtype` are kept here."""
+        return dtype
+
     @abstractmethod
     def allocate(
         self,
@@ -139,7 +143,10 @@ class Backend(ABC):
         """Move what `store` was set to to the device."""
 
     def keep(self, array: NDArray[Any], layout: Layout) -> Store:
-        """A store that holds `array` for good: it may be on the device only."""
+        """A store that holds `array` for good: it may be on the device only.
+
+        Its numbers are of the type that is `stored` for those of `array`.
+        """
         store = self.allocate(array.shape, layout, dtype=DType.of(array))
         store.set(array)
         return store

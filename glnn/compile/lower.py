@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from glnn.backends import Backend
 from glnn.compile.schedule import Schedule, Task
 from glnn.compile.weights import Weight
 from glnn.graph.constant import Constant, constant
+from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Node, Value
+from glnn.graph.operators import Pointwise
 from glnn.graph.passes import fold, fuse, of_one_result, within_operands, without_identities
-from glnn.types import Shape, TensorType
+from glnn.types import DType, Shape, TensorType, widened
 
 Types = Mapping[Value, TensorType]
 
@@ -23,10 +26,12 @@ def lowered(
     kernels: Mapping[str, str],
     *,
     fused: bool,
+    precision: DType = DType.float32,
 ) -> tuple[Graph, Schedule]:
     """The graph that is computed for inputs of `shapes`, by name, and the schedule that does it.
 
-    Raises UnsupportedOpError or LimitError where the backend cannot compute a node.
+    precision: of the weights that operators take as float16, too (`Operator.halves`). Raises
+    UnsupportedOpError or LimitError where the backend cannot compute a node.
     """
     types = graph.bind(
         {v.name: TensorType(tuple(shapes[v.name]), v.type.dtype) for v in graph.inputs}
@@ -34,52 +39,76 @@ def lowered(
     graph = within_operands(of_one_result(graph), types, backend.operands)
     if fused:
         graph = fuse(fold(without_identities(graph), types), types, backend.operands)
+    nodes = tuple(_rounding(node, types) for node in graph.nodes)
+    graph = Graph(nodes, graph.inputs, graph.outputs, graph.name)
     names = {value.name for value in graph.inputs}
     names |= {value.name for node in graph.nodes for value in node.outputs}
     schedule = Schedule(backend, kernels, names)
     for value in graph.inputs:
-        schedule.add_input(value.name, types[value])
-    known: dict[Value, Constant] = {}
+        schedule.add_input(value.name, widened(types[value]))
+    lower = _Lowering(graph, types, precision)
     for node in graph.nodes:
         if node.outputs[0] not in graph.fixed:
-            schedule.add(_task(graph, node, types, known))
+            schedule.add(lower.task(node, node.name))
     return graph, schedule
 
 
-def _task(
-    graph: Graph, node: Node, types: Types, known: dict[Value, Constant], layer: str | None = None
-) -> Task:
-    """What `node`, of the layer so called, its own name unless said, is to a schedule."""
-    layer = layer or node.name
-    given = node.operator.named(node.inputs)
-    kinds = {name: types[value] for name, value in given.items()}
-    if node.epilogue is not None:
-        result = types[node.outputs[0]].shape
-        for name, extent, value in zip(
-            node.epilogue.names, node.epilogue.extents, node.extras, strict=True
-        ):
-            given[name] = value
-            kinds[name] = TensorType(node.epilogue.shape(extent, result), types[value].dtype)
-    fixed = graph.fixed
-    return Task(
-        node.name,
-        node.operator,
-        {name: value.name for name, value in given.items() if value not in fixed},
-        {
-            name: Weight(constant(graph, value, known), kinds[name])
-            for name, value in given.items()
-            if value in fixed
-        },
-        node.outputs[0].name,
-        layer,
-        epilogue=node.epilogue,
-        more=tuple(value.name for value in node.outputs[1:]),
-        apart=partial(_apart, graph, node, types, known, layer) if node.origins else None,
-    )
+@dataclass(frozen=True)
+class _Lowering:
+    """What tasks are made of: a graph, the type of each value, and the precision of weights."""
+
+    graph: Graph
+    types: Types
+    precision: DType
+    known: dict[Value, Constant] = field(default_factory=dict)
+    """What was found of values that no run changes."""
+
+    def task(self, node: Node, layer: str) -> Task:
+        """What `node`, of the layer so called, is to a schedule."""
+        given = node.operator.named(node.inputs)
+        kinds = {name: self.types[value] for name, value in given.items()}
+        if node.epilogue is not None:
+            result = self.types[node.outputs[0]].shape
+            for name, extent, value in zip(
+                node.epilogue.names, node.epilogue.extents, node.extras, strict=True
+            ):
+                given[name] = value
+                dims = node.epilogue.shape(extent, result)
+                kinds[name] = TensorType(dims, self.types[value].dtype)
+        fixed = self.graph.fixed
+        return Task(
+            node.name,
+            node.operator,
+            {name: value.name for name, value in given.items() if value not in fixed},
+            {
+                name: self._weight(value, kinds[name], name in node.operator.halves)
+                for name, value in given.items()
+                if value in fixed
+            },
+            node.outputs[0].name,
+            layer,
+            epilogue=node.epilogue,
+            more=tuple(value.name for value in node.outputs[1:]),
+            apart=partial(self._apart, node, layer) if node.origins else None,
+        )
+
+    def _weight(self, value: Value, type: TensorType, halves: bool) -> Weight:
+        """`value`, of `type`, as an operator is given it that takes it in `halves` or does not."""
+        if not halves:
+            type = widened(type)
+        elif type.dtype is DType.float32:
+            type = TensorType(type.dims, self.precision)
+        return Weight(constant(self.graph, value, self.known), type)
+
+    def _apart(self, node: Node, layer: str) -> list[Task]:
+        """The nodes that were joined into `node`, as tasks of their own."""
+        return [self.task(_rounding(origin, self.types), layer) for origin in node.origins]
 
 
-def _apart(
-    graph: Graph, node: Node, types: Types, known: dict[Value, Constant], layer: str
-) -> list[Task]:
-    """The nodes that were joined into `node`, as tasks of their own."""
-    return [_task(graph, origin, types, known, layer) for origin in node.origins]
+def _rounding(node: Node, types: Types) -> Node:
+    """`node`, which rounds those of its operands that are float16: they come as float32."""
+    halves = [value is not None and types[value].dtype is DType.float16 for value in node.inputs]
+    if not isinstance(node.operator, Pointwise) or not any(halves):
+        return node
+    given = (call("cast_float16", Arg(i)) if half else Arg(i) for i, half in enumerate(halves))
+    return replace(node, operator=Pointwise(node.operator.expr(*given)))

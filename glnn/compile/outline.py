@@ -13,8 +13,10 @@ from glnn.compile.weights import Weights
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.graph import Graph
 from glnn.graph.operator import Cost, Operator, Shapes
+from glnn.kernels.problem import Problem
+from glnn.layout import Layout
 from glnn.settings import Settings
-from glnn.types import Shape
+from glnn.types import DType, Shape, TensorType, widened
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,8 @@ class Step:
     `Backend.reads`). memory: where the result lies, a block's number. nbytes: of the result, of the
     step's parameters, and of copies of its operands, in textures. host: whether the host computes
     it, so that its operands are read back and its results uploaded. passing: bytes of the
-    parameters that go into textures, until they are there.
+    parameters that go into textures, until they are there. halves: the parameters that are stored
+    as float16. saved: bytes that these would take more as float32.
     """
 
     name: str
@@ -45,6 +48,8 @@ class Step:
     passing: int
     cost: Cost
     host: bool
+    halves: tuple[str, ...]
+    saved: int
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,11 @@ class Outline:
     def parameters(self) -> int:
         """Bytes of all parameters."""
         return sum(step.nbytes[1] for step in self.steps)
+
+    @property
+    def saved(self) -> int:
+        """Bytes that the parameters which are stored as float16 would take more as float32."""
+        return sum(step.saved for step in self.steps)
 
     @property
     def copies(self) -> int:
@@ -97,10 +107,11 @@ class Outline:
         fused: bool = True,
         keep: bool = False,
         weights: Weights | None = None,
+        precision: DType = DType.float32,
     ) -> Outline:
         """The outline of `graph`; the arguments are those of Plan, which raises the same."""
         kernels = dict(kernels or {})
-        graph, schedule = lowered(graph, backend, shapes, kernels, fused=fused)
+        graph, schedule = lowered(graph, backend, shapes, kernels, fused=fused, precision=precision)
         taken = {name for e in schedule.entries for name in (e.choice.name, e.task.via)}
         for name, kernel in kernels.items():
             if name not in schedule.ops:
@@ -144,14 +155,9 @@ def _step(schedule: Schedule, arena: Arena, entry: Entry) -> Step:
     out = schedule.tensors[task.output]
     backend = schedule.backend
     copies = {} if entry.host else backend.copies(entry.choice, entry.problem)
-    packed = (
-        {}
-        if entry.host
-        else {
-            name: 4 * backend.capacity(entry.layouts[name].size(parameter.shape))
-            for name, parameter in task.parameters.items()
-        }
-    )
+    kept = {} if entry.host else {n: _kept(backend, w.type) for n, w in task.parameters.items()}
+    packed = {name: _bytes(backend, entry.layouts[name], one) for name, one in kept.items()}
+    halves = {name: one for name, one in kept.items() if one.dtype is DType.float16}
     return Step(
         name=task.name,
         layer=task.layer,
@@ -173,7 +179,31 @@ def _step(schedule: Schedule, arena: Arena, entry: Entry) -> Step:
         passing=_passing(packed, copies),
         cost=entry.problem.cost,
         host=entry.host,
+        halves=tuple(halves),
+        saved=_wide(backend, entry, halves) - sum(copies.get(n, packed[n]) for n in halves),
     )
+
+
+def _kept(backend: Backend, type: TensorType) -> TensorType:
+    """A parameter's type as `backend` has it."""
+    return TensorType(type.dims, backend.stored(type.dtype))
+
+
+def _bytes(backend: Backend, layout: Layout, type: TensorType) -> int:
+    """Bytes of a parameter's buffer."""
+    return 4 * backend.capacity(layout.words(type))
+
+
+def _wide(backend: Backend, entry: Entry, halves: Mapping[str, TensorType]) -> int:
+    """Bytes that the parameters `halves` would take as float32."""
+    if not halves:
+        return 0
+    problem, types = entry.problem, {name: widened(one) for name, one in halves.items()}
+    operands = {**dict(problem.operands), **types}
+    wide = Problem.of(problem.op, operands, problem.layouts, problem.epilogue)
+    copies = backend.copies(entry.choice, wide)
+    sizes = {name: _bytes(backend, entry.layouts[name], one) for name, one in types.items()}
+    return sum(copies.get(name, nbytes) for name, nbytes in sizes.items())
 
 
 def _held(schedule: Schedule, weights: Weights) -> int:
@@ -185,7 +215,7 @@ def _held(schedule: Schedule, weights: Weights) -> int:
         copies = backend.copies(entry.choice, entry.problem)
         for name, weight in entry.task.parameters.items():
             if (weight, entry.layouts[name], name in copies) in weights:
-                size = 4 * backend.capacity(entry.layouts[name].size(weight.shape))
+                size = _bytes(backend, entry.layouts[name], _kept(backend, weight.type))
                 found += copies.get(name, size)
     return found
 

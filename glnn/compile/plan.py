@@ -14,7 +14,7 @@ from glnn.errors import ModelError
 from glnn.graph.constant import constant, evaluated
 from glnn.graph.graph import Graph, Value
 from glnn.process import ProcessLock
-from glnn.types import Array, Shape
+from glnn.types import Array, DType, Shape, as_float, to_float16
 
 
 class Plan:
@@ -24,7 +24,8 @@ class Plan:
     kernels: the kernel to take for an op, by the op's name; others are chosen.
     fused: whether pointwise work goes into its producers' epilogues.
     keep: whether every tensor keeps its memory, so that `value` can be asked for any.
-    weights: those that several plans share; None has its own.
+    weights: those that several plans share; None has its own. precision: as what the weights of
+    contractions and tables that are looked up are stored, float32 or float16.
 
     Raises UnsupportedOpError or LimitError where the backend cannot compute a layer or the device
     has too little memory, ShapeError where the shapes do not fit. Any thread may use it.
@@ -40,16 +41,23 @@ class Plan:
         fused: bool = True,
         keep: bool = False,
         weights: Weights | None = None,
+        precision: DType = DType.float32,
     ) -> None:
         self.graph, self.backend = graph, backend
         self._lock = ProcessLock()  # the cpu backend has several threads run at once
         self._weights = Weights(backend) if weights is None else weights
 
         def make() -> tuple[Outline, Prepared]:
-            options = {"fused": fused, "keep": keep}
             while True:
                 outline = Outline.of(
-                    graph, backend, shapes, kernels, **options, weights=self._weights
+                    graph,
+                    backend,
+                    shapes,
+                    kernels,
+                    fused=fused,
+                    keep=keep,
+                    weights=self._weights,
+                    precision=precision,
                 )
                 outline.check(backend.available())
                 if not outline.schedule.examine():
@@ -57,6 +65,7 @@ class Plan:
 
         self.outline, self._prepared = backend.perform(make)
         self._fixed = self._constants()
+        self._rounded = {v.name for v in graph.outputs if v.type.dtype is DType.float16}
         stores = self._prepared.stores
         self._inputs = {value.name: stores[value.name] for value in graph.inputs}
 
@@ -86,12 +95,12 @@ class Plan:
         return self.outline.nbytes
 
     def upload(self, feeds: Mapping[str, Array]) -> None:
-        """Move the inputs, float32 arrays of the plan's shapes, to the device."""
+        """Move the inputs, arrays of the plan's shapes, to the device; float16 as float32."""
         self.backend.perform(lambda: self._upload(feeds))
 
     def _upload(self, feeds: Mapping[str, Array]) -> None:
         for name, store in self._inputs.items():
-            store.set(feeds[name])
+            store.set(as_float(feeds[name]))
             self.backend.upload(store)
 
     def perform(self) -> None:
@@ -136,7 +145,8 @@ class Plan:
             return {name: self._value(name) for name in outputs or self.outputs}
 
     def value(self, name: str) -> Array:
-        """The tensor called `name` as the last run left it, a new float32 array.
+        """The tensor called `name` as the last run left it, a new array; float32 where it is
+        float16 on the way, and no output.
 
         Raises ModelError where the plan has no such tensor: it may have been fused away, or its
         memory may serve others by now (`keep` prevents that).
@@ -152,8 +162,10 @@ class Plan:
 
     def _value(self, name: str) -> Array:
         if name in self._fixed:
-            return evaluated(constant(self.outline.graph, self._fixed[name], {}))
+            found = evaluated(constant(self.outline.graph, self._fixed[name], {}))
+            return found if name not in self._rounded else to_float16(found)
         # Copied: stores keep what they pulled, and a view of an input is the caller's own array.
         store = self._inputs.get(name) or self._prepared.result(name)
         shape = self.outline.schedule.tensors[name].shape
-        return np.array(store.pull().reshape(shape))
+        found = np.array(store.pull().reshape(shape))
+        return found if name not in self._rounded else to_float16(found)

@@ -138,7 +138,7 @@ def evaluated(of: Constant) -> Array:
         if part.epilogue is not None and part.index == 0:
             extras = [array for array in given[count:] if array is not None]
             found = part.epilogue.evaluate(found, *extras)
-        arrays.append(found)
+        arrays.append(found.astype(np.float64) if found.dtype == np.float16 else found)
     found = np.asarray(arrays[-1])
     return found.astype(np.float32) if found.dtype == np.float64 else found
 

@@ -49,7 +49,8 @@ class Operator(ABC):
     its operands and its result, is computed by itself. What is not finite in an operand that is
     `spoiled` shows in every kernel's result where it shows in the reference's. An op that `deepens`
     can be given longer sums (`of_depth`). An operator that has an epilogue may have pointwise work
-    done on its first result before that is stored.
+    done on its first result before that is stored. Operands in `halves` may be float16, which are
+    stored so and computed with as float32.
     """
 
     name: ClassVar[str]
@@ -63,6 +64,7 @@ class Operator(ABC):
     spoiled: ClassVar[tuple[str, ...]] = ()
     deepens: ClassVar[bool] = False
     has_epilogue: ClassVar[bool] = False
+    halves: ClassVar[tuple[str, ...]] = ()
 
     @property
     def operands(self) -> tuple[str, ...]:

@@ -20,9 +20,8 @@ from glnn.kernels.generate.generators import GENERATORS
 from glnn.kernels.kernel import ANY, Kernel
 from glnn.kernels.split import Split
 from glnn.layout import Layout, Morton, parse
-from glnn.layout.half import Half
 from glnn.layout.layout import RowMajor
-from glnn.types import Array, Shape, TensorType
+from glnn.types import Array, DType, Shape, TensorType, as_float, widened
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Problem:
     operands: tuple[tuple[str, TensorType], ...]
     """The type of each operand that is there, by name; those of the epilogue last."""
     results: tuple[TensorType, ...]
-    """The types of `out`, `out1`, ..."""
+    """The types of `out`, `out1`, ...; what is computed as float16 is stored as float32."""
     given: tuple[tuple[str, str], ...] = ()
     """How the operands lie that are computed; others are packed as a kernel wants them."""
     epilogue: Epilogue | None = None
@@ -107,12 +106,12 @@ class Problem:
 
     def compute_all(self, operands: Mapping[str, Array]) -> tuple[Array, ...]:
         """All results by NumPy."""
-        own = {name: array for name, array in operands.items() if name not in self.extents}
+        own = {n: as_float(array) for n, array in operands.items() if n not in self.extents}
         first, *rest = self.op.reference(*self.op.positional(own))
         if self.epilogue is not None:
             extra = (operands[name] for name in self.epilogue.names)
             first = self.epilogue.evaluate(first, *extra)
-        return (first, *rest)
+        return (as_float(first), *map(as_float, rest))
 
     @cached_property
     def types(self) -> Mapping[str, TensorType]:
@@ -130,13 +129,18 @@ class Problem:
         """How each operand lies of which that is known."""
         return dict(self.given)
 
+    @cached_property
+    def halves(self) -> tuple[str, ...]:
+        """The operands that are float16."""
+        return tuple(name for name, one in self.operands if one.dtype is DType.float16)
+
     @property
     def output(self) -> Shape:
         """The first result's shape."""
         return self.results[0].shape
 
     def defines(self, kernel: Kernel | None = None) -> dict[str, int]:
-        """The op's attributes, and which of its optional operands are there.
+        """The op's attributes, which of its optional operands are there, and which are halves.
 
         And what is a `#define` of `kernel`, where that is generated.
         """
@@ -145,6 +149,7 @@ class Problem:
             **{name.upper(): value for name, value in self.op.derived(self.own).items()},
             **self.op.defines(self.own),
             **{f"HAS_{name.upper()}": int(name in self.shapes) for name in self.op.optional},
+            **{f"{name.upper()}_HALF": 1 for name in self.halves},
             **({} if made is None else made.defines),
         }
 
@@ -197,12 +202,12 @@ class Problem:
             return Batches.batches(
                 kernel,
                 self.along,
-                {**self.shapes, "out": self.output},
+                self.types,
                 self.chosen_layouts(kernel),
                 lambda n: (self if n == self.output[0] else self.of_samples(n)).sizes(kernel),
                 device,
             )
-        return Split.of(kernel, self.op, self.shapes, self.output, device, self.extents)
+        return Split.of(kernel, self.op, self.types, device, self.extents)
 
     def chosen_layouts(self, kernel: Kernel, split: Split | None = None) -> dict[str, Layout]:
         """The layout of each operand and of `out` when `kernel` runs this, whole or split."""
@@ -252,10 +257,7 @@ class Problem:
         return LOWERINGS[kernel.stages](self.op, self.own, kernel.defaults)
 
     def uniforms(self, kernel: Kernel) -> dict[str, Uniform]:
-        """The op's sizes and scalars, and how each operand lies in memory.
-
-        Rows, columns and what a matrix of a stack takes count numbers, floats or halves.
-        """
+        """The op's sizes and scalars, and how each operand lies in memory, counted in numbers."""
         key = "uniforms", kernel
         if key not in self.memo:
             self.memo[key] = self._uniforms(kernel)
@@ -267,10 +269,9 @@ class Problem:
             **self.op.scalars(),
             **scalars(self.epilogue),
         }
-        for name, chosen in self.chosen_layouts(kernel).items():
+        for name, layout in self.chosen_layouts(kernel).items():
             shape = self.shape(name)
-            values[f"{name}_size"] = chosen.size(shape)
-            layout = chosen.inner if isinstance(chosen, Half) else chosen
+            values[f"{name}_size"] = layout.size(shape)
             if isinstance(layout, RowMajor):
                 values[f"{name}_row"] = values[f"{name}_columns"] = layout.row(shape)
                 values[f"{name}_rows"] = layout.rows(shape)
@@ -298,7 +299,7 @@ def _problem(
     asked = {name: one for name, one in operands if name not in names}
     op.check_operands(asked)
     own = {name: asked[name] for name in op.names(len(asked)) if name in asked}  # in their order
-    results = op.results(own)
+    results = tuple(map(widened, op.results(own)))
     extra = {name: types[name] for name in names if name in types}
     if epilogue:
         shapes = {name: one.shape for name, one in extra.items()}

@@ -15,6 +15,7 @@ from glnn.types import MOST, Array, DType, Shape, TensorType
 
 TYPES = {
     "tensor(float)": DType.float32,
+    "tensor(float16)": DType.float16,
     "tensor(int32)": DType.int32,
     "tensor(uint8)": DType.uint8,
     "tensor(int8)": DType.int8,
