@@ -43,7 +43,7 @@ def test_lenet() -> None:
 
 
 def test_matmul() -> None:
-    names = "default,cross_rm_rm,morton_4_2,blocked_texture"
+    names = "default,cross_rm_rm,morton_4_2,blocked float16"
     result = json.loads(
         run("benchmarks.matmul", "--sizes", "9,1x7x5", "--kernels", names, "--alpha-beta", "--json")
     )
