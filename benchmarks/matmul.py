@@ -40,6 +40,7 @@ from glnn.kernels import kernels_for
 
 Array = NDArray[np.float32]
 Peer = Callable[[Array, Array, Array | None], "tuple[float, Array]"]
+HALVES = " float16"  # behind a kernel's name: of operands of float16
 SIZES = "96,128,192,256,384,512,768,1024,1152"
 ALPHA, BETA = 1.5, 0.5
 PEER_ROWS = {"cpu": "NumPy"}  # what a document calls it, and what is measured here
@@ -126,12 +127,15 @@ def measure(
     c = generator.random((m, n), dtype=np.float32) if scaled else None
     op, epilogue = Matmul(), gemm(ALPHA, BETA) if scaled else None
     operands = {"x": a, "weight": b.T} | ({"e1": c} if c is not None else {})
+    halves = {n: v.astype(np.float16) if n != "e1" else v for n, v in operands.items()}
     flops = 2 * m * n * k
     for name in names:
         row: dict[str, Any] = {"size": size, "name": name}
+        plain = name.removesuffix(HALVES)
         try:
-            kernel = None if name == "default" else name
-            timing = kernel_time(backend, op, operands, kernel, epilogue=epilogue)
+            kernel = None if plain == "default" else plain
+            given = operands if plain == name else halves
+            timing = kernel_time(backend, op, given, kernel, epilogue=epilogue)
         except GlnnError as error:
             yield {**row, "gflops": None, "reason": str(error)}
             continue
@@ -166,7 +170,7 @@ def _sizes(text: str) -> list[str]:
 def _names(text: str | None) -> list[str]:
     known = ["default", *(kernel.name for kernel in kernels_for("matmul", "compute"))]
     names = text.split(",") if text else [n for n in known if n != "matvec"]
-    if unknown := [name for name in names if name not in known]:
+    if unknown := [name for name in names if name.removesuffix(HALVES) not in known]:
         raise GlnnError(f"--kernels: no kernel {unknown[0]!r}, expected {', '.join(known)}")
     return names
 
@@ -255,7 +259,7 @@ def _wanted(
     for figure in drawn:
         for column in figure.columns_here:
             if sizes is None or column in _sizes(sizes):
-                names = [name for name in figure.rows_here if name in known]
+                names = [n for n in figure.rows_here if n.removesuffix(HALVES) in known]
                 wanted[column] = list(dict.fromkeys([*wanted.get(column, []), *names]))
     return {size: wanted[size] for size in sorted(wanted, key=int)}
 

@@ -16,12 +16,13 @@ from glnn.errors import GlnnError, ModelError, ShapeError, shown
 from glnn.model.load import load, load_bytes
 from glnn.model.model import Model
 from glnn.model.tensor import TensorInfo
-from glnn.types import Shape
+from glnn.types import DType, Shape
 
 if TYPE_CHECKING:
     from glnn.device import Device
 
 Array = NDArray[Any]
+PRECISIONS = ("float32", "float16")
 
 
 class InferenceSession:
@@ -30,10 +31,12 @@ class InferenceSession:
     model: a Model, what `glnn.load` takes, or the bytes of a .json model that has no parameters.
     backend: `auto`, `compute`, `feedback` or `cpu`. device: the device to run on; None opens or
     shares one, as `gpu` and `limits` say. kernels: kernels to take, by the name of the op.
+    precision: "float32", or "float16" to store the weights of convolutions and products and the
+    tables of embeddings as halves; they are rounded once, and computed with in float32.
 
     Plans are built once for each set of input shapes; the last few are kept. Any thread may use a
     session. Raises ModelError for a model that does not load, DeviceError where the backend does
-    not open.
+    not open. A weight that float16 does not hold is a ShapeError where it is planned or run.
     """
 
     def __init__(
@@ -45,14 +48,19 @@ class InferenceSession:
         gpu: int | str | None = None,
         limits: str | None = None,
         kernels: Mapping[str, str] | None = None,
+        precision: str = "float32",
     ) -> None:
         if isinstance(model, bytes):
             model = load_bytes(model)
         self.model = model if isinstance(model, Model) else load(model)
         if kernels is not None and not isinstance(kernels, Mapping):
             raise GlnnError(f"kernels must map ops to kernels' names, got {shown(kernels)}")
+        if not isinstance(precision, str) or precision not in PRECISIONS:
+            known = " or ".join(PRECISIONS)
+            raise GlnnError(f"precision must be {known}, got {shown(precision)}")
         self._fitted: dict[str, tuple[Shape, np.dtype[Any]]] = {}
         options: dict[str, Any] = {"device": device, "gpu": gpu, "limits": limits}
+        options["precision"] = DType(precision)
         self._executor = Executor(self.model.graph, backend, kernels=kernels, **options)
 
     @property

@@ -26,8 +26,9 @@ MOST = 2**31 - 1  # what a shader's int holds
 class DType(Enum):
     """The type of a tensor's numbers, called as NumPy calls it.
 
-    The GPU has float32, int32 and, in a word of 32 bits each, uint8, int8 and bool; float16 is
-    stored there and computed as float32. int64 and float64 are the host's.
+    The GPU has float32, int32 and, in a word of 32 bits each, uint8, int8 and bool. Weights of
+    float16 are stored there, two in a word, and computed with as float32; what is computed is
+    stored as float32. int64 and float64 are the host's.
     """
 
     float32 = "float32"
@@ -55,8 +56,12 @@ class DType(Enum):
 
     @cached_property
     def word(self) -> np.dtype[Any]:
-        """What a number of it is in device memory, where each takes 32 bits: float32 or int32."""
+        """What a number of it is in device memory: float32 or int32, a word; float16, half one."""
         return word(self.numpy)
+
+    def words(self, count: int) -> int:
+        """The words of 32 bits that so many numbers take in device memory."""
+        return -(-count // 2) if self is DType.float16 else count
 
     @property
     def kind(self) -> str:
@@ -117,8 +122,26 @@ class TensorType:
 
 
 def word(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The 32 bits that a number of `dtype` takes in device memory: int32 for integers and bools."""
+    """What a number of `dtype` is in device memory: int32 for integers and bools."""
+    if dtype == np.float16:
+        return dtype
     return np.dtype(np.int32 if dtype.kind in "iub" else np.float32)
+
+
+def widened(type: TensorType) -> TensorType:
+    """`type` as it is computed and stored by who computes it: float32 for float16."""
+    return TensorType(type.dims) if type.dtype is DType.float16 else type
+
+
+def as_float(array: Array) -> Array:
+    """`array`, of float16, as float32, in which it is computed with; any other as it is."""
+    return array.astype(np.float32) if array.dtype == np.float16 else array
+
+
+def to_float16(array: Array) -> Array:
+    """`array`, of floats, rounded to float16; what is beyond 65504 is infinite."""
+    with np.errstate(over="ignore"):
+        return array.astype(np.float16)
 
 
 def narrowed(name: str, array: Array) -> Array:

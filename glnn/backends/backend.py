@@ -100,6 +100,10 @@ class Backend(ABC):
         """
         return {}
 
+    def stored(self, dtype: DType) -> DType:
+        """The type as which weights of `dtype` are kept here."""
+        return dtype
+
     @abstractmethod
     def allocate(
         self,
@@ -161,7 +165,10 @@ class Backend(ABC):
             target.pull()[row] = array.reshape(target.shape[1:])
 
     def keep(self, array: NDArray[Any], layout: Layout) -> Store:
-        """A store that holds `array` for good: it may be on the device only."""
+        """A store that holds `array` for good: it may be on the device only.
+
+        Its numbers are of the type that is `stored` for those of `array`.
+        """
         store = self.allocate(array.shape, layout, dtype=DType.of(array))
         store.set(array)
         return store

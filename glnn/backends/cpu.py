@@ -14,7 +14,7 @@ from glnn.errors import UnsupportedOpError
 from glnn.graph.operator import Operator
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout, parse
-from glnn.types import DType, Shape
+from glnn.types import DType, Shape, as_float
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,16 @@ class Cpu(Backend):
 
     def view_layouts(self, op: Operator, given: str) -> tuple[str, str]:
         return "R", "R"
+
+    def stored(self, dtype: DType) -> DType:
+        # Float32 at once: to widen halves in each run takes longer than to multiply by them.
+        return DType.float32 if dtype is DType.float16 else dtype
+
+    def keep(self, array: NDArray[Any], layout: Layout) -> Store:
+        return super().keep(as_float(array), layout)
+
+    def renew(self, store: Store, array: NDArray[Any]) -> None:
+        super().renew(store, as_float(array))
 
     def allocate(
         self,

@@ -27,6 +27,7 @@ from glnn.kernels.verdicts import (
     LaunchSize,
     Verdict,
     Verdicts,
+    allowed,
     program_key,
     verdict_key,
     within,
@@ -221,7 +222,7 @@ class _Trial:
         got = _measured(self._out.pull())
         got = np.where(np.resize(self._open, got.shape), np.resize(self._few, got.shape), got)
         error = self._error(got)
-        if error <= self._kernel.allowed:
+        if error <= allowed(self._kernel, self._problem):
             return error, None
         packed = self._out.layout.pack(_wrong(got, np.resize(self._few, got.shape)))
         first = int(np.argmax(packed != 0))
@@ -265,17 +266,17 @@ def _known(problem: Problem, spoiled: bool) -> tuple[dict[str, Array], Array, Ar
     for name, shape in shapes.items():
         taken = (PERIOD, *shape[1:]) if name in names else shape
         kind = problem.types[name].dtype
-        if kind is not DType.float32:
+        if kind.kind != "float":
             numbers = generator.integers(0, 2 if kind is DType.bool else 100, taken)
             few[name] = op.trial(name, np.asarray(numbers, kind.numpy), shapes)
             continue
-        few[name] = np.asarray(2 * generator.random(taken, dtype=np.float32) - 1)
+        few[name] = np.asarray(2 * generator.random(taken, dtype=np.float32) - 1, kind.numpy)
         if spoiled and name in (*op.spoiled, *problem.extents):
             _spoil(few[name])
     types = {name: TensorType.of(array) for name, array in few.items() if name in problem.own}
     exact = op.cost_of(types).flops <= EXACT
     precise = {
-        name: array.astype(np.float64) if exact and array.dtype == np.float32 else array
+        name: array.astype(np.float64) if exact and array.dtype.kind == "f" else array
         for name, array in few.items()
     }
     with np.errstate(all="ignore"):

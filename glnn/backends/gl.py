@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from numpy.typing import NDArray
@@ -28,10 +28,7 @@ from glnn.kernels.tuned import Tuned
 from glnn.kernels.verdicts import Verdicts, program_key, work
 from glnn.layout import Layout
 from glnn.settings import Settings
-from glnn.types import DType, Shape
-
-if TYPE_CHECKING:
-    pass
+from glnn.types import DType, Shape, TensorType
 
 PLACES = ("first_group", "all_groups", "first_instance")  # uniforms of a launch, not of a problem
 MOST_CHOICES = 1024  # that are remembered
@@ -114,16 +111,17 @@ class GlBackend(Examined):
         """What each operand that `kernel` fetches is to the shader. Raises LimitError."""
         offers, layouts = self.device.capabilities, self.layouts(kernel, problem)
         return {
-            name: kernel.sampler(texel, layouts[name].size(problem.shapes[name]), offers)
-            for name, texel in textures(kernel, problem.epilogue).items()
+            name: kernel.sampler(texel, layouts[name].words(problem.types[name]), offers)
+            for name, texel in textures(kernel, problem.epilogue, problem.halves).items()
             if name in problem.shapes
         }
 
     def copies(self, choice: Choice, problem: Problem) -> Mapping[str, int]:
         assert isinstance(choice, Kernel)
-        texels, layouts = textures(choice, problem.epilogue), self.layouts(choice, problem)
+        texels = textures(choice, problem.epilogue, problem.halves)
+        layouts = self.layouts(choice, problem)
         found = {
-            k: DataTexture.bytes_for(layouts[k].size(problem.shapes[k]), texels[k], sampler)
+            k: DataTexture.bytes_for(layouts[k].words(problem.types[k]), texels[k], sampler)
             for k, sampler in self._samplers(choice, problem).items()
         }
         return {name: nbytes for name, nbytes in found.items() if nbytes}
@@ -141,7 +139,7 @@ class GlBackend(Examined):
     ) -> dict[str, Fetched]:
         """The textures by which `kernel` reads operands of `problem`, which lie in `buffers`."""
         found: dict[str, Fetched] = {}
-        texels = textures(kernel, problem.epilogue)
+        texels = textures(kernel, problem.epilogue, problem.halves)
         for name, sampler in self._samplers(kernel, problem).items():
             buffer = buffers[name]
             changing = name not in problem.op.parameters or buffer.shared
@@ -156,7 +154,7 @@ class GlBackend(Examined):
         textures = self._textures.setdefault(buffer, {})
         if (texel, sampler) not in textures:
             textures[texel, sampler] = Fetched(self.device, buffer, texel, sampler, False)
-            if DataTexture.bytes_for(buffer.layout.size(buffer.shape), texel, sampler):
+            if DataTexture.bytes_for(buffer.words, texel, sampler):
                 buffer.release()
         return textures[texel, sampler]
 
@@ -168,7 +166,7 @@ class GlBackend(Examined):
         dtype: DType = DType.float32,
     ) -> Buffer:
         assert memory is None or isinstance(memory, SharedMemory)
-        floats = self.capacity(layout.size(shape))
+        floats = self.capacity(layout.words(TensorType(shape, dtype)))
         buffer = Buffer(shape, layout, capacity=floats, memory=memory, dtype=dtype)
         buffer.push(self.device)
         return buffer
@@ -184,8 +182,9 @@ class GlBackend(Examined):
         return self.device.memory_available() if allowed is None else allowed
 
     def keep(self, array: NDArray[Any], layout: Layout) -> Buffer:
-        floats, dtype = self.capacity(layout.size(array.shape)), DType.of(array)
-        buffer = Buffer(array.shape, layout, capacity=floats, dtype=dtype)
+        type = TensorType.of(array)
+        floats = self.capacity(layout.words(type))
+        buffer = Buffer(array.shape, layout, capacity=floats, dtype=type.dtype)
         buffer.set(array)
         buffer.push(self.device)
         buffer.wrote()  # the host's array is not needed any more
@@ -198,7 +197,7 @@ class GlBackend(Examined):
         buffer = store.push(self.device)
         for (texel, sampler), fetched in self._textures.get(store, {}).items():
             fetched.refresh(buffer)
-            if DataTexture.bytes_for(store.layout.size(store.shape), texel, sampler):
+            if DataTexture.bytes_for(store.words, texel, sampler):
                 store.release()
         store.wrote()
 

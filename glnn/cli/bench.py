@@ -12,7 +12,13 @@ import rich_click as click
 
 from glnn.backends import NAMES
 from glnn.cli.inputs import batch_size, read_inputs
-from glnn.cli.options import backend_names, device_options, kernel_option, print_json
+from glnn.cli.options import (
+    backend_names,
+    device_options,
+    kernel_option,
+    precision_option,
+    print_json,
+)
 from glnn.cli.screen import Column, Screen, Table, figures, number, progress
 from glnn.errors import DeviceError, UnsupportedOpError
 from glnn.kernels import kernels_for
@@ -41,6 +47,7 @@ MOST = 2**31 - 1  # what GL and NumPy count
     help="Runs to take medians of.",
 )
 @kernel_option
+@precision_option
 @device_options
 def bench(
     model: str,
@@ -49,6 +56,7 @@ def bench(
     batch: int | None,
     repeat: int,
     kernels: dict[str, str],
+    precision: str,
     gpu: str | None,
     limits: str | None,
     wide: bool,
@@ -80,7 +88,12 @@ def bench(
     for name in names:
         try:
             sessions[name] = InferenceSession(
-                loaded, name, gpu=_gpu(gpu, name, names), limits=limits, kernels=forced[name]
+                loaded,
+                name,
+                gpu=_gpu(gpu, name, names),
+                limits=limits,
+                kernels=forced[name],
+                precision=precision,
             )
         except DeviceError as error:
             if backends is not None or gpu is not None:  # asked for by name
@@ -93,7 +106,8 @@ def bench(
         for name, plan in plans.items():
             task = bar.add_task(f"timing {name}", total=2 + len(plan.steps))
             profiles[name] = profile(plan, feeds, repeat, partial(bar.advance, task))
-    about = {"model": loaded.name, "batch": count, "repeat": repeat, **_machine(sessions)}
+    about = {"model": loaded.name, "batch": count, "repeat": repeat, "precision": precision}
+    about |= _machine(sessions)
     if as_json:
         shown = {name: p.to_json() for name, p in profiles.items()}
         print_json({**about, "backends": shown, "closed": closed})

@@ -13,7 +13,6 @@ from glnn.cli.options import output_options, print_json
 from glnn.cli.screen import Screen, Table, figures
 from glnn.errors import GlnnError, LayoutError
 from glnn.layout import parse
-from glnn.layout.half import Half
 
 MOST = 64  # rows or columns that fit on a screen or a page
 LARGEST = 1 << 20  # places, padding included
@@ -37,7 +36,7 @@ def layout(
     A layout is R (row major, the elements one after the other), R4 (row major, each row padded to
     four so that it begins on a vec4), C, a Hybrid Morton Order such as "C 4 2 C" (underscores may
     stand for the blanks), or a blocked tag of a matrix such as IO4i4o, whose rows are o and columns
-    i. With f16 behind it places count halves, two in the place of a float.
+    i.
 
     \b
     Examples:
@@ -59,14 +58,10 @@ def layout(
 
 
 def _places(text: str, rows: int, columns: int) -> tuple[str, NDArray[np.int64]]:
-    """The layout's name, and where each element lies: the matrix of its own indices, packed.
-
-    Places count numbers, floats or halves.
-    """
-    chosen = parse(text)
-    if chosen.ranks is not None and 2 not in chosen.ranks:
+    """The layout's name, and where each element lies: the matrix of its own indices, packed."""
+    layout = parse(text)
+    if layout.ranks is not None and 2 not in layout.ranks:
         raise LayoutError(f"layout {text!r} is not for matrices")
-    layout = chosen.inner if isinstance(chosen, Half) else chosen
     if (size := layout.size((rows, columns))) > LARGEST:
         raise LayoutError(
             f"layout {text!r}: {rows} x {columns} would be padded to {size} places, more than the "
@@ -76,7 +71,7 @@ def _places(text: str, rows: int, columns: int) -> tuple[str, NDArray[np.int64]]
     stored = layout.pack(numbers).astype(np.int64)  # 0 is padding
     places = np.zeros(rows * columns + 1, np.int64)
     places[stored] = np.arange(stored.size)
-    return chosen.name, places[1:].reshape(rows, columns)
+    return layout.name, places[1:].reshape(rows, columns)
 
 
 def draw(name: str, places: NDArray[Any], path: Path) -> None:

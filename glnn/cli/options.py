@@ -11,6 +11,7 @@ import rich_click as click
 from glnn.backends import NAMES
 from glnn.device.opening import MINIMUM_LIMITS
 from glnn.errors import GlnnError
+from glnn.session import PRECISIONS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -50,6 +51,17 @@ def kernel_option(command: Command) -> Command:
         multiple=True,
         callback=_kernels,
         help="Take this kernel for an op, as in matmul=blocked; may be repeated.",
+    )(command)
+
+
+def precision_option(command: Command) -> Command:
+    """`--precision`."""
+    return click.option(
+        "--precision",
+        type=click.Choice(PRECISIONS),
+        default=PRECISIONS[0],
+        show_default=True,
+        help="Of the weights of convolutions, products and embeddings; float16 takes half as much.",
     )(command)
 
 

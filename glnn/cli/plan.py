@@ -9,11 +9,18 @@ import rich_click as click
 
 from glnn.backends import Backend, open_backend
 from glnn.cli.inputs import batch_size
-from glnn.cli.options import backend_option, device_options, kernel_option, print_json
+from glnn.cli.options import (
+    backend_option,
+    device_options,
+    kernel_option,
+    precision_option,
+    print_json,
+)
 from glnn.cli.screen import Column, Screen, Table, figures, size
 from glnn.compile.outline import Outline, Step
 from glnn.model import Model, load
 from glnn.settings import Settings
+from glnn.types import DType
 
 MOST = 2**31 - 1  # what GL and NumPy count
 SHOWN = 6  # tensors of a block
@@ -26,12 +33,14 @@ SHOWN = 6  # tensors of a block
     "--batch", type=click.IntRange(1, MOST), help="Samples: 1, or as many as the model takes."
 )
 @kernel_option
+@precision_option
 @device_options
 def plan(
     model: str,
     backend: str,
     batch: int | None,
     kernels: dict[str, str],
+    precision: str,
     gpu: str | None,
     limits: str | None,
     wide: bool,
@@ -49,6 +58,7 @@ def plan(
     \b
     Examples:
       glnn plan lenet
+      glnn plan vgg16 --precision float16
       glnn plan lenet --batch 10000 --kernel matmul=morton_4_2
       glnn plan net.json --backend feedback --limits es31-minimum --json
     """
@@ -57,8 +67,11 @@ def plan(
     shapes = {info.name: info.with_batch(count) for info in loaded.inputs}
     loaded.infer(shapes)
     opened = open_backend(backend, gpu=gpu, limits=limits)
-    outline = opened.perform(lambda: Outline.of(loaded.graph, opened, shapes, kernels))
-    report = _report(loaded, opened, outline)
+    stored = DType(precision)
+    outline = opened.perform(
+        lambda: Outline.of(loaded.graph, opened, shapes, kernels, precision=stored)
+    )
+    report = {"precision": precision, **_report(loaded, opened, outline)}
     if as_json:
         print_json(report)
     else:
@@ -78,6 +91,7 @@ def _report(model: Model, backend: Backend, outline: Outline) -> dict[str, Any]:
         "blocks": blocks,
         "tensor_bytes": outline.tensors,
         "parameter_bytes": outline.parameters,
+        "saved_bytes": outline.saved,
         "texture_bytes": outline.copies,
         "passing_bytes": outline.peak - outline.nbytes,
         "peak_bytes": outline.peak,
@@ -119,10 +133,12 @@ def _step(step: Step, within: str, first: int) -> dict[str, Any]:
         "output": within + step.output,
         "shape": step.shape,
         "layouts": dict(step.layouts),
+        "halves": step.halves,
         "reads": dict(step.reads),
         "block": None if step.memory is None else first + step.memory,
         "bytes": result,
         "parameter_bytes": parameters,
+        "saved_bytes": step.saved,
         "texture_bytes": copies,
     }
 
@@ -186,7 +202,8 @@ def _show(report: dict[str, Any], out: Screen) -> None:
     out.show(blocks)
     totals = Table((Column("memory", least=24), figures("size"), Column("")))
     totals.add("blocks of tensors", size(report["tensor_bytes"]))
-    totals.add("parameters", size(report["parameter_bytes"]))
+    saved = f"{size(report['saved_bytes'])} less by float16" if report["saved_bytes"] else ""
+    totals.add("parameters", size(report["parameter_bytes"]), saved)
     totals.add("textures", size(report["texture_bytes"]))
     verdict = "more than is free" if report["fits"] is False else ""
     if report["passing_bytes"]:

@@ -9,7 +9,13 @@ import rich_click as click
 from numpy.typing import NDArray
 
 from glnn.cli.inputs import Inputs, batch_size, read_inputs
-from glnn.cli.options import backend_option, device_options, kernel_option, print_json
+from glnn.cli.options import (
+    backend_option,
+    device_options,
+    kernel_option,
+    precision_option,
+    print_json,
+)
 from glnn.cli.screen import Column, Screen, Table, figures, progress
 from glnn.errors import ShapeError
 from glnn.model import load
@@ -29,6 +35,7 @@ SHOWN = 10
     "--batch", type=click.IntRange(1), help="Samples a run: 100, or as many as the model takes."
 )
 @kernel_option
+@precision_option
 @device_options
 def run(
     model: str,
@@ -37,6 +44,7 @@ def run(
     top: int,
     batch: int | None,
     kernels: dict[str, str],
+    precision: str,
     gpu: str | None,
     limits: str | None,
     wide: bool,
@@ -51,12 +59,14 @@ def run(
     \b
     Examples:
       glnn run lenet
-      glnn run lenet photo.png --top 3
+      glnn run lenet photo.png --top 3 --precision float16
       glnn run net.json samples.npz --backend feedback --json
     """
     loaded = load(model)
     samples = read_inputs(loaded, inputs, model)
-    session = InferenceSession(loaded, backend, gpu=gpu, limits=limits, kernels=kernels)
+    session = InferenceSession(
+        loaded, backend, gpu=gpu, limits=limits, kernels=kernels, precision=precision
+    )
     scores = _run(session, samples.x, batch_size(loaded, batch, 100), shown=not as_json)
     if scores.ndim != 2:
         raise ShapeError(f"{model}: expected class scores (N, classes), it gives {scores.shape}")

@@ -9,7 +9,7 @@ import rich_click as click
 
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
-from glnn.cli.options import device_options, print_json
+from glnn.cli.options import device_options, precision_option, print_json
 from glnn.cli.screen import Column, Screen, Table, figures, number, progress, say
 from glnn.errors import DeviceError, GlnnError
 from glnn.graph.operators import Matmul
@@ -21,6 +21,7 @@ from glnn.session import InferenceSession
 from glnn.tuning import Tuning, far_slower
 from glnn.tuning import tune as search
 from glnn.tuning.tune import parameters
+from glnn.types import DType, TensorType
 
 MOST = 2**31 - 1  # what GL and NumPy count
 NOWHERE = "GLNN_CACHE is empty, so nothing"
@@ -49,6 +50,7 @@ SIZES = (
 @click.option("--fresh", is_flag=True, help="Tune anew what was tuned before.")
 @click.option("--show", is_flag=True, help="Only show what was found before.")
 @click.option("--forget", is_flag=True, help="Drop what was found before, and nothing else.")
+@precision_option
 @device_options
 def tune(
     model: str | None,
@@ -58,6 +60,7 @@ def tune(
     fresh: bool,
     show: bool,
     forget: bool,
+    precision: str,
     gpu: str | None,
     limits: str | None,
     wide: bool,
@@ -88,7 +91,11 @@ def tune(
         _forget(tuned)
     elif not show:
         _check_folder(tuned)
-        problems = _of_model(model, batch or 1, backend) if model else _products(sizes or SIZES)
+        problems = (
+            _of_model(model, batch or 1, backend, precision)
+            if model
+            else _products(sizes or SIZES, DType(precision))
+        )
         _tune(backend, problems, exhaustive, fresh or exhaustive, shown=not as_json)
     if as_json:
         kept = {key: asdict(choice) for key, choice in tuned.choices.items()}
@@ -148,7 +155,7 @@ def _forget(tuned: Tuned) -> None:
         raise GlnnError(f"--forget: {tuned.path} cannot be removed: {error.strerror}") from None
 
 
-def _products(sizes: tuple[str, ...]) -> list[Problem]:
+def _products(sizes: tuple[str, ...], stored: DType) -> list[Problem]:
     """The products of these sizes, each class once, the small ones first: they tell of others."""
     problems: dict[str, Problem] = {}
     given: dict[str, str] = {}
@@ -157,7 +164,8 @@ def _products(sizes: tuple[str, ...]) -> list[Problem]:
         if not match or max(map(int, match.groups())) > MOST:
             raise GlnnError(f"--size: expected three numbers as in 100x64x256, got {text!r}")
         m, n, k = map(int, match.groups())
-        problem = Problem.of(Matmul(), {"x": (m, k), "weight": (n, k)}, {})
+        types = {"x": TensorType((m, k)), "weight": TensorType((n, k), stored)}
+        problem = Problem.of(Matmul(), types, {})
         key = problem_class(problem)
         if key in problems:
             say(f"--size: {text} is tuned as {given[key]}, being near it")
@@ -166,10 +174,10 @@ def _products(sizes: tuple[str, ...]) -> list[Problem]:
     return sorted(problems.values(), key=lambda found: found.op.flops(found.shapes))
 
 
-def _of_model(name: str, batch: int, backend: GlBackend) -> list[Problem]:
+def _of_model(name: str, batch: int, backend: GlBackend, precision: str) -> list[Problem]:
     """The problems that a plan of the model chooses kernels for, each class once."""
     model = load(name)
-    session = InferenceSession(model, backend.name, device=backend.device)
+    session = InferenceSession(model, backend.name, device=backend.device, precision=precision)
     shapes = {
         info.name: tuple(n if isinstance(n, int) else batch for n in info.shape)
         for info in model.inputs

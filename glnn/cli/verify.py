@@ -8,18 +8,26 @@ import numpy as np
 import rich_click as click
 
 from glnn.cli.inputs import batch_size, read_inputs
-from glnn.cli.options import backend_option, device_options, kernel_option, print_json
+from glnn.cli.options import (
+    backend_option,
+    device_options,
+    kernel_option,
+    precision_option,
+    print_json,
+)
 from glnn.cli.screen import Column, Screen, Table, figures
 from glnn.model import load
-from glnn.profiling.verify import TOLERANCE
+from glnn.profiling.verify import TOLERANCES
 from glnn.profiling.verify import verify as verify_plan
 from glnn.session import InferenceSession
 
 DIVERGED = 1
 
 
-def _not_nan(context: click.Context, parameter: click.Parameter, given: float) -> float:
-    if isnan(given):
+def _not_nan(
+    context: click.Context, parameter: click.Parameter, given: float | None
+) -> float | None:
+    if given is not None and isnan(given):
         raise click.BadParameter("nan is not in the range x>=0")
     return given
 
@@ -34,12 +42,11 @@ def _not_nan(context: click.Context, parameter: click.Parameter, given: float) -
 @click.option(
     "--tolerance",
     type=click.FloatRange(0),
-    default=TOLERANCE,
     callback=_not_nan,
-    show_default=True,
-    help="Greatest error allowed.",
+    help="Greatest error allowed: 1e-5 unless given, 2e-3 with weights of float16.",
 )
 @kernel_option
+@precision_option
 @device_options
 @click.pass_context
 def verify(
@@ -48,8 +55,9 @@ def verify(
     inputs: tuple[str, ...],
     backend: str,
     batch: int | None,
-    tolerance: float,
+    tolerance: float | None,
     kernels: dict[str, str],
+    precision: str,
     gpu: str | None,
     limits: str | None,
     wide: bool,
@@ -57,7 +65,8 @@ def verify(
 ) -> None:
     """Compare every layer of MODEL with float64 and name the first that diverges.
 
-    The error is |got - expected| / |expected| over a layer's whole result. The exit code is 1
+    The error is |got - expected| / |expected| over a layer's whole result, expected of the weights
+    as the model has them, before they are rounded to float16. The exit code is 1
     when a layer exceeds the tolerance.
 
     \b
@@ -69,10 +78,13 @@ def verify(
     x = read_inputs(loaded, inputs, model).x
     count = batch_size(loaded, batch, min(len(x), 100))
     x = np.resize(x, (count, *x.shape[1:]))
-    session = InferenceSession(loaded, backend, gpu=gpu, limits=limits, kernels=kernels)
+    session = InferenceSession(
+        loaded, backend, gpu=gpu, limits=limits, kernels=kernels, precision=precision
+    )
+    allowed = TOLERANCES[precision] if tolerance is None else tolerance
     feeds = {loaded.inputs[0].name: x}
     result = verify_plan(
-        session.plan({name: a.shape for name, a in feeds.items()}, keep=True), feeds, tolerance
+        session.plan({name: a.shape for name, a in feeds.items()}, keep=True), feeds, allowed
     )
     if as_json:
         print_json({"model": loaded.name, **result.to_json()})
@@ -85,7 +97,7 @@ def verify(
         out = Screen(wide)
         out.show(rows)
         first = result.first_divergence
-        out.say(f"worst {result.worst:.2e}, allowed {tolerance:g}, on {result.backend}")
+        out.say(f"worst {result.worst:.2e}, allowed {allowed:g}, on {result.backend}")
         if first is not None:
             out.say(f"the first layer that diverges is {first}")
     if result.first_divergence is not None:

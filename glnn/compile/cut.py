@@ -19,7 +19,7 @@ from glnn.graph.graph import Graph, Node, Value, ordered
 from glnn.graph.operators.control import Control
 from glnn.graph.passes import fixed_captures, known_branches
 from glnn.process import ProcessLock
-from glnn.types import Array, Shape, TensorType
+from glnn.types import Array, DType, Shape, TensorType
 
 PLANS_KEPT = 4  # of each part
 
@@ -30,7 +30,13 @@ class Cut:
     """A graph on one backend for one set of input shapes, in parts."""
 
     def __init__(
-        self, graph: Graph, late: Sequence[Node], backend: Backend, head: Plan, weights: Weights
+        self,
+        graph: Graph,
+        late: Sequence[Node],
+        backend: Backend,
+        head: Plan,
+        weights: Weights,
+        precision: DType,
     ) -> None:
         """late: what `head`, the plan of the first part, leaves out."""
         self.graph, self.backend, self._head = graph, backend, head
@@ -38,14 +44,14 @@ class Cut:
         made = {value for node in late for value in node.outputs}
         self._now = [node for node in late if not made.intersection(node.reads)]
         self._bodies = {
-            body: Plans(body, backend, weights)
+            body: Plans(body, backend, weights, precision)
             for node in self._now
             if isinstance(node.operator, Control)
             for body in node.operator.bodies
         }
         tail = _tail(graph, [node for node in late if node not in self._now])
         self._inputs, self._outputs = tail.inputs, tail.outputs
-        self._tail = Plans(tail, backend, weights)
+        self._tail = Plans(tail, backend, weights, precision)
 
     def inside(self, feeds: Mapping[str, Array], outputs: Iterable[str] | None) -> dict[str, Array]:
         """See `Plan.inside`."""
@@ -74,8 +80,9 @@ class Cut:
 class Plans:
     """The plans of a part, by the shapes of its inputs: the last few are kept."""
 
-    def __init__(self, graph: Graph, backend: Backend, weights: Weights) -> None:
+    def __init__(self, graph: Graph, backend: Backend, weights: Weights, precision: DType) -> None:
         self._graph, self._backend, self._weights = graph, backend, weights
+        self._precision = precision
         self._kept: OrderedDict[tuple[Shape, ...], Plan | Cut] = OrderedDict()
         self._lock = ProcessLock()
 
@@ -91,7 +98,13 @@ class Plans:
         key = tuple(shapes.values())
         with self._lock:
             if key not in self._kept:
-                self._kept[key] = planned(self._graph, self._backend, shapes, weights=self._weights)
+                self._kept[key] = planned(
+                    self._graph,
+                    self._backend,
+                    shapes,
+                    weights=self._weights,
+                    precision=self._precision,
+                )
                 if len(self._kept) > PLANS_KEPT:
                     self._kept.popitem(last=False)
             self._kept.move_to_end(key)
@@ -106,6 +119,7 @@ def planned(
     *,
     keep: bool = False,
     weights: Weights | None = None,
+    precision: DType = DType.float32,
 ) -> Plan | Cut:
     """`graph` made ready for inputs of `shapes`; the arguments are those of Plan, which raises the
     same; UnsupportedOpError where kernels are named for what comes in parts.
@@ -118,9 +132,9 @@ def planned(
             if kernels:
                 why = _why(graph, late)
                 raise UnsupportedOpError(f"{why}, so no kernels can be asked for, got {kernels}")
-            head = Plan(_head(graph, late), backend, shapes, weights=weights)
-            return Cut(graph, late, backend, head, weights)
-    return Plan(graph, backend, shapes, kernels, keep=keep, weights=weights)
+            head = Plan(_head(graph, late), backend, shapes, weights=weights, precision=precision)
+            return Cut(graph, late, backend, head, weights, precision)
+    return Plan(graph, backend, shapes, kernels, keep=keep, weights=weights, precision=precision)
 
 
 def _why(graph: Graph, late: Sequence[Node]) -> str:

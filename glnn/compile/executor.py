@@ -13,7 +13,7 @@ from glnn.device import Device
 from glnn.errors import UnsupportedOpError
 from glnn.graph.graph import Graph
 from glnn.process import ProcessLock
-from glnn.types import Array, Shape
+from glnn.types import Array, DType, Shape
 
 PLANS_KEPT = 4
 
@@ -22,7 +22,7 @@ class Executor:
     """A graph on a backend, ready to run.
 
     graph: what to compute. backend, device, gpu, limits: see `backends.open_backend`. kernels:
-    kernels to take, by the name of the op.
+    kernels to take, by the name of the op. precision: of the weights, see `Plan`.
 
     Plans are built once for each set of input shapes; the last few are kept, and share the weights.
     Any thread may use it. Raises DeviceError where the backend does not open.
@@ -37,8 +37,9 @@ class Executor:
         gpu: int | str | None = None,
         limits: str | None = None,
         kernels: Mapping[str, str] | None = None,
+        precision: DType = DType.float32,
     ) -> None:
-        self.graph = graph
+        self.graph, self._precision = graph, precision
         self.backend = open_backend(backend, device, gpu=gpu, limits=limits)
         self._asked = device, gpu, limits
         self._lock = ProcessLock()
@@ -81,7 +82,13 @@ class Executor:
             plan = self._plans.get(key)
             if plan is None:
                 plan = planned(
-                    self.graph, backend, shapes, self._kernels, keep=keep, weights=self._weights
+                    self.graph,
+                    backend,
+                    shapes,
+                    self._kernels,
+                    keep=keep,
+                    weights=self._weights,
+                    precision=self._precision,
                 )
                 self._plans[key] = plan
                 if len(self._plans) > PLANS_KEPT:

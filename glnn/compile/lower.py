@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from glnn.backends import Backend
@@ -11,7 +12,9 @@ from glnn.compile.task import Task
 from glnn.compile.weights import Weight
 from glnn.errors import UnsupportedOpError
 from glnn.graph.constant import Constant, constant
+from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Node, Value
+from glnn.graph.operators import Pointwise
 from glnn.graph.passes import (
     fixed_captures,
     fold,
@@ -24,7 +27,7 @@ from glnn.graph.passes import (
     without_identities,
 )
 from glnn.kernels.problem import Problem
-from glnn.types import Shape, TensorType
+from glnn.types import DType, Shape, TensorType, widened
 
 Types = Mapping[Value, TensorType]
 
@@ -36,13 +39,14 @@ def lowered(
     kernels: Mapping[str, str],
     *,
     fused: bool,
+    precision: DType = DType.float32,
     body: bool = False,
 ) -> tuple[Graph, Schedule]:
     """The graph that is computed for inputs of `shapes`, by name, and the schedule that does it.
 
-    body: whether it is that of a branch or a loop.
-
-    Raises UnsupportedOpError or LimitError where the backend cannot compute a node.
+    precision: of the weights that operators take as float16, too (`Operator.halves`). body: whether
+    it is that of a branch or a loop. Raises UnsupportedOpError or LimitError where the backend
+    cannot compute a node.
     """
     graph = fixed_captures(known_branches(graph))
     types = _bound(graph, shapes)
@@ -59,30 +63,16 @@ def lowered(
     if fused:
         graph = without_identities(without_dead(graph))
         graph = fuse(fold(graph, types), types, backend.operands)
-    schedule = _schedule(graph, types, Schedule(backend, kernels, _names(graph)), frozenset())
+    nodes = tuple(_rounding(node, types) for node in graph.nodes)
+    graph = Graph(nodes, graph.inputs, graph.outputs, graph.name)
+    lowering = _Lowering(graph, types, precision)
+    schedule = lowering.schedule(Schedule(backend, kernels, _names(graph)), frozenset())
     # The host may pad inputs when it uploads them; those of bodies are copied as they lie.
     if not body and (padded := schedule.padded):
-        other = _schedule(graph, types, Schedule(backend, kernels, _names(graph)), padded)
+        other = lowering.schedule(Schedule(backend, kernels, _names(graph)), padded)
         if len(other.entries) < len(schedule.entries):
             return graph, other
     return graph, schedule
-
-
-def _names(graph: Graph) -> set[str]:
-    """What the tensors of `graph` are called."""
-    names = {value.name for value in graph.inputs}
-    return names | {value.name for node in graph.nodes for value in node.outputs}
-
-
-def _schedule(graph: Graph, types: Types, schedule: Schedule, padded: Set[str]) -> Schedule:
-    """`schedule` with all tasks of `graph`. padded: the inputs that lie in R4."""
-    for value in graph.inputs:
-        schedule.add_input(value.name, types[value], "R4" if value.name in padded else "R")
-    known: dict[Value, Constant] = {}
-    for node in graph.nodes:
-        if node.outputs[0] not in graph.fixed:
-            schedule.add(_task(graph, node, types, known))
-    return schedule
 
 
 def _bound(graph: Graph, shapes: Mapping[str, Shape]) -> dict[Value, TensorType]:
@@ -92,42 +82,80 @@ def _bound(graph: Graph, shapes: Mapping[str, Shape]) -> dict[Value, TensorType]
     )
 
 
-def _task(
-    graph: Graph, node: Node, types: Types, known: dict[Value, Constant], layer: str | None = None
-) -> Task:
-    """What `node`, of the layer so called, its own name unless said, is to a schedule."""
-    layer = layer or node.name
-    given = node.operator.named(node.inputs)
-    kinds = {name: types[value] for name, value in given.items()}
-    if node.epilogue is not None:
-        result = types[node.outputs[0]].shape
-        for name, extent, value in zip(
-            node.epilogue.names, node.epilogue.extents, node.extras, strict=True
-        ):
-            given[name] = value
-            kinds[name] = TensorType(node.epilogue.shape(extent, result), types[value].dtype)
-    fixed, control = graph.fixed, node.operator.control
-    results = tuple(types[value] for value in node.outputs)
-    return Task(
-        node.name,
-        node.operator,
-        {name: value.name for name, value in given.items() if value not in fixed},
-        {
-            name: Weight(constant(graph, value, known), kinds[name])
-            for name, value in given.items()
-            if value in fixed
-        },
-        node.outputs[0].name,
-        layer,
-        epilogue=node.epilogue,
-        more=tuple(value.name for value in node.outputs[1:]),
-        problem=Problem(node.operator, tuple(kinds.items()), results) if control else None,
-        apart=partial(_apart, graph, node, types, known, layer) if node.origins else None,
-    )
+def _names(graph: Graph) -> set[str]:
+    """What the tensors of `graph` are called."""
+    names = {value.name for value in graph.inputs}
+    return names | {value.name for node in graph.nodes for value in node.outputs}
 
 
-def _apart(
-    graph: Graph, node: Node, types: Types, known: dict[Value, Constant], layer: str
-) -> list[Task]:
-    """The nodes that were joined into `node`, as tasks of their own."""
-    return [_task(graph, origin, types, known, layer) for origin in node.origins]
+@dataclass(frozen=True)
+class _Lowering:
+    """What tasks are made of: a graph, the type of each value, and the precision of weights."""
+
+    graph: Graph
+    types: Types
+    precision: DType
+    known: dict[Value, Constant] = field(default_factory=dict)
+    """What was found of values that no run changes."""
+
+    def schedule(self, schedule: Schedule, padded: Set[str]) -> Schedule:
+        """`schedule` with all tasks of the graph. padded: the inputs that lie in R4."""
+        for value in self.graph.inputs:
+            layout = "R4" if value.name in padded else "R"
+            schedule.add_input(value.name, widened(self.types[value]), layout)
+        for node in self.graph.nodes:
+            if node.outputs[0] not in self.graph.fixed:
+                schedule.add(self.task(node, node.name))
+        return schedule
+
+    def task(self, node: Node, layer: str) -> Task:
+        """What `node`, of the layer so called, is to a schedule."""
+        given = node.operator.named(node.inputs)
+        kinds = {name: self.types[value] for name, value in given.items()}
+        if node.epilogue is not None:
+            result = self.types[node.outputs[0]].shape
+            for name, extent, value in zip(
+                node.epilogue.names, node.epilogue.extents, node.extras, strict=True
+            ):
+                given[name] = value
+                dims = node.epilogue.shape(extent, result)
+                kinds[name] = TensorType(dims, self.types[value].dtype)
+        fixed, control = self.graph.fixed, node.operator.control
+        results = tuple(self.types[value] for value in node.outputs)
+        return Task(
+            node.name,
+            node.operator,
+            {name: value.name for name, value in given.items() if value not in fixed},
+            {
+                name: self._weight(value, kinds[name], name in node.operator.halves)
+                for name, value in given.items()
+                if value in fixed
+            },
+            node.outputs[0].name,
+            layer,
+            epilogue=node.epilogue,
+            more=tuple(value.name for value in node.outputs[1:]),
+            problem=Problem(node.operator, tuple(kinds.items()), results) if control else None,
+            apart=partial(self._apart, node, layer) if node.origins else None,
+        )
+
+    def _weight(self, value: Value, type: TensorType, halves: bool) -> Weight:
+        """`value`, of `type`, as an operator is given it that takes it in `halves` or does not."""
+        if not halves:
+            type = widened(type)
+        elif type.dtype is DType.float32:
+            type = TensorType(type.dims, self.precision)
+        return Weight(constant(self.graph, value, self.known), type)
+
+    def _apart(self, node: Node, layer: str) -> list[Task]:
+        """The nodes that were joined into `node`, as tasks of their own."""
+        return [self.task(_rounding(origin, self.types), layer) for origin in node.origins]
+
+
+def _rounding(node: Node, types: Types) -> Node:
+    """`node`, which rounds those of its operands that are float16: they come as float32."""
+    halves = [value is not None and types[value].dtype is DType.float16 for value in node.inputs]
+    if not isinstance(node.operator, Pointwise) or not any(halves):
+        return node
+    given = (call("cast_float16", Arg(i)) if half else Arg(i) for i, half in enumerate(halves))
+    return replace(node, operator=Pointwise(node.operator.expr(*given)))

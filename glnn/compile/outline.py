@@ -16,9 +16,10 @@ from glnn.graph.constant import constant
 from glnn.graph.graph import Graph, Value
 from glnn.graph.operator import Cost, Operator, Shapes
 from glnn.graph.operators.control import Control
-from glnn.layout import parse
+from glnn.kernels.problem import Problem
+from glnn.layout import Layout, parse
 from glnn.settings import Settings
-from glnn.types import Shape, TensorType
+from glnn.types import DType, Shape, TensorType, widened
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class Step:
     of the result, of the step's parameters, and of copies of its operands, in textures. host:
     whether the host computes it, so that its operands are read back and its results uploaded, or
     runs its bodies. passing: bytes of the parameters that go into textures, until they are there.
+    halves: the parameters that are stored as float16. saved: bytes that these would take more as
+    float32.
     """
 
     name: str
@@ -49,6 +52,8 @@ class Step:
     passing: int
     cost: Cost
     host: bool
+    halves: tuple[str, ...]
+    saved: int
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,11 @@ class Outline:
         return sum(4 * backend.capacity(rows.size(shape)) for shape in shapes)
 
     @property
+    def saved(self) -> int:
+        """Bytes that the parameters which are stored as float16 would take more as float32."""
+        return sum(step.saved for step in self.steps)
+
+    @property
     def copies(self) -> int:
         """Bytes of the textures that hold copies of operands."""
         return sum(step.nbytes[2] for step in self.every)
@@ -144,10 +154,11 @@ class Outline:
         fused: bool = True,
         keep: bool = False,
         weights: Weights | None = None,
+        precision: DType = DType.float32,
     ) -> Outline:
         """The outline of `graph`; the arguments are those of Plan, which raises the same."""
         kernels = dict(kernels or {})
-        made = cls._of(graph, backend, shapes, kernels, fused, keep, weights, body=False)
+        made = cls._of(graph, backend, shapes, kernels, fused, keep, weights, precision, body=False)
         schedules = [outline.schedule for _, outline in made.walk()]
         entries = [entry for schedule in schedules for entry in schedule.entries]
         taken = {name for e in entries for name in (e.choice.name, e.task.via)}
@@ -168,10 +179,13 @@ class Outline:
         fused: bool,
         keep: bool,
         weights: Weights | None,
+        precision: DType,
         *,
         body: bool,
     ) -> Outline:
-        graph, schedule = lowered(graph, backend, shapes, kernels, fused=fused, body=body)
+        graph, schedule = lowered(
+            graph, backend, shapes, kernels, fused=fused, precision=precision, body=body
+        )
         changing = [value for value in graph.outputs if graph.changes(value)]
         outputs = {v: schedule.in_rows(v.name) if body else v.name for v in changing}
         fixed = [value for value in graph.outputs if body and value not in outputs]
@@ -182,7 +196,17 @@ class Outline:
             if isinstance(op := entry.task.op, Control):
                 given = op.given(op.positional(dict(entry.problem.operands)))
                 bodies[entry.task.output] = tuple(
-                    cls._of(one, backend, _shapes(types), kernels, fused, keep, weights, body=True)
+                    cls._of(
+                        one,
+                        backend,
+                        _shapes(types),
+                        kernels,
+                        fused,
+                        keep,
+                        weights,
+                        precision,
+                        body=True,
+                    )
                     for one, types in zip(op.bodies, given, strict=True)
                 )
                 kept += [*entry.task.operands.values(), entry.task.output, *entry.task.more]
@@ -232,11 +256,13 @@ def _step(schedule: Schedule, arena: Arena, entry: Entry) -> Step:
     out = schedule.tensors[task.output]
     backend = schedule.backend
     copies = {} if entry.host else backend.copies(entry.choice, entry.problem)
-    packed = {
-        name: 4 * backend.capacity(entry.layouts[name].size(parameter.shape))
-        for name, parameter in task.parameters.items()
+    kept = {
+        name: _kept(backend, weight.type)
+        for name, weight in task.parameters.items()
         if not entry.host or (task.op.control and name not in task.op.host)
     }
+    packed = {name: _bytes(backend, entry.layouts[name], one) for name, one in kept.items()}
+    halves = {name: one for name, one in kept.items() if one.dtype is DType.float16}
     return Step(
         name=task.name,
         layer=task.layer,
@@ -258,7 +284,31 @@ def _step(schedule: Schedule, arena: Arena, entry: Entry) -> Step:
         passing=_passing(packed, copies),
         cost=entry.problem.cost,
         host=entry.host,
+        halves=tuple(halves),
+        saved=_wide(backend, entry, halves) - sum(copies.get(n, packed[n]) for n in halves),
     )
+
+
+def _kept(backend: Backend, type: TensorType) -> TensorType:
+    """A parameter's type as `backend` has it."""
+    return TensorType(type.dims, backend.stored(type.dtype))
+
+
+def _bytes(backend: Backend, layout: Layout, type: TensorType) -> int:
+    """Bytes of a parameter's buffer."""
+    return 4 * backend.capacity(layout.words(type))
+
+
+def _wide(backend: Backend, entry: Entry, halves: Mapping[str, TensorType]) -> int:
+    """Bytes that the parameters `halves` would take as float32."""
+    if not halves:
+        return 0
+    problem, types = entry.problem, {name: widened(one) for name, one in halves.items()}
+    operands = {**dict(problem.operands), **types}
+    wide = Problem.of(problem.op, operands, problem.layouts, problem.epilogue)
+    copies = backend.copies(entry.choice, wide)
+    sizes = {name: _bytes(backend, entry.layouts[name], one) for name, one in types.items()}
+    return sum(copies.get(name, nbytes) for name, nbytes in sizes.items())
 
 
 def _held(schedule: Schedule, weights: Weights) -> int:
@@ -270,7 +320,7 @@ def _held(schedule: Schedule, weights: Weights) -> int:
         copies = backend.copies(entry.choice, entry.problem)
         for name, weight in entry.task.parameters.items():
             if (weight, entry.layouts[name], name in copies) in weights:
-                size = 4 * backend.capacity(entry.layouts[name].size(weight.shape))
+                size = _bytes(backend, entry.layouts[name], _kept(backend, weight.type))
                 found += copies.get(name, size)
     return found
 

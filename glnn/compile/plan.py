@@ -16,7 +16,7 @@ from glnn.errors import ModelError
 from glnn.graph.constant import constant, evaluated
 from glnn.graph.graph import Graph, Value
 from glnn.process import ProcessLock
-from glnn.types import Array, DType, Shape, narrowed
+from glnn.types import Array, DType, Shape, as_float, narrowed, to_float16
 
 
 class Plan:
@@ -26,7 +26,8 @@ class Plan:
     kernels: the kernel to take for an op, by the op's name; others are chosen.
     fused: whether pointwise work goes into its producers' epilogues.
     keep: whether every tensor keeps its memory, so that `value` can be asked for any.
-    weights: those that several plans share; None has its own.
+    weights: those that several plans share; None has its own. precision: as what the weights of
+    contractions and tables that are looked up are stored, float32 or float16.
 
     Raises UnsupportedOpError or LimitError where the backend cannot compute a layer or the device
     has too little memory, ShapeError where the shapes do not fit. Any thread may use it.
@@ -42,6 +43,7 @@ class Plan:
         fused: bool = True,
         keep: bool = False,
         weights: Weights | None = None,
+        precision: DType = DType.float32,
     ) -> None:
         self.graph, self.backend = graph, backend
         # The cpu backend has several threads run at once; those of a device run one by one.
@@ -51,10 +53,16 @@ class Plan:
         self._weights = Weights(backend) if weights is None else weights
 
         def make() -> tuple[Outline, Prepared]:
-            options = {"fused": fused, "keep": keep}
             while True:
                 outline = Outline.of(
-                    graph, backend, shapes, kernels, **options, weights=self._weights
+                    graph,
+                    backend,
+                    shapes,
+                    kernels,
+                    fused=fused,
+                    keep=keep,
+                    weights=self._weights,
+                    precision=precision,
                 )
                 outline.check(backend.available())
                 if not outline.examine():
@@ -62,6 +70,7 @@ class Plan:
 
         self.outline, self._prepared = backend.perform(make)
         self._fixed = self._constants()
+        self._rounded = {v.name for v in graph.outputs if v.type.dtype is DType.float16}
         stores = self._prepared.stores
         self._inputs = {value.name: stores[value.name] for value in graph.inputs}
         # Whatever stands for them in the plan.
@@ -100,12 +109,15 @@ class Plan:
         return self.outline.nbytes
 
     def upload(self, feeds: Mapping[str, Array]) -> None:
-        """Move the inputs, arrays of the plan's shapes and of their own types, to the device."""
+        """Move the inputs, arrays of the plan's shapes and of their own types, to the device.
+
+        float16 goes there as float32.
+        """
         self.backend.perform(lambda: self._upload(feeds))
 
     def _upload(self, feeds: Mapping[str, Array]) -> None:
         for name, store in self._inputs.items():
-            array = feeds[name]
+            array = as_float(feeds[name])
             store.put(narrowed(f"input {name!r}", array) if name in self._narrowed else array)
 
     def perform(self) -> None:
@@ -139,7 +151,8 @@ class Plan:
             return {name: self._value(name) for name in outputs or self.outputs}
 
     def value(self, name: str) -> Array:
-        """The tensor called `name` as the last run left it, a new array of its type.
+        """The tensor called `name` as the last run left it, a new array of its type; float32 where
+        it is float16 on the way, and no output.
 
         Raises ModelError where the plan has no such tensor: it may have been fused away, or its
         memory may serve others by now (`keep` prevents that).
@@ -156,9 +169,12 @@ class Plan:
     def _value(self, name: str) -> Array:
         if name in self._fixed:
             value = self._fixed[name]
-            return evaluated(constant(self.outline.graph, value, {}), value.type.dtype)
+            found = evaluated(constant(self.outline.graph, value, {}), value.type.dtype)
+            return found if name not in self._rounded else to_float16(found)
         store = self._inputs.get(name) or self._prepared.result(name)
         found = store.fetch().reshape(self.outline.schedule.tensors[name].shape)
+        if name in self._rounded:
+            return to_float16(found)
         return found.astype(np.int64, copy=False) if name in self._of_int64 else found
 
 

@@ -18,7 +18,6 @@ from glnn.kernels import kernels_for
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout, Morton, parse
-from glnn.layout.half import Half
 from glnn.layout.layout import DENSE, PADDED, Blocked, RowMajor
 from glnn.types import TensorType
 
@@ -240,9 +239,6 @@ class Schedule:
         tensor = self.tensors[name]
         if isinstance(layout, RowMajor) and isinstance(tensor.layout, RowMajor):
             return self._repadded(name, tensor.layout, layout, task)
-        if isinstance(layout, Half):
-            name = self._in_layout(name, layout.inner, task)
-            tensor = self.tensors[name]
         refused = self.backend.why_not(reorder(tensor.type, tensor.layout, layout))
         if refused and isinstance(layout, Morton | Blocked):
             return self._packed(name, layout, task)

@@ -8,7 +8,6 @@ from glnn.backends.backend import Backend
 from glnn.graph.operators.reorder import Reorder
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout
-from glnn.layout.half import Half
 from glnn.layout.layout import RowMajor
 from glnn.types import Shape, TensorType
 
@@ -34,9 +33,6 @@ def reorder(type: TensorType, source: Layout, target: Layout) -> Problem:
 
 def can_reorder(backend: Backend, type: TensorType, lies: Layout, wanted: Layout) -> bool:
     """Whether launches take a tensor from `lies` to `wanted`, those that pack by moves aside."""
-    if isinstance(wanted, Half) and lies != wanted.inner:
-        inner = wanted.inner
-        return can_reorder(backend, type, lies, inner) and can_reorder(backend, type, inner, wanted)
     if lies == wanted or (isinstance(lies, RowMajor) and isinstance(wanted, RowMajor)):
         return True
     return backend.why_not(reorder(type, lies, wanted)) is None

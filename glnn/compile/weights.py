@@ -7,18 +7,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from glnn.backends import Backend, Store
+from glnn.errors import ShapeError
 from glnn.graph.constant import Constant, Leaf, Made, evaluated, leaves
 from glnn.graph.decompose import Derived
 from glnn.graph.graph import Kind, Value, Variable
 from glnn.graph.operators import Reshape
 from glnn.layout import Layout
 from glnn.process import ProcessLock
-from glnn.types import Array, Shape, TensorType
+from glnn.types import Array, DType, Shape, TensorType, to_float16
 
 
 @dataclass(frozen=True)
 class Weight:
-    """A constant as a kernel is given it: of this type, which has as many numbers."""
+    """A constant as a kernel is given it: of this type, which has as many numbers.
+
+    Floats are rounded to float16 where that is the type.
+    """
 
     constant: Constant
     type: TensorType
@@ -46,8 +50,22 @@ class Weight:
         return self.type.shape
 
     def read(self) -> Array:
-        """Its array as it is now."""
-        return evaluated(self.constant, self.type.dtype).reshape(self.shape)
+        """Its array as it is now. Raises ShapeError where float16 does not hold a number of it."""
+        found = evaluated(self.constant, self.type.dtype).reshape(self.shape)
+        if found.dtype.kind != "f":
+            return found
+        if self.type.dtype is not DType.float16:
+            return np.asarray(found, self.type.dtype.numpy)
+        rounded = to_float16(found)
+        if (beyond := np.isinf(rounded) & np.isfinite(found)).any():
+            worst = found[beyond][np.argmax(np.abs(found[beyond]))]
+            raise ShapeError(f"{self.name} has the number {worst:g}, float16 holds up to 65504")
+        return rounded
+
+    @property
+    def name(self) -> str:
+        """What people know it by: the variables and constants that it is made of."""
+        return ", ".join(dict.fromkeys(leaf.value.name for leaf in leaves(self.constant)))
 
     @property
     def variables(self) -> tuple[Variable, ...]:
@@ -65,11 +83,12 @@ class _Kept:
     variables: tuple[Variable, ...]
     revisions: list[int]
 
-    def changed(self) -> bool:
-        """Whether a variable was assigned since this was asked last."""
+    def renew(self, backend: Backend) -> None:
+        """Upload it where a variable was assigned since it was."""
         now = [variable.revision for variable in self.variables]
-        changed, self.revisions = now != self.revisions, now
-        return changed
+        if now != self.revisions:
+            backend.renew(self.store, np.asarray(self.weight.read(), order="C"))
+            self.revisions = now  # only now: where it cannot be read, the next run asks again
 
 
 class Weights:
@@ -108,6 +127,5 @@ class Weights:
         with self._lock:
             now = [variable.revision for variable in self._variables]
             for kept in self._kept.values():
-                if kept.changed():
-                    self._backend.renew(kept.store, np.asarray(kept.weight.read(), order="C"))
+                kept.renew(self._backend)
             self._revisions = now

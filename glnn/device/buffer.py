@@ -12,7 +12,7 @@ from glnn.device.device import Device
 from glnn.errors import DeviceError, ShapeError
 from glnn.layout import Layout
 from glnn.process import alone
-from glnn.types import DType
+from glnn.types import DType, TensorType
 
 if TYPE_CHECKING:
     import moderngl
@@ -40,10 +40,11 @@ class Buffer:
     """An array on the host and its copy on a device, brought up to date only when stale.
 
     shape, dtype: the array's; each number takes a word of 32 bits on the device, uint8, int8 and
-    bool too. layout: how it lies there. capacity: words to allocate at least,
-    for readers that take more than the layout holds. Before anything is set, all is zero. memory:
-    where the copy lies, on that device only; it is as it is before anything is set, and whoever
-    shares it may overwrite this array. fixed: set by who knows that the content never changes.
+    bool too, and float16 half of one. layout: how it lies there. capacity: words to allocate at
+    least, for readers that take more than the layout holds. Before anything is set, all is zero.
+    memory: where the copy lies, on that device only; it is as it is before anything is set, and
+    whoever shares it may overwrite this array. fixed: set by who knows that the content never
+    changes.
     """
 
     def __init__(
@@ -55,12 +56,14 @@ class Buffer:
         memory: SharedMemory | None = None,
         dtype: DType = DType.float32,
     ) -> None:
-        if dtype is DType.float16 or not dtype.on_gpu:
+        if not dtype.on_gpu:
             raise DeviceError(f"a GPU's memory holds no {dtype.value} numbers")
         self.shape = shape
         self.dtype: DType = dtype
         self.layout = layout
-        self.size = max(layout.size(shape), capacity or 0, LEAST)
+        self.words = layout.words(TensorType(shape, dtype))
+        """What the array takes of its memory."""
+        self.size = max(self.words, capacity or 0, LEAST)
         self.nbytes = 4 * self.size
         self.pushes = 0
         self.pulls = 0
@@ -122,9 +125,9 @@ class Buffer:
         self.release()
         # Content comes with the allocation, not by Buffer.clear(): after that NVIDIA's driver (580)
         # shows shaders the last write but one.
-        content = np.zeros(self.size, self.dtype.word)
+        content = np.zeros(self.size, np.uint32)
         if self._host is not None and self._used:
-            content[: self._used] = self.layout.pack(self._host)
+            content.view(self.dtype.word)[: self._used] = self.layout.pack(self._host)
             self.pushes += 1
         copy = device.context.buffer(content)
         device.check_always(f"allocate {self.nbytes} bytes")
@@ -138,7 +141,7 @@ class Buffer:
                 copy.write(np.ascontiguousarray(self._host, self.dtype.word))
             else:
                 copy.write(self.layout.pack(self._host))
-            device.check(f"write {4 * self._used} bytes")
+            device.check(f"write {4 * self.words} bytes")
             self.pushes += 1
         self._host_newer = False
 
@@ -146,8 +149,8 @@ class Buffer:
         """Take the content of `other`, a buffer of the same layout and shape, on the device."""
         target, source = self.push(device), other.push(device)
         if self._used and target is not source:
-            device.context.copy_buffer(target, source, 4 * self._used)
-            device.check(f"copy {4 * self._used} bytes")
+            device.context.copy_buffer(target, source, 4 * self.words)
+            device.check(f"copy {4 * self.words} bytes")
         self.wrote()
 
     def copy_row(self, row: int, other: Buffer, device: Device) -> None:

@@ -133,7 +133,7 @@ def evaluated(of: Constant, dtype: DType = DType.float32) -> Array:
         found = part.operator.reference(*given)[part.index]
         if part.epilogue is not None and part.index == 0:
             found = part.epilogue.evaluate(found, *(arrays[i] for i in read))
-        arrays.append(found)
+        arrays.append(found.astype(np.float64) if found.dtype == np.float16 else found)
     found = np.asarray(arrays[-1])
     if found.dtype != np.float64:
         return found

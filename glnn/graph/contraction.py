@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from glnn.errors import ShapeError
 from glnn.graph.operator import Cost, Known, Operands, Operator, Shapes, Types, typed
-from glnn.types import Array, DType, Shape, TensorType
+from glnn.types import Array, DType, Shape, TensorType, as_float
 
 
 class Contraction(Operator):
@@ -28,15 +28,16 @@ class Contraction(Operator):
     def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
         given = self.named(types)
         for name, one in given.items():
-            if one.dtype is not DType.float32:
-                raise ShapeError(f"{self.name}: {name} must be float32, got {one}")
+            if one.dtype is not DType.float32 and one.dtype is not DType.float16:
+                raise ShapeError(f"{self.name}: {name} must be float32 or float16, got {one}")
         return (TensorType(self.shape_of({name: one.shape for name, one in given.items()})),)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
-        return (self.compute(self.named(arrays)),)
+        given = self.named(arrays)
+        return (self.compute({name: as_float(array) for name, array in given.items()}),)
 
     def cost(self, types: Types) -> Cost:
-        return self.cost_of({name: one.shape for name, one in self.named(types).items()})
+        return self.cost_of(self.named(types))
 
     @abstractmethod
     def shape_of(self, shapes: Shapes) -> Shape:
@@ -61,9 +62,10 @@ class Contraction(Operator):
         return tuple(name for name in self.inputs if shapes.get(name, ())[:1] == (n,))
 
     def cost_of(self, operands: Operands) -> Cost:
-        shapes = {name: one.shape for name, one in typed(operands).items()}
-        elements = sum(prod(s) for s in shapes.values()) + prod(self.shape_of(shapes))
-        return Cost(self.flops(shapes), 4 * elements)
+        types = typed(operands)
+        shapes = {name: one.shape for name, one in types.items()}
+        words = sum(one.dtype.words(prod(one.shape)) for one in types.values())
+        return Cost(self.flops(shapes), 4 * (words + prod(self.shape_of(shapes))))
 
     def check_operands(self, shapes: Mapping[str, object]) -> None:
         known = (*self.inputs, *self.parameters)

@@ -54,7 +54,8 @@ class Operator(ABC):
     operand that is `spoiled` shows in every kernel's result where it shows in the reference's. An
     op that `deepens` can be given longer sums (`of_depth`). An operator that has an epilogue may
     have pointwise work done on its first result before that is stored. One that is `control` runs
-    graphs, its bodies (`operators.control`), between which the host decides.
+    graphs, its bodies (`operators.control`), between which the host decides. Operands in `halves`
+    may be float16, which are stored so and computed with as float32.
     """
 
     name: ClassVar[str]
@@ -70,6 +71,7 @@ class Operator(ABC):
     deepens: ClassVar[bool] = False
     has_epilogue: ClassVar[bool] = False
     control: ClassVar[bool] = False
+    halves: ClassVar[tuple[str, ...]] = ()
 
     @property
     def operands(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.split import Part, Split
 from glnn.layout import Layout
 from glnn.layout.layout import Blocked, RowMajor
-from glnn.types import Shape
+from glnn.types import Shape, TensorType
 
 Sizes = Callable[[int], Mapping[str, int]]
 
@@ -21,7 +21,7 @@ Sizes = Callable[[int], Mapping[str, int]]
 class Batches(Split):
     """`n` samples, `count` of them at a time.
 
-    floats: of one sample of each operand that has samples. whole: of each operand as it is.
+    floats: of one sample of each operand that has samples. whole: words of each operand as it is.
     sizes: the uniforms and sizes of so many samples.
     """
 
@@ -35,21 +35,22 @@ class Batches(Split):
     def batches(
         kernel: Kernel,
         inputs: tuple[str, ...],
-        shapes: Shapes,
+        types: Mapping[str, TensorType],
         layouts: Mapping[str, Layout],
         sizes: Sizes,
         device: Capabilities,
     ) -> Batches | None:
         """The parts that `device` needs; None where nothing is too much or no cut helps.
 
-        inputs: the operands that have samples. shapes: of each operand and `out`. No part exceeds
+        inputs: the operands that have samples. types: of each operand and `out`. No part exceeds
         a storage block or the workgroups that may be dispatched, and each begins where a storage
         buffer may be bound.
         """
+        shapes = {name: one.shape for name, one in types.items()}
         if any(len(shapes[name]) < 2 for name in (*inputs, "out")):
             return None
         most = device.max_shader_storage_block_size // 4
-        whole = {name: layouts[name].size(shape) for name, shape in shapes.items()}
+        whole = {name: layouts[name].words(one) for name, one in types.items() if name in layouts}
         n = shapes["out"][0]
         floats = {
             name: _apart(layouts[name], shapes[name])

@@ -11,13 +11,21 @@ from glnn.kernels.kernel import EPILOGUES, Kernel
 
 TEXELS = {"float": "r32f", "vec4": "rgba32f"}
 """The format of what an epilogue fetches, by its form."""
+HALVES = {"r32f": "r16f", "rgba32f": "rgba16f"}
+"""The format of texels of float16, by the one that a declaration has."""
 
 
-def textures(kernel: Kernel, epilogue: Epilogue | None) -> dict[str, str]:
-    """The texel format of each operand that `kernel` reads through a texture."""
-    if epilogue is None or not kernel.epilogue or kernel.backend != "feedback":
-        return dict(kernel.textures)
-    return {**kernel.textures, **dict.fromkeys(epilogue.names, TEXELS[kernel.epilogue])}
+def textures(
+    kernel: Kernel, epilogue: Epilogue | None, halves: Iterable[str] = ()
+) -> dict[str, str]:
+    """The texel format of each operand that `kernel` reads through a texture.
+
+    halves: the operands that are float16.
+    """
+    found = dict(kernel.textures)
+    if epilogue is not None and kernel.epilogue and kernel.backend == "feedback":
+        found |= dict.fromkeys(epilogue.names, TEXELS[kernel.epilogue])
+    return found | {name: HALVES[found[name]] for name in halves if name in found}
 
 
 def why_not_epilogue(kernel: Kernel, epilogue: Epilogue | None) -> str | None:

@@ -76,6 +76,7 @@ FORMS: Mapping[str, Form] = {
     "epilogue": _TEXT,
     "extents": _TEXTS,
     "stacks": _TEXTS,
+    "halves": _TEXTS,
     "tune": ("a table of lists of integers", _table(_list(_is_whole))),
     "architectures": ("a table of tables of integers", _table(_table(_is_whole))),
     "unfit": _TEXTS,

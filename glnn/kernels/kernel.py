@@ -18,7 +18,6 @@ from glnn.graph.epilogue import Extent
 from glnn.kernels.architecture import ARCHITECTURES
 from glnn.kernels.declaration import fault
 from glnn.layout import parse
-from glnn.layout.half import SUFFIX
 
 Factor = int | str
 Quantity = Factor | tuple[Factor, ...] | tuple[tuple[Factor, ...], ...]
@@ -29,7 +28,6 @@ ANY = "any"
 EPILOGUES = ("float", "vec4")  # the forms of common/epilogue.glsl
 STAGE = "stage"
 MANY = "*"  # behind the name of an operand that an op has any number of
-HALF_TOLERANCE = 2e-3  # of what is stored in half precision
 
 
 @dataclass(frozen=True)
@@ -45,6 +43,7 @@ class Kernel:
     layouts: the layout of each operand and of `out`; of several, an operand is taken as it comes
         where it lies in one of them, else in the first. `any` takes what comes, and `out` follows.
     stacks: operands of which it takes a stack of matrices, too.
+    halves: operands that may be float16, too.
     workgroup: invocations along x, y and z (compute only).
     grid: the sizes that run along x, y and z; several names in one place are multiplied, among
         which parameters may be.
@@ -98,6 +97,7 @@ class Kernel:
     epilogue: str = ""
     extents: tuple[str, ...] = ()
     stacks: tuple[str, ...] = ()
+    halves: tuple[str, ...] = ()
     tune: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     architectures: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     unfit: tuple[str, ...] = ()
@@ -122,6 +122,8 @@ class Kernel:
         forms = (STAGE,) if self.stages else EPILOGUES
         if self.epilogue and self.epilogue not in forms:
             raise self._wrong("epilogue", f"expected one of {forms}")
+        if unknown := set(self.halves) - (set(self.layouts) - {"out"}):
+            raise self._wrong("halves", f"{sorted(unknown)[0]} is none of its operands")
         if unknown := set(self.extents) - set(get_args(Extent) if self.epilogue else ()):
             raise self._wrong("extents", f"unknown extent {sorted(unknown)[0]}")
         if any(not values for values in self.tune.values()):
@@ -176,24 +178,9 @@ class Kernel:
         return {}
 
     @property
-    def halves(self) -> bool:
-        """Whether operands are stored in half precision."""
-        return any(text.endswith(SUFFIX) for name in self.layouts for text in self.wants(name))
-
-    @property
     def document(self) -> bool:
         """Whether it is there because a document has it, and runs only where it is named."""
         return self.declaration.parents[1].name == DOCUMENTS
-
-    @property
-    def by_name_only(self) -> bool:
-        """Whether it runs only where somebody asks for it by its name."""
-        return self.halves or self.document
-
-    @property
-    def allowed(self) -> float:
-        """The relative error that a result may have, operands rounded to halves included."""
-        return max(self.tolerance, HALF_TOLERANCE) if self.halves else self.tolerance
 
     def places(self, operands: Iterable[str]) -> dict[str, int]:
         """The binding of each of `operands` and of `out`."""

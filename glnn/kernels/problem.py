@@ -22,7 +22,7 @@ from glnn.kernels.places import places
 from glnn.kernels.split import Split
 from glnn.layout import Layout, parse
 from glnn.layout.layout import DENSE, RowMajor
-from glnn.types import Array, Shape, TensorType
+from glnn.types import Array, DType, Shape, TensorType, as_float, widened
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Problem:
     operands: tuple[tuple[str, TensorType], ...]
     """The type of each operand that is there, by name; those of the epilogue last."""
     results: tuple[TensorType, ...]
-    """The types of `out`, `out1`, ..."""
+    """The types of `out`, `out1`, ...; what is computed as float16 is stored as float32."""
     given: tuple[tuple[str, str], ...] = ()
     """How the operands lie that are computed; others are packed as a kernel wants them."""
     epilogue: Epilogue | None = None
@@ -104,12 +104,12 @@ class Problem:
 
     def compute_all(self, operands: Mapping[str, Array]) -> tuple[Array, ...]:
         """All results by NumPy."""
-        own = {name: array for name, array in operands.items() if name not in self.extents}
+        own = {n: as_float(array) for n, array in operands.items() if n not in self.extents}
         first, *rest = self.op.reference(*self.op.positional(own))
         if self.epilogue is not None:
             extra = (operands[name] for name in self.epilogue.names)
             first = self.epilogue.evaluate(first, *extra)
-        return (first, *rest)
+        return (as_float(first), *map(as_float, rest))
 
     @cached_property
     def types(self) -> Mapping[str, TensorType]:
@@ -127,13 +127,18 @@ class Problem:
         """How each operand lies of which that is known."""
         return dict(self.given)
 
+    @cached_property
+    def halves(self) -> tuple[str, ...]:
+        """The operands that are float16."""
+        return tuple(name for name, one in self.operands if one.dtype is DType.float16)
+
     @property
     def output(self) -> Shape:
         """The first result's shape."""
         return self.results[0].shape
 
     def defines(self, kernel: Kernel | None = None) -> dict[str, int]:
-        """The op's attributes, and which of its optional operands are there.
+        """The op's attributes, which of its optional operands are there, and which are halves.
 
         And what is a `#define` of `kernel`, where that is generated.
         """
@@ -142,6 +147,7 @@ class Problem:
             **{name.upper(): value for name, value in self.op.derived(self.own).items()},
             **self.op.defines(self.own),
             **{f"HAS_{name.upper()}": int(name in self.shapes) for name in self.op.optional},
+            **{f"{name.upper()}_HALF": 1 for name in self.halves},
             **({} if made is None else made.defines),
         }
 
@@ -194,7 +200,7 @@ class Problem:
             found = Batches.batches(
                 kernel,
                 self.along,
-                {**self.shapes, "out": self.output},
+                self.types,
                 self.chosen_layouts(kernel),
                 lambda n: self.of_samples(n).sizes(kernel),
                 device,
@@ -202,7 +208,7 @@ class Problem:
             counts = found.counts if found else ()
             own = self.defines(kernel)  # which all parts must have: they run one program
             return found if all(self.of_samples(n).defines(kernel) == own for n in counts) else None
-        return Split.of(kernel, self.op, self.shapes, self.output, device, self.extents)
+        return Split.of(kernel, self.op, self.types, device, self.extents)
 
     def chosen_layouts(self, kernel: Kernel, split: Split | None = None) -> dict[str, Layout]:
         """The layout of each operand and of `out` when `kernel` runs this, whole or split."""
@@ -267,7 +273,7 @@ class Problem:
         return LOWERINGS[kernel.stages](self.op, self.own, kernel.defaults)
 
     def uniforms(self, kernel: Kernel) -> dict[str, Uniform]:
-        """The op's sizes and scalars, and how each operand lies in memory."""
+        """The op's sizes and scalars, and how each operand lies in memory, counted in numbers."""
         key = "uniforms", kernel
         if key not in self.memo:
             self.memo[key] = self._uniforms(kernel)
@@ -301,7 +307,7 @@ def _problem(
     asked = {name: one for name, one in operands if name not in names}
     op.check_operands(asked)
     own = {name: asked[name] for name in op.names(len(asked)) if name in asked}  # in their order
-    results = op.results(own)
+    results = tuple(map(widened, op.results(own)))
     extra = {name: types[name] for name in names if name in types}
     if epilogue:
         shapes = {name: one.shape for name, one in extra.items()}

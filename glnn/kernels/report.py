@@ -63,12 +63,15 @@ class Example:
 
     @classmethod
     def all_of(cls, kernel: Kernel) -> Iterator[Example]:
-        """One with the parameters' defaults, a bias and a ReLU where it can; as many as its
-        generator has, where it has one.
+        """One with the parameters' defaults, a bias and a ReLU where it can, and one more for each
+        operand that may be float16; as many as its generator has, where it has one.
         """
         if not kernel.generate:
-            name = f"{kernel.op}-{kernel.name}"
-            yield cls(name, kernel, kernel.defaults, _finished(kernel))
+            name, texts = f"{kernel.op}-{kernel.name}", _finished(kernel)
+            yield cls(name, kernel, kernel.defaults, texts)
+            for operand in kernel.halves:
+                half = {**kernel.defaults, f"{operand.upper()}_HALF": 1}
+                yield cls(f"{name}-float16-{operand}", kernel, half, texts)
             return
         for name, (op, types) in GENERATORS[kernel.generate].examples().items():
             problem = Problem.of(op, types, {})

@@ -18,7 +18,7 @@ from glnn.kernels.problem import Problem
 from glnn.kernels.tuned import Tuned
 from glnn.kernels.verdicts import Verdicts
 from glnn.layout import parse
-from glnn.types import TensorType
+from glnn.types import TensorType, widened
 
 
 def why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
@@ -83,6 +83,8 @@ def why_not_problem(kernel: Kernel, problem: Problem) -> str | None:
         return f"it takes no operand {missing[0]}"
     if reason := why_not_epilogue(kernel, problem.epilogue):
         return reason
+    if unfit := [name for name in problem.halves if name not in kernel.halves]:
+        return f"it takes no float16 as {unfit[0]}"
     stacks = problem.op.stacks(problem.shapes)
     if unknown := [name for name in stacks if name not in kernel.stacks]:
         return f"it takes one matrix as {unknown[0]}, no stack of them"
@@ -124,18 +126,18 @@ def why_not_here(kernel: Kernel, problem: Problem, device: Capabilities) -> str 
         return None
     layouts = problem.chosen_layouts(kernel)
     most = device.max_shader_storage_block_size
-    fetched = textures(kernel, problem.epilogue)
+    fetched = textures(kernel, problem.epilogue, problem.halves)
     for name, layout in layouts.items():
         shape = problem.shape(name)
-        size = layout.size(shape)
-        if name in kernel.bindings and 4 * size > most:
-            return f"{name} of shape {shape} takes {4 * size} bytes, a storage block has {most}"
+        words = layout.words(problem.types[name])
+        if name in kernel.bindings and 4 * words > most:
+            return f"{name} of shape {shape} takes {4 * words} bytes, a storage block has {most}"
         if name in fetched:
             try:
-                kernel.sampler(fetched[name], size, device)
+                kernel.sampler(fetched[name], words, device)
             except LimitError as error:
                 return f"{name} of shape {shape}: {error}"
-        if size >= 1 << 31:
+        if layout.size(shape) >= 1 << 31:
             return f"{name} of shape {shape} has more elements than a shader's int can count"
     if kernel.backend == "compute":
         bounded = kernel.groups_bounded(sizes)
@@ -150,7 +152,7 @@ def _check_stages(
 ) -> None:
     """Raise UnsupportedOpError or LimitError where one of the stages of `kernel` cannot run."""
     lowered = problem.lowered(kernel)
-    types = dict(problem.operands)
+    types = dict(problem.types)
     for name, made in lowered.derived.items():
         types[name] = TensorType(made.shape, types[made.source].dtype)
     for stage in lowered.stages:
@@ -163,7 +165,7 @@ def _check_stages(
                 choose(kernel.backend, own, device, stage.kernel, verdicts=verdicts)
             except (UnsupportedOpError, LimitError) as error:
                 raise type(error)(f"{stage.name}: {error}") from None
-        (types[stage.name],) = stage.op.results(operands)
+        types[stage.name] = widened(stage.op.results(operands)[0])
 
 
 def choose(
@@ -183,9 +185,7 @@ def choose(
     op = problem.op.name
     kernels = kernels_for(op, backend)
     if name is None:
-        # A reorder says itself whether it is to halves.
-        halves = isinstance(problem.op, Reorder)
-        kernels = tuple(k for k in kernels if not k.document and (halves or not k.halves))
+        kernels = tuple(k for k in kernels if not k.document)
     found = tuned.kernel(kernels, problem) if tuned and name is None else None
     if found:
         found = problem.adapted(found)

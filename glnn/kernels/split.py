@@ -13,18 +13,29 @@ from glnn.graph.operator import Operator, Shapes
 from glnn.graph.operators.matmul import Matmul
 from glnn.kernels.kernel import Kernel
 from glnn.layout import Layout, Morton, parse
-from glnn.layout.half import SUFFIX, Half
 from glnn.layout.layout import RowMajor
-from glnn.types import Shape
+from glnn.types import DType, TensorType
 
-ONE = 0, 4  # floats of an operand of one number
+ONE = 0, 4  # words of an operand of one number
+
+
+@dataclass(frozen=True)
+class Stored:
+    """How an operand lies in memory, and of what type its numbers are."""
+
+    layout: Layout
+    dtype: DType
+
+    def words(self, *shape: int) -> int:
+        """Words that one of `shape` takes."""
+        return self.layout.words(TensorType(shape, self.dtype))
 
 
 @dataclass(frozen=True)
 class Part:
     """Some rows of x by some rows of the weights, or some matrices of a stack.
 
-    ranges: for each operand and `out`, the first float and how many follow. sizes: the uniforms
+    ranges: for each operand and `out`, the first word and how many follow. sizes: the uniforms
     and sizes in which it differs from the whole.
     """
 
@@ -46,29 +57,28 @@ class Split(ABC):
     def of(
         kernel: Kernel,
         op: Operator,
-        shapes: Shapes,
-        output: Shape,
+        types: Mapping[str, TensorType],
         device: Capabilities,
         extents: Mapping[str, Extent],
     ) -> Split | None:
         """The split that `device` needs; None where nothing is too much or no split helps.
 
-        extents: of the operands of an epilogue.
+        types: of each operand and `out`. extents: of the operands of an epilogue.
         No part exceeds a storage block or the workgroups that may be dispatched, and each begins
         where a storage buffer may be bound, at multiples of the offset alignment.
         """
         takes = {name: kernel.wants(name)[:1] for name in ("x", "weight", "out")}
-        plain = takes["out"] == ("R4",) and takes["x"] in (("R4",), ("R4" + SUFFIX,))
+        plain = takes["out"] == takes["x"] == ("R4",)
         if not isinstance(op, Matmul) or kernel.backend != "compute" or not plain:
             return None
+        shapes = {name: one.shape for name, one in types.items()}
         counted = {**kernel.defaults, **op.sizes(shapes)}
         if kernel.textures or not {name for axis in kernel.grid for name in axis} <= set(counted):
             return None
         most = device.max_shader_storage_block_size // 4
-        given = {name: parse(text) for name, (text,) in takes.items()}
-        sized = {"x": shapes["x"], "weight": shapes["weight"], "out": output}
+        given = {name: Stored(parse(text), types[name].dtype) for name, (text,) in takes.items()}
         limits = {name: _dispatched(kernel, name, counted, device) for name in ("m", "n", "batch")}
-        small = all(given[name].size(shape) <= most for name, shape in sized.items())
+        small = all(one.words(*shapes[name]) <= most for name, one in given.items())
         if small and all(counted[name] <= limit for name, limit in limits.items()):
             return None
         align = max(device.shader_storage_buffer_offset_alignment // 4, 4)
@@ -80,7 +90,7 @@ class Split(ABC):
 class Stack(Split):
     """A stack of `batch` products, `count` of them at a time.
 
-    matrices: the floats that one matrix of each operand takes. extents: of an epilogue's operands.
+    matrices: the words that one matrix of each operand takes. extents: of an epilogue's operands.
     """
 
     batch: int
@@ -100,9 +110,13 @@ class Stack(Split):
 
 @dataclass(frozen=True)
 class Tiles(Split):
-    """x (m, k) by weight (n, k), cut into `rows` of x and of the result by `columns` of it."""
+    """x (m, k) by weight (n, k), cut into `rows` of x and of the result by `columns` of it.
+
+    dtype: of the weights. x_row, out_row: words of a row.
+    """
 
     weight: Layout
+    dtype: DType
     m: int
     n: int
     k: int
@@ -113,7 +127,7 @@ class Tiles(Split):
     extents: Mapping[str, Extent]
 
     def parts(self, operands: Shapes) -> Iterator[Part]:
-        row = self.weight.size((self.columns, self.k)) // self.columns
+        row = self._stored(self.columns) // self.columns
         for top in range(0, self.m, self.rows):
             m = min(self.rows, self.m - top)
             for left in range(0, self.n, self.columns):
@@ -133,12 +147,12 @@ class Tiles(Split):
                 yield Part(ranges, sizes)
 
     def _stored(self, n: int) -> int:
-        """Floats of a part of n weights."""
-        return self.weight.size((n, self.k))
+        """Words of a part of n weights."""
+        return Stored(self.weight, self.dtype).words(n, self.k)
 
 
 def _stack(
-    given: dict[str, Layout],
+    given: dict[str, Stored],
     sizes: dict[str, int],
     limits: dict[str, int],
     most: int,
@@ -148,20 +162,20 @@ def _stack(
     """The split of a stack: each of its products must be small enough by itself."""
     m, n, k, batch = (sizes[name] for name in ("m", "n", "k", "batch"))
     matrices = {
-        "x": given["x"].size((m, k)),
-        "weight": given["weight"].size((1, n, k)),
-        "out": given["out"].size((m, n)),
+        "x": given["x"].words(m, k),
+        "weight": given["weight"].words(1, n, k),
+        "out": given["out"].words(m, n),
     }
     if m > limits["m"] or n > limits["n"]:
         return None
     unit = lcm(*(align // gcd(align, floats) for floats in matrices.values()))
     fit = min(limits["batch"], *(most // max(floats, 1) for floats in matrices.values()))
     count = _share(batch, fit, unit)
-    return Stack(given["weight"], batch, count, n, matrices, extents) if count else None
+    return Stack(given["weight"].layout, batch, count, n, matrices, extents) if count else None
 
 
 def _tiles(
-    given: dict[str, Layout],
+    given: dict[str, Stored],
     sizes: dict[str, int],
     limits: dict[str, int],
     most: int,
@@ -170,11 +184,12 @@ def _tiles(
 ) -> Tiles | None:
     """The split of one product. extents: of an epilogue's operands."""
     m, n, k = (sizes[name] for name in ("m", "n", "k"))
-    x_row, out_row = (max(given[o].size((1, row)), 1) for o, row in (("x", k), ("out", n)))
-    if given["weight"].size((n, k)) <= most and n <= min(limits["n"], most):
+    stored = given["weight"]
+    x_row, out_row = (max(given[o].words(1, row), 1) for o, row in (("x", k), ("out", n)))
+    if stored.words(n, k) <= most and n <= min(limits["n"], most):
         columns = n
     else:
-        weight_row = given["weight"].size((align, k)) // align
+        weight_row = stored.words(align, k) // align
         fit = min(most // max(weight_row, 1), most, limits["n"]) // align * align
         columns = _share(n, fit, align)
     if not columns:
@@ -185,8 +200,8 @@ def _tiles(
     rows = _share(m, fit, unit)
     if not rows:
         return None
-    weight = _in_parts(given["weight"], columns, k) if columns < n else given["weight"]
-    return Tiles(weight, m, n, k, rows, columns, x_row, out_row, extents)
+    weight = _in_parts(stored.layout, columns, k) if columns < n else stored.layout
+    return Tiles(weight, stored.dtype, m, n, k, rows, columns, x_row, out_row, extents)
 
 
 def _dispatched(kernel: Kernel, size: str, sizes: dict[str, int], device: Capabilities) -> int:
@@ -224,8 +239,6 @@ def _share(count: int, most: int, unit: int) -> int:
 
 def _in_parts(layout: Layout, columns: int, k: int) -> Layout:
     """`layout` with every `columns` weights by themselves: one more level of Morton order."""
-    if isinstance(layout, Half):
-        return Half(_in_parts(layout.inner, columns, k))
     if not isinstance(layout, Morton):
         return layout
     _, wide = layout.padded((columns, k))

@@ -13,6 +13,7 @@ from glnn.kernels.device_file import DeviceFile
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.source import fingerprint
+from glnn.types import DType
 
 FORM = 2  # of the file; a file of another is tuned anew
 
@@ -42,7 +43,7 @@ class TunedChoice:
 
         A file is not trusted: parameters that are not declared may give a wrong result, or worse.
         """
-        if kernel.name != self.kernel or kernel.by_name_only:
+        if kernel.name != self.kernel or kernel.document:
             return None
         if set(self.parameters) != set(kernel.tune):
             return None
@@ -119,11 +120,15 @@ class Tuned:
 
 
 def problem_class(problem: Problem) -> str:
-    """The class that `problem` belongs to: sizes to the nearest power of two, attributes as is."""
+    """The class that `problem` belongs to: sizes to the nearest power of two, attributes and types
+    as they are.
+    """
     sizes = problem.op.sizes(problem.shapes)
     rounded = {name: 2 ** round(log2(size)) if size else 0 for name, size in sizes.items()}
     defines = problem.op.defines(problem.shapes)
     parts = [f"{name}={value}" for name, value in {**rounded, **defines}.items()]
+    types = problem.operands
+    parts += [f"{n}={one.dtype.value}" for n, one in types if one.dtype is not DType.float32]
     first = problem.first_layout
     return " ".join([problem.op.name, first.replace(" ", "_"), *parts])
 

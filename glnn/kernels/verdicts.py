@@ -10,6 +10,7 @@ from typing import Any
 
 from glnn.device import Capabilities
 from glnn.graph.operator import upper
+from glnn.graph.operators.pointwise import Pointwise
 from glnn.kernels.binding import textures
 from glnn.kernels.device_file import DeviceFile
 from glnn.kernels.generate.epilogue import reads_as
@@ -18,6 +19,7 @@ from glnn.kernels.problem import Problem
 from glnn.kernels.source import fingerprint
 
 FORM = 1  # of the file; one of another form is not used
+ROUNDED = 2e-3  # the error of what is rounded to float16, or to the next one
 WORDS = 4  # of a key at least: backend, op, kernel, fingerprint
 LaunchSize = tuple[int, int, int]
 """The workgroups along x, y and z; or the vertices of an instance, the instances, and 1."""
@@ -141,9 +143,9 @@ def program_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:
 
 
 def _program_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:
-    fetched = textures(kernel, problem.epilogue)
+    fetched = textures(kernel, problem.epilogue, problem.halves)
     samplers = {
-        name: kernel.sampler(fetched[name], layout.size(problem.shape(name)), device)
+        name: kernel.sampler(fetched[name], layout.words(problem.types[name]), device)
         for name, layout in problem.chosen_layouts(kernel).items()
         if name in fetched
     }
@@ -164,6 +166,14 @@ def verdict_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:
     op = problem.op
     depth = op.depth(problem.shapes)
     return f"{program_key(kernel, problem, device)} depth={upper(depth) if op.deepens else depth}"
+
+
+def allowed(kernel: Kernel, problem: Problem) -> float:
+    """The relative error that the results of `kernel` may have."""
+    expressions = [problem.op.expr] if isinstance(problem.op, Pointwise) else []
+    expressions += [problem.epilogue.expr] if problem.epilogue else []
+    rounds = any(row.name == "cast_float16" for expr in expressions for row in expr.functions)
+    return max(kernel.tolerance, ROUNDED) if rounds else kernel.tolerance
 
 
 def work(problem: Problem) -> int:

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import LayoutError
-from glnn.types import word
+from glnn.types import TensorType, word
 
 Array = NDArray[Any]
 ROW_ALIGNMENT = 4  # floats: one vec4, one RGBA texel
@@ -48,7 +48,10 @@ class Dim:
 
 
 class Layout(ABC):
-    """A bijection between an array's elements and places in a flat run of words of 32 bits."""
+    """A bijection between an array's elements and places in a flat run of numbers.
+
+    A number takes a word of 32 bits, or half of one where it is float16.
+    """
 
     name: str
 
@@ -68,7 +71,11 @@ class Layout(ABC):
 
     @abstractmethod
     def size(self, shape: tuple[int, ...]) -> int:
-        """Floats that an array of `shape` takes, padding included."""
+        """Numbers that an array of `shape` takes, padding included."""
+
+    def words(self, type: TensorType) -> int:
+        """Words of 32 bits that a tensor of `type` takes."""
+        return type.dtype.words(self.size(type.shape))
 
     @abstractmethod
     def dims(self, shape: tuple[int, ...]) -> tuple[Dim, ...]:
@@ -78,7 +85,8 @@ class Layout(ABC):
     def pack(self, array: Array) -> Array:
         """The elements of `array` in stored order, a contiguous vector; padding is 0.
 
-        Its words are int32 where `array` has integers or bools, 0 and 1 for these, else float32.
+        They are int32 where `array` has integers or bools, 0 and 1 for these, float16 where it has
+        these, else float32.
         """
 
     @abstractmethod

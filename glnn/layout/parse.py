@@ -6,7 +6,6 @@ import re
 from functools import cache
 
 from glnn.errors import LayoutError, shown
-from glnn.layout.half import SUFFIX, Half
 from glnn.layout.layout import DENSE, PADDED, Blocked, Layout
 from glnn.layout.morton import Morton
 
@@ -17,17 +16,9 @@ MOST_NUMBERS = 24  # each is a dimension of an array, of which NumPy takes 32
 
 @cache
 def parse(text: str) -> Layout:
-    """The layout that `text` names; `f16` behind it stands for half precision.
-
-    Raises LayoutError where `text` is none of the three kinds.
-    """
+    """The layout that `text` names. Raises LayoutError where it is none of the three kinds."""
     if any(len(n) > len(str(MOST)) or int(n) > MOST for n in re.findall("[0-9]+", text)):
         raise LayoutError(f"layout {shown(text)}: expected numbers of at most {MOST}")
-    if text.replace("_", " ").endswith(SUFFIX):
-        inner = parse(text[: -len(SUFFIX)])
-        if isinstance(inner, Half):
-            raise LayoutError(f"layout {shown(text)}: expected f16 once")
-        return Half(inner)
     if text in ROW_MAJOR:
         return ROW_MAJOR[text]
     if len(re.findall("[0-9]+", text)) > MOST_NUMBERS:

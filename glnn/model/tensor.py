@@ -17,6 +17,7 @@ TYPES = {
     "tensor(float)": DType.float32,
     "tensor(double)": DType.float64,
     "tensor(int64)": DType.int64,
+    "tensor(float16)": DType.float16,
     "tensor(int32)": DType.int32,
     "tensor(uint8)": DType.uint8,
     "tensor(int8)": DType.int8,

@@ -28,6 +28,7 @@ from glnn.kernels.select import choose, fitted, why_not
 from glnn.kernels.tuned import TunedChoice
 from glnn.layout import Layout
 from glnn.profiling.timing import time_work
+from glnn.types import DType
 
 EXACT = 1 << 32  # flops: above, the reference is float32, as float64 takes the CPU too long
 VARIED = 3  # kernels whose parameters are varied
@@ -144,12 +145,15 @@ class _Search:
     ) -> None:
         self._backend, self._problem, self._advance = backend, problem, advance
         self._declared = {
-            k.name: k for k in kernels_for(problem.op.name, backend.name) if not k.by_name_only
+            k.name: k for k in kernels_for(problem.op.name, backend.name) if not k.document
         }
         generator = np.random.default_rng(0)
         self._operands = {
-            name: generator.random(shape, dtype=np.float32) - np.float32(0.5)
-            for name, shape in problem.shapes.items()
+            name: np.asarray(
+                generator.random(one.shape, dtype=np.float32) - np.float32(0.5),
+                np.float16 if name in problem.halves else np.float32,
+            )
+            for name, one in problem.operands
         }
         kind = np.float64 if problem.op.flops(problem.shapes) <= EXACT else np.float32
         self._expected = problem.compute(
@@ -259,7 +263,8 @@ class _Search:
         key = name, layout
         if key not in self._stores:
             array = self._operands[name]
-            self._stores[key] = self._backend.allocate(array.shape, layout)
+            dtype = DType.of(array)
+            self._stores[key] = self._backend.allocate(array.shape, layout, dtype=dtype)
             self._stores[key].set(array)
             self._backend.upload(self._stores[key])
         return self._stores[key]

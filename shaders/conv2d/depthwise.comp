@@ -22,7 +22,7 @@ void convolve(int quad, int y, int left) {
     for (int p = 0; p < PX; ++p) corners[p] = corner(min(first + p, n * oh * ow - 1));
     for (int ky = 0; ky < KERNEL_H; ++ky) {
         for (int kx = 0; kx < KERNEL_W; ++kx) {
-            vec4 weights = weight[(ky * KERNEL_W + kx) * quads + quad];
+            vec4 weights = WEIGHT((ky * KERNEL_W + kx) * quads + quad);
             for (int p = 0; p < PX; ++p) {
                 int at = meets(corners[p], ky, kx);
                 vec4 met = x[max(at, 0) + quad];

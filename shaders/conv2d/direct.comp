@@ -16,9 +16,9 @@
 #endif
 #include "common/launch.glsl"
 #include "common/window.glsl"
+#include "conv2d/weight.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y, local_size_z = WG_Z) in;
 layout(std430, binding = 0) buffer X { float x[]; };
-layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
 layout(std430, binding = 2) buffer Out { float result[]; };
 #include <epilogue>
 uniform int n, c, h, w, o, oh, ow;
@@ -47,7 +47,7 @@ void convolve(int image, int quad, int left, int y) {
             for (int i = 0; i < SPAN; ++i) line[i] = pixel(start, first + i);
 #endif
             for (int kx = 0; kx < KERNEL_W; ++kx) {
-                vec4 weights = weight[tap + kx];
+                vec4 weights = WEIGHT(tap + kx);
                 for (int p = 0; p < PX; ++p) {
 #if SPAN <= 16
                     sum[p] += line[p * STRIDE_W + kx * DILATION_W] * weights;

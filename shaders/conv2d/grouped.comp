@@ -17,9 +17,19 @@
 #ifndef GROUPS
 #define GROUPS 1
 #endif
+#ifndef WEIGHT_HALF
+#define WEIGHT_HALF 0
+#endif
 layout(local_size_x = WG_X, local_size_y = WG_Y, local_size_z = WG_Z) in;
 layout(std430, binding = 0) buffer X { float x[]; };
+#if WEIGHT_HALF
+#include "common/half.glsl"
+layout(std430, binding = 1) buffer Weight { uint weight[]; };
+#define WEIGHT(i) one_half(weight[(i) / 2], i)
+#else
 layout(std430, binding = 1) buffer Weight { float weight[]; };
+#define WEIGHT(i) weight[i]
+#endif
 layout(std430, binding = 2) buffer Out { float result[]; };
 #include <epilogue>
 uniform int n, c, h, w, o, oh, ow;
@@ -50,7 +60,7 @@ void convolve(int image, int output_channel, int left, int y) {
             for (int i = 0; i < SPAN; ++i) line[i] = pixel(start, first + i);
 #endif
             for (int kx = 0; kx < KERNEL_W; ++kx) {
-                float weights = weight[tap + kx];
+                float weights = WEIGHT(tap + kx);
                 for (int p = 0; p < PX; ++p) {
 #if SPAN <= 16
                     sum[p] += line[p * STRIDE_W + kx * DILATION_W] * weights;

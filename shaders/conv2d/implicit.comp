@@ -69,7 +69,7 @@ void main() {
                 for (int j = 0; j < TN; ++j) {
                     int tile = ((tap + step) * quads + first + min(quad + j, last)) * 4;
                     for (int l = 0; l < 4; ++l) {
-                        vec4 b = weight[tile + l];
+                        vec4 b = WEIGHT(tile + l);
                         for (int i = 0; i < TM; ++i) sum[i * TN + j] += a[i][l] * b;
                     }
                 }

@@ -48,7 +48,7 @@ void fetch() {
         int item = i * INVOCATIONS + lane;
         int depth = tap + min(channel + item / (BN / 4), channels - 1);
         int quad = group * share + min(tile_column + item % (BN / 4), share - 1);
-        b_next[i] = weight[min(depth, KERNEL_H * KERNEL_W * channels - 1) * columns + quad];
+        b_next[i] = WEIGHT(min(depth, KERNEL_H * KERNEL_W * channels - 1) * columns + quad);
     }
     channel += BK;
     if (channel >= channels) {

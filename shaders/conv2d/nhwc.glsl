@@ -5,8 +5,8 @@
 #define GROUPS 1
 #endif
 #include "common/first_of.glsl"
+#include "conv2d/weight.glsl"
 layout(std430, binding = 0) buffer X { vec4 x[]; };
-layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
 layout(std430, binding = 2) buffer Out { vec4 result[]; };
 #include <epilogue>
 uniform int n, c, h, w, o, oh, ow;

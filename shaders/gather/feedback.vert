@@ -1,5 +1,6 @@
 #version 300 es
-// The words of the result by transform feedback, each from where an index says.
+// The words of the result by transform feedback, each from where an index says; the operand may be
+// of halves (X_HALF), of which its texels make floats.
 #ifndef WIDTH
 #define WIDTH 1
 #endif
@@ -12,6 +13,14 @@
 #ifndef VECTORS
 #define VECTORS 1
 #endif
+#ifndef X_HALF
+#define X_HALF 0
+#endif
+#if X_HALF
+#define AT(i) floatBitsToInt(texel(x, i))
+#else
+#define AT(i) texel(x, i)
+#endif
 #define NUMBERS ivec4
 #include "common/texel.glsl"
 uniform highp X_SAMPLER x;
@@ -23,12 +32,12 @@ uniform int x_last, index_last;  // the last places: what lies beyond is padding
 #if WIDTH == 4
 ivec4 vector(int i) {
     int target;
-    return texel(x, min(source(i, target), x_last));
+    return AT(min(source(i, target), x_last));
 }
 #else
 int word(int place) {
     int target;
-    return texel(x, min(source(place, target), x_last)).x;
+    return AT(min(source(place, target), x_last)).x;
 }
 
 ivec4 vector(int i) {

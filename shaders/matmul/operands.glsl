@@ -1,7 +1,10 @@
-// The operands of matmul as vec4: in buffers of floats, in buffers of halves (HALF), or one of them
+// The operands of matmul as vec4: floats or halves (X_HALF, WEIGHT_HALF), in buffers or one of them
 // in a texture (X_TEXTURE, WEIGHT_TEXTURE).
-#ifndef HALF
-#define HALF 0
+#ifndef X_HALF
+#define X_HALF 0
+#endif
+#ifndef WEIGHT_HALF
+#define WEIGHT_HALF 0
 #endif
 #ifndef X_TEXTURE
 #define X_TEXTURE 0
@@ -13,16 +16,19 @@
 #if X_TEXTURE || WEIGHT_TEXTURE
 #include "common/texel.glsl"
 #endif
+#if X_HALF || WEIGHT_HALF
+#include "common/half.glsl"
+#endif
 #if X_TEXTURE
 uniform highp X_SAMPLER x;
-#elif HALF
+#elif X_HALF
 layout(std430, binding = 0) buffer X { uvec2 x[]; };
 #else
 layout(std430, binding = 0) buffer X { vec4 x[]; };
 #endif
 #if WEIGHT_TEXTURE
 uniform highp WEIGHT_SAMPLER weight;
-#elif HALF
+#elif WEIGHT_HALF
 layout(std430, binding = 1) buffer Weight { uvec2 weight[]; };
 #else
 layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
@@ -31,8 +37,8 @@ layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
 vec4 x_at(int i) {
 #if X_TEXTURE
     return texel(x, i);
-#elif HALF
-    return vec4(unpackHalf2x16(x[i].x), unpackHalf2x16(x[i].y));
+#elif X_HALF
+    return four_halves(x[i]);
 #else
     return x[i];
 #endif
@@ -41,8 +47,8 @@ vec4 x_at(int i) {
 vec4 weight_at(int i) {
 #if WEIGHT_TEXTURE
     return texel(weight, i);
-#elif HALF
-    return vec4(unpackHalf2x16(weight[i].x), unpackHalf2x16(weight[i].y));
+#elif WEIGHT_HALF
+    return four_halves(weight[i]);
 #else
     return weight[i];
 #endif

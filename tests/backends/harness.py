@@ -34,7 +34,6 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import fitted, why_not_problem
 from glnn.layout import Layout
-from glnn.layout.half import SUFFIX, Half
 from glnn.layout.layout import RowMajor
 from glnn.types import DType, TensorType
 
@@ -44,28 +43,16 @@ NO_LAYOUTS: Mapping[str, str] = MappingProxyType({})
 GUARD = 64  # floats
 POISON = np.frombuffer(np.uint32(0x7FC0BEEF).tobytes(), np.float32)[0]  # a NaN of our own
 TOLERANCE = 1e-5
-HALF_TOLERANCE = 2e-3  # operands rounded to half precision
-
-
-def tolerance(kernel: str) -> float:
-    """What the kernel so called may be off by."""
-    return HALF_TOLERANCE if kernel.endswith("half") else TOLERANCE
-
-
-def as_stored(op: str, kernel: str, operands: Mapping[str, Array]) -> dict[str, Array]:
-    """`operands` as the kernel so called is given them: rounded where it takes halves."""
-    layouts = next(k for b in BACKENDS for k in kernels_for(op, b) if k.name == kernel).layouts
-    return {
-        name: array.astype(np.float16).astype(array.dtype)
-        if layouts.get(name, "").endswith(SUFFIX)
-        else array
-        for name, array in operands.items()
-    }
 
 
 def kernels(op: str) -> list[tuple[str, str]]:
     """(backend, kernel) for every kernel of `op`, for parametrisation."""
     return [(b, k.name) for b in BACKENDS for k in kernels_for(op, b)]
+
+
+def of_halves(op: str) -> list[tuple[str, str, str]]:
+    """(backend, kernel, operand) for every operand that a kernel of `op` takes as float16."""
+    return [(b, k.name, name) for b in BACKENDS for k in kernels_for(op, b) for name in k.halves]
 
 
 def taken(kernel: Kernel, problem: Problem) -> Kernel | None:
@@ -127,10 +114,9 @@ def run_kernel(
         layout = taken[name]
         stores[name] = _poisoned(backend, _buffer(backend, problem.types[name], layout))
         memory = np.full(stores[name].size, POISON, np.float32)
-        words = _words(array)
         fixed = name in op.parameters
-        packed = layout.pack(words) if fixed else _with_poisoned_padding(layout, words)
-        memory[: packed.size] = packed
+        packed = layout.pack(array) if fixed else _with_poisoned_padding(layout, array)
+        memory.view(packed.dtype)[: packed.size] = packed
         stores[name].push(backend.device).write(memory)
     made = problem.results[0]
     shape, layout = made.shape, taken["out"]
@@ -209,24 +195,25 @@ def _with_poisoned_padding(layout: Layout, array: Array) -> Array:
 
     That of groups of channels is no zero, but finite: activations leave their value at 0 there.
     """
+    array = array if array.dtype.kind == "f" else array.astype(np.int32).view(np.float32)
+    poison = POISON if array.dtype == np.float32 else np.nan
     if layout.name in ("nhwC4c", "nChw4c"):
         n, c, *size = array.shape
-        padding = POISON if layout.name == "nhwC4c" else np.float32(0.5)
-        whole = np.full((n, -(-c // 4) * 4, *size), padding, np.float32)
+        padding = poison if layout.name == "nhwC4c" else 0.5
+        whole = np.full((n, -(-c // 4) * 4, *size), padding, array.dtype)
         whole[:, :c] = array
         return layout.pack(whole)
-    plain = layout.inner if isinstance(layout, Half) else layout
-    if not isinstance(plain, RowMajor) or not array.size:
+    if not isinstance(layout, RowMajor) or not array.size:
         return layout.pack(array)
-    rows, row = plain.rows(array.shape), plain.row(array.shape)
-    padded = np.full(plain.size(array.shape), POISON, np.float32)
+    rows, row = layout.rows(array.shape), layout.row(array.shape)
+    padded = np.full(layout.size(array.shape), poison, array.dtype)
     padded[: rows * row].reshape(rows, row)[:, : array.size // rows] = array.reshape(rows, -1)
-    return layout.pack(padded) if isinstance(layout, Half) else padded
+    return padded
 
 
 def _buffer(backend: GlBackend, of: TensorType, layout: Layout) -> Buffer:
     """One with a guard zone behind it."""
-    room = backend.capacity(layout.size(of.shape)) + GUARD
+    room = backend.capacity(layout.words(of)) + GUARD
     return Buffer(of.shape, layout, capacity=room, dtype=of.dtype)
 
 

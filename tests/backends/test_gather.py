@@ -54,7 +54,7 @@ def indices(op: Lookup, shape: tuple[int, ...], index: tuple[int, ...]) -> np.nd
 @pytest.mark.parametrize(
     ("op", "shape", "index", "expected"), CASES, ids=lambda v: "" if callable(v) else str(v)
 )
-@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize("dtype", ["float32", "int32", "float16"])
 def test_any_lookup(backend: GlBackend, rng, op, shape, index, expected, dtype) -> None:
     x, at = (1000 * rng(shape)).astype(dtype), indices(op, shape, index)
     kernel = {"compute": "words", "feedback": "feedback"}[backend.name]

@@ -25,8 +25,6 @@ from glnn.graph.operators import (
     Pool2d,
     Softmax,
 )
-from glnn.graph.operators.reorder import Reorder
-from glnn.kernels import library
 from tests.backends.epilogues import function as activated
 from tests.backends.harness import BACKENDS, kernels, run
 
@@ -157,15 +155,3 @@ def test_what_follows_a_product(hostile, name, function) -> None:
     check(hostile(name), Matmul(), {"x": SPECIAL[:, None], "weight": weight}, None, function)
     x, weight = SPECIAL.reshape(-1, 1, 1, 1), np.ones((3, 1, 1, 1), np.float32)
     check(hostile(name), Conv2d(), {"x": x, "weight": weight}, None, function)
-
-
-def test_halves(hostile) -> None:
-    x = np.concatenate([SPECIAL, [65504, 65519, 65520, -65520, 7e4]]).astype(np.float32)
-    x[np.abs(x) < 1e-30] = 0
-    for declared in library():
-        if declared.op == "reorder" and declared.halves:
-            op = Reorder(declared.layouts["x"], declared.layouts["out"])
-            got = run(hostile(declared.backend), op, {"x": x[None]}, declared.name)
-            with np.errstate(over="ignore"):
-                expected = x.astype(np.float16)
-            np.testing.assert_allclose(got[0], expected, rtol=2.0**-10, atol=2.0**-24)

@@ -10,11 +10,13 @@ from glnn import ops
 from glnn.backends.gl import GlBackend
 from glnn.errors import LimitError, ShapeError, UnsupportedOpError
 from glnn.graph.operators import Matmul
+from glnn.kernels import kernels_for
 from glnn.kernels.architecture import architecture
 from glnn.kernels.problem import Problem
+from glnn.types import DType, TensorType
 from tests import oracle
 from tests.backends.epilogues import finish
-from tests.backends.harness import TOLERANCE, as_stored, kernels, run, tolerance
+from tests.backends.harness import TOLERANCE, kernels, of_halves, run
 
 # 1, 2, 3, 5, 7, 8, 31, 33, 64, 127, 129 and 257 in every place.
 SIZES = [
@@ -48,9 +50,29 @@ def test_any_size(opened, rng, name, kernel, m, n, k) -> None:
         operands = {key: made[key] for key in ("x", "weight", *names)}
         alpha, beta = (-1.5, 0.25) if "e2" in names else (1.0, 0.0)
         got = run(opened(name), Matmul(), operands, kernel, epilogue)
-        stored = as_stored("matmul", kernel, operands)
-        expected = oracle.matmul(*stored.values(), alpha=alpha, beta=beta)
+        expected = oracle.matmul(*operands.values(), alpha=alpha, beta=beta)
         assert oracle.error(got, expected) <= TOLERANCE
+
+
+@pytest.mark.parametrize(("name", "kernel", "operand"), of_halves("matmul"))
+def test_halves(opened, rng, name, kernel, operand) -> None:
+    """Right to what is stored: halves are summed up as floats."""
+    for m, n, k in SIZES[1::3]:
+        operands = {"x": rng((m, k)), "weight": rng((n, k)), "e1": rng((n,))}
+        operands[operand] = operands[operand].astype(np.float16)
+        got = run(opened(name), Matmul(), operands, kernel, finish(bias=True))
+        exact = (array.astype(np.float64) for array in operands.values())
+        assert oracle.error(got, oracle.matmul(*exact)) <= TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["compute", "feedback"])
+def test_what_takes_no_halves_is_refused(opened, name) -> None:
+    backend = opened(name)
+    halves = Problem.of(Matmul(), {"x": (3, 5), "weight": TensorType((7, 5), DType.float16)}, {})
+    assert "weight" in backend.choose(halves).halves
+    document = {"compute": "scalar_nn", "feedback": "cronin_ab"}[name]
+    with pytest.raises(UnsupportedOpError, match=f"{document}.*it takes no float16 as weight"):
+        backend.choose(halves, document)
 
 
 @pytest.mark.parametrize(("name", "kernel"), kernels("matmul"))
@@ -69,7 +91,7 @@ def test_batches(opened, rng, name, kernel, batch, m, n, k) -> None:
     for i in range(batch):
         rows = slice(i * m, (i + 1) * m)
         expected = oracle.matmul(x[rows], weight[i], bias, c[rows], 2.0, -0.5)
-        assert oracle.error(got[rows], expected) <= tolerance(kernel)
+        assert oracle.error(got[rows], expected) <= TOLERANCE
 
 
 @pytest.mark.parametrize(("name", "kernel"), kernels("matmul"))
@@ -79,7 +101,7 @@ def test_epilogue(opened, rng, name, kernel, function) -> None:
     operands = {"x": x, "weight": weight, "e1": bias}
     epilogue = finish(bias=True, activation=function)
     got = run(opened(name), Matmul(), operands, kernel, epilogue)
-    assert oracle.error(got, oracle.matmul(x, weight, bias, function=function)) <= tolerance(kernel)
+    assert oracle.error(got, oracle.matmul(x, weight, bias, function=function)) <= TOLERANCE
 
 
 @pytest.mark.parametrize(("name", "kernel"), kernels("matmul"))
@@ -89,7 +111,7 @@ def test_not_a_number_goes_where_numpy_sends_it(opened, rng, name, kernel) -> No
     with np.errstate(invalid="ignore"):
         expected = x.astype(np.float64) @ weight.T.astype(np.float64)
     got = run(opened(name), Matmul(), {"x": x, "weight": weight}, kernel)
-    assert oracle.error(got, expected) <= tolerance(kernel)
+    assert oracle.error(got, expected) <= TOLERANCE
 
 
 @pytest.mark.parametrize("transpose_a", [False, True])
@@ -181,7 +203,12 @@ def test_operands_larger_than_a_storage_block_are_split(small_blocks, rng, kerne
         )
         pytest.skip(reason)
     got = run(small_blocks, Matmul(), operands, kernel, epilogue)
-    assert oracle.error(got, oracle.matmul(*operands.values(), -1.5, 0.25)) <= tolerance(kernel)
+    assert oracle.error(got, oracle.matmul(*operands.values(), -1.5, 0.25)) <= TOLERANCE
+    for operand in next(k for k in kernels_for("matmul", "compute") if k.name == kernel).halves:
+        operands[operand] = operands[operand].astype(np.float16).astype(np.float32)
+        halves = {**operands, operand: operands[operand].astype(np.float16)}
+        got = run(small_blocks, Matmul(), halves, kernel, epilogue)
+        assert oracle.error(got, oracle.matmul(*operands.values(), -1.5, 0.25)) <= TOLERANCE
 
 
 def test_the_default_splits_what_a_storage_block_does_not_hold(small_blocks, rng) -> None:
@@ -216,7 +243,7 @@ def test_large_operands_are_reordered_on_the_device(
     given_a = np.ascontiguousarray(a.T) if transpose_a else a
     given_b = np.ascontiguousarray(b.T) if transpose_b else b
     got = ops.matmul(given_a, given_b, None, 1, 0, transpose_a, transpose_b, backend, kernel)
-    assert oracle.error(got, a.astype(np.float64) @ b) <= tolerance(kernel or "")
+    assert oracle.error(got, a.astype(np.float64) @ b) <= TOLERANCE
 
 
 @pytest.mark.parametrize("kernel", [None, "blocked", "tiled"])
@@ -243,13 +270,6 @@ def test_more_rows_than_workgroups(opened, rng) -> None:
     a, b = rng((1_100_000, 1)), rng((1, 1))
     got = ops.matmul(a, b, backend=backend, kernel="cross_rm_cm")
     assert oracle.error(got, a.astype(np.float64) * b) <= TOLERANCE
-
-
-def test_half_precision_is_never_a_default(opened) -> None:
-    backend = opened("compute")
-    for size in (1, 100, 1000, 3000):
-        shapes = {"x": (size, size), "weight": (size, size)}
-        assert "half" not in backend.choose(Problem.of(Matmul(), shapes, {})).name
 
 
 @pytest.mark.parametrize("backend_name", ["compute", "feedback", "cpu"])

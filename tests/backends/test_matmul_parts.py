@@ -7,7 +7,7 @@ from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.operators.matmul_parts import COLUMNS, ROWS, TRANSPOSED, MatmulParts
 from glnn.kernels.problem import Problem
 from tests import oracle
-from tests.backends.harness import TOLERANCE, kernels, run
+from tests.backends.harness import TOLERANCE, kernels, of_halves, run
 
 SIZES = [(1, 1, 1), (2, 3, 7), (5, 1, 6), (3, 7, 9), (7, 5, 16), (33, 17, 129), (129, 31, 127)]
 CRONIN = {"ab": (1, 2, 3, 4), "abt": (4,), "abt_narrow": (1, 2, 3), "atb": (1,), "atbt": (1,)}
@@ -38,6 +38,16 @@ def test_parts_of_any_size(opened, rng, m, n, k, parts) -> None:
     op, x, weight = MatmulParts(parts), rng((m, k)), rng((n, k))
     got = run(opened("feedback"), op, {"x": x, "weight": weight}, "feedback")
     assert oracle.error(got, expected(x, weight, op)) <= TOLERANCE
+
+
+@pytest.mark.parametrize(("name", "kernel", "operand"), of_halves("matmul_parts"))
+def test_halves(opened, rng, name, kernel, operand) -> None:
+    for m, n, k in SIZES[1::2]:
+        op, operands = MatmulParts(5), {"x": rng((m, k)), "weight": rng((n, k))}
+        operands[operand] = operands[operand].astype(np.float16)
+        got = run(opened(name), op, operands, kernel)
+        exact = (array.astype(np.float64) for array in operands.values())
+        assert oracle.error(got, expected(*exact, op)) <= TOLERANCE
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from glnn.errors import LimitError
 from glnn.kernels import library
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import fitted, why_not_device
-from tests.backends.harness import run_kernel, taken, tolerance
+from tests.backends.harness import TOLERANCE, run_kernel, taken
 from tests.backends.problems import PROBLEMS, numbers, precise
 from tests.oracle import error
 
@@ -40,6 +40,6 @@ def test_every_value_of_a_parameter(opened, rng, kernel, name) -> None:
             except LimitError:  # what the driver alone knows
                 continue
             expected = problem.compute(precise(operands))
-            assert error(got, expected) <= tolerance(kernel.name), (name, value)
+            assert error(got, expected) <= TOLERANCE, (name, value)
             ran += 1
     assert ran, "no value of it was tried"

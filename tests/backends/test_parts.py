@@ -16,7 +16,7 @@ from glnn.kernels.problem import Problem
 from glnn.kernels.select import fitted, why_not_device
 from glnn.kernels.verdicts import Verdict
 from glnn.settings import Settings
-from tests.backends.harness import BACKENDS, run_kernel, taken, tolerance
+from tests.backends.harness import BACKENDS, TOLERANCE, run_kernel, taken
 from tests.backends.problems import PROBLEMS, numbers, precise
 from tests.oracle import error
 
@@ -43,7 +43,7 @@ def test_every_kernel_in_parts(opened, rng, kernel, monkeypatch) -> None:
         operands = numbers(rng, problem)
         got = run_kernel(backend, op, operands, one, problem.epilogue)
         expected = problem.compute(precise(operands))
-        assert error(got, expected) <= tolerance(kernel.name)
+        assert error(got, expected) <= TOLERANCE
         parts += prod(backend.launch_size(one, problem)) > 1
     assert parts, "no launch was large enough to be made in parts"
 

@@ -149,9 +149,8 @@ def test_names_that_have_no_encoding_or_are_obeyed(
         "C" + " 1 2 C" * 40,
     ],
 )
-@pytest.mark.parametrize("half", ["", " f16"])
-def test_layouts_of_any_size(cli: Glnn, text: str, half: str) -> None:
-    assert cli("layout", text + half, 8, 8).refusal.startswith("layout ")
+def test_layouts_of_any_size(cli: Glnn, text: str) -> None:
+    assert cli("layout", text, 8, 8).refusal.startswith("layout ")
     assert cli("layout", "R_" + "9" * 5000 + "_1_R", 8, 8).refusal.count("9") < 70
 
 

@@ -15,8 +15,8 @@ from tests.cli.conftest import Glnn
 from tests.recurrent import Recurrent
 
 STEP = (
-    "name layer op kernel via inputs output shape layouts reads block bytes parameter_bytes "
-    "texture_bytes"
+    "name layer op kernel via inputs output shape layouts halves reads block bytes "
+    "parameter_bytes saved_bytes texture_bytes"
 )
 WINOGRAD = ("--backend", "compute", "--kernel", "conv2d=winograd_2")
 
@@ -36,6 +36,19 @@ def nothing_is_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(context, "texture", refuse)
 
 
+@pytest.mark.parametrize("backend", ["compute", "feedback"])
+def test_what_float16_saves(cli: Glnn, backend: str) -> None:
+    asked = ("plan", "vgg16", "--backend", backend)
+    floats = cli(*asked, "--json").json
+    halves = cli(*asked, "--precision", "float16", "--json").json
+    assert (floats["precision"], halves["precision"]) == ("float32", "float16")
+    assert floats["saved_bytes"] == 0
+    taken = [found["parameter_bytes"] + found["texture_bytes"] for found in (floats, halves)]
+    assert halves["saved_bytes"] == taken[0] - taken[1] > 0.49 * taken[0]
+    assert {tuple(step["halves"]) for step in halves["steps"]} == {(), ("weight",)}
+    assert "less by float16" in cli(*asked, "--precision", "float16").out
+
+
 @pytest.mark.parametrize("backend", NAMES)
 def test_lenet(cli: Glnn, backend: str) -> None:
     found = cli("plan", "lenet", "--batch", 7, "--backend", backend, "--json").json
@@ -52,7 +65,7 @@ def test_lenet(cli: Glnn, backend: str) -> None:
         block = found["blocks"][step["block"]]
         assert step["output"] in block["tensors"] and step["bytes"] <= block["bytes"]
     assert found["tensor_bytes"] == sum(block["bytes"] for block in found["blocks"])
-    for key in ("parameter_bytes", "texture_bytes"):
+    for key in ("parameter_bytes", "saved_bytes", "texture_bytes"):
         assert found[key] == sum(step[key] for step in found["steps"])
     parts = ("tensor_bytes", "parameter_bytes", "texture_bytes", "passing_bytes")
     assert found["peak_bytes"] == sum(found[key] for key in parts)

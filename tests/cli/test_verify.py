@@ -25,6 +25,16 @@ def test_lenet(cli: Glnn, backend: str, limits: list[str]) -> None:
         assert set(layer) == {"name", "op", "kernel", "error", "ok"}
 
 
+@pytest.mark.parametrize("backend", ["compute", "feedback", "cpu"])
+def test_weights_of_float16(cli: Glnn, backend: str) -> None:
+    asked = ("lenet", "--backend", backend, "--precision", "float16", "--json")
+    found = cli("verify", *asked).json
+    assert (found["ok"], found["tolerance"]) == (True, 2e-3)
+    assert found["worst"] > 1e-5
+    assert not json.loads(cli("verify", *asked, "--tolerance", "1e-5").out)["ok"]
+    assert cli("run", *asked).json["accuracy"] >= 0.99
+
+
 @pytest.mark.parametrize("version", ["3.0", "3.1"])
 def test_older_versions(process: Glnn, version: str) -> None:
     backend = "compute" if version == "3.1" else "feedback"

@@ -323,7 +323,7 @@ def test_the_greatest_priority_that_suits_is_chosen(offer) -> None:
 
 def test_a_documents_kernel_runs_only_where_it_is_named(offer) -> None:
     theirs = kernel("theirs", folder="shaders/documents")
-    assert theirs.document and theirs.by_name_only
+    assert theirs.document
     offer(theirs, kernel("ours", workgroup=[256, 1, 1]))
     with pytest.raises(UnsupportedOpError, match=r"cannot run on compute: ours: a workgroup"):
         choose("compute", problem(2, 2), DEVICE)

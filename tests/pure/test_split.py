@@ -14,15 +14,25 @@ from glnn.graph.operators import Matmul
 from glnn.kernels import Kernel, kernels_for
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import fitted, why_not_here
+from glnn.types import DType, TensorType
 from tests.pure.test_kernels import DEVICE
 
 KERNELS = {k.name: k for k in kernels_for("matmul", "compute")}
 GROUPS = st.sampled_from([(65535, 65535, 65535), (3, 5, 65535), (65535, 2, 2)])
-NAMES = st.sampled_from(["blocked", "tiled", "matvec", "scalar_nn", "blocked_half", "matvec_half"])
+NAMES = st.sampled_from(["blocked", "tiled", "matvec", "scalar_nn"])
+HALVES = st.sampled_from([(), ("weight",), ("x",), ("x", "weight")])
 
 
-@given(NAMES, *[st.integers(1, 400)] * 3, st.sampled_from([16, 64, 256]), GROUPS)
-def test_parts(name, m, n, k, alignment, most) -> None:
+def typed(
+    kernel: Kernel, shapes: dict[str, tuple[int, ...]], halves: tuple[str, ...]
+) -> dict[str, TensorType]:
+    """Operands of which those in `halves` are float16 where the kernel takes such."""
+    taken = {name: DType.float16 for name in halves if name in kernel.halves}
+    return {n: TensorType(shape, taken.get(n, DType.float32)) for n, shape in shapes.items()}
+
+
+@given(NAMES, HALVES, *[st.integers(1, 400)] * 3, st.sampled_from([16, 64, 256]), GROUPS)
+def test_parts(name, halves, m, n, k, alignment, most) -> None:
     device = replace(
         DEVICE,
         max_shader_storage_block_size=16384,
@@ -31,10 +41,10 @@ def test_parts(name, m, n, k, alignment, most) -> None:
     )
     kernel = KERNELS[name]
     shapes = {"x": (m, k), "weight": (n, k), "e1": (n,)}
-    problem = Problem.of(Matmul(), shapes, {}, BIASED)
+    problem = Problem.of(Matmul(), typed(kernel, shapes, halves), {}, BIASED)
     split = problem.split(kernel, device)
     layouts = problem.chosen_layouts(kernel, split)
-    sizes = {o: layouts[o].size(shapes.get(o, (m, n))) for o in layouts}
+    sizes = {o: layouts[o].words(problem.types[o]) for o in layouts}
     if split is None:
         return
     out_row = layouts["out"].row((m, n))
@@ -78,13 +88,14 @@ def test_workgroups_bound_the_parts_too(name) -> None:
 
 
 @given(
-    st.sampled_from(["blocked", "tiled", "blocked_half", "tiled_half"]),
+    st.sampled_from(["blocked", "tiled"]),
+    HALVES,
     st.integers(1, 150),
     *[st.integers(1, 20)] * 3,
     st.sampled_from([16, 256]),
     st.sampled_from([3, 65535]),
 )
-def test_parts_of_a_stack(name, batch, m, n, k, alignment, most) -> None:
+def test_parts_of_a_stack(name, halves, batch, m, n, k, alignment, most) -> None:
     device = replace(
         DEVICE,
         max_shader_storage_block_size=16384,
@@ -93,10 +104,10 @@ def test_parts_of_a_stack(name, batch, m, n, k, alignment, most) -> None:
     )
     kernel = KERNELS[name]
     shapes = {"x": (batch * m, k), "weight": (batch, n, k), "e1": (n,)}
-    problem = Problem.of(Matmul(), shapes, {}, BIASED)
+    problem = Problem.of(Matmul(), typed(kernel, shapes, halves), {}, BIASED)
     split = problem.split(kernel, device)
     layouts = problem.chosen_layouts(kernel, split)
-    sizes = {o: layouts[o].size(shapes.get(o, (batch * m, n))) for o in layouts}
+    sizes = {o: layouts[o].words(problem.types[o]) for o in layouts}
     if split is None:
         return
     ends = dict.fromkeys(("x", "weight", "out"), 0)

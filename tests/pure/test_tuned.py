@@ -175,7 +175,7 @@ def test_what_was_tuned_comes_before_the_default(tmp_path) -> None:
     [
         replace(CHOICE, kernel="gone"),
         replace(CHOICE, source="what it was before"),
-        TunedChoice.of(KERNELS["blocked_half"], 1.0, None),
+        TunedChoice.of(KERNELS["cheng_v2"], 1.0, None),
         *(
             replace(CHOICE, parameters={**CHOICE.parameters, **changes})
             for changes in (

@@ -23,6 +23,7 @@ class Lookup(Operator):
     """
 
     name: ClassVar[str] = "gather"
+    halves: ClassVar[tuple[str, ...]] = ("x",)
     spoiled: ClassVar[tuple[str, ...]] = ("x",)
     passes: ClassVar[tuple[str, ...]] = ("x",)
 

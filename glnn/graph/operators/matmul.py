@@ -29,6 +29,7 @@ class Matmul(Contraction):
     name: ClassVar[str] = "matmul"
     deepens: ClassVar[bool] = True
     parameters: ClassVar[tuple[str, ...]] = ("weight",)
+    halves: ClassVar[tuple[str, ...]] = ("x", "weight")
 
     def shape_of(self, shapes: Shapes) -> Shape:
         x, weight = shapes["x"], shapes["weight"]

@@ -31,6 +31,7 @@ class MatmulParts(Contraction):
 
     name: ClassVar[str] = "matmul_parts"
     parameters: ClassVar[tuple[str, ...]] = ("weight",)
+    halves: ClassVar[tuple[str, ...]] = ("x", "weight")
     parts: int
     order: str = ROWS
 

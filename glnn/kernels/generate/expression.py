@@ -20,8 +20,12 @@ from glnn.types import DType
 STORED = {"float": "float", "int": "int", "bool": "int"}
 VECTORS = {"float": "vec4", "int": "ivec4", "bool": "ivec4"}
 _ARGUMENT = re.compile(r"\b[abcd]\b")
-WRAPPED = {DType.uint8: "({}) & 255", DType.int8: "({}) << 24 >> 24"}
-"""What uint8 and int8, which lie in 32 bits, keep of what a function makes: 8 bits."""
+# uint8, int8 and float16 are computed in 32 bits: what a function makes of them keeps 8, or 16.
+WRAPPED = {
+    DType.uint8: "({}) & 255",
+    DType.int8: "({}) << 24 >> 24",
+    DType.float16: "to_half({})",
+}
 
 
 def lines(
@@ -68,7 +72,7 @@ def lines(
 def includes(*expressions: Expr) -> list[str]:
     """The lines that bring in what the functions of these need besides GLSL."""
     rows = [row for expr in expressions for row in expr.expanded.functions]
-    sources = dict.fromkeys(row.source for row in rows if row.source)
+    sources = dict.fromkeys(row.source for row in rows if row.source)  # a float16 was cast to it
     return [f'#include "functions/{source}.glsl"' for source in sources]
 
 

@@ -22,7 +22,8 @@ def generate(
     """For kernels that look words up one by one, or four where those lie together."""
     if not isinstance(op, Lookup):
         raise UnsupportedOpError(f"it looks numbers up, no {op.name}")
-    on_gpu(types)
+    half = types["x"].dtype is DType.float16
+    on_gpu({name: one for name, one in types.items() if name != "x" or not half})
     x, index, out = (types[name].shape for name in ("x", "index", "out"))
     reads, looks, writes = (
         strides(layouts[name], types[name].shape) for name in ("x", "index", "out")
@@ -48,15 +49,20 @@ def generate(
         "index_last": max(layouts["index"].size(index) - 1, 0),
     }
     defines = {**made.defines, "DEPTH": len(looked)}
-    return Generated(str(defines), {}, defines, uniforms, made.reads)
+    texel = "rgba32" if width == 4 else "r32"
+    fetched = {"x": f"{texel}{'f' if half else 'i'}"}
+    return Generated(str(defines), {}, defines, uniforms, fetched)
 
 
 def examples() -> Mapping[str, tuple[Operator, Operands]]:
     """Operators that have every way of the templates compiled."""
     indices = {rank: TensorType((2, 3, 2)[:rank], DType.int32) for rank in (1, 2, 3)}
     by_one, by_four = TensorType((5, 3, 7)), TensorType((5, 4, 8))
+    halves = {one: TensorType(one.dims, DType.float16) for one in (by_one, by_four)}
     return {
         "rows": (Gather(), {"x": by_four, "index": indices[1]}),
+        "rows-of-halves": (Gather(), {"x": halves[by_four], "index": indices[1]}),
+        "inner-of-halves": (Gather(1), {"x": halves[by_one], "index": indices[2]}),
         "inner": (Gather(1), {"x": by_one, "index": indices[2]}),
         "elements": (GatherElements(), {"x": by_one, "index": indices[3]}),
         "tuples": (GatherND(), {"x": by_one, "index": indices[3]}),

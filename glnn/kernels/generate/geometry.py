@@ -8,7 +8,6 @@ from enum import IntEnum
 
 from glnn.errors import UnsupportedOpError
 from glnn.layout import Layout
-from glnn.layout.half import Half
 from glnn.types import Shape
 
 ENDLESS = 2**31 - 1
@@ -49,9 +48,6 @@ class Geometry:
 
         Raises UnsupportedOpError where an operand lies so that it cannot be said by strides.
         """
-        for name, layout in layouts.items():
-            if isinstance(layout, Half):
-                raise UnsupportedOpError(f"{name} is stored in half precision")
         dims = layouts["out"].dims(shapes["out"])
         names = [name for name in shapes if name != "out"]
         table = {n: [_stride(n, i, shapes, layouts) for i in range(len(dims))] for n in names}
