@@ -6,6 +6,7 @@ import platform
 from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 import rich_click as click
@@ -83,15 +84,13 @@ def bench(
     sessions: dict[str, InferenceSession] = {}
     closed: dict[str, str] = {}
     for name in names:
+        options: dict[str, Any] = {
+            "gpu": _gpu(gpu, name, names),
+            "limits": limits,
+            "precision": precision,
+        }
         try:
-            sessions[name] = InferenceSession(
-                loaded,
-                name,
-                gpu=_gpu(gpu, name, names),
-                limits=limits,
-                kernels=forced[name],
-                precision=precision,
-            )
+            sessions[name] = InferenceSession(loaded, name, kernels=forced[name], **options)
         except DeviceError as error:
             if backends is not None or gpu is not None:  # asked for by name
                 raise
