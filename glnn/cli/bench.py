@@ -6,6 +6,7 @@ import platform
 from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 import rich_click as click
@@ -75,10 +76,7 @@ def bench(
       glnn bench lenet --backends compute --kernel matmul=blocked
     """
     names = backend_names(backends or ",".join(NAMES))
-    forced = {name: _having(kernels, name) for name in names}
-    if unknown := set(kernels.items()) - {k for f in forced.values() for k in f.items()}:
-        op, kernel = sorted(unknown)[0]
-        raise UnsupportedOpError(f"--kernel: {', '.join(names)} have no kernel {op}={kernel}")
+    forced = _forced(kernels, names)
     loaded = load(model)
     given = read_inputs(loaded, inputs, model).x
     count = batch_size(loaded, batch, 1)
@@ -86,15 +84,13 @@ def bench(
     sessions: dict[str, InferenceSession] = {}
     closed: dict[str, str] = {}
     for name in names:
+        options: dict[str, Any] = {
+            "gpu": _gpu(gpu, name, names),
+            "limits": limits,
+            "precision": precision,
+        }
         try:
-            sessions[name] = InferenceSession(
-                loaded,
-                name,
-                gpu=_gpu(gpu, name, names),
-                limits=limits,
-                kernels=forced[name],
-                precision=precision,
-            )
+            sessions[name] = InferenceSession(loaded, name, kernels=forced[name], **options)
         except DeviceError as error:
             if backends is not None or gpu is not None:  # asked for by name
                 raise
@@ -131,6 +127,15 @@ def _show(out: Screen, model: str, profiles: dict[str, Profile]) -> None:
 def _gpu(gpu: str | None, backend: str, backends: Sequence[str]) -> str | None:
     """The GPU for `backend`: none for the CPU that the others are compared with."""
     return None if backend == "cpu" and len(backends) > 1 else gpu
+
+
+def _forced(kernels: dict[str, str], backends: Sequence[str]) -> dict[str, dict[str, str]]:
+    """The forced kernels of each backend. Raises UnsupportedOpError where none has one."""
+    forced = {name: _having(kernels, name) for name in backends}
+    if unknown := set(kernels.items()) - {k for f in forced.values() for k in f.items()}:
+        op, kernel = sorted(unknown)[0]
+        raise UnsupportedOpError(f"--kernel: {', '.join(backends)} have no kernel {op}={kernel}")
+    return forced
 
 
 def _having(kernels: dict[str, str], backend: str) -> dict[str, str]:
