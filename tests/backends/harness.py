@@ -53,10 +53,10 @@ def tolerance(kernel: str) -> float:
 
 def as_stored(op: str, kernel: str, operands: Mapping[str, Array]) -> dict[str, Array]:
     """`operands` as the kernel so called is given them: rounded where it takes halves."""
-    layouts = next(k for b in BACKENDS for k in kernels_for(op, b) if k.name == kernel).layouts
+    found = next(k for b in BACKENDS for k in kernels_for(op, b) if k.name == kernel)
     return {
         name: array.astype(np.float16).astype(array.dtype)
-        if layouts.get(name, "").endswith(SUFFIX)
+        if any(layout.endswith(SUFFIX) for layout in found.wants(name))
         else array
         for name, array in operands.items()
     }
