@@ -8,15 +8,17 @@ vec4 vector(int quad);
 vec4 vector(int quad) {
     int image = quad * 4 / out_row;
     int i = quad * 4 - image * out_row;
+    int end = image < out_rows - 1 ? out_row : out_row + 4;
     vec4 found = vec4(0.0);
     // 4: a loop of a known length is unrolled, and registers of boards run out.
     int lanes = min(out_size, 4);
     for (int lane = 0; lane < lanes; ++lane) {
         found[lane] = element(image, i);
         ++i;
-        if (i == out_row && image < out_rows - 1) {
+        if (i == end) {
             i = 0;
             ++image;
+            end = image < out_rows - 1 ? out_row : out_row + 4;
         }
     }
     return found;
