@@ -12,7 +12,7 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.split import Part, Split
 from glnn.layout import Layout
 from glnn.layout.layout import Blocked, RowMajor
-from glnn.types import Shape, TensorType
+from glnn.types import DType, TensorType
 
 Sizes = Callable[[int], Mapping[str, int]]
 
@@ -53,7 +53,7 @@ class Batches(Split):
         whole = {name: layouts[name].words(one) for name, one in types.items() if name in layouts}
         n = shapes["out"][0]
         floats = {
-            name: _apart(layouts[name], shapes[name])
+            name: _apart(layouts[name], types[name])
             for name in (*inputs, "out")
             if shapes[name][0] == n
         }
@@ -85,12 +85,14 @@ class Batches(Split):
             yield Part(ranges, dict(self.sizes(count)))
 
 
-def _apart(layout: Layout, shape: Shape) -> int:
+def _apart(layout: Layout, type: TensorType) -> int:
     """Words from one of several samples to the next; 0 where they do not lie one after another."""
+    if type.dtype is DType.float16:
+        return 0  # a sample may begin within a word
     if isinstance(layout, RowMajor):
-        return layout.row(shape)
+        return layout.row(type.shape)
     if isinstance(layout, Blocked) and layout.order[0] == "n":
-        return layout.size((1, *shape[1:]))
+        return layout.size((1, *type.shape[1:]))
     return 0
 
 

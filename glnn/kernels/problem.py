@@ -12,6 +12,7 @@ from glnn.device import Capabilities
 from glnn.graph.decompose import LOWERINGS, Lowered
 from glnn.graph.epilogue import Epilogue, Extent
 from glnn.graph.operator import Cost, Operands, Operator, Shapes, typed
+from glnn.graph.operators.matmul import Matmul
 from glnn.kernels.batches import Batches
 from glnn.kernels.expansion import expanded
 from glnn.kernels.generate.epilogue import scalars
@@ -196,7 +197,8 @@ class Problem:
         return found
 
     def _split(self, kernel: Kernel, device: Capabilities) -> Split | None:
-        if self.along and kernel.backend == "compute" and not kernel.textures:
+        by_samples = self.along and not isinstance(self.op, Matmul)
+        if by_samples and kernel.backend == "compute" and not kernel.textures:
             found = Batches.batches(
                 kernel,
                 self.along,
