@@ -26,8 +26,7 @@ class Fetched:
         self, device: Device, buffer: Buffer, texel: str, sampler: str, changes: bool
     ) -> None:
         self.sampler = sampler
-        floats = buffer.layout.size(buffer.shape)
-        self._device, self._texture = device, DataTexture(device, floats, texel, sampler)
+        self._device, self._texture = device, DataTexture(device, buffer.words, texel, sampler)
         self._buffer = buffer if changes else None
         self._texture.copy_from(buffer.push(device))
 

@@ -208,9 +208,9 @@ class Buffer:
         if self._used:
             if not alone():
                 device.finish()  # else Python's other threads wait, too
-            step = f"read {4 * self._used} bytes"
+            step = f"read {flat.nbytes} bytes"
             try:
-                copy.read_into(flat, size=4 * self._used)
+                copy.read_into(flat, size=flat.nbytes)
             finally:
                 device.check_reset(step)
             device.check(step)

@@ -33,6 +33,7 @@ from glnn.model.builders import vgg16
 from glnn.model.model import Node
 from glnn.model.tensor import BATCH, TensorInfo
 from glnn.session import InferenceSession
+from glnn.types import DType
 from tests.oracle import error
 from tests.recurrent import Recurrent
 
@@ -324,12 +325,11 @@ def test_tensors_on_the_way_can_be_outputs(rng, backend) -> None:
 
 
 def test_a_kernel_that_no_step_can_be_given_is_refused(rng) -> None:
-    """The product's results lie in another layout than the next stage reads there."""
+    """A document's kernel takes no halves: the stage goes to another."""
     backend, model = open_backend("feedback"), unbiased()
-    asked = {"conv2d": "feedback_im2row_ki", "matmul": "feedback_4x4"}
-    with pytest.raises(UnsupportedOpError, match="matmul=feedback_4x4 can compute no step of it"):
-        planned(model, backend, asked)
-    asked["conv2d"] = "feedback_im2row_ik"
+    asked = {"conv2d": "feedback_im2row_ik", "matmul": "cronin_ab"}
+    with pytest.raises(UnsupportedOpError, match="matmul=cronin_ab can compute no step of it"):
+        planned(model, backend, asked, precision=DType.float16)
     x = rng((3, 3, 9, 7))
     (got,) = planned(model, backend, asked).run({"input": x}).values()
-    assert error(got, model(x, backend="cpu")) <= 1e-3
+    assert error(got, model(x, backend="cpu")) <= 1e-5
