@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from glnn.device import Capabilities
 from glnn.graph.epilogue import Epilogue
 from glnn.kernels.generate.epilogue import Bound, generated
-from glnn.kernels.kernel import EPILOGUES, Kernel
+from glnn.kernels.kernel import Kernel
 
 TEXELS = {"float": "r32f", "vec4": "rgba32f"}
 """The format of what an epilogue fetches, by its form."""
@@ -15,19 +15,19 @@ TEXELS = {"float": "r32f", "vec4": "rgba32f"}
 
 def textures(kernel: Kernel, epilogue: Epilogue | None) -> dict[str, str]:
     """The texel format of each operand that `kernel` reads through a texture."""
-    if epilogue is None or not kernel.epilogue or kernel.backend != "feedback":
+    if epilogue is None or kernel.epilogue is None or kernel.backend != "feedback":
         return dict(kernel.textures)
-    return {**kernel.textures, **dict.fromkeys(epilogue.names, TEXELS[kernel.epilogue])}
+    return {**kernel.textures, **dict.fromkeys(epilogue.names, TEXELS[kernel.epilogue.form])}
 
 
 def why_not_epilogue(kernel: Kernel, epilogue: Epilogue | None) -> str | None:
     """Why `kernel` cannot finish its results so on any device; None when it can."""
     if epilogue is None:
         return None
-    if not kernel.epilogue:
+    if kernel.epilogue is None:
         return "it takes no epilogue"
     for extent in epilogue.extents:
-        if extent not in kernel.extents:
+        if extent not in kernel.epilogue.extents:
             return f"its epilogue takes no operand of extent {extent}"
     return None
 
@@ -73,9 +73,9 @@ def bind(
 
 def written(kernel: Kernel, epilogue: Epilogue | None, bound: Bound) -> dict[str, str]:
     """What `assemble` puts into the source of `kernel` for an epilogue that is bound so."""
-    if kernel.epilogue not in EPILOGUES:
+    if kernel.epilogue is None or kernel.stages:
         return {}
-    return generated(epilogue, kernel.epilogue, bound)
+    return generated(epilogue, kernel.epilogue.form, bound)
 
 
 def _taken(kernel: Kernel, operands: Iterable[str]) -> int:

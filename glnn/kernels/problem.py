@@ -17,7 +17,8 @@ from glnn.kernels.expansion import expanded
 from glnn.kernels.generate.epilogue import scalars
 from glnn.kernels.generate.generated import Generated, Uniform
 from glnn.kernels.generate.generators import GENERATORS
-from glnn.kernels.kernel import ANY, Kernel
+from glnn.kernels.declaration import ANY
+from glnn.kernels.kernel import Kernel
 from glnn.kernels.split import Split
 from glnn.layout import Layout, Morton, parse
 from glnn.layout.half import Half
