@@ -203,13 +203,11 @@ def variants(declared: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]
     if "variants" not in declared:
         return {name: spelled(declared)}
     common = spelled({key: value for key, value in declared.items() if key != "variants"})
-    with_names = table_of(lambda own: _merged(common, spelled(dict(entries(own)))))
-    found: dict[str, dict[str, Any]] = {}
     with under("variants"):
-        found = with_names(declared["variants"])
+        found = table_of(lambda one: spelled(dict(entries(one))))(declared["variants"])
         if not found:
             raise DeclarationError("expected at least one")
-    return found
+    return {called: _merged(common, own) for called, own in found.items()}
 
 
 def spelled(declared: Mapping[str, Any]) -> dict[str, Any]:

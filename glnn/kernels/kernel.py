@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -61,21 +62,17 @@ class Kernel:
         ShaderError on an unknown key, a missing one, or a value that makes no sense.
         """
         name = name or declaration.stem
-        try:
+        with _said(declaration, name):
             values = read(text)
             if "backend" in values and "stages" not in values:
                 raise DeclarationError("the shader's file says that", "backend")
-        except DeclarationError as error:
-            raise ShaderError(f"{place(declaration, name)}: {error}") from None
         values["backend"] = BACKENDS.get(path.suffix) or values.get("backend", "compute")
         op, said = path.parent.name, json.dumps(text)
         return cls(name, op, path=path, declaration=declaration, text=said, **values)
 
     def __post_init__(self) -> None:
-        try:
+        with _said(self.declaration, self.name):
             self._check()
-        except DeclarationError as error:
-            raise ShaderError(f"{place(self.declaration, self.name)}: {error}") from None
 
     def _check(self) -> None:
         """Raise DeclarationError where its parts do not go together."""
@@ -92,8 +89,8 @@ class Kernel:
             with under("operands"), under(name):
                 self._check_place(operand, (RESULTS if name == "out" else PLACES)[self.backend])
         with under("architectures"):
-            for values in self.architectures.parameters.values():
-                self._check_parameters(values)
+            for name, values in self.architectures.parameters.items():
+                self._check_parameters(name, values)
         self._check_launch()
 
     def _check_place(self, operand: Operand, known: Iterable[str]) -> None:
@@ -116,9 +113,9 @@ class Kernel:
                     raise DeclarationError("a compute shader has none", "instances")
             self.launch.check(self.defaults)
 
-    def _check_parameters(self, names: Iterable[str]) -> None:
+    def _check_parameters(self, key: str, names: Iterable[str]) -> None:
         if unknown := [name for name in names if name not in self.tune]:
-            raise DeclarationError(f"{unknown[0]} is not one of {tuple(self.tune)}", "tune")
+            raise DeclarationError(f"{unknown[0]} is not one of {tuple(self.tune)}", key)
 
     def __hash__(self) -> int:
         return hash((self.backend, self.op, self.name))
@@ -202,8 +199,8 @@ class Kernel:
     def check_names(self, key: str, names: Iterable[str], known: Iterable[str]) -> None:
         """Raise ShaderError unless the op knows all `names`, which the declaration has at `key`."""
         if unknown := set(names) - set(known):
-            where = place(self.declaration, self.name)
-            raise ShaderError(f"{where}: {key}: {self.op} has no {sorted(unknown)[0]}")
+            with _said(self.declaration, self.name):
+                raise DeclarationError(f"{self.op} has no {sorted(unknown)[0]}", key)
 
     def suits(self, sizes: Mapping[str, int], architecture: str | None) -> bool:
         """Whether it is meant for such sizes, `outputs` among them, and for `architecture`.
@@ -217,10 +214,8 @@ class Kernel:
 
     def with_parameters(self, **values: int) -> Kernel:
         """The same kernel with other defaults. Raises ShaderError for an unknown parameter."""
-        try:
-            self._check_parameters(values)
-        except DeclarationError as error:
-            raise ShaderError(f"{place(self.declaration, self.name)}: {error}") from None
+        with _said(self.declaration, self.name):
+            self._check_parameters("tune", values)
         chosen = {name: (value,) for name, value in values.items()}
         anywhere = replace(self.architectures, parameters={})
         return replace(self, tune={**self.tune, **chosen}, architectures=anywhere)
@@ -234,3 +229,12 @@ class Kernel:
 def place(declaration: Path, name: str) -> str:
     """Where the kernel `name` is declared: in a file of its own, or as a variant."""
     return f"{declaration}: {name}" if name != declaration.stem else f"{declaration}"
+
+
+@contextmanager
+def _said(declaration: Path, name: str) -> Iterator[None]:
+    """Put the place before what is wrong with a declaration."""
+    try:
+        yield
+    except DeclarationError as error:
+        raise ShaderError(f"{place(declaration, name)}: {error}") from None

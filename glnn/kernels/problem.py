@@ -13,11 +13,11 @@ from glnn.graph.decompose import LOWERINGS, Lowered
 from glnn.graph.epilogue import Epilogue, Extent
 from glnn.graph.operator import Cost, Operands, Operator, Shapes, typed
 from glnn.kernels.batches import Batches
+from glnn.kernels.declaration import ANY
 from glnn.kernels.expansion import expanded
 from glnn.kernels.generate.epilogue import scalars
 from glnn.kernels.generate.generated import Generated, Uniform
 from glnn.kernels.generate.generators import GENERATORS
-from glnn.kernels.declaration import ANY
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.split import Split
 from glnn.layout import Layout, Morton, parse

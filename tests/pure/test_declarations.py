@@ -129,7 +129,7 @@ def test_a_value_of_the_wrong_form_names_its_key_and_file(key, value, got) -> No
         ({"launch": {"grid": ["n"], "instances": "n"}}, "launch.instances: a compute shader has"),
         ({"launch": {"grids": ["n"]}}, "launch: unknown key 'grids'"),
         ({"tune": {"TM": []}}, "tune.TM: every parameter needs a default"),
-        ({"architectures": {"NVIDIA": {"TM": 2}}}, "architectures.tune: TM is not one of"),
+        ({"architectures": {"NVIDIA": {"TM": 2}}}, "architectures.NVIDIA: TM is not one of"),
         ({"architectures": {"nvidia": {}}}, "architectures: unknown architecture nvidia"),
         ({"architectures": {"Mali-T": "unfit"}}, "architectures: unknown architecture Mali-T"),
         ({"architectures": {"V3D": "bad"}}, "architectures.V3D: expected parameters or one of"),
