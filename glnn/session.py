@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from glnn.backends import Backend
@@ -50,6 +51,7 @@ class InferenceSession:
         self.model = model if isinstance(model, Model) else load(model)
         if kernels is not None and not isinstance(kernels, Mapping):
             raise GlnnError(f"kernels must map ops to kernels' names, got {shown(kernels)}")
+        self._fitted: dict[str, tuple[Shape, np.dtype[Any]]] = {}
         options: dict[str, Any] = {"device": device, "gpu": gpu, "limits": limits}
         self._executor = Executor(self.model.graph, backend, kernels=kernels, **options)
 
@@ -86,10 +88,23 @@ class InferenceSession:
                     f"unknown output {name!r}: {self.model.name} has "
                     f"{', '.join(map(repr, self.model.outputs))}"
                 )
-        self.model.known(feeds)
-        given = {info.name: info.fitting(feeds[info.name]) for info in self.model.inputs}
-        results = self._executor.run(given, names)
+        results = self._executor.run(self._given(feeds), names)
         return [results[name] for name in names]
+
+    def _given(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """The inputs as they are needed: what is like the last that fitted is not looked at."""
+        given: dict[str, Array] = {}
+        for info in self.model.inputs:
+            array, fitted = feeds.get(info.name), self._fitted.get(info.name)
+            like = type(array) is np.ndarray and (array.shape, array.dtype) == fitted
+            if not like:
+                self.model.known(feeds)
+                array = info.fitting(array)
+                self._fitted[info.name] = array.shape, array.dtype
+            given[info.name] = array  # type: ignore[assignment]
+        if len(feeds) != len(given):
+            self.model.known(feeds)
+        return given
 
     def plan(self, shapes: Mapping[str, Shape], *, keep: bool = False) -> Plan:
         """The plan for inputs of `shapes`, built when there is none yet.

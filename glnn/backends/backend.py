@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from numpy.typing import NDArray
@@ -21,7 +21,12 @@ Launch = Callable[[], None]
 
 
 class Store(Protocol):
-    """Where a backend keeps one tensor."""
+    """Where a backend keeps one tensor.
+
+    Content is `set` and goes to the device when it is needed, or is `put` there, which is for where
+    the device may be used. It is read by `pull`, which may keep it, or by `fetch`, as an array that
+    is the caller's own.
+    """
 
     shape: Shape
     dtype: DType
@@ -31,6 +36,8 @@ class Store(Protocol):
 
     def set(self, array: NDArray[Any]) -> None: ...
     def pull(self) -> NDArray[Any]: ...
+    def put(self, array: NDArray[Any]) -> None: ...
+    def fetch(self) -> NDArray[Any]: ...
 
 
 class Memory(Protocol):
@@ -151,8 +158,17 @@ class Backend(ABC):
     def wrote(self, store: Store) -> None:
         """Note that the memory of `store` was written by way of another store."""
 
-    def flush(self) -> None:
-        """Let the device begin with what was asked so far."""
+    def together(self, launches: Sequence[Launch]) -> Launch:
+        """All of `launches`, one after the other, with the least that this takes.
+
+        Their results are seen where `wrote` is called of their stores.
+        """
+
+        def perform() -> None:
+            for launch in launches:
+                launch()
+
+        return perform
 
     def finish(self) -> None:
         """Wait until all that was asked is done."""

@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from glnn.backends.backend import Choice, Launch, Store
-from glnn.backends.gl import Fetched, GlBackend
+from glnn.backends.gl import GlBackend
+from glnn.backends.launch import Fetched, GlLaunch
 from glnn.device import Buffer, Device, Program, Source, confuses_values
+from glnn.device.recording import Range, Recorder
 from glnn.kernels.binding import bind
 from glnn.kernels.generate.generated import Uniform
 from glnn.kernels.kernel import Kernel
@@ -18,13 +20,7 @@ from glnn.kernels.problem import Problem
 from glnn.kernels.verdicts import LaunchSize
 from glnn.layout import Layout
 
-if TYPE_CHECKING:
-    import moderngl
-
-
 Groups = tuple[int, int, int]
-Range = tuple["moderngl.Buffer", int, int, int]
-"""A buffer, where it is bound, the first byte, and how many."""
 
 
 @dataclass(frozen=True)
@@ -35,15 +31,9 @@ class Dispatch:
     uniforms: Mapping[str, Uniform]
     groups: Groups
 
-    def __call__(self, program: Program) -> None:
-        for buffer, binding, offset, size in self.buffers:
-            buffer.bind_to_storage_buffer(binding, offset=offset, size=size)
-        program.set(self.uniforms)
-        program.dispatch(self.groups)
 
-
-class ComputeLaunch:
-    """Bind, set, dispatch, barrier; before it what is computed in place is copied to the result.
+class ComputeLaunch(GlLaunch):
+    """Dispatches; before them what is computed in place is copied to the result.
 
     Dispatches of which there are several are sent off one by one: drivers end what takes long.
     """
@@ -57,19 +47,26 @@ class ComputeLaunch:
         in_place: Buffer | None,
         out: Buffer,
     ) -> None:
-        self._device, self._program, self._dispatches = device, program, dispatches
-        self._textures, self._in_place, self._out = textures, in_place, out
+        super().__init__(program.name, device, out)
+        self._program, self._dispatches = program, dispatches
+        self._textures, self._in_place = textures, in_place
 
-    def __call__(self) -> None:
+    def record(self, recorder: Recorder) -> None:
+        out = self.out.push(self._device)
         if self._in_place is not None:
-            self._out.copy_from(self._in_place, self._device)
-        Fetched.bind(self._textures)
+            source = self._in_place.push(self._device)
+            if source is not out:
+                recorder.copy(out, source, 4 * self.out.layout.size(self.out.shape))
+        Fetched.record(self._textures, recorder)
+        reads = [range[0] for dispatch in self._dispatches for range in dispatch.buffers]
+        recorder.uses([*reads, *filter(None, (one.read for one in self._textures))], [out])
         for dispatch in self._dispatches:
-            dispatch(self._program)
+            for range in dispatch.buffers:
+                recorder.bind(range)
+            recorder.uniforms(self._program, dispatch.uniforms)
+            recorder.run(self._program.dispatching(dispatch.groups))
             if len(self._dispatches) > 1:
-                self._device.flush()
-        self._device.barrier()
-        self._out.wrote()
+                recorder.flush()
 
 
 class Compute(GlBackend):

@@ -41,6 +41,12 @@ class HostStore:
     def pull(self) -> NDArray[Any]:
         return self.array
 
+    def put(self, array: NDArray[Any]) -> None:
+        self.array = array
+
+    def fetch(self) -> NDArray[Any]:
+        return np.array(self.array)  # it may be a view of an input, the caller's own
+
 
 class Cpu(Backend):
     """NumPy, and the BLAS that NumPy brings."""

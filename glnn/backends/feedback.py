@@ -8,8 +8,10 @@ from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
 from glnn.backends.backend import Choice, Launch, Store
-from glnn.backends.gl import Fetched, GlBackend
+from glnn.backends.gl import GlBackend
+from glnn.backends.launch import Fetched, GlLaunch
 from glnn.device import Buffer, Device, Program, Source
+from glnn.device.recording import Recorder
 from glnn.errors import ShaderError
 from glnn.kernels.binding import bind
 from glnn.kernels.generate.generated import Uniform
@@ -34,8 +36,8 @@ class Draw:
     offset: int
 
 
-class FeedbackLaunch:
-    """Refresh the textures that are copies, bind, set, and capture draw by draw.
+class FeedbackLaunch(GlLaunch):
+    """Refresh the textures that are copies, and capture draw by draw.
 
     Draws of which there are several are sent off one by one: drivers end what takes long.
     """
@@ -50,9 +52,8 @@ class FeedbackLaunch:
         draws: Sequence[Draw],
         out: Buffer,
     ) -> None:
-        self._device, self._program, self._textures = device, program, textures
-        self._array, self._out = array, out
-        self._captured = out.push(device)
+        super().__init__(program.name, device, out)
+        self._program, self._textures, self._array = program, textures, array
         # New uniforms only where there are instances to be told apart.
         apart = "first_instance" in uniforms
         self._draws = [
@@ -60,16 +61,18 @@ class FeedbackLaunch:
             for draw in draws
         ]
 
-    def __call__(self) -> None:
-        Fetched.bind(self._textures)
+    def record(self, recorder: Recorder) -> None:
+        Fetched.record(self._textures, recorder)
+        out = self.out.push(self._device)
         for draw, uniforms in self._draws:
-            self._program.set(uniforms)
-            self._program.capture(
-                self._array, draw.vertices, draw.instances, self._captured, draw.first, draw.offset
+            recorder.uniforms(self._program, uniforms)
+            recorder.run(
+                self._program.capturing(
+                    self._array, draw.vertices, draw.instances, out, draw.first, draw.offset
+                )
             )
             if len(self._draws) > 1:
-                self._device.flush()
-        self._out.wrote()
+                recorder.flush()
 
 
 class Feedback(GlBackend):

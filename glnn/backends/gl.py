@@ -10,8 +10,9 @@ from weakref import WeakKeyDictionary
 from numpy.typing import NDArray
 
 from glnn import __version__
-from glnn.backends.backend import Choice, Memory, Store, T
+from glnn.backends.backend import Choice, Launch, Memory, Store, T
 from glnn.backends.examine import SLOWEST, Examined, examine
+from glnn.backends.launch import Fetched, recorded
 from glnn.device import Buffer, DataTexture, Device, Program, SharedMemory, Source
 from glnn.device.buffer import LEAST
 from glnn.errors import DeviceError
@@ -30,41 +31,11 @@ from glnn.settings import Settings
 from glnn.types import DType, Shape
 
 if TYPE_CHECKING:
-    import moderngl
+    pass
 
 PLACES = ("first_group", "all_groups", "first_instance")  # uniforms of a launch, not of a problem
 MOST_CHOICES = 1024  # that are remembered
 LONGEST = 0.1  # seconds of a launch: Panfrost ends jobs of half a second
-
-
-class Fetched:
-    """An operand that a shader fetches from a texture.
-
-    sampler: what it is to the shader. changes: whether it may be another one in every run. What
-    does not is copied here, and its buffer is not needed any more.
-    """
-
-    def __init__(
-        self, device: Device, buffer: Buffer, texel: str, sampler: str, changes: bool
-    ) -> None:
-        self.sampler = sampler
-        floats = buffer.layout.size(buffer.shape)
-        self._device, self._texture = device, DataTexture(device, floats, texel, sampler)
-        self._buffer = buffer if changes else None
-        self._texture.copy_from(buffer.push(device))
-
-    def refresh(self, buffer: moderngl.Buffer) -> None:
-        """Take what `buffer` holds now."""
-        self._texture.copy_from(buffer)
-
-    @staticmethod
-    def bind(all_of: Sequence[Fetched]) -> None:
-        """Bring these up to date and make them the textures of the units from 0 on."""
-        for one in all_of:
-            if one._buffer is not None:
-                one._texture.copy_from(one._buffer.push(one._device))
-        for unit, one in enumerate(all_of):  # only now: a copy goes by way of unit 0
-            one._texture.bind(unit)
 
 
 class GlBackend(Examined):
@@ -242,8 +213,8 @@ class GlBackend(Examined):
     def activate(self) -> None:
         self.device.activate()
 
-    def flush(self) -> None:
-        self.device.flush()
+    def together(self, launches: Sequence[Launch]) -> Launch:
+        return recorded(self.device, launches)
 
     def finish(self) -> None:
         self.device.finish()

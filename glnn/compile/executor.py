@@ -42,7 +42,7 @@ class Executor:
         self._lock = ProcessLock()
         self._kernels = dict(kernels or {})
         self._plans: OrderedDict[tuple[frozenset[tuple[str, Shape]], bool], Plan] = OrderedDict()
-        self._latest: Plan | None = None
+        self._latest: tuple[Mapping[str, Shape], Plan] | None = None
         self._weights = Weights(self.backend)
 
     def run(
@@ -51,7 +51,14 @@ class Executor:
         """The outputs so called, None for all, for the inputs `feeds`; see `Plan.run`."""
         shapes = {name: array.shape for name, array in feeds.items()}
         backend, names = self._open(), None if outputs is None else tuple(outputs)
-        return backend.perform(lambda: self._plan(backend, shapes, False).inside(feeds, names))
+
+        def work() -> dict[str, Array]:
+            latest = self._latest
+            if latest is not None and latest[0] == shapes and latest[1].backend is backend:
+                return latest[1].inside(feeds, names)
+            return self._plan(backend, shapes, False).inside(feeds, names)
+
+        return backend.perform(work)
 
     def plan(self, shapes: Mapping[str, Shape], *, keep: bool = False) -> Plan:
         """The plan for inputs of `shapes`, built when there is none yet; see `Plan`."""
@@ -60,9 +67,6 @@ class Executor:
 
     def _plan(self, backend: Backend, shapes: Mapping[str, Shape], keep: bool) -> Plan:
         key = frozenset(shapes.items()), keep
-        plan = self._plans.get(key)
-        if plan is not None and plan is self._latest and plan.backend is backend:
-            return plan
         with self._lock:
             plan = self._plans.get(key)
             if plan is None:
@@ -73,7 +77,7 @@ class Executor:
                 if len(self._plans) > PLANS_KEPT:
                     self._plans.popitem(last=False)
             self._plans.move_to_end(key)
-            self._latest = plan
+            self._latest = None if keep else (shapes, plan)
         return plan
 
     def _open(self) -> Backend:

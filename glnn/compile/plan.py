@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-
-import numpy as np
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 
 from glnn.backends import Backend, Launch
 from glnn.compile.outline import Outline, Step
@@ -42,7 +42,10 @@ class Plan:
         weights: Weights | None = None,
     ) -> None:
         self.graph, self.backend = graph, backend
-        self._lock = ProcessLock()  # the cpu backend has several threads run at once
+        # The cpu backend has several threads run at once; those of a device run one by one.
+        self._lock: AbstractContextManager[None] = (
+            ProcessLock() if backend.device is None else nullcontext()
+        )
         self._weights = Weights(backend) if weights is None else weights
 
         def make() -> tuple[Outline, Prepared]:
@@ -80,6 +83,11 @@ class Plan:
         """What performs each step."""
         return self._prepared.launches
 
+    @cached_property
+    def _steps(self) -> Launch:
+        """All of them."""
+        return self.backend.together(self.launches)
+
     @property
     def nbytes(self) -> int:
         """Bytes of the tensors and packed parameters."""
@@ -91,23 +99,11 @@ class Plan:
 
     def _upload(self, feeds: Mapping[str, Array]) -> None:
         for name, store in self._inputs.items():
-            store.set(feeds[name])
-            self.backend.upload(store)
+            store.put(feeds[name])
 
     def perform(self) -> None:
         """Perform every step, without waiting for the device."""
-        self.backend.perform(self._perform)
-
-    def _perform(self) -> None:
-        # Drivers collect commands until somebody waits. Sending off the first step, then two, then
-        # four has the device at work while the rest is still being asked for.
-        batch = left = 1
-        for launch in self.launches:
-            launch()
-            left -= 1
-            if not left:
-                self.backend.flush()
-                left = batch = 2 * batch
+        self.backend.perform(lambda: self._steps())
 
     def download(self) -> dict[str, Array]:
         """The outputs, waiting for them."""
@@ -132,7 +128,7 @@ class Plan:
         with self._lock:
             self._weights.refresh()
             self._upload(feeds)
-            self._perform()
+            self._steps()
             return {name: self._value(name) for name in outputs or self.outputs}
 
     def value(self, name: str) -> Array:
@@ -153,7 +149,5 @@ class Plan:
     def _value(self, name: str) -> Array:
         if name in self._fixed:
             return evaluated(constant(self.outline.graph, self._fixed[name], {}))
-        # Copied: stores keep what they pulled, and a view of an input is the caller's own array.
         store = self._inputs.get(name) or self._prepared.result(name)
-        shape = self.outline.schedule.tensors[name].shape
-        return np.array(store.pull().reshape(shape))
+        return store.fetch().reshape(self.outline.schedule.tensors[name].shape)

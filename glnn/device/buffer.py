@@ -95,6 +95,13 @@ class Buffer:
         self._host_newer = True
         self._device_newer = False
 
+    def put(self, array: NDArray[Any]) -> None:
+        """`set`, and have it on the device, where that is known. Only inside `Device.perform`."""
+        self.set(array)
+        device, copy = self._device, self._copy
+        if device is not None and copy is not None and not device.closed:
+            self._write(device, copy)
+
     def push(self, device: Device) -> moderngl.Buffer:
         """The copy on `device`, made where there is none and written only if stale.
 
@@ -159,32 +166,45 @@ class Buffer:
         has the device.
         """
         if self._device_newer:
-            if self._copy is None or self._device is None or self._device.closed:
-                raise DeviceError(
-                    "a buffer's content is lost: its device was closed before it was read"
-                )
-            self._device.activate()
-            flat = np.empty(self._used, self.dtype.word)
-            if self._used:
-                if not alone():
-                    self._device.finish()  # else Python's other threads wait, too
-                step = f"read {4 * self._used} bytes"
-                try:
-                    self._copy.read_into(flat, size=4 * self._used)
-                finally:
-                    self._device.check_reset(step)
-                self._device.check(step)
-                self.pulls += 1
-            found = (
-                flat[: self._count].reshape(self.shape)
-                if self._begins
-                else self.layout.unpack(flat, self.shape)
-            )
-            self._host = found.astype(self.dtype.numpy, copy=False)
+            if self._device is not None and not self._device.closed:
+                self._device.activate()
+            self._host = self._read()
             self._device_newer = False
         if self._host is None:
             self._host = np.zeros(self.shape, self.dtype.numpy)
         return self._host
+
+    def fetch(self) -> NDArray[Any]:
+        """The array as `pull` gives it, but the caller's own: it is not kept here.
+
+        Only inside `Device.perform`.
+        """
+        return self._read() if self._device_newer else np.array(self.pull())
+
+    def _read(self) -> NDArray[Any]:
+        """What the device has."""
+        device, copy = self._device, self._copy
+        if copy is None or device is None or device.closed:
+            raise DeviceError(
+                "a buffer's content is lost: its device was closed before it was read"
+            )
+        flat = np.empty(self._used, self.dtype.word)
+        if self._used:
+            if not alone():
+                device.finish()  # else Python's other threads wait, too
+            step = f"read {4 * self._used} bytes"
+            try:
+                copy.read_into(flat, size=4 * self._used)
+            finally:
+                device.check_reset(step)
+            device.check(step)
+            self.pulls += 1
+        found = (
+            flat[: self._count].reshape(self.shape)
+            if self._begins
+            else self.layout.unpack(flat, self.shape)
+        )
+        return found.astype(self.dtype.numpy, copy=False)
 
     def release(self) -> None:
         """Give the device's copy up; the host's stays. GL frees it on the device's next use."""

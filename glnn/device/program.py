@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Mapping
+import struct
+from collections.abc import Callable, Iterable, Mapping
 from ctypes import byref, c_int, c_uint, c_void_p
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ POINTS = 0
 COMPUTE_WORK_GROUP_SIZE, SHADER_STORAGE_BLOCK, ACTIVE_RESOURCES = 0x8267, 0x92E6, 0x92F5
 SAMPLER_BUFFERS = 0x8DC2, 0x8DD0  # of floats, of integers
 Value = int | float | tuple[int, ...]
+Command = tuple[Callable[..., object], tuple[Any, ...]]
+"""A function, and what it is called with."""
 COMPONENTS = {
     **{0x1406: 1, 0x8B50: 2, 0x8B51: 3, 0x8B52: 4, 0x8B5C: 16},  # float to vec4, mat4
     **{0x1404: 1, 0x8B53: 2, 0x8B54: 3, 0x8B55: 4},  # int to ivec4
@@ -74,7 +77,6 @@ class Program:
         self._use = device.load("glUseProgram", None, c_uint)
         self._uniform = device.load("glUniform1i", None, c_int, c_int)
         self.stride = 0
-        self._captured = False
 
     @classmethod
     def compute(cls, device: Device, source: Source) -> Program:
@@ -123,32 +125,67 @@ class Program:
         if values is self._last:
             return
         self._usable()
-        for name, value in values.items():
-            if (member := self._members.get(name)) is None:
-                continue
-            if member.gl_type in SAMPLER_BUFFERS:  # of a type that moderngl does not know
-                self._use(self._program.glo)
-                self._uniform(member.location, value)
-            elif member.array_length > 1 and isinstance(value, tuple):
-                member.value = value[: member.array_length]  # drivers drop what is not used
-            elif isinstance(value, tuple) and member.dimension == 1:  # an array of one
-                member.value = value[0]
-            else:
-                member.value = value
+        self._last = None
+        for function, arguments in self.changes({}, values):
+            function(*arguments)
         self._last = values
         self._device.check(f"uniforms of {self.name}")
 
-    def dispatch(self, groups: tuple[int, int, int]) -> None:
-        """Run the compute shader. Raises LimitError on more workgroups than the device allows."""
-        device = self._device
-        if device.closed:
-            self._usable()
+    def changes(self, old: Mapping[str, Value], new: Mapping[str, Value]) -> list[Command]:
+        """What writes the uniforms that are in `new` other than in `old`."""
+        return [
+            command
+            for name, value in new.items()
+            if name in self._members and (name not in old or old[name] != value)
+            for command in self._writes(self._members[name], value)
+        ]
+
+    def _writes(self, member: Any, value: Value) -> Iterable[Command]:
+        if member.gl_type in SAMPLER_BUFFERS:  # of a type that moderngl does not know
+            yield self._use, (self._program.glo,)
+            yield self._uniform, (member.location, value)
+            return
+        values = value if isinstance(value, tuple) else (value,)
+        # One of `fmt` for each element of an array; drivers drop elements that are not used.
+        count = member.array_length * member.dimension
+        form = member.fmt if member.array_length == 1 else f"{count}{member.fmt[-1]}"
+        yield member.write, (struct.pack(form, *values[:count]),)
+
+    def resume(
+        self, first: Mapping[str, Value], last: Mapping[str, Value], back: list[Command]
+    ) -> None:
+        """Set `first`, by `back` alone where `last` was set before, and note that `last` follows.
+
+        For recordings, which write what is between the two themselves.
+        """
+        if self._last is last:
+            for function, arguments in back:
+                function(*arguments)
+        else:
+            self.set(first)
+        self._last = last
+
+    def forget(self) -> None:
+        """Take no uniform to be set."""
+        self._last = None
+
+    def dispatching(self, groups: tuple[int, int, int]) -> Command:
+        """What runs the compute shader.
+
+        Raises LimitError on more workgroups than the device allows.
+        """
+        self._usable()
         x, y, z = groups
-        most = device.capabilities.max_compute_work_group_count
+        most = self._device.capabilities.max_compute_work_group_count
         if x > most[0] or y > most[1] or z > most[2]:
             raise LimitError(f"{self.name}: {groups} workgroups, the device allows {most}")
-        self._program.run(x, y, z)
-        device.check(f"dispatch {self.name}")
+        return self._program.mglo.run, groups
+
+    def dispatch(self, groups: tuple[int, int, int]) -> None:
+        """Run the compute shader. Raises LimitError on more workgroups than the device allows."""
+        function, arguments = self.dispatching(groups)
+        function(*arguments)
+        self._device.check(f"dispatch {self.name}")
 
     def vertices(
         self, attributes: Mapping[str, tuple[moderngl.Buffer, int]] | None = None
@@ -170,7 +207,7 @@ class Program:
         self._device.check_always(f"vertices of {self.name}")
         return made
 
-    def capture(
+    def capturing(
         self,
         array: moderngl.VertexArray,
         vertices: int,
@@ -178,8 +215,8 @@ class Program:
         out: moderngl.Buffer,
         first: int = 0,
         offset: int = 0,
-    ) -> None:
-        """Run the vertex shader for as many `vertices` of `array`, once for each of `instances`.
+    ) -> Command:
+        """What runs the vertex shader for as many `vertices` of `array`, once for each instance.
 
         first: the first of the vertices. Its varyings land in `out` from the byte `offset` on.
         Raises DeviceError where that is too small: GL would drop the rest without a word.
@@ -190,14 +227,14 @@ class Program:
                 f"{self.name}: {vertices * instances} vertices of {self.stride} bytes do not fit "
                 f"a buffer of {out.size} bytes"
             )
-        device = self._device
-        array.transform(
-            out, POINTS, vertices, first=first, instances=instances, buffer_offset=offset
-        )
-        if not self._captured:  # a wrong state shows as zeros only: look at least once
-            device.check_always(f"capture {self.name}")
-            self._captured = True
-        device.check(f"capture {self.name}")
+        draw, to = array.mglo, out.mglo
+        return draw.transform, ([to], POINTS, vertices, first, instances, offset)
+
+    def capture(self, array: moderngl.VertexArray, vertices: int, *rest: Any) -> None:
+        """Run what `capturing` gives, and raise DeviceError where GL met an error."""
+        function, arguments = self.capturing(array, vertices, *rest)
+        function(*arguments)
+        self._device.check_always(f"capture {self.name}")  # a wrong state shows as zeros only
 
 
 class _Translated:

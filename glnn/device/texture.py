@@ -159,6 +159,11 @@ class DataTexture:
                     self._write(target, 0, *place, *size, form.pixel, form.kind, offset)
         self._bind(PIXEL_UNPACK_BUFFER, 0)
 
+    @property
+    def copied(self) -> bool:
+        """Whether it has memory of its own, to which a buffer is copied."""
+        return self._sampler != BUFFER
+
     def bind(self, unit: int) -> None:
         """Make it the texture of `unit`, for samplers set to that number."""
         self._texture.use(unit)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from glnn.backends.gl import GlBackend
-from glnn.device import Device
+from glnn.device import Device, Program
 from glnn.errors import DeviceError
 from tests.backends.harness import BACKENDS
 
@@ -45,3 +45,22 @@ def opened(request: pytest.FixtureRequest) -> Opened:
 def backend(request: pytest.FixtureRequest, opened: Opened) -> GlBackend:
     """Each GL backend in turn."""
     return opened(request.param)
+
+
+@pytest.fixture
+def by_methods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recordings call Program.dispatch and Program.capture, which a test can have do wrong."""
+    dispatching, capturing = Program.dispatching, Program.capturing
+
+    def dispatch(self: Program, groups: tuple[int, int, int]) -> None:
+        function, arguments = dispatching(self, groups)
+        function(*arguments)
+
+    def capture(self: Program, *what: Any) -> None:
+        function, arguments = capturing(self, *what)
+        function(*arguments)
+
+    monkeypatch.setattr(Program, "dispatch", dispatch)
+    monkeypatch.setattr(Program, "capture", capture)
+    monkeypatch.setattr(Program, "dispatching", lambda self, groups: (self.dispatch, (groups,)))
+    monkeypatch.setattr(Program, "capturing", lambda self, *what: (self.capture, what))

@@ -25,6 +25,8 @@ from tests.backends.harness import BACKENDS, taken
 from tests.backends.problems import PROBLEMS, numbers
 from tests.oracle import error
 
+pytestmark = pytest.mark.usefixtures("by_methods")
+
 RELU, SIGMOID = (Pointwise(call(name, Arg(0))) for name in ("relu", "sigmoid"))
 SHADERS = [kernel for kernel in library() if not kernel.stages]
 KEY = "compute matmul tiled 0123456789abcdef ACTIVATION=0 depth=64"

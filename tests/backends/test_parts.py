@@ -20,6 +20,8 @@ from tests.backends.harness import BACKENDS, run_kernel, taken, tolerance
 from tests.backends.problems import PROBLEMS, numbers, precise
 from tests.oracle import error
 
+pytestmark = pytest.mark.usefixtures("by_methods")
+
 SHADERS = [kernel for kernel in library() if not kernel.stages]
 
 

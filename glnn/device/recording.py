@@ -1,0 +1,185 @@
+"""Commands of GL, written down once and given again and again with the least of Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from glnn.device.device import BARRIERS, Device
+from glnn.device.program import Command, Program, Value
+
+if TYPE_CHECKING:
+    import moderngl
+
+Range = tuple["moderngl.Buffer", int, int, int]
+"""A buffer, where it is bound, the first byte, and how many."""
+
+
+@dataclass
+class _Uniforms:
+    """Those of a program in a recording."""
+
+    first: Mapping[str, Value]
+    """What the first use wants."""
+    at: int
+    """The place among the commands where that is set."""
+    last: Mapping[str, Value]
+    """What the last use so far wanted."""
+
+
+@dataclass
+class Recorder:
+    """Writes down what is asked of `device`, and leaves out what is so already.
+
+    Nothing is known of the context before the first command: others may have used it.
+    """
+
+    device: Device
+    _commands: list[Command] = field(default_factory=list)
+    _steps: list[tuple[str, int]] = field(default_factory=list)
+    """Each step's name, and the place of its first command."""
+    _bound: dict[int, Range] = field(default_factory=dict)
+    """What each storage binding has."""
+    _units: dict[int, object] = field(default_factory=dict)
+    """What each texture unit has."""
+    _read: set[int] = field(default_factory=set)
+    """The buffers that were read since the last barrier, by GL's names."""
+    _written: set[int] = field(default_factory=set)
+    """The buffers that compute shaders wrote since then."""
+    _uniforms: dict[Program, _Uniforms] = field(default_factory=dict)
+    _programs: dict[Program, None] = field(default_factory=dict)
+    """Those whose uniforms were set."""
+
+    def step(self, name: str) -> None:
+        """What follows is the step called `name`."""
+        self._steps.append((name, len(self._commands)))
+
+    def call(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Call `function`, of which nothing is known: the context may be another after it."""
+        self._settle()
+        self._close()
+        self._commands.append((function, arguments))
+        self._bound.clear()
+        self._units.clear()
+
+    def uses(
+        self, reads: Iterable[moderngl.Buffer], writes: Iterable[moderngl.Buffer] = ()
+    ) -> None:
+        """What follows reads and writes these: a barrier first where earlier work must be over.
+
+        writes: by a compute shader. GL itself keeps what transform feedback captures in order.
+        """
+        read, written = {b.glo for b in reads}, {b.glo for b in writes}
+        if (read | written) & self._written or written & self._read:
+            self._settle()
+        self._read |= read
+        self._written |= written
+
+    def _settle(self) -> None:
+        """Let what follows see all that was written, where something was."""
+        if self._written:
+            context: Any = self.device.context  # the stubs of moderngl 5.8 leave it out
+            self._commands.append((context.mglo.memory_barrier, (BARRIERS, False)))
+        self._read.clear()
+        self._written.clear()
+
+    def copy(self, target: moderngl.Buffer, source: moderngl.Buffer, nbytes: int) -> None:
+        """Copy the first `nbytes` of `source` to `target`."""
+        self.uses([source, target])
+        self._commands.append((self.device.context.copy_buffer, (target, source, nbytes)))
+
+    def refresh(self, texture: Any, buffer: moderngl.Buffer) -> None:
+        """Let `texture` hold what `buffer` holds now."""
+        self.uses([buffer])
+        self._commands.append((texture.copy_from, (buffer,)))
+        self._units.pop(0, None)  # the copy goes by way of unit 0
+
+    def texture(self, unit: int, texture: Any) -> None:
+        """Make `texture` that of `unit`."""
+        if self._units.get(unit) is not texture:
+            self._units[unit] = texture
+            self._commands.append((texture.bind, (unit,)))
+
+    def bind(self, range: Range) -> None:
+        """Bind a part of a buffer for compute shaders."""
+        buffer, binding, offset, size = range
+        if self._bound.get(binding) != range:
+            self._bound[binding] = range
+            bind: Any = buffer.mglo  # what its Python would call
+            self._commands.append((bind.bind_to_storage_buffer, (binding, offset, size)))
+
+    def uniforms(self, program: Program, values: Mapping[str, Value]) -> None:
+        """Set the uniforms of `program`."""
+        known = self._uniforms.get(program)
+        if known is None:
+            self._uniforms[program] = _Uniforms(values, len(self._commands), values)
+            self._commands.append((program.set, (values,)))
+        elif known.last is not values:
+            self._commands += program.changes(known.last, values)
+            known.last = values
+
+    def run(self, command: Command) -> None:
+        """Dispatch or capture."""
+        self._commands.append(command)
+
+    def flush(self) -> None:
+        """Let the device begin with what it was told so far."""
+        self._commands.append((self.device.flush, ()))
+
+    def recording(self) -> Recording:
+        """All that was written down; whoever reads its results later sees them."""
+        self._settle()
+        self._close()
+        ends = [at for _, at in self._steps[1:]] + [len(self._commands)]
+        steps = [
+            (name, self._commands[first:end])
+            for (name, first), end in zip(self._steps, ends, strict=False)
+        ]
+        return Recording(self.device, steps, tuple(self._programs))
+
+    def _close(self) -> None:
+        """Have each program begin with its first uniforms; of later ones nothing is known."""
+        for program, used in self._uniforms.items():
+            if used.last is not used.first:
+                back = program.changes(used.last, used.first)
+                self._commands[used.at] = program.resume, (used.first, used.last, back)
+        self._programs |= dict.fromkeys(self._uniforms)
+        self._uniforms.clear()
+
+
+class Recording:
+    """Steps of commands on `device`, to be called inside `Device.perform`.
+
+    programs: those whose uniforms it sets. Its first run, and with GLNN_DEBUG every run, asks GL
+    for errors after each step. Raises DeviceError with the step's name where there are some.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        steps: list[tuple[str, list[Command]]],
+        programs: tuple[Program, ...],
+    ) -> None:
+        self._device, self._steps, self._programs = device, steps, programs
+        self._commands = [command for _, commands in steps for command in commands]
+        self._checked = False
+
+    def __call__(self) -> None:
+        try:
+            if self._checked:
+                for function, arguments in self._commands:
+                    function(*arguments)
+            else:
+                self._run_checked()
+        except BaseException:
+            for program in self._programs:
+                program.forget()
+            raise
+
+    def _run_checked(self) -> None:
+        for name, commands in self._steps:
+            for function, arguments in commands:
+                function(*arguments)
+            self._device.check_always(name)
+        self._checked = not self._device.debug

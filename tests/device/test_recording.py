@@ -1,0 +1,175 @@
+"""Recordings: what is left out, what is not, and that others between two runs do no harm."""
+
+from __future__ import annotations
+
+import ctypes
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from glnn.device import Buffer, Device, Program
+from glnn.device.recording import Recorder, Recording
+from glnn.errors import DeviceError
+from glnn.layout import parse
+
+MakeProgram = Callable[[Device], Program]
+
+
+class Work:
+    """Buffers of four numbers, and launches that put `factor` times one into another."""
+
+    def __init__(self, device: Device, program: Program) -> None:
+        self.device, self.program = device, program
+        self.recorder = Recorder(device)
+        self.buffers: dict[str, Buffer] = {}
+
+    def buffer(self, name: str) -> Buffer:
+        if name not in self.buffers:
+            self.buffers[name] = Buffer((4,), parse("R"))
+            self.buffers[name].set(np.zeros(4, np.float32))
+        return self.buffers[name]
+
+    def scale(self, source: str, target: str, factor: float) -> None:
+        read, written = (self.buffer(name).push(self.device) for name in (source, target))
+        self.recorder.step(f"{source} to {target}")
+        self.recorder.uses([read, written], [written])
+        self.recorder.bind((read, 0, 0, -1))
+        self.recorder.bind((written, 1, 0, -1))
+        self.recorder.uniforms(self.program, {"count": 4, "factor": factor})
+        self.recorder.run(self.program.dispatching((1, 1, 1)))
+
+    def value(self, name: str) -> float:
+        self.buffers[name].wrote()
+        return float(self.buffers[name].pull()[0])
+
+    def start(self, name: str, value: float) -> None:
+        self.buffer(name).set(np.full(4, value, np.float32))
+        self.buffer(name).push(self.device)
+
+
+@pytest.fixture
+def work(device: Device, scale: MakeProgram) -> Work:
+    return Work(device, scale(device))
+
+
+def names(recording: Recording) -> Counter[str]:
+    return Counter(function.__name__ for function, _ in recording._commands)
+
+
+def test_a_chain_has_a_barrier_a_step(work: Work) -> None:
+    for source, target in ("ab", "bc", "cd"):
+        work.scale(source, target, 2.0)
+    recording = work.recorder.recording()
+    assert names(recording)["memory_barrier"] == 3
+    for value in (1.0, 5.0):
+        work.start("a", value)
+        recording()
+        assert work.value("d") == 8 * value
+
+
+def test_branches_have_one_barrier_together(work: Work) -> None:
+    for target, factor in (("b", 2.0), ("c", 3.0), ("d", 5.0)):
+        work.scale("a", target, factor)
+    recording = work.recorder.recording()
+    assert names(recording)["memory_barrier"] == 1
+    assert names(recording)["bind_to_storage_buffer"] == 1 + 3, "a is bound once"
+    work.start("a", 1.0)
+    recording()
+    assert [work.value(name) for name in "bcd"] == [2, 3, 5]
+
+
+@pytest.mark.parametrize("second", ["cb", "ca"], ids=["written again", "read before"])
+def test_what_overwrites_waits(work: Work, second: str) -> None:
+    work.scale("a", "b", 2.0)
+    work.scale(*second, 3.0)
+    assert names(work.recorder.recording())["memory_barrier"] == 2
+
+
+def test_a_copy_waits_for_what_it_reads(work: Work) -> None:
+    work.scale("a", "b", 2.0)
+    target, source = (work.buffer(name).push(work.device) for name in "cb")
+    work.recorder.copy(target, source, 16)
+    work.scale("c", "d", 3.0)
+    recording = work.recorder.recording()
+    work.start("a", 7.0)
+    recording()
+    order = [function.__name__ for function, _ in recording._commands]
+    assert order.index("memory_barrier") < order.index("copy_buffer")
+    assert work.value("d") == 42
+
+
+def test_uniforms_that_are_so_already_are_not_written(work: Work) -> None:
+    for source, target in ("ab", "bc", "cd"):
+        work.scale(source, target, 2.0)
+    work.scale("d", "e", 3.0)
+    recording = work.recorder.recording()
+    assert names(recording)["write"] == 1, "the factor, not the count"
+    work.start("a", 1.0)
+    for _ in range(3):
+        recording()
+        assert work.value("e") == 24
+
+
+def test_two_recordings_share_a_program(work: Work, device: Device) -> None:
+    work.scale("a", "b", 2.0)
+    work.scale("b", "c", 3.0)
+    first = work.recorder.recording()
+    work.recorder = Recorder(device)
+    work.scale("a", "d", 5.0)
+    second = work.recorder.recording()
+    work.start("a", 1.0)
+    for run in (first, second, second, first, first, second):
+        run()
+        name, expected = ("c", 6) if run is first else ("d", 5)
+        assert work.value(name) == expected
+        work.start(name, 0.0)
+
+
+def test_what_comes_between_may_change_all(work: Work, device: Device) -> None:
+    work.scale("a", "b", 2.0)
+
+    def others() -> None:
+        work.program.set({"count": 1, "factor": 100.0})
+        Buffer((4,), parse("R")).push(device).bind_to_storage_buffer(0)
+
+    work.recorder.call(others)
+    work.scale("a", "c", 2.0)
+    work.scale("a", "d", 3.0)
+    recording = work.recorder.recording()
+    work.start("a", 1.0)
+    for _ in range(2):
+        recording()
+        assert [work.value(name) for name in "bcd"] == [2, 2, 3]
+
+
+def test_after_an_interruption_all_is_set_again(work: Work) -> None:
+    interrupted = True
+
+    def interrupt() -> None:
+        if interrupted:
+            raise KeyboardInterrupt
+
+    work.scale("a", "b", 2.0)
+    work.scale("b", "c", 3.0)
+    work.recorder.flush()
+    work.recorder._commands[-1] = (interrupt, ())  # where uniforms are between two values
+    work.scale("c", "d", 5.0)
+    recording = work.recorder.recording()
+    work.start("a", 1.0)
+    with pytest.raises(KeyboardInterrupt):
+        recording()
+    interrupted = False
+    recording()
+    assert work.value("d") == 30
+
+
+def test_the_step_that_goes_wrong_is_named(work: Work) -> None:
+    work.scale("a", "b", 2.0)
+    work.scale("b", "c", 2.0)
+    use = work.device.load("glUseProgram", None, ctypes.c_uint)
+    work.recorder.run((use, (0xFFFFFF,)))  # GL knows no such program
+    work.scale("c", "d", 2.0)
+    with pytest.raises(DeviceError, match=r"^b to c: GL_INVALID_VALUE"):
+        work.recorder.recording()()
