@@ -25,6 +25,7 @@ from typing import Any
 
 from glnn.kernels import Kernel, library
 from glnn.kernels.architecture import architecture_called
+from glnn.kernels.declaration import UNFIT
 
 HEAD = """\
 # The kernels on board GPUs
@@ -85,9 +86,9 @@ def spills(stats: dict[str, Any]) -> int:
 def cell(entry: dict[str, Any]) -> str:
     """What one compiler says of one kernel."""
     kernel = kernel_of(entry)
-    if architecture(entry) in kernel.unfit:
+    if kernel.architectures.fit(architecture(entry)) == UNFIT:
         return "not admissible"
-    invocations = prod(kernel.local_size(kernel.defaults))
+    invocations = prod(kernel.launch.local_size(kernel.defaults))
     if architecture(entry) == "Midgard" and invocations > MIDGARD_INVOCATIONS:
         return f"{invocations} invocations: too many"
     if not entry["ok"]:

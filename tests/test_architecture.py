@@ -149,7 +149,7 @@ def test_a_launch_can_be_made_in_parts(kernel) -> None:
     assert not re.findall(r"gl_(?:WorkGroupID|NumWorkGroups|GlobalInvocationID)", own)
     if kernel.backend == "compute":
         assert "IN_PARTS" in source.text
-    if kernel.instances:
+    if kernel.launch.instances:
         assert "gl_InstanceID + first_instance" in own and own.count("gl_InstanceID") == 1
 
 

@@ -153,7 +153,7 @@ class Compute(GlBackend):
         sizes = problem.sizes(kernel)
         if split is not None:  # the first part is the largest
             sizes |= next(split.parts(problem.shapes)).sizes
-        return kernel.groups(sizes, kernel.defaults)
+        return kernel.launch.groups(sizes, kernel.defaults)
 
     def launches(self, kernel: Kernel, problem: Problem) -> int:
         made = problem.generated(kernel)
@@ -164,9 +164,9 @@ class Compute(GlBackend):
 
     def _groups(self, kernel: Kernel, sizes: Mapping[str, int]) -> Groups:
         """The workgroups to dispatch: the last dimension is cut short where that is walked."""
-        groups = list(kernel.groups(sizes, kernel.defaults))
-        if kernel.strided:
-            last = len(kernel.grid) - 1
+        groups = list(kernel.launch.groups(sizes, kernel.defaults))
+        if kernel.launch.strided:
+            last = len(kernel.launch.grid) - 1
             most = self.device.capabilities.max_compute_work_group_count[last]
             groups[last] = min(groups[last], most)
         return groups[0], groups[1], groups[2]

@@ -116,13 +116,13 @@ class Feedback(GlBackend):
         """What is drawn: the operands that are attributes."""
         parameters = {**kernel.defaults, **problem.defines(kernel)}
         attributes = {
-            name: (buffers[name].push(self.device), kernel.evaluate(floats, parameters))
+            name: (buffers[name].push(self.device), floats.of(parameters))
             for name, floats in kernel.attributes.items()
         }
         captures = self._captures(kernel, problem)
         if program.stride != 4 * captures:
             raise ShaderError(
-                f"{kernel.declaration}: captures: a vertex of {program.name} captures "
+                f"{kernel.declaration}: launch.captures: a vertex of {program.name} captures "
                 f"{program.stride // 4} floats, not {captures}"
             )
         return program.vertices(attributes)
@@ -130,18 +130,19 @@ class Feedback(GlBackend):
     @staticmethod
     def _captures(kernel: Kernel, problem: Problem) -> int:
         """The floats that a vertex captures."""
-        return kernel.evaluate(kernel.captures, {**kernel.defaults, **problem.defines(kernel)})
+        return kernel.launch.captures.of({**kernel.defaults, **problem.defines(kernel)})
 
     @staticmethod
     def _instances(kernel: Kernel, problem: Problem) -> int:
-        return problem.sizes(kernel)[kernel.instances] if kernel.instances else 1
+        along = kernel.launch.instances
+        return problem.sizes(kernel)[along] if along else 1
 
     def launch_size(self, kernel: Kernel, problem: Problem) -> LaunchSize:
         """The vertices of an instance, and the instances."""
         instances = self._instances(kernel, problem)
         # Those of an instance follow those of the one before: no padding may come between.
         floats = prod(problem.output) // instances
-        if not kernel.instances:
+        if not kernel.launch.instances:
             floats = problem.chosen_layouts(kernel)["out"].size(problem.output)
         return -(-floats // self._captures(kernel, problem)), instances, 1
 

@@ -99,5 +99,5 @@ def _apart(layout: Layout, type: TensorType) -> int:
 def _may(kernel: Kernel, sizes: Mapping[str, int], device: Capabilities) -> bool:
     """Whether the workgroups for `sizes` may be dispatched."""
     limits = device.max_compute_work_group_count
-    bounded = kernel.groups_bounded(sizes)
+    bounded = kernel.launch.groups(sizes, kernel.defaults)[: kernel.launch.bounded]
     return all(count <= limit for count, limit in zip(bounded, limits, strict=False))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from glnn.device import Capabilities
 from glnn.graph.epilogue import Epilogue
 from glnn.kernels.generate.epilogue import Bound, generated
-from glnn.kernels.kernel import EPILOGUES, Kernel
+from glnn.kernels.kernel import Kernel
 
 TEXELS = {"float": "r32f", "vec4": "rgba32f"}
 """The format of what an epilogue fetches, by its form."""
@@ -23,8 +23,8 @@ def textures(
     halves: the operands that are float16.
     """
     found = dict(kernel.textures)
-    if epilogue is not None and kernel.epilogue and kernel.backend == "feedback":
-        found |= dict.fromkeys(epilogue.names, TEXELS[kernel.epilogue])
+    if epilogue is not None and kernel.epilogue is not None and kernel.backend == "feedback":
+        found |= dict.fromkeys(epilogue.names, TEXELS[kernel.epilogue.form])
     return found | {name: HALVES[found[name]] for name in halves if name in found}
 
 
@@ -32,10 +32,10 @@ def why_not_epilogue(kernel: Kernel, epilogue: Epilogue | None) -> str | None:
     """Why `kernel` cannot finish its results so on any device; None when it can."""
     if epilogue is None:
         return None
-    if not kernel.epilogue:
+    if kernel.epilogue is None:
         return "it takes no epilogue"
     for extent in epilogue.extents:
-        if extent not in kernel.extents:
+        if extent not in kernel.epilogue.extents:
             return f"its epilogue takes no operand of extent {extent}"
     return None
 
@@ -81,9 +81,9 @@ def bind(
 
 def written(kernel: Kernel, epilogue: Epilogue | None, bound: Bound) -> dict[str, str]:
     """What `assemble` puts into the source of `kernel` for an epilogue that is bound so."""
-    if kernel.epilogue not in EPILOGUES:
+    if kernel.epilogue is None or kernel.stages:
         return {}
-    return generated(epilogue, kernel.epilogue, bound)
+    return generated(epilogue, kernel.epilogue.form, bound)
 
 
 def _taken(kernel: Kernel, operands: Iterable[str]) -> int:

@@ -1,106 +1,255 @@
-"""What form the value of each key of a declaration has."""
+"""A kernel's declaration, a TOML file: its keys, what they stand for, and its variants."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, get_args
 
-Form = tuple[str, Callable[[Any], bool]]
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_share(value: Any) -> bool:
-    return isinstance(value, float) and 0 < value < 1
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_factor(value: Any) -> bool:
-    return _is_whole(value) or _is_text(value)
-
-
-def _list(entry: Callable[[Any], bool], least: int = 0) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, list) and len(value) >= least and all(map(entry, value))
-
-
-def _table(entry: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, Mapping) and all(map(entry, value.values()))
-
-
-_is_product = _list(_is_factor, 1)
-
-
-def _is_quantity(value: Any) -> bool:
-    return _is_factor(value) or _is_product(value) or _list(_is_product, 1)(value)
-
-
-_TEXT: Form = "a string", _is_text
-_TEXTS: Form = "a list of strings", _list(_is_text)
-_WHOLE: Form = "an integer", _is_whole
-_WHOLES_BY_NAME: Form = "a table of integers", _table(_is_whole)
-_LAYOUTS: Form = (
-    "a table of strings, or lists of them",
-    _table(lambda value: _is_text(value) or _list(_is_text, 1)(value)),
+from glnn.device.texture import TEXELS
+from glnn.errors import LayoutError
+from glnn.graph.epilogue import Extent
+from glnn.kernels.architecture import ARCHITECTURES
+from glnn.kernels.forms import (
+    DeclarationError,
+    Reader,
+    entries,
+    flag,
+    keyed,
+    list_of,
+    of_type,
+    record,
+    share,
+    table_of,
+    text,
+    under,
+    whole,
 )
-_TEXT_BY_NAME: Form = "a table of strings", _table(_is_text)
-_QUANTITY = "integers and parameters, lists of them to multiply, or lists of such lists to add up"
-FORMS: Mapping[str, Form] = {
-    "shader": _TEXT,
-    "stages": _TEXT,
-    "generate": _TEXT,
-    "backend": _TEXT,
-    "summary": _TEXT,
-    "layouts": _LAYOUTS,
-    "workgroup": (
-        "a list of three integers or parameters",
-        lambda value: _list(_is_quantity, 3)(value) and len(value) == 3,
-    ),
-    "grid": (
-        "a list of sizes' names, or of lists of them",
-        _list(lambda value: _is_text(value) or _list(_is_text)(value)),
-    ),
-    "per_invocation": (f"a table of {_QUANTITY}", _table(_is_quantity)),
-    "strided": ("true or false", lambda value: isinstance(value, bool)),
-    "shared_bytes": (_QUANTITY, _is_quantity),
-    "bindings": _WHOLES_BY_NAME,
-    "textures": _TEXT_BY_NAME,
-    "captures": (_QUANTITY, _is_quantity),
-    "instances": _TEXT,
-    "attributes": (f"a table of {_QUANTITY}", _table(_is_quantity)),
-    "in_place": _TEXT,
-    "epilogue": _TEXT,
-    "extents": _TEXTS,
-    "stacks": _TEXTS,
-    "halves": _TEXTS,
-    "tune": ("a table of lists of integers", _table(_list(_is_whole))),
-    "architectures": ("a table of tables of integers", _table(_table(_is_whole))),
-    "unfit": _TEXTS,
-    "requires": _WHOLES_BY_NAME,
-    "max_outputs": _WHOLE,
-    "min_outputs": _WHOLE,
-    "at_most": _WHOLES_BY_NAME,
-    "at_least": _WHOLES_BY_NAME,
-    "devices": _TEXTS,
-    "slow_on": _TEXTS,
-    "priority": _WHOLE,
-    "tolerance": ("a number between 0 and 1", _is_share),
+from glnn.kernels.launch import Along, Launch, Quantity
+from glnn.layout import parse
+
+ANY = "any"
+OTHERS = "others"  # the architectures that a declaration does not name
+SUITS, SLOW, UNFIT = FITS = "suits", "slow", "unfit"
+
+
+@dataclass(frozen=True)
+class Operand:
+    """How a kernel takes an operand, or gives `out`."""
+
+    layout: tuple[str, ...]  # as `layout.parse` reads them; taken as it comes where it lies in one
+    # of them, else in the first; `any` takes what comes, and out follows
+    binding: int | None = None  # the storage buffer (compute)
+    texture: str | None = None  # the texel format of the texture that it is fetched from
+    attribute: Quantity | None = None  # the floats that a vertex takes of it (feedback)
+    in_place: bool = False  # the result takes its memory
+    stacks: bool = False  # it may be a stack of matrices, too
+    halves: bool = False  # it may be float16, too
+
+    def __post_init__(self) -> None:
+        try:
+            _ = [parse(text) for text in self.layout if text != ANY]
+        except LayoutError as error:
+            raise DeclarationError(str(error), "layout") from None
+        if self.texture is not None and self.texture not in TEXELS:
+            raise DeclarationError(
+                f"expected one of {sorted(TEXELS)}, got {self.texture!r}", "texture"
+            )
+        if len(self.places) > 1:
+            raise DeclarationError(f"expected one place for it, got {' and '.join(self.places)}")
+
+    @property
+    def places(self) -> list[str]:
+        """The keys that say where the shader finds it."""
+        found = {
+            "binding": self.binding is not None,
+            "texture": self.texture is not None,
+            "attribute": self.attribute is not None,
+            "in_place": self.in_place,
+        }
+        return [key for key, given in found.items() if given]
+
+
+@dataclass(frozen=True)
+class Range:
+    """From `min` to `max`, both within."""
+
+    min: int = 0
+    max: int | None = None  # None for no end
+
+    def __post_init__(self) -> None:
+        if self.max is not None and self.max < self.min:
+            raise DeclarationError(f"expected at least {self.min}, got {self.max}", "max")
+
+    def __contains__(self, size: int) -> bool:
+        return self.min <= size and (self.max is None or size <= self.max)
+
+
+@dataclass(frozen=True)
+class Where:
+    """The problems that a kernel is for."""
+
+    attributes: Mapping[str, int] = field(default_factory=dict)  # it needs these values
+    sizes: Mapping[str, Range] = field(default_factory=dict)  # it suits these
+
+    @classmethod
+    def read(cls, value: Any) -> Where:
+        """That of a table as { GROUPS = 1, m = { max = 4 } }."""
+        sizes = {n: v for n, v in entries(value) if isinstance(v, Mapping)}
+        rest = {n: v for n, v in entries(value) if n not in sizes}
+        value_of = of_type(int, "an integer, or a table of min and max")
+        return cls(table_of(value_of)(rest), table_of(record(Range, RANGE))(sizes))
+
+
+@dataclass(frozen=True)
+class Architectures:
+    """What is special on device architectures (`kernels.architecture`)."""
+
+    parameters: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # other defaults
+    fits: Mapping[str, str] = field(default_factory=dict)  # what it is there, or on `others`
+
+    def __post_init__(self) -> None:
+        if unknown := sorted(set(self.fits) - {*ARCHITECTURES, OTHERS}):
+            raise DeclarationError(
+                f"unknown architecture {unknown[0]}, expected one of {', '.join(ARCHITECTURES)}"
+            )
+        for name, fit in self.fits.items():
+            if fit not in FITS:
+                raise DeclarationError(f"expected parameters or one of {FITS}, got {fit!r}", name)
+        if OTHERS in self.parameters or self.fits.get(OTHERS) == UNFIT:
+            raise DeclarationError(f"expected {SUITS!r} or {SLOW!r}", OTHERS)
+
+    @classmethod
+    def read(cls, value: Any) -> Architectures:
+        """That of a table as { NVIDIA = { TN = 8 }, V3D = { fit = "unfit" } }."""
+        parameters, fits = {}, {}
+        for name, part in entries(value):
+            with under(name):
+                own = dict(entries(part))
+                fits[name] = own.pop("fit", SUITS)
+                if own:
+                    parameters[name] = table_of(whole)(own)
+        return cls(parameters, fits)
+
+    def fit(self, architecture: str | None) -> str:
+        """Whether it suits that one, is slow there, or unfit: the registers cannot hold it."""
+        return self.fits.get(architecture or OTHERS) or self.fits.get(OTHERS, SUITS)
+
+
+@dataclass(frozen=True)
+class Finish:
+    """What a kernel takes an epilogue by."""
+
+    form: str  # of common/epilogue.glsl, float or vec4; "stage" where a stage takes it
+    extents: tuple[str, ...] = get_args(Extent)  # that the epilogue's operands may have
+
+    def __post_init__(self) -> None:
+        if unknown := sorted(set(self.extents) - set(get_args(Extent))):
+            raise DeclarationError(f"unknown extent {unknown[0]}", "extents")
+
+
+def _axis(value: Any) -> tuple[Along, ...]:
+    return tuple(map(Along.read, value if isinstance(value, list) else [value]))
+
+
+def _layouts(value: Any) -> tuple[str, ...]:
+    found: tuple[str, ...] = list_of(text)(value if isinstance(value, list) else [value])
+    if not found:
+        raise DeclarationError("expected a layout")
+    return found
+
+
+def _values(value: Any) -> tuple[int, ...]:
+    found: tuple[int, ...] = list_of(whole)(value)
+    if not found:
+        raise DeclarationError("every parameter needs a default")
+    return found
+
+
+RANGE: Mapping[str, Reader] = {"min": whole, "max": whole}
+OPERAND: Mapping[str, Reader] = {
+    "layout": _layouts,
+    "binding": whole,
+    "texture": text,
+    "attribute": Quantity.read,
+    "in_place": flag,
+    "stacks": flag,
+    "halves": flag,
 }
-"""What each key expects, in words and as a test. These are all the keys there are."""
+LAUNCH: Mapping[str, Reader] = {
+    "workgroup": list_of(Quantity.read),
+    "grid": list_of(_axis),
+    "strided": flag,
+    "shared_bytes": Quantity.read,
+    "captures": Quantity.read,
+    "instances": text,
+}
+FINISH: Mapping[str, Reader] = {"form": text, "extents": list_of(text)}
+KEYS: Mapping[str, Reader] = {
+    "summary": text,
+    "operands": table_of(record(Operand, OPERAND)),
+    "stages": text,
+    "backend": text,
+    "generate": text,
+    "launch": record(Launch, LAUNCH),
+    "epilogue": record(Finish, FINISH),
+    "tune": table_of(_values),
+    "where": Where.read,
+    "architectures": Architectures.read,
+    "priority": whole,
+    "tolerance": share,
+}
+"""All keys that there are, but for `variants`."""
+SHORT = {"operands": "layout", "architectures": "fit"}
+"""Of tables whose entries may be one value: what that is."""
 
 
-def fault(text: Mapping[str, Any]) -> str | None:
-    """What is wrong with the parsed TOML `text` of a declaration; None where nothing is."""
-    if unknown := set(text) - set(FORMS):
-        return f"unknown key {sorted(unknown)[0]!r}"
-    if missing := {"summary", "layouts"} - set(text):
-        return f"key {sorted(missing)[0]!r} is missing"
-    for key, value in text.items():
-        expected, fits = FORMS[key]
-        if not fits(value):
-            return f"{key}: expected {expected}, got {value!r}"
-    return None
+def variants(declared: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]]:
+    """What is declared of each kernel of the TOML `declared`, the file `name`.
+
+    Its variants, each put into what all have in common; one of the file's name where it has none.
+    Raises DeclarationError.
+    """
+    if "variants" not in declared:
+        return {name: spelled(declared)}
+    common = spelled({key: value for key, value in declared.items() if key != "variants"})
+    with under("variants"):
+        found = table_of(lambda one: spelled(dict(entries(one))))(declared["variants"])
+        if not found:
+            raise DeclarationError("expected at least one")
+    return {called: _merged(common, own) for called, own in found.items()}
+
+
+def spelled(declared: Mapping[str, Any]) -> dict[str, Any]:
+    """`declared` with what is said in short spelled out."""
+    found = dict(declared)
+    for key, inner in SHORT.items():
+        if isinstance(found.get(key), Mapping):
+            table = found[key].items()
+            found[key] = {n: v if isinstance(v, Mapping) else {inner: v} for n, v in table}
+    if not isinstance(found.get("epilogue", {}), Mapping):
+        found["epilogue"] = {"form": found["epilogue"]}
+    return found
+
+
+def _merged(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """`common` with what is `own` put in: into tables by entry, into operands by key."""
+    found = dict(common)
+    for key, value in own.items():
+        before = found.get(key)
+        if isinstance(value, Mapping) and isinstance(before, Mapping):
+            inner = key == "operands"
+            value = {n: {**before.get(n, {}), **v} if inner else v for n, v in value.items()}
+            found[key] = {**before, **value}
+        else:
+            found[key] = value
+    return found
+
+
+def read(declared: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the kernel that is `declared`. Raises DeclarationError."""
+    found = keyed(spelled(declared), KEYS)
+    for key in ("summary", "operands"):
+        if key not in found:
+            raise DeclarationError(f"key {key!r} is missing")
+    return found

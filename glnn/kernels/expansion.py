@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from glnn.kernels.declaration import Operand
 from glnn.kernels.kernel import MANY, Kernel
+from glnn.kernels.launch import Quantity
 
 
 def expanded(
@@ -20,24 +22,26 @@ def expanded(
     reads: the texels' format or an attribute's floats of each, where it fetches them. apart:
     whether each has a launch of its own, and all the same binding.
     """
-    layouts, bindings = dict(kernel.layouts), dict(kernel.bindings)
-    attributes = dict(kernel.attributes)
-    textures = {name: str(reads.get(name, texel)) for name, texel in kernel.textures.items()}
-    for pattern in [name for name in layouts if name.endswith(MANY)]:
-        stem = pattern[: -len(MANY)]
+    found: dict[str, Operand] = {}
+    together: dict[str, Operand] = {}
+    for name, operand in kernel.operands.items():
+        if name.endswith(MANY):
+            together[name[: -len(MANY)]] = operand
+        else:
+            found[name] = _fetched(operand, reads.get(name))
+    for stem, operand in together.items():
         names = [n for n in operands if n.startswith(stem) and n[len(stem) :].isdigit()]
-        layout, first = layouts.pop(pattern), bindings.pop(pattern, None)
-        texel = textures.pop(pattern, None)
         for i, name in enumerate(names):
-            layouts[name] = layout
-            if first is not None:
-                bindings[name] = first if apart else first + i
-            if texel is not None:
-                read = reads.get(name, texel)
-                if isinstance(read, int):
-                    attributes[name] = read
-                else:
-                    textures[name] = read
-    return replace(
-        kernel, layouts=layouts, bindings=bindings, textures=textures, attributes=attributes
-    )
+            first = operand.binding
+            binding = first if first is None or apart else first + i
+            found[name] = replace(_fetched(operand, reads.get(name)), binding=binding)
+    return replace(kernel, operands=found)
+
+
+def _fetched(operand: Operand, read: str | int | None) -> Operand:
+    """`operand`, fetched from a texture of the format `read`, or so many floats a vertex."""
+    if operand.texture is None or read is None:
+        return operand
+    if isinstance(read, int):
+        return replace(operand, texture=None, attribute=Quantity.read(read))
+    return replace(operand, texture=read)

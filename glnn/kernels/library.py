@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
 from glnn.errors import ShaderError
 from glnn.glsl import DOCUMENTS, shaders_folder
-from glnn.kernels.kernel import BACKENDS, Kernel
+from glnn.kernels.declaration import variants
+from glnn.kernels.forms import DeclarationError
+from glnn.kernels.kernel import BACKENDS, Kernel, place
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -25,11 +27,12 @@ def read(folder: Path) -> tuple[Kernel, ...]:
     """
     kernels: dict[tuple[str, str], Kernel] = {}
     for part in (folder, folder / DOCUMENTS):
-        for declaration in sorted(part.glob("*/*.toml")):
-            kernel = _kernel(declaration)
+        found = [kernel for path in sorted(part.glob("*/*.toml")) for kernel in _kernels(path)]
+        for kernel in sorted(found, key=lambda k: (k.op, k.name)):
             other = kernels.setdefault((kernel.op, kernel.name), kernel)
             if other is not kernel:
-                raise ShaderError(f"{declaration}: its name is that of {other.declaration}, too")
+                where, there = (place(k.declaration, k.name) for k in (kernel, other))
+                raise ShaderError(f"{where}: its name is that of {there}, too")
         declared = {kernel.path for kernel in kernels.values()}
         for suffix in BACKENDS:
             for shader in part.glob(f"*/*{suffix}"):
@@ -38,24 +41,18 @@ def read(folder: Path) -> tuple[Kernel, ...]:
     return tuple(kernels.values())
 
 
-def _kernel(declaration: Path) -> Kernel:
-    """The kernel of a declaration. Raises ShaderError."""
+def _kernels(declaration: Path) -> Iterator[Kernel]:
+    """The kernels of a declaration. Raises ShaderError."""
     try:
-        text = tomllib.loads(declaration.read_text("utf-8"))
-    except tomllib.TOMLDecodeError as error:
+        found = variants(tomllib.loads(declaration.read_text("utf-8")), declaration.stem)
+    except (tomllib.TOMLDecodeError, DeclarationError) as error:
         raise ShaderError(f"{declaration}: {error}") from None
-    if "stages" in text:
-        if "shader" in text:
-            raise ShaderError(f"{declaration}: shader: a kernel of stages has none")
-        return Kernel.declared(declaration, declaration, text)
-    name = str(text.get("shader", declaration.stem))
-    if not name or Path(name).name != name:
-        raise ShaderError(f"{declaration}: shader: expected a name, got {name!r}")
-    shader = declaration.with_name(name)
-    found = [path for path in (Path(f"{shader}{s}") for s in BACKENDS) if path.exists()]
-    if len(found) != 1:
-        raise ShaderError(f"{declaration}: expected one shader beside it, found {len(found)}")
-    return Kernel.declared(declaration, found[0], text)
+    beside = [path for path in map(declaration.with_suffix, BACKENDS) if path.exists()]
+    for name, text in found.items():
+        if len(beside) != 1 and "stages" not in text:
+            raise ShaderError(f"{declaration}: expected one shader beside it, found {len(beside)}")
+        path = declaration if "stages" in text else beside[0]
+        yield Kernel.declared(declaration, path, text, name)
 
 
 @lru_cache(maxsize=1)

@@ -14,11 +14,12 @@ from glnn.graph.epilogue import Epilogue, Extent
 from glnn.graph.operator import Cost, Operands, Operator, Shapes, typed
 from glnn.graph.operators.matmul import Matmul
 from glnn.kernels.batches import Batches
+from glnn.kernels.declaration import ANY
 from glnn.kernels.expansion import expanded
 from glnn.kernels.generate.epilogue import scalars
 from glnn.kernels.generate.generated import Generated, Uniform
 from glnn.kernels.generate.generators import GENERATORS
-from glnn.kernels.kernel import ANY, Kernel
+from glnn.kernels.kernel import Kernel
 from glnn.kernels.places import places
 from glnn.kernels.split import Split
 from glnn.layout import Layout, parse

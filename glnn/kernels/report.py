@@ -82,7 +82,7 @@ class Example:
             if why_not_problem(adapted, problem):
                 continue
             defines = {**kernel.defaults, **problem.defines(kernel)}
-            if any(defines[key] != value for key, value in kernel.requires.items()):
+            if any(defines[key] != value for key, value in kernel.where.attributes.items()):
                 continue
             texts = {} if made is None else made.texts
             yield cls(f"{kernel.op}-{kernel.name}-{name}", adapted, defines, texts)
@@ -92,7 +92,7 @@ def _finished(kernel: Kernel) -> dict[str, str]:
     """What stands for the epilogue of `kernel` where it is compiled alone."""
     epilogue = Epilogue(call("relu", Arg(0)))
     place = max(kernel.bindings.values(), default=0) + 1
-    if "channel" in kernel.extents and place < BLOCKS:
+    if kernel.epilogue and "channel" in kernel.epilogue.extents and place < BLOCKS:
         epilogue = BIASED.then(epilogue)
     bound = Bound({"e1": place})
     if kernel.backend == "feedback":
@@ -156,7 +156,7 @@ def _said(kernel: Kernel, seen: Iterable[Seen]) -> list[Seen]:
 def _origin(kernel: Kernel, found: Kernel, device: Device) -> str:
     """Where the parameters of `found` come from."""
     name = architecture(device.capabilities)
-    if found.defaults == kernel.defaults and name not in kernel.architectures:
+    if found.defaults == kernel.defaults and name not in kernel.architectures.parameters:
         return "any device"
     return str(name) if found == kernel.for_architecture(name) else "within the limits"
 

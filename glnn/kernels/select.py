@@ -12,7 +12,8 @@ from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.operators.reorder import Reorder
 from glnn.kernels.architecture import architecture
 from glnn.kernels.binding import textures, why_not_bound, why_not_epilogue
-from glnn.kernels.kernel import ANY, Kernel
+from glnn.kernels.declaration import ANY, UNFIT
+from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import kernels_for
 from glnn.kernels.problem import Problem
 from glnn.kernels.tuned import Tuned
@@ -23,12 +24,12 @@ from glnn.types import TensorType, widened
 
 def why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
     """Why `kernel` cannot run on `device` whatever the problem; None when it can."""
-    if architecture(device) in kernel.unfit:
+    if kernel.architectures.fit(architecture(device)) == UNFIT:
         return f"the registers of {device.renderer} cannot hold it"
     if kernel.backend == "feedback":
         if not device.feedback:
             return "transform feedback needs OpenGL ES 3.0"
-        captured = kernel.evaluate(kernel.captures, kernel.defaults)
+        captured = kernel.launch.captures.of(kernel.defaults)
         most = device.max_transform_feedback_interleaved_components
         if captured > most:
             return f"{captured} components captured, the device allows {most}"
@@ -38,13 +39,13 @@ def why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
         return None
     if reason := device.why_no_compute():
         return reason
-    local = kernel.local_size(kernel.defaults)
+    local = kernel.launch.local_size(kernel.defaults)
     if prod(local) > device.max_compute_work_group_invocations:
         most = device.max_compute_work_group_invocations
         return f"a workgroup of {prod(local)} invocations, the device allows {most}"
     if any(a > b for a, b in zip(local, device.max_compute_work_group_size, strict=True)):
         return f"a workgroup of {local}, the device allows {device.max_compute_work_group_size}"
-    shared = kernel.evaluate(kernel.shared_bytes, kernel.defaults)
+    shared = kernel.launch.shared_bytes.of(kernel.defaults)
     if shared > device.max_compute_shared_memory_size:
         most = device.max_compute_shared_memory_size
         return f"{shared} bytes of shared memory, the device has {most}"
@@ -86,7 +87,7 @@ def why_not_problem(kernel: Kernel, problem: Problem) -> str | None:
     if unfit := [name for name in problem.halves if name not in kernel.halves]:
         return f"it takes no float16 as {unfit[0]}"
     stacks = problem.op.stacks(problem.shapes)
-    if unknown := [name for name in stacks if name not in kernel.stacks]:
+    if unknown := [name for name in stacks if not kernel.operands[name].stacks]:
         return f"it takes one matrix as {unknown[0]}, no stack of them"
     for name in kernel.layouts:
         text = kernel.wants(name)[0]
@@ -95,9 +96,10 @@ def why_not_problem(kernel: Kernel, problem: Problem) -> str | None:
         if shape is not None and ranks is not None and len(shape) - (name in stacks) not in ranks:
             return f"layout {text} does not take {name} of shape {shape}"
     defines = problem.defines(kernel)
-    kernel.check_names("requires", kernel.requires, defines)
-    kernel.check_names("attributes", kernel.names(kernel.attributes), defines)
-    for name, value in kernel.requires.items():
+    kernel.check_names("where", kernel.where.attributes, defines)
+    for floats in kernel.attributes.values():
+        kernel.check_names("operands", floats.names, {**kernel.tune, **defines})
+    for name, value in kernel.where.attributes.items():
         if defines[name] != value:
             return f"{name} is {defines[name]}, it needs {value}"
     if isinstance(problem.op, Reorder):
@@ -106,7 +108,7 @@ def why_not_problem(kernel: Kernel, problem: Problem) -> str | None:
             if not problem.op.is_matrix or len(problem.output) != 2:
                 return "it reorders matrices only"
         elif not all(problem.among(name, text, kernel) for name, text in wanted.items()):
-            return f"it goes from {' or '.join(kernel.wants('x'))} to {kernel.layouts['out']}"
+            return f"it goes from {' or '.join(kernel.wants('x'))} to {kernel.wants('out')[0]}"
     return None
 
 
@@ -118,10 +120,7 @@ def why_not_here(kernel: Kernel, problem: Problem, device: Capabilities) -> str 
     if kernel.stages:
         return None
     sizes = problem.sizes(kernel)
-    kernel.check_names("instances", [kernel.instances] if kernel.instances else [], sizes)
-    kernel.check_names(
-        "grid", (n for names in kernel.grid for n in names), {**sizes, **kernel.tune}
-    )
+    kernel.check_names("launch", kernel.launch.sizes, {**sizes, **kernel.tune})
     if problem.split(kernel, device) is not None:
         return None
     layouts = problem.chosen_layouts(kernel)
@@ -140,7 +139,7 @@ def why_not_here(kernel: Kernel, problem: Problem, device: Capabilities) -> str 
         if layout.size(shape) >= 1 << 31:
             return f"{name} of shape {shape} has more elements than a shader's int can count"
     if kernel.backend == "compute":
-        bounded = kernel.groups_bounded(sizes)
+        bounded = kernel.launch.groups(sizes, kernel.defaults)[: kernel.launch.bounded]
         for count, limit in zip(bounded, device.max_compute_work_group_count, strict=False):
             if count > limit:
                 return f"{count} workgroups in one dimension, the device allows {limit}"
@@ -227,13 +226,11 @@ def _preferred(
             reasons.setdefault(str(unfit), []).append(declared.name)
         else:
             found.append(fitted(adapted, device) or adapted)
-    count, sizes, known = prod(problem.output), problem.op_sizes, architecture(device)
+    sizes = {**problem.op_sizes, "outputs": prod(problem.output)}
     found.sort(key=lambda k: (-k.priority, not problem.fits(k)))
     rest: list[Kernel] = []
     for kernel in found:
-        kernel.check_names("at_most", kernel.at_most, sizes)
-        kernel.check_names("at_least", kernel.at_least, sizes)
-        if kernel.suits(sizes, count, known):
+        if kernel.suits(sizes, architecture(device)):
             yield kernel
         else:
             rest.append(kernel)

@@ -45,10 +45,10 @@ def assemble(
 
 def fingerprint(kernel: Kernel) -> str:
     """A hash of the declaration and the shader of `kernel`: another one means another kernel."""
-    return _fingerprint(kernel.declaration, kernel.path)
+    return _fingerprint(kernel.text, None if kernel.stages else kernel.path)
 
 
 @cache
-def _fingerprint(declaration: Path, path: Path) -> str:
-    text = f"{declaration.read_text('utf-8')}\n{expanded(path)}"
+def _fingerprint(declared: str, path: Path | None) -> str:
+    text = f"{declared}\n{expanded(path) if path else ''}"
     return sha256(text.encode()).hexdigest()[:16]

@@ -73,7 +73,7 @@ class Split(ABC):
             return None
         shapes = {name: one.shape for name, one in types.items()}
         counted = {**kernel.defaults, **op.sizes(shapes)}
-        if kernel.textures or not {name for axis in kernel.grid for name in axis} <= set(counted):
+        if kernel.textures or not set(kernel.launch.sizes) <= set(counted):
             return None
         most = device.max_shader_storage_block_size // 4
         given = {name: Stored(parse(text), types[name].dtype) for name, (text,) in takes.items()}
@@ -207,20 +207,13 @@ def _tiles(
 def _dispatched(kernel: Kernel, size: str, sizes: dict[str, int], device: Capabilities) -> int:
     """The greatest `size` for which the device allows the workgroups."""
     most = 1 << 31
-    local = kernel.local_size(kernel.defaults)
-    limited = kernel.grid[: len(kernel.grid) - kernel.strided]
-    for axis, names in enumerate(limited):
-        if size in names:
+    local = kernel.launch.local_size(kernel.defaults)
+    for axis, along in enumerate(kernel.launch.grid[: kernel.launch.bounded]):
+        others = prod(a.invocations(sizes, kernel.defaults) for a in along if a.size != size)
+        for covered in (a.covered.of(kernel.defaults) for a in along if a.size == size):
             limit = device.max_compute_work_group_count[axis] * local[axis]
-            others = prod(_invocations(kernel, name, sizes) for name in names if name != size)
-            covered = kernel.evaluate(kernel.per_invocation.get(size, 1), kernel.defaults)
             most = min(most, limit // max(others, 1) * covered)
     return most
-
-
-def _invocations(kernel: Kernel, name: str, sizes: dict[str, int]) -> int:
-    covered = kernel.evaluate(kernel.per_invocation.get(name, 1), kernel.defaults)
-    return -(-sizes[name] // covered)
 
 
 def _share(count: int, most: int, unit: int) -> int:

@@ -48,8 +48,8 @@ class TunedChoice:
         if set(self.parameters) != set(kernel.tune):
             return None
         for name, value in self.parameters.items():
-            familiar = [values[name] for values in kernel.architectures.values() if name in values]
-            if value not in (*kernel.tune[name], *familiar):
+            familiar = kernel.architectures.parameters.values()
+            if value not in (*kernel.tune[name], *(own.get(name) for own in familiar)):
                 return None
         if fingerprint(kernel) != self.source:
             return None

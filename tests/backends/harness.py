@@ -125,7 +125,7 @@ def run_kernel(
     backend.device.check_always(f"{op.name} by {choice.name}")
     used = layout.size(shape)
     memory = np.frombuffer(out.push(backend.device).read(), np.float32)
-    each = choice.evaluate(choice.captures, choice.defaults)  # the last vertex captures as many
+    each = choice.launch.captures.of(choice.defaults)  # the last vertex captures as many
     end = -(-used // each) * each if choice.backend == "feedback" else used
     guard = memory[end:].view(np.uint32)
     assert (guard == np.uint32(0x7FC0BEEF)).all(), "the kernel wrote past its result"

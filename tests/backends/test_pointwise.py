@@ -12,6 +12,7 @@ from glnn.errors import GlnnError, ShaderError, ShapeError
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Pointwise
 from glnn.kernels import kernels_for
+from glnn.kernels.launch import Launch, Quantity
 from glnn.kernels.problem import Problem
 from glnn.types import DType, TensorType
 from tests import oracle
@@ -161,8 +162,12 @@ def test_documented_kernels_take_few_problems(opened, kernel, shapes, says) -> N
 def test_a_declaration_that_is_wrong_about_what_a_vertex_captures(opened, captures) -> None:
     backend, op, x = opened("feedback"), Pointwise(call("relu", Arg(0))), numbers((9, 12))
     choice = backend.choose(Problem.of(op, {"x0": x.shape}, {}))
-    with pytest.raises(ShaderError, match=f"feedback.toml: captures: .* 16 floats, not {captures}"):
-        run_kernel(backend, op, {"x0": x}, replace(choice, captures=captures))
+    with pytest.raises(
+        ShaderError, match=f"feedback.toml: launch.captures: .* 16 floats, not {captures}"
+    ):
+        run_kernel(
+            backend, op, {"x0": x}, replace(choice, launch=Launch(captures=Quantity.read(captures)))
+        )
 
 
 def test_an_operand_that_is_set_anew_is_read_anew(backend: GlBackend) -> None:

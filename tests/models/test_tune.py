@@ -35,11 +35,12 @@ uniform int m;
 void main() { if (int(gl_GlobalInvocationID.x) < m) result[gl_GlobalInvocationID.x] = 0.5; }
 """
 DECLARED = """summary = "quick and wrong"
-layouts = { x = "R4", weight = "R4", out = "R4" }
-bindings = { x = 0, weight = 1, out = 2 }
-workgroup = [64, 1, 1]
-grid = ["m"]
 priority = 99
+launch = { workgroup = [64], grid = ["m"] }
+[operands]
+x = { layout = "R4", binding = 0 }
+weight = { layout = "R4", binding = 1 }
+out = { layout = "R4", binding = 2 }
 """
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -13,108 +13,251 @@ from glnn.errors import ShaderError
 from glnn.glsl import expanded
 from glnn.kernels import Kernel, export, library
 from glnn.kernels.binding import written
-from glnn.kernels.declaration import FORMS, fault
+from glnn.kernels.declaration import (
+    FINISH,
+    KEYS,
+    LAUNCH,
+    OPERAND,
+    RANGE,
+    Finish,
+    Operand,
+    Range,
+    Where,
+    read,
+)
 from glnn.kernels.generate.epilogue import Bound
 from glnn.kernels.generate.generators import GENERATORS
-from glnn.kernels.library import read
+from glnn.kernels.launch import Along, Launch, Quantity
+from glnn.kernels.library import read as read_folder
 from glnn.kernels.report import ES_HEADERS
-from glnn.kernels.source import assemble
+from glnn.kernels.source import assemble, fingerprint
 from tests.backends.epilogues import finish
 
-LAYOUTS = {"x": "R", "out": "R"}
+PAGE = Path(__file__).parents[2] / "docs" / "adding-a-kernel.md"
+OPERANDS = {"x": {"layout": "R", "binding": 0}, "out": {"layout": "R", "binding": 1}}
+FETCHED = {"x": {"layout": "R", "texture": "r32f"}, "out": "R"}
+STAGED = {"path": "op/k.toml", "stages": "winograd", "operands": {"x": "R", "out": "R"}}
 
 
 def kernel(path: str = "op/k.comp", **values: object) -> Kernel:
-    text = {"summary": "", "layouts": LAYOUTS, "bindings": {"x": 0, "out": 1}, "grid": ["n"]}
+    text: dict[str, object] = {"summary": "", "operands": OPERANDS}
+    if path.endswith(".comp"):
+        text["launch"] = {"grid": ["n"]}
     shader = Path(path)
     return Kernel.declared(shader.with_suffix(".toml"), shader, {**text, **values})
 
 
+def operands(**x: object) -> dict[str, object]:
+    return {**OPERANDS, "x": {"layout": "R", **x}}
+
+
+def nested(keys: str, value: object) -> dict[str, object]:
+    """What is at "a.b.c"."""
+    for key in reversed(keys.split(".")):
+        value = {key: value}
+    assert isinstance(value, dict)
+    return value
+
+
 @pytest.mark.parametrize(
-    ("key", "value"),
+    ("key", "value", "got"),
     [
-        ("summary", 1),
-        ("layouts", "R"),
-        ("layouts", {"x": 1, "out": "R"}),
-        ("workgroup", ["WG_X", 1]),
-        ("workgroup", 8),
-        ("grid", 3),
-        ("grid", [["n", 2]]),
-        ("per_invocation", 4),
-        ("strided", 1),
-        ("shared_bytes", []),
-        ("shared_bytes", 1.5),
-        ("shared_bytes", [["WG_X", 4], 8]),
-        ("bindings", [0, 1]),
-        ("tune", {"WG_X": 64}),
-        ("tune", {"WG_X": ["a"]}),
-        ("architectures", {"NVIDIA": 8}),
-        ("requires", {"GROUPS": "1"}),
-        ("max_outputs", True),
-        ("at_most", {"m": 1.5}),
-        ("devices", "NVIDIA"),  # would be a list of letters
-        ("unfit", "V3D"),
-        ("backend", 1),
-        ("attributes", ["x"]),
-        ("captures", 1.5),
-        ("instances", 4),
-        ("priority", "high"),
-        ("stages", 1),
-        ("generate", 1),
-        ("at_least", ["m"]),
-        ("tolerance", 1),
-        ("tolerance", -1e-5),
-        ("tolerance", "1e-4"),
+        ("summary", 1, 1),
+        ("operands", "R", "R"),
+        ("operands.x.layout", 1, 1),
+        ("operands.x.binding", "0", "0"),
+        ("operands.x.texture", 4, 4),
+        ("operands.x.attribute", ["x"], ["x"]),
+        ("operands.x.stacks", 1, 1),
+        ("operands.x.in_place", "into", "into"),
+        ("launch", ["n"], ["n"]),
+        ("launch.workgroup", 8, 8),
+        ("launch.workgroup", [["WG_X", 4]], ["WG_X", 4]),
+        ("launch.grid", 3, 3),
+        ("launch.grid", ["n", 2], 2),
+        ("launch.grid", [["n", 2]], 2),
+        ("launch.grid", ["n / "], "n / "),
+        ("launch.grid", ["n * TN"], "n * TN"),
+        ("launch.strided", 1, 1),
+        ("launch.shared_bytes", [], []),
+        ("launch.shared_bytes", 1.5, 1.5),
+        ("launch.shared_bytes", True, True),
+        ("launch.shared_bytes", -4, -4),
+        ("launch.shared_bytes", "4 WG_X", "4 WG_X"),
+        ("launch.shared_bytes", "4 * (A + B)", "4 * (A + B)"),
+        ("launch.captures", 1.5, 1.5),
+        ("launch.instances", 4, 4),
+        ("epilogue.form", 4, 4),
+        ("epilogue.extents", "one", "one"),  # would be a list of letters
+        ("tune.WG_X", 64, 64),
+        ("tune.WG_X", ["a"], "a"),
+        ("architectures", "NVIDIA", "NVIDIA"),
+        ("architectures.NVIDIA", 8, 8),
+        ("architectures.NVIDIA.WG_X", [8], [8]),
+        ("where", ["m"], ["m"]),
+        ("where.GROUPS", "1", "1"),
+        ("where.GROUPS", True, True),
+        ("where.m.max", 1.5, 1.5),
+        ("where.m.min", "4", "4"),
+        ("backend", 1, 1),
+        ("priority", "high", "high"),
+        ("stages", 1, 1),
+        ("generate", 1, 1),
+        ("tolerance", 1, 1),
+        ("tolerance", -1e-5, -1e-5),
+        ("tolerance", "1e-4", "1e-4"),
     ],
 )
-def test_a_value_of_the_wrong_form_names_its_key_and_file(key, value) -> None:
+def test_a_value_of_the_wrong_form_names_its_key_and_file(key, value, got) -> None:
     with pytest.raises(ShaderError, match=rf"^op/k\.toml: {key}: expected ") as caught:
-        kernel(**{key: value})
-    assert str(caught.value).endswith(f"got {value!r}")
+        kernel(**{"operands": operands(), **nested(key, value)})
+    assert str(caught.value).endswith(f"got {got!r}")
 
 
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({"grid": []}, "grid: expected one to three"),
-        ({"grid": ["a", "b", "c", "d"]}, "grid: expected one to three"),
-        ({"per_invocation": {"n": ["TM", 4]}}, "per_invocation: TM is not one of"),
-        ({"shared_bytes": [["A", 4]], "tune": {"B": [1]}}, "shared_bytes: A is not one of"),
-        ({"architectures": {"NVIDIA": {"TM": 2}}}, "tune: TM is not one of"),
+        ({"launch": {"grid": []}}, "launch.grid: expected one to three"),
+        ({"launch": {"grid": ["a", "b", "c", "d"]}}, "launch.grid: expected one to three"),
+        ({"launch": {"workgroup": [1, 1, 1, 1]}}, "launch.workgroup: expected at most three"),
+        ({"launch": {"grid": ["n / TM / 4"]}}, "launch.grid: TM is not one of"),
+        (
+            {"launch": {"grid": ["n"], "shared_bytes": "4 * A"}, "tune": {"B": [1]}},
+            "launch.shared_bytes: A is not one of",
+        ),
+        ({"launch": {"grid": ["n"], "captures": 0}}, "launch.captures: expected at least 1"),
+        ({"launch": {"grid": ["n"], "captures": "4 * PX"}}, "launch.captures: PX is not one of"),
+        ({"launch": {"grid": ["n"], "instances": "n"}}, "launch.instances: a compute shader has"),
+        ({"launch": {"grids": ["n"]}}, "launch: unknown key 'grids'"),
+        ({"tune": {"TM": []}}, "tune.TM: every parameter needs a default"),
+        ({"architectures": {"NVIDIA": {"TM": 2}}}, "architectures.NVIDIA: TM is not one of"),
         ({"architectures": {"nvidia": {}}}, "architectures: unknown architecture nvidia"),
-        ({"unfit": ["Mali-T"]}, "unfit: unknown architecture Mali-T"),
-        ({"devices": ["GPU"]}, "devices: unknown architecture GPU"),
-        ({"stages": "fourier"}, r"stages: expected one of \['cronin', 'im2col', "),
-        ({"stages": "winograd", "devices": ["GPU"]}, "devices: unknown architecture GPU"),
-        ({"stages": "winograd", "tune": {"TILE": []}}, "tune: every parameter needs a default"),
-        ({"in_place": "y"}, "in_place: y must be an operand"),
-        ({"attributes": {"x": 4}}, "attributes, instances: a compute shader has none"),
+        ({"architectures": {"Mali-T": "unfit"}}, "architectures: unknown architecture Mali-T"),
+        ({"architectures": {"V3D": "bad"}}, "architectures.V3D: expected parameters or one of"),
+        ({"architectures": {"others": "unfit"}}, "architectures.others: expected 'suits' or"),
+        (
+            {"architectures": {"others": {"TM": 2}}, "tune": {"TM": [1]}},
+            "architectures.others: expected 'suits' or",
+        ),
+        ({"where": {"m": {"most": 4}}}, "where.m: unknown key 'most'"),
+        ({"where": {"m": {"min": 5, "max": 4}}}, "where.m.max: expected at least 5, got 4"),
+        ({"epilogue": "vec3"}, "epilogue.form: expected one of"),
+        ({"epilogue": {"extents": ["one"]}}, "epilogue: key 'form' is missing"),
+        ({"epilogue": {"form": "vec4", "extents": ["two"]}}, "epilogue.extents: unknown extent"),
+        ({"operands": {"x": OPERANDS["x"]}}, "operands: out is missing"),
+        ({"operands": operands()}, "operands.x: expected binding or texture or in_place, got none"),
+        ({"operands": operands(binding=0, texture="r32f")}, "operands.x: expected one place"),
+        ({"operands": operands(attribute=4)}, "operands.x: expected binding or texture or "),
+        ({"operands": operands(texture="rgba8")}, "operands.x.texture: expected one of"),
+        ({"operands": operands(half=True)}, "operands.x: unknown key 'half'"),
+        ({"operands": {**OPERANDS, "x": {"binding": 0}}}, "operands.x: key 'layout' is missing"),
+        (
+            {"operands": {**OPERANDS, "x": {"layout": "C", "in_place": True}}},
+            "operands.x.in_place: expected the layout of out",
+        ),
+        ({"operands": FETCHED}, "operands.out: expected binding, got none"),
+        ({"path": "op/k.vert"}, "operands.x: expected texture or attribute, got binding"),
+        (
+            {"path": "op/k.vert", "operands": {**OPERANDS, "x": FETCHED["x"]}},
+            "operands.out: expected a layout alone, got binding",
+        ),
         ({"backend": "feedback"}, "backend: the shader's file says that"),
-        (
-            {"path": "op/k.toml", "stages": "winograd", "backend": "cuda"},
-            "backend: expected one of",
-        ),
-        ({"captures": 0}, "captures: expected at least 1"),
-        ({"captures": [4, "PX"]}, "captures: PX is not one of"),
-        (
-            {"path": "op/k.vert", "bindings": {}, "textures": {"x": "rgba8"}},
-            "textures: a format must be",
-        ),
-        (
-            {"path": "op/k.vert", "bindings": {}, "textures": {}},
-            "textures and attributes: expected",
-        ),
+        ({**STAGED, "backend": "cuda"}, "backend: expected one of"),
+        ({**STAGED, "stages": "fourier"}, r"stages: expected one of \['cronin', 'im2col', "),
+        ({**STAGED, "architectures": {"GPU": "slow"}}, "architectures: unknown architecture GPU"),
+        ({**STAGED, "tune": {"TILE": []}}, "tune.TILE: every parameter needs a default"),
+        ({**STAGED, "operands": OPERANDS}, "operands.x: expected a layout alone, got binding"),
+        ({**STAGED, "launch": {"grid": ["n"]}}, "launch: a kernel of stages has none"),
+        ({**STAGED, "epilogue": "vec4"}, "epilogue.form: expected one of"),
     ],
 )
 def test_a_value_without_meaning(values, says) -> None:
-    with pytest.raises(ShaderError, match=rf"op/k\.toml: {says}"):
+    with pytest.raises(ShaderError, match=rf"^op/k\.toml: {says}"):
         kernel(**values)
 
 
-def test_every_key_is_a_field_of_a_kernel() -> None:
-    given = {"name", "op", "path", "declaration"}
-    assert set(FORMS) - {"shader"} == set(Kernel.__dataclass_fields__) - given
-    assert fault({"summary": "", "layouts": LAYOUTS}) is None
+def test_every_key_is_a_field_and_explained() -> None:
+    given = {"name", "op", "path", "declaration", "text"}
+    assert set(KEYS) == {f.name for f in fields(Kernel)} - given
+    parts = {Operand: OPERAND, Launch: LAUNCH, Finish: FINISH, Range: RANGE}
+    assert all(set(keys) == {f.name for f in fields(part)} for part, keys in parts.items())
+    page = PAGE.read_text("utf-8")
+    assert all(f"`{key}`" in page for keys in (KEYS, *parts.values()) for key in keys)
+    assert read({"summary": "", "operands": OPERANDS}).keys() == {"summary", "operands"}
+
+
+VARIANTS = """
+launch = { grid = ["n / TM"] }
+tune = { TM = [4, 2] }
+architectures = { V3D = "unfit", others = "slow" }
+where = { GROUPS = 1, m = { min = 4 } }
+[operands]
+x = { layout = "R", binding = 0 }
+out = { layout = "R", binding = 1 }
+[variants.k]
+summary = "one"
+[variants.other]
+summary = "two"
+operands = { x = "C", out.stacks = true }
+launch.strided = true
+tune = { TM = [8], TN = [1] }
+architectures = { V3D = { TM = 1 }, others = "suits" }
+where = { m = { max = 9 } }
+"""
+
+
+def test_variants_say_what_is_theirs(tmp_path) -> None:
+    (tmp_path / "op").mkdir()
+    (tmp_path / "op" / "k.comp").write_text("// k")
+    declaration = tmp_path / "op" / "k.toml"
+    declaration.write_text(VARIANTS)
+    one, other = kernels = read_folder(tmp_path)
+    assert [(k.name, k.summary, k.path.name) for k in kernels] == [
+        ("k", "one", "k.comp"),
+        ("other", "two", "k.comp"),
+    ]
+    assert (one.tune, other.tune) == ({"TM": (4, 2)}, {"TM": (8,), "TN": (1,)})
+    assert other.operands == {"x": Operand("C", 0), "out": Operand("R", 1, stacks=True)}
+    assert [k.launch.strided for k in kernels] == [False, True]
+    assert one.launch.grid == other.launch.grid == ((Along("n", Quantity((("TM",),))),),)
+    assert one.where == Where({"GROUPS": 1}, {"m": Range(4)})
+    assert other.where == Where({"GROUPS": 1}, {"m": Range(0, 9)})
+    assert [one.architectures.fit(name) for name in ("V3D", "NVIDIA", None)] == [
+        "unfit",
+        "slow",
+        "slow",
+    ]
+    assert {other.architectures.fit(name) for name in ("V3D", "NVIDIA", None)} == {"suits"}
+    before = fingerprint(one), fingerprint(other)
+    declaration.write_text(VARIANTS.replace("TN = [1]", "TN = [2]"))
+    after = tuple(map(fingerprint, read_folder(tmp_path)))
+    assert before[0] == after[0] and before[1] != after[1]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("TM = [8]", "TM = 8", r"k\.toml: other: tune\.TM: expected a list, got 8$"),
+        ('"two"', '"two"\nprio = 1', r"k\.toml: other: unknown key 'prio', expected one of"),
+        ('summary = "two"', "", r"k\.toml: other: key 'summary' is missing"),
+        ("[variants.k]", "[variants.k.variants.l]", r"k\.toml: unknown key 'variants'"),
+        ("[variants.k]", "[variant.k]", r"k\.toml: other: unknown key 'variant', "),
+    ],
+)
+def test_what_is_wrong_with_a_variant_names_it(tmp_path, old, new, says) -> None:
+    (tmp_path / "op").mkdir()
+    (tmp_path / "op" / "k.comp").write_text("// k")
+    (tmp_path / "op" / "k.toml").write_text(VARIANTS.replace(old, new))
+    with pytest.raises(ShaderError, match=says):
+        read_folder(tmp_path)
+
+
+@pytest.mark.parametrize("given", ["variants = 1", "[variants]", "variants = { k = 1 }"])
+def test_variants_are_tables_by_name(tmp_path, given) -> None:
+    (tmp_path / "op").mkdir()
+    (tmp_path / "op" / "k.toml").write_text(given)
+    with pytest.raises(ShaderError, match=r"k\.toml: variants(\.k)?: expected (a table|at least)"):
+        read_folder(tmp_path)
 
 
 def test_every_generator_may_be_declared() -> None:
@@ -124,51 +267,45 @@ def test_every_generator_may_be_declared() -> None:
 def test_two_shaders_for_one_declaration_and_none(tmp_path) -> None:
     (tmp_path / "op").mkdir()
     declaration = tmp_path / "op" / "k.toml"
-    declaration.write_text('summary = ""\nlayouts = { x = "R", out = "R" }\n')
+    declaration.write_text('summary = ""\noperands = { x = "R", out = "R" }\n')
     with pytest.raises(ShaderError, match=r"k\.toml: .* found 0"):
-        read(tmp_path)
+        read_folder(tmp_path)
     for suffix in (".comp", ".vert"):
         declaration.with_suffix(suffix).write_text("")
     with pytest.raises(ShaderError, match=r"k\.toml: .* found 2"):
-        read(tmp_path)
+        read_folder(tmp_path)
 
 
 def test_a_kernel_of_stages_has_no_shader(tmp_path) -> None:
     (tmp_path / "op").mkdir()
     declaration = tmp_path / "op" / "k.toml"
-    text = 'summary = ""\nlayouts = { x = "R", out = "R" }\nstages = "winograd"\n'
-    declaration.write_text(text)
-    (made,) = read(tmp_path)
+    declaration.write_text('summary = ""\noperands = { x = "R", out = "R" }\nstages = "winograd"\n')
+    (made,) = read_folder(tmp_path)
     assert (made.name, made.op, made.backend, made.stages) == ("k", "op", "compute", "winograd")
-    declaration.write_text(text + 'shader = "k"\n')
-    with pytest.raises(ShaderError, match=r"k\.toml: shader: a kernel of stages has none"):
-        read(tmp_path)
-    declaration.write_text(text)
     declaration.with_suffix(".comp").write_text("")
     with pytest.raises(ShaderError, match=r"k\.comp: it has no declaration"):
-        read(tmp_path)
+        read_folder(tmp_path)
     assert all(k.tolerance == 1e-5 for k in library()) and not any(k.stages for k in library())
 
 
 def test_arithmetic_of_quantities() -> None:
-    one, sizes = kernel(), {"A": 3, "B": 5}
-    assert one.evaluate(7, {}) == 7
-    assert one.evaluate("B", sizes) == 5
-    assert one.evaluate(("A", "B", 2), sizes) == 30
-    assert one.evaluate((("A", 4), ("B",)), sizes) == 17
+    sizes = {"A": 3, "B": 5}
+    assert Quantity.read(7).of({}) == 7
+    assert Quantity.read("B").of(sizes) == 5
+    assert Quantity.read("2 * A * B").of(sizes) == 30
+    assert Quantity.read("A*4 + B").of(sizes) == 17
+    assert Quantity.read("4 * A + B + 2").names == {"A", "B"}
 
 
 def test_groups_round_each_size_up_then_the_product() -> None:
     three = kernel(
-        workgroup=["X", 2, 3],
-        grid=[["a", "b"], [], "c"],
-        per_invocation={"a": 4, "c": "X"},
+        launch={"workgroup": ["X", 2, 3], "grid": [["a / 4", "b"], [], "c / X"]},
         tune={"X": [8, 1]},
     )
     sizes = {"a": 9, "b": 5, "c": 17}
     # x: ceil(9 / 4) * 5 = 15 invocations, 2 groups of 8; y: one; z: ceil(17 / 8) = 3, one of 3.
-    assert three.groups(sizes, three.defaults) == (2, 1, 1)
-    assert three.groups(sizes, {"X": 1}) == (15, 1, 6)
+    assert three.launch.groups(sizes, three.defaults) == (2, 1, 1)
+    assert three.launch.groups(sizes, {"X": 1}) == (15, 1, 6)
 
 
 def test_a_architecture_has_defaults_of_its_own() -> None:
@@ -276,7 +413,7 @@ def test_every_epilogue_compiles(tmp_path, called) -> None:
     precision = "\nprecision highp float;\nprecision highp int;\nprecision highp sampler2D;\n"
     for k in library():
         extents = set(epilogue.extents) if epilogue else set()
-        if not k.epilogue or not extents <= set(k.extents):
+        if k.epilogue is None or not extents <= set(k.epilogue.extents):
             continue
         bound = Bound({"e1": 4}, "e2")
         if k.backend == "feedback":

@@ -14,6 +14,8 @@ from glnn.errors import LimitError, ShaderError, UnsupportedOpError
 from glnn.glsl import shaders_folder
 from glnn.graph.operators import Conv2d, Matmul
 from glnn.kernels import export, kernels_for, library
+from glnn.kernels.declaration import Architectures, Range, Where
+from glnn.kernels.launch import Along, Launch
 from glnn.kernels.library import read
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import choose, fitted, why_not_device
@@ -26,13 +28,14 @@ DEVICE = Capabilities(
 SHADER = '#version 310 es\n#include "common/one.glsl"\nvoid main() {}\n'
 TOML = """
 summary = "nothing"
-layouts = { x = "R", out = "R" }
-bindings = { x = 0, out = 1 }
-workgroup = ["WG_X", 1, 1]
-grid = ["m", ["n", "k"]]
-per_invocation = { m = ["TM", 4] }
-shared_bytes = [["WG_X", 4], ["TM", 8]]
 tune = { WG_X = [8, 4], TM = [2] }
+[operands]
+x = { layout = "R", binding = 0 }
+out = { layout = "R", binding = 1 }
+[launch]
+workgroup = ["WG_X"]
+grid = ["m / TM / 4", ["n", "k"]]
+shared_bytes = "4 * WG_X + 8 * TM"
 """
 
 
@@ -50,11 +53,11 @@ def test_a_declaration_is_read(folder) -> None:
     (kernel,) = read(folder)
     assert (kernel.op, kernel.name, kernel.backend) == ("op", "k", "compute")
     assert kernel.defaults == {"WG_X": 8, "TM": 2}
-    assert kernel.local_size(kernel.defaults) == (8, 1, 1)
-    assert kernel.evaluate(kernel.shared_bytes, kernel.defaults) == 8 * 4 + 2 * 8
+    assert kernel.launch.local_size(kernel.defaults) == (8, 1, 1)
+    assert kernel.launch.shared_bytes.of(kernel.defaults) == 8 * 4 + 2 * 8
     # 100 rows, 8 an invocation: 13 invocations, 2 workgroups of 8; then 3 x 5.
-    assert kernel.groups({"m": 100, "n": 3, "k": 5}, kernel.defaults) == (2, 15, 1)
-    assert kernel.with_parameters(WG_X=4).groups(
+    assert kernel.launch.groups({"m": 100, "n": 3, "k": 5}, kernel.defaults) == (2, 15, 1)
+    assert kernel.with_parameters(WG_X=4).launch.groups(
         {"m": 100, "n": 3, "k": 5}, {"WG_X": 4, "TM": 2}
     ) == (4, 15, 1)
 
@@ -62,15 +65,18 @@ def test_a_declaration_is_read(folder) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("summary", "sumary", "unknown key 'sumary'"),
+        (
+            "summary",
+            "sumary",
+            "k.toml: unknown key 'sumary', expected one of ['architectures', 'back",
+        ),
         ('summary = "nothing"', "", "key 'summary' is missing"),
-        ('x = "R"', 'x = "Q"', "layouts.x"),
-        (', out = "R"', "", "layouts: expected one of out"),
-        ("out = 1", "y = 1", "bindings: expected"),
-        ('"WG_X", 1, 1', '"WG_Z", 1, 1', "WG_Z is not one of its parameters"),
+        ('x = { layout = "R"', 'x = { layout = "Q"', "k.toml: operands.x.layout: "),
+        ("out = {", "y = {", "operands.out: expected one layout"),
+        (", binding = 0", "", "operands.x: expected binding or texture or in_place, got none"),
+        ('"WG_X"', '"WG_Z"', "launch.workgroup: WG_Z is not one of ('WG_X', 'TM')"),
         ("TM = [2]", "TM = []", "every parameter needs a default"),
-        ("TM = [2]", "TM = [0]", "per_invocation: expected at least 1 everywhere"),
-        ('summary = "nothing"', 'summary = "nothing"\nshader = "../k"', "shader: expected a name"),
+        ("TM = [2]", "TM = [0]", "launch.grid: expected at least 1 everywhere"),
         ("tune = {", "tune = ", "k.toml"),
     ],
 )
@@ -153,11 +159,11 @@ def test_parameters_shrink_until_the_device_admits_them() -> None:
     nvidia = replace(DEVICE, vendor="NVIDIA Corporation")
     assert fitted(tiled, nvidia).defaults["TM"] == 16
     least = replace(nvidia, max_compute_work_group_invocations=64)
-    large = replace(tiled, architectures={"NVIDIA": {"WG_X": 16, "WG_Y": 16}})
+    large = replace(tiled, architectures=Architectures({"NVIDIA": {"WG_X": 16, "WG_Y": 16}}))
     assert why_not_device(large.for_architecture("NVIDIA"), least) is not None
     shrunk = fitted(large, least)
     assert shrunk is not None
-    x, y, z = shrunk.local_size(shrunk.defaults)
+    x, y, z = shrunk.launch.local_size(shrunk.defaults)
     assert x * y * z <= 64
     nothing = replace(least, max_compute_shader_storage_blocks=1)
     assert fitted(tiled, nothing) is None
@@ -201,9 +207,12 @@ def test_no_binding_is_beyond_what_the_smallest_device_has() -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"requires": {"GRUPS": 1}}, "requires: matmul has no GRUPS"),
-        ({"grid": (("n",), ("height",))}, "grid: matmul has no height"),
-        ({"at_most": {"depth": 4}}, "at_most: matmul has no depth"),
+        ({"where": Where({"GRUPS": 1})}, "where: matmul has no GRUPS"),
+        (
+            {"launch": Launch(grid=((Along("n"),), (Along("height"),)))},
+            "launch: matmul has no height",
+        ),
+        ({"where": Where(sizes={"depth": Range(max=4)})}, "where: matmul has no depth"),
     ],
 )
 def test_names_that_an_op_does_not_know(monkeypatch, changes, says) -> None:

@@ -110,9 +110,8 @@ def test_the_stages_are_the_convolution(kernel, shape, o, attributes) -> None:
         "x": generator.standard_normal(shape),
         "weight": generator.standard_normal((o, shape[1], *size)),
     }
-    epilogue = finish(
-        bias="channel" in kernel.extents, full="full" in kernel.extents, activation="tanh"
-    )
+    extents = kernel.epilogue.extents if kernel.epilogue else ()
+    epilogue = finish(bias="channel" in extents, full="full" in extents, activation="tanh")
     assert epilogue is not None
     out = op.shape_of({name: array.shape for name, array in operands.items()})
     for name, shape in epilogue.shapes(out).items():

@@ -33,12 +33,21 @@ def kernel(
 ) -> Kernel:
     """A pointwise kernel, an element an invocation."""
     path = Path(f"{folder}/pointwise/{name}{'.comp' if backend == 'compute' else '.vert'}")
-    text: dict[str, object] = {"summary": "", "layouts": {"x0": "R", "out": "R"}}
+    text: dict[str, object] = {
+        "summary": "",
+        "operands": {"x0": {"layout": "R", "texture": "rgba32f"}, "out": "R"},
+    }
     if backend == "compute":
-        text |= {"bindings": {"x0": 0, "out": 1}, "grid": ["out_size"]}
-    else:
-        text |= {"textures": {"x0": "rgba32f"}}
+        text |= {"operands": bound(x0=0, out=1), "launch": launch()}
     return Kernel.declared(path.with_suffix(".toml"), path, {**text, **values})
+
+
+def bound(**bindings: int) -> dict[str, object]:
+    return {name: {"layout": "R", "binding": binding} for name, binding in bindings.items()}
+
+
+def launch(**values: object) -> dict[str, object]:
+    return {"grid": ["out_size"], **values}
 
 
 def problem(*shape: int) -> Problem:
@@ -60,17 +69,17 @@ def offer(monkeypatch):
     ("values", "limits", "reason"),
     [
         (
-            {"workgroup": [8, 4, 2]},
+            {"launch": launch(workgroup=[8, 4, 2])},
             {"max_compute_work_group_invocations": 32},
             "a workgroup of 64 invocations, the device allows 32",
         ),
         (
-            {"workgroup": [1, 1, 65]},
+            {"launch": launch(workgroup=[1, 1, 65])},
             {},
             "a workgroup of (1, 1, 65), the device allows (128, 128, 64)",
         ),
         (
-            {"shared_bytes": ["A", 4], "tune": {"A": [1025]}},
+            {"launch": launch(shared_bytes="4 * A"), "tune": {"A": [1025]}},
             {},
             "4100 bytes of shared memory, the device has 4096",
         ),
@@ -89,7 +98,11 @@ def offer(monkeypatch):
             {"api": "gl", "version": (4, 2)},
             "compute shaders need OpenGL ES 3.1 or OpenGL 4.3; Board offers OpenGL 4.2",
         ),
-        ({"unfit": ["V3D"]}, {"renderer": "V3D 4"}, "the registers of V3D 4 cannot hold it"),
+        (
+            {"architectures": {"V3D": "unfit"}},
+            {"renderer": "V3D 4"},
+            "the registers of V3D 4 cannot hold it",
+        ),
         ({"backend": "feedback"}, {"version": (2, 0)}, "transform feedback needs OpenGL ES 3.0"),
         (
             {"backend": "feedback"},
@@ -105,8 +118,8 @@ def test_why_a_device_refuses_a_kernel(values, limits, reason) -> None:
 @pytest.mark.parametrize(
     "values",
     [
-        {"workgroup": [8, 4, 4], "shared_bytes": 4096},  # each limit met exactly
-        {"workgroup": [2, 1, 64]},
+        {"launch": launch(workgroup=[8, 4, 4], shared_bytes=4096)},  # each limit met exactly
+        {"launch": launch(workgroup=[2, 1, 64])},
         {"backend": "feedback"},
     ],
 )
@@ -115,8 +128,7 @@ def test_a_limit_may_be_reached(values) -> None:
 
 
 def test_operands_that_share_a_binding_take_one_block() -> None:
-    layouts = {"x": "R", "c": "R", "bias": "R", "out": "R"}
-    shared = kernel(layouts=layouts, bindings={"x": 0, "out": 1, "bias": 2, "c": 2})
+    shared = kernel(operands=bound(x=0, out=1, bias=2, c=2))
     three = replace(DEVICE, max_compute_shader_storage_blocks=3)
     assert why_not_device(shared, three) is None
 
@@ -124,26 +136,26 @@ def test_operands_that_share_a_binding_take_one_block() -> None:
 @pytest.mark.parametrize(
     ("made", "values", "device", "reason"),
     [
-        (problem(512, 512), {"strided": True}, {}, None),  # 1 MiB: exactly a block
+        (problem(512, 512), {"launch": launch(strided=True)}, {}, None),  # 1 MiB: exactly a block
         (
             problem(1, 1 + 512 * 512),
-            {"strided": True},
+            {"launch": launch(strided=True)},
             {},
             "x0 of shape (1, 262145) takes 1048592 bytes, a storage block has 1048576",
         ),
-        (problem(512, 513), {"strided": True}, {}, None),  # some samples at a time
+        (problem(512, 513), {"launch": launch(strided=True)}, {}, None),  # some samples at a time
         (problem(1, 100), {}, {}, None),
         (problem(1, 101), {}, {}, "104 workgroups in one dimension, the device allows 100"),
-        (problem(1, 101), {"workgroup": [2, 1, 1]}, {}, None),
+        (problem(1, 101), {"launch": launch(workgroup=[2])}, {}, None),
         (
             problem(1, 5),
-            {"grid": [[], "x0_rows", "out_size"], "strided": True},
+            {"launch": launch(grid=[[], "x0_rows", "out_size"], strided=True)},
             {"max_compute_work_group_count": (1, 1, 1)},
             None,  # the strided dimension is cut short
         ),
         (
             problem(1, 60),
-            {"grid": [[], "x0_row", "out_size"], "strided": True},
+            {"launch": launch(grid=[[], "x0_row", "out_size"], strided=True)},
             {},
             "60 workgroups in one dimension, the device allows 50",
         ),
@@ -228,7 +240,7 @@ def finished(*extents: Extent) -> Problem:
 def test_an_epilogue_that_a_kernel_does_not_take(name, extent) -> None:
     with pytest.raises(UnsupportedOpError, match=f"{name}: its epilogue takes no operand of"):
         choose("compute", finished(extent), DEVICE, name)
-    assert extent in choose("compute", finished(extent), DEVICE).extents
+    assert extent in choose("compute", finished(extent), DEVICE).epilogue.extents
     relu = Problem.of(Pool2d(), {"x": (1, 1, 4, 4)}, {}, Epilogue(call("relu", Arg(0))))
     with pytest.raises(UnsupportedOpError, match="window and nhwc: it takes no epilogue"):
         choose("compute", relu, DEVICE)
@@ -278,7 +290,10 @@ def test_a_stage_that_cannot_run_is_named() -> None:
 
 
 def test_every_reason_is_listed(offer) -> None:
-    offer(kernel("wide", workgroup=[256, 1, 1]), kernel("hungry", shared_bytes=9999))
+    offer(
+        kernel("wide", launch=launch(workgroup=[256])),
+        kernel("hungry", launch=launch(shared_bytes=9999)),
+    )
     with pytest.raises(UnsupportedOpError) as caught:
         choose("compute", problem(2, 2), DEVICE)
     assert str(caught.value) == (
@@ -286,7 +301,7 @@ def test_every_reason_is_listed(offer) -> None:
         "wide: a workgroup of 256 invocations, the device allows 128; "
         "hungry: 9999 bytes of shared memory, the device has 4096"
     )
-    offer(*(kernel(name, shared_bytes=9999) for name in ("one", "two", "three")))
+    offer(*(kernel(name, launch=launch(shared_bytes=9999)) for name in ("one", "two", "three")))
     with pytest.raises(UnsupportedOpError, match="compute: one, two and three: 9999 bytes"):
         choose("compute", problem(2, 2), DEVICE)
     offer()
@@ -295,7 +310,7 @@ def test_every_reason_is_listed(offer) -> None:
 
 
 def test_only_a_size_in_the_way_is_a_limit_error(offer) -> None:
-    offer(kernel("wide", workgroup=[256, 1, 1]), kernel("small"))
+    offer(kernel("wide", launch=launch(workgroup=[256])), kernel("small"))
     with pytest.raises(LimitError, match="compute: small: 104 workgroups"):
         choose("compute", problem(1, 101), DEVICE)
 
@@ -309,9 +324,9 @@ def test_an_unknown_kernel_is_named_beside_the_known(offer) -> None:
 
 
 def test_the_greatest_priority_that_suits_is_chosen(offer) -> None:
-    few = kernel("few", max_outputs=16, priority=3)
-    many = kernel("many", min_outputs=64, priority=2)
-    thin = kernel("thin", at_most={"count": 24}, priority=1)
+    few = kernel("few", where={"outputs": {"max": 16}}, priority=3)
+    many = kernel("many", where={"outputs": {"min": 64}}, priority=2)
+    thin = kernel("thin", where={"count": {"max": 24}}, priority=1)
     last = kernel("last")
     offer(last, thin, many, few)
     sizes = {(4, 4): "few", (4, 5): "thin", (4, 7): "last", (8, 8): "many"}
@@ -324,30 +339,33 @@ def test_the_greatest_priority_that_suits_is_chosen(offer) -> None:
 def test_a_documents_kernel_runs_only_where_it_is_named(offer) -> None:
     theirs = kernel("theirs", folder="shaders/documents")
     assert theirs.document
-    offer(theirs, kernel("ours", workgroup=[256, 1, 1]))
+    offer(theirs, kernel("ours", launch=launch(workgroup=[256])))
     with pytest.raises(UnsupportedOpError, match=r"cannot run on compute: ours: a workgroup"):
         choose("compute", problem(2, 2), DEVICE)
     assert choose("compute", problem(2, 2), DEVICE, "theirs") == theirs
 
 
 def test_sizes_may_have_to_be_at_least_so_great(offer) -> None:
-    offer(kernel("large", at_least={"count": 24}, priority=1), kernel("plain"))
+    offer(kernel("large", where={"count": {"min": 24}}, priority=1), kernel("plain"))
     assert choose("compute", problem(4, 6), DEVICE).name == "large"
     assert choose("compute", problem(4, 5), DEVICE).name == "plain"
-    offer(kernel("strange", at_least={"pixels": 1}))
-    with pytest.raises(ShaderError, match="at_least: pointwise has no pixels"):
+    offer(kernel("strange", where={"pixels": {"min": 1}}))
+    with pytest.raises(ShaderError, match="where: pointwise has no pixels"):
         choose("compute", problem(4, 5), DEVICE)
 
 
 def test_a_kernel_for_other_devices_is_passed_over(offer) -> None:
-    offer(kernel("theirs", devices=["NVIDIA", "Bifrost"], priority=9), kernel("ours"))
+    ours = {"NVIDIA": {}, "Bifrost": "suits", "others": "slow"}
+    offer(kernel("theirs", architectures=ours, priority=9), kernel("ours"))
     assert choose("compute", problem(2, 2), DEVICE).name == "ours"
     assert choose("compute", problem(2, 2), replace(DEVICE, renderer="Mali-G52")).name == "theirs"
 
 
 def test_parameters_come_from_the_architecture_then_from_what_is_admitted() -> None:
     made = kernel(
-        workgroup=["A", "B", 1], tune={"A": [64, 16], "B": [2, 4]}, architectures={"V3D": {"A": 32}}
+        launch=launch(workgroup=["A", "B"]),
+        tune={"A": [64, 16], "B": [2, 4]},
+        architectures={"V3D": {"A": 32}},
     )
     assert fitted(made, DEVICE) == made
     v3d = replace(DEVICE, renderer="V3D 4.2")
@@ -399,7 +417,7 @@ def test_freedreno_is_known_by_its_vendor() -> None:
     assert architecture(replace(DEVICE, vendor="freedreno", renderer="FD630")) == "Adreno"
 
 
-def test_a_kernel_that_is_slow_on_a_architecture_is_passed_over_there(offer) -> None:
-    offer(kernel("quick", slow_on=["V3D"], priority=1), kernel("plain"))
+def test_a_kernel_that_is_slow_on_an_architecture_is_passed_over_there(offer) -> None:
+    offer(kernel("quick", architectures={"V3D": "slow"}, priority=1), kernel("plain"))
     assert choose("compute", problem(2, 2), DEVICE).name == "quick"
     assert choose("compute", problem(2, 2), replace(DEVICE, renderer="V3D 4.2")).name == "plain"

@@ -70,8 +70,8 @@ def test_parts(name, halves, m, n, k, alignment, most) -> None:
 
 def counts(kernel: Kernel, **sizes: int) -> tuple[int, int, int]:
     """The workgroups to dispatch; a dimension that is walked in strides may be any."""
-    found = kernel.groups({"batch": 1, **sizes}, kernel.defaults)
-    return (*found[: len(kernel.grid) - kernel.strided], 0, 0, 0)[:3]
+    found = kernel.launch.groups({"batch": 1, **sizes}, kernel.defaults)
+    return (*found[: kernel.launch.bounded], 0, 0, 0)[:3]
 
 
 @pytest.mark.parametrize("name", ["cross_rm_cm", "blocked", "matvec", "split_k"])

@@ -136,10 +136,9 @@ def test_another_source_is_another_kernel(tmp_path) -> None:
     (tmp_path / "op").mkdir()
     prints = []
     for i, (shader, declared) in enumerate([("a", "b"), ("a", "c"), ("d", "b")]):
-        path, declaration = tmp_path / "op" / f"{i}.comp", tmp_path / "op" / f"{i}.toml"
+        path = tmp_path / "op" / f"{i}.comp"
         path.write_text(shader)
-        declaration.write_text(declared)
-        kernel = replace(KERNELS["blocked"], path=path, declaration=declaration)
+        kernel = replace(KERNELS["blocked"], path=path, text=declared)
         assert fingerprint(kernel) == fingerprint(kernel.with_parameters(TM=2))
         prints.append(fingerprint(kernel))
     assert len(set(prints)) == 3
