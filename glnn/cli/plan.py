@@ -17,7 +17,8 @@ from glnn.cli.options import (
     print_json,
 )
 from glnn.cli.screen import Column, Screen, Table, figures, size
-from glnn.compile.outline import Outline, Step
+from glnn.compile.outline import Outline
+from glnn.compile.step import Step
 from glnn.model import Model, load
 from glnn.settings import Settings
 from glnn.types import DType

@@ -9,51 +9,16 @@ from glnn.backends import Backend
 from glnn.compile.lower import lowered
 from glnn.compile.memory import Arena
 from glnn.compile.schedule import Schedule
-from glnn.compile.task import Entry
+from glnn.compile.step import Step
+from glnn.compile.step import held as held_by
 from glnn.compile.weights import Weight, Weights
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.constant import constant
 from glnn.graph.graph import Graph, Value
-from glnn.graph.operator import Cost, Operator, Shapes
 from glnn.graph.operators.control import Control
-from glnn.kernels.problem import Problem
-from glnn.layout import Layout, parse
+from glnn.layout import parse
 from glnn.settings import Settings
-from glnn.types import DType, Shape, TensorType, widened
-
-
-@dataclass(frozen=True)
-class Step:
-    """What one launch of a plan does.
-
-    layer: the layer that it belongs to. via: the kernel whose stage it is, None where it is whole.
-    layouts: of each operand and of `out`. reads: by what the kernel reads each operand (see
-    `Backend.reads`). memory: where the result lies, a block's number; None with the host. nbytes:
-    of the result, of the step's parameters, and of copies of its operands, in textures. host:
-    whether the host computes it, so that its operands are read back and its results uploaded, or
-    runs its bodies. passing: bytes of the parameters that go into textures, until they are there.
-    halves: the parameters that are stored as float16. saved: bytes that these would take more as
-    float32.
-    """
-
-    name: str
-    layer: str
-    op: Operator
-    kernel: str
-    via: str | None
-    inputs: tuple[str, ...]
-    output: str
-    shapes: Shapes
-    shape: Shape
-    layouts: Mapping[str, str]
-    reads: Mapping[str, str]
-    memory: int | None
-    nbytes: tuple[int, int, int]
-    passing: int
-    cost: Cost
-    host: bool
-    halves: tuple[str, ...]
-    saved: int
+from glnn.types import DType, Shape, TensorType
 
 
 @dataclass(frozen=True)
@@ -211,9 +176,9 @@ class Outline:
                 )
                 kept += [*entry.task.operands.values(), entry.task.output, *entry.task.more]
         arena = Arena.of(schedule, kept, share=backend.shares and not keep)
-        steps = tuple(_step(schedule, arena, entry) for entry in schedule.entries)
+        steps = tuple(Step.of(schedule, arena, entry) for entry in schedule.entries)
         blocks = tuple(4 * size for size in arena.sizes)
-        held = _held(schedule, weights) if weights else 0
+        held = held_by(schedule, weights) if weights else 0
         held += sum(one.held for some in bodies.values() for one in some)
         return cls(graph, schedule, arena, steps, blocks, held, bodies, outputs, constants)
 
@@ -249,90 +214,3 @@ def _shapes(types: Mapping[str, TensorType]) -> dict[str, Shape]:
 
 def _mib(nbytes: int, digits: int = 1) -> str:
     return f"{nbytes / 2**20:.{digits}f} MiB"
-
-
-def _step(schedule: Schedule, arena: Arena, entry: Entry) -> Step:
-    task = entry.task
-    out = schedule.tensors[task.output]
-    backend = schedule.backend
-    copies = {} if entry.host else backend.copies(entry.choice, entry.problem)
-    kept = {
-        name: _kept(backend, weight.type)
-        for name, weight in task.parameters.items()
-        if not entry.host or (task.op.control and name not in task.op.host)
-    }
-    packed = {name: _bytes(backend, entry.layouts[name], one) for name, one in kept.items()}
-    halves = {name: one for name, one in kept.items() if one.dtype is DType.float16}
-    return Step(
-        name=task.name,
-        layer=task.layer,
-        op=task.op,
-        kernel=entry.choice.name,
-        via=task.via,
-        inputs=tuple(task.operands.values()),
-        output=task.output,
-        shapes=entry.shapes,
-        shape=out.shape,
-        layouts={name: layout.name for name, layout in entry.layouts.items()},
-        reads={} if entry.host else backend.reads(entry.choice, entry.problem),
-        memory=arena.block.get(out.memory),
-        nbytes=(
-            4 * out.layout.size(out.shape) if out.memory in arena.block else 0,
-            sum(nbytes for name, nbytes in packed.items() if name not in copies),
-            sum(copies.values()),
-        ),
-        passing=_passing(packed, copies),
-        cost=entry.problem.cost,
-        host=entry.host,
-        halves=tuple(halves),
-        saved=_wide(backend, entry, halves) - sum(copies.get(n, packed[n]) for n in halves),
-    )
-
-
-def _kept(backend: Backend, type: TensorType) -> TensorType:
-    """A parameter's type as `backend` has it."""
-    return TensorType(type.dims, backend.stored(type.dtype))
-
-
-def _bytes(backend: Backend, layout: Layout, type: TensorType) -> int:
-    """Bytes of a parameter's buffer."""
-    return 4 * backend.capacity(layout.words(type))
-
-
-def _wide(backend: Backend, entry: Entry, halves: Mapping[str, TensorType]) -> int:
-    """Bytes that the parameters `halves` would take as float32."""
-    if not halves:
-        return 0
-    problem, types = entry.problem, {name: widened(one) for name, one in halves.items()}
-    operands = {**dict(problem.operands), **types}
-    wide = Problem.of(problem.op, operands, problem.layouts, problem.epilogue)
-    copies = backend.copies(entry.choice, wide)
-    sizes = {name: _bytes(backend, entry.layouts[name], one) for name, one in types.items()}
-    return sum(copies.get(name, nbytes) for name, nbytes in sizes.items())
-
-
-def _held(schedule: Schedule, weights: Weights) -> int:
-    """Bytes of the parameters of `schedule` that `weights` has on the device already."""
-    backend, found = schedule.backend, 0
-    for entry in schedule.entries:
-        if entry.host:
-            continue
-        copies = backend.copies(entry.choice, entry.problem)
-        for name, weight in entry.task.parameters.items():
-            if (weight, entry.layouts[name], name in copies) in weights:
-                size = _bytes(backend, entry.layouts[name], _kept(backend, weight.type))
-                found += copies.get(name, size)
-    return found
-
-
-def _passing(packed: Mapping[str, int], copies: Mapping[str, int]) -> int:
-    """Bytes beside the textures `copies`, at the most, while they are filled from buffers.
-
-    packed: bytes of each parameter's buffer, which goes when it was copied.
-    """
-    taken = most = sum(nbytes for name, nbytes in packed.items() if name in copies)
-    for name, nbytes in copies.items():
-        taken += nbytes
-        most = max(most, taken)
-        taken -= packed.get(name, 0)
-    return most - sum(copies.values())

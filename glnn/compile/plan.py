@@ -9,8 +9,9 @@ from functools import cached_property
 import numpy as np
 
 from glnn.backends import Backend, Launch
-from glnn.compile.outline import Outline, Step
+from glnn.compile.outline import Outline
 from glnn.compile.prepared import Prepared
+from glnn.compile.step import Step
 from glnn.compile.weights import Weights
 from glnn.errors import ModelError
 from glnn.graph.constant import constant, evaluated

@@ -200,17 +200,13 @@ class Problem:
     def _split(self, kernel: Kernel, device: Capabilities) -> Split | None:
         by_samples = self.along and not isinstance(self.op, Matmul)
         if by_samples and kernel.backend == "compute" and not kernel.textures:
+            layouts, some = self.chosen_layouts(kernel), self.of_samples
             found = Batches.batches(
-                kernel,
-                self.along,
-                self.types,
-                self.chosen_layouts(kernel),
-                lambda n: self.of_samples(n).sizes(kernel),
-                device,
+                kernel, self.along, self.types, layouts, lambda n: some(n).sizes(kernel), device
             )
             counts = found.counts if found else ()
             own = self.defines(kernel)  # which all parts must have: they run one program
-            return found if all(self.of_samples(n).defines(kernel) == own for n in counts) else None
+            return found if all(some(n).defines(kernel) == own for n in counts) else None
         return Split.of(kernel, self.op, self.types, device, self.extents)
 
     def chosen_layouts(self, kernel: Kernel, split: Split | None = None) -> dict[str, Layout]:
@@ -248,8 +244,7 @@ class Problem:
         full = [n for n in self.layouts if self.shape(n) == self.output]
         text = self.layouts[full[0]] if self.op.variadic and full else self.first_layout
         layout = parse(text)
-        ranks = layout.ranks
-        if ranks is not None and len(self.shape(name)) not in ranks:
+        if layout.ranks is not None and len(self.shape(name)) not in layout.ranks:
             layout = DENSE
         lies = parse(self.layouts.get(name, layout.name))
         return lies if isinstance(layout, RowMajor) and isinstance(lies, RowMajor) else layout
@@ -257,8 +252,7 @@ class Problem:
     @property
     def first_layout(self) -> str:
         """How the first input lies."""
-        names = (name for name in self.shapes if name in self.layouts)
-        return next((self.layouts[name] for name in names), "R")
+        return next((self.layouts[name] for name in self.shapes if name in self.layouts), "R")
 
     def fits(self, kernel: Kernel) -> bool:
         """Whether `kernel` takes the first input as it lies."""
@@ -283,11 +277,8 @@ class Problem:
         return dict(self.memo[key])
 
     def _uniforms(self, kernel: Kernel) -> dict[str, Uniform]:
-        values: dict[str, Uniform] = {
-            **self.op_sizes,
-            **self.op.scalars(),
-            **scalars(self.epilogue),
-        }
+        own = {**self.op_sizes, **self.op.scalars()}
+        values: dict[str, Uniform] = {**own, **scalars(self.epilogue)}
         for name, layout in self.chosen_layouts(kernel).items():
             values |= places(name, layout, self.shape(name))
         made = self.generated(kernel)

@@ -10,8 +10,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from glnn.compile.outline import Step
 from glnn.compile.plan import Plan
+from glnn.compile.step import Step
 from glnn.device import Timer
 from glnn.device.timer import SHARE
 

@@ -144,7 +144,7 @@ def test_a_value_of_the_wrong_form_names_its_key_and_file(key, value, got) -> No
         ({"epilogue": "vec3"}, "epilogue.form: expected one of"),
         ({"epilogue": {"extents": ["one"]}}, "epilogue: key 'form' is missing"),
         ({"epilogue": {"form": "vec4", "extents": ["two"]}}, "epilogue.extents: unknown extent"),
-        ({"operands": {"x": OPERANDS["x"]}}, "operands: out is missing"),
+        ({"operands": {"x": OPERANDS["x"]}}, "operands.out: expected one layout"),
         ({"operands": operands()}, "operands.x: expected binding or texture or in_place, got none"),
         ({"operands": operands(binding=0, texture="r32f")}, "operands.x: expected one place"),
         ({"operands": operands(attribute=4)}, "operands.x: expected binding or texture or "),
@@ -217,7 +217,7 @@ def test_variants_say_what_is_theirs(tmp_path) -> None:
         ("other", "two", "k.comp"),
     ]
     assert (one.tune, other.tune) == ({"TM": (4, 2)}, {"TM": (8,), "TN": (1,)})
-    assert other.operands == {"x": Operand("C", 0), "out": Operand("R", 1, stacks=True)}
+    assert other.operands == {"x": Operand(("C",), 0), "out": Operand(("R",), 1, stacks=True)}
     assert [k.launch.strided for k in kernels] == [False, True]
     assert one.launch.grid == other.launch.grid == ((Along("n", Quantity((("TM",),))),),)
     assert one.where == Where({"GROUPS": 1}, {"m": Range(4)})

@@ -388,7 +388,9 @@ def test_parameters_come_from_the_architecture_then_from_what_is_admitted() -> N
     ],
 )
 def test_rows_and_columns_cover_the_buffer(layout, shape, rows, columns) -> None:
-    sizes = problem(*shape).sizes(kernel(layouts={"x0": layout, "out": layout}))
+    places = bound(x0=0, out=1)
+    operands = {name: {**place, "layout": layout} for name, place in places.items()}
+    sizes = problem(*shape).sizes(kernel(operands=operands))
     assert (sizes["x0_rows"], sizes["x0_columns"], sizes["x0_row"]) == (rows, columns, columns)
     assert sizes["x0_size"] == -(-rows * columns // 4) * 4
 
