@@ -16,9 +16,15 @@
 uniform int outer_pitch, middle_pitch;                 // the loops around, in the result
 uniform int outer_reads[COUNT], middle_reads[COUNT];   // and in each operand
 uniform int starts[COUNT], ends[COUNT], lasts[COUNT];  // of a run of each; the operand's last place
+#ifdef PADDED
+uniform int columns, padding[COUNT];  // numbers of a row, and what is behind one in each operand
+#define WITHIN(i) (place - starts[i] + (place - starts[i]) / columns * padding[i])
+#else
+#define WITHIN(i) (place - starts[i])
+#endif
 #define FETCH(x, i) \
     if (place < ends[i]) \
-        return texel(x, min(outer * outer_reads[i] + middle * middle_reads[i] + place - starts[i], \
+        return texel(x, min(outer * outer_reads[i] + middle * middle_reads[i] + WITHIN(i), \
                             lasts[i]));
 
 ivec4 fetch(int place) {

@@ -93,6 +93,7 @@ PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilo
     "concat": [
         (Concat(), {"x0": (2, 37, 11, 9), "x1": (2, 6, 11, 9)}),
         (Concat(), {"x0": (2, 36, 11, 9), "x1": (2, 8, 11, 9), "x2": (2, 4, 11, 9)}),
+        (Concat(0), {"x0": (4, 3), "x1": (1, 3), "x2": (7, 3), "x3": (4, 3)}),
     ],
     "reorder": [
         (Reorder("R", "C 4 2 C"), {"x": (37, 131)}),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -60,6 +60,8 @@ def joined(op: Operator, types: Operands, layouts: Mapping[str, Layout], backend
         [reads[name][0] if axis > 0 else 0 for name in names],
         [types[name].shape[axis] * block if axis > 1 else 0 for name in names],
         [layouts[name].size(types[name].shape) for name in names],
+        prod(shape[1:]),
+        [reads[name][0] - block if axis == 0 and reads[name][0] else 0 for name in names],
     )
 
 
@@ -83,14 +85,18 @@ def _fetches(
     outer: list[int],
     middle: list[int],
     sizes: list[int],
+    columns: int = 0,
+    padding: Sequence[int] = (),
 ) -> Generated:
     """extents: the numbers of each operand in one run of the result. pitches: numbers of the result
-    from one place of the two loops around to the next. outer, middle: of each operand.
+    from one place of the two loops around to the next. outer, middle: of each operand. padding:
+    behind each row of `columns` numbers in each operand, where a run is of rows.
     """
+    padded = any(padding)
     numbers = [*extents, *outer, *middle, *(p for p in pitches if p != ENDLESS)]
     if len(names) > TEXTURES:
         raise UnsupportedOpError(f"it takes at most {TEXTURES} operands")
-    width = 4 if all(n % 4 == 0 for n in numbers) else 1
+    width = 4 if not padded and all(n % 4 == 0 for n in numbers) else 1
     ends = [sum(extents[: i + 1]) // width for i in range(len(names))]
     uniforms: dict[str, Uniform] = {
         "outer_pitch": max(pitches[0] if pitches[0] == ENDLESS else pitches[0] // width, 1),
@@ -102,6 +108,9 @@ def _fetches(
         "lasts": tuple(max(n // width - 1, 0) for n in sizes),
     }
     defines = {"COUNT": len(names), "WIDTH": width}
+    if padded:
+        uniforms |= {"columns": columns, "padding": tuple(padding)}
+        defines["PADDED"] = 1
     return Generated(
         str(defines),
         {
