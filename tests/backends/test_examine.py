@@ -367,3 +367,13 @@ def test_operands_of_integers_are_looked_up_not_added(examined, rng) -> None:
     got = evaluate(Gather(0), {"x": x, "index": index}, examined)
     np.testing.assert_array_equal(got, x[index])
     assert examined.verdicts.found
+
+
+@pytest.mark.parametrize("dtype", ["int32", "bool", "float32"])
+def test_a_cast_beside_floats(examined, rng, dtype) -> None:
+    """What is cast to float32 stays that where the floats beside it are given in float64."""
+    op = Pointwise(call("add", call("cast_float32", Arg(0)), Arg(1)))
+    operands = {"x0": np.arange(6).reshape(2, 3).astype(dtype), "x1": rng((2, 3))}
+    got = evaluate(op, operands, examined)
+    np.testing.assert_array_equal(got, operands["x0"].astype(np.float32) + operands["x1"])
+    assert all(verdict.wrong is None for verdict in examined.verdicts.found.values())

@@ -48,10 +48,19 @@ class Pointwise(Operator):
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         given = [array for array in arrays if array is not None]
-        dtype = self.expr.infer([DType.of(array) for array in given])
+        dtype = self._dtype([DType.of(array) for array in given])
         shape = np.broadcast_shapes(*(array.shape for array in given))
         found = np.asarray(self.expr.evaluate(*given), dtype.numpy)
         return (np.array(np.broadcast_to(found, shape)),)
+
+    def _dtype(self, given: list[DType]) -> DType:
+        """The type of the result, where float32 may be given as float64 for a precise reference."""
+        try:
+            return self.expr.infer(given)
+        except ShapeError:  # a cast to float32 stands beside what is given so
+            declared = [DType.float32 if one is DType.float64 else one for one in given]
+            found = self.expr.infer(declared)
+            return DType.float64 if found is DType.float32 else found
 
     def between(self, given: Intervals, types: Types) -> tuple[Interval, ...]:
         return (of_expression(self.expr, *_there(given, types))[-1],)
