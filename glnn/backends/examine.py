@@ -18,7 +18,7 @@ import numpy as np
 from glnn.backends.backend import Backend, Choice, Memory
 from glnn.device import Buffer, Device
 from glnn.errors import DeviceError
-from glnn.graph.error import relative_error
+from glnn.graph.error import relative_error, repeated_error
 from glnn.graph.operator import upper
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
@@ -39,7 +39,6 @@ from glnn.types import Array, DType, Shape, TensorType
 PERIOD = 7  # samples that differ: a prime, so that what is off by a power of two is seen
 LEAST_PART = 64  # vertices or workgroups: below, launches cost more than what they compute
 SHORT = 64  # numbers a sum: what large launches are seen with, and tiles are no longer
-CHUNK = 1 << 20  # results compared at once
 SLOWEST = 4e9  # units of `work` a second: what a board does that nothing is known of
 SHORTEST = 5e-3  # seconds that tell of a kernel's pace
 EXACT = 1 << 28  # flops: above, the reference is float32, as float64 takes the CPU too long
@@ -230,21 +229,8 @@ class _Trial:
 
     def _error(self, got: Array) -> float:
         """How far `got` is from the few samples over and over: see `relative_error`."""
-        few = self._few
-        if got.shape == few.shape:
-            return relative_error(got, few)
-        step = len(few) * max(CHUNK // max(few.size, 1), 1)
-        distance = norm = 0.0
-        with np.errstate(all="ignore"):
-            for first in range(0, len(got), step):
-                part = got[first : first + step]
-                expected = np.resize(few, part.shape)
-                norm += float(np.vdot(expected, expected))
-                expected -= part
-                distance += float(np.vdot(expected, expected))
-        if not np.isfinite(distance):
-            return float("inf")
-        return float(np.sqrt(distance / norm)) if norm else float(np.sqrt(distance))
+        alike = got.shape == self._few.shape
+        return relative_error(got, self._few) if alike else repeated_error(got, self._few)
 
     def pace(self) -> float:
         """What the kernel does in a second, at the least."""

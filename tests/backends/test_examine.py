@@ -15,7 +15,7 @@ from glnn.compile import evaluate
 from glnn.device import Program, Source
 from glnn.errors import DeviceError, UnsupportedOpError
 from glnn.graph.expression import Arg, call
-from glnn.graph.operators import Conv2d, Matmul, Pointwise, Softmax
+from glnn.graph.operators import Conv2d, Matmul, Pointwise, Reduce, Softmax
 from glnn.graph.operators.gather import Gather
 from glnn.kernels import library
 from glnn.kernels.problem import Problem
@@ -376,4 +376,13 @@ def test_a_cast_beside_floats(examined, rng, dtype) -> None:
     operands = {"x0": np.arange(6).reshape(2, 3).astype(dtype), "x1": rng((2, 3))}
     got = evaluate(op, operands, examined)
     np.testing.assert_array_equal(got, operands["x0"].astype(np.float32) + operands["x1"])
+    assert all(verdict.wrong is None for verdict in examined.verdicts.found.values())
+
+
+@pytest.mark.parametrize("rows", [8, 26])
+def test_a_program_that_fewer_samples_do_not_have(examined, rng, rows) -> None:
+    """Of 7 samples four neighbours would be no vec4: all are looked at, special values among."""
+    x = rng((rows, 1, 6))
+    got = evaluate(Reduce("sum", (1,)), {"x0": x}, examined)
+    np.testing.assert_array_equal(got, x[:, 0])
     assert all(verdict.wrong is None for verdict in examined.verdicts.found.values())
