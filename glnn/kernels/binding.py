@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from glnn.device import Capabilities
+from glnn.errors import UnsupportedOpError
 from glnn.graph.epilogue import Epilogue
 from glnn.kernels.generate.epilogue import Bound, generated
+from glnn.kernels.generate.expression import types_on_gpu
 from glnn.kernels.kernel import Kernel
+from glnn.types import DType
 
 TEXELS = {"float": "r32f", "vec4": "rgba32f"}
 """The format of what an epilogue fetches, by its form."""
@@ -37,6 +40,10 @@ def why_not_epilogue(kernel: Kernel, epilogue: Epilogue | None) -> str | None:
     for extent in epilogue.extents:
         if extent not in kernel.epilogue.extents:
             return f"its epilogue takes no operand of extent {extent}"
+    try:
+        types_on_gpu(epilogue.expr, [DType.float32] * (1 + len(epilogue.extents)))
+    except UnsupportedOpError as error:
+        return str(error)
     return None
 
 

@@ -16,6 +16,7 @@ from glnn.graph.operators import (
     ArgReduce,
     Concat,
     Gather,
+    Matmul,
     Pointwise,
     Reduce,
     Reshape,
@@ -195,3 +196,27 @@ def test_constants_are_uploaded_once(name) -> None:
     assert len(first._weights._kept) == 1
     x = np.arange(15).reshape(3, 5) - 7
     np.testing.assert_array_equal(second.run({"x": x})["y"], np.maximum(x, np.arange(5)))
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_int64_between_what_a_gpu_has(name) -> None:
+    """What is fused is taken apart again where int64 stands in its midst."""
+    builder, large = Builder("between"), 10**10
+    x = builder.input("x", WIDE)
+    (size,) = builder.add(Pointwise(call("abs", Arg(0))), x, name="size")
+    (rest,) = builder.add(Pointwise(call("remainder", Arg(0), 13)), size, name="rest")
+    (small,) = builder.add(Pointwise(call("cast_int32", Arg(0))), rest, name="small")
+    scaled = call("cast_int32", call("div", call("mul", Arg(0), large), large // 2))
+    twice = Reduce("sum", (1,), False, call("cast_int64", Arg(0)), scaled)
+    (total,) = builder.add(twice, small, name="total")
+    (given,) = builder.add(Pointwise(call("cast_float32", Arg(0))), small, name="given")
+    weight = constant(np.eye(5, dtype=np.float32), "weight")
+    (product,) = builder.add(Matmul(), given, weight, name="product")
+    (whole,) = builder.add(Pointwise(call("cast_int64", Arg(0))), product, name="whole")
+    (huge,) = builder.add(Pointwise(call("mul", Arg(0), large)), whole, name="huge")
+    (floats,) = builder.add(Pointwise(call("cast_float32", Arg(0))), huge, name="floats")
+    numbers = np.array([[-(2**31), 2**31 - 1, -1, 0, 40]] * 3)
+    found = planned(builder.graph([total, floats]), name).run({"x": numbers})
+    expected = np.abs(numbers) % 13
+    np.testing.assert_array_equal(found["total"], 2 * expected.sum(1))
+    np.testing.assert_array_equal(found["floats"], (expected * large).astype(np.float32))

@@ -28,6 +28,18 @@ WRAPPED = {
 }
 
 
+def types_on_gpu(expr: Expr, dtypes: Sequence[DType]) -> list[DType]:
+    """The type of each part of the expanded `expr` for arguments of these types.
+
+    Raises ShapeError where a function does not take such, UnsupportedOpError where a shader has not
+    one of the types: int64 may stand between int32 and int32.
+    """
+    types = expr.expanded.infer_parts(dtypes)
+    if missing := [dtype.value for dtype in types if not dtype.on_gpu]:
+        raise UnsupportedOpError(f"{expr.text()}: no GPU computes with {missing[0]}")
+    return types
+
+
 def lines(
     expr: Expr, arguments: Sequence[str], scalars: Sequence[str], dtypes: Sequence[DType] = ()
 ) -> list[str]:
@@ -41,9 +53,7 @@ def lines(
     shader has not the type.
     """
     whole = expr.expanded
-    types = whole.infer_parts(dtypes or [DType.float32] * len(arguments))
-    if missing := [dtype.value for dtype in types if not dtype.on_gpu]:
-        raise UnsupportedOpError(f"{expr.text()}: no GPU computes with {missing[0]}")
+    types = types_on_gpu(expr, dtypes or [DType.float32] * len(arguments))
     numbers = dict(zip(map(id, expr.numbers), scalars, strict=True))
     written: list[str] = []
     left = iter(types)

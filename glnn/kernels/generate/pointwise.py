@@ -9,7 +9,14 @@ from glnn.errors import UnsupportedOpError
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.operator import Operator
 from glnn.graph.operators.pointwise import Pointwise
-from glnn.kernels.generate.expression import STORED, VECTORS, fingerprint, function, uniforms
+from glnn.kernels.generate.expression import (
+    STORED,
+    VECTORS,
+    fingerprint,
+    function,
+    types_on_gpu,
+    uniforms,
+)
 from glnn.kernels.generate.generated import Generated, Uniform
 from glnn.kernels.generate.geometry import Geometry, Read
 from glnn.layout import Layout
@@ -104,6 +111,7 @@ def generate(
         raise UnsupportedOpError(f"it computes expressions, no {op.name}")
     if wrong := [name for name, one in types.items() if not one.dtype.on_gpu]:
         raise UnsupportedOpError(f"{wrong[0]} is {types[wrong[0]].dtype.value}, which no GPU has")
+    types_on_gpu(op.expr, [one.dtype for name, one in types.items() if name != "out"])
     geometry = Geometry.of({name: one.shape for name, one in types.items()}, layouts)
     reads = {name: geometry.read(name) for name in types if name != "out"}
     few = any(row.source in LONG for row in op.expr.expanded.functions)

@@ -19,6 +19,7 @@ from glnn.kernels.generate.expression import (
     WRAPPED,
     fingerprint,
     function,
+    types_on_gpu,
     uniforms,
 )
 from glnn.kernels.generate.generated import Generated, Uniform
@@ -115,8 +116,9 @@ def generate(
     walk = Walk.of(values, types, layouts)
     names, output, extent = list(walk.steps), types["out"].shape, prod(walk.walked)
     dtypes = [types[name].dtype for name in names]
-    number = values.prologue.infer(dtypes)
+    number = types_on_gpu(values.prologue, dtypes)[-1]
     finish = values.whole(extent, number)
+    types_on_gpu(finish, [number])
     wide = walk.wide and not arg
     known: dict[str, Uniform] = {
         **walk.uniforms,
