@@ -10,7 +10,7 @@ from glnn.backends import Backend
 from glnn.compile.schedule import Schedule
 from glnn.compile.task import Task
 from glnn.compile.weights import Weight
-from glnn.errors import UnsupportedOpError
+from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.constant import Constant, constant
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Node, Value
@@ -66,13 +66,34 @@ def lowered(
     nodes = tuple(_rounding(node, types) for node in graph.nodes)
     graph = Graph(nodes, graph.inputs, graph.outputs, graph.name)
     lowering = _Lowering(graph, types, precision)
-    schedule = lowering.schedule(Schedule(backend, kernels, _names(graph)), frozenset())
-    # The host may pad inputs when it uploads them; those of bodies are copied as they lie.
-    if not body and (padded := schedule.padded):
-        other = lowering.schedule(Schedule(backend, kernels, _names(graph)), padded)
-        if len(other.entries) < len(schedule.entries):
-            return graph, other
-    return graph, schedule
+    return graph, _shortest(lowering, backend, kernels, body)
+
+
+def _shortest(
+    lowering: _Lowering, backend: Backend, kernels: Mapping[str, str] | None, body: bool
+) -> Schedule:
+    """The schedule of fewest launches.
+
+    The host may pad inputs when it uploads them, also such as are too large for a launch to do so;
+    those of bodies are copied as they lie.
+    """
+    names, padded, found = _names(lowering.graph), frozenset[str](), None
+    while True:
+        schedule = Schedule(backend, kernels, names)
+        try:
+            lowering.schedule(schedule, padded)
+        except LimitError:
+            if found is not None:
+                return found
+            if body or schedule.padded <= padded:
+                raise
+        else:
+            if found is not None and len(found.entries) <= len(schedule.entries):
+                return found
+            found = schedule
+            if body or schedule.padded <= padded:
+                return schedule
+        padded |= schedule.padded
 
 
 def _bound(graph: Graph, shapes: Mapping[str, Shape]) -> dict[Value, TensorType]:

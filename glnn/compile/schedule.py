@@ -45,6 +45,7 @@ class Schedule:
         self.ops: set[str] = set()
         self._kernels = dict(kernels or {})
         self._inputs: set[str] = set()
+        self._padded: set[str] = set()  # the memories of what is copied to R4, or was to be
 
     def examine(self) -> bool:
         """See whether its kernels are right here; whether some are not, so that it is made anew."""
@@ -64,8 +65,7 @@ class Schedule:
     @property
     def padded(self) -> set[str]:
         """The inputs that a launch gives rows of whole vec4, as they or views of them have none."""
-        copied = (self.tensors[name].memory for name, layout in self._copies if layout == PADDED)
-        return self._inputs & set(copied)
+        return self._inputs & self._padded
 
     def add(self, task: Task) -> None:
         """Append `task`, in stages if its kernel has some, and before it the reorders it needs.
@@ -250,6 +250,7 @@ class Schedule:
     def _repadded(self, name: str, lies: RowMajor, layout: RowMajor, task: Task) -> str:
         """The name of a copy of `name`, which lies in `lies`, with rows padded as in `layout`."""
         tensor, label = self.tensors[name], f"{name} to {layout.name}"
+        self._padded |= {tensor.memory} if layout == PADDED else set()
         source, copy = self._free(f"{name} by rows"), self._free(f"{name} as {layout.name}")
         matrix, op = repadding(tensor.shape, lies, layout)
         self.tensors[source] = Tensor(TensorType(matrix, tensor.type.dtype), DENSE, tensor.memory)

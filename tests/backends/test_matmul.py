@@ -8,7 +8,9 @@ import pytest
 
 from glnn import ops
 from glnn.backends.gl import GlBackend
+from glnn.compile import Plan
 from glnn.errors import LimitError, ShapeError, UnsupportedOpError
+from glnn.graph.builder import Builder, constant
 from glnn.graph.operators import Matmul
 from glnn.kernels import kernels_for
 from glnn.kernels.architecture import architecture
@@ -244,6 +246,16 @@ def test_large_operands_are_reordered_on_the_device(
     given_b = np.ascontiguousarray(b.T) if transpose_b else b
     got = ops.matmul(given_a, given_b, None, 1, 0, transpose_a, transpose_b, backend, kernel)
     assert oracle.error(got, a.astype(np.float64) @ b) <= TOLERANCE
+
+
+def test_an_input_too_large_for_a_launch_is_padded_by_the_host(small_blocks, rng) -> None:
+    x, weight = rng((129, 33)), rng((7, 33))
+    builder = Builder()
+    value = builder.input("x", TensorType(x.shape))
+    (out,) = builder.add(Matmul(), value, constant(weight), name="out")
+    plan = Plan(builder.graph([out]), small_blocks, {"x": x.shape})
+    assert len(plan.launches) == 1
+    assert oracle.error(plan.run({"x": x})["out"], x.astype(np.float64) @ weight.T) <= TOLERANCE
 
 
 @pytest.mark.parametrize("kernel", [None, "blocked", "tiled"])
