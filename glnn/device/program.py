@@ -132,11 +132,11 @@ class Program:
         self._device.check(f"uniforms of {self.name}")
 
     def changes(self, old: Mapping[str, Value], new: Mapping[str, Value]) -> list[Command]:
-        """What writes the uniforms that are in `new` other than in `old`."""
+        """What writes the uniforms that are in `new` other than in `old`, -0 being none of 0."""
         return [
             command
             for name, value in new.items()
-            if name in self._members and (name not in old or old[name] != value)
+            if name in self._members and (name not in old or repr(old[name]) != repr(value))
             for command in self._writes(self._members[name], value)
         ]
 

@@ -69,6 +69,17 @@ def test_a_chain_has_a_barrier_a_step(work: Work) -> None:
         assert work.value("d") == 8 * value
 
 
+def test_zero_has_a_sign(work: Work) -> None:
+    """Uniforms are compared when they are left out, and 0 == -0."""
+    for target, factor in (("b", 0.0), ("c", -0.0)):
+        work.scale("a", target, factor)
+    recording = work.recorder.recording()
+    for _ in range(3):
+        work.start("a", 1.0)
+        recording()
+        assert [np.signbit(work.value(name)) for name in "bc"] == [False, True]
+
+
 def test_branches_have_one_barrier_together(work: Work) -> None:
     for target, factor in (("b", 2.0), ("c", 3.0), ("d", 5.0)):
         work.scale("a", target, factor)
