@@ -267,7 +267,7 @@ def as_one_of(name: str, array: object, dtypes: Sequence[DType]) -> Array:
         raise ShapeError(f"{name} must be {_a(dtypes)} NumPy array, got {got}")
     if np.ma.is_masked(array):
         raise ShapeError(f"{name} has masked values, which are no numbers: fill them first")
-    plain = np.asarray(array)
+    plain = np.asarray(array).astype(array.dtype.newbyteorder("="), copy=False)
     return plain if DType.int64 in dtypes else narrowed(name, plain)
 
 

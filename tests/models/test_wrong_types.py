@@ -83,6 +83,15 @@ def test_subclasses_in_functions_and_parameters() -> None:
     assert type(found) is np.ndarray and found.tolist() == [[[[4, 4], [4, 4]]]]
 
 
+@pytest.mark.parametrize("backend", ["cpu", "compute", "feedback"])
+def test_bytes_in_the_other_order(backend) -> None:
+    session = InferenceSession(Model.sequential([ReLU()], (3,)), backend)
+    x = np.array([[1, -2, 3]], np.float32)
+    for given in (x, x.astype(x.dtype.newbyteorder()), x):
+        (found,) = session.run(None, {"input": given})
+        np.testing.assert_array_equal(found, [[1, 0, 3]])
+
+
 def test_masked_values_are_refused() -> None:
     says = "has masked values, which are no numbers: fill them first"
     model = Model.sequential([Linear(3, 2)], (3,))
