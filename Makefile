@@ -17,7 +17,7 @@ PART := tests/device/test_buffer.py tests/device/test_program.py tests/device/te
 # The compiler is for one test's EGL library; glnn itself needs none.
 TEST_SYSTEM := xvfb xauth libgl1 libglx-mesa0 glslang-tools gcc libc6-dev
 
-.PHONY: demo test lint check check-es31 check-es30 check-gl33 check-wheel check-oldest check-part \
+.PHONY: demo test lint check check-es31 check-es30 check-gl33 check-contexts check-wheel check-oldest check-part \
     check-arm64 check-zink check-softpipe check-timers check-threads clean gl test-system
 
 demo: gl $(VENV)/demo.stamp
@@ -33,20 +33,25 @@ lint: gl $(VENV)/test.stamp
 check: test-system $(VENV)/test.stamp
 	$(BIN)/python -m pytest -n auto
 
-# True contexts of older versions: Mesa says so, and then has nothing newer.
+# True contexts of older versions: Mesa says so, and then has nothing newer. `make check` has the least
+# limits; with CONTEXTS='not OpenGL', as `make check-contexts` has it, they are tried there, too.
+CONTEXTS := not OpenGL and not minimum
 check-es31: test-system $(VENV)/test.stamp
-	MESA_GLES_VERSION_OVERRIDE=3.1 $(BIN)/python -m pytest -n auto -k 'not OpenGL' \
+	MESA_GLES_VERSION_OVERRIDE=3.1 $(BIN)/python -m pytest -n auto -k '$(CONTEXTS)' \
 	    tests/backends tests/models
 
 check-es30: test-system $(VENV)/test.stamp
-	MESA_GLES_VERSION_OVERRIDE=3.0 $(BIN)/python -m pytest -n auto -k 'not OpenGL' \
+	MESA_GLES_VERSION_OVERRIDE=3.0 $(BIN)/python -m pytest -n auto -k '$(CONTEXTS)' \
 	    tests/backends tests/models
+
+check-contexts:
+	$(MAKE) check-es31 check-es30 check-gl33 CONTEXTS='not OpenGL'
 
 # Desktop GL 3.3, which has no compute shaders, by a hidden window: EGL finds no vendor there.
 check-gl33: test-system $(VENV)/test.stamp
 	__EGL_VENDOR_LIBRARY_FILENAMES=/nowhere MESA_GL_VERSION_OVERRIDE=3.3 \
 	    MESA_GLES_VERSION_OVERRIDE=3.0 xvfb-run -a $(BIN)/python -m pytest -n auto \
-	    -k 'not OpenGL' tests/backends tests/models
+	    -k '$(CONTEXTS)' tests/backends tests/models
 
 # Two more of Mesa's drivers, no part of `make test`. zink is OpenGL over Vulkan, here a CPU's; it
 # compiles for each size anew, so that some tests take minutes: nopt makes that a third shorter.

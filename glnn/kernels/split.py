@@ -127,7 +127,7 @@ class Tiles(Split):
     extents: Mapping[str, Extent]
 
     def parts(self, operands: Shapes) -> Iterator[Part]:
-        row = self._stored(self.columns) // self.columns
+        whole = self._stored(self.columns)
         for top in range(0, self.m, self.rows):
             m = min(self.rows, self.m - top)
             for left in range(0, self.n, self.columns):
@@ -137,7 +137,7 @@ class Tiles(Split):
                 by_extent = {"full": result, "channel": (left, wide), "one": ONE}
                 ranges = {
                     "x": (top * self.x_row, m * self.x_row),
-                    "weight": (left * row, self._stored(n)),
+                    "weight": (left // self.columns * whole, self._stored(n)),
                     "out": result,
                     **{name: by_extent[extent] for name, extent in self.extents.items()},
                 }
@@ -189,9 +189,10 @@ def _tiles(
     if stored.words(n, k) <= most and n <= min(limits["n"], most):
         columns = n
     else:
-        weight_row = stored.words(align, k) // align
-        fit = min(most // max(weight_row, 1), most, limits["n"]) // align * align
-        columns = _share(n, fit, align)
+        unit = align * (2 if stored.dtype is DType.float16 else 1)  # columns that begin a part
+        weight_row = -(-stored.words(unit, k) // unit)
+        fit = min(most // max(weight_row, 1), most, limits["n"]) // unit * unit
+        columns = _share(n, fit, unit)
     if not columns:
         return None
     wide = -(-columns // 4) * 4

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from glnn.backends.gl import GlBackend
-from glnn.device import Device, Program
+from glnn.device import Device, Program, confuses_values
 from glnn.errors import DeviceError
 from tests.backends.harness import BACKENDS
 
@@ -28,6 +28,8 @@ def opened(request: pytest.FixtureRequest) -> Opened:
         device = Device(**CONTEXTS[request.param])
     except DeviceError as error:
         pytest.skip(str(error))
+    if device.capabilities.compute:
+        confuses_values(device)  # asked before a test has its driver do wrong
     request.addfinalizer(device.close)
     cache: dict[str, GlBackend] = {}
 

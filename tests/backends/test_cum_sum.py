@@ -84,8 +84,8 @@ def test_shapes_and_faults() -> None:
     np.testing.assert_array_equal(back, [[3, 2, 0], [9, 5, 0]])
     assert CumSum(0).compute({"x": np.zeros((0, 2), np.int32)}).shape == (0, 2)
     for op, given, text in (
-        (CumSum(2), x, "no axes"),
-        (CumSum(0), np.float32(1), "no axes"),
+        (CumSum(2), x, "axes must name dimensions of 2"),
+        (CumSum(0), np.float32(1), "axes must name dimensions of 0"),
         (CumSum(0), x > 1, "x must be of float32, .* got bool"),
     ):
         with pytest.raises(ShapeError, match=text):

@@ -19,7 +19,7 @@ VERBS = {
     "run": (["run", "lenet"], "model backend device predictions top inputs accuracy notes"),
     "bench": (
         ["bench", "lenet", "--repeat", "1"],
-        "model batch repeat machine device version backends closed",
+        "model batch repeat precision machine device version backends closed",
     ),
     "verify": (
         ["verify", "lenet"],
@@ -28,7 +28,7 @@ VERBS = {
     "plan": (
         ["plan", "lenet"],
         "model backend device inputs steps blocks tensor_bytes parameter_bytes texture_bytes "
-        "passing_bytes peak_bytes available_bytes fits largest_adjacent",
+        "passing_bytes peak_bytes available_bytes fits largest_adjacent precision saved_bytes",
     ),
     "kernels": (["kernels"], "kernels"),
     "layout": (["layout", "R", "2", "2"], "layout rows columns places"),

@@ -1,0 +1,29 @@
+#version 300 es
+// Softmax along one axis by transform feedback, for short rows: each number finds the maximum and
+// the sum of its own.
+#ifndef LOG
+#define LOG 0
+#endif
+#include "common/nan.glsl"
+#include "common/texel.glsl"
+uniform highp X_SAMPLER x;
+uniform int extent, inner, x_row, out_row;
+
+float element(int image, int i) {
+    if (i >= out_row) return 0.0;
+    bool samples = inner == out_row;  // a row goes through all of them
+    int step = samples ? x_row : inner, along = samples ? image : i / inner % extent;
+    int own = image * x_row + i, first = own - along * step;
+    float most = uintBitsToFloat(0xff7fffffu), sum = 0.0;
+    for (int k = 0; k < extent; ++k) most = greater(most, texel(x, first + k * step).x);
+    for (int k = 0; k < extent; ++k) sum += decayed(most - texel(x, first + k * step).x);
+    // Without a finite maximum all of the row is NaN, as differences of infinities are.
+    if (!is_finite(most) || !is_finite(sum) || sum <= 0.0) return NAN;
+    float below = most - texel(x, own).x;
+#if LOG
+    return -below - log(sum);
+#else
+    return decayed(below) / sum;
+#endif
+}
+#include "common/capture_elements.glsl"
