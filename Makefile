@@ -17,7 +17,7 @@ PART := tests/device/test_buffer.py tests/device/test_program.py tests/device/te
 # The compiler is for one test's EGL library; glnn itself needs none.
 TEST_SYSTEM := xvfb xauth libgl1 libglx-mesa0 glslang-tools gcc libc6-dev
 
-.PHONY: demo test lint check check-es31 check-es30 check-gl33 check-contexts check-wheel check-oldest check-part \
+.PHONY: demo test lint check check-es31 check-es30 check-gl33 check-contexts check-exhaustive check-wheel check-oldest check-part \
     check-arm64 check-zink check-softpipe check-timers check-threads clean gl test-system
 
 demo: gl $(VENV)/demo.stamp
@@ -32,6 +32,10 @@ lint: gl $(VENV)/test.stamp
 
 check: test-system $(VENV)/test.stamp
 	$(BIN)/python -m pytest -n auto
+
+# More of what `make check` has a part of: an hour or two.
+check-exhaustive: test-system $(VENV)/test.stamp
+	GLNN_EXHAUSTIVE=1 $(BIN)/python -m pytest -n auto --timeout 3000
 
 # True contexts of older versions: Mesa says so, and then has nothing newer. `make check` has the least
 # limits; with CONTEXTS='not OpenGL', as `make check-contexts` has it, they are tried there, too.
