@@ -14,7 +14,7 @@ import pytest
 from glnn import ops
 from glnn.backends import open_backend
 from glnn.device import Device
-from glnn.errors import GlnnError, ShapeError
+from glnn.errors import DeviceError, GlnnError, ShapeError
 from glnn.layers import (
     AdaptiveAvgPool2d,
     AvgPool2d,
@@ -85,7 +85,10 @@ def test_subclasses_in_functions_and_parameters() -> None:
 
 @pytest.mark.parametrize("backend", ["cpu", "compute", "feedback"])
 def test_bytes_in_the_other_order(backend) -> None:
-    session = InferenceSession(Model.sequential([ReLU()], (3,)), backend)
+    try:
+        session = InferenceSession(Model.sequential([ReLU()], (3,)), backend)
+    except DeviceError as closed:
+        pytest.skip(str(closed))
     x = np.array([[1, -2, 3]], np.float32)
     for given in (x, x.astype(x.dtype.newbyteorder()), x):
         (found,) = session.run(None, {"input": given})
