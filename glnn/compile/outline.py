@@ -78,7 +78,7 @@ class Outline:
     @property
     def saved(self) -> int:
         """Bytes that the parameters which are stored as float16 would take more as float32."""
-        return sum(step.saved for step in self.steps)
+        return sum(step.saved for step in self.every)
 
     @property
     def copies(self) -> int:
