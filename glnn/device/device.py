@@ -19,6 +19,7 @@ from glnn.device.opening import (
     open_context,
 )
 from glnn.device.sharing import Sharing
+from glnn.device.timeline import Fence, Timeline
 from glnn.device.worker import StoppedError, Worker
 from glnn.errors import DeviceError
 from glnn.process import GL_PROCESS, ProcessLock
@@ -67,6 +68,7 @@ class Device:
         self.programs: dict[tuple[object, ...], Any] = {}  # by their source: compiled once
         self.faults: dict[str, bool] = {}  # of the driver, as probes found them
         self._dropped: list[Callable[[], object]] = []
+        self.timeline = Timeline()
         check_gpu(gpu)
         check_arguments(limits, version, platform)
         self._again = partial(
@@ -270,7 +272,12 @@ class Device:
         if self.closed:
             raise DeviceError(self.lost or CLOSED)
         self._finish()  # moderngl's would hold Python's other threads up
+        self.timeline.end(over=True)
         self.check_reset("finish")
+
+    def fence(self) -> Fence:
+        """A fence behind all that the GPU was told to do. Only inside `perform`."""
+        return self.timeline.fence(self.load, self.check_reset)
 
     def close(self) -> None:
         """Destroy the context and all that lives in it. Harmless when repeated."""
