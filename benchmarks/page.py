@@ -40,7 +40,10 @@ def sections(name: str, found: Json) -> Iterator[str]:
     hidden = (*yielded, "choices", "parts", "document", "note")
     yield f"## {name}\n\n" + ", ".join(f"{k} {v}" for k, v in found.items() if k not in hidden)
     rows = found.get("rows", [])
-    if rows and "size" in rows[0]:
+    if isinstance(rows, dict):  # of several versions measured in turn
+        sides = ("here", "there", "ratio", "peer", "over_peer")
+        yield _columns([{"": what, **row} for what, row in rows.items()], "", *sides)
+    elif rows and "size" in rows[0]:
         yield _grid(rows, "name", "size", "gflops", "GFLOP/s")
     elif rows and "shape" in rows[0]:
         yield _grid(rows, "kernel", "shape", "gb_s", "GB/s")

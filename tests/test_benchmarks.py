@@ -385,3 +385,22 @@ def test_versions_are_measured_in_turn() -> None:
     assert list(rows) == ["lenet", "sgemm16"]
     for row in rows.values():
         assert row["here"] > 0 and row["rounds"] == [row["ratio"]]
+
+
+def in_two_versions(name: str, *options: str) -> dict[str, Any]:
+    """The rows of a benchmark of this version and of the same one again, measured in one round."""
+    both = ["--rounds", "1", "--seconds", "0", "--against", str(ROOT), "--json"]
+    rows: dict[str, Any] = json.loads(run(f"benchmarks.{name}", *options, *both))["rows"]
+    for row in rows.values():
+        assert row["rounds"] == ([row["ratio"]] if row["here"] else [])
+    return rows
+
+
+@pytest.mark.parametrize("backend", ["compute", "feedback"])
+def test_launches(backend: str) -> None:
+    rows = in_two_versions("launches", "--steps", "3", "--backend", backend)
+    parts = ("issued", "in all", "no work")
+    names = {f"3 {kind}: {part}" for kind in ("activations", "products") for part in parts}
+    names |= {f"lenet: {part}" for part in ("run", "steps", "run less steps", "no work")}
+    assert names == set(rows)
+    assert all(row["here"] > 0 for what, row in rows.items() if "less" not in what)
