@@ -93,6 +93,8 @@ def test_documents(tmp_path, document, size, kernel) -> None:
         ("bandwidth --only no", "--only: no 'no', expected beginnings of relu, sum of two, "),
         ("roofline --plot a.txt", "--plot: expected a .png or .svg file, got a.txt"),
         ("mlp --models none", "Invalid value: --models: no 'none', expected "),
+        ("launches --steps 5,x", "--steps: expected numbers as 50,200, got '5,x'"),
+        ("transfers --mib 4x", "--mib: expected numbers as 0.3,4, got '4x'"),
         ("page Makefile", "Makefile: expected what a benchmark wrote, got no JSON: "),
     ],
 )
@@ -404,3 +406,12 @@ def test_launches(backend: str) -> None:
     names |= {f"lenet: {part}" for part in ("run", "steps", "run less steps", "no work")}
     assert names == set(rows)
     assert all(row["here"] > 0 for what, row in rows.items() if "less" not in what)
+
+
+@pytest.mark.parametrize("backend", ["compute", "feedback"])
+def test_transfers(backend: str) -> None:
+    rows = in_two_versions("transfers", "--mib", "0.004,0.1", "--backend", backend)
+    ours = {what for what, row in rows.items() if row["here"]}
+    names = {f"{size} MiB: {way}" for size in ("0.004", "0.1") for way in ("run", "up", "down")}
+    assert ours == names | {"32 outputs of 256 bytes: run"}
+    assert all(row["here"] or row["peer"] for row in rows.values())
