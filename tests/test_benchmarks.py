@@ -415,3 +415,24 @@ def test_transfers(backend: str) -> None:
     names = {f"{size} MiB: {way}" for size in ("0.004", "0.1") for way in ("run", "up", "down")}
     assert ours == names | {"32 outputs of 256 bytes: run"}
     assert all(row["here"] or row["peer"] for row in rows.values())
+
+
+@pytest.mark.parametrize(("depth", "count"), [(18, 11_689_512), (50, 25_557_032)])
+def test_a_resnet_has_the_parameters_that_are_published(depth: int, count: int) -> None:
+    from benchmarks.one_resnet import resnet
+
+    parameters = resnet(depth, size=32).parameters()
+    assert sum(v.size for k, v in parameters.items() if "running" not in k) == count
+
+
+def test_resnet() -> None:
+    import numpy as np
+
+    from benchmarks.one_resnet import resnet
+
+    rows = in_two_versions("resnet", "--depth", "18", "--size", "32")
+    assert {what for what, row in rows.items() if row["here"]} == {"run", "steps", "run / steps"}
+    model, x = resnet(18, size=32, classes=5), np.ones((2, 3, 32, 32), np.float32)
+    expected = model(x, backend="cpu")
+    assert np.isfinite(expected).all() and expected.std() > 1e-3
+    np.testing.assert_allclose(model(x), expected, rtol=1e-4, atol=1e-5)
