@@ -55,6 +55,8 @@ def sections(name: str, found: Json) -> Iterator[str]:
             [r for r in rows if r["kernel_ms"]], "name", "scenario", "kernel_ms", "GPU's ms"
         )
         yield from _steps(found)
+    elif rows and "per_s" in rows[0]:
+        yield _columns(rows, "name", "what", "per_s", "ratio")
     elif rows and "resident_ms" in rows[0]:
         yield _columns(rows, "name", "median_ms", "least_ms", "resident_ms", "error")
     if layers := found.get("layers"):

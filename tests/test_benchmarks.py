@@ -436,3 +436,17 @@ def test_resnet() -> None:
     expected = model(x, backend="cpu")
     assert np.isfinite(expected).all() and expected.std() > 1e-3
     np.testing.assert_allclose(model(x), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_in_flight() -> None:
+    import glnn
+
+    if not hasattr(glnn.InferenceSession, "run_async"):
+        pytest.skip("sessions have one run at a time")
+    options = ["--model", "lenet", "--batch", "2", "--seconds", "0", "--json"]
+    rows = json.loads(run("benchmarks.in_flight", *options))["rows"]
+    images = {row["name"] for row in rows if row["what"] == "images"}
+    assert images == {"run", "steps", "steps, back to back", "2 in flight", "4 in flight"}
+    names = [row["name"] for row in rows if row["what"] == "requests"]
+    assert names == ["one by one", "64 at once", "64 at once, max_batch 32"]
+    assert all(row["per_s"] > 0 for row in rows)
