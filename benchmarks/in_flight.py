@@ -174,7 +174,7 @@ def show(out: Screen, rows: Sequence[Row], title: str, against: str) -> None:
 @click.option("--requests", "asked", default="lenet", show_default=True, help="Their model.")
 @click.option("--backend", default="compute", show_default=True)
 @click.option(
-    "--seconds", type=click.FloatRange(0), default=2.0, show_default=True, help="Of each way."
+    "--seconds", type=click.FloatRange(0), default=1.5, show_default=True, help="Of each way."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def main(model: str, batch: int, asked: str, backend: str, seconds: float, as_json: bool) -> None:

@@ -44,7 +44,7 @@ def _lengths(steps: str) -> str:
 @click.option("--steps", default="50,200", show_default=True, help="Lengths of the chains.")
 @trees.few_rounds_option
 @click.option(
-    "--seconds", type=click.FloatRange(0), default=0.3, show_default=True, help="Of each measure."
+    "--seconds", type=click.FloatRange(0), default=0.2, show_default=True, help="Of each measure."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def main(

@@ -28,7 +28,7 @@ from glnn.layers import (
 )
 from glnn.model import Model, Node, TensorInfo
 
-LEAST = 5  # runs
+LEAST = 3  # runs
 DEPTHS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
 """Blocks of each stage: of two convolutions, or, from 50 on, of three with four times the width."""
 BOTTLENECK = 50
@@ -111,10 +111,10 @@ def milliseconds(work: Callable[[], object]) -> float:
 
 def alternately(ways: dict[str, Callable[[], object]], seconds: float) -> dict[str, float]:
     """Median times of `ways`, each run in turn in so many seconds, after half as many."""
-    for share in (0.5, 1.0):
+    for share, least in ((0.5, 1), (1.0, LEAST)):
         times: dict[str, list[float]] = {name: [] for name in ways}
         start, runs = perf_counter(), 0
-        while runs < LEAST or perf_counter() - start < share * seconds:
+        while runs < least or perf_counter() - start < share * seconds:
             for name, way in ways.items():
                 times[name].append(milliseconds(way))
             runs += 1

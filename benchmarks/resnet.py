@@ -64,7 +64,7 @@ print(json.dumps(found))
 @click.option("--batch", type=click.IntRange(1), default=1, show_default=True)
 @trees.few_rounds_option
 @click.option(
-    "--seconds", type=click.FloatRange(0), default=1.0, show_default=True, help="Of each measure."
+    "--seconds", type=click.FloatRange(0), default=0.7, show_default=True, help="Of each measure."
 )
 @click.option("--peers/--no-peers", default=True, help="Also time PyTorch.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

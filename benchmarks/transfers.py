@@ -83,7 +83,7 @@ def _sizes(mib: str) -> list[str]:
 @click.option("--mib", default="0.004,0.3,4,64", show_default=True, help="Sizes of the arrays.")
 @trees.few_rounds_option
 @click.option(
-    "--seconds", type=click.FloatRange(0), default=0.3, show_default=True, help="Of each measure."
+    "--seconds", type=click.FloatRange(0), default=0.2, show_default=True, help="Of each measure."
 )
 @click.option("--peers/--no-peers", default=True, help="Also time PyTorch.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

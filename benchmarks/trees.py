@@ -38,7 +38,8 @@ def measured(tree: Path, script: str, *arguments: str) -> dict[str, float]:
 
     No tuned kernels are taken and none is examined. Raises ClickException where it fails.
     """
-    own = {"PYTHONPATH": str(tree), "GLNN_TRUST": "1", "GLNN_CACHE": ""}
+    path = os.pathsep.join(filter(None, (str(tree), os.environ.get("PYTHONPATH"))))
+    own = {"PYTHONPATH": path, "GLNN_TRUST": "1", "GLNN_CACHE": ""}
     command = [sys.executable, "-c", script, *arguments]
     environment = {**os.environ, **own}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tree)

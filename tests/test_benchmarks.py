@@ -130,6 +130,16 @@ def test_a_page_promises_only_what_it_has(tmp_path) -> None:
     assert "other, GB/s, the document's in brackets (us):\n" in page
 
 
+def test_a_page_has_what_versions_and_runs_in_flight_are_compared_by(tmp_path) -> None:
+    row = {"here": 1.5, "there": 3.0, "ratio": 0.5, "rounds": [0.5], "peer": None}
+    (tmp_path / "versions.json").write_text(json.dumps({"rows": {"lenet: run": row}}))
+    rate = {"name": "2 in flight", "what": "images", "per_s": 20.5, "ratio": 0.96}
+    (tmp_path / "rates.json").write_text(json.dumps({"rows": [rate]}))
+    page = run("benchmarks.page", *(str(tmp_path / f"{n}.json") for n in ("versions", "rates")))
+    assert "| lenet: run | 1.5 | 3 | 0.5 | - | - |" in page
+    assert "| 2 in flight | images | 20.5 | 0.96 |" in page
+
+
 def test_pages_and_picture_are_what_was_measured() -> None:
     from benchmarks.summary import ROOT, TABLES, written
 
