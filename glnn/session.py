@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,10 +13,12 @@ from numpy.typing import NDArray
 
 from glnn.backends import Backend
 from glnn.compile import Executor, Plan
+from glnn.compile.executor import PLANS_KEPT
+from glnn.compile.requests import Requests
 from glnn.errors import GlnnError, ModelError, ShapeError, shown
 from glnn.model.load import load, load_bytes
 from glnn.model.model import Model
-from glnn.model.tensor import TensorInfo
+from glnn.model.tensor import BATCH, TensorInfo
 from glnn.types import DType, Shape
 
 if TYPE_CHECKING:
@@ -33,6 +36,9 @@ class InferenceSession:
     shares one, as `gpu` and `limits` say. kernels: kernels to take, by the name of the op.
     precision: "float32", or "float16" to store the weights of convolutions and products and the
     tables of embeddings as halves; they are rounded once, and computed with in float32.
+    max_batch: to how many samples the requests of `run_async` that wait are joined at the most, for
+    a model that computes each sample by itself. The batch, N, must come first in all its inputs and
+    outputs. Joined runs are of batches that are powers of two, or of `max_batch`.
 
     Plans are built once for each set of input shapes; the last few are kept. Any thread may use a
     session. Raises ModelError for a model that does not load, DeviceError where the backend does
@@ -49,6 +55,7 @@ class InferenceSession:
         limits: str | None = None,
         kernels: Mapping[str, str] | None = None,
         precision: str = "float32",
+        max_batch: int = 1,
     ) -> None:
         if isinstance(model, bytes):
             model = load_bytes(model)
@@ -61,7 +68,22 @@ class InferenceSession:
         self._fitted: dict[str, tuple[Shape, np.dtype[Any]]] = {}
         options: dict[str, Any] = {"device": device, "gpu": gpu, "limits": limits}
         options["precision"] = DType(precision)
+        options["plans"] = PLANS_KEPT + self._checked(max_batch).bit_length()
         self._executor = Executor(self.model.graph, backend, kernels=kernels, **options)
+        self._requests = Requests(self._executor, max_batch)
+
+    def _checked(self, max_batch: int) -> int:
+        """`max_batch`, if the model can take it. Raises GlnnError or ModelError."""
+        if type(max_batch) is not int or max_batch < 1:
+            raise GlnnError(f"max_batch must be a positive int, got {shown(max_batch)}")
+        infos = [*self.model.inputs, *(self.model.tensors[name] for name in self.model.outputs)]
+        for info in infos if max_batch > 1 else ():
+            if info.shape[0] != BATCH:
+                raise ModelError(
+                    f"max_batch={max_batch} needs a batch {BATCH!r} first in every input and "
+                    f"output; {info.name!r} of {self.model.name} has shape {info.shape}"
+                )
+        return max_batch
 
     @property
     def backend(self) -> Backend:
@@ -76,19 +98,50 @@ class InferenceSession:
         """The outputs, each with `name`, `shape` and `type`."""
         return [self.model.tensors[name] for name in self.model.outputs]
 
-    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Array]) -> list[Array]:
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        feeds: Mapping[str, Array],
+        *,
+        out: Mapping[str, Array] | None = None,
+    ) -> list[Array]:
         """The outputs called `output_names` (None or none: all), in that order.
 
         feeds: each input's name and its array, of its dtype; int64 is taken for int32 where all
-        numbers are. Raises ShapeError where an input is missing, unknown, or does not fit;
-        ModelError for an unknown output; DeviceError where the driver resets the context, after
-        which another call runs on a new device, and in a fork of a process that used GL.
+        numbers are. out: arrays of the caller's that outputs of these names are written to, each of
+        its output's shape and dtype; the others are new ones. Raises ShapeError where an input is
+        missing, unknown, or does not fit, or an array of `out`; ModelError for an unknown output;
+        DeviceError where the driver resets the context, after which another call runs on a new
+        device, and in a fork of a process that used GL.
         """
+        names, into = self._wanted(output_names, out)
+        results = self._executor.run(self._given(feeds), names, into)
+        return [results[name] for name in names]
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        feeds: Mapping[str, Array],
+        *,
+        out: Mapping[str, Array] | None = None,
+    ) -> Future[list[Array]]:
+        """Ask for what `run` gives, as a future: while one run is computed the next is uploaded.
+
+        Runs are done in the order in which they were asked for; with `max_batch`, those that wait
+        may be joined. The arrays of `feeds` and `out` are the session's until the future is done.
+        A future is for threads; `asyncio.wrap_future` makes one for coroutines. Raises what `run`
+        says of the arguments; the rest is the future's to raise.
+        """
+        names, into = self._wanted(output_names, out)
+        return self._requests.submit(self._given(feeds), names, into)
+
+    def _wanted(
+        self, output_names: Sequence[str] | None, out: Mapping[str, Array] | None
+    ) -> tuple[tuple[str, ...], Mapping[str, Array]]:
+        """The names of the outputs to compute, and the arrays for some of them."""
         listed = output_names is None or isinstance(output_names, (list, tuple))
         if not listed:
             raise ModelError(f"output_names must be a list of names, got {shown(output_names)}")
-        if not isinstance(feeds, Mapping):
-            raise ShapeError(f"feeds must map names to arrays, got {type(feeds).__name__}")
         names = tuple(output_names) if output_names else self.model.outputs
         for name in names if output_names else ():
             if name not in self.model.outputs:
@@ -96,11 +149,19 @@ class InferenceSession:
                     f"unknown output {name!r}: {self.model.name} has "
                     f"{', '.join(map(repr, self.model.outputs))}"
                 )
-        results = self._executor.run(self._given(feeds), names)
-        return [results[name] for name in names]
+        if out is None:
+            return names, {}
+        if not isinstance(out, Mapping):
+            raise ShapeError(f"out must map outputs to arrays, got {type(out).__name__}")
+        for name in out:
+            if name not in names:
+                raise ModelError(f"out has {shown(name)}, which is not among the outputs {names}")
+        return names, out
 
     def _given(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """The inputs as they are needed: what is like the last that fitted is not looked at."""
+        if not isinstance(feeds, Mapping):
+            raise ShapeError(f"feeds must map names to arrays, got {type(feeds).__name__}")
         given: dict[str, Array] = {}
         for info in self.model.inputs:
             array, fitted = feeds.get(info.name), self._fitted.get(info.name)

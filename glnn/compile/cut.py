@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from glnn.backends import Backend
 from glnn.compile.plan import Plan
+from glnn.compile.run import check_out
 from glnn.compile.weights import Weights
 from glnn.errors import UnsupportedOpError
 from glnn.graph.graph import Graph, Node, Value, ordered
@@ -53,8 +54,13 @@ class Cut:
         self._inputs, self._outputs = tail.inputs, tail.outputs
         self._tail = Plans(tail, backend, weights, precision)
 
-    def inside(self, feeds: Mapping[str, Array], outputs: Iterable[str] | None) -> dict[str, Array]:
-        """See `Plan.inside`."""
+    def inside(
+        self,
+        feeds: Mapping[str, Array],
+        outputs: Iterable[str] | None,
+        out: Mapping[str, Array] | None = None,
+    ) -> dict[str, Array]:
+        """See `Plan.inside`; outputs whose sizes do not fit those of `out` are a ShapeError."""
         found = self._head.inside(feeds, None)
         arrays = {value: found[value.name] for value in self._head.graph.outputs}
         for node in self._now:
@@ -63,6 +69,11 @@ class Cut:
             results = self._tail.run([arrays[value] for value in self._inputs])
             arrays |= zip(self._outputs, results, strict=True)
         named = {value.name: arrays[value] for value in self.graph.outputs}
+        for name, array in (out or {}).items():
+            check_out(name, array, named[name].shape, DType.of(named[name]))
+        for name, array in (out or {}).items():
+            array[...] = named[name]
+            named[name] = array
         return {name: named[name] for name in (outputs or named)}
 
     def _results(self, node: Node, arrays: Mapping[Value, Array]) -> tuple[Array, ...]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from glnn.backends import Backend, open_backend
+from glnn.backends.backend import T
 from glnn.compile.cut import Cut, planned
 from glnn.compile.plan import Plan
+from glnn.compile.run import Done, Run
 from glnn.compile.weights import Weights
 from glnn.device import Device
 from glnn.errors import UnsupportedOpError
@@ -22,7 +24,8 @@ class Executor:
     """A graph on a backend, ready to run.
 
     graph: what to compute. backend, device, gpu, limits: see `backends.open_backend`. kernels:
-    kernels to take, by the name of the op. precision: of the weights, see `Plan`.
+    kernels to take, by the name of the op. precision: of the weights, see `Plan`. plans: how many
+    are kept.
 
     Plans are built once for each set of input shapes; the last few are kept, and share the weights.
     Any thread may use it. Raises DeviceError where the backend does not open.
@@ -38,7 +41,9 @@ class Executor:
         limits: str | None = None,
         kernels: Mapping[str, str] | None = None,
         precision: DType = DType.float32,
+        plans: int = PLANS_KEPT,
     ) -> None:
+        self._kept = plans
         self.graph, self._precision = graph, precision
         self.backend = open_backend(backend, device, gpu=gpu, limits=limits)
         self._asked = device, gpu, limits
@@ -51,19 +56,35 @@ class Executor:
         self._weights = Weights(self.backend)
 
     def run(
-        self, feeds: Mapping[str, Array], outputs: Iterable[str] | None = None
+        self,
+        feeds: Mapping[str, Array],
+        outputs: Iterable[str] | None = None,
+        out: Mapping[str, Array] | None = None,
     ) -> dict[str, Array]:
         """The outputs so called, None for all, for the inputs `feeds`; see `Plan.run`."""
-        shapes = {name: array.shape for name, array in feeds.items()}
         backend, names = self._open(), None if outputs is None else tuple(outputs)
+        return backend.perform(lambda: self._planned(feeds, backend).inside(feeds, names, out))
 
-        def work() -> dict[str, Array]:
-            latest = self._latest
-            if latest is not None and latest[0] == shapes and latest[1].backend is backend:
-                return latest[1].inside(feeds, names)
-            return self._plan(backend, shapes, False).inside(feeds, names)
+    def perform(self, work: Callable[[], T]) -> T:
+        """What `work` gives or raises, called where `begin` may be."""
+        return self._open().perform(work)
 
-        return backend.perform(work)
+    def begin(
+        self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Array]
+    ) -> Run:
+        """Have the device begin with a run, as `run` has it. To be called inside `perform`."""
+        plan = self._planned(feeds, self.backend)
+        if isinstance(plan, Cut) or self.backend.device is None:
+            return Done(plan.inside(feeds, outputs, out))
+        return plan.begin(feeds, outputs, out)
+
+    def _planned(self, feeds: Mapping[str, Array], backend: Backend) -> Plan | Cut:
+        """The plan for such inputs, which most often is that of the last run."""
+        shapes = {name: array.shape for name, array in feeds.items()}
+        latest = self._latest
+        if latest is not None and latest[0] == shapes and latest[1].backend is backend:
+            return latest[1]
+        return self._plan(backend, shapes, False)
 
     def plan(self, shapes: Mapping[str, Shape], *, keep: bool = False) -> Plan:
         """The plan for inputs of `shapes`, built when there is none yet; see `Plan`.
@@ -91,7 +112,7 @@ class Executor:
                     precision=self._precision,
                 )
                 self._plans[key] = plan
-                if len(self._plans) > PLANS_KEPT:
+                if len(self._plans) > self._kept:
                     self._plans.popitem(last=False)
             self._plans.move_to_end(key)
             self._latest = None if keep else (shapes, plan)

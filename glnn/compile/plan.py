@@ -11,9 +11,10 @@ import numpy as np
 from glnn.backends import Backend, Launch
 from glnn.compile.lane import Lane, uses
 from glnn.compile.outline import Outline
+from glnn.compile.run import check_out
 from glnn.compile.step import Step
 from glnn.compile.weights import Weights
-from glnn.errors import ModelError
+from glnn.errors import DeviceError, ModelError
 from glnn.graph.constant import constant, evaluated
 from glnn.graph.graph import Graph, Value
 from glnn.process import ProcessLock
@@ -72,7 +73,7 @@ class Plan:
 
         self.outline, lane = backend.perform(make)
         self._lanes = [lane]
-        self._runs: deque[Pending] = deque()
+        self._runs: deque[PlanRun] = deque()
         changing = self.outline.outputs
         self._fixed = {v.name: v for v in self.outline.graph.outputs if v not in changing}
         self._rounded = {v.name for v in graph.outputs if v.type.dtype is DType.float16}
@@ -120,7 +121,7 @@ class Plan:
 
     def download(self) -> dict[str, Array]:
         """The outputs, waiting for them."""
-        return self.backend.perform(lambda: Pending(self, self._lanes[0], self.outputs).results())
+        return self.backend.perform(lambda: PlanRun(self, self._lanes[0], self.outputs).results())
 
     def run(
         self,
@@ -153,18 +154,28 @@ class Plan:
         feeds: Mapping[str, Array],
         outputs: tuple[str, ...] | None,
         out: Mapping[str, Array] | None = None,
-    ) -> Pending:
+    ) -> PlanRun:
         """Have the device begin with a run, for callers that are inside `Backend.perform`.
 
         Where as many are under way as the plan has room for, the first of them is waited for.
         """
+        self._check(out or {})
         self._weights.refresh()
         lane = self._free()
         self._upload(lane, feeds)
         lane.perform()
-        pending = Pending(self, lane, outputs or self.outputs, out)
-        self._runs.append(pending)
-        return pending
+        run = PlanRun(self, lane, outputs or self.outputs, out)
+        self._runs.append(run)
+        return run
+
+    def _check(self, out: Mapping[str, Array]) -> None:
+        """Raise ShapeError unless the arrays `out` can take the outputs of these names."""
+        tensors = self.outline.schedule.tensors
+        for value in self.graph.outputs if out else ():
+            if value.name in out:
+                fixed = self._fixed.get(value.name)
+                shape = tensors[value.name].shape if fixed is None else fixed.type.shape
+                check_out(value.name, out[value.name], shape, value.type.dtype)
 
     def _free(self) -> Lane:
         """Room for a run: where none is left, that of the first that is under way."""
@@ -207,7 +218,7 @@ class Plan:
         return self.backend.perform(lambda: self._value(name))
 
     def _value(self, name: str) -> Array:
-        return Pending(self, self._lanes[0], (name,)).results()[name]
+        return PlanRun(self, self._lanes[0], (name,)).results()[name]
 
     def _found(self, lane: Lane, name: str, out: Array | None) -> Array:
         """The tensor called `name` as a run in `lane` left it, in `out` or in a new array."""
@@ -230,7 +241,7 @@ class Plan:
         return out
 
 
-class Pending:
+class PlanRun:
     """A run of a plan that is under way. Only inside `Backend.perform`."""
 
     def __init__(
@@ -253,7 +264,10 @@ class Pending:
         return self._found is not None
 
     def wait(self, seconds: float = float("inf")) -> bool:
-        """Wait for the device no longer than `seconds`; whether it is done."""
+        """See `Run`."""
+        device = self._plan.backend.device
+        if not self.over and device is not None and device.closed:
+            raise DeviceError(device.lost or "the device was closed in the middle of a run")
         return self.over or self._fence is None or self._fence.wait(seconds)
 
     def results(self) -> dict[str, Array]:

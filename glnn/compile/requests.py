@@ -1,0 +1,220 @@
+"""Runs that are asked for and not waited for: two are under way, those that wait may be joined."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from queue import Empty, SimpleQueue
+
+import numpy as np
+
+from glnn.compile.executor import Executor
+from glnn.compile.run import Run
+from glnn.process import GL_PROCESS
+from glnn.types import Array
+
+UNDER_WAY = 2  # one is computed, the inputs of the next are uploaded
+LOOK = 1e-4  # seconds after which whoever waits for the device looks for further requests
+EXIT_SECONDS = 10.0  # that the process's end waits for what was asked for
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """A run that was asked for."""
+
+    feeds: Mapping[str, Array]
+    """The inputs."""
+    outputs: tuple[str, ...]
+    """The names of those that are wanted."""
+    out: Mapping[str, Array]
+    """Arrays to write some of them to."""
+    requests: Requests
+    """Whom it was asked of, who lives as long as it waits."""
+    future: Future[list[Array]] = field(default_factory=Future)
+    """Gets the outputs, in the order of `outputs`."""
+
+    @property
+    def samples(self) -> int:
+        """How long its batch is."""
+        return next((len(array) for array in self.feeds.values()), 1)
+
+    def joins(self, other: Request) -> bool:
+        """Whether one run does both: samples of the same shapes, the same outputs."""
+        alike = all(a.shape[1:] == other.feeds[k].shape[1:] for k, a in self.feeds.items())
+        return alike and self.outputs == other.outputs and not self.out and not other.out
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of a request."""
+
+    request: Request
+    """It."""
+    results: list[Array]
+    """Its outputs."""
+    error: BaseException | None = None
+    """What there is in place of these."""
+
+    def give(self) -> None:
+        """Tell those who wait for it."""
+        if self.error is None:
+            self.request.future.set_result(self.results)
+        else:
+            self.request.future.set_exception(self.error)
+
+
+@dataclass(frozen=True, eq=False)
+class Flight:
+    """A run under way for the requests `asked`, in the order of its samples; then comes padding."""
+
+    run: Run
+    asked: tuple[Request, ...]
+
+    def answers(self) -> list[Answer]:
+        """What each request gets, waiting for it."""
+        try:
+            found = self.run.results()
+        except BaseException as error:  # whatever it is, those who wait get it
+            return [Answer(request, [], error) for request in self.asked]
+        if len(self.asked) == 1:
+            return [Answer(self.asked[0], [found[name] for name in self.asked[0].outputs])]
+        ends = np.cumsum([0, *(request.samples for request in self.asked)])
+        return [
+            Answer(request, [found[name][first:last] for name in request.outputs])
+            for request, (first, last) in zip(self.asked, pairwise(ends), strict=True)
+        ]
+
+
+class Requests:
+    """The requests of a session, done in the order in which they came, by a thread of its own.
+
+    executor: runs them. max_batch: how many samples those that wait are joined to at the most,
+    along the first dimension of all inputs and outputs.
+    """
+
+    def __init__(self, executor: Executor, max_batch: int = 1) -> None:
+        self.executor, self.max_batch = executor, max_batch
+        self._queue: SimpleQueue[Request | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def submit(
+        self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Array]
+    ) -> Future[list[Array]]:
+        """Ask for a run; the arguments are those of `Plan.run`. Raises DeviceError in a fork."""
+        GL_PROCESS.check()
+        request = Request(feeds, outputs, out, self)
+        with self._lock:
+            if self._thread is None:
+                serving = partial(_serve, self._queue)
+                self._thread = threading.Thread(target=serving, name="glnn requests", daemon=True)
+                self._thread.start()
+                weakref.finalize(self, _end, self._queue, self._thread)
+        self._queue.put(request)
+        return request.future
+
+
+def _serve(queue: SimpleQueue[Request | None]) -> None:
+    """Do what comes, until that is None. A session that nothing is asked of is not kept alive."""
+    waiting: deque[Request] = deque()
+    flying: deque[Flight] = deque()
+    while True:
+        if not waiting and not flying:
+            request = queue.get()
+            if request is None:
+                return
+            waiting.append(request)
+            del request
+        _take(queue, waiting)
+        for answer in _answered(queue, waiting, flying):
+            answer.give()
+            del answer  # it keeps the session alive
+
+
+def _take(queue: SimpleQueue[Request | None], waiting: deque[Request]) -> None:
+    """Have all that came wait. None comes only after all requests were answered."""
+    with suppress(Empty):
+        while request := queue.get_nowait():
+            waiting.append(request)
+
+
+def _answered(
+    queue: SimpleQueue[Request | None], waiting: deque[Request], flying: deque[Flight]
+) -> list[Answer]:
+    """Some answers, none where others came in the meantime that can be begun with."""
+    requests = waiting[0].requests if waiting else flying[0].asked[0].requests
+    try:
+        return requests.executor.perform(partial(_turn, requests, queue, waiting, flying))
+    except BaseException as error:  # no device opens
+        lost = [request for flight in flying for request in flight.asked]
+        lost += [waiting.popleft()] if waiting else []
+        flying.clear()
+        return [Answer(request, [], error) for request in lost]
+
+
+def _turn(
+    requests: Requests,
+    queue: SimpleQueue[Request | None],
+    waiting: deque[Request],
+    flying: deque[Flight],
+) -> list[Answer]:
+    """Begin with as much as may be under way, and wait for the first of it or for requests."""
+    while waiting and len(flying) < UNDER_WAY:
+        asked = _joined(waiting, requests.max_batch)
+        try:
+            flying += [Flight(_begun(requests, asked), asked)] if asked else []
+        except Exception as error:
+            return [Answer(request, [], error) for request in asked]
+    longest = float("inf") if len(flying) == UNDER_WAY else LOOK
+    try:
+        while flying and not flying[0].run.wait(longest):
+            if not queue.empty():
+                return []
+    except Exception as error:
+        lost = [request for flight in flying for request in flight.asked]
+        flying.clear()
+        return [Answer(request, [], error) for request in lost]
+    return flying.popleft().answers() if flying else []
+
+
+def _joined(waiting: deque[Request], most: int) -> tuple[Request, ...]:
+    """The first that waits and those behind it that one run does, too; without the cancelled."""
+    asked: list[Request] = []
+    samples = 0
+    while waiting:
+        request = waiting[0]
+        if asked and (samples + request.samples > most or not request.joins(asked[0])):
+            break
+        waiting.popleft()
+        if request.future.set_running_or_notify_cancel():
+            asked.append(request)
+            samples += request.samples
+    return tuple(asked)
+
+
+def _begun(requests: Requests, asked: tuple[Request, ...]) -> Run:
+    """The run for `asked`: several are padded to a batch of a power of two, or the largest."""
+    first = asked[0]
+    if len(asked) == 1:
+        return requests.executor.begin(first.feeds, first.outputs, first.out)
+    samples = sum(request.samples for request in asked)
+    batch = min(1 << (samples - 1).bit_length(), requests.max_batch)
+    feeds = {}
+    for name, array in first.feeds.items():
+        feeds[name] = np.zeros((batch, *array.shape[1:]), array.dtype)
+        np.concatenate([one.feeds[name] for one in asked], out=feeds[name][:samples])
+    return requests.executor.begin(feeds, first.outputs, {})
+
+
+def _end(queue: SimpleQueue[Request | None], thread: threading.Thread) -> None:
+    """Let the thread finish what was asked for, and end."""
+    queue.put(None)
+    if thread is not threading.current_thread():  # whose last answer can end the session
+        thread.join(EXIT_SECONDS)
