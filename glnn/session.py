@@ -16,6 +16,7 @@ from glnn.errors import GlnnError, ModelError, ShapeError, shown
 from glnn.model.load import load, load_bytes
 from glnn.model.model import Model
 from glnn.model.tensor import TensorInfo
+from glnn.model.values import find_values
 from glnn.types import DType, Shape
 
 if TYPE_CHECKING:
@@ -87,8 +88,6 @@ class InferenceSession:
         listed = output_names is None or isinstance(output_names, (list, tuple))
         if not listed:
             raise ModelError(f"output_names must be a list of names, got {shown(output_names)}")
-        if not isinstance(feeds, Mapping):
-            raise ShapeError(f"feeds must map names to arrays, got {type(feeds).__name__}")
         names = tuple(output_names) if output_names else self.model.outputs
         for name in names if output_names else ():
             if name not in self.model.outputs:
@@ -99,8 +98,27 @@ class InferenceSession:
         results = self._executor.run(self._given(feeds), names)
         return [results[name] for name in names]
 
+    def intermediates(
+        self, feeds: Mapping[str, Array], names: Sequence[str] | None = None
+    ) -> dict[str, Array]:
+        """Tensors inside the model for `feeds`, by their names.
+
+        names: of tensors, of layers (for their results), or patterns of these as `conv*`; None for
+        all tensors, the inputs too. What is asked for keeps its memory and is not joined to the
+        step that reads it; all else is computed as by `run`. Tensors in the bodies of branches and
+        loops have no names here. Raises ModelError for a name that nothing has, and what `run`
+        raises.
+        """
+        wanted = find_values(self.model, names)
+        given = self._given(feeds)
+        values = tuple(dict.fromkeys(wanted.values()))
+        found = self._executor.values(given, values) if values else {}
+        return {name: found[value.name] for name, value in wanted.items()}
+
     def _given(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """The inputs as they are needed: what is like the last that fitted is not looked at."""
+        if not isinstance(feeds, Mapping):
+            raise ShapeError(f"feeds must map names to arrays, got {type(feeds).__name__}")
         given: dict[str, Array] = {}
         for info in self.model.inputs:
             array, fitted = feeds.get(info.name), self._fitted.get(info.name)

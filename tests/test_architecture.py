@@ -21,7 +21,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # A layer of the project may import those before it; the ones in a tuple may not import each other.
 ORDER = (
     ("errors",),
-    ("reading",),
+    ("reading", "writing"),
     ("settings", "process", "types", "glsl"),
     ("layout",),
     ("graph", "device"),

@@ -10,8 +10,9 @@ import rich_click as click
 
 from glnn.backends import NAMES
 from glnn.device.opening import MINIMUM_LIMITS
-from glnn.errors import GlnnError
+from glnn.errors import GlnnError, ModelError
 from glnn.session import PRECISIONS
+from glnn.writing import probe
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -95,6 +96,15 @@ def backend_names(text: str) -> list[str]:
     if not names:
         raise GlnnError(f"--backends: expected one or more of {', '.join(NAMES)}")
     return list(dict.fromkeys(names))
+
+
+def check_writable(option: str, path: str) -> None:
+    """Raise ModelError where the file `path`, which `option` names, could not be written."""
+    try:
+        probe(path)
+    except (OSError, ValueError) as error:  # a path that holds a zero byte
+        fault = error.strerror if isinstance(error, OSError) else str(error)
+        raise ModelError(f"{option}: cannot write to {path}: {fault}") from None
 
 
 def print_json(document: dict[str, Any]) -> None:
