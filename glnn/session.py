@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import operator
 import os
 from collections.abc import Mapping, Sequence
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from glnn.device import Device
 
 Array = NDArray[Any]
+LOG = logging.getLogger(__name__)
 PRECISIONS = ("float32", "float16")
 
 
@@ -95,7 +98,12 @@ class InferenceSession:
                     f"unknown output {name!r}: {self.model.name} has "
                     f"{', '.join(map(repr, self.model.outputs))}"
                 )
+        logged = LOG.isEnabledFor(logging.DEBUG)
+        start = perf_counter() if logged else 0.0
         results = self._executor.run(self._given(feeds), names)
+        if logged:
+            took = 1e3 * (perf_counter() - start)
+            LOG.debug("ran %s on %s in %.3f ms", self.model.name, self.backend.name, took)
         return [results[name] for name in names]
 
     def intermediates(

@@ -22,7 +22,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 ORDER = (
     ("errors",),
     ("reading", "writing"),
-    ("settings", "process", "types", "glsl"),
+    ("settings", "process", "types", "glsl", "span"),
     ("layout",),
     ("graph", "device"),
     ("kernels",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any, ClassVar
@@ -30,6 +31,7 @@ from glnn.layout import Layout
 from glnn.settings import Settings
 from glnn.types import DType, Shape, TensorType
 
+LOG = logging.getLogger(__name__)
 PLACES = ("first_group", "all_groups", "first_instance")  # uniforms of a launch, not of a problem
 MOST_CHOICES = 1024  # that are remembered
 LONGEST = 0.1  # seconds of a launch: Panfrost ends jobs of half a second
@@ -73,7 +75,20 @@ class GlBackend(Examined):
             offers = self.device.capabilities
             found = choose(self.name, problem, offers, kernel, self.tuned, self.verdicts)
             self._choices[problem, kernel] = found
+            if LOG.isEnabledFor(logging.DEBUG):
+                self._log_choice(problem, found, kernel is not None)
         return found
+
+    def _log_choice(self, problem: Problem, chosen: Kernel, asked: bool) -> None:
+        """Say what was chosen for `problem`, and why."""
+        tuned = self.tuned.find(self.name, problem)
+        why = f"first of those that can, priority {chosen.priority}"
+        if asked:
+            why = "asked for"
+        elif tuned is not None and tuned.kernel == chosen.name:
+            why = "tuned"
+        op, shapes = problem.op.name, dict(problem.shapes)
+        LOG.debug("%s of %s: %s %s, %s", op, shapes, chosen.name, chosen.defaults, why)
 
     def examine(self, asked: Iterable[tuple[Choice, Problem]]) -> bool:
         return not self._trusts and examine(self, asked)
@@ -250,8 +265,12 @@ class GlBackend(Examined):
         if text is None or text not in programs:
             source = self._source(kernel, problem, defines, fetched, bound)
             text = source.text, *values
-            if text not in programs:
-                programs[text] = self.compile(source)
+            if text in programs:
+                LOG.debug("%s was compiled before", source.name)
+            else:
+                with (compiled := self.device.compiled).of(source.name):
+                    programs[text] = self.compile(source)
+                LOG.debug("compiled %s in %.1f ms", source.name, 1e3 * compiled[-1].seconds)
             self._texts[asked] = text
         return programs[text]
 

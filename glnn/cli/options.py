@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import rich_click as click
 
 from glnn.backends import NAMES
+from glnn.cli.screen import say_logged
 from glnn.device.opening import MINIMUM_LIMITS
 from glnn.errors import GlnnError, ModelError
 from glnn.session import PRECISIONS
@@ -18,7 +20,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def device_options(command: Command) -> Command:
-    """`--gpu`, `--limits`, `--wide` and `--json`."""
+    """`--gpu`, `--limits` and `output_options`."""
     command = output_options(command)
     command = click.option(
         "--limits",
@@ -31,7 +33,15 @@ def device_options(command: Command) -> Command:
 
 
 def output_options(command: Command) -> Command:
-    """`--wide` and `--json`."""
+    """`--wide`, `--json` and `--verbose`."""
+    command = click.option(
+        "-v",
+        "--verbose",
+        count=True,
+        expose_value=False,
+        callback=_verbose,
+        help="Say on standard error what is opened and planned; -vv, what is compiled and run.",
+    )(command)
     command = click.option(
         "--json",
         "as_json",
@@ -41,6 +51,12 @@ def output_options(command: Command) -> Command:
     return click.option(
         "--wide", is_flag=True, help="All columns of tables, whatever the terminal's width."
     )(command)
+
+
+def _verbose(context: click.Context, parameter: click.Parameter, count: int) -> None:
+    """Say what is logged for as long as the command runs."""
+    if count:
+        context.call_on_close(say_logged(logging.INFO if count == 1 else logging.DEBUG))
 
 
 def kernel_option(command: Command) -> Command:

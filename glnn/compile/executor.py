@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 
@@ -15,6 +16,7 @@ from glnn.graph.graph import Graph, Value
 from glnn.process import ProcessLock
 from glnn.types import Array, DType, Shape
 
+LOG = logging.getLogger(__name__)
 PLANS_KEPT = 4
 
 
@@ -130,6 +132,7 @@ class Executor:
                 device, gpu, limits = self._asked
                 fresh = None if device is None else lost.renewed()
                 opened = open_backend(self.backend.name, fresh, gpu=gpu, limits=limits)
+                LOG.info("renewed %s for %s", opened.device, self.graph.name)
                 self._plans.clear()
                 self._latest = None
                 self._weights = Weights(opened)

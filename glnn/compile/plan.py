@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
@@ -17,7 +18,10 @@ from glnn.errors import ModelError
 from glnn.graph.constant import constant, evaluated
 from glnn.graph.graph import Graph, Value
 from glnn.process import ProcessLock
+from glnn.span import Span, Spans
 from glnn.types import Array, DType, Shape, as_float, narrowed, to_float16
+
+LOG = logging.getLogger(__name__)
 
 
 class Plan:
@@ -53,23 +57,34 @@ class Plan:
         )
         self._weights = Weights(backend) if weights is None else weights
 
+        made = Spans()
+
         def make() -> tuple[Outline, Prepared]:
             while True:
-                outline = Outline.of(
-                    graph,
-                    backend,
-                    shapes,
-                    kernels,
-                    fused=fused,
-                    keep=keep,
-                    weights=self._weights,
-                    precision=precision,
-                )
+                with made.of("outline"):
+                    outline = Outline.of(
+                        graph,
+                        backend,
+                        shapes,
+                        kernels,
+                        fused=fused,
+                        keep=keep,
+                        weights=self._weights,
+                        precision=precision,
+                    )
                 outline.check(backend.available())
-                if not outline.examine():
-                    return outline, Prepared.of(outline, self._weights)
+                with made.of("examine"):
+                    again = outline.examine()
+                if not again:
+                    with made.of("prepare"):
+                        return outline, Prepared.of(outline, self._weights)
 
-        self.outline, self._prepared = backend.perform(make)
+        with made.of("plan"):
+            self.outline, self._prepared = backend.perform(make)
+        self.made: tuple[Span, ...] = tuple(made)
+        """When it was planned, the last of them as a whole: outlined, its kernels examined, then
+        its memory and programs prepared."""
+        self._log(shapes)
         self._fixed = self._constants()
         self._rounded = {v.name for v in graph.outputs if v.type.dtype is DType.float16}
         stores = self._prepared.stores
@@ -78,6 +93,22 @@ class Plan:
         self._of_int64 = {v.name for v in _values(graph) if v.type.dtype is DType.int64}
         given = self._of_int64 & self._inputs.keys()
         self._narrowed = {name for name in given if stores[name].dtype is DType.int32}
+
+    def _log(self, shapes: Mapping[str, Shape]) -> None:
+        LOG.info(
+            "planned %s for %s on %s: %d steps, %d bytes, %.3f s",
+            self.graph.name,
+            ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items()),
+            self.backend.name,
+            len(self.steps),
+            self.nbytes,
+            self.made[-1].seconds,
+        )
+
+    @property
+    def uploaded(self) -> tuple[Span, ...]:
+        """When the weights were, those of all plans that share them."""
+        return tuple(self._weights.uploaded)
 
     def _constants(self) -> dict[str, Value]:
         """The outputs that no run changes, by name."""

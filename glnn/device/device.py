@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import weakref
 from collections.abc import Callable
 from functools import cached_property, partial
@@ -23,12 +24,14 @@ from glnn.device.worker import StoppedError, Worker
 from glnn.errors import DeviceError
 from glnn.process import GL_PROCESS, ProcessLock
 from glnn.settings import Settings
+from glnn.span import Spans
 
 if TYPE_CHECKING:
     import moderngl
     from typing_extensions import Self
 
 T = TypeVar("T")
+LOG = logging.getLogger(__name__)
 CLOSED = "the device is closed"
 GPU_MEMORY_INFO_CURRENT_AVAILABLE_VIDMEM_NVX = 0x9049  # in KiB
 BARRIERS = 0xFFFFFFFF  # all: naming those that are needed saved no time on an H200
@@ -65,6 +68,7 @@ class Device:
         self.closed = True
         self.lost: str | None = None
         self.programs: dict[tuple[object, ...], Any] = {}  # by their source: compiled once
+        self.compiled = Spans()  # when each of them was
         self.faults: dict[str, bool] = {}  # of the driver, as probes found them
         self._dropped: list[Callable[[], object]] = []
         check_gpu(gpu)
@@ -200,6 +204,7 @@ class Device:
             f"({guilt}): what it held is lost; a session runs again, on a new device"
         )
         self.close()
+        LOG.warning("%s", self.lost)
         return DeviceError(self.lost)
 
     def renewed(self) -> Device:
