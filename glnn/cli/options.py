@@ -13,6 +13,7 @@ from glnn.backends import NAMES
 from glnn.cli.screen import say_logged
 from glnn.device.opening import MINIMUM_LIMITS
 from glnn.errors import GlnnError, ModelError
+from glnn.profiling import Trace
 from glnn.session import PRECISIONS
 from glnn.writing import probe
 
@@ -112,6 +113,28 @@ def backend_names(text: str) -> list[str]:
     if not names:
         raise GlnnError(f"--backends: expected one or more of {', '.join(NAMES)}")
     return list(dict.fromkeys(names))
+
+
+def trace_option(command: Command) -> Command:
+    """`--trace`."""
+    return click.option(
+        "--trace",
+        metavar="FILE",
+        callback=_trace_file,
+        help="Write what the host and the GPU did when, in Chrome's trace event format.",
+    )(command)
+
+
+def _trace_file(context: click.Context, parameter: click.Parameter, path: str | None) -> str | None:
+    if path is not None:
+        check_writable("--trace", path)
+    return path
+
+
+def save_trace(trace: Trace, path: str) -> dict[str, Any]:
+    """Write `trace` to `path`, and what `--json` has to say of it."""
+    trace.save(path)
+    return {"trace": {"file": path, "events": trace.events}}
 
 
 def check_writable(option: str, path: str) -> None:

@@ -16,11 +16,14 @@ from glnn.cli.options import (
     kernel_option,
     precision_option,
     print_json,
+    save_trace,
+    trace_option,
 )
 from glnn.cli.screen import Column, Screen, Table, figures, progress
 from glnn.errors import ShapeError
 from glnn.model import load
 from glnn.model.tensor import show
+from glnn.profiling import Trace
 from glnn.session import InferenceSession
 
 SHOWN = 10
@@ -39,6 +42,7 @@ SHOWN = 10
 @kernel_option
 @precision_option
 @dump_options
+@trace_option
 @device_options
 def run(
     model: str,
@@ -50,6 +54,7 @@ def run(
     precision: str,
     dump: str | None,
     tensors: tuple[str, ...],
+    trace: str | None,
     gpu: str | None,
     limits: str | None,
     wide: bool,
@@ -66,6 +71,7 @@ def run(
       glnn run lenet
       glnn run lenet photo.png --top 3 --precision float16
       glnn run net.json samples.npz --backend feedback --json
+      glnn run lenet photo.png --trace trace.json     (for ui.perfetto.dev)
       glnn run lenet photo.png --dump tensors.npz --tensor c1 --tensor 'sigmoid*'
     """
     loaded = load(model)
@@ -79,17 +85,21 @@ def run(
     session = InferenceSession(
         loaded, backend, gpu=gpu, limits=limits, kernels=kernels, precision=precision
     )
-    scores = _run(session, samples.x, count, dumped, shown=not as_json)
+    traced = None if trace is None else Trace()
+    scores = _run(session, samples.x, count, dumped, traced, shown=not as_json)
+    more = {} if dumped is None else {"dump": dumped.to_json()}
+    more |= save_trace(traced, trace) if traced is not None and trace is not None else {}
     order = np.argsort(-scores, axis=1, kind="stable")[:, :top]
     accuracy = None if samples.labels is None else float((order[:, 0] == samples.labels).mean())
     if as_json:
-        more = {} if dumped is None else {"dump": dumped.to_json()}
         print_json(_document(session, samples, scores, order, accuracy) | more)
         return
     out = Screen(wide)
     _show(out, session, samples, scores, order, accuracy)
     if dumped is not None:
         dumped.show(out)
+    if trace is not None:
+        out.say(f"traced to {trace}, which ui.perfetto.dev shows")
 
 
 def _run(
@@ -97,6 +107,7 @@ def _run(
     x: NDArray[np.float32],
     batch: int,
     dump: Dump | None,
+    trace: Trace | None,
     shown: bool,
 ) -> NDArray[np.float32]:
     """The scores of all samples."""
@@ -107,7 +118,11 @@ def _run(
             part = x[start : start + batch]
             if len(part) < batch and isinstance(session.get_inputs()[0].shape[0], int):
                 part = np.resize(part, (batch, *x.shape[1:]))  # the model takes no fewer
-            results.append(session.run(None, {name: part})[0])
+            if trace is None:
+                results.append(session.run(None, {name: part})[0])
+            else:
+                found = trace.run(session.plan({name: part.shape}), {name: part})
+                results.append(found[session.model.outputs[0]])
             if dump is not None:
                 dump.write(session.intermediates({name: part}, dump.names))
     return np.concatenate(results)[: len(x)]

@@ -140,6 +140,10 @@ class Plan:
         """Bytes of the tensors and packed parameters."""
         return self.outline.nbytes
 
+    def refresh(self) -> None:
+        """Upload the weights that were assigned since the last run."""
+        self.backend.perform(self._weights.refresh)
+
     def upload(self, feeds: Mapping[str, Array]) -> None:
         """Move the inputs, arrays of the plan's shapes and of their own types, to the device.
 

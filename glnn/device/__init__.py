@@ -9,6 +9,7 @@ from glnn.device.probe import confuses_values
 from glnn.device.program import Program, Source
 from glnn.device.texture import DataTexture
 from glnn.device.timer import Timer
+from glnn.device.timestamps import Timestamps
 
 __all__ = [
     "Attempt",
@@ -22,6 +23,7 @@ __all__ = [
     "SharedMemory",
     "Source",
     "Timer",
+    "Timestamps",
     "confuses_values",
     "gpus",
 ]
