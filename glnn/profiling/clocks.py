@@ -19,6 +19,7 @@ from glnn.errors import DeviceError
 from glnn.profiling.profile import profile
 from glnn.span import Span
 
+DISTURBED = "the timestamps were disturbed or above the clock on the wall"
 Works = Sequence[tuple[str, Launch]]
 """Pieces of work by name."""
 
@@ -111,14 +112,21 @@ class StampClock(Clock):
 
     def doubt(self, works: Works) -> str | None:
         """Why the timestamps are not believed of `works`, each waited for; None where they are."""
-        for name, work in works:
-            found = self.perform([(name, work)])
-            if found is None:
-                return f"step {name}: the timestamps were disturbed or above the clock on the wall"
-            wall = found.waited[-1].end - found.asked[0].start
-            if reason := self.timer.contradiction(Sample(wall, found.done[0].seconds)):
-                return f"step {name}: {reason}"
+        for work in works:
+            for _ in range(TRIES):  # something else may have kept the machine busy
+                reason = self._doubt_of(work)
+                if reason is None:
+                    break
+            else:
+                return f"step {work[0]}: {reason}"
         return None
+
+    def _doubt_of(self, work: tuple[str, Launch]) -> str | None:
+        found = self.perform([work])
+        if found is None:
+            return DISTURBED
+        wall = found.waited[-1].end - found.asked[0].start
+        return self.timer.contradiction(Sample(wall, found.done[0].seconds))
 
 
 @dataclass(frozen=True)
@@ -174,18 +182,14 @@ def clock_for(plan: Plan, feeds: Mapping[str, NDArray[Any]]) -> tuple[Clock, str
         return host, None
     plan.upload(feeds)
     host.perform(works)  # what is done for the first time takes longer
-    doubt: str | None = None
-    for _ in range(TRIES):  # something else may have kept the machine busy
-        plan.upload(feeds)
-        try:
-            doubt = stamped.doubt(works)
-        except DeviceError as error:
-            if device.lost is not None:
-                raise
-            return _by_timer(plan, feeds, host, str(error))
-        if doubt is None:
-            return stamped, None
-    return host, doubt
+    plan.upload(feeds)
+    try:
+        doubt = stamped.doubt(works)
+    except DeviceError as error:
+        if device.lost is not None:
+            raise
+        return _by_timer(plan, feeds, host, str(error))
+    return (stamped, None) if doubt is None else (host, doubt)
 
 
 def _by_timer(

@@ -19,7 +19,7 @@ from glnn.compile.plan import Plan
 from glnn.compile.step import Step
 from glnn.device.timer import TRIES
 from glnn.errors import GlnnError
-from glnn.profiling.clocks import Clock, HostClock, Works, clock_for, works_of
+from glnn.profiling.clocks import DISTURBED, Clock, HostClock, Works, clock_for, works_of
 from glnn.span import Span
 from glnn.writing import whole
 
@@ -128,7 +128,7 @@ class Trace:
                 break
             traced.plan.upload(feeds)
         else:
-            traced.doubt = "the timestamps were disturbed or above the clock on the wall"
+            traced.doubt = DISTURBED
             traced.clock = HostClock(traced.plan.backend.finish)
             found = traced.clock.perform(works)
             assert found is not None

@@ -16,12 +16,16 @@ import numpy as np, glnn
 from glnn.profiling import Trace
 from tests.traces import check
 for name in ("compute", "feedback"):
-    session, trace = glnn.InferenceSession("lenet", name), Trace()
+    session = glnn.InferenceSession("lenet", name)
     x = np.ones((2, 1, 28, 28), np.float32)
     plan = session.plan({"input": x.shape})
-    trace.run(plan, {"input": x})
-    check(trace.to_json())
-    print(session.backend.device.capabilities.renderer, trace.to_json()["otherData"]["plans"])
+    for _ in range(5):  # the machine may be busy
+        trace = Trace()
+        trace.run(plan, {"input": x})
+        check(document := trace.to_json())
+        if "timestamps'" in str(document).replace('"', "'"):
+            break
+    print(session.backend.device.capabilities.renderer, document["otherData"]["plans"])
 """
 
 
