@@ -39,6 +39,7 @@ def output_options(command: Command) -> Command:
         "-v",
         "--verbose",
         count=True,
+        metavar="",
         expose_value=False,
         callback=_verbose,
         help="Say on standard error what is opened and planned; -vv, what is compiled and run.",

@@ -117,8 +117,7 @@ class Executor:
                 if len(self._plans) > PLANS_KEPT:
                     self._plans.popitem(last=False)
             self._plans.move_to_end(key)
-            if not keep and outputs is None:
-                self._latest = shapes, plan
+            self._latest = None if keep or outputs else (shapes, plan)
         return plan
 
     def _open(self) -> Backend:

@@ -123,6 +123,7 @@ class StampClock(Clock):
 
     def _doubt_of(self, work: tuple[str, Launch]) -> str | None:
         found = self.perform([work])
+        self.device.check_always("timestamps")
         if found is None:
             return DISTURBED
         wall = found.waited[-1].end - found.asked[0].start
