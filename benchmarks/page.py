@@ -40,7 +40,10 @@ def sections(name: str, found: Json) -> Iterator[str]:
     hidden = (*yielded, "choices", "parts", "document", "note")
     yield f"## {name}\n\n" + ", ".join(f"{k} {v}" for k, v in found.items() if k not in hidden)
     rows = found.get("rows", [])
-    if rows and "size" in rows[0]:
+    if isinstance(rows, dict):  # of several versions measured in turn
+        sides = ("here", "there", "ratio", "peer", "over_peer")
+        yield _columns([{"": what, **row} for what, row in rows.items()], "", *sides)
+    elif rows and "size" in rows[0]:
         yield _grid(rows, "name", "size", "gflops", "GFLOP/s")
     elif rows and "shape" in rows[0]:
         yield _grid(rows, "kernel", "shape", "gb_s", "GB/s")
@@ -52,6 +55,8 @@ def sections(name: str, found: Json) -> Iterator[str]:
             [r for r in rows if r["kernel_ms"]], "name", "scenario", "kernel_ms", "GPU's ms"
         )
         yield from _steps(found)
+    elif rows and "per_s" in rows[0]:
+        yield _columns(rows, "name", "what", "per_s", "ratio")
     elif rows and "resident_ms" in rows[0]:
         yield _columns(rows, "name", "median_ms", "least_ms", "resident_ms", "error")
     if layers := found.get("layers"):

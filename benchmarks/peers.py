@@ -1,4 +1,4 @@
-"""Other libraries that run the same sequential model: PyTorch, ONNX Runtime and CLBlast.
+"""Other libraries that run the same model: PyTorch, ONNX Runtime and CLBlast.
 
 What is not installed is left out.
 """
@@ -18,6 +18,7 @@ from benchmarks.clblast import Clblast
 from benchmarks.clblast_network import ClblastNetwork
 from benchmarks.onnx_file import serialised
 from glnn.errors import GlnnError
+from glnn.layers import Add
 
 Array = NDArray[np.float32]
 REMOTE = "AzureExecutionProvider"  # a web service
@@ -56,7 +57,7 @@ def torch_peers(model: glnn.Model, x: Array) -> Iterator[Contender]:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
     where = "cuda" if torch.cuda.is_available() else "cpu"
-    net = _torch_network(torch, model).eval().to(where).requires_grad_(False)
+    net = _torch_network(torch, model, where)
     host = torch.from_numpy(x)
     static = host.to(where)
 
@@ -95,16 +96,34 @@ def torch_peers(model: glnn.Model, x: Array) -> Iterator[Contender]:
     yield Contender(f"PyTorch {torch.__version__} CUDA graph", replay, resident_replay)
 
 
-def _torch_network(torch: Any, model: glnn.Model) -> Any:
-    """`model` in PyTorch, whose layers have the names and arguments of glnn's."""
-    stack = []
+def _torch_network(torch: Any, model: glnn.Model, where: str) -> Callable[[Any], Any]:
+    """`model` in PyTorch on the device `where`: its layers have the names and arguments of glnn's.
+
+    The model has one input and one output.
+    """
+    layers: list[Any] = []
     for node in model.nodes:
-        layer = node.layer
-        same = getattr(torch.nn, type(layer).__name__)(**layer.config())
-        for name, array in layer.parameters.items():
+        if isinstance(node.layer, Add):
+            layers.append(torch.add)
+            continue
+        same = getattr(torch.nn, type(node.layer).__name__)(**node.layer.config())
+        for name, array in node.layer.parameters.items():
             getattr(same, name).data = torch.from_numpy(array.copy())
-        stack.append(same)
-    return torch.nn.Sequential(*stack)
+        layers.append(same.eval().to(where).requires_grad_(False))
+    (given,), (out,) = model.inputs, model.outputs
+    last = {name: node for node in model.nodes for name in node.inputs}  # that reads it
+
+    def net(x: Any) -> Any:
+        tensors = {given.name: x}
+        for node, layer in zip(model.nodes, layers, strict=True):
+            result = layer(*(tensors[name] for name in node.inputs))
+            for name in node.inputs:
+                if last[name] is node and name != out:
+                    tensors.pop(name, None)
+            tensors[node.output] = result
+        return tensors[out]
+
+    return net
 
 
 def onnx_peers(model: glnn.Model, x: Array, path: Path | None = None) -> Iterator[Contender]:

@@ -78,9 +78,33 @@ class GlProcess:
         self._pid = THIS.id if self._opened else None
 
 
+class Helpers:
+    """Threads of glnn's own that never want a context of GL; they live as long as the process."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._none)
+
+    def _none(self) -> None:
+        self.count = 0
+
+    def start(self, work: Callable[[], object], name: str) -> None:
+        """Have a new thread do `work`, which never ends."""
+        threading.Thread(target=work, name=name, daemon=True).start()
+        self.count += 1
+
+
+HELPERS = Helpers()
+
+
 def alone() -> bool:
-    """Whether Python knows no other thread. It knows none that a C library started by itself."""
-    return threading.active_count() == 1 and not _thread._count()
+    """Whether Python knows no other thread than this and `HELPERS`.
+
+    It knows none that a C library started by itself.
+    """
+    helpers = HELPERS.count
+    return threading.active_count() == 1 + helpers and _thread._count() == helpers
 
 
 class Keeping:

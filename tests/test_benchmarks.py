@@ -93,6 +93,8 @@ def test_documents(tmp_path, document, size, kernel) -> None:
         ("bandwidth --only no", "--only: no 'no', expected beginnings of relu, sum of two, "),
         ("roofline --plot a.txt", "--plot: expected a .png or .svg file, got a.txt"),
         ("mlp --models none", "Invalid value: --models: no 'none', expected "),
+        ("launches --steps 5,x", "--steps: expected numbers as 50,200, got '5,x'"),
+        ("transfers --mib 4x", "--mib: expected numbers as 0.3,4, got '4x'"),
         ("page Makefile", "Makefile: expected what a benchmark wrote, got no JSON: "),
     ],
 )
@@ -126,6 +128,16 @@ def test_a_page_promises_only_what_it_has(tmp_path) -> None:
     page = run("benchmarks.page", str(tmp_path / "kept.json"))
     assert "bare, GB/s:\n" in page and "both, GB/s, the document's in brackets:\n" in page
     assert "other, GB/s, the document's in brackets (us):\n" in page
+
+
+def test_a_page_has_what_versions_and_runs_in_flight_are_compared_by(tmp_path) -> None:
+    row = {"here": 1.5, "there": 3.0, "ratio": 0.5, "rounds": [0.5], "peer": None}
+    (tmp_path / "versions.json").write_text(json.dumps({"rows": {"lenet: run": row}}))
+    rate = {"name": "2 in flight", "what": "images", "per_s": 20.5, "ratio": 0.96}
+    (tmp_path / "rates.json").write_text(json.dumps({"rows": [rate]}))
+    page = run("benchmarks.page", *(str(tmp_path / f"{n}.json") for n in ("versions", "rates")))
+    assert "| lenet: run | 1.5 | 3 | 0.5 | - | - |" in page
+    assert "| 2 in flight | images | 20.5 | 0.96 |" in page
 
 
 def test_pages_and_picture_are_what_was_measured() -> None:
@@ -385,3 +397,66 @@ def test_versions_are_measured_in_turn() -> None:
     assert list(rows) == ["lenet", "sgemm16"]
     for row in rows.values():
         assert row["here"] > 0 and row["rounds"] == [row["ratio"]]
+
+
+def in_two_versions(name: str, *options: str) -> dict[str, Any]:
+    """The rows of a benchmark of this version and of the same one again, measured in one round."""
+    both = ["--rounds", "1", "--seconds", "0", "--against", str(ROOT), "--json"]
+    rows: dict[str, Any] = json.loads(run(f"benchmarks.{name}", *options, *both))["rows"]
+    for row in rows.values():
+        assert row["rounds"] == ([row["ratio"]] if row["here"] else [])
+    return rows
+
+
+@pytest.mark.parametrize("backend", ["compute", "feedback"])
+def test_launches(backend: str) -> None:
+    rows = in_two_versions("launches", "--steps", "3", "--backend", backend)
+    parts = ("issued", "in all", "no work")
+    names = {f"3 {kind}: {part}" for kind in ("activations", "products") for part in parts}
+    names |= {f"lenet: {part}" for part in ("run", "steps", "run less steps", "no work")}
+    assert names == set(rows)
+    assert all(row["here"] > 0 for what, row in rows.items() if "less" not in what)
+
+
+@pytest.mark.parametrize("backend", ["compute", "feedback"])
+def test_transfers(backend: str) -> None:
+    rows = in_two_versions("transfers", "--mib", "0.004,0.1", "--backend", backend)
+    ours = {what for what, row in rows.items() if row["here"]}
+    names = {f"{size} MiB: {way}" for size in ("0.004", "0.1") for way in ("run", "up", "down")}
+    assert ours == names | {"32 outputs of 256 bytes: run"}
+    assert all(row["here"] or row["peer"] for row in rows.values())
+
+
+@pytest.mark.parametrize(("depth", "count"), [(18, 11_689_512), (50, 25_557_032)])
+def test_a_resnet_has_the_parameters_that_are_published(depth: int, count: int) -> None:
+    from benchmarks.one_resnet import resnet
+
+    parameters = resnet(depth, size=32).parameters()
+    assert sum(v.size for k, v in parameters.items() if "running" not in k) == count
+
+
+def test_resnet() -> None:
+    import numpy as np
+
+    from benchmarks.one_resnet import resnet
+
+    rows = in_two_versions("resnet", "--depth", "18", "--size", "32")
+    assert {what for what, row in rows.items() if row["here"]} == {"run", "steps", "run / steps"}
+    model, x = resnet(18, size=32, classes=5), np.ones((2, 3, 32, 32), np.float32)
+    expected = model(x, backend="cpu")
+    assert np.isfinite(expected).all() and expected.std() > 1e-3
+    np.testing.assert_allclose(model(x), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_in_flight() -> None:
+    import glnn
+
+    if not hasattr(glnn.InferenceSession, "run_async"):
+        pytest.skip("sessions have one run at a time")
+    options = ["--model", "lenet", "--batch", "2", "--seconds", "0", "--json"]
+    rows = json.loads(run("benchmarks.in_flight", *options))["rows"]
+    images = {row["name"] for row in rows if row["what"] == "images"}
+    assert images == {"run", "steps", "steps, back to back", "2 in flight", "4 in flight"}
+    names = [row["name"] for row in rows if row["what"] == "requests"]
+    assert names == ["one by one", "64 at once", "64 at once, max_batch 32"]
+    assert all(row["per_s"] > 0 for row in rows)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from numpy.typing import NDArray
 
-from glnn.device import Device
+from glnn.device import Device, Fence
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.operator import Operator
 from glnn.kernels.problem import Problem
@@ -25,7 +26,7 @@ class Store(Protocol):
 
     Content is `set` and goes to the device when it is needed, or is `put` there, which is for where
     the device may be used. It is read by `pull`, which may keep it, or by `fetch`, as an array that
-    is the caller's own.
+    is the caller's own: `out`, where given. `ask` has it on its way before.
     """
 
     shape: Shape
@@ -37,7 +38,16 @@ class Store(Protocol):
     def set(self, array: NDArray[Any]) -> None: ...
     def pull(self) -> NDArray[Any]: ...
     def put(self, array: NDArray[Any]) -> None: ...
-    def fetch(self) -> NDArray[Any]: ...
+    def ask(self) -> None: ...
+    def fetch(self, out: NDArray[Any] | None = None) -> NDArray[Any]: ...
+
+
+class Use(Enum):
+    """What the memory of a tensor is for."""
+
+    WORK = "only the device reads and writes it, or the host now and then"
+    READ = "the host writes it before each run, the device reads it, perhaps many times"
+    WRITTEN = "the device writes it once in each run, then the host reads it"
 
 
 class Memory(Protocol):
@@ -135,7 +145,7 @@ class Backend(ABC):
             return str(error)
         return None
 
-    def memory(self, floats: int) -> Memory | None:
+    def memory(self, floats: int, use: Use = Use.WORK) -> Memory | None:
         """Room of `floats` for tensors to share; None where each is to have its own."""
         return None
 
@@ -194,3 +204,7 @@ class Backend(ABC):
 
     def finish(self) -> None:
         """Wait until all that was asked is done."""
+
+    def fence(self) -> Fence | None:
+        """What waits for all that was asked so far; None where a call returns when it is done."""
+        return None

@@ -131,7 +131,7 @@ class Executor:
                 device, gpu, limits = self._asked
                 fresh = None if device is None else lost.renewed()
                 opened = open_backend(self.backend.name, fresh, gpu=gpu, limits=limits)
-                LOG.info("renewed %s for %s", opened.device, self.graph.name)
+                LOG.warning("%s; renewed: %s", lost.lost, opened.device)
                 self._plans.clear()
                 self._latest = None
                 self._weights = Weights(opened)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property
 
 import numpy as np
 
 from glnn.backends import Backend, Launch
+from glnn.compile.lane import Lane, uses
 from glnn.compile.outline import Outline
-from glnn.compile.prepared import Prepared
 from glnn.compile.step import Step
 from glnn.compile.weights import Weights
 from glnn.errors import ModelError
 from glnn.graph.constant import constant, evaluated
 from glnn.graph.graph import Graph, Value
 from glnn.process import ProcessLock
+from glnn.settings import Settings
 from glnn.span import Span, Spans
 from glnn.types import Array, DType, Shape, as_float, narrowed, to_float16
 
@@ -59,7 +60,7 @@ class Plan:
 
         made = Spans()
 
-        def make() -> tuple[Outline, Prepared]:
+        def make() -> tuple[Outline, Lane]:
             while True:
                 with made.of("outline"):
                     outline = Outline.of(
@@ -77,43 +78,35 @@ class Plan:
                     again = outline.examine()
                 if not again:
                     with made.of("prepare"):
-                        return outline, Prepared.of(outline, self._weights)
+                        return outline, Lane(outline, self._weights)
 
         with made.of("plan"):
-            self.outline, self._prepared = backend.perform(make)
+            self.outline, lane = backend.perform(make)
         self.made: tuple[Span, ...] = tuple(made)
         """When it was planned, the last of them as a whole: outlined, its kernels examined, then
         its memory and programs prepared."""
         self._log(shapes)
-        self._fixed = self._constants()
+        self._lanes = [lane]
+        self._runs: deque[Pending] = deque()
+        changing = self.outline.outputs
+        self._fixed = {v.name: v for v in self.outline.graph.outputs if v not in changing}
         self._rounded = {v.name for v in graph.outputs if v.type.dtype is DType.float16}
-        stores = self._prepared.stores
-        self._inputs = {value.name: stores[value.name] for value in graph.inputs}
         # Whatever stands for them in the plan.
         self._of_int64 = {v.name for v in _values(graph) if v.type.dtype is DType.int64}
-        given = self._of_int64 & self._inputs.keys()
-        self._narrowed = {name for name in given if stores[name].dtype is DType.int32}
+        given = self._of_int64 & lane.inputs.keys()
+        self._narrowed = {name for name in given if lane.inputs[name].dtype is DType.int32}
 
     def _log(self, shapes: Mapping[str, Shape]) -> None:
+        given = ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())
+        where, took = f"{self.graph.name} for {given} on {self.backend.name}", self.made[-1].seconds
         LOG.info(
-            "planned %s for %s on %s: %d steps, %d bytes, %.3f s",
-            self.graph.name,
-            ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items()),
-            self.backend.name,
-            len(self.steps),
-            self.nbytes,
-            self.made[-1].seconds,
+            "planned %s: %d steps, %d bytes, %.3f s", where, len(self.steps), self.nbytes, took
         )
 
     @property
     def uploaded(self) -> tuple[Span, ...]:
         """When the weights were, those of all plans that share them."""
         return tuple(self._weights.uploaded)
-
-    def _constants(self) -> dict[str, Value]:
-        """The outputs that no run changes, by name."""
-        outline = self.outline
-        return {v.name: v for v in outline.graph.outputs if v not in outline.outputs}
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -128,12 +121,7 @@ class Plan:
     @property
     def launches(self) -> tuple[Launch, ...]:
         """What performs each step."""
-        return self._prepared.launches
-
-    @cached_property
-    def _steps(self) -> Launch:
-        """All of them."""
-        return self.backend.together(self.launches)
+        return self._lanes[0].prepared.launches
 
     @property
     def nbytes(self) -> int:
@@ -149,42 +137,89 @@ class Plan:
 
         float16 goes there as float32.
         """
-        self.backend.perform(lambda: self._upload(feeds))
+        self.backend.perform(lambda: self._upload(self._lanes[0], feeds))
 
-    def _upload(self, feeds: Mapping[str, Array]) -> None:
-        for name, store in self._inputs.items():
-            array = as_float(feeds[name])
-            store.put(narrowed(f"input {name!r}", array) if name in self._narrowed else array)
+    def _upload(self, lane: Lane, feeds: Mapping[str, Array]) -> None:
+        arrays = {name: as_float(feeds[name]) for name in lane.inputs}
+        for name in self._narrowed:
+            arrays[name] = narrowed(f"input {name!r}", arrays[name])
+        lane.upload(arrays)
 
     def perform(self) -> None:
         """Perform every step, without waiting for the device."""
-        self.backend.perform(lambda: self._steps())
+        self.backend.perform(lambda: self._lanes[0].perform())
 
     def download(self) -> dict[str, Array]:
         """The outputs, waiting for them."""
-        return {name: self.value(name) for name in self.outputs}
+        return self.backend.perform(lambda: Pending(self, self._lanes[0], self.outputs).results())
 
     def run(
-        self, feeds: Mapping[str, Array], outputs: Iterable[str] | None = None
+        self,
+        feeds: Mapping[str, Array],
+        outputs: Iterable[str] | None = None,
+        out: Mapping[str, Array] | None = None,
     ) -> dict[str, Array]:
         """The graph's outputs for `feeds`: one upload, every step, one readback.
 
         feeds: each input's name and its array of the plan's shape. outputs: the names of those
-        that are wanted, None for all; no others are read back. Weights that were assigned since the
-        last run are uploaded before.
+        that are wanted, None for all; no others are read back. out: arrays that some of these are
+        to be written to, each of its output's shape and dtype. Weights that were assigned since
+        the last run are uploaded before.
         """
         names = None if outputs is None else tuple(outputs)
-        return self.backend.perform(lambda: self.inside(feeds, names))
+        return self.backend.perform(lambda: self.inside(feeds, names, out))
 
     def inside(
-        self, feeds: Mapping[str, Array], outputs: tuple[str, ...] | None
+        self,
+        feeds: Mapping[str, Array],
+        outputs: tuple[str, ...] | None,
+        out: Mapping[str, Array] | None = None,
     ) -> dict[str, Array]:
         """The same as `run`, for callers that are inside `Backend.perform`."""
         with self._lock:
-            self._weights.refresh()
-            self._upload(feeds)
-            self._steps()
-            return {name: self._value(name) for name in outputs or self.outputs}
+            return self.begin(feeds, outputs, out).results()
+
+    def begin(
+        self,
+        feeds: Mapping[str, Array],
+        outputs: tuple[str, ...] | None,
+        out: Mapping[str, Array] | None = None,
+    ) -> Pending:
+        """Have the device begin with a run, for callers that are inside `Backend.perform`.
+
+        Where as many are under way as the plan has room for, the first of them is waited for.
+        """
+        self._weights.refresh()
+        lane = self._free()
+        self._upload(lane, feeds)
+        lane.perform()
+        pending = Pending(self, lane, outputs or self.outputs, out)
+        self._runs.append(pending)
+        return pending
+
+    def _free(self) -> Lane:
+        """Room for a run: where none is left, that of the first that is under way."""
+        while self._runs and self._runs[0].over:
+            self._runs.popleft()
+        taken = [run.lane for run in self._runs]
+        for lane in self._lanes:
+            if lane not in taken:
+                return lane
+        if len(self._lanes) < self._most_lanes():
+            self._lanes.append(Lane(self.outline, self._weights, self._lanes[0]))
+            return self._lanes[-1]
+        first = self._runs.popleft()
+        first.results()
+        return first.lane
+
+    def _most_lanes(self) -> int:
+        """How many runs may be under way: a second one needs inputs and outputs of its own."""
+        own = uses(self.outline)
+        free = self.backend.available()
+        if free is None or not own:
+            return 1
+        used = self.nbytes if Settings.from_environment().memory is not None else 0
+        return 2 if used + sum(self.outline.blocks[i] for i in own) <= free else 1
 
     def value(self, name: str) -> Array:
         """The tensor called `name` as the last run left it, a new array of its type; float32 where
@@ -203,15 +238,64 @@ class Plan:
         return self.backend.perform(lambda: self._value(name))
 
     def _value(self, name: str) -> Array:
+        return Pending(self, self._lanes[0], (name,)).results()[name]
+
+    def _found(self, lane: Lane, name: str, out: Array | None) -> Array:
+        """The tensor called `name` as a run in `lane` left it, in `out` or in a new array."""
         if name in self._fixed:
             value = self._fixed[name]
             found = evaluated(constant(self.outline.graph, value, {}), value.type.dtype)
-            return found if name not in self._rounded else to_float16(found)
-        store = self._inputs.get(name) or self._prepared.result(name)
-        found = store.fetch().reshape(self.outline.schedule.tensors[name].shape)
+        else:
+            shape = self.outline.schedule.tensors[name].shape
+            store, plain = lane.stores[name], name not in self._rounded
+            to = out.reshape(store.shape) if out is not None and plain else None
+            found = store.fetch(to).reshape(shape)
         if name in self._rounded:
-            return to_float16(found)
-        return found.astype(np.int64, copy=False) if name in self._of_int64 else found
+            found = to_float16(found)
+        elif name in self._of_int64:
+            found = found.astype(np.int64, copy=False)
+        if out is None:
+            return found
+        if found.base is not out:
+            out[...] = found
+        return out
+
+
+class Pending:
+    """A run of a plan that is under way. Only inside `Backend.perform`."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        lane: Lane,
+        names: Sequence[str],
+        out: Mapping[str, Array] | None = None,
+    ) -> None:
+        self._plan, self.lane, self._names, self._out = plan, lane, names, out or {}
+        self._found: dict[str, Array] | None = None
+        for name in names:
+            if name not in plan._fixed:
+                lane.result(name).ask()
+        self._fence = plan.backend.fence()
+
+    @property
+    def over(self) -> bool:
+        """Whether its results were taken out of the plan."""
+        return self._found is not None
+
+    def wait(self, seconds: float = float("inf")) -> bool:
+        """Wait for the device no longer than `seconds`; whether it is done."""
+        return self.over or self._fence is None or self._fence.wait(seconds)
+
+    def results(self) -> dict[str, Array]:
+        """The outputs that were asked for, waiting for them."""
+        if self._found is None:
+            self.wait()
+            self._found = {
+                name: self._plan._found(self.lane, name, self._out.get(name))
+                for name in self._names
+            }
+        return self._found
 
 
 def _values(graph: Graph) -> Iterable[Value]:

@@ -7,7 +7,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from glnn.backends.backend import Launch, Store
+from glnn.backends.backend import Launch, Memory, Store, Use
 from glnn.backends.cpu import HostStore
 from glnn.compile.control import Body, Called, launch
 from glnn.compile.memory import Arena
@@ -32,11 +32,27 @@ class Prepared:
         arena: Arena,
         weights: Weights,
         bodies: Mapping[str, tuple[Outline, ...]] | None = None,
+        uses: Mapping[int, Use] | None = None,
+        beside: Prepared | None = None,
     ) -> None:
+        """uses: of the blocks whose content comes from the host in each run, or goes there.
+        beside: what was prepared before; what has nothing to do with such blocks is shared with it.
+        """
         self.schedule, self.backend, self._weights = schedule, schedule.backend, weights
         self._bodies = bodies or {}
+        self._blocks = self._memory(arena, uses or {}, beside)
         self.stores = self._allocate(arena)
-        self.launches: tuple[Launch, ...] = tuple(map(self._prepare, schedule.entries))
+        own = {
+            name
+            for name, t in schedule.tensors.items()
+            if arena.block.get(t.memory) in (uses or {})
+        }
+        self.launches: tuple[Launch, ...] = tuple(
+            self._prepare(entry)
+            if beside is None or own.intersection(entry.tensors)
+            else beside.launches[i]
+            for i, entry in enumerate(schedule.entries)
+        )
 
     @cached_property
     def together(self) -> Launch:
@@ -44,18 +60,34 @@ class Prepared:
         return self.backend.together(self.launches)
 
     @classmethod
-    def of(cls, outline: Outline, weights: Weights) -> Prepared:
+    def of(
+        cls,
+        outline: Outline,
+        weights: Weights,
+        uses: Mapping[int, Use] | None = None,
+        beside: Prepared | None = None,
+    ) -> Prepared:
         """What `outline` says."""
-        return cls(outline.schedule, outline.arena, weights, outline.bodies)
+        return cls(outline.schedule, outline.arena, weights, outline.bodies, uses, beside)
+
+    def _memory(
+        self, arena: Arena, uses: Mapping[int, Use], beside: Prepared | None
+    ) -> list[Memory | None]:
+        """The blocks of `arena`."""
+        return [
+            self.backend.memory(size, uses.get(i, Use.WORK))
+            if beside is None or i in uses
+            else beside._blocks[i]
+            for i, size in enumerate(arena.sizes)
+        ]
 
     def _allocate(self, arena: Arena) -> dict[str, Store]:
         """A store for each tensor, in the block that its memory has."""
-        blocks = [self.backend.memory(size) for size in arena.sizes]
         stores: dict[str, Store] = {}
         owners: dict[str, Store] = {}  # where there are no blocks, views share their store
         for name, tensor in self.schedule.tensors.items():
             held = tensor.memory in arena.block
-            block = blocks[arena.block[tensor.memory]] if held else None
+            block = self._blocks[arena.block[tensor.memory]] if held else None
             if block is None and tensor.memory in owners:
                 stores[name] = owners[tensor.memory]
             else:

@@ -57,6 +57,11 @@ class Entry:
     """Whether the host computes it, though the backend's tensors are elsewhere."""
 
     @property
+    def tensors(self) -> Iterable[str]:
+        """The tensors that it reads and writes."""
+        return (*self.task.operands.values(), self.task.output, *self.task.more)
+
+    @property
     def shapes(self) -> Shapes:
         """The shape of each operand."""
         return self.problem.shapes

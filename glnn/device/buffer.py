@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.device.copying import copy as copied
 from glnn.device.device import Device
+from glnn.device.memory import LEAST, SharedMemory
 from glnn.errors import DeviceError, ShapeError
 from glnn.layout import Layout
 from glnn.process import alone
@@ -18,22 +20,6 @@ if TYPE_CHECKING:
     import moderngl
 
 Shape = tuple[int, ...]
-LEAST = 4  # floats: GL has no empty buffers, and kernels read whole vec4
-
-
-class SharedMemory:
-    """Room for `floats` on `device` that several buffers use, one after the other; zeros at first.
-
-    Raises DeviceError where memory runs out.
-    """
-
-    def __init__(self, floats: int, device: Device) -> None:
-        self.device = device
-        self.size = max(floats, LEAST)
-        self.nbytes = 4 * self.size
-        device.activate()
-        self.copy = device.context.buffer(np.zeros(self.size, np.float32))
-        device.check_always(f"allocate {self.nbytes} bytes")
 
 
 class Buffer:
@@ -75,6 +61,8 @@ class Buffer:
         self._host: NDArray[Any] | None = None  # None: zeros, or on the device only
         self._device: Device | None = None
         self._copy: moderngl.Buffer | None = None
+        self._memory = memory
+        self._due = 0  # the stretch of the device's work after which the host sees its content
         if memory is not None:
             if memory.size < self.size:
                 raise DeviceError(f"{self.nbytes} bytes do not fit into {memory.nbytes}")
@@ -137,13 +125,24 @@ class Buffer:
 
     def _write(self, device: Device, copy: moderngl.Buffer) -> None:
         if self._used and self._host is not None:
-            if self._dense:
+            if self._memory is not None and self._memory.host is not None:
+                self._place(self._memory.host, self._host)
+                self._memory.to_device(self.words)
+            elif self._dense:
                 copy.write(np.ascontiguousarray(self._host, self.dtype.word))
             else:
                 copy.write(self.layout.pack(self._host))
             device.check(f"write {4 * self.words} bytes")
             self.pushes += 1
         self._host_newer = False
+
+    def _place(self, words: NDArray[np.uint32], array: NDArray[Any]) -> None:
+        """Write `array` to the memory that the host sees as `words`."""
+        flat = words[: self.words].view(self.dtype.word)
+        if self._dense:
+            copied(flat[: self._count].reshape(self.shape), array)
+        else:
+            self.layout.fill(flat, array)
 
     def copy_from(self, other: Buffer, device: Device) -> None:
         """Take the content of `other`, a buffer of the same layout and shape, on the device."""
@@ -173,6 +172,19 @@ class Buffer:
         self._device_newer = True
         self._host_newer = False
         self._host = None
+        self._due = 0
+
+    def ask(self) -> None:
+        """Have what a kernel wrote on its way to the host. Only inside `Device.perform`.
+
+        `fetch` waits for that, and need not wait where the device is known to be done.
+        """
+        memory, device = self._memory, self._device
+        if memory is None or memory.host is None or device is None or device.closed:
+            return
+        if self._device_newer and not self._due:
+            memory.to_host(self.words)
+            self._due = device.timeline.now
 
     def pull(self) -> NDArray[Any]:
         """The array, fetched from the device only if that has a newer one.
@@ -190,20 +202,48 @@ class Buffer:
             self._host = np.zeros(self.shape, self.dtype.numpy)
         return self._host
 
-    def fetch(self) -> NDArray[Any]:
-        """The array as `pull` gives it, but the caller's own: it is not kept here.
+    def fetch(self, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """The array as `pull` gives it, but the caller's own: `out`, where given, or a new one.
 
-        Only inside `Device.perform`.
+        out: of this shape; what its dtype does not hold is rounded. Only inside `Device.perform`.
         """
-        return self._read() if self._device_newer else np.array(self.pull())
+        if self._device_newer:
+            return self._read(out)
+        found = np.empty(self.shape, self.dtype.numpy) if out is None else out
+        copied(found, self.pull())
+        return found
 
-    def _read(self) -> NDArray[Any]:
-        """What the device has."""
+    def _read(self, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """What the device has, in `out`, or in a new array."""
         device, copy = self._device, self._copy
         if copy is None or device is None or device.closed:
             raise DeviceError(
                 "a buffer's content is lost: its device was closed before it was read"
             )
+        flat = self._seen(device)
+        if flat is None:
+            flat = self._mapped(device, copy)
+            if out is None and self._dense and flat.dtype == self.dtype.numpy:
+                return flat[: self._count].reshape(self.shape)
+        found = np.empty(self.shape, self.dtype.numpy) if out is None else out
+        if self._dense:
+            copied(found, flat[: self._count].reshape(self.shape))
+        else:
+            found[...] = self.layout.unpack(flat, self.shape)
+        return found
+
+    def _seen(self, device: Device) -> NDArray[Any] | None:
+        """The device's words as the host sees them, once it does; None where it does not."""
+        if self._memory is None or self._memory.host is None:
+            return None
+        self.ask()
+        if device.timeline.done < self._due:
+            device.finish()
+        self.pulls += 1
+        return self._memory.host[: self.words].view(self.dtype.word)[: self._used]
+
+    def _mapped(self, device: Device, copy: moderngl.Buffer) -> NDArray[Any]:
+        """The device's words, copied by GL."""
         flat = np.empty(self._used, self.dtype.word)
         if self._used:
             if not alone():
@@ -215,14 +255,9 @@ class Buffer:
                 device.check_reset(step)
             device.check(step)
             self.pulls += 1
-        found = (
-            flat[: self._count].reshape(self.shape)
-            if self._dense
-            else self.layout.unpack(flat, self.shape)
-        )
-        return found.astype(self.dtype.numpy, copy=False)
+        return flat
 
     def release(self) -> None:
         """Give the device's copy up; the host's stays. GL frees it on the device's next use."""
-        self._copy = self._device = None
+        self._copy = self._device = self._memory = None
         self._host_newer = self._host is not None

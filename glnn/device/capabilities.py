@@ -79,6 +79,10 @@ class Capabilities:
     max_array_texture_layers: int = 0
     max_texture_buffer_size: int = 0
     timer_query: bool = False
+    buffer_storage: bool = False
+    """Whether buffers may stay mapped while they are used: EXT_buffer_storage."""
+    own_memory: bool = False
+    """Whether the GPU is known to have memory of its own, and not to share the host's."""
     minimum: bool = False
 
     def __post_init__(self) -> None:
@@ -153,7 +157,9 @@ class Capabilities:
         if asked.api == "gl" or version >= BUFFERS_ES:
             buffers = gl.integer(MAX_TEXTURE_BUFFER_SIZE)
             asked = replace(asked, max_texture_buffer_size=buffers)
-        asked = replace(asked, timer_query=timer)
+        storage = "GL_EXT_buffer_storage" in extensions
+        own = "GL_NVX_gpu_memory_info" in extensions
+        asked = replace(asked, timer_query=timer, buffer_storage=storage, own_memory=own)
         if not asked.compute:
             return asked
         limits = {name: gl.integer(key) for name, key in COMPUTE_LIMITS.items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import logging
 import weakref
 from collections.abc import Callable
 from functools import cached_property, partial
@@ -20,6 +19,7 @@ from glnn.device.opening import (
     open_context,
 )
 from glnn.device.sharing import Sharing
+from glnn.device.timeline import Fence, Timeline
 from glnn.device.worker import StoppedError, Worker
 from glnn.errors import DeviceError
 from glnn.process import GL_PROCESS, ProcessLock
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 T = TypeVar("T")
-LOG = logging.getLogger(__name__)
 CLOSED = "the device is closed"
 GPU_MEMORY_INFO_CURRENT_AVAILABLE_VIDMEM_NVX = 0x9049  # in KiB
 BARRIERS = 0xFFFFFFFF  # all: naming those that are needed saved no time on an H200
@@ -71,6 +70,7 @@ class Device:
         self.compiled = Spans()  # when each of them was
         self.faults: dict[str, bool] = {}  # of the driver, as probes found them
         self._dropped: list[Callable[[], object]] = []
+        self.timeline = Timeline()
         check_gpu(gpu)
         check_arguments(limits, version, platform)
         self._again = partial(
@@ -204,7 +204,6 @@ class Device:
             f"({guilt}): what it held is lost; a session runs again, on a new device"
         )
         self.close()
-        LOG.warning("%s", self.lost)
         return DeviceError(self.lost)
 
     def renewed(self) -> Device:
@@ -275,7 +274,12 @@ class Device:
         if self.closed:
             raise DeviceError(self.lost or CLOSED)
         self._finish()  # moderngl's would hold Python's other threads up
+        self.timeline.end(over=True)
         self.check_reset("finish")
+
+    def fence(self) -> Fence:
+        """A fence behind all that the GPU was told to do. Only inside `perform`."""
+        return self.timeline.fence(self.load, self.check_reset)
 
     def close(self) -> None:
         """Destroy the context and all that lives in it. Harmless when repeated."""

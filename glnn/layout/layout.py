@@ -89,6 +89,10 @@ class Layout(ABC):
         these, else float32.
         """
 
+    def fill(self, flat: Array, array: Array) -> None:
+        """Have the vector `flat` hold `array` in stored order; what its padding holds is open."""
+        flat[:] = self.pack(array)
+
     @abstractmethod
     def unpack(self, flat: Array, shape: tuple[int, ...]) -> Array:
         """The array of `shape` that `flat` stores, as a new array."""
@@ -135,6 +139,10 @@ class RowMajor(Layout):
             rows = self.rows(array.shape)
             self._matrix(flat, array.shape)[:] = array.reshape(rows, -1)
         return flat
+
+    def fill(self, flat: Array, array: Array) -> None:
+        if array.size:
+            self._matrix(flat, array.shape)[:] = array.reshape(self.rows(array.shape), -1)
 
     def unpack(self, flat: Array, shape: tuple[int, ...]) -> Array:
         _check_size(self, flat, shape)

@@ -83,7 +83,8 @@ class Timed:
         self.plan = Plan(model.graph, self.backend, {"input": (1, 3)}, fused=False)
         assert len(self.plan.steps) == len(STEPS)
         launches = tuple(self._waits(seconds) for seconds in STEPS)
-        monkeypatch.setattr(Plan, "launches", launches)
+        self.prepared = self.plan._lanes[0].prepared
+        self.prepared.launches = launches
 
     def _waits(self, seconds: float) -> Callable[[], None]:
         return lambda: self.query.wait(seconds)
@@ -126,8 +127,8 @@ def test_the_step_that_was_not_believed_is_named(timed) -> None:
 def test_steps_that_do_not_add_up_are_not_shown(timed) -> None:
     """Each is proved by itself, and the whole is: yet they contradict each other."""
     made = timed(HONEST)
-    whole = made.plan._steps  # what `run` and `perform` share
-    made.plan._steps = lambda: (whole(), made.query.wait(0.05))
+    whole = made.prepared.together  # what `run` and `perform` share
+    made.prepared.together = lambda: (whole(), made.query.wait(0.05))
     found = made.profile()
     check(found)
     assert found.timer is not None and "are not the whole's" in found.timer

@@ -1,0 +1,65 @@
+"""What one run of a plan has for itself: inputs, outputs, and the recording between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from glnn.backends.backend import Store, Use
+from glnn.compile.outline import Outline
+from glnn.compile.prepared import Prepared
+from glnn.compile.weights import Weights
+from glnn.types import Array
+
+
+def uses(outline: Outline) -> dict[int, Use]:
+    """The blocks of memory that go to the host or come from there in each run, and what for.
+
+    None where the host takes part in between: it reads and writes as it needs to.
+    """
+    schedule, block = outline.schedule, outline.arena.block
+    if any(entry.host for entry in schedule.entries):
+        return {}
+    memory = {name: tensor.memory for name, tensor in schedule.tensors.items()}
+    read = {memory[name] for e in schedule.entries for name in e.task.operands.values()}
+    written = [memory[entry.task.output] for entry in schedule.entries]
+    found: dict[int, Use] = {}
+    for name in (*(value.name for value in outline.graph.inputs), *outline.outputs.values()):
+        own = memory[name]
+        if own in block:
+            once = own not in read and written.count(own) == 1
+            found[block[own]] = Use.WRITTEN if once else Use.READ
+    return found
+
+
+class Lane:
+    """The inputs, the outputs and the commands of one run at a time. Only inside `perform`.
+
+    Those of a plan share everything else: one may be filled, and read, while another runs.
+    """
+
+    def __init__(self, outline: Outline, weights: Weights, beside: Lane | None = None) -> None:
+        self.backend = outline.schedule.backend
+        others = None if beside is None else beside.prepared
+        self.prepared: Prepared = Prepared.of(outline, weights, uses(outline), others)
+        self.stores = self.prepared.stores
+        self.inputs: dict[str, Store] = {v.name: self.stores[v.name] for v in outline.graph.inputs}
+        self._stretch = 0  # of the device's work, by which its last run is over
+
+    def upload(self, feeds: Mapping[str, Array]) -> None:
+        """Move the inputs to where the device reads them, once it does not read others there."""
+        device = self.backend.device
+        if device is not None and device.timeline.done < self._stretch:
+            self.backend.finish()
+        for name, store in self.inputs.items():
+            store.put(feeds[name])
+
+    def perform(self) -> None:
+        """Perform every step, without waiting for the device."""
+        device = self.backend.device
+        if device is not None:
+            self._stretch = device.timeline.now
+        self.prepared.together()
+
+    def result(self, name: str) -> Store:
+        """The store of the tensor called `name`, as the last run left it."""
+        return self.inputs.get(name) or self.prepared.result(name)
