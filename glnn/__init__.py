@@ -5,6 +5,7 @@ Everything here is loaded when it is first used: `import glnn` opens no GL and i
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,8 @@ __all__ = [
     "load",
     "ops",
 ]
+
+logging.getLogger("glnn").addHandler(logging.NullHandler())  # what is logged is the program's
 
 
 def __getattr__(name: str) -> Any:

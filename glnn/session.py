@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import operator
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,12 +21,14 @@ from glnn.errors import GlnnError, ModelError, ShapeError, shown
 from glnn.model.load import load, load_bytes
 from glnn.model.model import Model
 from glnn.model.tensor import BATCH, TensorInfo
+from glnn.model.values import find_values
 from glnn.types import DType, Shape
 
 if TYPE_CHECKING:
     from glnn.device import Device
 
 Array = NDArray[Any]
+LOG = logging.getLogger(__name__)
 PRECISIONS = ("float32", "float16")
 
 
@@ -115,7 +119,12 @@ class InferenceSession:
         device, and in a fork of a process that used GL.
         """
         names, into = self._wanted(output_names, out)
+        logged = LOG.isEnabledFor(logging.DEBUG)
+        start = perf_counter() if logged else 0.0
         results = self._executor.run(self._given(feeds), names, into)
+        if logged:
+            took = 1e3 * (perf_counter() - start)
+            LOG.debug("ran %s on %s in %.3f ms", self.model.name, self.backend.name, took)
         return [results[name] for name in names]
 
     def run_async(
@@ -157,6 +166,23 @@ class InferenceSession:
             if name not in names:
                 raise ModelError(f"out has {shown(name)}, which is not among the outputs {names}")
         return names, out
+
+    def intermediates(
+        self, feeds: Mapping[str, Array], names: Sequence[str] | None = None
+    ) -> dict[str, Array]:
+        """Tensors inside the model for `feeds`, by their names.
+
+        names: of tensors, of layers (for their results), or patterns of these as `conv*`; None for
+        all tensors, the inputs too. What is asked for keeps its memory and is not joined to the
+        step that reads it; all else is computed as by `run`. Tensors in the bodies of branches and
+        loops have no names here. Raises ModelError for a name that nothing has, and what `run`
+        raises.
+        """
+        wanted = find_values(self.model, names)
+        given = self._given(feeds)
+        values = tuple(dict.fromkeys(wanted.values()))
+        found = self._executor.values(given, values) if values else {}
+        return {name: found[value.name] for name, value in wanted.items()}
 
     def _given(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """The inputs as they are needed: what is like the last that fitted is not looked at."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 Lie = Callable[[float, float], float]
+PROFILING = ("profile", "timing", "clocks", "trace")
 TICK = 1e-6  # seconds that pass whenever somebody looks at the clock
 
 
@@ -29,7 +30,7 @@ class FakeQuery:
         self.now = self.start = 0.0
         self.first: float | None = None
         device.timer_query = self  # type: ignore[assignment]
-        for module in ("device.timer", "profiling.profile", "profiling.timing"):
+        for module in ("device.timer", *(f"profiling.{name}" for name in PROFILING)):
             monkeypatch.setattr(import_module(f"glnn.{module}"), "perf_counter", self.clock)
 
     def clock(self) -> float:

@@ -21,8 +21,8 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # A layer of the project may import those before it; the ones in a tuple may not import each other.
 ORDER = (
     ("errors",),
-    ("reading",),
-    ("settings", "process", "types", "glsl"),
+    ("reading", "writing"),
+    ("settings", "process", "types", "glsl", "span"),
     ("layout",),
     ("graph", "device"),
     ("kernels",),

@@ -8,6 +8,7 @@ used.
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from math import prod
@@ -36,6 +37,7 @@ from glnn.kernels.verdicts import (
 from glnn.layout import Layout
 from glnn.types import Array, DType, Shape, TensorType
 
+LOG = logging.getLogger(__name__)
 PERIOD = 7  # samples that differ: a prime, so that what is off by a power of two is seen
 LEAST_PART = 64  # vertices or workgroups: below, launches cost more than what they compute
 SHORT = 64  # numbers a sum: what large launches are seen with, and tiles are no longer
@@ -104,6 +106,8 @@ def examine(backend: Examined, asked: Iterable[tuple[Choice, Problem]]) -> bool:
         known = verdicts.find(kernel, problem, offers)
         if not known.covers(launch):
             found = _verdict(backend, kernel, problem, launch, known)
+            name = f"{kernel.op}/{kernel.name}"
+            LOG.info("examined %s in a launch of %s: %s", name, launch, found.outcome)
             verdicts.keep({verdict_key(kernel, problem, offers): found})
             wrong |= found.wrong is not None
     return wrong

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any, ClassVar
@@ -32,7 +33,7 @@ from glnn.kernels.generate.epilogue import Bound
 from glnn.kernels.generate.generated import Uniform
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
-from glnn.kernels.select import choose
+from glnn.kernels.select import choose, why_chosen
 from glnn.kernels.source import assemble
 from glnn.kernels.tuned import Tuned
 from glnn.kernels.verdicts import Verdicts, program_key, work
@@ -40,6 +41,7 @@ from glnn.layout import Layout
 from glnn.settings import Settings
 from glnn.types import DType, Shape, TensorType
 
+LOG = logging.getLogger(__name__)
 PLACES = ("first_group", "all_groups", "first_instance")  # uniforms of a launch, not of a problem
 MOST_CHOICES = 1024  # that are remembered
 LONGEST = 0.1  # seconds of a launch: Panfrost ends jobs of half a second
@@ -86,6 +88,9 @@ class GlBackend(Examined):
             offers = self.device.capabilities
             found = choose(self.name, problem, offers, kernel, self.tuned, self.verdicts)
             self._choices[problem, kernel] = found
+            if LOG.isEnabledFor(logging.DEBUG):
+                why = why_chosen(found, problem, kernel, self.tuned)
+                LOG.debug("%s of %s: %s", problem.op.name, dict(problem.shapes), why)
         return found
 
     def examine(self, asked: Iterable[tuple[Choice, Problem]]) -> bool:
@@ -270,8 +275,12 @@ class GlBackend(Examined):
         if text is None or text not in programs:
             source = self._source(kernel, problem, defines, fetched, bound)
             text = source.text, *values
-            if text not in programs:
-                programs[text] = self.compile(source)
+            if text in programs:
+                LOG.debug("%s was compiled before", source.name)
+            else:
+                with (compiled := self.device.compiled).of(source.name):
+                    programs[text] = self.compile(source)
+                LOG.debug("compiled %s in %.1f ms", source.name, 1e3 * compiled[-1].seconds)
             self._texts[asked] = text
         return programs[text]
 

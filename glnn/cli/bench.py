@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 import rich_click as click
+from numpy.typing import NDArray
 
 from glnn.backends import NAMES
 from glnn.cli.inputs import batch_size, read_inputs
@@ -19,14 +20,18 @@ from glnn.cli.options import (
     kernel_option,
     precision_option,
     print_json,
+    save_trace,
+    trace_option,
 )
 from glnn.cli.screen import Column, Screen, Table, figures, number, progress
+from glnn.compile import Plan
 from glnn.errors import DeviceError, UnsupportedOpError
 from glnn.kernels import kernels_for
-from glnn.model import load
-from glnn.profiling import Profile, StepTime, profile
+from glnn.model import Model, load
+from glnn.profiling import Profile, StepTime, Trace, profile
 from glnn.session import InferenceSession
 
+TRACED = 3  # runs of each backend at the most
 MOST = 2**31 - 1  # what GL and NumPy count
 
 
@@ -49,6 +54,7 @@ MOST = 2**31 - 1  # what GL and NumPy count
 )
 @kernel_option
 @precision_option
+@trace_option
 @device_options
 def bench(
     model: str,
@@ -58,6 +64,7 @@ def bench(
     repeat: int,
     kernels: dict[str, str],
     precision: str,
+    trace: str | None,
     gpu: str | None,
     limits: str | None,
     wide: bool,
@@ -74,45 +81,80 @@ def bench(
       glnn bench lenet --batch 100
       glnn bench lenet --batch 100 --backends compute,cpu --repeat 50 --json
       glnn bench lenet --backends compute --kernel matmul=blocked
+      glnn bench lenet --batch 100 --trace trace.json     (for ui.perfetto.dev)
     """
     names = backend_names(backends or ",".join(NAMES))
-    forced = _forced(kernels, names)
     loaded = load(model)
     given = read_inputs(loaded, inputs, model).x
     count = batch_size(loaded, batch, 1)
     shapes = {loaded.inputs[0].name: (count, *given.shape[1:])}
-    sessions: dict[str, InferenceSession] = {}
-    closed: dict[str, str] = {}
-    for name in names:
-        options: dict[str, Any] = {
-            "gpu": _gpu(gpu, name, names),
-            "limits": limits,
-            "precision": precision,
-        }
-        try:
-            sessions[name] = InferenceSession(loaded, name, kernels=forced[name], **options)
-        except DeviceError as error:
-            if backends is not None or gpu is not None:  # asked for by name
-                raise
-            closed[name] = str(error)
+    options = {"limits": limits, "precision": precision}
+    asked = backends is not None
+    sessions, closed = _sessions(loaded, names, kernels, gpu, options, asked)
     plans = {name: session.plan(shapes) for name, session in sessions.items()}
     feeds = {name: np.resize(given, shape) for name, shape in shapes.items()}
-    profiles: dict[str, Profile] = {}
-    with progress(not as_json) as bar:
-        for name, plan in plans.items():
-            task = bar.add_task(f"timing {name}", total=2 + len(plan.steps))
-            profiles[name] = profile(plan, feeds, repeat, partial(bar.advance, task))
+    traced = None if trace is None else Trace()
+    profiles = _profiles(plans, feeds, repeat, traced, shown=not as_json)
+    more = save_trace(traced, trace) if traced is not None and trace is not None else {}
     about = {"model": loaded.name, "batch": count, "repeat": repeat, "precision": precision}
     about |= _machine(sessions)
     if as_json:
         shown = {name: p.to_json() for name, p in profiles.items()}
-        print_json({**about, "backends": shown, "closed": closed})
+        print_json({**about, "backends": shown, "closed": closed, **more})
         return
     out = Screen(wide)
     out.say(", ".join(f"{k} {v}" for k, v in about.items()))
     for name, reason in closed.items():
         out.say(f"{name} does not open: {reason}")
     _show(out, loaded.name, profiles)
+    if trace is not None:
+        out.say(f"traced to {trace}, which ui.perfetto.dev shows")
+
+
+def _profiles(
+    plans: Mapping[str, Plan],
+    feeds: Mapping[str, NDArray[Any]],
+    repeat: int,
+    trace: Trace | None,
+    shown: bool,
+) -> dict[str, Profile]:
+    """The times of each backend's plan; a few runs of each go into `trace`."""
+    profiles: dict[str, Profile] = {}
+    with progress(shown) as bar:
+        for name, plan in plans.items():
+            task = bar.add_task(f"timing {name}", total=2 + len(plan.steps))
+            profiles[name] = profile(plan, feeds, repeat, partial(bar.advance, task))
+            if trace is not None:
+                runs = range(min(repeat, TRACED))
+                for _ in bar.track(runs, description=f"tracing {name}"):
+                    trace.run(plan, feeds)
+    return profiles
+
+
+def _sessions(
+    model: Model,
+    names: Sequence[str],
+    kernels: dict[str, str],
+    gpu: str | None,
+    options: Mapping[str, Any],
+    asked: bool,
+) -> tuple[dict[str, InferenceSession], dict[str, str]]:
+    """A session of each backend, and why others do not open.
+
+    asked: whether they were asked for by name, so that such a one is a DeviceError.
+    """
+    forced = _forced(kernels, names)
+    sessions: dict[str, InferenceSession] = {}
+    closed: dict[str, str] = {}
+    for name in names:
+        own = _gpu(gpu, name, names)
+        try:
+            sessions[name] = InferenceSession(model, name, kernels=forced[name], gpu=own, **options)
+        except DeviceError as error:
+            if asked or gpu is not None:
+                raise
+            closed[name] = str(error)
+    return sessions, closed
 
 
 def _show(out: Screen, model: str, profiles: dict[str, Profile]) -> None:

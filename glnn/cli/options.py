@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import rich_click as click
 
 from glnn.backends import NAMES
+from glnn.cli.screen import say_logged
 from glnn.device.opening import MINIMUM_LIMITS
-from glnn.errors import GlnnError
+from glnn.errors import GlnnError, ModelError
+from glnn.profiling import Trace
 from glnn.session import PRECISIONS
+from glnn.writing import probe
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def device_options(command: Command) -> Command:
-    """`--gpu`, `--limits`, `--wide` and `--json`."""
+    """`--gpu`, `--limits` and `output_options`."""
     command = output_options(command)
     command = click.option(
         "--limits",
@@ -30,7 +34,16 @@ def device_options(command: Command) -> Command:
 
 
 def output_options(command: Command) -> Command:
-    """`--wide` and `--json`."""
+    """`--wide`, `--json` and `--verbose`."""
+    command = click.option(
+        "-v",
+        "--verbose",
+        count=True,
+        metavar="",
+        expose_value=False,
+        callback=_verbose,
+        help="Say on standard error what is opened and planned; -vv, what is compiled and run.",
+    )(command)
     command = click.option(
         "--json",
         "as_json",
@@ -40,6 +53,12 @@ def output_options(command: Command) -> Command:
     return click.option(
         "--wide", is_flag=True, help="All columns of tables, whatever the terminal's width."
     )(command)
+
+
+def _verbose(context: click.Context, parameter: click.Parameter, count: int) -> None:
+    """Say what is logged for as long as the command runs."""
+    if count:
+        context.call_on_close(say_logged(logging.INFO if count == 1 else logging.DEBUG))
 
 
 def kernel_option(command: Command) -> Command:
@@ -95,6 +114,37 @@ def backend_names(text: str) -> list[str]:
     if not names:
         raise GlnnError(f"--backends: expected one or more of {', '.join(NAMES)}")
     return list(dict.fromkeys(names))
+
+
+def trace_option(command: Command) -> Command:
+    """`--trace`."""
+    return click.option(
+        "--trace",
+        metavar="FILE",
+        callback=_trace_file,
+        help="Write what the host and the GPU did when, in Chrome's trace event format.",
+    )(command)
+
+
+def _trace_file(context: click.Context, parameter: click.Parameter, path: str | None) -> str | None:
+    if path is not None:
+        check_writable("--trace", path)
+    return path
+
+
+def save_trace(trace: Trace, path: str) -> dict[str, Any]:
+    """Write `trace` to `path`, and what `--json` has to say of it."""
+    trace.save(path)
+    return {"trace": {"file": path, "events": trace.events}}
+
+
+def check_writable(option: str, path: str) -> None:
+    """Raise ModelError where the file `path`, which `option` names, could not be written."""
+    try:
+        probe(path)
+    except (OSError, ValueError) as error:  # a path that holds a zero byte
+        fault = error.strerror if isinstance(error, OSError) else str(error)
+        raise ModelError(f"{option}: cannot write to {path}: {fault}") from None
 
 
 def print_json(document: dict[str, Any]) -> None:

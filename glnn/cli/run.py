@@ -8,6 +8,7 @@ import numpy as np
 import rich_click as click
 from numpy.typing import NDArray
 
+from glnn.cli.dump import Dump, dump_options
 from glnn.cli.inputs import Inputs, batch_size, read_inputs
 from glnn.cli.options import (
     backend_option,
@@ -15,10 +16,14 @@ from glnn.cli.options import (
     kernel_option,
     precision_option,
     print_json,
+    save_trace,
+    trace_option,
 )
 from glnn.cli.screen import Column, Screen, Table, figures, progress
 from glnn.errors import ShapeError
 from glnn.model import load
+from glnn.model.tensor import show
+from glnn.profiling import Trace
 from glnn.session import InferenceSession
 
 SHOWN = 10
@@ -36,6 +41,8 @@ SHOWN = 10
 )
 @kernel_option
 @precision_option
+@dump_options
+@trace_option
 @device_options
 def run(
     model: str,
@@ -45,6 +52,9 @@ def run(
     batch: int | None,
     kernels: dict[str, str],
     precision: str,
+    dump: str | None,
+    tensors: tuple[str, ...],
+    trace: str | None,
     gpu: str | None,
     limits: str | None,
     wide: bool,
@@ -61,26 +71,46 @@ def run(
       glnn run lenet
       glnn run lenet photo.png --top 3 --precision float16
       glnn run net.json samples.npz --backend feedback --json
+      glnn run lenet photo.png --trace trace.json     (for ui.perfetto.dev)
+      glnn run lenet photo.png --dump tensors.npz --tensor c1 --tensor 'sigmoid*'
     """
     loaded = load(model)
+    result = loaded.tensors[loaded.outputs[0]]
+    if len(result.shape) != 2:
+        got = show(result.shape)
+        raise ShapeError(f"{model}: expected class scores (N, classes), it gives {got}")
     samples = read_inputs(loaded, inputs, model)
+    count = batch_size(loaded, batch, 100)
+    dumped = Dump.asked(dump, tensors, loaded, runs=-(-len(samples.x) // count))
     session = InferenceSession(
         loaded, backend, gpu=gpu, limits=limits, kernels=kernels, precision=precision
     )
-    scores = _run(session, samples.x, batch_size(loaded, batch, 100), shown=not as_json)
-    if scores.ndim != 2:
-        raise ShapeError(f"{model}: expected class scores (N, classes), it gives {scores.shape}")
+    traced = None if trace is None else Trace()
+    scores = _run(session, samples.x, count, dumped, traced, shown=not as_json)
+    more = {} if dumped is None else {"dump": dumped.to_json()}
+    more |= save_trace(traced, trace) if traced is not None and trace is not None else {}
     order = np.argsort(-scores, axis=1, kind="stable")[:, :top]
     accuracy = None if samples.labels is None else float((order[:, 0] == samples.labels).mean())
     if as_json:
-        print_json(_document(session, samples, scores, order, accuracy))
-    else:
-        _show(Screen(wide), session, samples, scores, order, accuracy)
+        print_json(_document(session, samples, scores, order, accuracy) | more)
+        return
+    out = Screen(wide)
+    _show(out, session, samples, scores, order, accuracy)
+    if dumped is not None:
+        dumped.show(out)
+    if trace is not None:
+        out.say(f"traced to {trace}, which ui.perfetto.dev shows")
 
 
 def _run(
-    session: InferenceSession, x: NDArray[np.float32], batch: int, shown: bool
+    session: InferenceSession,
+    x: NDArray[np.float32],
+    batch: int,
+    dump: Dump | None,
+    trace: Trace | None,
+    shown: bool,
 ) -> NDArray[np.float32]:
+    """The scores of all samples."""
     name = session.get_inputs()[0].name
     results = []
     with progress(shown) as bar:
@@ -88,7 +118,13 @@ def _run(
             part = x[start : start + batch]
             if len(part) < batch and isinstance(session.get_inputs()[0].shape[0], int):
                 part = np.resize(part, (batch, *x.shape[1:]))  # the model takes no fewer
-            results.append(session.run(None, {name: part})[0])
+            if trace is None:
+                results.append(session.run(None, {name: part})[0])
+            else:
+                found = trace.run(session.plan({name: part.shape}), {name: part})
+                results.append(found[session.model.outputs[0]])
+            if dump is not None:
+                dump.write(session.intermediates({name: part}, dump.names))
     return np.concatenate(results)[: len(x)]
 
 

@@ -7,8 +7,9 @@ or with `--wide`.
 
 from __future__ import annotations
 
+import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import floor, inf, isfinite, log10
 
@@ -182,6 +183,31 @@ def progress(shown: bool = True) -> Progress:
 def say(message: str) -> None:
     """Print `message` to standard error, as all that is no result."""
     click.echo(f"glnn: {printable(message)}", err=True)
+
+
+class _Said(logging.Handler):
+    """Prints what is logged above a progress bar, as all that is no result."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            seconds, part = record.relativeCreated / 1e3, record.name.removeprefix("glnn.")
+            say(f"{seconds:.3f} s {part}: {record.getMessage()}")
+        except Exception:  # as logging has it: what is said for information ends nothing
+            self.handleError(record)
+
+
+def say_logged(level: int) -> Callable[[], None]:
+    """Print what glnn logs at `level` or above, until what is returned is called."""
+    logger, handler = logging.getLogger("glnn"), _Said(level)
+    former = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(level)
+
+    def end() -> None:
+        logger.removeHandler(handler)
+        logger.setLevel(former)
+
+    return end
 
 
 def number(value: float | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 
@@ -13,10 +14,11 @@ from glnn.compile.run import Done, Run
 from glnn.compile.weights import Weights
 from glnn.device import Device
 from glnn.errors import UnsupportedOpError
-from glnn.graph.graph import Graph
+from glnn.graph.graph import Graph, Value
 from glnn.process import ProcessLock
 from glnn.types import Array, DType, Shape
 
+LOG = logging.getLogger(__name__)
 PLANS_KEPT = 4
 
 
@@ -49,9 +51,7 @@ class Executor:
         self._asked = device, gpu, limits
         self._lock = ProcessLock()
         self._kernels = dict(kernels or {})
-        self._plans: OrderedDict[tuple[frozenset[tuple[str, Shape]], bool], Plan | Cut] = (
-            OrderedDict()
-        )
+        self._plans: OrderedDict[tuple[object, ...], Plan | Cut] = OrderedDict()
         self._latest: tuple[Mapping[str, Shape], Plan | Cut] | None = None
         self._weights = Weights(self.backend)
 
@@ -86,6 +86,19 @@ class Executor:
             return latest[1]
         return self._plan(backend, shapes, False)
 
+    def values(self, feeds: Mapping[str, Array], wanted: tuple[Value, ...]) -> dict[str, Array]:
+        """What any values of the graph are for the inputs `feeds`, by name; see `Plan.run`.
+
+        Beside the graph's they are the outputs of a plan of its own: nothing joins them to what
+        reads them.
+        """
+        shapes = {name: array.shape for name, array in feeds.items()}
+        backend, names = self._open(), tuple(value.name for value in wanted)
+        outputs = tuple(dict.fromkeys((*self.graph.outputs, *wanted)))
+        return backend.perform(
+            lambda: self._plan(backend, shapes, False, outputs).inside(feeds, names)
+        )
+
     def plan(self, shapes: Mapping[str, Shape], *, keep: bool = False) -> Plan:
         """The plan for inputs of `shapes`, built when there is none yet; see `Plan`.
 
@@ -97,13 +110,23 @@ class Executor:
             raise UnsupportedOpError(f"{found.why}, so there is no single plan")
         return found
 
-    def _plan(self, backend: Backend, shapes: Mapping[str, Shape], keep: bool) -> Plan | Cut:
-        key = frozenset(shapes.items()), keep
+    def _plan(
+        self,
+        backend: Backend,
+        shapes: Mapping[str, Shape],
+        keep: bool,
+        outputs: tuple[Value, ...] | None = None,
+    ) -> Plan | Cut:
+        """outputs: its own, None for the graph's."""
+        key = frozenset(shapes.items()), keep, outputs
         with self._lock:
             plan = self._plans.get(key)
             if plan is None:
+                graph = self.graph
+                if outputs is not None:
+                    graph = Graph(graph.nodes, graph.inputs, outputs, graph.name)
                 plan = planned(
-                    self.graph,
+                    graph,
                     backend,
                     shapes,
                     self._kernels,
@@ -115,7 +138,7 @@ class Executor:
                 if len(self._plans) > self._kept:
                     self._plans.popitem(last=False)
             self._plans.move_to_end(key)
-            self._latest = None if keep else (shapes, plan)
+            self._latest = None if keep or outputs else (shapes, plan)
         return plan
 
     def _open(self) -> Backend:
@@ -129,6 +152,7 @@ class Executor:
                 device, gpu, limits = self._asked
                 fresh = None if device is None else lost.renewed()
                 opened = open_backend(self.backend.name, fresh, gpu=gpu, limits=limits)
+                LOG.warning("%s; renewed: %s", lost.lost, opened.device)
                 self._plans.clear()
                 self._latest = None
                 self._weights = Weights(opened)

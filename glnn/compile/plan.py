@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -19,7 +20,10 @@ from glnn.graph.constant import constant, evaluated
 from glnn.graph.graph import Graph, Value
 from glnn.process import ProcessLock
 from glnn.settings import Settings
+from glnn.span import Span, Spans
 from glnn.types import Array, DType, Shape, as_float, narrowed, to_float16
+
+LOG = logging.getLogger(__name__)
 
 
 class Plan:
@@ -55,23 +59,34 @@ class Plan:
         )
         self._weights = Weights(backend) if weights is None else weights
 
+        made = Spans()
+
         def make() -> tuple[Outline, Lane]:
             while True:
-                outline = Outline.of(
-                    graph,
-                    backend,
-                    shapes,
-                    kernels,
-                    fused=fused,
-                    keep=keep,
-                    weights=self._weights,
-                    precision=precision,
-                )
+                with made.of("outline"):
+                    outline = Outline.of(
+                        graph,
+                        backend,
+                        shapes,
+                        kernels,
+                        fused=fused,
+                        keep=keep,
+                        weights=self._weights,
+                        precision=precision,
+                    )
                 outline.check(backend.available())
-                if not outline.examine():
-                    return outline, Lane(outline, self._weights)
+                with made.of("examine"):
+                    again = outline.examine()
+                if not again:
+                    with made.of("prepare"):
+                        return outline, Lane(outline, self._weights)
 
-        self.outline, lane = backend.perform(make)
+        with made.of("plan"):
+            self.outline, lane = backend.perform(make)
+        self.made: tuple[Span, ...] = tuple(made)
+        """When it was planned, the last of them as a whole: outlined, its kernels examined, then
+        its memory and programs prepared."""
+        self._log(shapes)
         self._lanes = [lane]
         self._runs: deque[PlanRun] = deque()
         changing = self.outline.outputs
@@ -81,6 +96,18 @@ class Plan:
         self._of_int64 = {v.name for v in _values(graph) if v.type.dtype is DType.int64}
         given = self._of_int64 & lane.inputs.keys()
         self._narrowed = {name for name in given if lane.inputs[name].dtype is DType.int32}
+
+    def _log(self, shapes: Mapping[str, Shape]) -> None:
+        given = ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())
+        where, took = f"{self.graph.name} for {given} on {self.backend.name}", self.made[-1].seconds
+        LOG.info(
+            "planned %s: %d steps, %d bytes, %.3f s", where, len(self.steps), self.nbytes, took
+        )
+
+    @property
+    def uploaded(self) -> tuple[Span, ...]:
+        """When the weights were, those of all plans that share them."""
+        return tuple(self._weights.uploaded)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -101,6 +128,10 @@ class Plan:
     def nbytes(self) -> int:
         """Bytes of the tensors and packed parameters."""
         return self.outline.nbytes
+
+    def refresh(self) -> None:
+        """Upload the weights that were assigned since the last run."""
+        self.backend.perform(self._weights.refresh)
 
     def upload(self, feeds: Mapping[str, Array]) -> None:
         """Move the inputs, arrays of the plan's shapes and of their own types, to the device.

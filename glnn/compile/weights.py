@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,10 @@ from glnn.graph.graph import Kind, Value, Variable
 from glnn.graph.operators import Reshape
 from glnn.layout import Layout
 from glnn.process import ProcessLock
+from glnn.span import Spans
 from glnn.types import Array, DType, Shape, TensorType, to_float16
+
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,9 @@ class _Kept:
         """Upload it where a variable was assigned since it was."""
         now = [variable.revision for variable in self.variables]
         if now != self.revisions:
-            backend.renew(self.store, np.asarray(self.weight.read(), order="C"))
+            array = np.asarray(self.weight.read(), order="C")
+            backend.renew(self.store, array)
+            LOG.debug("uploaded %s anew, %d bytes", self.weight.name, array.nbytes)
             self.revisions = now  # only now: where it cannot be read, the next run asks again
 
 
@@ -102,6 +108,8 @@ class Weights:
         self._kept: dict[tuple[Weight, Layout, bool], _Kept] = {}
         self._variables: dict[Variable, None] = {}
         self._revisions: list[int] = []
+        self.uploaded = Spans()
+        """When each of them was for the first time."""
         self._lock = ProcessLock()  # plans have locks of their own
 
     def __contains__(self, key: tuple[Weight, Layout, bool]) -> bool:
@@ -114,7 +122,10 @@ class Weights:
             if key not in self._kept:
                 variables = weight.variables
                 revisions = [variable.revision for variable in variables]
-                store = self._backend.keep(np.asarray(weight.read(), order="C"), layout)
+                array = np.asarray(weight.read(), order="C")
+                with self.uploaded.of(weight.name, array.nbytes):
+                    store = self._backend.keep(array, layout)
+                LOG.debug("uploaded %s as %s, %d bytes", weight.name, layout.name, array.nbytes)
                 self._kept[key] = _Kept(weight, store, variables, revisions)
                 self._variables |= dict.fromkeys(variables)
             return self._kept[key].store

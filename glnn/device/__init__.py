@@ -11,6 +11,7 @@ from glnn.device.program import Program, Source
 from glnn.device.texture import DataTexture
 from glnn.device.timeline import Fence
 from glnn.device.timer import Timer
+from glnn.device.timestamps import Timestamps
 
 __all__ = [
     "Attempt",
@@ -27,6 +28,7 @@ __all__ = [
     "Source",
     "StagedMemory",
     "Timer",
+    "Timestamps",
     "confuses_values",
     "gpus",
 ]

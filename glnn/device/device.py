@@ -24,6 +24,7 @@ from glnn.device.worker import StoppedError, Worker
 from glnn.errors import DeviceError
 from glnn.process import GL_PROCESS, ProcessLock
 from glnn.settings import Settings
+from glnn.span import Spans
 
 if TYPE_CHECKING:
     import moderngl
@@ -66,6 +67,7 @@ class Device:
         self.closed = True
         self.lost: str | None = None
         self.programs: dict[tuple[object, ...], Any] = {}  # by their source: compiled once
+        self.compiled = Spans()  # when each of them was
         self.faults: dict[str, bool] = {}  # of the driver, as probes found them
         self._dropped: list[Callable[[], object]] = []
         self.timeline = Timeline()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from glnn.process import GL_PROCESS
 
 WINDOW = "window"
 PLATFORMS = (DEVICE, SURFACELESS, DEFAULT, WINDOW)
+LOG = logging.getLogger(__name__)
 MINIMUM_LIMITS = "es31-minimum"
 
 Way = tuple[str, Callable[[Sequence[Version]], Context]]
@@ -132,6 +134,8 @@ def open_context(
             context.release()
             continue
         GL_PROCESS.opened(any=True)
+        before = "".join(f"; this had failed: {attempt}" for attempt in attempts)
+        LOG.info("opened %s, %s, by %s%s", asked.renderer, asked.version_text, what, before)
         return context, asked, tuple(attempts)
     GL_PROCESS.opened(any=False)
     message = "no usable OpenGL ES context" if gpu is None else f"no usable GPU {gpu!r}"

@@ -93,7 +93,7 @@ class Timer:
         kept = []
         for _ in range(repeat):
             sample, disturbed, _ = self._run(work, 1)
-            if not disturbed and sample.wall <= MOST_WALL and not _above(sample):
+            if not disturbed and sample.wall <= MOST_WALL and not above(sample):
                 kept.append(Sample(sample.wall, min(sample.gpu, sample.wall)))
         if len(kept) <= repeat // 2:
             self._doubt = "the timer was disturbed or above the wall clock in most runs"
@@ -101,6 +101,12 @@ class Timer:
         sample = Sample(median(s.wall for s in kept), median(s.gpu for s in kept))
         self._doubt = self._missing(sample)
         return sample if self._doubt is None else None
+
+    def contradiction(self, sample: Sample) -> str | None:
+        """Why the two times in `sample` cannot both be right; None where they can."""
+        if above(sample):
+            return f"{_says(sample)}; it cannot be more"
+        return self._missing(sample)
 
     def _contradiction(self, work: Callable[[], None]) -> str | None:
         """Where timer and clock disagree on repeated `work`; None where they agree."""
@@ -119,9 +125,7 @@ class Timer:
         if disturbed or again:
             return "the timer was disturbed, as by a GPU that changes its speed"
         for sample in (once, twice):
-            if _above(sample):
-                return f"{_says(sample)}; it cannot be more"
-            if reason := self._missing(sample):
+            if reason := self.contradiction(sample):
                 return reason
         more = Sample(twice.wall - once.wall, twice.gpu - once.gpu)
         if abs(more.wall - more.gpu) > SHARE * twice.wall:
@@ -141,7 +145,7 @@ class Timer:
         device = self._device
         query = device.timer_query
         device.finish()
-        self._disjoint()  # asking resets it
+        self.disturbed()  # asking resets it
         start = perf_counter()
         with query:
             for _ in range(repeats):
@@ -149,9 +153,10 @@ class Timer:
         asked = perf_counter() - start
         device.finish()
         wall = perf_counter() - start
-        return Sample(wall, 1e-9 * query.elapsed), self._disjoint(), asked
+        return Sample(wall, 1e-9 * query.elapsed), self.disturbed(), asked
 
-    def _disjoint(self) -> bool:
+    def disturbed(self) -> bool:
+        """Whether what was timed since this was asked last is worth nothing, as the driver says."""
         if self._device.capabilities.api != "es":
             return False
         value = ctypes.c_int()
@@ -160,7 +165,8 @@ class Timer:
         return bool(value.value)
 
 
-def _above(sample: Sample) -> bool:
+def above(sample: Sample) -> bool:
+    """Whether the timer says more than can be."""
     return sample.gpu > (1 + AHEAD) * sample.wall
 
 

@@ -209,6 +209,17 @@ def choose(
     raise error(f"{op} on {dict(problem.shapes)} cannot run on {backend}: {why}")
 
 
+def why_chosen(kernel: Kernel, problem: Problem, asked: str | None, tuned: Tuned) -> str:
+    """What `choose` gave for `problem`, and why, for people. asked: the kernel asked for."""
+    found = tuned.find(kernel.backend, problem)
+    why = f"first of those that can, priority {kernel.priority}"
+    if asked is not None:
+        why = "asked for"
+    elif found is not None and found.kernel == kernel.name:
+        why = "tuned"
+    return f"{kernel.name} {dict(kernel.defaults)}, {why}"
+
+
 def _preferred(
     kernels: Iterable[Kernel],
     problem: Problem,

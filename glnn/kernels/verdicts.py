@@ -48,6 +48,13 @@ class Verdict:
             if value is not None and not value >= least:
                 raise ValueError(f"{name}: expected at least {least}, got {value}")
 
+    @property
+    def outcome(self) -> str:
+        """What is to be said of it, in a few words."""
+        if self.wrong is not None:
+            return f"not used: {self.wrong}"
+        return "right" if self.part is None else f"in launches of {self.part} at most"
+
     def covers(self, launch: LaunchSize) -> bool:
         """Whether nothing more need be seen before such a launch is asked for."""
         return self.wrong is not None or any(within(launch, seen) for seen in self.right)
@@ -76,9 +83,8 @@ class Seen:
     @property
     def notable(self) -> str | None:
         """What is to be said of it: that it is not used, or in parts; None where it is right."""
-        if self.verdict.wrong is not None:
-            return f"not used: {self.verdict.wrong}"
-        return None if self.verdict.part is None else f"in launches of {self.verdict.part} at most"
+        right = self.verdict.wrong is None and self.verdict.part is None
+        return None if right else self.verdict.outcome
 
 
 @dataclass

@@ -1,7 +1,8 @@
-"""Honest timings of a plan or an op, and results held against float64."""
+"""Honest timings of a plan or an op, traces of runs, and results held against float64."""
 
 from glnn.profiling.profile import Profile, StepTime, profile
 from glnn.profiling.timing import Timing, time_work
+from glnn.profiling.trace import Trace
 from glnn.profiling.verify import LayerError, Verification, verify
 
 __all__ = [
@@ -9,6 +10,7 @@ __all__ = [
     "Profile",
     "StepTime",
     "Timing",
+    "Trace",
     "Verification",
     "profile",
     "time_work",

@@ -415,6 +415,11 @@ def test_sizes_that_only_a_run_tells(backend, sign) -> None:
             for name, array in zip(found, expected, strict=True):
                 np.testing.assert_allclose(found[name], array, rtol=1e-5, err_msg=name)
     assert list(executor.run({"x": x}, ["steps"])) == ["steps"]
+    values = {v.name: v for node in executor.graph.nodes for v in node.outputs}
+    inside = executor.values({"x": x}, (values["bent"], values["grown"], values["turned"]))
+    assert list(inside) == ["bent", "grown", "turned"]
+    for name, array in zip(inside, (some, np.vstack([some] * 3), weight), strict=True):
+        np.testing.assert_allclose(inside[name], array, rtol=1e-5, err_msg=name)
     with pytest.raises(UnsupportedOpError, match="'if' of unknown has sizes that only a run tells"):
         executor.plan({"x": (2, 3)})
     with pytest.raises(UnsupportedOpError, match=r"the sizes of 'if', .*known only once"):

@@ -1,0 +1,73 @@
+"""Tensors inside a model, by the names of tensors and of layers, and as a file."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+
+import numpy as np
+from numpy.lib import format as npy
+
+from glnn.errors import ModelError, printable, shown
+from glnn.graph.graph import Value
+from glnn.model.model import Model
+from glnn.types import Array
+from glnn.writing import whole
+
+
+def find_values(model: Model, names: Sequence[str] | None = None) -> dict[str, Value]:
+    """The values of `model` that `names` stand for, in the order of the names.
+
+    names: of tensors, of layers (for their results), or patterns of these as `conv*` and `*.1`;
+    None stands for every tensor that runs change. Raises ModelError for a name of none.
+    """
+    if names is not None and not (
+        isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)
+    ):
+        raise ModelError(f"names must be a list of tensors' names, got {shown(names)}")
+    graph = model.graph
+    made = [value for node in graph.nodes for value in node.outputs]
+    if names is None:
+        return {value.name: value for value in (*graph.inputs, *made) if graph.changes(value)}
+    known = {value.name: value for value in (*graph.inputs, *made)}
+    layers = {node.name: known[node.output] for node in model.nodes}
+    found: dict[str, Value] = {}
+    for name in names:
+        if name in known or name in layers:
+            found[name] = known[name] if name in known else layers[name]
+        elif matches := [one for one in known if fnmatchcase(one, name)]:
+            found |= {one: known[one] for one in matches}
+        elif matches := [one for one in layers if fnmatchcase(one, name)]:
+            found |= {one: layers[one] for one in matches}
+        else:
+            raise ModelError(_unknown(model.name, name, [*known, *layers]))
+    return found
+
+
+def _unknown(model: str, name: str, known: Sequence[str]) -> str:
+    """What to say of a name that nothing has: what is called nearly so, or some of all."""
+    distinct = list(dict.fromkeys(known))
+    near = get_close_matches(name, distinct, 3) or distinct[:8]
+    more = "" if len(near) == len(distinct) else f" among {len(distinct)}"
+    listed = ", ".join(map(repr, near))
+    return f"no tensor or layer of {model} is called {shown(name)}: it has {listed}{more}"
+
+
+def save_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Array]) -> None:
+    """Write `arrays` to `path` as an .npz file, whole or not at all.
+
+    Any name will do, `np.load` gives it back; what is not printable is written as in Python's own
+    texts, `\\x00`. Raises ModelError where the file cannot be written.
+    """
+    try:
+        with whole(path) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+            for name, array in arrays.items():  # np.savez could take none that is called "file"
+                info = zipfile.ZipInfo(f"{printable(name)}.npy".replace("\n", "\\n"))
+                with archive.open(info, "w", force_zip64=True) as member:
+                    npy.write_array(member, np.asanyarray(array), allow_pickle=False)
+    except (OSError, ValueError) as error:  # a full disk, a path that holds a zero byte
+        fault = error.strerror if isinstance(error, OSError) else str(error)
+        raise ModelError(f"{os.fspath(path)}: cannot be written: {fault}") from None
