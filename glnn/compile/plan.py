@@ -15,6 +15,7 @@ from glnn.compile.outline import Outline
 from glnn.compile.run import check_out
 from glnn.compile.step import Step
 from glnn.compile.weights import Weights
+from glnn.device import Fence
 from glnn.errors import DeviceError, ModelError
 from glnn.graph.constant import constant, evaluated
 from glnn.graph.graph import Graph, Value
@@ -178,7 +179,7 @@ class Plan:
     ) -> dict[str, Array]:
         """The same as `run`, for callers that are inside `Backend.perform`."""
         with self._lock:
-            return self.begin(feeds, outputs, out).results()
+            return self._begun(feeds, outputs, out).results()
 
     def begin(
         self,
@@ -190,14 +191,23 @@ class Plan:
 
         Where as many are under way as the plan has room for, the first of them is waited for.
         """
+        run = self._begun(feeds, outputs, out)
+        run.fence = self.backend.fence()
+        self._runs.append(run)
+        return run
+
+    def _begun(
+        self,
+        feeds: Mapping[str, Array],
+        outputs: tuple[str, ...] | None,
+        out: Mapping[str, Array] | None,
+    ) -> PlanRun:
         self._check(out or {})
         self._weights.refresh()
         lane = self._free()
         self._upload(lane, feeds)
         lane.perform()
-        run = PlanRun(self, lane, outputs or self.outputs, out)
-        self._runs.append(run)
-        return run
+        return PlanRun(self, lane, outputs or self.outputs, out)
 
     def _check(self, out: Mapping[str, Array]) -> None:
         """Raise ShapeError unless the arrays `out` can take the outputs of these names."""
@@ -287,7 +297,8 @@ class PlanRun:
         for name in names:
             if name not in plan._fixed:
                 lane.result(name).ask()
-        self._fence = plan.backend.fence()
+        self.fence: Fence | None = None
+        """Behind the run; None where to fetch a result is to wait for it."""
 
     @property
     def over(self) -> bool:
@@ -299,7 +310,7 @@ class PlanRun:
         device = self._plan.backend.device
         if not self.over and device is not None and device.closed:
             raise DeviceError(device.lost or "the device was closed in the middle of a run")
-        return self.over or self._fence is None or self._fence.wait(seconds)
+        return self.over or self.fence is None or self.fence.wait(seconds)
 
     def results(self) -> dict[str, Array]:
         """The outputs that were asked for, waiting for them."""
