@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import Enum
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from numpy.typing import NDArray
@@ -40,14 +39,6 @@ class Store(Protocol):
     def put(self, array: NDArray[Any]) -> None: ...
     def ask(self) -> None: ...
     def fetch(self, out: NDArray[Any] | None = None) -> NDArray[Any]: ...
-
-
-class Use(Enum):
-    """What the memory of a tensor is for."""
-
-    WORK = "only the device reads and writes it, or the host now and then"
-    READ = "the host writes it before each run, the device reads it, perhaps many times"
-    WRITTEN = "the device writes it once in each run, then the host reads it"
 
 
 class Memory(Protocol):
@@ -145,8 +136,11 @@ class Backend(ABC):
             return str(error)
         return None
 
-    def memory(self, floats: int, use: Use = Use.WORK) -> Memory | None:
-        """Room of `floats` for tensors to share; None where each is to have its own."""
+    def memory(self, floats: int, moved: bool = False) -> Memory | None:
+        """Room of `floats` for tensors to share; None where each is to have its own.
+
+        moved: whether what it holds comes from the host in every run, or goes there.
+        """
         return None
 
     def available(self) -> int | None:

@@ -4,31 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from glnn.backends.backend import Store, Use
+from glnn.backends.backend import Store
 from glnn.compile.outline import Outline
 from glnn.compile.prepared import Prepared
 from glnn.compile.weights import Weights
 from glnn.types import Array
 
 
-def uses(outline: Outline) -> dict[int, Use]:
-    """The blocks of memory that go to the host or come from there in each run, and what for.
+def moved(outline: Outline) -> frozenset[int]:
+    """The blocks of memory whose content goes to the host or comes from there in each run.
 
     None where the host takes part in between: it reads and writes as it needs to.
     """
     schedule, block = outline.schedule, outline.arena.block
     if any(entry.host for entry in schedule.entries):
-        return {}
-    memory = {name: tensor.memory for name, tensor in schedule.tensors.items()}
-    read = {memory[name] for e in schedule.entries for name in e.task.operands.values()}
-    written = [memory[entry.task.output] for entry in schedule.entries]
-    found: dict[int, Use] = {}
-    for name in (*(value.name for value in outline.graph.inputs), *outline.outputs.values()):
-        own = memory[name]
-        if own in block:
-            once = own not in read and written.count(own) == 1
-            found[block[own]] = Use.WRITTEN if once else Use.READ
-    return found
+        return frozenset()
+    names = (*(value.name for value in outline.graph.inputs), *outline.outputs.values())
+    memories = {schedule.tensors[name].memory for name in names}
+    return frozenset(block[memory] for memory in memories if memory in block)
 
 
 class Lane:
@@ -40,7 +33,7 @@ class Lane:
     def __init__(self, outline: Outline, weights: Weights, beside: Lane | None = None) -> None:
         self.backend = outline.schedule.backend
         others = None if beside is None else beside.prepared
-        self.prepared: Prepared = Prepared.of(outline, weights, uses(outline), others)
+        self.prepared: Prepared = Prepared.of(outline, weights, moved(outline), others)
         self.stores = self.prepared.stores
         self.inputs: dict[str, Store] = {v.name: self.stores[v.name] for v in outline.graph.inputs}
         self._stretch = 0  # of the device's work, by which its last run is over

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from functools import cached_property, partial
 
 import numpy as np
 
-from glnn.backends.backend import Launch, Memory, Store, Use
+from glnn.backends.backend import Launch, Memory, Store
 from glnn.backends.cpu import HostStore
 from glnn.compile.control import Body, Called, launch
 from glnn.compile.memory import Arena
@@ -32,21 +32,17 @@ class Prepared:
         arena: Arena,
         weights: Weights,
         bodies: Mapping[str, tuple[Outline, ...]] | None = None,
-        uses: Mapping[int, Use] | None = None,
+        moved: Set[int] = frozenset(),
         beside: Prepared | None = None,
     ) -> None:
-        """uses: of the blocks whose content comes from the host in each run, or goes there.
+        """moved: the blocks whose content comes from the host in each run, or goes there.
         beside: what was prepared before; what has nothing to do with such blocks is shared with it.
         """
         self.schedule, self.backend, self._weights = schedule, schedule.backend, weights
         self._bodies = bodies or {}
-        self._blocks = self._memory(arena, uses or {}, beside)
+        self._blocks = self._memory(arena, moved, beside)
         self.stores = self._allocate(arena)
-        own = {
-            name
-            for name, t in schedule.tensors.items()
-            if arena.block.get(t.memory) in (uses or {})
-        }
+        own = {name for name, t in schedule.tensors.items() if arena.block.get(t.memory) in moved}
         self.launches: tuple[Launch, ...] = tuple(
             self._prepare(entry)
             if beside is None or own.intersection(entry.tensors)
@@ -64,19 +60,19 @@ class Prepared:
         cls,
         outline: Outline,
         weights: Weights,
-        uses: Mapping[int, Use] | None = None,
+        moved: Set[int] = frozenset(),
         beside: Prepared | None = None,
     ) -> Prepared:
         """What `outline` says."""
-        return cls(outline.schedule, outline.arena, weights, outline.bodies, uses, beside)
+        return cls(outline.schedule, outline.arena, weights, outline.bodies, moved, beside)
 
     def _memory(
-        self, arena: Arena, uses: Mapping[int, Use], beside: Prepared | None
+        self, arena: Arena, moved: Set[int], beside: Prepared | None
     ) -> list[Memory | None]:
         """The blocks of `arena`."""
         return [
-            self.backend.memory(size, uses.get(i, Use.WORK))
-            if beside is None or i in uses
+            self.backend.memory(size, i in moved)
+            if beside is None or i in moved
             else beside._blocks[i]
             for i, size in enumerate(arena.sizes)
         ]

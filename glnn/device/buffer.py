@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.device.copying import copied_in_parts, parts
 from glnn.device.copying import copy as copied
 from glnn.device.device import Device
 from glnn.device.memory import LEAST, SharedMemory
+from glnn.device.timeline import Fence
 from glnn.errors import DeviceError, ShapeError
 from glnn.layout import Layout
 from glnn.process import alone
@@ -63,6 +65,7 @@ class Buffer:
         self._copy: moderngl.Buffer | None = None
         self._memory = memory
         self._due = 0  # the stretch of the device's work after which the host sees its content
+        self._arrivals: list[Fence] = []  # behind each part that is on its way to the host
         if memory is not None:
             if memory.size < self.size:
                 raise DeviceError(f"{self.nbytes} bytes do not fit into {memory.nbytes}")
@@ -126,8 +129,7 @@ class Buffer:
     def _write(self, device: Device, copy: moderngl.Buffer) -> None:
         if self._used and self._host is not None:
             if self._memory is not None and self._memory.host is not None:
-                self._place(self._memory.host, self._host)
-                self._memory.to_device(self.words)
+                self._place(self._memory, self._memory.host, self._host)
             elif self._dense:
                 copy.write(np.ascontiguousarray(self._host, self.dtype.word))
             else:
@@ -136,13 +138,16 @@ class Buffer:
             self.pushes += 1
         self._host_newer = False
 
-    def _place(self, words: NDArray[np.uint32], array: NDArray[Any]) -> None:
-        """Write `array` to the memory that the host sees as `words`."""
-        flat = words[: self.words].view(self.dtype.word)
-        if self._dense:
-            copied(flat[: self._count].reshape(self.shape), array)
-        else:
-            self.layout.fill(flat, array)
+    def _place(self, memory: SharedMemory, words: NDArray[np.uint32], array: NDArray[Any]) -> None:
+        """Write `array` to `memory`, which the host sees as `words`."""
+        flat, cuts = words[: self.words].view(self.dtype.word), parts(self._count)
+        target = flat[: self._count].reshape(self.shape)
+        if self._dense and copied_in_parts(
+            target, array, done=lambda part: memory.to_device(*cuts[part])
+        ):
+            return
+        self.layout.fill(flat, array)
+        memory.to_device(0, self.words)
 
     def copy_from(self, other: Buffer, device: Device) -> None:
         """Take the content of `other`, a buffer of the same layout and shape, on the device."""
@@ -183,7 +188,10 @@ class Buffer:
         if memory is None or memory.host is None or device is None or device.closed:
             return
         if self._device_newer and not self._due:
-            memory.to_host(self.words)
+            for fence in self._arrivals:
+                fence.drop()
+            cuts = parts(self._count) if self._dense else [(0, self.words)]
+            self._arrivals = memory.to_host(cuts)
             self._due = device.timeline.now
 
     def pull(self) -> NDArray[Any]:
@@ -220,11 +228,16 @@ class Buffer:
             raise DeviceError(
                 "a buffer's content is lost: its device was closed before it was read"
             )
-        flat = self._seen(device)
-        if flat is None:
-            flat = self._mapped(device, copy)
-            if out is None and self._dense and flat.dtype == self.dtype.numpy:
-                return flat[: self._count].reshape(self.shape)
+        words = None if self._memory is None else self._memory.host
+        if words is not None:
+            return self._arrived(device, words, out)
+        flat = self._mapped(device, copy)
+        if out is None and self._dense and flat.dtype == self.dtype.numpy:
+            return flat[: self._count].reshape(self.shape)
+        return self._taken(flat, out)
+
+    def _taken(self, flat: NDArray[Any], out: NDArray[Any] | None) -> NDArray[Any]:
+        """The array that is stored as `flat`, in `out` or in a new one."""
         found = np.empty(self.shape, self.dtype.numpy) if out is None else out
         if self._dense:
             copied(found, flat[: self._count].reshape(self.shape))
@@ -232,15 +245,24 @@ class Buffer:
             found[...] = self.layout.unpack(flat, self.shape)
         return found
 
-    def _seen(self, device: Device) -> NDArray[Any] | None:
-        """The device's words as the host sees them, once it does; None where it does not."""
-        if self._memory is None or self._memory.host is None:
-            return None
+    def _arrived(
+        self, device: Device, words: NDArray[np.uint32], out: NDArray[Any] | None
+    ) -> NDArray[Any]:
+        """What the device has, once the host sees it as `words`."""
         self.ask()
+        arrivals, self._arrivals = self._arrivals, []
+        self.pulls += 1
+        flat = words[: self.words].view(self.dtype.word)[: self._used]
+        if arrivals and self._dense and self.dtype.numpy == self.dtype.word:
+            found = np.empty(self.shape, self.dtype.numpy) if out is None else out
+            source = flat[: self._count].reshape(self.shape)
+            if copied_in_parts(found, source, ready=lambda part: arrivals[part].wait()):
+                return found
+        for fence in arrivals:
+            fence.wait()
         if device.timeline.done < self._due:
             device.finish()
-        self.pulls += 1
-        return self._memory.host[: self.words].view(self.dtype.word)[: self._used]
+        return self._taken(flat, out)
 
     def _mapped(self, device: Device, copy: moderngl.Buffer) -> NDArray[Any]:
         """The device's words, copied by GL."""

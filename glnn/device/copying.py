@@ -1,9 +1,10 @@
-"""Copies in the host's memory: large ones by several threads, as one alone does not fill a bus."""
+"""Copies in the host's memory: large ones in parts, by several threads, as one fills no bus."""
 
 from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from itertools import pairwise
 from queue import SimpleQueue
 from typing import Any
@@ -14,21 +15,43 @@ from numpy.typing import NDArray
 from glnn.process import HELPERS
 
 Array = NDArray[Any]
-LEAST = 1 << 20  # bytes that are worth a thread; two such are worth two
-MOST = 8  # threads
+Part = tuple[int, int]
+"""The first number of a part, and the one behind the last."""
+LEAST = 1 << 20  # bytes of a part
+MOST = 8  # parts
+
+
+def parts(count: int) -> list[Part]:
+    """The parts in which so many numbers of 32 bits are copied."""
+    most = min(max(4 * count // LEAST, 1), MOST)
+    return list(pairwise(count * i // most for i in range(most + 1)))
 
 
 def copy(target: Array, source: Array) -> None:
     """Have `target` hold the numbers of `source`, of the same shape, rounded to its type."""
-    parts = min(target.nbytes // LEAST, most_threads())
-    flat = target.flags.c_contiguous and source.flags.c_contiguous
-    if parts < 2 or not flat or target.dtype != source.dtype:
+    if not copied_in_parts(target, source):
         np.copyto(target, source, casting="unsafe")
-    else:
-        COPIERS.copy(target.reshape(-1), source.reshape(-1), parts)
 
 
-def most_threads() -> int:
+def copied_in_parts(
+    target: Array,
+    source: Array,
+    ready: Callable[[int], object] = lambda part: None,
+    done: Callable[[int], object] = lambda part: None,
+) -> bool:
+    """Copy `source` to `target`, arrays of the same shape; whether their types and strides let it.
+
+    ready: called in this thread before a part is read, with its number in `parts`; done: after it
+    was written.
+    """
+    flat = target.flags.c_contiguous and source.flags.c_contiguous
+    if not flat or target.dtype != source.dtype or target.itemsize != 4:
+        return False
+    COPIERS.copy(target.reshape(-1), source.reshape(-1), ready, done)
+    return True
+
+
+def _most_threads() -> int:
     """How many threads copy at the most: half of what this process has processors for."""
     try:
         processors = len(os.sched_getaffinity(0))
@@ -41,42 +64,58 @@ class Copiers:
     """Threads that copy parts of arrays. They begin when first needed, and know nothing of GL."""
 
     def __init__(self) -> None:
+        self.most = _most_threads()
+        """Those that copy at once, whoever asks among them."""
         self._begin()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._begin)  # a fork has none of its parent's
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._parts: SimpleQueue[tuple[Array, Array, SimpleQueue[None]]] = SimpleQueue()
+        self._tasks: SimpleQueue[tuple[Array, Array, int, SimpleQueue[int]]] = SimpleQueue()
         self._threads = 0
 
-    def copy(self, target: Array, source: Array, parts: int) -> None:
-        """Copy the vector `source` in so many `parts`, one of them in this thread."""
-        self._more(parts - 1)
-        cuts = [len(target) * i // parts for i in range(parts + 1)]
-        done: SimpleQueue[None] = SimpleQueue()
-        left = 0
+    def copy(
+        self,
+        target: Array,
+        source: Array,
+        ready: Callable[[int], object],
+        done: Callable[[int], object],
+    ) -> None:
+        """Copy the vector `source`, the last part of it in this thread; see `copied_in_parts`."""
+        cuts, over, left = parts(len(target)), SimpleQueue[int](), 0
+        self._more(min(len(cuts), self.most) - 1)
         try:
-            for first, last in pairwise(cuts[1:]):
-                self._parts.put((target[first:last], source[first:last], done))
-                left += 1
-            np.copyto(target[: cuts[1]], source[: cuts[1]])
+            for number, (first, last) in enumerate(cuts):
+                ready(number)
+                task = target[first:last], source[first:last]
+                if self._threads and number < len(cuts) - 1:
+                    self._tasks.put((*task, number, over))
+                    left += 1
+                else:
+                    np.copyto(*task)
+                    done(number)
+            while left:
+                number = over.get()
+                left -= 1
+                done(number)
         finally:
             for _ in range(left):  # also when interrupted: the memory may go away after this
-                done.get()
+                over.get()
 
     def _more(self, threads: int) -> None:
-        with self._lock:
-            while self._threads < threads:
-                HELPERS.start(self._serve, "glnn copies")
-                self._threads += 1
+        if self._threads < threads:
+            with self._lock:
+                while self._threads < threads:
+                    HELPERS.start(self._serve, "glnn copies")
+                    self._threads += 1
 
     def _serve(self) -> None:
         while True:
-            target, source, done = self._parts.get()
+            target, source, number, over = self._tasks.get()
             np.copyto(target, source)
             del target, source  # else they live until the next part
-            done.put(None)
+            over.put(number)
 
 
 COPIERS = Copiers()

@@ -8,13 +8,16 @@ copy in the host's memory, which threads share, and 0.1 ms on the bus.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from ctypes import c_ssize_t, c_uint, c_void_p
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.device.copying import Part
 from glnn.device.device import Device
+from glnn.device.timeline import Fence
 from glnn.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -42,11 +45,15 @@ class SharedMemory:
     def _allocated(self) -> moderngl.Buffer:
         return self.device.context.buffer(np.zeros(self.size, np.float32))
 
-    def to_device(self, words: int) -> None:
-        """Have the device see the first `words` that the host wrote."""
+    def to_device(self, first: int, last: int) -> None:
+        """Have the device see the words from `first` up to `last` that the host wrote."""
 
-    def to_host(self, words: int) -> None:
-        """Have the host see the first `words` once the device has done all it was told to."""
+    def to_host(self, cuts: Sequence[Part]) -> list[Fence]:
+        """Have the host see words in parts, and give what tells when it sees each.
+
+        None where that is when the device has done all it was told to.
+        """
+        return []
 
 
 class MappedMemory(SharedMemory):
@@ -67,11 +74,23 @@ class StagedMemory(SharedMemory):
         self._staging, self.host = mapped(self.device, self.nbytes)
         return super()._allocated()
 
-    def to_device(self, words: int) -> None:
-        self.device.context.copy_buffer(self.copy, self._staging, 4 * words)
+    def to_device(self, first: int, last: int) -> None:
+        at, size = 4 * first, 4 * (last - first)
+        self.device.context.copy_buffer(
+            self.copy, self._staging, size, read_offset=at, write_offset=at
+        )
+        self.device.flush()  # the host goes on with what follows
 
-    def to_host(self, words: int) -> None:
-        self.device.context.copy_buffer(self._staging, self.copy, 4 * words)
+    def to_host(self, cuts: Sequence[Part]) -> list[Fence]:
+        fences: list[Fence] = []
+        for first, last in cuts:
+            at, size = 4 * first, 4 * (last - first)
+            self.device.context.copy_buffer(
+                self._staging, self.copy, size, read_offset=at, write_offset=at
+            )
+            fences.append(self.device.fence())
+        self.device.flush()
+        return fences
 
 
 def mapped(device: Device, nbytes: int) -> tuple[moderngl.Buffer, NDArray[np.uint32]]:

@@ -79,12 +79,13 @@ class Fence:
             if said != WAIT_FAILED:
                 self._timeline.done = max(self._timeline.done, self.stretch)
             break
-        self._drop()
+        if self._sync is not None:
+            self.drop()
+            self._check("wait")
         return True
 
-    def _drop(self) -> None:
-        """Give up what GL keeps for it, once it is over."""
+    def drop(self) -> None:
+        """Give up what GL keeps for it: nobody waits for it any more."""
         if self._sync is not None:
             self._delete(self._sync)
             self._sync = None
-            self._check("wait")

@@ -28,7 +28,9 @@ uniform int x_row, out_row;
 #define SPAN ((PX - 1) * STRIDE_W + (KERNEL_W - 1) * DILATION_W + 1)
 
 float pixel(int start, int column) {
-    return column >= 0 && column < w ? x[start + column] : 0.0;
+    // Read in any case: loads that hang on a condition are waited for one by one.
+    float value = x[start + clamp(column, 0, w - 1)];
+    return column >= 0 && column < w ? value : 0.0;
 }
 
 void convolve(int image, int quad, int left, int y) {
