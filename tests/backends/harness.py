@@ -121,6 +121,8 @@ def run_kernel(
     made = problem.results[0]
     shape, layout = made.shape, taken["out"]
     out = _poisoned(backend, _buffer(backend, made, layout))
+    if op.updates in stores:  # whose memory the result takes
+        out.push(backend.device).write(stores[op.updates].push(backend.device).read())
     backend.prepare(choice, problem, stores, out)()
     backend.device.check_always(f"{op.name} by {choice.name}")
     used = layout.size(shape)
