@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from numpy.typing import NDArray
 
 from glnn import __version__
-from glnn.backends.backend import Choice, Launch, Memory, Store, T
+from glnn.backends.backend import Alternative, Choice, Launch, Memory, Store, T
 from glnn.backends.examine import SLOWEST, Examined, examine
 from glnn.backends.launch import Fetched, recorded
 from glnn.device import Buffer, DataTexture, Device, Program, SharedMemory, Source
@@ -21,8 +21,9 @@ from glnn.kernels.binding import textures, written
 from glnn.kernels.generate.epilogue import Bound
 from glnn.kernels.generate.generated import Uniform
 from glnn.kernels.kernel import Kernel
+from glnn.kernels.predict import pace, predicted
 from glnn.kernels.problem import Problem
-from glnn.kernels.select import choose
+from glnn.kernels.select import alternatives, choose
 from glnn.kernels.source import assemble
 from glnn.kernels.tuned import Tuned
 from glnn.kernels.verdicts import Verdicts, program_key, work
@@ -71,9 +72,18 @@ class GlBackend(Examined):
         found = self._choices.get((problem, kernel))
         if found is None:
             offers = self.device.capabilities
-            found = choose(self.name, problem, offers, kernel, self.tuned, self.verdicts)
+            found = choose(
+                self.name, problem, offers, kernel, self.tuned, self.verdicts, self.choose
+            )
             self._choices[problem, kernel] = found
         return found
+
+    def alternatives(self, choice: Choice, problem: Problem) -> list[Alternative]:
+        assert isinstance(choice, Kernel)
+        offers = self.device.capabilities
+        others = alternatives(self.name, problem, offers, choice, self.verdicts, self.choose)
+        of = pace(architecture(offers))
+        return [Alternative(k, predicted(problem, k, of)) for k in (choice, *others)]
 
     def examine(self, asked: Iterable[tuple[Choice, Problem]]) -> bool:
         return not self._trusts and examine(self, asked)

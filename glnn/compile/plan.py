@@ -64,8 +64,9 @@ class Plan:
                     keep=keep,
                     weights=self._weights,
                     precision=precision,
+                    available=(available := backend.available()),
                 )
-                outline.check(backend.available())
+                outline.check(available)
                 if not outline.examine():
                     return outline, Prepared.of(outline, self._weights)
 

@@ -12,6 +12,7 @@ from glnn.device.texture import PLANE, TEXELS
 from glnn.errors import LimitError, ShaderError, UnsupportedOpError
 from glnn.graph.epilogue import BIASED, Epilogue
 from glnn.graph.expression import Arg, call
+from glnn.kernels.admit import fitted, why_not_device, why_not_problem
 from glnn.kernels.architecture import architecture
 from glnn.kernels.binding import textures, written
 from glnn.kernels.generate.epilogue import Bound
@@ -19,7 +20,6 @@ from glnn.kernels.generate.generators import GENERATORS
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import declared, library
 from glnn.kernels.problem import Problem
-from glnn.kernels.select import fitted, why_not_device, why_not_problem
 from glnn.kernels.source import assemble
 from glnn.kernels.verdicts import Seen, Verdicts
 

@@ -30,9 +30,9 @@ from glnn.errors import UnsupportedOpError
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Operator
 from glnn.kernels import kernels_for
+from glnn.kernels.admit import fitted, why_not_problem
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
-from glnn.kernels.select import fitted, why_not_problem
 from glnn.layout import Layout
 from glnn.layout.layout import RowMajor
 from glnn.types import DType, TensorType

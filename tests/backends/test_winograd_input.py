@@ -59,7 +59,7 @@ def test_what_does_not_fit_is_refused() -> None:
         WinogradInput(3)
     with pytest.raises(ShapeError, match="padding must be 4 integers of at least 0"):
         WinogradInput(4, (0, 0, 0, -1))
-    with pytest.raises(ShapeError, match=r"part must be \(first tile, tiles\) or None, got \(0, 0\)"):
+    with pytest.raises(ShapeError, match=r"part must be \(first tile, tiles\) or None"):
         WinogradInput(4, part=(0, 0))
     with pytest.raises(ShapeError, match=r"part \(3, 2\) is beyond the 4 tiles"):
         WinogradInput(4, part=(3, 2)).shape_of({"x": (1, 3, 9, 9)})

@@ -125,7 +125,7 @@ def test_what_does_not_fit_is_refused() -> None:
         Problem.of(op, {"x": (72, 3), "e1": (4,)}, {}, finish(bias=True))
     with pytest.raises(ShapeError, match=r"e1 must have shape \(1, 3, 5, 4\), got nothing"):
         Problem.of(op, {"x": (72, 3)}, {}, finish(full=True))
-    with pytest.raises(ShapeError, match=r"into must have shape \(1, 3, 5, 4\), got \(1, 3, 5, 5\)"):
+    with pytest.raises(ShapeError, match=r"into must have shape \(1, 3, 5, 4\), got"):
         op.shape_of({"x": (72, 3), "into": (1, 3, 5, 5)})
     with pytest.raises(ShapeError, match=r"part \(1, 2\) is beyond the 2 tiles"):
         WinogradOutput((1, 5, 4), 4, (1, 2)).shape_of({"x": (72, 3)})

@@ -14,11 +14,12 @@ from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Conv2d, Matmul, Pointwise, Pool2d
 from glnn.graph.operators.reorder import Reorder
 from glnn.kernels import Kernel, select
+from glnn.kernels.admit import fitted, why_not_device, why_not_here
 from glnn.kernels.architecture import architecture
 from glnn.kernels.binding import bind
 from glnn.kernels.generate.epilogue import Bound
 from glnn.kernels.problem import Problem
-from glnn.kernels.select import choose, fitted, why_not_device, why_not_here
+from glnn.kernels.select import choose
 from glnn.types import Shape
 
 RELU = Pointwise(call("relu", Arg(0)))

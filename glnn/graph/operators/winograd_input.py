@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.graph.contraction import Contraction
-from glnn.graph.operator import Shapes, rank
+from glnn.graph.operator import Cost, Operands, Shapes, rank, typed
 from glnn.graph.operators import windows
 from glnn.graph.operators.windows import Pair, Sides
 from glnn.graph.operators.winograd import check_part, part_of, winograd
@@ -75,6 +75,13 @@ class WinogradInput(Contraction):
     def flops(self, shapes: Shapes) -> int:
         rows, c = self.shape_of(shapes)
         return rows * c * 2 * winograd(self.tile).window
+
+    def cost_of(self, operands: Operands) -> Cost:
+        """Of the images that is read which its tiles meet."""
+        shapes = {name: one.shape for name, one in typed(operands).items()}
+        tiles = shapes["x"][0] * prod(self.tiles(shapes["x"]))
+        read = prod(shapes["x"]) * self._part(shapes)[1] // max(tiles, 1)
+        return Cost(self.flops(shapes), 4 * (read + prod(self.shape_of(shapes))))
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         n, c, h, w = shapes["x"]

@@ -11,7 +11,7 @@ import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.contraction import Contraction
-from glnn.graph.operator import Shapes, rank
+from glnn.graph.operator import Cost, Operands, Shapes, rank, typed
 from glnn.graph.operators.windows import Pair
 from glnn.graph.operators.winograd import check_part, part_of, winograd
 from glnn.types import Array, Shape
@@ -72,12 +72,21 @@ class WinogradOutput(Contraction):
         whole[:, :, :oh, :ow] = operands.get("into", 0)
         tiled = (n, o, down, self.tile, across, self.tile)
         tiles = whole.reshape(tiled).transpose(0, 2, 4, 1, 3, 5).reshape(-1, o, *(self.tile,) * 2)
-        tiles[first : first + count] = np.einsum("it,tuko,ju->koij", back, stack, back, optimize=True)
+        tiles[first : first + count] = np.einsum(
+            "it,tuko,ju->koij", back, stack, back, optimize=True
+        )
         apart = tiles.reshape(n, down, across, o, *(self.tile,) * 2).transpose(0, 3, 1, 4, 2, 5)
         return np.array(apart.reshape(whole.shape)[:, :, :oh, :ow])
 
     def flops(self, shapes: Shapes) -> int:
         return prod(shapes["x"]) * 2 * self.tile
+
+    def cost_of(self, operands: Operands) -> Cost:
+        """What it does not write is not touched."""
+        shapes = {name: one.shape for name, one in typed(operands).items()}
+        tiles = self.images[0] * prod(self._tiles)
+        written = prod(self.shape_of(shapes)) * self._part[1] // max(tiles, 1)
+        return Cost(self.flops(shapes), 4 * (prod(shapes["x"]) + written))
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         n, o, oh, ow = self.shape_of(shapes)
