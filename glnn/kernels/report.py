@@ -63,14 +63,16 @@ class Example:
 
     @classmethod
     def all_of(cls, kernel: Kernel) -> Iterator[Example]:
-        """One with the parameters' defaults, a bias and a ReLU where it can, and one more for each
-        operand that may be float16; as many as its generator has, where it has one.
+        """One with the parameters' defaults and the attributes that it needs, a bias and a ReLU
+        where it can, and one more for each operand that may be float16; as many as its generator
+        has, where it has one.
         """
         if not kernel.generate:
             name, texts = f"{kernel.op}-{kernel.name}", _finished(kernel)
-            yield cls(name, kernel, kernel.defaults, texts)
+            defines = {**kernel.defaults, **kernel.where.attributes}
+            yield cls(name, kernel, defines, texts)
             for operand in kernel.halves:
-                half = {**kernel.defaults, f"{operand.upper()}_HALF": 1}
+                half = {**defines, f"{operand.upper()}_HALF": 1}
                 yield cls(f"{name}-float16-{operand}", kernel, half, texts)
             return
         for name, (op, types) in GENERATORS[kernel.generate].examples().items():

@@ -168,9 +168,6 @@ def _preferred(
             reasons.setdefault(str(unfit), []).append(declared.name)
         else:
             found.append(fitted(adapted, device) or adapted)
-    if len(found) == 1:
-        yield from found
-        return
     here = architecture(device)
     sizes = {**problem.op_sizes, "outputs": prod(problem.output)}
     found.sort(key=lambda k: (-k.priority, not problem.fits(k)))

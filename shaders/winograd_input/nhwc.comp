@@ -9,6 +9,8 @@
 #endif
 #ifndef TILE
 #define TILE 4
+#endif
+#ifndef PADDING_TOP
 #define PADDING_TOP 1
 #define PADDING_LEFT 1
 #endif
