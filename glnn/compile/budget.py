@@ -79,18 +79,33 @@ class Budget:
         while (missing := self.need(taken) - nbytes) > 0:
             best = max(self._moves(taken), key=lambda m: self._worth(taken, m, missing), default={})
             if self._worth(taken, best, missing) <= 0:
-                return None
+                break
             taken |= best
-        return self.returned(taken, nbytes)
+        least = taken if missing <= 0 else self.least()
+        return self.returned(least, nbytes) if self.need(least) <= nbytes else None
 
-    def least(self) -> dict[int, int]:
+    def least(self) -> Taken:
         """What to take so that the fewest bytes do."""
-        taken: dict[int, int] = {}
-        while True:
-            best = max(self._moves(taken), key=lambda move: self._saved(taken, move), default={})
-            if self._saved(taken, best) <= 0:
-                return taken
-            taken |= best
+        found: dict[int, int] = {}
+        for arena, floor in enumerate(self.floors):
+            here = [i for i, decision in enumerate(self.decisions) if decision.arena == arena]
+            levels = {floor, *(level for i in here for level in self.decisions[i].levels)}
+            able = (self._below(here, most) for most in levels)
+            ways: list[Taken] = [way for way in able if way is not None]
+            best = min(ways, key=self.need)
+            found |= best
+        return found
+
+    def _below(self, here: Sequence[int], most: int) -> dict[int, int] | None:
+        """What to take of the decisions `here` for the fewest weights, with levels up to `most`."""
+        found = {}
+        for i in here:
+            decision = self.decisions[i]
+            able = [o for o in range(len(decision.options)) if decision.levels[o] <= most]
+            if not able:
+                return None
+            found[i] = min((decision.weights(o), decision.seconds(o), o) for o in able)[-1]
+        return found
 
     def _saved(self, taken: Taken, move: Taken) -> int:
         """Bytes."""
@@ -119,12 +134,12 @@ class Budget:
             level = max((self.decisions[i].levels[taken.get(i, 0)] for i in here), default=0)
             if level > floor:
                 full = [i for i in here if self.decisions[i].levels[taken.get(i, 0)] == level]
-                lower = {i: self._below(i, level) for i in full}
+                lower = {i: self._lower(i, level) for i in full}
                 found = {i: option for i, option in lower.items() if option is not None}
                 if len(found) == len(full):
                     yield found
 
-    def _below(self, i: int, level: int) -> int | None:
+    def _lower(self, i: int, level: int) -> int | None:
         """The fastest option of a decision that needs less than `level`."""
         decision = self.decisions[i]
         able = [o for o in range(len(decision.options)) if decision.levels[o] < level]

@@ -201,14 +201,19 @@ class Outline:
         for number, (within, outline) in enumerate(self.walk()):
             others = set(range(len(outline.schedule.entries)))
             for decision, options in outline.open:
-                levels = tuple(outline._level(decision, option) for option in options)
+                levels = tuple(outline.level(decision, option) for option in options)
                 decisions.append(Open(options, number, levels))
                 keys.append((within, decision.task.output))
                 others -= set(decision.entries)
             floors.append(4 * outline.arena.floor(others))
         return keys, Budget.of(self.need, decisions, floors)
 
-    def _level(self, decision: Decision, option: Alternative) -> int:
+    @property
+    def most(self) -> int:
+        """Bytes that share blocks and are needed at the same time."""
+        return 4 * self.arena.floor(set(range(len(self.schedule.entries))))
+
+    def level(self, decision: Decision, option: Alternative) -> int:
         """Bytes that share blocks and are needed at the same time where that option is taken."""
         tensors, entries = self.schedule.tensors, decision.entries
         ending = {
