@@ -18,6 +18,14 @@ from glnn.layout import parse
 
 def why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
     """Why `kernel` cannot run on `device` whatever the problem; None when it can."""
+    key = "why not", device
+    if key not in kernel.memo:
+        kernel.memo[key] = _why_not_device(kernel, device)
+    found: str | None = kernel.memo[key]
+    return found
+
+
+def _why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
     if kernel.architectures.fit(architecture(device)) == UNFIT:
         return f"the registers of {device.renderer} cannot hold it"
     if kernel.backend == "feedback":

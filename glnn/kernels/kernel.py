@@ -160,7 +160,7 @@ class Kernel:
         """The operand whose memory the result takes."""
         return next((name for name, one in self.operands.items() if one.in_place), None)
 
-    @property
+    @cached_property
     def document(self) -> bool:
         """Whether it is there because a document has it, and runs only where it is named."""
         return self.declaration.parents[1].name == DOCUMENTS

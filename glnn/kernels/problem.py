@@ -183,11 +183,9 @@ class Problem:
         Raises UnsupportedOpError where it cannot compute this.
         """
         made = self.generated(kernel)
-        return (
-            kernel
-            if made is None
-            else expanded(kernel, tuple(self.shapes), made.reads, apart=bool(made.launches))
-        )
+        if made is None:
+            return kernel
+        return expanded(kernel, tuple(self.shapes), made.reads, apart=bool(made.launches))
 
     def split(self, kernel: Kernel, device: Capabilities) -> Split | None:
         """The parts in which `kernel` computes this where one dispatch would be too much."""
@@ -267,7 +265,11 @@ class Problem:
 
     def lowered(self, kernel: Kernel) -> Lowered:
         """The stages in which `kernel` computes this."""
-        return LOWERINGS[kernel.stages](self.op, self.own, kernel.defaults)
+        key = "lowered", kernel
+        made = LOWERINGS[kernel.stages]
+        found: Lowered = self.memo.get(key) or made(self.op, self.own, kernel.defaults)
+        self.memo[key] = found
+        return found
 
     def uniforms(self, kernel: Kernel) -> dict[str, Uniform]:
         """The op's sizes and scalars, and how each operand lies in memory, counted in numbers."""

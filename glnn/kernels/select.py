@@ -42,8 +42,9 @@ def _check_stages(kernel: Kernel, problem: Problem, ask: Ask) -> None:
             lies[stage.name] = layout.at(out.shape).name
             continue
         shapes = {operand: one.shape for operand, one in operands.items()}
-        same = [operands, given, out, stage.op.defines(shapes), stage.op.fixed_layouts()]
-        key = stage.op.name, stage.kernel, stage.finishes, repr(same)
+        tables = operands, given, stage.op.defines(shapes), stage.op.fixed_layouts()
+        same = (tuple(table.items()) for table in tables)
+        key = stage.op.name, stage.kernel, stage.finishes, out, *same
         if key not in known:
             known[key] = _stage_lies(stage, operands, given, problem, lies, ask)
         lies[stage.name] = known[key]
@@ -170,7 +171,8 @@ def _preferred(
             found.append(fitted(adapted, device) or adapted)
     here = architecture(device)
     sizes = {**problem.op_sizes, "outputs": prod(problem.output)}
-    found.sort(key=lambda k: (-k.priority, not problem.fits(k)))
+    if len(found) > 1:
+        found.sort(key=lambda k: (-k.priority, not problem.fits(k)))
     suiting = [kernel for kernel in found if kernel.suits(sizes, here)]
     timed = [k for k in suiting if k.architectures.fit(here) == PREDICTED]
     fast = _fast(timed, problem, pace(here))
