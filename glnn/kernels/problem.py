@@ -109,8 +109,7 @@ class Problem:
         own = {n: as_float(array) for n, array in operands.items() if n not in self.extents}
         first, *rest = self.op.reference(*self.op.positional(own))
         if self.epilogue is not None:
-            extra = (operands[name] for name in self.epilogue.names)
-            first = self.epilogue.evaluate(first, *extra)
+            first = self.epilogue.evaluate(first, *(operands[n] for n in self.epilogue.names))
         return (as_float(first), *map(as_float, rest))
 
     @cached_property
@@ -265,8 +264,7 @@ class Problem:
 
     def lowered(self, kernel: Kernel) -> Lowered:
         """The stages in which `kernel` computes this."""
-        key = "lowered", kernel
-        made = LOWERINGS[kernel.stages]
+        key, made = ("lowered", kernel), LOWERINGS[kernel.stages]
         found: Lowered = self.memo.get(key) or made(self.op, self.own, kernel.defaults)
         self.memo[key] = found
         return found
