@@ -17,6 +17,7 @@ Line = tuple[str, str, int]
 """A line's text, the file that it comes from, and its number there."""
 
 
+@cache
 def shaders_folder() -> Path:
     """Where the shaders lie: inside the installed package, or beside it in the repository."""
     package = Path(__file__).resolve().parent

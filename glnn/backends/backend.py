@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from glnn.device import Device, Fence
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.operator import Operator
+from glnn.kernels.predict import Prediction
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout
 from glnn.types import DType, Shape
@@ -55,6 +57,14 @@ class Choice(Protocol):
     def name(self) -> str: ...
 
 
+@dataclass(frozen=True)
+class Alternative:
+    """A kernel that may compute a problem, and what it is predicted to take."""
+
+    choice: Choice
+    takes: Prediction
+
+
 class Backend(ABC):
     """A way to run ops. `device` is None where no GL is involved."""
 
@@ -70,6 +80,10 @@ class Backend(ABC):
 
         Raises UnsupportedOpError or LimitError with the reason where there is none.
         """
+
+    def alternatives(self, choice: Choice, problem: Problem) -> list[Alternative]:
+        """The kernels that `problem` may be given, `choice` first; none where there is but one."""
+        return []
 
     @abstractmethod
     def layouts(self, choice: Choice, problem: Problem) -> Mapping[str, Layout]:

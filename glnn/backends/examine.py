@@ -21,9 +21,9 @@ from glnn.device import Buffer, Device
 from glnn.errors import DeviceError
 from glnn.graph.error import relative_error, repeated_error
 from glnn.graph.operator import upper
+from glnn.kernels.admit import why_not_here, why_not_problem
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
-from glnn.kernels.select import why_not_here, why_not_problem
 from glnn.kernels.verdicts import (
     LaunchSize,
     Verdict,

@@ -11,38 +11,34 @@ from weakref import WeakKeyDictionary
 from numpy.typing import NDArray
 
 from glnn import __version__
-from glnn.backends.backend import Choice, Launch, Memory, Store, T
-from glnn.backends.examine import SLOWEST, Examined, examine
+from glnn.backends.backend import Alternative, Choice, Launch, Memory, Store, T
+from glnn.backends.examine import SLOWEST, examine
 from glnn.backends.launch import Fetched, recorded
+from glnn.backends.programs import Programs
 from glnn.device import (
     Buffer,
     DataTexture,
     Device,
     Fence,
     MappedMemory,
-    Program,
     SharedMemory,
-    Source,
     StagedMemory,
 )
 from glnn.device.memory import LEAST
 from glnn.errors import DeviceError
 from glnn.kernels.architecture import PATIENT, architecture
-from glnn.kernels.binding import textures, written
-from glnn.kernels.generate.epilogue import Bound
-from glnn.kernels.generate.generated import Uniform
+from glnn.kernels.binding import textures
 from glnn.kernels.kernel import Kernel
+from glnn.kernels.predict import pace, predicted
 from glnn.kernels.problem import Problem
-from glnn.kernels.select import choose, why_chosen
-from glnn.kernels.source import assemble
+from glnn.kernels.select import alternatives, choose, why_chosen
 from glnn.kernels.tuned import Tuned
-from glnn.kernels.verdicts import Verdicts, program_key, work
+from glnn.kernels.verdicts import Verdicts, work
 from glnn.layout import Layout
 from glnn.settings import Settings
 from glnn.types import DType, Shape, TensorType
 
 LOG = logging.getLogger(__name__)
-PLACES = ("first_group", "all_groups", "first_instance")  # uniforms of a launch, not of a problem
 MOST_CHOICES = 1024  # that are remembered
 LONGEST = 0.1  # seconds of a launch: Panfrost ends jobs of half a second
 # Bytes that a GPU with memory of its own gets sooner through mapped memory than by GL's transfers,
@@ -50,22 +46,20 @@ LONGEST = 0.1  # seconds of a launch: Panfrost ends jobs of half a second
 STAGED = 1 << 20
 
 
-class GlBackend(Examined):
+class GlBackend(Programs):
     """Kernels of one kind on one device."""
 
     shares: ClassVar[bool] = True
-    device: Device
 
     def __init__(self, device: Device) -> None:
         if reason := self.why_not_device(device):
             raise DeviceError(f"the {self.name} backend cannot run: {reason}")
-        self.device = device
+        super().__init__(device)
         settings = Settings.from_environment()
         offers, cache = device.capabilities, settings.cache
         self.tuned = Tuned.load(cache, offers, __version__)
         self.verdicts = Verdicts.load(cache, offers, __version__)
         self._trusts = settings.trust
-        self._texts: dict[tuple[object, ...], tuple[object, ...]] = {}  # by what makes a text
         self._choices: dict[tuple[Problem, str | None], Kernel] = {}
         self._chosen = (0, 0)  # the revisions of what choices depend on
         self._textures: WeakKeyDictionary[Buffer, dict[tuple[str, str], Fetched]]
@@ -86,12 +80,21 @@ class GlBackend(Examined):
         found = self._choices.get((problem, kernel))
         if found is None:
             offers = self.device.capabilities
-            found = choose(self.name, problem, offers, kernel, self.tuned, self.verdicts)
+            found = choose(
+                self.name, problem, offers, kernel, self.tuned, self.verdicts, self.choose
+            )
             self._choices[problem, kernel] = found
             if LOG.isEnabledFor(logging.DEBUG):
                 why = why_chosen(found, problem, kernel, self.tuned)
                 LOG.debug("%s of %s: %s", problem.op.name, dict(problem.shapes), why)
         return found
+
+    def alternatives(self, choice: Choice, problem: Problem) -> list[Alternative]:
+        assert isinstance(choice, Kernel)
+        offers = self.device.capabilities
+        others = alternatives(self.name, problem, offers, choice, self.verdicts, self.choose)
+        of = pace(architecture(offers))
+        return [Alternative(k, predicted(problem, k, of)) for k in (choice, *others)]
 
     def examine(self, asked: Iterable[tuple[Choice, Problem]]) -> bool:
         return not self._trusts and examine(self, asked)
@@ -254,68 +257,3 @@ class GlBackend(Examined):
 
     def fence(self) -> Fence:
         return self.device.fence()
-
-    def program(
-        self,
-        kernel: Kernel,
-        problem: Problem,
-        defines: Mapping[str, int],
-        fetched: Mapping[str, Fetched],
-        bound: Bound,
-    ) -> Program:
-        """The program of `kernel` under `defines`, compiled the first time only.
-
-        bound: how it gets at the operands of the problem's epilogue.
-        Problems share it; on a device that confuses their sizes each set of sizes has its own.
-        """
-        programs: dict[tuple[object, ...], Program] = self.device.programs
-        values = sorted(problem.uniforms(kernel).items()) if self.confuses_values() else ()
-        offers, parts = self.device.capabilities, defines.get("IN_PARTS", 0)
-        asked = program_key(kernel, problem, offers), parts, str(bound), *values
-        text = self._texts.get(asked)
-        if text is None or text not in programs:
-            source = self._source(kernel, problem, defines, fetched, bound)
-            text = source.text, *values
-            if text in programs:
-                LOG.debug("%s was compiled before", source.name)
-            else:
-                with (compiled := self.device.compiled).of(source.name):
-                    programs[text] = self.compile(source)
-                LOG.debug("compiled %s in %.1f ms", source.name, 1e3 * compiled[-1].seconds)
-            self._texts[asked] = text
-        return programs[text]
-
-    def _source(
-        self,
-        kernel: Kernel,
-        problem: Problem,
-        defines: Mapping[str, int],
-        fetched: Mapping[str, Fetched],
-        bound: Bound,
-    ) -> Source:
-        header = self.device.capabilities.header(self.name)
-        samplers = {name: one.sampler for name, one in fetched.items()}
-        made = problem.generated(kernel)
-        texts = written(kernel, problem.epilogue, bound) if made is None else made.texts
-        return assemble(kernel, header, {**kernel.defaults, **defines}, samplers, texts)
-
-    def confuses_values(self) -> bool:
-        """Whether the device may run a program with the uniforms of an earlier run."""
-        return False
-
-    def compile(self, source: Source) -> Program:
-        """`source` compiled and linked. Raises ShaderError with the driver's message."""
-        raise NotImplementedError
-
-    @staticmethod
-    def uniforms(
-        program: Program, kernel: Kernel, problem: Problem, fetched: Iterable[str]
-    ) -> dict[str, Uniform]:
-        """The value of every uniform that `program` has; the textures have the units from 0 on."""
-        units = {name: unit for unit, name in enumerate(fetched)}
-        known: dict[str, Uniform] = {
-            **problem.uniforms(kernel),
-            **units,
-            **dict.fromkeys(PLACES, 0),
-        }
-        return {name: known[name] for name in program.uniforms}

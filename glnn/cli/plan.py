@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from math import prod
 from typing import Any
 
@@ -16,8 +17,9 @@ from glnn.cli.options import (
     precision_option,
     print_json,
 )
-from glnn.cli.screen import Column, Screen, Table, figures, size
+from glnn.cli.screen import Column, Screen, Table, figures, number, size
 from glnn.compile.outline import Outline
+from glnn.compile.reasons import Reason, reasons
 from glnn.compile.step import Step
 from glnn.model import Model, load
 from glnn.settings import Settings
@@ -52,9 +54,10 @@ def plan(
     No memory is taken for tensors, so a model that is too large can be looked at. A reorder moves
     a tensor to the layout that the next kernel wants. `via` is the kernel that a step is a stage
     of. `reads` says how a kernel gets at each operand: as an attribute or a samplerBuffer it reads
-    the buffer itself, as a sampler2D or sampler2DArray a copy in a texture. Tensors that are never
-    needed at the same time share a block of memory. Steps of the body of a branch or a loop are
-    called `loop/body/step`; the memory of all bodies is there at once.
+    the buffer itself, as a sampler2D or sampler2DArray a copy in a texture. Where kernels differ in
+    what their weights take, each choice says why; where memory is short, what was given up. Tensors
+    that are never needed at the same time share a block of memory. Steps of the body of a branch or
+    a loop are called `loop/body/step`; the memory of all bodies is there at once.
 
     \b
     Examples:
@@ -68,19 +71,25 @@ def plan(
     shapes = {info.name: info.with_batch(count) for info in loaded.inputs}
     loaded.infer(shapes)
     opened = open_backend(backend, gpu=gpu, limits=limits)
-    stored = DType(precision)
-    outline = opened.perform(
-        lambda: Outline.of(loaded.graph, opened, shapes, kernels, precision=stored)
-    )
-    report = {"precision": precision, **_report(loaded, opened, outline)}
+    stored, available = DType(precision), opened.available()
+
+    def planned() -> dict[str, Any]:
+        outline = Outline.of(
+            loaded.graph, opened, shapes, kernels, precision=stored, available=available
+        )
+        return _report(loaded, opened, outline, available)
+
+    report = {"precision": precision, **opened.perform(planned)}
     if as_json:
         print_json(report)
     else:
         _show(report, Screen(wide))
 
 
-def _report(model: Model, backend: Backend, outline: Outline) -> dict[str, Any]:
-    device, available = backend.device, backend.available()
+def _report(
+    model: Model, backend: Backend, outline: Outline, available: int | None
+) -> dict[str, Any]:
+    device = backend.device
     blocks: list[dict[str, Any]] = []
     steps = _steps(outline, blocks)
     return {
@@ -89,6 +98,9 @@ def _report(model: Model, backend: Backend, outline: Outline) -> dict[str, Any]:
         "device": device.capabilities.renderer if device else "CPU (NumPy)",
         "inputs": {info.name: outline.schedule.tensors[info.name].shape for info in model.inputs},
         "steps": steps,
+        "choices": [
+            {**asdict(reason), "why": _why(reason)} for reason in reasons(outline, available)
+        ],
         "blocks": blocks,
         "tensor_bytes": outline.tensors,
         "parameter_bytes": outline.parameters,
@@ -102,6 +114,29 @@ def _report(model: Model, backend: Backend, outline: Outline) -> dict[str, Any]:
     }
 
 
+def _why(reason: Reason) -> str:
+    """What a person is told of it."""
+    taken = {"weights": reason.weights, "workspace": reason.workspace}
+    more = " and ".join(f"{size(n)} of {what}" for what, n in taken.items() if n > 0)
+    less = " and ".join(f"{size(-n)} of {what}" for what, n in taken.items() if n < 0)
+    found = f"{reason.kernel}: {number(reason.times)} times as fast as {reason.other} by prediction"
+    found += f", {more} more" if more else ""
+    found += f", {less} less" if less else ""
+    if reason.given_up is not None:
+        lacks = (
+            f"{size(reason.lacking)} more than" if reason.lacking > 0 else "with the others what"
+        )
+        found += f"; {reason.given_up} would need {lacks} {_where()[0]}"
+    return found
+
+
+def _where() -> tuple[str, str]:
+    """Who says how much memory there is, and what that is called in a table."""
+    if Settings.from_environment().memory is not None:
+        return "GLNN_MEMORY allows", "allowed by GLNN_MEMORY"
+    return "is free", "free on the device"
+
+
 def _steps(
     outline: Outline, blocks: list[dict[str, Any]], within: str = ""
 ) -> list[dict[str, Any]]:
@@ -110,8 +145,8 @@ def _steps(
     within: what goes before the names of what is in a body.
     """
     first = len(blocks)
-    for number, nbytes in enumerate(outline.blocks):
-        tensors = [within + name for name in _tensors(outline, number)]
+    for place, nbytes in enumerate(outline.blocks):
+        tensors = [within + name for name in _tensors(outline, place)]
         blocks.append({"bytes": nbytes, "tensors": tensors})
     found = []
     for step in outline.steps:
@@ -195,11 +230,16 @@ def _show(report: dict[str, Any], out: Screen) -> None:
             *([_reads(step["reads"])] if reads else []),
         )
     out.show(rows, title)
+    if report["choices"]:
+        choices = Table((Column("choice"), Column("op", 1), Column("why")))
+        for choice in report["choices"]:
+            choices.add(choice["name"], choice["op"], choice["why"])
+        out.show(choices)
     blocks = Table((figures("block"), figures("size"), Column("tensors that use it")))
-    for number, block in enumerate(report["blocks"]):
+    for place, block in enumerate(report["blocks"]):
         names = block["tensors"]
         more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-        blocks.add(str(number), size(block["bytes"]), ", ".join(names[:SHOWN]) + more)
+        blocks.add(str(place), size(block["bytes"]), ", ".join(names[:SHOWN]) + more)
     out.show(blocks)
     totals = Table((Column("memory", least=24), figures("size"), Column("")))
     totals.add("blocks of tensors", size(report["tensor_bytes"]))
@@ -210,9 +250,7 @@ def _show(report: dict[str, Any], out: Screen) -> None:
     if report["passing_bytes"]:
         totals.add("until parameters are in textures", size(report["passing_bytes"]))
     totals.add("predicted peak", size(report["peak_bytes"]), verdict)
-    allowed = Settings.from_environment().memory is not None
-    where = "allowed by GLNN_MEMORY" if allowed else "free on the device"
-    totals.add(where, size(report["available_bytes"]))
+    totals.add(_where()[1], size(report["available_bytes"]))
     adjacent = report["largest_adjacent"]
     totals.add(
         "largest adjacent activations", size(adjacent["bytes"]), ", ".join(adjacent["tensors"])

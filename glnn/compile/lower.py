@@ -6,7 +6,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from glnn.backends import Backend
+from glnn.backends import Backend, Choice
 from glnn.compile.schedule import Schedule
 from glnn.compile.task import Task
 from glnn.compile.weights import Weight
@@ -41,10 +41,12 @@ def lowered(
     fused: bool,
     precision: DType = DType.float32,
     body: bool = False,
+    instead: Mapping[str, Choice] | None = None,
 ) -> tuple[Graph, Schedule]:
     """The graph that is computed for inputs of `shapes`, by name, and the schedule that does it.
 
-    precision: of the weights that operators take as float16, too (`Operator.halves`). body: whether
+    instead: what to take in the place of kernels that would be chosen (see Schedule). precision: of
+    the weights that operators take as float16, too (`Operator.halves`). body: whether
     it is that of a branch or a loop. Raises UnsupportedOpError or LimitError where the backend
     cannot compute a node.
     """
@@ -66,11 +68,15 @@ def lowered(
     nodes = tuple(_rounding(node, types) for node in graph.nodes)
     graph = Graph(nodes, graph.inputs, graph.outputs, graph.name)
     lowering = _Lowering(graph, types, precision)
-    return graph, _shortest(lowering, backend, kernels, body)
+    return graph, _shortest(lowering, backend, kernels, instead, body)
 
 
 def _shortest(
-    lowering: _Lowering, backend: Backend, kernels: Mapping[str, str] | None, body: bool
+    lowering: _Lowering,
+    backend: Backend,
+    kernels: Mapping[str, str] | None,
+    instead: Mapping[str, Choice] | None,
+    body: bool,
 ) -> Schedule:
     """The schedule of fewest launches.
 
@@ -79,7 +85,7 @@ def _shortest(
     """
     names, padded, found = _names(lowering.graph), frozenset[str](), None
     while True:
-        schedule = Schedule(backend, kernels, names)
+        schedule = Schedule(backend, kernels, names, instead)
         try:
             lowering.schedule(schedule, padded)
         except LimitError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from glnn.compile.schedule import Schedule
@@ -13,12 +13,30 @@ class Arena:
     """Blocks of memory, and the block of each tensor's memory.
 
     sizes: floats of each block. block: by the memory's name; the host's own has none. overwritten:
-    memories whose block somebody else uses afterwards.
+    memories whose block somebody else uses afterwards. lives: of each memory that may share a block
+    its floats, and the first and the last entry that it is needed by.
     """
 
     sizes: tuple[int, ...]
     block: Mapping[str, int]
     overwritten: frozenset[str]
+    lives: Mapping[str, tuple[int, int, int]]
+
+    def beside(self, entries: range) -> int:
+        """Floats that may share blocks and are there before, while and after `entries` run."""
+        lives = self.lives.values()
+        return sum(n for n, first, last in lives if first < entries.start and last >= entries.stop)
+
+    def ending(self, memory: str, entries: range) -> int:
+        """Floats of `memory`, where it may share a block and is not needed after `entries`."""
+        floats, _, last = self.lives.get(memory, (0, 0, 0))
+        return floats if last < entries.stop else 0
+
+    def floor(self, entries: Set[int]) -> int:
+        """Floats that may share blocks and are needed at the same time by one of `entries`."""
+        lives = self.lives.values()
+        alive = (sum(n for n, first, last in lives if first <= i <= last) for i in entries)
+        return max(alive, default=0)
 
     @classmethod
     def of(cls, schedule: Schedule, kept: Sequence[str], *, share: bool = True) -> Arena:
@@ -53,7 +71,8 @@ class Arena:
             if name not in free:
                 block[name] = len(sizes)
                 sizes.append(floats[name])
-        return cls(tuple(sizes), block, overwritten)
+        lives = {name: (floats[name], *free[name]) for name in free}
+        return cls(tuple(sizes), block, overwritten, lives)
 
 
 def _packed(

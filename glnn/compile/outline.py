@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from glnn.backends import Backend
+from glnn.backends import Backend, Choice
+from glnn.backends.backend import Alternative
+from glnn.compile.budget import Budget, Open, Taken, fitted
 from glnn.compile.lower import lowered
 from glnn.compile.memory import Arena
 from glnn.compile.schedule import Schedule
 from glnn.compile.step import Step
 from glnn.compile.step import held as held_by
+from glnn.compile.task import Decision
 from glnn.compile.weights import Weight, Weights
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.constant import constant
@@ -19,6 +22,30 @@ from glnn.graph.operators.control import Control
 from glnn.layout import parse
 from glnn.settings import Settings
 from glnn.types import DType, Shape, TensorType
+
+Key = tuple[str, str]
+"""What goes before the names of a body, as `Outline.walk` has it, and a tensor there."""
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What an outline is made for, beside its graph and shapes.
+
+    instead: what to take in the place of kernels that would be chosen, by the tensor of the result.
+    """
+
+    backend: Backend
+    kernels: Mapping[str, str]
+    fused: bool
+    keep: bool
+    weights: Weights | None
+    precision: DType
+    instead: Mapping[Key, Choice] = field(default_factory=dict)
+
+    def having(self, keys: Sequence[Key], budget: Budget, taken: Taken) -> _Asked:
+        """The same with what is `taken` of the decisions so called."""
+        found = {keys[i]: budget.decisions[i].options[o].choice for i, o in taken.items()}
+        return replace(self, instead=found)
 
 
 @dataclass(frozen=True)
@@ -108,6 +135,11 @@ class Outline:
         taken += self.handed
         return taken, max(most, taken)
 
+    @property
+    def need(self) -> int:
+        """Bytes of `peak` that are not there yet."""
+        return self.peak - self.held
+
     @classmethod
     def of(
         cls,
@@ -120,10 +152,18 @@ class Outline:
         keep: bool = False,
         weights: Weights | None = None,
         precision: DType = DType.float32,
+        available: int | None = None,
     ) -> Outline:
-        """The outline of `graph`; the arguments are those of Plan, which raises the same."""
+        """The outline of `graph`; the arguments are those of Plan, which raises the same.
+
+        available: the bytes that it should need at the most. Where the fastest kernels need more,
+        others are taken instead, until it does or nothing helps.
+        """
         kernels = dict(kernels or {})
-        made = cls._of(graph, backend, shapes, kernels, fused, keep, weights, precision, body=False)
+        asked = _Asked(backend, kernels, fused, keep, weights, precision)
+        made = cls._of(graph, shapes, asked)
+        if available is not None and made.need > available:
+            made = cls._fitted(made, graph, shapes, asked, available)
         schedules = [outline.schedule for _, outline in made.walk()]
         entries = [entry for schedule in schedules for entry in schedule.entries]
         taken = {name for e in entries for name in (e.choice.name, e.task.via)}
@@ -135,21 +175,80 @@ class Outline:
         return made
 
     @classmethod
-    def _of(
+    def _fitted(
         cls,
+        made: Outline,
         graph: Graph,
-        backend: Backend,
         shapes: Mapping[str, Shape],
-        kernels: Mapping[str, str],
-        fused: bool,
-        keep: bool,
-        weights: Weights | None,
-        precision: DType,
-        *,
-        body: bool,
+        asked: _Asked,
+        available: int,
     ) -> Outline:
+        """`made` with other kernels, such that it needs what is `available`; as little as it can
+        where that is not enough.
+        """
+        keys, budget = made._budget()
+
+        def decided(taken: Taken) -> Outline:
+            return cls._of(graph, shapes, asked.having(keys, budget, taken))
+
+        return fitted(budget, decided, available)
+
+    def _budget(self) -> tuple[list[Key], Budget]:
+        """What memory may change: whose decisions, and what they are."""
+        keys: list[Key] = []
+        decisions: list[Open] = []
+        floors: list[int] = []
+        for number, (within, outline) in enumerate(self.walk()):
+            others = set(range(len(outline.schedule.entries)))
+            for decision, options in outline.open:
+                levels = tuple(outline.level(decision, option) for option in options)
+                decisions.append(Open(options, number, levels))
+                keys.append((within, decision.task.output))
+                others -= set(decision.entries)
+            floors.append(4 * outline.arena.floor(others))
+        return keys, Budget.of(self.need, decisions, floors)
+
+    @property
+    def most(self) -> int:
+        """Bytes that share blocks and are needed at the same time."""
+        return 4 * self.arena.floor(set(range(len(self.schedule.entries))))
+
+    def level(self, decision: Decision, option: Alternative) -> int:
+        """Bytes that share blocks and are needed at the same time where that option is taken."""
+        tensors, entries = self.schedule.tensors, decision.entries
+        ending = {
+            name: 4 * self.arena.ending(tensors[tensor].memory, entries)
+            for name, tensor in decision.task.operands.items()
+        }
+        return 4 * self.arena.beside(entries) + option.takes.level(ending)
+
+    @property
+    def open(self) -> list[tuple[Decision, tuple[Alternative, ...]]]:
+        """The decisions that memory may change, each with the kernels that there are for it, first
+        the one that was chosen. Not those where a kernel was asked for, nor those for stages.
+        """
+        backend, decisions = self.schedule.backend, self.schedule.decisions
+        asked = [one for one in decisions if one.task.via is None and one.entries]
+        alike = {(one.choice, one.problem): one for one in asked}
+        found = {key: tuple(backend.alternatives(*key)) for key in alike}
+        options = [(one, found[one.choice, one.problem]) for one in asked]
+        return [(one, some) for one, some in options if len(some) > 1]
+
+    @classmethod
+    def _of(
+        cls, graph: Graph, shapes: Mapping[str, Shape], asked: _Asked, within: str = ""
+    ) -> Outline:
+        """within: what goes before the names of what is in a body; empty where it is none."""
+        backend, body = asked.backend, bool(within)
         graph, schedule = lowered(
-            graph, backend, shapes, kernels, fused=fused, precision=precision, body=body
+            graph,
+            backend,
+            shapes,
+            asked.kernels,
+            fused=asked.fused,
+            precision=asked.precision,
+            body=body,
+            instead={name: choice for (at, name), choice in asked.instead.items() if at == within},
         )
         changing = [value for value in graph.outputs if graph.changes(value)]
         outputs = {v: schedule.in_rows(v.name) if body else v.name for v in changing}
@@ -161,24 +260,14 @@ class Outline:
             if isinstance(op := entry.task.op, Control):
                 given = op.given(op.positional(dict(entry.problem.operands)))
                 bodies[entry.task.output] = tuple(
-                    cls._of(
-                        one,
-                        backend,
-                        _shapes(types),
-                        kernels,
-                        fused,
-                        keep,
-                        weights,
-                        precision,
-                        body=True,
-                    )
+                    cls._of(one, _shapes(types), asked, f"{within}{entry.task.name}/{one.name}/")
                     for one, types in zip(op.bodies, given, strict=True)
                 )
                 kept += [*entry.task.operands.values(), entry.task.output, *entry.task.more]
-        arena = Arena.of(schedule, kept, share=backend.shares and not keep)
-        steps = tuple(Step.of(schedule, arena, entry) for entry in schedule.entries)
+        arena = Arena.of(schedule, kept, share=backend.shares and not asked.keep)
+        steps = Step.all_of(schedule, arena)
         blocks = tuple(4 * size for size in arena.sizes)
-        held = held_by(schedule, weights) if weights else 0
+        held = held_by(schedule, asked.weights) if asked.weights else 0
         held += sum(one.held for some in bodies.values() for one in some)
         return cls(graph, schedule, arena, steps, blocks, held, bodies, outputs, constants)
 
@@ -188,7 +277,7 @@ class Outline:
 
     def check(self, available: int | None) -> None:
         """Raise LimitError where more is needed than the `available` bytes."""
-        need = self.peak - self.held
+        need = self.need
         if available is None or need <= available:
             return
         steps = {f"{at}{one.name}": one for at, outline in self.walk() for one in outline.steps}

@@ -12,11 +12,10 @@ import numpy as np
 from glnn.backends import Backend, Launch
 from glnn.compile.lane import Lane, moved
 from glnn.compile.outline import Outline
-from glnn.compile.run import check_out
+from glnn.compile.run import Begun, check_out
 from glnn.compile.step import Step
 from glnn.compile.weights import Weights
-from glnn.device import Fence
-from glnn.errors import DeviceError, ModelError
+from glnn.errors import ModelError
 from glnn.graph.constant import constant, evaluated
 from glnn.graph.graph import Graph, Value
 from glnn.process import ProcessLock
@@ -74,8 +73,9 @@ class Plan:
                         keep=keep,
                         weights=self._weights,
                         precision=precision,
+                        available=(available := backend.available()),
                     )
-                outline.check(backend.available())
+                outline.check(available)
                 with made.of("examine"):
                     again = outline.examine()
                 if not again:
@@ -89,7 +89,7 @@ class Plan:
         its memory and programs prepared."""
         self._log(shapes)
         self._lanes = [lane]
-        self._runs: deque[PlanRun] = deque()
+        self._runs: deque[Begun] = deque()
         changing = self.outline.outputs
         self._fixed = {v.name: v for v in self.outline.graph.outputs if v not in changing}
         self._rounded = {v.name for v in graph.outputs if v.type.dtype is DType.float16}
@@ -153,7 +153,7 @@ class Plan:
 
     def download(self) -> dict[str, Array]:
         """The outputs, waiting for them."""
-        return self.backend.perform(lambda: PlanRun(self, self._lanes[0], self.outputs).results())
+        return self.backend.perform(lambda: self._asked(self._lanes[0], self.outputs, {}).results())
 
     def run(
         self,
@@ -186,7 +186,7 @@ class Plan:
         feeds: Mapping[str, Array],
         outputs: tuple[str, ...] | None,
         out: Mapping[str, Array] | None = None,
-    ) -> PlanRun:
+    ) -> Begun:
         """Have the device begin with a run, for callers that are inside `Backend.perform`.
 
         Where as many are under way as the plan has room for, the first of them is waited for.
@@ -201,13 +201,13 @@ class Plan:
         feeds: Mapping[str, Array],
         outputs: tuple[str, ...] | None,
         out: Mapping[str, Array] | None,
-    ) -> PlanRun:
+    ) -> Begun:
         self._check(out or {})
         self._weights.refresh()
         lane = self._free()
         self._upload(lane, feeds)
         lane.perform()
-        return PlanRun(self, lane, outputs or self.outputs, out)
+        return self._asked(lane, outputs or self.outputs, out or {})
 
     def _check(self, out: Mapping[str, Array]) -> None:
         """Raise ShapeError unless the arrays `out` can take the outputs of these names."""
@@ -217,6 +217,11 @@ class Plan:
                 fixed = self._fixed.get(value.name)
                 shape = tensors[value.name].shape if fixed is None else fixed.type.shape
                 check_out(value.name, out[value.name], shape, value.type.dtype)
+
+    def _asked(self, lane: Lane, names: Sequence[str], out: Mapping[str, Array]) -> Begun:
+        """The run that was begun in `lane`, whose outputs `names` are on their way."""
+        computed = [name for name in names if name not in self._fixed]
+        return Begun(lane, names, computed, lambda name: self._found(lane, name, out.get(name)))
 
     def _free(self) -> Lane:
         """Room for a run: where none is left, that of the first that is under way."""
@@ -259,7 +264,7 @@ class Plan:
         return self.backend.perform(lambda: self._value(name))
 
     def _value(self, name: str) -> Array:
-        return PlanRun(self, self._lanes[0], (name,)).results()[name]
+        return self._asked(self._lanes[0], (name,), {}).results()[name]
 
     def _found(self, lane: Lane, name: str, out: Array | None) -> Array:
         """The tensor called `name` as a run in `lane` left it, in `out` or in a new array."""
@@ -280,47 +285,6 @@ class Plan:
         if found.base is not out:
             out[...] = found
         return out
-
-
-class PlanRun:
-    """A run of a plan that is under way. Only inside `Backend.perform`."""
-
-    def __init__(
-        self,
-        plan: Plan,
-        lane: Lane,
-        names: Sequence[str],
-        out: Mapping[str, Array] | None = None,
-    ) -> None:
-        self._plan, self.lane, self._names, self._out = plan, lane, names, out or {}
-        self._found: dict[str, Array] | None = None
-        for name in names:
-            if name not in plan._fixed:
-                lane.result(name).ask()
-        self.fence: Fence | None = None
-        """Behind the run; None where to fetch a result is to wait for it."""
-
-    @property
-    def over(self) -> bool:
-        """Whether its results were taken out of the plan."""
-        return self._found is not None
-
-    def wait(self, seconds: float = float("inf")) -> bool:
-        """See `Run`."""
-        device = self._plan.backend.device
-        if not self.over and device is not None and device.closed:
-            raise DeviceError(device.lost or "the device was closed in the middle of a run")
-        return self.over or self.fence is None or self.fence.wait(seconds)
-
-    def results(self) -> dict[str, Array]:
-        """The outputs that were asked for, waiting for them."""
-        if self._found is None:
-            self.wait()
-            self._found = {
-                name: self._plan._found(self.lane, name, self._out.get(name))
-                for name in self._names
-            }
-        return self._found
 
 
 def _values(graph: Graph) -> Iterable[Value]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from glnn.errors import ShapeError, shown
+from glnn.compile.lane import Lane
+from glnn.device import Fence
+from glnn.errors import DeviceError, ShapeError, shown
 from glnn.types import Array, DType, Shape
 
 
@@ -36,6 +39,47 @@ class Done:
 
     def results(self) -> dict[str, Array]:
         return self.found
+
+
+class Begun:
+    """A run of a plan, in a lane of it.
+
+    names: of the outputs that were asked for. computed: those of them that are no constants. take:
+    gives one of them, once the device is done.
+    """
+
+    def __init__(
+        self,
+        lane: Lane,
+        names: Sequence[str],
+        computed: Iterable[str],
+        take: Callable[[str], Array],
+    ) -> None:
+        self.lane, self._names, self._take = lane, names, take
+        self._found: dict[str, Array] | None = None
+        self.fence: Fence | None = None
+        """Behind the run; None where to take a result is to wait for it."""
+        for name in computed:
+            lane.result(name).ask()
+
+    @property
+    def over(self) -> bool:
+        """Whether its results were taken out of the plan."""
+        return self._found is not None
+
+    def wait(self, seconds: float = float("inf")) -> bool:
+        """See `Run`."""
+        device = self.lane.backend.device
+        if not self.over and device is not None and device.closed:
+            raise DeviceError(device.lost or "the device was closed in the middle of a run")
+        return self.over or self.fence is None or self.fence.wait(seconds)
+
+    def results(self) -> dict[str, Array]:
+        """See `Run`."""
+        if self._found is None:
+            self.wait()
+            self._found = {name: self._take(name) for name in self._names}
+        return self._found
 
 
 def check_out(name: str, array: object, shape: Shape, dtype: DType) -> None:

@@ -8,7 +8,7 @@ from math import prod
 
 from glnn.backends.backend import Backend, Choice
 from glnn.backends.cpu import NumpyKernel
-from glnn.compile.task import Entry, Task
+from glnn.compile.task import Decision, Entry, Task
 from glnn.compile.tensor import Tensor, can_reorder, reorder
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.decompose import Lowered
@@ -25,9 +25,11 @@ from glnn.types import TensorType
 class Schedule:
     """Tasks in the order in which they run, with the reorders between kernels that disagree.
 
-    kernels: the kernel to take for an op, by the op's name; others are chosen. reserved: names that
-    tensors of its own must not have. problems: what was chosen for, the stages of a kernel before
-    the op that it computes. ops: the names of all ops that it has, in stages or not.
+    kernels: the kernel to take for an op, by the op's name; others are chosen. instead: what to
+    take in the place of what would be chosen, by the tensor of the result. reserved: names that
+    tensors of its own must not have. decisions: what was chosen, the stages of a kernel before the
+    op that it computes. ops: the names of all ops that it has, in
+    stages or not.
     """
 
     def __init__(
@@ -35,15 +37,17 @@ class Schedule:
         backend: Backend,
         kernels: Mapping[str, str] | None = None,
         reserved: Iterable[str] = (),
+        instead: Mapping[str, Choice] | None = None,
     ) -> None:
         self.backend = backend
         self._reserved = set(reserved)
         self._copies: dict[tuple[str, Layout], str] = {}
         self.entries: list[Entry] = []
         self.tensors: dict[str, Tensor] = {}
-        self.problems: list[Problem] = []
+        self.decisions: list[Decision] = []
         self.ops: set[str] = set()
         self._kernels = dict(kernels or {})
+        self._instead = instead or {}
         self._inputs: set[str] = set()
         self._padded: set[str] = set()  # the memories of what is copied to R4, or was to be
 
@@ -89,7 +93,7 @@ class Schedule:
             return
         forced = self._forced(task, problem)
         try:
-            choice = self.backend.choose(problem, forced)
+            choice = self._other(task) or self.backend.choose(problem, forced)
         except (UnsupportedOpError, LimitError):
             if task.apart:
                 for part in task.apart():
@@ -99,12 +103,23 @@ class Schedule:
             else:
                 raise
             return
+        first = len(self.entries)
         if isinstance(choice, Kernel) and choice.stages:
             self._add_stages(task, choice, problem.lowered(choice))
         else:
             self._add_whole(task, choice, problem)
         if forced is None:
-            self.problems.append(problem)
+            entries = range(first, len(self.entries))
+            self.decisions.append(Decision(task, problem, choice, entries))
+
+    @property
+    def problems(self) -> list[Problem]:
+        """What was chosen for, the stages of a kernel before the op that it computes."""
+        return [decision.problem for decision in self.decisions]
+
+    def _other(self, task: Task) -> Choice | None:
+        """What to take for `task`, no stage of another, in the place of what would be chosen."""
+        return self._instead.get(task.output) if task.via is None else None
 
     def _problem(self, task: Task) -> Problem:
         types = {name: self.tensors[tensor].type for name, tensor in task.operands.items()}

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 from glnn.backends import Backend
 from glnn.compile.memory import Arena
 from glnn.compile.schedule import Schedule
 from glnn.compile.task import Entry
-from glnn.compile.weights import Weights
+from glnn.compile.weights import Weight, Weights
 from glnn.graph.operator import Cost, Operator, Shapes
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout
 from glnn.types import DType, Shape, TensorType, widened
+
+Kept = tuple[Weight, Layout, bool]
+"""What `Weights` has a parameter by."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,8 @@ class Step:
     layer: the layer that it belongs to. via: the kernel whose stage it is, None where it is whole.
     layouts: of each operand and of `out`. reads: by what the kernel reads each operand (see
     `Backend.reads`). memory: where the result lies, a block's number; None with the host. nbytes:
-    of the result, of the step's parameters, and of copies of its operands, in textures. host:
+    of the result, of the step's parameters, and of copies of its operands, in textures; what an
+    earlier step of the plan has already is not counted again. host:
     whether the host computes it, so that its operands are read back and its results uploaded, or
     runs its bodies. passing: bytes of the parameters that go into textures, until they are there.
     halves: the parameters that are stored as float16. saved: bytes that these would take more as
@@ -50,8 +54,14 @@ class Step:
     saved: int
 
     @classmethod
-    def of(cls, schedule: Schedule, arena: Arena, entry: Entry) -> Step:
-        """That of `entry`."""
+    def all_of(cls, schedule: Schedule, arena: Arena) -> tuple[Step, ...]:
+        """Those of all entries of `schedule`."""
+        there: set[Kept] = set()
+        return tuple(cls.of(schedule, arena, entry, there) for entry in schedule.entries)
+
+    @classmethod
+    def of(cls, schedule: Schedule, arena: Arena, entry: Entry, there: set[Kept]) -> Step:
+        """That of `entry`. there: the parameters of earlier steps, to which its own are added."""
         task = entry.task
         out = schedule.tensors[task.output]
         backend = schedule.backend
@@ -61,6 +71,11 @@ class Step:
             for name, weight in task.parameters.items()
             if not entry.host or (task.op.control and name not in task.op.host)
         }
+        keys = _keys(entry, copies)
+        again = {name for name in kept if name in keys and keys[name] in there}
+        there |= set(keys.values())
+        kept = {name: one for name, one in kept.items() if name not in again}
+        copies = {name: nbytes for name, nbytes in copies.items() if name not in again}
         packed = {name: _bytes(backend, entry.layouts[name], one) for name, one in kept.items()}
         halves = {name: one for name, one in kept.items() if one.dtype is DType.float16}
         return cls(
@@ -89,6 +104,15 @@ class Step:
         )
 
 
+def _keys(entry: Entry, copies: Container[str]) -> dict[str, Kept]:
+    """What each parameter of `entry` is kept by (see Weights). copies: those in textures."""
+    return {
+        name: (weight, entry.layouts[name], name in copies)
+        for name, weight in entry.task.parameters.items()
+        if not entry.host
+    }
+
+
 def _kept(backend: Backend, type: TensorType) -> TensorType:
     """A parameter's type as `backend` has it."""
     return TensorType(type.dims, backend.stored(type.dtype))
@@ -113,16 +137,14 @@ def _wide(backend: Backend, entry: Entry, halves: Mapping[str, TensorType]) -> i
 
 def held(schedule: Schedule, weights: Weights) -> int:
     """Bytes of the parameters of `schedule` that `weights` has on the device already."""
-    backend, found = schedule.backend, 0
+    backend, found = schedule.backend, dict[Kept, int]()
     for entry in schedule.entries:
-        if entry.host:
-            continue
-        copies = backend.copies(entry.choice, entry.problem)
-        for name, weight in entry.task.parameters.items():
-            if (weight, entry.layouts[name], name in copies) in weights:
-                size = _bytes(backend, entry.layouts[name], _kept(backend, weight.type))
-                found += copies.get(name, size)
-    return found
+        copies = {} if entry.host else backend.copies(entry.choice, entry.problem)
+        for name, key in _keys(entry, copies).items():
+            if key in weights:
+                size = _bytes(backend, key[1], _kept(backend, key[0].type))
+                found[key] = copies.get(name, size)
+    return sum(found.values())
 
 
 def _passing(packed: Mapping[str, int], copies: Mapping[str, int]) -> int:

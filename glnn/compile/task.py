@@ -65,3 +65,15 @@ class Entry:
     def shapes(self) -> Shapes:
         """The shape of each operand."""
         return self.problem.shapes
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A kernel that was chosen for a task, where another might have been."""
+
+    task: Task
+    problem: Problem
+    """What the kernel is to compute."""
+    choice: Choice
+    entries: range
+    """The entries of the schedule that it became, with the reorders before them."""

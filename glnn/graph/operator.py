@@ -176,6 +176,10 @@ class Operator(ABC):
         """The problem's sizes by name: uniforms, grids and restrictions of kernels use them."""
         return {}
 
+    def product(self, shapes: Shapes) -> tuple[int, int] | None:
+        """Rows and columns of the matrix product that it amounts to; None where it does not."""
+        return None
+
     def derived(self, shapes: Shapes) -> dict[str, int]:
         """Integers that follow from sizes and attributes, where kernels want them at hand.
 

@@ -62,6 +62,8 @@ def why_not_bound(
     blocks = device.max_compute_shader_storage_blocks
     taken = _taken(kernel, operands)
     bound = _buffers(epilogue, taken, blocks)
+    if bound.in_place is not None and kernel.in_place in set(operands):
+        return f"its epilogue reads {bound.in_place} where {kernel.in_place} lies"
     if len(bound.places) + (bound.in_place is not None) == count:
         return None
     return f"its epilogue has {count} operands, of {blocks} storage blocks {taken} are taken"

@@ -30,7 +30,7 @@ from glnn.layout import parse
 
 ANY = "any"
 OTHERS = "others"  # the architectures that a declaration does not name
-SUITS, SLOW, UNFIT = FITS = "suits", "slow", "unfit"
+SUITS, PREDICTED, SLOW, UNFIT = FITS = "suits", "predicted", "slow", "unfit"
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Architectures:
             if fit not in FITS:
                 raise DeclarationError(f"expected parameters or one of {FITS}, got {fit!r}", name)
         if OTHERS in self.parameters or self.fits.get(OTHERS) == UNFIT:
-            raise DeclarationError(f"expected {SUITS!r} or {SLOW!r}", OTHERS)
+            raise DeclarationError(f"expected one of {FITS[:-1]}", OTHERS)
 
     @classmethod
     def read(cls, value: Any) -> Architectures:
@@ -132,7 +132,9 @@ class Architectures:
         return cls(parameters, fits)
 
     def fit(self, architecture: str | None) -> str:
-        """Whether it suits that one, is slow there, or unfit: the registers cannot hold it."""
+        """Whether it suits that one, does so where it is predicted to be faster, is slow there, or
+        unfit: the registers cannot hold it.
+        """
         return self.fits.get(architecture or OTHERS) or self.fits.get(OTHERS, SUITS)
 
 

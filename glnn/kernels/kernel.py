@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from glnn.device import Capabilities, DataTexture
 from glnn.errors import ShaderError
 from glnn.glsl import DOCUMENTS
 from glnn.graph.decompose import LOWERINGS
-from glnn.kernels.declaration import SUITS, Architectures, Finish, Operand, Where, read
+from glnn.kernels.declaration import PREDICTED, SUITS, Architectures, Finish, Operand, Where, read
 from glnn.kernels.forms import DeclarationError, under
 from glnn.kernels.launch import Launch, Quantity
 
@@ -159,7 +160,7 @@ class Kernel:
         """The operand whose memory the result takes."""
         return next((name for name, one in self.operands.items() if one.in_place), None)
 
-    @property
+    @cached_property
     def document(self) -> bool:
         """Whether it is there because a document has it, and runs only where it is named."""
         return self.declaration.parents[1].name == DOCUMENTS
@@ -193,14 +194,15 @@ class Kernel:
                 raise DeclarationError(f"{self.op} has no {sorted(unknown)[0]}", key)
 
     def suits(self, sizes: Mapping[str, int], architecture: str | None) -> bool:
-        """Whether it is meant for such sizes, `outputs` among them, and for `architecture`.
+        """Whether it is meant for such sizes, `outputs` among them, and for `architecture`; there
+        perhaps where it is predicted to be faster.
 
         Raises ShaderError where it is meant for sizes that the op does not have.
         """
         wanted = self.where.sizes
         self.check_names("where", wanted, sizes)
         fit = self.architectures.fit(architecture)
-        return fit == SUITS and all(sizes[name] in wanted[name] for name in wanted)
+        return fit in (SUITS, PREDICTED) and all(sizes[name] in wanted[name] for name in wanted)
 
     def with_parameters(self, **values: int) -> Kernel:
         """The same kernel with other defaults. Raises ShaderError for an unknown parameter."""
@@ -209,6 +211,20 @@ class Kernel:
         chosen = {name: (value,) for name, value in values.items()}
         anywhere = replace(self.architectures, parameters={})
         return replace(self, tune={**self.tune, **chosen}, architectures=anywhere)
+
+    @property
+    def versions(self) -> tuple[Kernel, ...]:
+        """The kernel with each of its parameters' values, its own first, where it is of stages.
+
+        Others are tuned, not chosen among.
+        """
+        if "versions" not in self.memo:
+            values = product(*self.tune.values()) if self.stages else ()
+            others = (dict(zip(self.tune, one, strict=True)) for one in values)
+            made = (self.with_parameters(**one) for one in others if one != self.defaults)
+            self.memo["versions"] = (self, *made)
+        found: tuple[Kernel, ...] = self.memo["versions"]
+        return found
 
     def for_architecture(self, architecture: str | None) -> Kernel:
         """The kernel with the defaults of `architecture`, itself where it has none for that."""

@@ -68,13 +68,13 @@ def library() -> tuple[Kernel, ...]:
 
 def kernels_for(op: str, backend: str) -> tuple[Kernel, ...]:
     """The kernels of `backend` for the op named `op`, the preferred ones first."""
-    return _by_op(declared()).get((op, backend), ())
+    return _by_op().get((op, backend), ())
 
 
 @lru_cache(maxsize=1)
-def _by_op(kernels: tuple[Kernel, ...]) -> Mapping[tuple[str, str], tuple[Kernel, ...]]:
+def _by_op() -> Mapping[tuple[str, str], tuple[Kernel, ...]]:
     """The kernels for each op and backend, the preferred ones first."""
     found: dict[tuple[str, str], list[Kernel]] = {}
-    for kernel in sorted(kernels, key=lambda k: -k.priority):
+    for kernel in sorted(declared(), key=lambda k: -k.priority):
         found.setdefault((kernel.op, kernel.backend), []).append(kernel)
     return {key: tuple(some) for key, some in found.items()}

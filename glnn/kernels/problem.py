@@ -109,8 +109,7 @@ class Problem:
         own = {n: as_float(array) for n, array in operands.items() if n not in self.extents}
         first, *rest = self.op.reference(*self.op.positional(own))
         if self.epilogue is not None:
-            extra = (operands[name] for name in self.epilogue.names)
-            first = self.epilogue.evaluate(first, *extra)
+            first = self.epilogue.evaluate(first, *(operands[n] for n in self.epilogue.names))
         return (as_float(first), *map(as_float, rest))
 
     @cached_property
@@ -183,11 +182,9 @@ class Problem:
         Raises UnsupportedOpError where it cannot compute this.
         """
         made = self.generated(kernel)
-        return (
-            kernel
-            if made is None
-            else expanded(kernel, tuple(self.shapes), made.reads, apart=bool(made.launches))
-        )
+        if made is None:
+            return kernel
+        return expanded(kernel, tuple(self.shapes), made.reads, apart=bool(made.launches))
 
     def split(self, kernel: Kernel, device: Capabilities) -> Split | None:
         """The parts in which `kernel` computes this where one dispatch would be too much."""
@@ -267,7 +264,10 @@ class Problem:
 
     def lowered(self, kernel: Kernel) -> Lowered:
         """The stages in which `kernel` computes this."""
-        return LOWERINGS[kernel.stages](self.op, self.own, kernel.defaults)
+        key, made = ("lowered", kernel), LOWERINGS[kernel.stages]
+        found: Lowered = self.memo.get(key) or made(self.op, self.own, kernel.defaults)
+        self.memo[key] = found
+        return found
 
     def uniforms(self, kernel: Kernel) -> dict[str, Uniform]:
         """The op's sizes and scalars, and how each operand lies in memory, counted in numbers."""

@@ -12,6 +12,7 @@ from glnn.device.texture import PLANE, TEXELS
 from glnn.errors import LimitError, ShaderError, UnsupportedOpError
 from glnn.graph.epilogue import BIASED, Epilogue
 from glnn.graph.expression import Arg, call
+from glnn.kernels.admit import fitted, why_not_device, why_not_problem
 from glnn.kernels.architecture import architecture
 from glnn.kernels.binding import textures, written
 from glnn.kernels.generate.epilogue import Bound
@@ -19,7 +20,6 @@ from glnn.kernels.generate.generators import GENERATORS
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import declared, library
 from glnn.kernels.problem import Problem
-from glnn.kernels.select import fitted, why_not_device, why_not_problem
 from glnn.kernels.source import assemble
 from glnn.kernels.verdicts import Seen, Verdicts
 
@@ -63,14 +63,16 @@ class Example:
 
     @classmethod
     def all_of(cls, kernel: Kernel) -> Iterator[Example]:
-        """One with the parameters' defaults, a bias and a ReLU where it can, and one more for each
-        operand that may be float16; as many as its generator has, where it has one.
+        """One with the parameters' defaults and the attributes that it needs, a bias and a ReLU
+        where it can, and one more for each operand that may be float16; as many as its generator
+        has, where it has one.
         """
         if not kernel.generate:
             name, texts = f"{kernel.op}-{kernel.name}", _finished(kernel)
-            yield cls(name, kernel, kernel.defaults, texts)
+            defines = {**kernel.defaults, **kernel.where.attributes}
+            yield cls(name, kernel, defines, texts)
             for operand in kernel.halves:
-                half = {**kernel.defaults, f"{operand.upper()}_HALF": 1}
+                half = {**defines, f"{operand.upper()}_HALF": 1}
                 yield cls(f"{name}-float16-{operand}", kernel, half, texts)
             return
         for name, (op, types) in GENERATORS[kernel.generate].examples().items():

@@ -2,169 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
-from itertools import product
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import prod
 
 from glnn.device import Capabilities
 from glnn.errors import LimitError, UnsupportedOpError
-from glnn.graph.operators.reorder import Reorder
+from glnn.graph.decompose import Stage
+from glnn.kernels.admit import fitted, why_not_device, why_not_here, why_not_problem
 from glnn.kernels.architecture import architecture
-from glnn.kernels.binding import textures, why_not_bound, why_not_epilogue
-from glnn.kernels.declaration import ANY, UNFIT
+from glnn.kernels.binding import why_not_bound
+from glnn.kernels.declaration import PREDICTED
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import kernels_for
+from glnn.kernels.predict import Pace, pace, seconds, seconds_whole
 from glnn.kernels.problem import Problem
 from glnn.kernels.tuned import Tuned
 from glnn.kernels.verdicts import Verdicts
 from glnn.layout import parse
 from glnn.types import TensorType, widened
 
-
-def why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
-    """Why `kernel` cannot run on `device` whatever the problem; None when it can."""
-    if kernel.architectures.fit(architecture(device)) == UNFIT:
-        return f"the registers of {device.renderer} cannot hold it"
-    if kernel.backend == "feedback":
-        if not device.feedback:
-            return "transform feedback needs OpenGL ES 3.0"
-        captured = kernel.launch.captures.of(kernel.defaults)
-        most = device.max_transform_feedback_interleaved_components
-        if captured > most:
-            return f"{captured} components captured, the device allows {most}"
-        if len(kernel.textures) > device.max_vertex_texture_image_units:
-            units = device.max_vertex_texture_image_units
-            return f"{len(kernel.textures)} vertex textures, the device has {units}"
-        return None
-    if reason := device.why_no_compute():
-        return reason
-    local = kernel.launch.local_size(kernel.defaults)
-    if prod(local) > device.max_compute_work_group_invocations:
-        most = device.max_compute_work_group_invocations
-        return f"a workgroup of {prod(local)} invocations, the device allows {most}"
-    if any(a > b for a, b in zip(local, device.max_compute_work_group_size, strict=True)):
-        return f"a workgroup of {local}, the device allows {device.max_compute_work_group_size}"
-    shared = kernel.launch.shared_bytes.of(kernel.defaults)
-    if shared > device.max_compute_shared_memory_size:
-        most = device.max_compute_shared_memory_size
-        return f"{shared} bytes of shared memory, the device has {most}"
-    if len(set(kernel.bindings.values())) > device.max_compute_shader_storage_blocks:
-        blocks = len(set(kernel.bindings.values()))
-        return f"{blocks} storage blocks, the device has {device.max_compute_shader_storage_blocks}"
-    return None
+Ask = Callable[[Problem, str | None], Kernel]
+"""Gives the kernel for a problem, the one so called if that is said."""
+GAIN = 0.9  # of the time of one kernel: what is predicted to be less is worth several
 
 
-def fitted(kernel: Kernel, device: Capabilities) -> Kernel | None:
-    """`kernel` with the first of its parameters that `device` admits, None where it admits none.
-
-    The first are those for the device's architecture.
-    """
-    if device not in kernel.memo:
-        kernel.memo[device] = _fitted(kernel, device)
-    found: Kernel | None = kernel.memo[device]
-    return found
-
-
-def _fitted(kernel: Kernel, device: Capabilities) -> Kernel | None:
-    familiar = kernel.for_architecture(architecture(device))
-    if why_not_device(familiar, device) is None:
-        return familiar
-    for values in product(*kernel.tune.values()):
-        candidate = kernel.with_parameters(**dict(zip(kernel.tune, values, strict=True)))
-        if why_not_device(candidate, device) is None:
-            return candidate
-    return None
-
-
-def why_not_problem(kernel: Kernel, problem: Problem) -> str | None:
-    """Why `kernel` cannot compute `problem` on any device; None when it can."""
-    known = {*kernel.layouts, *problem.extents}
-    if missing := [name for name in problem.shapes if name not in known]:
-        return f"it takes no operand {missing[0]}"
-    if reason := why_not_epilogue(kernel, problem.epilogue):
-        return reason
-    if unfit := [name for name in problem.halves if name not in kernel.halves]:
-        return f"it takes no float16 as {unfit[0]}"
-    stacks = problem.op.stacks(problem.shapes)
-    if unknown := [name for name in stacks if not kernel.operands[name].stacks]:
-        return f"it takes one matrix as {unknown[0]}, no stack of them"
-    for name in kernel.layouts:
-        text = kernel.wants(name)[0]
-        shape = problem.shape(name) if name in problem.types else None
-        ranks = None if text == ANY else parse(text).ranks
-        if shape is not None and ranks is not None and len(shape) - (name in stacks) not in ranks:
-            return f"layout {text} does not take {name} of shape {shape}"
-    defines = problem.defines(kernel)
-    kernel.check_names("where", kernel.where.attributes, defines)
-    for floats in kernel.attributes.values():
-        kernel.check_names("operands", floats.names, {**kernel.tune, **defines})
-    for name, value in kernel.where.attributes.items():
-        if defines[name] != value:
-            return f"{name} is {defines[name]}, it needs {value}"
-    if isinstance(problem.op, Reorder):
-        wanted = {"x": problem.op.source, "out": problem.op.target}
-        if kernel.wants("x") == (ANY,):
-            if not problem.op.is_matrix or len(problem.output) != 2:
-                return "it reorders matrices only"
-        elif not all(problem.among(name, text, kernel) for name, text in wanted.items()):
-            return f"it goes from {' or '.join(kernel.wants('x'))} to {kernel.wants('out')[0]}"
-    return None
-
-
-def why_not_here(kernel: Kernel, problem: Problem, device: Capabilities) -> str | None:
-    """Why the sizes of `problem` exceed what `device` lets `kernel` do; None when they do not.
-
-    Nothing is said of kernels made of stages.
-    """
-    if kernel.stages:
-        return None
-    sizes = problem.sizes(kernel)
-    kernel.check_names("launch", kernel.launch.sizes, {**sizes, **kernel.tune})
-    if problem.split(kernel, device) is not None:
-        return None
-    layouts = problem.chosen_layouts(kernel)
-    most = device.max_shader_storage_block_size
-    fetched = textures(kernel, problem.epilogue, problem.halves)
-    for name, layout in layouts.items():
-        shape = problem.shape(name)
-        words = layout.words(problem.types[name])
-        if name in kernel.bindings and 4 * words > most:
-            return f"{name} of shape {shape} takes {4 * words} bytes, a storage block has {most}"
-        if name in fetched:
-            try:
-                kernel.sampler(fetched[name], words, device)
-            except LimitError as error:
-                return f"{name} of shape {shape}: {error}"
-        if layout.size(shape) >= 1 << 31:
-            return f"{name} of shape {shape} has more elements than a shader's int can count"
-    if kernel.backend == "compute":
-        bounded = kernel.launch.groups(sizes, kernel.defaults)[: kernel.launch.bounded]
-        for count, limit in zip(bounded, device.max_compute_work_group_count, strict=False):
-            if count > limit:
-                return f"{count} workgroups in one dimension, the device allows {limit}"
-    return None
-
-
-def _check_stages(
-    kernel: Kernel, problem: Problem, device: Capabilities, verdicts: Verdicts | None
-) -> None:
+def _check_stages(kernel: Kernel, problem: Problem, ask: Ask) -> None:
     """Raise UnsupportedOpError or LimitError where one of the stages of `kernel` cannot run."""
     lowered = problem.lowered(kernel)
-    types = dict(problem.types)
+    types, lies = dict(problem.types), dict(problem.layouts)
     for name, made in lowered.derived.items():
         types[name] = TensorType(made.shape, types[made.source].dtype)
+    known: dict[object, str] = {}  # how the results of stages lie: many differ in a uniform alone
     for stage in lowered.stages:
         operands = {operand: types[name] for operand, name in stage.operands.items()}
-        if not stage.op.view:
-            own = Problem.of(stage.op, operands, {})
-            if stage.finishes and problem.epilogue:
-                own = replace(own, epilogue=problem.epilogue).resized(own.shapes)
-            try:
-                choose(kernel.backend, own, device, stage.kernel, verdicts=verdicts)
-            except (UnsupportedOpError, LimitError) as error:
-                raise type(error)(f"{stage.name}: {error}") from None
-        types[stage.name] = widened(stage.op.results(operands)[0])
+        given = {o: lies[name] for o, name in stage.operands.items() if name in lies}
+        out = types[stage.name] = widened(stage.op.results(operands)[0])
+        if stage.op.view:
+            layout = parse(stage.op.view_layouts(given.get("x", "R"))[1])
+            lies[stage.name] = layout.at(out.shape).name
+            continue
+        shapes = {operand: one.shape for operand, one in operands.items()}
+        tables = operands, given, stage.op.defines(shapes), stage.op.fixed_layouts()
+        same = (tuple(table.items()) for table in tables)
+        key = stage.op.name, stage.kernel, stage.finishes, out, *same
+        if key not in known:
+            known[key] = _stage_lies(stage, operands, given, problem, lies, ask)
+        lies[stage.name] = known[key]
+
+
+def _stage_lies(
+    stage: Stage,
+    operands: dict[str, TensorType],
+    given: dict[str, str],
+    problem: Problem,
+    lies: Mapping[str, str],
+    ask: Ask,
+) -> str:
+    """How the result of `stage` lies, a stage of `problem`. Raises what `ask` does.
+
+    operands: their types. given: how those lie that are computed. lies: how all do.
+    """
+    epilogue = problem.epilogue if stage.finishes else None
+    names = epilogue.names if epilogue else ()
+    operands = {**operands, **{name: problem.types[name] for name in names}}
+    given = {**given, **{name: lies[name] for name in names if name in lies}}
+    own = Problem.of(stage.op, operands, given, epilogue)
+    try:
+        return own.chosen_layouts(ask(own, stage.kernel))["out"].name
+    except (UnsupportedOpError, LimitError) as error:
+        raise type(error)(f"{stage.name}: {error}") from None
 
 
 def choose(
@@ -174,12 +80,14 @@ def choose(
     name: str | None = None,
     tuned: Tuned | None = None,
     verdicts: Verdicts | None = None,
+    ask: Ask | None = None,
 ) -> Kernel:
     """The kernel of `backend` that is to run `problem` on `device`, or the one called `name`.
 
     What `tuned` has for such problems comes before the default; what `verdicts` say is wrong is
-    not taken. Raises UnsupportedOpError where there is none, with each one's reason, and
-    LimitError where only the sizes stand in the way.
+    not taken. ask: chooses for the stages of a kernel, in this way unless given. Raises
+    UnsupportedOpError where there is none, with each one's reason, and LimitError where only the
+    sizes stand in the way.
     """
     op = problem.op.name
     kernels = kernels_for(op, backend)
@@ -198,12 +106,16 @@ def choose(
         kernels = tuple(k for k in kernels if k.name == name)
     reasons: dict[str, list[str]] = {}
     too_large: dict[str, list[str]] = {}
-    for kernel in _preferred(kernels, problem, device, reasons):
-        refusal = _refusal(kernel, problem, device, verdicts)
-        if refusal is None:
-            return kernel
-        kind = too_large if isinstance(refusal, LimitError) else reasons
-        kind.setdefault(str(refusal), []).append(kernel.name)
+    for preferred in _preferred(kernels, problem, device, reasons):
+        for kernel in preferred.versions:
+            refusal = _refusal(kernel, problem, device, verdicts, ask)
+            if refusal is None:
+                return kernel
+            if kernel is preferred:
+                kind = too_large if isinstance(refusal, LimitError) else reasons
+                kind.setdefault(str(refusal), []).append(kernel.name)
+            if not isinstance(refusal, LimitError):
+                break  # other parameters change sizes alone
     why = _listed(too_large or reasons) or "it has no kernel for it"
     error = LimitError if too_large else UnsupportedOpError
     raise error(f"{op} on {dict(problem.shapes)} cannot run on {backend}: {why}")
@@ -220,14 +132,45 @@ def why_chosen(kernel: Kernel, problem: Problem, asked: str | None, tuned: Tuned
     return f"{kernel.name} {dict(kernel.defaults)}, {why}"
 
 
+def alternatives(
+    backend: str,
+    problem: Problem,
+    device: Capabilities,
+    chosen: Kernel,
+    verdicts: Verdicts | None = None,
+    ask: Ask | None = None,
+) -> Iterator[Kernel]:
+    """The kernels that `problem` may be given instead of `chosen`, with other memory.
+
+    Those made of stages that suit it, with all of their parameters, and the most preferred of the
+    others.
+    """
+    kernels = [k for k in kernels_for(problem.op.name, backend) if not k.document]
+    sizes = {**problem.op_sizes, "outputs": prod(problem.output)}
+    whole = not chosen.stages
+    for kernel in _preferred(kernels, problem, device, {}):
+        if kernel.stages and not kernel.suits(sizes, architecture(device)):
+            continue
+        for version in kernel.versions if kernel.stages or not whole else ():
+            refusal = _refusal(version, problem, device, verdicts, ask)
+            if refusal is None:
+                whole = whole or not kernel.stages
+                if version != chosen:
+                    yield version
+            elif not isinstance(refusal, LimitError):
+                break
+
+
 def _preferred(
     kernels: Iterable[Kernel],
     problem: Problem,
     device: Capabilities,
     reasons: dict[str, list[str]],
 ) -> Iterator[Kernel]:
-    """`kernels` as they are to be tried: those that suit, the most preferred first, then the others
-    from the least preferred on. reasons: gets why others cannot be tried at all.
+    """`kernels` as they are to be tried: those that are predicted to be fast, the fastest first;
+    those that suit, the most preferred first; then the others from the least preferred on.
+
+    reasons: gets why others cannot be tried at all.
     """
     found: list[Kernel] = []
     for declared in kernels:
@@ -237,15 +180,27 @@ def _preferred(
             reasons.setdefault(str(unfit), []).append(declared.name)
         else:
             found.append(fitted(adapted, device) or adapted)
+    here = architecture(device)
     sizes = {**problem.op_sizes, "outputs": prod(problem.output)}
-    found.sort(key=lambda k: (-k.priority, not problem.fits(k)))
-    rest: list[Kernel] = []
-    for kernel in found:
-        if kernel.suits(sizes, architecture(device)):
-            yield kernel
-        else:
-            rest.append(kernel)
-    yield from reversed(rest)
+    if len(found) > 1:
+        found.sort(key=lambda k: (-k.priority, not problem.fits(k)))
+    suiting = [kernel for kernel in found if kernel.suits(sizes, here)]
+    timed = [k for k in suiting if k.architectures.fit(here) == PREDICTED]
+    fast = _fast(timed, problem, pace(here))
+    yield from fast
+    yield from (kernel for kernel in suiting if kernel not in timed)
+    rest = [kernel for kernel in found if kernel not in suiting or kernel in timed]
+    yield from (kernel for kernel in reversed(rest) if kernel not in fast)
+
+
+def _fast(kernels: Iterable[Kernel], problem: Problem, of: Pace) -> list[Kernel]:
+    """Those of `kernels` that are predicted to be faster than one that does all at once."""
+    able = [kernel for kernel in kernels if why_not_problem(kernel, problem) is None]
+    if not able:
+        return []
+    most = GAIN * seconds_whole(problem, of)
+    times = {kernel: seconds(problem, kernel, of) for kernel in able}
+    return sorted((k for k in able if times[k] < most), key=lambda kernel: times[kernel])
 
 
 def _listed(reasons: Mapping[str, list[str]]) -> str:
@@ -265,7 +220,11 @@ def why_not(
 
 
 def _refusal(
-    kernel: Kernel, problem: Problem, device: Capabilities, verdicts: Verdicts | None
+    kernel: Kernel,
+    problem: Problem,
+    device: Capabilities,
+    verdicts: Verdicts | None,
+    ask: Ask | None = None,
 ) -> UnsupportedOpError | LimitError | None:
     """Why `kernel` cannot be taken: a LimitError where only the sizes stand in the way."""
     if reason := why_not_device(kernel, device) or why_not_problem(kernel, problem):
@@ -273,8 +232,12 @@ def _refusal(
     if reason := why_not_bound(kernel, problem.shapes, problem.epilogue, device):
         return UnsupportedOpError(reason)
     if kernel.stages:
+
+        def alone(stage: Problem, name: str | None) -> Kernel:
+            return choose(kernel.backend, stage, device, name, verdicts=verdicts)
+
         try:
-            _check_stages(kernel, problem, device, verdicts)
+            _check_stages(kernel, problem, ask or alone)
         except (UnsupportedOpError, LimitError) as error:
             return error
         return None

@@ -22,9 +22,10 @@ from glnn.device import Buffer
 from glnn.errors import GlnnError, UnsupportedOpError
 from glnn.graph.error import relative_error
 from glnn.kernels import kernels_for
+from glnn.kernels.admit import fitted
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
-from glnn.kernels.select import choose, fitted, why_not
+from glnn.kernels.select import choose, why_not
 from glnn.kernels.tuned import TunedChoice
 from glnn.layout import Layout
 from glnn.profiling.timing import time_work

@@ -9,6 +9,8 @@
 #endif
 #ifndef TILE
 #define TILE 4
+#endif
+#ifndef PADDING_TOP
 #define PADDING_TOP 1
 #define PADDING_LEFT 1
 #endif
@@ -17,7 +19,8 @@
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Out { float result[]; };
-uniform int c, h, w, tiles_down, tiles_across, tiles;
+uniform int c, h, w, tiles_down, tiles_across;
+uniform int tiles, first_tile;  // of this launch
 uniform int out_row;
 
 float[WINDOW] transformed(float d[WINDOW]) {
@@ -35,8 +38,8 @@ void main() {
     int channel = int(INVOCATION_ID.x);
     int tile = int(INVOCATION_ID.y);
     if (channel >= c || tile >= tiles) return;
-    int image = tile / (tiles_down * tiles_across);
-    int place = tile - image * tiles_down * tiles_across;
+    int image = (first_tile + tile) / (tiles_down * tiles_across);
+    int place = first_tile + tile - image * tiles_down * tiles_across;
     int top = place / tiles_across * TILE - PADDING_TOP;
     int left = place % tiles_across * TILE - PADDING_LEFT;
     int pixel = (c + 3) / 4 * 4;  // floats

@@ -16,7 +16,8 @@ layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Out { float result[]; };
 #include <epilogue>
-uniform int o, oh, ow, tiles_down, tiles_across, tiles;
+uniform int o, oh, ow, tiles_down, tiles_across;
+uniform int tiles, first_tile;  // of this launch
 uniform int x_row;
 
 float[TILE] transformed(float m[WINDOW]) {
@@ -42,8 +43,8 @@ void main() {
         float met[TILE] = transformed(line);
         for (int i = 0; i < TILE; ++i) columns[i * WINDOW + j] = met[i];
     }
-    int image = tile / (tiles_down * tiles_across);
-    int place = tile - image * tiles_down * tiles_across;
+    int image = (first_tile + tile) / (tiles_down * tiles_across);
+    int place = first_tile + tile - image * tiles_down * tiles_across;
     int top = place / tiles_across * TILE, left = place % tiles_across * TILE;
     for (int i = 0; i < TILE; ++i) {
         float line[WINDOW];

@@ -30,9 +30,9 @@ from glnn.errors import UnsupportedOpError
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Operator
 from glnn.kernels import kernels_for
+from glnn.kernels.admit import fitted, why_not_problem
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
-from glnn.kernels.select import fitted, why_not_problem
 from glnn.layout import Layout
 from glnn.layout.layout import RowMajor
 from glnn.types import DType, TensorType
@@ -121,6 +121,8 @@ def run_kernel(
     made = problem.results[0]
     shape, layout = made.shape, taken["out"]
     out = _poisoned(backend, _buffer(backend, made, layout))
+    if op.updates in stores:  # whose memory the result takes
+        out.push(backend.device).write(stores[op.updates].push(backend.device).read())
     backend.prepare(choice, problem, stores, out)()
     backend.device.check_always(f"{op.name} by {choice.name}")
     used = layout.size(shape)
@@ -145,7 +147,7 @@ def _run_stages(
     epilogue: Epilogue | None,
 ) -> Array:
     """The result of a kernel made of stages, which share poisoned memory."""
-    schedule = Schedule(backend)
+    schedule = Schedule(backend, instead={"result": choice})
     inputs = {n: n for n in operands if n not in op.parameters and n not in fixed_extents(epilogue)}
     for name in inputs:
         type = TensorType.of(operands[name])

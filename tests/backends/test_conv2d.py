@@ -13,9 +13,10 @@ from glnn.backends.gl import GlBackend
 from glnn.errors import ShapeError
 from glnn.graph.epilogue import BIASED
 from glnn.graph.operators import Conv2d
+from glnn.kernels.library import kernels_for
 from tests import oracle
 from tests.backends.epilogues import finish
-from tests.backends.harness import TOLERANCE, kernels, of_halves, problem_of, run
+from tests.backends.harness import TOLERANCE, kernels, of_halves, problem_of, run, run_kernel
 
 # (x, weight, attributes)
 CASES = [
@@ -221,3 +222,19 @@ def test_bad_arguments(arguments, says) -> None:
     x, weight = np.ones((1, 4, 5, 5), np.float32), np.ones((4, 4, 3, 3), np.float32)
     with pytest.raises(ShapeError, match=says):
         ops.conv2d(x, weight, backend="cpu", **arguments)
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 127, 129])
+@pytest.mark.parametrize("tile", [2, 4])
+def test_winograd_in_parts(opened, rng, size, tile) -> None:
+    """Batches of images of awkward sizes, with an epilogue, in each number of parts."""
+    op, batch = Conv2d(padding=(1, 1, 1, 1)), {1: 5, 3: 4, 7: 3, 127: 2, 129: 1}[size]
+    x, full = rng((batch, 5, size, 9)), rng((batch, 6, size, 9))
+    weight, bias = rng((6, 5, 3, 3)), rng((6,))
+    (declared,) = (k for k in kernels_for("conv2d", "compute") if k.name == f"winograd_{tile}")
+    expected = oracle.conv2d(x, weight, bias, padding=op.padding) + full
+    operands = {"x": x, "weight": weight, "e1": bias, "e2": full}
+    for parts in declared.tune["PARTS"]:
+        kernel = declared.with_parameters(PARTS=parts)
+        got = run_kernel(opened("compute"), op, operands, kernel, finish(bias=True, full=True))
+        assert oracle.error(got, expected) <= TOLERANCE, parts

@@ -18,8 +18,8 @@ from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Conv2d, Matmul, Pointwise, Reduce, Softmax
 from glnn.graph.operators.gather import Gather
 from glnn.kernels import library
+from glnn.kernels.admit import fitted, why_not_device
 from glnn.kernels.problem import Problem
-from glnn.kernels.select import fitted, why_not_device
 from glnn.kernels.verdicts import Verdict, Verdicts
 from tests.backends.harness import BACKENDS, taken
 from tests.backends.problems import PROBLEMS, numbers

@@ -6,8 +6,8 @@ import pytest
 
 from glnn.errors import LimitError
 from glnn.kernels import library
+from glnn.kernels.admit import fitted, why_not_device
 from glnn.kernels.problem import Problem
-from glnn.kernels.select import fitted, why_not_device
 from tests.backends.harness import TOLERANCE, run_kernel, taken
 from tests.backends.problems import PROBLEMS, numbers, precise
 from tests.oracle import error

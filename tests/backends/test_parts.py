@@ -12,8 +12,8 @@ from glnn.errors import GlnnError
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Matmul, Pointwise
 from glnn.kernels import library
+from glnn.kernels.admit import fitted, why_not_device
 from glnn.kernels.problem import Problem
-from glnn.kernels.select import fitted, why_not_device
 from glnn.kernels.verdicts import Verdict
 from glnn.settings import Settings
 from tests.backends.harness import BACKENDS, TOLERANCE, run_kernel, taken

@@ -21,9 +21,11 @@ CASES = [
     ((1, 33, 13, 13), (1, 1, 1, 1)),
 ]
 
+KERNELS = [(*found, tile) for found in kernels("winograd_input") for tile in (2, 4)]
+KERNELS = [found for found in KERNELS if found[1].endswith(f"_{found[2]}")]  # each has its own
 
-@pytest.mark.parametrize(("name", "kernel"), kernels("winograd_input"))
-@pytest.mark.parametrize("tile", [2, 4])
+
+@pytest.mark.parametrize(("name", "kernel", "tile"), KERNELS)
 @pytest.mark.parametrize(("shape", "padding"), CASES)
 def test_any_shape(opened, rng, name, kernel, tile, shape, padding) -> None:
     x = rng(shape)
@@ -31,8 +33,19 @@ def test_any_shape(opened, rng, name, kernel, tile, shape, padding) -> None:
     assert oracle.error(got, oracle.winograd_input(x, tile, padding)) <= TOLERANCE
 
 
-@pytest.mark.parametrize(("name", "kernel"), kernels("winograd_input"))
-@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize(("name", "kernel", "tile"), KERNELS)
+@pytest.mark.parametrize("part", [(0, 1), (3, 4), (7, 1)])
+def test_some_tiles(opened, rng, name, kernel, tile, part) -> None:
+    x, (first, count) = rng((2, 5, 2 * tile - 1, 2 * tile)), part
+    op = WinogradInput(tile, (1, 1, 1, 1), part)
+    got = run(opened(name), op, {"x": x}, kernel)
+    whole = oracle.winograd_input(x, tile, op.padding).reshape((tile + 2) ** 2, 8, 5)
+    expected = whole[:, first : first + count].reshape(-1, 5)
+    assert oracle.error(got, expected) <= TOLERANCE
+    assert oracle.error(op.compute({"x": x}), expected) <= TOLERANCE
+
+
+@pytest.mark.parametrize(("name", "kernel", "tile"), KERNELS)
 def test_not_a_number_stays_in_its_tile(opened, rng, name, kernel, tile) -> None:
     x = rng((2, 3, 4 * tile + 2, 4 * tile + 2))
     x[1, 2, 0, 0], x[1, 0, -1, -1] = np.nan, np.nan  # met by the first and the last tile alone
@@ -46,5 +59,9 @@ def test_what_does_not_fit_is_refused() -> None:
         WinogradInput(3)
     with pytest.raises(ShapeError, match="padding must be 4 integers of at least 0"):
         WinogradInput(4, (0, 0, 0, -1))
+    with pytest.raises(ShapeError, match=r"part must be \(first tile, tiles\) or None"):
+        WinogradInput(4, part=(0, 0))
+    with pytest.raises(ShapeError, match=r"part \(3, 2\) is beyond the 4 tiles"):
+        WinogradInput(4, part=(3, 2)).shape_of({"x": (1, 3, 9, 9)})
     with pytest.raises(ShapeError, match="x must have shape"):
         WinogradInput().shape_of({"x": (3, 4)})

@@ -48,6 +48,28 @@ def test_any_shape(opened, rng, name, kernel, tile, images, o, optional) -> None
 
 @pytest.mark.parametrize(("name", "kernel"), kernels("winograd_output"))
 @pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize("part", [(0, 1), (3, 4), (7, 1)])
+def test_some_tiles_into_what_is_there(opened, rng, name, kernel, tile, part) -> None:
+    images, (first, count) = (2, 2 * tile - 1, 2 * tile), part
+    op, x = WinogradOutput(images, tile, part), rng(((tile + 2) ** 2 * 8, 5))
+    some = x.reshape(-1, 8, 5)[:, first : first + count].reshape(-1, 5)
+    into, bias = rng((2, 5, *images[1:])), rng((5,))
+    got = run(opened(name), op, {"x": some, "into": into, "e1": bias}, kernel, finish(bias=True))
+    plain, expected = oracle.winograd_output(x, images, tile), into.astype(np.float64)
+    for place in range(first, first + count):
+        image, down, across = place // 4, place // 2 % 2 * tile, place % 2 * tile
+        at = (image, slice(None), slice(down, down + tile), slice(across, across + tile))
+        expected[at] = plain[at] + bias.reshape(-1, 1, 1)
+    assert oracle.error(got, expected) <= TOLERANCE
+    for start in (into, np.zeros_like(into)):
+        alone = op.compute({"x": some} | ({"into": start} if start.any() else {}))
+        there = expected != into
+        np.testing.assert_array_equal(alone[~there], start[~there])
+        assert oracle.error(alone[there], plain[there]) <= TOLERANCE
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("winograd_output"))
+@pytest.mark.parametrize("tile", [2, 4])
 @pytest.mark.parametrize("function", ["sigmoid", "relu", "tanh"])
 def test_epilogue(opened, rng, name, kernel, tile, function) -> None:
     images, residual = (2, 5, 7), rng((2, 3, 5, 7))
@@ -103,6 +125,10 @@ def test_what_does_not_fit_is_refused() -> None:
         Problem.of(op, {"x": (72, 3), "e1": (4,)}, {}, finish(bias=True))
     with pytest.raises(ShapeError, match=r"e1 must have shape \(1, 3, 5, 4\), got nothing"):
         Problem.of(op, {"x": (72, 3)}, {}, finish(full=True))
+    with pytest.raises(ShapeError, match=r"into must have shape \(1, 3, 5, 4\), got"):
+        op.shape_of({"x": (72, 3), "into": (1, 3, 5, 5)})
+    with pytest.raises(ShapeError, match=r"part \(1, 2\) is beyond the 2 tiles"):
+        WinogradOutput((1, 5, 4), 4, (1, 2)).shape_of({"x": (72, 3)})
     with pytest.raises(ShapeError, match="the tile must be one of"):
         WinogradOutput((1, 5, 4), 3)
     with pytest.raises(ShapeError, match="images must be"):

@@ -138,6 +138,6 @@ def test_where_parameters_come_from(cli: Glnn) -> None:
         pytest.skip("the architectures of other devices are shown there")
     assert rows["blocked"]["defaults"] == "llvmpipe"
     assert rows["blocked"]["parameters"]["TM"] == 8
-    assert rows["matvec"]["defaults"] == "any device"
+    assert rows["split_k"]["defaults"] == "any device"
     least = cli("kernels", "--op", "matmul", "--limits", "es31-minimum", "--json").json["kernels"]
     assert {r["name"]: r for r in least}["cheng_v2"]["defaults"] == "within the limits"

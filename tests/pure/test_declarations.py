@@ -134,10 +134,10 @@ def test_a_value_of_the_wrong_form_names_its_key_and_file(key, value, got) -> No
         ({"architectures": {"nvidia": {}}}, "architectures: unknown architecture nvidia"),
         ({"architectures": {"Mali-T": "unfit"}}, "architectures: unknown architecture Mali-T"),
         ({"architectures": {"V3D": "bad"}}, "architectures.V3D: expected parameters or one of"),
-        ({"architectures": {"others": "unfit"}}, "architectures.others: expected 'suits' or"),
+        ({"architectures": {"others": "unfit"}}, "architectures.others: expected one of"),
         (
             {"architectures": {"others": {"TM": 2}}, "tune": {"TM": [1]}},
-            "architectures.others: expected 'suits' or",
+            "architectures.others: expected one of",
         ),
         ({"where": {"m": {"most": 4}}}, "where.m: unknown key 'most'"),
         ({"where": {"m": {"min": 5, "max": 4}}}, "where.m.max: expected at least 5, got 4"),

@@ -14,11 +14,12 @@ from glnn.errors import LimitError, ShaderError, UnsupportedOpError
 from glnn.glsl import shaders_folder
 from glnn.graph.operators import Conv2d, Matmul
 from glnn.kernels import export, kernels_for, library
+from glnn.kernels.admit import fitted, why_not_device
 from glnn.kernels.declaration import Architectures, Range, Where
 from glnn.kernels.launch import Along, Launch
 from glnn.kernels.library import read
 from glnn.kernels.problem import Problem
-from glnn.kernels.select import choose, fitted, why_not_device
+from glnn.kernels.select import choose
 from glnn.kernels.source import assemble
 
 DEVICE = Capabilities(

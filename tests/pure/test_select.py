@@ -14,11 +14,12 @@ from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Conv2d, Matmul, Pointwise, Pool2d
 from glnn.graph.operators.reorder import Reorder
 from glnn.kernels import Kernel, select
+from glnn.kernels.admit import fitted, why_not_device, why_not_here
 from glnn.kernels.architecture import architecture
 from glnn.kernels.binding import bind
 from glnn.kernels.generate.epilogue import Bound
 from glnn.kernels.problem import Problem
-from glnn.kernels.select import choose, fitted, why_not_device, why_not_here
+from glnn.kernels.select import choose
 from glnn.types import Shape
 
 RELU = Pointwise(call("relu", Arg(0)))
@@ -284,8 +285,10 @@ def test_a_stage_that_cannot_run_is_named() -> None:
     device = replace(DEVICE, max_compute_work_group_count=(100, 100, 100))
     made = Problem.of(Conv2d(), {"x": (1, 4, 50, 50), "weight": (4, 4, 3, 3)}, {})
     assert choose("compute", made, device, "winograd_4").stages == "winograd"  # 144 tiles
-    says = "winograd_2: tiles: winograd_input on .* nhwc: 144 workgroups in one dimension"
-    with pytest.raises(LimitError, match=says):  # 576 tiles
+    assert choose("compute", made, device, "winograd_2").defaults["PARTS"] == 2  # of 576 tiles
+    device = replace(DEVICE, max_compute_work_group_count=(8, 8, 100))
+    says = "winograd_2: tiles: winograd_input on .* tile_2: 144 workgroups in one dimension"
+    with pytest.raises(LimitError, match=says):
         choose("compute", made, device, "winograd_2")
 
 

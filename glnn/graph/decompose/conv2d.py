@@ -23,19 +23,30 @@ MORTON = "R 2 4 R"  # of the patches and the result (the weights: C 4 2 C, trans
 
 
 def by_winograd(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
-    """F(TILE x TILE, 3 x 3) of Lavin and Gray 2016: transform, (TILE + 2)^2 products, transform."""
+    """F(TILE x TILE, 3 x 3) of Lavin and Gray 2016: transform, (TILE + 2)^2 products, transform.
+
+    PARTS: of the tiles, one after the other in the same memory, where there are as many tiles.
+    """
     assert isinstance(op, Conv2d)
     form = winograd(parameters["TILE"])
     n, o, oh, ow = op.shape_of(shapes)
     weight = (form.window**2, o, shapes["weight"][1])
-    back = WinogradOutput((n, oh, ow), form.tile)
+    tiles = n * -(-oh // form.tile) * -(-ow // form.tile)
+    count = min(parameters["PARTS"], tiles)
+    stages = [] if count < 2 else [Stage("room", Zero((n, o, oh, ow), "nhwC4c"), {}, "flat")]
+    for i in range(count):
+        first, end = i * tiles // count, (i + 1) * tiles // count
+        part, whole = ((first, end - first), f" {i + 1}") if count > 1 else (None, "")
+        ahead = WinogradInput(form.tile, op.padding, part)
+        back = WinogradOutput((n, oh, ow), form.tile, part)
+        reads = {"x": f"products{whole}", **({"into": stages[-1].name} if stages else {})}
+        stages += [
+            Stage(f"tiles{whole}", ahead, {"x": "x"}),
+            Stage(f"products{whole}", Matmul(), {"x": f"tiles{whole}", "weight": "transformed"}),
+            Stage(f"result{whole}", back, reads, finishes=True),
+        ]
     return Lowered(
-        (
-            Stage("tiles", WinogradInput(form.tile, op.padding), {"x": "x"}),
-            Stage("products", Matmul(), {"x": "tiles", "weight": "transformed"}),
-            Stage("result", back, {"x": "products"}, finishes=True),
-        ),
-        {"transformed": Derived("weight", weight, WinogradWeights(form.tile))},
+        tuple(stages), {"transformed": Derived("weight", weight, WinogradWeights(form.tile))}
     )
 
 

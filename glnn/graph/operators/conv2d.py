@@ -101,6 +101,10 @@ class Conv2d(Contraction):
         values = (n, c, h, w, o, oh, ow, self.groups, o // self.groups, n * oh * ow)
         return dict(zip(names, values, strict=True))
 
+    def product(self, shapes: Shapes) -> tuple[int, int]:
+        n, o, oh, ow = self.shape_of(shapes)
+        return n * oh * ow, o // self.groups
+
     def derived(self, shapes: Shapes) -> dict[str, int]:
         """The kernel's size; the greatest powers of two, up to 16, that divide a row and a plane of
         the result; and whether pixels that follow one another meet inputs that do, across rows too.

@@ -61,6 +61,10 @@ class Matmul(Contraction):
         batch = shapes["weight"][0] if self.stacks(shapes) else 1
         return {"m": m // batch, "n": n, "k": shapes["x"][1], "batch": batch}
 
+    def product(self, shapes: Shapes) -> tuple[int, int]:
+        sizes = self.sizes(shapes)
+        return sizes["m"], sizes["n"]
+
     def defines(self, shapes: Shapes) -> dict[str, int]:
         return {"BATCHED": int(bool(self.stacks(shapes)))}
 

@@ -53,6 +53,20 @@ def winograd(tile: int) -> Winograd:
     raise ShapeError(f"winograd: the tile must be one of {TILES}, got {tile!r}")
 
 
+def check_part(op: str, part: tuple[int, int] | None) -> None:
+    """Raise ShapeError unless `part` is a first tile and how many, or None for all of them."""
+    if part is not None and (len(part) != 2 or part[0] < 0 or part[1] < 1):
+        raise ShapeError(f"{op}: part must be (first tile, tiles) or None, got {part}")
+
+
+def part_of(op: str, part: tuple[int, int] | None, tiles: int) -> tuple[int, int]:
+    """The first of `tiles` tiles and how many are in `part`. Raises ShapeError beyond the last."""
+    first, count = part or (0, tiles)
+    if first + count > tiles:
+        raise ShapeError(f"{op}: part {part} is beyond the {tiles} tiles")
+    return first, count
+
+
 def _matrices(tile: int, points: tuple[float, ...]) -> Winograd:
     """Toom and Cook's construction at `points` and infinity."""
     count = len(points)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 import numpy as np
 
 from glnn.graph.contraction import Contraction
-from glnn.graph.operator import Shapes, rank
+from glnn.graph.operator import Cost, Operands, Shapes, rank, typed
 from glnn.graph.operators import windows
-from glnn.graph.operators.windows import Sides
-from glnn.graph.operators.winograd import winograd
+from glnn.graph.operators.windows import Pair, Sides
+from glnn.graph.operators.winograd import check_part, part_of, winograd
 from glnn.types import Array, Shape
 
 
@@ -21,16 +22,19 @@ class WinogradInput(Contraction):
     """B^T d B of every patch d of x, for a 3 x 3 convolution of stride 1.
 
     x: (n, c, h, w). Result: a stack of (tile + 2)^2 matrices of a row for each tile and a column
-    for each channel, (stack * tiles, c). padding: zeros at the top, left, bottom and right.
+    for each channel, (stack * tiles, c). padding: zeros at the top, left, bottom and right. part:
+    the first tile, of those of all images, and how many; None for all.
     """
 
     name: ClassVar[str] = "winograd_input"
     tile: int = 4
     padding: Sides = (0, 0, 0, 0)
+    part: Pair | None = None
 
     def __post_init__(self) -> None:
         winograd(self.tile)
         windows.check(self.name, padding=(self.padding, 4, 0))
+        check_part(self.name, self.part)
 
     def tiles(self, shape: Shape) -> tuple[int, int]:
         """Tiles down and across an image of x's `shape`."""
@@ -41,10 +45,14 @@ class WinogradInput(Contraction):
         """Tiles along a padded dimension, whose result is smaller by 2."""
         return -(-max(0, size - 2) // self.tile)
 
-    def shape_of(self, shapes: Shapes) -> Shape:
+    def _part(self, shapes: Shapes) -> Pair:
+        """The first tile and how many."""
         rank(self.name, "x", shapes["x"], 4, "(n, c, h, w)")
-        down, across = self.tiles(shapes["x"])
-        return winograd(self.tile).window ** 2 * shapes["x"][0] * down * across, shapes["x"][1]
+        return part_of(self.name, self.part, shapes["x"][0] * prod(self.tiles(shapes["x"])))
+
+    def shape_of(self, shapes: Shapes) -> Shape:
+        _, count = self._part(shapes)
+        return winograd(self.tile).window ** 2 * count, shapes["x"][1]
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
         x = operands["x"]
@@ -60,17 +68,27 @@ class WinogradInput(Contraction):
         patches = patches[:, :, :: self.tile, :: self.tile]
         data = form.data.astype(x.dtype)
         stack = np.einsum("it,ncyxtu,ju->ijnyxc", data, patches, data, optimize=True)
+        first, count = self._part({"x": x.shape})
+        stack = stack.reshape(form.window**2, n * down * across, c)[:, first : first + count]
         return np.ascontiguousarray(stack).reshape(self.shape_of({"x": x.shape}))
 
     def flops(self, shapes: Shapes) -> int:
         rows, c = self.shape_of(shapes)
         return rows * c * 2 * winograd(self.tile).window
 
+    def cost_of(self, operands: Operands) -> Cost:
+        """Of the images that is read which its tiles meet."""
+        shapes = {name: one.shape for name, one in typed(operands).items()}
+        tiles = shapes["x"][0] * prod(self.tiles(shapes["x"]))
+        read = prod(shapes["x"]) * self._part(shapes)[1] // max(tiles, 1)
+        return Cost(self.flops(shapes), 4 * (read + prod(self.shape_of(shapes))))
+
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         n, c, h, w = shapes["x"]
         down, across = self.tiles(shapes["x"])
         sizes = {"n": n, "c": c, "h": h, "w": w, "tiles_down": down, "tiles_across": across}
-        return {**sizes, "tiles": n * down * across}
+        first, count = self._part(shapes)
+        return {**sizes, "tiles": count, "first_tile": first}
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
         return {"TILE": self.tile, "PADDING_TOP": self.padding[0], "PADDING_LEFT": self.padding[1]}

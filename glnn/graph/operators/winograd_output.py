@@ -11,8 +11,9 @@ import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.contraction import Contraction
-from glnn.graph.operator import Shapes, rank
-from glnn.graph.operators.winograd import winograd
+from glnn.graph.operator import Cost, Operands, Shapes, rank, typed
+from glnn.graph.operators.windows import Pair
+from glnn.graph.operators.winograd import check_part, part_of, winograd
 from glnn.types import Array, Shape
 
 
@@ -20,49 +21,79 @@ from glnn.types import Array, Shape
 class WinogradOutput(Contraction):
     """A^T m A for every tile m of the products.
 
-    images: the result's n, oh and ow. x: (stack * tiles, o), as WinogradInput stacks it.
-    Result: (n, o, oh, ow).
+    images: the result's n, oh and ow. x: (stack * tiles, o), as WinogradInput stacks it. part: the
+    first tile, of those of all images, and how many; None for all. into: optional, (n, o, oh, ow),
+    what the result is where there are other tiles; zeros unless given. Result: (n, o, oh, ow).
     """
 
     name: ClassVar[str] = "winograd_output"
+    inputs: ClassVar[tuple[str, ...]] = ("x", "into")
+    optional: ClassVar[tuple[str, ...]] = ("into",)
+    updates: ClassVar[str | None] = "into"
     images: tuple[int, int, int] = (1, 1, 1)
     tile: int = 4
+    part: Pair | None = None
 
     def __post_init__(self) -> None:
         winograd(self.tile)
         if len(self.images) != 3 or any(size < 0 for size in self.images):
             raise ShapeError(f"{self.name}: images must be (n, oh, ow), got {self.images}")
+        check_part(self.name, self.part)
 
     @property
-    def _tiles(self) -> tuple[int, int]:
+    def _tiles(self) -> Pair:
         return -(-self.images[1] // self.tile), -(-self.images[2] // self.tile)
+
+    @property
+    def _part(self) -> Pair:
+        """The first tile and how many."""
+        return part_of(self.name, self.part, self.images[0] * prod(self._tiles))
 
     def shape_of(self, shapes: Shapes) -> Shape:
         rank(self.name, "x", shapes["x"], 2, "(stack * tiles, o)")
         n, oh, ow = self.images
         rows, o = shapes["x"]
-        expected = winograd(self.tile).window ** 2 * n * prod(self._tiles)
+        expected = winograd(self.tile).window ** 2 * self._part[1]
         if rows != expected:
             raise ShapeError(f"{self.name}: x must have {expected} rows, got shape {shapes['x']}")
+        if shapes.get("into", (n, o, oh, ow)) != (n, o, oh, ow):
+            raise ShapeError(
+                f"{self.name}: into must have shape {(n, o, oh, ow)}, got {shapes['into']}"
+            )
         return n, o, oh, ow
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
         x = operands["x"]
         n, o, oh, ow = self.shape_of({k: v.shape for k, v in operands.items()})
-        form, (down, across) = winograd(self.tile), self._tiles
-        stack = x.reshape(form.window, form.window, n, down, across, o)
+        form, (down, across), (first, count) = winograd(self.tile), self._tiles, self._part
         back = form.result.astype(x.dtype)
-        whole = np.einsum("it,tunyxo,ju->noyixj", back, stack, back, optimize=True)
-        return np.array(whole.reshape(n, o, down * self.tile, across * self.tile)[:, :, :oh, :ow])
+        stack = x.reshape(form.window, form.window, count, o)
+        whole = np.zeros((n, o, down * self.tile, across * self.tile), x.dtype)
+        whole[:, :, :oh, :ow] = operands.get("into", 0)
+        tiled = (n, o, down, self.tile, across, self.tile)
+        tiles = whole.reshape(tiled).transpose(0, 2, 4, 1, 3, 5).reshape(-1, o, *(self.tile,) * 2)
+        tiles[first : first + count] = np.einsum(
+            "it,tuko,ju->koij", back, stack, back, optimize=True
+        )
+        apart = tiles.reshape(n, down, across, o, *(self.tile,) * 2).transpose(0, 3, 1, 4, 2, 5)
+        return np.array(apart.reshape(whole.shape)[:, :, :oh, :ow])
 
     def flops(self, shapes: Shapes) -> int:
         return prod(shapes["x"]) * 2 * self.tile
+
+    def cost_of(self, operands: Operands) -> Cost:
+        """What it does not write is not touched."""
+        shapes = {name: one.shape for name, one in typed(operands).items()}
+        tiles = self.images[0] * prod(self._tiles)
+        written = prod(self.shape_of(shapes)) * self._part[1] // max(tiles, 1)
+        return Cost(self.flops(shapes), 4 * (prod(shapes["x"]) + written))
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         n, o, oh, ow = self.shape_of(shapes)
         down, across = self._tiles
         sizes = {"n": n, "o": o, "oh": oh, "ow": ow, "tiles_down": down, "tiles_across": across}
-        return {**sizes, "tiles": n * down * across}
+        first, count = self._part
+        return {**sizes, "tiles": count, "first_tile": first}
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
         return {"TILE": self.tile}

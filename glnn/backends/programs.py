@@ -1,0 +1,95 @@
+"""Programs of kernels: each source is compiled once for a device."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from glnn.backends.examine import Examined
+from glnn.backends.launch import Fetched
+from glnn.device import Device, Program, Source
+from glnn.kernels.binding import written
+from glnn.kernels.generate.epilogue import Bound
+from glnn.kernels.generate.generated import Uniform
+from glnn.kernels.kernel import Kernel
+from glnn.kernels.problem import Problem
+from glnn.kernels.source import assemble
+from glnn.kernels.verdicts import program_key
+
+LOG = logging.getLogger(__name__)
+PLACES = ("first_group", "all_groups", "first_instance")  # uniforms of a launch, not of a problem
+
+
+class Programs(Examined):
+    """A backend whose kernels are programs of `device`."""
+
+    device: Device
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self._texts: dict[tuple[object, ...], tuple[object, ...]] = {}  # by what makes a text
+
+    def program(
+        self,
+        kernel: Kernel,
+        problem: Problem,
+        defines: Mapping[str, int],
+        fetched: Mapping[str, Fetched],
+        bound: Bound,
+    ) -> Program:
+        """The program of `kernel` under `defines`, compiled the first time only.
+
+        bound: how it gets at the operands of the problem's epilogue.
+        Problems share it; on a device that confuses their sizes each set of sizes has its own.
+        """
+        programs: dict[tuple[object, ...], Program] = self.device.programs
+        values = sorted(problem.uniforms(kernel).items()) if self.confuses_values() else ()
+        offers, parts = self.device.capabilities, defines.get("IN_PARTS", 0)
+        asked = program_key(kernel, problem, offers), parts, str(bound), *values
+        text = self._texts.get(asked)
+        if text is None or text not in programs:
+            source = self._source(kernel, problem, defines, fetched, bound)
+            text = source.text, *values
+            if text in programs:
+                LOG.debug("%s was compiled before", source.name)
+            else:
+                with (compiled := self.device.compiled).of(source.name):
+                    programs[text] = self.compile(source)
+                LOG.debug("compiled %s in %.1f ms", source.name, 1e3 * compiled[-1].seconds)
+            self._texts[asked] = text
+        return programs[text]
+
+    def _source(
+        self,
+        kernel: Kernel,
+        problem: Problem,
+        defines: Mapping[str, int],
+        fetched: Mapping[str, Fetched],
+        bound: Bound,
+    ) -> Source:
+        header = self.device.capabilities.header(self.name)
+        samplers = {name: one.sampler for name, one in fetched.items()}
+        made = problem.generated(kernel)
+        texts = written(kernel, problem.epilogue, bound) if made is None else made.texts
+        return assemble(kernel, header, {**kernel.defaults, **defines}, samplers, texts)
+
+    def confuses_values(self) -> bool:
+        """Whether the device may run a program with the uniforms of an earlier run."""
+        return False
+
+    def compile(self, source: Source) -> Program:
+        """`source` compiled and linked. Raises ShaderError with the driver's message."""
+        raise NotImplementedError
+
+    @staticmethod
+    def uniforms(
+        program: Program, kernel: Kernel, problem: Problem, fetched: Iterable[str]
+    ) -> dict[str, Uniform]:
+        """The value of every uniform that `program` has; the textures have the units from 0 on."""
+        units = {name: unit for unit, name in enumerate(fetched)}
+        known: dict[str, Uniform] = {
+            **problem.uniforms(kernel),
+            **units,
+            **dict.fromkeys(PLACES, 0),
+        }
+        return {name: known[name] for name in program.uniforms}

@@ -1,0 +1,148 @@
+"""Whether a kernel can compute a problem on a device, and why not."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+
+from glnn.device import Capabilities
+from glnn.errors import LimitError
+from glnn.graph.operators.reorder import Reorder
+from glnn.kernels.architecture import architecture
+from glnn.kernels.binding import textures, why_not_epilogue
+from glnn.kernels.declaration import ANY, UNFIT
+from glnn.kernels.kernel import Kernel
+from glnn.kernels.problem import Problem
+from glnn.layout import parse
+
+
+def why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
+    """Why `kernel` cannot run on `device` whatever the problem; None when it can."""
+    key = "why not", device
+    if key not in kernel.memo:
+        kernel.memo[key] = _why_not_device(kernel, device)
+    found: str | None = kernel.memo[key]
+    return found
+
+
+def _why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
+    if kernel.architectures.fit(architecture(device)) == UNFIT:
+        return f"the registers of {device.renderer} cannot hold it"
+    if kernel.backend == "feedback":
+        if not device.feedback:
+            return "transform feedback needs OpenGL ES 3.0"
+        captured = kernel.launch.captures.of(kernel.defaults)
+        most = device.max_transform_feedback_interleaved_components
+        if captured > most:
+            return f"{captured} components captured, the device allows {most}"
+        if len(kernel.textures) > device.max_vertex_texture_image_units:
+            units = device.max_vertex_texture_image_units
+            return f"{len(kernel.textures)} vertex textures, the device has {units}"
+        return None
+    if reason := device.why_no_compute():
+        return reason
+    local = kernel.launch.local_size(kernel.defaults)
+    if prod(local) > device.max_compute_work_group_invocations:
+        most = device.max_compute_work_group_invocations
+        return f"a workgroup of {prod(local)} invocations, the device allows {most}"
+    if any(a > b for a, b in zip(local, device.max_compute_work_group_size, strict=True)):
+        return f"a workgroup of {local}, the device allows {device.max_compute_work_group_size}"
+    shared = kernel.launch.shared_bytes.of(kernel.defaults)
+    if shared > device.max_compute_shared_memory_size:
+        most = device.max_compute_shared_memory_size
+        return f"{shared} bytes of shared memory, the device has {most}"
+    if len(set(kernel.bindings.values())) > device.max_compute_shader_storage_blocks:
+        blocks = len(set(kernel.bindings.values()))
+        return f"{blocks} storage blocks, the device has {device.max_compute_shader_storage_blocks}"
+    return None
+
+
+def fitted(kernel: Kernel, device: Capabilities) -> Kernel | None:
+    """`kernel` with the first of its parameters that `device` admits, None where it admits none.
+
+    The first are those for the device's architecture.
+    """
+    if device not in kernel.memo:
+        kernel.memo[device] = _fitted(kernel, device)
+    found: Kernel | None = kernel.memo[device]
+    return found
+
+
+def _fitted(kernel: Kernel, device: Capabilities) -> Kernel | None:
+    familiar = kernel.for_architecture(architecture(device))
+    if why_not_device(familiar, device) is None:
+        return familiar
+    for values in product(*kernel.tune.values()):
+        candidate = kernel.with_parameters(**dict(zip(kernel.tune, values, strict=True)))
+        if why_not_device(candidate, device) is None:
+            return candidate
+    return None
+
+
+def why_not_problem(kernel: Kernel, problem: Problem) -> str | None:
+    """Why `kernel` cannot compute `problem` on any device; None when it can."""
+    known = {*kernel.layouts, *problem.extents}
+    if missing := [name for name in problem.shapes if name not in known]:
+        return f"it takes no operand {missing[0]}"
+    if reason := why_not_epilogue(kernel, problem.epilogue):
+        return reason
+    if unfit := [name for name in problem.halves if name not in kernel.halves]:
+        return f"it takes no float16 as {unfit[0]}"
+    stacks = problem.op.stacks(problem.shapes)
+    if unknown := [name for name in stacks if not kernel.operands[name].stacks]:
+        return f"it takes one matrix as {unknown[0]}, no stack of them"
+    for name in kernel.layouts:
+        text = kernel.wants(name)[0]
+        shape = problem.shape(name) if name in problem.types else None
+        ranks = None if text == ANY else parse(text).ranks
+        if shape is not None and ranks is not None and len(shape) - (name in stacks) not in ranks:
+            return f"layout {text} does not take {name} of shape {shape}"
+    defines = problem.defines(kernel)
+    kernel.check_names("where", kernel.where.attributes, defines)
+    for floats in kernel.attributes.values():
+        kernel.check_names("operands", floats.names, {**kernel.tune, **defines})
+    for name, value in kernel.where.attributes.items():
+        if defines[name] != value:
+            return f"{name} is {defines[name]}, it needs {value}"
+    if isinstance(problem.op, Reorder):
+        wanted = {"x": problem.op.source, "out": problem.op.target}
+        if kernel.wants("x") == (ANY,):
+            if not problem.op.is_matrix or len(problem.output) != 2:
+                return "it reorders matrices only"
+        elif not all(problem.among(name, text, kernel) for name, text in wanted.items()):
+            return f"it goes from {' or '.join(kernel.wants('x'))} to {kernel.wants('out')[0]}"
+    return None
+
+
+def why_not_here(kernel: Kernel, problem: Problem, device: Capabilities) -> str | None:
+    """Why the sizes of `problem` exceed what `device` lets `kernel` do; None when they do not.
+
+    Nothing is said of kernels made of stages.
+    """
+    if kernel.stages:
+        return None
+    sizes = problem.sizes(kernel)
+    kernel.check_names("launch", kernel.launch.sizes, {**sizes, **kernel.tune})
+    if problem.split(kernel, device) is not None:
+        return None
+    layouts = problem.chosen_layouts(kernel)
+    most = device.max_shader_storage_block_size
+    fetched = textures(kernel, problem.epilogue, problem.halves)
+    for name, layout in layouts.items():
+        shape = problem.shape(name)
+        words = layout.words(problem.types[name])
+        if name in kernel.bindings and 4 * words > most:
+            return f"{name} of shape {shape} takes {4 * words} bytes, a storage block has {most}"
+        if name in fetched:
+            try:
+                kernel.sampler(fetched[name], words, device)
+            except LimitError as error:
+                return f"{name} of shape {shape}: {error}"
+        if layout.size(shape) >= 1 << 31:
+            return f"{name} of shape {shape} has more elements than a shader's int can count"
+    if kernel.backend == "compute":
+        bounded = kernel.launch.groups(sizes, kernel.defaults)[: kernel.launch.bounded]
+        for count, limit in zip(bounded, device.max_compute_work_group_count, strict=False):
+            if count > limit:
+                return f"{count} workgroups in one dimension, the device allows {limit}"
+    return None

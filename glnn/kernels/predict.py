@@ -1,0 +1,162 @@
+"""How long a kernel will take, roughly: what decides between ways of different arithmetic.
+
+Operations and bytes of each launch over what the architecture does in a second. Predictions are
+held against one another, never against a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from glnn.graph.decompose import Stage
+from glnn.graph.operator import Operator
+from glnn.kernels.kernel import Kernel
+from glnn.kernels.problem import Problem
+from glnn.types import TensorType, widened
+
+Types = dict[str, TensorType]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What glnn's kernels reach on devices of an architecture.
+
+    products: operations a second of matrix products and convolutions. others: of all else, beside
+    its bytes. bytes: that go through memory in a second. launch: seconds of an empty one. rows,
+    columns: of a product's result, what is computed at once: it computes whole ones.
+    """
+
+    products: float
+    others: float
+    bytes: float
+    launch: float
+    rows: int
+    columns: int
+
+    def seconds(self, op: Operator, operands: Mapping[str, TensorType]) -> float:
+        """Of `op` on operands of these types."""
+        if op.view:
+            return 0.0
+        shapes = {name: one.shape for name, one in operands.items()}
+        cost, size = op.cost_of(operands), op.product(shapes)
+        flops, rate = float(cost.flops), self.others
+        if size is not None:
+            rate = self.products
+            for count, unit in zip(size, (self.rows, self.columns), strict=True):
+                flops *= -(-count // unit) * unit / max(count, 1)
+        return self.launch + flops / rate + cost.bytes / self.bytes
+
+
+PACES = {
+    "llvmpipe": Pace(23e9, 7e9, 8e9, 4e-5, 8, 64),
+    "NVIDIA": Pace(2e13, 5e12, 2.5e12, 5e-6, 32, 64),
+    "Midgard": Pace(10e9, 4e9, 4e9, 1e-4, 4, 32),
+    "Bifrost": Pace(12e9, 6e9, 4e9, 1e-4, 6, 32),
+    "Valhall": Pace(100e9, 40e9, 12e9, 1e-4, 6, 32),
+    "V3D": Pace(8e9, 4e9, 3e9, 1e-4, 4, 64),
+    "Adreno": Pace(150e9, 60e9, 20e9, 1e-4, 8, 64),
+}
+"""By architecture: llvmpipe's measured on two cores; boards' by their peaks and buses."""
+OTHER = Pace(50e9, 20e9, 10e9, 1e-4, 8, 64)
+"""That of an architecture unknown."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a kernel would take for a problem.
+
+    seconds: of one run. weights: bytes of the operands that no run changes. stages: for each stage,
+    one of a kernel that has none, the bytes of the results that are there then, and the operands
+    that are needed still.
+    """
+
+    seconds: float
+    weights: int
+    stages: tuple[tuple[int, frozenset[str]], ...]
+
+    def level(self, operands: Mapping[str, int]) -> int:
+        """Bytes that are there at the same time, with `operands` of so many that end with it."""
+        return max(
+            made + sum(nbytes for name, nbytes in operands.items() if name in needed)
+            for made, needed in self.stages
+        )
+
+
+def pace(architecture: str | None) -> Pace:
+    """That of an architecture."""
+    return PACES.get(architecture or "", OTHER)
+
+
+def seconds_whole(problem: Problem, of: Pace) -> float:
+    """Seconds of a kernel that computes `problem` at once."""
+    return of.seconds(problem.op, {name: problem.types[name] for name in problem.own})
+
+
+def seconds(problem: Problem, kernel: Kernel, of: Pace) -> float:
+    """Seconds of `problem` by `kernel`, by way of its stages if it has some."""
+    if not kernel.stages:
+        return seconds_whole(problem, of)
+    return sum(of.seconds(stage.op, operands) for stage, operands, _ in _stages(problem, kernel))
+
+
+def predicted(problem: Problem, kernel: Kernel, of: Pace) -> Prediction:
+    """What `problem` takes by `kernel`."""
+    fixed = [name for name in problem.op.parameters if name in problem.types]
+    if not kernel.stages:
+        layouts = problem.chosen_layouts(kernel)
+        words = sum(layouts[name].words(problem.types[name]) for name in fixed)
+        alone = _bytes(problem.results[0]), frozenset(problem.shapes)
+        return Prediction(seconds_whole(problem, of), 4 * words, (alone,))
+    lowered, stages = problem.lowered(kernel), list(_stages(problem, kernel))
+    derived = [made for made in lowered.derived.values() if made.source in fixed]
+    read = {name for stage in lowered.stages for name in stage.operands.values()}
+    weights = sum(_bytes(TensorType(d.shape, problem.types[d.source].dtype)) for d in derived)
+    weights += sum(_bytes(problem.types[name]) for name in fixed if name in read)
+    time = sum(of.seconds(stage.op, operands) for stage, operands, _ in stages)
+    return Prediction(time, weights, _alive(problem, stages))
+
+
+def _stages(problem: Problem, kernel: Kernel) -> Iterator[tuple[Stage, Types, TensorType]]:
+    """Each stage of `kernel`, the types of its operands, and of its result."""
+    lowered, types = problem.lowered(kernel), dict(problem.types)
+    for name, made in lowered.derived.items():
+        types[name] = TensorType(made.shape, types[made.source].dtype)
+    for stage in lowered.stages:
+        operands = {operand: types[name] for operand, name in stage.operands.items()}
+        types[stage.name] = widened(stage.op.results(operands)[0])
+        yield stage, operands, types[stage.name]
+
+
+def _alive(
+    problem: Problem, stages: Sequence[tuple[Stage, Types, TensorType]]
+) -> tuple[tuple[int, frozenset[str]], ...]:
+    """What is there during each stage: see `Prediction`."""
+    memory: dict[str, str] = {}  # whose memory each result has
+    sizes: dict[str, int] = {}
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for i, (stage, _, result) in enumerate(stages):
+        shared = stage.operands.get("x" if stage.op.view else stage.op.updates or "")
+        memory[stage.name] = own = memory.get(shared, shared) if shared else stage.name
+        if own not in problem.shapes:
+            sizes[own] = max(sizes.get(own, 0), _bytes(result))
+        reads = (*stage.operands.values(), *(problem.extents if stage.finishes else ()))
+        for name in (*reads, stage.name):
+            first.setdefault(memory.get(name, name), i)
+            last[memory.get(name, name)] = i
+    last[memory[stages[-1][0].name]] = len(stages)
+    return tuple(
+        (
+            sum(sizes[name] for name in sizes if first[name] <= i <= last[name]),
+            frozenset(name for name in problem.shapes if i <= last.get(name, -1)),
+        )
+        for i in range(len(stages))
+    )
+
+
+def _bytes(type: TensorType) -> int:
+    """Bytes of a tensor whose rows are padded to whole fours."""
+    *rows, row = (1, *type.shape)
+    return 4 * type.dtype.words(prod(rows) * (-(-row // 4) * 4))
