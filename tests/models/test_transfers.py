@@ -196,7 +196,10 @@ def long(size: int) -> tuple[Graph, Array]:
 def test_inputs_are_not_overwritten_while_they_are_read(
     backends: dict[str, Backend], waits: bool
 ) -> None:
-    """waits: the run itself waits for the device at first, as for a condition of a loop."""
+    """waits: the run itself waits for the device at first, as for a condition of a loop.
+
+    llvmpipe computes when it is asked to, so that the order is looked at, too.
+    """
     graph, rotation = long(256)
     rng = np.random.default_rng(0)
     feeds = [{"x": rng.integers(-8, 9, (256, 256)).astype(np.float32)} for _ in range(4)]
@@ -207,15 +210,21 @@ def test_inputs_are_not_overwritten_while_they_are_read(
         assert device is not None
 
         def work(lane: Lane = plan._lanes[0], device: Device = device) -> list[Array]:
-            together = lane.prepared.together
+            together, finish, put = lane.prepared.together, device._finish, lane.inputs["x"].put
             lane.prepared.__dict__["together"] = lambda: (waits and device.finish(), together())
+            order: list[str] = []
+            device._finish = lambda: order.append("finish") or finish()
+            lane.inputs["x"].put = lambda array: order.append("put") or put(array)  # type: ignore[method-assign]
             kept = []
             for one in feeds:
                 lane.upload(one)
                 lane.perform()
+                order.append("perform")
                 store: Any = lane.result("y")
                 kept.append(device.context.buffer(reserve=store.nbytes))
                 device.context.copy_buffer(kept[-1], store.push(device), store.nbytes)
+            round = ["put", *["finish"] * waits, "perform", "finish"]
+            assert order == (round * len(feeds))[:-1]
             flat = [np.frombuffer(one.read(), np.float32)[: 256 * 256] for one in kept]
             return [store.layout.unpack(one, (256, 256)) for one in flat]
 
