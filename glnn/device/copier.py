@@ -16,7 +16,7 @@ from glnn.glsl import lines, shaders_folder
 if TYPE_CHECKING:
     import moderngl
 
-FILE = ("common", "copy.comp")
+FILE = ("common", "copy.glsl")
 INVOCATIONS, MOST_GROUPS = 64, 4096
 
 

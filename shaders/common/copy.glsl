@@ -1,4 +1,3 @@
-#version 310 es
 // Copies words, a vec4 of them an invocation and turn.
 #include "common/launch.glsl"
 layout(local_size_x = 64) in;
