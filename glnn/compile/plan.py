@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 import numpy as np
 
 from glnn.backends import Backend, Launch
-from glnn.compile.lane import Lane, moved
+from glnn.compile.lane import Lane, ways
 from glnn.compile.outline import Outline
 from glnn.compile.run import Begun, check_out
 from glnn.compile.step import Step
@@ -247,7 +247,7 @@ class Plan:
 
     def _most_lanes(self) -> int:
         """How many runs may be under way: a second one needs inputs and outputs of its own."""
-        own = moved(self.outline)
+        own = ways(self.outline)
         free = self.backend.available()
         if free is None or not own:
             return 1

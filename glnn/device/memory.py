@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.device.copier import copy_words
 from glnn.device.copying import Part
 from glnn.device.device import Device
 from glnn.device.timeline import Fence
@@ -36,7 +37,7 @@ class SharedMemory:
 
     def __init__(self, floats: int, device: Device) -> None:
         self.device = device
-        self.size = max(floats, LEAST)
+        self.size = -(-max(floats, LEAST) // 4) * 4
         self.nbytes = 4 * self.size
         device.activate()
         self.copy = self._allocated()
@@ -68,26 +69,24 @@ class MappedMemory(SharedMemory):
 
 
 class StagedMemory(SharedMemory):
-    """Room on the device and, beside it, in the host's memory: one command copies to the other."""
+    """Room on the device and, beside it, in the host's memory: a shader copies to the other.
+
+    For devices with `buffer_storage` and compute shaders.
+    """
 
     def _allocated(self) -> moderngl.Buffer:
         self._staging, self.host = mapped(self.device, self.nbytes)
         return super()._allocated()
 
     def to_device(self, first: int, last: int) -> None:
-        at, size = 4 * first, 4 * (last - first)
-        self.device.context.copy_buffer(
-            self.copy, self._staging, size, read_offset=at, write_offset=at
-        )
-        self.device.flush()  # the host goes on with what follows
+        copy_words(self.device, self._staging, self.copy, first, last)
+        if last < self.size:
+            self.device.flush()  # the host goes on with what follows
 
     def to_host(self, cuts: Sequence[Part]) -> list[Fence]:
         fences: list[Fence] = []
         for first, last in cuts:
-            at, size = 4 * first, 4 * (last - first)
-            self.device.context.copy_buffer(
-                self._staging, self.copy, size, read_offset=at, write_offset=at
-            )
+            copy_words(self.device, self.copy, self._staging, first, last)
             fences.append(self.device.fence())
         self.device.flush()
         return fences
