@@ -29,6 +29,8 @@ def copy_words(
     is, to all that follows.
     """
     quads = -(-(last - first) // 4)
+    if not quads:
+        return  # GL has no empty ranges
     program = _program(device)
     for binding, buffer in enumerate((source, target)):
         buffer.bind_to_storage_buffer(binding, 4 * first, 16 * quads)
