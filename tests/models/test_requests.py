@@ -17,8 +17,8 @@ from glnn.backends import NAMES
 from glnn.compile import requests
 from glnn.device import Device
 from glnn.device.window import WindowContext
-from glnn.errors import DeviceError, LimitError, ModelError, ShapeError
-from glnn.layers import Concat, Linear, ReLU
+from glnn.errors import DeviceError, GlnnError, LimitError, ModelError, ShapeError
+from glnn.layers import Concat, Embedding, Linear, ReLU
 from glnn.model import Model, Node, TensorInfo
 from glnn.session import InferenceSession
 from tests.models.test_threads import GL, available, in_threads
@@ -247,8 +247,14 @@ def test_the_end_comes_after_what_was_asked_for(name: str, gate: threading.Event
     futures = ask(session, batches(1, 2, 2))
     (thread,) = set(request_threads()) - set(before)
     (queue,) = session._requests._queues.values()
-    threading.Timer(0, gate.set).start()
-    requests._end(queue, thread)
+
+    class Joined:
+        def join(self, seconds: float) -> None:
+            gate.set()  # nothing is begun before it has been told
+            thread.join(seconds)
+
+    end: Any = requests._end
+    end(queue, Joined())
     assert not thread.is_alive() and all(future.done() for future in futures)
 
 
@@ -324,3 +330,105 @@ def test_coroutines_and_threads_at_once(name: str) -> None:
         return True
 
     assert in_threads(work, 6) == [True] * 6
+
+
+class Counted:
+    """The batches that a session's runs have."""
+
+    def __init__(self, session: InferenceSession, monkeypatch: pytest.MonkeyPatch) -> None:
+        begin = session._executor.begin
+        self.batches: list[int] = []
+
+        def counted(feeds: Any, *more: Any) -> Any:
+            self.batches.append(len(next(iter(feeds.values()))))
+            return begin(feeds, *more)
+
+        monkeypatch.setattr(session._executor, "begin", counted)
+
+
+def test_joined_requests_are_what_they_are_alone(name: str, gate, monkeypatch) -> None:
+    """Those that wait, in their order, padded to powers of two or the most; too many stay alone."""
+    model = affine()
+    session = InferenceSession(model, name, max_batch=6)
+    counted, xs = Counted(session, monkeypatch), batches(1, 2, 3, 2, 1, 9, 1, 1, 1, 4)
+    futures = ask(session, xs)
+    gate.set()
+    for future, x in zip(futures, xs, strict=True):
+        both, z = future.result(SECONDS)
+        right = expected(model, x)
+        np.testing.assert_allclose(both, right, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(z, right[:, :3], rtol=1e-5, atol=1e-6)
+        both[...] = z[...] = 7  # nobody else's
+    assert counted.batches == [6, 4, 9, 4, 4]
+    for i in (8, 9):  # what was changed above was these requests' own
+        assert (futures[i].result()[0] == 7).all()
+
+
+def test_what_is_not_joined(name: str, gate, monkeypatch) -> None:
+    """Other shapes, other outputs, `out`, and other numbers of samples in one request."""
+    nodes = (Node("both", Concat(2), ("a", "b"), "y"), Node("relu", ReLU(), ("y",), "z"))
+    inputs = (TensorInfo("a", ("N", 2)), TensorInfo("b", ("N", 3)))
+    session = InferenceSession(Model(nodes, inputs, ("y", "z"), "two"), name, max_batch=8)
+    counted = Counted(session, monkeypatch)
+
+    def feeds(count: int, other: int | None = None) -> dict[str, Array]:
+        a = -np.arange(1, 1 + 2 * count, dtype=np.float32).reshape(count, 2)
+        return {"a": a, "b": np.ones((count if other is None else other, 3), np.float32)}
+
+    out = np.zeros((1, 5), np.float32)
+    asked: list[tuple[Any, ...]] = [
+        (None, feeds(1)),
+        (None, feeds(1)),
+        (None, feeds(1, 2)),
+        (["z"], feeds(1)),
+        (["z"], feeds(1)),
+        (["z"], feeds(1), {"z": out}),
+        (["z"], feeds(1)),
+        (["z", "y"], feeds(1)),
+    ]
+    futures = [session.run_async(one[0], one[1], out=[*one, None][2]) for one in asked]
+    gate.set()
+    for i, future in enumerate(futures):
+        if i == 2:
+            with pytest.raises(ShapeError):
+                future.result(SECONDS)
+            continue
+        found = future.result(SECONDS)
+        right = {"y": np.array([[-1, -2, 1, 1, 1]]), "z": np.array([[0, 0, 1, 1, 1]])}
+        for got, called in zip(found, asked[i][0] or ("y", "z"), strict=True):
+            np.testing.assert_array_equal(got, right[called])
+    assert futures[5].result()[0] is out
+    assert counted.batches == [2, 1, 2, 1, 1, 1]
+
+
+def test_one_refused_value_leaves_those_it_was_joined_to(gate, monkeypatch) -> None:
+    """int64 that no int32 holds is refused on a GPU, where the others are computed."""
+    name = available("compute")
+    table = Embedding(9, 4)
+    ids = TensorInfo("ids", ("N",), "tensor(int64)")
+    model = Model((Node("e", table, ("ids",), "y"),), (ids,), ("y",), "table")
+    session = InferenceSession(model, name, max_batch=8)
+    counted = Counted(session, monkeypatch)
+    futures = [session.run_async(None, {"ids": np.array([i])}) for i in (3, 2**40, 5, 8)]
+    assert futures[3].cancel()
+    gate.set()
+    with pytest.raises(ShapeError, match="from -2147483648 to 2147483647"):
+        futures[1].result(SECONDS)
+    for i, place in ((0, 3), (2, 5)):
+        np.testing.assert_array_equal(futures[i].result(SECONDS)[0], table.weight[[place]])
+    assert counted.batches == [4, 1, 1, 1]
+
+
+@pytest.mark.parametrize("most", [0, -1, True, 2.0, "8", None])
+def test_values_of_max_batch_that_are_none(most: Any) -> None:
+    with pytest.raises(GlnnError, match="max_batch must be a positive int, got "):
+        InferenceSession(affine(), "cpu", max_batch=most)
+
+
+def test_models_whose_requests_cannot_be_joined() -> None:
+    fixed = Model((Node("relu", ReLU(), ("x",), "y"),), (TensorInfo("x", (2, 3)),), ("y",), "fixed")
+    with pytest.raises(ModelError, match=r"max_batch=2 needs a batch 'N' first .*; 'x' of fixed"):
+        InferenceSession(fixed, "cpu", max_batch=2)
+    session = InferenceSession(fixed, "cpu", max_batch=1)
+    x = np.ones((2, 3), np.float32)
+    assert session.run_async(None, {"x": x}).result(SECONDS)[0].tolist() == x.tolist()
