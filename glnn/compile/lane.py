@@ -66,10 +66,13 @@ class Lane:
 
     def perform(self) -> None:
         """Perform every step, without waiting for the device."""
-        device = self.backend.device
-        if device is not None:
-            self._stretch = device.timeline.now
-        self.prepared.together()
+        try:
+            self.prepared.together()
+        finally:
+            if (device := self.backend.device) is not None:
+                self._stretch = (
+                    device.timeline.now
+                )  # only now: within it the device may be waited for
 
     def result(self, name: str) -> Store:
         """The store of the tensor called `name`, as the last run left it."""

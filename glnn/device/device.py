@@ -270,9 +270,13 @@ class Device:
         return 1024 * int(kib["MemAvailable"]) if "MemAvailable" in kib else None
 
     def finish(self) -> None:
-        """Wait until the GPU has done all it was told to. Raises DeviceError after a reset."""
-        if self.closed:
-            raise DeviceError(self.lost or CLOSED)
+        """Wait until the GPU has done all it was told to, from any thread.
+
+        Raises DeviceError after a reset.
+        """
+        self.perform(self._wait)  # without the context glFinish does nothing, and says nothing
+
+    def _wait(self) -> None:
         self._finish()  # moderngl's would hold Python's other threads up
         self.timeline.end(over=True)
         self.check_reset("finish")

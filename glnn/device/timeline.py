@@ -63,10 +63,11 @@ class Fence:
         """Whether the stretch is known to be over."""
         return self._timeline.done >= self.stretch
 
-    def wait(self, seconds: float = float("inf")) -> bool:
+    def wait(self, seconds: float = float("inf"), *, checked: bool = True) -> bool:
         """Wait for it no longer than `seconds`; whether it is over.
 
-        Raises DeviceError where the driver has reset the context.
+        checked: whether to raise DeviceError where the driver has reset the context, which closes
+        the device: what is mapped is gone then.
         """
         while not self.over and self._sync is not None:
             part = min(seconds, LONGEST)
@@ -81,7 +82,8 @@ class Fence:
             break
         if self._sync is not None:
             self.drop()
-            self._check("wait")
+            if checked:
+                self._check("wait")
         return True
 
     def drop(self) -> None:
