@@ -48,7 +48,6 @@ class Way(Enum):
     """How the content of a tensor goes in each run, if not only from launch to launch."""
 
     TO_DEVICE = "the host writes it before the run"
-    STREAMED = "the host writes it before the run, one launch reads it, each number once"
     TO_HOST = "the host reads it after the run"
 
 

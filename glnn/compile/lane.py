@@ -7,10 +7,7 @@ from collections.abc import Mapping
 from glnn.backends.backend import Store, Way
 from glnn.compile.outline import Outline
 from glnn.compile.prepared import Prepared
-from glnn.compile.task import Entry
 from glnn.compile.weights import Weights
-from glnn.graph.operators import Pointwise
-from glnn.graph.operators.reorder import Reorder
 from glnn.types import Array
 
 
@@ -22,24 +19,12 @@ def ways(outline: Outline) -> dict[int, Way]:
     schedule, block = outline.schedule, outline.arena.block
     if any(entry.host for entry in schedule.entries):
         return {}
-    memory = {name: tensor.memory for name, tensor in schedule.tensors.items()}
     found: dict[int, Way] = {}
-    for name in (memory[name] for name in outline.outputs.values()):
-        found |= {block[name]: Way.TO_HOST} if name in block else {}
-    for name in (memory[value.name] for value in outline.graph.inputs):
-        readers = [
-            e for e in schedule.entries for t in e.task.operands.values() if memory[t] == name
-        ]
-        way = Way.STREAMED if len(readers) == 1 and _streams(readers[0]) else Way.TO_DEVICE
-        found |= {block[name]: way} if name in block else {}
+    inputs = [value.name for value in outline.graph.inputs]
+    for names, way in ((outline.outputs.values(), Way.TO_HOST), (inputs, Way.TO_DEVICE)):
+        for memory in (schedule.tensors[name].memory for name in names):
+            found |= {block[memory]: way} if memory in block else {}
     return found
-
-
-def _streams(entry: Entry) -> bool:
-    """Whether each number of the operands is read once."""
-    problem = entry.problem
-    alike = all(shape == problem.output for shape in problem.shapes.values())
-    return isinstance(problem.op, Reorder) or (isinstance(problem.op, Pointwise) and alike)
 
 
 class Lane:
