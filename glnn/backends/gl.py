@@ -43,8 +43,8 @@ MOST_CHOICES = 1024  # that are remembered
 LONGEST = 0.1  # seconds of a launch: Panfrost ends jobs of half a second
 # Bytes from which on a GPU with memory of its own has them copied from and to mapped memory. Below,
 # GL brings the host's sooner, and the device writes its own there itself. NVIDIA's driver (580)
-# keeps a buffer that GL read back in the host's memory, and waits for all commands to read it: on an
-# H200 a convolution that wrote 1.9 MB to one took 957 us, not 17.
+# keeps a buffer that GL read back in the host's memory, and waits for all commands to read it: an
+# H200's convolution that wrote 1.9 MB to one took 957 us, not 17.
 STAGED = {Way.TO_DEVICE: 1 << 20, Way.TO_HOST: 1 << 16}
 
 
