@@ -21,9 +21,9 @@ def ways(outline: Outline) -> dict[int, Way]:
         return {}
     found: dict[int, Way] = {}
     inputs = [value.name for value in outline.graph.inputs]
-    for names, way in ((inputs, Way.TO_DEVICE), (outline.outputs.values(), Way.TO_HOST)):
-        memories = (schedule.tensors[name].memory for name in names)
-        found = dict.fromkeys((block[m] for m in memories if m in block), way) | found
+    for names, way in ((outline.outputs.values(), Way.TO_HOST), (inputs, Way.TO_DEVICE)):
+        for memory in (schedule.tensors[name].memory for name in names):
+            found |= {block[memory]: way} if memory in block else {}
     return found
 
 
@@ -54,10 +54,9 @@ class Lane:
         try:
             self.prepared.together()
         finally:
-            if (device := self.backend.device) is not None:
-                self._stretch = (
-                    device.timeline.now
-                )  # only now: within it the device may be waited for
+            device = self.backend.device
+            if device is not None:  # only now: a run may wait for the device in the middle
+                self._stretch = device.timeline.now
 
     def result(self, name: str) -> Store:
         """The store of the tensor called `name`, as the last run left it."""

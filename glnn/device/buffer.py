@@ -142,11 +142,13 @@ class Buffer:
         """Write `array` to `memory`, which the host sees as `words`."""
         flat, cuts = words[: self.words].view(self.dtype.word), parts(self._count)
         target = flat[: self._count].reshape(self.shape)
-        if self._dense and copied_in_parts(
+        idle = self._dense and memory.device.timeline.idle
+        if idle and copied_in_parts(  # it begins with the first part
             target, array, done=lambda part: memory.to_device(*cuts[part])
         ):
             return
-        self.layout.fill(flat, array)
+        if not (self._dense and copied_in_parts(target, array)):
+            self.layout.fill(flat, array)
         memory.to_device(0, self.words)
 
     def copy_from(self, other: Buffer, device: Device) -> None:

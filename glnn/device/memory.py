@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.device.copier import copy_words
 from glnn.device.copying import Part
 from glnn.device.device import Device
 from glnn.device.timeline import Fence
@@ -69,9 +68,9 @@ class MappedMemory(SharedMemory):
 
 
 class StagedMemory(SharedMemory):
-    """Room on the device and, beside it, in the host's memory: a shader copies to the other.
+    """Room on the device and, beside it, in the host's memory: one command copies to the other.
 
-    For devices with `buffer_storage` and compute shaders.
+    For devices with `buffer_storage`.
     """
 
     def _allocated(self) -> moderngl.Buffer:
@@ -79,14 +78,20 @@ class StagedMemory(SharedMemory):
         return super()._allocated()
 
     def to_device(self, first: int, last: int) -> None:
-        copy_words(self.device, self._staging, self.copy, first, last)
+        at, size = 4 * first, 4 * (last - first)
+        self.device.context.copy_buffer(
+            self.copy, self._staging, size, read_offset=at, write_offset=at
+        )
         if last < self.size:
             self.device.flush()  # the host goes on with what follows
 
     def to_host(self, cuts: Sequence[Part]) -> list[Fence]:
         fences: list[Fence] = []
         for first, last in cuts:
-            copy_words(self.device, self.copy, self._staging, first, last)
+            at, size = 4 * first, 4 * (last - first)
+            self.device.context.copy_buffer(
+                self._staging, self.copy, size, read_offset=at, write_offset=at
+            )
             fences.append(self.device.fence())
         self.device.flush()
         return fences

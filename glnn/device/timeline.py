@@ -21,6 +21,11 @@ class Timeline:
         """The last stretch known to be over."""
         self._functions: tuple[Any, Any, Any] | None = None
 
+    @property
+    def idle(self) -> bool:
+        """Whether all stretches that were ended are known to be over."""
+        return self.done + 1 == self.now
+
     def end(self, *, over: bool = False) -> int:
         """End the stretch, and say which it was. over: whether all its commands are done."""
         ended, self.now = self.now, self.now + 1

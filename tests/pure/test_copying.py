@@ -30,7 +30,6 @@ def test_parts_have_every_number_once(count: int, monkeypatch: pytest.MonkeyPatc
     cuts = parts(count)
     assert [i for first, last in cuts for i in range(first, last)] == list(range(count))
     assert len(cuts) == min(max(4 * count // 1024, 1), 8)
-    assert all(first % 64 == 0 for first, _ in cuts)  # where ranges of buffers may begin
     ready: list[int] = []
     done: list[int] = []
     source, whole = numbers(count), np.full(count + 2, 5, np.int32)
