@@ -1,0 +1,135 @@
+"""Results in the caller's own arrays: `session.run(out=...)`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from glnn.backends import NAMES
+from glnn.compile import Executor
+from glnn.errors import GlnnError, ModelError, ShapeError
+from glnn.graph.builder import Builder, constant
+from glnn.graph.compose.control import loop
+from glnn.graph.expression import Arg, call
+from glnn.graph.graph import Graph
+from glnn.graph.operators import Pointwise, Reduce
+from glnn.layers import Flatten, ReLU, Sigmoid
+from glnn.model import Model, Node, TensorInfo
+from glnn.session import InferenceSession
+from glnn.types import DType, TensorType
+from tests.models.test_threads import available
+
+X = np.array([[-1, 2, -3], [4, -5, 6]], np.float32)
+RIGHT = np.maximum(X, 0)
+
+
+@pytest.fixture(params=NAMES)
+def name(request: pytest.FixtureRequest) -> str:
+    return available(request.param)
+
+
+@pytest.fixture
+def session(name: str) -> InferenceSession:
+    nodes = (
+        Node("relu", ReLU(), ("x",), "r"),
+        Node("flat", Flatten(), ("r",), "f"),
+        Node("sigmoid", Sigmoid(), ("x",), "s"),
+    )
+    return InferenceSession(Model(nodes, (TensorInfo("x", ("N", 3)),), ("r", "f", "s"), "m"), name)
+
+
+@pytest.mark.parametrize("way", ["run", "run_async"])
+def test_the_arrays_given_are_the_results(session: InferenceSession, way: str) -> None:
+    def run(names: list[str] | None, out: dict[str, Any]) -> list[Any]:
+        if way == "run":
+            return session.run(names, {"x": X}, out=out)
+        return session.run_async(names, {"x": X}, out=out).result(60)
+
+    plain = session.run(None, {"x": X})
+    whole = np.full((4, 6), 7, np.float32)
+    out = {"r": np.full((2, 3), np.nan, np.float32), "f": whole[1:3, ::2]}
+    found = run(None, out)
+    assert found[0] is out["r"] and found[1] is out["f"] and found[2] is not plain[2]
+    np.testing.assert_array_equal(out["r"], RIGHT)
+    np.testing.assert_array_equal(whole[1:3], [[0, 7, 2, 7, 0, 7], [4, 7, 0, 7, 6, 7]])
+    assert (whole[[0, 3]] == 7).all() and found[2].tobytes() == plain[2].tobytes()
+    column = np.zeros((3, 2), np.float32).T
+    (alone,) = run(["f"], {"f": column})
+    assert alone is column and (column == RIGHT).all()
+    one = np.zeros((2, 3), np.float32)
+    assert run(["s", "r"], {"r": one})[1] is one and (one == RIGHT).all()
+    assert run(None, {})[0].tobytes() == plain[0].tobytes()
+    assert (out["r"] == RIGHT).all()  # of no later run
+
+
+@pytest.mark.parametrize("way", ["run", "run_async"])
+@pytest.mark.parametrize(
+    ("names", "out", "says"),
+    [
+        (None, [X], "out must map outputs to arrays, got list"),
+        (None, {"x": X}, "out has 'x', which is not among the outputs"),
+        (["r"], {"s": X}, r"out has 's', which is not among the outputs \('r',\)"),
+        (None, {3: X}, "out has 3, which is not among"),
+        (
+            None,
+            {"r": X[:1]},
+            r"out\['r'\] must be a writeable float32 array of shape \(2, 3\)",
+        ),
+        (None, {"r": X.ravel()}, r"got a float32 array of shape \(6,\)"),
+        (None, {"r": X.astype(np.float64)}, r"got a float64 array of shape \(2, 3\)"),
+        (None, {"r": X.astype(">f4")}, r"got a >f4 array of shape \(2, 3\)"),
+        (None, {"r": X.tolist()}, r"of shape \(2, 3\), got "),
+        (None, {"r": None}, r"of shape \(2, 3\), got None"),
+        (None, {"r": np.broadcast_to(X[0], (2, 3))}, r"got a read-only float32 array of shape"),
+        (None, {"r": np.zeros_like(X), "s": X[:0]}, r"out\['s'\] must .* got a float32 array"),
+    ],
+)
+def test_arrays_that_do_not_fit(
+    session: InferenceSession, way: str, names: Any, out: Any, says: str
+) -> None:
+    before = {key: np.array(array) for key, array in out.items()} if isinstance(out, dict) else {}
+    with pytest.raises((ShapeError, ModelError), match=says) as caught:
+        if way == "run":
+            session.run(names, {"x": X}, out=out)
+        else:
+            session.run_async(names, {"x": X}, out=out).result(60)
+    assert isinstance(caught.value, GlnnError) and "\n" not in str(caught.value)
+    for key, array in before.items():  # nothing was written
+        np.testing.assert_array_equal(out[key], array)
+    np.testing.assert_array_equal(session.run(["r"], {"x": X})[0], RIGHT)
+
+
+def doubled() -> Graph:
+    """relu(x) as r; x, 2x, 4x, ... as long as their sum is below 20, how many only a run tells."""
+    builder = Builder("late")
+    x = builder.input("x", TensorType(("N", 3)))
+    (relu,) = builder.add(Pointwise(call("relu", Arg(0))), x, name="r")
+    inside = builder.body("body")
+    inside.input("i", TensorType((), DType.int32))
+    inside.input("going", TensorType((), DType.bool))
+    state = inside.input("state", relu.type)
+    (more,) = inside.add(Pointwise(call("mul", Arg(0), 2.0)), state, name="more")
+    (total,) = inside.add(Reduce("sum", (0, 1), False), more, name="total")
+    (below,) = inside.add(Pointwise(call("less", Arg(0), 20.0)), total, name="below")
+    outputs, begin = (inside, [below, more, state]), constant(np.array(True), "begin")
+    return builder.graph([relu, loop(builder, outputs, relu, condition=begin, name="d")[1]])
+
+
+def test_sizes_that_only_a_run_tells(name: str) -> None:
+    executor = Executor(doubled(), name)
+    (r, d) = (value.name for value in executor.graph.outputs)
+    for scale, count in ((2.0, 1), (0.5, 3), (2.0, 1)):
+        x = np.full((2, 3), scale, np.float32)
+        right = np.stack([x * 2**i for i in range(count)])
+        out = {r: np.zeros((2, 3), np.float32), d: np.zeros((count, 2, 3), np.float32)}
+        found = executor.run({"x": x}, [d, r], out)
+        assert list(found) == [d, r] and found[d] is out[d] and found[r] is out[r]
+        np.testing.assert_array_equal(out[d], right)
+        np.testing.assert_array_equal(out[r], x)
+        np.testing.assert_array_equal(executor.run({"x": x}, [d])[d], right)
+        wrong = {r: np.zeros((2, 3), np.float32), d: np.zeros((count + 1, 2, 3), np.float32)}
+        with pytest.raises(ShapeError, match=rf"float32 array of shape \({count}, 2, 3\), got"):
+            executor.run({"x": x}, None, wrong)
+        assert not wrong[r].any()
