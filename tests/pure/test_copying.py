@@ -17,7 +17,7 @@ from glnn.device.copying import COPIERS, copied_in_parts, copy, parts
 @pytest.fixture(autouse=True)
 def threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small parts, and as many threads as an eight-way copy wants."""
-    monkeypatch.setattr(copying, "LEAST", 64)
+    monkeypatch.setattr(copying, "LEAST", 1024)
     monkeypatch.setattr(COPIERS, "most", 8)
 
 
@@ -25,11 +25,12 @@ def numbers(count: int) -> np.ndarray:
     return np.random.default_rng(count).integers(-(2**31), 2**31, count).astype(np.int32)
 
 
-@pytest.mark.parametrize("count", [0, 1, 3, 7, 15, 16, 31, 127, 129, 1009, 2**18 + 3])
+@pytest.mark.parametrize("count", [0, 1, 3, 127, 511, 513, 1009, 4093, 2**18 + 3])
 def test_parts_have_every_number_once(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     cuts = parts(count)
     assert [i for first, last in cuts for i in range(first, last)] == list(range(count))
-    assert len(cuts) == min(max(4 * count // 64, 1), 8)
+    assert len(cuts) == min(max(4 * count // 1024, 1), 8)
+    assert all(first % 64 == 0 for first, _ in cuts)  # where ranges of buffers may begin
     ready: list[int] = []
     done: list[int] = []
     source, whole = numbers(count), np.full(count + 2, 5, np.int32)
@@ -83,7 +84,7 @@ def test_nobody_writes_after_an_interruption(where: str, monkeypatch: pytest.Mon
             assert begun.wait(60)
             raise Stopped
 
-    source, target = numbers(1024), np.zeros(1024, np.int32)
+    source, target = numbers(4099), np.zeros(4099, np.int32)
     monkeypatch.setattr(np, "copyto", slow)
     with pytest.raises(Stopped):
         copied_in_parts(target, source, **{where: stop})
@@ -91,7 +92,7 @@ def test_nobody_writes_after_an_interruption(where: str, monkeypatch: pytest.Mon
     ended.set()
     assert late and not any(late)  # every part that was begun was over before
     left = target.copy()
-    copy(np.zeros(1024, np.int32), source)  # all threads have gone on to other work
+    copy(np.zeros(4099, np.int32), source)  # all threads have gone on to other work
     np.testing.assert_array_equal(target, left)
 
 
@@ -106,7 +107,7 @@ def test_what_a_copy_raises_comes_to_who_asked(
             raise Stopped
         copyto(target, source)
 
-    source, target = numbers(1024), np.zeros(1024, np.int32)
+    source, target = numbers(4099), np.zeros(4099, np.int32)
     with monkeypatch.context() as patched:
         patched.setattr(np, "copyto", wrong)
         with pytest.raises(Stopped):
@@ -121,8 +122,8 @@ import numpy as np
 from glnn.device import copying
 from glnn.process import HELPERS, alone
 
-copying.LEAST, copying.COPIERS.most = 64, 4
-source = np.arange(1 << 12, dtype=np.int32)
+copying.LEAST, copying.COPIERS.most = 1024, 4
+source = np.arange(1 << 14, dtype=np.int32)
 
 def copied():
     target = np.zeros_like(source)

@@ -35,14 +35,17 @@ SHAPES = [
 @pytest.fixture(autouse=True)
 def parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """All but the smallest are copied in parts by several threads."""
-    monkeypatch.setattr(copying, "LEAST", 64)
+    monkeypatch.setattr(copying, "LEAST", 1024)
     monkeypatch.setattr(COPIERS, "most", 4)
 
 
 @pytest.fixture(params=KINDS, ids=lambda kind: kind.__name__)
 def kind(request: pytest.FixtureRequest, device: Device) -> Iterator[type[SharedMemory]]:
-    if request.param is not SharedMemory and not device.capabilities.buffer_storage:
+    offers = device.capabilities
+    if request.param is not SharedMemory and not offers.buffer_storage:
         pytest.skip("no memory stays mapped here")
+    if request.param is StagedMemory and not offers.compute:
+        pytest.skip(offers.why_no_compute() or "")
     yield request.param
     device.finish()
 
@@ -171,8 +174,8 @@ def test_nobody_reads_what_a_lost_device_unmaps(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reset is told of while threads are still copying parts out of mapped memory."""
-    if not device.capabilities.buffer_storage:
-        pytest.skip("no memory stays mapped here")
+    if not (device.capabilities.buffer_storage and device.capabilities.compute):
+        pytest.skip("no memory is staged here")
     closed, copyto, late = threading.Event(), np.copyto, []
     gone = Device()
     memory = gone.perform(lambda: StagedMemory(1024, gone))
