@@ -19,12 +19,14 @@ Part = tuple[int, int]
 """The first number of a part, and the one behind the last."""
 LEAST = 1 << 20  # bytes of a part
 MOST = 8  # parts
+ALIGNMENT = 64  # numbers: whole lines of caches
 
 
 def parts(count: int) -> list[Part]:
     """The parts in which so many numbers of 32 bits are copied."""
     most = min(max(4 * count // LEAST, 1), MOST)
-    return list(pairwise(count * i // most for i in range(most + 1)))
+    cuts = [count * i // most // ALIGNMENT * ALIGNMENT for i in range(most)]
+    return list(pairwise([*cuts, count]))
 
 
 def copy(target: Array, source: Array) -> None:
