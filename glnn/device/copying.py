@@ -117,8 +117,14 @@ class Copiers:
         done: Callable[[int], object],
     ) -> None:
         """Copy the vector `source`, the last part of it in this thread; see `copied_in_parts`."""
-        cuts, job, left = parts(len(target)), Job(), 0
+        cuts = parts(len(target))
+        if len(cuts) == 1:
+            ready(0)
+            np.copyto(target, source)
+            done(0)
+            return
         self._more(min(len(cuts), self.most) - 1)
+        job, left = Job(), 0
         try:
             for number, (first, last) in enumerate(cuts):
                 ready(number)

@@ -323,3 +323,28 @@ assert runs(device, 2) == [True, False] * 2
 glfw.destroy_window(window)
 """
     check(python, code, DISPLAY=display)
+
+
+def test_threads_that_copy_are_no_others(python: Run) -> None:
+    """They begin in the middle of work, and the context is kept after it and from then on."""
+    check(
+        python,
+        """
+import numpy as np
+from glnn.device import copying
+
+copying.LEAST, copying.COPIERS.most = 1024, 4
+
+def work():
+    copying.copy(np.zeros(4096, np.int32), np.ones(4096, np.int32))
+    return device._gl.is_current()
+
+runs(device)
+assert device.perform(work) and threading.active_count() == 4
+assert current() is not None and runs(device, 3) == []
+thread = threading.Thread(target=lambda: runs(device))
+thread.start()
+thread.join()
+assert current() is None and device.perform(name) == "glnn device"
+""",
+    )
