@@ -64,6 +64,11 @@ class DType(Enum):
         return -(-count // 2) if self is DType.float16 else count
 
     @property
+    def narrow(self) -> builtins.bool:
+        """Whether a number of it takes less than 32 bits on the host."""
+        return self.numpy.itemsize < 4
+
+    @property
     def kind(self) -> str:
         """What it is to a shader: "float", "int" or "bool"."""
         if self is DType.bool:

@@ -135,14 +135,14 @@ class Plan:
         self.backend.perform(self._weights.refresh)
 
     def upload(self, feeds: Mapping[str, Array]) -> None:
-        """Move the inputs, arrays of the plan's shapes and of their own types, to the device.
-
-        float16 goes there as float32.
-        """
+        """Move the inputs, arrays of the plan's shapes and of their own types, to the device."""
         self.backend.perform(lambda: self._upload(self._lanes[0], feeds))
 
     def _upload(self, lane: Lane, feeds: Mapping[str, Array]) -> None:
-        arrays = {name: as_float(feeds[name]) for name in lane.inputs}
+        arrays = {
+            name: as_float(feeds[name]) if store.dtype is DType.float32 else feeds[name]
+            for name, store in lane.inputs.items()
+        }
         for name in self._narrowed:
             arrays[name] = narrowed(f"input {name!r}", arrays[name])
         lane.upload(arrays)

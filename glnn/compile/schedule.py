@@ -12,13 +12,15 @@ from glnn.compile.task import Decision, Entry, Task
 from glnn.compile.tensor import Tensor, can_reorder, reorder
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.decompose import Lowered
+from glnn.graph.expression import Arg
 from glnn.graph.operators.identity import Identity
+from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.reorder import Reorder, packing, repadding
 from glnn.kernels import kernels_for
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout, Morton, parse
-from glnn.layout.layout import DENSE, PADDED, Blocked, RowMajor
+from glnn.layout.layout import DENSE, PACKED, PADDED, Blocked, RowMajor
 from glnn.types import TensorType
 
 
@@ -122,15 +124,15 @@ class Schedule:
         return self._instead.get(task.output) if task.via is None else None
 
     def _problem(self, task: Task) -> Problem:
-        types = {name: self.tensors[tensor].type for name, tensor in task.operands.items()}
+        tensors = {name: self.tensors[tensor] for name, tensor in task.operands.items()}
+        rows = all(isinstance(tensor.layout, RowMajor) for tensor in tensors.values())
+        if not isinstance(task.op, Pointwise) or not rows:  # nobody else takes what is packed
+            tensors = {name: tensor.unpacked for name, tensor in tensors.items()}
+        types = {name: tensor.type for name, tensor in tensors.items()}
         types |= {name: weight.type for name, weight in task.parameters.items()}
         extents = {} if task.epilogue is None else task.epilogue.named_extents
         one = {name for name, extent in extents.items() if extent != "full"}
-        given = {
-            name: self.tensors[tensor].layout.name
-            for name, tensor in task.operands.items()
-            if name not in one
-        }
+        given = {name: tensor.layout.name for name, tensor in tensors.items() if name not in one}
         return Problem.of(task.op, types, given, task.epilogue)
 
     def _has_kernels(self, problem: Problem) -> bool:
@@ -151,14 +153,14 @@ class Schedule:
         """The result of `task` is the memory of its operand, where that lies as it is to."""
         operand = self.tensors[task.operands["x"]]
         (type,) = task.op.results({"x": operand.type})
-        wants, gives = map(parse, self.backend.view_layouts(task.op, operand.layout.name))
         lies = operand.layout
+        wants, gives = map(parse, self.backend.view_layouts(task.op, lies.unpacked.name))
         alike = isinstance(lies, RowMajor) and lies.rows(operand.shape) == lies.rows(type.shape)
-        if alike and wants == gives == DENSE:
+        if (alike or lies == PACKED) and wants == gives == DENSE:
             wants = gives = lies  # the same rows, padded or not
-        source = self._in_layout(task.operands["x"], wants, task)
-        memory = self.tensors[source].memory
-        self.tensors[task.output] = Tensor(type, gives.at(type.shape), memory)
+        source = self.tensors[self._in_layout(task.operands["x"], wants, task)]
+        type = TensorType(type.dims, source.type.dtype)
+        self.tensors[task.output] = Tensor(type, gives.at(type.shape), source.memory)
 
     def _add_whole(self, task: Task, choice: Choice, problem: Problem) -> None:
         layouts = self.backend.layouts(choice, problem)
@@ -252,6 +254,8 @@ class Schedule:
     def _copied(self, name: str, layout: Layout, task: Task) -> str:
         """The name of a new copy of `name` in another layout."""
         tensor = self.tensors[name]
+        if tensor.layout == PACKED:
+            return self._unpacked(name, layout, task)
         if isinstance(layout, RowMajor) and isinstance(tensor.layout, RowMajor):
             return self._repadded(name, tensor.layout, layout, task)
         refused = self.backend.why_not(reorder(tensor.type, tensor.layout, layout))
@@ -260,6 +264,15 @@ class Schedule:
         op = Reorder(tensor.layout.name, layout.name)
         label, copy = f"{name} to {layout.name}", self._free(f"{name} as {layout.name}")
         self.add(Task(label, op, {"x": name}, {}, copy, task.layer, via=task.via))
+        return copy
+
+    def _unpacked(self, name: str, layout: Layout, task: Task) -> str:
+        """The name of a copy of `name`, which is packed, each number of which takes a word."""
+        if layout != DENSE:
+            self._padded |= {self.tensors[name].memory} if layout == PADDED else set()
+            return self._in_layout(self._in_layout(name, DENSE, task), layout, task)
+        label, copy = f"{name} to {layout.name}", self._free(f"{name} as {layout.name}")
+        self.add(Task(label, Pointwise(Arg(0)), {"x0": name}, {}, copy, task.layer, via=task.via))
         return copy
 
     def _repadded(self, name: str, lies: RowMajor, layout: RowMajor, task: Task) -> str:

@@ -9,7 +9,7 @@ from glnn.graph.operators.reorder import Reorder
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout
 from glnn.layout.layout import RowMajor
-from glnn.types import Shape, TensorType
+from glnn.types import Shape, TensorType, widened
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,13 @@ class Tensor:
     def shape(self) -> Shape:
         """Its shape."""
         return self.type.shape
+
+    @property
+    def unpacked(self) -> Tensor:
+        """What it is once each of its numbers takes a word, where kernels compute with it."""
+        if self.layout == self.layout.unpacked:
+            return self
+        return Tensor(widened(self.type), self.layout.unpacked, self.memory)
 
 
 def reorder(type: TensorType, source: Layout, target: Layout) -> Problem:

@@ -21,10 +21,17 @@ LEAST = 1 << 20  # bytes of a part
 MOST = 8  # parts
 
 
-def parts(count: int) -> list[Part]:
-    """The parts in which so many numbers of 32 bits are copied."""
-    most = min(max(4 * count // LEAST, 1), MOST)
-    return list(pairwise(count * i // most for i in range(most + 1)))
+def parts(count: int, size: int) -> list[Part]:
+    """The parts in which so many numbers of `size` bytes are copied: whole words but the last."""
+    most = min(max(size * count // LEAST, 1), MOST)
+    words = count * size // 4
+    cuts = (words * i // most * 4 // size for i in range(most))
+    return list(pairwise((*cuts, count)))
+
+
+def parts_in_words(count: int, size: int) -> list[Part]:
+    """The words of 32 bits, of memory, that each of these parts takes."""
+    return [(a * size // 4, -(-b * size // 4)) for a, b in parts(count, size)]
 
 
 def copy(target: Array, source: Array) -> None:
@@ -45,7 +52,7 @@ def copied_in_parts(
     was written.
     """
     flat = target.flags.c_contiguous and source.flags.c_contiguous
-    if not flat or target.dtype != source.dtype or target.itemsize != 4:
+    if not flat or target.dtype != source.dtype or target.itemsize > 4:
         return False
     COPIERS.copy(target.reshape(-1), source.reshape(-1), ready, done)
     return True
@@ -83,7 +90,7 @@ class Copiers:
         done: Callable[[int], object],
     ) -> None:
         """Copy the vector `source`, the last part of it in this thread; see `copied_in_parts`."""
-        cuts, over, left = parts(len(target)), SimpleQueue[int](), 0
+        cuts, over, left = parts(len(target), target.itemsize), SimpleQueue[int](), 0
         self._more(min(len(cuts), self.most) - 1)
         try:
             for number, (first, last) in enumerate(cuts):
