@@ -207,7 +207,9 @@ def _fetched(fetches: list[Fetch]) -> list[str]:
 def examples() -> dict[str, tuple[Operator, dict[str, TensorType]]]:
     """Expressions and operands that have the templates compiled in every way."""
     image, three = (2, 6, 5, 7), call("add", call("mul", Arg(0), Arg(1)), Arg(2))
-    shapes: dict[str, tuple[Expr, list[Shape]]] = {
+    scaled = call("mul", call("cast_float32", Arg(0)), call("cast_float32", Arg(1)))
+    of_bytes, of_halves = TensorType(image, DType.uint8), TensorType(image, DType.float16)
+    operands: dict[str, tuple[Expr, list[Shape | TensorType]]] = {
         "alone": (call("relu", Arg(0)), [image]),
         "alike": (call("add", Arg(0), Arg(1)), [image, image]),
         "columns": (call("add", Arg(0), Arg(1)), [(6, 8), (8,)]),
@@ -221,8 +223,16 @@ def examples() -> dict[str, tuple[Operator, dict[str, TensorType]]]:
         "long": (call("remainder", Arg(0), Arg(1)), [image, image]),
         "curved": (call("gelu", Arg(0)), [(6, 8)]),
         "scaled": (call("mul", call("sigmoid", Arg(0)), 2.0), [image]),
+        "bytes": (call("div", call("cast_float32", Arg(0)), 255.0), [of_bytes]),
+        "halves": (call("relu", Arg(0)), [of_halves]),
+        "packed": (scaled, [TensorType((6, 1), DType.int8), TensorType((1, 7), DType.uint8)]),
+        "packed-halves": (scaled, [of_halves, TensorType((6, 1, 7), DType.float16)]),
     }
     return {
-        name: (Pointwise(expr), {f"x{i}": TensorType(shape) for i, shape in enumerate(own)})
-        for name, (expr, own) in shapes.items()
+        name: (Pointwise(expr), {f"x{i}": one for i, one in enumerate(map(_type, own))})
+        for name, (expr, own) in operands.items()
     }
+
+
+def _type(given: Shape | TensorType) -> TensorType:
+    return given if isinstance(given, TensorType) else TensorType(given)
