@@ -224,7 +224,7 @@ def examples() -> dict[str, tuple[Operator, dict[str, TensorType]]]:
         "curved": (call("gelu", Arg(0)), [(6, 8)]),
         "scaled": (call("mul", call("sigmoid", Arg(0)), 2.0), [image]),
         "bytes": (call("div", call("cast_float32", Arg(0)), 255.0), [of_bytes]),
-        "halves": (call("relu", Arg(0)), [of_halves]),
+        "halves": (call("relu", call("cast_float16", Arg(0))), [of_halves]),
         "packed": (scaled, [TensorType((6, 1), DType.int8), TensorType((1, 7), DType.uint8)]),
         "packed-halves": (scaled, [of_halves, TensorType((6, 1, 7), DType.float16)]),
     }
