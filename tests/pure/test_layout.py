@@ -23,7 +23,7 @@ def counting(shape: tuple[int, ...]) -> np.ndarray:
     return np.arange(1, 1 + np.prod(shape), dtype=np.float32).reshape(shape)
 
 
-@pytest.mark.parametrize("name", ["R", "R4"])
+@pytest.mark.parametrize("name", ["R", "R4", "packed"])
 @given(shape=st.integers(0, 4).flatmap(shapes))
 def test_rows_are_where_they_belong_and_the_rest_is_zero(name, shape) -> None:
     x, layout = counting(shape), parse(name)
