@@ -68,6 +68,12 @@ def lowered(
     nodes = tuple(_rounding(node, types) for node in graph.nodes)
     graph = Graph(nodes, graph.inputs, graph.outputs, graph.name)
     lowering = _Lowering(graph, types, precision, backend.device is not None and not body)
+    try:
+        return graph, _shortest(lowering, backend, kernels, instead, body)
+    except LimitError:
+        if not lowering.packs:
+            raise
+    lowering = replace(lowering, packs=False)  # of larger numbers more samples may begin a part
     return graph, _shortest(lowering, backend, kernels, instead, body)
 
 

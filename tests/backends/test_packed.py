@@ -1,4 +1,4 @@
-"""Operands that lie packed, as they come from the host: bytes and halves that kernels take apart."""
+"""Operands that lie packed, as NumPy has them: bytes and halves that kernels take apart."""
 
 from __future__ import annotations
 

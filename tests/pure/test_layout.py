@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from glnn.errors import LayoutError
-from glnn.graph.operators.reorder import packing
+from glnn.graph.operators.reorder import packing, unpacking
 from glnn.layout import Morton, parse
 from glnn.layout.layout import Blocked
 from glnn.types import DType, TensorType
@@ -215,3 +215,8 @@ def test_moves_pack_what_is_computed(tag, shape) -> None:
     for op in packing(shape, layout):
         (moved,) = op.reference(moved)
     np.testing.assert_array_equal(moved.reshape(-1), layout.pack(stack))
+    stored, back = unpacking(shape, layout)
+    moved = moved.reshape(stored)
+    for op in back:
+        (moved,) = op.reference(moved)
+    np.testing.assert_array_equal(moved, stack)
