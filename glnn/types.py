@@ -26,9 +26,10 @@ MOST = 2**31 - 1  # what a shader's int holds
 class DType(Enum):
     """The type of a tensor's numbers, called as NumPy calls it.
 
-    The GPU has float32, int32 and, in a word of 32 bits each, uint8, int8 and bool. Weights of
-    float16 are stored there, two in a word, and computed with as float32; what is computed is
-    stored as float32. int64 and float64 are the host's.
+    The GPU has float32, int32 and, in a word of 32 bits each, uint8, int8 and bool; inputs of these
+    lie there as on the host, four in a word. Weights and inputs of float16 lie there two in a word,
+    and are computed with as float32; what is computed is stored as float32. int64 and float64 are
+    the host's.
     """
 
     float32 = "float32"
