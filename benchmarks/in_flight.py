@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
 from statistics import median
 from time import perf_counter
@@ -58,12 +59,12 @@ def each(work: Callable[[int], object], count: int = 1) -> Way:
     return way
 
 
-def queued(session: Any, feeds: Feeds, depth: int) -> Way:
+def queued(session: glnn.InferenceSession, feeds: Feeds, depth: int) -> Way:
     """`depth` runs in flight, of which the oldest is waited for."""
 
     def way(seconds: float) -> int:
         start, runs = perf_counter(), 0
-        waiting: deque[Any] = deque()
+        waiting: deque[Future[list[Array]]] = deque()
         while not runs or perf_counter() - start < seconds:
             waiting.append(session.run_async(None, feeds[runs % len(feeds)]))
             runs += 1
@@ -76,7 +77,7 @@ def queued(session: Any, feeds: Feeds, depth: int) -> Way:
     return way
 
 
-def at_once(session: Any, feeds: Feeds) -> list[Any]:
+def at_once(session: glnn.InferenceSession, feeds: Feeds) -> list[Array]:
     """The first output of all `feeds`, which are asked for before any is waited for."""
     futures = [session.run_async(None, one) for one in feeds]
     return [future.result()[0] for future in futures]
@@ -139,8 +140,7 @@ def in_flight(model: glnn.Model, backend: str, batch: int, seconds: float) -> li
 def requests(model: glnn.Model, backend: str, seconds: float) -> list[Row]:
     """Requests of one image a second: run one by one, at once, and joined to batches."""
     plain = glnn.InferenceSession(model, backend)
-    options: dict[str, Any] = {"max_batch": MOST}
-    joining = glnn.InferenceSession(model, backend, **options)
+    joining = glnn.InferenceSession(model, backend, max_batch=MOST)
     feeds = inputs(model, 1, REQUESTS)
     expected = [plain.run(None, one)[0] for one in feeds]
     first = "one by one"
@@ -152,7 +152,7 @@ def requests(model: glnn.Model, backend: str, seconds: float) -> list[Row]:
     return [_row(name, "requests", n, n / found[first]) for name, n in found.items()]
 
 
-def _all(session: Any, feeds: Feeds, _: int) -> None:
+def _all(session: glnn.InferenceSession, feeds: Feeds, _: int) -> None:
     at_once(session, feeds)
 
 

@@ -450,10 +450,6 @@ def test_resnet() -> None:
 
 
 def test_in_flight() -> None:
-    import glnn
-
-    if not hasattr(glnn.InferenceSession, "run_async"):
-        pytest.skip("sessions have one run at a time")
     options = ["--model", "lenet", "--batch", "2", "--seconds", "0", "--json"]
     rows = json.loads(run("benchmarks.in_flight", *options))["rows"]
     images = {row["name"] for row in rows if row["what"] == "images"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from numpy.typing import NDArray
@@ -41,6 +42,13 @@ class Store(Protocol):
     def put(self, array: NDArray[Any]) -> None: ...
     def ask(self) -> None: ...
     def fetch(self, out: NDArray[Any] | None = None) -> NDArray[Any]: ...
+
+
+class Way(Enum):
+    """How the content of a tensor goes in each run, if not only from launch to launch."""
+
+    TO_DEVICE = "the host writes it before the run"
+    TO_HOST = "the host reads it after the run"
 
 
 class Memory(Protocol):
@@ -150,10 +158,10 @@ class Backend(ABC):
             return str(error)
         return None
 
-    def memory(self, floats: int, moved: bool = False) -> Memory | None:
+    def memory(self, floats: int, way: Way | None = None) -> Memory | None:
         """Room of `floats` for tensors to share; None where each is to have its own.
 
-        moved: whether what it holds comes from the host in every run, or goes there.
+        way: that what it holds goes in every run, None if none.
         """
         return None
 

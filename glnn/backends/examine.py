@@ -224,7 +224,8 @@ class _Trial:
             self._backend.upload(self._stores[op.updates])
         self._perform()
         got = _measured(self._out.pull())
-        got = np.where(np.resize(self._open, got.shape), np.resize(self._few, got.shape), got)
+        if self._open.any():
+            got = np.where(np.resize(self._open, got.shape), np.resize(self._few, got.shape), got)
         error = self._error(got)
         if error <= allowed(self._kernel, self._problem):
             return error, None

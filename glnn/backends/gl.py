@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from numpy.typing import NDArray
 
 from glnn import __version__
-from glnn.backends.backend import Alternative, Choice, Launch, Memory, Store, T
+from glnn.backends.backend import Alternative, Choice, Launch, Memory, Store, T, Way
 from glnn.backends.examine import SLOWEST, examine
 from glnn.backends.launch import Fetched, recorded
 from glnn.backends.programs import Programs
@@ -41,9 +41,11 @@ from glnn.types import DType, Shape, TensorType
 LOG = logging.getLogger(__name__)
 MOST_CHOICES = 1024  # that are remembered
 LONGEST = 0.1  # seconds of a launch: Panfrost ends jobs of half a second
-# Bytes that a GPU with memory of its own gets sooner through mapped memory than by GL's transfers,
-# as was seen on an H200: a run with 0.3 MB 0.17 ms against 0.15, with 4 MiB 0.7 against 1.4.
-STAGED = 1 << 20
+# Bytes from which on a GPU with memory of its own has them copied from and to mapped memory. Below,
+# GL brings the host's sooner, and the device writes its own there itself. NVIDIA's driver (580)
+# keeps a buffer that GL read back in the host's memory, and waits for all commands to read it: an
+# H200's convolution that wrote 1.9 MB to one took 957 us, not 17.
+STAGED = {Way.TO_DEVICE: 1 << 20, Way.TO_HOST: 1 << 16}
 
 
 class GlBackend(Programs):
@@ -195,12 +197,14 @@ class GlBackend(Programs):
     def holds(self, dtype: DType) -> bool:
         return dtype.on_gpu
 
-    def memory(self, floats: int, moved: bool = False) -> SharedMemory:
-        offers, kind = self.device.capabilities, SharedMemory
-        if moved and offers.buffer_storage and not offers.own_memory:
-            kind = MappedMemory
-        elif moved and offers.buffer_storage and 4 * floats >= STAGED:
-            kind = StagedMemory
+    def memory(self, floats: int, way: Way | None = None) -> SharedMemory:
+        offers = self.device.capabilities
+        kind: type[SharedMemory] = SharedMemory
+        if way is not None and offers.buffer_storage:
+            if offers.own_memory and 4 * floats >= STAGED[way]:
+                kind = StagedMemory
+            elif way is Way.TO_HOST or not offers.own_memory:
+                kind = MappedMemory
         return kind(floats, self.device)
 
     def available(self) -> int | None:

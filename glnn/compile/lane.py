@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from glnn.backends.backend import Store
+from glnn.backends.backend import Store, Way
 from glnn.compile.outline import Outline
 from glnn.compile.prepared import Prepared
 from glnn.compile.weights import Weights
 from glnn.types import Array
 
 
-def moved(outline: Outline) -> frozenset[int]:
+def ways(outline: Outline) -> dict[int, Way]:
     """The blocks of memory whose content goes to the host or comes from there in each run.
 
     None where the host takes part in between: it reads and writes as it needs to.
     """
     schedule, block = outline.schedule, outline.arena.block
     if any(entry.host for entry in schedule.entries):
-        return frozenset()
-    names = (*(value.name for value in outline.graph.inputs), *outline.outputs.values())
-    memories = {schedule.tensors[name].memory for name in names}
-    return frozenset(block[memory] for memory in memories if memory in block)
+        return {}
+    found: dict[int, Way] = {}
+    inputs = [value.name for value in outline.graph.inputs]
+    for names, way in ((outline.outputs.values(), Way.TO_HOST), (inputs, Way.TO_DEVICE)):
+        for memory in (schedule.tensors[name].memory for name in names):
+            found |= {block[memory]: way} if memory in block else {}
+    return found
 
 
 class Lane:
@@ -33,7 +36,7 @@ class Lane:
     def __init__(self, outline: Outline, weights: Weights, beside: Lane | None = None) -> None:
         self.backend = outline.schedule.backend
         others = None if beside is None else beside.prepared
-        self.prepared: Prepared = Prepared.of(outline, weights, moved(outline), others)
+        self.prepared: Prepared = Prepared.of(outline, weights, ways(outline), others)
         self.stores = self.prepared.stores
         self.inputs: dict[str, Store] = {v.name: self.stores[v.name] for v in outline.graph.inputs}
         self._stretch = 0  # of the device's work, by which its last run is over
@@ -48,10 +51,13 @@ class Lane:
 
     def perform(self) -> None:
         """Perform every step, without waiting for the device."""
-        device = self.backend.device
-        if device is not None:
-            self._stretch = device.timeline.now
-        self.prepared.together()
+        try:
+            self.prepared.together()
+        finally:
+            if (device := self.backend.device) is not None:
+                self._stretch = (
+                    device.timeline.now
+                )  # only now: within it the device may be waited for
 
     def result(self, name: str) -> Store:
         """The store of the tensor called `name`, as the last run left it."""

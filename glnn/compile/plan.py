@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 import numpy as np
 
 from glnn.backends import Backend, Launch
-from glnn.compile.lane import Lane, moved
+from glnn.compile.lane import Lane, ways
 from glnn.compile.outline import Outline
 from glnn.compile.run import Begun, check_out
 from glnn.compile.step import Step
@@ -89,6 +89,7 @@ class Plan:
         its memory and programs prepared."""
         self._log(shapes)
         self._lanes = [lane]
+        self._latest = lane  # that of the last run
         self._runs: deque[Begun] = deque()
         changing = self.outline.outputs
         self._fixed = {v.name: v for v in self.outline.graph.outputs if v not in changing}
@@ -137,7 +138,7 @@ class Plan:
 
     def upload(self, feeds: Mapping[str, Array]) -> None:
         """Move the inputs, arrays of the plan's shapes and of their own types, to the device."""
-        self.backend.perform(lambda: self._upload(self._lanes[0], feeds))
+        self.backend.perform(lambda: self._upload(self._only(), feeds))
 
     def _upload(self, lane: Lane, feeds: Mapping[str, Array]) -> None:
         arrays = {
@@ -150,11 +151,11 @@ class Plan:
 
     def perform(self) -> None:
         """Perform every step, without waiting for the device."""
-        self.backend.perform(lambda: self._lanes[0].perform())
+        self.backend.perform(lambda: self._only().perform())
 
     def download(self) -> dict[str, Array]:
         """The outputs, waiting for them."""
-        return self.backend.perform(lambda: self._asked(self._lanes[0], self.outputs, {}).results())
+        return self.backend.perform(lambda: self._asked(self._latest, self.outputs, {}).results())
 
     def run(
         self,
@@ -205,7 +206,7 @@ class Plan:
     ) -> Begun:
         self._check(out or {})
         self._weights.refresh()
-        lane = self._free()
+        self._latest = lane = self._free()
         self._upload(lane, feeds)
         lane.perform()
         return self._asked(lane, outputs or self.outputs, out or {})
@@ -239,9 +240,15 @@ class Plan:
         first.results()
         return first.lane
 
+    def _only(self) -> Lane:
+        """The lane of the last run, once no run that was begun needs its outputs any more."""
+        while self._runs:
+            self._runs.popleft().results()
+        return self._latest
+
     def _most_lanes(self) -> int:
         """How many runs may be under way: a second one needs inputs and outputs of its own."""
-        own = moved(self.outline)
+        own = ways(self.outline)
         free = self.backend.available()
         if free is None or not own:
             return 1
@@ -265,13 +272,14 @@ class Plan:
         return self.backend.perform(lambda: self._value(name))
 
     def _value(self, name: str) -> Array:
-        return self._asked(self._lanes[0], (name,), {}).results()[name]
+        return self._asked(self._latest, (name,), {}).results()[name]
 
     def _found(self, lane: Lane, name: str, out: Array | None) -> Array:
         """The tensor called `name` as a run in `lane` left it, in `out` or in a new array."""
         if name in self._fixed:
             value = self._fixed[name]
-            found = evaluated(constant(self.outline.graph, value, {}), value.type.dtype)
+            fixed = constant(self.outline.graph, value, {})
+            found = np.array(evaluated(fixed, value.type.dtype))  # else who changes it changes that
         else:
             shape = self.outline.schedule.tensors[name].shape
             store, plain = lane.stores[name], name not in self._rounded

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 
 import numpy as np
 
-from glnn.backends.backend import Launch, Memory, Store
+from glnn.backends.backend import Launch, Memory, Store, Way
 from glnn.backends.cpu import HostStore
 from glnn.compile.control import Body, Called, launch
 from glnn.compile.memory import Arena
@@ -32,17 +32,21 @@ class Prepared:
         arena: Arena,
         weights: Weights,
         bodies: Mapping[str, tuple[Outline, ...]] | None = None,
-        moved: Set[int] = frozenset(),
+        ways: Mapping[int, Way] | None = None,
         beside: Prepared | None = None,
     ) -> None:
-        """moved: the blocks whose content comes from the host in each run, or goes there.
+        """ways: of the blocks whose content comes from the host in each run, or goes there.
         beside: what was prepared before; what has nothing to do with such blocks is shared with it.
         """
         self.schedule, self.backend, self._weights = schedule, schedule.backend, weights
         self._bodies = bodies or {}
-        self._blocks = self._memory(arena, moved, beside)
+        self._blocks = self._memory(arena, ways or {}, beside)
         self.stores = self._allocate(arena)
-        own = {name for name, t in schedule.tensors.items() if arena.block.get(t.memory) in moved}
+        own = {
+            name
+            for name, t in schedule.tensors.items()
+            if arena.block.get(t.memory) in (ways or {})
+        }
         self.launches: tuple[Launch, ...] = tuple(
             self._prepare(entry)
             if beside is None or own.intersection(entry.tensors)
@@ -60,19 +64,19 @@ class Prepared:
         cls,
         outline: Outline,
         weights: Weights,
-        moved: Set[int] = frozenset(),
+        ways: Mapping[int, Way] | None = None,
         beside: Prepared | None = None,
     ) -> Prepared:
         """What `outline` says."""
-        return cls(outline.schedule, outline.arena, weights, outline.bodies, moved, beside)
+        return cls(outline.schedule, outline.arena, weights, outline.bodies, ways, beside)
 
     def _memory(
-        self, arena: Arena, moved: Set[int], beside: Prepared | None
+        self, arena: Arena, ways: Mapping[int, Way], beside: Prepared | None
     ) -> list[Memory | None]:
         """The blocks of `arena`."""
         return [
-            self.backend.memory(size, i in moved)
-            if beside is None or i in moved
+            self.backend.memory(size, ways.get(i))
+            if beside is None or i in ways
             else beside._blocks[i]
             for i, size in enumerate(arena.sizes)
         ]

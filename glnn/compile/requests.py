@@ -17,7 +17,7 @@ import numpy as np
 
 from glnn.compile.executor import Executor
 from glnn.compile.run import Run
-from glnn.process import GL_PROCESS
+from glnn.process import GL_PROCESS, THIS, ProcessLock
 from glnn.types import Array
 
 UNDER_WAY = 2  # one is computed, the inputs of the next are uploaded
@@ -45,10 +45,15 @@ class Request:
         """How long its batch is."""
         return next((len(array) for array in self.feeds.values()), 1)
 
+    @property
+    def joinable(self) -> bool:
+        """Whether one run may do it and others: as many samples in each input, no `out`."""
+        return not self.out and len({len(array) for array in self.feeds.values()}) == 1
+
     def joins(self, other: Request) -> bool:
         """Whether one run does both: samples of the same shapes, the same outputs."""
         alike = all(a.shape[1:] == other.feeds[k].shape[1:] for k, a in self.feeds.items())
-        return alike and self.outputs == other.outputs and not self.out and not other.out
+        return alike and self.outputs == other.outputs and self.joinable and other.joinable
 
 
 @dataclass(frozen=True)
@@ -101,23 +106,31 @@ class Requests:
 
     def __init__(self, executor: Executor, max_batch: int = 1) -> None:
         self.executor, self.max_batch = executor, max_batch
-        self._queue: SimpleQueue[Request | None] = SimpleQueue()
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._lock = ProcessLock()
+        self._queues: dict[
+            int, SimpleQueue[Request | None]
+        ] = {}  # by process: a fork has no thread
 
     def submit(
         self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Array]
     ) -> Future[list[Array]]:
-        """Ask for a run; the arguments are those of `Plan.run`. Raises DeviceError in a fork."""
-        GL_PROCESS.check()
+        """Ask for a run; the arguments are those of `Plan.run`.
+
+        Raises DeviceError in a fork of the process that used its device.
+        """
+        if self.executor.backend.device is not None:
+            GL_PROCESS.check()
         request = Request(feeds, outputs, out, self)
         with self._lock:
-            if self._thread is None:
-                serving = partial(_serve, self._queue)
-                self._thread = threading.Thread(target=serving, name="glnn requests", daemon=True)
-                self._thread.start()
-                weakref.finalize(self, _end, self._queue, self._thread)
-        self._queue.put(request)
+            queue = self._queues.get(THIS.id)
+            if queue is None:
+                queue = SimpleQueue()
+                serving = partial(_serve, queue)
+                thread = threading.Thread(target=serving, name="glnn requests", daemon=True)
+                thread.start()
+                self._queues[THIS.id] = queue
+                weakref.finalize(self, _end, queue, thread)
+        queue.put(request)
         return request.future
 
 
@@ -125,24 +138,23 @@ def _serve(queue: SimpleQueue[Request | None]) -> None:
     """Do what comes, until that is None. A session that nothing is asked of is not kept alive."""
     waiting: deque[Request] = deque()
     flying: deque[Flight] = deque()
-    while True:
-        if not waiting and not flying:
-            request = queue.get()
-            if request is None:
-                return
-            waiting.append(request)
-            del request
-        _take(queue, waiting)
-        for answer in _answered(queue, waiting, flying):
-            answer.give()
-            del answer  # it keeps the session alive
+    ended = False
+    while waiting or flying or not ended:
+        ended |= _take(queue, waiting, block=not waiting and not flying)
+        if waiting or flying:
+            for answer in _answered(queue, waiting, flying):
+                answer.give()
+                del answer  # it keeps the session alive
 
 
-def _take(queue: SimpleQueue[Request | None], waiting: deque[Request]) -> None:
-    """Have all that came wait. None comes only after all requests were answered."""
+def _take(queue: SimpleQueue[Request | None], waiting: deque[Request], block: bool) -> bool:
+    """Have all that came wait; block: for one at least. Returns whether None came, the end."""
     with suppress(Empty):
-        while request := queue.get_nowait():
+        while request := queue.get(block):
             waiting.append(request)
+            block = False
+        return True
+    return False
 
 
 def _answered(
@@ -154,7 +166,7 @@ def _answered(
         return requests.executor.perform(partial(_turn, requests, queue, waiting, flying))
     except BaseException as error:  # no device opens
         lost = [request for flight in flying for request in flight.asked]
-        lost += [waiting.popleft()] if waiting else []
+        lost += _joined(waiting, 1)
         flying.clear()
         return [Answer(request, [], error) for request in lost]
 
@@ -171,7 +183,9 @@ def _turn(
         try:
             flying += [Flight(_begun(requests, asked), asked)] if asked else []
         except Exception as error:
-            return [Answer(request, [], error) for request in asked]
+            if len(asked) == 1:
+                return [Answer(asked[0], [], error)]
+            return [_alone(requests, request) for request in asked]
     longest = float("inf") if len(flying) == UNDER_WAY else LOOK
     try:
         while flying and not flying[0].run.wait(longest):
@@ -211,6 +225,15 @@ def _begun(requests: Requests, asked: tuple[Request, ...]) -> Run:
         feeds[name] = np.zeros((batch, *array.shape[1:]), array.dtype)
         np.concatenate([one.feeds[name] for one in asked], out=feeds[name][:samples])
     return requests.executor.begin(feeds, first.outputs, {})
+
+
+def _alone(requests: Requests, request: Request) -> Answer:
+    """What becomes of a request that was joined to others, of which some cannot be run."""
+    try:
+        run = requests.executor.begin(request.feeds, request.outputs, request.out)
+    except Exception as error:
+        return Answer(request, [], error)
+    return Flight(run, (request,)).answers()[0]
 
 
 def _end(queue: SimpleQueue[Request | None], thread: threading.Thread) -> None:

@@ -158,7 +158,8 @@ class Capabilities:
             buffers = gl.integer(MAX_TEXTURE_BUFFER_SIZE)
             asked = replace(asked, max_texture_buffer_size=buffers)
         storage = "GL_EXT_buffer_storage" in extensions
-        own = "GL_NVX_gpu_memory_info" in extensions
+        # Its extension that tells how much there is, GL_NVX_gpu_memory_info, is not ES's.
+        own = "nvidia" in asked.vendor.lower() and "tegra" not in asked.renderer.lower()
         asked = replace(asked, timer_query=timer, buffer_storage=storage, own_memory=own)
         if not asked.compute:
             return asked

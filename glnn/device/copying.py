@@ -19,14 +19,14 @@ Part = tuple[int, int]
 """The first number of a part, and the one behind the last."""
 LEAST = 1 << 20  # bytes of a part
 MOST = 8  # parts
+ALIGNMENT = 256  # bytes: whole lines of caches
 
 
-def parts(count: int, size: int) -> list[Part]:
-    """The parts in which so many numbers of `size` bytes are copied: whole words but the last."""
-    most = min(max(size * count // LEAST, 1), MOST)
-    words = count * size // 4
-    cuts = (words * i // most * 4 // size for i in range(most))
-    return list(pairwise((*cuts, count)))
+def parts(count: int, size: int = 4) -> list[Part]:
+    """The parts in which so many numbers of `size` bytes are copied."""
+    most, unit = min(max(size * count // LEAST, 1), MOST), ALIGNMENT // size
+    cuts = [count * i // most // unit * unit for i in range(most)]
+    return list(pairwise([*cuts, count]))
 
 
 def parts_in_words(count: int, size: int) -> list[Part]:
@@ -67,6 +67,38 @@ def _most_threads() -> int:
     return min(processors // 2, MOST)
 
 
+class Job:
+    """A copy of which threads do parts. Whoever ends it knows that no part is written after."""
+
+    def __init__(self) -> None:
+        self.over: SimpleQueue[tuple[int, BaseException | None]] = SimpleQueue()
+        """The parts that threads have done, and what went wrong."""
+        self._changed = threading.Condition(threading.Lock())
+        self._writing, self._ended = 0, False
+
+    def write(self, part: Array, source: Array, number: int) -> None:
+        """Copy a part, unless the job has ended."""
+        with self._changed:
+            if self._ended:
+                return
+            self._writing += 1
+        error: BaseException | None = None
+        try:
+            np.copyto(part, source)
+        except BaseException as raised:  # whoever asked gets it
+            error = raised
+        with self._changed:
+            self._writing -= 1
+            self._changed.notify_all()
+        self.over.put((number, error))
+
+    def end(self) -> None:
+        """Let no part begin, and wait for those that are being written."""
+        with self._changed:
+            self._ended = True
+            self._changed.wait_for(lambda: not self._writing)
+
+
 class Copiers:
     """Threads that copy parts of arrays. They begin when first needed, and know nothing of GL."""
 
@@ -79,7 +111,7 @@ class Copiers:
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._tasks: SimpleQueue[tuple[Array, Array, int, SimpleQueue[int]]] = SimpleQueue()
+        self._tasks: SimpleQueue[tuple[Job, Array, Array, int]] = SimpleQueue()
         self._threads = 0
 
     def copy(
@@ -90,25 +122,25 @@ class Copiers:
         done: Callable[[int], object],
     ) -> None:
         """Copy the vector `source`, the last part of it in this thread; see `copied_in_parts`."""
-        cuts, over, left = parts(len(target), target.itemsize), SimpleQueue[int](), 0
+        cuts, job, left = parts(len(target), target.itemsize), Job(), 0
         self._more(min(len(cuts), self.most) - 1)
         try:
             for number, (first, last) in enumerate(cuts):
                 ready(number)
-                task = target[first:last], source[first:last]
+                part, read = target[first:last], source[first:last]
                 if self._threads and number < len(cuts) - 1:
-                    self._tasks.put((*task, number, over))
+                    self._tasks.put((job, part, read, number))
                     left += 1
                 else:
-                    np.copyto(*task)
+                    np.copyto(part, read)
                     done(number)
-            while left:
-                number = over.get()
-                left -= 1
+            for _ in range(left):
+                number, error = job.over.get()
+                if error is not None:
+                    raise error
                 done(number)
         finally:
-            for _ in range(left):  # also when interrupted: the memory may go away after this
-                over.get()
+            job.end()  # also when interrupted: the memory may go away after this
 
     def _more(self, threads: int) -> None:
         if self._threads < threads:
@@ -119,10 +151,9 @@ class Copiers:
 
     def _serve(self) -> None:
         while True:
-            target, source, number, over = self._tasks.get()
-            np.copyto(target, source)
-            del target, source  # else they live until the next part
-            over.put(number)
+            job, part, source, number = self._tasks.get()
+            job.write(part, source, number)
+            del job, part, source  # else they live until the next part
 
 
 COPIERS = Copiers()

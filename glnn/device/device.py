@@ -6,9 +6,9 @@ import ctypes
 import weakref
 from collections.abc import Callable
 from functools import cached_property, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from glnn.device.available import memory_available
 from glnn.device.context import Context, StepError
 from glnn.device.opening import (
     MINIMUM_LIMITS,
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 CLOSED = "the device is closed"
-GPU_MEMORY_INFO_CURRENT_AVAILABLE_VIDMEM_NVX = 0x9049  # in KiB
 BARRIERS = 0xFFFFFFFF  # all: naming those that are needed saved no time on an H200
 RESETS = {0x8253: "guilty", 0x8254: "innocent", 0x8255: "unknown"}
 
@@ -253,26 +252,16 @@ class Device:
 
     def memory_available(self) -> int | None:
         """Bytes that may still be allocated: the GPU's own, else the machine's; None if unknown."""
-        return self.perform(self._memory_available)
-
-    def _memory_available(self) -> int | None:
-        if "GL_NVX_gpu_memory_info" in self.context.extensions:
-            found = ctypes.c_int(0)
-            get = self.load("glGetIntegerv", None, ctypes.c_uint, ctypes.POINTER(ctypes.c_int))
-            get(GPU_MEMORY_INFO_CURRENT_AVAILABLE_VIDMEM_NVX, ctypes.byref(found))
-            if _drain(self.context) == [] and found.value > 0:
-                return 1024 * found.value
-        try:  # such GPUs share the machine's memory
-            lines = Path("/proc/meminfo").read_text("ascii").splitlines()
-        except OSError:
-            return None
-        kib = {line.split(":")[0]: line.split()[1] for line in lines if line.endswith("kB")}
-        return 1024 * int(kib["MemAvailable"]) if "MemAvailable" in kib else None
+        return self.perform(lambda: memory_available(self.context, self.load))
 
     def finish(self) -> None:
-        """Wait until the GPU has done all it was told to. Raises DeviceError after a reset."""
-        if self.closed:
-            raise DeviceError(self.lost or CLOSED)
+        """Wait until the GPU has done all it was told to, from any thread.
+
+        Raises DeviceError after a reset.
+        """
+        self.perform(self._wait)  # without the context glFinish does nothing, and says nothing
+
+    def _wait(self) -> None:
         self._finish()  # moderngl's would hold Python's other threads up
         self.timeline.end(over=True)
         self.check_reset("finish")

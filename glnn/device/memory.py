@@ -36,7 +36,7 @@ class SharedMemory:
 
     def __init__(self, floats: int, device: Device) -> None:
         self.device = device
-        self.size = max(floats, LEAST)
+        self.size = -(-max(floats, LEAST) // 4) * 4
         self.nbytes = 4 * self.size
         device.activate()
         self.copy = self._allocated()
@@ -68,7 +68,10 @@ class MappedMemory(SharedMemory):
 
 
 class StagedMemory(SharedMemory):
-    """Room on the device and, beside it, in the host's memory: one command copies to the other."""
+    """Room on the device and, beside it, in the host's memory: one command copies to the other.
+
+    For devices with `buffer_storage`.
+    """
 
     def _allocated(self) -> moderngl.Buffer:
         self._staging, self.host = mapped(self.device, self.nbytes)
@@ -79,7 +82,8 @@ class StagedMemory(SharedMemory):
         self.device.context.copy_buffer(
             self.copy, self._staging, size, read_offset=at, write_offset=at
         )
-        self.device.flush()  # the host goes on with what follows
+        if last < self.size:
+            self.device.flush()  # the host goes on with what follows
 
     def to_host(self, cuts: Sequence[Part]) -> list[Fence]:
         fences: list[Fence] = []

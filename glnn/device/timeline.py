@@ -21,6 +21,11 @@ class Timeline:
         """The last stretch known to be over."""
         self._functions: tuple[Any, Any, Any] | None = None
 
+    @property
+    def idle(self) -> bool:
+        """Whether all stretches that were ended are known to be over."""
+        return self.done + 1 == self.now
+
     def end(self, *, over: bool = False) -> int:
         """End the stretch, and say which it was. over: whether all its commands are done."""
         ended, self.now = self.now, self.now + 1
@@ -63,10 +68,11 @@ class Fence:
         """Whether the stretch is known to be over."""
         return self._timeline.done >= self.stretch
 
-    def wait(self, seconds: float = float("inf")) -> bool:
+    def wait(self, seconds: float = float("inf"), *, checked: bool = True) -> bool:
         """Wait for it no longer than `seconds`; whether it is over.
 
-        Raises DeviceError where the driver has reset the context.
+        checked: whether to raise DeviceError where the driver has reset the context, which closes
+        the device: what is mapped is gone then.
         """
         while not self.over and self._sync is not None:
             part = min(seconds, LONGEST)
@@ -81,7 +87,8 @@ class Fence:
             break
         if self._sync is not None:
             self.drop()
-            self._check("wait")
+            if checked:
+                self._check("wait")
         return True
 
     def drop(self) -> None:

@@ -363,6 +363,18 @@ def test_waiting_and_gl_errors_notice_a_reset() -> None:
                 notice(device)
 
 
+def test_whoever_waits_has_the_context() -> None:
+    """glFinish without one returns at once: what is thought to be done then may not be."""
+    with Device() as device:
+        finish, current = device._finish, []
+        device._finish = lambda: current.append(device._gl.is_current()) or finish()
+        device.finish()
+        device.perform(device.finish)
+        assert in_thread(device.finish) is None
+        device.finish()
+        assert current == [True] * 4
+
+
 def test_a_reset_in_the_devices_thread_ends_it() -> None:
     others, device = workers(), Device()
     in_thread(lambda: device.perform(name_of_thread))
