@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 import glnn
 from glnn.device import Buffer
-from glnn.layers import Linear, ReLU
+from glnn.layers import Linear, MaxPool2d, ReLU
 from glnn.layout import parse
 from glnn.model import Model, Node, TensorInfo
 
 LEAST = 5  # runs
 OUTPUTS, WIDTH = 32, 64
+WIDE, POOL = 256, 8  # pixels
 Timed = Callable[[], float]
 
 
@@ -83,6 +84,39 @@ def of_buffers(backend: str, x: NDArray[np.float32]) -> dict[str, Timed]:
     return {"up": up, "down": down}
 
 
+def of_pixels(backend: str, count: int) -> dict[str, Timed]:
+    """Runs of a model that makes few numbers of so many pixels, of 8 bits on the host.
+
+    The host scales them and gives floats, or the model takes bytes and does so. A version that has
+    no such inputs has the host do it in either case.
+    """
+    high = max(count // WIDE, POOL)
+    pixels = np.random.default_rng(0).integers(0, 256, (1, 1, high, WIDE), np.uint8)
+    pool = Node("pool", MaxPool2d(POOL), ("scaled",), "pooled")
+    info = TensorInfo("scaled", ("N", *pixels.shape[1:]))
+    floats = glnn.InferenceSession(Model((pool,), (info,), ("pooled",), "floats"), backend)
+
+    def scaled() -> list[NDArray[np.float32]]:
+        return floats.run(None, {"scaled": pixels.astype(np.float32) / np.float32(255)})
+
+    function = getattr(glnn.layers, "Pointwise", None)
+    if function is None:
+        return {"pixels as floats": lambda: timed(scaled), "pixels as bytes": lambda: timed(scaled)}
+    nodes = (
+        Node("wide", function("cast_float32"), ("pixels",), "wide"),
+        Node("scaled", function("div", [255.0]), ("wide",), "scaled"),
+        pool,
+    )
+    given = TensorInfo("pixels", ("N", *pixels.shape[1:]), "tensor(uint8)")
+    bytes = glnn.InferenceSession(Model(nodes, (given,), ("pooled",), "bytes"), backend)
+    if not np.allclose(bytes.run(None, {"pixels": pixels})[0], scaled()[0], rtol=1e-6):
+        raise SystemExit("pixels that are bytes give other results")
+    return {
+        "pixels as floats": lambda: timed(scaled),
+        "pixels as bytes": lambda: timed(lambda: bytes.run(None, {"pixels": pixels})),
+    }
+
+
 def of_outputs(backend: str) -> Timed:
     """A run of a model of many small outputs."""
     names = [f"out{i}" for i in range(OUTPUTS)]
@@ -102,6 +136,7 @@ def main(backend: str, sizes: list[str], seconds: float) -> dict[str, float]:
         count = max(1, round(float(size) * 2**20 / 4))
         x = np.random.default_rng(0).random((1, count), np.float32)
         ways = {"run": of_a_session(backend, x), **of_buffers(backend, x)}
+        ways |= of_pixels(backend, count)
         found |= {f"{size} MiB: {way}": ms for way, ms in alternately(ways, seconds).items()}
     outputs = alternately({"run": of_outputs(backend)}, seconds)
     return found | {f"{OUTPUTS} outputs of {4 * WIDTH} bytes: run": outputs["run"]}

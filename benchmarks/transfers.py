@@ -5,6 +5,9 @@ is installed and has CUDA. "run" is a model's run that does next to nothing, a R
 to host array; PyTorch's is `torch.from_numpy(x).cuda().cpu()`, of pageable memory. "up" and "down"
 are the halves, of device buffers. "pinned" is PyTorch's way there and back between tensors in
 pinned memory, which nobody's arrays are in: for information. GB/s count both ways of a run.
+"pixels" are numbers of 8 bits, as many as there are floats of that size, which the host widens and
+scales before a run, or which go up as they are, so that the model does; little comes back. A
+version without inputs of 8 bits has the host do it in either case.
 
     python -m benchmarks.transfers --against ../before
     python -m benchmarks.transfers --against ../before --mib 0.004,0.3,4,64 --json

@@ -26,9 +26,10 @@ MOST = 2**31 - 1  # what a shader's int holds
 class DType(Enum):
     """The type of a tensor's numbers, called as NumPy calls it.
 
-    The GPU has float32, int32 and, in a word of 32 bits each, uint8, int8 and bool. Weights of
-    float16 are stored there, two in a word, and computed with as float32; what is computed is
-    stored as float32. int64 and float64 are the host's.
+    The GPU has float32, int32 and, in a word of 32 bits each, uint8, int8 and bool; inputs of these
+    lie there as on the host, four in a word. Weights and inputs of float16 lie there two in a word,
+    and are computed with as float32; what is computed is stored as float32. int64 and float64 are
+    the host's.
     """
 
     float32 = "float32"
@@ -62,6 +63,11 @@ class DType(Enum):
     def words(self, count: int) -> int:
         """The words of 32 bits that so many numbers take in device memory."""
         return -(-count // 2) if self is DType.float16 else count
+
+    @property
+    def narrow(self) -> builtins.bool:
+        """Whether a number of it takes less than 32 bits on the host."""
+        return self.numpy.itemsize < 4
 
     @property
     def kind(self) -> str:

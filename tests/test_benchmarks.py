@@ -422,7 +422,8 @@ def test_launches(backend: str) -> None:
 def test_transfers(backend: str) -> None:
     rows = in_two_versions("transfers", "--mib", "0.004,0.1", "--backend", backend)
     ours = {what for what, row in rows.items() if row["here"]}
-    names = {f"{size} MiB: {way}" for size in ("0.004", "0.1") for way in ("run", "up", "down")}
+    ways = ("run", "up", "down", "pixels as floats", "pixels as bytes")
+    names = {f"{size} MiB: {way}" for size in ("0.004", "0.1") for way in ways}
     assert ours == names | {"32 outputs of 256 bytes: run"}
     assert all(row["here"] or row["peer"] for row in rows.values())
 

@@ -35,6 +35,7 @@ from glnn.kernels.verdicts import (
     work,
 )
 from glnn.layout import Layout
+from glnn.layout.layout import PACKED
 from glnn.types import Array, DType, Shape, TensorType
 
 LOG = logging.getLogger(__name__)
@@ -258,7 +259,10 @@ def _known(problem: Problem, spoiled: bool) -> tuple[dict[str, Array], Array, Ar
         taken = (PERIOD, *shape[1:]) if name in names else shape
         kind = problem.types[name].dtype
         if kind.kind != "float":
-            numbers = generator.integers(0, 2 if kind is DType.bool else 100, taken)
+            least, most = 0, 1 if kind is DType.bool else 99
+            if kind is not DType.bool and problem.layouts.get(name) == PACKED.name:
+                least, most = np.iinfo(kind.numpy).min, np.iinfo(kind.numpy).max  # the sign, too
+            numbers = generator.integers(least, most + 1, taken)
             few[name] = op.trial(name, np.asarray(numbers, kind.numpy), shapes)
             continue
         few[name] = np.asarray(2 * generator.random(taken, dtype=np.float32) - 1, kind.numpy)

@@ -22,13 +22,14 @@ from glnn.reading import regular
 from glnn.types import DType, Shape
 
 LABELS = ("label", "labels")
+TAKEN = (DType.float32, DType.uint8)
 
 
 @dataclass(frozen=True)
 class Inputs:
     """Samples of a model's input, what they are called, their labels where they are known."""
 
-    x: NDArray[np.float32]
+    x: NDArray[Any]
     names: tuple[str, ...]
     labels: NDArray[Any] | None = None
     notes: tuple[str, ...] = ()
@@ -56,8 +57,8 @@ def read_inputs(model: Model, paths: Sequence[str], model_name: str) -> Inputs:
     if len(model.inputs) != 1:
         raise ModelError(f"{model_name} has {len(model.inputs)} inputs, the command line takes one")
     info = model.inputs[0]
-    if info.dtype is not DType.float32:
-        took = f"takes {info.dtype.value}, the command line float32"
+    if info.dtype not in TAKEN:
+        took = f"takes {info.dtype.value}, the command line float32 or uint8"
         raise ModelError(f"{model_name}: input {info.name!r} {took}")
     if not paths:
         if model_name in BUILDERS:
@@ -134,8 +135,9 @@ def _array(path: Path, info: TensorInfo) -> NDArray[Any]:
 
 def _check(shape: Shape, dtype: np.dtype[Any], info: TensorInfo, what: str) -> None:
     """Raise ShapeError unless an array of `shape` and `dtype` can be the input `info`."""
-    if dtype not in (np.float32, np.uint8):
-        raise ShapeError(f"{what}: expected float32 (or uint8), got {dtype}")
+    if dtype != np.uint8 and dtype != info.dtype.numpy:
+        expected = "float32 (or uint8)" if info.dtype is DType.float32 else "uint8"
+        raise ShapeError(f"{what}: expected {expected}, got {dtype}")
     whole = (*shape[:1], 1, *shape[1:]) if _lacks_channel(shape, info) else shape
     if len(whole) != len(info.shape) or whole[1:] != info.shape[1:]:
         advice = info.advice(shape)
@@ -155,11 +157,13 @@ def _lacks_channel(shape: Shape, info: TensorInfo) -> bool:
     return len(info.shape) == 4 and info.shape[1] == 1 and len(shape) == 3
 
 
-def _fit(array: NDArray[Any], info: TensorInfo, what: str) -> tuple[NDArray[np.float32], list[str]]:
-    """`array` as the input: grey images may lack their channel, bytes are scaled to 0..1."""
+def _fit(array: NDArray[Any], info: TensorInfo, what: str) -> tuple[NDArray[Any], list[str]]:
+    """`array` as the input: grey images may lack their channel, bytes are scaled to 0..1 for an
+    input of floats.
+    """
     _check(array.shape, array.dtype, info, what)
     notes: list[str] = []
-    if array.dtype == np.uint8:
+    if array.dtype == np.uint8 and info.dtype is DType.float32:
         array = array.astype(np.float32) / np.float32(255)
         notes.append(f"{what}: bytes scaled to 0..1")
     if _lacks_channel(array.shape, info):

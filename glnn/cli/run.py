@@ -104,7 +104,7 @@ def run(
 
 def _run(
     session: InferenceSession,
-    x: NDArray[np.float32],
+    x: NDArray[Any],
     batch: int,
     dump: Dump | None,
     trace: Trace | None,

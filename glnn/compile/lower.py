@@ -67,7 +67,13 @@ def lowered(
         graph = fuse(fold(graph, types), types, backend.operands)
     nodes = tuple(_rounding(node, types) for node in graph.nodes)
     graph = Graph(nodes, graph.inputs, graph.outputs, graph.name)
-    lowering = _Lowering(graph, types, precision)
+    lowering = _Lowering(graph, types, precision, backend.device is not None and not body)
+    try:
+        return graph, _shortest(lowering, backend, kernels, instead, body)
+    except LimitError:
+        if not lowering.packs:
+            raise
+    lowering = replace(lowering, packs=False)  # of larger numbers more samples may begin a part
     return graph, _shortest(lowering, backend, kernels, instead, body)
 
 
@@ -117,19 +123,26 @@ def _names(graph: Graph) -> set[str]:
 
 @dataclass(frozen=True)
 class _Lowering:
-    """What tasks are made of: a graph, the type of each value, and the precision of weights."""
+    """What tasks are made of: a graph, the type of each value, and the precision of weights.
+
+    packs: whether inputs of narrow types come from the host as they are.
+    """
 
     graph: Graph
     types: Types
     precision: DType
+    packs: bool
     known: dict[Value, Constant] = field(default_factory=dict)
     """What was found of values that no run changes."""
 
     def schedule(self, schedule: Schedule, padded: Set[str]) -> Schedule:
         """`schedule` with all tasks of the graph. padded: the inputs that lie in R4."""
         for value in self.graph.inputs:
-            layout = "R4" if value.name in padded else "R"
-            schedule.add_input(value.name, widened(self.types[value]), layout)
+            type, layout = self.types[value], "R4" if value.name in padded else "R"
+            if self.packs and layout == "R" and type.dtype.narrow and 0 not in type.shape:
+                schedule.add_input(value.name, type, "packed")
+            else:
+                schedule.add_input(value.name, widened(type), layout)
         for node in self.graph.nodes:
             if node.outputs[0] not in self.graph.fixed:
                 schedule.add(self.task(node, node.name))

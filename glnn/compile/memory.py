@@ -53,7 +53,7 @@ class Arena:
         for tensor in schedule.tensors.values():
             if not schedule.backend.holds(tensor.type.dtype):
                 continue
-            size = schedule.backend.capacity(tensor.layout.size(tensor.shape))
+            size = schedule.backend.capacity(tensor.layout.words(tensor.type))
             floats[tensor.memory] = max(floats.get(tensor.memory, 0), size)
         spans = _spans(schedule, set(kept))
         alone = {schedule.tensors[name].memory for name in kept}

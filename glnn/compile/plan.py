@@ -93,7 +93,8 @@ class Plan:
         self._runs: deque[Begun] = deque()
         changing = self.outline.outputs
         self._fixed = {v.name: v for v in self.outline.graph.outputs if v not in changing}
-        self._rounded = {v.name for v in graph.outputs if v.type.dtype is DType.float16}
+        ends = (*graph.inputs, *graph.outputs)
+        self._rounded = {v.name for v in ends if v.type.dtype is DType.float16}
         # Whatever stands for them in the plan.
         self._of_int64 = {v.name for v in _values(graph) if v.type.dtype is DType.int64}
         given = self._of_int64 & lane.inputs.keys()
@@ -136,14 +137,14 @@ class Plan:
         self.backend.perform(self._weights.refresh)
 
     def upload(self, feeds: Mapping[str, Array]) -> None:
-        """Move the inputs, arrays of the plan's shapes and of their own types, to the device.
-
-        float16 goes there as float32.
-        """
+        """Move the inputs, arrays of the plan's shapes and of their own types, to the device."""
         self.backend.perform(lambda: self._upload(self._only(), feeds))
 
     def _upload(self, lane: Lane, feeds: Mapping[str, Array]) -> None:
-        arrays = {name: as_float(feeds[name]) for name in lane.inputs}
+        arrays = {
+            name: as_float(feeds[name]) if store.dtype is DType.float32 else feeds[name]
+            for name, store in lane.inputs.items()
+        }
         for name in self._narrowed:
             arrays[name] = narrowed(f"input {name!r}", arrays[name])
         lane.upload(arrays)
@@ -256,7 +257,7 @@ class Plan:
 
     def value(self, name: str) -> Array:
         """The tensor called `name` as the last run left it, a new array of its type; float32 where
-        it is float16 on the way, and no output.
+        it is float16 on the way, and neither input nor output.
 
         Raises ModelError where the plan has no such tensor: it may have been fused away, or its
         memory may serve others by now (`keep` prevents that).

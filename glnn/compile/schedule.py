@@ -9,17 +9,20 @@ from math import prod
 from glnn.backends.backend import Backend, Choice
 from glnn.backends.cpu import NumpyKernel
 from glnn.compile.task import Decision, Entry, Task
-from glnn.compile.tensor import Tensor, can_reorder, reorder
+from glnn.compile.tensor import Tensor, can_reorder, reorder, unpacked
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.decompose import Lowered
+from glnn.graph.expression import Arg
+from glnn.graph.operator import Operator
 from glnn.graph.operators.identity import Identity
-from glnn.graph.operators.reorder import Reorder, packing, repadding
+from glnn.graph.operators.pointwise import Pointwise
+from glnn.graph.operators.reorder import Reorder, packing, repadding, unpacking
 from glnn.kernels import kernels_for
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout, Morton, parse
-from glnn.layout.layout import DENSE, PADDED, Blocked, RowMajor
-from glnn.types import TensorType
+from glnn.layout.layout import DENSE, PACKED, PADDED, Blocked, RowMajor
+from glnn.types import DType, TensorType
 
 
 class Schedule:
@@ -122,16 +125,13 @@ class Schedule:
         return self._instead.get(task.output) if task.via is None else None
 
     def _problem(self, task: Task) -> Problem:
-        types = {name: self.tensors[tensor].type for name, tensor in task.operands.items()}
+        tensors = unpacked(task.op, {k: self.tensors[v] for k, v in task.operands.items()})
+        types = {name: tensor.type for name, tensor in tensors.items()}
         types |= {name: weight.type for name, weight in task.parameters.items()}
         extents = {} if task.epilogue is None else task.epilogue.named_extents
         one = {name for name, extent in extents.items() if extent != "full"}
-        given = {
-            name: self.tensors[tensor].layout.name
-            for name, tensor in task.operands.items()
-            if name not in one
-        }
-        return Problem.of(task.op, types, given, task.epilogue)
+        layouts = {name: tensor.layout.name for name, tensor in tensors.items() if name not in one}
+        return Problem.of(task.op, types, layouts, task.epilogue)
 
     def _has_kernels(self, problem: Problem) -> bool:
         """Whether there is a kernel for such an operator on operands of such types."""
@@ -151,14 +151,14 @@ class Schedule:
         """The result of `task` is the memory of its operand, where that lies as it is to."""
         operand = self.tensors[task.operands["x"]]
         (type,) = task.op.results({"x": operand.type})
-        wants, gives = map(parse, self.backend.view_layouts(task.op, operand.layout.name))
         lies = operand.layout
+        wants, gives = map(parse, self.backend.view_layouts(task.op, lies.unpacked.name))
         alike = isinstance(lies, RowMajor) and lies.rows(operand.shape) == lies.rows(type.shape)
-        if alike and wants == gives == DENSE:
+        if (alike or lies == PACKED) and wants == gives == DENSE:
             wants = gives = lies  # the same rows, padded or not
-        source = self._in_layout(task.operands["x"], wants, task)
-        memory = self.tensors[source].memory
-        self.tensors[task.output] = Tensor(type, gives.at(type.shape), memory)
+        source = self.tensors[self._in_layout(task.operands["x"], wants, task)]
+        type = TensorType(type.dims, source.type.dtype)
+        self.tensors[task.output] = Tensor(type, gives.at(type.shape), source.memory)
 
     def _add_whole(self, task: Task, choice: Choice, problem: Problem) -> None:
         layouts = self.backend.layouts(choice, problem)
@@ -252,14 +252,28 @@ class Schedule:
     def _copied(self, name: str, layout: Layout, task: Task) -> str:
         """The name of a new copy of `name` in another layout."""
         tensor = self.tensors[name]
+        if tensor.layout == PACKED:
+            return self._unpacked(name, layout, task)
         if isinstance(layout, RowMajor) and isinstance(tensor.layout, RowMajor):
             return self._repadded(name, tensor.layout, layout, task)
-        refused = self.backend.why_not(reorder(tensor.type, tensor.layout, layout))
-        if refused and isinstance(layout, Morton | Blocked):
-            return self._packed(name, layout, task)
+        floats = tensor.type.dtype is DType.float32
+        if not floats or self.backend.why_not(reorder(tensor.type, tensor.layout, layout)):
+            if isinstance(layout, Morton | Blocked):
+                return self._packed(name, layout, task)
+            if isinstance(tensor.layout, Morton | Blocked):
+                return self._spread(name, tensor.layout, layout, task)
         op = Reorder(tensor.layout.name, layout.name)
         label, copy = f"{name} to {layout.name}", self._free(f"{name} as {layout.name}")
         self.add(Task(label, op, {"x": name}, {}, copy, task.layer, via=task.via))
+        return copy
+
+    def _unpacked(self, name: str, layout: Layout, task: Task) -> str:
+        """The name of a copy of `name`, which is packed, each number of which takes a word."""
+        if layout != DENSE:
+            self._padded |= {self.tensors[name].memory} if layout == PADDED else set()
+            return self._in_layout(self._in_layout(name, DENSE, task), layout, task)
+        label, copy = f"{name} to {layout.name}", self._free(f"{name} as {layout.name}")
+        self.add(Task(label, Pointwise(Arg(0)), {"x0": name}, {}, copy, task.layer, via=task.via))
         return copy
 
     def _repadded(self, name: str, lies: RowMajor, layout: RowMajor, task: Task) -> str:
@@ -275,12 +289,28 @@ class Schedule:
 
     def _packed(self, name: str, layout: Morton | Blocked, task: Task) -> str:
         """The name of a copy of `name` in `layout` where no kernel makes one at once: by moves."""
-        tensor, made = self.tensors[name], self._in_layout(name, DENSE, task)
-        for op in packing(tensor.shape, layout):
+        tensor, source = self.tensors[name], self._in_layout(name, DENSE, task)
+        made = self._moved(name, source, packing(tensor.shape, layout), layout, task)
+        self.tensors[made] = Tensor(tensor.type, layout, self.tensors[made].memory)
+        return made
+
+    def _spread(self, name: str, lies: Morton | Blocked, layout: Layout, task: Task) -> str:
+        """The name of a copy of `name`, which lies in `lies`, in rows: by moves, too."""
+        if layout != DENSE:
+            return self._in_layout(self._in_layout(name, DENSE, task), layout, task)
+        tensor, source = self.tensors[name], self._free(f"{name} as stored")
+        shape, ops = unpacking(tensor.shape, lies)
+        self.tensors[source] = Tensor(TensorType(shape, tensor.type.dtype), DENSE, tensor.memory)
+        return self._moved(name, source, ops, layout, task)
+
+    def _moved(
+        self, name: str, made: str, ops: Iterable[Operator], layout: Layout, task: Task
+    ) -> str:
+        """The name of what `ops`, one after another, make of `made`, to have `name` in `layout`."""
+        for op in ops:
             label, source = f"{name} to {layout.name}: {op.name}", made
             made = self._free(f"{name} as {layout.name}: {op.name}")
             self.add(Task(label, op, {"x": source}, {}, made, task.layer, via=task.via))
-        self.tensors[made] = Tensor(tensor.type, layout, self.tensors[made].memory)
         return made
 
     def _free(self, name: str) -> str:

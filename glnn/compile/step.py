@@ -92,7 +92,7 @@ class Step:
             reads={} if entry.host else backend.reads(entry.choice, entry.problem),
             memory=arena.block.get(out.memory),
             nbytes=(
-                4 * out.layout.size(out.shape) if out.memory in arena.block else 0,
+                4 * out.layout.words(out.type) if out.memory in arena.block else 0,
                 sum(nbytes for name, nbytes in packed.items() if name not in copies),
                 sum(copies.values()),
             ),

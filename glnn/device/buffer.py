@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.device.copying import copied_in_parts, parts
+from glnn.device.copying import copied_in_parts, parts_in_words
 from glnn.device.copying import copy as copied
 from glnn.device.device import Device
 from glnn.device.memory import LEAST, SharedMemory
@@ -27,9 +27,10 @@ Shape = tuple[int, ...]
 class Buffer:
     """An array on the host and its copy on a device, brought up to date only when stale.
 
-    shape, dtype: the array's; each number takes a word of 32 bits on the device, uint8, int8 and
-    bool too, and float16 half of one. layout: how it lies there. capacity: words to allocate at
-    least, for readers that take more than the layout holds. Before anything is set, all is zero.
+    shape, dtype: the array's. layout: how it lies on the device, where each number takes a word of
+    32 bits, uint8, int8 and bool too, and float16 half of one, unless they are packed. capacity:
+    words to allocate at least, for readers that take more than the layout holds. Before anything is
+    set, all is zero.
     memory: where the copy lies, on that device only; it is as it is before anything is set, and
     whoever shares it may overwrite this array. fixed: set by who knows that the content never
     changes.
@@ -55,21 +56,27 @@ class Buffer:
         self.nbytes = 4 * self.size
         self.pushes = 0
         self.pulls = 0
+        self._number = layout.number(dtype)  # what each is there
         self._used = layout.size(shape)
         self._count = prod(shape)
-        self._dense = layout.name == "R"  # padding is behind the last number only
+        self._cuts = parts_in_words(self._count, self._number.itemsize)  # in which it is copied
+        self._dense = layout.name in ("R", "packed")  # padding is behind the last number only
         self.shared = memory is not None
         self.fixed = False
         self._host: NDArray[Any] | None = None  # None: zeros, or on the device only
         self._device: Device | None = None
         self._copy: moderngl.Buffer | None = None
         self._memory = memory
+        self._view: NDArray[Any] | None = None  # of mapped memory, where it lies there as here
         self._due = 0  # the stretch of the device's work after which the host sees its content
         self._arrivals: list[Fence] = []  # behind each part that is on its way to the host
         if memory is not None:
             if memory.size < self.size:
                 raise DeviceError(f"{self.nbytes} bytes do not fit into {memory.nbytes}")
             self._device, self._copy = memory.device, memory.copy
+            if memory.host is not None and self._dense:
+                flat = memory.host[: self.words].view(self._number)
+                self._view = flat[: self._count].reshape(shape)
         self._host_newer = False
         self._device_newer = False
 
@@ -118,7 +125,7 @@ class Buffer:
         # shows shaders the last write but one.
         content = np.zeros(self.size, np.uint32)
         if self._host is not None and self._used:
-            content.view(self.dtype.word)[: self._used] = self.layout.pack(self._host)
+            content.view(self._number)[: self._used] = self.layout.pack(self._host)
             self.pushes += 1
         copy = device.context.buffer(content)
         device.check_always(f"allocate {self.nbytes} bytes")
@@ -131,7 +138,7 @@ class Buffer:
             if self._memory is not None and self._memory.host is not None:
                 self._place(self._memory, self._memory.host, self._host)
             elif self._dense:
-                copy.write(np.ascontiguousarray(self._host, self.dtype.word))
+                copy.write(np.ascontiguousarray(self._host, self._number))
             else:
                 copy.write(self.layout.pack(self._host))
             device.check(f"write {4 * self.words} bytes")
@@ -140,15 +147,15 @@ class Buffer:
 
     def _place(self, memory: SharedMemory, words: NDArray[np.uint32], array: NDArray[Any]) -> None:
         """Write `array` to `memory`, which the host sees as `words`."""
-        flat, cuts = words[: self.words].view(self.dtype.word), parts(self._count)
-        target = flat[: self._count].reshape(self.shape)
-        idle = self._dense and memory.device.timeline.idle
-        if idle and copied_in_parts(  # it begins with the first part
-            target, array, done=lambda part: memory.to_device(*cuts[part])
-        ):
-            return
-        if not (self._dense and copied_in_parts(target, array)):
-            self.layout.fill(flat, array)
+        view, cuts = self._view, self._cuts
+        if view is None:
+            self.layout.fill(words[: self.words].view(self._number), array)
+        elif len(cuts) == 1 or not memory.device.timeline.idle:
+            copied(view, array)
+        elif copied_in_parts(view, array, done=lambda part: memory.to_device(*cuts[part])):
+            return  # the device began with the first part
+        else:
+            copied(view, array)
         memory.to_device(0, self.words)
 
     def copy_from(self, other: Buffer, device: Device) -> None:
@@ -170,7 +177,7 @@ class Buffer:
             size = 4 * count
             device.context.copy_buffer(target, other.push(device), size, write_offset=start)
         elif count:
-            target.write(np.ascontiguousarray(other.pull(), self.dtype.word), offset=start)
+            target.write(np.ascontiguousarray(other.pull(), self._number), offset=start)
         device.check(f"copy {4 * count} bytes")
         self.wrote()
 
@@ -192,8 +199,7 @@ class Buffer:
         if self._device_newer and not self._due:
             for fence in self._arrivals:
                 fence.drop()
-            cuts = parts(self._count) if self._dense else [(0, self.words)]
-            self._arrivals = memory.to_host(cuts)
+            self._arrivals = memory.to_host(self._cuts if self._dense else [(0, self.words)])
             self._due = device.timeline.now
 
     def pull(self) -> NDArray[Any]:
@@ -236,10 +242,6 @@ class Buffer:
         flat = self._mapped(device, copy)
         if out is None and self._dense and flat.dtype == self.dtype.numpy:
             return flat[: self._count].reshape(self.shape)
-        return self._taken(flat, out)
-
-    def _taken(self, flat: NDArray[Any], out: NDArray[Any] | None) -> NDArray[Any]:
-        """The array that is stored as `flat`, in `out` or in a new one."""
         found = np.empty(self.shape, self.dtype.numpy) if out is None else out
         if self._dense:
             copied(found, flat[: self._count].reshape(self.shape))
@@ -254,24 +256,29 @@ class Buffer:
         self.ask()
         arrivals, self._arrivals = self._arrivals, []
         self.pulls += 1
-        flat = words[: self.words].view(self.dtype.word)[: self._used]
-        if arrivals and self._dense and self.dtype.numpy == self.dtype.word:
-            found = np.empty(self.shape, self.dtype.numpy) if out is None else out
-            source = flat[: self._count].reshape(self.shape)
-            if copied_in_parts(
-                found, source, ready=lambda part: arrivals[part].wait(checked=False)
-            ):
-                device.check_reset(f"read {flat.nbytes} bytes")  # only now that nobody reads
-                return found
+        view = self._view
+        found = np.empty(self.shape, self.dtype.numpy) if out is None else out
+        if (
+            len(arrivals) > 1
+            and view is not None
+            and copied_in_parts(found, view, ready=lambda part: arrivals[part].wait(checked=False))
+        ):
+            device.check_reset(f"read {found.nbytes} bytes")  # only now that nobody reads
+            return found
         for fence in arrivals:
             fence.wait()
         if device.timeline.done < self._due:
             device.finish()
-        return self._taken(flat, out)
+        if view is None:
+            flat = words[: self.words].view(self._number)[: self._used]
+            found[...] = self.layout.unpack(flat, self.shape)
+        else:
+            copied(found, view)
+        return found
 
     def _mapped(self, device: Device, copy: moderngl.Buffer) -> NDArray[Any]:
         """The device's words, copied by GL."""
-        flat = np.empty(self._used, self.dtype.word)
+        flat = np.empty(self._used, self._number)
         if self._used:
             if not alone():
                 device.finish()  # else Python's other threads wait, too
@@ -286,5 +293,5 @@ class Buffer:
 
     def release(self) -> None:
         """Give the device's copy up; the host's stays. GL frees it on the device's next use."""
-        self._copy = self._device = self._memory = None
+        self._copy = self._device = self._memory = self._view = None
         self._host_newer = self._host is not None

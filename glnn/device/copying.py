@@ -19,19 +19,24 @@ Part = tuple[int, int]
 """The first number of a part, and the one behind the last."""
 LEAST = 1 << 20  # bytes of a part
 MOST = 8  # parts
-ALIGNMENT = 64  # numbers: whole lines of caches
+ALIGNMENT = 256  # bytes: whole lines of caches
 
 
-def parts(count: int) -> list[Part]:
-    """The parts in which so many numbers of 32 bits are copied."""
-    most = min(max(4 * count // LEAST, 1), MOST)
-    cuts = [count * i // most // ALIGNMENT * ALIGNMENT for i in range(most)]
+def parts(count: int, size: int = 4) -> list[Part]:
+    """The parts in which so many numbers of `size` bytes are copied."""
+    most, unit = min(max(size * count // LEAST, 1), MOST), ALIGNMENT // size
+    cuts = [count * i // most // unit * unit for i in range(most)]
     return list(pairwise([*cuts, count]))
+
+
+def parts_in_words(count: int, size: int) -> list[Part]:
+    """The words of 32 bits, of memory, that each of these parts takes."""
+    return [(a * size // 4, -(-b * size // 4)) for a, b in parts(count, size)]
 
 
 def copy(target: Array, source: Array) -> None:
     """Have `target` hold the numbers of `source`, of the same shape, rounded to its type."""
-    if not copied_in_parts(target, source):
+    if target.nbytes < LEAST or not copied_in_parts(target, source):
         np.copyto(target, source, casting="unsafe")
 
 
@@ -47,7 +52,7 @@ def copied_in_parts(
     was written.
     """
     flat = target.flags.c_contiguous and source.flags.c_contiguous
-    if not flat or target.dtype != source.dtype or target.itemsize != 4:
+    if not flat or target.dtype != source.dtype or target.itemsize > 4:
         return False
     COPIERS.copy(target.reshape(-1), source.reshape(-1), ready, done)
     return True
@@ -117,7 +122,7 @@ class Copiers:
         done: Callable[[int], object],
     ) -> None:
         """Copy the vector `source`, the last part of it in this thread; see `copied_in_parts`."""
-        cuts = parts(len(target))
+        cuts = parts(len(target), target.itemsize)
         if len(cuts) == 1:
             ready(0)
             np.copyto(target, source)

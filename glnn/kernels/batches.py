@@ -12,7 +12,7 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.split import Part, Split
 from glnn.layout import Layout
 from glnn.layout.layout import Blocked, RowMajor
-from glnn.types import DType, TensorType
+from glnn.types import TensorType
 
 Sizes = Callable[[int], Mapping[str, int]]
 
@@ -21,13 +21,13 @@ Sizes = Callable[[int], Mapping[str, int]]
 class Batches(Split):
     """`n` samples, `count` of them at a time.
 
-    floats: of one sample of each operand that has samples. whole: words of each operand as it is.
+    nbytes: of one sample of each operand that has samples. whole: words of each operand as it is.
     sizes: the uniforms and sizes of so many samples.
     """
 
     n: int
     count: int
-    floats: Mapping[str, int]
+    nbytes: Mapping[str, int]
     whole: Mapping[str, int]
     sizes: Sizes
 
@@ -52,23 +52,23 @@ class Batches(Split):
         most = device.max_shader_storage_block_size // 4
         whole = {name: layouts[name].words(one) for name, one in types.items() if name in layouts}
         n = shapes["out"][0]
-        floats = {
+        nbytes = {
             name: _apart(layouts[name], types[name])
             for name in (*inputs, "out")
             if shapes[name][0] == n
         }
-        if n < 2 or not all(floats.values()):
+        if n < 2 or not all(nbytes.values()):
             return None
         if all(size <= most for size in whole.values()) and _may(kernel, sizes(n), device):
             return None
-        if any(size > most for name, size in whole.items() if name not in floats):
+        if any(size > most for name, size in whole.items() if name not in nbytes):
             return None
-        align = max(device.shader_storage_buffer_offset_alignment // 4, 4)
-        unit = lcm(*(align // gcd(align, size) for size in floats.values()))
-        count = min(most // max(floats.values()), n) // unit * unit
+        align = max(device.shader_storage_buffer_offset_alignment, 16)
+        unit = lcm(*(align // gcd(align, size) for size in nbytes.values()))
+        count = min(4 * most // max(nbytes.values()), n) // unit * unit
         while count and not _may(kernel, sizes(count), device):
             count = count // 2 // unit * unit
-        return Batches(None, n, count, floats, whole, sizes) if count else None
+        return Batches(None, n, count, nbytes, whole, sizes) if count else None
 
     @property
     def counts(self) -> set[int]:
@@ -79,20 +79,20 @@ class Batches(Split):
         for first in range(0, self.n, self.count):
             count = min(self.count, self.n - first)
             ranges = {name: (0, size) for name, size in self.whole.items()}
-            for name, size in self.floats.items():
-                begin, end = first * size, (first + count) * size
-                ranges[name] = begin, -(-end // 4) * 4 - begin  # shaders see whole vec4
+            for name, size in self.nbytes.items():
+                begin, end = first * size // 4, (first + count) * size
+                end = min(-(-end // 16) * 4, self.whole[name])  # shaders see whole vec4
+                ranges[name] = begin, end - begin
             yield Part(ranges, dict(self.sizes(count)))
 
 
 def _apart(layout: Layout, type: TensorType) -> int:
-    """Words from one of several samples to the next; 0 where they do not lie one after another."""
-    if type.dtype is DType.float16:
-        return 0  # a sample may begin within a word
+    """Bytes from one of several samples to the next; 0 where they do not lie one after another."""
+    size = layout.number(type.dtype).itemsize
     if isinstance(layout, RowMajor):
-        return layout.row(type.shape)
+        return size * layout.row(type.shape)
     if isinstance(layout, Blocked) and layout.order[0] == "n":
-        return layout.size((1, *type.shape[1:]))
+        return size * layout.size((1, *type.shape[1:]))
     return 0
 
 

@@ -240,7 +240,7 @@ class Problem:
         """
         full = [n for n in self.layouts if self.shape(n) == self.output]
         text = self.layouts[full[0]] if self.op.variadic and full else self.first_layout
-        layout = parse(text)
+        layout = parse(text).unpacked
         if layout.ranks is not None and len(self.shape(name)) not in layout.ranks:
             layout = DENSE
         lies = parse(self.layouts.get(name, layout.name))

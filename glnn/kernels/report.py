@@ -76,7 +76,8 @@ class Example:
                 yield cls(f"{name}-float16-{operand}", kernel, half, texts)
             return
         for name, (op, types) in GENERATORS[kernel.generate].examples().items():
-            problem = Problem.of(op, types, {})
+            narrow = (name for name, one in types.items() if one.dtype.narrow)
+            problem = Problem.of(op, types, dict.fromkeys(narrow, "packed"))
             try:
                 adapted, made = problem.adapted(kernel), problem.generated(kernel)
             except UnsupportedOpError:

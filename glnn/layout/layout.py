@@ -7,6 +7,9 @@ four words, one `vec4`. Seen in another shape it is the same memory.
 rows, each padded to four words. An array of one dimension is a single row. Where rows are whole
 fours, and where there is but one, that is `R` (see `Layout.at`).
 
+`packed` is row major and dense, too, and each number takes no more than on the host: a byte, or two
+where it is float16. So lie inputs as they come up from the host.
+
 Padding may hold anything, NaN too, in what kernels read and write; in parameters it is zero.
 
 Anything else is a blocked tag in oneDNN's notation: letters name the array's dimensions in the
@@ -27,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import LayoutError
-from glnn.types import TensorType, word
+from glnn.types import DType, TensorType, word
 
 Array = NDArray[Any]
 ROW_ALIGNMENT = 4  # floats: one vec4, one RGBA texel
@@ -50,10 +53,19 @@ class Dim:
 class Layout(ABC):
     """A bijection between an array's elements and places in a flat run of numbers.
 
-    A number takes a word of 32 bits, or half of one where it is float16.
+    A number takes a word of 32 bits, or half of one where it is float16, unless it is packed.
     """
 
     name: str
+
+    @property
+    def unpacked(self) -> Layout:
+        """How a tensor lies that is computed of one in this layout, number by number."""
+        return self
+
+    def number(self, dtype: DType) -> np.dtype[Any]:
+        """What a number of `dtype` is in memory."""
+        return dtype.word
 
     @property
     def ranks(self) -> tuple[int, ...] | None:
@@ -75,7 +87,7 @@ class Layout(ABC):
 
     def words(self, type: TensorType) -> int:
         """Words of 32 bits that a tensor of `type` takes."""
-        return type.dtype.words(self.size(type.shape))
+        return -(-self.size(type.shape) * self.number(type.dtype).itemsize // 4)
 
     @abstractmethod
     def dims(self, shape: tuple[int, ...]) -> tuple[Dim, ...]:
@@ -155,8 +167,31 @@ class RowMajor(Layout):
         return flat[: rows * row].reshape(rows, row)[:, :inner]
 
 
+@dataclass(frozen=True)
+class Packed(RowMajor):
+    """`packed`: as `R`, but of numbers as small as the host's."""
+
+    name: str = "packed"
+
+    @property
+    def unpacked(self) -> Layout:
+        return DENSE
+
+    def number(self, dtype: DType) -> np.dtype[Any]:
+        return dtype.numpy
+
+    def at(self, shape: tuple[int, ...]) -> Layout:
+        return self
+
+    def pack(self, array: Array) -> Array:
+        flat = np.zeros(self.size(array.shape), array.dtype)
+        self.fill(flat, array)
+        return flat
+
+
 DENSE = RowMajor()
 PADDED = RowMajor("R4", ROW_ALIGNMENT)
+PACKED = Packed()
 
 
 @dataclass(frozen=True)

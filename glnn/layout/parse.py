@@ -6,10 +6,10 @@ import re
 from functools import cache
 
 from glnn.errors import LayoutError, shown
-from glnn.layout.layout import DENSE, PADDED, Blocked, Layout
+from glnn.layout.layout import DENSE, PACKED, PADDED, Blocked, Layout
 from glnn.layout.morton import Morton
 
-ROW_MAJOR = {layout.name: layout for layout in (DENSE, PADDED)}
+ROW_MAJOR = {layout.name: layout for layout in (DENSE, PADDED, PACKED)}
 MOST = 2**31 - 1  # what shaders count
 MOST_NUMBERS = 24  # each is a dimension of an array, of which NumPy takes 32
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from glnn.errors import ModelError, ShapeError
 from glnn.model.files import check_file, first_line
 from glnn.model.tensor import TensorInfo, show
 from glnn.reading import regular
+from glnn.types import DType
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -24,15 +25,13 @@ FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 LIGHT = 127  # a grey value above this is nearer to white than to black
 
 
-def read_image(
-    path: str | os.PathLike[str], info: TensorInfo
-) -> tuple[NDArray[np.float32], list[str]]:
+def read_image(path: str | os.PathLike[str], info: TensorInfo) -> tuple[NDArray[Any], list[str]]:
     """The image in the file `path` as the input `info`, and what was done to make it so.
 
-    The result is (1, 1, h, w), float32 in 0..1, white on black: a coloured image is turned to
-    grey, one of another size is resized and keeps its proportions, one of a light background is
-    inverted. Needs Pillow. Raises ModelError where the file is no image of FORMATS or Pillow is
-    missing, ShapeError where the input is no grey image.
+    The result is (1, 1, h, w), white on black, float32 in 0..1 or, where the input is of uint8,
+    bytes: a coloured image is turned to grey, one of another size is resized and keeps its
+    proportions, one of a light background is inverted. Needs Pillow. Raises ModelError where the
+    file is no image of FORMATS or Pillow is missing, ShapeError where the input is no grey image.
     """
     if len(info.shape) != 4 or info.shape[1] != 1:
         raise ShapeError(
@@ -55,7 +54,9 @@ def read_image(
     if background > LIGHT:
         notes.append("inverted, because the background is light")
         pixels = 255 - pixels
-    return (pixels.astype(np.float32) / np.float32(255)).reshape(1, 1, height, width), notes
+    if info.dtype is not DType.uint8:
+        pixels = pixels.astype(np.float32) / np.float32(255)
+    return pixels.reshape(1, 1, height, width), notes
 
 
 def _grey(path: Path) -> tuple[Image.Image, list[str]]:

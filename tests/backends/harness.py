@@ -34,7 +34,7 @@ from glnn.kernels.admit import fitted, why_not_problem
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout
-from glnn.layout.layout import RowMajor
+from glnn.layout.layout import PACKED, RowMajor
 from glnn.types import DType, TensorType
 
 Array = NDArray[Any]
@@ -194,6 +194,11 @@ def _with_poisoned_padding(layout: Layout, array: Array) -> Array:
 
     That of groups of channels is no zero, but finite: activations leave their value at 0 there.
     """
+    if layout == PACKED:
+        padding = np.full(layout.size(array.shape) * array.itemsize, 0xBE, np.uint8)
+        padded = padding.view(array.dtype)
+        padded[: array.size] = array.reshape(-1)
+        return padded
     array = array if array.dtype.kind == "f" else array.astype(np.int32).view(np.float32)
     poison = POISON if array.dtype == np.float32 else np.nan
     if layout.name in ("nhwC4c", "nChw4c"):

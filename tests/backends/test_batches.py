@@ -11,8 +11,10 @@ import pytest
 
 from glnn.backends.compute import Compute
 from glnn.compile import evaluate
+from glnn.compile.plan import Plan
 from glnn.device import Device
 from glnn.errors import DeviceError, LimitError
+from glnn.graph.builder import Builder
 from glnn.graph.epilogue import BIASED, Epilogue
 from glnn.graph.expression import Arg, call
 from glnn.graph.operator import Operator
@@ -29,6 +31,7 @@ from glnn.graph.operators import (
 )
 from glnn.graph.operators.reorder import Reorder
 from glnn.kernels.problem import Problem
+from glnn.types import DType, TensorType
 from tests.backends.epilogues import finish
 from tests.oracle import error
 
@@ -85,6 +88,22 @@ def test_in_parts(small, rng, op, shapes, epilogue) -> None:
     problem = Problem.of(op, shapes, {}, epilogue)
     expected = problem.compute({name: a.astype(np.float64) for name, a in operands.items()})
     assert error(evaluate(op, operands, small, epilogue=epilogue), expected) <= 1e-5
+
+
+@pytest.mark.parametrize("dtype", [DType.int8, DType.float16])
+@pytest.mark.parametrize("shape", [(40, 256), (100, 94)])
+def test_packed_inputs(small, dtype, shape) -> None:
+    """Where no few samples of bytes begin where a buffer may be bound, they go up as words."""
+    samples = 256 // np.gcd(256, shape[1] * dtype.numpy.itemsize)
+    packed = 4 * samples * shape[1] <= 1 << 15
+    builder = Builder("bytes")
+    x = builder.input("x", TensorType(shape, dtype))
+    (y,) = builder.add(Pointwise(call("cast_float32", Arg(0))), x, name="y")
+    plan = Plan(builder.graph([y]), small, {"x": shape})
+    layout = plan.outline.schedule.tensors["x"].layout
+    assert (layout.name == "packed") == packed
+    given = np.arange(np.prod(shape), dtype=np.uint8).reshape(shape).astype(dtype.numpy)
+    np.testing.assert_array_equal(plan.run({"x": given})["y"], given.astype(np.float32))
 
 
 def test_arrays_without_samples(small, rng) -> None:

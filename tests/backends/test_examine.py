@@ -21,6 +21,7 @@ from glnn.kernels import library
 from glnn.kernels.admit import fitted, why_not_device
 from glnn.kernels.problem import Problem
 from glnn.kernels.verdicts import Verdict, Verdicts
+from glnn.types import DType, TensorType
 from tests.backends.harness import BACKENDS, taken
 from tests.backends.problems import PROBLEMS, numbers
 from tests.oracle import error
@@ -178,6 +179,23 @@ def test_special_values_are_among_what_is_seen(examined, rng, monkeypatch, op) -
         assert "are wrong" in str(refused)
     else:  # this driver's own max and exp keep NaN
         assert np.isnan(got).all()
+
+
+def test_the_sign_of_packed_bytes_is_among_what_is_seen(examined, monkeypatch) -> None:
+    compile = examined.compile
+
+    def losing(source: Source) -> Program:
+        assert ") >> 24;" in source.text
+        text = source.text.replace(") >> 24;", ") >> 24 & 127;")
+        return compile(Source(source.name, text, source.origin))
+
+    monkeypatch.setattr(examined, "compile", losing)
+    monkeypatch.setattr(examined.device, "programs", {})
+    bytes = TensorType((5,), DType.int8)
+    problem = Problem.of(Pointwise(Arg(0)), {"x0": bytes}, {"x0": "packed"})
+    assert examined.examine([(examined.choose(problem), problem)])
+    with pytest.raises(UnsupportedOpError, match="are wrong"):
+        examined.choose(problem)
 
 
 def test_a_convolution_of_one_image(examined, rng, lossy) -> None:

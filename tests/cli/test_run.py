@@ -8,8 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import glnn
 from glnn import data
 from glnn.backends import NAMES
+from glnn.layers import Pointwise as Function
+from glnn.model import Model
+from glnn.model.model import Node
+from glnn.model.tensor import TensorInfo
 from tests.cli.conftest import Digits, Glnn
 
 
@@ -25,6 +30,35 @@ def test_the_bundled_digits(cli: Glnn, backend: str) -> None:
         found["predictions"]
         == cli("run", "lenet", "--backend", "cpu", "--json").json["predictions"]
     )
+
+
+def test_a_model_that_takes_bytes(cli: Glnn, tmp_path: Path) -> None:
+    """Images and arrays of uint8 go to it as they are; the model scales them."""
+    image = pytest.importorskip("PIL.Image")
+    lenet = glnn.load("lenet")
+    nodes = (
+        Node("wide", Function("cast_float32"), ("pixels",), "wide"),
+        Node("scaled", Function("div", [255.0]), ("wide",), lenet.inputs[0].name),
+        *lenet.nodes,
+    )
+    info = TensorInfo("pixels", lenet.inputs[0].shape, "tensor(uint8)")
+    net, digits = tmp_path / "bytes.json", tmp_path / "digits.npy"
+    photo = tmp_path / "photo.png"
+    image.fromarray(data.digits()[0][9, 0]).save(photo)
+    Model(nodes, (info,), lenet.outputs, "bytes").save(net)
+    np.save(digits, data.digits()[0][:7])
+    scores = cli("run", "lenet", digits, photo, "--top", 10, "--json").json["top"]
+    for backend in NAMES:
+        found = cli("run", net, digits, photo, "--backend", backend, "--top", 10, "--json").json
+        for these, those in zip(found["top"], scores, strict=True):
+            assert [one["class"] for one in these[:3]] == [one["class"] for one in those[:3]]
+            assert these[0]["score"] == pytest.approx(those[0]["score"], abs=1e-5)
+    assert cli("verify", net, digits, "--json").json["worst"] <= 1e-5
+    assert cli("bench", net, digits, "--backends", "compute", "--repeat", 1, "--json").json
+    first = cli("plan", net, "--backend", "compute", "--json").json["steps"][0]
+    assert first["layouts"] == {"x0": "packed", "out": "R"}
+    np.save(digits, np.zeros((1, 1, 28, 28), np.float32))
+    assert "digits.npy: expected uint8, got float32" in cli("run", net, digits).refusal
 
 
 def test_the_bundled_digits_on_the_smallest_device(cli: Glnn) -> None:

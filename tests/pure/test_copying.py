@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from glnn.device import copying
-from glnn.device.copying import COPIERS, copied_in_parts, copy, parts
+from glnn.device.copying import COPIERS, copied_in_parts, copy, parts, parts_in_words
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +38,24 @@ def test_parts_have_every_number_once(count: int, monkeypatch: pytest.MonkeyPatc
     assert ready == list(range(len(cuts))) and sorted(done) == ready
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.bool_, np.float16])
+@pytest.mark.parametrize("count", [0, 1, 3, 2049, 2**15 + 5])
+def test_parts_of_small_numbers_are_whole_words(dtype: type, count: int) -> None:
+    source = (numbers(count) % 2).astype(dtype)
+    target, size = np.zeros(count, dtype), source.itemsize
+    done: list[int] = []
+    assert copied_in_parts(target, source, done=done.append)
+    np.testing.assert_array_equal(target, source)
+    cuts, words = parts(count, size), parts_in_words(count, size)
+    assert sorted(done) == list(range(len(cuts))) and len(cuts) == min(
+        max(source.nbytes >> 10, 1), 8
+    )
+    assert [i for first, last in words for i in range(first, last)] == list(
+        range(-(-source.nbytes // 4))
+    )
+    assert all(4 * word == size * first for (first, _), (word, _) in zip(cuts, words, strict=True))
+
+
 def test_what_lies_otherwise_is_copied_at_once_and_rounded() -> None:
     source = np.arange(60, dtype=np.float32).reshape(6, 10) / 4
     for target in (
@@ -50,7 +68,7 @@ def test_what_lies_otherwise_is_copied_at_once_and_rounded() -> None:
         copy(target, source)
         np.testing.assert_array_equal(target, source.astype(target.dtype))
     assert not copied_in_parts(np.zeros((6, 10), np.float32), source[::-1])
-    assert not copied_in_parts(np.zeros(8, np.uint8), np.ones(8, np.uint8))
+    assert not copied_in_parts(np.zeros(8, np.float64), np.ones(8, np.float64))
 
 
 def test_several_ask_at_once() -> None:

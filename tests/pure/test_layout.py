@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from glnn.errors import LayoutError
-from glnn.graph.operators.reorder import packing
+from glnn.graph.operators.reorder import packing, unpacking
 from glnn.layout import Morton, parse
 from glnn.layout.layout import Blocked
 from glnn.types import DType, TensorType
@@ -23,7 +23,7 @@ def counting(shape: tuple[int, ...]) -> np.ndarray:
     return np.arange(1, 1 + np.prod(shape), dtype=np.float32).reshape(shape)
 
 
-@pytest.mark.parametrize("name", ["R", "R4"])
+@pytest.mark.parametrize("name", ["R", "R4", "packed"])
 @given(shape=st.integers(0, 4).flatmap(shapes))
 def test_rows_are_where_they_belong_and_the_rest_is_zero(name, shape) -> None:
     x, layout = counting(shape), parse(name)
@@ -215,3 +215,8 @@ def test_moves_pack_what_is_computed(tag, shape) -> None:
     for op in packing(shape, layout):
         (moved,) = op.reference(moved)
     np.testing.assert_array_equal(moved.reshape(-1), layout.pack(stack))
+    stored, back = unpacking(shape, layout)
+    moved = moved.reshape(stored)
+    for op in back:
+        (moved,) = op.reference(moved)
+    np.testing.assert_array_equal(moved, stack)

@@ -83,6 +83,21 @@ def packing(shape: Shape, layout: Morton | Blocked) -> tuple[Operator, ...]:
     return (*around, Reshape(tuple(sizes), True), Transpose(tuple(order)))
 
 
+def unpacking(shape: Shape, layout: Morton | Blocked) -> tuple[Shape, tuple[Operator, ...]]:
+    """The way back from `packing`: what the memory is in row major order, and the operators.
+
+    shape: of the array, which is row major after.
+    """
+    sizes, order = layout.axes(shape)
+    stored = layout.padded(shape)
+    padded = (*shape[: len(shape) - len(stored)], *stored)
+    rank = len(shape)
+    back = Transpose(tuple(sorted(range(len(order)), key=order.__getitem__)))
+    cut = Slice((0,) * rank, shape, tuple(range(rank)), (1,) * rank)
+    around = (cut,) if padded != shape else ()
+    return tuple(sizes[axis] for axis in order), (back, Reshape(padded, True), *around)
+
+
 def repadding(shape: Shape, lies: RowMajor, layout: RowMajor) -> tuple[Shape, Operator]:
     """What gives the rows of an array of `shape` in `lies` the padding that they have in `layout`.
 

@@ -19,6 +19,7 @@ from glnn.kernels.generate.expression import (
 )
 from glnn.kernels.generate.generated import Generated, Uniform
 from glnn.kernels.generate.geometry import Geometry, Read
+from glnn.kernels.generate.packing import Packing, packing
 from glnn.layout import Layout
 from glnn.types import DType, Shape, TensorType
 
@@ -38,6 +39,8 @@ class Fetch:
     read: Read
     place: int | None
     """Its storage-buffer binding; None where it is fetched from a texture, or an attribute."""
+    packing: Packing | None
+    """How several of its numbers lie in a word; None where each is read by itself."""
     attribute: int
     """How many vec4 of it a vertex is given as an attribute: those at its own place; 0 if none."""
 
@@ -51,17 +54,21 @@ class Fetch:
         """What a vertex shader reads it by: see `Generated.reads`."""
         if self.attribute:
             return 4 * self.attribute
-        return f"{'rgba' if self.fours else 'r'}32{'f' if self.kind == 'float' else 'i'}"
+        fours = self.fours and not self.packing
+        return f"{'rgba' if fours else 'r'}32{'f' if self.kind == 'float' else 'i'}"
 
     @property
     def structure(self) -> str:
         """What makes a program another one."""
-        return f"{self.kind}-{self.read.name}{'-attribute' * bool(self.attribute)}"
+        packed = f"-{self.packing.one}" if self.packing else ""
+        return f"{self.kind}-{self.read.name}{packed}{'-attribute' * bool(self.attribute)}"
 
     @property
     def declarations(self) -> list[str]:
         """Its lines before any function."""
         name, kind = self.name, (VECTORS if self.fours else STORED)[self.kind]
+        if self.packing:
+            kind = self.packing.words if self.fours else self.packing.word
         if self.attribute:
             return [f"in highp mat{self.attribute}x4 {name};"]
         if self.place is None:
@@ -98,9 +105,19 @@ class Fetch:
         return f"where(at, {self.name}_stride, {self.name}_size)"
 
     def _at(self, index: str) -> str:
+        """The four numbers there, or the one."""
+        packing = self.packing
+        if packing is None:
+            return self._stored(index)
+        if self.fours:
+            return f"{packing.four}({self._stored(index)})"
+        return f"{packing.one}({self._stored(f'{index} / {packing.count}')}, {index})"
+
+    def _stored(self, index: str) -> str:
+        """What its memory has there."""
         if self.place is not None:
             return f"{self.name}[{index}]"
-        return f"texel({self.name}, {index})" + ("" if self.fours else ".x")
+        return f"texel({self.name}, {index})" + (".x" if self.texel in ("r32f", "r32i") else "")
 
 
 def generate(
@@ -123,7 +140,8 @@ def generate(
         spare = sum(fetch.attribute > 0 for fetch in fetches) < ATTRIBUTES
         given = read is Read.SAME and dtype is DType.float32 and spare and not stored
         place, attribute = i + 1 if stored else None, vectors if given else 0
-        fetches.append(Fetch(name, dtype.kind, read, place, attribute))
+        packed = packing(dtype, layouts[name], fetched=not stored)
+        fetches.append(Fetch(name, dtype.kind, read, place, packed, attribute))
     placed = any(fetch.read in (Read.QUAD, Read.SPLAT, Read.EACH) for fetch in fetches)
     values: dict[str, Uniform] = {**uniforms(op.expr)}
     if placed:
@@ -170,7 +188,9 @@ def _asked(types: Mapping[str, TensorType]) -> dict[str, int]:
 def _declared(fetches: list[Fetch], kind: str) -> list[str]:
     """What a program has before its functions; `kind` is the result's."""
     own = [line for fetch in fetches for line in fetch.declarations]
-    return [*own, f"#define RESULT {VECTORS[kind]}"]
+    files = dict.fromkeys(fetch.packing.file for fetch in fetches if fetch.packing)
+    includes = [f'#include "common/{file}"' for file in files]
+    return [*includes, *own, f"#define RESULT {VECTORS[kind]}"]
 
 
 def _fetched(fetches: list[Fetch]) -> list[str]:
@@ -187,7 +207,9 @@ def _fetched(fetches: list[Fetch]) -> list[str]:
 def examples() -> dict[str, tuple[Operator, dict[str, TensorType]]]:
     """Expressions and operands that have the templates compiled in every way."""
     image, three = (2, 6, 5, 7), call("add", call("mul", Arg(0), Arg(1)), Arg(2))
-    shapes: dict[str, tuple[Expr, list[Shape]]] = {
+    scaled = call("mul", call("cast_float32", Arg(0)), call("cast_float32", Arg(1)))
+    of_bytes, of_halves = TensorType(image, DType.uint8), TensorType(image, DType.float16)
+    operands: dict[str, tuple[Expr, list[Shape | TensorType]]] = {
         "alone": (call("relu", Arg(0)), [image]),
         "alike": (call("add", Arg(0), Arg(1)), [image, image]),
         "columns": (call("add", Arg(0), Arg(1)), [(6, 8), (8,)]),
@@ -201,8 +223,16 @@ def examples() -> dict[str, tuple[Operator, dict[str, TensorType]]]:
         "long": (call("remainder", Arg(0), Arg(1)), [image, image]),
         "curved": (call("gelu", Arg(0)), [(6, 8)]),
         "scaled": (call("mul", call("sigmoid", Arg(0)), 2.0), [image]),
+        "bytes": (call("div", call("cast_float32", Arg(0)), 255.0), [of_bytes]),
+        "halves": (call("relu", call("cast_float16", Arg(0))), [of_halves]),
+        "packed": (scaled, [TensorType((6, 1), DType.int8), TensorType((1, 7), DType.uint8)]),
+        "packed-halves": (scaled, [of_halves, TensorType((6, 1, 7), DType.float16)]),
     }
     return {
-        name: (Pointwise(expr), {f"x{i}": TensorType(shape) for i, shape in enumerate(own)})
-        for name, (expr, own) in shapes.items()
+        name: (Pointwise(expr), {f"x{i}": one for i, one in enumerate(map(_type, own))})
+        for name, (expr, own) in operands.items()
     }
+
+
+def _type(given: Shape | TensorType) -> TensorType:
+    return given if isinstance(given, TensorType) else TensorType(given)
