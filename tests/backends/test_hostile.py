@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from glnn.backends import gl
+from glnn.backends import programs
 from glnn.backends.gl import GlBackend
 from glnn.device import Device
 from glnn.graph.expression import Arg, call
@@ -81,12 +81,12 @@ SPECIAL = np.array(
 def hostile(request, device: Device, monkeypatch):
     """Gives the backend of a name, on such a driver."""
     prelude = "".join(f"#define {key} {value}\n" for key, value in DRIVERS[request.param].items())
-    real = gl.assemble
+    real = programs.assemble
 
     def assemble(kernel, header: str, *rest) -> Any:
         return real(kernel, header + prelude + PRELUDE, *rest)
 
-    monkeypatch.setattr(gl, "assemble", assemble)
+    monkeypatch.setattr(programs, "assemble", assemble)
 
     def opened(name: str) -> GlBackend:
         if reason := BACKENDS[name].why_not_device(device):

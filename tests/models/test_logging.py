@@ -61,7 +61,7 @@ def test_a_session(session: InferenceSession, caplog) -> None:
     runs = logged(caplog, "session")
     assert len(runs) == 2 and all(line.startswith(f"ran small on {name} in ") for line in runs)
     if name in GL:
-        assert any(" matmul/" in line for line in logged(caplog, "backends.gl"))
+        assert any(" matmul/" in line for line in logged(caplog, "backends.programs"))
         assert any(line.startswith("matmul of {") for line in logged(caplog, "backends.gl"))
         seen = logged(caplog, "backends.examine", logging.INFO)
         assert any(line.startswith("examined matmul/") for line in seen)
