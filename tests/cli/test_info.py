@@ -28,7 +28,8 @@ VERBS = {
     "plan": (
         ["plan", "lenet"],
         "model backend device inputs steps blocks tensor_bytes parameter_bytes texture_bytes "
-        "passing_bytes peak_bytes available_bytes fits choices largest_adjacent precision saved_bytes",
+        "passing_bytes peak_bytes available_bytes fits choices largest_adjacent precision "
+        "saved_bytes",
     ),
     "kernels": (["kernels"], "kernels"),
     "layout": (["layout", "R", "2", "2"], "layout rows columns places"),
