@@ -274,7 +274,7 @@ def test_a_drivers_message_keeps_its_lines(cli: Glnn, monkeypatch: pytest.Monkey
     def fail(*arguments: object) -> None:
         raise ShaderError("compile: rows.comp\nrows.comp:1: syntax error\n    void man() {")
 
-    monkeypatch.setattr("glnn.backends.compute.Compute.compile", fail)
+    monkeypatch.setattr("glnn.backends.compute.Compute.program", fail)
     failed = cli("run", "lenet", "--backend", "compute", "--limits", "es31-minimum")
     assert (failed.code, failed.out) == (2, "")
     assert failed.err.splitlines()[1] == "rows.comp:1: syntax error"
