@@ -72,7 +72,7 @@ class InferenceSession:
         self._fitted: dict[str, tuple[Shape, np.dtype[Any]]] = {}
         options: dict[str, Any] = {"device": device, "gpu": gpu, "limits": limits}
         options["precision"] = DType(precision)
-        options["plans"] = PLANS_KEPT + self._checked(max_batch).bit_length()
+        options["plans"] = PLANS_KEPT + (self._checked(max_batch) - 1).bit_length()
         self._executor = Executor(self.model.graph, backend, kernels=kernels, **options)
         self._requests = Requests(self._executor, max_batch)
 
