@@ -200,7 +200,8 @@ class Buffer:
             for fence in self._arrivals:
                 fence.drop()
             self._arrivals = memory.to_host(self._cuts if self._dense else [(0, self.words)])
-            self._due = device.timeline.now
+            fences = self._arrivals
+            self._due = fences[-1].stretch if fences else device.timeline.now
 
     def pull(self) -> NDArray[Any]:
         """The array, fetched from the device only if that has a newer one.
