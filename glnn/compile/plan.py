@@ -12,7 +12,7 @@ import numpy as np
 from glnn.backends import Backend, Launch
 from glnn.compile.lane import Lane, ways
 from glnn.compile.outline import Outline
-from glnn.compile.run import Begun, check_out
+from glnn.compile.run import Begun, apart, check_out
 from glnn.compile.step import Step
 from glnn.compile.weights import Weights
 from glnn.errors import ModelError
@@ -207,7 +207,7 @@ class Plan:
         self._check(out or {})
         self._weights.refresh()
         self._latest = lane = self._free()
-        self._upload(lane, feeds)
+        self._upload(lane, apart(feeds, out) if out else feeds)
         lane.perform()
         return self._asked(lane, outputs or self.outputs, out or {})
 
@@ -280,6 +280,7 @@ class Plan:
             value = self._fixed[name]
             fixed = constant(self.outline.graph, value, {})
             found = np.array(evaluated(fixed, value.type.dtype))  # else who changes it changes that
+            to = None
         else:
             shape = self.outline.schedule.tensors[name].shape
             store, plain = lane.stores[name], name not in self._rounded
@@ -291,7 +292,7 @@ class Plan:
             found = found.astype(np.int64, copy=False)
         if out is None:
             return found
-        if found.base is not out:
+        if to is None or not np.may_share_memory(to, out):  # to reshape it was to copy it
             out[...] = found
         return out
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -80,6 +80,19 @@ class Begun:
             self.wait()
             self._found = {name: self._take(name) for name in self._names}
         return self._found
+
+
+def apart(feeds: Mapping[str, Array], out: Mapping[str, Array]) -> dict[str, Array]:
+    """`feeds`, copied where they may share memory with arrays of `out`.
+
+    An output that is an input is taken from there, perhaps once others were written.
+    """
+    return {
+        name: array.copy()
+        if any(np.may_share_memory(array, one) for one in out.values())
+        else array
+        for name, array in feeds.items()
+    }
 
 
 def check_out(name: str, array: object, shape: Shape, dtype: DType) -> None:
