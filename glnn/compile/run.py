@@ -57,6 +57,7 @@ class Begun:
     ) -> None:
         self.lane, self._names, self._take = lane, names, take
         self._found: dict[str, Array] | None = None
+        self._error: BaseException | None = None
         self.fence: Fence | None = None
         """Behind the run; None where to take a result is to wait for it."""
         for name in computed:
@@ -64,8 +65,8 @@ class Begun:
 
     @property
     def over(self) -> bool:
-        """Whether its results were taken out of the plan."""
-        return self._found is not None
+        """Whether its results were taken out of the plan, or cannot be."""
+        return self._found is not None or self._error is not None
 
     def wait(self, seconds: float = float("inf")) -> bool:
         """See `Run`."""
@@ -76,9 +77,15 @@ class Begun:
 
     def results(self) -> dict[str, Array]:
         """See `Run`."""
+        if self._error is not None:  # what it left may be another's by now
+            raise self._error
         if self._found is None:
-            self.wait()
-            self._found = {name: self._take(name) for name in self._names}
+            try:
+                self.wait()
+                self._found = {name: self._take(name) for name in self._names}
+            except BaseException as error:
+                self._error = error
+                raise
         return self._found
 
 

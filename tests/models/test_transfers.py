@@ -183,6 +183,30 @@ def test_runs_that_were_begun_and_what_comes_between(backends: dict[str, Backend
         check(alone[0], expected(feeds[0]))
 
 
+def test_a_run_that_cannot_be_taken_out_tells_who_asked(backends: dict[str, Backend]) -> None:
+    """Whoever has its room next gets results of its own; what is left there is no result."""
+    graph, _ = tangled()
+    feeds = [given(7, seed) for seed in range(4)]
+    for backend in backends.values():
+        plan = Plan(graph, backend, shapes(feeds[0]))
+        alone = [plan.run(one) for one in feeds]
+
+        def fail(name: str) -> Array:
+            raise MemoryError(name)
+
+        def work(plan: Plan = plan, alone: Any = alone, fail: Any = fail) -> None:
+            runs = [plan.begin(one, None) for one in feeds[:2]]
+            take, runs[0]._take = runs[0]._take, fail
+            runs += [plan.begin(one, None) for one in feeds[2:]]
+            runs[0]._take = take
+            with pytest.raises(MemoryError):
+                runs[0].results()
+            for run, one in zip(runs[1:], alone[1:], strict=True):
+                same(run.results(), one)
+
+        backend.perform(work)
+
+
 def long(size: int) -> tuple[Graph, Array]:
     """x times a rotation, twelve times, and plus x: it is read by the last step."""
     rotation = np.roll(np.eye(size, dtype=np.float32), 1, axis=1)
