@@ -45,7 +45,7 @@ class Lane:
         """Move the inputs to where the device reads them, once it does not read others there."""
         device = self.backend.device
         if device is not None and device.timeline.done < self._stretch:
-            self.backend.finish()
+            device.wait()
         for name, store in self.inputs.items():
             store.put(feeds[name])
 

@@ -204,7 +204,8 @@ class Plan:
         outputs: tuple[str, ...] | None,
         out: Mapping[str, Array] | None,
     ) -> Begun:
-        self._check(out or {})
+        if out:
+            self._check(out)
         self._weights.refresh()
         self._latest = lane = self._free()
         self._upload(lane, apart(feeds, out) if out else feeds)
@@ -214,7 +215,7 @@ class Plan:
     def _check(self, out: Mapping[str, Array]) -> None:
         """Raise ShapeError unless the arrays `out` can take the outputs of these names."""
         tensors = self.outline.schedule.tensors
-        for value in self.graph.outputs if out else ():
+        for value in self.graph.outputs:
             if value.name in out:
                 fixed = self._fixed.get(value.name)
                 shape = tensors[value.name].shape if fixed is None else fixed.type.shape

@@ -81,7 +81,8 @@ class Begun:
             raise self._error
         if self._found is None:
             try:
-                self.wait()
+                if self.fence is not None:
+                    self.wait()
                 self._found = {name: self._take(name) for name in self._names}
             except BaseException as error:
                 self._error = error

@@ -269,7 +269,7 @@ class Buffer:
         for fence in arrivals:
             fence.wait()
         if device.timeline.done < self._due:
-            device.finish()
+            device.wait()
         if view is None:
             flat = words[: self.words].view(self._number)[: self._used]
             found[...] = self.layout.unpack(flat, self.shape)
