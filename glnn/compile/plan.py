@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 import numpy as np
 
 from glnn.backends import Backend, Launch
-from glnn.compile.lane import Lane, ways
+from glnn.compile.lane import Lane, room, ways
 from glnn.compile.outline import Outline
 from glnn.compile.run import Begun, apart, check_out
 from glnn.compile.step import Step
@@ -250,12 +250,11 @@ class Plan:
 
     def _most_lanes(self) -> int:
         """How many runs may be under way: a second one needs inputs and outputs of its own."""
-        own = ways(self.outline)
         free = self.backend.available()
-        if free is None or not own:
+        if free is None or not ways(self.outline):
             return 1
         used = self.nbytes if Settings.from_environment().memory is not None else 0
-        return 2 if used + sum(self.outline.blocks[i] for i in own) <= free else 1
+        return 2 if used + room(self.outline) <= free else 1
 
     def value(self, name: str) -> Array:
         """The tensor called `name` as the last run left it, a new array of its type; float32 where
