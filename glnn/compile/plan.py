@@ -250,8 +250,7 @@ class Plan:
 
     def _most_lanes(self) -> int:
         """How many runs may be under way: a second one needs inputs and outputs of its own."""
-        free = self.backend.available()
-        if free is None or not ways(self.outline):
+        if not ways(self.outline) or (free := self.backend.available()) is None:
             return 1
         used = self.nbytes if Settings.from_environment().memory is not None else 0
         return 2 if used + room(self.outline) <= free else 1
