@@ -6,6 +6,8 @@ def printable(text: str) -> str:
 
     What is not printable, as Python has it, is written as in Python's own texts: `\\x1b`.
     """
+    if text.isprintable():  # which most is
+        return text
     return "".join(
         c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
     )

@@ -27,6 +27,16 @@ def ways(outline: Outline) -> dict[int, Way]:
     return found
 
 
+def room(outline: Outline) -> int:
+    """Bytes that another lane takes: inputs, outputs, and copies in textures for what uses them."""
+    own, block = ways(outline), outline.arena.block
+    tensors, entries = outline.schedule.tensors, outline.schedule.entries
+    used = {name for name, tensor in tensors.items() if block.get(tensor.memory) in own}
+    steps = zip(outline.steps, entries, strict=True)
+    copies = (step.nbytes[2] for step, entry in steps if used.intersection(entry.tensors))
+    return sum(outline.blocks[i] for i in own) + sum(copies)
+
+
 class Lane:
     """The inputs, the outputs and the commands of one run at a time. Only inside `perform`.
 
@@ -45,7 +55,7 @@ class Lane:
         """Move the inputs to where the device reads them, once it does not read others there."""
         device = self.backend.device
         if device is not None and device.timeline.done < self._stretch:
-            self.backend.finish()
+            device.wait()
         for name, store in self.inputs.items():
             store.put(feeds[name])
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 
 import numpy as np
 
 from glnn.backends import Backend, Launch
-from glnn.compile.lane import Lane, ways
+from glnn.compile.lane import Lane, room, ways
 from glnn.compile.outline import Outline
-from glnn.compile.run import Begun, check_out
+from glnn.compile.run import Begun, apart, check_out
 from glnn.compile.step import Step
 from glnn.compile.weights import Weights
 from glnn.errors import ModelError
@@ -204,17 +204,18 @@ class Plan:
         outputs: tuple[str, ...] | None,
         out: Mapping[str, Array] | None,
     ) -> Begun:
-        self._check(out or {})
+        if out:
+            self._check(out)
         self._weights.refresh()
         self._latest = lane = self._free()
-        self._upload(lane, feeds)
+        self._upload(lane, apart(feeds, out) if out else feeds)
         lane.perform()
         return self._asked(lane, outputs or self.outputs, out or {})
 
     def _check(self, out: Mapping[str, Array]) -> None:
         """Raise ShapeError unless the arrays `out` can take the outputs of these names."""
         tensors = self.outline.schedule.tensors
-        for value in self.graph.outputs if out else ():
+        for value in self.graph.outputs:
             if value.name in out:
                 fixed = self._fixed.get(value.name)
                 shape = tensors[value.name].shape if fixed is None else fixed.type.shape
@@ -237,7 +238,8 @@ class Plan:
             self._lanes.append(Lane(self.outline, self._weights, self._lanes[0]))
             return self._lanes[-1]
         first = self._runs.popleft()
-        first.results()
+        with suppress(Exception):  # who asked for it gets that
+            first.results()
         return first.lane
 
     def _only(self) -> Lane:
@@ -248,12 +250,10 @@ class Plan:
 
     def _most_lanes(self) -> int:
         """How many runs may be under way: a second one needs inputs and outputs of its own."""
-        own = ways(self.outline)
-        free = self.backend.available()
-        if free is None or not own:
+        if not ways(self.outline) or (free := self.backend.available()) is None:
             return 1
         used = self.nbytes if Settings.from_environment().memory is not None else 0
-        return 2 if used + sum(self.outline.blocks[i] for i in own) <= free else 1
+        return 2 if used + room(self.outline) <= free else 1
 
     def value(self, name: str) -> Array:
         """The tensor called `name` as the last run left it, a new array of its type; float32 where
@@ -280,6 +280,7 @@ class Plan:
             value = self._fixed[name]
             fixed = constant(self.outline.graph, value, {})
             found = np.array(evaluated(fixed, value.type.dtype))  # else who changes it changes that
+            to = None
         else:
             shape = self.outline.schedule.tensors[name].shape
             store, plain = lane.stores[name], name not in self._rounded
@@ -291,7 +292,7 @@ class Plan:
             found = found.astype(np.int64, copy=False)
         if out is None:
             return found
-        if found.base is not out:
+        if to is None or not np.may_share_memory(to, out):  # to reshape it was to copy it
             out[...] = found
         return out
 

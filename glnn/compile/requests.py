@@ -187,14 +187,10 @@ def _turn(
                 return [Answer(asked[0], [], error)]
             return [_alone(requests, request) for request in asked]
     longest = float("inf") if len(flying) == UNDER_WAY else LOOK
-    try:
+    with suppress(Exception):  # which comes again with the answers
         while flying and not flying[0].run.wait(longest):
             if not queue.empty():
                 return []
-    except Exception as error:
-        lost = [request for flight in flying for request in flight.asked]
-        flying.clear()
-        return [Answer(request, [], error) for request in lost]
     return flying.popleft().answers() if flying else []
 
 

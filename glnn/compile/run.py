@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -57,6 +57,7 @@ class Begun:
     ) -> None:
         self.lane, self._names, self._take = lane, names, take
         self._found: dict[str, Array] | None = None
+        self._error: BaseException | None = None
         self.fence: Fence | None = None
         """Behind the run; None where to take a result is to wait for it."""
         for name in computed:
@@ -64,8 +65,8 @@ class Begun:
 
     @property
     def over(self) -> bool:
-        """Whether its results were taken out of the plan."""
-        return self._found is not None
+        """Whether its results were taken out of the plan, or cannot be."""
+        return self._found is not None or self._error is not None
 
     def wait(self, seconds: float = float("inf")) -> bool:
         """See `Run`."""
@@ -76,10 +77,30 @@ class Begun:
 
     def results(self) -> dict[str, Array]:
         """See `Run`."""
+        if self._error is not None:  # what it left may be another's by now
+            raise self._error
         if self._found is None:
-            self.wait()
-            self._found = {name: self._take(name) for name in self._names}
+            try:
+                if self.fence is not None:
+                    self.wait()
+                self._found = {name: self._take(name) for name in self._names}
+            except BaseException as error:
+                self._error = error
+                raise
         return self._found
+
+
+def apart(feeds: Mapping[str, Array], out: Mapping[str, Array]) -> dict[str, Array]:
+    """`feeds`, copied where they may share memory with arrays of `out`.
+
+    An output that is an input is taken from there, perhaps once others were written.
+    """
+    return {
+        name: array.copy()
+        if any(np.may_share_memory(array, one) for one in out.values())
+        else array
+        for name, array in feeds.items()
+    }
 
 
 def check_out(name: str, array: object, shape: Shape, dtype: DType) -> None:

@@ -200,7 +200,8 @@ class Buffer:
             for fence in self._arrivals:
                 fence.drop()
             self._arrivals = memory.to_host(self._cuts if self._dense else [(0, self.words)])
-            self._due = device.timeline.now
+            fences = self._arrivals
+            self._due = fences[-1].stretch if fences else device.timeline.now
 
     def pull(self) -> NDArray[Any]:
         """The array, fetched from the device only if that has a newer one.
@@ -268,7 +269,7 @@ class Buffer:
         for fence in arrivals:
             fence.wait()
         if device.timeline.done < self._due:
-            device.finish()
+            device.wait()
         if view is None:
             flat = words[: self.words].view(self._number)[: self._used]
             found[...] = self.layout.unpack(flat, self.shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
 from queue import SimpleQueue
 from typing import Any
@@ -150,7 +151,7 @@ class Copiers:
 
     def _more(self, threads: int) -> None:
         if self._threads < threads:
-            with self._lock:
+            with self._lock, suppress(RuntimeError):  # there may be none to be had any more
                 while self._threads < threads:
                     HELPERS.start(self._serve, "glnn copies")
                     self._threads += 1

@@ -259,9 +259,10 @@ class Device:
 
         Raises DeviceError after a reset.
         """
-        self.perform(self._wait)  # without the context glFinish does nothing, and says nothing
+        self.perform(self.wait)  # without the context glFinish does nothing, and says nothing
 
-    def _wait(self) -> None:
+    def wait(self) -> None:
+        """The same as `finish`, for callers that are inside `perform`."""
         self._finish()  # moderngl's would hold Python's other threads up
         self.timeline.end(over=True)
         self.check_reset("finish")

@@ -254,7 +254,7 @@ class EglContext(Context):
 
     def leave(self) -> None:
         if self.is_current():
-            self._egl.leave()
+            self._egl.eglMakeCurrent(self._display, None, None, None)
 
     @property
     def may_stay(self) -> bool:

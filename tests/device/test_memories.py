@@ -148,6 +148,24 @@ def test_parts_as_large_as_they_are(
     np.testing.assert_array_equal(device.perform(work), x)
 
 
+def test_staged_results_wait_for_their_fence_alone(device: Device, monkeypatch) -> None:
+    """Waiting for all commands would wait for the next run, too."""
+    if not (device.capabilities.buffer_storage and device.capabilities.compute):
+        pytest.skip("no memory is staged here")
+    x, finishes = numbers((129,), DType.float32), []
+    memory = device.perform(lambda: StagedMemory(132, device))
+    buffer = Buffer(x.shape, parse("R"), memory=memory)
+
+    def work() -> np.ndarray:
+        compute(device, buffer, memory, x)
+        buffer.ask()
+        monkeypatch.setattr(device, "_finish", lambda: finishes.append(0))
+        return buffer.fetch()
+
+    np.testing.assert_array_equal(device.perform(work), x)
+    assert not finishes
+
+
 @pytest.mark.parametrize("lost", [False, True])
 def test_a_device_that_is_gone(kind: type[SharedMemory], lost: bool, device: Device) -> None:
     x = numbers((129,), DType.float32)

@@ -9,6 +9,7 @@ import pytest
 
 from glnn.backends import NAMES
 from glnn.compile import Executor
+from glnn.device import copying
 from glnn.errors import GlnnError, ModelError, ShapeError
 from glnn.graph.builder import Builder, constant
 from glnn.graph.compose.control import loop
@@ -133,3 +134,39 @@ def test_sizes_that_only_a_run_tells(name: str) -> None:
         with pytest.raises(ShapeError, match=rf"float32 array of shape \({count}, 2, 3\), got"):
             executor.run({"x": x}, None, wrong)
         assert not wrong[r].any()
+
+
+@pytest.mark.parametrize("way", ["run", "run_async"])
+def test_an_input_may_be_where_a_result_goes(name: str, way: str, monkeypatch) -> None:
+    """Another result is the input itself; or the input lies beside where it goes itself."""
+    monkeypatch.setattr(copying, "LEAST", 1024)
+    model = Model((Node("relu", ReLU(), ("x",), "r"),), (TensorInfo("x", ("N", 3)),), ("r", "x"))
+    session = InferenceSession(model, name)
+
+    def run(names: list[str] | None, x: Any, out: dict[str, Any]) -> list[Any]:
+        if way == "run":
+            return session.run(names, {"x": x}, out=out)
+        return session.run_async(names, {"x": x}, out=out).result(60)
+
+    x = X.copy()
+    positive, given = run(None, x, {"r": x})
+    assert positive is x and (x == RIGHT).all() and (given == X).all()
+    numbers = np.arange(3 * 1001, dtype=np.float32).reshape(-1, 3)
+    right = numbers[:-1].copy()
+    (moved,) = run(["x"], numbers[:-1], {"x": numbers[1:]})
+    assert (moved == right).all()
+
+
+def test_results_are_copied_once(name: str) -> None:
+    """To a part of an array, too, as reshaped it is a view of the whole."""
+    model = Model((Node("relu", ReLU(), ("x",), "r"),), (TensorInfo("x", ("N", 3)),), ("r",))
+    session, whole = InferenceSession(model, name), np.zeros((4, 3), np.float32)
+    session.run(None, {"x": X})
+    plan = session.plan({"x": X.shape})
+
+    class Once(np.ndarray):
+        def __setitem__(self, key: Any, value: Any) -> None:
+            raise AssertionError("copied again")
+
+    plan.run({"x": X}, out={"r": whole[1:3].view(Once)})
+    assert (whole[1:3] == RIGHT).all() and not whole[[0, 3]].any()

@@ -183,6 +183,58 @@ def test_runs_that_were_begun_and_what_comes_between(backends: dict[str, Backend
         check(alone[0], expected(feeds[0]))
 
 
+def test_a_run_that_cannot_be_taken_out_tells_who_asked(backends: dict[str, Backend]) -> None:
+    """Whoever has its room next gets results of its own; what is left there is no result."""
+    graph, _ = tangled()
+    feeds = [given(7, seed) for seed in range(4)]
+    for backend in backends.values():
+        plan = Plan(graph, backend, shapes(feeds[0]))
+        alone = [plan.run(one) for one in feeds]
+
+        def fail(name: str) -> Array:
+            raise MemoryError(name)
+
+        def work(plan: Plan = plan, alone: Any = alone, fail: Any = fail) -> None:
+            runs = [plan.begin(one, None) for one in feeds[:2]]
+            take, runs[0]._take = runs[0]._take, fail
+            runs += [plan.begin(one, None) for one in feeds[2:]]
+            runs[0]._take = take
+            with pytest.raises(MemoryError):
+                runs[0].results()
+            for run, one in zip(runs[1:], alone[1:], strict=True):
+                same(run.results(), one)
+
+        backend.perform(work)
+
+
+@pytest.mark.parametrize("copies", [False, True])
+def test_a_second_lane_within_a_budget(copies: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where textures are copies, those of what it reads are its own, too."""
+    try:
+        backend = open_backend("feedback", limits="es31-minimum")
+    except DeviceError as error:
+        pytest.skip(str(error))
+    builder = Builder("sums")
+    x = builder.input("x", TensorType(("N", 64)))
+    (sums,) = builder.add(Reduce("sum", (1,)), x, name="sums")
+    (double,) = builder.add(Pointwise(DOUBLE), sums, name="double")
+    plan = Plan(builder.graph([double]), backend, {"x": (2, 64)}, fused=False)
+    ends = sum(plan.outline.blocks[i] for i in ways(plan.outline))
+    first = plan.steps[0].nbytes[2]
+    assert first == 2 * 64 * 4
+    enough = plan.nbytes + ends + first
+    monkeypatch.setenv("GLNN_MEMORY", str(enough if copies else enough - 1))
+    xs = [np.full((2, 64), i, np.float32) for i in range(3)]
+
+    def work() -> list[Array]:
+        runs = [plan.begin({"x": x}, None) for x in xs]
+        return [run.results()["double"] for run in runs]
+
+    for i, found in enumerate(backend.perform(work)):
+        assert (found == 128 * i).all()
+    assert len(plan._lanes) == 1 + copies
+
+
 def long(size: int) -> tuple[Graph, Array]:
     """x times a rotation, twelve times, and plus x: it is read by the last step."""
     rotation = np.roll(np.eye(size, dtype=np.float32), 1, axis=1)

@@ -12,6 +12,7 @@ import pytest
 
 from glnn.device import copying
 from glnn.device.copying import COPIERS, copied_in_parts, copy, parts, parts_in_words
+from glnn.process import HELPERS
 
 
 @pytest.fixture(autouse=True)
@@ -79,6 +80,17 @@ def test_several_ask_at_once() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(work, range(60)))
+
+
+def test_where_no_thread_starts_one_does_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(HELPERS, "start", refuse)
+    monkeypatch.setattr(COPIERS, "_threads", 0)
+    source, target = numbers(4099), np.zeros(4099, np.int32)
+    copy(target, source)
+    np.testing.assert_array_equal(target, source)
 
 
 class Stopped(BaseException):
