@@ -263,6 +263,8 @@ class Device:
 
     def wait(self) -> None:
         """The same as `finish`, for callers that are inside `perform`."""
+        if self.closed:  # in the middle of the work
+            raise DeviceError(self.lost or CLOSED)
         self._finish()  # moderngl's would hold Python's other threads up
         self.timeline.end(over=True)
         self.check_reset("finish")
