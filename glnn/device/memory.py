@@ -36,7 +36,7 @@ class SharedMemory:
 
     def __init__(self, floats: int, device: Device) -> None:
         self.device = device
-        self.size = -(-max(floats, LEAST) // 4) * 4
+        self.size = max(floats, LEAST)
         self.nbytes = 4 * self.size
         device.activate()
         self.copy = self._allocated()
@@ -78,23 +78,24 @@ class StagedMemory(SharedMemory):
         return super()._allocated()
 
     def to_device(self, first: int, last: int) -> None:
-        at, size = 4 * first, 4 * (last - first)
-        self.device.context.copy_buffer(
-            self.copy, self._staging, size, read_offset=at, write_offset=at
-        )
+        self._move(self.copy, self._staging, first, last)
         if last < self.size:
             self.device.flush()  # the host goes on with what follows
 
     def to_host(self, cuts: Sequence[Part]) -> list[Fence]:
         fences: list[Fence] = []
         for first, last in cuts:
-            at, size = 4 * first, 4 * (last - first)
-            self.device.context.copy_buffer(
-                self._staging, self.copy, size, read_offset=at, write_offset=at
-            )
+            self._move(self._staging, self.copy, first, last)
             fences.append(self.device.fence())
         self.device.flush()
         return fences
+
+    def _move(
+        self, target: moderngl.Buffer, source: moderngl.Buffer, first: int, last: int
+    ) -> None:
+        at, size = 4 * first, 4 * (last - first)
+        copy = self.device.context.copy_buffer
+        copy(target, source, size, read_offset=at, write_offset=at)
 
 
 def mapped(device: Device, nbytes: int) -> tuple[moderngl.Buffer, NDArray[np.uint32]]:
