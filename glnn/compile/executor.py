@@ -184,4 +184,4 @@ def run(graph: Graph, feeds: Mapping[str, Array], backend: str | Backend) -> dic
 
 def _types(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, TensorType]:
     """The types of the inputs, by name, where they have such shapes."""
-    return {v.name: TensorType(tuple(shapes[v.name]), v.type.dtype) for v in graph.inputs}
+    return {v.name: v.type.of_shape(shapes[v.name]) for v in graph.inputs}

@@ -34,11 +34,11 @@ class Interval:
 
     @classmethod
     def of_type(cls, dtype: DType) -> Interval:
-        """All numbers of `dtype`."""
-        if dtype.kind == "float":
-            return cls(-inf, inf)
+        """All numbers of `dtype`, of what are none too."""
         if dtype is DType.bool:
             return cls(0, 1)
+        if dtype.numpy.kind not in "iu":
+            return cls(-inf, inf)
         limits = np.iinfo(dtype.numpy)
         return cls(int(limits.min), int(limits.max))
 

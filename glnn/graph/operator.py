@@ -103,6 +103,13 @@ class Operator(ABC):
         """The operands without whose numbers nothing can be said of the results."""
         return ()
 
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The operands whose numbers sizes follow from: those of `told`, and what graphs of its own
+        ask for.
+        """
+        return self.told
+
     def settle(self, types: Types, known: Known = ()) -> tuple[Array | None, ...]:
         """The numbers of each result that are known before a run, None where they are not.
 

@@ -94,7 +94,6 @@ class Delegate:
 
     def graph(self, given: Sequence[Value | None], why: Exception | None = None) -> Graph:
         """A graph of one operator, which the host computes. why: nothing else does."""
-        types = self.inferred(given)
         inputs = tuple(dict.fromkeys(v for v in given if v and v.kind is not Kind.CONSTANT))
         if not inputs:
             found = self.reference(*(None if v is None else v.data for v in given))  # type: ignore
@@ -103,6 +102,7 @@ class Delegate:
                 for i, a in enumerate(found)
             ]
             return Graph((), (), tuple(constants), self.node.op_type)
+        types = self.inferred(given)
         results = tuple(Value(f"result {i}", type) for i, type in enumerate(types))
         reason = f"{self.node.op_type} has no kernel" if why is None else str(why)
         there = tuple(value is not None for value in given)

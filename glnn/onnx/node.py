@@ -54,7 +54,7 @@ class OnnxOperator(Composite):
             if value is not None and value.kind is not Kind.CONSTANT:
                 builder.take(value)
         why: Exception | None = None
-        if self.entry is not None and self._known(given):
+        if self.entry is not None and (self.entry.objects or self._known(given)):
             try:
                 results = self._converted(self.entry, builder, given)
                 return builder.graph([value for value in results if value is not None])
