@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import groupby
 
 from glnn.onnx.entry import Entry
-from glnn.onnx.operators import contract, gather, move, pointwise, reduce, resample, shape
+from glnn.onnx.operators import contract, gather, move, pointwise, reduce, resample, sample, shape
 
 ENTRIES: Mapping[tuple[str, str], tuple[Entry, ...]] = {
     key: tuple(sorted(entries, key=lambda one: one.since))
@@ -19,6 +19,7 @@ ENTRIES: Mapping[tuple[str, str], tuple[Entry, ...]] = {
                 *pointwise.ENTRIES,
                 *reduce.ENTRIES,
                 *resample.ENTRIES,
+                *sample.ENTRIES,
                 *shape.ENTRIES,
             ),
             key=lambda one: (one.domain, one.name),

@@ -1,4 +1,4 @@
-"""Cumulative sums and products along any axis, by every kernel, each result by itself in float64."""
+"""Cumulative sums and products along any axis, by every kernel, against float64."""
 
 from __future__ import annotations
 
