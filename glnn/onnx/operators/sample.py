@@ -9,12 +9,12 @@ import numpy as np
 
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.compose.matmul import matmul
-from glnn.graph.expression import Arg, Scalar, formula
+from glnn.graph.expression import Arg, formula
 from glnn.graph.graph import Value
 from glnn.graph.operators import GatherND, Reduce, Transpose
 from glnn.onnx.call import Call
 from glnn.onnx.entry import Entry
-from glnn.types import Array, Shape
+from glnn.types import Array, DType, Shape
 
 MODES = {
     "nearest": "nearest",
@@ -61,15 +61,15 @@ def _grid_sample(call: Call, x: Value, grid: Value) -> Value:
 
 
 def _summed(call: Call, found: Value, weights: Value | None) -> Value:
-    """The sum of (n, taps, places, c) times (n, taps, places) over the taps."""
+    """The sum of (n, taps, places, c) times (n, taps, places); of one tap, where that is true."""
     n, taps, places, c = found.type.shape
     if weights is None:
         return call.reshape(found, (n, places, c))
     spread = call.reshape(weights, (n, taps, places, 1))
-    if taps > 1:
+    if weights.type.dtype is not DType.bool:
         return call(Reduce("sum", (1,), prologue=formula(WEIGHTED)), found, spread)
     zero = call.cast(call.constant(0, np.int32), found.type.dtype)
-    kept = call.pointwise("where(a > 0.0, b, c)", spread, found, zero)
+    kept = call.pointwise("where(a, b, c)", spread, found, zero)
     return call.reshape(kept, (n, places, c))
 
 
@@ -86,7 +86,8 @@ class _Places:
     def taps(self, grid: Value, mode: str) -> tuple[Value, Value | None]:
         """Which rows of the image, int32, each place is made of, and their weights.
 
-        grid: (n, 1, places, d). Results: (n, taps, places); no weights where all are 1.
+        grid: (n, 1, places, d). Results: (n, taps, places); no weights where all are 1,
+        of the nearest places whether they are inside.
         """
         call = self._call
         at = call.pointwise("(a + 1.0) * b + c", grid, *self._stretch())
@@ -126,8 +127,8 @@ class _Places:
             return None
         most = self._call.constant(self._most)
         if mode == "nearest":
-            inside = INSIDE(Arg(0), Arg(1), Scalar(1.0))
-            return self._call(Reduce("prod", (3,), prologue=inside), whole, most)
+            inside = formula("logical_and(a >= 0.0, a <= b)")
+            return self._call(Reduce("min", (3,), prologue=inside), whole, most)
         distance = formula("abs(a - b)")
         weight = (LINEAR if mode == "linear" else CUBIC)(distance)
         if self._outside != "zeros":
