@@ -107,12 +107,6 @@ def _shift(call: Call, a: Value, b: Value) -> Value:
     return call.pointwise("left_shift(a, b)" if left else "right_shift(a, b)", a, b)
 
 
-def _gelu(call: Call, x: Value) -> Value:
-    return call.pointwise(
-        "gelu_tanh(a)" if call.get("approximate", "none") == "tanh" else "gelu(a)", x
-    )
-
-
 def _cast_like(call: Call, x: Value, like: Value) -> Value:
     return call.cast(x, like.type.dtype)
 
@@ -193,7 +187,6 @@ ENTRIES = (
     _row("Softplus", "softplus(a, 1.0, 20.0)"),
     _row("Swish", "a * sigmoid(a * b)", alpha=1.0),
     _row("Shrink", _SHRINK, bias=0.0, lambd=0.5),
-    Entry("Gelu", 20, _gelu),
     Entry("Clip", 1, _clip),
     Entry("PRelu", 1, _prelu),
     Entry("Cast", 1, _cast, halves=True),
