@@ -6,13 +6,22 @@ from collections.abc import Mapping
 from itertools import groupby
 
 from glnn.onnx.entry import Entry
-from glnn.onnx.operators import contract, move, pointwise, reduce, shape
+from glnn.onnx.operators import contract, gather, move, pointwise, reduce, resample, sample, shape
 
 ENTRIES: Mapping[tuple[str, str], tuple[Entry, ...]] = {
     key: tuple(sorted(entries, key=lambda one: one.since))
     for key, entries in groupby(
         sorted(
-            (*contract.ENTRIES, *move.ENTRIES, *pointwise.ENTRIES, *reduce.ENTRIES, *shape.ENTRIES),
+            (
+                *contract.ENTRIES,
+                *gather.ENTRIES,
+                *move.ENTRIES,
+                *pointwise.ENTRIES,
+                *reduce.ENTRIES,
+                *resample.ENTRIES,
+                *sample.ENTRIES,
+                *shape.ENTRIES,
+            ),
             key=lambda one: (one.domain, one.name),
         ),
         key=lambda one: (one.domain, one.name),
