@@ -35,12 +35,13 @@ class Interval:
     @classmethod
     def of_type(cls, dtype: DType) -> Interval:
         """All numbers of `dtype`."""
-        if dtype.kind == "float":
-            return cls(-inf, inf)
         if dtype is DType.bool:
             return cls(0, 1)
-        limits = np.iinfo(dtype.numpy)
-        return cls(int(limits.min), int(limits.max))
+        if dtype.kind != "int":
+            return cls(-inf, inf)
+        count = 1 << int(dtype.value.lstrip("uint"))
+        low = 0 if dtype.value.startswith("u") else -(count // 2)
+        return cls(low, low + count - 1)
 
     @classmethod
     def of_array(cls, array: Array) -> Interval:

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import groupby
+from itertools import chain, groupby
 
 from glnn.onnx.entry import Entry
-from glnn.onnx.operators import contract, move, pointwise, reduce, shape
+from glnn.onnx.operators import (
+    attention,
+    contract,
+    linear_attention,
+    move,
+    pointwise,
+    quantize,
+    reduce,
+    rotary,
+    shape,
+)
+
+MODULES = (attention, contract, linear_attention, move, pointwise, quantize, reduce, rotary, shape)
 
 ENTRIES: Mapping[tuple[str, str], tuple[Entry, ...]] = {
     key: tuple(sorted(entries, key=lambda one: one.since))
     for key, entries in groupby(
         sorted(
-            (*contract.ENTRIES, *move.ENTRIES, *pointwise.ENTRIES, *reduce.ENTRIES, *shape.ENTRIES),
+            chain.from_iterable(module.ENTRIES for module in MODULES),
             key=lambda one: (one.domain, one.name),
         ),
         key=lambda one: (one.domain, one.name),
