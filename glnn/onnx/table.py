@@ -7,18 +7,40 @@ from itertools import chain, groupby
 
 from glnn.onnx.entry import Entry
 from glnn.onnx.operators import (
+    activations,
     attention,
+    cache,
     contract,
+    einsum,
     linear_attention,
+    loss,
     move,
     pointwise,
+    products,
     quantize,
     reduce,
     rotary,
     shape,
+    triangles,
 )
 
-MODULES = (attention, contract, linear_attention, move, pointwise, quantize, reduce, rotary, shape)
+MODULES = (
+    activations,
+    attention,
+    cache,
+    contract,
+    einsum,
+    linear_attention,
+    loss,
+    move,
+    pointwise,
+    products,
+    quantize,
+    reduce,
+    rotary,
+    shape,
+    triangles,
+)
 
 ENTRIES: Mapping[tuple[str, str], tuple[Entry, ...]] = {
     key: tuple(sorted(entries, key=lambda one: one.since))
