@@ -9,7 +9,6 @@ from glnn.onnx.entry import Entry
 from glnn.onnx.operators import (
     activations,
     attention,
-    cache,
     contract,
     einsum,
     linear_attention,
@@ -27,7 +26,6 @@ from glnn.onnx.operators import (
 MODULES = (
     activations,
     attention,
-    cache,
     contract,
     einsum,
     linear_attention,

@@ -81,27 +81,8 @@ def _det(call: Call, x: Value) -> Value:
     return call.reshape(found, tuple(stack))
 
 
-def _affine_grid(call: Call, theta: Value, size: Value) -> Value:
-    """Where the places of an image of `size` lie in another, from -1 to 1: (n, ..., 2 or 3)."""
-    count, _, *sizes = call.integers(size, "size")
-    rank = len(sizes)
-    if theta.type.shape != (count, rank, rank + 1) or rank not in (2, 3):
-        raise ShapeError(f"AffineGrid: theta {theta.type} for a size of {(count, *sizes)}")
-    corners = bool(call.get("align_corners", 0))
-    lines = []
-    for n in sizes:
-        at = np.arange(n, dtype=np.float32)
-        middles = (2 * at + 1) / n - 1 if n else at
-        lines.append(at * 2 / max(n - 1, 1) - 1 if corners else middles)
-    places = np.stack(np.meshgrid(*lines, indexing="ij")[::-1], axis=-1).reshape(-1, rank)
-    wide = np.concatenate([places, np.ones((len(places), 1))], axis=1).astype(np.float32)
-    y = matmul(call, call.constant(wide), theta, transposed=True)
-    return call.reshape(y, (count, *sizes, rank))
-
-
 ENTRIES = (
     Entry("MatMul", 1, _matmul),
     Entry("Gemm", 1, _gemm),
     Entry("Det", 11, _det),
-    Entry("AffineGrid", 20, _affine_grid, told=(1,)),
 )
