@@ -3,25 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import groupby
+from itertools import chain, groupby
 
 from glnn.onnx.entry import Entry
-from glnn.onnx.operators import contract, gather, move, pointwise, reduce, resample, sample, shape
+from glnn.onnx.operators import (
+    activations,
+    attention,
+    contract,
+    einsum,
+    gather,
+    linear_attention,
+    loss,
+    move,
+    pointwise,
+    products,
+    quantize,
+    reduce,
+    resample,
+    rotary,
+    sample,
+    shape,
+    triangles,
+)
+
+MODULES = (
+    activations,
+    attention,
+    contract,
+    einsum,
+    gather,
+    linear_attention,
+    loss,
+    move,
+    pointwise,
+    products,
+    quantize,
+    reduce,
+    resample,
+    rotary,
+    sample,
+    shape,
+    triangles,
+)
 
 ENTRIES: Mapping[tuple[str, str], tuple[Entry, ...]] = {
     key: tuple(sorted(entries, key=lambda one: one.since))
     for key, entries in groupby(
         sorted(
-            (
-                *contract.ENTRIES,
-                *gather.ENTRIES,
-                *move.ENTRIES,
-                *pointwise.ENTRIES,
-                *reduce.ENTRIES,
-                *resample.ENTRIES,
-                *sample.ENTRIES,
-                *shape.ENTRIES,
-            ),
+            chain.from_iterable(module.ENTRIES for module in MODULES),
             key=lambda one: (one.domain, one.name),
         ),
         key=lambda one: (one.domain, one.name),

@@ -1,4 +1,4 @@
-"""Convolutions, products and pooling."""
+"""Convolutions and pooling."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from math import prod
 
 from glnn.errors import ShapeError, UnsupportedOpError
-from glnn.graph.compose.matmul import matmul
 from glnn.graph.graph import Value
-from glnn.graph.operators import Conv2d, LocalResponseNorm, Pool2d, Squeeze, Transpose, Unsqueeze
+from glnn.graph.operators import Conv2d, LocalResponseNorm, Pool2d, Squeeze, Unsqueeze
 from glnn.onnx.call import Call
 from glnn.onnx.entry import Entry
 
@@ -62,22 +61,6 @@ def _conv(call: Call, x: Value, weight: Value, bias: Value | None = None) -> Val
     if bias is None:
         return y
     return call.pointwise("a + b", y, call.reshape(bias, (prod(bias.type.shape), *(1,) * count)))
-
-
-def _gemm(call: Call, a: Value, b: Value, c: Value | None = None) -> Value:
-    if call.get("transA", 0):
-        a = call(Transpose((1, 0)), a)
-    y = matmul(call, a, b, transposed=bool(call.get("transB", 0)))
-    if (alpha := call.get("alpha", 1.0)) != 1.0:
-        y = call.pointwise("a * b", y, float(alpha))
-    beta = call.get("beta", 1.0)
-    if c is None or beta == 0.0:
-        return y
-    return call.pointwise("a + b", y, c if beta == 1.0 else call.pointwise("a * b", c, float(beta)))
-
-
-def _matmul(call: Call, a: Value, b: Value) -> Value:
-    return matmul(call, a, b)
 
 
 def _batch_normalization(
@@ -135,8 +118,6 @@ def _average_pool(call: Call, x: Value) -> Value:
 
 ENTRIES = (
     Entry("Conv", 1, _conv),
-    Entry("Gemm", 1, _gemm),
-    Entry("MatMul", 1, _matmul),
     Entry("BatchNormalization", 1, _batch_normalization),
     Entry("LRN", 1, _lrn),
     Entry("MaxPool", 1, _max_pool),
