@@ -6,13 +6,26 @@ from collections.abc import Mapping
 from itertools import groupby
 
 from glnn.onnx.entry import Entry
-from glnn.onnx.operators import contract, move, pointwise, reduce, shape
+from glnn.onnx.operators import (
+    contract,
+    conv,
+    move,
+    normalize,
+    pointwise,
+    pool,
+    recurrent,
+    reduce,
+    shape,
+    unpool,
+)
 
+PARTS = (contract, conv, move, normalize, pointwise, pool, recurrent, reduce, shape, unpool)
+"""The converters, by kind."""
 ENTRIES: Mapping[tuple[str, str], tuple[Entry, ...]] = {
     key: tuple(sorted(entries, key=lambda one: one.since))
     for key, entries in groupby(
         sorted(
-            (*contract.ENTRIES, *move.ENTRIES, *pointwise.ENTRIES, *reduce.ENTRIES, *shape.ENTRIES),
+            (entry for part in PARTS for entry in part.ENTRIES),
             key=lambda one: (one.domain, one.name),
         ),
         key=lambda one: (one.domain, one.name),

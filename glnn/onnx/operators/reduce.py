@@ -57,11 +57,6 @@ def _cum_sum(call: Call, x: Value, axis: Value) -> Value:
     return call(CumSum(along, bool(call.get("exclusive", 0)), bool(call.get("reverse", 0))), x)
 
 
-def _global(call: Call, x: Value, *, kind: str) -> Value:
-    axes = tuple(range(2, len(x.type.dims)))
-    return call(Reduce(kind, axes, True), x)  # type: ignore[arg-type]
-
-
 ENTRIES = (
     _row("ReduceSum", "sum"),
     _row("ReduceMean", "mean"),
@@ -77,6 +72,4 @@ ENTRIES = (
     Entry("Softmax", 1, partial(_softmax, log=False)),
     Entry("LogSoftmax", 1, partial(_softmax, log=True)),
     Entry("CumSum", 11, _cum_sum, told=(1,)),
-    Entry("GlobalAveragePool", 1, partial(_global, kind="mean")),
-    Entry("GlobalMaxPool", 1, partial(_global, kind="max")),
 )
