@@ -20,6 +20,8 @@ Dim = int | str
 """A size, or a symbol that stands for one: the same wherever it stands."""
 UNKNOWN = "?"
 """The symbol of a size that only a run tells: another one wherever it stands."""
+UNRANKED = "..."
+"""The only dimension of a tensor of which only a run tells how many it has."""
 MOST = 2**31 - 1  # what a shader's int holds
 
 
@@ -28,8 +30,9 @@ class DType(Enum):
 
     The GPU has float32, int32 and, in a word of 32 bits each, uint8, int8 and bool; inputs of these
     lie there as on the host, four in a word. Weights and inputs of float16 lie there two in a word,
-    and are computed with as float32; what is computed is stored as float32. int64 and float64 are
-    the host's.
+    and are computed with as float32; what is computed is stored as float32. All others are the
+    host's; those that NumPy itself has not are `ml_dtypes`'. `object` is of texts, or of a single
+    value that is no tensor: a list of tensors, or one that may be missing.
     """
 
     float32 = "float32"
@@ -40,10 +43,30 @@ class DType(Enum):
     bool = "bool"
     int64 = "int64"
     float64 = "float64"
+    uint16 = "uint16"
+    int16 = "int16"
+    uint32 = "uint32"
+    uint64 = "uint64"
+    bfloat16 = "bfloat16"
+    float8_e4m3fn = "float8_e4m3fn"
+    float8_e4m3fnuz = "float8_e4m3fnuz"
+    float8_e5m2 = "float8_e5m2"
+    float8_e5m2fnuz = "float8_e5m2fnuz"
+    float8_e8m0fnu = "float8_e8m0fnu"
+    float4_e2m1fn = "float4_e2m1fn"
+    int4 = "int4"
+    uint4 = "uint4"
+    int2 = "int2"
+    uint2 = "uint2"
+    complex64 = "complex64"
+    complex128 = "complex128"
+    object = "object"
 
     @classmethod
     def of(cls, array: Array) -> DType:
         """That of `array`. Raises ShapeError for any other."""
+        if array.dtype.kind == "U":
+            return cls.object
         try:
             return cls(array.dtype.name)
         except ValueError:
@@ -52,8 +75,16 @@ class DType(Enum):
 
     @cached_property
     def numpy(self) -> np.dtype[Any]:
-        """NumPy's."""
-        return np.dtype(self.value)
+        """NumPy's. Raises ShapeError for one of `ml_dtypes` where that is not installed."""
+        try:
+            return np.dtype(self.value)
+        except TypeError:
+            pass
+        try:
+            import ml_dtypes
+        except ImportError:
+            raise ShapeError(f"{self.value} needs the package ml_dtypes") from None
+        return np.dtype(getattr(ml_dtypes, self.value))
 
     @cached_property
     def word(self) -> np.dtype[Any]:
@@ -67,19 +98,26 @@ class DType(Enum):
     @property
     def narrow(self) -> builtins.bool:
         """Whether a number of it takes less than 32 bits on the host."""
-        return self.numpy.itemsize < 4
+        return self.on_gpu and self.numpy.itemsize < 4
 
     @property
     def kind(self) -> str:
         """What it is to a shader: "float", "int" or "bool"."""
         if self is DType.bool:
             return "bool"
-        return "float" if self.value.startswith("float") else "int"
+        if self.value.startswith(("float", "bfloat")):
+            return "float"
+        return "int" if "int" in self.value else self.value
 
     @property
     def on_gpu(self) -> builtins.bool:
         """Whether a GPU computes with it."""
-        return self not in (DType.int64, DType.float64)
+        return self in ON_GPU
+
+
+ON_GPU = frozenset(
+    (DType.float32, DType.float16, DType.int32, DType.uint8, DType.int8, DType.bool)
+)
 
 
 @dataclass(frozen=True)
@@ -113,9 +151,14 @@ class TensorType:
         return tuple(dim for dim in self.dims if isinstance(dim, str))
 
     @property
+    def ranked(self) -> bool:
+        """Whether it is known how many dimensions there are."""
+        return self.dims != (UNRANKED,)
+
+    @property
     def unknown(self) -> TensorType:
         """The same with no size known."""
-        return TensorType((UNKNOWN,) * len(self.dims), self.dtype)
+        return TensorType((UNKNOWN,) * len(self.dims), self.dtype) if self.ranked else self
 
     def bound(self, sizes: Mapping[str, int]) -> TensorType:
         """The same with the symbols that `sizes` knows replaced."""
@@ -125,6 +168,11 @@ class TensorType:
     def __str__(self) -> str:
         comma = "," if len(self.dims) == 1 else ""
         return f"{self.dtype.value} ({', '.join(map(str, self.dims))}{comma})"
+
+
+def content(array: Array) -> Any:
+    """What is the same, and can be hashed, for arrays of the same numbers or texts."""
+    return repr(array.tolist()) if array.dtype.hasobject else array.tobytes()
 
 
 def word(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -29,6 +29,7 @@ ORDER = (
     ("backends",),
     ("compile",),
     ("layers",),
+    ("onnx",),
     ("data",),
     ("model",),
     ("session",),

@@ -18,9 +18,9 @@ from glnn.compile.weights import Weights
 from glnn.errors import UnsupportedOpError
 from glnn.graph.graph import Graph, Node, Value, ordered
 from glnn.graph.operators.control import Control
-from glnn.graph.passes import fixed_captures, known_branches
+from glnn.graph.passes import expanded, fixed_captures, known_branches
 from glnn.process import ProcessLock
-from glnn.types import Array, DType, Shape, TensorType
+from glnn.types import Array, DType, TensorType, content
 
 PLANS_KEPT = 4  # of each part
 
@@ -35,15 +35,16 @@ class Cut:
         graph: Graph,
         late: Sequence[Node],
         backend: Backend,
-        head: Plan,
+        head: Plan | Cut,
+        asked: Sequence[Value],
         weights: Weights,
         precision: DType,
     ) -> None:
-        """late: what `head`, the plan of the first part, leaves out."""
+        """late: what `head`, the plan of the first part, leaves out. asked: what that gives."""
         self.graph, self.backend, self._head = graph, backend, head
+        self._asked = tuple(asked)
         self.why = _why(graph, late)
-        made = {value for node in late for value in node.outputs}
-        self._now = [node for node in late if not made.intersection(node.reads)]
+        self._now = _ready(graph, late)
         self._bodies = {
             body: Plans(body, backend, weights, precision)
             for node in self._now
@@ -62,7 +63,7 @@ class Cut:
     ) -> dict[str, Array]:
         """See `Plan.inside`; outputs whose sizes do not fit those of `out` are a ShapeError."""
         found = self._head.inside(feeds, None)
-        arrays = {value: found[value.name] for value in self._head.graph.outputs}
+        arrays = {value: found[value.name] for value in self._asked}
         for node in self._now:
             arrays |= zip(node.outputs, self._results(node, arrays), strict=True)
         if self._outputs:
@@ -84,7 +85,8 @@ class Cut:
                 here[value] = array
         given = [None if value is None else here[value] for value in node.inputs]
         op = node.operator
-        assert isinstance(op, Control)
+        if not isinstance(op, Control):
+            return op.reference(*given)
         return op.perform(lambda i, arrays: self._bodies[op.bodies[i]].run(arrays), *given)
 
 
@@ -94,27 +96,28 @@ class Plans:
     def __init__(self, graph: Graph, backend: Backend, weights: Weights, precision: DType) -> None:
         self._graph, self._backend, self._weights = graph, backend, weights
         self._precision = precision
-        self._kept: OrderedDict[tuple[Shape, ...], Plan | Cut] = OrderedDict()
+        self._kept: OrderedDict[tuple[object, ...], Plan | Cut] = OrderedDict()
         self._lock = ProcessLock()
 
     def run(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
         """The outputs for an array of each input, for callers inside `Backend.perform`."""
         feeds = {v.name: array for v, array in zip(self._graph.inputs, arrays, strict=True)}
-        results = self._plan({name: array.shape for name, array in feeds.items()}).inside(
-            feeds, None
-        )
+        results = self._plan(feeds).inside(feeds, None)
         return tuple(results[value.name] for value in self._graph.outputs)
 
-    def _plan(self, shapes: Mapping[str, Shape]) -> Plan | Cut:
-        key = tuple(shapes.values())
+    def _plan(self, feeds: Mapping[str, Array]) -> Plan | Cut:
+        types = {name: TensorType.of(array) for name, array in feeds.items()}
+        told = self._graph.told(feeds)
+        key = (*types.values(), *((n, content(array)) for n, array in told.items()))
         with self._lock:
             if key not in self._kept:
                 self._kept[key] = planned(
                     self._graph,
                     self._backend,
-                    shapes,
+                    types,
                     weights=self._weights,
                     precision=self._precision,
+                    told=told,
                 )
                 if len(self._kept) > PLANS_KEPT:
                     self._kept.popitem(last=False)
@@ -125,26 +128,32 @@ class Plans:
 def planned(
     graph: Graph,
     backend: Backend,
-    shapes: Mapping[str, Shape],
+    types: Mapping[str, TensorType],
     kernels: Mapping[str, str] | None = None,
     *,
     keep: bool = False,
     weights: Weights | None = None,
     precision: DType = DType.float32,
+    told: Mapping[str, Array] | None = None,
 ) -> Plan | Cut:
-    """`graph` made ready for inputs of `shapes`; the arguments are those of Plan, which raises the
-    same; UnsupportedOpError where kernels are named for what comes in parts.
+    """`graph` made ready for inputs of `types`; the arguments are those of Plan, which raises the
+    same; UnsupportedOpError where kernels are named for what comes in parts. told: the numbers of
+    inputs that sizes depend on.
     """
     weights = Weights(backend) if weights is None else weights
-    if any(node.operator.control for node in graph.nodes):
+    if any(node.operator.control or node.operator.composite for node in graph.nodes):
         graph = fixed_captures(known_branches(graph))
-        types = {v.name: TensorType(tuple(shapes[v.name]), v.type.dtype) for v in graph.inputs}
-        if late := _late(graph, graph.bind(types)):
+        if late := _late(graph, types, told):
             if kernels:
                 why = _why(graph, late)
                 raise UnsupportedOpError(f"{why}, so no kernels can be asked for, got {kernels}")
-            head = Plan(_head(graph, late), backend, shapes, weights=weights, precision=precision)
-            return Cut(graph, late, backend, head, weights, precision)
+            first = _head(graph, late)
+            head = planned(
+                first, backend, types, weights=weights, precision=precision, told=told
+            )
+            return Cut(graph, late, backend, head, first.outputs, weights, precision)
+        graph = expanded(graph, types, told)
+    shapes = {name: type.shape for name, type in types.items()}
     return Plan(graph, backend, shapes, kernels, keep=keep, weights=weights, precision=precision)
 
 
@@ -153,8 +162,11 @@ def _why(graph: Graph, late: Sequence[Node]) -> str:
     return f"layer {node.name!r} of {graph.name} has sizes that only a run tells"
 
 
-def _late(graph: Graph, types: Types) -> list[Node]:
-    """The nodes that no plan can have before others have run."""
+def _late(
+    graph: Graph, given: Mapping[str, TensorType], told: Mapping[str, Array] | None = None
+) -> list[Node]:
+    """The nodes that no plan can have before others have run, for inputs of types `given`."""
+    types, _ = graph.settled(given, told)
     late: list[Node] = []
     made: set[Value] = set()
     for node in graph.nodes:
@@ -171,7 +183,26 @@ def _tells(node: Node, types: Types) -> bool:
     if not isinstance(op := node.operator, Control):
         return False
     given = op.given([None if value is None else types[value] for value in node.inputs])
-    return any(_late(b, b.bind(kinds)) for b, kinds in zip(op.bodies, given, strict=True))
+    return any(_late(b, kinds) for b, kinds in zip(op.bodies, given, strict=True))
+
+
+def _ready(graph: Graph, late: Sequence[Node]) -> list[Node]:
+    """Those of `late` that the host runs now: all that they read is there.
+
+    A node whose sizes depend on numbers that have just been computed is planned behind it instead.
+    """
+    made = {value for node in late for value in node.outputs}
+    ready = [node for node in late if not made.intersection(node.reads)]
+    return [node for node in ready if not _planned_next(graph, node)]
+
+
+def _planned_next(graph: Graph, node: Node) -> bool:
+    """Whether the sizes of its results are known once its operands' numbers are."""
+    operator = node.operator
+    if isinstance(operator, Control) or not operator.told:
+        return False
+    named = operator.named(node.inputs)
+    return any(name in named and graph.changes(named[name]) for name in operator.told)
 
 
 def _head(graph: Graph, late: Sequence[Node]) -> Graph:

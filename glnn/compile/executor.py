@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from glnn.backends import Backend, open_backend
 from glnn.backends.backend import T
@@ -16,7 +17,7 @@ from glnn.device import Device
 from glnn.errors import UnsupportedOpError
 from glnn.graph.graph import Graph, Value
 from glnn.process import ProcessLock
-from glnn.types import Array, DType, Shape
+from glnn.types import Array, DType, Shape, TensorType, content
 
 LOG = logging.getLogger(__name__)
 PLANS_KEPT = 4
@@ -52,7 +53,7 @@ class Executor:
         self._lock = ProcessLock()
         self._kernels = dict(kernels or {})
         self._plans: OrderedDict[tuple[object, ...], Plan | Cut] = OrderedDict()
-        self._latest: tuple[Mapping[str, Shape], Plan | Cut] | None = None
+        self._latest: tuple[Mapping[str, Shape], Mapping[str, Any], Plan | Cut] | None = None
         self._weights = Weights(self.backend)
 
     def run(
@@ -81,10 +82,12 @@ class Executor:
     def _planned(self, feeds: Mapping[str, Array], backend: Backend) -> Plan | Cut:
         """The plan for such inputs, which most often is that of the last run."""
         shapes = {name: array.shape for name, array in feeds.items()}
+        told = self.graph.told(feeds)
         latest = self._latest
-        if latest is not None and latest[0] == shapes and latest[1].backend is backend:
-            return latest[1]
-        return self._plan(backend, shapes, False)
+        if latest is not None and latest[0] == shapes and latest[2].backend is backend:
+            if latest[1] == {name: content(array) for name, array in told.items()}:
+                return latest[2]
+        return self._plan(backend, shapes, False, told=told)
 
     def values(self, feeds: Mapping[str, Array], wanted: tuple[Value, ...]) -> dict[str, Array]:
         """What any values of the graph are for the inputs `feeds`, by name; see `Plan.run`.
@@ -96,7 +99,9 @@ class Executor:
         backend, names = self._open(), tuple(value.name for value in wanted)
         outputs = tuple(dict.fromkeys((*self.graph.outputs, *wanted)))
         return backend.perform(
-            lambda: self._plan(backend, shapes, False, outputs).inside(feeds, names)
+            lambda: self._plan(
+                backend, shapes, False, outputs, told=self.graph.told(feeds)
+            ).inside(feeds, names)
         )
 
     def plan(self, shapes: Mapping[str, Shape], *, keep: bool = False) -> Plan:
@@ -116,9 +121,11 @@ class Executor:
         shapes: Mapping[str, Shape],
         keep: bool,
         outputs: tuple[Value, ...] | None = None,
+        told: Mapping[str, Array] | None = None,
     ) -> Plan | Cut:
-        """outputs: its own, None for the graph's."""
-        key = frozenset(shapes.items()), keep, outputs
+        """outputs: its own, None for the graph's. told: numbers of inputs that sizes depend on."""
+        contents = {name: content(array) for name, array in (told or {}).items()}
+        key = frozenset(shapes.items()), keep, outputs, frozenset(contents.items())
         with self._lock:
             plan = self._plans.get(key)
             if plan is None:
@@ -128,17 +135,18 @@ class Executor:
                 plan = planned(
                     graph,
                     backend,
-                    shapes,
+                    _types(graph, shapes),
                     self._kernels,
                     keep=keep,
                     weights=self._weights,
                     precision=self._precision,
+                    told=told,
                 )
                 self._plans[key] = plan
                 if len(self._plans) > self._kept:
                     self._plans.popitem(last=False)
             self._plans.move_to_end(key)
-            self._latest = None if keep or outputs else (shapes, plan)
+            self._latest = None if keep or outputs else (shapes, contents, plan)
         return plan
 
     def _open(self) -> Backend:
@@ -163,5 +171,11 @@ class Executor:
 def run(graph: Graph, feeds: Mapping[str, Array], backend: str | Backend) -> dict[str, Array]:
     """The outputs of `graph`, run once. Raises what `Plan` raises."""
     opened = backend if isinstance(backend, Backend) else open_backend(backend)
-    shapes = {name: array.shape for name, array in feeds.items()}
-    return opened.perform(lambda: planned(graph, opened, shapes).inside(feeds, None))
+    types = _types(graph, {name: array.shape for name, array in feeds.items()})
+    told = graph.told(feeds)
+    return opened.perform(lambda: planned(graph, opened, types, told=told).inside(feeds, None))
+
+
+def _types(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, TensorType]:
+    """The types of the inputs, by name, where they have such shapes."""
+    return {v.name: TensorType(tuple(shapes[v.name]), v.type.dtype) for v in graph.inputs}

@@ -16,6 +16,7 @@ from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import Pointwise
 from glnn.graph.passes import (
+    expanded,
     fixed_captures,
     fold,
     fuse,
@@ -51,6 +52,8 @@ def lowered(
     cannot compute a node.
     """
     graph = fixed_captures(known_branches(graph))
+    given = {v.name: TensorType(tuple(shapes[v.name]), v.type.dtype) for v in graph.inputs}
+    graph = expanded(graph, given)
     types = _bound(graph, shapes)
     for node in graph.nodes:
         if unknown := [value for value in node.outputs if types[value].symbols]:

@@ -7,9 +7,12 @@ from collections.abc import Iterable, Sequence
 from glnn.errors import ModelError
 from glnn.graph.graph import Graph, Kind, Node, Value, Variable
 from glnn.graph.operator import Known, Operator
-from glnn.types import UNKNOWN, Array, Dim, TensorType
+from glnn.graph.operators.composite import Composite
+from glnn.types import UNKNOWN, UNRANKED, Array, Dim, TensorType
 
 SAMPLES = (1, 2)  # what the first symbol stands for where types are inferred, the next one more
+PLACES = (256, 384)  # the same for symbols that are no batch, the next one so much more:
+APART = 64
 LATE = (5, 3)  # what a size that only a run tells does: no symbol stands for these two
 
 
@@ -25,10 +28,11 @@ class Builder:
         self._captured: dict[Value, Value] | None = None  # of a body, by what it captures
         # What bodies share:
         self._reserved = set(reserved)
-        self._symbols: dict[str, None] = {}
+        self._symbols: dict[str, tuple[int, ...]] = {}  # what each stands for
         self._variables: dict[Variable, Value] = {}
         self._names: set[str] = set()
         self._sampled: dict[Value, tuple[TensorType, ...]] = {}
+        self._numbers: dict[Value, tuple[Array | None, ...]] = {}
 
     def body(self, name: str) -> Builder:
         """The builder of a graph that a node of this one is to run.
@@ -41,7 +45,7 @@ class Builder:
         found._captured = {}
         found._reserved, found._symbols = self._reserved, self._symbols
         found._variables, found._names = self._variables, self._names
-        found._sampled = self._sampled
+        found._sampled, found._numbers = self._sampled, self._numbers
         return found
 
     @property
@@ -54,7 +58,18 @@ class Builder:
         value = Value(self._unique(name), type, Kind.INPUT)
         self._inputs.append(value)
         self._made.add(value)
-        self._symbols |= dict.fromkeys(type.symbols)
+        for place, dim in enumerate(type.dims):
+            if isinstance(dim, str) and dim not in self._symbols:
+                more = len(self._symbols)
+                sizes = (n + APART * more for n in PLACES) if place else (n + more for n in SAMPLES)
+                self._symbols[dim] = tuple(sizes)
+        return value
+
+    def take(self, value: Value) -> Value:
+        """`value`, of another graph, as an input of this one."""
+        if value not in self._made:
+            self._inputs.append(value)
+            self._made.add(value)
         return value
 
     def _own(self, value: Value) -> Value:
@@ -88,11 +103,7 @@ class Builder:
         Raises ShapeError where they do not fit.
         """
         inputs = tuple(None if value is None else self._own(value) for value in inputs)
-        known = [_known(value) for value in inputs]
-        samples = [self._infer(operator, inputs, known, i) for i in range(self._samples(inputs))]
-        if len(samples) == 1 and any(type.symbols for type in samples[0]):
-            samples *= len(SAMPLES)
-        found = [self._joined(types) for types in zip(*samples, strict=True)]
+        found, samples, numbers = self._results(operator, inputs)
         if outputs is None:
             outputs = [name, *(f"{name}.{i}" for i in range(1, len(found)))]
         if len(outputs) != len(found):
@@ -100,37 +111,51 @@ class Builder:
         values = tuple(
             Value(self._unique(called), type) for called, type in zip(outputs, found, strict=True)
         )
-        for value, types in zip(values, zip(*samples, strict=True), strict=True):
+        for i, value in enumerate(values):
             self._sampled[value] = tuple(
-                type.bound(dict.fromkeys(type.symbols, size))
-                for type, size in zip(types, LATE, strict=False)
+                type.bound(dict.fromkeys(type.symbols, size)) if type.ranked else type
+                for type, size in zip((types[i] for types in samples), LATE, strict=False)
             )
+            self._numbers[value] = tuple(one[i] for one in numbers)
         self._made.update(values)
         self._nodes.append(Node(name, operator, inputs, values))
         return values
 
-    def _samples(self, inputs: Sequence[Value | None]) -> int:
-        """How often types are inferred: once where there are no symbols."""
-        return len(SAMPLES) if any(value and value.type.symbols for value in inputs) else 1
+    def _results(
+        self, operator: Operator, inputs: Sequence[Value | None]
+    ) -> tuple[list[TensorType], list[Types], list[Known]]:
+        """The results' types, and for each sample their types and the numbers that are known."""
+        count = len(SAMPLES) if any(v and v.type.symbols for v in inputs) else 1
+        both = [self._infer(operator, inputs, i) for i in range(count)]
+        samples, numbers = [types for types, _ in both], [known for _, known in both]
+        if count == 1 and any(type.symbols for type in samples[0]):
+            samples, numbers = samples * len(SAMPLES), numbers * len(SAMPLES)
+        return [self._joined(types) for types in zip(*samples, strict=True)], samples, numbers
 
     def _infer(
-        self, operator: Operator, inputs: Sequence[Value | None], known: Known, sample: int
-    ) -> tuple[TensorType, ...]:
-        """The results' types where symbols stand for the sizes number `sample`."""
+        self, operator: Operator, inputs: Sequence[Value | None], sample: int
+    ) -> tuple[tuple[TensorType, ...], Known]:
+        """The results' types and numbers where symbols stand for the sizes number `sample`."""
         types: list[TensorType | None] = []
+        known: list[Array | None] = []
         for value in inputs:
             sampled = self._sampled.get(value) if value else None
+            numbers = self._numbers.get(value) if value else None
+            known.append(numbers[min(sample, len(numbers) - 1)] if numbers else _known(value))
             if value is None:
                 types.append(None)
             elif sampled:
                 types.append(sampled[min(sample, len(sampled) - 1)])
             else:
                 types.append(value.type.bound(self._sizes(sample)))
-        return operator.infer(types, known)
+        if not operator.composite:
+            return operator.infer(types, known), operator.settle(types, known)
+        assert isinstance(operator, Composite)
+        return operator.sampled(types, known, strict=not any(v and v.type.symbols for v in inputs))
 
     def _sizes(self, sample: int) -> dict[str, int]:
         """What the inputs' symbols stand for."""
-        return {symbol: SAMPLES[sample] + i for i, symbol in enumerate(self._symbols)}
+        return {symbol: sizes[sample] for symbol, sizes in self._symbols.items()}
 
     def _joined(self, samples: Sequence[TensorType]) -> TensorType:
         """One type for what was inferred for each sample.
@@ -140,12 +165,23 @@ class Builder:
         """
         if len(samples) == 1:
             return samples[0]
+        if len({len(type.dims) for type in samples}) > 1 or not all(t.ranked for t in samples):
+            return TensorType((UNRANKED,), samples[0].dtype)
         sizes = [self._sizes(i) for i in range(len(samples))]
         symbols = {tuple(of[symbol] for of in sizes): symbol for symbol in sizes[0]}
         dims: list[Dim] = []
         for each in zip(*(type.dims for type in samples), strict=True):
             dims.append(each[0] if len(set(each)) == 1 else symbols.get(each, UNKNOWN))
         return TensorType(tuple(dims), samples[0].dtype)
+
+    def numbers(self, values: Sequence[Value]) -> list[Array] | None:
+        """The numbers of the last node's results, which is then left out; None unless all are known."""
+        found = [self._numbers[value][0] for value in values if self._numbers.get(value)]
+        arrays = [array for array in found if array is not None]
+        if len(arrays) < len(values):
+            return None
+        self._nodes.pop()
+        return arrays
 
     def graph(self, outputs: Sequence[Value]) -> Graph:
         """The graph of what was added. Raises ModelError where it does not hold together."""

@@ -16,8 +16,10 @@ import numpy as np
 
 from glnn.errors import ModelError, ShapeError
 from glnn.graph.epilogue import Epilogue
-from glnn.graph.operator import Operator
+from glnn.graph.operator import SMALL, Operator
 from glnn.types import Array, TensorType
+
+FEW = 64  # numbers of an input that sizes may follow from
 
 
 class Kind(Enum):
@@ -92,6 +94,23 @@ class Node:
             return self.operator.infer(given, arrays)
         except ShapeError as error:
             raise ShapeError(f"layer {self.name!r}: {error}") from None
+
+    def asks(self, known: Mapping[Value, Array]) -> bool:
+        """Whether nothing can be said of the results, as numbers are missing among `known`."""
+        named = self.operator.named(self.inputs) if self.operator.told else {}
+        return any(name in named and named[name] not in known for name in self.operator.told)
+
+    def settle(
+        self, types: Mapping[Value, TensorType], known: Mapping[Value, Array]
+    ) -> dict[Value, Array]:
+        """The results whose numbers are known where the values have `types`."""
+        if self.epilogue is not None:
+            return {}
+        given = [None if value is None else types[value] for value in self.inputs]
+        arrays = [None if value is None else known.get(value) for value in self.inputs]
+        found = self.operator.settle(given, arrays)
+        pairs = zip(self.outputs, found, strict=True)
+        return {value: array for value, array in pairs if array is not None}
 
     def reference(self, arrays: Mapping[Value, Array]) -> tuple[Array, ...]:
         """The results by NumPy for values that are `arrays`."""
@@ -174,23 +193,73 @@ class Graph:
         A size that only a run tells is UNKNOWN, as is every size of what is made of such a value.
         Raises ShapeError, which names the node, where they do not fit.
         """
+        return self.settled(types)[0]
+
+    def settled(
+        self, types: Mapping[str, TensorType], told: Mapping[str, Array] | None = None
+    ) -> tuple[dict[Value, TensorType], dict[Value, Array]]:
+        """`bind`, and the numbers of small values that are known before a run.
+
+        told: the numbers of inputs, by name, that are known already.
+        """
         found = {value: types[value.name] for value in self.inputs}
-        known: dict[Value, Array] = {}
+        known: dict[Value, Array] = {
+            value: told[value.name] for value in self.inputs if told and value.name in told
+        }
         for node in self.nodes:
             for value in node.reads:
                 if value.kind in (Kind.CONSTANT, Kind.VARIABLE):
                     found[value] = value.type
+                    if value.kind is Kind.CONSTANT and value.data.size <= SMALL:  # type: ignore[union-attr]
+                        known[value] = value.data  # type: ignore[assignment]
             self._know(node, known)
-            if any(found[value].symbols for value in node.reads):
+            if any(found[value].symbols for value in node.reads) or node.asks(known):
                 found.update((value, value.type.unknown) for value in node.outputs)
-            else:
-                found.update(zip(node.outputs, node.infer(found, known), strict=True))
+                continue
+            found.update(zip(node.outputs, node.infer(found, known), strict=True))
+            if not any(found[value].symbols for value in node.outputs):
+                known |= node.settle(found, known)
+        return found, known
+
+    @cached_property
+    def _asked(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The inputs that operators read the numbers of before a run, and those that these follow
+        from.
+        """
+        first: set[Value] = set()
+        behind: list[Value] = []
+        for node in self.nodes:
+            named = node.operator.named(node.inputs) if node.operator.told else {}
+            for value in (named[name] for name in node.operator.told if name in named):
+                (first.add if value.kind is Kind.INPUT else behind.append)(value)
+        found: set[Value] = set()
+        while behind:
+            value = behind.pop()
+            if value not in found:
+                found.add(value)
+                behind += self.producers[value].reads if value in self.producers else ()
+        direct = tuple(v.name for v in self.inputs if v in first)
+        return direct, tuple(v.name for v in self.inputs if v in found and v not in first)
+
+    def told(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Those of `feeds`, arrays of the inputs by name, whose numbers decide about sizes.
+
+        What sizes may follow from is looked at where it is a few numbers in one dimension.
+        """
+        direct, behind = self._asked
+        found = {name: feeds[name] for name in direct if name in feeds}
+        for name in behind:
+            if name in feeds and feeds[name].ndim < 2 and feeds[name].size <= FEW:
+                found[name] = feeds[name]
         return found
 
     def _know(self, node: Node, known: dict[Value, Array]) -> None:
         """Add to `known` the numbers that the types of the results of `node` depend on."""
-        for name, value in zip(node.operator.operands, node.inputs, strict=False):
-            if name in node.operator.host and value is not None and value not in known:
+        operator = node.operator
+        wanted = {*operator.host, *operator.told}
+        names = operator.names(len(node.inputs)) if wanted else ()
+        for name, value in zip(names, node.inputs, strict=False):
+            if name in wanted and value is not None and value not in known:
                 array = self.value_of(value)
                 if array is not None:
                     known[value] = array

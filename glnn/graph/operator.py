@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar, TypeVar
 
 import numpy as np
@@ -14,6 +15,7 @@ from glnn.graph.interval import Interval, joined
 from glnn.types import Array, DType, Shape, TensorType, narrowed
 
 T = TypeVar("T")
+SMALL = 4096  # numbers of a tensor that are looked at before a run, where sizes may depend on them
 Types = Sequence[TensorType | None]
 """The type of each operand, in order; None where one is left out."""
 Known = Sequence[Array | None]
@@ -54,7 +56,8 @@ class Operator(ABC):
     operand that is `spoiled` shows in every kernel's result where it shows in the reference's. An
     op that `deepens` can be given longer sums (`of_depth`). An operator that has an epilogue may
     have pointwise work done on its first result before that is stored. One that is `control` runs
-    graphs, its bodies (`operators.control`), between which the host decides. Operands in `halves`
+    graphs, its bodies (`operators.control`), between which the host decides. One that is a `composite` is
+    made of others once the types are known (`operators.composite`). Operands in `halves`
     may be float16, which are stored so and computed with as float32.
     """
 
@@ -71,6 +74,7 @@ class Operator(ABC):
     deepens: ClassVar[bool] = False
     has_epilogue: ClassVar[bool] = False
     control: ClassVar[bool] = False
+    composite: ClassVar[bool] = False
     halves: ClassVar[tuple[str, ...]] = ()
 
     @property
@@ -93,6 +97,24 @@ class Operator(ABC):
     @abstractmethod
     def cost(self, types: Types) -> Cost:
         """What one run needs at the least."""
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """The operands without whose numbers nothing can be said of the results."""
+        return ()
+
+    def settle(self, types: Types, known: Known = ()) -> tuple[Array | None, ...]:
+        """The numbers of each result that are known before a run, None where they are not.
+
+        types, known: as of `infer`.
+        """
+        results = self.infer(types, known)
+        given = [array is not None for array in known]
+        there = [type is not None for type in types]
+        if self.control or given != there or not any(given):
+            return (None,) * len(results)
+        few = not any(t.symbols for t in results) and sum(prod(t.shape) for t in results) <= SMALL
+        return self.reference(*known) if few else (None,) * len(results)
 
     def between(self, given: Intervals, types: Types) -> tuple[Interval, ...]:
         """Where the numbers of each result lie for operands that lie within `given`.

@@ -48,7 +48,10 @@ class Weight:
         return array
 
 
-ANY = tuple(dtype for dtype in DType if dtype is not DType.float16)
+ANY = (
+    *(DType.float32, DType.int32, DType.uint8, DType.int8, DType.bool),
+    *(DType.int64, DType.float64),
+)
 """What layers take that only move numbers."""
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from glnn import data
 from glnn.errors import ModelError
-from glnn.model import json_format, rovder
+from glnn.model import json_format, onnx_format, rovder
 from glnn.model.builders import BUILDERS
 from glnn.model.files import parse_json, read
 from glnn.model.model import Model
@@ -17,8 +17,8 @@ def load(source: str | os.PathLike[str]) -> Model:
     """The model called `source`.
 
     source: the name of a bundled model (`lenet`) or of one that is built with seeded weights
-    (`vgg16`, `vgg16-c`, `lenet-untrained`), or the path of a .json file: glnn's own, or a Network
-    Definition of Rovder 2017. Raises ModelError, in one sentence, for every fault.
+    (`vgg16`, `vgg16-c`, `lenet-untrained`), or the path of an .onnx file, or of a .json file: glnn's
+    own, or a Network Definition of Rovder 2017. Raises ModelError, in one sentence, for every fault.
     """
     if not isinstance(source, (str, os.PathLike)):
         raise ModelError(f"a model must be a name or a path, got {type(source).__name__}")
@@ -30,10 +30,12 @@ def load(source: str | os.PathLike[str]) -> Model:
     if str(source) in data.MODELS:
         path = data.model(str(source))
     if path.suffix == ".onnx":
-        raise ModelError(f"{path}: .onnx files are not supported yet; expected a .json file")
+        return onnx_format.load(path)
     if path.suffix != ".json":
         names = ", ".join([*data.MODELS, *BUILDERS])
-        raise ModelError(f"unknown model {str(path)!r}: expected a .json file, or one of {names}")
+        raise ModelError(
+            f"unknown model {str(path)!r}: expected a .json or .onnx file, or one of {names}"
+        )
     while True:
         content = read(path)
         try:
@@ -45,7 +47,9 @@ def load(source: str | os.PathLike[str]) -> Model:
 
 
 def load_bytes(content: bytes) -> Model:
-    """The model that `content`, the text of a .json file, describes; it can refer to no files."""
+    """The model that `content`, that of a .json or .onnx file, describes; it can refer to no files."""
+    if content[:1] != b"{" and not content.lstrip().startswith(b"{"):
+        return onnx_format.load_bytes(content)
     return _parse(content, "model given as bytes", None)
 
 

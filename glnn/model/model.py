@@ -21,7 +21,7 @@ from glnn.model.json_writing import save
 from glnn.model.node import Node, parameters
 from glnn.model.summary import summary
 from glnn.model.tensor import BATCH, TensorInfo
-from glnn.types import Shape, TensorType
+from glnn.types import UNKNOWN, UNRANKED, Shape, TensorType
 
 Array = NDArray[Any]
 T = TypeVar("T")
@@ -106,8 +106,18 @@ class Model:
     def check(self, shapes: Mapping[str, Shape]) -> None:
         """Raise ShapeError where an input is missing, unknown, or does not have its shape."""
         self.known(shapes)
+        sizes: dict[str, tuple[int, str]] = {}
         for info in self.inputs:
             info.check(tuple(shapes[info.name]))
+            for dim, size in zip(info.shape, shapes[info.name], strict=False):
+                if not isinstance(dim, str) or dim in (UNKNOWN, UNRANKED):
+                    continue
+                first, name = sizes.setdefault(dim, (size, info.name))
+                if first != size:
+                    raise ShapeError(
+                        f"inputs {name!r} and {info.name!r} must have one size {dim}, "
+                        f"got {first} and {size}"
+                    )
 
     def infer(self, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
         """The shape of every tensor, by its name, for inputs of `shapes`.

@@ -11,7 +11,7 @@ import numpy as np
 
 from glnn.errors import ModelError, ShapeError, shown
 from glnn.graph.operator import as_one_of
-from glnn.types import MOST, Array, DType, Shape, TensorType
+from glnn.types import MOST, UNRANKED, Array, DType, Shape, TensorType
 
 TYPES = {
     "tensor(float)": DType.float32,
@@ -23,7 +23,12 @@ TYPES = {
     "tensor(int8)": DType.int8,
     "tensor(bool)": DType.bool,
 }
-"""What a tensor's numbers are, by ONNX Runtime's names."""
+"""What a tensor's numbers are that layers take, by ONNX Runtime's names."""
+OTHERS = {
+    **{f"tensor({dtype.value})": dtype for dtype in DType if dtype not in TYPES.values()},
+    "tensor(string)": DType.object,
+}
+"""What else those of an ONNX model may be."""
 BATCH = "N"
 """What stands in a shape for a batch of any size."""
 
@@ -32,12 +37,15 @@ BATCH = "N"
 class TensorInfo:
     """A tensor's name, shape and type, one of TYPES.
 
-    The shape's first entry may be `"N"`, a batch of any size.
+    The shape's first entry may be `"N"`, a batch of any size. free: whether sizes may be 0 and any of
+    them a symbol, which is one size wherever it stands but for "?", and the type one of OTHERS, too:
+    as in an ONNX model.
     """
 
     name: str
     shape: tuple[int | str, ...]
     type: str = "tensor(float)"
+    free: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -46,7 +54,9 @@ class TensorInfo:
             raise ModelError(f"tensor {self.name!r}: a shape is a tuple, got {shown(self.shape)}")
         object.__setattr__(self, "shape", tuple(map(_size, self.shape)))
         sizes = self.shape[1:] if self.shape[:1] == (BATCH,) else self.shape
-        if not self.shape or not all(type(n) is int and n > 0 for n in sizes):
+        if self.free:
+            _ = TensorType(self.shape)
+        elif not self.shape or not all(type(n) is int and n > 0 for n in sizes):
             raise ModelError(
                 f"tensor {self.name!r}: a shape must be positive integers, the first of them or "
                 f'"N" the batch, got {shown(self.shape)}'
@@ -55,24 +65,23 @@ class TensorInfo:
         if prod(n for n in sizes if isinstance(n, int)) > MOST:
             what = f"tensor {self.name!r} of shape {show(self.shape)}"
             raise ShapeError(f"{what} would hold more than {MOST} numbers")
-        if not isinstance(self.type, str) or self.type not in TYPES:
+        known = {**TYPES, **(OTHERS if self.free else {})}
+        if not isinstance(self.type, str) or self.type not in known:
             raise ModelError(
-                f"tensor {self.name!r}: type must be one of {', '.join(TYPES)}, "
+                f"tensor {self.name!r}: type must be one of {', '.join(known)}, "
                 f"got {shown(self.type)}"
             )
 
     @classmethod
-    def of(cls, name: str, type: TensorType) -> TensorInfo:
+    def of(cls, name: str, type: TensorType, free: bool = False) -> TensorInfo:
         """The tensor called `name` of that type."""
-        names = {dtype: called for called, dtype in TYPES.items()}
-        if type.dtype not in names:
-            raise ModelError(f"tensor {name!r}: {type} is not among {', '.join(TYPES)}")
-        return cls(name, type.dims, names[type.dtype])
+        names = {dtype: called for called, dtype in {**TYPES, **OTHERS}.items()}
+        return cls(name, type.dims, names[type.dtype], free)
 
     @property
     def dtype(self) -> DType:
         """What its numbers are."""
-        return TYPES[self.type]
+        return TYPES[self.type] if self.type in TYPES else OTHERS[self.type]
 
     def array(self, x: object) -> Array:
         """`x`, an array of its dtype, int64 being taken for int32 where all numbers are.
@@ -94,14 +103,17 @@ class TensorInfo:
     def check(self, shape: Shape) -> None:
         """Raise ShapeError unless an array of `shape` can be this tensor."""
         what = f"input {self.name!r}"
+        if self.free and self.shape == (UNRANKED,):
+            return
         if len(shape) != len(self.shape):
             raise ShapeError(
                 f"{what} must have {len(self.shape)} dimensions, {show(self.shape)}, "
                 f"got {shape}{self.advice(shape)}"
             )
-        if 0 in shape:
+        if 0 in shape and not self.free:
             raise ShapeError(f"{what} must not be empty, got shape {shape}")
-        if any(n != BATCH and n != given for n, given in zip(self.shape, shape, strict=True)):
+        pairs = zip(self.shape, shape, strict=True)
+        if any(not isinstance(n, str) and n != given for n, given in pairs):
             advice = self.advice(shape)
             raise ShapeError(f"{what} must have shape {show(self.shape)}, got {shape}{advice}")
 

@@ -1,0 +1,112 @@
+"""Operators that are made of others, once the types of their operands are known."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from glnn.errors import ShapeError
+from glnn.graph.graph import Graph, Kind, Value
+from glnn.graph.operator import SMALL, Cost, Known, Operator, Types
+from glnn.types import Array, TensorType, content
+
+KEPT = 4  # graphs of an operator, by the types that it was last given
+
+
+@dataclass(frozen=True, eq=False)
+class Composite(Operator):
+    """What a graph of other operators computes, which depends on the operands' types.
+
+    Passes put that graph in its place before anything is planned (`passes.expanded`).
+    """
+
+    name: ClassVar[str] = "composite"
+    composite: ClassVar[bool] = True
+    variadic: ClassVar[bool] = True
+    _made: OrderedDict[Any, Graph] = field(default_factory=OrderedDict, init=False, repr=False)
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        return ()  # it says itself what is missing
+
+    @abstractmethod
+    def express(self, given: Sequence[Value | None]) -> Graph:
+        """A graph of operators that computes the results.
+
+        given: a value for each operand, of a type with all sizes known, and a constant where the
+        numbers are known. The inputs of the graph are those of them that are no constants. Raises
+        ShapeError where they do not fit, UnsupportedOpError where nothing computes this.
+        """
+
+    def graph(self, types: Types, known: Known = ()) -> Graph:
+        """`express` of operands of such types and numbers: one graph for the same."""
+        arrays = (*known, *(None,) * (len(types) - len(known)))
+        key = tuple(
+            (type, None if array is None else content(array))
+            for type, array in zip(types, arrays, strict=True)
+        )
+        found = self._made.get(key)
+        if found is None:
+            given = [_value(i, t, a) for i, (t, a) in enumerate(zip(types, arrays, strict=True))]
+            found = self._made[key] = self.express(given)
+            while len(self._made) > KEPT:
+                self._made.popitem(last=False)
+        return found
+
+    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+        return tuple(value.type for value in self.graph(types, known).outputs)
+
+    def settle(self, types: Types, known: Known = ()) -> tuple[Array | None, ...]:
+        return tuple(map(_small, self.graph(types, known).outputs))
+
+    @abstractmethod
+    def unknown(self, types: Types) -> tuple[TensorType, ...]:
+        """The results' types where too little is known of the operands: dtypes without sizes."""
+
+    def sampled(
+        self, types: Types, known: Known, *, strict: bool
+    ) -> tuple[tuple[TensorType, ...], Known]:
+        """The results' types and numbers, where `types` are those of samples.
+
+        strict: whether it is an error where they do not fit: other sizes might.
+        """
+        named = dict(zip(self.names(len(types)), zip(types, known, strict=True), strict=False))
+        asked = (named[name] for name in self.told if name in named)
+        late = any(type is not None and array is None for type, array in asked)
+        if late or any(type is not None and not type.ranked for type in types):
+            found = self.unknown(types)
+            return found, (None,) * len(found)
+        try:
+            return self.infer(types, known), self.settle(types, known)
+        except ShapeError:
+            if strict:
+                raise
+            found = self.unknown(types)
+            return found, (None,) * len(found)
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        types = [None if array is None else TensorType.of(array) for array in arrays]
+        graph = self.graph(types, arrays)
+        if graph.inputs:
+            raise ShapeError(f"{self.name}: {graph.inputs[0].name!r} is not known")
+        return graph.reference()
+
+    def cost(self, types: Types) -> Cost:
+        raise NotImplementedError("what it is made of has costs")
+
+
+def _small(value: Value) -> Array | None:
+    """The numbers of a constant of few."""
+    if value.kind is not Kind.CONSTANT or value.data is None:
+        return None
+    return value.data if value.data.size <= SMALL else None  # type: ignore
+
+
+def _value(number: int, type: TensorType | None, array: Array | None) -> Value | None:
+    if type is None:
+        return None
+    name = f"operand {number}"
+    return Value(name, type, Kind.INPUT) if array is None else Value(name, type, Kind.CONSTANT, array)

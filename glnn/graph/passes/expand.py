@@ -1,0 +1,109 @@
+"""Composites taken apart into the operators that they are made of, once sizes are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from glnn.errors import ShapeError, UnsupportedOpError
+from glnn.graph.graph import Graph, Kind, Node, Value
+from glnn.graph.operators import Identity
+from glnn.graph.operators.composite import Composite
+from glnn.types import Array, TensorType
+
+
+def expanded(
+    graph: Graph, types: Mapping[str, TensorType], told: Mapping[str, Array] | None = None
+) -> Graph:
+    """`graph` with the operators that composites are made of in their places.
+
+    types: of the inputs, by name, all sizes known. told: the numbers of inputs that are known. What
+    is known before a run is a constant then; inputs that nothing reads any more, as their numbers
+    are known, are left out. Every size must be known but by a run. Raises ShapeError,
+    UnsupportedOpError that names the node.
+    """
+    if not any(node.operator.composite for node in graph.nodes):
+        return graph
+    return _Expansion(graph, types, told).graph()
+
+
+class _Expansion:
+    def __init__(
+        self, graph: Graph, types: Mapping[str, TensorType], told: Mapping[str, Array] | None
+    ) -> None:
+        self._graph, self._told = graph, told or {}
+        self._types, self._known = graph.settled(types, told)
+        self._names = {value.name for value in graph.inputs}
+        self._names |= {value.name for node in graph.nodes for value in node.outputs}
+        self._here: dict[Value, Value] = {}  # what stands for a value
+        self._nodes: list[Node] = []
+
+    def graph(self) -> Graph:
+        graph = self._graph
+        inputs = tuple(Value(v.name, self._types[v], Kind.INPUT) for v in graph.inputs)
+        self._here |= zip(graph.inputs, inputs, strict=True)
+        for value, array in self._known.items():
+            if value.kind in (Kind.INPUT, Kind.COMPUTED):
+                type = TensorType.of(array)
+                self._here[value] = Value(value.name, type, Kind.CONSTANT, array)
+        for node in graph.nodes:
+            if all(value in self._known for value in node.outputs):
+                continue
+            if isinstance(node.operator, Composite):
+                self._take_apart(node, node.operator)
+            else:
+                self._keep(node)
+        outputs = tuple(self._here.get(value, value) for value in graph.outputs)
+        read = {value for node in self._nodes for value in node.reads} | {*outputs}
+        inputs = tuple(v for v in inputs if v in read or v.name not in self._told)
+        return Graph(tuple(self._nodes), inputs, outputs, graph.name)
+
+    def _keep(self, node: Node) -> None:
+        for value in node.outputs:
+            self._here.setdefault(value, Value(value.name, self._types[value]))
+        self._nodes.append(
+            replace(
+                node,
+                inputs=tuple(None if v is None else self._here.get(v, v) for v in node.inputs),
+                outputs=tuple(self._here[value] for value in node.outputs),
+                extras=tuple(self._here.get(v, v) for v in node.extras),
+            )
+        )
+
+    def _take_apart(self, node: Node, operator: Composite) -> None:
+        given = [None if v is None else self._here.get(v, v) for v in node.inputs]
+        try:
+            made = operator.express(given)
+        except (ShapeError, UnsupportedOpError) as error:
+            raise type(error)(f"layer {node.name!r}: {error}") from None
+        here: dict[Value, Value] = {}
+        for value, result in zip(node.outputs, made.outputs, strict=True):
+            if value in self._known:
+                continue
+            self._here[value] = Value(value.name, result.type)
+            if result in made.producers and result not in here:
+                here[result] = self._here[value]
+        for one in made.nodes:
+            for value in one.outputs:
+                if value not in here:
+                    label = f"{node.outputs[0].name}: {one.operator.name}"
+                    here[value] = Value(self._fresh(label), value.type)
+            self._nodes.append(
+                replace(
+                    one,
+                    name=node.name,
+                    inputs=tuple(None if v is None else here.get(v, v) for v in one.inputs),
+                    outputs=tuple(here[value] for value in one.outputs),
+                )
+            )
+        for value, result in zip(node.outputs, made.outputs, strict=True):
+            source = here.get(result, result)
+            if value not in self._known and source is not self._here[value]:
+                copy = Node(node.name, Identity(), (source,), (self._here[value],))
+                self._nodes.append(copy)
+
+    def _fresh(self, name: str) -> str:
+        while name in self._names:
+            name += "'"
+        self._names.add(name)
+        return name

@@ -1,0 +1,65 @@
+"""Models of .onnx files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from glnn.graph.graph import Graph
+from glnn.model.model import Model
+from glnn.model.node import Node
+from glnn.model.tensor import TensorInfo
+from glnn.onnx.importing import Imported, imported
+from glnn.onnx.reading import parse, read
+from glnn.types import TensorType
+
+
+@dataclass(frozen=True, eq=False)
+class GraphModel(Model):
+    """A model that is a graph of operators already, with no layers."""
+
+    nodes: tuple[Node, ...] = ()
+    inputs: tuple[TensorInfo, ...] = ()
+    outputs: tuple[str, ...] = ()
+    name: str = "model"
+    given: Graph | None = None
+    """The graph."""
+    types: Mapping[str, TensorType] = field(default_factory=dict)
+    """Of the outputs, as far as they are known."""
+
+    def __post_init__(self) -> None:
+        pass  # the graph has been looked at
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        more = (self.given, self.types)
+        return GraphModel, (self.nodes, self.inputs, self.outputs, self.name, *more)
+
+    @cached_property
+    def graph(self) -> Graph:
+        assert self.given is not None
+        return self.given
+
+    @cached_property
+    def tensors(self) -> Mapping[str, TensorInfo]:
+        values = {v.name: v.type for node in self.graph.nodes for v in node.outputs}
+        types = {**{i.name: TensorType(i.shape, i.dtype) for i in self.inputs}, **values}
+        return {name: TensorInfo.of(name, t, True) for name, t in {**types, **self.types}.items()}
+
+
+def load(path: Path) -> GraphModel:
+    """The model in the .onnx file. Raises ModelError, in one sentence, for every fault."""
+    return _model(imported(read(path), str(path), path.parent))
+
+
+def load_bytes(content: bytes) -> GraphModel:
+    """The model that `content`, that of an .onnx file, is; it can refer to no files."""
+    where = "model given as bytes"
+    return _model(imported(parse(content, where), where))
+
+
+def _model(found: Imported) -> GraphModel:
+    inputs = tuple(TensorInfo.of(name, type, True) for name, type in found.inputs.items())
+    return GraphModel((), inputs, tuple(found.outputs), found.name, found.graph, found.outputs)

@@ -1,0 +1,144 @@
+"""Nodes that the host computes by the `onnx` package's reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from glnn.errors import ShapeError, UnsupportedOpError
+from glnn.graph.graph import Graph, Kind, Node, Value
+from glnn.graph.operator import Cost, Known, Operator, Types
+from glnn.onnx.dtypes import array_of, type_of, type_proto
+from glnn.types import UNRANKED, Array, DType, TensorType
+
+
+@dataclass(frozen=True, eq=False)
+class Delegate:
+    """A node of a model, and what is needed to compute it by itself."""
+
+    node: Any
+    """A NodeProto whose operands are called x0, x1, ... and results y0, y1, ..."""
+    opsets: Mapping[str, int]
+    """The model's operator sets and their versions."""
+    ir_version: int
+    """That of the model's format."""
+
+    @cached_property
+    def _evaluator(self) -> Any:
+        try:
+            from onnx import helper
+            from onnx.reference import ReferenceEvaluator
+        except ImportError as error:
+            raise UnsupportedOpError(f"{self.node.op_type}: {error}") from None
+        inputs = [helper.make_value_info(name, None) for name in self.node.input if name]
+        outputs = [helper.make_value_info(name, None) for name in self.node.output if name]
+        for info in (*inputs, *outputs):
+            info.ClearField("type")
+        graph = helper.make_graph([self.node], self.node.op_type, inputs, outputs)
+        imports = [helper.make_opsetid(domain, number) for domain, number in self.opsets.items()]
+        model = helper.make_model(graph, opset_imports=imports, ir_version=self.ir_version)
+        try:
+            return ReferenceEvaluator(model)
+        except Exception as error:  # it raises many kinds
+            raise UnsupportedOpError(f"{self.node.op_type}: {_line(error)}") from None
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        """The results that have names. Raises ShapeError where the package cannot compute them."""
+        pairs = zip(self.node.input, arrays, strict=False)
+        feeds = {name: _given(array) for name, array in pairs if name and array is not None}
+        with np.errstate(all="ignore"):
+            try:
+                found = self._evaluator.run(None, feeds)
+            except Exception as error:  # it raises many kinds
+                raise ShapeError(f"{self.node.op_type}: {_line(error)}") from None
+        return tuple(map(array_of, found))
+
+    def inferred(self, given: Sequence[Value | None]) -> tuple[TensorType, ...]:
+        """The results' types as far as the package knows them."""
+        from onnx import defs, numpy_helper, shape_inference
+
+        types = {n: type_proto(v.type) for n, v in zip(self.node.input, given) if n and v}
+        known = {
+            n: numpy_helper.from_array(v.data)
+            for n, v in zip(self.node.input, given)
+            if n and v and v.kind is Kind.CONSTANT and not v.data.dtype.hasobject  # type: ignore
+        }
+        from onnx import helper
+
+        imports = [helper.make_opsetid(domain, number) for domain, number in self.opsets.items()]
+        domain = self.node.domain
+        try:
+            schema = defs.get_schema(self.node.op_type, self.opsets.get(domain, 1), domain)
+            found = shape_inference.infer_node_outputs(
+                schema, self.node, types, known, opset_imports=imports, ir_version=self.ir_version
+            )
+        except Exception as error:  # it raises many kinds
+            raise ShapeError(f"{self.node.op_type}: {_line(error)}") from None
+        missing = TensorType((UNRANKED,), DType.object)
+        return tuple(
+            type_of(found[name]) if name in found else missing for name in self.node.output if name
+        )
+
+    def unknown(self, types: Types) -> tuple[TensorType, ...]:
+        """The results' types where those of operands may not be ranked."""
+        given = [None if t is None else Value("operand", t, Kind.INPUT) for t in types]
+        try:
+            return self.inferred(given)
+        except (ShapeError, UnsupportedOpError):
+            name = sum(map(bool, self.node.output))
+            return (TensorType((UNRANKED,), DType.object),) * name
+
+    def graph(self, given: Sequence[Value | None], why: Exception | None = None) -> Graph:
+        """A graph of one operator, which the host computes. why: nothing else does."""
+        types = self.inferred(given)
+        inputs = tuple(dict.fromkeys(v for v in given if v and v.kind is not Kind.CONSTANT))
+        if not inputs:
+            found = self.reference(*(None if v is None else v.data for v in given))  # type: ignore
+            constants = [Value("result", TensorType.of(a), Kind.CONSTANT, a) for a in found]
+            return Graph((), (), tuple(constants), self.node.op_type)
+        results = tuple(Value(f"result {i}", type) for i, type in enumerate(types))
+        reason = f"{self.node.op_type} has no kernel" if why is None else str(why)
+        node = Node(self.node.op_type, Delegated(self, types, reason), tuple(given), results)
+        return Graph((node,), inputs, results, self.node.op_type)
+
+
+@dataclass(frozen=True, eq=False)
+class Delegated(Operator):
+    """One node by the `onnx` package, of operands whose sizes are known."""
+
+    delegate: Delegate
+    types: tuple[TensorType, ...]
+    """Of the results."""
+    reason: str
+    """Why nothing else computes it."""
+
+    name: ClassVar[str] = "delegated"
+    variadic: ClassVar[bool] = True
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        return ()
+
+    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+        return self.types
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        return self.delegate.reference(*arrays)
+
+    def cost(self, types: Types) -> Cost:
+        return Cost(0, 0)
+
+
+def _given(array: Array) -> Any:
+    """`array` as the package takes it: what is no tensor, as itself."""
+    if array.dtype == object and array.ndim == 0 and not isinstance(array.item(), str):
+        return array.item()
+    return array
+
+
+def _line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -1,0 +1,35 @@
+"""One line of the table of ONNX operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from glnn.graph.graph import Value
+from glnn.onnx.call import Call
+
+Convert = Callable[..., "Value | Sequence[Value]"]
+"""Puts a node into a graph: is given the Call and a value for each operand, None where one is left
+out, and gives the results. Those behind the last that it gives nobody can ask for."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How an ONNX operator is put into a graph."""
+
+    name: str
+    """ONNX's."""
+    since: int
+    """The first version of the operator set that it is for; the next entry of the name ends it."""
+    convert: Convert
+    told: tuple[int, ...] = ()
+    """The operands, by number, whose numbers must be known: sizes depend on them."""
+    domain: str = ""
+    """The operator set, "" for ONNX's own."""
+    halves: bool = False
+    """Whether it takes float16 itself; else it is given float32, and its results are rounded."""
+
+    def __call__(self, call: Call, *operands: Value | None) -> tuple[Value, ...]:
+        """The results."""
+        found = self.convert(call, *operands)
+        return (found,) if isinstance(found, Value) else tuple(found)

@@ -1,0 +1,98 @@
+"""An operator of an ONNX graph, as an operator of a graph of glnn's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from glnn.errors import ShapeError, UnsupportedOpError
+from glnn.graph.builder import Builder
+from glnn.graph.graph import Graph, Kind, Value
+from glnn.graph.operator import Types
+from glnn.graph.operators.composite import Composite
+from glnn.onnx.call import Call
+from glnn.onnx.delegated import Delegate
+from glnn.onnx.entry import Entry
+from glnn.types import ON_GPU, DType, TensorType
+
+CONVERTED = ON_GPU | {DType.int64, DType.float64}
+"""What glnn's operators know; nodes of anything else are the `onnx` package's."""
+
+
+@dataclass(frozen=True, eq=False)
+class OnnxOperator(Composite):
+    """A node's operator and attributes.
+
+    It is what the table's entry makes of it; where there is none, or that entry does not know such
+    operands, the host computes it by the `onnx` package's reference.
+    """
+
+    op_type: str
+    """ONNX's name."""
+    version: int
+    """The version of its operator set that the model asks for."""
+    attributes: Mapping[str, Any]
+    """By name, as `Call` has them."""
+    wanted: tuple[bool, ...]
+    """For each result, whether it has a name in the model; the others are left out."""
+    entry: Entry | None
+    """The table's."""
+    delegate: Delegate = field(repr=False)
+    """The `onnx` package's."""
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        return () if self.entry is None else tuple(f"x{i}" for i in self.entry.told)
+
+    def express(self, given: Sequence[Value | None]) -> Graph:
+        builder = Builder(self.op_type)
+        for value in given:
+            if value is not None and value.kind is not Kind.CONSTANT:
+                builder.take(value)
+        why: Exception | None = None
+        if self.entry is not None and self._known(given):
+            try:
+                results = self._converted(self.entry, builder, given)
+                return builder.graph([value for value in results if value is not None])
+            except (ShapeError, UnsupportedOpError) as error:
+                why = error
+        try:
+            return self.delegate.graph(given, why)
+        except (ShapeError, UnsupportedOpError) as error:
+            raise (why or error) from None
+
+    def unknown(self, types: Types) -> tuple[TensorType, ...]:
+        return self.delegate.unknown(types)
+
+    def _known(self, given: Sequence[Value | None]) -> bool:
+        """Whether glnn's operators know such operands."""
+        dtypes = {value.type.dtype for value in given if value is not None}
+        asked = self.attributes.get("to")
+        return dtypes <= CONVERTED and (not isinstance(asked, DType) or asked in CONVERTED)
+
+    def _converted(
+        self, entry: Entry, builder: Builder, given: Sequence[Value | None]
+    ) -> list[Value]:
+        """The results that are wanted, as the table has them."""
+        count = len(self.wanted)
+        call = Call(builder, self.op_type, self.version, self.attributes, count, self.wanted)
+        halves = not entry.halves and any(v and v.type.dtype is DType.float16 for v in given)
+        if halves:
+            given = [
+                call.cast(v, DType.float32) if v and v.type.dtype is DType.float16 else v
+                for v in given
+            ]
+        try:
+            results = entry(call, *given)
+        except TypeError as error:  # more or fewer operands than the converter has
+            raise ShapeError(f"{self.op_type}: {error}") from None
+        if len(results) < count and any(self.wanted[len(results) :]):
+            what = f"its result {self.wanted.index(True, len(results))} is not computed"
+            raise UnsupportedOpError(f"{self.op_type}: {what}")
+        found = [v for v, wanted in zip(results, self.wanted, strict=False) if wanted]
+        if halves:
+            found = [
+                call.cast(v, DType.float16) if v.type.dtype is DType.float32 else v for v in found
+            ]
+        return found

@@ -1,0 +1,1 @@
+"""How ONNX's operators are put into a graph, by kind."""

@@ -1,0 +1,156 @@
+"""Operators that move numbers."""
+
+from __future__ import annotations
+
+from glnn.errors import ShapeError
+from glnn.graph.graph import Value
+from glnn.graph.operators import (
+    Concat,
+    Gather,
+    Pad,
+    Slice,
+    Split,
+    Tile,
+    Transpose,
+)
+from glnn.onnx.call import Call
+from glnn.onnx.entry import Entry
+
+
+def _transpose(call: Call, x: Value) -> Value:
+    rank = len(x.type.dims)
+    return call(Transpose(tuple(call.get("perm", tuple(reversed(range(rank)))))), x)
+
+
+def _concat(call: Call, *operands: Value) -> Value:
+    axis = call.get("axis", 1) if call.version < 4 else call.need("axis")
+    axis = call.axis(axis, operands[0])
+    there = [x for x in operands if x.type.shape[axis]]
+    if not there:
+        return operands[0]
+    return there[0] if len(there) == 1 else call(Concat(axis), *there)
+
+
+def _split(call: Call, x: Value, split: Value | None = None) -> tuple[Value, ...]:
+    axis = call.axis(call.get("axis", 0), x)
+    size = x.type.shape[axis]
+    pieces = call.attributes.get("split") if split is None else call.integers(split, "split")
+    if pieces is None:
+        count = call.get("num_outputs", call.outputs)
+        each = -(-size // count)
+        pieces = tuple(max(min(each, size - i * each), 0) for i in range(count))
+    if sum(pieces) != size:
+        raise ShapeError(f"Split: pieces {tuple(pieces)} of {x.type} along axis {axis}")
+    return call.all(Split(tuple(pieces), axis), x)
+
+
+def _slice(
+    call: Call,
+    x: Value,
+    starts: Value | None = None,
+    ends: Value | None = None,
+    axes: Value | None = None,
+    steps: Value | None = None,
+) -> Value:
+    def numbers(name: str, value: Value | None, default: tuple[int, ...]) -> tuple[int, ...]:
+        if value is not None:
+            return call.integers(value, name)
+        return tuple(call.get(name, default))
+
+    first = numbers("starts", starts, ())
+    last = numbers("ends", ends, ())
+    along = numbers("axes", axes, tuple(range(len(first))))
+    by = numbers("steps", steps, (1,) * len(first))
+    if not len(first) == len(last) == len(along) == len(by):
+        raise ShapeError(f"Slice: starts {first}, ends {last}, axes {along}, steps {by} differ")
+    whole = tuple(call.axis(axis, x) for axis in along)
+    if 0 in by:
+        raise ShapeError(f"Slice: steps must not be 0, got {by}")
+    bounds = [
+        slice(a, b, s).indices(x.type.shape[axis])
+        for a, b, s, axis in zip(first, last, by, whole, strict=True)
+    ]
+    low = tuple(a for a, _, _ in bounds)
+    # Where a slice goes backwards to the first place, -1 would be the last one.
+    high = tuple(b if b >= 0 else -x.type.shape[axis] - 1 for (_, b, _), axis in zip(bounds, whole))
+    return call(Slice(low, high, whole, by), x)
+
+
+def _tile(call: Call, x: Value, repeats: Value, axis: Value | None = None) -> Value:
+    if axis is None:
+        return call(Tile(call.integers(repeats, "repeats")), x)
+    counts = [1] * len(x.type.dims)
+    counts[call.axis(call.integers(axis)[0], x)] = call.integers(repeats)[0]
+    return call(Tile(tuple(counts)), x)
+
+
+def _pad(
+    call: Call,
+    x: Value,
+    pads: Value | None = None,
+    fill: Value | None = None,
+    axes: Value | None = None,
+) -> Value:
+    if pads is None:
+        widths = call.attributes.get("pads", call.attributes.get("paddings"))
+        if widths is None:
+            raise ShapeError("Pad: pads are missing")
+        value = call.get("value", 0.0)
+    else:
+        widths = call.integers(pads, "pads")
+        value = 0 if fill is None else call.array(fill, "constant_value").item()
+    rank = len(x.type.dims)
+    along = tuple(range(rank)) if axes is None else call.integers(axes, "axes")
+    if len(widths) != 2 * len(along):
+        raise ShapeError(f"Pad: {len(along)} axes need twice as many pads, got {tuple(widths)}")
+    before, after = [0] * rank, [0] * rank
+    for i, axis in enumerate(along):
+        before[call.axis(axis, x)], after[call.axis(axis, x)] = widths[i], widths[i + len(along)]
+    edges = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
+    mode = call.get("mode", "constant")
+    if mode not in edges:
+        raise ShapeError(f"Pad: mode must be one of {', '.join(edges)}, got {mode!r}")
+    kind = x.type.dtype.kind
+    value = bool(value) if kind == "bool" else float(value) if kind == "float" else int(value)
+    return call(Pad(tuple(before), tuple(after), edges[mode], value), x)  # type: ignore[arg-type]
+
+
+def _gather(call: Call, x: Value, index: Value) -> Value:
+    axis = call.axis(call.get("axis", 0), x)
+    return call(Gather(axis), x, index)
+
+
+def _depth_to_space(call: Call, x: Value) -> Value:
+    n, c, h, w = x.type.shape
+    b = call.need("blocksize")
+    if call.get("mode", "DCR") == "DCR":
+        apart, perm = (n, b, b, c // b**2, h, w), (0, 3, 4, 1, 5, 2)
+    else:
+        apart, perm = (n, c // b**2, b, b, h, w), (0, 1, 4, 2, 5, 3)
+    return _regrouped(call, x, apart, perm, (n, c // b**2, h * b, w * b))
+
+
+def _space_to_depth(call: Call, x: Value) -> Value:
+    n, c, h, w = x.type.shape
+    b = call.need("blocksize")
+    apart = (n, c, h // b, b, w // b, b)
+    return _regrouped(call, x, apart, (0, 3, 5, 1, 2, 4), (n, c * b**2, h // b, w // b))
+
+
+def _regrouped(call: Call, x: Value, apart: tuple[int, ...], perm: tuple[int, ...],
+               shape: tuple[int, ...]) -> Value:
+    from_reshape = call.reshape(x, apart)
+    return call.reshape(call(Transpose(perm), from_reshape), shape)
+
+
+ENTRIES = (
+    Entry("Transpose", 1, _transpose),
+    Entry("Concat", 1, _concat),
+    Entry("Split", 1, _split, told=(1,)),
+    Entry("Slice", 1, _slice, told=(1, 2, 3, 4)),
+    Entry("Tile", 1, _tile, told=(1, 2)),
+    Entry("Pad", 1, _pad, told=(1, 2, 3)),
+    Entry("Gather", 1, _gather),
+    Entry("DepthToSpace", 1, _depth_to_space),
+    Entry("SpaceToDepth", 1, _space_to_depth),
+)

@@ -1,0 +1,189 @@
+"""Operators of the numbers at one place: a formula each, of operands that broadcast."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial, reduce
+
+from glnn.errors import ShapeError
+from glnn.graph.graph import Value
+from glnn.graph.operators import Unsqueeze
+from glnn.onnx.call import Call
+from glnn.onnx.entry import Entry
+from glnn.types import DType
+
+
+def _formula(call: Call, *operands: Value, formula: str, **attributes: float) -> Value:
+    """`formula` of the operands, then of the attributes, by their defaults."""
+    numbers = (float(call.get(name, default)) for name, default in attributes.items())
+    return call.pointwise(formula, *operands, *numbers)
+
+
+def _row(name: str, formula: str, since: int = 1, **attributes: float) -> Entry:
+    return Entry(name, since, partial(_formula, formula=formula, **attributes))
+
+
+def _legacy(call: Call, a: Value, b: Value, *, formula: str) -> Value:
+    """Before version 7 only b broadcasts, to a from `axis` on, and only where it is said."""
+    if call.get("broadcast", 0) and "axis" in call.attributes:
+        behind = len(a.type.dims) - call.axis(call.get("axis", 0), a) - len(b.type.dims)
+        if behind > 0:
+            rank = len(b.type.dims)
+            b = call(Unsqueeze(tuple(range(rank, rank + behind))), b)
+    return call.pointwise(formula, a, b)
+
+
+def _binary(name: str, formula: str) -> tuple[Entry, ...]:
+    """One of two operands, with the broadcasting of old."""
+    row = partial(_formula, formula=formula)
+    return Entry(name, 1, partial(_legacy, formula=formula)), Entry(name, 7, row)
+
+
+def _variadic(call: Call, *operands: Value, formula: str) -> Value:
+    """The operands one after the other."""
+    if not operands:
+        raise ShapeError(f"{call.name}: at least one operand must be there")
+    return reduce(lambda a, b: call.pointwise(formula, a, b), operands)
+
+
+def _mean(call: Call, *operands: Value) -> Value:
+    return call.pointwise("a / b", _variadic(call, *operands, formula="a + b"), float(len(operands)))
+
+
+def _clip(call: Call, x: Value, low: Value | None = None, high: Value | None = None) -> Value:
+    ends: Sequence[Value | float | None] = (low, high)
+    if call.version < 11:
+        ends = tuple(call.attributes.get(name) for name in ("min", "max"))
+    for end, formula in zip(ends, ("maximum(a, b)", "minimum(a, b)"), strict=True):
+        if end is not None:
+            x = call.pointwise(formula, x, end)
+    return x
+
+
+def _pow(call: Call, base: Value, exponent: Value) -> Value:
+    """Of the base's type, whatever that of the exponent."""
+    dtype = base.type.dtype
+    if exponent.type.dtype is not dtype:
+        if dtype.kind == "int" and exponent.type.dtype.kind == "float":
+            power = call.pointwise("pow(a, b)", call.cast(base, DType.float32), exponent)
+            return call.cast(power, dtype)
+        exponent = call.cast(exponent, dtype)
+    return call.pointwise("pow(a, b)", base, exponent)
+
+
+def _mod(call: Call, a: Value, b: Value) -> Value:
+    return call.pointwise("fmod(a, b)" if call.get("fmod", 0) else "remainder(a, b)", a, b)
+
+
+def _prelu(call: Call, x: Value, slope: Value) -> Value:
+    if call.version < 9 and len(slope.type.dims) == 1 and len(x.type.dims) > 2:
+        slope = call(Unsqueeze(tuple(range(1, len(x.type.dims) - 1))), slope)
+    return call.pointwise("where(a < c, a * b, a)", x, slope, _zero(x))
+
+
+def _zero(x: Value) -> float | int:
+    return 0.0 if x.type.dtype.kind == "float" else 0
+
+
+def _cast(call: Call, x: Value) -> Value:
+    from_onnx = call.need("to")
+    return call.cast(x, from_onnx)
+
+
+def _is_inf(call: Call, x: Value) -> Value:
+    positive, negative = call.get("detect_positive", 1), call.get("detect_negative", 1)
+    if positive and negative:
+        return call.pointwise("isinf(a)", x)
+    if not positive and not negative:
+        return call.pointwise("logical_xor(isnan(a), isnan(a))", x)
+    sign = "a > 0.0" if positive else "a < 0.0"
+    return call.pointwise(f"logical_and(isinf(a), {sign})", x)
+
+
+def _shift(call: Call, a: Value, b: Value) -> Value:
+    left = call.need("direction") == "LEFT"
+    return call.pointwise("left_shift(a, b)" if left else "right_shift(a, b)", a, b)
+
+
+def _cast_like(call: Call, x: Value, like: Value) -> Value:
+    return call.cast(x, like.type.dtype)
+
+
+_SHRINK = "where(a < -c, a + b, where(a > c, a - b, 0.0))"
+ENTRIES = (
+    *_binary("Add", "a + b"),
+    *_binary("Sub", "a - b"),
+    *_binary("Mul", "a * b"),
+    *_binary("Div", "a / b"),
+    *_binary("And", "logical_and(a, b)"),
+    *_binary("Or", "logical_or(a, b)"),
+    *_binary("Xor", "logical_xor(a, b)"),
+    *_binary("Equal", "equal(a, b)"),
+    *_binary("Less", "a < b"),
+    *_binary("Greater", "a > b"),
+    Entry("Pow", 1, partial(_legacy, formula="pow(a, b)")),
+    Entry("Pow", 7, _pow),
+    _row("LessOrEqual", "a <= b"),
+    _row("GreaterOrEqual", "a >= b"),
+    _row("BitwiseAnd", "bitwise_and(a, b)"),
+    _row("BitwiseOr", "bitwise_or(a, b)"),
+    _row("BitwiseXor", "bitwise_xor(a, b)"),
+    _row("BitwiseNot", "bitwise_not(a)"),
+    Entry("BitShift", 11, _shift),
+    Entry("Mod", 10, _mod),
+    Entry("Sum", 1, partial(_variadic, formula="a + b")),
+    Entry("Max", 1, partial(_variadic, formula="maximum(a, b)")),
+    Entry("Min", 1, partial(_variadic, formula="minimum(a, b)")),
+    Entry("Mean", 1, _mean),
+    _row("Where", "where(a, b, c)"),
+    _row("Not", "logical_not(a)"),
+    *(
+        _row(name, f"{function}(a)")
+        for name, function in {
+            "Abs": "abs",
+            "Acos": "acos",
+            "Acosh": "acosh",
+            "Asin": "asin",
+            "Asinh": "asinh",
+            "Atan": "atan",
+            "Atanh": "atanh",
+            "Ceil": "ceil",
+            "Cos": "cos",
+            "Cosh": "cosh",
+            "Erf": "erf",
+            "Exp": "exp",
+            "Floor": "floor",
+            "HardSwish": "hardswish",
+            "IsNaN": "isnan",
+            "Log": "log",
+            "Mish": "mish",
+            "Neg": "neg",
+            "Reciprocal": "reciprocal",
+            "Relu": "relu",
+            "Round": "round",
+            "Sigmoid": "sigmoid",
+            "Sign": "sign",
+            "Sin": "sin",
+            "Sinh": "sinh",
+            "Softsign": "softsign",
+            "Sqrt": "sqrt",
+            "Tan": "tan",
+            "Tanh": "tanh",
+        }.items()
+    ),
+    _row("Elu", "elu(a, b)", alpha=1.0),
+    _row("Celu", "celu(a, b)", alpha=1.0),
+    _row("LeakyRelu", "leaky_relu(a, b)", alpha=0.01),
+    _row("ThresholdedRelu", "thresholded_relu(a, b)", alpha=1.0),
+    _row("HardSigmoid", "hardsigmoid(a, b, c)", alpha=0.2, beta=0.5),
+    _row("Selu", "b * where(a > 0.0, a, c * expm1(a))", gamma=1.0507009873554805,
+         alpha=1.6732632423543772),
+    _row("Softplus", "softplus(a, 1.0, 20.0)"),
+    _row("Swish", "a * sigmoid(a * b)", alpha=1.0),
+    _row("Shrink", _SHRINK, bias=0.0, lambd=0.5),
+    Entry("Clip", 1, _clip),
+    Entry("PRelu", 1, _prelu),
+    Entry("Cast", 1, _cast, halves=True),
+    Entry("CastLike", 15, _cast_like, halves=True),
+    Entry("IsInf", 10, _is_inf),
+)

@@ -1,0 +1,103 @@
+"""Shapes, and tensors that follow from them."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from glnn.errors import ShapeError
+from glnn.graph.graph import Value
+from glnn.graph.operators import Expand, Identity, Reshape, Squeeze, Unsqueeze
+from glnn.onnx.call import Call
+from glnn.onnx.entry import Entry
+from glnn.types import MOST
+
+
+def _shape(call: Call, x: Value) -> Value:
+    rank = len(x.type.dims)
+    start, end = call.get("start", 0), call.get("end", rank)
+    return call.constant(x.type.shape[slice(*slice(start, end).indices(rank))], np.int64)
+
+
+def _size(call: Call, x: Value) -> Value:
+    return call.constant(prod(x.type.shape), np.int64)
+
+
+def _reshape(call: Call, x: Value, shape: Value | None = None) -> Value:
+    sizes = call.need("shape") if shape is None else call.integers(shape, "shape")
+    return call(Reshape(tuple(sizes), bool(call.get("allowzero", 0))), x)
+
+
+def _flatten(call: Call, x: Value) -> Value:
+    axis = call.get("axis", 1)
+    rank = len(x.type.dims)
+    axis = axis if axis >= 0 else axis + rank
+    if not 0 <= axis <= rank:
+        raise ShapeError(f"Flatten: axis must be from {-rank} to {rank}, got {axis}")
+    shape = x.type.shape
+    return call(Reshape((prod(shape[:axis]), prod(shape[axis:])), True), x)
+
+
+def _axes(call: Call, axes: Value | None) -> tuple[int, ...] | None:
+    """The axes, an attribute before version 13."""
+    if axes is not None:
+        return call.integers(axes, "axes")
+    found = call.attributes.get("axes")
+    return None if found is None else tuple(found)
+
+
+def _squeeze(call: Call, x: Value, axes: Value | None = None) -> Value:
+    return call(Squeeze(_axes(call, axes)), x)
+
+
+def _unsqueeze(call: Call, x: Value, axes: Value | None = None) -> Value:
+    found = _axes(call, axes)
+    if found is None:
+        raise ShapeError("Unsqueeze: axes are missing")
+    return call(Unsqueeze(found), x)
+
+
+def _expand(call: Call, x: Value, shape: Value) -> Value:
+    """Both broadcast: a size of 1 leaves what x has."""
+    wanted = call.integers(shape, "shape")
+    try:
+        dims = np.broadcast_shapes(x.type.shape, wanted)
+    except ValueError:
+        raise ShapeError(f"Expand: {x.type} does not broadcast with {wanted}") from None
+    return call(Expand(tuple(map(int, dims))), x)
+
+
+def _constant_of_shape(call: Call, shape: Value) -> Value:
+    sizes = call.integers(shape, "shape")
+    if any(n < 0 for n in sizes) or prod(sizes) > MOST:
+        raise ShapeError(f"ConstantOfShape: no tensor has the shape {sizes}")
+    value = np.asarray(call.get("value", np.zeros(1, np.float32))).reshape(())
+    return call(Expand(sizes), call.constant(value))
+
+
+def _identity(call: Call, x: Value) -> Value:
+    return call(Identity(), x)
+
+
+def _dropout(call: Call, x: Value, ratio: Value | None = None, training: Value | None = None) -> tuple[Value, Value]:
+    """At inference: x, and where that is asked for, that nothing was dropped."""
+    if training is not None and bool(call.array(training, "training_mode").item()):
+        if ratio is None or float(call.array(ratio, "ratio").item()) > 0:
+            raise ShapeError("Dropout: training_mode needs random numbers")
+    mask = call(Expand(x.type.shape), call.constant(np.array(True)))
+    return call(Identity(), x), mask
+
+
+ENTRIES = (
+    Entry("Shape", 1, _shape),
+    Entry("Size", 1, _size),
+    Entry("Reshape", 1, _reshape, told=(1,)),
+    Entry("Flatten", 1, _flatten),
+    Entry("Squeeze", 1, _squeeze, told=(1,)),
+    Entry("Unsqueeze", 1, _unsqueeze, told=(1,)),
+    Entry("Expand", 8, _expand, told=(1,)),
+    Entry("ConstantOfShape", 9, _constant_of_shape, told=(0,)),
+    Entry("Identity", 1, _identity),
+    Entry("Dropout", 1, _dropout, told=(1, 2)),
+)

@@ -1,0 +1,44 @@
+"""Reading .onnx files: every fault is a ModelError that names the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from glnn import reading
+from glnn.errors import ModelError
+
+MOST = 2**31 - 1  # bytes of a .onnx file: protobuf reads no more
+
+
+def package(where: str) -> Any:
+    """The `onnx` package. Raises ModelError where it is not installed."""
+    try:
+        import onnx
+    except ImportError:
+        raise ModelError(f"{where}: reading ONNX needs the package onnx: glnn[onnx]") from None
+    return onnx
+
+
+def read(path: Path) -> Any:
+    """The ModelProto in the file."""
+    try:
+        if not path.is_file():
+            raise ModelError(f"{path}: {'is not a file' if path.exists() else 'no such file'}")
+        content = reading.read(path, MOST)
+    except (OSError, ValueError) as error:
+        fault = getattr(error, "strerror", None) or str(error)
+        raise ModelError(f"{path}: cannot be read: {fault}") from None
+    return parse(content, str(path))
+
+
+def parse(content: bytes, where: str) -> Any:
+    """The ModelProto that `content` is."""
+    onnx = package(where)
+    try:
+        model = onnx.ModelProto.FromString(content)
+    except Exception as error:  # protobuf raises kinds of its own
+        raise ModelError(f"{where}: not an ONNX model: {error}") from None
+    if not model.HasField("graph"):
+        raise ModelError(f"{where}: not an ONNX model: it has no graph")
+    return model
