@@ -29,7 +29,7 @@ import rich_click as click
 
 from benchmarks import network_tables, zoo
 from benchmarks.command import check_picture, run
-from benchmarks.network_rows import NAMES, Bench, Roof, Row, answered
+from benchmarks.network_rows import GLNN, NAMES, Bench, Roof, Row, answered
 from glnn.cli.screen import Screen, number, progress
 from glnn.errors import GlnnError
 from glnn.writing import whole
@@ -58,14 +58,15 @@ class Kept:
             )
         self.head, self.rows = {**found, **head}, rows
 
-    def missing(self, network: str, batch: int, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Those of `names` that have no row yet, or one that failed."""
+    def missing(self, network: str, batch: int, bench: Bench) -> tuple[str, ...]:
+        """Those whom `bench` asks that have no row yet, or one that failed or lacks a start."""
         there = {
             row["name"]
             for row in self.rows
             if (row["network"], row["batch"]) == (network, batch) and "failed" not in row
+            if "cold" in row or not (bench.cold and row["name"] == GLNN)
         }
-        return tuple(name for name in names if name not in there)
+        return tuple(name for name in bench.present if name not in there)
 
     def add(self, row: Row) -> None:
         """Put `row` in its place and save all. Raises GlnnError where that cannot be written."""
@@ -136,7 +137,7 @@ def measure(
                 click.echo(f"--within: {within:g} s are over, the rest is left out", err=True)
                 return
             bar.update(task, description=f"{network.name}, batch {batch}")
-            missing = kept.missing(network.name, batch, bench.present)
+            missing = kept.missing(network.name, batch, bench)
             for row in bench.rows(network, batch, missing) if missing else ():
                 kept.add(row)
                 if bar.disable:
