@@ -94,6 +94,11 @@ class InferenceSession:
         """What it runs on: another one after the device was lost."""
         return self._executor.backend
 
+    @property
+    def hosted(self) -> tuple[str, ...]:
+        """The operators that the host computed in the last run, on a backend of a GPU."""
+        return tuple(dict.fromkeys(str(op) for op in self._executor.hosted))
+
     def get_inputs(self) -> list[TensorInfo]:
         """The inputs, each with `name`, `shape` and `type`."""
         return list(self.model.inputs)

@@ -115,9 +115,7 @@ class DType(Enum):
         return self in ON_GPU
 
 
-ON_GPU = frozenset(
-    (DType.float32, DType.float16, DType.int32, DType.uint8, DType.int8, DType.bool)
-)
+ON_GPU = frozenset((DType.float32, DType.float16, DType.int32, DType.uint8, DType.int8, DType.bool))
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from glnn.compile.run import check_out
 from glnn.compile.weights import Weights
 from glnn.errors import UnsupportedOpError
 from glnn.graph.graph import Graph, Node, Value, ordered
+from glnn.graph.operator import Operator
 from glnn.graph.operators.control import Control
 from glnn.graph.passes import expanded, fixed_captures, known_branches
 from glnn.process import ProcessLock
@@ -54,6 +55,13 @@ class Cut:
         tail = _tail(graph, [node for node in late if node not in self._now])
         self._inputs, self._outputs = tail.inputs, tail.outputs
         self._tail = Plans(tail, backend, weights, precision)
+
+    @property
+    def hosted(self) -> tuple[Operator, ...]:
+        """What the host computes of it, as far as it has been planned."""
+        own = (node.operator for node in self._now if not node.operator.control)
+        parts = (self._tail, *self._bodies.values())
+        return (*self._head.hosted, *own, *(op for part in parts for op in part.hosted))
 
     def inside(
         self,
@@ -98,6 +106,11 @@ class Plans:
         self._precision = precision
         self._kept: OrderedDict[tuple[object, ...], Plan | Cut] = OrderedDict()
         self._lock = ProcessLock()
+
+    @property
+    def hosted(self) -> tuple[Operator, ...]:
+        """What the host computes of the plans that there are."""
+        return tuple(op for plan in self._kept.values() for op in plan.hosted)
 
     def run(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
         """The outputs for an array of each input, for callers inside `Backend.perform`."""
@@ -148,9 +161,7 @@ def planned(
                 why = _why(graph, late)
                 raise UnsupportedOpError(f"{why}, so no kernels can be asked for, got {kernels}")
             first = _head(graph, late)
-            head = planned(
-                first, backend, types, weights=weights, precision=precision, told=told
-            )
+            head = planned(first, backend, types, weights=weights, precision=precision, told=told)
             return Cut(graph, late, backend, head, first.outputs, weights, precision)
         graph = expanded(graph, types, told)
     shapes = {name: type.shape for name, type in types.items()}

@@ -16,6 +16,7 @@ from glnn.compile.weights import Weights
 from glnn.device import Device
 from glnn.errors import UnsupportedOpError
 from glnn.graph.graph import Graph, Value
+from glnn.graph.operator import Operator
 from glnn.process import ProcessLock
 from glnn.types import Array, DType, Shape, TensorType, content
 
@@ -99,9 +100,9 @@ class Executor:
         backend, names = self._open(), tuple(value.name for value in wanted)
         outputs = tuple(dict.fromkeys((*self.graph.outputs, *wanted)))
         return backend.perform(
-            lambda: self._plan(
-                backend, shapes, False, outputs, told=self.graph.told(feeds)
-            ).inside(feeds, names)
+            lambda: self._plan(backend, shapes, False, outputs, told=self.graph.told(feeds)).inside(
+                feeds, names
+            )
         )
 
     def plan(self, shapes: Mapping[str, Shape], *, keep: bool = False) -> Plan:
@@ -148,6 +149,11 @@ class Executor:
             self._plans.move_to_end(key)
             self._latest = None if keep or outputs else (shapes, contents, plan)
         return plan
+
+    @property
+    def hosted(self) -> tuple[Operator, ...]:
+        """What the host computes of the plan that ran last."""
+        return self._latest[2].hosted if self._latest else ()
 
     def _open(self) -> Backend:
         """The backend, on a new device after its own was lost."""

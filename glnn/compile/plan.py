@@ -18,6 +18,7 @@ from glnn.compile.weights import Weights
 from glnn.errors import ModelError
 from glnn.graph.constant import constant, evaluated
 from glnn.graph.graph import Graph, Value
+from glnn.graph.operator import Operator
 from glnn.process import ProcessLock
 from glnn.settings import Settings
 from glnn.span import Span, Spans
@@ -121,6 +122,13 @@ class Plan:
     def steps(self) -> tuple[Step, ...]:
         """What is performed, in order; `launches` has what performs it."""
         return self.outline.steps
+
+    @property
+    def hosted(self) -> tuple[Operator, ...]:
+        """What the host computes of it."""
+        if self.backend.device is None:
+            return ()
+        return tuple(e.task.op for e in self.outline.schedule.entries if e.host)
 
     @property
     def launches(self) -> tuple[Launch, ...]:

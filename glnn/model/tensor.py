@@ -88,6 +88,8 @@ class TensorInfo:
 
         Raises ShapeError for anything else.
         """
+        if self.dtype is DType.object:
+            return _object(x)
         return as_one_of(f"input {self.name!r}", x, (self.dtype,))
 
     def fitting(self, x: object) -> Array:
@@ -123,6 +125,15 @@ class TensorInfo:
         if len(sample) == 3 and shape[-3:] == (*sample[1:], sample[0]):
             return ": channels come first here, (n, c, h, w), where x.transpose puts them"
         return ": a batch of samples is taken, x[None] makes one" if shape == sample else ""
+
+
+def _object(x: object) -> Array:
+    """An array of texts, or what is no tensor as a single object."""
+    if isinstance(x, np.ndarray):
+        return x.astype(object) if x.dtype.kind in "US" else x
+    found = np.empty((), object)
+    found[()] = x
+    return found
 
 
 def _size(n: object) -> Any:

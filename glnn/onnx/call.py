@@ -94,7 +94,9 @@ class Call:
 
     def cast(self, value: Value, dtype: DType) -> Value:
         """`value` as `dtype`."""
-        return value if value.type.dtype is dtype else self.pointwise(f"cast_{dtype.value}(a)", value)
+        return (
+            value if value.type.dtype is dtype else self.pointwise(f"cast_{dtype.value}(a)", value)
+        )
 
     def reshape(self, value: Value, shape: Shape) -> Value:
         """`value` in another shape of as many numbers; a 0 is a size."""

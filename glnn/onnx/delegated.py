@@ -34,10 +34,10 @@ class Delegate:
             from onnx.reference import ReferenceEvaluator
         except ImportError as error:
             raise UnsupportedOpError(f"{self.node.op_type}: {error}") from None
-        inputs = [helper.make_value_info(name, None) for name in self.node.input if name]
-        outputs = [helper.make_value_info(name, None) for name in self.node.output if name]
-        for info in (*inputs, *outputs):
-            info.ClearField("type")
+        inputs, outputs = (
+            [helper.make_empty_tensor_value_info(name) for name in names if name]
+            for names in (self.node.input, self.node.output)
+        )
         graph = helper.make_graph([self.node], self.node.op_type, inputs, outputs)
         imports = [helper.make_opsetid(domain, number) for domain, number in self.opsets.items()]
         model = helper.make_model(graph, opset_imports=imports, ir_version=self.ir_version)
@@ -98,11 +98,17 @@ class Delegate:
         inputs = tuple(dict.fromkeys(v for v in given if v and v.kind is not Kind.CONSTANT))
         if not inputs:
             found = self.reference(*(None if v is None else v.data for v in given))  # type: ignore
-            constants = [Value("result", TensorType.of(a), Kind.CONSTANT, a) for a in found]
+            constants = [
+                Value(f"result {i}", TensorType.of(a), Kind.CONSTANT, a)
+                for i, a in enumerate(found)
+            ]
             return Graph((), (), tuple(constants), self.node.op_type)
         results = tuple(Value(f"result {i}", type) for i, type in enumerate(types))
         reason = f"{self.node.op_type} has no kernel" if why is None else str(why)
-        node = Node(self.node.op_type, Delegated(self, types, reason), tuple(given), results)
+        there = tuple(value is not None for value in given)
+        operands = tuple(value for value in given if value is not None)
+        operator = Delegated(self, there, types, reason)
+        node = Node(self.node.op_type, operator, operands, results)
         return Graph((node,), inputs, results, self.node.op_type)
 
 
@@ -111,6 +117,8 @@ class Delegated(Operator):
     """One node by the `onnx` package, of operands whose sizes are known."""
 
     delegate: Delegate
+    there: tuple[bool, ...]
+    """For each of the node's operands, whether it is one of this one's."""
     types: tuple[TensorType, ...]
     """Of the results."""
     reason: str
@@ -123,11 +131,15 @@ class Delegated(Operator):
     def needed(self) -> tuple[str, ...]:
         return ()
 
+    def __str__(self) -> str:
+        return f"{self.delegate.node.op_type} ({self.reason})"
+
     def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
         return self.types
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
-        return self.delegate.reference(*arrays)
+        given = iter(arrays)
+        return self.delegate.reference(*(next(given) if there else None for there in self.there))
 
     def cost(self, types: Types) -> Cost:
         return Cost(0, 0)

@@ -209,5 +209,3 @@ class _Importing:
         if isinstance(value, (list, tuple)):
             return tuple(v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in value)
         return value
-
-

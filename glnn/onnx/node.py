@@ -41,6 +41,9 @@ class OnnxOperator(Composite):
     delegate: Delegate = field(repr=False)
     """The `onnx` package's."""
 
+    def __str__(self) -> str:
+        return self.op_type
+
     @property
     def told(self) -> tuple[str, ...]:
         return () if self.entry is None else tuple(f"x{i}" for i in self.entry.told)

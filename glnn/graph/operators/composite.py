@@ -109,4 +109,6 @@ def _value(number: int, type: TensorType | None, array: Array | None) -> Value |
     if type is None:
         return None
     name = f"operand {number}"
-    return Value(name, type, Kind.INPUT) if array is None else Value(name, type, Kind.CONSTANT, array)
+    return (
+        Value(name, type, Kind.INPUT) if array is None else Value(name, type, Kind.CONSTANT, array)
+    )

@@ -92,7 +92,9 @@ def _batch_normalization(
 
 
 def _lrn(call: Call, x: Value) -> Value:
-    alpha, beta, bias = (call.get(n, d) for n, d in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0)))
+    alpha, beta, bias = (
+        call.get(n, d) for n, d in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0))
+    )
     return call(LocalResponseNorm(call.need("size"), alpha, beta, bias), x)
 
 

@@ -137,8 +137,9 @@ def _space_to_depth(call: Call, x: Value) -> Value:
     return _regrouped(call, x, apart, (0, 3, 5, 1, 2, 4), (n, c * b**2, h // b, w // b))
 
 
-def _regrouped(call: Call, x: Value, apart: tuple[int, ...], perm: tuple[int, ...],
-               shape: tuple[int, ...]) -> Value:
+def _regrouped(
+    call: Call, x: Value, apart: tuple[int, ...], perm: tuple[int, ...], shape: tuple[int, ...]
+) -> Value:
     from_reshape = call.reshape(x, apart)
     return call.reshape(call(Transpose(perm), from_reshape), shape)
 

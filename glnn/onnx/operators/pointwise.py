@@ -47,7 +47,9 @@ def _variadic(call: Call, *operands: Value, formula: str) -> Value:
 
 
 def _mean(call: Call, *operands: Value) -> Value:
-    return call.pointwise("a / b", _variadic(call, *operands, formula="a + b"), float(len(operands)))
+    return call.pointwise(
+        "a / b", _variadic(call, *operands, formula="a + b"), float(len(operands))
+    )
 
 
 def _clip(call: Call, x: Value, low: Value | None = None, high: Value | None = None) -> Value:
@@ -176,8 +178,12 @@ ENTRIES = (
     _row("LeakyRelu", "leaky_relu(a, b)", alpha=0.01),
     _row("ThresholdedRelu", "thresholded_relu(a, b)", alpha=1.0),
     _row("HardSigmoid", "hardsigmoid(a, b, c)", alpha=0.2, beta=0.5),
-    _row("Selu", "b * where(a > 0.0, a, c * expm1(a))", gamma=1.0507009873554805,
-         alpha=1.6732632423543772),
+    _row(
+        "Selu",
+        "b * where(a > 0.0, a, c * expm1(a))",
+        gamma=1.0507009873554805,
+        alpha=1.6732632423543772,
+    ),
     _row("Softplus", "softplus(a, 1.0, 20.0)"),
     _row("Swish", "a * sigmoid(a * b)", alpha=1.0),
     _row("Shrink", _SHRINK, bias=0.0, lambd=0.5),

@@ -80,7 +80,9 @@ def _identity(call: Call, x: Value) -> Value:
     return call(Identity(), x)
 
 
-def _dropout(call: Call, x: Value, ratio: Value | None = None, training: Value | None = None) -> tuple[Value, Value]:
+def _dropout(
+    call: Call, x: Value, ratio: Value | None = None, training: Value | None = None
+) -> tuple[Value, Value]:
     """At inference: x, and where that is asked for, that nothing was dropped."""
     if training is not None and bool(call.array(training, "training_mode").item()):
         if ratio is None or float(call.array(ratio, "ratio").item()) > 0:

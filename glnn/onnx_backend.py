@@ -1,0 +1,110 @@
+"""ONNX's backend interface: `onnx.backend.base.Backend`, as functions of a module.
+
+`prepare(model, backend="compute").run(inputs)` runs a ModelProto; `device` is "CPU" or the default,
+the host, where arrays come from and go to. Options are those of InferenceSession.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glnn.errors import GlnnError, ModelError
+from glnn.session import InferenceSession
+
+Array = NDArray[Any]
+
+
+class BackendRep:
+    """A model made ready to run."""
+
+    def __init__(self, session: InferenceSession) -> None:
+        self.session = session
+
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """The outputs, in the model's order.
+
+        inputs: the inputs in order, or by name; one array where there is one. Sequences are lists,
+        and None is an optional value that is missing.
+        """
+        names = [info.name for info in self.session.get_inputs()]
+        if isinstance(inputs, Mapping):
+            feeds = dict(inputs)
+        else:
+            listed = inputs if isinstance(inputs, (list, tuple)) else [inputs]
+            if len(listed) != len(names):
+                raise ModelError(f"expected {len(names)} inputs, {names}, got {len(listed)}")
+            feeds = dict(zip(names, listed, strict=True))
+        feeds = {name: _array(value) for name, value in feeds.items()}
+        return tuple(map(_given, self.session.run(None, feeds)))
+
+
+def prepare(model: Any, device: str = "CPU", **kwargs: Any) -> BackendRep:
+    """`model`, a ModelProto, ready to run. kwargs: of InferenceSession. Raises what that raises."""
+    if not supports_device(device):
+        raise GlnnError(f"device must be CPU, got {device!r}")
+    return BackendRep(InferenceSession(model.SerializeToString(), **kwargs))
+
+
+def run_model(model: Any, inputs: Any, device: str = "CPU", **kwargs: Any) -> tuple[Any, ...]:
+    """The outputs of `model`, a ModelProto, for `inputs`, as `BackendRep.run` takes them."""
+    return prepare(model, device, **kwargs).run(inputs)
+
+
+def run_node(
+    node: Any,
+    inputs: Any,
+    device: str = "CPU",
+    outputs_info: Sequence[tuple[Any, Sequence[int]]] | None = None,
+    **kwargs: Any,
+) -> tuple[Any, ...]:
+    """The results of `node`, a NodeProto, for arrays of its operands.
+
+    opset_version: of ONNX's operators, the newest that the package knows unless said.
+    """
+    from onnx import defs, helper
+
+    version = kwargs.pop("opset_version", defs.onnx_opset_version())
+    names = [name for name in node.input if name]
+    arrays = list(inputs.values()) if isinstance(inputs, Mapping) else list(inputs)
+    if len(arrays) != len(names):
+        raise ModelError(f"{node.op_type} reads {len(names)} operands, got {len(arrays)}")
+    given = [
+        helper.make_tensor_value_info(
+            name, helper.np_dtype_to_tensor_dtype(np.asarray(array).dtype), np.shape(array)
+        )
+        for name, array in zip(names, arrays, strict=True)
+    ]
+    made = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+    graph = helper.make_graph([node], node.op_type, given, made)
+    imports = [helper.make_opsetid(node.domain, version)]
+    return run_model(helper.make_model(graph, opset_imports=imports), arrays, device, **kwargs)
+
+
+def supports_device(device: str) -> bool:
+    """Whether arrays can come from such a device: the host's alone."""
+    return device.partition(":")[0] == "CPU"
+
+
+def is_compatible(model: Any, device: str = "CPU", **kwargs: Any) -> bool:
+    """Whether `model`, a ModelProto, can be run."""
+    try:
+        prepare(model, device, **{"backend": "cpu", **kwargs})
+    except GlnnError:
+        return False
+    return True
+
+
+def _array(value: Any) -> Any:
+    """`value` as a session takes it: NumPy's scalars are arrays of no dimensions."""
+    return np.asarray(value) if isinstance(value, np.generic) else value
+
+
+def _given(array: Array) -> Any:
+    """An output as ONNX has it: what is no tensor is the object itself."""
+    if array.dtype == object and array.ndim == 0 and not isinstance(array.item(), str):
+        return array.item()
+    return array
