@@ -123,7 +123,7 @@ class Builder:
 
     def _results(
         self, operator: Operator, inputs: Sequence[Value | None]
-    ) -> tuple[list[TensorType], list[Types], list[Known]]:
+    ) -> tuple[list[TensorType], list[tuple[TensorType, ...]], list[Known]]:
         """The results' types, and for each sample their types and the numbers that are known."""
         count = len(SAMPLES) if any(v and v.type.symbols for v in inputs) else 1
         both = [self._infer(operator, inputs, i) for i in range(count)]
