@@ -200,8 +200,10 @@ def _tells(node: Node, types: Types, known: Mapping[Value, Array]) -> bool:
         return False
     given = op.given([None if value is None else types[value] for value in node.inputs])
     numbers = op.numbers([None if value is None else known.get(value) for value in node.inputs])
-    each = zip(op.bodies, given, numbers, strict=True)
-    return any(_late(opened(body, *kinds), *kinds) for body, *kinds in each)
+    return any(
+        _late(opened(body, kinds, arrays), kinds, arrays)
+        for body, kinds, arrays in zip(op.bodies, given, numbers, strict=True)
+    )
 
 
 def _ready(graph: Graph, late: Sequence[Node]) -> list[Node]:

@@ -85,10 +85,11 @@ class Executor:
         shapes = {name: array.shape for name, array in feeds.items()}
         told = self.graph.told(feeds)
         latest = self._latest
-        if latest is not None and latest[0] == shapes and latest[2].backend is backend:
-            if latest[1] == {name: content(array) for name, array in told.items()}:
-                return latest[2]
-        return self._plan(backend, shapes, False, told=told)
+        if latest is None or latest[0] != shapes or latest[2].backend is not backend:
+            return self._plan(backend, shapes, False, told=told)
+        if latest[1] != {name: content(array) for name, array in told.items()}:
+            return self._plan(backend, shapes, False, told=told)
+        return latest[2]
 
     def values(self, feeds: Mapping[str, Array], wanted: tuple[Value, ...]) -> dict[str, Array]:
         """What any values of the graph are for the inputs `feeds`, by name; see `Plan.run`.

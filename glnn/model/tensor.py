@@ -39,9 +39,9 @@ BATCH = "N"
 class TensorInfo:
     """A tensor's name, shape and type, one of TYPES.
 
-    The shape's first entry may be `"N"`, a batch of any size. free: whether sizes may be 0 and any of
-    them a symbol, which is one size wherever it stands but for "?", and the type one of OTHERS, too:
-    as in an ONNX model.
+    The shape's first entry may be `"N"`, a batch of any size. free: whether sizes may be 0, any of
+    them a symbol, which is one size wherever it stands but for "?", and the type one of OTHERS,
+    too, or of what is no tensor: as in an ONNX model.
     """
 
     name: str

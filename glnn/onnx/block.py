@@ -21,7 +21,7 @@ class Step:
     operator: Composite | None
     """None where the result is the operand itself."""
     inputs: tuple[str, ...]
-    """The name of each operand, empty where one is left out; those that bodies take are the last."""
+    """The name of each operand, empty where one is left out; what bodies take comes last."""
     outputs: tuple[str, ...]
     """The names of the results, empty where nobody reads one."""
 

@@ -63,7 +63,7 @@ class Delegate:
 
         types = {n: type_proto(v.type) for n, v in zip(self.node.input, given) if n and v}
         known = {
-            n: numpy_helper.from_array(v.data)
+            n: numpy_helper.from_array(v.data)  # type: ignore[arg-type]
             for n, v in zip(self.node.input, given)
             if n and v and v.kind is Kind.CONSTANT and not v.data.dtype.hasobject  # type: ignore
         }

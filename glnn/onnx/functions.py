@@ -44,7 +44,7 @@ def _nodes(
 
 
 def _renamed(onnx: Any, node: Any, names: Names, given: Mapping[str, Any], name: str) -> Any:
-    """`node` of a function, called `name`, by other names, with the attributes that it refers to."""
+    """`node` of a function, called `name`, by other names, with the attributes it refers to."""
     found = onnx.NodeProto()
     found.CopyFrom(node)
     found.name = name

@@ -153,8 +153,8 @@ class Nodes:
         domain, defs = domain_of(node.domain), self._onnx.defs
         if domain not in DOMAINS:
             raise ModelError(
-                f"{what} is {node.op_type} of the operator set {node.domain!r}, which is not known; "
-                f"known are ai.onnx and {', '.join(DOMAINS[1:])}"
+                f"{what} is {node.op_type} of the operator set {node.domain!r}, which is not "
+                f"known; known are ai.onnx and {', '.join(DOMAINS[1:])}"
             )
         version = opsets.get(domain, 1)
         try:
@@ -191,7 +191,7 @@ class Nodes:
         delegate = self._delegate(node, opsets)
         domain = domain_of(node.domain)
         entry = find(domain, node.op_type, opsets.get(domain, 1))
-        if entry is None and schema is not None and schema.has_context_dependent_function:
+        if (entry is None or graphs) and schema and schema.has_context_dependent_function:
             free = tuple(dict.fromkeys(n for block in graphs.values() for n in block.free))
 
             def block(types: Types) -> Block:

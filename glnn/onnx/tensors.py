@@ -65,7 +65,7 @@ class Tensors:
             raise ModelError(f"{self.where}: the constant {name!r} must have one attribute")
         (attribute,) = node.attribute
         value = self.attribute(attribute)
-        kinds = {"value_float": np.float32, "value_floats": np.float32}
+        kinds: dict[str, Any] = {"value_float": np.float32, "value_floats": np.float32}
         kinds |= {"value_int": np.int64, "value_ints": np.int64}
         kinds |= {"value_string": np.object_, "value_strings": np.object_}
         return _value(name, np.asarray(value, kinds.get(attribute.name)))

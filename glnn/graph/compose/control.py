@@ -50,8 +50,8 @@ def loop(
 class Scan:
     """Values walked along their axes, one place of all of them in each iteration. ONNX: Scan.
 
-    A loop: `states` are the values that are carried, and `places` those of the iteration, whose
-    `number` is from 0, without the axis, all of which `body` may read. What it makes of them goes to `results`.
+    A loop: `states` are the values that are carried, and `places` those of the iteration, without
+    the axis; its `number` is from 0. All of these `body` may read. What it makes goes to `results`.
     """
 
     def __init__(

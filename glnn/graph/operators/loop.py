@@ -31,8 +31,8 @@ class Loop(Control):
     a bool; the carried values; the scanned ones, whole: it takes its place of them itself; what it
     takes besides. Its outputs: whether to go on; the carried values, of the dtypes that
     they had; any number of others. Results: the carried values as they are at the end, and of each
-    other output those of all iterations, stacked along a new first dimension. The sizes and the rank of
-    a carried value may change.
+    other output those of all iterations, stacked along a new first dimension. Sizes and the rank
+    of a carried value may change.
     """
 
     body: Graph

@@ -119,7 +119,7 @@ class _Expansion:
                 self._nodes.append(copy)
 
     def _inside(self, made: Graph) -> tuple[Graph, dict[Value, Value]]:
-        """`made` with what it has itself of composites taken apart, and what its inputs are here."""
+        """`made` with its own composites taken apart, and what its inputs are here."""
         again = opened if self._only_own else expanded
         found = again(made, {value.name: value.type for value in made.inputs})
         return found, dict(zip(found.inputs, made.inputs, strict=True))

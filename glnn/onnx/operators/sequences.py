@@ -61,7 +61,7 @@ def _content(array: Array) -> Any:
 
 
 def _as_said(holds: str, value: Any) -> Any:
-    """`value`, whose tensors are of the type that is said: what is constant is computed in 64 bits."""
+    """`value`, its tensors of the type that is said: what is constant is computed in 64 bits."""
     inner = holds.removesuffix(")").partition("(")[2]
     if isinstance(value, list):
         return [_as_said(inner, one) for one in value]
@@ -153,7 +153,7 @@ def split_to_sequence(call: Call, x: Value, split: Value | None = None) -> Value
         length = given.shape[axis]
         if sizes is not None and sizes.ndim:
             cuts = np.cumsum(sizes)
-            if len(cuts) and cuts[-1] != length or (sizes < 0).any():
+            if (len(cuts) and cuts[-1] != length) or (sizes < 0).any():
                 raise ShapeError(f"SplitToSequence: sizes must add up to {length}, got {sizes}")
             found = np.split(given, cuts[:-1], axis)
         else:
