@@ -12,12 +12,12 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 
 from glnn.backends import Backend
+from glnn.compile.hosted import LATE, Hosted, label
 from glnn.compile.plan import Plan
 from glnn.compile.run import check_out
 from glnn.compile.weights import Weights
 from glnn.errors import UnsupportedOpError
 from glnn.graph.graph import Graph, Node, Value, ordered
-from glnn.graph.operator import Operator
 from glnn.graph.operators.control import Control
 from glnn.graph.passes import expanded, fixed_captures, known_branches, opened
 from glnn.process import ProcessLock
@@ -57,9 +57,9 @@ class Cut:
         self._tail = Plans(tail, backend, weights, precision)
 
     @property
-    def hosted(self) -> tuple[Operator, ...]:
+    def hosted(self) -> tuple[Hosted, ...]:
         """What the host computes of it, as far as it has been planned."""
-        own = (node.operator for node in self._now if not node.operator.control)
+        own = _hosted(self._now) if self.backend.device else ()
         parts = (self._tail, *self._bodies.values())
         return (*self._head.hosted, *own, *(op for part in parts for op in part.hosted))
 
@@ -108,7 +108,7 @@ class Plans:
         self._lock = ProcessLock()
 
     @property
-    def hosted(self) -> tuple[Operator, ...]:
+    def hosted(self) -> tuple[Hosted, ...]:
         """What the host computes of the plans that there are."""
         return tuple(op for plan in self._kept.values() for op in plan.hosted)
 
@@ -171,6 +171,12 @@ def planned(
         graph = expanded(graph, types, told)
     shapes = {name: type.shape for name, type in types.items()}
     return Plan(graph, backend, shapes, kernels, keep=keep, weights=weights, precision=precision)
+
+
+def _hosted(nodes: Iterable[Node]) -> tuple[Hosted, ...]:
+    """Those of `nodes` that are no control, as what the host computes."""
+    there = (node for node in nodes if not node.operator.control)
+    return tuple(Hosted(node.name, label(node.operator), LATE) for node in there)
 
 
 def _why(graph: Graph, late: Sequence[Node]) -> str:

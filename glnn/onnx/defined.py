@@ -49,7 +49,7 @@ class FunctionNode(Composite):
         except (ShapeError, UnsupportedOpError) as error:
             if self.free:
                 raise
-            return self.delegate.graph(given, error)
+            return self.delegate.graph(given, str(error))
 
     def unknown(self, types: Types) -> tuple[TensorType, ...]:
         return self.delegate.unknown(types[: len(types) - len(self.free)])

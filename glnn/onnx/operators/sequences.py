@@ -10,7 +10,8 @@ import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.graph import Value
-from glnn.graph.operator import Cost, Known, Operator, Types
+from glnn.graph.operator import Cost, Known, Types
+from glnn.graph.operators.host import HostOperator
 from glnn.onnx.call import Call
 from glnn.onnx.dtypes import said, type_of, type_said
 from glnn.onnx.entry import Entry
@@ -18,7 +19,7 @@ from glnn.types import UNRANKED, Array, DType, TensorType, boxed
 
 
 @dataclass(frozen=True, eq=False)
-class OfObjects(Operator):
+class OfObjects(HostOperator):
     """What the host does with sequences and optional values. x0, x1, ...: its operands."""
 
     what: str
@@ -35,8 +36,13 @@ class OfObjects(Operator):
     def needed(self) -> tuple[str, ...]:
         return ()
 
-    def __str__(self) -> str:
-        return f"{self.what} (sequences and optional values are the host's)"
+    @property
+    def called(self) -> str:
+        return self.what
+
+    @property
+    def reason(self) -> str:
+        return "sequences and optional values are the host's"
 
     def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
         return (self.type,)
