@@ -55,19 +55,19 @@ def _imported(proto: Any, where: str, folder: Path | None) -> Imported:
         one.name: type_of(one.type, f"{where}: {one.name!r}")
         for one in (*proto.graph.input, *proto.graph.output)
     }
-    given = {name: declared[name] for name in block.inputs}
-    for name, type in given.items():
+    given = {one: declared[one] for one in block.inputs}
+    for one, type in given.items():
         if type.dtype is DType.object and not type.ranked and not type.holds:
-            raise ModelError(f"{where}: the type of the input {name!r} is not said")
+            raise ModelError(f"{where}: the type of the input {one!r} is not said")
     builder = Builder(name)
     try:
-        values = {name: builder.input(name, type) for name, type in given.items()}
+        values = {one: builder.input(one, type) for one, type in given.items()}
         outputs = block.put(builder, values)
         graph = builder.graph(outputs)
     except (ShapeError, UnsupportedOpError) as error:
         raise ModelError(f"{where}: {error}") from None
     results = {
-        name: value.type if value.type.ranked else declared[name]
-        for name, value in zip(block.outputs, outputs, strict=True)
+        one: value.type if value.type.ranked else declared[one]
+        for one, value in zip(block.outputs, outputs, strict=True)
     }
     return Imported(graph, given, results, name)

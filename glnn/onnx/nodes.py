@@ -25,6 +25,7 @@ from glnn.onnx.tensors import Tensors
 DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
 """The operator sets whose operators are known."""
 MOST_NODES = 100_000  # of a model, those of its functions wherever they are called
+MOST_DEEP = 12  # graphs of nodes in each other
 Opsets = Mapping[str, int]
 """The versions of operator sets, by their names."""
 
@@ -60,13 +61,16 @@ class Nodes:
         self._functions = {
             (domain_of(one.domain), one.name, one.overload): one for one in proto.functions
         }
-        self._count = 0
+        self._count = self._deep = 0
         self._calls: list[Any] = []  # the functions that are being put in
 
     def block(self, graph: Any, opsets: Opsets, around: Collection[str] | None = None) -> Block:
         """A GraphProto's nodes. around: the names that a body may read; None for the model's own
         graph. Raises ModelError where they do not hold together.
         """
+        self._deep += 1
+        if self._deep > MOST_DEEP:
+            raise ModelError(f"{self._where}: more than {MOST_DEEP} graphs are in each other")
         constants = self._tensors.constants(graph)
         inputs = tuple(one.name for one in graph.input if one.name not in constants)
         for name, count in Counter(inputs).items():
@@ -77,7 +81,9 @@ class Nodes:
             raise ModelError(f"{self._where}: two outputs are called alike")
         if not outputs:
             raise ModelError(f"{self._where}: the graph {graph.name!r} has no output")
-        return self._block(graph, inputs, outputs, opsets, around, constants)
+        found = self._block(graph, inputs, outputs, opsets, around, constants)
+        self._deep -= 1
+        return found
 
     def _block(
         self,
@@ -104,6 +110,9 @@ class Nodes:
         if self._count > MOST_NODES:
             raise ModelError(f"{self._where}: has more than {MOST_NODES} nodes")
         what, domain = f"{self._where}: node {name!r}", domain_of(node.domain)
+        texts = (node.op_type, node.domain, node.overload, *node.input, *node.output)
+        if not all(isinstance(text, str) for text in texts):
+            raise ModelError(f"{what}: a name is no text of UTF-8")
         for one in node.input:
             if one and one not in reading.names:
                 raise ModelError(f"{what} reads {one!r}, which nothing before it makes")

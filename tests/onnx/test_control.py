@@ -157,7 +157,10 @@ def test_functions_of_the_model(backend) -> None:
     outer <scale> (a, flag) => (r) {
       twice = Add (a, a)
       r = If (flag) <
-        then_branch = t () => (p) { s = Constant <value_float: float = @scale> () p = Mul (twice, s) },
+        then_branch = t () => (p) {
+          s = Constant <value_float: float = @scale> ()
+          p = Mul (twice, s)
+        },
         else_branch = e () => (q) { q = own.inner (twice) }>
     }
     <domain: "own", opset_import: ["" : 17]>
@@ -231,7 +234,10 @@ def test_what_was_given_is_said_as_onnx_runtime_says_it() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("y = If (c) <then_branch = t () => (a) { a = Neg (x) }>", "If lacks the attribute 'else_branch'"),
+        (
+            "y = If (c) <then_branch = t () => (a) { a = Neg (x) }>",
+            "If lacks the attribute 'else_branch'",
+        ),
         (
             "y = If (c) <then_branch = t () => (a) { a = Neg (x) }, "
             "else_branch = e (float[N] p) => (b) { b = Neg (p) }>",
