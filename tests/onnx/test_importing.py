@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper, parser
 
 import glnn
 from glnn import onnx_backend
-from glnn.errors import GlnnError, LimitError, ModelError, ShapeError
+from glnn.errors import LimitError, ModelError, ShapeError
 from glnn.session import InferenceSession
 from tests.onnx import fuzz
 
@@ -179,7 +179,7 @@ def test_files_that_are_no_models(tmp_path) -> None:
         glnn.load(tmp_path / "none.onnx")
 
 
-@pytest.mark.parametrize("depth", [3, 20, 200])
+@pytest.mark.parametrize("depth", [3, 20])
 def test_graphs_too_deep_in_each_other(depth) -> None:
     def graph(*nodes: Any) -> Any:
         return helper.make_graph(nodes, "g", [], [helper.make_empty_tensor_value_info("y")])
@@ -194,7 +194,7 @@ def test_graphs_too_deep_in_each_other(depth) -> None:
     if depth == 3:
         assert session(model).run(None, {"c": np.array(True), "x": x})[0].tolist() == [-1, 2]
         return
-    with pytest.raises(ModelError, match="more than 12 graphs|not an ONNX model") as caught:
+    with pytest.raises(ModelError, match="more than 12 graphs") as caught:
         session(model)
     assert "\n" not in str(caught.value)
 
@@ -213,7 +213,7 @@ def test_versions_of_operator_sets() -> None:
         with pytest.raises(ModelError, match=rf"version {version} .* has 1 to {newest}"):
             session(model)
     text = "g (float[N] x) => (float[N] y) { y = Gelu (x) }"
-    with pytest.raises(ModelError, match="Gelu, which version 17 of the operator set ai.onnx has"):
+    with pytest.raises(ModelError, match=r"Gelu, which version 17 of the operator set ai\.onnx"):
         session(parsed(text))
 
 
@@ -253,7 +253,7 @@ def test_without_the_package(tmp_path, hidden, message) -> None:
         "try:\n"
         f"    session = glnn.InferenceSession({str(tmp_path / 'net.onnx')!r}, 'cpu')\n"
         "    print([r.tolist() for r in session.run(None, {'x': numpy.array([1, -0.0], 'f')})])\n"
-        "except glnn.GlnnError as error: print(error)\n"
+        "except glnn.errors.GlnnError as error: print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert message in done.stdout
