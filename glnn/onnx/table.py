@@ -9,6 +9,7 @@ from glnn.onnx.entry import Entry
 from glnn.onnx.operators import (
     contract,
     conv,
+    deform,
     move,
     normalize,
     pointwise,
@@ -19,7 +20,7 @@ from glnn.onnx.operators import (
     unpool,
 )
 
-PARTS = (contract, conv, move, normalize, pointwise, pool, recurrent, reduce, shape, unpool)
+PARTS = (contract, conv, deform, move, normalize, pointwise, pool, recurrent, reduce, shape, unpool)
 """The converters, by kind."""
 ENTRIES: Mapping[tuple[str, str], tuple[Entry, ...]] = {
     key: tuple(sorted(entries, key=lambda one: one.since))
