@@ -37,18 +37,17 @@ class Interval:
         """All numbers of `dtype`."""
         if dtype is DType.bool:
             return cls(0, 1)
-        if dtype.kind != "int":
+        if dtype.numpy.kind not in "iu":  # floats, and what only the host knows
             return cls(-inf, inf)
-        count = 1 << int(dtype.value.lstrip("uint"))
-        low = 0 if dtype.value.startswith("u") else -(count // 2)
-        return cls(low, low + count - 1)
+        limits = np.iinfo(dtype.numpy)
+        return cls(int(limits.min), int(limits.max))
 
     @classmethod
     def of_array(cls, array: Array) -> Interval:
         """That of the numbers of `array`; 0 alone where it has none."""
         if not array.size:
             return cls(0, 0)
-        if array.dtype.kind == "f":
+        if array.dtype.kind not in "iub":
             return cls(-inf, inf)
         return cls(int(array.min()), int(array.max()))
 

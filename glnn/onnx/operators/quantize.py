@@ -15,7 +15,7 @@ from glnn.graph.operators import Gather, Reduce, Squeeze, Unsqueeze
 from glnn.onnx.call import Call
 from glnn.onnx.dtypes import dtype_of
 from glnn.onnx.entry import Entry
-from glnn.onnx.operators.contract import pads
+from glnn.onnx.operators.window import pads
 from glnn.types import DType
 
 BYTES = (DType.uint8, DType.int8)
