@@ -163,7 +163,7 @@ def test_types_that_no_gpu_has_are_the_hosts() -> None:
     arrays = [x, np.array(0.5, np.float32)]
     kind = onnx.TensorProto.INT16
     proto = model("QuantizeLinear", arrays, kinds=[kind], output_dtype=kind)
-    session = glnn.InferenceSession(proto.SerializeToString(), "compute")
+    session = glnn.InferenceSession(proto.SerializeToString(), "feedback")
     (found,) = session.run(None, feeds(arrays))
     np.testing.assert_array_equal(found, np.array([-32768, -3, 0, 1, 5, 32767], np.int16))
     assert any("QuantizeLinear" in one for one in session.hosted)
