@@ -17,6 +17,7 @@ from glnn.device import Device
 from glnn.errors import UnsupportedOpError
 from glnn.graph.graph import Graph, Value
 from glnn.graph.operator import Operator
+from glnn.graph.passes.small import all_small, with_small_inputs
 from glnn.process import ProcessLock
 from glnn.types import Array, DType, Shape, TensorType, content
 
@@ -54,7 +55,9 @@ class Executor:
         self._lock = ProcessLock()
         self._kernels = dict(kernels or {})
         self._plans: OrderedDict[tuple[object, ...], Plan | Cut] = OrderedDict()
-        self._latest: tuple[Mapping[str, Shape], Mapping[str, Any], Plan | Cut] | None = None
+        self._latest: tuple[Mapping[str, Shape], tuple[dict[str, Any], bool], Plan | Cut] | None = (
+            None
+        )
         self._weights = Weights(self.backend)
 
     def run(
@@ -84,11 +87,13 @@ class Executor:
         """The plan for such inputs, which most often is that of the last run."""
         shapes = {name: array.shape for name, array in feeds.items()}
         told = self.graph.told(feeds)
+        small = backend.device is not None and all_small(feeds)
         latest = self._latest
         if latest is not None and latest[0] == shapes and latest[2].backend is backend:
-            if latest[1] == {name: content(array) for name, array in told.items()}:
+            contents = {name: content(array) for name, array in told.items()}
+            if latest[1] == (contents, small):
                 return latest[2]
-        return self._plan(backend, shapes, False, told=told)
+        return self._plan(backend, shapes, False, told=told, small=small)
 
     def values(self, feeds: Mapping[str, Array], wanted: tuple[Value, ...]) -> dict[str, Array]:
         """What any values of the graph are for the inputs `feeds`, by name; see `Plan.run`.
@@ -123,16 +128,22 @@ class Executor:
         keep: bool,
         outputs: tuple[Value, ...] | None = None,
         told: Mapping[str, Array] | None = None,
+        small: bool = False,
     ) -> Plan | Cut:
-        """outputs: its own, None for the graph's. told: numbers of inputs that sizes depend on."""
+        """outputs: its own, None for the graph's. told: numbers of inputs that sizes depend on.
+
+        small: whether inputs of int64 are `all_small`, so that more of what follows is int32's.
+        """
         contents = {name: content(array) for name, array in (told or {}).items()}
-        key = frozenset(shapes.items()), keep, outputs, frozenset(contents.items())
+        key = frozenset(shapes.items()), keep, outputs, frozenset(contents.items()), small
         with self._lock:
             plan = self._plans.get(key)
             if plan is None:
                 graph = self.graph
                 if outputs is not None:
                     graph = Graph(graph.nodes, graph.inputs, outputs, graph.name)
+                if small:
+                    graph = with_small_inputs(graph, told or ())
                 plan = planned(
                     graph,
                     backend,
@@ -147,7 +158,7 @@ class Executor:
                 if len(self._plans) > self._kept:
                     self._plans.popitem(last=False)
             self._plans.move_to_end(key)
-            self._latest = None if keep or outputs else (shapes, contents, plan)
+            self._latest = None if keep or outputs else (shapes, (contents, small), plan)
         return plan
 
     @property

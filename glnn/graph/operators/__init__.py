@@ -6,7 +6,7 @@ from glnn.graph.operators.concat import Concat
 from glnn.graph.operators.conv2d import Conv2d
 from glnn.graph.operators.cum_sum import CumSum
 from glnn.graph.operators.gather import Gather, GatherElements, GatherND
-from glnn.graph.operators.identity import Identity
+from glnn.graph.operators.identity import Identity, Within
 from glnn.graph.operators.im2row import Im2row
 from glnn.graph.operators.local_response_norm import LocalResponseNorm
 from glnn.graph.operators.loop import Loop
@@ -74,5 +74,6 @@ __all__ = [
     "Unsqueeze",
     "WinogradInput",
     "WinogradOutput",
+    "Within",
     "Zero",
 ]

@@ -10,6 +10,7 @@ import numpy as np
 
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.compose.integer import Whole, whole, whole_conv2d, whole_matmul
+from glnn.graph.expression import formula
 from glnn.graph.graph import Value
 from glnn.graph.operators import Gather, Reduce, Squeeze, Unsqueeze
 from glnn.onnx.call import Call
@@ -84,9 +85,8 @@ def _dequantize(call: Call, x: Value, scale: Value, zero: Value | None = None) -
 def _dynamic(call: Call, x: Value) -> tuple[Value, Value, Value]:
     """Quantized by its own numbers: y, scale and zero point."""
     axes = tuple(range(len(x.type.dims)))
-    low, high = (call(Reduce(kind, axes), x) for kind in ("min", "max"))
-    low = call.pointwise("minimum(a, 0.0)", low)
-    high = call.pointwise("maximum(a, 0.0)", high)
+    low = call(Reduce("min", axes, finish=formula("minimum(a, 0.0)")), x)
+    high = call(Reduce("max", axes, finish=formula("maximum(a, 0.0)")), x)
     span = call.pointwise("where(a > b, a - b, 1.0)", high, low)
     scale = call.pointwise("quotient(a, 255.0)", span)
     zero = call.pointwise("cast_uint8(round(clip(quotient(-a, b), 0.0, 255.0)))", low, scale)
