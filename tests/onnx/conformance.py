@@ -112,7 +112,7 @@ def difference(found: Any, expected: Any) -> str:
         np.testing.assert_allclose(*wide, rtol=rtol, atol=ATOL)
     except AssertionError as error:
         lines = [line for line in str(error).splitlines() if "Max" in line or "Mismatch" in line]
-        return "; ".join(lines)
+        return "; ".join(lines) or "NaN or infinities are elsewhere"
     return ""
 
 
