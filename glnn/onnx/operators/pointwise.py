@@ -176,7 +176,7 @@ ENTRIES = (
     _row("Elu", "elu(a, b)", alpha=1.0),
     _row("Celu", "celu(a, b)", alpha=1.0),
     _row("LeakyRelu", "leaky_relu(a, b)", alpha=0.01),
-    _row("ThresholdedRelu", "thresholded_relu(a, b)", alpha=1.0),
+    _row("ThresholdedRelu", "where(a > b, a, 0.0)", alpha=1.0),
     _row("HardSigmoid", "hardsigmoid(a, b, c)", alpha=0.2, beta=0.5),
     _row(
         "Selu",
