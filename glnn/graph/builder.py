@@ -175,7 +175,7 @@ class Builder:
         return TensorType(tuple(dims), samples[0].dtype)
 
     def numbers(self, values: Sequence[Value]) -> list[Array] | None:
-        """The numbers of the last node's results, which is then left out; None unless all are known."""
+        """The numbers of the last node's results, where all are known; that is then left out."""
         found = [self._numbers[value][0] for value in values if self._numbers.get(value)]
         arrays = [array for array in found if array is not None]
         if len(arrays) < len(values):

@@ -21,9 +21,25 @@ from onnx.backend.test.loader import load_model_tests
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 FILE = Path(__file__).with_suffix(".txt")
 OPERATORS = frozenset(
-    ["Conv", "ConvTranspose", "Gemm", "MatMul", "AveragePool", "MaxPool", "LpPool", "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool", "MaxUnpool", "BatchNormalization", "InstanceNormalization", "LayerNormalization", "GroupNormalization", "RMSNormalization", "LRN", "Add", "Sub", "Mul", "Div", "And", "Or", "Xor", "Equal", "Less", "Greater", "Pow", "LessOrEqual", "GreaterOrEqual", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot", "BitShift", "Mod", "Sum", "Max", "Min", "Mean", "Not", "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Erf", "Exp", "Floor", "HardSwish", "IsNaN", "Log", "Mish", "Neg", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin", "Sinh", "Softsign", "Sqrt", "Tan", "Tanh", "Elu", "Celu", "LeakyRelu", "ThresholdedRelu", "HardSigmoid", "Selu", "Softplus", "Swish", "Shrink", "PRelu", "IsInf", "Gelu", "Clip", "Where", "Cast", "CastLike", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "ArgMax", "ArgMin", "Softmax", "LogSoftmax", "Hardmax", "CumSum", "CumProd", "Concat", "Split", "Slice", "Gather", "GatherND", "GatherElements", "Scatter", "ScatterElements", "ScatterND", "Pad", "Resize", "Upsample", "GridSample", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Trilu", "Einsum", "OneHot", "LSTM", "GRU", "RNN", "Attention", "RotaryEmbedding", "LinearAttention", "CausalConvWithState", "NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss", "QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger", "DynamicQuantizeLinear"]
+    """
+    Conv ConvTranspose Gemm MatMul AveragePool MaxPool LpPool GlobalAveragePool GlobalMaxPool
+    GlobalLpPool MaxUnpool BatchNormalization InstanceNormalization LayerNormalization
+    GroupNormalization RMSNormalization LRN
+    Add Sub Mul Div And Or Xor Equal Less Greater Pow LessOrEqual GreaterOrEqual BitwiseAnd
+    BitwiseOr BitwiseXor BitwiseNot BitShift Mod Sum Max Min Mean Not Abs Acos Acosh Asin Asinh
+    Atan Atanh Ceil Cos Cosh Erf Exp Floor HardSwish IsNaN Log Mish Neg Reciprocal Relu Round
+    Sigmoid Sign Sin Sinh Softsign Sqrt Tan Tanh Elu Celu LeakyRelu ThresholdedRelu HardSigmoid
+    Selu Softplus Swish Shrink PRelu IsInf Gelu Clip Where Cast CastLike
+    ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd
+    ReduceSum ReduceSumSquare ArgMax ArgMin Softmax LogSoftmax Hardmax CumSum CumProd
+    Concat Split Slice Gather GatherND GatherElements Scatter ScatterElements ScatterND Pad Resize
+    Upsample GridSample Transpose Reshape Flatten Squeeze Unsqueeze Expand Tile DepthToSpace
+    SpaceToDepth Trilu Einsum OneHot LSTM GRU RNN Attention RotaryEmbedding LinearAttention
+    CausalConvWithState NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss QuantizeLinear
+    DequantizeLinear QLinearConv QLinearMatMul ConvInteger MatMulInteger DynamicQuantizeLinear
+    """.split()  # noqa: SIM905
 )
-AROUND = frozenset(["Constant", "ConstantOfShape", "Shape", "Size", "Identity", "Dropout", "Range"])
+AROUND = frozenset(("Constant", "ConstantOfShape", "Shape", "Size", "Identity", "Dropout", "Range"))
 """Shape arithmetic, and what changes nothing."""
 FIRST = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT32, TensorProto.BOOL)
 OTHERS = (*FIRST, TensorProto.INT64, TensorProto.UINT8, TensorProto.INT8)

@@ -47,7 +47,7 @@ def test_logits(backend: str, name: str) -> None:
 def test_as_shipped(backend: str, name: str) -> None:
     """What the package says of it, where every weight is the same.
 
-    Not by BLAS, whose rounding differs from channel to channel, of numbers that a softmax magnifies.
+    Not by BLAS, which rounds channels differently, and a softmax magnifies that.
     """
     model = light.shipped(name)
     (saved,) = light.FOLDER.glob(f"light_{name}_output_0.pb")

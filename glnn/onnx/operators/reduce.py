@@ -93,11 +93,6 @@ def _cum_sum(call: Call, x: Value, axis: Value) -> Value:
     return call(CumSum(along, bool(call.get("exclusive", 0)), bool(call.get("reverse", 0))), x)
 
 
-def _global(call: Call, x: Value, *, kind: str) -> Value:
-    axes = tuple(range(2, len(x.type.dims)))
-    return call(Reduce(kind, axes, True), x)  # type: ignore[arg-type]
-
-
 def _cum_prod(call: Call, x: Value, axis: Value) -> Value:
     along = call.axis(call.integers(axis, "axis")[0], x)
     exclusive, reverse = bool(call.get("exclusive", 0)), bool(call.get("reverse", 0))
@@ -121,6 +116,4 @@ ENTRIES = (
     Entry("LogSoftmax", 1, partial(_softmax, log=True)),
     Entry("CumSum", 11, _cum_sum, told=(1,)),
     Entry("CumProd", 26, _cum_prod, told=(1,)),
-    Entry("GlobalAveragePool", 1, partial(_global, kind="mean")),
-    Entry("GlobalMaxPool", 1, partial(_global, kind="max")),
 )
