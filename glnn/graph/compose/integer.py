@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -85,26 +85,27 @@ def whole_matmul(add: Add, a: Whole, b: Whole) -> Value:
     depth = first[-1]
     if a.exact(b, depth):
         return add(Pointwise(WHOLE), matmul(add, a.value, b.value))
+    if len(first) == 1 or len(second) == 1:
+        return _of_vectors(add, a, b)
     count = -(-depth // (EXACT // (a.most * b.most)))
     chunk = -(-depth // count)
-    at = len(second) - 2 if len(second) > 1 else 0
-    wide = _parted(add, a.value, len(first) - 1, count, chunk)
-    high = _parted(add, b.value, at, count, chunk)
-    # The parts come first, before what the stacks broadcast to.
     rank = max(len(first), len(second))
-    wide, high = _stacked(add, wide, len(first) - 1, rank), _stacked(add, high, at, rank)
-    vectors = len(first) == 1, len(second) == 1
-    if vectors[0]:
-        shape = wide.type.shape
-        wide = add(Reshape((*shape[:-1], 1, shape[-1])), wide)
-    if vectors[1]:
-        high = add(Reshape((*high.type.shape, 1)), high)
-    found = _summed(add, matmul(add, wide, high), 0)
-    gone = tuple(-1 - i for i, vector in enumerate(reversed(vectors)) if vector)
-    if not gone:
-        return found
-    kept = [n for i, n in enumerate(found.type.shape, -len(found.type.shape)) if i not in gone]
-    return add(Reshape(tuple(kept), True), found)
+    wide = _stacked(add, a.value, len(first) - 1, count, chunk, rank)
+    high = _stacked(add, b.value, len(second) - 2, count, chunk, rank)
+    return _summed(add, matmul(add, wide, high), 0)
+
+
+def _of_vectors(add: Add, a: Whole, b: Whole) -> Value:
+    """A product of which a factor is a vector, as one of a matrix of one row or column."""
+    first, second = a.value.type.shape, b.value.type.shape
+    if len(first) == 1:
+        a = replace(a, value=add(Reshape((1, *first), True), a.value))
+    if len(second) == 1:
+        b = replace(b, value=add(Reshape((*second, 1), True), b.value))
+    found = whole_matmul(add, a, b)
+    *stack, rows, columns = found.type.shape
+    ends = ((rows,) if len(first) > 1 else ()) + ((columns,) if len(second) > 1 else ())
+    return add(Reshape((*stack, *ends), True), found)
 
 
 def _parted(add: Add, x: Value, axis: int, count: int, chunk: int) -> Value:
@@ -116,13 +117,13 @@ def _parted(add: Add, x: Value, axis: int, count: int, chunk: int) -> Value:
     return add(Reshape((*shape[:axis], count, chunk, *shape[axis + 1 :]), True), x)
 
 
-def _stacked(add: Add, x: Value, axis: int, rank: int) -> Value:
-    """x with its dimension `axis` first, and the others those of `rank` dimensions with it."""
+def _stacked(add: Add, x: Value, axis: int, count: int, chunk: int, rank: int) -> Value:
+    """x in parts along its dimension `axis`, which come first, before what it lacks of `rank`."""
+    x = _parted(add, x, axis, count, chunk)
     order = (axis, *(i for i in range(len(x.type.dims)) if i != axis))
-    x = add(Transpose(order), x)
-    first, *others = x.type.shape
-    missing = rank - len(others) if len(others) > 1 else 0
-    return add(Reshape((first, *(1,) * missing, *others), True), x) if missing else x
+    first, *others = (x.type.shape[i] for i in order)
+    ones = (1,) * (rank - len(others))
+    return add(Reshape((first, *ones, *others), True), add(Transpose(order), x))
 
 
 def _summed(add: Add, parts: Value, axis: int) -> Value:
