@@ -26,7 +26,6 @@ MODES = {
 OUTSIDE = ("zeros", "border", "reflection")
 # Of x mirrored at b and again at b + c, until it lies between them.
 MIRRORED = formula("b + c - abs(c - remainder(abs(a - b), 2.0 * c))")
-CLAMPED = formula("where(a < b, 0.0, where(a > c, d, a))")
 INSIDE = formula("where(a < 0.0, 0.0, where(a > b, 0.0, c))")
 # Of distances; the cubic is that of Keys 1981 with the coefficient -0.75.
 LINEAR = formula("maximum(1.0 - a, 0.0)")
@@ -111,10 +110,7 @@ class _Places:
         return self._call.constant(step), self._call.constant(self._low)
 
     def _kept(self, at: Value) -> Value:
-        """Places beyond the edges brought back."""
-        if self._outside == "border":
-            ends = (self._low, self._low + self._span, self._most)
-            return self._call.pointwise(CLAMPED, at, *map(self._call.constant, ends))
+        """Places mirrored at the edges; what else they are made of is the nearest in the image."""
         return self._mirrored(at) if self._outside == "reflection" else at
 
     def _mirrored(self, at: Value) -> Value:
