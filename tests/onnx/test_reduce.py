@@ -68,6 +68,8 @@ def test_places_and_running_sums(backend: str) -> None:
             more = {"select_last_index": last, "axis": axis, "kind": np.int64, "opset": 13}
             check("ArgMax", [x], backend, keepdims=1, **more)
             check("ArgMin", [x], backend, keepdims=0, **more)
+    for dtype in (np.uint8, np.int8):
+        check("ArgMax", [(x * 30).astype(dtype)], backend, opset=13, axis=1, kind=np.int64)
     axis = np.array(-2, np.int32)
     for exclusive, reverse in ((0, 1), (1, 0), (1, 1)):
         more = {"exclusive": exclusive, "reverse": reverse}
