@@ -45,7 +45,7 @@ class GraphModel(Model):
     @cached_property
     def tensors(self) -> Mapping[str, TensorInfo]:
         values = {v.name: v.type for node in self.graph.nodes for v in node.outputs}
-        types = {**{i.name: TensorType(i.shape, i.dtype) for i in self.inputs}, **values}
+        types = {**{i.name: i.tensor_type for i in self.inputs}, **values}
         return {name: TensorInfo.of(name, t, True) for name, t in {**types, **self.types}.items()}
 
 
