@@ -16,6 +16,7 @@ from glnn.onnx.delegated import Delegate
 from glnn.onnx.dtypes import dtype_of, type_of
 from glnn.onnx.node import OnnxOperator
 from glnn.onnx.reading import package
+from glnn.onnx.source import Source
 from glnn.onnx.table import find
 from glnn.types import Array, TensorType
 
@@ -33,6 +34,8 @@ class Imported:
     outputs: Mapping[str, TensorType]
     """By name, as far as they are known."""
     name: str
+    source: Source
+    """What it was read from."""
 
 
 def imported(proto: Any, where: str, folder: Path | None = None) -> Imported:
@@ -41,7 +44,7 @@ def imported(proto: Any, where: str, folder: Path | None = None) -> Imported:
     where: the model's name in errors. folder: where files with tensors of its own may lie. Raises
     ModelError, in one sentence, for every fault.
     """
-    onnx = package(where)
+    onnx, given_proto = package(where), proto
     opsets = {_domain(one.domain): one.version for one in proto.opset_import}
     opsets.setdefault("", 1)
     if proto.functions:
@@ -59,7 +62,9 @@ def imported(proto: Any, where: str, folder: Path | None = None) -> Imported:
         one.name: value.type if value.type.ranked else declared[one.name]
         for one, value in zip(proto.graph.output, outputs, strict=True)
     }
-    return Imported(graph, given, results, proto.graph.name or "model")
+    known = {n: v.data for n, v in values.items() if isinstance(v.data, np.ndarray)}
+    source = Source.of(given_proto, known)
+    return Imported(graph, given, results, proto.graph.name or "model", source)
 
 
 def _domain(name: str) -> str:
