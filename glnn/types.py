@@ -84,7 +84,8 @@ class DType(Enum):
             import ml_dtypes
         except ImportError:
             raise ShapeError(f"{self.value} needs the package ml_dtypes") from None
-        return np.dtype(getattr(ml_dtypes, self.value))
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, self.value))
+        return found
 
     @cached_property
     def word(self) -> np.dtype[Any]:

@@ -23,6 +23,7 @@ from glnn.graph.passes import (
     known_branches,
     narrow,
     of_one_result,
+    own_outputs,
     within_operands,
     without_dead,
     without_identities,
@@ -68,6 +69,8 @@ def lowered(
     if fused:
         graph = without_identities(without_dead(graph))
         graph = fuse(fold(graph, types), types, backend.operands)
+    if backend.device is not None and not body:
+        graph, types = own_outputs(graph, types)
     nodes = tuple(_rounding(node, types) for node in graph.nodes)
     graph = Graph(nodes, graph.inputs, graph.outputs, graph.name)
     lowering = _Lowering(graph, types, precision, backend.device is not None and not body)

@@ -123,7 +123,7 @@ class Builder:
 
     def _results(
         self, operator: Operator, inputs: Sequence[Value | None]
-    ) -> tuple[list[TensorType], list[Types], list[Known]]:
+    ) -> tuple[list[TensorType], list[tuple[TensorType, ...]], list[Known]]:
         """The results' types, and for each sample their types and the numbers that are known."""
         count = len(SAMPLES) if any(v and v.type.symbols for v in inputs) else 1
         both = [self._infer(operator, inputs, i) for i in range(count)]
@@ -175,7 +175,7 @@ class Builder:
         return TensorType(tuple(dims), samples[0].dtype)
 
     def numbers(self, values: Sequence[Value]) -> list[Array] | None:
-        """The numbers of the last node's results, which is then left out; None unless all are known."""
+        """The numbers of the last node's results, where all are known; that is then left out."""
         found = [self._numbers[value][0] for value in values if self._numbers.get(value)]
         arrays = [array for array in found if array is not None]
         if len(arrays) < len(values):

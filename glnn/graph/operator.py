@@ -56,9 +56,9 @@ class Operator(ABC):
     operand that is `spoiled` shows in every kernel's result where it shows in the reference's. An
     op that `deepens` can be given longer sums (`of_depth`). An operator that has an epilogue may
     have pointwise work done on its first result before that is stored. One that is `control` runs
-    graphs, its bodies (`operators.control`), between which the host decides. One that is a `composite` is
-    made of others once the types are known (`operators.composite`). Operands in `halves`
-    may be float16, which are stored so and computed with as float32.
+    graphs, its bodies (`operators.control`), between which the host decides. One that is a
+    `composite` is made of others once the types are known (`operators.composite`). Operands in
+    `halves` may be float16, which are stored so and computed with as float32.
     """
 
     name: ClassVar[str]

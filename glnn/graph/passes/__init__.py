@@ -7,6 +7,7 @@ from glnn.graph.passes.fuse import fuse
 from glnn.graph.passes.identities import without_dead, without_identities
 from glnn.graph.passes.narrow import narrow
 from glnn.graph.passes.operands import of_one_result, within_operands
+from glnn.graph.passes.outputs import own_outputs
 
 __all__ = [
     "expanded",
@@ -16,6 +17,7 @@ __all__ = [
     "known_branches",
     "narrow",
     "of_one_result",
+    "own_outputs",
     "within_operands",
     "without_dead",
     "without_identities",

@@ -64,6 +64,7 @@ class _Narrowing:
 
     def _add(self, node: Node) -> None:
         """`node` as it is, or of int32."""
+        node = _once(node)
         given = [None if value is None else self._within(value) for value in node.inputs]
         types = [None if value is None else self._types[value] for value in node.inputs]
         found = node.operator.between(given, types)
@@ -128,6 +129,15 @@ class _Narrowing:
         found = Value(name, type)
         self._nodes.append(Node(name, operator, (value,), (found,)))
         return found
+
+
+def _once(node: Node) -> Node:
+    """A pointwise `node` that reads each value once: what it says of x - x is then known."""
+    values = tuple(dict.fromkeys(v for v in node.inputs if v))
+    if not isinstance(node.operator, Pointwise) or len(values) == len(node.inputs):
+        return node
+    places = [Arg(values.index(v)) for v in node.inputs if v]
+    return replace(node, operator=Pointwise(node.operator.expr(*places)), inputs=values)
 
 
 def _int32(value: Value) -> TensorType:

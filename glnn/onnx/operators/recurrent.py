@@ -1,0 +1,5 @@
+"""Recurrent networks."""
+
+from glnn.onnx.entry import Entry
+
+ENTRIES: tuple[Entry, ...] = ()
