@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from glnn import __version__
 from glnn.errors import ModelError, UnsupportedOpError
 from glnn.model.content import Content
-from glnn.model.node import Node, parameters
+from glnn.model.node import Node
 from glnn.model.tensor import TensorInfo
 from glnn.onnx.dtypes import CODES
 from glnn.onnx.export.table import TABLE
@@ -35,7 +36,7 @@ def message(content: Content, where: str) -> Any:
     where: what errors call it. Raises ModelError for a layer that ONNX cannot say.
     """
     nodes, tensors = content.nodes, content.tensors
-    check_size(where, sum(array.nbytes for array in parameters(nodes).values()))
+    check_size(where, 4 * sum(prod(n) for node in nodes for n in node.layer.shapes.values()))
     writer = Writer(package(where, "writing"), set(tensors))
     types = {name: TensorType(info.shape, info.dtype) for name, info in tensors.items()}
     try:
@@ -47,7 +48,7 @@ def message(content: Content, where: str) -> Any:
         graph = writer.onnx.helper.make_graph(*parts)
         opset = writer.onnx.helper.make_opsetid("", OPSET)
         model = writer.onnx.helper.make_model(graph, opset_imports=[opset], ir_version=IR)
-    except (UnicodeEncodeError, ValueError) as error:  # half of a surrogate pair in a name
+    except UnicodeEncodeError as error:  # half of a surrogate pair in a name
         raise ModelError(f"{where}: a name that ONNX cannot have: {error}") from None
     model.producer_name, model.producer_version = "glnn", __version__
     model.doc_string = f"{len(nodes)} layers; the last node of each has its name and arguments"
@@ -69,7 +70,8 @@ def check_size(where: str, nbytes: int) -> None:
     """Raise ModelError where weights of so many bytes are more than an .onnx file holds."""
     if nbytes > MOST:
         raise ModelError(
-            f"{path}: its weights are {nbytes} bytes, an .onnx file holds {MOST}: save a .json file"
+            f"{where}: its weights are {nbytes} bytes, an .onnx file holds {MOST}: "
+            "save a .json file"
         )
 
 

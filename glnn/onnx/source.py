@@ -31,7 +31,8 @@ class Source:
             if array.nbytes < LARGE or array.dtype.hasobject:
                 graph.initializer.append(tensor)
             else:
-                graph.initializer.add(name=tensor.name, doc_string=tensor.doc_string)
+                said = {"doc_string": tensor.doc_string} if tensor.doc_string else {}
+                graph.initializer.add(name=tensor.name, **said)
                 large[tensor.name] = array
         model = _without(proto, "graph")
         model.graph.CopyFrom(graph)
@@ -53,8 +54,7 @@ class Source:
         for tensor in model.graph.initializer:
             if tensor.name in self.arrays:
                 whole = onnx.numpy_helper.from_array(self.arrays[tensor.name], tensor.name)
-                whole.doc_string = tensor.doc_string
-                tensor.CopyFrom(whole)
+                tensor.MergeFrom(whole)
         for tensor in onnx.external_data_helper._get_all_tensors(model):
             if onnx.external_data_helper.uses_external_data(tensor):
                 raise ModelError(f"{where}: the tensor {tensor.name!r} lies in a file of its own")

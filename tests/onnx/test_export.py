@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import glnn
 from glnn import layers as nn
+from glnn.errors import ModelError
 from glnn.layers import LAYERS, Layer
 from glnn.model import Model
 from glnn.model.node import Node
@@ -225,3 +227,66 @@ def test_layers_of_one_node_come_back_from_onnx(tmp_path: Path) -> None:
     assert [node.name for node in again.nodes] == [node.name for node in model.nodes]
     x = np.random.default_rng(3).standard_normal(IMAGE, np.float32)
     np.testing.assert_allclose(again(x, "cpu"), model(x, "cpu"), rtol=1e-6, atol=1e-6)
+
+
+class Doubled(nn.ReLU):
+    """Somebody's own."""
+
+
+@pytest.mark.parametrize(
+    ("layer", "says"),
+    [
+        (Doubled(), "layer 'it': Doubled cannot be written as ONNX"),
+        (
+            nn.Pointwise("atan2", [2.0]),
+            "layer 'it': Pointwise cannot be written as ONNX: ONNX has no operator for atan2",
+        ),
+    ],
+)
+def test_what_onnx_cannot_say_is_refused(layer: Layer, says: str, tmp_path: Path) -> None:
+    model = Model.sequential([layer], (3,), names=["it"])
+    with pytest.raises(ModelError, match=says):
+        model.save(tmp_path / "net.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_names_of_any_kind(tmp_path: Path) -> None:
+    """Those of weights and of tensors on the way evade those that are there."""
+    names = ["a.weight", "b: MatMul", "c\n\x00"]
+    layers = [seeded(nn.Linear(3, 3)), seeded(nn.Linear(3, 3)), nn.Threshold(0.5, 0.1)]
+    model = Model.sequential(layers, (2, 3), "", names)
+    nodes = (Node("a", layers[0], ("input",), "a.weight"), *model.nodes[1:])
+    model = Model(nodes, model.inputs, ("input", *model.outputs, "a.weight"), "é")
+    x = np.random.default_rng(3).standard_normal((2, 2, 3), np.float32)
+    model.save(tmp_path / "net.onnx")
+    expected = glnn.InferenceSession(model, "cpu").run(None, {"input": x})
+    found = onnxruntime.InferenceSession(tmp_path / "net.onnx").run(None, {"input": x})
+    for one, other in zip(expected, found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+    bad = Model.sequential([nn.ReLU()], (3,), names=["\ud800"])
+    with pytest.raises(ModelError, match="a name that ONNX cannot have"):
+        bad.save(tmp_path / "bad.onnx")
+
+
+def test_an_imported_model_is_written_as_it_was(tmp_path: Path) -> None:
+    """The weights too, which are kept once; also through a pickle, and from a file of their own."""
+    model = layered()
+    model.save(tmp_path / "net.onnx")
+    content = (tmp_path / "net.onnx").read_bytes()
+    read = glnn.load(tmp_path / "net.onnx")
+    proto = onnx.load(tmp_path / "net.onnx")
+    assert (proto.producer_name, proto.producer_version) == ("glnn", glnn.__version__)
+    assert len(read.source.proto.SerializeToString()) < len(content) / 2
+    pickle.loads(pickle.dumps(read)).save(tmp_path / "again.onnx")
+    assert (tmp_path / "again.onnx").read_bytes() == content
+    onnx.save_model(proto, tmp_path / "apart.onnx", save_as_external_data=True, location="w.bin")
+    glnn.load(tmp_path / "apart.onnx").save(tmp_path / "whole.onnx")
+    (tmp_path / "w.bin").unlink()
+    x = np.random.default_rng(3).standard_normal(IMAGE, np.float32)
+    again = glnn.load(tmp_path / "whole.onnx")
+    assert np.array_equal(again(x, "cpu"), read(x, "cpu"))
+
+
+def test_too_much_for_a_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"weights are 2304096000 bytes, an \.onnx file holds"):
+        Model.sequential([nn.Linear(24000, 24000)], (24000,)).save(tmp_path / "net.onnx")
