@@ -191,6 +191,11 @@ class Model:
         save(path, format, self.content)
 
     @property
+    def metadata(self) -> Mapping[str, str]:
+        """What its file says besides, by name: of an .onnx file that was read."""
+        return {}
+
+    @property
     def content(self) -> Content:
         """What files say of it."""
         return Content(self.name, self.nodes, self.inputs, self.outputs, self.tensors)

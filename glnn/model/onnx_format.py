@@ -62,6 +62,11 @@ class GraphModel(Model):
         check_size(str(path), self.source.nbytes)
         write(Path(path), self.source.model(str(path)))
 
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        assert self.source is not None
+        return {one.key: one.value for one in self.source.proto.metadata_props}
+
     @cached_property
     def tensors(self) -> Mapping[str, TensorInfo]:
         values = {v.name: v.type for node in self.graph.nodes for v in node.outputs}
