@@ -128,7 +128,8 @@ class Plan:
         """What the host computes of it."""
         if self.backend.device is None:
             return ()
-        return tuple(e.task.op for e in self.outline.schedule.entries if e.host)
+        entries = self.outline.schedule.entries
+        return tuple(e.task.op for e in entries if e.host and not e.task.op.control)
 
     @property
     def launches(self) -> tuple[Launch, ...]:
