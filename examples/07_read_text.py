@@ -1,7 +1,8 @@
 """Lines of printed text found in a picture and read.
 
-The networks are PP-OCRv4's detector and recogniser (Baidu), from the package rapidocr-onnxruntime: see
-requirements.txt. Writes text.png: the lines in frames, what was read below.
+The networks are PP-OCRv4's detector and recogniser (Baidu), from the package
+rapidocr-onnxruntime: see requirements.txt. Writes text.png: the lines in frames, and below them
+what was read.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def main() -> None:
         line = page.crop(box).resize((width, 48), Image.Resampling.BILINEAR)
         best = recogniser.run(None, {"x": pixels(line)})[0][0].argmax(axis=1)
         # The same character in a row is one, and number 0 stands between two that are alike.
-        text = "".join(characters[n] for n, last in zip(best, (0, *best), strict=False) if n != last)
+        text = "".join(
+            characters[n] for n, last in zip(best, (0, *best), strict=False) if n != last
+        )
         print(f"{text!r} at {list(box)}")
         draw.rectangle(box, outline="limegreen", width=2)
         draw.text((24, 136 + 40 * i), text, "limegreen", FONT)
@@ -47,20 +50,22 @@ def main() -> None:
 
 def pixels(picture: Image.Image) -> NDArray[np.float32]:
     """(1, 3, h, w), from -1 to 1."""
-    return (np.asarray(picture, np.float32) / 127.5 - 1).transpose(2, 0, 1)[None]
+    x: NDArray[np.float32] = np.asarray(picture, np.float32) / 127.5 - 1
+    return x.transpose(2, 0, 1)[None]
 
 
 def boxes(text: NDArray[np.float32]) -> list[Box]:
     """Where lines are, one below another, by the probability that a pixel is inside of one."""
     rows = np.flatnonzero((text > 0.3).any(axis=1))
-    found = []
+    found: list[Box] = []
     for part in np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1):
         columns = np.flatnonzero((text[part] > 0.3).any(axis=0))
         width, height = columns[-1] - columns[0], part[-1] - part[0]
         # The network finds the inside: this much was cut off (Liao et al. 2020, section 3.5).
         edge = round(1.6 * width * height / (2 * (width + height)))
-        found.append((columns[0] - edge, part[0] - edge, columns[-1] + edge, part[-1] + edge))
-    return [tuple(map(int, box)) for box in found]
+        left, top = int(columns[0]) - edge, int(part[0]) - edge
+        found.append((left, top, int(columns[-1]) + edge, int(part[-1]) + edge))
+    return found
 
 
 if __name__ == "__main__":

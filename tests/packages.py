@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -19,7 +20,7 @@ def file_of(package: str, path: str) -> Path:
         skip(missing)
 
 
-def skip(missing: ModuleNotFoundError) -> None:
+def skip(missing: ModuleNotFoundError) -> NoReturn:
     """Skip for want of a package; raise where GLNN_PACKAGES says that all are there."""
     if os.environ.get("GLNN_PACKAGES"):
         raise missing
