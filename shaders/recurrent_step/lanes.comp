@@ -8,7 +8,7 @@
 #define ROWS 1
 #endif
 #ifndef TOGETHER
-#define TOGETHER 4  // gates whose sums a lane has at once
+#define TOGETHER 4
 #endif
 #include "common/launch.glsl"
 layout(local_size_x = LANES) in;
@@ -19,6 +19,7 @@ layout(std430, binding = 3) buffer Out { float result[]; };
 #include "recurrent_step/cell.glsl"
 uniform int directions;
 shared vec4 part[4 * ROWS * LANES];
+// How many gates' sums a lane has at once.
 #define AT_ONCE (TOGETHER < GATES ? TOGETHER : GATES)
 
 // What `lane` adds up, of the units of `quad`, for AT_ONCE gates of ROWS samples from `first` on.
