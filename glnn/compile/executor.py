@@ -10,19 +10,20 @@ from typing import Any
 from glnn.backends import Backend, open_backend
 from glnn.backends.backend import T
 from glnn.compile.cut import Cut, planned
+from glnn.compile.hosted import Hosted
 from glnn.compile.plan import Plan
 from glnn.compile.run import Done, Run
 from glnn.compile.weights import Weights
 from glnn.device import Device
 from glnn.errors import UnsupportedOpError
 from glnn.graph.graph import Graph, Value
-from glnn.graph.operator import Operator
 from glnn.graph.passes.small import all_small, with_small_inputs
 from glnn.process import ProcessLock
 from glnn.types import Array, DType, Shape, TensorType, content
 
 LOG = logging.getLogger(__name__)
 PLANS_KEPT = 4
+SAID = 8  # operators that a warning names, and layers of each
 
 
 class Executor:
@@ -52,6 +53,7 @@ class Executor:
         self.graph, self._precision = graph, precision
         self.backend = open_backend(backend, device, gpu=gpu, limits=limits)
         self._asked = device, gpu, limits
+        self._warned = False  # of what the host computes
         self._lock = ProcessLock()
         self._kernels = dict(kernels or {})
         self._plans: OrderedDict[tuple[object, ...], Plan | Cut] = OrderedDict()
@@ -155,14 +157,27 @@ class Executor:
                     told=told,
                 )
                 self._plans[key] = plan
+                self._warn(plan.hosted)
                 if len(self._plans) > self._kept:
                     self._plans.popitem(last=False)
             self._plans.move_to_end(key)
             self._latest = None if keep or outputs else (shapes, (contents, small), plan)
         return plan
 
+    def _warn(self, hosted: tuple[Hosted, ...]) -> None:
+        """Say once what the host computes beside a GPU."""
+        if not hosted or self._warned:
+            return
+        self._warned = True
+        layers: dict[str, list[str]] = {}
+        for one in hosted:
+            layers.setdefault(str(one), []).append(one.layer)
+        found = [f"{what} in {', '.join(names[:SAID])}" for what, names in layers.items()]
+        more = f"; and {len(found) - SAID} more" if len(found) > SAID else ""
+        LOG.warning("%s: the host computes %s%s", self.graph.name, "; ".join(found[:SAID]), more)
+
     @property
-    def hosted(self) -> tuple[Operator, ...]:
+    def hosted(self) -> tuple[Hosted, ...]:
         """What the host computes of the plan that ran last."""
         return self._latest[2].hosted if self._latest else ()
 
@@ -195,4 +210,4 @@ def run(graph: Graph, feeds: Mapping[str, Array], backend: str | Backend) -> dic
 
 def _types(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, TensorType]:
     """The types of the inputs, by name, where they have such shapes."""
-    return {v.name: TensorType(tuple(shapes[v.name]), v.type.dtype) for v in graph.inputs}
+    return {v.name: v.type.of_shape(shapes[v.name]) for v in graph.inputs}

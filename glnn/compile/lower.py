@@ -53,7 +53,7 @@ def lowered(
     cannot compute a node.
     """
     graph = fixed_captures(known_branches(graph))
-    given = {v.name: TensorType(tuple(shapes[v.name]), v.type.dtype) for v in graph.inputs}
+    given = {v.name: v.type.of_shape(shapes[v.name]) for v in graph.inputs}
     graph = expanded(graph, given)
     types = _bound(graph, shapes)
     for node in graph.nodes:
@@ -116,9 +116,7 @@ def _shortest(
 
 def _bound(graph: Graph, shapes: Mapping[str, Shape]) -> dict[Value, TensorType]:
     """The type of every value, for inputs of `shapes`."""
-    return graph.bind(
-        {v.name: TensorType(tuple(shapes[v.name]), v.type.dtype) for v in graph.inputs}
-    )
+    return graph.bind({v.name: v.type.of_shape(shapes[v.name]) for v in graph.inputs})
 
 
 def _names(graph: Graph) -> set[str]:
@@ -167,7 +165,7 @@ class _Lowering:
                 dims = node.epilogue.shape(extent, result)
                 kinds[name] = TensorType(dims, self.types[value].dtype)
         fixed, control = self.graph.fixed, node.operator.control
-        results = tuple(self.types[value] for value in node.outputs)
+        results = tuple(widened(self.types[value]) for value in node.outputs)
         return Task(
             node.name,
             node.operator,

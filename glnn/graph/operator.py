@@ -103,11 +103,13 @@ class Operator(ABC):
         """The operands without whose numbers nothing can be said of the results."""
         return ()
 
-    def settle(self, types: Types, known: Known = ()) -> tuple[Array | None, ...]:
-        """The numbers of each result that are known before a run, None where they are not.
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The operands whose numbers sizes follow from, those in graphs of its own, too."""
+        return self.told
 
-        types, known: as of `infer`.
-        """
+    def settle(self, types: Types, known: Known = ()) -> tuple[Array | None, ...]:
+        """The numbers of each result that are known before a run; the arguments are `infer`'s."""
         results = self.infer(types, known)
         given = [array is not None for array in known]
         there = [type is not None for type in types]

@@ -11,7 +11,8 @@ import numpy as np
 
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.graph import Graph, Kind, Node, Value
-from glnn.graph.operator import Cost, Known, Operator, Types
+from glnn.graph.operator import Cost, Known, Types
+from glnn.graph.operators.host import HostOperator
 from glnn.onnx.dtypes import array_of, type_of, type_proto
 from glnn.types import UNRANKED, Array, DType, TensorType
 
@@ -63,7 +64,7 @@ class Delegate:
 
         types = {n: type_proto(v.type) for n, v in zip(self.node.input, given) if n and v}
         known = {
-            n: numpy_helper.from_array(v.data)
+            n: numpy_helper.from_array(v.data)  # type: ignore[arg-type]
             for n, v in zip(self.node.input, given)
             if n and v and v.kind is Kind.CONSTANT and not v.data.dtype.hasobject  # type: ignore
         }
@@ -92,9 +93,8 @@ class Delegate:
             name = sum(map(bool, self.node.output))
             return (TensorType((UNRANKED,), DType.object),) * name
 
-    def graph(self, given: Sequence[Value | None], why: Exception | None = None) -> Graph:
+    def graph(self, given: Sequence[Value | None], why: str) -> Graph:
         """A graph of one operator, which the host computes. why: nothing else does."""
-        types = self.inferred(given)
         inputs = tuple(dict.fromkeys(v for v in given if v and v.kind is not Kind.CONSTANT))
         if not inputs:
             found = self.reference(*(None if v is None else v.data for v in given))  # type: ignore
@@ -103,17 +103,17 @@ class Delegate:
                 for i, a in enumerate(found)
             ]
             return Graph((), (), tuple(constants), self.node.op_type)
+        types = self.inferred(given)
         results = tuple(Value(f"result {i}", type) for i, type in enumerate(types))
-        reason = f"{self.node.op_type} has no kernel" if why is None else str(why)
         there = tuple(value is not None for value in given)
         operands = tuple(value for value in given if value is not None)
-        operator = Delegated(self, there, types, reason)
+        operator = Delegated(self, there, types, why)
         node = Node(self.node.op_type, operator, operands, results)
         return Graph((node,), inputs, results, self.node.op_type)
 
 
 @dataclass(frozen=True, eq=False)
-class Delegated(Operator):
+class Delegated(HostOperator):
     """One node by the `onnx` package, of operands whose sizes are known."""
 
     delegate: Delegate
@@ -121,7 +121,7 @@ class Delegated(Operator):
     """For each of the node's operands, whether it is one of this one's."""
     types: tuple[TensorType, ...]
     """Of the results."""
-    reason: str
+    why: str
     """Why nothing else computes it."""
 
     name: ClassVar[str] = "delegated"
@@ -131,8 +131,13 @@ class Delegated(Operator):
     def needed(self) -> tuple[str, ...]:
         return ()
 
-    def __str__(self) -> str:
-        return f"{self.delegate.node.op_type} ({self.reason})"
+    @property
+    def called(self) -> str:
+        return str(self.delegate.node.op_type)
+
+    @property
+    def reason(self) -> str:
+        return self.why
 
     def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
         return self.types

@@ -17,7 +17,8 @@ from glnn.errors import ModelError
 
 def test_unknown_model() -> None:
     with pytest.raises(
-        ModelError, match=r"unknown model 'alexnet': expected a \.json or \.onnx file, or one of lenet"
+        ModelError,
+        match=r"unknown model 'alexnet': expected a \.json or \.onnx file, or one of lenet",
     ):
         glnn.load("alexnet")
 

@@ -72,3 +72,35 @@ def runtime(proto: onnx.ModelProto, given: Mapping[str, np.ndarray]) -> list[Any
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     return onnxruntime.InferenceSession(proto.SerializeToString(), options).run(None, dict(given))
+
+
+def check(
+    operator: str,
+    arrays: Arrays,
+    backend: str,
+    expected: Sequence[np.ndarray] | np.ndarray | None = None,
+    *,
+    known: Sequence[int] = (),
+    tolerance: float = 1e-5,
+    kind: Any = None,
+    **more: Any,
+) -> None:
+    """That a node gives what is expected, ONNX Runtime's results unless said, all on the GPU.
+
+    known: the operands that are initialisers. kind: the results' dtype, that of the first operand
+    unless said. more: of `model`.
+    """
+    fixed = {i: a for i, a in enumerate(arrays) if i in known and a is not None}
+    dtype = np.dtype(kind or next(a.dtype for a in arrays if a is not None))
+    more["kinds"] = (helper.np_dtype_to_tensor_dtype(dtype),) * more.get("outputs", 1)
+    proto, given = model(operator, arrays, fixed, **more), feeds(arrays, fixed)
+    wanted = runtime(proto, given) if expected is None else expected
+    found = run(proto, given, backend)
+    for got, right in zip(
+        found, [wanted] if isinstance(wanted, np.ndarray) else wanted, strict=True
+    ):
+        assert got.dtype == right.dtype and got.shape == right.shape, (got, right)
+        if got.dtype.kind == "f":
+            np.testing.assert_allclose(got, right, tolerance, tolerance, str((operator, more)))
+        else:
+            np.testing.assert_array_equal(got, right, str((operator, more)))

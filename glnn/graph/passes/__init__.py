@@ -1,7 +1,7 @@
 """Passes: a graph in, a graph that computes the same out. Each can be left out."""
 
 from glnn.graph.passes.bodies import fixed_captures, known_branches
-from glnn.graph.passes.expand import expanded
+from glnn.graph.passes.expand import expanded, opened
 from glnn.graph.passes.fold import fold
 from glnn.graph.passes.fuse import fuse
 from glnn.graph.passes.identities import without_dead, without_identities
@@ -17,6 +17,7 @@ __all__ = [
     "known_branches",
     "narrow",
     "of_one_result",
+    "opened",
     "own_outputs",
     "within_operands",
     "without_dead",

@@ -83,6 +83,12 @@ def _prelu(call: Call, x: Value, slope: Value) -> Value:
     return call.pointwise("where(a < c, a * b, a)", x, slope, _zero(x))
 
 
+def _relu(call: Call, x: Value) -> Value:
+    if x.type.dtype.kind == "float":
+        return call.pointwise("relu(a)", x)
+    return call.pointwise("maximum(a, b)", x, 0)
+
+
 def _zero(x: Value) -> float | int:
     return 0.0 if x.type.dtype.kind == "float" else 0
 
@@ -161,7 +167,6 @@ ENTRIES = (
             "Mish": "mish",
             "Neg": "neg",
             "Reciprocal": "reciprocal",
-            "Relu": "relu",
             "Round": "round",
             "Sigmoid": "sigmoid",
             "Sign": "sign",
@@ -176,7 +181,7 @@ ENTRIES = (
     _row("Elu", "elu(a, b)", alpha=1.0),
     _row("Celu", "celu(a, b)", alpha=1.0),
     _row("LeakyRelu", "leaky_relu(a, b)", alpha=0.01),
-    _row("ThresholdedRelu", "thresholded_relu(a, b)", alpha=1.0),
+    _row("ThresholdedRelu", "where(a > b, a, 0.0)", alpha=1.0),
     _row("HardSigmoid", "hardsigmoid(a, b, c)", alpha=0.2, beta=0.5),
     _row(
         "Selu",
@@ -189,6 +194,7 @@ ENTRIES = (
     _row("Shrink", _SHRINK, bias=0.0, lambd=0.5),
     Entry("Clip", 1, _clip),
     Entry("PRelu", 1, _prelu),
+    Entry("Relu", 1, _relu),
     Entry("Cast", 1, _cast, halves=True),
     Entry("CastLike", 15, _cast_like, halves=True),
     Entry("IsInf", 10, _is_inf),

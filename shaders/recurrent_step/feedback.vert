@@ -1,0 +1,36 @@
+#version 300 es
+// A new state of four units a vec4, with the whole sums, by transform feedback.
+#ifndef VECTORS
+#define VECTORS 1
+#endif
+#ifndef STATE_SAMPLER
+#define STATE_SAMPLER sampler2D
+#endif
+#include "common/first_of.glsl"
+#include "common/texel.glsl"
+uniform highp X_SAMPLER x;
+uniform highp WEIGHT_SAMPLER weight;
+uniform highp STATE_SAMPLER state;
+#include "recurrent_step/cell.glsl"
+
+vec4 vector(int i) {
+    int place = i / RESULTS, own = place / quads;
+    int quad = place - own * quads, direction = own / batch;
+    vec4 sums[GATES], given[INPUTS], before[STATES];
+    for (int gate = 0; gate < GATES; ++gate) sums[gate] = vec4(0.0);
+    for (int k = 0; k < quads; ++k) {
+        vec4 h = texel(state, (own * quads + k) * STATES + SUMMED);
+        for (int gate = 0; gate < GATES; ++gate) {
+            int at = ((direction * GATES + gate) * quads + quad) * 4 * quads + k;
+            sums[gate] += vec4(dot(texel(weight, at), h), dot(texel(weight, at + quads), h),
+                               dot(texel(weight, at + 2 * quads), h),
+                               dot(texel(weight, at + 3 * quads), h));
+        }
+    }
+    int row = own - direction * batch;
+    int from = ((direction * steps + now) * batch + row) * INPUTS * quads + quad;
+    for (int k = 0; k < INPUTS; ++k) given[k] = texel(x, from + k * quads);
+    for (int k = 0; k < STATES; ++k) before[k] = texel(state, place * STATES + k);
+    return there(new_state(i - place * RESULTS, sums, given, before), quad);
+}
+#include "common/capture.glsl"
