@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from glnn.backends import Backend
 from glnn.compile.hosted import LATE, Hosted, label
+from glnn.compile.outline import Outline
 from glnn.compile.plan import Plan
 from glnn.compile.run import check_out
 from glnn.compile.weights import Weights
@@ -171,6 +172,24 @@ def planned(
         graph = expanded(graph, types, told)
     shapes = {name: type.shape for name, type in types.items()}
     return Plan(graph, backend, shapes, kernels, keep=keep, weights=weights, precision=precision)
+
+
+def outlined(
+    graph: Graph,
+    backend: Backend,
+    types: Mapping[str, TensorType],
+    told: Mapping[str, Array] | None = None,
+) -> tuple[Hosted, ...]:
+    """What the host computes of `graph` on `backend`, as far as is known before a run.
+
+    Nothing is allocated. The arguments are those of `planned`, which raises the same.
+    """
+    graph = fixed_captures(known_branches(opened(graph, types, told)))
+    late = _late(graph, types, told)
+    first = expanded(_head(graph, late) if late else graph, types, told)
+    shapes = {name: type.shape for name, type in types.items()}
+    hosted = backend.perform(lambda: Outline.of(first, backend, shapes).hosted)
+    return (*hosted, *_hosted(_ready(graph, late)))
 
 
 def _hosted(nodes: Iterable[Node]) -> tuple[Hosted, ...]:

@@ -15,7 +15,7 @@ from glnn.compile.plan import Plan
 from glnn.compile.run import Done, Run
 from glnn.compile.weights import Weights
 from glnn.device import Device
-from glnn.errors import UnsupportedOpError
+from glnn.errors import LimitError, UnsupportedOpError, first_line
 from glnn.graph.graph import Graph, Value
 from glnn.graph.passes.small import all_small, with_small_inputs
 from glnn.process import ProcessLock
@@ -70,7 +70,9 @@ class Executor:
     ) -> dict[str, Array]:
         """The outputs so called, None for all, for the inputs `feeds`; see `Plan.run`."""
         backend, names = self._open(), None if outputs is None else tuple(outputs)
-        return backend.perform(lambda: self._planned(feeds, backend).inside(feeds, names, out))
+        return _within_memory(
+            backend, lambda: self._planned(feeds, backend).inside(feeds, names, out)
+        )
 
     def perform(self, work: Callable[[], T]) -> T:
         """What `work` gives or raises, called where `begin` may be."""
@@ -118,7 +120,7 @@ class Executor:
         Raises UnsupportedOpError where sizes that only a run tells make it several.
         """
         backend = self._open()
-        found = backend.perform(lambda: self._plan(backend, shapes, keep))
+        found = _within_memory(backend, lambda: self._plan(backend, shapes, keep))
         if isinstance(found, Cut):
             raise UnsupportedOpError(f"{found.why}, so there is no single plan")
         return found
@@ -198,6 +200,14 @@ class Executor:
                 self._weights = Weights(opened)
                 self.backend = opened  # last: from here on others take it without the lock
             return self.backend
+
+
+def _within_memory(backend: Backend, work: Callable[[], T]) -> T:
+    """What `work` gives. Raises LimitError where the host has too little memory."""
+    try:
+        return backend.perform(work)
+    except MemoryError as error:
+        raise LimitError(f"the host has too little memory: {first_line(error)}") from None
 
 
 def run(graph: Graph, feeds: Mapping[str, Array], backend: str | Backend) -> dict[str, Array]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import prod
 
 from glnn.backends import Backend, Choice
 from glnn.compile.schedule import Schedule
@@ -29,6 +30,7 @@ from glnn.graph.passes import (
     without_identities,
 )
 from glnn.kernels.problem import Problem
+from glnn.process import memory
 from glnn.types import DType, Shape, TensorType, widened
 
 Types = Mapping[Value, TensorType]
@@ -62,6 +64,7 @@ def lowered(
                 f"layer {node.name!r}: the sizes of {unknown[0].name!r}, {types[unknown[0]]}, are "
                 "known only once it has run, so there is no single plan"
             )
+    _check_sizes(graph, types)
     if not all(map(backend.holds, (one.dtype for one in types.values()))):
         graph = narrow(graph, types, body=body)
         types = _bound(graph, shapes)
@@ -112,6 +115,18 @@ def _shortest(
             if body or schedule.padded <= padded:
                 return schedule
         padded |= schedule.padded
+
+
+def _check_sizes(graph: Graph, types: Types) -> None:
+    """Raise LimitError where the host has too little memory for a tensor by itself."""
+    most = memory()
+    for value, type in types.items():
+        nbytes = prod(type.shape) * type.dtype.numpy.itemsize
+        if 2 * nbytes > most:  # results are copied, and so are weights
+            raise LimitError(
+                f"{value.name!r} of {graph.name}, {type}, would take {nbytes >> 20} MiB, which is "
+                f"over half of the {most >> 20} MiB that the host has"
+            )
 
 
 def _bound(graph: Graph, shapes: Mapping[str, Shape]) -> dict[Value, TensorType]:
