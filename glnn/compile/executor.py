@@ -17,6 +17,7 @@ from glnn.device import Device
 from glnn.errors import UnsupportedOpError
 from glnn.graph.graph import Graph, Value
 from glnn.graph.operator import Operator
+from glnn.graph.passes import Pass
 from glnn.process import ProcessLock
 from glnn.types import Array, DType, Shape, TensorType, content
 
@@ -28,8 +29,8 @@ class Executor:
     """A graph on a backend, ready to run.
 
     graph: what to compute. backend, device, gpu, limits: see `backends.open_backend`. kernels:
-    kernels to take, by the name of the op. precision: of the weights, see `Plan`. plans: how many
-    are kept.
+    kernels to take, by the name of the op. precision: of the weights, see `Plan`. without: names
+    of passes that are left out. plans: how many are kept.
 
     Plans are built once for each set of input shapes; the last few are kept, and share the weights.
     Any thread may use it. Raises DeviceError where the backend does not open.
@@ -45,10 +46,12 @@ class Executor:
         limits: str | None = None,
         kernels: Mapping[str, str] | None = None,
         precision: DType = DType.float32,
+        without: Iterable[str | Pass] = (),
         plans: int = PLANS_KEPT,
     ) -> None:
         self._kept = plans
         self.graph, self._precision = graph, precision
+        self._without = Pass.named(without)
         self.backend = open_backend(backend, device, gpu=gpu, limits=limits)
         self._asked = device, gpu, limits
         self._lock = ProcessLock()
@@ -141,6 +144,7 @@ class Executor:
                     keep=keep,
                     weights=self._weights,
                     precision=self._precision,
+                    without=self._without,
                     told=told,
                 )
                 self._plans[key] = plan
