@@ -19,7 +19,6 @@ except ImportError:  # where there are no such limits
 
 from glnn.errors import DeviceError
 
-
 GROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 """Where Linux says how much memory a container has."""
 

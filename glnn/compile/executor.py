@@ -17,6 +17,7 @@ from glnn.compile.weights import Weights
 from glnn.device import Device
 from glnn.errors import LimitError, UnsupportedOpError, first_line
 from glnn.graph.graph import Graph, Value
+from glnn.graph.passes import Pass
 from glnn.graph.passes.small import all_small, with_small_inputs
 from glnn.process import ProcessLock
 from glnn.types import Array, DType, Shape, TensorType, content
@@ -30,8 +31,8 @@ class Executor:
     """A graph on a backend, ready to run.
 
     graph: what to compute. backend, device, gpu, limits: see `backends.open_backend`. kernels:
-    kernels to take, by the name of the op. precision: of the weights, see `Plan`. plans: how many
-    are kept.
+    kernels to take, by the name of the op. precision: of the weights, see `Plan`. without: names
+    of passes that are left out. plans: how many are kept.
 
     Plans are built once for each set of input shapes; the last few are kept, and share the weights.
     Any thread may use it. Raises DeviceError where the backend does not open.
@@ -47,10 +48,12 @@ class Executor:
         limits: str | None = None,
         kernels: Mapping[str, str] | None = None,
         precision: DType = DType.float32,
+        without: Iterable[str | Pass] = (),
         plans: int = PLANS_KEPT,
     ) -> None:
         self._kept = plans
         self.graph, self._precision = graph, precision
+        self._without = Pass.named(without)
         self.backend = open_backend(backend, device, gpu=gpu, limits=limits)
         self._asked = device, gpu, limits
         self._warned = False  # of what the host computes
@@ -156,6 +159,7 @@ class Executor:
                     keep=keep,
                     weights=self._weights,
                     precision=self._precision,
+                    without=self._without,
                     told=told,
                 )
                 self._plans[key] = plan
