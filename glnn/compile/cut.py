@@ -10,16 +10,18 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from glnn.backends import Backend
+from glnn.compile.hosted import LATE, Hosted, label
+from glnn.compile.outline import Outline
 from glnn.compile.plan import Plan
 from glnn.compile.run import check_out
 from glnn.compile.weights import Weights
 from glnn.errors import UnsupportedOpError
 from glnn.graph.graph import Graph, Node, Value, ordered
-from glnn.graph.operator import Operator
 from glnn.graph.operators.control import Control
-from glnn.graph.passes import expanded, fixed_captures, known_branches
+from glnn.graph.passes import Pass, expanded, fixed_captures, known_branches, opened
 from glnn.process import ProcessLock
 from glnn.types import Array, DType, TensorType, content
 
@@ -40,6 +42,7 @@ class Cut:
         asked: Sequence[Value],
         weights: Weights,
         precision: DType,
+        without: frozenset[Pass],
     ) -> None:
         """late: what `head`, the plan of the first part, leaves out. asked: what that gives."""
         self.graph, self.backend, self._head = graph, backend, head
@@ -47,19 +50,19 @@ class Cut:
         self.why = _why(graph, late)
         self._now = _ready(graph, late)
         self._bodies = {
-            body: Plans(body, backend, weights, precision)
+            body: Plans(body, backend, weights, precision, without)
             for node in self._now
             if isinstance(node.operator, Control)
             for body in node.operator.bodies
         }
         tail = _tail(graph, [node for node in late if node not in self._now])
         self._inputs, self._outputs = tail.inputs, tail.outputs
-        self._tail = Plans(tail, backend, weights, precision)
+        self._tail = Plans(tail, backend, weights, precision, without)
 
     @property
-    def hosted(self) -> tuple[Operator, ...]:
+    def hosted(self) -> tuple[Hosted, ...]:
         """What the host computes of it, as far as it has been planned."""
-        own = (node.operator for node in self._now if not node.operator.control)
+        own = _hosted(self._now) if self.backend.device else ()
         parts = (self._tail, *self._bodies.values())
         return (*self._head.hosted, *own, *(op for part in parts for op in part.hosted))
 
@@ -101,14 +104,21 @@ class Cut:
 class Plans:
     """The plans of a part, by the shapes of its inputs: the last few are kept."""
 
-    def __init__(self, graph: Graph, backend: Backend, weights: Weights, precision: DType) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        backend: Backend,
+        weights: Weights,
+        precision: DType,
+        without: frozenset[Pass],
+    ) -> None:
         self._graph, self._backend, self._weights = graph, backend, weights
-        self._precision = precision
+        self._precision, self._without = precision, without
         self._kept: OrderedDict[tuple[object, ...], Plan | Cut] = OrderedDict()
         self._lock = ProcessLock()
 
     @property
-    def hosted(self) -> tuple[Operator, ...]:
+    def hosted(self) -> tuple[Hosted, ...]:
         """What the host computes of the plans that there are."""
         return tuple(op for plan in self._kept.values() for op in plan.hosted)
 
@@ -119,7 +129,7 @@ class Plans:
         return tuple(results[value.name] for value in self._graph.outputs)
 
     def _plan(self, feeds: Mapping[str, Array]) -> Plan | Cut:
-        types = {name: TensorType.of(array) for name, array in feeds.items()}
+        types = {value.name: _type(value, feeds[value.name]) for value in self._graph.inputs}
         told = self._graph.told(feeds)
         key = (*types.values(), *((n, content(array)) for n, array in told.items()))
         with self._lock:
@@ -130,12 +140,18 @@ class Plans:
                     types,
                     weights=self._weights,
                     precision=self._precision,
+                    without=self._without,
                     told=told,
                 )
                 if len(self._kept) > PLANS_KEPT:
                     self._kept.popitem(last=False)
             self._kept.move_to_end(key)
             return self._kept[key]
+
+
+def _type(value: Value, array: Array) -> TensorType:
+    """That of an array that `value` is."""
+    return value.type if value.type.holds else TensorType.of(array)
 
 
 def planned(
@@ -147,6 +163,7 @@ def planned(
     keep: bool = False,
     weights: Weights | None = None,
     precision: DType = DType.float32,
+    without: frozenset[Pass] = frozenset(),
     told: Mapping[str, Array] | None = None,
 ) -> Plan | Cut:
     """`graph` made ready for inputs of `types`; the arguments are those of Plan, which raises the
@@ -155,17 +172,51 @@ def planned(
     """
     weights = Weights(backend) if weights is None else weights
     if any(node.operator.control or node.operator.composite for node in graph.nodes):
-        graph = fixed_captures(known_branches(graph))
+        graph = fixed_captures(known_branches(opened(graph, types, told)))
         if late := _late(graph, types, told):
             if kernels:
                 why = _why(graph, late)
                 raise UnsupportedOpError(f"{why}, so no kernels can be asked for, got {kernels}")
             first = _head(graph, late)
-            head = planned(first, backend, types, weights=weights, precision=precision, told=told)
-            return Cut(graph, late, backend, head, first.outputs, weights, precision)
+            options: dict[str, Any] = {"weights": weights, "precision": precision}
+            head = planned(first, backend, types, **options, without=without, told=told)
+            return Cut(graph, late, backend, head, first.outputs, weights, precision, without)
         graph = expanded(graph, types, told)
     shapes = {name: type.shape for name, type in types.items()}
-    return Plan(graph, backend, shapes, kernels, keep=keep, weights=weights, precision=precision)
+    return Plan(
+        graph,
+        backend,
+        shapes,
+        kernels,
+        keep=keep,
+        weights=weights,
+        precision=precision,
+        without=without,
+    )
+
+
+def outlined(
+    graph: Graph,
+    backend: Backend,
+    types: Mapping[str, TensorType],
+    told: Mapping[str, Array] | None = None,
+) -> tuple[Hosted, ...]:
+    """What the host computes of `graph` on `backend`, as far as is known before a run.
+
+    Nothing is allocated. The arguments are those of `planned`, which raises the same.
+    """
+    graph = fixed_captures(known_branches(opened(graph, types, told)))
+    late = _late(graph, types, told)
+    first = expanded(_head(graph, late) if late else graph, types, told)
+    shapes = {name: type.shape for name, type in types.items()}
+    hosted = backend.perform(lambda: Outline.of(first, backend, shapes).hosted)
+    return (*hosted, *_hosted(_ready(graph, late)))
+
+
+def _hosted(nodes: Iterable[Node]) -> tuple[Hosted, ...]:
+    """Those of `nodes` that are no control, as what the host computes."""
+    there = (node for node in nodes if not node.operator.control)
+    return tuple(Hosted(node.name, label(node.operator), LATE) for node in there)
 
 
 def _why(graph: Graph, late: Sequence[Node]) -> str:
@@ -177,24 +228,28 @@ def _late(
     graph: Graph, given: Mapping[str, TensorType], told: Mapping[str, Array] | None = None
 ) -> list[Node]:
     """The nodes that no plan can have before others have run, for inputs of types `given`."""
-    types, _ = graph.settled(given, told)
+    types, known = graph.settled(given, told)
     late: list[Node] = []
     made: set[Value] = set()
     for node in graph.nodes:
-        if made.intersection(node.reads) or _tells(node, types):
+        if made.intersection(node.reads) or _tells(node, types, known):
             late.append(node)
             made.update(node.outputs)
     return late
 
 
-def _tells(node: Node, types: Types) -> bool:
+def _tells(node: Node, types: Types, known: Mapping[Value, Array]) -> bool:
     """Whether sizes of `node`, or in a body of it, are known only once it has run."""
     if any(types[value].symbols for value in node.outputs):
         return True
     if not isinstance(op := node.operator, Control):
         return False
     given = op.given([None if value is None else types[value] for value in node.inputs])
-    return any(_late(b, kinds) for b, kinds in zip(op.bodies, given, strict=True))
+    numbers = op.numbers([None if value is None else known.get(value) for value in node.inputs])
+    return any(
+        _late(opened(body, kinds, arrays), kinds, arrays)
+        for body, kinds, arrays in zip(op.bodies, given, numbers, strict=True)
+    )
 
 
 def _ready(graph: Graph, late: Sequence[Node]) -> list[Node]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from glnn.backends import Backend, Choice
 from glnn.backends.backend import Alternative
 from glnn.compile.budget import Budget, Open, Taken, fitted
+from glnn.compile.hosted import Hosted, label
 from glnn.compile.lower import lowered
 from glnn.compile.memory import Arena
 from glnn.compile.schedule import Schedule
@@ -19,6 +20,7 @@ from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.constant import constant
 from glnn.graph.graph import Graph, Value
 from glnn.graph.operators.control import Control
+from glnn.graph.passes import Pass
 from glnn.layout import parse
 from glnn.settings import Settings
 from glnn.types import DType, Shape, TensorType
@@ -36,7 +38,7 @@ class _Asked:
 
     backend: Backend
     kernels: Mapping[str, str]
-    fused: bool
+    without: frozenset[Pass]
     keep: bool
     weights: Weights | None
     precision: DType
@@ -83,6 +85,13 @@ class Outline:
     def every(self) -> Iterator[Step]:
         """The steps, those of bodies too."""
         return (step for _, outline in self.walk() for step in outline.steps)
+
+    @property
+    def hosted(self) -> tuple[Hosted, ...]:
+        """What the host computes, of a plan for a GPU."""
+        return tuple(
+            Hosted(step.layer, label(step.op), step.why) for step in self.every if step.why
+        )
 
     @property
     def tensors(self) -> int:
@@ -148,7 +157,7 @@ class Outline:
         shapes: Mapping[str, Shape],
         kernels: Mapping[str, str] | None = None,
         *,
-        fused: bool = True,
+        without: frozenset[Pass] = frozenset(),
         keep: bool = False,
         weights: Weights | None = None,
         precision: DType = DType.float32,
@@ -160,7 +169,7 @@ class Outline:
         others are taken instead, until it does or nothing helps.
         """
         kernels = dict(kernels or {})
-        asked = _Asked(backend, kernels, fused, keep, weights, precision)
+        asked = _Asked(backend, kernels, without, keep, weights, precision)
         made = cls._of(graph, shapes, asked)
         if available is not None and made.need > available:
             made = cls._fitted(made, graph, shapes, asked, available)
@@ -245,7 +254,7 @@ class Outline:
             backend,
             shapes,
             asked.kernels,
-            fused=asked.fused,
+            without=asked.without,
             precision=asked.precision,
             body=body,
             instead={name: choice for (at, name), choice in asked.instead.items() if at == within},

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 import numpy as np
 
 from glnn.backends import Backend, Launch
+from glnn.compile.hosted import Hosted
 from glnn.compile.lane import Lane, room, ways
 from glnn.compile.outline import Outline
 from glnn.compile.run import Begun, apart, check_out
@@ -18,7 +19,7 @@ from glnn.compile.weights import Weights
 from glnn.errors import ModelError
 from glnn.graph.constant import constant, evaluated
 from glnn.graph.graph import Graph, Value
-from glnn.graph.operator import Operator
+from glnn.graph.passes import Pass
 from glnn.process import ProcessLock
 from glnn.settings import Settings
 from glnn.span import Span, Spans
@@ -32,7 +33,7 @@ class Plan:
 
     graph: what to compute. backend: where. shapes: each input's shape, by its name.
     kernels: the kernel to take for an op, by the op's name; others are chosen.
-    fused: whether pointwise work goes into its producers' epilogues.
+    without: the passes that are left out.
     keep: whether every tensor keeps its memory, so that `value` can be asked for any.
     weights: those that several plans share; None has its own. precision: as what the weights of
     contractions and tables that are looked up are stored, float32 or float16.
@@ -48,7 +49,7 @@ class Plan:
         shapes: Mapping[str, Shape],
         kernels: Mapping[str, str] | None = None,
         *,
-        fused: bool = True,
+        without: frozenset[Pass] = frozenset(),
         keep: bool = False,
         weights: Weights | None = None,
         precision: DType = DType.float32,
@@ -70,7 +71,7 @@ class Plan:
                         backend,
                         shapes,
                         kernels,
-                        fused=fused,
+                        without=without,
                         keep=keep,
                         weights=self._weights,
                         precision=precision,
@@ -124,11 +125,9 @@ class Plan:
         return self.outline.steps
 
     @property
-    def hosted(self) -> tuple[Operator, ...]:
-        """What the host computes of it."""
-        if self.backend.device is None:
-            return ()
-        return tuple(e.task.op for e in self.outline.schedule.entries if e.host)
+    def hosted(self) -> tuple[Hosted, ...]:
+        """What the host computes of it, of a plan for a GPU."""
+        return self.outline.hosted
 
     @property
     def launches(self) -> tuple[Launch, ...]:
