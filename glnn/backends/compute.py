@@ -72,6 +72,7 @@ class Compute(GlBackend):
     """GLSL ES 3.1 compute shaders (desktop GL 4.3 will do)."""
 
     name: ClassVar[str] = "compute"
+    operands: ClassVar[int] = 15  # beside the result, what most devices have storage blocks for
 
     @classmethod
     def why_not_device(cls, device: Device) -> str | None:
