@@ -8,7 +8,8 @@ float sum_at(int i) {
     float sum = 0.0;
     for (int tap = 0; tap < taps; ++tap) {
         int at = tap * count + place;
-        sum += WEIGHT(at) * X(first + INDEX(at) * inner);
+        int there = clamp(INDEX(at), 0, extent - 1);
+        sum += WEIGHT(at) * X(first + there * inner);
     }
     return sum;
 }

@@ -21,7 +21,8 @@ class Resample(Operator):
 
     x: any shape of at least one dimension, float32. index: int32 (taps, count), the places that
     each of the result's is made of. weight: float32, of the same shape. Result: as x, of `count`
-    places along the axis. Where the indices are known, one out of range is a ShapeError.
+    places along the axis. Where the indices are known, one out of range is a ShapeError;
+    else the nearest one in range is taken.
     """
 
     name: ClassVar[str] = "resample"
@@ -58,13 +59,11 @@ class Resample(Operator):
         x, index = given["x"], given["index"]
         self.infer([TensorType.of(array) for array in arrays if array is not None])
         axis = self.axis % x.ndim
+        index = np.clip(index, 0, x.shape[axis] - 1)
         weight = given["weight"].astype(x.dtype, copy=False)
         spread = weight.reshape(*weight.shape, *(1,) * (x.ndim - 1 - axis))
         with np.errstate(all="ignore"):
             return (np.asarray((np.take(x, index, axis) * spread).sum(axis), x.dtype),)
-
-    def trial(self, name: str, numbers: Array, shapes: Shapes) -> Array:
-        return numbers % max(shapes["x"][self.axis], 1) if name == "index" else numbers
 
     def cost(self, types: Types) -> Cost:
         given = self.named(types)
