@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from glnn.errors import ModelError, ShapeError, UnsupportedOpError
+import numpy as np
+
+from glnn.errors import ModelError, ShapeError, UnsupportedOpError, first_line
 from glnn.graph.builder import Builder
 from glnn.graph.graph import Graph
 from glnn.onnx.dtypes import type_of
 from glnn.onnx.nodes import Nodes, opsets_of
 from glnn.onnx.reading import package
+from glnn.onnx.source import Source
 from glnn.onnx.tensors import Tensors
 from glnn.types import DType, TensorType
 
@@ -27,6 +30,8 @@ class Imported:
     outputs: Mapping[str, TensorType]
     """By name, as far as they are known."""
     name: str
+    source: Source
+    """What it was read from."""
 
 
 def imported(proto: Any, where: str, folder: Path | None = None) -> Imported:
@@ -35,6 +40,15 @@ def imported(proto: Any, where: str, folder: Path | None = None) -> Imported:
     where: the model's name in errors. folder: where files with tensors of its own may lie. Raises
     ModelError, in one sentence, for every fault.
     """
+    try:
+        return _imported(proto, where, folder)
+    except RecursionError:
+        raise ModelError(f"{where}: its graphs are too deep in each other") from None
+    except MemoryError as error:
+        raise ModelError(f"{where}: {first_line(error)}") from None
+
+
+def _imported(proto: Any, where: str, folder: Path | None) -> Imported:
     onnx = package(where)
     nodes = Nodes(onnx, where, proto, Tensors(onnx, where, folder))
     opsets = opsets_of(onnx, where, proto.opset_import)
@@ -61,4 +75,5 @@ def imported(proto: Any, where: str, folder: Path | None = None) -> Imported:
         name: value.type if value.type.ranked else declared[name]
         for name, value in zip(block.outputs, outputs, strict=True)
     }
-    return Imported(graph, given, results, name)
+    known = {n: v.data for n, v in block.constants.items() if isinstance(v.data, np.ndarray)}
+    return Imported(graph, given, results, name, Source.of(proto, known))
