@@ -145,6 +145,7 @@ class _Lowering:
         for node in self.graph.nodes:
             if node.outputs[0] not in self.graph.fixed:
                 schedule.add(self.task(node, node.name))
+        schedule.finish(value.name for value in self.graph.outputs)
         return schedule
 
     def task(self, node: Node, layer: str) -> Task:

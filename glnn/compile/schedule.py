@@ -13,6 +13,7 @@ from glnn.compile.tensors import Tensors
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.decompose import Lowered
 from glnn.graph.operators.identity import Identity
+from glnn.graph.operators.move import Move
 from glnn.kernels import kernels_for
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
@@ -100,6 +101,20 @@ class Schedule(Tensors):
             else:
                 raise
             return
+        if isinstance(task.op, Move) and isinstance(choice, Kernel) and forced is None:
+            self._wait(task, choice, problem)
+        else:
+            self._make(task, choice, problem, forced)
+
+    def _wait(self, task: Task, choice: Choice, problem: Problem) -> None:
+        """Move once somebody wants what comes of it as it lies."""
+        layouts = self.backend.layouts(choice, problem)
+        self.tensors[task.output] = Tensor(problem.results[0], layouts["out"], task.output)
+        self._moved_from[task.output] = task.operands["x"], task.op
+        self._waiting[task.output] = lambda: self._make(task, choice, problem, None)
+
+    def _make(self, task: Task, choice: Choice, problem: Problem, forced: str | None) -> None:
+        """Append what computes `task` by `choice`."""
         first = len(self.entries)
         if isinstance(choice, Kernel) and choice.stages:
             self._add_stages(task, choice, problem.lowered(choice))
@@ -150,7 +165,8 @@ class Schedule(Tensors):
         alike = isinstance(lies, RowMajor) and lies.rows(operand.shape) == lies.rows(type.shape)
         if (alike or lies == PACKED) and wants == gives == DENSE:
             wants = gives = lies  # the same rows, padded or not
-        source = self.tensors[self._in_layout(task.operands["x"], wants, task)]
+        self._moved_from[task.output] = task.operands["x"], task.op
+        source = self.tensors[self._lying(task.operands["x"], wants, task)]
         type = TensorType(type.dims, source.type.dtype)
         self.tensors[task.output] = Tensor(type, gives.at(type.shape), source.memory)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import prod
 
 from glnn.backends.backend import Backend
 from glnn.compile.task import Task
 from glnn.compile.tensor import Tensor, reorder
 from glnn.graph.expression import Arg
+from glnn.graph.factors import Chain
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Transpose
 from glnn.graph.operators.pointwise import Pointwise
@@ -31,6 +32,21 @@ class Tensors(ABC):
         self._reserved = set(reserved)
         self._copies: dict[tuple[str, Layout], str] = {}
         self._padded: set[str] = set()  # the memories of what is copied to R4, or was to be
+        self._moved_from: dict[str, tuple[str, Operator]] = {}  # what views and moves are made of
+        self._waiting: dict[str, Callable[[], None]] = {}  # moves by the memories that they make
+
+    def finish(self, wanted: Iterable[str]) -> None:
+        """Have the tensors `wanted` be there, and leave out what nobody came to want."""
+        for name in wanted:
+            if name in self.tensors:
+                self._there(name)
+        gone = self._waiting.keys()
+        self.tensors = {k: v for k, v in self.tensors.items() if v.memory not in gone}
+
+    def _there(self, name: str) -> None:
+        """Have the tensor `name` be there, which may have to be moved yet."""
+        if (waiting := self._waiting.pop(self.tensors[name].memory, None)) is not None:
+            waiting()
 
     @abstractmethod
     def add(self, task: Task) -> None:
@@ -59,7 +75,15 @@ class Tensors(ABC):
         return True
 
     def _in_layout(self, name: str, layout: Layout, task: Task) -> str:
-        """The name of the tensor `name` in `layout`: itself, or a reordered copy made once."""
+        """The name of the tensor `name` in `layout`, which is there then: itself, or a reordered
+        copy made once.
+        """
+        found = self._lying(name, layout, task)
+        self._there(found)
+        return found
+
+    def _lying(self, name: str, layout: Layout, task: Task) -> str:
+        """The same, which may have to be moved yet."""
         tensor = self.tensors[name]
         layout = layout.at(tensor.shape)
         if tensor.layout == layout or not prod(tensor.shape):
@@ -115,9 +139,36 @@ class Tensors(ABC):
 
     def _packed(self, name: str, layout: Morton | Blocked, task: Task) -> str:
         """The name of a copy of `name` in `layout` where no kernel makes one at once: by moves."""
-        tensor, source = self.tensors[name], self._in_layout(name, DENSE, task)
-        made = self._moved(name, source, packing(tensor.shape, layout), layout, task)
+        tensor, ops = self.tensors[name], packing(self.tensors[name].shape, layout)
+        if (made := self._from_before(name, ops, layout, task)) is None:
+            source = self._in_layout(name, DENSE, task)
+            made = self._moved(name, source, ops, layout, task)
         self.tensors[made] = Tensor(tensor.type, layout, self.tensors[made].memory)
+        return made
+
+    def _from_before(
+        self, name: str, ops: tuple[Operator, ...], layout: Layout, task: Task
+    ) -> str | None:
+        """The name of what `ops` make of `name` in one move of what that was moved from."""
+        behind, source = ops, name
+        found: tuple[str, Operator] | None = None
+        while source in self._moved_from:
+            source, op = self._moved_from[source]
+            behind = (op, *behind)
+            tensor = self.tensors[source]
+            if not isinstance(tensor.layout, RowMajor) or tensor.layout == PACKED:
+                continue
+            chain: Chain | None = Chain.of(tensor.shape) if 0 not in tensor.shape else None
+            for op in behind:
+                chain = None if chain is None else chain.then(op)
+            operators = () if chain is None else chain.operators()
+            if len(operators) == 1:
+                found = source, operators[0]
+        if found is None:
+            return None
+        made = self._free(f"{name} as {layout.name}: move")
+        label = f"{name} to {layout.name}"
+        self.add(Task(label, found[1], {"x": found[0]}, {}, made, task.layer, via=task.via))
         return made
 
     def _spread(self, name: str, lies: Morton | Blocked, layout: Layout, task: Task) -> str:

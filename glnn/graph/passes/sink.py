@@ -18,6 +18,7 @@ from glnn.graph.operators import (
     Pool2d,
     Reshape,
     Slice,
+    Softmax,
     Subsample,
     Transpose,
 )
@@ -31,6 +32,9 @@ LIE_AS_IMAGES = (Concat, Conv2d, Flip, LocalResponseNorm, Pad, Pointwise, Pool2d
 """Operators whose results may have their channels last."""
 
 
+MOST = 64  # nodes that are looked at for one that has an epilogue
+
+
 def sink(graph: Graph, types: dict[Value, TensorType]) -> Graph:
     """`graph` with pointwise work done before views and transpositions where that is the same.
 
@@ -40,6 +44,8 @@ def sink(graph: Graph, types: dict[Value, TensorType]) -> Graph:
     rewriting = Rewriting(graph, types)
     sinking = _Sinking(rewriting)
     for node in rewriting.nodes:
+        if isinstance(node.operator, Softmax):
+            sinking.softmax(node, node.operator)
         if isinstance(node.operator, Pointwise) and not rewriting.fixed(node.outputs[0]):
             following: Node | None = node
             while following is not None:
@@ -52,6 +58,20 @@ class _Sinking:
     rewriting: Rewriting
     put: set[Value] = field(default_factory=set)
     """What was seen in another shape, or transposed, here."""
+
+    def softmax(self, node: Node, operator: Softmax) -> None:
+        """A softmax of rows before a view that leaves these whole."""
+        graph, (value,) = self.rewriting, node.inputs
+        maker = graph.computed(value)
+        if maker is None or value is None or not isinstance(maker.operator, View):
+            return
+        (source,), shape = maker.inputs, graph.shape(value)
+        if source is None or not graph.alone(value) or operator.axis % len(shape) != len(shape) - 1:
+            return
+        if graph.shape(source)[-1:] == shape[-1:] and 0 not in shape:
+            found = graph.add(node.name, Softmax(-1, operator.log), source)
+            graph.replace(node, Reshape(shape, True), found)
+            graph.prune(value)
 
     def before(self, node: Node) -> Node | None:
         """`node` before a view or a transposition of an operand; None where it stays behind."""
@@ -155,13 +175,17 @@ class _Sinking:
 
     def _joins(self, value: Value) -> bool:
         """Whether work on `value` goes into an epilogue, by way of views and of work before it."""
-        graph = self.rewriting
-        node = graph.computed(value)
-        if node is None or not graph.alone(value):
-            return False
-        if isinstance(node.operator, View | Pointwise):
-            return any(v is not None and self._joins(v) for v in node.inputs)
-        return node.operator.has_epilogue
+        graph, stack = self.rewriting, [value]
+        for _ in range(MOST):
+            node = graph.computed(stack.pop())
+            if node is not None and all(map(graph.alone, node.outputs)):
+                if node.operator.has_epilogue:
+                    return True
+                if isinstance(node.operator, View | Pointwise):
+                    stack += [v for v in node.inputs if v is not None]
+            if not stack:
+                break
+        return False
 
 
 def _regrouped(shape: Shape, whole: Shape, inner: Shape) -> Shape | None:
