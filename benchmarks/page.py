@@ -14,7 +14,7 @@ from typing import Any
 
 import rich_click as click
 
-from benchmarks import beside, documents
+from benchmarks import beside, documents, network_tables
 from benchmarks.command import check_folder, run
 from glnn.errors import GlnnError
 
@@ -47,6 +47,11 @@ def sections(name: str, found: Json) -> Iterator[str]:
         yield _grid(rows, "name", "size", "gflops", "GFLOP/s")
     elif rows and "shape" in rows[0]:
         yield _grid(rows, "kernel", "shape", "gb_s", "GB/s")
+    elif rows and "network" in rows[0]:
+        for batch in network_tables.batches(found):
+            yield f"batch {batch}: " + "; ".join(network_tables.told(found, batch))
+            for heads, cells in network_tables.both(found, batch):
+                yield markdown(heads, [[*row] for row in cells])
     elif rows and "model" in rows[0]:
         yield _grid(rows, "name", "model", "median_ms", "ms")
     elif rows and "scenario" in rows[0]:

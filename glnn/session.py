@@ -98,7 +98,10 @@ class InferenceSession:
 
     @property
     def hosted(self) -> tuple[str, ...]:
-        """The operators that the host computed in the last run, on a backend of a GPU."""
+        """The operators that the host computed in the last run, on a backend of a GPU, and why.
+
+        They are warned of once, by `logging`.
+        """
         return tuple(dict.fromkeys(str(op) for op in self._executor.hosted))
 
     def get_inputs(self) -> list[TensorInfo]:

@@ -84,7 +84,8 @@ class DType(Enum):
             import ml_dtypes
         except ImportError:
             raise ShapeError(f"{self.value} needs the package ml_dtypes") from None
-        return np.dtype(getattr(ml_dtypes, self.value))
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, self.value))
+        return found
 
     @cached_property
     def word(self) -> np.dtype[Any]:
@@ -124,6 +125,9 @@ class TensorType:
 
     dims: tuple[Dim, ...]
     dtype: DType = DType.float32
+    holds: str = ""
+    """Of a single object that is no text, what it is, as ONNX Runtime says it:
+    `seq(tensor(float))`, `optional(tensor(int64))`."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.dims, tuple) or not all(map(_is_dim, self.dims)):
@@ -156,14 +160,22 @@ class TensorType:
     @property
     def unknown(self) -> TensorType:
         """The same with no size known."""
-        return TensorType((UNKNOWN,) * len(self.dims), self.dtype) if self.ranked else self
+        if not self.ranked:
+            return self
+        return TensorType((UNKNOWN,) * len(self.dims), self.dtype, self.holds)
 
     def bound(self, sizes: Mapping[str, int]) -> TensorType:
         """The same with the symbols that `sizes` knows replaced."""
         dims = tuple(sizes.get(d, d) if isinstance(d, str) else d for d in self.dims)
-        return TensorType(dims, self.dtype)
+        return TensorType(dims, self.dtype, self.holds)
+
+    def of_shape(self, shape: Shape) -> TensorType:
+        """The same of another shape."""
+        return TensorType(tuple(shape), self.dtype, self.holds)
 
     def __str__(self) -> str:
+        if self.holds:
+            return self.holds
         comma = "," if len(self.dims) == 1 else ""
         return f"{self.dtype.value} ({', '.join(map(str, self.dims))}{comma})"
 
@@ -171,6 +183,13 @@ class TensorType:
 def content(array: Array) -> Any:
     """What is the same, and can be hashed, for arrays of the same numbers or texts."""
     return repr(array.tolist()) if array.dtype.hasobject else array.tobytes()
+
+
+def boxed(value: object) -> Array:
+    """`value`, which is no tensor, as an array of no dimensions that holds it."""
+    found = np.empty(1, object)
+    found[0] = value
+    return found.reshape(())
 
 
 def word(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -33,6 +33,7 @@ ORDER = (
     ("data",),
     ("model",),
     ("session",),
+    ("onnx_backend",),
     ("ops",),
     ("profiling",),
     ("tuning",),

@@ -95,6 +95,16 @@ def test_documents(tmp_path, document, size, kernel) -> None:
         ("mlp --models none", "Invalid value: --models: no 'none', expected "),
         ("launches --steps 5,x", "--steps: expected numbers as 50,200, got '5,x'"),
         ("transfers --mib 4x", "--mib: expected numbers as 0.3,4, got '4x'"),
+        (
+            "networks_page --networks . --only no",
+            "--only: no 'no', expected some of squeezenet1_1, ",
+        ),
+        ("networks_page --networks docs --only lstm", "--networks: no file docs/lstm.onnx; "),
+        ("networks_page --networks . --by no", "--by: no 'no', expected beginnings of glnn, "),
+        (
+            "networks_page --networks . --batch 1,x",
+            "--batch: expected numbers as 1,8,32, got '1,x'",
+        ),
         ("page Makefile", "Makefile: expected what a benchmark wrote, got no JSON: "),
     ],
 )
@@ -320,22 +330,6 @@ def test_a_network_on_clblast(shape) -> None:
     np.testing.assert_allclose(found.result, model(x, backend="cpu"), rtol=1e-4, atol=1e-7)
 
 
-def test_an_onnx_file_of_a_network() -> None:
-    onnx = pytest.importorskip("onnx")
-    reference = pytest.importorskip("onnx.reference")
-    import numpy as np
-
-    import glnn
-    from benchmarks.onnx_file import serialised
-
-    model = glnn.load("lenet")
-    file = onnx.load_from_string(serialised(model, 2))
-    onnx.checker.check_model(file)
-    x = np.random.default_rng(0).random((2, 1, 28, 28), dtype=np.float32)
-    (result,) = reference.ReferenceEvaluator(file).run(None, {"input": x})
-    np.testing.assert_allclose(result, model(x, backend="cpu"), rtol=1e-4)
-
-
 @pytest.mark.parametrize("name", ["rovder_2019", "cronin_2018"])
 def test_a_document_of_networks_is_well_formed(name) -> None:
     for figure in well_formed(name):
@@ -457,3 +451,46 @@ def test_in_flight() -> None:
     names = [row["name"] for row in rows if row["what"] == "requests"]
     assert names == ["one by one", "64 at once", "64 at once, max_batch 32"]
     assert all(row["per_s"] > 0 for row in rows)
+
+
+def small_network(path: Path) -> None:
+    """A convolution that takes what squeezenet1_1 takes."""
+    onnx = pytest.importorskip("onnx")
+    import numpy as np
+
+    weight = np.random.default_rng(0).standard_normal((4, 3, 7, 7)).astype(np.float32)
+    helper, real = onnx.helper, onnx.TensorProto.FLOAT
+    nodes = [
+        helper.make_node("Conv", ["input", "weight"], ["y"], strides=[16, 16]),
+        helper.make_node("Relu", ["y"], ["z"]),
+        helper.make_node("GlobalAveragePool", ["z"], ["output"]),
+    ]
+    ends = [
+        helper.make_tensor_value_info("input", real, ["N", 3, 224, 224]),
+        helper.make_tensor_value_info("output", real, ["N", 4, 1, 1]),
+    ]
+    weights = [onnx.numpy_helper.from_array(weight, "weight")]
+    graph = helper.make_graph(nodes, "small", ends[:1], ends[1:], weights)
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+
+
+def test_networks_are_measured_each_in_a_process(tmp_path) -> None:
+    """What fails costs its row, and what is kept is not measured again."""
+    pytest.importorskip("matplotlib")
+    small_network(tmp_path / "squeezenet1_1.onnx")
+    (tmp_path / "lstm.onnx").write_bytes(b"no network")
+    kept, drawn = tmp_path / "kept.json", tmp_path / "drawn.svg"
+    options = ["benchmarks.networks_page", "--networks", str(tmp_path), "--backend", "feedback"]
+    options += ["--by", "glnn", "--seconds", "0", "--save", str(kept), "--roof", "10", "10"]
+    found = json.loads(run(*options, "--only", "squeezenet1_1,lstm", "--json"))
+    ours, broken = found["rows"]
+    assert ours["error"] < 1e-5 and ours["steps"] > 0 and ours["host_steps"] == 0
+    assert ours["median_ms"] > 0 and ours["cold"]["first_s"] > 0 and ours["plan_mib"] > 0
+    assert ours["share"] == pytest.approx(ours["roof_ms"] / ours["median_ms"])
+    assert "ModelError" in broken["failed"] or "lstm.onnx" in broken["failed"]
+    table = run(*options, "--only", "squeezenet1_1", "--plot", str(drawn))
+    assert json.loads(kept.read_text()) == found and "<svg" in drawn.read_text()
+    assert "glnn is right with 1 of 2 networks" in table
+    page = run("benchmarks.page", str(kept))
+    assert f"| squeezenet1_1 | {ours['steps']} | 0 |" in page

@@ -18,6 +18,7 @@ from glnn.cli.options import (
     print_json,
 )
 from glnn.cli.screen import Column, Screen, Table, figures, number, size
+from glnn.compile.hosted import label
 from glnn.compile.outline import Outline
 from glnn.compile.reasons import Reason, reasons
 from glnn.compile.step import Step
@@ -162,9 +163,10 @@ def _step(step: Step, within: str, first: int) -> dict[str, Any]:
     return {
         "name": within + step.name,
         "layer": step.layer,
-        "op": step.op.name,
+        "op": label(step.op) if step.why else step.op.name,
         "kernel": step.kernel,
         "via": step.via,
+        "why_host": step.why or None,
         "inputs": [within + name for name in step.inputs],
         "output": within + step.output,
         "shape": step.shape,
@@ -230,6 +232,13 @@ def _show(report: dict[str, Any], out: Screen) -> None:
             *([_reads(step["reads"])] if reads else []),
         )
     out.show(rows, title)
+    hosted: dict[str, None] = dict.fromkeys(
+        f"{step['layer']}: the host computes {step['op']}: {step['why_host']}"
+        for step in report["steps"]
+        if step["why_host"]
+    )
+    for line in hosted:
+        out.say(line)
     if report["choices"]:
         choices = Table((Column("choice"), Column("op", 1), Column("why")))
         for choice in report["choices"]:

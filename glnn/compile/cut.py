@@ -13,14 +13,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from glnn.backends import Backend
+from glnn.compile.hosted import LATE, Hosted, label
+from glnn.compile.outline import Outline
 from glnn.compile.plan import Plan
 from glnn.compile.run import check_out
 from glnn.compile.weights import Weights
 from glnn.errors import UnsupportedOpError
 from glnn.graph.graph import Graph, Node, Value, ordered
-from glnn.graph.operator import Operator
 from glnn.graph.operators.control import Control
-from glnn.graph.passes import Pass, expanded, fixed_captures, known_branches
+from glnn.graph.passes import Pass, expanded, fixed_captures, known_branches, opened
 from glnn.process import ProcessLock
 from glnn.types import Array, DType, TensorType, content
 
@@ -59,9 +60,9 @@ class Cut:
         self._tail = Plans(tail, backend, weights, precision, without)
 
     @property
-    def hosted(self) -> tuple[Operator, ...]:
+    def hosted(self) -> tuple[Hosted, ...]:
         """What the host computes of it, as far as it has been planned."""
-        own = (node.operator for node in self._now if not node.operator.control)
+        own = _hosted(self._now) if self.backend.device else ()
         parts = (self._tail, *self._bodies.values())
         return (*self._head.hosted, *own, *(op for part in parts for op in part.hosted))
 
@@ -117,7 +118,7 @@ class Plans:
         self._lock = ProcessLock()
 
     @property
-    def hosted(self) -> tuple[Operator, ...]:
+    def hosted(self) -> tuple[Hosted, ...]:
         """What the host computes of the plans that there are."""
         return tuple(op for plan in self._kept.values() for op in plan.hosted)
 
@@ -128,7 +129,7 @@ class Plans:
         return tuple(results[value.name] for value in self._graph.outputs)
 
     def _plan(self, feeds: Mapping[str, Array]) -> Plan | Cut:
-        types = {name: TensorType.of(array) for name, array in feeds.items()}
+        types = {value.name: _type(value, feeds[value.name]) for value in self._graph.inputs}
         told = self._graph.told(feeds)
         key = (*types.values(), *((n, content(array)) for n, array in told.items()))
         with self._lock:
@@ -146,6 +147,11 @@ class Plans:
                     self._kept.popitem(last=False)
             self._kept.move_to_end(key)
             return self._kept[key]
+
+
+def _type(value: Value, array: Array) -> TensorType:
+    """That of an array that `value` is."""
+    return value.type if value.type.holds else TensorType.of(array)
 
 
 def planned(
@@ -166,7 +172,7 @@ def planned(
     """
     weights = Weights(backend) if weights is None else weights
     if any(node.operator.control or node.operator.composite for node in graph.nodes):
-        graph = fixed_captures(known_branches(graph))
+        graph = fixed_captures(known_branches(opened(graph, types, told)))
         if late := _late(graph, types, told):
             if kernels:
                 why = _why(graph, late)
@@ -189,6 +195,30 @@ def planned(
     )
 
 
+def outlined(
+    graph: Graph,
+    backend: Backend,
+    types: Mapping[str, TensorType],
+    told: Mapping[str, Array] | None = None,
+) -> tuple[Hosted, ...]:
+    """What the host computes of `graph` on `backend`, as far as is known before a run.
+
+    Nothing is allocated. The arguments are those of `planned`, which raises the same.
+    """
+    graph = fixed_captures(known_branches(opened(graph, types, told)))
+    late = _late(graph, types, told)
+    first = expanded(_head(graph, late) if late else graph, types, told)
+    shapes = {name: type.shape for name, type in types.items()}
+    hosted = backend.perform(lambda: Outline.of(first, backend, shapes).hosted)
+    return (*hosted, *_hosted(_ready(graph, late)))
+
+
+def _hosted(nodes: Iterable[Node]) -> tuple[Hosted, ...]:
+    """Those of `nodes` that are no control, as what the host computes."""
+    there = (node for node in nodes if not node.operator.control)
+    return tuple(Hosted(node.name, label(node.operator), LATE) for node in there)
+
+
 def _why(graph: Graph, late: Sequence[Node]) -> str:
     node = late[0]
     return f"layer {node.name!r} of {graph.name} has sizes that only a run tells"
@@ -198,24 +228,28 @@ def _late(
     graph: Graph, given: Mapping[str, TensorType], told: Mapping[str, Array] | None = None
 ) -> list[Node]:
     """The nodes that no plan can have before others have run, for inputs of types `given`."""
-    types, _ = graph.settled(given, told)
+    types, known = graph.settled(given, told)
     late: list[Node] = []
     made: set[Value] = set()
     for node in graph.nodes:
-        if made.intersection(node.reads) or _tells(node, types):
+        if made.intersection(node.reads) or _tells(node, types, known):
             late.append(node)
             made.update(node.outputs)
     return late
 
 
-def _tells(node: Node, types: Types) -> bool:
+def _tells(node: Node, types: Types, known: Mapping[Value, Array]) -> bool:
     """Whether sizes of `node`, or in a body of it, are known only once it has run."""
     if any(types[value].symbols for value in node.outputs):
         return True
     if not isinstance(op := node.operator, Control):
         return False
     given = op.given([None if value is None else types[value] for value in node.inputs])
-    return any(_late(b, kinds) for b, kinds in zip(op.bodies, given, strict=True))
+    numbers = op.numbers([None if value is None else known.get(value) for value in node.inputs])
+    return any(
+        _late(opened(body, kinds, arrays), kinds, arrays)
+        for body, kinds, arrays in zip(op.bodies, given, numbers, strict=True)
+    )
 
 
 def _ready(graph: Graph, late: Sequence[Node]) -> list[Node]:

@@ -10,19 +10,21 @@ from typing import Any
 from glnn.backends import Backend, open_backend
 from glnn.backends.backend import T
 from glnn.compile.cut import Cut, planned
+from glnn.compile.hosted import Hosted
 from glnn.compile.plan import Plan
 from glnn.compile.run import Done, Run
 from glnn.compile.weights import Weights
 from glnn.device import Device
-from glnn.errors import UnsupportedOpError
+from glnn.errors import LimitError, UnsupportedOpError, first_line
 from glnn.graph.graph import Graph, Value
-from glnn.graph.operator import Operator
 from glnn.graph.passes import Pass
+from glnn.graph.passes.small import all_small, with_small_inputs
 from glnn.process import ProcessLock
 from glnn.types import Array, DType, Shape, TensorType, content
 
 LOG = logging.getLogger(__name__)
 PLANS_KEPT = 4
+SAID = 8  # operators that a warning names, and layers of each
 
 
 class Executor:
@@ -54,10 +56,13 @@ class Executor:
         self._without = Pass.named(without)
         self.backend = open_backend(backend, device, gpu=gpu, limits=limits)
         self._asked = device, gpu, limits
+        self._warned = False  # of what the host computes
         self._lock = ProcessLock()
         self._kernels = dict(kernels or {})
         self._plans: OrderedDict[tuple[object, ...], Plan | Cut] = OrderedDict()
-        self._latest: tuple[Mapping[str, Shape], Mapping[str, Any], Plan | Cut] | None = None
+        self._latest: tuple[Mapping[str, Shape], tuple[dict[str, Any], bool], Plan | Cut] | None = (
+            None
+        )
         self._weights = Weights(self.backend)
 
     def run(
@@ -68,7 +73,9 @@ class Executor:
     ) -> dict[str, Array]:
         """The outputs so called, None for all, for the inputs `feeds`; see `Plan.run`."""
         backend, names = self._open(), None if outputs is None else tuple(outputs)
-        return backend.perform(lambda: self._planned(feeds, backend).inside(feeds, names, out))
+        return _within_memory(
+            backend, lambda: self._planned(feeds, backend).inside(feeds, names, out)
+        )
 
     def perform(self, work: Callable[[], T]) -> T:
         """What `work` gives or raises, called where `begin` may be."""
@@ -87,11 +94,13 @@ class Executor:
         """The plan for such inputs, which most often is that of the last run."""
         shapes = {name: array.shape for name, array in feeds.items()}
         told = self.graph.told(feeds)
+        small = backend.device is not None and all_small(feeds)
         latest = self._latest
         if latest is not None and latest[0] == shapes and latest[2].backend is backend:
-            if latest[1] == {name: content(array) for name, array in told.items()}:
+            contents = {name: content(array) for name, array in told.items()}
+            if latest[1] == (contents, small):
                 return latest[2]
-        return self._plan(backend, shapes, False, told=told)
+        return self._plan(backend, shapes, False, told=told, small=small)
 
     def values(self, feeds: Mapping[str, Array], wanted: tuple[Value, ...]) -> dict[str, Array]:
         """What any values of the graph are for the inputs `feeds`, by name; see `Plan.run`.
@@ -114,7 +123,7 @@ class Executor:
         Raises UnsupportedOpError where sizes that only a run tells make it several.
         """
         backend = self._open()
-        found = backend.perform(lambda: self._plan(backend, shapes, keep))
+        found = _within_memory(backend, lambda: self._plan(backend, shapes, keep))
         if isinstance(found, Cut):
             raise UnsupportedOpError(f"{found.why}, so there is no single plan")
         return found
@@ -126,16 +135,22 @@ class Executor:
         keep: bool,
         outputs: tuple[Value, ...] | None = None,
         told: Mapping[str, Array] | None = None,
+        small: bool = False,
     ) -> Plan | Cut:
-        """outputs: its own, None for the graph's. told: numbers of inputs that sizes depend on."""
+        """outputs: its own, None for the graph's. told: numbers of inputs that sizes depend on.
+
+        small: whether inputs of int64 are `all_small`, so that more of what follows is int32's.
+        """
         contents = {name: content(array) for name, array in (told or {}).items()}
-        key = frozenset(shapes.items()), keep, outputs, frozenset(contents.items())
+        key = frozenset(shapes.items()), keep, outputs, frozenset(contents.items()), small
         with self._lock:
             plan = self._plans.get(key)
             if plan is None:
                 graph = self.graph
                 if outputs is not None:
                     graph = Graph(graph.nodes, graph.inputs, outputs, graph.name)
+                if small:
+                    graph = with_small_inputs(graph, told or ())
                 plan = planned(
                     graph,
                     backend,
@@ -148,14 +163,27 @@ class Executor:
                     told=told,
                 )
                 self._plans[key] = plan
+                self._warn(plan.hosted)
                 if len(self._plans) > self._kept:
                     self._plans.popitem(last=False)
             self._plans.move_to_end(key)
-            self._latest = None if keep or outputs else (shapes, contents, plan)
+            self._latest = None if keep or outputs else (shapes, (contents, small), plan)
         return plan
 
+    def _warn(self, hosted: tuple[Hosted, ...]) -> None:
+        """Say once what the host computes beside a GPU."""
+        if not hosted or self._warned:
+            return
+        self._warned = True
+        layers: dict[str, list[str]] = {}
+        for one in hosted:
+            layers.setdefault(str(one), []).append(one.layer)
+        found = [f"{what} in {', '.join(names[:SAID])}" for what, names in layers.items()]
+        more = f"; and {len(found) - SAID} more" if len(found) > SAID else ""
+        LOG.warning("%s: the host computes %s%s", self.graph.name, "; ".join(found[:SAID]), more)
+
     @property
-    def hosted(self) -> tuple[Operator, ...]:
+    def hosted(self) -> tuple[Hosted, ...]:
         """What the host computes of the plan that ran last."""
         return self._latest[2].hosted if self._latest else ()
 
@@ -178,6 +206,14 @@ class Executor:
             return self.backend
 
 
+def _within_memory(backend: Backend, work: Callable[[], T]) -> T:
+    """What `work` gives. Raises LimitError where the host has too little memory."""
+    try:
+        return backend.perform(work)
+    except MemoryError as error:
+        raise LimitError(f"the host has too little memory: {first_line(error)}") from None
+
+
 def run(graph: Graph, feeds: Mapping[str, Array], backend: str | Backend) -> dict[str, Array]:
     """The outputs of `graph`, run once. Raises what `Plan` raises."""
     opened = backend if isinstance(backend, Backend) else open_backend(backend)
@@ -188,4 +224,4 @@ def run(graph: Graph, feeds: Mapping[str, Array], backend: str | Backend) -> dic
 
 def _types(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, TensorType]:
     """The types of the inputs, by name, where they have such shapes."""
-    return {v.name: TensorType(tuple(shapes[v.name]), v.type.dtype) for v in graph.inputs}
+    return {v.name: v.type.of_shape(shapes[v.name]) for v in graph.inputs}

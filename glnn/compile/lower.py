@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import prod
 
 from glnn.backends import Backend, Choice
 from glnn.compile.schedule import Schedule
@@ -22,10 +23,12 @@ from glnn.graph.passes import (
     known_branches,
     narrow,
     of_one_result,
+    own_outputs,
     shortened,
     within_operands,
 )
 from glnn.kernels.problem import Problem
+from glnn.process import memory
 from glnn.types import DType, Shape, TensorType, widened
 
 Types = Mapping[Value, TensorType]
@@ -50,7 +53,7 @@ def lowered(
     or LimitError where the backend cannot compute a node.
     """
     graph = fixed_captures(known_branches(graph))
-    given = {v.name: TensorType(tuple(shapes[v.name]), v.type.dtype) for v in graph.inputs}
+    given = {v.name: v.type.of_shape(shapes[v.name]) for v in graph.inputs}
     graph = expanded(graph, given)
     types = _bound(graph, shapes)
     for node in graph.nodes:
@@ -59,10 +62,13 @@ def lowered(
                 f"layer {node.name!r}: the sizes of {unknown[0].name!r}, {types[unknown[0]]}, are "
                 "known only once it has run, so there is no single plan"
             )
+    _check_sizes(graph, types)
     if not all(map(backend.holds, (one.dtype for one in types.values()))):
         graph = narrow(graph, types, body=body)
         types = _bound(graph, shapes)
     graph = shortened(of_one_result(graph), types, backend.operands, without)
+    if backend.device is not None and not body:
+        graph, types = own_outputs(graph, types)
     graph = within_operands(graph, types, backend.operands)
     nodes = tuple(_rounding(node, types) for node in graph.nodes)
     graph = Graph(nodes, graph.inputs, graph.outputs, graph.name)
@@ -107,11 +113,21 @@ def _shortest(
         padded |= schedule.padded
 
 
+def _check_sizes(graph: Graph, types: Types) -> None:
+    """Raise LimitError where the host has too little memory for a tensor by itself."""
+    most = memory()
+    for value, type in types.items():
+        nbytes = prod(type.shape) * type.dtype.numpy.itemsize
+        if 2 * nbytes > most:  # results are copied, and so are weights
+            raise LimitError(
+                f"{value.name!r} of {graph.name}, {type}, would take {nbytes >> 20} MiB, which is "
+                f"over half of the {most >> 20} MiB that the host has"
+            )
+
+
 def _bound(graph: Graph, shapes: Mapping[str, Shape]) -> dict[Value, TensorType]:
     """The type of every value, for inputs of `shapes`."""
-    return graph.bind(
-        {v.name: TensorType(tuple(shapes[v.name]), v.type.dtype) for v in graph.inputs}
-    )
+    return graph.bind({v.name: v.type.of_shape(shapes[v.name]) for v in graph.inputs})
 
 
 def _names(graph: Graph) -> set[str]:
@@ -161,7 +177,7 @@ class _Lowering:
                 dims = node.epilogue.shape(extent, result)
                 kinds[name] = TensorType(dims, self.types[value].dtype)
         fixed, control = self.graph.fixed, node.operator.control
-        results = tuple(self.types[value] for value in node.outputs)
+        results = tuple(widened(self.types[value]) for value in node.outputs)
         return Task(
             node.name,
             node.operator,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from glnn.backends import Backend, Choice
 from glnn.backends.backend import Alternative
 from glnn.compile.budget import Budget, Open, Taken, fitted
+from glnn.compile.hosted import Hosted, label
 from glnn.compile.lower import lowered
 from glnn.compile.memory import Arena
 from glnn.compile.schedule import Schedule
@@ -84,6 +85,13 @@ class Outline:
     def every(self) -> Iterator[Step]:
         """The steps, those of bodies too."""
         return (step for _, outline in self.walk() for step in outline.steps)
+
+    @property
+    def hosted(self) -> tuple[Hosted, ...]:
+        """What the host computes, of a plan for a GPU."""
+        return tuple(
+            Hosted(step.layer, label(step.op), step.why) for step in self.every if step.why
+        )
 
     @property
     def tensors(self) -> int:

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 import numpy as np
 
 from glnn.backends import Backend, Launch
+from glnn.compile.hosted import Hosted
 from glnn.compile.lane import Lane, room, ways
 from glnn.compile.outline import Outline
 from glnn.compile.run import Begun, apart, check_out
@@ -18,7 +19,6 @@ from glnn.compile.weights import Weights
 from glnn.errors import ModelError
 from glnn.graph.constant import constant, evaluated
 from glnn.graph.graph import Graph, Value
-from glnn.graph.operator import Operator
 from glnn.graph.passes import Pass
 from glnn.process import ProcessLock
 from glnn.settings import Settings
@@ -125,11 +125,9 @@ class Plan:
         return self.outline.steps
 
     @property
-    def hosted(self) -> tuple[Operator, ...]:
-        """What the host computes of it."""
-        if self.backend.device is None:
-            return ()
-        return tuple(e.task.op for e in self.outline.schedule.entries if e.host)
+    def hosted(self) -> tuple[Hosted, ...]:
+        """What the host computes of it, of a plan for a GPU."""
+        return self.outline.hosted
 
     @property
     def launches(self) -> tuple[Launch, ...]:

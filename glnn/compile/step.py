@@ -6,6 +6,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 from glnn.backends import Backend
+from glnn.compile.hosted import why
 from glnn.compile.memory import Arena
 from glnn.compile.schedule import Schedule
 from glnn.compile.task import Entry
@@ -23,15 +24,15 @@ Kept = tuple[Weight, Layout, bool]
 class Step:
     """What one launch of a plan does.
 
-    layer: the layer that it belongs to. via: the kernel whose stage it is, None where it is whole.
-    layouts: of each operand and of `out`. reads: by what the kernel reads each operand (see
-    `Backend.reads`). memory: where the result lies, a block's number; None with the host. nbytes:
-    of the result, of the step's parameters, and of copies of its operands, in textures; what an
-    earlier step of the plan has already is not counted again. host:
-    whether the host computes it, so that its operands are read back and its results uploaded, or
-    runs its bodies. passing: bytes of the parameters that go into textures, until they are there.
-    halves: the parameters that are stored as float16. saved: bytes that these would take more as
-    float32.
+    layer: the layer that it belongs to. via: the kernel whose stage it is, None where it is
+    whole. layouts: of each operand and of `out`. reads: by what the kernel reads each operand
+    (see `Backend.reads`). memory: where the result lies, a block's number; None with the host.
+    nbytes: of the result, of the step's parameters, and of copies of its operands, in textures;
+    what an earlier step of the plan has already is not counted again. host: whether the host
+    computes it, so that its operands are read back and its results uploaded, or runs its
+    bodies. why: why it computes it, beside a GPU; empty where it does not. passing: bytes of
+    the parameters that go into textures, until they are there. halves: the parameters that are
+    stored as float16. saved: bytes that these would take more as float32.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Step:
     passing: int
     cost: Cost
     host: bool
+    why: str
     halves: tuple[str, ...]
     saved: int
 
@@ -99,9 +101,18 @@ class Step:
             passing=_passing(packed, copies),
             cost=entry.problem.cost,
             host=entry.host,
+            why=_why(entry, backend),
             halves=tuple(halves),
             saved=_wide(backend, entry, halves) - sum(copies.get(n, packed[n]) for n in halves),
         )
+
+
+def _why(entry: Entry, backend: Backend) -> str:
+    """Why the host computes `entry`; empty where it does not, or where there is no GPU."""
+    if not entry.host or entry.task.op.control or backend.device is None:
+        return ""
+    types = (type for _, type in entry.problem.operands)
+    return why(entry.task.op, (*types, *entry.problem.results), backend)
 
 
 def _keys(entry: Entry, copies: Container[str]) -> dict[str, Kept]:

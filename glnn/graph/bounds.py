@@ -24,6 +24,8 @@ def of_expression(expr: Expr, given: Sequence[Interval], dtypes: Sequence[DType]
         if isinstance(part, Arg):
             return given[part.index]
         if isinstance(part, Call):
+            if part.function == "sub" and dtype.kind == "int" and len(set(part.arguments)) == 1:
+                return Interval(0, 0)
             return part.row.between(arguments, dtype)
         assert isinstance(part, Scalar | Constant)
         return Interval.of_number(part.value)

@@ -56,20 +56,19 @@ class Builder:
     def input(self, name: str, type: TensorType) -> Value:
         """A value that is given in each run."""
         value = Value(self._unique(name), type, Kind.INPUT)
+        return self.take(value)
+
+    def take(self, value: Value) -> Value:
+        """`value`, of another graph, as an input of this one."""
+        if value in self._made:
+            return value
         self._inputs.append(value)
         self._made.add(value)
-        for place, dim in enumerate(type.dims):
+        for place, dim in enumerate(value.type.dims if value.type.ranked else ()):
             if isinstance(dim, str) and dim not in self._symbols:
                 more = len(self._symbols)
                 sizes = (n + APART * more for n in PLACES) if place else (n + more for n in SAMPLES)
                 self._symbols[dim] = tuple(sizes)
-        return value
-
-    def take(self, value: Value) -> Value:
-        """`value`, of another graph, as an input of this one."""
-        if value not in self._made:
-            self._inputs.append(value)
-            self._made.add(value)
         return value
 
     def _own(self, value: Value) -> Value:
@@ -123,9 +122,10 @@ class Builder:
 
     def _results(
         self, operator: Operator, inputs: Sequence[Value | None]
-    ) -> tuple[list[TensorType], list[Types], list[Known]]:
+    ) -> tuple[list[TensorType], list[tuple[TensorType, ...]], list[Known]]:
         """The results' types, and for each sample their types and the numbers that are known."""
-        count = len(SAMPLES) if any(v and v.type.symbols for v in inputs) else 1
+        varies = any(v and (v.type.symbols or len(self._numbers.get(v, ())) > 1) for v in inputs)
+        count = len(SAMPLES) if varies else 1
         both = [self._infer(operator, inputs, i) for i in range(count)]
         samples, numbers = [types for types, _ in both], [known for _, known in both]
         if count == 1 and any(type.symbols for type in samples[0]):
@@ -172,10 +172,10 @@ class Builder:
         dims: list[Dim] = []
         for each in zip(*(type.dims for type in samples), strict=True):
             dims.append(each[0] if len(set(each)) == 1 else symbols.get(each, UNKNOWN))
-        return TensorType(tuple(dims), samples[0].dtype)
+        return TensorType(tuple(dims), samples[0].dtype, samples[0].holds)
 
     def numbers(self, values: Sequence[Value]) -> list[Array] | None:
-        """The numbers of the last node's results, which is then left out; None unless all are known."""
+        """The numbers of the last node's results, where all are known; that is then left out."""
         found = [self._numbers[value][0] for value in values if self._numbers.get(value)]
         arrays = [array for array in found if array is not None]
         if len(arrays) < len(values):

@@ -50,6 +50,8 @@ _ARITHMETIC = (
        interval=integers(corners(operator.mul))),
     _F("div", 2, numeric.div, _both("a / b", "quotient(a, b)"), "integer",
        gradient="(da - a / b * db) / b", interval=integers(interval.quotient)),
+    _F("quotient", 2, np.divide, "rounded_quotient(a, b)", "quotient",
+       gradient="(da - a / b * db) / b", flops=12),
     _F("fmod", 2, np.fmod, _both("float_rest(a, b)", "integer_rest(a, b)"), "rest",
        gradient="da - trunc(a / b) * db", interval=integers(interval.rest)),
     _F("remainder", 2, np.remainder, _both("float_modulo(a, b)", "modulo(a, b)"), "rest",

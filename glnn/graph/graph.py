@@ -151,6 +151,8 @@ class Graph:
                 raise ModelError(f"{self.name}: nothing makes the output {value.name!r}")
         named: dict[str, Value] = {}
         for value in (*self.inputs, *self.outputs):
+            if value.kind is Kind.CONSTANT:
+                continue
             if named.setdefault(value.name, value) is not value:
                 raise ModelError(f"{self.name}: two inputs or outputs are called {value.name!r}")
 
@@ -229,8 +231,9 @@ class Graph:
         first: set[Value] = set()
         behind: list[Value] = []
         for node in self.nodes:
-            named = node.operator.named(node.inputs) if node.operator.told else {}
-            for value in (named[name] for name in node.operator.told if name in named):
+            asked = node.operator.asked
+            named = node.operator.named(node.inputs) if asked else {}
+            for value in (named[name] for name in asked if name in named):
                 (first.add if value.kind is Kind.INPUT else behind.append)(value)
         found: set[Value] = set()
         while behind:

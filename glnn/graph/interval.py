@@ -35,10 +35,10 @@ class Interval:
     @classmethod
     def of_type(cls, dtype: DType) -> Interval:
         """All numbers of `dtype`."""
-        if dtype.kind == "float":
-            return cls(-inf, inf)
         if dtype is DType.bool:
             return cls(0, 1)
+        if dtype.numpy.kind not in "iu":  # floats, and what only the host knows
+            return cls(-inf, inf)
         limits = np.iinfo(dtype.numpy)
         return cls(int(limits.min), int(limits.max))
 
@@ -47,7 +47,7 @@ class Interval:
         """That of the numbers of `array`; 0 alone where it has none."""
         if not array.size:
             return cls(0, 0)
-        if array.dtype.kind == "f":
+        if array.dtype.kind not in "iub":
             return cls(-inf, inf)
         return cls(int(array.min()), int(array.max()))
 

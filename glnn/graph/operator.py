@@ -56,9 +56,9 @@ class Operator(ABC):
     operand that is `spoiled` shows in every kernel's result where it shows in the reference's. An
     op that `deepens` can be given longer sums (`of_depth`). An operator that has an epilogue may
     have pointwise work done on its first result before that is stored. One that is `control` runs
-    graphs, its bodies (`operators.control`), between which the host decides. One that is a `composite` is
-    made of others once the types are known (`operators.composite`). Operands in `halves`
-    may be float16, which are stored so and computed with as float32.
+    graphs, its bodies (`operators.control`), between which the host decides. One that is a
+    `composite` is made of others once the types are known (`operators.composite`). Operands in
+    `halves` may be float16, which are stored so and computed with as float32.
     """
 
     name: ClassVar[str]
@@ -103,11 +103,13 @@ class Operator(ABC):
         """The operands without whose numbers nothing can be said of the results."""
         return ()
 
-    def settle(self, types: Types, known: Known = ()) -> tuple[Array | None, ...]:
-        """The numbers of each result that are known before a run, None where they are not.
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The operands whose numbers sizes follow from, those in graphs of its own, too."""
+        return self.told
 
-        types, known: as of `infer`.
-        """
+    def settle(self, types: Types, known: Known = ()) -> tuple[Array | None, ...]:
+        """The numbers of each result that are known before a run; the arguments are `infer`'s."""
         results = self.infer(types, known)
         given = [array is not None for array in known]
         there = [type is not None for type in types]

@@ -7,7 +7,7 @@ from typing import Any
 from numpy.typing import DTypeLike
 
 from glnn.errors import ShapeError
-from glnn.graph.compose.conv_transpose import conv_transpose2d
+from glnn.graph.compose.conv_transpose import conv_transpose
 from glnn.graph.graph import Value
 from glnn.graph.operators import Conv2d, Pointwise
 from glnn.graph.patterns import SUM
@@ -83,7 +83,7 @@ class ConvTranspose2d(Layer):
 
     def express(self, scope: Scope, *inputs: Value) -> Value:
         (x,) = inputs
-        found = conv_transpose2d(
+        found = conv_transpose(
             scope.add,
             x,
             self.variable(scope, "weight"),

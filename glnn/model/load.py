@@ -17,8 +17,9 @@ def load(source: str | os.PathLike[str]) -> Model:
     """The model called `source`.
 
     source: the name of a bundled model (`lenet`) or of one that is built with seeded weights
-    (`vgg16`, `vgg16-c`, `lenet-untrained`), or the path of an .onnx file, or of a .json file: glnn's
-    own, or a Network Definition of Rovder 2017. Raises ModelError, in one sentence, for every fault.
+    (`vgg16`, `vgg16-c`, `lenet-untrained`), or the path of an .onnx file, or of a .json file,
+    glnn's own or a Network Definition of Rovder 2017. Raises ModelError, in one sentence, for every
+    fault.
     """
     if not isinstance(source, (str, os.PathLike)):
         raise ModelError(f"a model must be a name or a path, got {type(source).__name__}")
@@ -47,7 +48,7 @@ def load(source: str | os.PathLike[str]) -> Model:
 
 
 def load_bytes(content: bytes) -> Model:
-    """The model that `content`, that of a .json or .onnx file, describes; it can refer to no files."""
+    """The model of `content`, that of a .json or .onnx file; it can refer to no files."""
     if content[:1] != b"{" and not content.lstrip().startswith(b"{"):
         return onnx_format.load_bytes(content)
     return _parse(content, "model given as bytes", None)

@@ -11,7 +11,7 @@ import numpy as np
 
 from glnn.errors import ModelError, ShapeError, shown
 from glnn.graph.operator import as_one_of
-from glnn.types import MOST, UNRANKED, Array, DType, Shape, TensorType
+from glnn.types import MOST, UNRANKED, Array, DType, Shape, TensorType, boxed
 
 TYPES = {
     "tensor(float)": DType.float32,
@@ -29,6 +29,8 @@ OTHERS = {
     "tensor(string)": DType.object,
 }
 """What else those of an ONNX model may be."""
+NO_TENSORS = ("seq(", "optional(", "map(")
+"""What the types begin with of what is no tensor."""
 BATCH = "N"
 """What stands in a shape for a batch of any size."""
 
@@ -37,9 +39,9 @@ BATCH = "N"
 class TensorInfo:
     """A tensor's name, shape and type, one of TYPES.
 
-    The shape's first entry may be `"N"`, a batch of any size. free: whether sizes may be 0 and any of
-    them a symbol, which is one size wherever it stands but for "?", and the type one of OTHERS, too:
-    as in an ONNX model.
+    The shape's first entry may be `"N"`, a batch of any size. free: whether sizes may be 0, any of
+    them a symbol, which is one size wherever it stands but for "?", and the type one of OTHERS,
+    too, or of what is no tensor: as in an ONNX model.
     """
 
     name: str
@@ -66,7 +68,8 @@ class TensorInfo:
             what = f"tensor {self.name!r} of shape {show(self.shape)}"
             raise ShapeError(f"{what} would hold more than {MOST} numbers")
         known = {**TYPES, **(OTHERS if self.free else {})}
-        if not isinstance(self.type, str) or self.type not in known:
+        text = isinstance(self.type, str)
+        if not text or not (self.type in known or (self.free and self.type.startswith(NO_TENSORS))):
             raise ModelError(
                 f"tensor {self.name!r}: type must be one of {', '.join(known)}, "
                 f"got {shown(self.type)}"
@@ -76,18 +79,32 @@ class TensorInfo:
     def of(cls, name: str, type: TensorType, free: bool = False) -> TensorInfo:
         """The tensor called `name` of that type."""
         names = {dtype: called for called, dtype in {**TYPES, **OTHERS}.items()}
-        return cls(name, type.dims, names[type.dtype], free)
+        return cls(name, type.dims, type.holds or names[type.dtype], free)
 
     @property
     def dtype(self) -> DType:
         """What its numbers are."""
+        if self.holds:
+            return DType.object
         return TYPES[self.type] if self.type in TYPES else OTHERS[self.type]
+
+    @property
+    def holds(self) -> str:
+        """What it is where it is no tensor: `seq(tensor(float))`; empty where it is one."""
+        return "" if self.type in TYPES or self.type in OTHERS else self.type
+
+    @property
+    def tensor_type(self) -> TensorType:
+        """Its type, as a graph has it."""
+        return TensorType(self.shape, self.dtype, self.holds)
 
     def array(self, x: object) -> Array:
         """`x`, an array of its dtype, int64 being taken for int32 where all numbers are.
 
         Raises ShapeError for anything else.
         """
+        if self.holds:
+            return x if isinstance(x, np.ndarray) and x.dtype == object else boxed(x)
         if self.dtype is DType.object:
             return _object(x)
         return as_one_of(f"input {self.name!r}", x, (self.dtype,))
@@ -128,12 +145,10 @@ class TensorInfo:
 
 
 def _object(x: object) -> Array:
-    """An array of texts, or what is no tensor as a single object."""
+    """An array of texts."""
     if isinstance(x, np.ndarray):
         return x.astype(object) if x.dtype.kind in "US" else x
-    found = np.empty((), object)
-    found[()] = x
-    return found
+    return np.asarray(x, object)
 
 
 def _size(n: object) -> Any:

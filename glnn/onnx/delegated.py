@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from glnn.errors import ShapeError, UnsupportedOpError
+from glnn.errors import ShapeError, UnsupportedOpError, first_line
 from glnn.graph.graph import Graph, Kind, Node, Value
-from glnn.graph.operator import Cost, Known, Operator, Types
+from glnn.graph.operator import Cost, Known, Types
+from glnn.graph.operators.host import HostOperator
 from glnn.onnx.dtypes import array_of, type_of, type_proto
 from glnn.types import UNRANKED, Array, DType, TensorType
 
@@ -44,7 +45,7 @@ class Delegate:
         try:
             return ReferenceEvaluator(model)
         except Exception as error:  # it raises many kinds
-            raise UnsupportedOpError(f"{self.node.op_type}: {_line(error)}") from None
+            raise UnsupportedOpError(f"{self.node.op_type}: {first_line(error)}") from None
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         """The results that have names. Raises ShapeError where the package cannot compute them."""
@@ -54,7 +55,7 @@ class Delegate:
             try:
                 found = self._evaluator.run(None, feeds)
             except Exception as error:  # it raises many kinds
-                raise ShapeError(f"{self.node.op_type}: {_line(error)}") from None
+                raise ShapeError(f"{self.node.op_type}: {first_line(error)}") from None
         return tuple(map(array_of, found))
 
     def inferred(self, given: Sequence[Value | None]) -> tuple[TensorType, ...]:
@@ -63,7 +64,7 @@ class Delegate:
 
         types = {n: type_proto(v.type) for n, v in zip(self.node.input, given) if n and v}
         known = {
-            n: numpy_helper.from_array(v.data)
+            n: numpy_helper.from_array(v.data)  # type: ignore[arg-type]
             for n, v in zip(self.node.input, given)
             if n and v and v.kind is Kind.CONSTANT and not v.data.dtype.hasobject  # type: ignore
         }
@@ -77,7 +78,7 @@ class Delegate:
                 schema, self.node, types, known, opset_imports=imports, ir_version=self.ir_version
             )
         except Exception as error:  # it raises many kinds
-            raise ShapeError(f"{self.node.op_type}: {_line(error)}") from None
+            raise ShapeError(f"{self.node.op_type}: {first_line(error)}") from None
         missing = TensorType((UNRANKED,), DType.object)
         return tuple(
             type_of(found[name]) if name in found else missing for name in self.node.output if name
@@ -92,28 +93,27 @@ class Delegate:
             name = sum(map(bool, self.node.output))
             return (TensorType((UNRANKED,), DType.object),) * name
 
-    def graph(self, given: Sequence[Value | None], why: Exception | None = None) -> Graph:
+    def graph(self, given: Sequence[Value | None], why: str) -> Graph:
         """A graph of one operator, which the host computes. why: nothing else does."""
-        types = self.inferred(given)
         inputs = tuple(dict.fromkeys(v for v in given if v and v.kind is not Kind.CONSTANT))
-        if not inputs:
+        operands = tuple(value for value in given if value is not None)
+        if operands and not inputs:
             found = self.reference(*(None if v is None else v.data for v in given))  # type: ignore
             constants = [
                 Value(f"result {i}", TensorType.of(a), Kind.CONSTANT, a)
                 for i, a in enumerate(found)
             ]
             return Graph((), (), tuple(constants), self.node.op_type)
+        types = self.inferred(given)
         results = tuple(Value(f"result {i}", type) for i, type in enumerate(types))
-        reason = f"{self.node.op_type} has no kernel" if why is None else str(why)
         there = tuple(value is not None for value in given)
-        operands = tuple(value for value in given if value is not None)
-        operator = Delegated(self, there, types, reason)
+        operator = Delegated(self, there, types, why)
         node = Node(self.node.op_type, operator, operands, results)
         return Graph((node,), inputs, results, self.node.op_type)
 
 
 @dataclass(frozen=True, eq=False)
-class Delegated(Operator):
+class Delegated(HostOperator):
     """One node by the `onnx` package, of operands whose sizes are known."""
 
     delegate: Delegate
@@ -121,7 +121,7 @@ class Delegated(Operator):
     """For each of the node's operands, whether it is one of this one's."""
     types: tuple[TensorType, ...]
     """Of the results."""
-    reason: str
+    why: str
     """Why nothing else computes it."""
 
     name: ClassVar[str] = "delegated"
@@ -131,8 +131,13 @@ class Delegated(Operator):
     def needed(self) -> tuple[str, ...]:
         return ()
 
-    def __str__(self) -> str:
-        return f"{self.delegate.node.op_type} ({self.reason})"
+    @property
+    def called(self) -> str:
+        return str(self.delegate.node.op_type)
+
+    @property
+    def reason(self) -> str:
+        return self.why
 
     def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
         return self.types
@@ -150,7 +155,3 @@ def _given(array: Array) -> Any:
     if array.dtype == object and array.ndim == 0 and not isinstance(array.item(), str):
         return array.item()
     return array
-
-
-def _line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from glnn.errors import ModelError
-from glnn.types import UNKNOWN, UNRANKED, Array, DType, TensorType
+from glnn.types import UNKNOWN, UNRANKED, Array, DType, TensorType, boxed
 
 NUMBERS = {
     1: DType.float32,
@@ -39,6 +39,12 @@ NUMBERS = {
 }
 """By the numbers of onnx.proto's TensorProto.DataType; 8 are texts."""
 CODES = {dtype: code for code, dtype in NUMBERS.items()}
+_NAMES = {dtype: dtype.value for dtype in NUMBERS.values()} | {
+    DType.float32: "float",
+    DType.float64: "double",
+    DType.object: "string",
+}
+_DTYPES = {name: dtype for dtype, name in _NAMES.items()}
 
 
 def dtype_of(code: int, where: str) -> DType:
@@ -49,10 +55,13 @@ def dtype_of(code: int, where: str) -> DType:
 
 
 def type_of(proto: Any, where: str = "value") -> TensorType:
-    """The type that a TypeProto describes; sequences and optional values are single objects."""
+    """The type that a TypeProto describes; sequences and optional values are single objects, and
+    what is not said is anything."""
     kind = proto.WhichOneof("value")
+    if kind is None:
+        return TensorType((UNRANKED,), DType.object)
     if kind not in ("tensor_type", "sparse_tensor_type"):
-        return TensorType((), DType.object)
+        return TensorType((), DType.object, _written(proto, where))
     tensor = getattr(proto, kind)
     dtype = dtype_of(tensor.elem_type, where)
     if not tensor.HasField("shape"):
@@ -70,8 +79,8 @@ def type_proto(type: TensorType) -> Any:
     """The TypeProto of a tensor; the sizes that are not known are left out."""
     from onnx import helper
 
-    if type.dtype is DType.object and not type.dims:
-        return helper.make_sequence_type_proto(helper.make_tensor_type_proto(1, None))
+    if type.holds:
+        return _read(type.holds)
     dims = [dim if isinstance(dim, int) else None for dim in type.dims] if type.ranked else None
     return helper.make_tensor_type_proto(CODES[type.dtype], dims)
 
@@ -79,8 +88,48 @@ def type_proto(type: TensorType) -> Any:
 def array_of(value: Any) -> Array:
     """What the package's reference gives, as an array: a list of tensors is one object."""
     if isinstance(value, (list, dict)) or value is None:
-        found = np.empty((), object)
-        found[()] = value
-        return found
+        return boxed(value)
     array = np.asarray(value)
     return array.astype(object) if array.dtype.kind == "U" else array
+
+
+def _written(proto: Any, where: str) -> str:
+    """A type that is no tensor, as ONNX Runtime writes it: `seq(tensor(float))`."""
+    kind = proto.WhichOneof("value")
+    if kind in ("tensor_type", "sparse_tensor_type"):
+        return f"tensor({_NAMES[dtype_of(getattr(proto, kind).elem_type, where)]})"
+    if kind == "sequence_type":
+        return f"seq({_written(proto.sequence_type.elem_type, where)})"
+    if kind == "optional_type":
+        return f"optional({_written(proto.optional_type.elem_type, where)})"
+    if kind == "map_type":
+        key = _NAMES[dtype_of(proto.map_type.key_type, where)]
+        return f"map({key},{_written(proto.map_type.value_type, where)})"
+    raise ModelError(f"{where}: its type is not said")
+
+
+def _read(text: str) -> Any:
+    """The TypeProto that `_written` wrote."""
+    from onnx import helper
+
+    kind, _, inner = text.removesuffix(")").partition("(")
+    if kind == "seq":
+        return helper.make_sequence_type_proto(_read(inner))
+    if kind == "optional":
+        return helper.make_optional_type_proto(_read(inner))
+    if kind == "map":
+        key, _, value = inner.partition(",")
+        return helper.make_map_type_proto(CODES[_DTYPES[key]], _read(value))
+    return helper.make_tensor_type_proto(CODES[_DTYPES[inner]], None)
+
+
+def said(type: TensorType) -> str:
+    """A type without its dimensions, as ONNX Runtime writes it: `tensor(float)`."""
+    return type.holds or f"tensor({_NAMES[type.dtype]})"
+
+
+def type_said(text: str) -> TensorType:
+    """The type that `said` says."""
+    if text.startswith("tensor("):
+        return TensorType((UNRANKED,), _DTYPES[text[7:-1]])
+    return TensorType((), DType.object, text)

@@ -26,6 +26,8 @@ class Entry:
     """The operands, by number, whose numbers must be known: sizes depend on them."""
     domain: str = ""
     """The operator set, "" for ONNX's own."""
+    objects: bool = False
+    """Whether it takes what no tensor of numbers is: sequences, optional values, texts."""
     halves: bool = False
     """Whether it takes float16 itself; else it is given float32, and its results are rounded."""
 

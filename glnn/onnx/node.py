@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from glnn.errors import ShapeError, UnsupportedOpError
+from glnn.errors import ShapeError, UnsupportedOpError, first_line
 from glnn.graph.builder import Builder
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operator import Types
@@ -53,26 +53,31 @@ class OnnxOperator(Composite):
         for value in given:
             if value is not None and value.kind is not Kind.CONSTANT:
                 builder.take(value)
-        why: Exception | None = None
-        if self.entry is not None and self._known(given):
+        why = "no kernel computes it" if self.entry is None else self._strange(given)
+        error: Exception | None = None
+        if not why and self.entry is not None:
             try:
                 results = self._converted(self.entry, builder, given)
                 return builder.graph([value for value in results if value is not None])
-            except (ShapeError, UnsupportedOpError) as error:
-                why = error
+            except (ShapeError, UnsupportedOpError) as refused:
+                error, why = refused, str(refused)
         try:
             return self.delegate.graph(given, why)
-        except (ShapeError, UnsupportedOpError) as error:
-            raise (why or error) from None
+        except (ShapeError, UnsupportedOpError) as refused:
+            raise (error or refused) from None
 
     def unknown(self, types: Types) -> tuple[TensorType, ...]:
         return self.delegate.unknown(types)
 
-    def _known(self, given: Sequence[Value | None]) -> bool:
-        """Whether glnn's operators know such operands."""
-        dtypes = {value.type.dtype for value in given if value is not None}
-        asked = self.attributes.get("to")
-        return dtypes <= CONVERTED and (not isinstance(asked, DType) or asked in CONVERTED)
+    def _strange(self, given: Sequence[Value | None]) -> str:
+        """Why glnn's operators do not know such operands; empty where they do."""
+        if self.entry is not None and self.entry.objects:
+            return ""
+        dtypes = [value.type.dtype for value in given if value is not None]
+        if isinstance(to := self.attributes.get("to"), DType):
+            dtypes.append(to)
+        others = dict.fromkeys(one.value for one in dtypes if one not in CONVERTED)
+        return f"{' and '.join(others)} is the host's" if others else ""
 
     def _converted(
         self, entry: Entry, builder: Builder, given: Sequence[Value | None]
@@ -88,8 +93,10 @@ class OnnxOperator(Composite):
             ]
         try:
             results = entry(call, *given)
-        except TypeError as error:  # more or fewer operands than the converter has
-            raise ShapeError(f"{self.op_type}: {error}") from None
+        except (ShapeError, UnsupportedOpError):
+            raise
+        except Exception as error:  # operands or attributes such as no model should have
+            raise ShapeError(f"{self.op_type}: {first_line(error)}") from None
         if len(results) < count and any(self.wanted[len(results) :]):
             what = f"its result {self.wanted.index(True, len(results))} is not computed"
             raise UnsupportedOpError(f"{self.op_type}: {what}")

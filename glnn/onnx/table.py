@@ -3,19 +3,71 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import groupby
+from itertools import chain, groupby
 
 from glnn.onnx.entry import Entry
-from glnn.onnx.operators import contract, move, pointwise, reduce, shape
+from glnn.onnx.operators import (
+    activations,
+    attention,
+    conv,
+    deform,
+    einsum,
+    gather,
+    linear_attention,
+    loss,
+    move,
+    normalize,
+    pointwise,
+    pool,
+    products,
+    quantize,
+    recurrent,
+    reduce,
+    resample,
+    rotary,
+    sample,
+    sequences,
+    shape,
+    triangles,
+    unpool,
+)
+
+MODULES = (
+    activations,
+    attention,
+    conv,
+    deform,
+    einsum,
+    gather,
+    linear_attention,
+    loss,
+    move,
+    normalize,
+    pointwise,
+    pool,
+    products,
+    quantize,
+    recurrent,
+    reduce,
+    resample,
+    rotary,
+    sample,
+    sequences,
+    shape,
+    triangles,
+    unpool,
+)
+"""The converters, by kind."""
+
+
+def _key(entry: Entry) -> tuple[str, str]:
+    return entry.domain, entry.name
+
 
 ENTRIES: Mapping[tuple[str, str], tuple[Entry, ...]] = {
     key: tuple(sorted(entries, key=lambda one: one.since))
     for key, entries in groupby(
-        sorted(
-            (*contract.ENTRIES, *move.ENTRIES, *pointwise.ENTRIES, *reduce.ENTRIES, *shape.ENTRIES),
-            key=lambda one: (one.domain, one.name),
-        ),
-        key=lambda one: (one.domain, one.name),
+        sorted(chain.from_iterable(module.ENTRIES for module in MODULES), key=_key), key=_key
     )
 }
 """Those of each operator set and name, the oldest first."""

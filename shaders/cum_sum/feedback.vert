@@ -24,11 +24,11 @@ int word(int place) {
     int along = place % pitch / apart, from = place - along * apart;
     int first = REVERSE == 1 ? along + EXCLUSIVE : 0;
     int last = REVERSE == 1 ? extent : along + 1 - EXCLUSIVE;
-    NUMBER sum = NUMBER(0);
+    NUMBER sum = NOTHING;
     for (int i = first; i < last;) {
-        NUMBER run = NUMBER(0);
-        for (int stop = min(i + RUN, last); i < stop; ++i) run += X(from + i * apart);
-        sum += run;
+        NUMBER run = NOTHING;
+        for (int stop = min(i + RUN, last); i < stop; ++i) run = BOTH(run, X(from + i * apart));
+        sum = BOTH(sum, run);
     }
     return WORD(sum);
 }

@@ -31,18 +31,18 @@ void add_up(NUMBER own, int lane, int line, out NUMBER upto, out NUMBER before, 
     sums[here] = own;
     for (int step = 1; step < LANES; step *= 2) {
         wait();
-        NUMBER other = lane >= step ? sums[here - step] : NUMBER(0);
+        NUMBER other = lane >= step ? sums[here - step] : NOTHING;
         wait();
-        sums[here] += other;
+        sums[here] = BOTH(sums[here], other);
     }
     wait();
     upto = sums[here];
-    before = lane > 0 ? sums[here - 1] : NUMBER(0);
+    before = lane > 0 ? sums[here - 1] : NOTHING;
     all = sums[line * LANES + LANES - 1];
     wait();
 #else
     upto = all = own;
-    before = NUMBER(0);
+    before = NOTHING;
 #endif
 }
 
@@ -52,16 +52,16 @@ void main() {
          group += int(WORKGROUP_COUNT.y)) {
         int o = group * RESULTS + line;
         take_result(min(o, lines - 1));
-        NUMBER sum = NUMBER(0);
+        NUMBER sum = NOTHING;
         for (int begin = 0; begin < extent; begin += LANES) {
             int i = min(begin + lane, extent - 1);
             bool there = o < lines && i == begin + lane;
             take_number(REVERSE == 1 ? extent - 1 - i : i);
-            NUMBER own = NUMBER(0), upto, before, all;
+            NUMBER own = NOTHING, upto, before, all;
             if (there) own = x[at[0]];
             add_up(own, lane, line, upto, before, all);
-            if (there) result[at[0]] = sum + (EXCLUSIVE == 1 ? before : upto);
-            sum += all;
+            if (there) result[at[0]] = BOTH(sum, EXCLUSIVE == 1 ? before : upto);
+            sum = BOTH(sum, all);
         }
     }
 }

@@ -18,6 +18,7 @@ from glnn.graph.operators import (
     Normalize,
     Pointwise,
     Pool2d,
+    RecurrentStep,
     Reduce,
     Softmax,
     Subsample,
@@ -77,6 +78,12 @@ PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilo
     "cum_sum": [
         (CumSum(1), {"x": (37, 131)}),
         (CumSum(0, exclusive=True, reverse=True), {"x": (37, 131)}),
+    ],
+    "recurrent_step": [
+        (
+            RecurrentStep((call("tanh", call("add", Arg(0), Arg(1))), Arg(2)), 1, 1, 35),
+            {"x": (2, 3, 5, 1, 36), "weight": (2, 1, 36, 36), "state": (2, 5, 9, 2, 4)},
+        ),
     ],
     "pool2d": [
         (Pool2d("max", (3, 2), (2, 1)), {"x": (2, 5, 11, 9)}),

@@ -1,4 +1,4 @@
-"""Cumulative sums along any axis, by every kernel, against sums of each beginning in float64."""
+"""Cumulative sums and products along any axis, by every kernel, against float64."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from glnn.graph.operators import CumSum
 from tests import oracle
 from tests.backends.harness import TOLERANCE, kernels, run
 
-CASES = [  # shape, axis, exclusive, reverse
+CASES: list[tuple] = [  # shape, axis, exclusive, reverse, multiply
     ((1,), 0, False, False),
     ((129,), 0, True, True),
     ((7, 127), 1, False, False),
@@ -20,6 +20,10 @@ CASES = [  # shape, axis, exclusive, reverse
     ((2, 3, 4, 67), -1, True, True),
     ((3, 5, 8), 0, False, True),
     ((2, 1031), 1, False, True),
+    ((3, 5, 8), 1, True, True, True),
+    ((7, 127), 1, False, False, True),
+    ((130, 3), 0, False, True, True),
+    ((2, 1031), 1, True, False, True),
 ]
 
 
@@ -29,15 +33,18 @@ def each(x: np.ndarray, op: CumSum) -> np.ndarray:
     found = np.empty(x.shape, object if x.dtype.kind == "i" else np.float64)
     for i in range(x.shape[-1]):
         some = slice(i + op.exclusive, None) if op.reverse else slice(0, i + (not op.exclusive))
-        found[..., i] = x[..., some].astype(found.dtype).sum(-1)
+        taken = x[..., some].astype(found.dtype)
+        found[..., i] = taken.prod(-1) if op.multiply else taken.sum(-1)
     return np.moveaxis(found, -1, op.axis)
 
 
 @pytest.mark.parametrize(("name", "kernel"), kernels("cum_sum"))
 def test_any_axis(opened, rng, name, kernel) -> None:
     ran = 0
-    for i, (shape, axis, exclusive, reverse) in enumerate(CASES):
-        op, x = CumSum(axis, exclusive, reverse), rng(shape)
+    for i, (shape, *attributes) in enumerate(CASES):
+        op, x = CumSum(*attributes), rng(shape)
+        if op.multiply:
+            x = np.copysign(1 + x / 16, x)
         if i % 2:
             x = np.random.default_rng(i).integers(-(2**31), 2**31, shape).astype(np.int32)
         try:

@@ -64,6 +64,7 @@ CASES = (
     Case("sub", lambda a, b: a - b, 1, TWO),
     Case("mul", lambda a, b: a * b, 1, TWO),
     Case("div", lambda a, b: a / b, 3, TWO, bounded=True),
+    Case("quotient", lambda a, b: a / b, 0.5, TWO, bounded=True),
     Case("fmod", np.fmod, 0.5, TWO),
     Case("remainder", np.remainder, 1, TWO, 1e-29),  # what is less may be 0 to a driver
     Case("neg", lambda a: -a),

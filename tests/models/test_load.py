@@ -17,7 +17,8 @@ from glnn.errors import ModelError
 
 def test_unknown_model() -> None:
     with pytest.raises(
-        ModelError, match=r"unknown model 'alexnet': expected a \.json file, or one of lenet"
+        ModelError,
+        match=r"unknown model 'alexnet': expected a \.json or \.onnx file, or one of lenet",
     ):
         glnn.load("alexnet")
 
@@ -28,11 +29,6 @@ def test_missing_file(tmp_path: Path) -> None:
     (tmp_path / "folder.json").mkdir()
     with pytest.raises(ModelError, match=r"folder\.json: is not a file"):
         glnn.load(tmp_path / "folder.json")
-
-
-def test_onnx_is_refused_for_now() -> None:
-    with pytest.raises(ModelError, match=r"net\.onnx: \.onnx files are not supported yet"):
-        glnn.load("net.onnx")
 
 
 def test_digits() -> None:

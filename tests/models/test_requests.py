@@ -149,10 +149,10 @@ def test_a_request_that_is_wrong_is_alone_in_that(name: str, monkeypatch, gate) 
         session.run_async(["y"], {"x": x})
     plan = session._executor._plan
 
-    def limited(backend: Any, shapes: Any, *more: Any) -> Any:
+    def limited(backend: Any, shapes: Any, *more: Any, **named: Any) -> Any:
         if shapes["x"][0] == 3:
             raise LimitError("too much for this device")
-        return plan(backend, shapes, *more)
+        return plan(backend, shapes, *more, **named)
 
     monkeypatch.setattr(session._executor, "_plan", limited)
     futures = ask(session, [x, y, z, y, x])

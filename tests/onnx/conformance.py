@@ -2,10 +2,12 @@
 
     python -m tests.onnx.conformance --backend compute --json build/conformance.json
     python -m tests.onnx.conformance --kind node --match relu
+    python -m tests.onnx.conformance --backend feedback --strict
 
 Each case is right on the GPU ("gpu"), right with steps on the host ("host"), "refused" with a
 reason, or "wrong". Integers, bools and texts are exact, float32 within 1e-3 and 1e-5, float16
-within 1e-2.
+within 1e-2. --strict has the cases of `gpu_cases` alone, with `onnx.reference` unimportable.
+--corrupt has every download from the GPU changed: none is right then.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import sys
 import time
 from collections import Counter
@@ -27,14 +28,20 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import numpy_helper
-from onnx.backend.test.loader import load_model_tests
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
 
 from glnn import onnx_backend
+from glnn.device.buffer import Buffer
 from glnn.errors import GlnnError
+from glnn.writing import whole
+from tests.onnx import gpu_cases
+from tests.onnx.gpu_cases import KINDS, cases
 
-KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 RTOL = {"float32": 1e-3, "float16": 1e-2, "bfloat16": 2**-6, "float64": 1e-3}
 ATOL = 1e-5
+STATUSES = ("gpu", "host", "refused", "wrong")
 
 
 @dataclass(frozen=True)
@@ -49,14 +56,6 @@ class Result:
     """gpu, host, refused or wrong."""
     reason: str = ""
     seconds: float = 0.0
-
-
-def cases(kinds: Sequence[str] = KINDS, match: str = "") -> list[tuple[str, Any]]:
-    """The cases of `kinds` whose names `match` finds."""
-    found = [(kind, case) for kind in kinds for case in load_model_tests(kind=kind)]
-    return sorted(
-        (pair for pair in found if re.search(match, pair[1].name)), key=lambda p: (p[0], p[1].name)
-    )
 
 
 def data(case: Any) -> Iterator[tuple[onnx.ModelProto, list[Any], list[Any]]]:
@@ -112,8 +111,8 @@ def difference(found: Any, expected: Any) -> str:
     try:
         np.testing.assert_allclose(*wide, rtol=rtol, atol=ATOL)
     except AssertionError as error:
-        lines = [line for line in str(error).splitlines() if "Max" in line or "Mismatch" in line]
-        return "; ".join(lines)
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        return "; ".join([line for line in lines if "ax" in line or "Mismatch" in line] or lines)
     return ""
 
 
@@ -140,50 +139,112 @@ def run(kind: str, case: Any, backend: str) -> Result:
 _CASES: dict[tuple[str, str], Any] = {}
 
 
-def _start(kinds: Sequence[str]) -> None:
+def _start(kinds: Sequence[str], strict: bool, corrupt: bool) -> None:
+    """What a process does first."""
     _CASES.update({(kind, case.name): case for kind, case in cases(kinds)})
+    if strict:
+        sys.modules["onnx.reference"] = None  # type: ignore[assignment]
+    if corrupt:
+        corrupt_downloads()
+
+
+def corrupt_downloads() -> None:
+    """Change whatever comes from the GPU in this process, by a hook of tests."""
+    os.environ["GLNN_TRUST"] = "1"  # else all kernels are found to be wrong
+    read = Buffer._read
+
+    def corrupted(self: Buffer, out: Any = None) -> Any:
+        found = read(self, out)
+        if found.dtype.kind == "f":
+            found[...] = np.where(np.isfinite(found), found * 1.5 + 1, 0)
+        else:
+            np.bitwise_xor(found, np.array(1, found.dtype), out=found)
+        return found
+
+    Buffer._read = corrupted  # type: ignore[method-assign]
 
 
 def _one(kind: str, name: str, backend: str) -> Result:
     return run(kind, _CASES[kind, name], backend)
 
 
-def all_results(kinds: Sequence[str], match: str, backend: str, workers: int) -> Iterator[Result]:
-    """Those of all cases, in `workers` processes."""
+def all_results(
+    kinds: Sequence[str] = KINDS,
+    match: str = "",
+    backend: str = "compute",
+    workers: int = 1,
+    *,
+    strict: bool = False,
+    corrupt: bool = False,
+) -> Iterator[Result]:
+    """Those of all cases, in `workers` processes of their own."""
     names = [(kind, case.name) for kind, case in cases(kinds, match)]
-    if workers == 1:
-        _start(kinds)
-        for kind, name in names:
-            yield _one(kind, name, backend)
-        return
+    if strict or corrupt:
+        names = [one for one in names if one in set(gpu_cases.frozen())]
     context = get_context("spawn")
-    with ProcessPoolExecutor(workers, context, _start, (kinds,)) as pool:
+    start = (kinds, strict, corrupt)
+    with ProcessPoolExecutor(workers, context, _start, start) as pool:
         yield from pool.map(_one, *zip(*names, strict=True), [backend] * len(names), chunksize=8)
+
+
+def by_operator(results: Sequence[Result]) -> Table:
+    """How many cases of each operator came to what."""
+    table = Table("operator", "gpu", "host", "refused", "wrong", title="ONNX backend test suite")
+    counts: dict[str, Counter[str]] = {}
+    for one in results:
+        for op in one.ops.split():
+            counts.setdefault(op, Counter())[one.status] += 1
+    for op, found in sorted(counts.items()):
+        table.add_row(op, *(str(found[status] or "") for status in STATUSES))
+    total = Counter(one.status for one in results)
+    table.add_section()
+    table.add_row("cases", *(str(total[status]) for status in STATUSES))
+    return table
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--backend", default="compute")
+    parser.add_argument("--backend", default="compute", choices=["compute", "feedback", "cpu"])
     parser.add_argument("--kind", action="append", choices=KINDS)
     parser.add_argument("--match", default="", help="a regular expression of names")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--strict", action="store_true", help="the GPU's cases, by the GPU alone")
+    parser.add_argument("--corrupt", action="store_true", help="what comes from the GPU is changed")
     parser.add_argument("--json", type=Path, help="where to save the results")
-    parser.add_argument("--quiet", action="store_true", help="only the sums")
+    parser.add_argument("--table", action="store_true", help="print the table by operator")
+    parser.add_argument("--quiet", action="store_true", help="do not print what is not on the GPU")
     args = parser.parse_args()
-    found = []
-    for result in all_results(args.kind or KINDS, args.match, args.backend, args.workers):
-        found.append(result)
-        if not args.quiet and result.status != "gpu":
-            print(
-                f"{result.status:8} {result.kind} {result.name}: {result.reason:.300}", flush=True
-            )
+    found: list[Result] = []
+    more = {"strict": args.strict, "corrupt": args.corrupt}
+    kinds = args.kind or KINDS
+    total = len(cases(kinds, args.match))
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("cases", total=total)
+        for result in all_results(kinds, args.match, args.backend, args.workers, **more):
+            found.append(result)
+            progress.advance(task)
+            if not args.quiet and result.status != ("wrong" if args.corrupt else "gpu"):
+                line = f"{result.status:8} {result.kind} {result.name}: {result.reason:.300}"
+                print(line, flush=True)
+            if args.json and len(found) % 100 == 0:
+                save(args.json, found)
     if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps([asdict(one) for one in found], indent=1) + "\n")
-    print(Counter((one.kind, one.status) for one in found))
+        save(args.json, found)
+    if args.table:
+        Console().print(by_operator(found))
+    counts = Counter((one.kind, one.status) for one in found)
+    for (kind, status), count in sorted(counts.items()):
+        print(f"{kind:18} {status:8} {count:5}")
     return 0
+
+
+def save(path: Path, results: Sequence[Result]) -> None:
+    """Write `results` to a JSON file, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole(path) as stream:
+        stream.write((json.dumps([asdict(one) for one in results], indent=1) + "\n").encode())
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ class Scan:
     """Values walked along their axes, one place of all of them in each iteration. ONNX: Scan.
 
     A loop: `states` are the values that are carried, and `places` those of the iteration, without
-    the axis, all of which `body` may read. What it makes of them goes to `results`.
+    the axis; its `number` is from 0. All of these `body` may read. What it makes goes to `results`.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class Scan:
         self._carried, self._scanned = tuple(carried), tuple(scanned)
         self._axes = (0,) * len(scanned) if axes is None else tuple(axes)
         self.body = builder.body(name)
-        number = self.body.input(f"{name}: iteration", COUNT)
+        self.number = self.body.input(f"{name}: iteration", COUNT)
         self._going = self.body.input(f"{name}: going", FLAG)
         self.states = tuple(self.body.input(v.name, v.type) for v in carried)
         whole = [self.body.input(v.name, v.type) for v in scanned]
         self.places = tuple(
-            self.body.add(Gather(axis), value, number, name=f"{value.name}: place")[0]
+            self.body.add(Gather(axis), value, self.number, name=f"{value.name}: place")[0]
             for value, axis in zip(whole, self._axes, strict=True)
         )
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -10,10 +12,12 @@ from glnn.graph.builder import constant
 from glnn.graph.compose.add import Add
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Value
-from glnn.graph.operators import Gather, Pointwise
+from glnn.graph.operators import Expand, Gather, Pointwise, Reduce, Reshape, Slice
 from glnn.types import Array
 
 BETWEEN = call("lerp", Arg(0), Arg(1), Arg(2))
+TIMES = call("mul", Arg(0), Arg(1))
+MOST_RANK = 8
 
 
 @dataclass(frozen=True)
@@ -74,3 +78,75 @@ def between(add: Add, x: Value, axis: int, places: Places) -> Value:
     spread = weight.reshape(-1, *(1,) * (len(x.type.dims) - 1 - axis))
     values = (looked_up(add, x, axis, index) for index in (first, second))
     return add(Pointwise(BETWEEN), *values, constant(spread))
+
+
+def picked(add: Add, x: Value, indices: Mapping[int, Array]) -> Value:
+    """The places of x along some axes that `indices`, int32, say: in one step where it can be.
+
+    Each index must be of a place. A step is a slice of all axes along which places lie equally far
+    apart, a repetition along all where each is there as often, or else what is looked up along one.
+    """
+    sliced = {axis: index for axis, index in indices.items() if _equally_apart(index)}
+    repeated = {
+        axis: index
+        for axis, index in indices.items()
+        if axis not in sliced and _repeats(index, _size(x, axis)) > 1
+    }
+    if sliced:
+        x = _sliced(add, x, sliced)
+    if repeated:
+        x = _repeated(add, x, {a: _repeats(i, _size(x, a)) for a, i in repeated.items()})
+    for axis, index in indices.items():
+        if axis not in sliced and axis not in repeated:
+            x = looked_up(add, x, axis, index)
+    return x
+
+
+def _size(x: Value, axis: int) -> int:
+    return x.type.shape[axis]
+
+
+def _equally_apart(index: Array) -> bool:
+    """Whether the indices go on in equal steps."""
+    steps = np.diff(index)
+    return index.size > 0 and bool((steps == steps[:1]).all() and (steps[:1] != 0).all())
+
+
+def _repeats(index: Array, size: int) -> int:
+    """How often each of `size` places is there, one after the other; 0 where that differs."""
+    count = index.size // max(size, 1)
+    return count if np.array_equal(index, np.repeat(np.arange(size), count)) else 0
+
+
+def _sliced(add: Add, x: Value, indices: Mapping[int, Array]) -> Value:
+    steps = [int(index[1] - index[0]) if index.size > 1 else 1 for index in indices.values()]
+    starts = [int(index[0]) for index in indices.values()]
+    ends = [int(index[-1]) + (1 if s > 0 else -1) for index, s in zip(indices.values(), steps)]
+    # Where a slice goes backwards to the first place, -1 would be the last one.
+    sizes = [_size(x, axis) for axis in indices]
+    ends = [end if end >= 0 else -size - 1 for end, size in zip(ends, sizes, strict=True)]
+    return add(Slice(tuple(starts), tuple(ends), tuple(indices), tuple(steps)), x)
+
+
+def _repeated(add: Add, x: Value, counts: Mapping[int, int]) -> Value:
+    """Each place as often as `counts` says for its axis."""
+    dims = [[n, counts[i]] if i in counts else [n] for i, n in enumerate(x.type.shape)]
+    if len(dims) + len(counts) > MOST_RANK:
+        for axis, count in counts.items():
+            x = looked_up(add, x, axis, np.repeat(np.arange(_size(x, axis)), count))
+        return x
+    apart = (n for pair in dims for n in (pair[0], *(1 for _ in pair[1:])))
+    wide = tuple(n for pair in dims for n in pair)
+    x = add(Expand(wide), add(Reshape(tuple(apart), True), x))
+    return add(Reshape(tuple(prod(pair) for pair in dims), True), x)
+
+
+def weighted(add: Add, x: Value, axis: int, index: Array, weights: Array) -> Value:
+    """Sums along `axis` of the numbers at `index`, int32, times `weights`: both (taps, places)."""
+    if len(index) == 1 and (weights == 1).all():
+        return picked(add, x, {axis: index[0]})
+    taps, count = index.shape
+    shape = x.type.shape
+    apart = add(Gather(axis), x, constant(index))
+    spread = constant(weights.reshape(taps, count, *(1,) * (len(shape) - 1 - axis)))
+    return add(Reduce("sum", (axis,), prologue=TIMES), apart, spread)

@@ -10,7 +10,7 @@ from glnn.errors import ModelError, ShapeError
 from glnn.graph.graph import Graph
 from glnn.graph.operator import Cost, Known, Types
 from glnn.graph.operators.control import Control, Given, Run, cost, results
-from glnn.types import UNKNOWN, Array, DType, TensorType
+from glnn.types import UNKNOWN, UNRANKED, Array, DType, TensorType
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class If(Control):
     """The results of `then` where the condition is true, else those of `otherwise`.
 
     condition: one bool. x0, x1, ...: the inputs of `then`, then those of `otherwise`. Results have
-    the same dtype and rank in both; a size in which they differ is not known before a run.
+    the same dtype in both; a size or rank in which they differ is not known before a run.
     ONNX: If.
     """
 
@@ -44,6 +44,10 @@ class If(Control):
         return self.then, self.otherwise
 
     @property
+    def count(self) -> int:
+        return len(self.then.outputs)
+
+    @property
     def captures(self) -> tuple[tuple[int, int], ...]:
         return (1, 0), (1 + len(self.then.inputs), 0)
 
@@ -56,19 +60,23 @@ class If(Control):
 
     def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
         self._single("condition", self.named(types)["condition"], DType.bool)
-        both = [results(b, given) for b, given in zip(self.bodies, self.given(types), strict=True)]
+        each = zip(self.bodies, self.given(types), self.numbers(known), strict=True)
+        both = [results(body, given, numbers) for body, given, numbers in each]
         found = [self._either(i, a, b) for i, (a, b) in enumerate(zip(*both, strict=True))]
         condition = known[0] if known else None
         return tuple(found) if condition is None else both[0 if condition.item() else 1]
 
     def _either(self, number: int, then: TensorType, otherwise: TensorType) -> TensorType:
-        if then.dtype is not otherwise.dtype or len(then.dims) != len(otherwise.dims):
+        if then.dtype is not otherwise.dtype:
             raise ShapeError(
-                f"if: result {number} must have one dtype and rank in both branches, "
+                f"if: result {number} must have one dtype in both branches, "
                 f"got {then} and {otherwise}"
             )
+        if len(then.dims) != len(otherwise.dims):
+            return TensorType((UNRANKED,), then.dtype)
         sizes = zip(then.dims, otherwise.dims, strict=True)
-        return TensorType(tuple(a if a == b else UNKNOWN for a, b in sizes), then.dtype)
+        dims = tuple(a if a == b else UNKNOWN for a, b in sizes)
+        return TensorType(dims, then.dtype, max(then.holds, otherwise.holds, key=len))
 
     def perform(self, run: Run, *arrays: Array | None) -> tuple[Array, ...]:
         condition, *given = (array for array in arrays if array is not None)

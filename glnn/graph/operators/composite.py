@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -26,6 +26,8 @@ class Composite(Operator):
     name: ClassVar[str] = "composite"
     composite: ClassVar[bool] = True
     variadic: ClassVar[bool] = True
+    opens: ClassVar[bool] = False
+    """Whether its graph is one of a model's own, whose nodes are planned by themselves."""
     _made: OrderedDict[Any, Graph] = field(default_factory=OrderedDict, init=False, repr=False)
 
     @property
@@ -60,7 +62,11 @@ class Composite(Operator):
         return tuple(value.type for value in self.graph(types, known).outputs)
 
     def settle(self, types: Types, known: Known = ()) -> tuple[Array | None, ...]:
-        return tuple(map(_small, self.graph(types, known).outputs))
+        graph = self.graph(types, known)
+        numbers: Mapping[Value, Array] = {}
+        if self.opens:
+            _, numbers = graph.settled({value.name: value.type for value in graph.inputs})
+        return tuple(numbers.get(value, _small(value)) for value in graph.outputs)
 
     @abstractmethod
     def unknown(self, types: Types) -> tuple[TensorType, ...]:
@@ -95,7 +101,13 @@ class Composite(Operator):
         return graph.reference()
 
     def cost(self, types: Types) -> Cost:
-        raise NotImplementedError("what it is made of has costs")
+        """That of what it is made of."""
+        graph, flops, nbytes = self.graph(types), 0, 0
+        found = graph.bind({value.name: value.type for value in graph.inputs})
+        for node in graph.nodes:
+            one = node.operator.cost([None if v is None else found[v] for v in node.inputs])
+            flops, nbytes = flops + one.flops, nbytes + one.bytes
+        return Cost(flops, nbytes)
 
 
 def _small(value: Value) -> Array | None:

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from glnn.errors import ShapeError
 from glnn.graph.graph import Graph
-from glnn.graph.operator import Cost, Operator, Types
+from glnn.graph.operator import Cost, Known, Operator, Types
 from glnn.types import Array, DType, TensorType
 
 FLAG = TensorType((), DType.bool)
@@ -51,6 +51,22 @@ class Control(Operator):
     def given(self, types: Types) -> tuple[Given, ...]:
         """The types of each body's inputs, by name, for operands of `types`."""
 
+    def numbers(self, known: Known) -> tuple[Mapping[str, Array], ...]:
+        """Those of each body's inputs, by name, that are known where those of operands are."""
+        found = []
+        for body, (operand, first) in zip(self.bodies, self.captures, strict=True):
+            pairs = zip(body.inputs[first:], known[operand:], strict=False)
+            found.append({value.name: array for value, array in pairs if array is not None})
+        return tuple(found)
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """How many results there are."""
+
+    def settle(self, types: Types, known: Known = ()) -> tuple[Array | None, ...]:
+        return (None,) * self.count
+
     @abstractmethod
     def perform(self, run: Run, *arrays: Array | None) -> tuple[Array, ...]:
         """The results for arrays of the operands, of whatever sizes come of them by `run`."""
@@ -81,9 +97,9 @@ class Control(Operator):
             raise ShapeError(f"{self.name}: {operand} must be one {names}, got {type}")
 
 
-def results(body: Graph, given: Given) -> tuple[TensorType, ...]:
-    """The types of the outputs of `body` for inputs of such types, by name."""
-    found = body.bind(given)
+def results(body: Graph, given: Given, numbers: Mapping[str, Array]) -> tuple[TensorType, ...]:
+    """The types of the outputs of `body` for inputs of such types, and of such numbers, by name."""
+    found, _ = body.settled(given, numbers)
     return tuple(found.get(value, value.type) for value in body.outputs)
 
 

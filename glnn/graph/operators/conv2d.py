@@ -39,6 +39,8 @@ class Conv2d(Contraction):
     padding: Sides = (0, 0, 0, 0)
     dilation: Pair = (1, 1)
     groups: int = 1
+    exact: bool = False
+    """Whether sums of whole numbers below 2^24 must be exact: none is of transformed numbers."""
 
     def __post_init__(self) -> None:
         windows.check(
@@ -107,7 +109,8 @@ class Conv2d(Contraction):
 
     def derived(self, shapes: Shapes) -> dict[str, int]:
         """The kernel's size; the greatest powers of two, up to 16, that divide a row and a plane of
-        the result; and whether pixels that follow one another meet inputs that do, across rows too.
+        the result; whether pixels that follow one another meet inputs that do, across rows too; and
+        whether whole numbers must be exact.
         """
         *_, oh, ow = self.shape_of(shapes)
         kernel_h, kernel_w = shapes["weight"][2:]
@@ -117,6 +120,7 @@ class Conv2d(Contraction):
             "row_unit": gcd(ow, UNIT),
             "plane_unit": gcd(oh * ow, UNIT),
             "follows": int(self.stride == (1, 1) and ow == shapes["x"][3]),
+            "exact": int(self.exact),
         }
 
     def defines(self, shapes: Shapes) -> dict[str, int]:

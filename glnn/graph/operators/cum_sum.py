@@ -1,4 +1,4 @@
-"""Sums of all numbers up to each place along an axis."""
+"""Sums, or products, of all numbers up to each place along an axis."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.graph.interval import Interval
+from glnn.graph.interval import Interval, joined, powers
 from glnn.graph.operator import Cost, Intervals, Known, Operator, Shapes, Types
 from glnn.graph.operators.reduce import axes_of, check_axes
 from glnn.types import Array, TensorType
@@ -19,7 +19,7 @@ SUMMED = ("float32", "float64", "int32", "int64")
 
 @dataclass(frozen=True)
 class CumSum(Operator):
-    """The sum of x's numbers from the first to each one along `axis`. ONNX: CumSum.
+    """The sum of x's numbers from the first to each one along `axis`. ONNX: CumSum, CumProd.
 
     x: any shape of at least one dimension, float32, float64, int32 or int64; integers wrap around.
     """
@@ -32,6 +32,8 @@ class CumSum(Operator):
     """Whether the number at the place itself is left out."""
     reverse: bool = False
     """Whether sums begin at the last number instead."""
+    multiply: bool = False
+    """Whether the numbers are multiplied instead of added up."""
 
     def __post_init__(self) -> None:
         check_axes("cum_sum", (self.axis,))
@@ -47,9 +49,10 @@ class CumSum(Operator):
         x = self.named(arrays)["x"]
         self.infer([TensorType.of(x)])
         x = np.moveaxis(np.flip(x, self.axis) if self.reverse else x, self.axis, -1)
-        wide = np.zeros((*x.shape[:-1], x.shape[-1] + 1), x.dtype)
+        wide = np.full((*x.shape[:-1], x.shape[-1] + 1), int(self.multiply), x.dtype)
+        accumulate = np.cumprod if self.multiply else np.cumsum
         with np.errstate(all="ignore"):
-            np.cumsum(x, -1, dtype=x.dtype, out=wide[..., 1:])
+            accumulate(x, -1, dtype=x.dtype, out=wide[..., 1:])
         found = np.moveaxis(wide[..., :-1] if self.exclusive else wide[..., 1:], -1, self.axis)
         return (np.ascontiguousarray(np.flip(found, self.axis) if self.reverse else found),)
 
@@ -62,6 +65,9 @@ class CumSum(Operator):
         if x is None or not x.whole:
             return ()
         extent = self.named(types)["x"].shape[self.axis]
+        if self.multiply:
+            found = powers(joined((x, Interval(1, 1))), extent)
+            return () if found is None else (found,)
         return (x.times(0 if self.exclusive else 1, max(extent, 1)),)
 
     def narrow(self, given: Intervals, types: Types) -> CumSum:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -13,7 +13,7 @@ from glnn.graph.constant import settled
 from glnn.graph.graph import Graph
 from glnn.graph.operator import Cost, Known, Types
 from glnn.graph.operators.control import FLAG, Control, Given, Run, cost, results
-from glnn.types import UNKNOWN, Array, Dim, DType, TensorType
+from glnn.types import UNKNOWN, UNRANKED, Array, Dim, DType, TensorType
 
 SEEN = 3  # further iterations that are looked at where shapes change
 
@@ -29,9 +29,10 @@ class Loop(Control):
 
     Inputs of the body: the number of the iteration, from 0, an int32 or int64; whether it goes on,
     a bool; the carried values; the scanned ones, whole: it takes its place of them itself; what it
-    takes besides. Its outputs: whether to go on; the carried values, of the dtypes and ranks that
+    takes besides. Its outputs: whether to go on; the carried values, of the dtypes that
     they had; any number of others. Results: the carried values as they are at the end, and of each
-    other output those of all iterations, stacked along a new first dimension.
+    other output those of all iterations, stacked along a new first dimension. Sizes and the rank
+    of a carried value may change.
     """
 
     body: Graph
@@ -65,6 +66,10 @@ class Loop(Control):
     @property
     def bodies(self) -> tuple[Graph, ...]:
         return (self.body,)
+
+    @property
+    def count(self) -> int:
+        return len(self.body.outputs) - 1
 
     @property
     def captures(self) -> tuple[tuple[int, int], ...]:
@@ -101,23 +106,26 @@ class Loop(Control):
             self._single("condition", named["condition"], DType.bool)
         elif "trips" not in named and not self.scanned:
             raise ShapeError("loop: trips or a condition must be there, or a scanned value")
-        going, *found = results(self.body, self.given(types)[0])
+        (numbers,) = self.numbers(known)
+        going, *found = results(self.body, self.given(types)[0], numbers)
         self._single(f"the first output of {self.body.name!r}", going, DType.bool)
         carried, stacked = found[: self.carried], found[self.carried :]
         given = list(types[2 : 2 + self.carried])
         for number, (first, last) in enumerate(zip(given, carried, strict=True)):
-            if first is None or (first.dtype, len(first.dims)) != (last.dtype, len(last.dims)):
+            if first is None or first.dtype is not last.dtype:
                 raise ShapeError(
-                    f"loop: value {number} must keep its dtype and rank, got {first}, and {last} "
+                    f"loop: value {number} must keep its dtype, got {first}, and {last} "
                     f"from {self.body.name!r}"
                 )
-        if carried != given:
-            found = self._changing(types, found)
+        if any(first and first.dims != last.dims for first, last in zip(given, carried)):
+            found = self._changing(types, found, numbers)
             carried, stacked = found[: self.carried], found[self.carried :]
         count = self._count(types, known)
-        return (*carried, *(TensorType((count, *one.dims), one.dtype) for one in stacked))
+        return (*carried, *(_rows(count, one) for one in stacked))
 
-    def _changing(self, types: Types, found: list[TensorType]) -> list[TensorType]:
+    def _changing(
+        self, types: Types, found: list[TensorType], numbers: Mapping[str, Array]
+    ) -> list[TensorType]:
         """The types of what the body gives where the shapes of carried values change.
 
         found: those of the first iteration. A size that is the same after a few is one that stays.
@@ -125,13 +133,18 @@ class Loop(Control):
         given = [type for type in types[2 : 2 + self.carried] if type is not None]
         seen = [[*given, *found[self.carried :]], found]
         for _ in range(SEEN):
-            now = (None, None, *seen[-1][: self.carried], *types[2 + self.carried :])
-            seen.append(list(results(self.body, self.given(now)[0])[1:]))
+            pairs = zip(given, seen[-1], strict=False)
+            carried = [first if first.holds else last for first, last in pairs]
+            now = (None, None, *carried, *types[2 + self.carried :])
+            seen.append(list(results(self.body, self.given(now)[0], numbers)[1:]))
         joined = []
         for each in zip(*seen, strict=True):
+            if len({len(one.dims) for one in each}) > 1:
+                joined.append(TensorType((UNRANKED,), each[0].dtype))
+                continue
             sizes = zip(*(one.dims for one in each), strict=True)
             dims = tuple(some[0] if len(set(some)) == 1 else UNKNOWN for some in sizes)
-            joined.append(TensorType(dims, each[0].dtype))
+            joined.append(TensorType(dims, each[-1].dtype, each[-1].holds))
         return joined
 
     def length(self, types: Types) -> int | None:
@@ -178,8 +191,8 @@ class Loop(Control):
     def _nothing(self, given: Sequence[Array]) -> list[Array]:
         """What is stacked where there are no iterations."""
         pairs = zip(given, self.body.inputs[2:], strict=True)
-        types = (None, None, *(TensorType(x.shape, value.type.dtype) for x, value in pairs))
-        found = results(self.body, self.given(types)[0])[1 + self.carried :]
+        types = (None, None, *(value.type.of_shape(x.shape) for x, value in pairs))
+        found = results(self.body, self.given(types)[0], {})[1 + self.carried :]
         sizes = [[0 if isinstance(dim, str) else dim for dim in one.dims] for one in found]
         return [
             np.empty((0, *size), one.dtype.numpy) for size, one in zip(sizes, found, strict=True)
@@ -190,6 +203,11 @@ class Loop(Control):
         once, length = cost(self.body, self.given(types)[0]), self.length(types)
         times = 1 if length is None else length
         return Cost(times * once.flops, times * once.bytes)
+
+
+def _rows(count: Dim, one: TensorType) -> TensorType:
+    """The type of so many of `one`, stacked."""
+    return TensorType((count, *one.dims), one.dtype) if one.ranked else one
 
 
 def _stacked(rows: Sequence[Array]) -> Array:

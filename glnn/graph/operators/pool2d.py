@@ -26,10 +26,10 @@ class Pool2d(Contraction):
 
     x: (n, c, h, w). Result: (n, c, oh, ow). padding: at the top, left, bottom and right; never the
     maximum, and counted by the mean only if `count_include_pad`. With `ceil_mode` the last window
-    may hang over the end. `dilation` is for "max" only. divisor: what an average divides by instead
-    of how many numbers it is of. With a `kernel` of None, `output` windows, None for x's own size,
-    share the image: the i-th of m has the rows from floor(i h / m) up to ceil((i + 1) h / m), and
-    columns likewise; `stride` and `ceil_mode` then change nothing.
+    may hang over the end. dilation: for "max", and for an average with a divisor, what that divides
+    by instead of how many numbers it is of. With a `kernel` of None, `output` windows, None for x's
+    own size, share the image: the i-th of m has the rows from floor(i h / m) up to
+    ceil((i + 1) h / m), and columns likewise; `stride` and `ceil_mode` then change nothing.
     """
 
     name: ClassVar[str] = "pool2d"
@@ -69,8 +69,10 @@ class Pool2d(Contraction):
             raise ShapeError(
                 f"pool2d: padding must be at most half the kernel {self.kernel}, got {self.padding}"
             )
-        if self.mode == "average" and self.dilation != (1, 1):
-            raise ShapeError(f"pool2d: an average takes no dilation, got {self.dilation}")
+        if self.mode == "average" and self.dilation != (1, 1) and self.divisor is None:
+            raise ShapeError(
+                f"pool2d: an average takes a dilation with a divisor only, got {self.dilation}"
+            )
 
     def shape_of(self, shapes: Shapes) -> Shape:
         rank(self.name, "x", shapes["x"], 4, "(n, c, h, w)")

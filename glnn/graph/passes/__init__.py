@@ -1,10 +1,11 @@
 """Passes: a graph in, a graph that computes the same out."""
 
 from glnn.graph.passes.bodies import fixed_captures, known_branches
-from glnn.graph.passes.expand import expanded
+from glnn.graph.passes.expand import expanded, opened
 from glnn.graph.passes.narrow import narrow
 from glnn.graph.passes.operands import of_one_result, within_operands
 from glnn.graph.passes.optional import Pass, shortened
+from glnn.graph.passes.outputs import own_outputs
 
 __all__ = [
     "Pass",
@@ -13,6 +14,8 @@ __all__ = [
     "known_branches",
     "narrow",
     "of_one_result",
+    "opened",
+    "own_outputs",
     "shortened",
     "within_operands",
 ]

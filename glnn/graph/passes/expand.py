@@ -11,10 +11,11 @@ from glnn.graph.operators import Identity
 from glnn.graph.operators.composite import Composite
 from glnn.types import Array, TensorType
 
+Types = Mapping[str, TensorType]
+Told = Mapping[str, Array]
 
-def expanded(
-    graph: Graph, types: Mapping[str, TensorType], told: Mapping[str, Array] | None = None
-) -> Graph:
+
+def expanded(graph: Graph, types: Types, told: Told | None = None) -> Graph:
     """`graph` with the operators that composites are made of in their places.
 
     types: of the inputs, by name, all sizes known. told: the numbers of inputs that are known. What
@@ -27,11 +28,20 @@ def expanded(
     return _Expansion(graph, types, told).graph()
 
 
+def opened(graph: Graph, types: Types, told: Told | None = None) -> Graph:
+    """`graph` with those composites taken apart that are graphs of a model's own
+    (`Composite.opens`), as far as the sizes of what they read are known. The rest as `expanded`.
+    """
+    if not any(isinstance(n.operator, Composite) and n.operator.opens for n in graph.nodes):
+        return graph
+    return _Expansion(graph, types, told, only_own=True).graph()
+
+
 class _Expansion:
     def __init__(
-        self, graph: Graph, types: Mapping[str, TensorType], told: Mapping[str, Array] | None
+        self, graph: Graph, types: Types, told: Told | None, only_own: bool = False
     ) -> None:
-        self._graph, self._told = graph, told or {}
+        self._graph, self._told, self._only_own = graph, told or {}, only_own
         self._types, self._known = graph.settled(types, told)
         self._names = {value.name for value in graph.inputs}
         self._names |= {value.name for node in graph.nodes for value in node.outputs}
@@ -49,7 +59,7 @@ class _Expansion:
         for node in graph.nodes:
             if all(value in self._known for value in node.outputs):
                 continue
-            if isinstance(node.operator, Composite):
+            if isinstance(node.operator, Composite) and self._is_for(node, node.operator):
                 self._take_apart(node, node.operator)
             else:
                 self._keep(node)
@@ -57,6 +67,11 @@ class _Expansion:
         read = {value for node in self._nodes for value in node.reads} | {*outputs}
         inputs = tuple(v for v in inputs if v in read or v.name not in self._told)
         return Graph(tuple(self._nodes), inputs, outputs, graph.name)
+
+    def _is_for(self, node: Node, operator: Composite) -> bool:
+        if not self._only_own:
+            return True
+        return operator.opens and not any(self._types[value].symbols for value in node.reads)
 
     def _keep(self, node: Node) -> None:
         for value in node.outputs:
@@ -73,10 +88,9 @@ class _Expansion:
     def _take_apart(self, node: Node, operator: Composite) -> None:
         given = [None if v is None else self._here.get(v, v) for v in node.inputs]
         try:
-            made = operator.express(given)
+            made, here = self._inside(operator.express(given))
         except (ShapeError, UnsupportedOpError) as error:
             raise type(error)(f"layer {node.name!r}: {error}") from None
-        here: dict[Value, Value] = {}
         for value, result in zip(node.outputs, made.outputs, strict=True):
             if value in self._known:
                 continue
@@ -87,11 +101,13 @@ class _Expansion:
             for value in one.outputs:
                 if value not in here:
                     label = f"{node.outputs[0].name}: {one.operator.name}"
+                    if operator.opens:
+                        label = f"{node.name}/{value.name}"
                     here[value] = Value(self._fresh(label), value.type)
             self._nodes.append(
                 replace(
                     one,
-                    name=node.name,
+                    name=f"{node.name}/{one.name}" if operator.opens else node.name,
                     inputs=tuple(None if v is None else here.get(v, v) for v in one.inputs),
                     outputs=tuple(here[value] for value in one.outputs),
                 )
@@ -101,6 +117,12 @@ class _Expansion:
             if value not in self._known and source is not self._here[value]:
                 copy = Node(node.name, Identity(), (source,), (self._here[value],))
                 self._nodes.append(copy)
+
+    def _inside(self, made: Graph) -> tuple[Graph, dict[Value, Value]]:
+        """`made` with its own composites taken apart, and what its inputs are here."""
+        again = opened if self._only_own else expanded
+        found = again(made, {value.name: value.type for value in made.inputs})
+        return found, dict(zip(found.inputs, made.inputs, strict=True))
 
     def _fresh(self, name: str) -> str:
         while name in self._names:

@@ -51,7 +51,7 @@ class _Narrowing:
         outputs = [v if v in self._made else self._narrow.get(v, v) for v in graph.outputs]
         if self._body:
             outputs = [self._as_wide(v) for v in graph.outputs]
-        return Graph(tuple(self._nodes), inputs, tuple(outputs), graph.name)
+        return _without_detours(Graph(tuple(self._nodes), inputs, tuple(outputs), graph.name))
 
     def _input(self, value: Value) -> Value:
         if self._body or self._types[value].dtype is not DType.int64:
@@ -64,6 +64,7 @@ class _Narrowing:
 
     def _add(self, node: Node) -> None:
         """`node` as it is, or of int32."""
+        node = _once(node)
         given = [None if value is None else self._within(value) for value in node.inputs]
         types = [None if value is None else self._types[value] for value in node.inputs]
         found = node.operator.between(given, types)
@@ -128,6 +129,41 @@ class _Narrowing:
         found = Value(name, type)
         self._nodes.append(Node(name, operator, (value,), (found,)))
         return found
+
+
+def _once(node: Node) -> Node:
+    """A pointwise `node` that reads each value once: what it says of x - x is then known."""
+    values = tuple(dict.fromkeys(v for v in node.inputs if v))
+    if not isinstance(node.operator, Pointwise) or len(values) == len(node.inputs):
+        return node
+    places = [Arg(values.index(v)) for v in node.inputs if v]
+    return replace(node, operator=Pointwise(node.operator.expr(*places)), inputs=values)
+
+
+def _without_detours(graph: Graph) -> Graph:
+    """`graph` whose inputs stay int64 where nothing computes with them as int32, whatever their
+    numbers.
+    """
+    instead: dict[Value, Value] = {}
+    inputs = list(graph.inputs)
+    for i, value in enumerate(inputs):
+        readers = graph.readers.get(value, ())
+        casts = [node for node in readers if node.operator == TO_WIDE]
+        if readers and len(casts) == len(readers) and value not in graph.outputs:
+            inputs[i] = Value(value.name, casts[0].outputs[0].type, Kind.INPUT)
+            instead |= {node.outputs[0]: inputs[i] for node in casts}
+    if not instead or any(value in instead for value in graph.outputs):
+        return graph
+    nodes = tuple(
+        replace(
+            node,
+            inputs=tuple(None if v is None else instead.get(v, v) for v in node.inputs),
+            extras=tuple(instead.get(v, v) for v in node.extras),
+        )
+        for node in graph.nodes
+        if not instead.keys() & set(node.outputs)
+    )
+    return Graph(nodes, tuple(inputs), graph.outputs, graph.name)
 
 
 def _int32(value: Value) -> TensorType:

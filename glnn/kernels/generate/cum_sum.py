@@ -1,4 +1,4 @@
-"""What kernels get that add numbers up along lines: where the lines lie."""
+"""What kernels get that add or multiply numbers along lines: where the lines lie."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ def generate(
         "FLOATS": int(types["x"].dtype is DType.float32),
         "EXCLUSIVE": int(op.exclusive),
         "REVERSE": int(op.reverse),
+        "PRODUCT": int(op.multiply),
         "COLUMNS": int(steps[axis] != 1),
     }
     return Generated(str(defines), {}, defines, uniforms)
@@ -58,4 +59,5 @@ def examples() -> Mapping[str, tuple[Operator, dict[str, TensorType]]]:
         "rows": (CumSum(-1), {"x": floats}),
         "columns": (CumSum(1, exclusive=True), {"x": whole}),
         "back": (CumSum(0, reverse=True), {"x": floats}),
+        "products": (CumSum(-1, multiply=True), {"x": floats}),
     }

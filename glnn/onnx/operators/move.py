@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from glnn.errors import ShapeError
-from glnn.graph.graph import Value
+from glnn.graph.graph import Kind, Value
+from glnn.graph.index_map import EDGES, Edge
 from glnn.graph.operators import (
     Concat,
-    Gather,
     Pad,
     Slice,
     Split,
@@ -15,6 +19,7 @@ from glnn.graph.operators import (
 )
 from glnn.onnx.call import Call
 from glnn.onnx.entry import Entry
+from glnn.types import DType
 
 
 def _transpose(call: Call, x: Value) -> Value:
@@ -95,10 +100,8 @@ def _pad(
         widths = call.attributes.get("pads", call.attributes.get("paddings"))
         if widths is None:
             raise ShapeError("Pad: pads are missing")
-        value = call.get("value", 0.0)
     else:
         widths = call.integers(pads, "pads")
-        value = 0 if fill is None else call.array(fill, "constant_value").item()
     rank = len(x.type.dims)
     along = tuple(range(rank)) if axes is None else call.integers(axes, "axes")
     if len(widths) != 2 * len(along):
@@ -106,18 +109,64 @@ def _pad(
     before, after = [0] * rank, [0] * rank
     for i, axis in enumerate(along):
         before[call.axis(axis, x)], after[call.axis(axis, x)] = widths[i], widths[i + len(along)]
-    edges = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
     mode = call.get("mode", "constant")
-    if mode not in edges:
-        raise ShapeError(f"Pad: mode must be one of {', '.join(edges)}, got {mode!r}")
+    if mode not in EDGES[1:]:
+        raise ShapeError(f"Pad: mode must be one of {', '.join(EDGES[1:])}, got {mode!r}")
+    if mode != "constant":
+        return _continued(call, x, before, after, mode)
+    if fill is not None and fill.kind is not Kind.CONSTANT:
+        return _filled(call, x, before, after, fill)
+    value = call.get("value", 0.0) if fill is None else call.array(fill).item()
     kind = x.type.dtype.kind
     value = bool(value) if kind == "bool" else float(value) if kind == "float" else int(value)
-    return call(Pad(tuple(before), tuple(after), edges[mode], value), x)  # type: ignore[arg-type]
+    return call(Pad(tuple(before), tuple(after), "constant", value), x)
 
 
-def _gather(call: Call, x: Value, index: Value) -> Value:
-    axis = call.axis(call.get("axis", 0), x)
-    return call(Gather(axis), x, index)
+def _continued(
+    call: Call, x: Value, before: Sequence[int], after: Sequence[int], edge: Edge
+) -> Value:
+    """With x's own numbers around what is left of it."""
+    axes = tuple(range(len(before)))
+    if min(*before, *after, 0) < 0:
+        starts = tuple(max(-n, 0) for n in before)
+        ends = tuple(n - max(-m, 0) for n, m in zip(x.type.shape, after, strict=True))
+        x = call(Slice(starts, ends, axes, (1,) * len(axes)), x)
+    first, behind = (tuple(max(n, 0) for n in sides) for sides in (before, after))
+    return call(Pad(first, behind, edge), x)
+
+
+def _filled(
+    call: Call, x: Value, before: Sequence[int], after: Sequence[int], fill: Value
+) -> Value:
+    """With a number around it that is known at a run only."""
+    rank, sizes = len(before), x.type.shape
+    result = call(Pad(tuple(before), tuple(after)), x)
+    value = call.reshape(fill, ())
+    for axis, (size, first, behind) in enumerate(zip(sizes, before, after, strict=True)):
+        if first > 0 or behind > 0:
+            at = np.arange(-first, size + behind).reshape(-1, *(1,) * (rank - 1 - axis))
+            inside = call.constant((at >= 0) & (at < size))
+            result = call.pointwise("where(a, b, c)", inside, result, value)
+    return result
+
+
+def _center_crop_pad(call: Call, x: Value, shape: Value) -> Value:
+    """The middle of x along some axes, with zeros around it where x is smaller."""
+    sizes = call.integers(shape, "shape")
+    rank = len(x.type.dims)
+    axes = [call.axis(axis, x) for axis in call.get("axes", tuple(range(rank)))]
+    if len(axes) != len(sizes):
+        raise ShapeError(f"CenterCropPad: {len(axes)} axes, got the sizes {sizes}")
+    before, after = [0] * rank, [0] * rank
+    for axis, size in zip(axes, sizes, strict=True):
+        more = size - x.type.shape[axis]
+        before[axis] = more // 2 if more >= 0 else -(-more // 2)
+        after[axis] = more - before[axis]
+    return call(Pad(tuple(before), tuple(after), "constant", _zero(x.type.dtype)), x)
+
+
+def _zero(dtype: DType) -> float | int | bool:
+    return {"float": 0.0, "int": 0, "bool": False}[dtype.kind]
 
 
 def _depth_to_space(call: Call, x: Value) -> Value:
@@ -134,7 +183,8 @@ def _space_to_depth(call: Call, x: Value) -> Value:
     n, c, h, w = x.type.shape
     b = call.need("blocksize")
     apart = (n, c, h // b, b, w // b, b)
-    return _regrouped(call, x, apart, (0, 3, 5, 1, 2, 4), (n, c * b**2, h // b, w // b))
+    perm = (0, 3, 5, 1, 2, 4) if call.get("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
+    return _regrouped(call, x, apart, perm, (n, c * b**2, h // b, w // b))
 
 
 def _regrouped(
@@ -150,8 +200,8 @@ ENTRIES = (
     Entry("Split", 1, _split, told=(1,)),
     Entry("Slice", 1, _slice, told=(1, 2, 3, 4)),
     Entry("Tile", 1, _tile, told=(1, 2)),
-    Entry("Pad", 1, _pad, told=(1, 2, 3)),
-    Entry("Gather", 1, _gather),
+    Entry("Pad", 1, _pad, told=(1, 3)),
+    Entry("CenterCropPad", 18, _center_crop_pad, told=(1,)),
     Entry("DepthToSpace", 1, _depth_to_space),
     Entry("SpaceToDepth", 1, _space_to_depth),
 )

@@ -6,7 +6,8 @@ from functools import partial
 
 from glnn.graph.expression import formula
 from glnn.graph.graph import Value
-from glnn.graph.operators import ArgReduce, CumSum, Identity, Reduce, Softmax
+from glnn.graph.interval import Interval
+from glnn.graph.operators import ArgReduce, CumSum, Identity, Reduce, Softmax, Squeeze
 from glnn.onnx.call import Call
 from glnn.onnx.entry import Entry
 
@@ -14,16 +15,51 @@ from glnn.onnx.entry import Entry
 def _reduce(
     call: Call, x: Value, axes: Value | None = None, *, kind: str, before: str, after: str
 ) -> Value:
-    along = call.attributes.get("axes") if axes is None else call.integers(axes, "axes")
-    rank = len(x.type.dims)
-    if not along:
-        if call.get("noop_with_empty_axes", 0):
-            y = call.pointwise(before, x) if before != "a" else x
-            return call.pointwise(after, y) if after != "a" else call(Identity(), y)
-        along = tuple(range(rank))
-    whole = tuple(call.axis(axis, x) for axis in along) if rank else ()
-    op = Reduce(kind, whole, bool(call.get("keepdims", 1)), formula(before), formula(after))  # type: ignore[arg-type]
+    along = _along(call, x, axes)
+    if along is None:
+        y = call.pointwise(before, x) if before != "a" else x
+        return call.pointwise(after, y) if after != "a" else call(Identity(), y)
+    keepdims = bool(call.get("keepdims", 1))
+    if kind in ("max", "min") and 0 in (x.type.shape[axis] for axis in along):
+        return _extreme_of_nothing(call, x, along, keepdims, least=kind == "max")
+    op = Reduce(kind, along, keepdims, formula(before), formula(after))  # type: ignore[arg-type]
     return call(op, x)
+
+
+def _along(call: Call, x: Value, axes: Value | None) -> tuple[int, ...] | None:
+    """The axes that are reduced; None where nothing is."""
+    given = call.attributes.get("axes") if axes is None else call.integers(axes, "axes")
+    rank = len(x.type.dims)
+    if given:
+        return tuple(call.axis(axis, x) for axis in given) if rank else ()
+    return None if call.get("noop_with_empty_axes", 0) else tuple(range(rank))
+
+
+def _extreme_of_nothing(
+    call: Call, x: Value, axes: tuple[int, ...], keepdims: bool, *, least: bool
+) -> Value:
+    """The greatest number of nothing is the least that there is, and the other way round."""
+    dtype = x.type.dtype
+    nothing = call(Reduce("sum", axes, keepdims), x)
+    if dtype.kind == "bool":
+        return nothing if least else call.pointwise("logical_not(a)", nothing)
+    lies = Interval.of_type(dtype)
+    return call.pointwise("a + b", nothing, lies.low if least else lies.high)
+
+
+def _log_sum_exp(call: Call, x: Value, axes: Value | None = None) -> Value:
+    """The greatest number is taken off before and added afterwards, where it is finite."""
+    along = _along(call, x, axes)
+    if along is None:
+        return call(Identity(), x)
+    keepdims = bool(call.get("keepdims", 1))
+    if 0 in (x.type.shape[axis] for axis in along):
+        return call(Reduce("sum", along, keepdims, formula("exp(a)"), formula("log(a)")), x)
+    most = call(Reduce("max", along, True), x)
+    less = formula("exp(a - where(isfinite(b), b, 0.0))")
+    total = call(Reduce("sum", along, True, less), x, most)
+    y = call.pointwise("log(a) + where(isfinite(b), b, 0.0)", total, most)
+    return y if keepdims else call(Squeeze(along), y)
 
 
 def _row(name: str, kind: str, before: str = "a", after: str = "a") -> Entry:
@@ -57,9 +93,10 @@ def _cum_sum(call: Call, x: Value, axis: Value) -> Value:
     return call(CumSum(along, bool(call.get("exclusive", 0)), bool(call.get("reverse", 0))), x)
 
 
-def _global(call: Call, x: Value, *, kind: str) -> Value:
-    axes = tuple(range(2, len(x.type.dims)))
-    return call(Reduce(kind, axes, True), x)  # type: ignore[arg-type]
+def _cum_prod(call: Call, x: Value, axis: Value) -> Value:
+    along = call.axis(call.integers(axis, "axis")[0], x)
+    exclusive, reverse = bool(call.get("exclusive", 0)), bool(call.get("reverse", 0))
+    return call(CumSum(along, exclusive, reverse, multiply=True), x)
 
 
 ENTRIES = (
@@ -72,11 +109,11 @@ ENTRIES = (
     _row("ReduceL2", "sum", "square(a)", "sqrt(a)"),
     _row("ReduceSumSquare", "sum", "square(a)"),
     _row("ReduceLogSum", "sum", "a", "log(a)"),
+    Entry("ReduceLogSumExp", 1, _log_sum_exp, told=(1,)),
     Entry("ArgMax", 1, partial(_arg, kind="max")),
     Entry("ArgMin", 1, partial(_arg, kind="min")),
     Entry("Softmax", 1, partial(_softmax, log=False)),
     Entry("LogSoftmax", 1, partial(_softmax, log=True)),
     Entry("CumSum", 11, _cum_sum, told=(1,)),
-    Entry("GlobalAveragePool", 1, partial(_global, kind="mean")),
-    Entry("GlobalMaxPool", 1, partial(_global, kind="max")),
+    Entry("CumProd", 26, _cum_prod, told=(1,)),
 )

@@ -84,11 +84,22 @@ def _dropout(
     call: Call, x: Value, ratio: Value | None = None, training: Value | None = None
 ) -> tuple[Value, Value]:
     """At inference: x, and where that is asked for, that nothing was dropped."""
-    if training is not None and bool(call.array(training, "training_mode").item()):
-        if ratio is None or float(call.array(ratio, "ratio").item()) > 0:
-            raise ShapeError("Dropout: training_mode needs random numbers")
+    trains = training is not None and bool(call.array(training, "training_mode").item())
+    if trains and (ratio is None or float(call.array(ratio, "ratio").item()) > 0):
+        raise ShapeError("Dropout: training_mode needs random numbers")
     mask = call(Expand(x.type.shape), call.constant(np.array(True)))
     return call(Identity(), x), mask
+
+
+def _range(call: Call, start: Value, limit: Value, delta: Value) -> Value:
+    """Nothing but what the operands' numbers say, which are known."""
+    first, end, step = (call.array(one).reshape(()) for one in (start, limit, delta))
+    if not step:
+        raise ShapeError("Range: delta must not be 0")
+    count = max(-(-(float(end) - float(first)) // float(step)), 0)
+    if not count <= MOST:
+        raise ShapeError(f"Range: from {first} to {end} by {step} are too many numbers")
+    return call.constant(first + np.arange(int(count)).astype(first.dtype) * step)
 
 
 ENTRIES = (
@@ -100,6 +111,7 @@ ENTRIES = (
     Entry("Unsqueeze", 1, _unsqueeze, told=(1,)),
     Entry("Expand", 8, _expand, told=(1,)),
     Entry("ConstantOfShape", 9, _constant_of_shape, told=(0,)),
+    Entry("Range", 11, _range, told=(0, 1, 2)),
     Entry("Identity", 1, _identity),
     Entry("Dropout", 1, _dropout, told=(1, 2)),
 )

@@ -1,0 +1,241 @@
+"""Fourteen networks from ONNX files beside PyTorch and ONNX Runtime, in one run.
+
+Times are from host array to host array, errors against ONNX Runtime on the CPU. Steps, operations
+and bytes are those of glnn's plan; its roof is what the device would take for the steps one after
+the other, at its peak and bandwidth. A cold start has empty caches, glnn's and the driver's. Each
+network is run by each library in a process of its own, which may take --limit seconds. With --save,
+rows are kept as they come, and another run measures those that are missing or failed. The files are
+those of `benchmarks.export_networks`, and PyTorch has the weights of the same seed.
+
+    python -m benchmarks.export_networks --out networks
+    python -m benchmarks.networks_page --networks networks --save networks.json
+    python -m benchmarks.networks_page --networks networks --save networks.json --batch 8,32
+    python -m benchmarks.networks_page --networks networks --only resnet50 --webgpu-site webgpu
+
+onnxruntime-webgpu goes into a folder of its own, beside onnxruntime:
+
+    pip install --no-deps --target webgpu onnxruntime-webgpu
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import rich_click as click
+
+from benchmarks import network_tables, zoo
+from benchmarks.command import check_picture, run
+from benchmarks.network_rows import GLNN, NAMES, Bench, Roof, Row, answered
+from glnn.cli.screen import Screen, number, progress
+from glnn.errors import GlnnError
+from glnn.writing import whole
+
+MEASURING = 300.0  # seconds that the roofline may take to measure
+
+
+class Kept:
+    """What was measured: of this device, and in the file `path`, if there is one."""
+
+    def __init__(self, path: Path | None, head: Row) -> None:
+        """Raises GlnnError where `path` holds something else, or of another device."""
+        self.path, self.head = path, head
+        self.rows: list[Row] = []
+        if path is None or not path.exists():
+            return
+        try:
+            found = json.loads(path.read_text("utf-8"))
+            rows, device, backend = found.pop("rows"), found["device"], found["backend"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise GlnnError(f"--save: {path} is not what this benchmark wrote: {error}") from None
+        if (device, backend) != (head["device"], head["backend"]):
+            raise GlnnError(
+                f"--save: {path} is of {device}, {backend}; "
+                f"this is {head['device']}, {head['backend']}"
+            )
+        self.head, self.rows = {**found, **head}, rows
+
+    def missing(self, network: str, batch: int, bench: Bench) -> tuple[str, ...]:
+        """Those whom `bench` asks that have no row yet, or one that failed or lacks a start."""
+        there = {
+            row["name"]
+            for row in self.rows
+            if (row["network"], row["batch"]) == (network, batch) and "failed" not in row
+            if "cold" in row or not (bench.cold and row["name"] == GLNN)
+        }
+        return tuple(name for name in bench.present if name not in there)
+
+    def add(self, row: Row) -> None:
+        """Put `row` in its place and save all. Raises GlnnError where that cannot be written."""
+        key = _place(row)
+        self.rows = sorted([*(old for old in self.rows if _place(old) != key), row], key=_place)
+        self.save()
+
+    def save(self) -> None:
+        """Write all to the file."""
+        if self.path is None:
+            return
+        try:
+            with whole(self.path) as stream:
+                stream.write((json.dumps(self.found, indent=2) + "\n").encode())
+        except OSError as error:
+            raise GlnnError(f"--save: {self.path} cannot be written: {error.strerror}") from None
+
+    @property
+    def found(self) -> dict[str, Any]:
+        """The same as one object."""
+        return {**self.head, "rows": self.rows}
+
+
+def _place(row: Row) -> tuple[int, int, int]:
+    """Where `row` stands among others: by batch, network and library."""
+    return row["batch"], list(zoo.NETWORKS).index(row["network"]), NAMES.index(row["name"])
+
+
+def _device(backend: str, roof: Roof | None, kept: Path | None) -> Row:
+    """Where the numbers come from, with the roofline, measured unless it is given or kept."""
+    there = kept is not None and kept.exists()
+    how = () if roof or there else ("roofline",)
+    found = answered("network_device", backend, *how, limit=MEASURING)
+    if "failed" in found:
+        raise GlnnError(found["failed"])
+    return {**found, "peak_gflops": roof.gflops, "peak_gb_s": roof.gb_s} if roof else found
+
+
+def _names(only: str | None) -> tuple[str, ...]:
+    """Of those who run networks, the ones whose names begin with one of `only`, by commas."""
+    if only is None:
+        return NAMES
+    wanted = tuple(part.strip() for part in only.split(","))
+    for part in wanted:
+        if not any(name.startswith(part) for name in NAMES):
+            raise GlnnError(f"--by: no {part!r}, expected beginnings of {', '.join(NAMES)}")
+    return tuple(name for name in NAMES if name.startswith(wanted))
+
+
+def _batches(text: str) -> list[int]:
+    """The numbers in `text`."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise GlnnError(f"--batch: expected numbers as 1,8,32, got {text!r}")
+    return [int(part) for part in parts]
+
+
+def measure(
+    bench: Bench, kept: Kept, networks: list[zoo.Network], batches: list[int], within: float
+) -> None:
+    """Add the rows that `kept` misses; none is begun when `within` seconds are over."""
+    pairs = [(network, batch) for batch in batches for network in networks]
+    begun = time.monotonic()
+    with progress() as bar:
+        task = bar.add_task("measuring", total=len(pairs))
+        for network, batch in pairs:
+            if time.monotonic() - begun > within:
+                click.echo(f"--within: {within:g} s are over, the rest is left out", err=True)
+                return
+            bar.update(task, description=f"{network.name}, batch {batch}")
+            missing = kept.missing(network.name, batch, bench)
+            for row in bench.rows(network, batch, missing) if missing else ():
+                kept.add(row)
+                if bar.disable:
+                    told = row.get("failed") or f"{number(row['median_ms'])} ms"
+                    click.echo(f"{network.name}, batch {batch}, {row['name']}: {told}", err=True)
+            bar.advance(task)
+
+
+@click.command(help=__doc__)
+@click.option(
+    "--networks",
+    "folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    required=True,
+    help="The folder of the .onnx files.",
+)
+@click.option("--only", help="Names of networks, by commas.")
+@click.option("--by", help="Who runs them: beginnings of names, by commas, as glnn,PyTorch.")
+@click.option("--batch", default="1", show_default=True, help="Sizes of batches, by commas.")
+@click.option(
+    "--backend",
+    type=click.Choice(["compute", "feedback", "cpu"]),
+    default="compute",
+    show_default=True,
+)
+@click.option(
+    "--webgpu-site",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The folder that onnxruntime-webgpu is installed in.",
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of weights.")
+@click.option(
+    "--seconds", type=click.FloatRange(0), default=0.7, show_default=True, help="Of each measure."
+)
+@click.option(
+    "--limit", type=click.FloatRange(1), default=120, show_default=True, help="Of each process, s."
+)
+@click.option(
+    "--within", type=click.FloatRange(0), default=float("inf"), help="Begin nothing after, s."
+)
+@click.option("--cold/--no-cold", default=True, help="Also start with empty caches.")
+@click.option(
+    "--roof",
+    nargs=2,
+    type=click.FloatRange(0, min_open=True),
+    metavar="GFLOPS GB_S",
+    help="The device's peak and bandwidth; measured unless given.",
+)
+@click.option(
+    "--save", type=click.Path(dir_okay=False, path_type=Path), help="Keep rows in this file."
+)
+@click.option("--plot", type=click.Path(path_type=Path), help="Also draw to this file.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def main(
+    folder: Path,
+    only: str | None,
+    by: str | None,
+    batch: str,
+    backend: str,
+    webgpu_site: Path | None,
+    seed: int,
+    seconds: float,
+    limit: float,
+    within: float,
+    cold: bool,
+    roof: tuple[float, float] | None,
+    save: Path | None,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    check_picture(plot)
+    networks, names, batches = zoo.chosen(only), _names(by), _batches(batch)
+    for network in networks:
+        if not (path := folder / f"{network.name}.onnx").is_file():
+            raise GlnnError(f"--networks: no file {path}; benchmarks.export_networks writes it")
+    kept = Kept(save, _device(backend, Roof(*roof) if roof else None, save))
+    peaks = [kept.head[key] for key in ("peak_gflops", "peak_gb_s") if key in kept.head]
+    with tempfile.TemporaryDirectory(prefix="glnn-networks-") as work:
+        bench = Bench(
+            folder=folder.resolve(),
+            work=Path(work),
+            backend=backend,
+            names=names,
+            seconds=seconds,
+            limit=limit,
+            seed=seed,
+            cold=cold and backend != "cpu",
+            webgpu=webgpu_site.resolve() if webgpu_site else None,
+            roof=Roof(*peaks) if peaks else None,
+        )
+        measure(bench, kept, networks, batches, within)
+    if as_json:
+        print(json.dumps(kept.found, indent=2))
+    else:
+        network_tables.show(Screen(), kept.found)
+    if plot is not None:
+        network_tables.draw(kept.found, plot)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,24 @@
+"""What operators that only the host computes have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from glnn.graph.operator import Operator
+
+
+class HostOperator(Operator):
+    """An operator that no GPU computes."""
+
+    @property
+    @abstractmethod
+    def called(self) -> str:
+        """What people call it."""
+
+    @property
+    @abstractmethod
+    def reason(self) -> str:
+        """Why the host computes it."""
+
+    def __str__(self) -> str:
+        return self.called

@@ -1,0 +1,91 @@
+"""ONNX's If and Loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from glnn.errors import ShapeError
+from glnn.graph.builder import Builder
+from glnn.graph.compose.control import COUNT, Body, branch, loop
+from glnn.graph.expression import formula
+from glnn.graph.graph import Kind, Value
+from glnn.graph.operators import Pointwise
+from glnn.graph.operators.control import FLAG
+from glnn.onnx.bodied import Bodied, there
+from glnn.types import UNKNOWN, UNRANKED, TensorType
+
+TRIES = 4  # how often a loop's body is built until the types that it is given are what it gives
+
+
+class IfNode(Bodied):
+    """ONNX's If: one of two graphs; where the condition is known, that one alone."""
+
+    op_type: ClassVar[str] = "If"
+
+    def _results(
+        self, builder: Builder, own: Sequence[Value | None], around: dict[str, Value]
+    ) -> list[Value]:
+        condition = there("condition", own[0])
+        if condition.kind is Kind.CONSTANT:
+            if condition.data.size != 1:  # type: ignore[union-attr]
+                raise ShapeError(f"If: condition must be one bool, got {condition.type}")
+            block = self.blocks[0 if condition.data.item() else 1]  # type: ignore[union-attr]
+            return self.chosen(block.put(builder, around))
+        bodies: list[Body] = []
+        for block in self.blocks:
+            inside = builder.body(block.name)
+            bodies.append((inside, self.chosen(block.put(inside, around))))
+        return list(branch(builder, condition, *bodies, name="if"))
+
+
+class LoopNode(Bodied):
+    """ONNX's Loop: trips, condition, and the values that are carried."""
+
+    op_type: ClassVar[str] = "Loop"
+
+    def _results(
+        self, builder: Builder, own: Sequence[Value | None], around: dict[str, Value]
+    ) -> list[Value]:
+        trips, condition, *rest = own
+        carried = [there(f"value {i}", value) for i, value in enumerate(rest)]
+        (block,) = self.blocks
+        given = [value.type for value in carried]
+        for _ in range(TRIES):
+            inside = builder.body(block.name)
+            count, going = inside.input("iteration", COUNT), inside.input("going", FLAG)
+            # ONNX counts in int64; that this one is an int32 is known, so a GPU computes with it.
+            (wide,) = inside.add(
+                Pointwise(formula("cast_int64(a)")), count, name="iteration as int64"
+            )
+            states = [
+                inside.input(name, type) for name, type in zip(block.inputs[2:], given, strict=True)
+            ]
+            values = dict(zip(block.inputs, (wide, going, *states), strict=True))
+            last, *found = block.put(inside, {**around, **values})
+            types = [_joined(a, v.type) for a, v in zip(given, found, strict=False)]
+            if types == given:
+                break
+            given = types
+        stacked = self._stacked(found, len(carried))
+        body = inside, [last, *found[: len(carried)], *stacked]
+        results = loop(builder, body, *carried, trips=trips, condition=condition, name="loop")
+        left = iter(results[len(carried) :])
+        stacks = [next(left) if wanted else None for wanted in self.wanted[len(carried) :]]
+        every = [*results[: len(carried)], *stacks]
+        return [v for v, wanted in zip(every, self.wanted, strict=False) if wanted and v]
+
+    def _stacked(self, found: Sequence[Value], carried: int) -> list[Value]:
+        """Those of the body's results that are stacked and wanted."""
+        pairs = zip(found[carried:], self.wanted[carried:], strict=False)
+        return [value for value, wanted in pairs if wanted]
+
+
+def _joined(before: TensorType, after: TensorType) -> TensorType:
+    """The type of a carried value that is of one type, then of another."""
+    if before.dtype is not after.dtype or before == after or before.holds:
+        return before
+    if len(before.dims) != len(after.dims):
+        return TensorType((UNRANKED,), before.dtype)
+    pairs = zip(before.dims, after.dims, strict=True)
+    return TensorType(tuple(a if a == b else UNKNOWN for a, b in pairs), before.dtype)

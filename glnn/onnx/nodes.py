@@ -1,0 +1,318 @@
+"""The nodes of an ONNX model as blocks of steps: all that can be said of them without types."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from glnn.errors import ModelError, ShapeError
+from glnn.graph.graph import Value
+from glnn.graph.operator import Types
+from glnn.onnx.block import Block, Step
+from glnn.onnx.bodied import Bodied
+from glnn.onnx.control import IfNode, LoopNode
+from glnn.onnx.defined import FunctionNode
+from glnn.onnx.delegated import Delegate
+from glnn.onnx.dtypes import type_proto
+from glnn.onnx.functions import called, defined
+from glnn.onnx.node import OnnxOperator
+from glnn.onnx.scan import scan_node
+from glnn.onnx.table import find
+from glnn.onnx.tensors import Tensors
+
+DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
+"""The operator sets whose operators are known."""
+MOST_NODES = 100_000  # of a model, those of its functions wherever they are called
+Opsets = Mapping[str, int]
+"""The versions of operator sets, by their names."""
+
+
+def domain_of(name: str) -> str:
+    """An operator set's name, "" for ONNX's own."""
+    return "" if name == "ai.onnx" else name
+
+
+def opsets_of(onnx: Any, where: str, imports: Iterable[Any]) -> dict[str, int]:
+    """The operator sets of `imports`. Raises ModelError for versions that are not known."""
+    known = onnx.defs.C.schema_version_map()
+    found: dict[str, int] = {}
+    for one in imports:
+        domain = domain_of(one.domain)
+        newest = known[domain][1] if domain in known else one.version
+        if not 1 <= one.version <= newest:
+            raise ModelError(
+                f"{where}: version {one.version} of the operator set {domain or 'ai.onnx'} is not "
+                f"known, onnx {onnx.__version__} has 1 to {newest}"
+            )
+        found[domain] = one.version
+    return found
+
+
+class Nodes:
+    """Reads the nodes of one model."""
+
+    def __init__(self, onnx: Any, where: str, proto: Any, tensors: Tensors) -> None:
+        """where: the model's name in errors. proto: the ModelProto."""
+        self._onnx, self._where, self._tensors = onnx, where, tensors
+        self._ir_version = proto.ir_version
+        self._functions = {
+            (domain_of(one.domain), one.name, one.overload): one for one in proto.functions
+        }
+        self._count = 0
+        self._calls: list[Any] = []  # the functions that are being put in
+
+    def block(self, graph: Any, opsets: Opsets, around: Collection[str] | None = None) -> Block:
+        """A GraphProto's nodes. around: the names that a body may read; None for the model's own
+        graph. Raises ModelError where they do not hold together.
+        """
+        constants = self._tensors.constants(graph)
+        inputs = tuple(one.name for one in graph.input if one.name not in constants)
+        for name, count in Counter(inputs).items():
+            if not name or count > 1:
+                raise ModelError(f"{self._where}: an input needs a name of its own, got {name!r}")
+        outputs = tuple(one.name for one in graph.output)
+        if around is None and len(set(outputs)) < len(outputs):
+            raise ModelError(f"{self._where}: two outputs are called alike")
+        if not outputs:
+            raise ModelError(f"{self._where}: the graph {graph.name!r} has no output")
+        return self._block(graph, inputs, outputs, opsets, around, constants)
+
+    def _block(
+        self,
+        graph: Any,
+        inputs: tuple[str, ...],
+        outputs: tuple[str, ...],
+        opsets: Opsets,
+        around: Collection[str] | None,
+        constants: dict[str, Value],
+    ) -> Block:
+        own = {*inputs, *constants}
+        reading = _Reading(constants, own, own | {*(around or ())}, around is not None)
+        for number, node in enumerate(graph.node):
+            self._put(reading, node, node.name or f"{node.op_type}_{number}", opsets)
+        for name in outputs:
+            if name not in reading.names:
+                raise ModelError(f"{self._where}: nothing makes the output {name!r}")
+        name = graph.name or "graph"
+        return Block(name, inputs, constants, tuple(reading.steps), outputs)
+
+    def _put(self, reading: _Reading, node: Any, name: str, opsets: Opsets) -> None:
+        """Put `node` among what was read."""
+        self._count += 1
+        if self._count > MOST_NODES:
+            raise ModelError(f"{self._where}: has more than {MOST_NODES} nodes")
+        what, domain = f"{self._where}: node {name!r}", domain_of(node.domain)
+        for one in node.input:
+            if one and one not in reading.names:
+                raise ModelError(f"{what} reads {one!r}, which nothing before it makes")
+        function = self._functions.get((domain, node.op_type, node.overload))
+        if function is not None:
+            self._call(reading, function, node, name, opsets)
+            return
+        schema = self._schema(what, node, opsets)
+        entry = find(domain, node.op_type, opsets.get(domain, 1))
+        if entry is None and schema is not None and schema.has_function:
+            function = _function(self._onnx, schema, opsets)
+            self._call(reading, function, node, name, opsets, _defaults(schema))
+            return
+        results = tuple(node.output)
+        if not any(results):
+            return
+        for one in filter(None, results):
+            if one in reading.own:
+                raise ModelError(f"{self._where}: the tensor {one!r} is made twice")
+        if node.op_type == "Constant" and not domain:
+            reading.constants[results[0]] = self._tensors.constant(node, results[0])
+        else:
+            reading.steps.append(self._step(reading, node, name, opsets, schema))
+        reading.own.update(filter(None, results))
+        reading.names.update(filter(None, results))
+
+    def _call(
+        self,
+        reading: _Reading,
+        function: Any,
+        node: Any,
+        name: str,
+        opsets: Opsets,
+        defaults: Iterable[Any] = (),
+    ) -> None:
+        """Put the nodes of `function` in the place of `node`, which calls it."""
+        what = f"{self._where}: node {name!r}"
+        if any(function is one for one in self._calls):
+            raise ModelError(f"{what} calls the function {function.name!r} inside itself")
+        if len(node.input) > len(function.input) or len(node.output) > len(function.output):
+            raise ModelError(f"{what} has more operands or results than {function.name!r}")
+        own = opsets_of(self._onnx, self._where, function.opset_import)
+        self._calls.append(function)
+        for one in called(self._onnx, function, node, defaults, name):
+            self._put(reading, one, one.name, {**opsets, **own})
+        self._calls.pop()
+
+    def _schema(self, what: str, node: Any, opsets: Opsets) -> Any:
+        """ONNX's of that operator, None where only the table has it. Raises ModelError where nobody
+        knows it, or where the node has operands or results that it does not take.
+        """
+        domain, defs = domain_of(node.domain), self._onnx.defs
+        if domain not in DOMAINS:
+            raise ModelError(
+                f"{what} is {node.op_type} of the operator set {node.domain!r}, which is not "
+                f"known; known are ai.onnx and {', '.join(DOMAINS[1:])}"
+            )
+        version = opsets.get(domain, 1)
+        try:
+            schema = defs.get_schema(node.op_type, version, domain)
+        except defs.SchemaError:
+            if find(domain, node.op_type, version) is not None:
+                return None
+            raise ModelError(
+                f"{what} is {node.op_type}, which version {version} of the operator set "
+                f"{domain or 'ai.onnx'} has not"
+            ) from None
+        for count, least, most, of in (
+            (len(node.input), schema.min_input, schema.max_input, "operands"),
+            (len(node.output), schema.min_output, schema.max_output, "results"),
+        ):
+            if not least <= count <= most:
+                raise ModelError(f"{what}: {node.op_type} has {least} to {most} {of}, got {count}")
+        self._check_attributes(what, node, schema)
+        return schema
+
+    def _check_attributes(self, what: str, node: Any, schema: Any) -> None:
+        """Raise ModelError where `node` lacks an attribute, or one is of another type."""
+        given = {one.name: one for one in node.attribute}
+        if len(given) < len(node.attribute):
+            raise ModelError(f"{what} has an attribute twice")
+        for name, one in schema.attributes.items():
+            if name not in given and one.required:
+                raise ModelError(f"{what}: {node.op_type} lacks the attribute {name!r}")
+            if name in given and given[name].type not in (0, one.type.value):
+                kinds = self._onnx.AttributeProto.AttributeType
+                got = kinds.Name(given[name].type)
+                raise ModelError(f"{what}: {name!r} must be of type {one.type.name}, got {got}")
+
+    def _step(self, reading: _Reading, node: Any, name: str, opsets: Opsets, schema: Any) -> Step:
+        inputs, outputs = tuple(node.input), tuple(node.output)
+        own = node.op_type if not node.domain else ""
+        if own == "Identity" and reading.inside:
+            return Step(name, None, inputs, outputs)
+        graphs = {
+            one.name: self.block(one.g, opsets, reading.names)
+            for one in node.attribute
+            if one.HasField("g")
+        }
+        if own in ("If", "Loop", "Scan"):
+            what = f"{self._where}: node {name!r}"
+            operator = self._control(node, own, what, opsets, graphs)
+            return Step(name, operator, (*inputs, *operator.free), outputs)
+        delegate = self._delegate(node, opsets)
+        domain = domain_of(node.domain)
+        entry = find(domain, node.op_type, opsets.get(domain, 1))
+        if (entry is None or graphs) and schema and schema.has_context_dependent_function:
+            free = tuple(dict.fromkeys(n for block in graphs.values() for n in block.free))
+
+            def block(types: Types) -> Block:
+                return self._defined(schema, node, opsets, types, free)
+
+            function = FunctionNode(node.op_type, block, free, delegate)
+            return Step(name, function, (*inputs, *free), outputs)
+        version, wanted = opsets.get(domain, 1), tuple(map(bool, outputs))
+        attributes = self._attributes(node)
+        plain = OnnxOperator(node.op_type, version, attributes, wanted, entry, delegate)
+        return Step(name, plain, inputs, outputs)
+
+    def _delegate(self, node: Any, opsets: Opsets) -> Delegate:
+        single = self._onnx.NodeProto()
+        single.CopyFrom(node)
+        for i, one in enumerate(node.input):
+            single.input[i] = f"x{i}" if one else ""
+        for i, one in enumerate(node.output):
+            single.output[i] = f"y{i}" if one else ""
+        return Delegate(single, opsets, self._ir_version)
+
+    def _defined(
+        self, schema: Any, node: Any, opsets: Opsets, types: Types, free: Collection[str]
+    ) -> Block:
+        """The nodes that `schema` says `node` is, for operands of `types`."""
+        protos = [b"" if one is None else type_proto(one).SerializeToString() for one in types]
+        versions = schema.context_dependent_function_opset_versions
+        fitting = [one for one in versions if one <= opsets.get(domain_of(node.domain), 1)]
+        try:
+            content = schema.get_context_dependent_function_with_opset_version(
+                max(fitting), node.SerializeToString(), protos
+            )
+            function = self._onnx.FunctionProto.FromString(content)
+        except Exception as error:  # it raises many kinds
+            raise ShapeError(f"{node.op_type}: {error}") from None
+        nodes = defined(self._onnx, function, node, _defaults(schema))
+        del function.node[:]
+        function.node.extend(nodes)
+        own = opsets_of(self._onnx, self._where, function.opset_import)
+        pairs = zip(function.output, node.output, strict=False)
+        outputs = tuple(name for name, wanted in pairs if wanted)
+        inputs = tuple(function.input)
+        return self._block(function, inputs, outputs, {**opsets, **own}, free, {})
+
+    def _control(
+        self, node: Any, kind: str, what: str, opsets: Opsets, graphs: Mapping[str, Block]
+    ) -> Bodied:
+        """What runs the graphs of `node`."""
+        wanted, count = tuple(map(bool, node.output)), len(node.input)
+        needed = ("then_branch", "else_branch") if kind == "If" else ("body",)
+        if missing := [name for name in needed if name not in graphs]:
+            raise ModelError(f"{what}: {kind} has no graph {missing[0]!r}")
+        blocks = tuple(graphs[name] for name in needed)
+        if kind == "Scan":
+            attributes = self._attributes(node)
+            try:
+                return scan_node(blocks[0], count, wanted, opsets.get("", 1), attributes)
+            except ShapeError as error:
+                raise ModelError(f"{what}: {error}") from None
+        if kind == "Loop":  # the last results may be left out
+            wanted += (False,) * (len(blocks[0].outputs) - 1 - len(wanted))
+        given, made = (0, len(wanted)) if kind == "If" else (count, len(wanted) + 1)
+        for block in blocks:
+            if (len(block.inputs), len(block.outputs)) != (given, made):
+                raise ModelError(
+                    f"{what}: {block.name!r} must have {given} inputs and {made} outputs, "
+                    f"got {len(block.inputs)} and {len(block.outputs)}"
+                )
+        return IfNode(blocks, 1, wanted) if kind == "If" else LoopNode(blocks, count, wanted)
+
+    def _attributes(self, node: Any) -> dict[str, Any]:
+        """Those of `node` that are no graphs."""
+        return {
+            one.name: self._tensors.attribute(one)
+            for one in node.attribute
+            if not one.HasField("g")
+        }
+
+
+@dataclass
+class _Reading:
+    """What was read of a graph so far."""
+
+    constants: dict[str, Value]
+    """Of the graph; those of its nodes are added."""
+    own: set[str]
+    """The names that it makes or is given."""
+    names: set[str]
+    """Those that its nodes may read."""
+    inside: bool
+    """Whether it is a body."""
+    steps: list[Step] = field(default_factory=list)
+
+
+def _defaults(schema: Any) -> list[Any]:
+    """An AttributeProto for each attribute that may be left out and is something then."""
+    found = (one.default_value for one in schema.attributes.values())
+    return [one for one in found if one.type]
+
+
+def _function(onnx: Any, schema: Any, opsets: Opsets) -> Any:
+    """The FunctionProto that `schema` says its operator is."""
+    versions = [one for one in schema.function_opset_versions if one <= opsets.get("", 1)]
+    content = schema.get_function_with_opset_version(max(versions)) if versions else b""
+    return onnx.FunctionProto.FromString(content) if content else schema.function_body

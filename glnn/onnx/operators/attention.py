@@ -1,0 +1,222 @@
+"""Attention: products of queries and keys, their softmax, and sums of values weighted by it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf, prod
+from typing import overload
+
+import numpy as np
+
+from glnn.errors import ShapeError
+from glnn.graph.compose.matmul import matmul
+from glnn.graph.graph import Kind, Value
+from glnn.graph.operators import Concat, Identity, Pad, Reduce, Softmax, Transpose
+from glnn.onnx.call import Call
+from glnn.onnx.entry import Entry
+from glnn.types import DType
+
+
+@dataclass(frozen=True)
+class _Bias:
+    """What is added to products of queries and keys."""
+
+    value: Value | None
+    """Broadcasts to (batch, heads, queries, keys); None where nothing is added."""
+    empty: Value | None
+    """For each row, with keys of size 1, whether it has no key; None where every row has one."""
+
+
+def _heads(call: Call, x: Value, heads: int | None) -> Value:
+    """x (batch, length, heads size) as (batch, heads, length, size); one of rank 4 as it is."""
+    if len(x.type.dims) == 4:
+        return x
+    if len(x.type.dims) != 3 or not heads or x.type.shape[2] % heads:
+        raise ShapeError(f"{call.name}: {heads} heads of an operand of {x.type}")
+    batch, length, size = x.type.shape
+    apart = call.reshape(x, (batch, length, heads, size // heads))
+    return call(Transpose((0, 2, 1, 3)), apart)
+
+
+def _grown(call: Call, past: Value | None, new: Value) -> Value:
+    """What is kept of before, then what is new."""
+    return new if past is None else call(Concat(2), past, new)
+
+
+def _scores(call: Call, q: Value, k: Value, scale: float) -> Value:
+    """The scaled products of q (b, h, t, d) and k (b, g, s, d), h a multiple of g: (b, h, t, s).
+
+    The h / g heads of queries that share keys lie below one another, so that nothing is repeated.
+    """
+    batch, heads, length, size = q.type.shape
+    if k.type.shape[0] != batch or k.type.shape[3] != size or heads % max(k.type.shape[1], 1):
+        raise ShapeError(f"{call.name}: queries {q.type} and keys {k.type} do not fit")
+    groups, keys = k.type.shape[1:3]
+    rows = call.reshape(q, (batch, groups, heads // groups * length, size))
+    found = call.pointwise("a * b", matmul(call, rows, k, transposed=True), scale)
+    return call.reshape(found, (batch, heads, length, keys))
+
+
+def _weighted(call: Call, weights: Value, v: Value) -> Value:
+    """The sums of v (b, g, s, d) by weights (b, h, t, s): (b, h, t, d)."""
+    batch, heads, length, keys = weights.type.shape
+    if v.type.shape[0] != batch or v.type.shape[2] != keys or heads % max(v.type.shape[1], 1):
+        raise ShapeError(f"{call.name}: weights {weights.type} and values {v.type} do not fit")
+    groups, _, size = v.type.shape[1:]
+    rows = call.reshape(weights, (batch, groups, heads // groups * length, keys))
+    return call.reshape(matmul(call, rows, v), (batch, heads, length, size))
+
+
+def _together(call: Call, x: Value) -> Value:
+    """x (batch, heads, length, size) as (batch, length, heads size)."""
+    batch, heads, length, size = x.type.shape
+    return call.reshape(call(Transpose((0, 2, 1, 3)), x), (batch, length, heads * size))
+
+
+def _band(call: Call, queries: int, keys: int, offset: int, valid: Value | None) -> Value | None:
+    """Which keys a query may look at by their places: bool, broadcasts to all scores.
+
+    offset: the place of the first query among the keys, unless `valid`, of shape (batch,), says how
+    many keys a sample has; its last queries are then the last of these.
+    """
+    causal = bool(call.get("is_causal", 0))
+    left, right = call.get("left_window_size", -1), call.get("right_window_size", -1)
+    if min(left, right) < -1:
+        raise ShapeError(f"{call.name}: windows must be -1 or more, got {left} and {right}")
+    right = 0 if causal else right
+    distance = np.arange(keys) - np.arange(queries)[:, None]
+    last = call.constant(np.arange(keys), np.int64)
+    if valid is None:
+        distance = distance - offset
+        allowed = np.full(distance.shape, True)
+        if right >= 0:
+            allowed &= distance <= right
+        if left >= 0:
+            allowed &= distance >= -left
+        return None if allowed.all() else call.constant(allowed)
+    valid = call.reshape(valid, (prod(valid.type.shape), 1, 1, 1))
+    found = call.pointwise("a < b", last, valid)
+    if right >= 0:
+        most = call.constant(distance + queries - right, np.int64)
+        found = call.pointwise("logical_and(a, b <= c)", found, most, valid)
+    if left >= 0:
+        least = call.constant(distance + queries + left, np.int64)
+        found = call.pointwise("logical_and(a, b >= c)", found, least, valid)
+    return found
+
+
+def _bias(call: Call, mask: Value | None, keys: int, band: Value | None) -> _Bias:
+    """The mask, of bools or of numbers that are added, and the band together."""
+    if mask is not None and mask.type.shape[-1] < keys:
+        boolean = mask.type.dtype is DType.bool
+        before, more = (0,) * (len(mask.type.dims) - 1), keys - mask.type.shape[-1]
+        pad = Pad((*before, 0), (*before, more), "constant", False if boolean else -inf)
+        mask = call(pad, mask if boolean else call.cast(mask, DType.float32))
+    if mask is not None and mask.type.dtype is not DType.bool:
+        bias = call.cast(mask, DType.float32)
+        if band is not None:
+            bias = call.pointwise("where(a, b, c)", band, bias, -inf)
+        return _Bias(bias, _none(call, call.pointwise("a > b", bias, -inf)))
+    allowed = band
+    if mask is not None:
+        allowed = mask if band is None else call.pointwise("logical_and(a, b)", mask, band)
+    if allowed is None:
+        return _Bias(None, None)
+    return _Bias(call.pointwise("where(a, b, c)", allowed, 0.0, -inf), _none(call, allowed))
+
+
+def _none(call: Call, allowed: Value) -> Value | None:
+    """Which rows of `allowed` have no key; None where it is known that every one has some."""
+    if allowed.kind is Kind.CONSTANT and call.array(allowed).any(-1).all():
+        return None
+    number = call.cast(allowed, DType.int32)
+    return call.pointwise("equal(a, b)", call(Reduce("max", (-1,), True), number), 0)
+
+
+def _guarded(call: Call, x: Value, bias: _Bias) -> Value:
+    """x with rows of 0 where no key may be looked at."""
+    return x if bias.empty is None else call.pointwise("where(a, b, c)", bias.empty, 0.0, x)
+
+
+def _softmax(call: Call, x: Value) -> Value:
+    """In the precision that is asked for; of float64 what float32 has."""
+    if call.get("softmax_precision", 1) != 10:
+        return call(Softmax(-1), x)
+    found = call(Softmax(-1), _rounded(call, x))
+    return _rounded(call, found)
+
+
+@overload
+def _wide(call: Call, x: Value) -> Value: ...
+@overload
+def _wide(call: Call, x: Value | None) -> Value | None: ...
+def _wide(call: Call, x: Value | None) -> Value | None:
+    """x as float32 where it is float16."""
+    return call.cast(x, DType.float32) if x and x.type.dtype is DType.float16 else x
+
+
+def _rounded(call: Call, x: Value) -> Value:
+    return call.cast(call.cast(x, DType.float16), DType.float32)
+
+
+def _attention(
+    call: Call,
+    q: Value,
+    k: Value,
+    v: Value,
+    mask: Value | None = None,
+    past_key: Value | None = None,
+    past_value: Value | None = None,
+    valid: Value | None = None,
+) -> tuple[Value, ...]:
+    """Y, the keys and values of before and now, and one of the steps on the way."""
+    dtype, own = q.type.dtype, v.type.dtype
+    q, k, v = _wide(call, q), _wide(call, k), _wide(call, v)
+    past_key, past_value = _wide(call, past_key), _wide(call, past_value)
+    if (past_key is None) != (past_value is None) or (valid is not None and past_key is not None):
+        raise ShapeError("Attention: past_key goes with past_value, and without nonpad_kv_seqlen")
+    packed = len(q.type.dims) == 3
+    q = _heads(call, q, call.get("q_num_heads", None))
+    new = [_heads(call, one, call.get("kv_num_heads", None)) for one in (k, v)]
+    keys, values = _grown(call, past_key, new[0]), _grown(call, past_value, new[1])
+    scale = call.get("scale", None)
+    scores = _scores(call, q, keys, q.type.shape[3] ** -0.5 if scale is None else scale)
+    steps = [scores]
+    softcap = call.get("softcap", 0.0)
+    if softcap > 0:
+        scores = call.pointwise("b * tanh(a / b)", scores, softcap)
+    steps.append(scores)
+    offset = past_key.type.shape[2] if past_key is not None else 0
+    band = _band(call, q.type.shape[2], keys.type.shape[2], offset, valid)
+    bias = _bias(call, mask, keys.type.shape[2], band)
+    if bias.value is not None:
+        scores = call.pointwise("a + b", scores, bias.value)
+    steps.append(scores)
+    weights = _softmax(call, scores)
+    mode = call.get("qk_matmul_output_mode", 0)
+    if not 0 <= mode <= 3:
+        raise ShapeError(f"Attention: qk_matmul_output_mode must be from 0 to 3, got {mode}")
+    if mode == 3 and call.wanted[3:]:
+        weights = _guarded(call, weights, bias)
+        y = _weighted(call, weights, values)
+    else:
+        y = _guarded(call, _weighted(call, weights, values), bias)
+    steps.append(weights)
+    y = _together(call, y) if packed else y
+    found = (y, call(Identity(), keys), call(Identity(), values), steps[mode])
+    return tuple(map(call.cast, found, (dtype, dtype, own, dtype)))
+
+
+def _flex_attention(call: Call, q: Value, k: Value, v: Value) -> Value:
+    """Of the preview operator set, without its graphs."""
+    if "score_mod" in call.attributes or "prob_mod" in call.attributes:
+        raise ShapeError("FlexAttention: score_mod and prob_mod are the host's")
+    scale = call.get("scale", None)
+    scores = _scores(call, q, k, q.type.shape[3] ** -0.5 if scale is None else scale)
+    return _weighted(call, _softmax(call, scores), v)
+
+
+ENTRIES = (
+    Entry("Attention", 23, _attention, halves=True),
+    Entry("FlexAttention", 1, _flex_attention, domain="ai.onnx.preview"),
+)

@@ -1,0 +1,205 @@
+"""Quantized tensors: integers that stand for (number - zero point) scale."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from glnn.errors import ShapeError, UnsupportedOpError
+from glnn.graph.compose.integer import Whole, whole, whole_conv, whole_matmul
+from glnn.graph.expression import formula
+from glnn.graph.graph import Value
+from glnn.graph.operators import Gather, Reduce
+from glnn.onnx.call import Call
+from glnn.onnx.dtypes import dtype_of
+from glnn.onnx.entry import Entry
+from glnn.onnx.operators.window import Window
+from glnn.types import DType
+
+BYTES = (DType.uint8, DType.int8)
+
+
+def _spread(call: Call, value: Value, x: Value) -> Value:
+    """A scale or zero point as it broadcasts to x: one for all, for each place of an axis, or for
+    each block along it.
+    """
+    shape, own = x.type.shape, value.type.shape
+    if prod(own) == 1 and len(own) < 2:
+        return call.reshape(value, ())
+    axis = call.axis(call.get("axis", 1), x)
+    if len(own) == 1:
+        if own[0] != shape[axis]:
+            raise ShapeError(f"{call.name}: {value.type} for axis {axis} of {x.type}")
+        return call.reshape(value, (own[0], *(1,) * (len(shape) - axis - 1)))
+    block = call.get("block_size", 0) or -(-shape[axis] // max(own[axis], 1))
+    expected = (*shape[:axis], -(-shape[axis] // block), *shape[axis + 1 :])
+    if own != expected:
+        raise ShapeError(f"{call.name}: blocks of {block} along {axis} of {x.type}, got {own}")
+    return call(Gather(axis), value, call.constant(np.arange(shape[axis]) // block, np.int32))
+
+
+def _precision(call: Call, scale: Value) -> DType:
+    """In which x is divided by its scale."""
+    code = call.get("precision", 0)
+    found = dtype_of(code, call.name) if code else scale.type.dtype
+    if found not in (DType.float32, DType.float16):
+        raise UnsupportedOpError(f"{call.name}: division in {found.value}")
+    return found
+
+
+def _quantize(call: Call, x: Value, scale: Value, zero: Value | None = None) -> Value:
+    """x / scale, rounded to the nearest integer, of two the even one, and the zero point."""
+    asked: Any = call.get("output_dtype", 0) or None
+    dtype = zero.type.dtype if zero is not None else asked or DType.uint8
+    if dtype not in BYTES:
+        raise UnsupportedOpError(f"QuantizeLinear: to {dtype.value}")
+    precision = _precision(call, scale)
+    x, wide = (call.cast(one, DType.float32) for one in (x, scale))
+    y = call.pointwise("quotient(a, b)", x, _spread(call, wide, x))
+    if precision is DType.float16:
+        y = call.cast(call.cast(y, precision), DType.float32)
+    return _stored(call, y, dtype, zero and _spread(call, zero, x))
+
+
+def _stored(call: Call, y: Value, dtype: DType, zero: Value | None) -> Value:
+    """y, float32, rounded, with its zero point, as `dtype`, beyond which it is the last number."""
+    if zero is None:
+        return call.pointwise(f"cast_{dtype.value}(round(a))", y)
+    return call.pointwise(f"cast_{dtype.value}(round(a) + cast_float32(b))", y, zero)
+
+
+def _dequantize(call: Call, x: Value, scale: Value, zero: Value | None = None) -> Value:
+    dtype: Any = call.get("output_dtype", 0) or scale.type.dtype
+    if dtype not in (DType.float32, DType.float16):
+        raise UnsupportedOpError(f"DequantizeLinear: to {dtype.value}")
+    factor = _spread(call, call.cast(scale, DType.float32), x)
+    y = call.cast(x, DType.float32)
+    if zero is not None:
+        y = call.pointwise("a - cast_float32(b)", y, _spread(call, zero, x))
+    return call.cast(call.pointwise("a * b", y, factor), dtype)
+
+
+def _dynamic(call: Call, x: Value) -> tuple[Value, Value, Value]:
+    """Quantized by its own numbers: y, scale and zero point."""
+    axes = tuple(range(len(x.type.dims)))
+    low = call(Reduce("min", axes, finish=formula("minimum(a, 0.0)")), x)
+    high = call(Reduce("max", axes, finish=formula("maximum(a, 0.0)")), x)
+    span = call.pointwise("where(a > b, a - b, 1.0)", high, low)
+    scale = call.pointwise("quotient(a, 255.0)", span)
+    zero = call.pointwise("cast_uint8(round(clip(quotient(-a, b), 0.0, 255.0)))", low, scale)
+    y = call.pointwise("quotient(a, b)", x, scale)
+    return _stored(call, y, DType.uint8, zero), scale, zero
+
+
+def _factor(call: Call, x: Value, zero: Value | None, *, rows: bool) -> Whole:
+    """A factor of a product: its zero point may be one for each row, or for each column."""
+    along = (-1,) if rows or len(x.type.dims) == 1 else (-2,)
+    return whole(call, x, zero and _each(call, zero, rows=rows), along=along)
+
+
+def _each(call: Call, value: Value, *, rows: bool) -> Value:
+    """A scale or zero point of a matrix: one, one for each row or column, or as it broadcasts."""
+    if prod(value.type.shape) == 1:
+        return call.reshape(value, ())
+    if rows and len(value.type.dims) == 1:
+        return call.reshape(value, (*value.type.shape, 1))
+    return value
+
+
+def _matmul_integer(
+    call: Call, a: Value, b: Value, a_zero: Value | None = None, b_zero: Value | None = None
+) -> Value:
+    first, second = _factor(call, a, a_zero, rows=True), _factor(call, b, b_zero, rows=False)
+    return whole_matmul(call, first, second)
+
+
+def _qlinear_matmul(
+    call: Call,
+    a: Value,
+    a_scale: Value,
+    a_zero: Value,
+    b: Value,
+    b_scale: Value,
+    b_zero: Value,
+    y_scale: Value,
+    y_zero: Value,
+) -> Value:
+    sums = _matmul_integer(call, a, b, a_zero, b_zero)
+    scales = [call.cast(one, DType.float32) for one in (a_scale, b_scale, y_scale)]
+    one, other, scale = (_each(call, v, rows=i != 1) for i, v in enumerate(scales))
+    return _requantized(call, sums, one, other, scale, _each(call, y_zero, rows=True))
+
+
+def _requantized(
+    call: Call, sums: Value, one: Value, other: Value, scale: Value, zero: Value
+) -> Value:
+    """int32 sums of products of two tensors with these scales, by the result's scale."""
+    dtype = zero.type.dtype
+    if dtype not in BYTES:
+        raise UnsupportedOpError(f"{call.name}: to {dtype.value}")
+    factor = call.pointwise("quotient(a * b, c)", one, other, scale)
+    return _stored(call, call.pointwise("cast_float32(a) * b", sums, factor), dtype, zero)
+
+
+def _conv_integer(
+    call: Call,
+    x: Value,
+    weight: Value,
+    x_zero: Value | None = None,
+    w_zero: Value | None = None,
+) -> Value:
+    windows = Window.of(call, x.type.shape[2:], weight.type.shape[2:])
+    count = len(windows.kernel)
+    own, taps = w_zero and _outputs(call, w_zero, count), tuple(range(1, count + 2))
+    first = whole(call, x, x_zero and call.reshape(x_zero, ()))
+    return whole_conv(
+        call,
+        first,
+        whole(call, weight, own, along=taps),
+        stride=windows.stride,
+        padding=windows.sides,
+        dilation=windows.dilation,
+        groups=call.get("group", 1),
+    )
+
+
+def _outputs(call: Call, value: Value, count: int) -> Value:
+    """One number, or one for each output channel, as it broadcasts to a weight."""
+    size = prod(value.type.shape)
+    return call.reshape(value, () if size == 1 else (size, *(1,) * (count + 1)))
+
+
+def _qlinear_conv(
+    call: Call,
+    x: Value,
+    x_scale: Value,
+    x_zero: Value,
+    weight: Value,
+    w_scale: Value,
+    w_zero: Value,
+    y_scale: Value,
+    y_zero: Value,
+    bias: Value | None = None,
+) -> Value:
+    sums = _conv_integer(call, x, weight, x_zero, w_zero)
+    count = len(weight.type.dims) - 2
+    if bias is not None:
+        channels = call.reshape(bias, (prod(bias.type.shape), *(1,) * count))
+        sums = call.pointwise("a + b", sums, channels)
+    size = prod(w_scale.type.shape)
+    own = call.reshape(w_scale, () if size == 1 else (size, *(1,) * count))
+    one, scale, zero = (call.reshape(v, ()) for v in (x_scale, y_scale, y_zero))
+    return _requantized(call, sums, one, own, scale, zero)
+
+
+ENTRIES = (
+    Entry("QuantizeLinear", 10, _quantize, halves=True),
+    Entry("DequantizeLinear", 10, _dequantize, halves=True),
+    Entry("DynamicQuantizeLinear", 11, _dynamic),
+    Entry("MatMulInteger", 10, _matmul_integer),
+    Entry("QLinearMatMul", 10, _qlinear_matmul),
+    Entry("ConvInteger", 10, _conv_integer),
+    Entry("QLinearConv", 10, _qlinear_conv),
+)

@@ -1,0 +1,245 @@
+"""Tensors of another size: numbers between the places of a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import floor
+
+import numpy as np
+
+from glnn.errors import ShapeError, UnsupportedOpError
+from glnn.graph.compose.resample import picked, weighted
+from glnn.graph.graph import Value
+from glnn.graph.operators import Identity
+from glnn.onnx.call import Call
+from glnn.onnx.entry import Entry
+from glnn.types import Array, DType
+
+CENTRES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel")
+MODES = (*CENTRES, "align_corners", "asymmetric", "tf_crop_and_resize")
+
+
+@dataclass(frozen=True)
+class Along:
+    """How one axis is resized. Places are computed in float32, as exporters' runtimes do."""
+
+    axis: int
+    size: int
+    """Places that there are."""
+    count: int
+    """Places wanted."""
+    scale: float
+    """Places wanted for each."""
+    roi: tuple[float, float] = (0.0, 1.0)
+    """Which part is wanted of what lies between the first and the last place."""
+
+    def places(self, mode: str) -> Array:
+        """Where each place wanted lies among those that there are, float32, as `mode` says."""
+        at = np.arange(self.count, dtype=np.float32)
+        scale, half, most = np.float32(self.scale), np.float32(0.5), np.float32(self.size - 1)
+        if mode == "asymmetric":
+            return np.asarray(at / scale)
+        if mode == "align_corners":
+            return np.asarray(at * most / self._last)
+        if mode == "tf_crop_and_resize":
+            first, last = (np.float32(end) * most for end in self.roi)
+            if self._length == 1:
+                return np.full(self.count, (first + last) * half, np.float32)
+            return np.asarray(first + at * (last - first) / self._last)
+        if mode == "pytorch_half_pixel" and self.count == 1:
+            return np.zeros(1, np.float32)
+        found = (at + half) / scale
+        if mode == "half_pixel_symmetric":
+            share = np.float32(self.count) / np.float32(self._length)
+            found = np.float32(self.size) / 2 * (1 - share) + found
+        return np.asarray(found - half, np.float32)
+
+    @property
+    def _length(self) -> float:
+        """How many places are wanted before that is rounded down."""
+        return float(np.float32(self.scale) * np.float32(self.size))
+
+    @property
+    def _last(self) -> Array:
+        """The last of them; 1 where there is but one."""
+        return np.asarray(self._length - 1 if self._length != 1 else 1, np.float32)
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What a number between places is made of."""
+
+    linear: bool
+    """By a line through two neighbours, else by a cubic of four (Keys 1981)."""
+    a: float = -0.75
+    """That one's coefficient."""
+    antialias: bool = False
+    """Whether it is stretched where places become fewer."""
+    exclude_outside: bool = False
+    """Whether what lies outside has no weight, instead of the number at the edge."""
+
+    def taps(self, at: Array, size: int, scale: float) -> tuple[Array, Array]:
+        """Indices, int32, and weights, float32, of what each place is made of: (taps, places)."""
+        scale = min(scale, 1.0) if self.antialias else 1.0
+        reach = 1 if self.linear else 2
+        before = floor(-reach / scale) + 1
+        offsets = np.arange(before, 2 - before)[:, None]
+        whole = np.floor(at).astype(np.int64)
+        index = whole + offsets
+        weights = self._weights((index - at.astype(np.float64)) * scale)
+        if self.exclude_outside:
+            weights = np.where((index < 0) | (index >= size), 0.0, weights)
+        if self.exclude_outside or self.antialias:
+            total = weights.sum(0)
+            weights = weights / np.where(total == 0, 1.0, total)
+        index = np.clip(index, 0, size - 1)
+        there = np.any(weights != 0, axis=1)
+        return index[there].astype(np.int32), weights[there].astype(np.float32)
+
+    def _weights(self, distance: Array) -> Array:
+        x = np.abs(distance)
+        if self.linear:
+            return np.asarray(np.clip(1 - x, 0, 1))
+        a = self.a
+        near = ((a + 2) * x - (a + 3)) * x * x + 1
+        far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+        return np.asarray(np.where(x <= 1, near, np.where(x < 2, far, 0.0)))
+
+
+def _nearest(at: Array, size: int, mode: str) -> Array:
+    """The index of the place that is nearest to each, int32."""
+    half = np.float32(0.5)
+    rounded = {
+        "round_prefer_floor": np.ceil(at - half),
+        "round_prefer_ceil": np.floor(at + half),
+        "floor": np.floor(at),
+        "ceil": np.ceil(at),
+    }
+    if mode not in rounded:
+        raise ShapeError(f"Resize: nearest_mode must be one of {', '.join(rounded)}, got {mode!r}")
+    return np.asarray(np.clip(rounded[mode], 0, size - 1), np.int32)
+
+
+def _resize(
+    call: Call,
+    x: Value,
+    roi: Value | None = None,
+    scales: Value | None = None,
+    sizes: Value | None = None,
+) -> Value:
+    """Version 10 has no roi, no modes of coordinates, and rounds down."""
+    if call.version < 11:
+        if roi is None:
+            raise ShapeError("Resize: scales are missing")
+        lengthened = _scaled(x, tuple(range(len(x.type.dims))), _floats(call, roi))
+        return _resampled(call, x, lengthened, "asymmetric", "floor")
+    axes = [call.axis(axis, x) for axis in call.get("axes", tuple(range(len(x.type.dims))))]
+    if scales is not None and scales.type.dims != (0,):
+        along = _scaled(x, axes, _floats(call, scales))
+    elif sizes is not None:
+        policy = call.get("keep_aspect_ratio_policy", "stretch")
+        along = _sized(x, axes, call.integers(sizes, "sizes"), policy)
+    else:
+        raise ShapeError("Resize: it has either scales or sizes")
+    mode = call.get("coordinate_transformation_mode", "half_pixel")
+    if mode not in MODES:
+        raise ShapeError(f"Resize: coordinate_transformation_mode {mode!r} is not known")
+    if mode == "tf_crop_and_resize":
+        if roi is None or len(ends := _floats(call, roi)) != 2 * len(axes):
+            raise ShapeError(f"Resize: roi must have two numbers for each of {len(axes)} axes")
+        pairs = zip(along, ends[: len(axes)], ends[len(axes) :], strict=True)
+        along = [Along(one.axis, one.size, one.count, one.scale, (a, b)) for one, a, b in pairs]
+    return _resampled(call, x, along, mode, call.get("nearest_mode", "round_prefer_floor"))
+
+
+def _upsample(call: Call, x: Value, scales: Value | None = None) -> Value:
+    if scales is not None:
+        factors = _floats(call, scales)
+    elif call.version < 7:
+        factors = (1.0, 1.0, call.need("height_scale"), call.need("width_scale"))
+    else:
+        factors = tuple(call.need("scales"))
+    along = _scaled(x, tuple(range(len(x.type.dims))), factors)
+    return _resampled(call, x, along, "asymmetric", "floor")
+
+
+def _floats(call: Call, value: Value) -> tuple[float, ...]:
+    return tuple(float(n) for n in call.array(value).ravel())
+
+
+def _scaled(x: Value, axes: Sequence[int], scales: Sequence[float]) -> list[Along]:
+    if len(axes) != len(scales) or not all(0 < scale < float("inf") for scale in scales):
+        raise ShapeError(f"Resize: a positive scale for each of {len(axes)} axes, got {scales}")
+    found = []
+    for axis, scale in zip(axes, scales, strict=True):
+        size = x.type.shape[axis]
+        found.append(Along(axis, size, floor(np.float32(size) * np.float32(scale)), scale))
+    return found
+
+
+def _sized(x: Value, axes: Sequence[int], sizes: Sequence[int], policy: str) -> list[Along]:
+    if len(axes) != len(sizes) or min(sizes, default=0) < 0:
+        raise ShapeError(f"Resize: a size for each of {len(axes)} axes, got {tuple(sizes)}")
+    there = [x.type.shape[axis] for axis in axes]
+    if 0 in there:
+        raise ShapeError(f"Resize: {x.type} has no places")
+    scales = [count / size for count, size in zip(sizes, there, strict=True)]
+    if policy != "stretch":
+        if policy not in ("not_larger", "not_smaller"):
+            raise ShapeError(f"Resize: keep_aspect_ratio_policy {policy!r} is not known")
+        scale = min(scales) if policy == "not_larger" else max(scales)
+        scales = [scale] * len(scales)
+        sizes = [floor(scale * size + 0.5) for size in there]
+    return [Along(*one) for one in zip(axes, there, sizes, scales, strict=True)]
+
+
+def _resampled(call: Call, x: Value, along: Sequence[Along], mode: str, nearest: str) -> Value:
+    """x along one axis after the other."""
+    along = [
+        one for one in along if one.count != one.size or one.scale != 1.0 or one.roi != (0.0, 1.0)
+    ]
+    if not along:
+        return call(Identity(), x)
+    kind = call.get("mode", "nearest")
+    if kind == "nearest":
+        indices = {a.axis: _nearest(a.places(mode), a.size, nearest) for a in along}
+        return _outside(call, picked(call, x, indices), along, mode)
+    if kind not in ("linear", "bilinear", "cubic"):
+        raise ShapeError(f"{call.name}: mode {kind!r} is not known")
+    made = Filter(
+        kind != "cubic",
+        call.get("cubic_coeff_a", -0.75),
+        bool(call.get("antialias", 0)),
+        bool(call.get("exclude_outside", 0)),
+    )
+    dtype = x.type.dtype
+    if dtype not in (DType.float32, DType.float16, DType.uint8, DType.int8):
+        raise UnsupportedOpError(f"{call.name}: {kind} of {dtype.value}")
+    y = call.cast(x, DType.float32)
+    for one in along:
+        taps = made.taps(one.places(mode), one.size, one.scale)
+        y = weighted(call, y, one.axis, *taps)
+    y = _outside(call, y, along, mode)
+    return y if dtype.kind == "float" else call.cast(call.pointwise("round(a)", y), dtype)
+
+
+def _outside(call: Call, y: Value, along: Sequence[Along], mode: str) -> Value:
+    """What lies outside of x when cropped has one value."""
+    if mode != "tf_crop_and_resize":
+        return y
+    number = call.get("extrapolation_value", 0.0)
+    value = float(number) if y.type.dtype.kind == "float" else int(number)
+    for one in along:
+        at = one.places(mode)
+        inside = (at >= 0) & (at <= one.size - 1)
+        if not inside.all():
+            spread = inside.reshape(-1, *(1,) * (len(y.type.dims) - 1 - one.axis))
+            y = call.pointwise("where(a, b, c)", call.constant(spread), y, value)
+    return y
+
+
+ENTRIES = (
+    Entry("Upsample", 1, _upsample, told=(1,)),
+    Entry("Resize", 10, _resize, told=(1, 2, 3)),
+)

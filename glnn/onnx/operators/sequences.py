@@ -1,0 +1,231 @@
+"""Sequences and optional values: single objects, lists of arrays or None, of the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from glnn.errors import ShapeError
+from glnn.graph.graph import Value
+from glnn.graph.operator import Cost, Known, Types
+from glnn.graph.operators.host import HostOperator
+from glnn.onnx.call import Call
+from glnn.onnx.dtypes import said, type_of, type_said
+from glnn.onnx.entry import Entry
+from glnn.types import UNRANKED, Array, DType, TensorType, boxed
+
+
+@dataclass(frozen=True, eq=False)
+class OfObjects(HostOperator):
+    """What the host does with sequences and optional values. x0, x1, ...: its operands."""
+
+    what: str
+    """What people call it."""
+    function: Callable[..., Any]
+    """Gives the result for what the operands are: arrays, lists of arrays, None."""
+    type: TensorType
+    """The result's."""
+
+    name: ClassVar[str] = "of_objects"
+    variadic: ClassVar[bool] = True
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def called(self) -> str:
+        return self.what
+
+    @property
+    def reason(self) -> str:
+        return "sequences and optional values are the host's"
+
+    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+        return (self.type,)
+
+    def settle(self, types: Types, known: Known = ()) -> tuple[Array | None, ...]:
+        return (None,)
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        found = self.function(*(None if array is None else _content(array) for array in arrays))
+        if self.type.holds:
+            return (boxed(_as_said(self.type.holds, found)),)
+        return (np.asarray(found, self.type.dtype.numpy),)
+
+    def cost(self, types: Types) -> Cost:
+        return Cost(0, 0)
+
+
+def _content(array: Array) -> Any:
+    """What an array is, or what it holds."""
+    single = array.dtype == object and array.ndim == 0
+    return array.item() if single and not isinstance(array.item(), str) else array
+
+
+def _as_said(holds: str, value: Any) -> Any:
+    """`value`, its tensors of the type that is said: what is constant is computed in 64 bits."""
+    inner = holds.removesuffix(")").partition("(")[2]
+    if isinstance(value, list):
+        return [_as_said(inner, one) for one in value]
+    while inner and not holds.startswith("tensor("):
+        holds, inner = inner, inner.removesuffix(")").partition("(")[2]
+    return np.asarray(value, type_said(holds).dtype.numpy) if value is not None else None
+
+
+def _make(call: Call, compute: Callable[..., Any], type: TensorType, *operands: Value) -> Value:
+    return call(OfObjects(call.name, compute, type), *operands)
+
+
+def _inner(call: Call, value: Value, kind: str) -> TensorType:
+    """The type of what `value`, a sequence or an optional value, has."""
+    outer, _, inner = value.type.holds.removesuffix(")").partition("(")
+    if outer != kind:
+        raise ShapeError(f"{call.name}: {kind}(...) is taken, got {value.type}")
+    return type_said(inner)
+
+
+def _sequence(inner: TensorType) -> TensorType:
+    return TensorType((), DType.object, f"seq({said(inner)})")
+
+
+def _place(items: list[Any], position: Array, end: int = 0) -> int:
+    """A place in a list. Raises ShapeError where it has none such."""
+    number = int(position.item())
+    if not -len(items) <= number < len(items) + end:
+        raise ShapeError(f"a sequence of {len(items)} has no position {number}")
+    return number
+
+
+def sequence_construct(call: Call, *items: Value) -> Value:
+    """A sequence of the operands."""
+    if len({item.type.dtype for item in items}) != 1:
+        raise ShapeError("SequenceConstruct: the operands must be of one type, at least one")
+    return _make(call, lambda *given: list(given), _sequence(items[0].type), *items)
+
+
+def sequence_empty(call: Call) -> Value:
+    """A sequence of nothing."""
+    return _make(call, list, _sequence(TensorType((UNRANKED,), call.get("dtype", DType.float32))))
+
+
+def sequence_at(call: Call, items: Value, position: Value) -> Value:
+    """What stands at a place; below 0 from the end."""
+    type = _inner(call, items, "seq")
+    return _make(call, lambda given, at: given[_place(given, at)], type, items, position)
+
+
+def sequence_insert(call: Call, items: Value, item: Value, position: Value | None = None) -> Value:
+    """The sequence with one more, at the end unless said."""
+    inner = _inner(call, items, "seq")
+    if inner.dtype is not item.type.dtype:
+        raise ShapeError(f"SequenceInsert: {items.type} cannot take {item.type}")
+
+    def inserted(given: list[Any], new: Any, at: Array | None = None) -> list[Any]:
+        number = len(given) if at is None else _place(given, at, 1)
+        return [*given[:number], new, *given[number:]]
+
+    operands = (items, item) if position is None else (items, item, position)
+    return _make(call, inserted, items.type, *operands)
+
+
+def sequence_erase(call: Call, items: Value, position: Value | None = None) -> Value:
+    """The sequence without one, the last unless said."""
+
+    def erased(given: list[Any], at: Array | None = None) -> list[Any]:
+        left = list(given)
+        del left[_place(given, np.array(-1) if at is None else at)]
+        return left
+
+    _inner(call, items, "seq")
+    return _make(call, erased, items.type, *((items,) if position is None else (items, position)))
+
+
+def sequence_length(call: Call, items: Value) -> Value:
+    """How many there are, an int64."""
+    _inner(call, items, "seq")
+    return _make(call, lambda given: np.array(len(given)), TensorType((), DType.int64), items)
+
+
+def split_to_sequence(call: Call, x: Value, split: Value | None = None) -> Value:
+    """x cut along an axis, into parts of one size or of sizes that are listed, else of 1."""
+    axis = call.axis(call.get("axis", 0), x)
+    keeps = split is not None or bool(call.get("keepdims", 1))
+
+    def parts(given: Array, sizes: Array | None = None) -> list[Array]:
+        length = given.shape[axis]
+        if sizes is not None and sizes.ndim:
+            cuts = np.cumsum(sizes)
+            if (len(cuts) and cuts[-1] != length) or (sizes < 0).any():
+                raise ShapeError(f"SplitToSequence: sizes must add up to {length}, got {sizes}")
+            found = np.split(given, cuts[:-1], axis)
+        else:
+            step = 1 if sizes is None else int(sizes.item())
+            if step < 1:
+                raise ShapeError(f"SplitToSequence: a size must be positive, got {step}")
+            found = np.split(given, range(step, length, step), axis) if length else []
+        return found if keeps else [part.squeeze(axis) for part in found]
+
+    return _make(call, parts, _sequence(x.type), *((x,) if split is None else (x, split)))
+
+
+def concat_from_sequence(call: Call, items: Value) -> Value:
+    """All of them as one tensor, along an axis that is there or a new one."""
+    inner, axis, new = _inner(call, items, "seq"), call.need("axis"), call.get("new_axis", 0)
+
+    def joined(given: list[Array]) -> Array:
+        try:
+            return np.stack(given, axis) if new else np.concatenate(given, axis)
+        except ValueError as error:
+            raise ShapeError(f"ConcatFromSequence: {error}") from None
+
+    return _make(call, joined, inner, items)
+
+
+def optional(call: Call, value: Value | None = None) -> Value:
+    """`value`, which may be missing."""
+    if value is not None:
+        type = TensorType((), DType.object, f"optional({said(value.type)})")
+        return _make(call, lambda given: given, type, value)
+    inner = said(type_of(call.need("type")))
+    return _make(call, lambda: None, TensorType((), DType.object, f"optional({inner})"))
+
+
+def optional_has_element(call: Call, value: Value | None = None) -> Value:
+    """Whether it is there, a bool."""
+    if value is None:
+        return call.constant(np.array(False))
+    if not value.type.holds.startswith("optional("):
+        return call.constant(np.array(True))
+    return _make(call, lambda given: given is not None, TensorType((), DType.bool), value)
+
+
+def optional_get_element(call: Call, value: Value) -> Value:
+    """What is there. A ShapeError where a run finds nothing."""
+    if not value.type.holds.startswith("optional("):
+        return value
+
+    def element(given: Any) -> Any:
+        if given is None:
+            raise ShapeError("OptionalGetElement: the value is missing")
+        return given
+
+    return _make(call, element, _inner(call, value, "optional"), value)
+
+
+ENTRIES = (
+    Entry("SequenceConstruct", 11, sequence_construct, objects=True),
+    Entry("SequenceEmpty", 11, sequence_empty, objects=True),
+    Entry("SequenceAt", 11, sequence_at, objects=True),
+    Entry("SequenceInsert", 11, sequence_insert, objects=True),
+    Entry("SequenceErase", 11, sequence_erase, objects=True),
+    Entry("SequenceLength", 11, sequence_length, objects=True),
+    Entry("SplitToSequence", 11, split_to_sequence, objects=True),
+    Entry("ConcatFromSequence", 11, concat_from_sequence, objects=True),
+    Entry("Optional", 15, optional, objects=True),
+    Entry("OptionalHasElement", 15, optional_has_element, objects=True),
+    Entry("OptionalGetElement", 15, optional_get_element, objects=True),
+)

@@ -1,0 +1,45 @@
+"""Parts of matrices by the places of their numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from glnn.errors import ShapeError
+from glnn.graph.graph import Value
+from glnn.graph.operators import Identity
+from glnn.onnx.call import Call
+from glnn.onnx.entry import Entry
+from glnn.types import DType
+
+
+def _trilu(call: Call, x: Value, k: Value | None = None) -> Value:
+    """The numbers on the diagonal `k` and above it, or below it where `upper` is 0, 0 elsewhere."""
+    if len(x.type.dims) < 2:
+        raise ShapeError(f"Trilu: x must be matrices, got {x.type}")
+    diagonal = 0 if k is None else int(call.array(k, "k").ravel()[0])
+    rows, columns = x.type.shape[-2:]
+    apart = np.arange(columns) - np.arange(rows)[:, None]
+    kept = apart >= diagonal if call.get("upper", 1) else apart <= diagonal
+    dtype = x.type.dtype
+    zero = False if dtype is DType.bool else 0.0 if dtype.kind == "float" else 0
+    if kept.all():
+        return call(Identity(), x)
+    return call.pointwise("where(a, b, c)", call.constant(kept), x, zero)
+
+
+def _eye_like(call: Call, x: Value) -> Value:
+    """1 on the diagonal `k` of a matrix of x's shape, 0 elsewhere."""
+    if len(x.type.dims) != 2:
+        raise ShapeError(f"EyeLike: x must be a matrix, got {x.type}")
+    dtype: Any = call.get("dtype", 0) or x.type.dtype
+    rows, columns = x.type.shape
+    apart = np.arange(columns) - np.arange(rows)[:, None]
+    return call.constant(apart == call.get("k", 0), dtype.numpy)
+
+
+ENTRIES = (
+    Entry("Trilu", 14, _trilu, told=(1,)),
+    Entry("EyeLike", 9, _eye_like, halves=True),
+)

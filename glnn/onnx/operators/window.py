@@ -1,0 +1,107 @@
+"""Where windows lie: what convolutions and pooling say alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from glnn.errors import ShapeError
+from glnn.graph.operators.windows import check, output
+from glnn.onnx.call import Call
+
+Sizes = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Window:
+    """The windows of a node: a number of each for every spatial dimension."""
+
+    kernel: Sizes
+    stride: Sizes
+    dilation: Sizes
+    before: Sizes
+    """Places added before the first."""
+    after: Sizes
+    """Places added behind the last."""
+    ceil: bool = False
+    """Whether the last window may hang over the end."""
+
+    @classmethod
+    def of(cls, call: Call, sizes: Sizes, kernel: Sequence[int]) -> Window:
+        """Those of a node for an operand of spatial `sizes`. Raises ShapeError for wrong ones."""
+        count = len(kernel)
+        if len(sizes) != count or not count:
+            raise ShapeError(f"{call.name}: the kernel {tuple(kernel)} does not fit sizes {sizes}")
+        stride = tuple(call.get("strides", (1,) * count))
+        dilation = tuple(call.get("dilations", (1,) * count))
+        check(
+            call.name,
+            kernel_shape=(tuple(kernel), count, 1),
+            strides=(stride, count, 1),
+            dilations=(dilation, count, 1),
+        )
+        before, after = pads(call, sizes, kernel, stride, dilation)
+        ceil = bool(call.get("ceil_mode", 0))
+        return cls(tuple(kernel), stride, dilation, before, after, ceil)
+
+    @property
+    def sides(self) -> Sizes:
+        """Before each dimension, then behind each."""
+        return (*self.before, *self.after)
+
+    def outputs(self, sizes: Sizes) -> Sizes:
+        """How many windows there are. Raises ShapeError where there is none."""
+        sides, steps = zip(self.before, self.after), zip(self.stride, self.dilation)
+        found = tuple(
+            output(size, *side, kernel, *step, self.ceil)
+            for size, side, kernel, step in zip(sizes, sides, self.kernel, steps, strict=True)
+        )
+        if min(found) < 1:
+            raise ShapeError(f"the window {self.kernel} is larger than the padded {sizes}")
+        return found
+
+    def part(self, start: int, stop: int) -> Window:
+        """The windows along some of the dimensions."""
+        cut = slice(start, stop)
+        before, after = self.before[cut], self.after[cut]
+        return Window(
+            self.kernel[cut], self.stride[cut], self.dilation[cut], before, after, self.ceil
+        )
+
+    def with_rows(self) -> Window:
+        """The same of one more dimension, of size 1, before the others."""
+        kernel, stride, dilation = (
+            (1, *each) for each in (self.kernel, self.stride, self.dilation)
+        )
+        return Window(kernel, stride, dilation, (0, *self.before), (0, *self.after), self.ceil)
+
+
+def pads(
+    call: Call,
+    sizes: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+) -> tuple[Sizes, Sizes]:
+    """What is added before and behind each spatial dimension, as `pads` or `auto_pad` says."""
+    count = len(kernel)
+    mode = call.get("auto_pad", "NOTSET")
+    if mode == "VALID":
+        return (0,) * count, (0,) * count
+    if mode in ("SAME_UPPER", "SAME_LOWER"):
+        totals = [
+            max((-(-size // s) - 1) * s + d * (k - 1) + 1 - size, 0)
+            for size, k, s, d in zip(sizes, kernel, strides, dilations, strict=True)
+        ]
+        return shared(totals, upper=mode == "SAME_UPPER")
+    if mode != "NOTSET":
+        raise ShapeError(f"{call.name}: auto_pad {mode!r} is not known")
+    found = tuple(call.get("pads", (0,) * (2 * count)))
+    check(call.name, pads=(found, 2 * count, 0))
+    return found[:count], found[count:]
+
+
+def shared(totals: Sequence[int], *, upper: bool) -> tuple[Sizes, Sizes]:
+    """Each of `totals` halved, the larger half last where `upper`."""
+    small, large = tuple(n // 2 for n in totals), tuple(n - n // 2 for n in totals)
+    return (small, large) if upper else (large, small)
