@@ -69,7 +69,7 @@ def lowered(
     graph = shortened(of_one_result(graph), types, backend.operands, without)
     if backend.device is not None and not body:
         graph, types = own_outputs(graph, types)
-    graph = within_operands(graph, types, backend.operands)
+    graph = within_operands(graph, types, backend.joins)
     nodes = tuple(_rounding(node, types) for node in graph.nodes)
     graph = Graph(nodes, graph.inputs, graph.outputs, graph.name)
     lowering = _Lowering(graph, types, precision, backend.device is not None and not body)

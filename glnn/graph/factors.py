@@ -41,11 +41,15 @@ class Chain:
         """The shape of what has come of it."""
         return tuple(_size(factors) for factors in self.dims)
 
-    def then(self, operator: Operator) -> Chain | None:
-        """The chain with `operator` behind it; None where that is no single walk."""
+    def then(self, operator: Operator, shape: Shape | None = None) -> Chain | None:
+        """The chain with `operator` behind it; None where that is no single walk.
+
+        shape: of the result, where that is known.
+        """
         if isinstance(operator, View):
-            (type,) = operator.infer([TensorType(self.result)])
-            return self._seen(type.shape)
+            if shape is None:
+                shape = operator.infer([TensorType(self.result)])[0].shape
+            return self._seen(shape)
         if isinstance(operator, Pad):
             return self._padded(operator)
         if isinstance(operator, Rearrange) and operator.padded:
