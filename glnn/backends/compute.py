@@ -13,6 +13,7 @@ from glnn.backends.gl import GlBackend
 from glnn.backends.launch import Fetched, GlLaunch
 from glnn.device import Buffer, Device, Program, Source, confuses_values
 from glnn.device.recording import Range, Recorder
+from glnn.graph.operators.concat import MOST_INPUTS
 from glnn.kernels.binding import bind
 from glnn.kernels.generate.generated import Uniform
 from glnn.kernels.kernel import Kernel
@@ -73,6 +74,7 @@ class Compute(GlBackend):
 
     name: ClassVar[str] = "compute"
     operands: ClassVar[int] = 15  # beside the result, what most devices have storage blocks for
+    joins: ClassVar[int] = MOST_INPUTS  # a dispatch for each of them
 
     @classmethod
     def why_not_device(cls, device: Device) -> str | None:
