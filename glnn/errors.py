@@ -62,3 +62,8 @@ def shown(value: object) -> str:
     except Exception:  # an integer of more digits than Python prints, or somebody's own class
         return f"a value of type {type(value).__name__}"
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def first_line(error: Exception) -> str:
+    """What `error` says, in one line."""
+    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -1,18 +1,25 @@
 """ONNX's backend interface: `onnx.backend.base.Backend`, as functions of a module.
 
 `prepare(model, backend="compute").run(inputs)` runs a ModelProto; `device` is "CPU" or the default,
-the host, where arrays come from and go to. Options are those of InferenceSession.
+the host, where arrays come from and go to. Options are those of InferenceSession. `supports(model)`
+says which nodes the host computes, and why.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.backends import open_backend
+from glnn.compile.cut import outlined
+from glnn.compile.hosted import label
 from glnn.errors import GlnnError, ModelError
+from glnn.model.load import load, load_bytes
 from glnn.session import InferenceSession
 
 Array = NDArray[Any]
@@ -82,6 +89,54 @@ def run_node(
     graph = helper.make_graph([node], node.op_type, given, made)
     imports = [helper.make_opsetid(node.domain, version)]
     return run_model(helper.make_model(graph, opset_imports=imports), arrays, device, **kwargs)
+
+
+@dataclass(frozen=True)
+class Support:
+    """Where a node of a model is computed."""
+
+    node: str
+    """Its name; operator and number where it has none."""
+    operator: str
+    """The operator's."""
+    on_gpu: bool
+    """Whether the GPU computes it."""
+    reason: str
+    """Why the host does: for all that it computes of the node; empty where it computes nothing."""
+
+
+def supports(
+    model: Any,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    *,
+    backend: str = "auto",
+    gpu: int | str | None = None,
+    limits: str | None = None,
+) -> tuple[Support, ...]:
+    """Where each node of `model` would be computed, in order.
+
+    model: a ModelProto, or the path of a file. shapes: of inputs, by name; sizes that the model
+    leaves open are 1 in others. backend, gpu, limits: as of InferenceSession. What is behind sizes
+    that only a run tells is said to be the GPU's. Raises what InferenceSession raises for a model
+    that nothing here computes.
+    """
+    path = isinstance(model, (str, os.PathLike))
+    loaded = load(model) if path else load_bytes(model.SerializeToString())
+    given = {name: tuple(shape) for name, shape in (shapes or {}).items()}
+    types = {
+        info.name: info.tensor_type.of_shape(given.get(info.name, info.with_batch(1)))
+        for info in loaded.inputs
+    }
+    loaded.check({name: type.shape for name, type in types.items()})
+    opened = open_backend(backend, gpu=gpu, limits=limits)
+    hosted = outlined(loaded.graph, opened, types) if opened.device else ()
+    found = []
+    for node in loaded.graph.nodes:
+        own = [h for h in hosted if h.layer == node.name or h.layer.startswith(f"{node.name}/")]
+        reason = "; ".join(dict.fromkeys(map(str, own)))
+        on_gpu = opened.device is not None and not own
+        found.append(Support(node.name, label(node.operator), on_gpu, reason))
+    return tuple(found)
 
 
 def supports_device(device: str) -> bool:

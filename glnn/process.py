@@ -7,9 +7,20 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+try:
+    import resource
+except ImportError:  # where there are no such limits
+    resource = None  # type: ignore[assignment]
+
 from glnn.errors import DeviceError
+
+GROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+"""Where Linux says how much memory a container has."""
 
 
 class ThisProcess:
@@ -154,3 +165,16 @@ class Keeping:
 
 GL_PROCESS = GlProcess()
 KEEPING = Keeping()
+
+
+@cache
+def memory() -> int:
+    """Bytes of memory that this process may have at the most."""
+    if resource is None:
+        return sys.maxsize
+    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for name in GROUPS:
+        with suppress(OSError, ValueError):
+            found = min(found, int(Path(name).read_text("ascii")))
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return found if limit == resource.RLIM_INFINITY else min(found, limit)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
+
+from glnn.errors import ModelError
 
 
 def regular(path: str, flags: int) -> int:
@@ -24,3 +26,33 @@ def read(path: Path, most: int) -> bytes:
     if len(content) > most:
         raise OSError(errno.EFBIG, f"holds more than {most} bytes", str(path))
     return content
+
+
+def check_file(path: Path) -> None:
+    """Raise ModelError unless `path` is a regular file: reading a pipe might never end."""
+    try:
+        if path.is_file():
+            return
+        fault = "is not a file" if path.exists() else "no such file"
+    except (OSError, ValueError):  # a name too long, or one that holds a zero byte
+        fault = "not a usable file name"
+    raise ModelError(f"{path}: {fault}")
+
+
+def inside(folder: Path, file: Path, name: object) -> Path:
+    """The path of the file that `file` calls `name`, which must lie in `folder`.
+
+    `name` is relative to `file`. Links are followed before the place is judged.
+    """
+    if not isinstance(name, str) or not name:
+        raise ModelError(f"{file}: expected a file name, got {name!r}")
+    if PurePosixPath(name).is_absolute() or PureWindowsPath(name).anchor:
+        raise ModelError(f"{file}: the path {name!r} must be relative to the model's folder")
+    try:
+        path = file.parent / name
+        allowed = path.resolve().is_relative_to(folder.resolve())
+    except (OSError, ValueError, RuntimeError):  # a zero byte, or links in a circle
+        raise ModelError(f"{file}: {name!r} is not a usable file name") from None
+    if not allowed:
+        raise ModelError(f"{file}: the path {name!r} leaves the model's folder")
+    return path

@@ -40,6 +40,7 @@ from glnn.types import DType, Shape, TensorType
 
 LOG = logging.getLogger(__name__)
 MOST_CHOICES = 1024  # that are remembered
+SMALL = 1 << 16  # bytes of a buffer that stays where its content is in a texture, too
 LONGEST = 0.1  # seconds of a launch: Panfrost ends jobs of half a second
 # Bytes from which on a GPU with memory of its own has them copied from and to mapped memory. Below,
 # GL brings the host's sooner, and the device writes its own there itself. NVIDIA's driver (580)
@@ -173,11 +174,14 @@ class GlBackend(Programs):
         return found
 
     def _fixed(self, buffer: Buffer, texel: str, sampler: str) -> Fetched:
-        """The texture that all kernels share which fetch from `buffer`; a copy needs it no more."""
+        """The texture that all kernels share which fetch from `buffer` in such texels.
+
+        A copy needs a large buffer no more. Small ones stay: others may want other texels.
+        """
         textures = self._textures.setdefault(buffer, {})
         if (texel, sampler) not in textures:
             textures[texel, sampler] = Fetched(self.device, buffer, texel, sampler, False)
-            if DataTexture.bytes_for(buffer.words, texel, sampler):
+            if DataTexture.bytes_for(buffer.words, texel, sampler) > SMALL:
                 buffer.release()
         return textures[texel, sampler]
 
@@ -227,7 +231,7 @@ class GlBackend(Programs):
         buffer = store.push(self.device)
         for (texel, sampler), fetched in self._textures.get(store, {}).items():
             fetched.refresh(buffer)
-            if DataTexture.bytes_for(store.words, texel, sampler):
+            if DataTexture.bytes_for(store.words, texel, sampler) > SMALL:
                 store.release()
         store.wrote()
 

@@ -11,14 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn import data
-from glnn.errors import GlnnError, ModelError, ShapeError
+from glnn.errors import GlnnError, ModelError, ShapeError, first_line
 from glnn.model.builders import BUILDERS
-from glnn.model.files import check_file, first_line
 from glnn.model.images import read_image
 from glnn.model.model import Model
 from glnn.model.npz import MOST_HEADER, open_npz, parse_header, read_array
 from glnn.model.tensor import TensorInfo, show
-from glnn.reading import regular
+from glnn.reading import check_file, regular
 from glnn.types import DType, Shape
 
 LABELS = ("label", "labels")

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from glnn.backends import Backend
 from glnn.compile.hosted import LATE, Hosted, label
+from glnn.compile.outline import Outline
 from glnn.compile.plan import Plan
 from glnn.compile.run import check_out
 from glnn.compile.weights import Weights
 from glnn.errors import UnsupportedOpError
 from glnn.graph.graph import Graph, Node, Value, ordered
 from glnn.graph.operators.control import Control
-from glnn.graph.passes import expanded, fixed_captures, known_branches, opened
+from glnn.graph.passes import Pass, expanded, fixed_captures, known_branches, opened
 from glnn.process import ProcessLock
 from glnn.types import Array, DType, TensorType, content
 
@@ -40,6 +42,7 @@ class Cut:
         asked: Sequence[Value],
         weights: Weights,
         precision: DType,
+        without: frozenset[Pass],
     ) -> None:
         """late: what `head`, the plan of the first part, leaves out. asked: what that gives."""
         self.graph, self.backend, self._head = graph, backend, head
@@ -47,14 +50,14 @@ class Cut:
         self.why = _why(graph, late)
         self._now = _ready(graph, late)
         self._bodies = {
-            body: Plans(body, backend, weights, precision)
+            body: Plans(body, backend, weights, precision, without)
             for node in self._now
             if isinstance(node.operator, Control)
             for body in node.operator.bodies
         }
         tail = _tail(graph, [node for node in late if node not in self._now])
         self._inputs, self._outputs = tail.inputs, tail.outputs
-        self._tail = Plans(tail, backend, weights, precision)
+        self._tail = Plans(tail, backend, weights, precision, without)
 
     @property
     def hosted(self) -> tuple[Hosted, ...]:
@@ -101,9 +104,16 @@ class Cut:
 class Plans:
     """The plans of a part, by the shapes of its inputs: the last few are kept."""
 
-    def __init__(self, graph: Graph, backend: Backend, weights: Weights, precision: DType) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        backend: Backend,
+        weights: Weights,
+        precision: DType,
+        without: frozenset[Pass],
+    ) -> None:
         self._graph, self._backend, self._weights = graph, backend, weights
-        self._precision = precision
+        self._precision, self._without = precision, without
         self._kept: OrderedDict[tuple[object, ...], Plan | Cut] = OrderedDict()
         self._lock = ProcessLock()
 
@@ -130,6 +140,7 @@ class Plans:
                     types,
                     weights=self._weights,
                     precision=self._precision,
+                    without=self._without,
                     told=told,
                 )
                 if len(self._kept) > PLANS_KEPT:
@@ -152,6 +163,7 @@ def planned(
     keep: bool = False,
     weights: Weights | None = None,
     precision: DType = DType.float32,
+    without: frozenset[Pass] = frozenset(),
     told: Mapping[str, Array] | None = None,
 ) -> Plan | Cut:
     """`graph` made ready for inputs of `types`; the arguments are those of Plan, which raises the
@@ -166,11 +178,39 @@ def planned(
                 why = _why(graph, late)
                 raise UnsupportedOpError(f"{why}, so no kernels can be asked for, got {kernels}")
             first = _head(graph, late)
-            head = planned(first, backend, types, weights=weights, precision=precision, told=told)
-            return Cut(graph, late, backend, head, first.outputs, weights, precision)
+            options: dict[str, Any] = {"weights": weights, "precision": precision}
+            head = planned(first, backend, types, **options, without=without, told=told)
+            return Cut(graph, late, backend, head, first.outputs, weights, precision, without)
         graph = expanded(graph, types, told)
     shapes = {name: type.shape for name, type in types.items()}
-    return Plan(graph, backend, shapes, kernels, keep=keep, weights=weights, precision=precision)
+    return Plan(
+        graph,
+        backend,
+        shapes,
+        kernels,
+        keep=keep,
+        weights=weights,
+        precision=precision,
+        without=without,
+    )
+
+
+def outlined(
+    graph: Graph,
+    backend: Backend,
+    types: Mapping[str, TensorType],
+    told: Mapping[str, Array] | None = None,
+) -> tuple[Hosted, ...]:
+    """What the host computes of `graph` on `backend`, as far as is known before a run.
+
+    Nothing is allocated. The arguments are those of `planned`, which raises the same.
+    """
+    graph = fixed_captures(known_branches(opened(graph, types, told)))
+    late = _late(graph, types, told)
+    first = expanded(_head(graph, late) if late else graph, types, told)
+    shapes = {name: type.shape for name, type in types.items()}
+    hosted = backend.perform(lambda: Outline.of(first, backend, shapes).hosted)
+    return (*hosted, *_hosted(_ready(graph, late)))
 
 
 def _hosted(nodes: Iterable[Node]) -> tuple[Hosted, ...]:

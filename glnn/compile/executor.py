@@ -15,8 +15,9 @@ from glnn.compile.plan import Plan
 from glnn.compile.run import Done, Run
 from glnn.compile.weights import Weights
 from glnn.device import Device
-from glnn.errors import UnsupportedOpError
+from glnn.errors import LimitError, UnsupportedOpError, first_line
 from glnn.graph.graph import Graph, Value
+from glnn.graph.passes import Pass
 from glnn.graph.passes.small import all_small, with_small_inputs
 from glnn.process import ProcessLock
 from glnn.types import Array, DType, Shape, TensorType, content
@@ -30,8 +31,8 @@ class Executor:
     """A graph on a backend, ready to run.
 
     graph: what to compute. backend, device, gpu, limits: see `backends.open_backend`. kernels:
-    kernels to take, by the name of the op. precision: of the weights, see `Plan`. plans: how many
-    are kept.
+    kernels to take, by the name of the op. precision: of the weights, see `Plan`. without: names
+    of passes that are left out. plans: how many are kept.
 
     Plans are built once for each set of input shapes; the last few are kept, and share the weights.
     Any thread may use it. Raises DeviceError where the backend does not open.
@@ -47,10 +48,12 @@ class Executor:
         limits: str | None = None,
         kernels: Mapping[str, str] | None = None,
         precision: DType = DType.float32,
+        without: Iterable[str | Pass] = (),
         plans: int = PLANS_KEPT,
     ) -> None:
         self._kept = plans
         self.graph, self._precision = graph, precision
+        self._without = Pass.named(without)
         self.backend = open_backend(backend, device, gpu=gpu, limits=limits)
         self._asked = device, gpu, limits
         self._warned = False  # of what the host computes
@@ -70,7 +73,9 @@ class Executor:
     ) -> dict[str, Array]:
         """The outputs so called, None for all, for the inputs `feeds`; see `Plan.run`."""
         backend, names = self._open(), None if outputs is None else tuple(outputs)
-        return backend.perform(lambda: self._planned(feeds, backend).inside(feeds, names, out))
+        return _within_memory(
+            backend, lambda: self._planned(feeds, backend).inside(feeds, names, out)
+        )
 
     def perform(self, work: Callable[[], T]) -> T:
         """What `work` gives or raises, called where `begin` may be."""
@@ -118,7 +123,7 @@ class Executor:
         Raises UnsupportedOpError where sizes that only a run tells make it several.
         """
         backend = self._open()
-        found = backend.perform(lambda: self._plan(backend, shapes, keep))
+        found = _within_memory(backend, lambda: self._plan(backend, shapes, keep))
         if isinstance(found, Cut):
             raise UnsupportedOpError(f"{found.why}, so there is no single plan")
         return found
@@ -154,6 +159,7 @@ class Executor:
                     keep=keep,
                     weights=self._weights,
                     precision=self._precision,
+                    without=self._without,
                     told=told,
                 )
                 self._plans[key] = plan
@@ -198,6 +204,14 @@ class Executor:
                 self._weights = Weights(opened)
                 self.backend = opened  # last: from here on others take it without the lock
             return self.backend
+
+
+def _within_memory(backend: Backend, work: Callable[[], T]) -> T:
+    """What `work` gives. Raises LimitError where the host has too little memory."""
+    try:
+        return backend.perform(work)
+    except MemoryError as error:
+        raise LimitError(f"the host has too little memory: {first_line(error)}") from None
 
 
 def run(graph: Graph, feeds: Mapping[str, Array], backend: str | Backend) -> dict[str, Array]:

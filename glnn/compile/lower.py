@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import prod
 
 from glnn.backends import Backend, Choice
 from glnn.compile.schedule import Schedule
@@ -16,19 +17,18 @@ from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import Pointwise
 from glnn.graph.passes import (
+    Pass,
     expanded,
     fixed_captures,
-    fold,
-    fuse,
     known_branches,
     narrow,
     of_one_result,
     own_outputs,
+    shortened,
     within_operands,
-    without_dead,
-    without_identities,
 )
 from glnn.kernels.problem import Problem
+from glnn.process import memory
 from glnn.types import DType, Shape, TensorType, widened
 
 Types = Mapping[Value, TensorType]
@@ -40,17 +40,17 @@ def lowered(
     shapes: Mapping[str, Shape],
     kernels: Mapping[str, str],
     *,
-    fused: bool,
+    without: frozenset[Pass] = frozenset(),
     precision: DType = DType.float32,
     body: bool = False,
     instead: Mapping[str, Choice] | None = None,
 ) -> tuple[Graph, Schedule]:
     """The graph that is computed for inputs of `shapes`, by name, and the schedule that does it.
 
-    instead: what to take in the place of kernels that would be chosen (see Schedule). precision: of
-    the weights that operators take as float16, too (`Operator.halves`). body: whether
-    it is that of a branch or a loop. Raises UnsupportedOpError or LimitError where the backend
-    cannot compute a node.
+    without: the passes that are left out. instead: what to take in the place of kernels that would
+    be chosen (see Schedule). precision: of the weights that operators take as float16, too
+    (`Operator.halves`). body: whether it is that of a branch or a loop. Raises UnsupportedOpError
+    or LimitError where the backend cannot compute a node.
     """
     graph = fixed_captures(known_branches(graph))
     given = {v.name: v.type.of_shape(shapes[v.name]) for v in graph.inputs}
@@ -62,15 +62,14 @@ def lowered(
                 f"layer {node.name!r}: the sizes of {unknown[0].name!r}, {types[unknown[0]]}, are "
                 "known only once it has run, so there is no single plan"
             )
+    _check_sizes(graph, types)
     if not all(map(backend.holds, (one.dtype for one in types.values()))):
         graph = narrow(graph, types, body=body)
         types = _bound(graph, shapes)
-    graph = within_operands(of_one_result(graph), types, backend.operands)
-    if fused:
-        graph = without_identities(without_dead(graph))
-        graph = fuse(fold(graph, types), types, backend.operands)
+    graph = shortened(of_one_result(graph), types, backend.operands, without)
     if backend.device is not None and not body:
         graph, types = own_outputs(graph, types)
+    graph = within_operands(graph, types, backend.operands)
     nodes = tuple(_rounding(node, types) for node in graph.nodes)
     graph = Graph(nodes, graph.inputs, graph.outputs, graph.name)
     lowering = _Lowering(graph, types, precision, backend.device is not None and not body)
@@ -112,6 +111,18 @@ def _shortest(
             if body or schedule.padded <= padded:
                 return schedule
         padded |= schedule.padded
+
+
+def _check_sizes(graph: Graph, types: Types) -> None:
+    """Raise LimitError where the host has too little memory for a tensor by itself."""
+    most = memory()
+    for value, type in types.items():
+        nbytes = prod(type.shape) * type.dtype.numpy.itemsize
+        if 2 * nbytes > most:  # results are copied, and so are weights
+            raise LimitError(
+                f"{value.name!r} of {graph.name}, {type}, would take {nbytes >> 20} MiB, which is "
+                f"over half of the {most >> 20} MiB that the host has"
+            )
 
 
 def _bound(graph: Graph, shapes: Mapping[str, Shape]) -> dict[Value, TensorType]:

@@ -19,6 +19,7 @@ from glnn.compile.weights import Weights
 from glnn.errors import ModelError
 from glnn.graph.constant import constant, evaluated
 from glnn.graph.graph import Graph, Value
+from glnn.graph.passes import Pass
 from glnn.process import ProcessLock
 from glnn.settings import Settings
 from glnn.span import Span, Spans
@@ -32,7 +33,7 @@ class Plan:
 
     graph: what to compute. backend: where. shapes: each input's shape, by its name.
     kernels: the kernel to take for an op, by the op's name; others are chosen.
-    fused: whether pointwise work goes into its producers' epilogues.
+    without: the passes that are left out.
     keep: whether every tensor keeps its memory, so that `value` can be asked for any.
     weights: those that several plans share; None has its own. precision: as what the weights of
     contractions and tables that are looked up are stored, float32 or float16.
@@ -48,7 +49,7 @@ class Plan:
         shapes: Mapping[str, Shape],
         kernels: Mapping[str, str] | None = None,
         *,
-        fused: bool = True,
+        without: frozenset[Pass] = frozenset(),
         keep: bool = False,
         weights: Weights | None = None,
         precision: DType = DType.float32,
@@ -70,7 +71,7 @@ class Plan:
                         backend,
                         shapes,
                         kernels,
-                        fused=fused,
+                        without=without,
                         keep=keep,
                         weights=self._weights,
                         precision=precision,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 from typing import Any
 
 from glnn import reading
@@ -18,22 +18,11 @@ RATIO = 50  # and bytes for each of a file's: weights and images shrink far less
 
 def read(path: Path) -> bytes:
     """What the .json file holds."""
-    check_file(path)
+    reading.check_file(path)
     try:
         return reading.read(path, MOST_JSON)
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
-
-
-def check_file(path: Path) -> None:
-    """Raise ModelError unless `path` is a regular file: reading a pipe might never end."""
-    try:
-        if path.is_file():
-            return
-        fault = "is not a file" if path.exists() else "no such file"
-    except (OSError, ValueError):  # a name too long, or one that holds a zero byte
-        fault = "not a usable file name"
-    raise ModelError(f"{path}: {fault}")
 
 
 def parse_json(data: bytes, where: str) -> dict[str, Any]:
@@ -66,27 +55,3 @@ def check_inflated(path: Path, size: int, nbytes: int) -> None:
     most = max(MOST_INFLATED, RATIO * size)
     if nbytes > most:
         raise ModelError(f"{path}: its {size} bytes would inflate to {nbytes}, at most {most} are")
-
-
-def inside(folder: Path, file: Path, name: object) -> Path:
-    """The path of the file that `file` calls `name`, which must lie in `folder`.
-
-    `name` is relative to `file`. Links are followed before the place is judged.
-    """
-    if not isinstance(name, str) or not name:
-        raise ModelError(f"{file}: expected a file name, got {name!r}")
-    if PurePosixPath(name).is_absolute() or PureWindowsPath(name).anchor:
-        raise ModelError(f"{file}: the path {name!r} must be relative to the model's folder")
-    try:
-        path = file.parent / name
-        allowed = path.resolve().is_relative_to(folder.resolve())
-    except (OSError, ValueError, RuntimeError):  # a zero byte, or links in a circle
-        raise ModelError(f"{file}: {name!r} is not a usable file name") from None
-    if not allowed:
-        raise ModelError(f"{file}: the path {name!r} leaves the model's folder")
-    return path
-
-
-def first_line(error: Exception) -> str:
-    """What `error` says, in one line."""
-    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.errors import ModelError, ShapeError
-from glnn.model.files import check_file, first_line
+from glnn.errors import ModelError, ShapeError, first_line
 from glnn.model.tensor import TensorInfo, show
-from glnn.reading import regular
+from glnn.reading import check_file, regular
 from glnn.types import DType
 
 if TYPE_CHECKING:

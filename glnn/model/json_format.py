@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 
 from glnn.errors import ModelError, ShapeError
 from glnn.layers import BY_NAME, Layer
-from glnn.model.files import inside
 from glnn.model.json_writing import FORMAT, VERSION
 from glnn.model.model import Model
 from glnn.model.node import Node
 from glnn.model.npz import Npz, open_npz
 from glnn.model.tensor import TensorInfo
+from glnn.reading import inside
 
 Array = NDArray[Any]
 KEYS = {"format", "version", "name", "weights", "inputs", "layers", "outputs"}

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from glnn.errors import GlnnError, ModelError
-from glnn.model.files import check_file, check_inflated, first_line
-from glnn.reading import regular
+from glnn.errors import GlnnError, ModelError, first_line
+from glnn.model.files import check_inflated
+from glnn.reading import check_file, regular
 from glnn.types import Shape
 
 Array = NDArray[Any]

@@ -22,11 +22,11 @@ from typing import IO, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.errors import ModelError, ShapeError
+from glnn.errors import ModelError, ShapeError, first_line
 from glnn.layers import Layer, Linear, ReLU, Sigmoid
-from glnn.model.files import check_file, check_inflated, first_line, inside, parse_json, read
+from glnn.model.files import check_inflated, parse_json, read
 from glnn.model.model import Model
-from glnn.reading import regular
+from glnn.reading import check_file, inside, regular
 
 Array = NDArray[Any]
 MOST_TEXT = 64  # characters of a number and the comma behind it

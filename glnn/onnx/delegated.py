@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from glnn.errors import ShapeError, UnsupportedOpError
+from glnn.errors import ShapeError, UnsupportedOpError, first_line
 from glnn.graph.graph import Graph, Kind, Node, Value
 from glnn.graph.operator import Cost, Known, Types
 from glnn.graph.operators.host import HostOperator
@@ -45,7 +45,7 @@ class Delegate:
         try:
             return ReferenceEvaluator(model)
         except Exception as error:  # it raises many kinds
-            raise UnsupportedOpError(f"{self.node.op_type}: {_line(error)}") from None
+            raise UnsupportedOpError(f"{self.node.op_type}: {first_line(error)}") from None
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         """The results that have names. Raises ShapeError where the package cannot compute them."""
@@ -55,7 +55,7 @@ class Delegate:
             try:
                 found = self._evaluator.run(None, feeds)
             except Exception as error:  # it raises many kinds
-                raise ShapeError(f"{self.node.op_type}: {_line(error)}") from None
+                raise ShapeError(f"{self.node.op_type}: {first_line(error)}") from None
         return tuple(map(array_of, found))
 
     def inferred(self, given: Sequence[Value | None]) -> tuple[TensorType, ...]:
@@ -78,7 +78,7 @@ class Delegate:
                 schema, self.node, types, known, opset_imports=imports, ir_version=self.ir_version
             )
         except Exception as error:  # it raises many kinds
-            raise ShapeError(f"{self.node.op_type}: {_line(error)}") from None
+            raise ShapeError(f"{self.node.op_type}: {first_line(error)}") from None
         missing = TensorType((UNRANKED,), DType.object)
         return tuple(
             type_of(found[name]) if name in found else missing for name in self.node.output if name
@@ -96,7 +96,8 @@ class Delegate:
     def graph(self, given: Sequence[Value | None], why: str) -> Graph:
         """A graph of one operator, which the host computes. why: nothing else does."""
         inputs = tuple(dict.fromkeys(v for v in given if v and v.kind is not Kind.CONSTANT))
-        if not inputs:
+        operands = tuple(value for value in given if value is not None)
+        if operands and not inputs:
             found = self.reference(*(None if v is None else v.data for v in given))  # type: ignore
             constants = [
                 Value(f"result {i}", TensorType.of(a), Kind.CONSTANT, a)
@@ -106,7 +107,6 @@ class Delegate:
         types = self.inferred(given)
         results = tuple(Value(f"result {i}", type) for i, type in enumerate(types))
         there = tuple(value is not None for value in given)
-        operands = tuple(value for value in given if value is not None)
         operator = Delegated(self, there, types, why)
         node = Node(self.node.op_type, operator, operands, results)
         return Graph((node,), inputs, results, self.node.op_type)
@@ -155,7 +155,3 @@ def _given(array: Array) -> Any:
     if array.dtype == object and array.ndim == 0 and not isinstance(array.item(), str):
         return array.item()
     return array
-
-
-def _line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)

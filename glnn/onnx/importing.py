@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from glnn.errors import ModelError, ShapeError, UnsupportedOpError
+from glnn.errors import ModelError, ShapeError, UnsupportedOpError, first_line
 from glnn.graph.builder import Builder
 from glnn.graph.graph import Graph
 from glnn.onnx.dtypes import type_of
@@ -40,6 +40,15 @@ def imported(proto: Any, where: str, folder: Path | None = None) -> Imported:
     where: the model's name in errors. folder: where files with tensors of its own may lie. Raises
     ModelError, in one sentence, for every fault.
     """
+    try:
+        return _imported(proto, where, folder)
+    except RecursionError:
+        raise ModelError(f"{where}: its graphs are too deep in each other") from None
+    except MemoryError as error:
+        raise ModelError(f"{where}: {first_line(error)}") from None
+
+
+def _imported(proto: Any, where: str, folder: Path | None) -> Imported:
     onnx = package(where)
     nodes = Nodes(onnx, where, proto, Tensors(onnx, where, folder))
     opsets = opsets_of(onnx, where, proto.opset_import)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from glnn.errors import ShapeError, UnsupportedOpError
+from glnn.errors import ShapeError, UnsupportedOpError, first_line
 from glnn.graph.builder import Builder
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operator import Types
@@ -93,8 +93,10 @@ class OnnxOperator(Composite):
             ]
         try:
             results = entry(call, *given)
-        except TypeError as error:  # more or fewer operands than the converter has
-            raise ShapeError(f"{self.op_type}: {error}") from None
+        except (ShapeError, UnsupportedOpError):
+            raise
+        except Exception as error:  # operands or attributes such as no model should have
+            raise ShapeError(f"{self.op_type}: {first_line(error)}") from None
         if len(results) < count and any(self.wanted[len(results) :]):
             what = f"its result {self.wanted.index(True, len(results))} is not computed"
             raise UnsupportedOpError(f"{self.op_type}: {what}")

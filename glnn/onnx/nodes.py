@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +24,7 @@ from glnn.onnx.tensors import Tensors
 
 DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
 """The operator sets whose operators are known."""
-MOST_NODES = 200_000  # of a model, those of its functions wherever they are called
+MOST_NODES = 100_000  # of a model, those of its functions wherever they are called
 Opsets = Mapping[str, int]
 """The versions of operator sets, by their names."""
 
@@ -68,10 +69,14 @@ class Nodes:
         """
         constants = self._tensors.constants(graph)
         inputs = tuple(one.name for one in graph.input if one.name not in constants)
-        for name in inputs:
-            if not name or inputs.count(name) > 1:
+        for name, count in Counter(inputs).items():
+            if not name or count > 1:
                 raise ModelError(f"{self._where}: an input needs a name of its own, got {name!r}")
         outputs = tuple(one.name for one in graph.output)
+        if around is None and len(set(outputs)) < len(outputs):
+            raise ModelError(f"{self._where}: two outputs are called alike")
+        if not outputs:
+            raise ModelError(f"{self._where}: the graph {graph.name!r} has no output")
         return self._block(graph, inputs, outputs, opsets, around, constants)
 
     def _block(
@@ -172,7 +177,21 @@ class Nodes:
         ):
             if not least <= count <= most:
                 raise ModelError(f"{what}: {node.op_type} has {least} to {most} {of}, got {count}")
+        self._check_attributes(what, node, schema)
         return schema
+
+    def _check_attributes(self, what: str, node: Any, schema: Any) -> None:
+        """Raise ModelError where `node` lacks an attribute, or one is of another type."""
+        given = {one.name: one for one in node.attribute}
+        if len(given) < len(node.attribute):
+            raise ModelError(f"{what} has an attribute twice")
+        for name, one in schema.attributes.items():
+            if name not in given and one.required:
+                raise ModelError(f"{what}: {node.op_type} lacks the attribute {name!r}")
+            if name in given and given[name].type not in (0, one.type.value):
+                kinds = self._onnx.AttributeProto.AttributeType
+                got = kinds.Name(given[name].type)
+                raise ModelError(f"{what}: {name!r} must be of type {one.type.name}, got {got}")
 
     def _step(self, reading: _Reading, node: Any, name: str, opsets: Opsets, schema: Any) -> Step:
         inputs, outputs = tuple(node.input), tuple(node.output)

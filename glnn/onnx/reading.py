@@ -22,9 +22,8 @@ def package(where: str, doing: str = "reading") -> Any:
 
 def read(path: Path) -> Any:
     """The ModelProto in the file."""
+    reading.check_file(path)
     try:
-        if not path.is_file():
-            raise ModelError(f"{path}: {'is not a file' if path.exists() else 'no such file'}")
         content = reading.read(path, MOST)
     except (OSError, ValueError) as error:
         fault = getattr(error, "strerror", None) or str(error)

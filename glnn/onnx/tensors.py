@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from glnn.errors import ModelError
+from glnn.errors import ModelError, first_line, shown
 from glnn.graph.graph import Kind, Value
 from glnn.onnx.dtypes import dtype_of
-from glnn.types import Array, TensorType
+from glnn.reading import check_file, inside, regular
+from glnn.types import MOST, Array, DType, Shape, TensorType
+
+PACKED = {"int4": 2, "uint4": 2, "float4_e2m1fn": 2, "int2": 4, "uint2": 4}
+"""How many numbers of a type are in a byte."""
+SPANS = ("offset", "length")
+DIGITS = 18  # of an offset
+MOST_DENSE = 1 << 28  # numbers of a sparse tensor, those that are 0 too
 
 
 @dataclass(frozen=True)
@@ -42,17 +51,76 @@ class Tensors:
     def array(self, tensor: Any) -> Array:
         """The numbers of a TensorProto."""
         what = f"{self.where}: tensor {tensor.name!r}"
-        dtype_of(tensor.data_type, what)
+        dtype, dims = dtype_of(tensor.data_type, what), tuple(tensor.dims)
+        if any(dim < 0 for dim in dims) or prod(dims) > MOST:
+            raise ModelError(f"{what}: its sizes must be from 0 to {MOST} together, got {dims}")
+        if tensor.data_location == self.onnx.TensorProto.EXTERNAL:
+            return self._external(tensor, what)
+        nbytes = _nbytes(dtype, dims)
+        if tensor.HasField("raw_data") and len(tensor.raw_data) != nbytes:
+            got = len(tensor.raw_data)
+            raise ModelError(f"{what}: {dims} {dtype.value} take {nbytes} bytes, got {got}")
         try:
-            base = str(self.folder) if self.folder is not None else ""
-            array = np.asarray(self.onnx.numpy_helper.to_array(tensor, base))
+            array = np.asarray(self.onnx.numpy_helper.to_array(tensor))
         except Exception as error:  # it raises many kinds
-            raise ModelError(f"{what}: {error}") from None
+            raise ModelError(f"{what}: {first_line(error)}") from None
+        if array.shape != dims:
+            raise ModelError(f"{what}: its numbers are not as many as {dims} says")
         return array.astype(object) if array.dtype.kind in "SU" else array
 
+    def _external(self, tensor: Any, what: str) -> Array:
+        """The numbers of a TensorProto that are in a file beside the model's."""
+        given = {one.key: one.value for one in tensor.external_data}
+        dtype, dims = dtype_of(tensor.data_type, what), tuple(tensor.dims)
+        if self.folder is None:
+            raise ModelError(f"{what} is in a file, which a model given as bytes cannot name")
+        if dtype is DType.object:
+            raise ModelError(f"{what}: texts cannot be in a file of their own")
+        location, nbytes = given.get("location"), _nbytes(dtype, dims)
+        path = inside(self.folder, self.folder / "model", location)
+        check_file(path)
+        offset, length = (self._number(given.get(key, "0"), what, key) for key in SPANS)
+        if length not in (0, nbytes):
+            raise ModelError(f"{what}: {dims} {dtype.value} take {nbytes} bytes, got {length}")
+        try:
+            with open(path, "rb", opener=regular) as file:
+                there = os.fstat(file.fileno()).st_size
+                if offset + nbytes > there:
+                    fault = f"has {there} bytes, {nbytes} from {offset} on are wanted"
+                    raise ModelError(f"{what}: {location} {fault}")
+                file.seek(offset)
+                content = np.fromfile(file, np.uint8, nbytes)
+        except OSError as error:
+            raise ModelError(f"{what}: {location} cannot be read: {error.strerror}") from None
+        if dtype.value not in PACKED:
+            little = dtype.numpy.newbyteorder("<")
+            found: Array = np.ndarray(dims, little, content)
+            return found
+        whole = self.onnx.helper.make_tensor(
+            tensor.name, tensor.data_type, dims, content.tobytes(), raw=True
+        )
+        return np.asarray(self.onnx.numpy_helper.to_array(whole))
+
+    def _number(self, text: str, what: str, key: str) -> int:
+        """An offset or a length."""
+        if not text.isdecimal() or len(text) > DIGITS:
+            raise ModelError(f"{what}: {key} must be a number of bytes, got {shown(text)}")
+        return int(text)
+
     def _dense(self, sparse: Any) -> Array:
+        """The numbers of a SparseTensorProto, those that are 0 too."""
+        what, dims = f"{self.where}: tensor {sparse.values.name!r}", tuple(sparse.dims)
         values, at = self.array(sparse.values), self.array(sparse.indices)
-        dense = np.zeros(tuple(sparse.dims), values.dtype)
+        if any(dim < 0 for dim in dims) or prod(dims) > MOST_DENSE:
+            raise ModelError(f"{what}: its sizes must be up to {MOST_DENSE} together, got {dims}")
+        sizes = (prod(dims),) if at.ndim == 1 else dims
+        wanted = (values.size,) if at.ndim == 1 else (values.size, len(dims))
+        if at.dtype != np.int64 or at.shape != wanted or values.ndim != 1:
+            raise ModelError(f"{what}: its indices must be int64 {wanted}, got {at.shape}")
+        places = at.reshape(values.size, len(sizes))
+        if ((places < 0) | (places >= np.array(sizes, np.int64))).any():
+            raise ModelError(f"{what}: an index is not within {dims}")
+        dense = np.zeros(dims, values.dtype)
         if at.ndim == 1:
             dense.reshape(-1)[at] = values
         else:
@@ -92,3 +160,9 @@ class Tensors:
 
 def _value(name: str, array: Array) -> Value:
     return Value(name, TensorType.of(array), Kind.CONSTANT, array)
+
+
+def _nbytes(dtype: DType, dims: Shape) -> int:
+    """Bytes of a tensor's numbers."""
+    count, packed = prod(dims), PACKED.get(dtype.value)
+    return -(-count // packed) if packed else count * dtype.numpy.itemsize

@@ -1,5 +1,5 @@
 // What both kernels of a step know: GATES sums, INPUTS inputs and STATES states of each unit, of
-// which SUMMED is summed, and RESULTS new ones. The host writes new_state.
+// which SUMMED is summed, and RESULTS new ones. The host writes new_state, of one unit.
 #ifndef GATES
 #define GATES 4
 #define INPUTS 4
@@ -9,8 +9,3 @@
 #endif
 uniform int steps, batch, quads, units, now;  // quads: fours of units, of which `units` are there
 #include <cell>
-
-// Zeros for units that only fill up.
-vec4 there(vec4 value, int quad) {
-    return first_of(value, units - 4 * quad);
-}

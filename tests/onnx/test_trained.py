@@ -17,7 +17,7 @@ from glnn.kernels.tuned import problem_class
 from tests.packages import file_of
 
 MNIST = os.environ.get("GLNN_MNIST")
-"""An .npz file of all 10,000 digits of MNIST's test set, `image` and `label`: else 1,000 are tried."""
+"""An .npz file of MNIST's 10,000 test digits, `image` and `label`: else 1,000 are tried."""
 LENET = Path(__file__).with_name("lenet-mnist.onnx")  # PyTorch wrote it: the bundled LeNet
 
 

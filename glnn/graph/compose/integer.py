@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 
 import numpy as np
 
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.compose.add import Add
+from glnn.graph.compose.conv import Sizes, conv
 from glnn.graph.compose.matmul import matmul
 from glnn.graph.expression import Expr, formula
 from glnn.graph.graph import Kind, Value
-from glnn.graph.operators import Conv2d, Expand, Pad, Pointwise, Reduce, Reshape, Transpose
-from glnn.graph.operators.windows import Pair, Sides
+from glnn.graph.operators import Expand, Pad, Pointwise, Reduce, Reshape, Transpose
 from glnn.types import Array, DType
 
 EXACT = 1 << 24
@@ -131,43 +132,44 @@ def _summed(add: Add, parts: Value, axis: int) -> Value:
     return add(Reduce("sum", (axis,), False, WHOLE), parts)
 
 
-def whole_conv2d(
+def whole_conv(
     add: Add,
     x: Whole,
     weight: Whole,
     *,
-    stride: Pair = (1, 1),
-    padding: Sides = (0, 0, 0, 0),
-    dilation: Pair = (1, 1),
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
     groups: int = 1,
 ) -> Value:
-    """The convolution of x (n, c, h, w) by weight (o, c / groups, kh, kw): int32.
+    """The convolution of x (n, c, ...) by weight (o, c / groups, ...), as `conv` has it: int32.
 
     Where a sum may exceed float32's integers, parts of the channels are groups of their own, whose
     results int32 adds up. Raises UnsupportedOpError where a single channel's may.
     """
-    (n, c, h, w), (o, share, kh, kw) = x.value.type.shape, weight.value.type.shape
+    (n, c, *sizes), (o, share, *kernel) = x.value.type.shape, weight.value.type.shape
     if c != share * groups or o % groups:
-        raise ShapeError(f"conv2d: x {x.value.type} and weight {weight.value.type} do not fit")
-    if x.exact(weight, share * kh * kw):
-        op = Conv2d(stride, padding, dilation, groups, exact=True)
-        return add(Pointwise(WHOLE), add(op, x.value, weight.value))
-    chunk = EXACT // (x.most * weight.most * kh * kw)
+        raise ShapeError(f"conv: x {x.value.type} and weight {weight.value.type} do not fit")
+    convolved = partial(conv, add, stride=stride, padding=padding, dilation=dilation, exact=True)
+    taps = prod(kernel)
+    if x.exact(weight, share * taps):
+        return add(Pointwise(WHOLE), convolved(x.value, weight.value, groups=groups))
+    chunk = EXACT // (x.most * weight.most * taps)
     if not chunk:
-        raise UnsupportedOpError(f"conv2d: sums of {kh} x {kw} products of integers in float32")
+        raise UnsupportedOpError(f"conv: sums of {taps} products of integers in float32")
     count = -(-share // chunk)
     chunk = -(-share // count)
-    apart = add(Reshape((n, groups, share, h, w), True), x.value)
+    apart = add(Reshape((n, groups, share, *sizes), True), x.value)
     apart = _parted(add, apart, 2, count, chunk)
-    apart = add(Reshape((n, groups * count * chunk, h, w), True), apart)
-    parts = add(Reshape((groups, o // groups, share, kh, kw), True), weight.value)
-    parts = add(Transpose((0, 2, 1, 3, 4, 5)), _parted(add, parts, 2, count, chunk))
-    parts = add(Reshape((groups * count * (o // groups), chunk, kh, kw), True), parts)
-    op = Conv2d(stride, padding, dilation, groups * count, exact=True)
-    y = add(op, apart, parts)
-    sizes = y.type.shape[2:]
-    y = add(Reshape((n, groups, count, o // groups, *sizes), True), y)
-    return add(Reshape((n, o, *sizes), True), _summed(add, y, 2))
+    apart = add(Reshape((n, groups * count * chunk, *sizes), True), apart)
+    parts = add(Reshape((groups, o // groups, share, *kernel), True), weight.value)
+    parts = _parted(add, parts, 2, count, chunk)
+    parts = add(Transpose((0, 2, 1, *range(3, len(parts.type.dims)))), parts)
+    parts = add(Reshape((groups * count * (o // groups), chunk, *kernel), True), parts)
+    y = convolved(apart, parts, groups=groups * count)
+    outs = y.type.shape[2:]
+    y = add(Reshape((n, groups, count, o // groups, *outs), True), y)
+    return add(Reshape((n, o, *outs), True), _summed(add, y, 2))
 
 
 def integer_matmul(add: Add, a: Value, b: Value) -> Value:

@@ -18,6 +18,7 @@ from glnn.graph.operators.normalize import Normalize
 from glnn.graph.operators.pad import Pad, Roll, Tile
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.pool2d import Pool2d
+from glnn.graph.operators.rearrange import Rearrange
 from glnn.graph.operators.recurrent_step import RecurrentStep
 from glnn.graph.operators.reduce import Reduce
 from glnn.graph.operators.reorder import Reorder
@@ -55,6 +56,7 @@ __all__ = [
     "Pad",
     "Pointwise",
     "Pool2d",
+    "Rearrange",
     "RecurrentStep",
     "Reduce",
     "Reorder",

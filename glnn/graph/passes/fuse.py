@@ -25,7 +25,8 @@ def fuse(graph: Graph, types: Types, most: int) -> Graph:
     """`graph` with pointwise nodes joined to the producers of their operands.
 
     types: of every value, sizes known. most: how many operands a pointwise node may come to have.
-    A value that somebody else reads, or that is an output, is never fused away.
+    A value that somebody else reads, or that is an output, is never fused away; one that is read
+    again by what is joined to its reader, as x of x sigmoid(x), is.
     """
     return _Fusion(graph, types, most).graph()
 
@@ -35,6 +36,7 @@ class _Fusion:
         self._graph, self._types, self._most = graph, types, most
         self._made: dict[Value, Node] = {}
         self._depth: dict[Value, int] = {}
+        self._within: dict[Node, frozenset[Node]] = {}  # the nodes that were joined into one
 
     def graph(self) -> Graph:
         for node in ordered(self._graph.outputs, self._graph.producers):
@@ -59,7 +61,7 @@ class _Fusion:
 
     def _taken(self, node: Node) -> Node | None:
         """`node` joined to one of its producers; None where none can be."""
-        values = [v for v in dict.fromkeys(node.inputs) if v in self._made and self._alone(v)]
+        values = [v for v in dict.fromkeys(node.inputs) if v in self._made and self._alone(v, node)]
         depths = {v: self._depth[v] for v in values if v is not None}
         by_kind = sorted(
             depths, key=lambda v: (isinstance(self._made[v].operator, Pointwise), -depths[v])
@@ -71,14 +73,17 @@ class _Fusion:
             else:
                 joined = self._epilogue(producer, node, value)
             if joined is not None:
+                own = (self._within.get(one, frozenset((one,))) for one in (producer, node))
+                self._within[joined] = frozenset().union(*own)
                 return joined
         return None
 
-    def _alone(self, value: Value | None) -> bool:
-        """Whether nobody reads `value` but one node."""
+    def _alone(self, value: Value | None, node: Node) -> bool:
+        """Whether nobody reads `value` but `node`, and what was joined into that."""
         if value is None or value in self._graph.outputs or value in self._graph.fixed:
             return False
-        return len(self._graph.readers[value]) == 1 and len(self._made[value].outputs) == 1
+        within = self._within.get(node, frozenset((node,)))
+        return within.issuperset(self._graph.readers[value]) and len(self._made[value].outputs) == 1
 
     def _epilogue(self, first: Node, node: Node, value: Value) -> Node | None:
         """`first`, which makes `value`, with `node` in its epilogue."""

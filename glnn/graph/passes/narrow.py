@@ -51,7 +51,7 @@ class _Narrowing:
         outputs = [v if v in self._made else self._narrow.get(v, v) for v in graph.outputs]
         if self._body:
             outputs = [self._as_wide(v) for v in graph.outputs]
-        return Graph(tuple(self._nodes), inputs, tuple(outputs), graph.name)
+        return _without_detours(Graph(tuple(self._nodes), inputs, tuple(outputs), graph.name))
 
     def _input(self, value: Value) -> Value:
         if self._body or self._types[value].dtype is not DType.int64:
@@ -138,6 +138,32 @@ def _once(node: Node) -> Node:
         return node
     places = [Arg(values.index(v)) for v in node.inputs if v]
     return replace(node, operator=Pointwise(node.operator.expr(*places)), inputs=values)
+
+
+def _without_detours(graph: Graph) -> Graph:
+    """`graph` whose inputs stay int64 where nothing computes with them as int32, whatever their
+    numbers.
+    """
+    instead: dict[Value, Value] = {}
+    inputs = list(graph.inputs)
+    for i, value in enumerate(inputs):
+        readers = graph.readers.get(value, ())
+        casts = [node for node in readers if node.operator == TO_WIDE]
+        if readers and len(casts) == len(readers) and value not in graph.outputs:
+            inputs[i] = Value(value.name, casts[0].outputs[0].type, Kind.INPUT)
+            instead |= {node.outputs[0]: inputs[i] for node in casts}
+    if not instead or any(value in instead for value in graph.outputs):
+        return graph
+    nodes = tuple(
+        replace(
+            node,
+            inputs=tuple(None if v is None else instead.get(v, v) for v in node.inputs),
+            extras=tuple(instead.get(v, v) for v in node.extras),
+        )
+        for node in graph.nodes
+        if not instead.keys() & set(node.outputs)
+    )
+    return Graph(nodes, tuple(inputs), graph.outputs, graph.name)
 
 
 def _int32(value: Value) -> TensorType:

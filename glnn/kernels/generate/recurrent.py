@@ -53,7 +53,7 @@ def _cell(exprs: tuple[Expr, ...], floats: list[DType], names: list[str]) -> str
     texts = [function(expr, floats, f"state_{r}", _prefix(r)) for r, expr in enumerate(exprs)]
     given = ", ".join(names)
     chosen = [f"    if (r == {r}) return state_{r}({given});" for r in range(1, len(exprs))]
-    head = "vec4 new_state(int r, vec4 sums[GATES], vec4 given[INPUTS], vec4 before[STATES]) {"
+    head = "float new_state(int r, float sums[GATES], float given[INPUTS], float before[STATES]) {"
     return "\n".join([*texts, head, *chosen, f"    return state_0({given});", "}"])
 
 

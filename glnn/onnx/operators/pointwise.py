@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial, reduce
 
 from glnn.errors import ShapeError
@@ -13,14 +13,17 @@ from glnn.onnx.entry import Entry
 from glnn.types import DType
 
 
-def _formula(call: Call, *operands: Value, formula: str, **attributes: float) -> Value:
+def _formula(
+    call: Call, *operands: Value, formula: str, attributes: Mapping[str, float] | None = None
+) -> Value:
     """`formula` of the operands, then of the attributes, by their defaults."""
-    numbers = (float(call.get(name, default)) for name, default in attributes.items())
+    defaults = (attributes or {}).items()
+    numbers = (float(call.get(name, default)) for name, default in defaults)
     return call.pointwise(formula, *operands, *numbers)
 
 
 def _row(name: str, formula: str, since: int = 1, **attributes: float) -> Entry:
-    return Entry(name, since, partial(_formula, formula=formula, **attributes))
+    return Entry(name, since, partial(_formula, formula=formula, attributes=attributes))
 
 
 def _legacy(call: Call, a: Value, b: Value, *, formula: str) -> Value:
