@@ -45,8 +45,8 @@ def read_feeds(
 
     Of the samples in `paths`, or the bundled digits of a bundled model, as many as `batch`, or up
     to `most`; where there are several inputs, an .npz file with an array for each; numbers at
-    random where there is no file. given: the inputs' shapes, for these. Raises ModelError where a file is
-    missing or malformed, ShapeError where it does not fit.
+    random where there is no file. given: the inputs' shapes, for these. Raises ModelError where a
+    file is missing or malformed, ShapeError where it does not fit.
     """
     (first, *others) = model.inputs
     if not paths and (given or others or model_name not in data.MODELS):
