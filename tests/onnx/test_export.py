@@ -15,6 +15,8 @@ from glnn.layers import LAYERS, Layer
 from glnn.model import Model
 from glnn.model.node import Node
 from glnn.model.tensor import TensorInfo
+from tests.oracle import error
+from tests.random_models import random_model
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -309,3 +311,25 @@ def test_a_tensor_beside_the_file_is_refused(tmp_path: Path) -> None:
     model = glnn.load(tmp_path / "apart.onnx")
     with pytest.raises(ModelError, match=r"x\.onnx: the tensor 'w' lies in a file of its own"):
         model.save(tmp_path / "x.onnx")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_random_network(seed: int, tmp_path: Path) -> None:
+    """As ONNX, and where it comes back as layers, as these."""
+    model = random_model(seed)
+    shape = model.inputs[0].with_batch(2)
+    x = np.random.default_rng(seed).standard_normal(shape, np.float32)
+    expected = glnn.InferenceSession(model, "cpu").run(None, {"input": x})
+    model.save(tmp_path / "net.onnx")
+    read = glnn.load(tmp_path / "net.onnx")
+    results = [
+        onnxruntime.InferenceSession(tmp_path / "net.onnx").run(None, {"input": x}),
+        glnn.InferenceSession(read, "cpu").run(None, {"input": x}),
+    ]
+    try:
+        read.save(tmp_path / "net.json")
+        results.append(glnn.InferenceSession(tmp_path / "net.json", "cpu").run(None, {"input": x}))
+    except ModelError as refused:
+        assert "is no layer of glnn's" in str(refused)
+    for found in results:
+        assert max(map(error, found, expected)) <= 2e-5
