@@ -61,9 +61,9 @@ def _imported(proto: Any, where: str, folder: Path | None) -> Imported:
         for one in (*proto.graph.input, *proto.graph.output)
     }
     given = {name: declared[name] for name in block.inputs}
-    for name, type in given.items():
+    for called, type in given.items():
         if type.dtype is DType.object and not type.ranked and not type.holds:
-            raise ModelError(f"{where}: the type of the input {name!r} is not said")
+            raise ModelError(f"{where}: the type of the input {called!r} is not said")
     builder = Builder(name)
     try:
         values = {name: builder.input(name, type) for name, type in given.items()}
