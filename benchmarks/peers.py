@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 import glnn
 from benchmarks.clblast import Clblast
 from benchmarks.clblast_network import ClblastNetwork
-from benchmarks.onnx_file import serialised
 from glnn.errors import GlnnError
 from glnn.layers import Add
+from glnn.model.onnx_writing import message
+from glnn.model.tensor import BATCH
 
 Array = NDArray[np.float32]
 REMOTE = "AzureExecutionProvider"  # a web service
@@ -131,12 +132,14 @@ def onnx_peers(model: glnn.Model, x: Array, path: Path | None = None) -> Iterato
     try:
         import onnxruntime
 
-        given = str(path) if path else serialised(model, len(x))
+        given = str(path) if path else message(model.content, model.name).SerializeToString()
+        options = onnxruntime.SessionOptions()
+        options.add_free_dimension_override_by_name(BATCH, len(x))
     except (ImportError, GlnnError):
         return
     for provider in onnxruntime.get_available_providers():
         try:
-            session = onnxruntime.InferenceSession(given, providers=[provider])
+            session = onnxruntime.InferenceSession(given, options, providers=[provider])
         except Exception:  # a provider may be listed and have no driver
             continue
         if provider != session.get_providers()[0] or provider == REMOTE:  # the CPU would run it

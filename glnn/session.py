@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import operator
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -42,7 +42,8 @@ class InferenceSession:
     tables of embeddings as halves; they are rounded once, and computed with in float32.
     max_batch: to how many samples the requests of `run_async` that wait are joined at the most, for
     a model that computes each sample by itself. The batch, N, must come first in all its inputs and
-    outputs. Joined runs are of batches that are powers of two, or of `max_batch`.
+    outputs. Joined runs are of batches that are powers of two, or of `max_batch`. without: names of
+    graph passes that are left out (`glnn.graph.passes.Pass`), which changes results by rounding.
 
     Plans are built once for each set of input shapes; the last few are kept. Any thread may use a
     session. Raises ModelError for a model that does not load, DeviceError where the backend does
@@ -60,6 +61,7 @@ class InferenceSession:
         kernels: Mapping[str, str] | None = None,
         precision: str = "float32",
         max_batch: int = 1,
+        without: Iterable[str] = (),
     ) -> None:
         if isinstance(model, bytes):
             model = load_bytes(model)
@@ -71,7 +73,7 @@ class InferenceSession:
             raise GlnnError(f"precision must be {known}, got {shown(precision)}")
         self._fitted: dict[str, tuple[Shape, np.dtype[Any]]] = {}
         options: dict[str, Any] = {"device": device, "gpu": gpu, "limits": limits}
-        options["precision"] = DType(precision)
+        options |= {"precision": DType(precision), "without": without}
         options["plans"] = PLANS_KEPT + (self._checked(max_batch) - 1).bit_length()
         self._executor = Executor(self.model.graph, backend, kernels=kernels, **options)
         self._requests = Requests(self._executor, max_batch)

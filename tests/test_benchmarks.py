@@ -330,22 +330,6 @@ def test_a_network_on_clblast(shape) -> None:
     np.testing.assert_allclose(found.result, model(x, backend="cpu"), rtol=1e-4, atol=1e-7)
 
 
-def test_an_onnx_file_of_a_network() -> None:
-    onnx = pytest.importorskip("onnx")
-    reference = pytest.importorskip("onnx.reference")
-    import numpy as np
-
-    import glnn
-    from benchmarks.onnx_file import serialised
-
-    model = glnn.load("lenet")
-    file = onnx.load_from_string(serialised(model, 2))
-    onnx.checker.check_model(file)
-    x = np.random.default_rng(0).random((2, 1, 28, 28), dtype=np.float32)
-    (result,) = reference.ReferenceEvaluator(file).run(None, {"input": x})
-    np.testing.assert_allclose(result, model(x, backend="cpu"), rtol=1e-4)
-
-
 @pytest.mark.parametrize("name", ["rovder_2019", "cronin_2018"])
 def test_a_document_of_networks_is_well_formed(name) -> None:
     for figure in well_formed(name):

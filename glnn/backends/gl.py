@@ -40,6 +40,7 @@ from glnn.types import DType, Shape, TensorType
 
 LOG = logging.getLogger(__name__)
 MOST_CHOICES = 1024  # that are remembered
+SMALL = 1 << 16  # bytes of weights that the host keeps: other texels may be made of them
 LONGEST = 0.1  # seconds of a launch: Panfrost ends jobs of half a second
 # Bytes from which on a GPU with memory of its own has them copied from and to mapped memory. Below,
 # GL brings the host's sooner, and the device writes its own there itself. NVIDIA's driver (580)
@@ -217,7 +218,8 @@ class GlBackend(Programs):
         buffer = Buffer(array.shape, layout, capacity=floats, dtype=type.dtype)
         buffer.set(array)
         buffer.push(self.device)
-        buffer.wrote()  # the host's array is not needed any more
+        if 4 * buffer.words > SMALL:
+            buffer.wrote()  # the host's array is not needed any more
         buffer.fixed = True
         return buffer
 
@@ -229,7 +231,8 @@ class GlBackend(Programs):
             fetched.refresh(buffer)
             if DataTexture.bytes_for(store.words, texel, sampler):
                 store.release()
-        store.wrote()
+        if 4 * store.words > SMALL:
+            store.wrote()
 
     def wrote(self, store: Store) -> None:
         if isinstance(store, Buffer):  # the host has the others

@@ -60,7 +60,7 @@ def run(
     wide: bool,
     as_json: bool,
 ) -> None:
-    """Classify INPUTS with MODEL: a bundled name (lenet) or a .json file.
+    """Classify INPUTS with MODEL: a bundled name (lenet), a .json or an .onnx file.
 
     An input is an image (PNG, JPEG, WEBP, BMP, GIF, TIFF, PPM), or a .npy or .npz file of float32
     or uint8 samples; an array `label` in an .npz gives the right answers. Without inputs, lenet
@@ -70,7 +70,7 @@ def run(
     Examples:
       glnn run lenet
       glnn run lenet photo.png --top 3 --precision float16
-      glnn run net.json samples.npz --backend feedback --json
+      glnn run net.onnx samples.npz --backend feedback --json
       glnn run lenet photo.png --trace trace.json     (for ui.perfetto.dev)
       glnn run lenet photo.png --dump tensors.npz --tensor c1 --tensor 'sigmoid*'
     """

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from glnn.backends import Backend
 from glnn.compile.hosted import LATE, Hosted, label
@@ -20,7 +21,7 @@ from glnn.compile.weights import Weights
 from glnn.errors import UnsupportedOpError
 from glnn.graph.graph import Graph, Node, Value, ordered
 from glnn.graph.operators.control import Control
-from glnn.graph.passes import expanded, fixed_captures, known_branches, opened
+from glnn.graph.passes import Pass, expanded, fixed_captures, known_branches, opened
 from glnn.process import ProcessLock
 from glnn.types import Array, DType, TensorType, content
 
@@ -42,6 +43,7 @@ class Cut:
         weights: Weights,
         precision: DType,
         told: Iterable[str],
+        without: frozenset[Pass],
     ) -> None:
         """late: what `head`, the plan of the first part, leaves out. asked: what that gives. told:
         the inputs whose numbers are known already.
@@ -51,14 +53,14 @@ class Cut:
         self.why = _why(graph, late)
         self._now = _ready(graph, late, told)
         self._bodies = {
-            body: Plans(body, backend, weights, precision)
+            body: Plans(body, backend, weights, precision, without)
             for node in self._now
             if isinstance(node.operator, Control)
             for body in node.operator.bodies
         }
         tail = _tail(graph, [node for node in late if node not in self._now])
         self._inputs, self._outputs = tail.inputs, tail.outputs
-        self._tail = Plans(tail, backend, weights, precision)
+        self._tail = Plans(tail, backend, weights, precision, without)
 
     @property
     def hosted(self) -> tuple[Hosted, ...]:
@@ -105,9 +107,16 @@ class Cut:
 class Plans:
     """The plans of a part, by the shapes of its inputs: the last few are kept."""
 
-    def __init__(self, graph: Graph, backend: Backend, weights: Weights, precision: DType) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        backend: Backend,
+        weights: Weights,
+        precision: DType,
+        without: frozenset[Pass],
+    ) -> None:
         self._graph, self._backend, self._weights = graph, backend, weights
-        self._precision = precision
+        self._precision, self._without = precision, without
         self._kept: OrderedDict[tuple[object, ...], Plan | Cut] = OrderedDict()
         self._lock = ProcessLock()
 
@@ -134,6 +143,7 @@ class Plans:
                     types,
                     weights=self._weights,
                     precision=self._precision,
+                    without=self._without,
                     told=told,
                 )
                 if len(self._kept) > PLANS_KEPT:
@@ -156,6 +166,7 @@ def planned(
     keep: bool = False,
     weights: Weights | None = None,
     precision: DType = DType.float32,
+    without: frozenset[Pass] = frozenset(),
     told: Mapping[str, Array] | None = None,
 ) -> Plan | Cut:
     """`graph` made ready for inputs of `types`; the arguments are those of Plan, which raises the
@@ -170,11 +181,23 @@ def planned(
                 why = _why(graph, late)
                 raise UnsupportedOpError(f"{why}, so no kernels can be asked for, got {kernels}")
             first = _head(graph, late)
-            head = planned(first, backend, types, weights=weights, precision=precision, told=told)
-            return Cut(graph, late, backend, head, first.outputs, weights, precision, told or ())
+            options: dict[str, Any] = {"weights": weights, "precision": precision}
+            head = planned(first, backend, types, **options, without=without, told=told)
+            return Cut(
+                graph, late, backend, head, first.outputs, weights, precision, told or (), without
+            )
         graph = expanded(graph, types, told)
     shapes = {name: type.shape for name, type in types.items()}
-    return Plan(graph, backend, shapes, kernels, keep=keep, weights=weights, precision=precision)
+    return Plan(
+        graph,
+        backend,
+        shapes,
+        kernels,
+        keep=keep,
+        weights=weights,
+        precision=precision,
+        without=without,
+    )
 
 
 def outlined(

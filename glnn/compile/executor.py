@@ -17,6 +17,8 @@ from glnn.compile.weights import Weights
 from glnn.device import Device
 from glnn.errors import LimitError, UnsupportedOpError, first_line
 from glnn.graph.graph import Graph, Value
+from glnn.graph.passes import Pass
+from glnn.graph.passes.small import all_small, has_wide_inputs, with_small_inputs
 from glnn.process import ProcessLock
 from glnn.types import Array, DType, Shape, TensorType, content
 
@@ -29,8 +31,8 @@ class Executor:
     """A graph on a backend, ready to run.
 
     graph: what to compute. backend, device, gpu, limits: see `backends.open_backend`. kernels:
-    kernels to take, by the name of the op. precision: of the weights, see `Plan`. plans: how many
-    are kept.
+    kernels to take, by the name of the op. precision: of the weights, see `Plan`. without: names
+    of passes that are left out. plans: how many are kept.
 
     Plans are built once for each set of input shapes; the last few are kept, and share the weights.
     Any thread may use it. Raises DeviceError where the backend does not open.
@@ -46,17 +48,21 @@ class Executor:
         limits: str | None = None,
         kernels: Mapping[str, str] | None = None,
         precision: DType = DType.float32,
+        without: Iterable[str | Pass] = (),
         plans: int = PLANS_KEPT,
     ) -> None:
         self._kept = plans
         self.graph, self._precision = graph, precision
+        self._without = Pass.named(without)
         self.backend = open_backend(backend, device, gpu=gpu, limits=limits)
         self._asked = device, gpu, limits
         self._warned = False  # of what the host computes
         self._lock = ProcessLock()
         self._kernels = dict(kernels or {})
         self._plans: OrderedDict[tuple[object, ...], Plan | Cut] = OrderedDict()
-        self._latest: tuple[Mapping[str, Shape], Mapping[str, Any], Plan | Cut] | None = None
+        self._latest: tuple[Mapping[str, Shape], tuple[dict[str, Any], bool], Plan | Cut] | None = (
+            None
+        )
         self._weights = Weights(self.backend)
 
     def run(
@@ -88,12 +94,13 @@ class Executor:
         """The plan for such inputs, which most often is that of the last run."""
         shapes = {name: array.shape for name, array in feeds.items()}
         told = self.graph.told(feeds)
+        small = backend.device is not None and all_small(feeds)
         latest = self._latest
-        if latest is None or latest[0] != shapes or latest[2].backend is not backend:
-            return self._plan(backend, shapes, False, told=told)
-        if latest[1] != {name: content(array) for name, array in told.items()}:
-            return self._plan(backend, shapes, False, told=told)
-        return latest[2]
+        if latest is not None and latest[0] == shapes and latest[2].backend is backend:
+            contents = {name: content(array) for name, array in told.items()}
+            if latest[1] == (contents, small):
+                return latest[2]
+        return self._plan(backend, shapes, False, told=told, small=small)
 
     def values(self, feeds: Mapping[str, Array], wanted: tuple[Value, ...]) -> dict[str, Array]:
         """What any values of the graph are for the inputs `feeds`, by name; see `Plan.run`.
@@ -113,10 +120,12 @@ class Executor:
     def plan(self, shapes: Mapping[str, Shape], *, keep: bool = False) -> Plan:
         """The plan for inputs of `shapes`, built when there is none yet; see `Plan`.
 
-        Raises UnsupportedOpError where sizes that only a run tells make it several.
+        Inputs of int64 must be small for it. Raises UnsupportedOpError where sizes that only a run
+        tells make it several.
         """
         backend = self._open()
-        found = _within_memory(backend, lambda: self._plan(backend, shapes, keep))
+        small = backend.device is not None and has_wide_inputs(self.graph)
+        found = _within_memory(backend, lambda: self._plan(backend, shapes, keep, small=small))
         if isinstance(found, Cut):
             raise UnsupportedOpError(f"{found.why}, so there is no single plan")
         return found
@@ -128,16 +137,22 @@ class Executor:
         keep: bool,
         outputs: tuple[Value, ...] | None = None,
         told: Mapping[str, Array] | None = None,
+        small: bool = False,
     ) -> Plan | Cut:
-        """outputs: its own, None for the graph's. told: numbers of inputs that sizes depend on."""
+        """outputs: its own, None for the graph's. told: numbers of inputs that sizes depend on.
+
+        small: whether inputs of int64 are `all_small`, so that more of what follows is int32's.
+        """
         contents = {name: content(array) for name, array in (told or {}).items()}
-        key = frozenset(shapes.items()), keep, outputs, frozenset(contents.items())
+        key = frozenset(shapes.items()), keep, outputs, frozenset(contents.items()), small
         with self._lock:
             plan = self._plans.get(key)
             if plan is None:
                 graph = self.graph
                 if outputs is not None:
                     graph = Graph(graph.nodes, graph.inputs, outputs, graph.name)
+                if small:
+                    graph = with_small_inputs(graph, told or ())
                 plan = planned(
                     graph,
                     backend,
@@ -146,6 +161,7 @@ class Executor:
                     keep=keep,
                     weights=self._weights,
                     precision=self._precision,
+                    without=self._without,
                     told=told,
                 )
                 self._plans[key] = plan
@@ -153,7 +169,7 @@ class Executor:
                 if len(self._plans) > self._kept:
                     self._plans.popitem(last=False)
             self._plans.move_to_end(key)
-            self._latest = None if keep or outputs else (shapes, contents, plan)
+            self._latest = None if keep or outputs else (shapes, (contents, small), plan)
         return plan
 
     def _warn(self, hosted: tuple[Hosted, ...]) -> None:

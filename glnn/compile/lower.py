@@ -17,17 +17,15 @@ from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import Pointwise
 from glnn.graph.passes import (
+    Pass,
     expanded,
     fixed_captures,
-    fold,
-    fuse,
     known_branches,
     narrow,
     of_one_result,
     own_outputs,
+    shortened,
     within_operands,
-    without_dead,
-    without_identities,
 )
 from glnn.kernels.problem import Problem
 from glnn.process import memory
@@ -42,17 +40,17 @@ def lowered(
     shapes: Mapping[str, Shape],
     kernels: Mapping[str, str],
     *,
-    fused: bool,
+    without: frozenset[Pass] = frozenset(),
     precision: DType = DType.float32,
     body: bool = False,
     instead: Mapping[str, Choice] | None = None,
 ) -> tuple[Graph, Schedule]:
     """The graph that is computed for inputs of `shapes`, by name, and the schedule that does it.
 
-    instead: what to take in the place of kernels that would be chosen (see Schedule). precision: of
-    the weights that operators take as float16, too (`Operator.halves`). body: whether
-    it is that of a branch or a loop. Raises UnsupportedOpError or LimitError where the backend
-    cannot compute a node.
+    without: the passes that are left out. instead: what to take in the place of kernels that would
+    be chosen (see Schedule). precision: of the weights that operators take as float16, too
+    (`Operator.halves`). body: whether it is that of a branch or a loop. Raises UnsupportedOpError
+    or LimitError where the backend cannot compute a node.
     """
     graph = fixed_captures(known_branches(graph))
     given = {v.name: v.type.of_shape(shapes[v.name]) for v in graph.inputs}
@@ -68,12 +66,10 @@ def lowered(
     if not all(map(backend.holds, (one.dtype for one in types.values()))):
         graph = narrow(graph, types, body=body)
         types = _bound(graph, shapes)
-    graph = within_operands(of_one_result(graph), types, backend.operands)
-    if fused:
-        graph = without_identities(without_dead(graph))
-        graph = fuse(fold(graph, types), types, backend.operands)
+    graph = shortened(of_one_result(graph), types, backend.operands, without)
     if backend.device is not None and not body:
         graph, types = own_outputs(graph, types)
+    graph = within_operands(graph, types, backend.joins)
     nodes = tuple(_rounding(node, types) for node in graph.nodes)
     graph = Graph(nodes, graph.inputs, graph.outputs, graph.name)
     lowering = _Lowering(graph, types, precision, backend.device is not None and not body)
@@ -165,6 +161,7 @@ class _Lowering:
         for node in self.graph.nodes:
             if node.outputs[0] not in self.graph.fixed:
                 schedule.add(self.task(node, node.name))
+        schedule.finish(value.name for value in self.graph.outputs)
         return schedule
 
     def task(self, node: Node, layer: str) -> Task:

@@ -20,6 +20,7 @@ from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.constant import constant
 from glnn.graph.graph import Graph, Value
 from glnn.graph.operators.control import Control
+from glnn.graph.passes import Pass
 from glnn.layout import parse
 from glnn.settings import Settings
 from glnn.types import DType, Shape, TensorType
@@ -37,7 +38,7 @@ class _Asked:
 
     backend: Backend
     kernels: Mapping[str, str]
-    fused: bool
+    without: frozenset[Pass]
     keep: bool
     weights: Weights | None
     precision: DType
@@ -156,7 +157,7 @@ class Outline:
         shapes: Mapping[str, Shape],
         kernels: Mapping[str, str] | None = None,
         *,
-        fused: bool = True,
+        without: frozenset[Pass] = frozenset(),
         keep: bool = False,
         weights: Weights | None = None,
         precision: DType = DType.float32,
@@ -168,7 +169,7 @@ class Outline:
         others are taken instead, until it does or nothing helps.
         """
         kernels = dict(kernels or {})
-        asked = _Asked(backend, kernels, fused, keep, weights, precision)
+        asked = _Asked(backend, kernels, without, keep, weights, precision)
         made = cls._of(graph, shapes, asked)
         if available is not None and made.need > available:
             made = cls._fitted(made, graph, shapes, asked, available)
@@ -253,7 +254,7 @@ class Outline:
             backend,
             shapes,
             asked.kernels,
-            fused=asked.fused,
+            without=asked.without,
             precision=asked.precision,
             body=body,
             instead={name: choice for (at, name), choice in asked.instead.items() if at == within},

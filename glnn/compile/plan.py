@@ -19,6 +19,8 @@ from glnn.compile.weights import Weights
 from glnn.errors import ModelError
 from glnn.graph.constant import constant, evaluated
 from glnn.graph.graph import Graph, Value
+from glnn.graph.passes import Pass
+from glnn.graph.passes.small import check_small, named_small
 from glnn.process import ProcessLock
 from glnn.settings import Settings
 from glnn.span import Span, Spans
@@ -32,7 +34,7 @@ class Plan:
 
     graph: what to compute. backend: where. shapes: each input's shape, by its name.
     kernels: the kernel to take for an op, by the op's name; others are chosen.
-    fused: whether pointwise work goes into its producers' epilogues.
+    without: the passes that are left out.
     keep: whether every tensor keeps its memory, so that `value` can be asked for any.
     weights: those that several plans share; None has its own. precision: as what the weights of
     contractions and tables that are looked up are stored, float32 or float16.
@@ -48,7 +50,7 @@ class Plan:
         shapes: Mapping[str, Shape],
         kernels: Mapping[str, str] | None = None,
         *,
-        fused: bool = True,
+        without: frozenset[Pass] = frozenset(),
         keep: bool = False,
         weights: Weights | None = None,
         precision: DType = DType.float32,
@@ -70,7 +72,7 @@ class Plan:
                         backend,
                         shapes,
                         kernels,
-                        fused=fused,
+                        without=without,
                         keep=keep,
                         weights=self._weights,
                         precision=precision,
@@ -100,6 +102,7 @@ class Plan:
         self._of_int64 = {v.name for v in _values(graph) if v.type.dtype is DType.int64}
         given = self._of_int64 & lane.inputs.keys()
         self._narrowed = {name for name in given if lane.inputs[name].dtype is DType.int32}
+        self._small = named_small(graph)
 
     def _log(self, shapes: Mapping[str, Shape]) -> None:
         given = ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())
@@ -151,6 +154,8 @@ class Plan:
             name: as_float(feeds[name]) if store.dtype is DType.float32 else feeds[name]
             for name, store in lane.inputs.items()
         }
+        for name in self._small:
+            check_small(name, feeds[name])
         for name in self._narrowed:
             arrays[name] = narrowed(f"input {name!r}", arrays[name])
         lane.upload(arrays)

@@ -124,7 +124,8 @@ class Builder:
         self, operator: Operator, inputs: Sequence[Value | None]
     ) -> tuple[list[TensorType], list[tuple[TensorType, ...]], list[Known]]:
         """The results' types, and for each sample their types and the numbers that are known."""
-        count = len(SAMPLES) if any(v and v.type.symbols for v in inputs) else 1
+        varies = any(v and (v.type.symbols or len(self._numbers.get(v, ())) > 1) for v in inputs)
+        count = len(SAMPLES) if varies else 1
         both = [self._infer(operator, inputs, i) for i in range(count)]
         samples, numbers = [types for types, _ in both], [known for _, known in both]
         if count == 1 and any(type.symbols for type in samples[0]):

@@ -34,6 +34,7 @@ class Conv2d(Layer):
 
     padding: rows above and below and columns left and right; "valid", none; "same", such that the
     result is as large as x, which needs a stride of 1: of an odd number one more is at the end.
+    around: that at the top, left, bottom and right.
     padding_mode: what is there: "zeros"; "reflect", "replicate", "circular", numbers of x, mirrored
     at its edge, the edge's own, or those at the other end. device, dtype: None and None or float32;
     parameters are float32.
@@ -78,10 +79,10 @@ class Conv2d(Layer):
         shapes: dict[str, tuple[int, ...]] = {"weight": weight}
         if flag("Conv2d bias", bias):
             shapes["bias"] = (self.out_channels,)
-        self._around = self._sides()
+        self.around = self._sides()
         op = operators.Conv2d(
             stride=self.stride,
-            padding=self._around if self.padding_mode == "zeros" else (0, 0, 0, 0),
+            padding=self.around if self.padding_mode == "zeros" else (0, 0, 0, 0),
             dilation=self.dilation,
             groups=self.groups,
         )
@@ -121,14 +122,14 @@ class Conv2d(Layer):
 
     def _padded(self, scope: Scope, x: Value) -> Value:
         """x with what the convolution does not put around it itself."""
-        top, left, bottom, right = self._around
-        if self.padding_mode == "zeros" or not any(self._around):
+        top, left, bottom, right = self.around
+        if self.padding_mode == "zeros" or not any(self.around):
             return x
         reach = {"reflect": 1, "circular": 0}.get(self.padding_mode, -inf)
         for n, side in zip(x.type.dims[2:], (max(top, bottom), max(left, right)), strict=True):
             if isinstance(n, int) and side + reach > n:
                 raise ShapeError(
-                    f"Conv2d: padding {self._around} reaches beyond x of shape {x.type.dims}"
+                    f"Conv2d: padding {self.around} reaches beyond x of shape {x.type.dims}"
                 )
         edge = PADDING_MODES[self.padding_mode]
         return scope.add(operators.Pad((0, 0, top, left), (0, 0, bottom, right), edge), x)

@@ -68,7 +68,7 @@ class Upsample(Layer):
             size = dims[axis]
             if not isinstance(size, int) or size < 1:
                 raise ShapeError(f"Upsample: x must have places along {axis}, got {dims}")
-            x = self._along(scope, x, axis, self._places(size, axis - 2, len(dims) - 2))
+            x = self._along(scope, x, axis, self.places(size, axis - 2, len(dims) - 2))
         return scope.named(x)
 
     def _along(self, scope: Scope, x: Value, axis: int, places: Places) -> Value:
@@ -77,7 +77,7 @@ class Upsample(Layer):
         index = places.nearest if self.mode == "nearest" else places.nearest_exact
         return looked_up(scope.add, x, axis, index)
 
-    def _places(self, size: int, number: int, count: int) -> Places:
+    def places(self, size: int, number: int, count: int) -> Places:
         """Those along dimension `number` of `count`, of `size` places before."""
         align = bool(self.align_corners)
         if self.size is not None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from glnn.errors import ModelError
 from glnn.layers import BY_NAME
+from glnn.model.content import Content
 from glnn.model.files import MOST_JSON
 from glnn.model.node import Node, parameters
 from glnn.model.npz import MOST_READ
@@ -23,28 +22,20 @@ SPARE = 100  # bytes of a file's or an array's entry besides its name
 MOST_NAME = 60_000  # bytes of an array's name; a zip file counts them in 16 bits
 
 
-def save(
-    path: str | os.PathLike[str],
-    name: str,
-    nodes: Sequence[Node],
-    inputs: Sequence[TensorInfo],
-    outputs: Sequence[str],
-) -> None:
-    """Write the model called `name` of these `nodes`: see `Model.save`."""
-    target = Path(path)
-    if target.suffix != ".json":
-        raise ModelError(f"{target}: a model is saved as a .json file")
+def save(target: Path, content: Content) -> None:
+    """Write the .json file `target` and the weights beside it: see `Model.save`."""
+    nodes = content.nodes
     arrays = parameters(nodes)
     for array in arrays:
         _check_name(array)
 
     def text(weights: str | None) -> str:
         entries = {
-            "name": name,
+            "name": content.name,
             **({"weights": weights} if weights else {}),
-            "inputs": [_input(info) for info in inputs],
+            "inputs": [_input(info) for info in content.inputs],
             "layers": [_entry(node) for node in nodes],
-            "outputs": outputs,
+            "outputs": content.outputs,
         }
         return json.dumps({"format": FORMAT, "version": VERSION, **entries}, indent=2)
 

@@ -17,7 +17,8 @@ from glnn.graph.builder import Builder
 from glnn.graph.graph import Graph
 from glnn.layers import Layer
 from glnn.layers.scope import Scope
-from glnn.model.json_writing import save
+from glnn.model.content import Content
+from glnn.model.formats import save
 from glnn.model.node import Node, parameters
 from glnn.model.summary import summary
 from glnn.model.tensor import BATCH, TensorInfo
@@ -173,19 +174,31 @@ class Model:
             self._calls[backend] = executor = Executor(self.graph, backend)
         return executor
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to `path`, a .json file, and its parameters to an .npz file beside it.
+    def save(self, path: str | os.PathLike[str], format: str | None = None) -> None:
+        """Write the model to `path`.
 
-        `net.json` gets a new `net.weights-<16 digits>.npz` each time. Until the .json file is
-        replaced, in one step, `path` is the model that it was; then the weights of the old one are
-        removed, as is what a save that was killed left behind; but those stay that another .json
-        file of the same folder names, or one called `net.json` and more, as `net.json.bak` is.
-        Several may save at once: the last one stays. Raises ModelError where the model cannot be
-        written.
+        format: "glnn", a .json file and its parameters in an .npz file beside it; "onnx", an .onnx
+        file; "rovder", a Network Definition, a .json file, and its matrices in files beside it;
+        None is "glnn" or "onnx", as `path` ends. Files are there whole or not at all. Raises
+        ModelError where the model cannot be written, or has a layer that the format cannot say.
+
+        Of "glnn", `net.json` gets a new `net.weights-<16 digits>.npz` each time. Until the .json
+        file is replaced, in one step, `path` is the model that it was; then the weights of the old
+        one are removed, as is what a save that was killed left behind; but those stay that another
+        .json file of the same folder names, or one called `net.json` and more, as `net.json.bak`
+        is. Several may save at once: the last one stays.
         """
-        if not isinstance(path, (str, os.PathLike)):
-            raise ModelError(f"a model is saved to a path, got {shown(path)}")
-        save(path, self.name, self.nodes, self.inputs, self.outputs)
+        save(path, format, self.content)
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """What its file says besides, by name: of an .onnx file that was read."""
+        return {}
+
+    @property
+    def content(self) -> Content:
+        """What files say of it."""
+        return Content(self.name, self.nodes, self.inputs, self.outputs, self.tensors)
 
     def __str__(self) -> str:
         return summary(self.name, self.nodes, self.inputs, self.outputs, self.tensors)

@@ -103,7 +103,7 @@ class Call:
         return value if value.type.dims == shape else self(Reshape(shape, True), value)
 
     def axis(self, axis: int, value: Value, extra: int = 0) -> int:
-        """`axis` from 0 on. Raises ShapeError where `value` of `extra` more dimensions has it not."""
+        """`axis` from 0 on. Raises ShapeError where `value`, with `extra` more, has it not."""
         rank = len(value.type.dims) + extra
         if not -rank <= axis < max(rank, 1):
             raise ShapeError(f"{self.name}: axis must be from {-rank} to {rank - 1}, got {axis}")

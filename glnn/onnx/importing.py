@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from glnn.errors import ModelError, ShapeError, UnsupportedOpError, first_line
 from glnn.graph.builder import Builder
 from glnn.graph.graph import Graph
 from glnn.onnx.dtypes import type_of
-from glnn.onnx.nodes import Nodes, opsets_of
+from glnn.onnx.nodes import Nodes
 from glnn.onnx.reading import package
+from glnn.onnx.schemas import opsets_of
+from glnn.onnx.source import Source
 from glnn.onnx.tensors import Tensors
 from glnn.types import DType, TensorType
 
@@ -27,6 +31,8 @@ class Imported:
     outputs: Mapping[str, TensorType]
     """By name, as far as they are known."""
     name: str
+    source: Source
+    """What it was read from."""
 
 
 def imported(proto: Any, where: str, folder: Path | None = None) -> Imported:
@@ -70,4 +76,5 @@ def _imported(proto: Any, where: str, folder: Path | None) -> Imported:
         one: value.type if value.type.ranked else declared[one]
         for one, value in zip(block.outputs, outputs, strict=True)
     }
-    return Imported(graph, given, results, name)
+    known = {n: v.data for n, v in block.constants.items() if isinstance(v.data, np.ndarray)}
+    return Imported(graph, given, results, name, Source.of(proto, known))

@@ -11,12 +11,12 @@ from glnn.errors import ModelError
 MOST = 2**31 - 1  # bytes of a .onnx file: protobuf reads no more
 
 
-def package(where: str) -> Any:
-    """The `onnx` package. Raises ModelError where it is not installed."""
+def package(where: str, doing: str = "reading") -> Any:
+    """The `onnx` package. Raises ModelError, which says what for, where it is not installed."""
     try:
         import onnx
     except ImportError:
-        raise ModelError(f"{where}: reading ONNX needs the package onnx: glnn[onnx]") from None
+        raise ModelError(f"{where}: {doing} ONNX needs the package onnx: glnn[onnx]") from None
     return onnx
 
 

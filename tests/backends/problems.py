@@ -18,7 +18,9 @@ from glnn.graph.operators import (
     Normalize,
     Pointwise,
     Pool2d,
+    RecurrentStep,
     Reduce,
+    Resample,
     Softmax,
     Subsample,
 )
@@ -70,6 +72,12 @@ PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilo
         (Reduce("sum", (1,)), {"x0": (3, 1031)}),
         (Reduce("sum", (0,)), {"x0": (1031, 7)}),
     ],
+    "resample": [
+        (
+            Resample(1),
+            {"x": (3, 37, 11), "index": TensorType((3, 131), DType.int32), "weight": (3, 131)},
+        ),
+    ],
     "normalize": [
         (Normalize(dims=1), {"x": (37, 131), "weight": (131,), "bias": (131,)}),
         (Normalize(groups=3), {"x": (2, 6, 11, 9), "weight": (6,), "bias": (6,)}),
@@ -77,6 +85,12 @@ PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilo
     "cum_sum": [
         (CumSum(1), {"x": (37, 131)}),
         (CumSum(0, exclusive=True, reverse=True), {"x": (37, 131)}),
+    ],
+    "recurrent_step": [
+        (
+            RecurrentStep((call("tanh", call("add", Arg(0), Arg(1))), Arg(2)), 1, 1, 35),
+            {"x": (2, 3, 5, 1, 36), "weight": (2, 1, 36, 36), "state": (2, 5, 9, 2, 4)},
+        ),
     ],
     "pool2d": [
         (Pool2d("max", (3, 2), (2, 1)), {"x": (2, 5, 11, 9)}),

@@ -167,7 +167,7 @@ def test_places_of_extremes(opened, rng, name, kernel) -> None:
         nothing = np.full(shape, -np.inf, np.float32)
         least = np.full(shape, -(2**31), np.int32)
         for kind, find, last in (("max", np.argmax, i % 2 > 0), ("min", np.argmin, i % 2 < 1)):
-            for x in (floats, special, whole, nothing, least):
+            for x in (floats, special, whole, whole.astype(np.int8), nothing, least):
                 got = asked(opened, name, kernel, ArgReduce(kind, axis, last, last), {"x0": x})
                 if got is not None:
                     expected = find(x, axis)

@@ -281,8 +281,10 @@ def test_pickles_are_not_run(saved: Path, tmp_path: Path) -> None:
 
 
 def test_save_wants_a_json_file(small: Model, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"a model is saved as a \.json file"):
+    with pytest.raises(ModelError, match=r"a model is saved as a \.json or \.onnx file"):
         small.save(tmp_path / "small.txt")
+    with pytest.raises(ModelError, match="format must be one of glnn, onnx, rovder, got 'csv'"):
+        small.save(tmp_path / "small.json", "csv")
 
 
 def test_save_says_where_it_cannot_write(small: Model, tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 They follow from the schemas' operators and the tensors' types alone: every node is one of OPERATORS
 or of AROUND, the first input is float32, float16, int32 or bool, and all others are such, or int64,
-uint8 or int8, as indices, sizes and quantised numbers are. `gpu_cases.txt` has their names: `python
+uint8 or int8, as indices, sizes and quantised numbers are; so is what is cast. Some input has
+dimensions: of scalars alone sizes follow, and what has them is known before a run. `gpu_cases.txt` has their names: `python
 -m tests.onnx.gpu_cases` writes it anew, and a test holds it against the rule.
 """
 
@@ -71,7 +72,10 @@ def by_rule() -> Iterator[tuple[str, str]]:
             continue
         if any(one.type.WhichOneof("value") != "tensor_type" for one in values):
             continue
-        first, *others = (one.type.tensor_type.elem_type for one in values)
+        if not any(one.type.tensor_type.shape.dim for one in inputs):
+            continue
+        casts = [a.i for node in graph.node for a in node.attribute if a.name == "to"]
+        first, *others = (*(one.type.tensor_type.elem_type for one in values), *casts)
         if first in FIRST and all(one in OTHERS for one in others):
             yield kind, case.name
 

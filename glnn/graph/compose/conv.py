@@ -23,12 +23,13 @@ def conv(
     padding: Sizes,
     dilation: Sizes,
     groups: int = 1,
+    exact: bool = False,
 ) -> Value:
     """The cross-correlation of x (n, c, ...) by weight (o, c / groups, ...): (n, o, ...), float32.
 
     x has one to three dimensions behind the channels, `stride` and `dilation` a number for each,
-    `padding` one for the beginning of each and then one for the end of each. Raises ShapeError
-    where they do not fit.
+    `padding` one for the beginning of each and then one for the end of each.
+    exact: see `Conv2d`. Raises ShapeError where they do not fit.
     """
     count = len(x.type.dims) - 2
     if not 1 <= count <= 3 or len(weight.type.dims) != count + 2:
@@ -37,12 +38,13 @@ def conv(
             f"got {x.type} and {weight.type}"
         )
     if count == 3:
-        return _of_volumes(add, x, weight, stride, padding, dilation, groups)
+        return _of_volumes(add, x, weight, stride, padding, dilation, groups, exact)
     if count == 2:
-        return add(Conv2d(_pair(stride), _sides(padding), _pair(dilation), groups), x, weight)
+        op = Conv2d(_pair(stride), _sides(padding), _pair(dilation), groups, exact)
+        return add(op, x, weight)
     x, weight = (add(Unsqueeze((2,)), value) for value in (x, weight))
     before, after = padding
-    op = Conv2d((1, stride[0]), (0, before, 0, after), (1, dilation[0]), groups)
+    op = Conv2d((1, stride[0]), (0, before, 0, after), (1, dilation[0]), groups, exact)
     return add(Squeeze((2,)), add(op, x, weight))
 
 
@@ -54,6 +56,7 @@ def _of_volumes(
     padding: Sizes,
     dilation: Sizes,
     groups: int,
+    exact: bool,
 ) -> Value:
     """One convolution of images: a slice of the result each, the slices of x that meet it, one for
     each of the kernel's own, being channels.
@@ -76,7 +79,8 @@ def _of_volumes(
     turned = add(Transpose((0, 2, 1, 3, 4)), weight)
     turned = add(Reshape((o, kd * share, kh, kw), True), turned)
     sides = (*padding[1:3], *padding[4:])
-    y = add(Conv2d(_pair(stride[1:]), _sides(sides), _pair(dilation[1:]), groups), images, turned)
+    op = Conv2d(_pair(stride[1:]), _sides(sides), _pair(dilation[1:]), groups, exact)
+    y = add(op, images, turned)
     oh, ow = y.type.shape[2:]
     y = add(Reshape((n, depth, o, oh, ow), True), y)
     return add(Transpose((0, 2, 1, 3, 4)), y)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 
 import numpy as np
 
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.compose.add import Add
+from glnn.graph.compose.conv import Sizes, conv
 from glnn.graph.compose.matmul import matmul
 from glnn.graph.expression import Expr, formula
 from glnn.graph.graph import Kind, Value
-from glnn.graph.operators import Conv2d, Expand, Pad, Pointwise, Reduce, Reshape, Transpose
-from glnn.graph.operators.windows import Pair, Sides
+from glnn.graph.operators import Expand, Pad, Pointwise, Reduce, Reshape, Transpose
 from glnn.types import Array, DType
 
 EXACT = 1 << 24
@@ -85,26 +86,27 @@ def whole_matmul(add: Add, a: Whole, b: Whole) -> Value:
     depth = first[-1]
     if a.exact(b, depth):
         return add(Pointwise(WHOLE), matmul(add, a.value, b.value))
+    if len(first) == 1 or len(second) == 1:
+        return _of_vectors(add, a, b)
     count = -(-depth // (EXACT // (a.most * b.most)))
     chunk = -(-depth // count)
-    at = len(second) - 2 if len(second) > 1 else 0
-    wide = _parted(add, a.value, len(first) - 1, count, chunk)
-    high = _parted(add, b.value, at, count, chunk)
-    # The parts come first, before what the stacks broadcast to.
     rank = max(len(first), len(second))
-    wide, high = _stacked(add, wide, len(first) - 1, rank), _stacked(add, high, at, rank)
-    vectors = len(first) == 1, len(second) == 1
-    if vectors[0]:
-        shape = wide.type.shape
-        wide = add(Reshape((*shape[:-1], 1, shape[-1])), wide)
-    if vectors[1]:
-        high = add(Reshape((*high.type.shape, 1)), high)
-    found = _summed(add, matmul(add, wide, high), 0)
-    gone = tuple(-1 - i for i, vector in enumerate(reversed(vectors)) if vector)
-    if not gone:
-        return found
-    kept = [n for i, n in enumerate(found.type.shape, -len(found.type.shape)) if i not in gone]
-    return add(Reshape(tuple(kept), True), found)
+    wide = _stacked(add, a.value, len(first) - 1, count, chunk, rank)
+    high = _stacked(add, b.value, len(second) - 2, count, chunk, rank)
+    return _summed(add, matmul(add, wide, high), 0)
+
+
+def _of_vectors(add: Add, a: Whole, b: Whole) -> Value:
+    """A product of which a factor is a vector, as one of a matrix of one row or column."""
+    first, second = a.value.type.shape, b.value.type.shape
+    if len(first) == 1:
+        a = replace(a, value=add(Reshape((1, *first), True), a.value))
+    if len(second) == 1:
+        b = replace(b, value=add(Reshape((*second, 1), True), b.value))
+    found = whole_matmul(add, a, b)
+    *stack, rows, columns = found.type.shape
+    ends = ((rows,) if len(first) > 1 else ()) + ((columns,) if len(second) > 1 else ())
+    return add(Reshape((*stack, *ends), True), found)
 
 
 def _parted(add: Add, x: Value, axis: int, count: int, chunk: int) -> Value:
@@ -116,13 +118,13 @@ def _parted(add: Add, x: Value, axis: int, count: int, chunk: int) -> Value:
     return add(Reshape((*shape[:axis], count, chunk, *shape[axis + 1 :]), True), x)
 
 
-def _stacked(add: Add, x: Value, axis: int, rank: int) -> Value:
-    """x with its dimension `axis` first, and the others those of `rank` dimensions with it."""
+def _stacked(add: Add, x: Value, axis: int, count: int, chunk: int, rank: int) -> Value:
+    """x in parts along its dimension `axis`, which come first, before what it lacks of `rank`."""
+    x = _parted(add, x, axis, count, chunk)
     order = (axis, *(i for i in range(len(x.type.dims)) if i != axis))
-    x = add(Transpose(order), x)
-    first, *others = x.type.shape
-    missing = rank - len(others) if len(others) > 1 else 0
-    return add(Reshape((first, *(1,) * missing, *others), True), x) if missing else x
+    first, *others = (x.type.shape[i] for i in order)
+    ones = (1,) * (rank - len(others))
+    return add(Reshape((first, *ones, *others), True), add(Transpose(order), x))
 
 
 def _summed(add: Add, parts: Value, axis: int) -> Value:
@@ -130,43 +132,44 @@ def _summed(add: Add, parts: Value, axis: int) -> Value:
     return add(Reduce("sum", (axis,), False, WHOLE), parts)
 
 
-def whole_conv2d(
+def whole_conv(
     add: Add,
     x: Whole,
     weight: Whole,
     *,
-    stride: Pair = (1, 1),
-    padding: Sides = (0, 0, 0, 0),
-    dilation: Pair = (1, 1),
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
     groups: int = 1,
 ) -> Value:
-    """The convolution of x (n, c, h, w) by weight (o, c / groups, kh, kw): int32.
+    """The convolution of x (n, c, ...) by weight (o, c / groups, ...), as `conv` has it: int32.
 
     Where a sum may exceed float32's integers, parts of the channels are groups of their own, whose
     results int32 adds up. Raises UnsupportedOpError where a single channel's may.
     """
-    (n, c, h, w), (o, share, kh, kw) = x.value.type.shape, weight.value.type.shape
+    (n, c, *sizes), (o, share, *kernel) = x.value.type.shape, weight.value.type.shape
     if c != share * groups or o % groups:
-        raise ShapeError(f"conv2d: x {x.value.type} and weight {weight.value.type} do not fit")
-    if x.exact(weight, share * kh * kw):
-        op = Conv2d(stride, padding, dilation, groups, exact=True)
-        return add(Pointwise(WHOLE), add(op, x.value, weight.value))
-    chunk = EXACT // (x.most * weight.most * kh * kw)
+        raise ShapeError(f"conv: x {x.value.type} and weight {weight.value.type} do not fit")
+    convolved = partial(conv, add, stride=stride, padding=padding, dilation=dilation, exact=True)
+    taps = prod(kernel)
+    if x.exact(weight, share * taps):
+        return add(Pointwise(WHOLE), convolved(x.value, weight.value, groups=groups))
+    chunk = EXACT // (x.most * weight.most * taps)
     if not chunk:
-        raise UnsupportedOpError(f"conv2d: sums of {kh} x {kw} products of integers in float32")
+        raise UnsupportedOpError(f"conv: sums of {taps} products of integers in float32")
     count = -(-share // chunk)
     chunk = -(-share // count)
-    apart = add(Reshape((n, groups, share, h, w), True), x.value)
+    apart = add(Reshape((n, groups, share, *sizes), True), x.value)
     apart = _parted(add, apart, 2, count, chunk)
-    apart = add(Reshape((n, groups * count * chunk, h, w), True), apart)
-    parts = add(Reshape((groups, o // groups, share, kh, kw), True), weight.value)
-    parts = add(Transpose((0, 2, 1, 3, 4, 5)), _parted(add, parts, 2, count, chunk))
-    parts = add(Reshape((groups * count * (o // groups), chunk, kh, kw), True), parts)
-    op = Conv2d(stride, padding, dilation, groups * count, exact=True)
-    y = add(op, apart, parts)
-    sizes = y.type.shape[2:]
-    y = add(Reshape((n, groups, count, o // groups, *sizes), True), y)
-    return add(Reshape((n, o, *sizes), True), _summed(add, y, 2))
+    apart = add(Reshape((n, groups * count * chunk, *sizes), True), apart)
+    parts = add(Reshape((groups, o // groups, share, *kernel), True), weight.value)
+    parts = _parted(add, parts, 2, count, chunk)
+    parts = add(Transpose((0, 2, 1, *range(3, len(parts.type.dims)))), parts)
+    parts = add(Reshape((groups * count * (o // groups), chunk, *kernel), True), parts)
+    y = convolved(apart, parts, groups=groups * count)
+    outs = y.type.shape[2:]
+    y = add(Reshape((n, groups, count, o // groups, *outs), True), y)
+    return add(Reshape((n, o, *outs), True), _summed(add, y, 2))
 
 
 def integer_matmul(add: Add, a: Value, b: Value) -> Value:

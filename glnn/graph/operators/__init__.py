@@ -6,7 +6,7 @@ from glnn.graph.operators.concat import Concat
 from glnn.graph.operators.conv2d import Conv2d
 from glnn.graph.operators.cum_sum import CumSum
 from glnn.graph.operators.gather import Gather, GatherElements, GatherND
-from glnn.graph.operators.identity import Identity
+from glnn.graph.operators.identity import Identity, Within
 from glnn.graph.operators.im2row import Im2row
 from glnn.graph.operators.local_response_norm import LocalResponseNorm
 from glnn.graph.operators.loop import Loop
@@ -18,8 +18,11 @@ from glnn.graph.operators.normalize import Normalize
 from glnn.graph.operators.pad import Pad, Roll, Tile
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.pool2d import Pool2d
+from glnn.graph.operators.rearrange import Rearrange
+from glnn.graph.operators.recurrent_step import RecurrentStep
 from glnn.graph.operators.reduce import Reduce
 from glnn.graph.operators.reorder import Reorder
+from glnn.graph.operators.resample import Resample
 from glnn.graph.operators.reshape import Flatten, Reshape, Squeeze, Unflatten, Unsqueeze
 from glnn.graph.operators.rows import Images, Rows
 from glnn.graph.operators.scatter import ScatterElements, ScatterND
@@ -54,8 +57,11 @@ __all__ = [
     "Pad",
     "Pointwise",
     "Pool2d",
+    "Rearrange",
+    "RecurrentStep",
     "Reduce",
     "Reorder",
+    "Resample",
     "Reshape",
     "Roll",
     "Rows",
@@ -72,5 +78,6 @@ __all__ = [
     "Unsqueeze",
     "WinogradInput",
     "WinogradOutput",
+    "Within",
     "Zero",
 ]

@@ -40,7 +40,7 @@ class Conv2d(Contraction):
     dilation: Pair = (1, 1)
     groups: int = 1
     exact: bool = False
-    """Whether sums of whole numbers below 2^24 must be exact: they are never of transformed ones."""
+    """Whether sums of whole numbers below 2^24 must be exact: none is of transformed numbers."""
 
     def __post_init__(self) -> None:
         windows.check(

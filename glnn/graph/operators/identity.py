@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from glnn.graph.operator import Cost, Known, Operator, Types
+from glnn.graph.interval import Interval
+from glnn.graph.operator import Cost, Intervals, Known, Operator, Types
 from glnn.types import Array, TensorType
 
 
@@ -28,3 +29,13 @@ class Identity(Operator):
 
     def view_layouts(self, given: str) -> tuple[str, str]:
         return given, given
+
+
+@dataclass(frozen=True)
+class Within(Identity):
+    """x, whose numbers are known to lie within an interval: who says so has looked at them."""
+
+    lies: Interval
+
+    def between(self, given: Intervals, types: Types) -> tuple[Interval, ...]:
+        return (self.lies,)

@@ -1,91 +1,178 @@
-"""Scales and shifts of channels moved into the weights that made them."""
+"""Scales and shifts of channels moved into the weights beside them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass
+from math import prod
 
-from glnn.graph.graph import Graph, Node, Value, ordered
-from glnn.graph.operators import Conv2d, Matmul, Pointwise, Reshape
-from glnn.graph.patterns import PRODUCT, SCALE_AND_SHIFT, SUM
-from glnn.types import TensorType
-
-Types = Mapping[Value, TensorType]
+from glnn.graph.expression import Arg, Expr, call
+from glnn.graph.graph import Graph, Node, Value
+from glnn.graph.operators import Conv2d, Matmul, Pointwise, Reduce
+from glnn.graph.passes.affine import Affine, affine
+from glnn.graph.passes.rewriting import Rewriting
+from glnn.graph.patterns import SUM
+from glnn.types import Shape, TensorType
 
 
 def fold(graph: Graph, types: dict[Value, TensorType]) -> Graph:
     """`graph` with a scale and a shift of each channel, as a batch normalisation is at inference,
-    moved into the fixed weights and the bias of the convolution or product before it.
+    moved into the fixed weights and the bias of the convolution or product before or behind it.
 
     types: of every value; those of new ones are added. A value that somebody else reads, or that is
-    an output, is left as it is.
+    an output, is left as it is. What is behind a scale and a shift takes these only where nothing
+    before could, and where no zeros around an image would need a shift as well.
     """
-    made = dict(graph.producers)
-    for node in graph.nodes:
-        found = _folded(graph, made, node, types)
-        if found is not None:
-            made |= {value: one for one in found for value in one.outputs}
-    return Graph(ordered(graph.outputs, made), graph.inputs, graph.outputs, graph.name)
+    rewriting = Rewriting(graph, types)
+    for node in rewriting.nodes:
+        if isinstance(node.operator, Pointwise):
+            _fold_behind(rewriting, node)
+    for node in rewriting.nodes:
+        following: Node | None = node
+        while following is not None and isinstance(following.operator, Conv2d | Matmul):
+            following = _fold_in_front(rewriting, following)
+    return rewriting.graph()
 
 
-def _folded(
-    graph: Graph, made: Mapping[Value, Node], node: Node, types: dict[Value, TensorType]
-) -> list[Node] | None:
-    """The nodes that stand for `node` and its producer; None where nothing can be folded."""
-    if not _is(node, SCALE_AND_SHIFT) or not _by_channel(graph, node, types):
-        return None
-    first = _before(graph, made, node)
-    bias: Value | None = None
-    if first is not None and _is(first, SUM) and _by_channel(graph, first, types):
-        bias, first = first.inputs[1], _before(graph, made, first)
-    if first is None or not isinstance(first.operator, (Conv2d, Matmul)):
-        return None
-    weight = first.inputs[1]
-    if weight is None or weight not in graph.fixed or len(types[weight].dims) == 3:
-        return None
-    _, scale, shift = node.inputs
-    assert scale is not None and shift is not None
-    count = types[weight].shape[0]
-    nodes: list[Node] = []
+@dataclass(frozen=True)
+class _Channels:
+    """A scale and a shift of the channels of x, of fixed operands."""
 
-    def add(operator: Pointwise | Reshape, *inputs: Value) -> Value:
-        (type,) = operator.infer([types[value] for value in inputs])
-        value = Value(f"{node.name}: folded {len(nodes)}", type)
-        types[value] = type
-        nodes.append(Node(node.name, operator, inputs, (value,)))
-        return value
+    x: Value
+    affine: Affine
+    operands: tuple[Value | None, ...]
 
-    wide = add(Reshape((count, *(1,) * (len(types[weight].dims) - 1))), scale)
-    scaled = add(Pointwise(PRODUCT), weight, wide)
-    total = shift
+    @classmethod
+    def of(cls, rewriting: Rewriting, node: Node) -> _Channels | None:
+        """Those of `node`; None where it is something else."""
+        computed = [v for v in node.inputs if v is not None and not rewriting.fixed(v)]
+        if not isinstance(node.operator, Pointwise) or len(computed) != 1:
+            return None
+        (x,), shape = computed, rewriting.shape(node.outputs[0])
+        if rewriting.shape(x) != shape or len(shape) < 2:
+            return None
+        channels = (shape[1], *(1,) * (len(shape) - 2))
+        for value in node.inputs:
+            if value is None or not (value is x or _by_channel(rewriting.shape(value), channels)):
+                return None
+        found = affine(node.operator.expr, node.inputs.index(x))
+        return None if found is None else cls(x, found, node.inputs)
+
+    def fixed(
+        self, rewriting: Rewriting, name: str, expr: Expr, shape: Shape, *first: Value
+    ) -> Value:
+        """`expr` of the values `first`, then of the operands, which are seen in `shape`."""
+        taken, places = list(first), [Arg(i) for i in range(len(first))]
+        for value in self.operands:
+            places.append(Arg(len(taken)))
+            if value is not None and value is not self.x:
+                single = prod(rewriting.shape(value)) == 1
+                own = (1,) * len(shape) if single else shape
+                taken.append(rewriting.reshaped(name, value, own))
+        return rewriting.add(name, Pointwise(expr(*places)), *taken)
+
+
+def _by_channel(shape: Shape, channels: Shape) -> bool:
+    """Whether an operand of `shape` has a number for each channel, or one for all."""
+    if prod(shape) == 1:
+        return True
+    own = shape[-len(channels) :]
+    return own == channels and prod(shape[: -len(channels)]) == 1
+
+
+def _behind(expr: Expr, count: int) -> Expr:
+    """`expr` of operands that come behind `count` others."""
+    return expr(*(Arg(count + i) for i in range(expr.arity)))
+
+
+def _fold_behind(rewriting: Rewriting, node: Node) -> None:
+    """`node` in the weights of what is before it."""
+    channels = _Channels.of(rewriting, node)
+    if channels is None or channels.affine.scale is None or not rewriting.alone(channels.x):
+        return
+    first, bias = rewriting.computed(channels.x), None
+    before = None if first is None else _Channels.of(rewriting, first)
+    if before is not None:
+        shift = before.affine.shift
+        if before.affine.scale is not None or not isinstance(shift, Arg):
+            return
+        if not rewriting.alone(before.x):
+            return
+        bias, first = before.operands[shift.index], rewriting.computed(before.x)
+    if first is None or not _weighted(rewriting, first):
+        return
+    x, weight = first.inputs[:2]
+    assert weight is not None
+    scale, shift, name = channels.affine.scale, channels.affine.shift, node.name
+    shape, rank = rewriting.shape(weight), len(rewriting.shape(channels.x))
+    wide = (shape[0], *(1,) * (len(shape) - 1))
+    scaled = channels.fixed(rewriting, name, call("mul", Arg(0), _behind(scale, 1)), wide, weight)
+    product = rewriting.add(first.name, first.operator, x, scaled)
+    spread = (shape[0], *(1,) * (rank - 2))
+    total = None if shift is None else _behind(shift, 0)
     if bias is not None:
-        total = add(Pointwise(SCALE_AND_SHIFT), bias, scale, shift)
-    product = Value(f"{node.name}: scaled", types[first.outputs[0]])
-    types[product] = product.type
-    contraction = replace(
-        first, inputs=(first.inputs[0], scaled, *first.inputs[2:]), outputs=(product,)
-    )
-    shifted = replace(node, operator=Pointwise(SUM), inputs=(product, total))
-    return [*nodes, contraction, shifted]
+        total = call("mul", Arg(0), _behind(scale, 1))
+        total = total if shift is None else call("add", total, _behind(shift, 1))
+    if total is None:
+        rewriting.be(node, product)
+        return
+    given = () if bias is None else (bias,)
+    if total.arity == 0:
+        before_it = node.inputs
+        rewriting.replace(node, Pointwise(call("add", Arg(0), total)), product)
+    else:
+        moved = channels.fixed(rewriting, name, total, spread, *given)
+        before_it = node.inputs
+        rewriting.replace(node, Pointwise(SUM), product, moved)
+    for value in before_it:
+        rewriting.prune(value)
 
 
-def _is(node: Node, expr: object) -> bool:
-    return isinstance(node.operator, Pointwise) and node.operator.expr == expr
+def _weighted(rewriting: Rewriting, node: Node) -> bool:
+    """Whether `node` is a convolution or a product with a fixed weight for each channel."""
+    weight = node.inputs[1] if isinstance(node.operator, Conv2d | Matmul) else None
+    return weight is not None and rewriting.fixed(weight) and len(rewriting.shape(weight)) != 3
 
 
-def _by_channel(graph: Graph, node: Node, types: Types) -> bool:
-    """Whether all operands but the first are fixed, and of one number a channel."""
-    first, *rest = node.inputs
-    if first is None:
-        return False
-    shape = types[first].shape
-    wanted = (shape[1], *(1,) * (len(shape) - 2)) if len(shape) > 1 else None
-    return all(v in graph.fixed and v and types[v].shape == wanted for v in rest)
-
-
-def _before(graph: Graph, made: Mapping[Value, Node], node: Node) -> Node | None:
-    """The node that makes the first operand of `node`, where nobody else reads that."""
-    value = node.inputs[0]
-    if value is None or value in graph.outputs or len(graph.readers[value]) > 1:
+def _fold_in_front(rewriting: Rewriting, node: Node) -> Node | None:
+    """The node that stands for `node` with what is before that in its weights; None where they
+    stay apart.
+    """
+    x, before = node.inputs[0], rewriting.computed(node.inputs[0])
+    if x is None or before is None or not rewriting.alone(x) or not _weighted(rewriting, node):
         return None
-    return made.get(value)
+    channels = _Channels.of(rewriting, before)
+    if channels is None or _takes(rewriting, channels.x):
+        return None
+    operator, weight = node.operator, node.inputs[1]
+    assert weight is not None
+    scale, shift, name = channels.affine.scale, channels.affine.shift, before.name
+    if isinstance(operator, Conv2d) and (operator.groups > 1 or (shift and any(operator.padding))):
+        return None
+    shape, rank = rewriting.shape(weight), len(rewriting.shape(node.outputs[0]))
+    wide = (1, shape[1], *(1,) * (len(shape) - 2))
+    scaled = weight
+    if scale is not None:
+        by_scale = call("mul", Arg(0), _behind(scale, 1))
+        scaled = channels.fixed(rewriting, name, by_scale, wide, weight)
+    if shift is None:
+        made: Node | None = rewriting.replace(node, operator, channels.x, scaled)
+    else:
+        by_shift = call("mul", Arg(0), _behind(shift, 1))
+        moved = channels.fixed(rewriting, name, by_shift, wide, weight)
+        sums = rewriting.add(name, Reduce("sum", tuple(range(1, len(shape)))), moved)
+        spread = rewriting.reshaped(name, sums, (shape[0], *(1,) * (rank - 2)))
+        product = rewriting.add(node.name, operator, channels.x, scaled)
+        made = rewriting.maker(product)
+        rewriting.replace(node, Pointwise(SUM), product, spread)
+    rewriting.prune(x)
+    return made
+
+
+def _takes(rewriting: Rewriting, value: Value) -> bool:
+    """Whether what makes `value` takes what is behind it."""
+    while (node := rewriting.computed(value)) is not None and rewriting.alone(value):
+        channels = _Channels.of(rewriting, node)
+        if channels is None:
+            return node.operator.has_epilogue or isinstance(node.operator, Pointwise)
+        value = channels.x
+    return False

@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import prod
 
 from glnn.graph.epilogue import Epilogue, Extent
-from glnn.graph.expression import MOST_CALLS, Arg, Expr
+from glnn.graph.expression import MOST_CALLS, Arg, Call, Expr
 from glnn.graph.graph import Graph, Node, Value, ordered
 from glnn.graph.operators import Pointwise
 from glnn.types import DType, Shape, TensorType
@@ -25,7 +25,8 @@ def fuse(graph: Graph, types: Types, most: int) -> Graph:
     """`graph` with pointwise nodes joined to the producers of their operands.
 
     types: of every value, sizes known. most: how many operands a pointwise node may come to have.
-    A value that somebody else reads, or that is an output, is never fused away.
+    A value that somebody else reads, or that is an output, is never fused away; one that is read
+    again by what is joined to its reader, as x of x sigmoid(x), is.
     """
     return _Fusion(graph, types, most).graph()
 
@@ -35,6 +36,7 @@ class _Fusion:
         self._graph, self._types, self._most = graph, types, most
         self._made: dict[Value, Node] = {}
         self._depth: dict[Value, int] = {}
+        self._within: dict[Node, frozenset[Node]] = {}  # the nodes that were joined into one
 
     def graph(self) -> Graph:
         for node in ordered(self._graph.outputs, self._graph.producers):
@@ -42,6 +44,7 @@ class _Fusion:
             joined = self._joined(node)
             self._made |= dict.fromkeys(node.outputs, joined)
         graph, nodes = self._graph, ordered(self._graph.outputs, self._made)
+        nodes = tuple(_in_order(node) for node in nodes)
         return Graph(nodes, graph.inputs, graph.outputs, graph.name)
 
     def _below(self, node: Node) -> int:
@@ -59,7 +62,7 @@ class _Fusion:
 
     def _taken(self, node: Node) -> Node | None:
         """`node` joined to one of its producers; None where none can be."""
-        values = [v for v in dict.fromkeys(node.inputs) if v in self._made and self._alone(v)]
+        values = [v for v in dict.fromkeys(node.inputs) if v in self._made and self._alone(v, node)]
         depths = {v: self._depth[v] for v in values if v is not None}
         by_kind = sorted(
             depths, key=lambda v: (isinstance(self._made[v].operator, Pointwise), -depths[v])
@@ -71,14 +74,17 @@ class _Fusion:
             else:
                 joined = self._epilogue(producer, node, value)
             if joined is not None:
+                own = (self._within.get(one, frozenset((one,))) for one in (producer, node))
+                self._within[joined] = frozenset().union(*own)
                 return joined
         return None
 
-    def _alone(self, value: Value | None) -> bool:
-        """Whether nobody reads `value` but one node."""
+    def _alone(self, value: Value | None, node: Node) -> bool:
+        """Whether nobody reads `value` but `node`, and what was joined into that."""
         if value is None or value in self._graph.outputs or value in self._graph.fixed:
             return False
-        return len(self._graph.readers[value]) == 1 and len(self._made[value].outputs) == 1
+        within = self._within.get(node, frozenset((node,)))
+        return within.issuperset(self._graph.readers[value]) and len(self._made[value].outputs) == 1
 
     def _epilogue(self, first: Node, node: Node, value: Value) -> Node | None:
         """`first`, which makes `value`, with `node` in its epilogue."""
@@ -145,6 +151,28 @@ class _Fusion:
         return replace(
             joined, operator=Pointwise(whole), inputs=tuple(operands), outputs=node.outputs
         )
+
+
+def _in_order(node: Node) -> Node:
+    """`node` with sums and products of what comes first first: so fewer programs differ."""
+    if node.epilogue is not None:
+        return replace(node, epilogue=replace(node.epilogue, expr=_sorted(node.epilogue.expr)))
+    if isinstance(node.operator, Pointwise):
+        return replace(node, operator=Pointwise(_sorted(node.operator.expr)))
+    return node
+
+
+def _sorted(expr: Expr) -> Expr:
+    def part(one: Expr, given: tuple[tuple[int, Expr], ...]) -> tuple[int, Expr]:
+        """The first argument that a part has, and the part."""
+        if not isinstance(one, Call):
+            return (one.index if isinstance(one, Arg) else MOST_CALLS), one
+        if one.function in ("add", "mul"):
+            given = tuple(sorted(given, key=lambda each: each[0]))
+        arguments = tuple(each for _, each in given)
+        return min(place for place, _ in given), Call(one.function, arguments)
+
+    return expr.fold(part)[-1][1]
 
 
 def _named(first: Node, node: Node) -> Node:

@@ -4,23 +4,54 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from glnn.graph.expression import Arg
 from glnn.graph.graph import Graph, Kind, Node, Value
-from glnn.graph.operators import Identity
+from glnn.graph.operators import Expand, Identity, Pad, Pointwise, Slice, Transpose
+from glnn.graph.operators.reshape import View
+from glnn.types import TensorType
 
 
-def without_identities(graph: Graph) -> Graph:
-    """`graph` without the identities, whose readers read what these read; outputs are kept."""
+def without_identities(graph: Graph, types: dict[Value, TensorType]) -> Graph:
+    """`graph` without what gives its operand as it is, whose readers read that; outputs are kept.
+
+    types: of every value. That is identities, transpositions into the same order, slices of
+    everything, pads of nothing and the like.
+    """
     same: dict[Value, Value] = {}
     kept: list[Node] = []
     for node in graph.nodes:
         inputs = tuple(None if v is None else same.get(v, v) for v in node.inputs)
-        source, (result, *_) = inputs[0] if inputs else None, node.outputs
-        if isinstance(node.operator, Identity) and source and result not in graph.outputs:
-            same[result] = source
-        else:
+        if (source := _same(replace(node, inputs=inputs), types)) is None:
             extras = tuple(same.get(v, v) for v in node.extras)
             kept.append(replace(node, inputs=inputs, extras=extras))
+        elif (result := node.outputs[0]) not in graph.outputs:
+            same[result] = source
+        else:
+            kept.append(replace(node, operator=Identity(), inputs=(source,)))
     return Graph(tuple(kept), graph.inputs, graph.outputs, graph.name)
+
+
+def _same(node: Node, types: dict[Value, TensorType]) -> Value | None:
+    """The operand that the result of `node` is; None of one that is something else."""
+    source = node.inputs[0] if node.inputs else None
+    if source is None or node.epilogue is not None or len(node.outputs) > 1:
+        return None
+    operator = node.operator
+    if types[source] != types[node.outputs[0]]:
+        return None
+    if isinstance(operator, Identity | View | Expand):
+        return source
+    if isinstance(operator, Slice):
+        return source if min(operator.steps, default=1) > 0 else None
+    if isinstance(operator, Pad):
+        return source if not any((*operator.before, *operator.after)) else None
+    if isinstance(operator, Transpose):
+        rank = len(operator.perm)
+        in_order = [axis % rank for axis in operator.perm] == list(range(rank))
+        return source if in_order else None
+    if isinstance(operator, Pointwise):
+        return source if operator.expr == Arg(0) and len(node.inputs) == 1 else None
+    return None
 
 
 def without_dead(graph: Graph) -> Graph:

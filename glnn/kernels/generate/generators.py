@@ -6,7 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from glnn.graph.operator import Operator
-from glnn.kernels.generate import concat, cum_sum, gather, move, pointwise, reduce, scatter
+from glnn.kernels.generate import (
+    concat,
+    cum_sum,
+    gather,
+    move,
+    pointwise,
+    recurrent,
+    reduce,
+    scatter,
+)
 from glnn.kernels.generate.generated import Generated
 from glnn.layout import Layout
 from glnn.types import TensorType
@@ -34,6 +43,7 @@ GENERATORS: Mapping[str, Generator] = {
     "turn": Generator(move.turn, move.turn_examples),
     "scatter": Generator(scatter.generate, scatter.examples),
     "pointwise": Generator(pointwise.generate, pointwise.examples),
+    "recurrent": Generator(recurrent.generate, recurrent.examples),
     "reduce": Generator(reduce.generate, reduce.examples),
 }
 """By what declarations say in `generate`."""

@@ -149,7 +149,7 @@ def generate(
         f"{' '.join(dtype.value for dtype in dtypes)}",
         {
             "operands": lambda: "\n".join(
-                [*_numbers(kind, number), *_declared(types, backend, wide, together)]
+                [*_numbers(kind, number, arg), *_declared(types, backend, wide, together)]
             ),
             "prologue": lambda: function(values.prologue, dtypes, "prologue", BEFORE),
             "finish": lambda: function(finish, [number], "finish", AFTER),
@@ -179,6 +179,7 @@ def examples() -> dict[str, tuple[Operator, dict[str, TensorType]]]:
     }
     for dtype in (DType.int32, DType.int8, DType.bool):
         found[dtype.value] = Reduce("sum", (-1,)), {"x0": TensorType((6, 8), dtype)}
+    found["place_of_int8"] = ArgReduce("max", -1), {"x0": TensorType((6, 9), DType.int8)}
     return found
 
 
@@ -186,8 +187,8 @@ def _letter(dtype: DType) -> str:
     return "f" if dtype.kind == "float" else "i"
 
 
-def _numbers(kind: Kind, dtype: DType) -> list[str]:
-    """What is reduced, numbers of `dtype`."""
+def _numbers(kind: Kind, dtype: DType, arg: bool) -> list[str]:
+    """What is reduced, numbers of `dtype`; arg: with their places, so that none wraps around."""
     nothing = FLOATS[kind]
     if dtype.kind != "float":
         limits = np.iinfo(np.uint8 if dtype is DType.bool else dtype.numpy)
@@ -197,7 +198,7 @@ def _numbers(kind: Kind, dtype: DType) -> list[str]:
         f"#define NUMBER {STORED[dtype.kind]}",
         f"#define NUMBERS {VECTORS[dtype.kind]}",
         f"#define NOTHING {nothing}",
-        f"#define SETTLED(x) ({WRAPPED.get(dtype, '{}').format('x')})",
+        f"#define SETTLED(x) ({'x' if arg else WRAPPED.get(dtype, '{}').format('x')})",
     ]
 
 

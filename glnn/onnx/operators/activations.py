@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from glnn.errors import UnsupportedOpError
+from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.graph import Value
 from glnn.onnx.call import Call
 from glnn.onnx.entry import Entry
 from glnn.types import DType
 
 BYTES = (DType.uint8, DType.int8)
+
+
+def _gelu(call: Call, x: Value) -> Value:
+    form = call.get("approximate", "none")
+    if form not in ("none", "tanh"):
+        raise ShapeError(f"Gelu: approximate must be none or tanh, got {form!r}")
+    return call.pointwise("gelu(a)" if form == "none" else "gelu_tanh(a)", x)
 
 
 def _swiglu(call: Call, gate: Value, x: Value) -> Value:
@@ -24,6 +31,7 @@ def _bit_cast(call: Call, x: Value) -> Value:
 
 
 ENTRIES = (
+    Entry("Gelu", 20, _gelu),
     Entry("SwiGLU", 28, _swiglu),
     Entry("BitCast", 26, _bit_cast, halves=True),
 )

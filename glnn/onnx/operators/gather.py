@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from glnn.errors import ShapeError
@@ -75,6 +77,29 @@ def _reverse_sequence(call: Call, x: Value, lengths: Value) -> Value:
     return call.reshape(found, shape)
 
 
+def _tensor_scatter(call: Call, past: Value, update: Value, starts: Value | None = None) -> Value:
+    """`update` in the place of as many steps of a cache, from `starts` on in each sample."""
+    axis = call.axis(call.get("axis", -2), past)
+    shape, steps = past.type.shape, update.type.shape[axis]
+    if not axis:
+        raise ShapeError("TensorScatter: the axis must not be that of the samples")
+    lead, rest = shape[1:axis], shape[axis + 1 :]
+    at = call.constant(np.arange(steps), np.int32)
+    if starts is not None:
+        first = call.reshape(call.cast(starts, DType.int32), (shape[0], 1))
+        at = call.pointwise("a + b", first, at)
+    if call.get("mode", "linear") == "circular":
+        at = call.pointwise("remainder(a, b)", at, shape[axis])
+    # The row of each step, where all dimensions up to the axis are one.
+    before = np.arange(shape[0] * prod(lead)).reshape(shape[0], prod(lead), 1) * shape[axis]
+    at = call.reshape(at, (at.type.shape[0] if len(at.type.dims) > 1 else 1, 1, steps))
+    row = call.pointwise("a + b", call.constant(before, np.int32), at)
+    count = before.size * steps
+    rows = call.reshape(past, (before.size * shape[axis], *rest))
+    new = call.reshape(update, (count, *rest))
+    return call.reshape(call(ScatterND(), rows, call.reshape(row, (count, 1)), new), shape)
+
+
 ENTRIES = (
     Entry("Gather", 1, _gather),
     Entry("GatherElements", 11, _gather_elements),
@@ -83,4 +108,5 @@ ENTRIES = (
     Entry("ScatterElements", 11, _scatter_elements),
     Entry("ScatterND", 11, _scatter_nd),
     Entry("ReverseSequence", 10, _reverse_sequence),
+    Entry("TensorScatter", 24, _tensor_scatter),
 )

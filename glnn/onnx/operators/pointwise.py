@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial, reduce
 
 from glnn.errors import ShapeError
@@ -13,14 +13,17 @@ from glnn.onnx.entry import Entry
 from glnn.types import DType
 
 
-def _formula(call: Call, *operands: Value, formula: str, **attributes: float) -> Value:
+def _formula(
+    call: Call, *operands: Value, formula: str, attributes: Mapping[str, float] | None = None
+) -> Value:
     """`formula` of the operands, then of the attributes, by their defaults."""
-    numbers = (float(call.get(name, default)) for name, default in attributes.items())
+    defaults = (attributes or {}).items()
+    numbers = (float(call.get(name, default)) for name, default in defaults)
     return call.pointwise(formula, *operands, *numbers)
 
 
 def _row(name: str, formula: str, since: int = 1, **attributes: float) -> Entry:
-    return Entry(name, since, partial(_formula, formula=formula, **attributes))
+    return Entry(name, since, partial(_formula, formula=formula, attributes=attributes))
 
 
 def _legacy(call: Call, a: Value, b: Value, *, formula: str) -> Value:
@@ -81,6 +84,12 @@ def _prelu(call: Call, x: Value, slope: Value) -> Value:
     if call.version < 9 and len(slope.type.dims) == 1 and len(x.type.dims) > 2:
         slope = call(Unsqueeze(tuple(range(1, len(x.type.dims) - 1))), slope)
     return call.pointwise("where(a < c, a * b, a)", x, slope, _zero(x))
+
+
+def _relu(call: Call, x: Value) -> Value:
+    if x.type.dtype.kind == "float":
+        return call.pointwise("relu(a)", x)
+    return call.pointwise("maximum(a, b)", x, 0)
 
 
 def _zero(x: Value) -> float | int:
@@ -161,7 +170,6 @@ ENTRIES = (
             "Mish": "mish",
             "Neg": "neg",
             "Reciprocal": "reciprocal",
-            "Relu": "relu",
             "Round": "round",
             "Sigmoid": "sigmoid",
             "Sign": "sign",
@@ -176,7 +184,7 @@ ENTRIES = (
     _row("Elu", "elu(a, b)", alpha=1.0),
     _row("Celu", "celu(a, b)", alpha=1.0),
     _row("LeakyRelu", "leaky_relu(a, b)", alpha=0.01),
-    _row("ThresholdedRelu", "thresholded_relu(a, b)", alpha=1.0),
+    _row("ThresholdedRelu", "where(a > b, a, 0.0)", alpha=1.0),
     _row("HardSigmoid", "hardsigmoid(a, b, c)", alpha=0.2, beta=0.5),
     _row(
         "Selu",
@@ -189,6 +197,7 @@ ENTRIES = (
     _row("Shrink", _SHRINK, bias=0.0, lambd=0.5),
     Entry("Clip", 1, _clip),
     Entry("PRelu", 1, _prelu),
+    Entry("Relu", 1, _relu),
     Entry("Cast", 1, _cast, halves=True),
     Entry("CastLike", 15, _cast_like, halves=True),
     Entry("IsInf", 10, _is_inf),

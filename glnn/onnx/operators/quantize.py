@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from glnn.errors import ShapeError, UnsupportedOpError
-from glnn.graph.compose.integer import Whole, whole, whole_conv2d, whole_matmul
+from glnn.graph.compose.integer import Whole, whole, whole_conv, whole_matmul
+from glnn.graph.expression import formula
 from glnn.graph.graph import Value
-from glnn.graph.operators import Gather, Reduce, Squeeze, Unsqueeze
+from glnn.graph.operators import Gather, Reduce
 from glnn.onnx.call import Call
 from glnn.onnx.dtypes import dtype_of
 from glnn.onnx.entry import Entry
-from glnn.onnx.operators.window import pads
+from glnn.onnx.operators.window import Window
 from glnn.types import DType
 
 BYTES = (DType.uint8, DType.int8)
@@ -84,9 +84,8 @@ def _dequantize(call: Call, x: Value, scale: Value, zero: Value | None = None) -
 def _dynamic(call: Call, x: Value) -> tuple[Value, Value, Value]:
     """Quantized by its own numbers: y, scale and zero point."""
     axes = tuple(range(len(x.type.dims)))
-    low, high = (call(Reduce(kind, axes), x) for kind in ("min", "max"))
-    low = call.pointwise("minimum(a, 0.0)", low)
-    high = call.pointwise("maximum(a, 0.0)", high)
+    low = call(Reduce("min", axes, finish=formula("minimum(a, 0.0)")), x)
+    high = call(Reduce("max", axes, finish=formula("maximum(a, 0.0)")), x)
     span = call.pointwise("where(a > b, a - b, 1.0)", high, low)
     scale = call.pointwise("quotient(a, 255.0)", span)
     zero = call.pointwise("cast_uint8(round(clip(quotient(-a, b), 0.0, 255.0)))", low, scale)
@@ -151,32 +150,19 @@ def _conv_integer(
     x_zero: Value | None = None,
     w_zero: Value | None = None,
 ) -> Value:
-    kernel = weight.type.shape[2:]
-    count = len(kernel)
-    if len(x.type.dims) != count + 2 or not count:
-        raise ShapeError(f"{call.name}: x {x.type} and weight {weight.type} do not fit")
-    if count > 2:
-        raise UnsupportedOpError(f"{call.name}: of {count} dimensions")
-    stride, dilation = (tuple(call.get(name, (1,) * count)) for name in ("strides", "dilations"))
-    before, after = pads(call, x.type.shape[2:], kernel, stride, dilation)
-    zero = x_zero and call.reshape(x_zero, ())
+    windows = Window.of(call, x.type.shape[2:], weight.type.shape[2:])
+    count = len(windows.kernel)
     own, taps = w_zero and _outputs(call, w_zero, count), tuple(range(1, count + 2))
-    first, second = whole(call, x, zero), whole(call, weight, own, along=taps)
-    if count == 1:
-        first, second = (
-            replace(one, value=call(Unsqueeze((2,)), one.value)) for one in (first, second)
-        )
-        stride, dilation, before, after = ((1, *stride), (1, *dilation), (0, *before), (0, *after))
-    y = whole_conv2d(
+    first = whole(call, x, x_zero and call.reshape(x_zero, ()))
+    return whole_conv(
         call,
         first,
-        second,
-        stride=stride,  # type: ignore[arg-type]
-        padding=(*before, *after),  # type: ignore[arg-type]
-        dilation=dilation,  # type: ignore[arg-type]
+        whole(call, weight, own, along=taps),
+        stride=windows.stride,
+        padding=windows.sides,
+        dilation=windows.dilation,
         groups=call.get("group", 1),
     )
-    return call(Squeeze((2,)), y) if count == 1 else y
 
 
 def _outputs(call: Call, value: Value, count: int) -> Value:

@@ -49,11 +49,11 @@ class Along:
             return np.asarray(first + at * (last - first) / self._last)
         if mode == "pytorch_half_pixel" and self.count == 1:
             return np.zeros(1, np.float32)
-        found = (at + half) / scale - half
+        found = (at + half) / scale
         if mode == "half_pixel_symmetric":
-            share = np.float32(self.count / self._length)
-            found = found + np.float32(self.size) / 2 * (1 - share)
-        return np.asarray(found, np.float32)
+            share = np.float32(self.count) / np.float32(self._length)
+            found = np.float32(self.size) / 2 * (1 - share) + found
+        return np.asarray(found - half, np.float32)
 
     @property
     def _length(self) -> float:

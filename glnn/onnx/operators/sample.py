@@ -8,12 +8,13 @@ from math import prod
 import numpy as np
 
 from glnn.errors import ShapeError, UnsupportedOpError
+from glnn.graph.compose.matmul import matmul
 from glnn.graph.expression import Arg, formula
 from glnn.graph.graph import Value
 from glnn.graph.operators import GatherND, Reduce, Transpose
 from glnn.onnx.call import Call
 from glnn.onnx.entry import Entry
-from glnn.types import DType, Shape
+from glnn.types import Array, DType, Shape
 
 MODES = {
     "nearest": "nearest",
@@ -25,7 +26,6 @@ MODES = {
 OUTSIDE = ("zeros", "border", "reflection")
 # Of x mirrored at b and again at b + c, until it lies between them.
 MIRRORED = formula("b + c - abs(c - remainder(abs(a - b), 2.0 * c))")
-CLAMPED = formula("where(a < b, 0.0, where(a > c, d, a))")
 INSIDE = formula("where(a < 0.0, 0.0, where(a > b, 0.0, c))")
 # Of distances; the cubic is that of Keys 1981 with the coefficient -0.75.
 LINEAR = formula("maximum(1.0 - a, 0.0)")
@@ -110,10 +110,7 @@ class _Places:
         return self._call.constant(step), self._call.constant(self._low)
 
     def _kept(self, at: Value) -> Value:
-        """Places beyond the edges brought back."""
-        if self._outside == "border":
-            ends = (self._low, self._low + self._span, self._most)
-            return self._call.pointwise(CLAMPED, at, *map(self._call.constant, ends))
+        """Places mirrored at the edges; what else they are made of is the nearest in the image."""
         return self._mirrored(at) if self._outside == "reflection" else at
 
     def _mirrored(self, at: Value) -> Value:
@@ -136,4 +133,27 @@ class _Places:
         return self._call(Reduce("prod", (3,), prologue=weight), whole, at, most)
 
 
-ENTRIES = (Entry("GridSample", 16, _grid_sample),)
+def _affine_grid(call: Call, theta: Value, size: Value) -> Value:
+    """The places of a grid of `size` (n, c, ...) under the maps theta (n, d, d + 1)."""
+    n, _, *sizes = call.integers(size, "size")
+    depth = len(sizes)
+    if theta.type.dims != (n, depth, depth + 1):
+        raise ShapeError(f"AffineGrid: theta {theta.type} does not fit the size {(n, _, *sizes)}")
+    corners = bool(call.get("align_corners", 0))
+    at = np.meshgrid(*(_grid_line(count, corners) for count in sizes), indexing="ij")
+    whole = np.stack([*at[::-1], np.ones_like(at[0])], -1).reshape(1, -1, depth + 1)
+    grid = matmul(call, call.constant(whole, np.float32), theta, transposed=True)
+    return call.reshape(grid, (n, *sizes, depth))
+
+
+def _grid_line(count: int, corners: bool) -> Array:
+    """`count` places from -1 to 1, which are the first and the last one, or the edges."""
+    if corners:
+        return np.linspace(-1, 1, count) if count > 1 else np.zeros(count)
+    return np.asarray((np.arange(count) * 2 + 1) / max(count, 1) - 1)
+
+
+ENTRIES = (
+    Entry("GridSample", 16, _grid_sample),
+    Entry("AffineGrid", 20, _affine_grid, told=(1,)),
+)

@@ -26,14 +26,15 @@ def _max_unpool(call: Call, x: Value, places: Value, shape: Value | None = None)
         )
     )
     whole = found if shape is None else call.integers(shape, "output_shape")[2:]
-    if places.type != x.type and places.type.shape != x.type.shape:
+    if places.type.shape != x.type.shape:
         raise ShapeError(f"MaxUnpool: indices must be as {x.type}, got {places.type}")
     planes, count = n * c, prod(found)
-    first = call.constant(np.arange(planes)[:, None] * count, places.type.dtype.numpy)
-    index = call.pointwise("a - b", call.reshape(places, (planes, prod(sizes))), first)
+    first = call.constant(np.arange(planes)[:, None] * count, np.int32)
+    flat = call.cast(call.reshape(places, (planes, prod(sizes))), DType.int32)
+    index = call.pointwise("a - b", flat, first)
     zeros = call(Expand((planes, count)), call.constant(0, x.type.dtype.numpy))
     numbers = call.reshape(x, (planes, prod(sizes)))
-    y = call(ScatterElements(1), zeros, call.cast(index, DType.int32), numbers)
+    y = call(ScatterElements(1), zeros, index, numbers)
     y = call.reshape(y, (n, c, *found))
     if whole == found:
         return y

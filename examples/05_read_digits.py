@@ -1,0 +1,42 @@
+"""Handwritten digits read by a network from an .onnx file.
+
+The network is a small convolutional one that the package qonnx has (see requirements.txt), trained
+on MNIST by CNTK. Writes digits.png: the digits, and below each what was read.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import distribution
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+import glnn
+from glnn.data import digits
+
+ROWS, COLUMNS = 5, 20
+
+
+def main() -> None:
+    path = distribution("qonnx").locate_file("qonnx/data/onnx/mnist-conv/model.onnx")
+    session = glnn.InferenceSession(str(path))
+    images, labels = digits()
+    read = []
+    for image in images[: ROWS * COLUMNS]:
+        x = image[None, None].astype(np.float32)  # (1, 1, 28, 28), from 0 to 255
+        (scores,) = session.run(None, {"Input3": x})
+        read.append(int(scores.argmax()))
+    right = (np.array(read) == labels[: len(read)]).sum()
+    print(f"{right} of {len(read)} digits are right on {session.backend.name}")
+
+    sheet = Image.new("L", (COLUMNS * 30, ROWS * 44), 255)
+    draw = ImageDraw.Draw(sheet)
+    for i, digit in enumerate(read):
+        x0, y0 = i % COLUMNS * 30, i // COLUMNS * 44
+        sheet.paste(Image.fromarray(255 - images[i]), (x0, y0))
+        draw.text((x0 + 12, y0 + 29), str(digit))
+    sheet.save("digits.png")
+
+
+if __name__ == "__main__":
+    main()

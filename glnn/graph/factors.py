@@ -1,0 +1,270 @@
+"""Chains of moves and views as one walk: each dimension a product of walks along the operand's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from glnn.errors import ShapeError
+from glnn.graph.index_map import Axis
+from glnn.graph.operator import Operator
+from glnn.graph.operators.move import MOST_RANK, Expand, Flip, Slice, Transpose
+from glnn.graph.operators.pad import Pad
+from glnn.graph.operators.rearrange import Rearrange
+from glnn.graph.operators.reshape import Reshape, View
+from glnn.types import Shape, TensorType
+
+Factors = tuple[Axis, ...]
+"""What a dimension is a product of, the outermost first: walks that begin at 0, of two or more
+places each."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What moves and views have made so far of a tensor of `shape`, no size of which is 0."""
+
+    shape: Shape
+    base: tuple[int, ...]
+    """Where the first place lies, along each dimension of the tensor."""
+    dims: tuple[Factors, ...]
+    """What each dimension of the result is a product of."""
+
+    @classmethod
+    def of(cls, shape: Shape) -> Chain:
+        """Of no moves yet."""
+        dims = tuple((Axis(n, i),) if n > 1 else () for i, n in enumerate(shape))
+        return cls(shape, (0,) * len(shape), dims)
+
+    @property
+    def result(self) -> Shape:
+        """The shape of what has come of it."""
+        return tuple(_size(factors) for factors in self.dims)
+
+    def then(self, operator: Operator, shape: Shape | None = None) -> Chain | None:
+        """The chain with `operator` behind it; None where that is no single walk.
+
+        shape: of the result, where that is known.
+        """
+        if isinstance(operator, View):
+            if shape is None:
+                shape = operator.infer([TensorType(self.result)])[0].shape
+            return self._seen(shape)
+        if isinstance(operator, Pad):
+            return self._padded(operator)
+        if isinstance(operator, Rearrange) and operator.padded:
+            return None
+        if isinstance(operator, Transpose | Slice | Flip | Expand | Rearrange):
+            return self._picked(operator.map(self.result).dims)
+        return None
+
+    def _padded(self, pad: Pad) -> Chain | None:
+        """With zeros behind whole dimensions of the tensor."""
+        if pad.edge != "constant" or pad.fill != 0 or any(pad.before) or min(pad.after) < 0:
+            return None
+        dims: list[Factors] = []
+        for factors, more in zip(self.dims, pad.after, strict=True):
+            if more:
+                (axis,) = factors if len(factors) == 1 else (Axis(0),)
+                if axis.axis is None or self.base[axis.axis]:
+                    return None
+                if axis != Axis(self.shape[axis.axis], axis.axis):
+                    return None
+                factors = (replace(axis, size=axis.size + more),)
+            dims.append(factors)
+        return replace(self, dims=tuple(dims))
+
+    def _beyond(self, axis: Axis) -> bool:
+        """Whether `axis` walks beyond the end of its dimension."""
+        return axis.axis is not None and axis.size > self.shape[axis.axis]
+
+    def _seen(self, shape: Shape) -> Chain | None:
+        """In another shape of as many numbers."""
+        left = [axis for factors in self.dims for axis in factors]
+        dims: list[Factors] = []
+        for size in shape:
+            taken: list[Axis] = []
+            while size > 1:
+                axis = left.pop(0)
+                if size % axis.size == 0:
+                    taken.append(axis)
+                    size //= axis.size
+                elif axis.size % size == 0 and not self._beyond(axis):
+                    rest = axis.size // size
+                    taken.append(replace(axis, size=size, step=axis.step * rest))
+                    left.insert(0, replace(axis, size=rest))
+                    size = 1
+                else:
+                    return None
+            dims.append(_joined(taken))
+        return replace(self, dims=tuple(dims))
+
+    def _picked(self, outer: Sequence[Sequence[Axis]]) -> Chain | None:
+        """The places that `outer`, factors of a result, walk along the dimensions so far."""
+        base = list(self.base)
+        dims: list[Factors] = []
+        for factors in outer:
+            found: list[Axis] = []
+            for axis in factors:
+                part: Factors | None = (Axis(axis.size),) if axis.size > 1 else ()
+                if axis.axis is not None:
+                    walked = self.dims[axis.axis]
+                    part = _places(walked, axis, base)
+                    whole = axis == Axis(_size(walked), axis.axis)
+                    if not whole and any(map(self._beyond, walked)):
+                        return None
+                if part is None:
+                    return None
+                found += part
+            dims.append(_joined(found))
+        return replace(self, base=tuple(base), dims=tuple(dims))
+
+    def operators(self) -> tuple[Operator, ...]:
+        """What does all of it: a view where nothing moves, else one move, which a view may follow;
+        nothing where none can.
+        """
+        beyond = any(self._beyond(axis) for factors in self.dims for axis in factors)
+        if not any(self.base) and not beyond:
+            if self._flat == Chain.of(self.shape)._flat:
+                return (Reshape(self.result, True),)
+            if (order := self._order) is not None:
+                turned = Transpose(order)
+                (type,) = turned.infer([TensorType(self.shape)])
+                same = type.shape == self.result
+                return (turned,) if same else (turned, Reshape(self.result, True))
+        if not beyond and (cut := self._cut) is not None:
+            return (cut,)
+        dims = [list(factors) for factors in self.dims]
+        for along, start in enumerate(self.base):
+            if start:
+                _begin(dims, along, start)
+        if max(len(dims), sum(map(len, dims))) > MOST_RANK:
+            return ()
+        try:
+            return (Rearrange(self.shape, tuple(map(tuple, dims))),)
+        except ShapeError:  # parts of a walk backwards
+            return ()
+
+    @property
+    def _flat(self) -> Factors:
+        """All factors, the outermost first."""
+        return _joined(
+            axis
+            if axis.axis is None
+            else replace(axis, axis=-1, step=axis.step * self._apart(axis))
+            for factors in self.dims
+            for axis in factors
+        )
+
+    def _apart(self, axis: Axis) -> int:
+        """Numbers from one place to the next along the dimension of `axis`, row major."""
+        assert axis.axis is not None
+        return prod(self.shape[axis.axis + 1 :])
+
+    @property
+    def _order(self) -> tuple[int, ...] | None:
+        """The order of whole dimensions, those of size 1 too; None where these are not all."""
+        order: list[int | None] = []
+        for factors in self.dims:
+            for axis in factors:
+                if axis.axis is None or axis != Axis(self.shape[axis.axis], axis.axis):
+                    return None
+            order += [axis.axis for axis in factors] or [None]
+        ones = [i for i, n in enumerate(self.shape) if i not in order]
+        if any(self.shape[i] != 1 for i in ones):
+            return None
+        while order.count(None) > len(ones):
+            order.remove(None)
+        left = iter(ones)
+        found = tuple(next(left) if along is None else along for along in order)
+        return (*found, *left)
+
+    @property
+    def _cut(self) -> Slice | None:
+        """Some of each dimension, which all stay where they are."""
+        if len(self.dims) != len(self.shape):
+            return None
+        bounds: list[tuple[int, int, int, int]] = []
+        for i, (factors, size) in enumerate(zip(self.dims, self.shape, strict=True)):
+            axis = factors[0] if factors else Axis(1, i)
+            if len(factors) > 1 or axis.axis != i or axis.step < 1:
+                return None
+            if axis.size != size:
+                end = self.base[i] + (axis.size - 1) * axis.step + 1
+                bounds.append((self.base[i], end, i, axis.step))
+        starts, ends, axes, steps = zip(*bounds, strict=True) if bounds else ((), (), (), ())
+        return Slice(starts, ends, axes, steps)
+
+
+def _size(factors: Iterable[Axis]) -> int:
+    return prod(axis.size for axis in factors)
+
+
+def _joined(factors: Iterable[Axis]) -> Factors:
+    """Neighbours that are one walk as one."""
+    made: list[Axis] = []
+    for axis in factors:
+        last = made[-1] if made else None
+        if last is not None and last.axis == axis.axis:
+            if axis.axis is None:
+                made[-1] = Axis(last.size * axis.size)
+                continue
+            if last.step == axis.size * axis.step:
+                made[-1] = replace(axis, size=last.size * axis.size)
+                continue
+        made.append(axis)
+    return tuple(made)
+
+
+def _places(factors: Factors, axis: Axis, base: list[int]) -> Factors | None:
+    """The places of a dimension of `factors` that `axis` walks along; None where these are none.
+
+    base: gets where they begin.
+    """
+    if len(factors) == 1:
+        (whole,) = factors
+        _add(factors, axis.start, base)
+        step = axis.step * whole.step if whole.axis is not None else 1
+        return (Axis(axis.size, whole.axis, 0, step),) if axis.size > 1 else ()
+    inner = len(factors)
+    while inner and _size(factors[inner:]) < axis.step:
+        inner -= 1
+    if axis.size > 1 and _size(factors[inner:]) != axis.step:
+        return None
+    stepped = _size(factors[inner:])
+    _add(factors[inner:], axis.start % stepped, base)
+    first, count, taken = axis.start // stepped, axis.size, list[Axis]()
+    while count > 1 and inner:
+        inner -= 1
+        one = factors[inner]
+        first, digit = divmod(first, one.size)
+        if digit == 0 and count % one.size == 0:
+            taken.insert(0, one)
+            count //= one.size
+        elif digit + count <= one.size:
+            taken.insert(0, replace(one, size=count))
+            _add((one,), digit, base)
+            count = 1
+        else:
+            return None
+    _add(factors[:inner], first, base)
+    return tuple(taken)
+
+
+def _add(factors: Factors, place: int, base: list[int]) -> None:
+    """Add to `base` where number `place` of a dimension of `factors` lies."""
+    for axis in reversed(factors):
+        place, digit = divmod(place, axis.size)
+        if axis.axis is not None:
+            base[axis.axis] += digit * axis.step
+
+
+def _begin(dims: list[list[Axis]], along: int, start: int) -> None:
+    """Have the first of `dims` that walks along that dimension begin at `start`."""
+    for factors in dims:
+        for i, axis in enumerate(factors):
+            if axis.axis == along:
+                factors[i] = replace(axis, start=start)
+                return
+    if dims:
+        dims[-1].append(Axis(1, along, start))

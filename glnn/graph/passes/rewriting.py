@@ -1,0 +1,162 @@
+"""A graph while it is changed: which node makes each value by now, and all values' types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from glnn.errors import ShapeError
+from glnn.graph.constant import settled
+from glnn.graph.graph import Graph, Node, Value, ordered
+from glnn.graph.operator import Operator
+from glnn.graph.operators import Identity, Reshape
+from glnn.types import Array, Shape, TensorType
+
+
+class Rewriting:
+    """What passes change a graph by.
+
+    types: of every value, sizes known; those of new ones are added. A value stays the same value
+    when another node makes it, so that names and outputs stay.
+    """
+
+    def __init__(self, graph: Graph, types: dict[Value, TensorType]) -> None:
+        self._graph, self.types = graph, types
+        self._made = dict(graph.producers)
+        self._readers: dict[Value, dict[Node, None]] = {}
+        for node in graph.nodes:
+            self._read(node)
+        self._outputs = frozenset(graph.outputs)
+        self._changed = False
+        self._count = 1
+        self._names = {value.name for value in types}
+        self._fixed = set(graph.fixed)
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Those that the outputs need, each behind those that it reads from."""
+        return ordered(self._graph.outputs, self._made)
+
+    def graph(self) -> Graph:
+        """The graph as it is now: the same one where nothing was changed."""
+        given = self._graph
+        if not self._changed:
+            return given
+        return Graph(self.nodes, given.inputs, given.outputs, given.name)
+
+    def maker(self, value: Value | None) -> Node | None:
+        """The node that makes `value`; None of one that is given."""
+        return None if value is None else self._made.get(value)
+
+    def computed(self, value: Value | None) -> Node | None:
+        """The node that makes `value` in each run; None of one that no run changes."""
+        return None if value in self._fixed else self.maker(value)
+
+    def fixed(self, value: Value | None) -> bool:
+        """Whether no run changes `value`."""
+        return value in self._fixed
+
+    def shape(self, value: Value) -> Shape:
+        """The shape of `value`."""
+        return self.types[value].shape
+
+    def output(self, value: Value) -> bool:
+        """Whether `value` is asked for."""
+        return value in self._outputs
+
+    def readers(self, value: Value) -> tuple[Node, ...]:
+        """The nodes that read `value`."""
+        return tuple(self._readers.get(value, ()))
+
+    def alone(self, value: Value | None) -> bool:
+        """Whether one node reads `value` and nobody else."""
+        return value is not None and value not in self._outputs and len(self.readers(value)) == 1
+
+    def numbers(self, value: Value) -> Array | None:
+        """The numbers of a value that neither a run nor an assignment changes."""
+        if value in self._made and value in self._fixed:
+            return settled(Graph(ordered((value,), self._made), (), (value,)), value)
+        return settled(self._graph, value)
+
+    def add(self, name: str, operator: Operator, *inputs: Value | None) -> Value:
+        """The result of `operator`, for the node called `name`. Raises ShapeError."""
+        (type,) = operator.infer([None if v is None else self.types[v] for v in inputs])
+        value = Value(self._fresh(f"{name}: {operator.name}"), type)
+        self.types[value] = type
+        self._put(Node(name, operator, inputs, (value,)))
+        return value
+
+    def reshaped(self, name: str, value: Value, shape: Shape) -> Value:
+        """`value` in another shape of as many numbers."""
+        if self.shape(value) == shape:
+            return value
+        return self.add(name, Reshape(shape, True), value)
+
+    def replace(self, node: Node, operator: Operator, *inputs: Value | None) -> Node:
+        """Have `operator` make the one result of `node`, which it must be like. Gives the node."""
+        (value,) = node.outputs
+        (type,) = operator.infer([None if v is None else self.types[v] for v in inputs])
+        if type != self.types[value]:
+            raise ShapeError(f"{node.name!r}: {type} in the place of {self.types[value]}")
+        made = Node(node.name, operator, inputs, (value,))
+        self.drop(node)
+        self._put(made)
+        return made
+
+    def be(self, node: Node, value: Value) -> None:
+        """Have the one result of `node` be `value`, which was just made, and nobody reads yet."""
+        maker, before = self._made.get(value), node.inputs
+        self.drop(node)
+        if maker is None or self._readers.get(value) or value in self._outputs:
+            self._put(Node(node.name, Identity(), (value,), node.outputs))
+        else:
+            self.drop(maker)
+            self._put(replace(maker, outputs=node.outputs))
+        for one in before:
+            self.prune(one)
+
+    def rewire(self, node: Node, inputs: Iterable[Value | None]) -> Node:
+        """Have `node` read other values of the same types."""
+        made = replace(node, inputs=tuple(inputs))
+        self.drop(node)
+        self._put(made)
+        return made
+
+    def drop(self, node: Node) -> None:
+        """Leave `node` out, and what only it has read."""
+        for value in node.outputs:
+            if self._made.get(value) is node:
+                del self._made[value]
+        for value in dict.fromkeys(node.reads):
+            self._readers[value].pop(node, None)
+
+    def prune(self, value: Value | None) -> None:
+        """Leave out what makes `value`, and all behind that, where nobody reads it any more."""
+        stack = [value]
+        while stack:
+            node = self.maker(stack.pop())
+            if node is None or any(self._readers.get(v) or self.output(v) for v in node.outputs):
+                continue
+            self.drop(node)
+            stack += node.reads
+
+    def _put(self, node: Node) -> None:
+        self._changed = True
+        self._made |= dict.fromkeys(node.outputs, node)
+        self._read(node)
+        if node.reads and all(value in self._fixed or _given(value) for value in node.reads):
+            self._fixed.update(node.outputs)
+
+    def _read(self, node: Node) -> None:
+        for value in node.reads:
+            self._readers.setdefault(value, {})[node] = None
+
+    def _fresh(self, name: str) -> str:
+        while (found := f"{name} {self._count}") in self._names:
+            self._count += 1
+        self._names.add(found)
+        return found
+
+
+def _given(value: Value) -> bool:
+    return value.kind.value in ("constant", "variable")

@@ -1,0 +1,223 @@
+"""Views and transpositions moved behind pointwise work, which then joins what was before them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from glnn.graph.graph import Graph, Node, Value
+from glnn.graph.operator import Operator
+from glnn.graph.operators import (
+    Concat,
+    Conv2d,
+    Flip,
+    LocalResponseNorm,
+    Pad,
+    Pointwise,
+    Pool2d,
+    Reshape,
+    Slice,
+    Softmax,
+    Subsample,
+    Transpose,
+)
+from glnn.graph.operators.reshape import View
+from glnn.graph.passes.rewriting import Rewriting
+from glnn.types import Shape, TensorType
+
+IMAGES = ((0, 2, 3, 1), (0, 3, 1, 2))
+"""Transpositions between channels first and last, which layouts of images make free."""
+LIE_AS_IMAGES = (Concat, Conv2d, Flip, LocalResponseNorm, Pad, Pointwise, Pool2d, Slice, Subsample)
+"""Operators whose results may have their channels last."""
+
+
+MOST = 64  # nodes that are looked at for one that has an epilogue
+
+
+def sink(graph: Graph, types: dict[Value, TensorType]) -> Graph:
+    """`graph` with pointwise work done before views and transpositions where that is the same.
+
+    types: of every value; those of new ones are added. So what follows a product of matrices that
+    is seen as more dimensions goes into its epilogue, and transpositions come together.
+    """
+    rewriting = Rewriting(graph, types)
+    sinking = _Sinking(rewriting)
+    for node in rewriting.nodes:
+        if isinstance(node.operator, Softmax):
+            sinking.softmax(node, node.operator)
+        if isinstance(node.operator, Pointwise) and not rewriting.fixed(node.outputs[0]):
+            following: Node | None = node
+            while following is not None:
+                following = sinking.before(following)
+    return rewriting.graph()
+
+
+@dataclass(frozen=True)
+class _Sinking:
+    rewriting: Rewriting
+    put: set[Value] = field(default_factory=set)
+    """What was seen in another shape, or transposed, here."""
+
+    def softmax(self, node: Node, operator: Softmax) -> None:
+        """A softmax of rows before a view that leaves these whole."""
+        graph, (value,) = self.rewriting, node.inputs
+        maker = graph.computed(value)
+        if maker is None or value is None or not isinstance(maker.operator, View):
+            return
+        (source,), shape = maker.inputs, graph.shape(value)
+        if source is None or not graph.alone(value) or operator.axis % len(shape) != len(shape) - 1:
+            return
+        if graph.shape(source)[-1:] == shape[-1:] and 0 not in shape:
+            found = graph.add(node.name, Softmax(-1, operator.log), source)
+            graph.replace(node, Reshape(shape, True), found)
+            graph.prune(value)
+
+    def before(self, node: Node) -> Node | None:
+        """`node` before a view or a transposition of an operand; None where it stays behind."""
+        graph = self.rewriting
+        for value in dict.fromkeys(node.inputs):
+            maker = graph.computed(value)
+            if maker is None or value in self.put or 0 in graph.shape(node.outputs[0]):
+                continue
+            assert value is not None
+            if not graph.alone(value) or graph.shape(value) != graph.shape(node.outputs[0]):
+                continue
+            if not isinstance(maker.operator, View | Transpose) or not self._worth(node, maker):
+                continue
+            if isinstance(maker.operator, View):
+                found = self._sink(node, maker, self._seen, Reshape(graph.shape(value), True))
+            else:
+                found = self._sink(node, maker, self._turned, maker.operator)
+            if found is not None:
+                return found
+        return None
+
+    def _sink(
+        self,
+        node: Node,
+        maker: Node,
+        moved: Callable[[Node, Value, Node], Value | None],
+        again: Operator,
+    ) -> Node | None:
+        """`node` of operands as they are before `maker`, with `again` behind it."""
+        graph, inner = self.rewriting, list[Value]()
+        for operand in node.inputs:
+            assert operand is not None
+            found = maker.inputs[0] if operand is maker.outputs[0] else moved(node, operand, maker)
+            if found is None:
+                return None
+            inner.append(found)
+        before = node.inputs
+        value = graph.add(node.name, node.operator, *inner)
+        made = graph.maker(value)
+        graph.replace(node, again, value)
+        for one in before:
+            graph.prune(one)
+        return made
+
+    def _seen(self, node: Node, operand: Value, maker: Node) -> Value | None:
+        """`operand` in the shape that is seen as the result's by `maker`."""
+        graph, source = self.rewriting, maker.inputs[0]
+        assert source is not None
+        shape, inner = graph.shape(operand), graph.shape(source)
+        other, whole = graph.maker(operand), graph.shape(node.outputs[0])
+        if other is not None and isinstance(other.operator, View) and shape == whole:
+            before = other.inputs[0]
+            if before is not None and graph.shape(before) == inner:
+                return before
+        image = other is not None and isinstance(other.operator, LIE_AS_IMAGES)
+        if image and shape == whole and len(whole) == 4 and not graph.fixed(operand):
+            return None  # which no other shape can be seen in
+        found = _regrouped(shape, whole, inner)
+        return None if found is None else self._stays(graph.reshaped(node.name, operand, found))
+
+    def _turned(self, node: Node, operand: Value, maker: Node) -> Value | None:
+        """`operand` with its dimensions as they are before `maker`."""
+        graph, turn = self.rewriting, maker.operator
+        assert isinstance(turn, Transpose)
+        shape, rank = graph.shape(operand), len(turn.perm)
+        if prod(shape) == 1:
+            return graph.reshaped(node.name, operand, (1,))
+        if (source := self._same(operand, turn)) is not None:
+            return source
+        if not graph.fixed(operand) and (turn.perm not in IMAGES or len(shape) < rank):
+            return None
+        wide = graph.reshaped(node.name, operand, (*(1,) * (rank - len(shape)), *shape))
+        order = [axis % rank for axis in turn.perm]
+        back = Transpose(tuple(order.index(i) for i in range(rank)))
+        return self._stays(graph.add(node.name, back, wide))
+
+    def _stays(self, value: Value) -> Value:
+        """`value`, which no work goes before any more: it would come and go."""
+        self.put.add(value)
+        return value
+
+    def _same(self, operand: Value, turn: Transpose) -> Value | None:
+        """What `operand` is before the same transposition."""
+        maker = self.rewriting.maker(operand)
+        return maker.inputs[0] if maker is not None and maker.operator == turn else None
+
+    def _worth(self, node: Node, maker: Node) -> bool:
+        """Whether work before the view or transposition `maker` joins what is before that, or it
+        and others leave out theirs.
+        """
+        graph, (source,) = self.rewriting, maker.inputs
+        others = [v for v in node.inputs if v is not maker.outputs[0] and v is not None]
+        turn = maker.operator
+        if isinstance(turn, Transpose) and any(self._same(v, turn) for v in others):
+            return True
+        before = graph.computed(source)
+        pointwise = before is not None and isinstance(before.operator, Pointwise)
+        if pointwise and graph.alone(source) and all(map(graph.fixed, others)):
+            return True
+        return source is not None and self._joins(source)
+
+    def _joins(self, value: Value) -> bool:
+        """Whether work on `value` goes into an epilogue, by way of views and of work before it."""
+        graph, stack = self.rewriting, [value]
+        for _ in range(MOST):
+            node = graph.computed(stack.pop())
+            if node is not None and all(map(graph.alone, node.outputs)):
+                if node.operator.has_epilogue:
+                    return True
+                if isinstance(node.operator, View | Pointwise):
+                    stack += [v for v in node.inputs if v is not None]
+            if not stack:
+                break
+        return False
+
+
+def _regrouped(shape: Shape, whole: Shape, inner: Shape) -> Shape | None:
+    """The shape of an operand of `shape`, which broadcasts to `whole`, where that is seen as
+    `inner`; None where it would broadcast within a dimension.
+    """
+    wide = (*(1,) * (len(whole) - len(shape)), *shape)
+    found: list[int] = []
+    for outer, within in _blocks(whole, inner):
+        sizes = [wide[i] for i in outer]
+        if prod(sizes) == 1:
+            found += [1] * len(within)
+        elif sizes == [whole[i] for i in outer]:
+            found += [inner[i] for i in within]
+        else:
+            return None
+    return tuple(found)
+
+
+def _blocks(one: Shape, other: Shape) -> Sequence[tuple[list[int], list[int]]]:
+    """Neighbouring dimensions of two shapes, as few as have as many numbers as the others."""
+    found: list[tuple[list[int], list[int]]] = []
+    i = j = 0
+    while i < len(one) or j < len(other):
+        first, second = ([i] if i < len(one) else []), ([j] if j < len(other) else [])
+        i, j = i + len(first), j + len(second)
+        while (n := prod(one[k] for k in first)) != (m := prod(other[k] for k in second)):
+            if n < m or not second:
+                first.append(i)
+                i += 1
+            else:
+                second.append(j)
+                j += 1
+        found.append((first, second))
+    return found

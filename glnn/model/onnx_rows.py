@@ -1,0 +1,288 @@
+"""Which layer computes what a node of ONNX's does: each operator's row, for `onnx_layers`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from glnn import layers as nn
+from glnn.errors import UnsupportedOpError
+from glnn.layers import Layer
+from glnn.onnx.node import OnnxOperator
+from glnn.types import Array, Dim, TensorType
+
+
+@dataclass(frozen=True)
+class Found:
+    """A node as rows see it."""
+
+    operator: OnnxOperator
+    types: tuple[TensorType, ...]
+    """Of the operands that a run changes."""
+    arrays: tuple[Array | None, ...]
+    """For each operand its numbers, None where a run changes them or there is none."""
+    result: TensorType
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """An attribute."""
+        return self.operator.attributes.get(name, default)
+
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        """The dimensions of the first operand that a run changes."""
+        return self.types[0].dims
+
+    def array(self, place: int) -> Array:
+        """The numbers of an operand. Raises UnsupportedOpError where a run changes them."""
+        array = self.arrays[place] if place < len(self.arrays) else None
+        if array is None:
+            raise UnsupportedOpError(f"a layer's parameter, operand {place}, must be constant")
+        return array
+
+    def optional(self, place: int) -> Array | None:
+        """`array`, or None where the operand is left out."""
+        return self.array(place) if place < len(self.arrays) else None
+
+    def only(self, **attributes: Any) -> None:
+        """Raise UnsupportedOpError unless the attributes are these, or missing."""
+        for name, value in attributes.items():
+            if (given := self.get(name, value)) != value:
+                raise UnsupportedOpError(f"its {name} must be {value}, got {given}")
+
+
+Row = Callable[[Found], Layer]
+
+
+def with_parameters(layer: Layer, **arrays: Array | None) -> Layer:
+    """`layer`, its parameters assigned; those that are None it does not have."""
+    for name, array in arrays.items():
+        if array is not None:
+            setattr(layer, name, array)
+    return layer
+
+
+def _padding(found: Found) -> tuple[int, int] | str:
+    """A convolution's or a pooling's. Raises UnsupportedOpError where both ends differ."""
+    auto = found.get("auto_pad", "NOTSET")
+    pads = found.get("pads", (0, 0, 0, 0))
+    if auto == "VALID":
+        return 0, 0
+    if auto != "NOTSET":
+        raise UnsupportedOpError(f"its auto_pad is {auto}")
+    if len(pads) != 4 or tuple(pads[:2]) != tuple(pads[2:]):
+        raise UnsupportedOpError(f"its pads must be alike at both ends of an image, got {pads}")
+    return tuple(pads[:2])
+
+
+def _conv(found: Found) -> Layer:
+    weight, bias = found.array(1), found.optional(2)
+    if weight.ndim != 4:
+        raise UnsupportedOpError(f"its weight must have 4 dimensions, got {weight.shape}")
+    count, share, *kernel = weight.shape
+    groups = found.get("group", 1)
+    more = {"stride": found.get("strides", (1, 1)), "dilation": found.get("dilations", (1, 1))}
+    more |= {"padding": _padding(found), "groups": groups, "bias": bias is not None}
+    layer = nn.Conv2d(share * groups, count, tuple(kernel), **more)
+    return with_parameters(layer, weight=weight, bias=bias)
+
+
+def _conv_transpose(found: Found) -> Layer:
+    weight, bias = found.array(1), found.optional(2)
+    if weight.ndim != 4 or found.get("output_shape") is not None:
+        raise UnsupportedOpError("it must be of images, without output_shape")
+    count, share, *kernel = weight.shape
+    groups = found.get("group", 1)
+    more = {"stride": found.get("strides", (1, 1)), "dilation": found.get("dilations", (1, 1))}
+    more |= {"padding": _padding(found), "groups": groups, "bias": bias is not None}
+    more["output_padding"] = found.get("output_padding", (0, 0))
+    layer = nn.ConvTranspose2d(count, share * groups, tuple(kernel), **more)
+    return with_parameters(layer, weight=weight, bias=bias)
+
+
+def _gemm(found: Found) -> Layer:
+    found.only(alpha=1.0, beta=1.0, transA=0)
+    weight = found.array(1) if found.get("transB", 0) else found.array(1).T
+    bias = found.optional(2)
+    if bias is not None:
+        bias = np.broadcast_to(bias, (1, len(weight)))[0]
+    return _linear(weight, bias)
+
+
+def _matmul(found: Found) -> Layer:
+    weight = found.array(1)
+    if weight.ndim != 2:
+        raise UnsupportedOpError(f"its weight must be a matrix, got {weight.shape}")
+    return _linear(weight.T, None)
+
+
+def _linear(weight: Array, bias: Array | None) -> Layer:
+    count, features = weight.shape
+    layer = nn.Linear(features, count, bias is not None)
+    return with_parameters(layer, weight=weight, bias=bias)
+
+
+def _add(found: Found) -> Layer:
+    if len(found.types) == 2:
+        return nn.Add()
+    array = next(one for one in found.arrays if one is not None)
+    rank = len(found.dims)
+    shape = (1,) * (rank - array.ndim) + array.shape
+    if rank < 2 or len(shape) > rank or shape != (1, shape[1], *(1,) * (rank - 2)):
+        raise UnsupportedOpError(f"what it adds must be of channels, got {array.shape}")
+    count = found.dims[1]
+    if not isinstance(count, int) or shape[1] not in (1, count):
+        raise UnsupportedOpError(f"what it adds must be of channels, got {array.shape}")
+    spread = np.broadcast_to(array.reshape(-1), (count,))
+    return with_parameters(nn.Bias(count), bias=spread)
+
+
+def _max_pool(found: Found) -> Layer:
+    kernel = found.get("kernel_shape", ())
+    strides = found.get("strides", (1, 1))
+    more = {"dilation": found.get("dilations", (1, 1)), "ceil_mode": bool(found.get("ceil_mode"))}
+    return nn.MaxPool2d(kernel, strides, _padding(found), **more)  # type: ignore[arg-type]
+
+
+def _average_pool(found: Found) -> Layer:
+    found.only(dilations=(1, 1))
+    kernel, strides = found.get("kernel_shape", ()), found.get("strides", (1, 1))
+    padding, counted = _padding(found), bool(found.get("count_include_pad", 0))
+    ceil = bool(found.get("ceil_mode", 0))
+    return nn.AvgPool2d(kernel, strides, padding, ceil, counted)  # type: ignore[arg-type]
+
+
+def _batch_norm(found: Found) -> Layer:
+    found.only(training_mode=0, spatial=1, is_test=1)
+    weight, bias, mean, var = (found.array(i) for i in range(1, 5))
+    kinds = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 5: nn.BatchNorm3d}
+    layer = kinds.get(len(found.dims), nn.BatchNorm2d)(len(mean), found.get("epsilon", 1e-5))
+    given = {"weight": weight, "bias": bias, "running_mean": mean, "running_var": var}
+    return with_parameters(layer, **given)
+
+
+def _instance_norm(found: Found) -> Layer:
+    weight, bias = found.array(1), found.array(2)
+    kinds = {3: nn.InstanceNorm1d, 5: nn.InstanceNorm3d}
+    kind = kinds.get(len(found.dims), nn.InstanceNorm2d)
+    layer = kind(len(weight), found.get("epsilon", 1e-5), affine=True)
+    return with_parameters(layer, weight=weight, bias=bias)
+
+
+def _group_norm(found: Found) -> Layer:
+    weight, bias = found.array(1), found.array(2)
+    if found.dims[1:2] != weight.shape:
+        raise UnsupportedOpError(f"its scale must be of channels, got {weight.shape}")
+    layer = nn.GroupNorm(found.get("num_groups"), len(weight), found.get("epsilon", 1e-5))
+    return with_parameters(layer, weight=weight, bias=bias)
+
+
+def _layer_norm(found: Found) -> Layer:
+    weight, bias = found.array(1), found.optional(2)
+    axis = found.get("axis", -1)
+    behind = len(found.dims) - axis if axis >= 0 else -axis
+    if weight.ndim != behind:
+        raise UnsupportedOpError(f"its scale must be of {behind} dimensions, got {weight.shape}")
+    layer = nn.LayerNorm(weight.shape, found.get("epsilon", 1e-5), bias=bias is not None)
+    return with_parameters(layer, weight=weight, bias=bias)
+
+
+def _lrn(found: Found) -> Layer:
+    size = found.get("size")
+    if size % 2 == 0:
+        raise UnsupportedOpError(f"its size must be odd, got {size}")
+    numbers = found.get("alpha", 1e-4), found.get("beta", 0.75), found.get("bias", 1.0)
+    return nn.LocalResponseNorm(size, *numbers)
+
+
+def _flatten(found: Found) -> Layer:
+    if found.get("axis", 1) not in (1, 1 - len(found.dims)):
+        raise UnsupportedOpError(f"its axis must be 1, got {found.get('axis')}")
+    return nn.Flatten()
+
+
+def _reshape(found: Found) -> Layer:
+    """Where it keeps the batch and joins the rest."""
+    (batch, *rest), dims = found.dims, found.result.dims
+    if len(dims) != 2 or dims[0] != batch or not all(isinstance(n, int) for n in rest):
+        raise UnsupportedOpError(f"it must keep the batch and join the rest, got {dims}")
+    return nn.Flatten()
+
+
+def _softmax(kind: type[nn.Softmax]) -> Row:
+    def row(found: Found) -> Layer:
+        rank, old = len(found.dims), found.operator.version < 13
+        axis = found.get("axis", 1 if old else -1)
+        if old and axis not in (-1, rank - 1):
+            raise UnsupportedOpError(f"its axis must be the last below opset 13, got {axis}")
+        return kind(axis)
+
+    return row
+
+
+def _concat(found: Found) -> Layer:
+    if found.get("axis") not in (1, 1 - len(found.dims)):
+        raise UnsupportedOpError(f"its axis must be 1, got {found.get('axis')}")
+    return nn.Concat(len(found.types))
+
+
+def _prelu(found: Found) -> Layer:
+    slope, rank = found.array(1), len(found.dims)
+    shape = (1,) * (rank - slope.ndim) + slope.shape
+    if slope.size > 1 and shape != (1, slope.size, *(1,) * (rank - 2)):
+        raise UnsupportedOpError(f"its slope must be of channels, got {slope.shape}")
+    return with_parameters(nn.PReLU(slope.size), weight=slope.reshape(-1))
+
+
+def _clip(found: Found) -> Layer:
+    largest = float(np.finfo(np.float32).max)
+    if len(found.arrays) == 1:
+        low, high = found.get("min", -largest), found.get("max", largest)
+    else:
+        low, high = (
+            limit if found.arrays[i : i + 1] in ((), (None,)) else float(found.array(i))
+            for i, limit in ((1, -largest), (2, largest))
+        )
+    return nn.Hardtanh(float(low), float(high))
+
+
+def _plain(make: Callable[[], Layer]) -> Row:
+    return lambda found: make()
+
+
+def _numbers(make: Callable[..., Layer], **defaults: float) -> Row:
+    """Of attributes that are the layer's arguments, in order."""
+    return lambda found: make(*(found.get(name, value) for name, value in defaults.items()))
+
+
+def _gelu(found: Found) -> Layer:
+    return nn.GELU(found.get("approximate", "none"))
+
+
+def _hardsigmoid(found: Found) -> Layer:
+    return nn.Pointwise("hardsigmoid", (found.get("alpha", 0.2), found.get("beta", 0.5)))
+
+
+PLAIN: Mapping[str, Callable[[], Layer]] = {
+    **{"Relu": nn.ReLU, "Sigmoid": nn.Sigmoid, "Tanh": nn.Tanh, "Softsign": nn.Softsign},
+    **{"HardSwish": nn.Hardswish, "Mish": nn.Mish, "Identity": nn.Identity},
+    **{"Softplus": nn.Softplus, "Dropout": nn.Dropout},
+    **{"GlobalAveragePool": lambda: nn.AdaptiveAvgPool2d(1)},
+    **{"GlobalMaxPool": lambda: nn.AdaptiveMaxPool2d(1)},
+}
+ROWS: Mapping[str, Row] = {
+    **{name: _plain(make) for name, make in PLAIN.items()},
+    **{"Conv": _conv, "ConvTranspose": _conv_transpose, "Gemm": _gemm, "MatMul": _matmul},
+    **{"Add": _add, "MaxPool": _max_pool, "AveragePool": _average_pool, "LRN": _lrn},
+    **{"BatchNormalization": _batch_norm, "InstanceNormalization": _instance_norm},
+    **{"GroupNormalization": _group_norm, "LayerNormalization": _layer_norm, "Gelu": _gelu},
+    **{"Flatten": _flatten, "Reshape": _reshape, "Concat": _concat, "PRelu": _prelu},
+    **{"Softmax": _softmax(nn.Softmax), "LogSoftmax": _softmax(nn.LogSoftmax), "Clip": _clip},
+    "LeakyRelu": _numbers(nn.LeakyReLU, alpha=0.01),
+    "Elu": _numbers(nn.ELU, alpha=1.0),
+    "Celu": _numbers(nn.CELU, alpha=1.0),
+    "HardSigmoid": _hardsigmoid,
+}
+"""By ONNX's names."""

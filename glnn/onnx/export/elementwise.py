@@ -1,0 +1,188 @@
+"""Layers of functions of every element: their expressions as nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from glnn.errors import UnsupportedOpError
+from glnn.graph.expression import Arg, Call, Constant, Expr, Scalar, formula
+from glnn.graph.function import NUMBERS, Number, kind_of
+from glnn.graph.functions import FUNCTIONS
+from glnn.graph.operators import Pointwise
+from glnn.layers import PReLU
+from glnn.onnx.dtypes import CODES
+from glnn.onnx.export.writer import Place
+from glnn.types import DType
+
+NAMES = {
+    **{"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "neg": "Neg", "abs": "Abs"},
+    **{"sign": "Sign", "reciprocal": "Reciprocal", "sqrt": "Sqrt", "pow": "Pow", "exp": "Exp"},
+    **{"maximum": "Max", "minimum": "Min", "ceil": "Ceil", "floor": "Floor", "round": "Round"},
+    **{"log": "Log", "sin": "Sin", "cos": "Cos", "tan": "Tan", "asin": "Asin", "acos": "Acos"},
+    **{"atan": "Atan", "sinh": "Sinh", "cosh": "Cosh", "tanh": "Tanh", "asinh": "Asinh"},
+    **{"acosh": "Acosh", "atanh": "Atanh", "erf": "Erf", "sigmoid": "Sigmoid", "relu": "Relu"},
+    **{"equal": "Equal", "less": "Less", "less_equal": "LessOrEqual", "greater": "Greater"},
+    **{"greater_equal": "GreaterOrEqual", "logical_and": "And", "logical_or": "Or"},
+    **{"logical_xor": "Xor", "logical_not": "Not", "bitwise_and": "BitwiseAnd"},
+    **{"bitwise_or": "BitwiseOr", "bitwise_xor": "BitwiseXor", "bitwise_not": "BitwiseNot"},
+    **{"isnan": "IsNaN", "isinf": "IsInf", "where": "Where", "selu": "Selu", "gelu": "Gelu"},
+    **{"mish": "Mish", "hardswish": "HardSwish", "softsign": "Softsign"},
+}
+"""ONNX's operators that are functions of FUNCTIONS, of the same operands."""
+ATTRIBUTES = {
+    "leaky_relu": ("LeakyRelu", "alpha"),
+    "elu": ("Elu", "alpha"),
+    "celu": ("Celu", "alpha"),
+    "thresholded_relu": ("ThresholdedRelu", "alpha"),
+    "hardsigmoid": ("HardSigmoid", "alpha", "beta"),
+    "hardshrink": ("Shrink", "lambd"),
+}
+"""Those whose numbers behind the first operand are attributes."""
+FORMULAS = {
+    "square": "a * a",
+    "rsqrt": "reciprocal(sqrt(a))",
+    "trunc": "where(a < 0.0, ceil(a), floor(a))",
+    "exp2": "pow(2.0, a)",
+    "expm1": "2.0 * sinh(0.5 * a) * exp(0.5 * a)",
+    "log2": "log(a) * 1.4426950408889634",
+    "not_equal": "logical_not(equal(a, b))",
+    "isfinite": "logical_not(logical_or(isnan(a), isinf(a)))",
+    "leaky_relu": "where(a > 0.0, a, b * a)",
+    "log_sigmoid": "-softplus(-a, 1.0, 20.0)",
+}
+"""What ONNX has no operator for, and has those that make it."""
+LARGE = 20.0  # softplus(x) is x from there on, in float32
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor or a number of an expression."""
+
+    dtype: DType | str
+    """The type of a tensor; a number's kind."""
+    name: str = ""
+    """The tensor's."""
+    value: Number | None = None
+    """The number."""
+
+
+def expression(place: Place, *inputs: str) -> str:
+    """The layer's function of its inputs."""
+    assert isinstance(place.layer.op, Pointwise)
+    operands = [Operand(type.dtype, name) for type, name in zip(place.types, inputs, strict=True)]
+    return _written(place, place.layer.op.expr, *operands).name
+
+
+def prelu(place: Place, x: str) -> str:
+    assert isinstance(place.layer, PReLU)
+    single = place.layer.num_parameters == 1
+    return place("PRelu", x, place.parameter("weight") if single else place.channels("weight"))
+
+
+def _written(place: Place, expr: Expr, *operands: Operand) -> Operand:
+    last = operands[-1].dtype
+    floats = (last.kind if isinstance(last, DType) else last) == "float"
+
+    def written(part: Expr, arguments: tuple[Operand, ...]) -> Operand:
+        if isinstance(part, Arg):
+            return operands[part.index]
+        if isinstance(part, Scalar | Constant):
+            value = float(part.value) if floats and type(part.value) is int else part.value
+            return Operand(kind_of(value), value=value)
+        assert isinstance(part, Call)
+        return _call(place, part.function, arguments)
+
+    return expr.fold(written)[-1]
+
+
+def _call(place: Place, function: str, operands: tuple[Operand, ...]) -> Operand:
+    row = FUNCTIONS[function]
+    numbers = [one.value for one in operands if one.value is not None]
+    gives = row.infer(tuple(one.dtype for one in operands)) if row.body is None else ""
+    if len(numbers) == len(operands):
+        value = Call(function, tuple(map(Scalar, numbers))).evaluate().item()
+        return Operand(gives or "float", value=value)
+    first, behind = operands[0], [one.value for one in operands[1:]]
+    if function in ATTRIBUTES and first.name and None not in behind:
+        op_type, *names = ATTRIBUTES[function]
+        floats = {name: float(value or 0) for name, value in zip(names, behind, strict=True)}
+        return Operand(first.dtype, place(op_type, first.name, **floats))
+    if function in OWN and (found := OWN[function](place, *operands)):
+        return Operand(first.dtype, found)
+    if function in FORMULAS or row.body is not None:
+        body = FORMULAS.get(function) or row.body
+        assert body is not None
+        return _written(place, formula(body), *operands)
+    dtype = DType(gives) if not isinstance(gives, DType) else gives
+    if function.startswith("cast_"):
+        return Operand(dtype, place("Cast", first.name, to=CODES[dtype]))
+    if function not in NAMES:
+        raise UnsupportedOpError(f"ONNX has no operator for {function}")
+    return Operand(dtype, place(NAMES[function], *_tensors(place, operands)))
+
+
+def _tensors(place: Place, operands: tuple[Operand, ...]) -> list[str]:
+    """The names of `operands`; numbers become tensors of the type of the others."""
+    dtypes = [o.dtype for o in operands if isinstance(o.dtype, DType)]
+
+    def type_of(one: Operand) -> DType:
+        alike = [dtype for dtype in dtypes if dtype.kind == one.dtype]
+        return alike[0] if alike else NUMBERS[str(one.dtype)]
+
+    return [
+        one.name if one.value is None else place.constant(one.value, type_of(one).numpy)
+        for one in operands
+    ]
+
+
+def _clip(place: Place, x: Operand, low: Operand, high: Operand) -> str | None:
+    if low.value is not None and high.value is not None and low.value <= high.value:
+        return place("Clip", *_tensors(place, (x, low, high)))
+    raised = place("Max", *_tensors(place, (x, low)))
+    return place("Min", *_tensors(place, (Operand(x.dtype, raised), high)))
+
+
+def _softplus(place: Place, x: Operand, beta: Operand, threshold: Operand) -> str | None:
+    """log(1 + exp(beta x)) / beta, or x where beta x is above the threshold."""
+    scaled = x.name
+    if beta.value != 1:
+        scaled = place("Mul", *_tensors(place, (x, beta)))
+    found = place("Softplus", scaled)
+    if beta.value != 1:
+        found = place("Div", *_tensors(place, (Operand(x.dtype, found), beta)))
+    if threshold.value is not None and threshold.value >= LARGE:
+        return found
+    above = place("Greater", *_tensors(place, (Operand(x.dtype, scaled), threshold)))
+    return place("Where", above, x.name, found)
+
+
+def _softshrink(place: Place, x: Operand, lambd: Operand) -> str | None:
+    if lambd.value is None or lambd.value < 0:
+        return None
+    return place("Shrink", x.name, bias=float(lambd.value), lambd=float(lambd.value))
+
+
+def _remainder(place: Place, x: Operand, y: Operand) -> str | None:
+    if x.dtype is not DType.float32 and y.dtype is not DType.float32:
+        return place("Mod", *_tensors(place, (x, y)))
+    return _written(place, formula("a - floor(a / b) * b"), x, y).name
+
+
+def _fmod(place: Place, x: Operand, y: Operand) -> str | None:
+    return place("Mod", *_tensors(place, (x, y)), fmod=1)
+
+
+def _gelu_tanh(place: Place, x: Operand) -> str | None:
+    return place("Gelu", x.name, approximate="tanh")
+
+
+OWN: Mapping[str, Callable[..., str | None]] = {
+    "clip": _clip,
+    "softplus": _softplus,
+    "softshrink": _softshrink,
+    "remainder": _remainder,
+    "fmod": _fmod,
+    "gelu_tanh": _gelu_tanh,
+}
+"""What is written in a way of its own; None where it is as any other."""

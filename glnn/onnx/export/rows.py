@@ -1,0 +1,128 @@
+"""Layers that look numbers up, move them, or multiply matrices."""
+
+from __future__ import annotations
+
+from math import floor, sqrt
+
+import numpy as np
+
+from glnn.layers import Embedding, Linear, MultiheadAttention, Upsample
+from glnn.onnx.export.writer import Place
+from glnn.types import DType
+
+RESIZED = (DType.float32, DType.int32, DType.uint8, DType.int8)
+"""What Resize is known to take."""
+
+
+def linear(place: Place, x: str) -> str:
+    assert isinstance(place.layer, Linear)
+    biased = "bias" in place.layer.shapes
+    if len(place.dims) == 2:
+        return place("Gemm", x, *map(place.parameter, place.layer.shapes), transB=1)
+    product = place("MatMul", x, place.turned("weight"))
+    return place("Add", product, place.parameter("bias")) if biased else product
+
+
+def bias(place: Place, x: str) -> str:
+    return place("Add", x, place.channels("bias"))
+
+
+def embedding(place: Place, x: str) -> str:
+    """An index out of range, which is the nearest one in range here, is an error in ONNX."""
+    assert isinstance(place.layer, Embedding)
+    return place("Gather", place.parameter("weight"), x, axis=0)
+
+
+def concat(place: Place, *inputs: str) -> str:
+    return place("Concat", *inputs, axis=1)
+
+
+def identity(place: Place, x: str) -> str:
+    return place("Identity", x)
+
+
+def flatten(place: Place, x: str) -> str:
+    if len(place.result.dims) == 2 and place.dims[0] == place.result.dims[0]:
+        return place("Flatten", x)
+    return view(place, x)
+
+
+def view(place: Place, x: str) -> str:
+    return place.reshape(x, place.dims, place.result.dims)
+
+
+def upsample(place: Place, x: str) -> str:
+    layer, dims = place.layer, place.dims
+    assert isinstance(layer, Upsample)
+    sizes = [
+        (axis, n, layer.places(n, axis - 2, len(dims) - 2))
+        for axis, n in enumerate(dims)
+        if axis >= 2 and isinstance(n, int)
+    ]
+    nearest = layer.mode.startswith("nearest")
+    whole = all(places.count % n == 0 and places.step * places.count == n for _, n, places in sizes)
+    if nearest and not (whole and place.types[0].dtype in RESIZED):
+        exact = layer.mode == "nearest-exact"
+        for axis, _, places in sizes:  # float32's rounding decides: the indices are written
+            index = places.nearest_exact if exact else places.nearest
+            x = place("Gather", x, place.constant(index, np.int64), axis=axis)
+        return x
+    coordinates = "align_corners" if layer.align_corners else "half_pixel"
+    how = {
+        "mode": "nearest" if nearest else "linear",
+        "coordinate_transformation_mode": "asymmetric" if nearest else coordinates,
+        "axes": [axis for axis, _, _ in sizes],
+    } | ({"nearest_mode": "floor"} if nearest else {})
+    if any(places.scale is None for _, _, places in sizes):
+        wanted = place.integers(*(places.count for _, _, places in sizes))
+        return place("Resize", x, "", "", wanted, **how)
+    scales = [_scale(n, places.count, places.scale or 1.0) for _, n, places in sizes]
+    return place("Resize", x, "", place.constant(scales), **how)
+
+
+def _scale(size: int, count: int, scale: float) -> float:
+    """`scale` as float32, which takes `size` places to `count`."""
+    found = np.float32(scale)
+    while floor(np.float32(size) * found) < count:
+        found = np.nextafter(found, np.float32(np.inf))
+    return float(found)
+
+
+def multihead_attention(place: Place, query: str, key: str, value: str) -> str:
+    layer = place.layer
+    assert isinstance(layer, MultiheadAttention)
+    heads, size = layer.num_heads, layer.embed_dim
+    n, places = (0, 1) if layer.batch_first else (1, 0)
+    parts = []
+    for i, x in enumerate((query, key, value)):
+        projected = _projected(place, layer, x, i)
+        split = place("Reshape", projected, place.integers(0, 0, heads, size // heads))
+        turned = (n, 2, 3, places) if i == 1 else (n, 2, places, 3)
+        parts.append(place("Transpose", split, perm=turned))
+    scaled = place("Mul", parts[0], place.constant(1 / sqrt(size // heads)))
+    weights = place("Softmax", place("MatMul", scaled, parts[1]), axis=-1)
+    found = place("MatMul", weights, parts[2])
+    found = place("Transpose", found, perm=(0, 2, 1, 3) if layer.batch_first else (2, 0, 1, 3))
+    joined = place("Reshape", found, place.integers(0, 0, size))
+    product = place("MatMul", joined, place.turned("out_proj_weight"))
+    if "out_proj_bias" not in layer.shapes:
+        return product
+    return place("Add", product, place.parameter("out_proj_bias"))
+
+
+def _projected(place: Place, layer: MultiheadAttention, x: str, i: int) -> str:
+    """The projection of input number i."""
+    arrays, size, letter = layer.parameters, layer.embed_dim, "qkv"[i]
+    part = slice(i * size, (i + 1) * size)
+    weight = (
+        arrays["in_proj_weight"][part]
+        if "in_proj_weight" in arrays
+        else arrays[f"{letter}_proj_weight"]
+    )
+    writer = place.writer
+    turned = writer.weight(f"{place.name}.{letter}_proj_weight.T", np.ascontiguousarray(weight.T))
+    product = place("MatMul", x, turned)
+    if "in_proj_bias" not in arrays:
+        return product
+    bias = writer.weight(f"{place.name}.{letter}_proj_bias", arrays["in_proj_bias"][part])
+    return place("Add", product, bias)

@@ -1,0 +1,123 @@
+"""An ONNX graph that is being written, and a layer's place in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from glnn.errors import UnsupportedOpError
+from glnn.layers import Layer
+from glnn.types import Array, Dim, TensorType
+
+
+@dataclass
+class Writer:
+    """The nodes and the weights of a graph."""
+
+    onnx: Any
+    """The package."""
+    names: set[str]
+    """Of tensors: no other gets one of these."""
+    nodes: list[Any] = field(default_factory=list)
+    weights: list[Any] = field(default_factory=list)
+
+    def fresh(self, wanted: str) -> str:
+        """`wanted`, or something like it, which no tensor is called yet."""
+        name, number = wanted, 2
+        while name in self.names:
+            name, number = f"{wanted}_{number}", number + 1
+        self.names.add(name)
+        return name
+
+    def weight(self, wanted: str, array: Array) -> str:
+        """The name of a tensor that holds `array`."""
+        name = self.fresh(wanted)
+        self.weights.append(self.onnx.numpy_helper.from_array(array, name))
+        return name
+
+
+@dataclass(frozen=True)
+class Place:
+    """A layer's place in a graph that is being written.
+
+    Called with an operator's name, the names of tensors and attributes, it adds a node and gives
+    the name of what that makes. The node added last makes the layer's result.
+    """
+
+    writer: Writer
+    layer: Layer
+    name: str
+    """The layer's."""
+    output: str
+    """The name of its result."""
+    types: tuple[TensorType, ...]
+    """Of its inputs."""
+    result: TensorType
+    """The type of its result."""
+
+    def __call__(self, op_type: str, *inputs: str, **attributes: Any) -> str:
+        helper, writer = self.writer.onnx.helper, self.writer
+        made = writer.fresh(f"{self.output}: {op_type}")
+        writer.nodes.append(helper.make_node(op_type, inputs, [made], made, **attributes))
+        return made
+
+    def finish(self, result: str) -> None:
+        """Call what the last node makes, `result`, as the layer's result is called."""
+        last = self.writer.nodes[-1]
+        assert last.output[0] == result, f"{last.op_type} does not make the result of {self.name}"
+        last.output[0], last.name, last.doc_string = self.output, self.name, repr(self.layer)
+
+    def constant(self, values: ArrayLike, dtype: DTypeLike = np.float32) -> str:
+        """A tensor that holds `values`."""
+        return self.writer.weight(f"{self.output}: constant", np.asarray(values, dtype))
+
+    def integers(self, *values: int) -> str:
+        """A vector of int64."""
+        return self.constant(values, np.int64)
+
+    def parameter(self, name: str) -> str:
+        """The layer's parameter of that name."""
+        return self.writer.weight(f"{self.name}.{name}", self.layer.parameters[name])
+
+    def turned(self, name: str) -> str:
+        """The layer's parameter, a matrix, with rows and columns exchanged."""
+        array = np.ascontiguousarray(self.layer.parameters[name].T)
+        return self.writer.weight(f"{self.name}.{name}.T", array)
+
+    def channels(self, name: str) -> str:
+        """The layer's parameter, a number for each channel, as it spreads over axis 1 of x."""
+        array = self.layer.parameters[name]
+        rank = len(self.types[0].dims)
+        spread = array.reshape(-1, *(1,) * (rank - 2))
+        return self.writer.weight(f"{self.name}.{name}", spread)
+
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        """The dimensions of its only input."""
+        (x,) = self.types
+        return x.dims
+
+    @property
+    def image(self) -> tuple[int, int]:
+        """The height and width of its only input. Raises UnsupportedOpError where unknown."""
+        _, _, h, w = self.dims
+        if isinstance(h, str) or isinstance(w, str):
+            raise UnsupportedOpError(f"its input must have a known size, got {self.dims}")
+        return h, w
+
+    def reshape(self, x: str, before: Sequence[Dim], after: Sequence[Dim]) -> str:
+        """x, of dimensions `before`, as `after`.
+
+        Raises UnsupportedOpError where ONNX cannot say that.
+        """
+        sizes = [
+            dim if isinstance(dim, int) else 0 if tuple(before[i : i + 1]) == (dim,) else -1
+            for i, dim in enumerate(after)
+        ]
+        if sizes.count(-1) > 1:
+            raise UnsupportedOpError(f"ONNX cannot reshape {tuple(before)} to {tuple(after)}")
+        return self("Reshape", x, self.integers(*sizes))

@@ -1,0 +1,118 @@
+"""`glnn convert`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import glnn
+from glnn.layers import Conv2d, Dropout, Linear, ReLU, Sigmoid, Tanh
+from glnn.model import Model
+from tests.cli.conftest import Glnn
+
+X = np.array([[2, 0, 0], [5, 0, 1]], np.float32)
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> Path:
+    """A model that every format can say."""
+    layers = [Linear(3, 4), Sigmoid(), Linear(4, 2, bias=False), ReLU()]
+    Model.sequential(layers, (3,), "chain").save(tmp_path / "chain.json")
+    return tmp_path / "chain.json"
+
+
+def test_through_all_formats(cli: Glnn, chain: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    expected = glnn.load(chain)(X, "cpu")
+    files = [chain]
+    for name, format in (
+        ("rovder/a.json", "rovder"),
+        ("b.onnx", "onnx"),
+        ("rovder/c.json", "rovder"),
+        ("d.json", "glnn"),
+        ("e.onnx", "onnx"),
+        ("f.onnx", "onnx"),
+    ):
+        target = tmp_path / name
+        target.parent.mkdir(exist_ok=True)
+        asked = ("--format", "rovder") if format == "rovder" else ()
+        found = cli("convert", files[-1], target, "--json", *asked).json
+        assert (found["file"], found["format"]) == (str(target), format)
+        assert found["bytes"] == target.stat().st_size
+        files.append(target)
+        assert np.array_equal(glnn.load(target)(X, "cpu"), expected), name
+    assert files[-1].read_bytes() == files[-2].read_bytes()  # ONNX stays as it was
+    names = {f"{net}{part}.json" for net in "ac" for part in ("", "-1_w", "-1_b", "-3_w", "-3_b")}
+    assert {path.name for path in files[1].parent.glob("*.json")} == names
+    assert json.loads(files[1].read_text())["layers"][0] == {
+        "layer": "AffineLayer",
+        "weights": "a-1_w.json",
+        "biases": "a-1_b.json",
+    }
+
+
+def test_says_what_it_wrote(cli: Glnn, small: Path, tmp_path: Path) -> None:
+    shown = cli("convert", small, tmp_path / "new.json")
+    assert (shown.code, shown.err) == (0, "")
+    assert shown.out.startswith(f"small as glnn: {tmp_path}/new.json, ")
+
+
+@pytest.mark.parametrize(
+    ("layers", "says"),
+    [
+        ([Linear(3, 4), Tanh()], "layer 'tanh1': a Network Definition has Linear, Sigmoid, ReLU"),
+        ([Linear(3, 4), Dropout()], "layer 'dropout1': a Network Definition has "),
+        ([ReLU()], "a Network Definition without a Linear layer does not say the input's size"),
+    ],
+)
+def test_what_rovder_cannot_say_is_refused(
+    cli: Glnn, tmp_path: Path, layers: list, says: str
+) -> None:
+    Model.sequential(layers, (3,)).save(tmp_path / "net.json")
+    before = set(tmp_path.iterdir())
+    assert (
+        says
+        in cli(
+            "convert", tmp_path / "net.json", tmp_path / "out.json", "--format", "rovder"
+        ).refusal
+    )
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_images_are_refused_by_rovder(cli: Glnn, tmp_path: Path) -> None:
+    Model.sequential([Conv2d(1, 1, 1)], (1, 4, 4)).save(tmp_path / "net.json")
+    target = ("convert", tmp_path / "net.json", tmp_path / "out.json", "--format", "rovder")
+    assert "takes (N, features), the input 'input' is (N, 1, 4, 4)" in cli(*target).refusal
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "says"),
+    [
+        ("out.txt", (), "out.txt: a model is saved as a .json or .onnx file"),
+        ("out.onnx", ("--format", "rovder"), "out.onnx: a model is saved as a .json file"),
+        ("out.json", ("--format", "onnx", "--json"), "a model is saved as a .onnx file"),
+        ("gone/out.json", (), "gone/out.json: cannot be written: No such file or directory"),
+        ("gone/out.onnx", (), "gone/out.onnx: cannot be written: No such file or directory"),
+        ("gone/out.json", ("--format", "rovder"), "cannot be written: No such file or directory"),
+        ("small.json", (), "IN and OUT are the same file"),
+    ],
+)
+def test_refused(cli: Glnn, small: Path, target: str, options: tuple, says: str) -> None:
+    assert says in cli("convert", small, small.parent / target, *options).refusal
+
+
+def test_what_no_layer_computes_is_refused(cli: Glnn, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    path = tmp_path / "net.onnx"
+    info = [onnx.helper.make_tensor_value_info(name, 1, ["N", 3]) for name in "xy"]
+    node = onnx.helper.make_node("CumSum", ["x", "axis"], ["y"], "sums")
+    axis = onnx.numpy_helper.from_array(np.array(1), "axis")
+    graph = onnx.helper.make_graph([node], "net", info[:1], info[1:], [axis])
+    onnx.save(onnx.helper.make_model(graph, ir_version=8), path)
+    said = cli("convert", path, tmp_path / "net.json").refusal
+    assert "net: node 'sums', CumSum, is no layer of glnn's: there is none for CumSum" in said
+    assert cli("convert", path, tmp_path / "copy.onnx").code == 0
+    assert (tmp_path / "copy.onnx").read_bytes() == path.read_bytes()

@@ -1,0 +1,99 @@
+"""Convolutions from ONNX models: what the conformance suite leaves out, against ONNX Runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.onnx.runtime import check, node_model
+
+
+def numbers(*shapes: tuple[int, ...]) -> list[np.ndarray]:
+    generator = np.random.default_rng(3)
+    return [generator.uniform(-1, 1, shape).astype(np.float32) for shape in shapes]
+
+
+CONV: list[tuple[int, tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    (1, (1, 1, 7), (3, 1, 3), {"auto_pad": "SAME_LOWER", "strides": [2]}),
+    (7, (2, 3, 13), (5, 3, 1), {}),
+    (11, (2, 4, 7, 5), (6, 2, 3, 2), {"group": 2, "pads": [2, 0, 1, 3], "dilations": [2, 1]}),
+    (
+        22,
+        (2, 4, 5, 7, 3),
+        (6, 2, 3, 2, 1),
+        {"group": 2, "pads": [1, 2, 0, 3, 0, 1], "dilations": [2, 1, 1], "strides": [1, 2, 3]},
+    ),
+    (22, (1, 3, 4, 5, 6), (2, 3, 2, 3, 3), {"auto_pad": "SAME_UPPER", "strides": [3, 2, 1]}),
+    (22, (3, 1, 1, 1, 1), (1, 1, 1, 1, 1), {}),
+]
+
+
+@pytest.mark.parametrize(("opset", "x", "weight", "attributes"), CONV)
+def test_conv(opset, x, weight, attributes) -> None:
+    operands = numbers(x, weight, weight[:1])
+    check(node_model("Conv", operands, opset=opset, known=(1, 2), **attributes), operands)
+
+
+TRANSPOSED: list[tuple[int, tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    (1, (1, 1, 3), (1, 2, 3), {"strides": [2], "output_padding": [1]}),
+    (
+        11,
+        (2, 4, 3, 5),
+        (4, 3, 3, 2),
+        {"group": 2, "strides": [3, 1], "pads": [1, 0, 2, 1], "dilations": [1, 2]},
+    ),
+    (11, (1, 2, 3, 3), (2, 1, 4, 3), {"auto_pad": "SAME_UPPER", "strides": [2, 3]}),
+    (11, (1, 2, 3, 3), (2, 1, 4, 3), {"auto_pad": "SAME_LOWER", "strides": [2, 1]}),
+    (11, (1, 2, 3, 3), (2, 1, 3, 3), {"output_shape": [6, 8], "strides": [2, 3]}),
+    (
+        22,
+        (1, 4, 2, 3, 2),
+        (4, 1, 3, 2, 3),
+        {"group": 2, "strides": [2, 1, 2], "output_padding": [1, 0, 1], "pads": [0, 1, 1, 1, 0, 2]},
+    ),
+]
+
+
+@pytest.mark.parametrize(("opset", "x", "weight", "attributes"), TRANSPOSED)
+def test_conv_transpose(opset, x, weight, attributes) -> None:
+    bias = (weight[1] * attributes.get("group", 1),)
+    operands = numbers(x, weight, bias)
+    check(node_model("ConvTranspose", operands, opset=opset, known=(1,), **attributes), operands)
+
+
+def test_halves_are_computed_in_float32() -> None:
+    operands = numbers((1, 3, 4, 5, 4), (2, 3, 2, 3, 3), (2,))
+    halves = [one.astype(np.float16) for one in operands]
+    expected = check(node_model("Conv", operands), [one.astype(np.float32) for one in halves])
+    model = node_model("Conv", halves, kinds=[np.float16])
+    check(model, halves, [expected[0].astype(np.float16)], tolerance=1e-3)
+
+
+def test_deform_conv_beyond_the_image() -> None:
+    """Against loops: ONNX Runtime has none."""
+    x, weight, offset, mask = numbers((2, 4, 5, 3), (4, 2, 2, 3), (2, 24, 3, 2), (2, 12, 3, 2))
+    offset *= 4
+    operands = [x, weight, offset, None, mask]
+    attributes = {"group": 2, "offset_group": 2, "strides": [2, 1], "pads": [1, 0, 0, 1]}
+    expected = np.zeros((2, 4, 3, 2))
+
+    def met(n: int, channel: int, y: float, at: float) -> float:
+        total = 0.0
+        for row in (int(np.floor(y)), int(np.floor(y)) + 1):
+            for column in (int(np.floor(at)), int(np.floor(at)) + 1):
+                if 0 <= row < 5 and 0 <= column < 3:
+                    share = (1 - abs(y - row)) * (1 - abs(at - column))
+                    total += share * x[n, channel, row, column]
+        return total
+
+    for n, o, i, j, c, ky, kx in np.ndindex(2, 4, 3, 2, 2, 2, 3):
+        channel = o // 2 * 2 + c
+        tap = channel // 2 * 6 + ky * 3 + kx
+        y = i * 2 - 1 + ky + offset[n, 2 * tap, i, j]
+        at = j + kx + offset[n, 2 * tap + 1, i, j]
+        share = weight[o, c, ky, kx] * mask[n, tap, i, j]
+        expected[n, o, i, j] += share * met(n, channel, y, at)
+    model = node_model("DeformConv", operands, **attributes)
+    check(model, operands, [expected.astype(np.float32)])

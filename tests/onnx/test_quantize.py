@@ -1,0 +1,170 @@
+"""Quantized tensors, exactly: rounding halfway, zero points, and sums beyond float32's integers."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+import glnn
+from tests.onnx.single import BACKENDS, feeds, model, run, runtime
+
+INT32, UINT8, INT8, FLOAT = (
+    getattr(onnx.TensorProto, name) for name in ("INT32", "UINT8", "INT8", "FLOAT")
+)
+U8, I8 = np.uint8, np.int8
+
+
+def numbers(rng: np.random.Generator, dtype: type, *shape: int) -> np.ndarray:
+    limits = np.iinfo(dtype)
+    return rng.integers(limits.min, limits.max + 1, shape).astype(dtype)
+
+
+def turned(sums: np.ndarray, factor: np.ndarray, zero: np.ndarray) -> np.ndarray:
+    """`sums` by a float32 factor, rounded, with their zero point, in its type."""
+    limits = np.iinfo(zero.dtype)
+    scaled = np.rint(sums.astype(np.float32) * factor)
+    return np.clip(scaled + zero, limits.min, limits.max).astype(zero.dtype)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", [U8, I8])
+def test_halfway(backend: str, dtype: type) -> None:
+    """Numbers that lie between two integers, or a unit beside, by scales of which none is exact."""
+    scales = np.array([0.1, 0.3, 1 / 3, 7e-3, 1.7, 0.0039215689], np.float32)
+    places = np.arange(-140, 140, dtype=np.float32) + np.float32(0.5)
+    x = places[:, None] * scales
+    x = np.stack([np.nextafter(x, np.float32(-np.inf)), x, np.nextafter(x, np.float32(np.inf))])
+    zero = np.arange(6).astype(dtype)
+    proto = model(
+        "QuantizeLinear", [x, scales, zero], axis=-1, kinds=[UINT8 if dtype is U8 else INT8]
+    )
+    (found,) = run(proto, feeds([x, scales, zero]), backend)
+    limits = np.iinfo(dtype)
+    expected = np.clip(np.rint(x / scales) + zero, limits.min, limits.max)
+    np.testing.assert_array_equal(found, expected.astype(dtype))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_blocks_that_do_not_divide(backend: str) -> None:
+    rng = np.random.default_rng(0)
+    x = (rng.standard_normal((3, 7, 5)) * 9).astype(np.float32)
+    scale = rng.uniform(0.05, 0.2, (3, 3, 5)).astype(np.float32)
+    zero = numbers(rng, I8, 3, 3, 5)
+    proto = model("QuantizeLinear", [x, scale, zero], axis=1, block_size=3, kinds=[INT8])
+    (found,) = run(proto, feeds([x, scale, zero]), backend)
+    wide, shift = (np.repeat(one, 3, 1)[:, :7] for one in (scale, zero))
+    expected = np.clip(np.rint(x / wide) + shift, -128, 127).astype(I8)
+    np.testing.assert_array_equal(found, expected)
+    proto = model("DequantizeLinear", [found, scale, zero], axis=1, block_size=3)
+    (back,) = run(proto, feeds([found, scale, zero]), backend)
+    np.testing.assert_allclose(back, (found.astype(np.float32) - shift) * wide, rtol=1e-6)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("x", [[0.0, 0.0], [-3.0, -1.0, 0.5], [1.0, 2.0, 7.3], [-1e-3, 255.0]])
+def test_dynamic(backend: str, x: list[float]) -> None:
+    array = np.array(x, np.float32)
+    proto = model("DynamicQuantizeLinear", [array], outputs=3, kinds=[UINT8, FLOAT, UINT8])
+    found, expected = run(proto, feeds([array]), backend), runtime(proto, feeds([array]))
+    if not array.any():  # any scale will do; ONNX Runtime's is 1, the specification's 1 / 255
+        assert not found[0].any() and not found[2]
+        return
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("depth", [1, 258, 259, 5000])
+def test_products_are_exact(backend: str, depth: int, fixed: bool) -> None:
+    """Also where sums are odd and beyond 2^24."""
+    rng = np.random.default_rng(depth)
+    a, b = numbers(rng, U8, 3, depth), numbers(rng, U8, depth, 5)
+    a[0], b[:, 0] = 255, 255
+    arrays = [a, b, np.array(0, U8), np.array([0, 255, 128, 3, 7], U8)]
+    weights = {i: arrays[i] for i in (1, 2, 3)} if fixed else {}
+    proto = model("MatMulInteger", arrays, weights, kinds=[INT32])
+    (found,) = run(proto, feeds(arrays, weights), backend)
+    expected = a.astype(np.int64) @ (b.astype(np.int64) - arrays[3])
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_stacks_vectors_and_rows(backend: str) -> None:
+    rng = np.random.default_rng(1)
+    for first, second in [((2, 1, 3, 700), (4, 700, 2)), ((700,), (2, 700, 3)), ((3, 700), (700,))]:
+        a, b = numbers(rng, I8, *first), numbers(rng, U8, *second)
+        zero = numbers(rng, I8, 3) if first[-2:-1] == (3,) and len(first) == 2 else None
+        arrays = [a, b, zero]
+        proto = model("MatMulInteger", arrays[: 2 + (zero is not None)], kinds=[INT32])
+        (found,) = run(proto, feeds(arrays), backend)
+        less = 0 if zero is None else zero.astype(np.int64)[:, None]
+        expected = np.matmul(a.astype(np.int64) - less, b.astype(np.int64))
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_qlinear_matmul_by_rows_and_columns(backend: str) -> None:
+    rng = np.random.default_rng(2)
+    a, b = numbers(rng, U8, 5, 300), numbers(rng, I8, 300, 7)
+    sa, sb = (rng.uniform(0.01, 0.02, n).astype(np.float32) for n in (5, 7))
+    za, zb = numbers(rng, U8, 5), numbers(rng, I8, 7)
+    sy, zy = np.array(1.7, np.float32), np.array(-3, I8)
+    arrays = [a, sa, za, b, sb, zb, sy, zy]
+    proto = model("QLinearMatMul", arrays, kinds=[INT8])
+    (found,) = run(proto, feeds(arrays), backend)
+    sums = (a.astype(np.int64) - za[:, None]) @ (b.astype(np.int64) - zb)
+    np.testing.assert_array_equal(found, turned(sums, sa[:, None] * sb / sy, zy))
+
+
+CONVOLUTIONS = [
+    # x, weight, attributes
+    ((1, 32, 9, 9), (32, 32, 3, 3), {"pads": [1, 1, 1, 1]}),  # what Winograd would be taken for
+    ((2, 6, 7, 5), (4, 3, 3, 2), {"group": 2, "strides": [2, 1], "dilations": [1, 2]}),
+    ((1, 301, 3, 3), (2, 301, 1, 1), {}),
+    ((1, 130, 4, 3), (4, 65, 3, 3), {"group": 2, "pads": [1, 0, 1, 1]}),
+    ((2, 3, 11), (5, 3, 4), {"auto_pad": "SAME_LOWER", "strides": [2]}),
+    ((1, 40, 3, 4, 5), (4, 20, 2, 3, 3), {"group": 2, "pads": [1, 0, 1, 0, 1, 1]}),
+]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize(("shape", "taps", "attributes"), CONVOLUTIONS)
+def test_convolutions_are_exact(backend, shape, taps, attributes, fixed) -> None:
+    rng = np.random.default_rng(3)
+    x, weight = numbers(rng, U8, *shape), numbers(rng, U8, *taps)
+    x[0], weight[0] = 255, 255
+    arrays = [x, weight, np.array(1, U8)]
+    weights = {1: weight} if fixed else {}
+    proto = model("ConvInteger", arrays, weights, kinds=[INT32], **attributes)
+    (found,) = run(proto, feeds(arrays, weights), backend)
+    np.testing.assert_array_equal(found, runtime(proto, feeds(arrays, weights))[0])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_qlinear_conv_by_channels_with_bias(backend: str) -> None:
+    rng = np.random.default_rng(4)
+    x, weight = numbers(rng, U8, 2, 3, 6, 5), numbers(rng, I8, 4, 3, 3, 3)
+    sx, sy = np.array(0.02, np.float32), np.array(0.9, np.float32)
+    sw = rng.uniform(0.01, 0.03, 4).astype(np.float32)
+    zx, zw, zy = np.array(7, U8), np.zeros(4, I8), np.array(128, U8)
+    bias = rng.integers(-2000, 2000, 4).astype(np.int32)
+    arrays = [x, sx, zx, weight, sw, zw, sy, zy, bias]
+    fixed = {i: arrays[i] for i in range(1, 9)}
+    proto = model("QLinearConv", arrays, fixed, kinds=[UINT8], pads=[1, 1, 1, 1])
+    (found,) = run(proto, feeds(arrays, fixed), backend)
+    np.testing.assert_array_equal(found, runtime(proto, feeds(arrays, fixed))[0])
+
+
+def test_types_that_no_gpu_has_are_the_hosts() -> None:
+    """16 bits, as an attribute says."""
+    x = np.array([-1e6, -1.5, 0, 0.5, 2.5, 1e6], np.float32)
+    arrays = [x, np.array(0.5, np.float32)]
+    kind = onnx.TensorProto.INT16
+    proto = model("QuantizeLinear", arrays, kinds=[kind], output_dtype=kind)
+    session = glnn.InferenceSession(proto.SerializeToString(), "feedback")
+    (found,) = session.run(None, feeds(arrays))
+    np.testing.assert_array_equal(found, np.array([-32768, -3, 0, 1, 5, 32767], np.int16))
+    assert any("QuantizeLinear" in one for one in session.hosted)
