@@ -11,9 +11,9 @@ from glnn.graph.builder import Builder
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operator import Types
 from glnn.graph.operators.composite import Composite
-from glnn.onnx.call import Call
 from glnn.onnx.delegated import Delegate
-from glnn.onnx.entry import Entry
+from glnn.onnx.operators.call import Call
+from glnn.onnx.operators.entry import Entry
 from glnn.types import ON_GPU, DType, TensorType
 
 CONVERTED = ON_GPU | {DType.int64, DType.float64}
