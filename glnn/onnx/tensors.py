@@ -148,7 +148,8 @@ class Tensors:
         try:
             value = self.onnx.helper.get_attribute_value(attribute)
         except ValueError as error:
-            raise ModelError(f"{self.where}: attribute {attribute.name!r}: {error}") from None
+            fault = first_line(error)
+            raise ModelError(f"{self.where}: attribute {attribute.name!r}: {fault}") from None
         if attribute.name in ("to", "dtype", "output_dtype") and isinstance(value, int) and value:
             return dtype_of(value, f"{self.where}: attribute {attribute.name!r}")
         if isinstance(value, bytes):
