@@ -78,6 +78,8 @@ class Backend(ABC):
 
     name: ClassVar[str]
     operands: ClassVar[int] = 16  # what a vertex shader has textures for
+    joins: ClassVar[int] = 16
+    """How many tensors a concatenation joins at once."""
     shares: ClassVar[bool] = False
     """Whether tensors may share memory (see `memory`)."""
     device: Device | None

@@ -120,6 +120,7 @@ def _schedule(
     fixed = {name: Weight.of(operands[name]) for name in operands if name not in inputs}
     name, epilogue = kernel.name, problem.epilogue
     schedule.add(Task(op.name, op, inputs, fixed, "result", op.name, name, epilogue=epilogue))
+    schedule.finish(["result"])
     return schedule
 
 

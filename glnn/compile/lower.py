@@ -69,7 +69,7 @@ def lowered(
     graph = shortened(of_one_result(graph), types, backend.operands, without)
     if backend.device is not None and not body:
         graph, types = own_outputs(graph, types)
-    graph = within_operands(graph, types, backend.operands)
+    graph = within_operands(graph, types, backend.joins)
     nodes = tuple(_rounding(node, types) for node in graph.nodes)
     graph = Graph(nodes, graph.inputs, graph.outputs, graph.name)
     lowering = _Lowering(graph, types, precision, backend.device is not None and not body)
@@ -161,6 +161,7 @@ class _Lowering:
         for node in self.graph.nodes:
             if node.outputs[0] not in self.graph.fixed:
                 schedule.add(self.task(node, node.name))
+        schedule.finish(value.name for value in self.graph.outputs)
         return schedule
 
     def task(self, node: Node, layer: str) -> Task:

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from math import prod
 
 from glnn.backends.backend import Backend, Choice
 from glnn.backends.cpu import NumpyKernel
 from glnn.compile.task import Decision, Entry, Task
-from glnn.compile.tensor import Tensor, can_reorder, reorder, unpacked
+from glnn.compile.tensor import Tensor, can_reorder, unpacked
+from glnn.compile.tensors import Tensors
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.decompose import Lowered
-from glnn.graph.expression import Arg
-from glnn.graph.operator import Operator
 from glnn.graph.operators.identity import Identity
-from glnn.graph.operators.pointwise import Pointwise
-from glnn.graph.operators.reorder import Reorder, packing, repadding, unpacking
+from glnn.graph.operators.move import Move
 from glnn.kernels import kernels_for
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
-from glnn.layout import Layout, Morton, parse
-from glnn.layout.layout import DENSE, PACKED, PADDED, Blocked, RowMajor
-from glnn.types import DType, TensorType
+from glnn.layout import Layout, parse
+from glnn.layout.layout import DENSE, PACKED, RowMajor
+from glnn.types import TensorType
 
 
-class Schedule:
+class Schedule(Tensors):
     """Tasks in the order in which they run, with the reorders between kernels that disagree.
 
     kernels: the kernel to take for an op, by the op's name; others are chosen. instead: what to
@@ -42,17 +39,13 @@ class Schedule:
         reserved: Iterable[str] = (),
         instead: Mapping[str, Choice] | None = None,
     ) -> None:
-        self.backend = backend
-        self._reserved = set(reserved)
-        self._copies: dict[tuple[str, Layout], str] = {}
+        super().__init__(backend, reserved)
         self.entries: list[Entry] = []
-        self.tensors: dict[str, Tensor] = {}
         self.decisions: list[Decision] = []
         self.ops: set[str] = set()
         self._kernels = dict(kernels or {})
         self._instead = instead or {}
         self._inputs: set[str] = set()
-        self._padded: set[str] = set()  # the memories of what is copied to R4, or was to be
 
     def examine(self) -> bool:
         """See whether its kernels are right here; whether some are not, so that it is made anew."""
@@ -87,6 +80,8 @@ class Schedule:
         if task.op.view:
             self._view(task)
             return
+        if self._turned(task):
+            return
         problem = self._problem(task)
         if 0 in problem.output and not task.more:
             self.tensors[task.output] = Tensor(problem.results[0], DENSE, task.output)
@@ -106,6 +101,20 @@ class Schedule:
             else:
                 raise
             return
+        if isinstance(task.op, Move) and isinstance(choice, Kernel) and forced is None:
+            self._wait(task, choice, problem)
+        else:
+            self._make(task, choice, problem, forced)
+
+    def _wait(self, task: Task, choice: Choice, problem: Problem) -> None:
+        """Move once somebody wants what comes of it as it lies."""
+        layouts = self.backend.layouts(choice, problem)
+        self.tensors[task.output] = Tensor(problem.results[0], layouts["out"], task.output)
+        self._moved_from[task.output] = task.operands["x"], task.op
+        self._waiting[task.output] = lambda: self._make(task, choice, problem, None)
+
+    def _make(self, task: Task, choice: Choice, problem: Problem, forced: str | None) -> None:
+        """Append what computes `task` by `choice`."""
         first = len(self.entries)
         if isinstance(choice, Kernel) and choice.stages:
             self._add_stages(task, choice, problem.lowered(choice))
@@ -156,7 +165,8 @@ class Schedule:
         alike = isinstance(lies, RowMajor) and lies.rows(operand.shape) == lies.rows(type.shape)
         if (alike or lies == PACKED) and wants == gives == DENSE:
             wants = gives = lies  # the same rows, padded or not
-        source = self.tensors[self._in_layout(task.operands["x"], wants, task)]
+        self._moved_from[task.output] = task.operands["x"], task.op
+        source = self.tensors[self._lying(task.operands["x"], wants, task)]
         type = TensorType(type.dims, source.type.dtype)
         self.tensors[task.output] = Tensor(type, gives.at(type.shape), source.memory)
 
@@ -238,83 +248,3 @@ class Schedule:
                     epilogue,
                 )
             )
-
-    def _in_layout(self, name: str, layout: Layout, task: Task) -> str:
-        """The name of the tensor `name` in `layout`: itself, or a reordered copy made once."""
-        tensor = self.tensors[name]
-        layout = layout.at(tensor.shape)
-        if tensor.layout == layout or not prod(tensor.shape):
-            return name
-        if (name, layout) not in self._copies:
-            self._copies[name, layout] = self._copied(name, layout, task)
-        return self._copies[name, layout]
-
-    def _copied(self, name: str, layout: Layout, task: Task) -> str:
-        """The name of a new copy of `name` in another layout."""
-        tensor = self.tensors[name]
-        if tensor.layout == PACKED:
-            return self._unpacked(name, layout, task)
-        if isinstance(layout, RowMajor) and isinstance(tensor.layout, RowMajor):
-            return self._repadded(name, tensor.layout, layout, task)
-        floats = tensor.type.dtype is DType.float32
-        if not floats or self.backend.why_not(reorder(tensor.type, tensor.layout, layout)):
-            if isinstance(layout, Morton | Blocked):
-                return self._packed(name, layout, task)
-            if isinstance(tensor.layout, Morton | Blocked):
-                return self._spread(name, tensor.layout, layout, task)
-        op = Reorder(tensor.layout.name, layout.name)
-        label, copy = f"{name} to {layout.name}", self._free(f"{name} as {layout.name}")
-        self.add(Task(label, op, {"x": name}, {}, copy, task.layer, via=task.via))
-        return copy
-
-    def _unpacked(self, name: str, layout: Layout, task: Task) -> str:
-        """The name of a copy of `name`, which is packed, each number of which takes a word."""
-        if layout != DENSE:
-            self._padded |= {self.tensors[name].memory} if layout == PADDED else set()
-            return self._in_layout(self._in_layout(name, DENSE, task), layout, task)
-        label, copy = f"{name} to {layout.name}", self._free(f"{name} as {layout.name}")
-        self.add(Task(label, Pointwise(Arg(0)), {"x0": name}, {}, copy, task.layer, via=task.via))
-        return copy
-
-    def _repadded(self, name: str, lies: RowMajor, layout: RowMajor, task: Task) -> str:
-        """The name of a copy of `name`, which lies in `lies`, with rows padded as in `layout`."""
-        tensor, label = self.tensors[name], f"{name} to {layout.name}"
-        self._padded |= {tensor.memory} if layout == PADDED else set()
-        source, copy = self._free(f"{name} by rows"), self._free(f"{name} as {layout.name}")
-        matrix, op = repadding(tensor.shape, lies, layout)
-        self.tensors[source] = Tensor(TensorType(matrix, tensor.type.dtype), DENSE, tensor.memory)
-        self.add(Task(label, op, {"x": source}, {}, copy, task.layer, via=task.via))
-        self.tensors[copy] = Tensor(tensor.type, layout, self.tensors[copy].memory)
-        return copy
-
-    def _packed(self, name: str, layout: Morton | Blocked, task: Task) -> str:
-        """The name of a copy of `name` in `layout` where no kernel makes one at once: by moves."""
-        tensor, source = self.tensors[name], self._in_layout(name, DENSE, task)
-        made = self._moved(name, source, packing(tensor.shape, layout), layout, task)
-        self.tensors[made] = Tensor(tensor.type, layout, self.tensors[made].memory)
-        return made
-
-    def _spread(self, name: str, lies: Morton | Blocked, layout: Layout, task: Task) -> str:
-        """The name of a copy of `name`, which lies in `lies`, in rows: by moves, too."""
-        if layout != DENSE:
-            return self._in_layout(self._in_layout(name, DENSE, task), layout, task)
-        tensor, source = self.tensors[name], self._free(f"{name} as stored")
-        shape, ops = unpacking(tensor.shape, lies)
-        self.tensors[source] = Tensor(TensorType(shape, tensor.type.dtype), DENSE, tensor.memory)
-        return self._moved(name, source, ops, layout, task)
-
-    def _moved(
-        self, name: str, made: str, ops: Iterable[Operator], layout: Layout, task: Task
-    ) -> str:
-        """The name of what `ops`, one after another, make of `made`, to have `name` in `layout`."""
-        for op in ops:
-            label, source = f"{name} to {layout.name}: {op.name}", made
-            made = self._free(f"{name} as {layout.name}: {op.name}")
-            self.add(Task(label, op, {"x": source}, {}, made, task.layer, via=task.via))
-        return made
-
-    def _free(self, name: str) -> str:
-        """`name`, marked where somebody else's tensor is called so."""
-        while name in self._reserved or name in self.tensors:
-            name += "'"
-        return name

@@ -10,6 +10,7 @@ from glnn.errors import ShapeError
 from glnn.graph.index_map import Axis
 from glnn.graph.operator import Operator
 from glnn.graph.operators.move import MOST_RANK, Expand, Flip, Slice, Transpose
+from glnn.graph.operators.pad import Pad
 from glnn.graph.operators.rearrange import Rearrange
 from glnn.graph.operators.reshape import Reshape, View
 from glnn.types import Shape, TensorType
@@ -40,14 +41,42 @@ class Chain:
         """The shape of what has come of it."""
         return tuple(_size(factors) for factors in self.dims)
 
-    def then(self, operator: Operator) -> Chain | None:
-        """The chain with `operator` behind it; None where that is no single walk."""
+    def then(self, operator: Operator, shape: Shape | None = None) -> Chain | None:
+        """The chain with `operator` behind it; None where that is no single walk.
+
+        shape: of the result, where that is known.
+        """
         if isinstance(operator, View):
-            (type,) = operator.infer([TensorType(self.result)])
-            return self._seen(type.shape)
+            if shape is None:
+                shape = operator.infer([TensorType(self.result)])[0].shape
+            return self._seen(shape)
+        if isinstance(operator, Pad):
+            return self._padded(operator)
+        if isinstance(operator, Rearrange) and operator.padded:
+            return None
         if isinstance(operator, Transpose | Slice | Flip | Expand | Rearrange):
             return self._picked(operator.map(self.result).dims)
         return None
+
+    def _padded(self, pad: Pad) -> Chain | None:
+        """With zeros behind whole dimensions of the tensor."""
+        if pad.edge != "constant" or pad.fill != 0 or any(pad.before) or min(pad.after) < 0:
+            return None
+        dims: list[Factors] = []
+        for factors, more in zip(self.dims, pad.after, strict=True):
+            if more:
+                (axis,) = factors if len(factors) == 1 else (Axis(0),)
+                if axis.axis is None or self.base[axis.axis]:
+                    return None
+                if axis != Axis(self.shape[axis.axis], axis.axis):
+                    return None
+                factors = (replace(axis, size=axis.size + more),)
+            dims.append(factors)
+        return replace(self, dims=tuple(dims))
+
+    def _beyond(self, axis: Axis) -> bool:
+        """Whether `axis` walks beyond the end of its dimension."""
+        return axis.axis is not None and axis.size > self.shape[axis.axis]
 
     def _seen(self, shape: Shape) -> Chain | None:
         """In another shape of as many numbers."""
@@ -60,7 +89,7 @@ class Chain:
                 if size % axis.size == 0:
                     taken.append(axis)
                     size //= axis.size
-                elif axis.size % size == 0:
+                elif axis.size % size == 0 and not self._beyond(axis):
                     rest = axis.size // size
                     taken.append(replace(axis, size=size, step=axis.step * rest))
                     left.insert(0, replace(axis, size=rest))
@@ -79,7 +108,11 @@ class Chain:
             for axis in factors:
                 part: Factors | None = (Axis(axis.size),) if axis.size > 1 else ()
                 if axis.axis is not None:
-                    part = _places(self.dims[axis.axis], axis, base)
+                    walked = self.dims[axis.axis]
+                    part = _places(walked, axis, base)
+                    whole = axis == Axis(_size(walked), axis.axis)
+                    if not whole and any(map(self._beyond, walked)):
+                        return None
                 if part is None:
                     return None
                 found += part
@@ -90,7 +123,8 @@ class Chain:
         """What does all of it: a view where nothing moves, else one move, which a view may follow;
         nothing where none can.
         """
-        if not any(self.base):
+        beyond = any(self._beyond(axis) for factors in self.dims for axis in factors)
+        if not any(self.base) and not beyond:
             if self._flat == Chain.of(self.shape)._flat:
                 return (Reshape(self.result, True),)
             if (order := self._order) is not None:
@@ -98,7 +132,7 @@ class Chain:
                 (type,) = turned.infer([TensorType(self.shape)])
                 same = type.shape == self.result
                 return (turned,) if same else (turned, Reshape(self.result, True))
-        if (cut := self._cut) is not None:
+        if not beyond and (cut := self._cut) is not None:
             return (cut,)
         dims = [list(factors) for factors in self.dims]
         for along, start in enumerate(self.base):

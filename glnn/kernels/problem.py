@@ -260,7 +260,7 @@ class Problem:
         """Whether `kernel` takes `name` where it lies in `layout`."""
         wanted, shape = kernel.wants(name), self.shape(name)
         lies = parse(layout).at(shape)
-        return ANY in wanted or any(parse(text).at(shape) == lies for text in wanted)
+        return ANY in wanted or any(lies.seen_as(parse(text), shape) for text in wanted)
 
     def lowered(self, kernel: Kernel) -> Lowered:
         """The stages in which `kernel` computes this."""

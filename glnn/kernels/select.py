@@ -146,10 +146,9 @@ def alternatives(
     others.
     """
     kernels = [k for k in kernels_for(problem.op.name, backend) if not k.document]
-    sizes = {**problem.op_sizes, "outputs": prod(problem.output)}
     whole = not chosen.stages
     for kernel in _preferred(kernels, problem, device, {}):
-        if kernel.stages and not kernel.suits(sizes, architecture(device)):
+        if kernel.stages and not kernel.suits(_sizes(problem, kernel), architecture(device)):
             continue
         for version in kernel.versions if kernel.stages or not whole else ():
             refusal = _refusal(version, problem, device, verdicts, ask)
@@ -181,16 +180,21 @@ def _preferred(
         else:
             found.append(fitted(adapted, device) or adapted)
     here = architecture(device)
-    sizes = {**problem.op_sizes, "outputs": prod(problem.output)}
     if len(found) > 1:
         found.sort(key=lambda k: (-k.priority, not problem.fits(k)))
-    suiting = [kernel for kernel in found if kernel.suits(sizes, here)]
+    suiting = [kernel for kernel in found if kernel.suits(_sizes(problem, kernel), here)]
     timed = [k for k in suiting if k.architectures.fit(here) == PREDICTED]
     fast = _fast(timed, problem, pace(here))
     yield from fast
     yield from (kernel for kernel in suiting if kernel not in timed)
     rest = [kernel for kernel in found if kernel not in suiting or kernel in timed]
     yield from (kernel for kernel in reversed(rest) if kernel not in fast)
+
+
+def _sizes(problem: Problem, kernel: Kernel) -> dict[str, int]:
+    """What a kernel may be meant for: sizes, and whether it takes the first input as it lies."""
+    own = {"outputs": prod(problem.output), "taken": int(problem.fits(kernel))}
+    return {**problem.op_sizes, **own}
 
 
 def _fast(kernels: Iterable[Kernel], problem: Problem, of: Pace) -> list[Kernel]:

@@ -33,6 +33,7 @@ from glnn.errors import LayoutError
 from glnn.types import DType, TensorType, word
 
 Array = NDArray[Any]
+CHANNELS_LAST = "nhwC4c"
 ROW_ALIGNMENT = 4  # floats: one vec4, one RGBA texel
 
 
@@ -80,6 +81,14 @@ class Layout(ABC):
     def at(self, shape: tuple[int, ...]) -> Layout:
         """The simplest layout in which an array of `shape` is the same memory."""
         return self
+
+    def seen_as(self, other: Layout, shape: tuple[int, ...]) -> bool:
+        """Whether an array of `shape` that lies so lies as in `other`, too, padding aside."""
+        return self._rows(shape) == other._rows(shape)
+
+    def _rows(self, shape: tuple[int, ...]) -> Layout:
+        """The simplest layout in which all numbers of an array of `shape` lie where they do here."""
+        return self.at(shape)
 
     @abstractmethod
     def size(self, shape: tuple[int, ...]) -> int:
@@ -210,6 +219,10 @@ class Blocked(Layout):
     @property
     def zeros(self) -> bool:
         return self.name == "nChw4c"
+
+    def _rows(self, shape: tuple[int, ...]) -> Layout:
+        single = self.name == CHANNELS_LAST and prod(shape[2:]) == 1
+        return PADDED.at(shape) if single else self
 
     def _block(self, dim: str) -> int:
         return prod(size for size, letter in self.blocks if letter == dim)

@@ -24,7 +24,7 @@ class Rearrange(Move):
     """That of x."""
     axes: tuple[tuple[Axis, ...], ...]
     """For each dimension of the result what it is a product of, the outermost first; of a dimension
-    of x each walks part of. Nowhere do they leave x."""
+    of x each walks part of. What walks beyond the end of one place by place finds 0 there."""
 
     def __post_init__(self) -> None:
         for axis in (axis for factors in self.axes for axis in factors):
@@ -32,8 +32,18 @@ class Rearrange(Move):
                 continue
             size = self.shape[axis.axis] if 0 <= axis.axis < len(self.shape) else 0
             last = axis.start + (axis.size - 1) * axis.step
-            if not (0 <= axis.start < size and 0 <= last < size):
+            padded = axis.start == 0 and axis.step == 1
+            if not (0 <= axis.start < size and 0 <= last and (padded or last < size)):
                 raise ShapeError(f"rearrange: {axis} is not within x of shape {self.shape}")
+
+    @property
+    def padded(self) -> bool:
+        """Whether it walks beyond the end of a dimension."""
+        return any(
+            axis.axis is not None and axis.start == 0 and axis.size > self.shape[axis.axis]
+            for factors in self.axes
+            for axis in factors
+        )
 
     def dims(self, x: TensorType) -> tuple[Dim, ...]:
         if x.dims != self.shape:
@@ -41,7 +51,8 @@ class Rearrange(Move):
         return tuple(prod(axis.size for axis in factors) for factors in self.axes)
 
     def map(self, shape: Shape) -> IndexMap:
-        return IndexMap(tuple(factors or (Axis(1),) for factors in self.axes))
+        factors = tuple(factors or (Axis(1),) for factors in self.axes)
+        return IndexMap(factors, "constant" if self.padded else "none")
 
     def moved(self, x: Array) -> Array:
         flat = [axis for factors in self.axes for axis in factors]
@@ -51,5 +62,10 @@ class Rearrange(Move):
                 steps = axis.start + axis.step * np.arange(axis.size)
                 along = (*(1,) * i, axis.size, *(1,) * (len(flat) - i - 1))
                 places[axis.axis] = places[axis.axis] + steps.reshape(along)
-        found = np.broadcast_to(x[tuple(places)], [axis.size for axis in flat])
+        sizes = [axis.size for axis in flat]
+        outside = np.zeros((), bool)
+        for i, (place, size) in enumerate(zip(places, self.shape, strict=True)):
+            outside = outside | (place >= size)
+            places[i] = np.minimum(place, size - 1)
+        found = np.broadcast_to(np.where(outside, x.dtype.type(0), x[tuple(places)]), sizes)
         return found.reshape([prod(axis.size for axis in factors) for factors in self.axes])

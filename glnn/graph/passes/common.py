@@ -27,8 +27,10 @@ def with_common(graph: Graph) -> Graph:
         return value if value is None else same.get(value, _shared(value, constants))
 
     for node in graph.nodes:
-        inputs = tuple(one(value) for value in node.inputs)
-        node = replace(node, inputs=inputs, extras=tuple(same.get(v, v) for v in node.extras))
+        given = tuple(one(value) for value in node.inputs)
+        node = replace(node, inputs=given, extras=tuple(same.get(v, v) for v in node.extras))
+        node = _once(node)
+        inputs = node.inputs
         key = (node.operator, inputs, node.epilogue, node.extras)
         first = found.get(key)
         asked = any(value in graph.outputs for value in node.outputs)
@@ -38,6 +40,15 @@ def with_common(graph: Graph) -> Graph:
         else:
             same |= zip(node.outputs, first.outputs, strict=True)
     return Graph(tuple(kept), graph.inputs, graph.outputs, graph.name)
+
+
+def _once(node: Node) -> Node:
+    """`node`, which reads each value once."""
+    if not isinstance(node.operator, Pointwise) or len(set(node.inputs)) == len(node.inputs):
+        return node
+    inputs = tuple(dict.fromkeys(node.inputs))
+    expr = node.operator.expr(*(Arg(inputs.index(value)) for value in node.inputs))
+    return replace(node, operator=Pointwise(expr), inputs=inputs)
 
 
 def _shared(value: Value, constants: dict[Hashable, Value]) -> Value:

@@ -27,8 +27,9 @@ def fold(graph: Graph, types: dict[Value, TensorType]) -> Graph:
         if isinstance(node.operator, Pointwise):
             _fold_behind(rewriting, node)
     for node in rewriting.nodes:
-        if isinstance(node.operator, Conv2d | Matmul):
-            _fold_in_front(rewriting, node)
+        following: Node | None = node
+        while following is not None and isinstance(following.operator, Conv2d | Matmul):
+            following = _fold_in_front(rewriting, following)
     return rewriting.graph()
 
 
@@ -89,12 +90,14 @@ def _fold_behind(rewriting: Rewriting, node: Node) -> None:
     if channels is None or channels.affine.scale is None or not rewriting.alone(channels.x):
         return
     first, bias = rewriting.computed(channels.x), None
-    if first is not None and first.operator == Pointwise(SUM):
-        before = _Channels.of(rewriting, first)
-        if before is None or before.affine.scale is not None or not rewriting.alone(before.x):
+    before = None if first is None else _Channels.of(rewriting, first)
+    if before is not None:
+        shift = before.affine.shift
+        if before.affine.scale is not None or not isinstance(shift, Arg):
             return
-        bias = next(v for v in first.inputs if v is not before.x)
-        first = rewriting.computed(before.x)
+        if not rewriting.alone(before.x):
+            return
+        bias, first = before.operands[shift.index], rewriting.computed(before.x)
     if first is None or not _weighted(rewriting, first):
         return
     x, weight = first.inputs[:2]
@@ -130,19 +133,21 @@ def _weighted(rewriting: Rewriting, node: Node) -> bool:
     return weight is not None and rewriting.fixed(weight) and len(rewriting.shape(weight)) != 3
 
 
-def _fold_in_front(rewriting: Rewriting, node: Node) -> None:
-    """What is before `node` in its weights."""
+def _fold_in_front(rewriting: Rewriting, node: Node) -> Node | None:
+    """The node that stands for `node` with what is before that in its weights; None where they
+    stay apart.
+    """
     x, before = node.inputs[0], rewriting.computed(node.inputs[0])
     if x is None or before is None or not rewriting.alone(x) or not _weighted(rewriting, node):
-        return
+        return None
     channels = _Channels.of(rewriting, before)
     if channels is None or _takes(rewriting, channels.x):
-        return
+        return None
     operator, weight = node.operator, node.inputs[1]
     assert weight is not None
     scale, shift, name = channels.affine.scale, channels.affine.shift, before.name
     if isinstance(operator, Conv2d) and (operator.groups > 1 or (shift and any(operator.padding))):
-        return
+        return None
     shape, rank = rewriting.shape(weight), len(rewriting.shape(node.outputs[0]))
     wide = (1, shape[1], *(1,) * (len(shape) - 2))
     scaled = weight
@@ -150,20 +155,24 @@ def _fold_in_front(rewriting: Rewriting, node: Node) -> None:
         by_scale = call("mul", Arg(0), _behind(scale, 1))
         scaled = channels.fixed(rewriting, name, by_scale, wide, weight)
     if shift is None:
-        rewriting.replace(node, operator, channels.x, scaled)
+        made: Node | None = rewriting.replace(node, operator, channels.x, scaled)
     else:
         by_shift = call("mul", Arg(0), _behind(shift, 1))
         moved = channels.fixed(rewriting, name, by_shift, wide, weight)
         sums = rewriting.add(name, Reduce("sum", tuple(range(1, len(shape)))), moved)
         spread = rewriting.reshaped(name, sums, (shape[0], *(1,) * (rank - 2)))
         product = rewriting.add(node.name, operator, channels.x, scaled)
+        made = rewriting.maker(product)
         rewriting.replace(node, Pointwise(SUM), product, spread)
     rewriting.prune(x)
+    return made
 
 
 def _takes(rewriting: Rewriting, value: Value) -> bool:
     """Whether what makes `value` takes what is behind it."""
-    node = rewriting.computed(value)
-    if node is None or not rewriting.alone(value):
-        return False
-    return node.operator.has_epilogue or isinstance(node.operator, Pointwise)
+    while (node := rewriting.computed(value)) is not None and rewriting.alone(value):
+        channels = _Channels.of(rewriting, node)
+        if channels is None:
+            return node.operator.has_epilogue or isinstance(node.operator, Pointwise)
+        value = channels.x
+    return False

@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import prod
 
 from glnn.graph.epilogue import Epilogue, Extent
-from glnn.graph.expression import MOST_CALLS, Arg, Expr
+from glnn.graph.expression import MOST_CALLS, Arg, Call, Expr
 from glnn.graph.graph import Graph, Node, Value, ordered
 from glnn.graph.operators import Pointwise
 from glnn.types import DType, Shape, TensorType
@@ -44,6 +44,7 @@ class _Fusion:
             joined = self._joined(node)
             self._made |= dict.fromkeys(node.outputs, joined)
         graph, nodes = self._graph, ordered(self._graph.outputs, self._made)
+        nodes = tuple(_in_order(node) for node in nodes)
         return Graph(nodes, graph.inputs, graph.outputs, graph.name)
 
     def _below(self, node: Node) -> int:
@@ -150,6 +151,28 @@ class _Fusion:
         return replace(
             joined, operator=Pointwise(whole), inputs=tuple(operands), outputs=node.outputs
         )
+
+
+def _in_order(node: Node) -> Node:
+    """`node` with sums and products of what comes first first: so fewer programs differ."""
+    if node.epilogue is not None:
+        return replace(node, epilogue=replace(node.epilogue, expr=_sorted(node.epilogue.expr)))
+    if isinstance(node.operator, Pointwise):
+        return replace(node, operator=Pointwise(_sorted(node.operator.expr)))
+    return node
+
+
+def _sorted(expr: Expr) -> Expr:
+    def part(one: Expr, given: tuple[tuple[int, Expr], ...]) -> tuple[int, Expr]:
+        """The first argument that a part has, and the part."""
+        if not isinstance(one, Call):
+            return (one.index if isinstance(one, Arg) else MOST_CALLS), one
+        if one.function in ("add", "mul"):
+            given = tuple(sorted(given, key=lambda each: each[0]))
+        arguments = tuple(each for _, each in given)
+        return min(place for place, _ in given), Call(one.function, arguments)
+
+    return expr.fold(part)[-1][1]
 
 
 def _named(first: Node, node: Node) -> Node:

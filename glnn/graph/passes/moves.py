@@ -9,11 +9,14 @@ from math import prod
 from glnn.graph.factors import Chain
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operator import Operator
-from glnn.graph.operators import Gather, Rearrange, Slice
+from glnn.graph.operators import Gather, Rearrange, Slice, Transpose
 from glnn.graph.operators.move import Move
 from glnn.graph.operators.reshape import View
 from glnn.graph.passes.rewriting import Rewriting
-from glnn.types import TensorType
+from glnn.types import Shape, TensorType
+
+Step = tuple[Value, Operator]
+"""A move or a view, behind what it is done on."""
 
 
 def without_moves(graph: Graph, types: dict[Value, TensorType]) -> Graph:
@@ -64,11 +67,11 @@ class _Moves:
         if not seen or not self._put(view, [*steps, (value, view.operator)]):
             self._put(last, steps)
 
-    def _above(self, last: Node) -> list[tuple[Value, Operator]]:
+    def _above(self, last: Node) -> list[Step]:
         """`last` and the moves and views before it whose results nobody else needs, each with what
         it is done on.
         """
-        graph, found, node = self.rewriting, list[tuple[Value, Operator]](), last
+        graph, found, node = self.rewriting, list[Step](), last
         while True:
             (value,) = node.inputs
             assert value is not None
@@ -91,53 +94,50 @@ class _Moves:
         views = (node for node in readers if isinstance(node.operator, View))
         return any(self._kept(node.outputs[0]) for node in views)
 
-    def _put(self, end: Node, steps: Sequence[tuple[Value, Operator]]) -> bool:
+    def _put(self, end: Node, steps: Sequence[Step]) -> bool:
         """Have `end`, the last of `steps`, be made by fewer of them; whether that is so now."""
-        found: list[tuple[int, tuple[Operator, ...]]] = []
-        for start in range(len(steps)):
-            operators = self._joined([operator for _, operator in steps[start:]], steps[start][0])
-            if operators and self._better(start, steps, operators):
-                found.append((start, operators))
-        if not found:
+        best: tuple[int, tuple[Operator, ...]] | None = None
+        for start, (_, operator) in enumerate(steps):
+            operators = self._joined(steps[start:], self.rewriting.shape(end.outputs[0]))
+            if operators and self._better(steps[start:], operators):
+                plain = not isinstance(operators[0], Rearrange)
+                if best is None or plain:
+                    best = start, operators
+                if plain:
+                    break
+            if best is not None and not isinstance(operator, View):
+                break
+        if best is None:
             return False
-        start, operators = min(
-            found,
-            key=lambda one: (
-                _moves(one[1]) + _above_moves(steps, one[0]),
-                isinstance(one[1][0], Rearrange),
-            ),
-        )
-        value, before = steps[start][0], end.inputs[0]
-        *first, last = operators
+        (start, (*first, last)), before = best, end.inputs[0]
+        value = steps[start][0]
         for operator in first:
             value = self.rewriting.add(end.name, operator, value)
         self.rewriting.replace(end, last, value)
         self.rewriting.prune(before)
         return True
 
-    def _joined(self, operators: Sequence[Operator], value: Value) -> tuple[Operator, ...]:
-        chain: Chain | None = Chain.of(self.rewriting.shape(value))
-        for operator in operators:
-            chain = None if chain is None else chain.then(operator)
+    def _joined(self, steps: Sequence[Step], result: Shape) -> tuple[Operator, ...]:
+        """What does all of `steps`, which give a tensor of shape `result`."""
+        if len(steps) == 1 and not isinstance(steps[0][1], Transpose):
+            return ()
+        shapes = [self.rewriting.shape(value) for value, _ in steps]
+        chain: Chain | None = Chain.of(shapes[0])
+        for (_, operator), shape in zip(steps, [*shapes[1:], result], strict=True):
+            chain = None if chain is None else chain.then(operator, shape)
         return () if chain is None else chain.operators()
 
-    def _better(
-        self, start: int, steps: Sequence[tuple[Value, Operator]], operators: tuple[Operator, ...]
-    ) -> bool:
+    def _better(self, steps: Sequence[Step], operators: tuple[Operator, ...]) -> bool:
         """Whether fewer moves are left, or as many with images seen as nothing else."""
-        before, after = _moves([operator for _, operator in steps[start:]]), _moves(operators)
+        before, after = _moves([operator for _, operator in steps]), _moves(operators)
         if after < before:
             return True
-        if len(operators) > 1 or len(steps) - start < 2:
+        if len(operators) > 1 or len(steps) < 2:
             return False
         (operator,) = operators
-        (type,) = operator.infer([self.rewriting.types[steps[start][0]]])
-        return len(self.rewriting.shape(steps[start][0])) == len(type.dims) == 4
+        (type,) = operator.infer([self.rewriting.types[steps[0][0]]])
+        return len(self.rewriting.shape(steps[0][0])) == len(type.dims) == 4
 
 
 def _moves(operators: Sequence[Operator]) -> int:
     return sum(isinstance(operator, Move) for operator in operators)
-
-
-def _above_moves(steps: Sequence[tuple[Value, Operator]], start: int) -> int:
-    return _moves([operator for _, operator in steps[:start]])

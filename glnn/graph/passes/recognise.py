@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operator import Operator
-from glnn.graph.operators import Normalize, Pointwise, Softmax
+from glnn.graph.operators import Normalize, Pointwise, Reduce, Softmax
 from glnn.graph.passes.rewriting import Rewriting
 from glnn.graph.passes.terms import Term, Terms
 from glnn.types import DType, TensorType
@@ -47,6 +47,8 @@ def with_softmaxes(graph: Graph, types: dict[Value, TensorType]) -> Graph:
 
 
 def _recognised(graph: Graph, types: dict[Value, TensorType], *rules: Rule) -> Graph:
+    if not any(isinstance(node.operator, Reduce) for node in graph.nodes):
+        return graph
     rewriting = Rewriting(graph, types)
     terms = Terms(rewriting)
     for node in reversed(rewriting.nodes):

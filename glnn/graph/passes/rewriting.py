@@ -27,6 +27,7 @@ class Rewriting:
         for node in graph.nodes:
             self._read(node)
         self._outputs = frozenset(graph.outputs)
+        self._changed = False
         self._count = 1
         self._names = {value.name for value in types}
         self._fixed = set(graph.fixed)
@@ -37,8 +38,10 @@ class Rewriting:
         return ordered(self._graph.outputs, self._made)
 
     def graph(self) -> Graph:
-        """The graph as it is now."""
+        """The graph as it is now: the same one where nothing was changed."""
         given = self._graph
+        if not self._changed:
+            return given
         return Graph(self.nodes, given.inputs, given.outputs, given.name)
 
     def maker(self, value: Value | None) -> Node | None:
@@ -138,6 +141,7 @@ class Rewriting:
             stack += node.reads
 
     def _put(self, node: Node) -> None:
+        self._changed = True
         self._made |= dict.fromkeys(node.outputs, node)
         self._read(node)
         if node.reads and all(value in self._fixed or _given(value) for value in node.reads):

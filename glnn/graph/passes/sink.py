@@ -8,13 +8,31 @@ from math import prod
 
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operator import Operator
-from glnn.graph.operators import Pointwise, Reshape, Transpose
+from glnn.graph.operators import (
+    Concat,
+    Conv2d,
+    Flip,
+    LocalResponseNorm,
+    Pad,
+    Pointwise,
+    Pool2d,
+    Reshape,
+    Slice,
+    Softmax,
+    Subsample,
+    Transpose,
+)
 from glnn.graph.operators.reshape import View
 from glnn.graph.passes.rewriting import Rewriting
 from glnn.types import Shape, TensorType
 
 IMAGES = ((0, 2, 3, 1), (0, 3, 1, 2))
 """Transpositions between channels first and last, which layouts of images make free."""
+LIE_AS_IMAGES = (Concat, Conv2d, Flip, LocalResponseNorm, Pad, Pointwise, Pool2d, Slice, Subsample)
+"""Operators whose results may have their channels last."""
+
+
+MOST = 64  # nodes that are looked at for one that has an epilogue
 
 
 def sink(graph: Graph, types: dict[Value, TensorType]) -> Graph:
@@ -26,6 +44,8 @@ def sink(graph: Graph, types: dict[Value, TensorType]) -> Graph:
     rewriting = Rewriting(graph, types)
     sinking = _Sinking(rewriting)
     for node in rewriting.nodes:
+        if isinstance(node.operator, Softmax):
+            sinking.softmax(node, node.operator)
         if isinstance(node.operator, Pointwise) and not rewriting.fixed(node.outputs[0]):
             following: Node | None = node
             while following is not None:
@@ -39,6 +59,20 @@ class _Sinking:
     put: set[Value] = field(default_factory=set)
     """What was seen in another shape, or transposed, here."""
 
+    def softmax(self, node: Node, operator: Softmax) -> None:
+        """A softmax of rows before a view that leaves these whole."""
+        graph, (value,) = self.rewriting, node.inputs
+        maker = graph.computed(value)
+        if maker is None or value is None or not isinstance(maker.operator, View):
+            return
+        (source,), shape = maker.inputs, graph.shape(value)
+        if source is None or not graph.alone(value) or operator.axis % len(shape) != len(shape) - 1:
+            return
+        if graph.shape(source)[-1:] == shape[-1:] and 0 not in shape:
+            found = graph.add(node.name, Softmax(-1, operator.log), source)
+            graph.replace(node, Reshape(shape, True), found)
+            graph.prune(value)
+
     def before(self, node: Node) -> Node | None:
         """`node` before a view or a transposition of an operand; None where it stays behind."""
         graph = self.rewriting
@@ -49,12 +83,12 @@ class _Sinking:
             assert value is not None
             if not graph.alone(value) or graph.shape(value) != graph.shape(node.outputs[0]):
                 continue
+            if not isinstance(maker.operator, View | Transpose) or not self._worth(node, maker):
+                continue
             if isinstance(maker.operator, View):
                 found = self._sink(node, maker, self._seen, Reshape(graph.shape(value), True))
-            elif isinstance(maker.operator, Transpose) and self._worth(node, maker):
-                found = self._sink(node, maker, self._turned, maker.operator)
             else:
-                continue
+                found = self._sink(node, maker, self._turned, maker.operator)
             if found is not None:
                 return found
         return None
@@ -92,9 +126,9 @@ class _Sinking:
             before = other.inputs[0]
             if before is not None and graph.shape(before) == inner:
                 return before
-        turned = other is not None and isinstance(other.operator, Transpose)
-        if shape == whole and len(whole) == 4 and not graph.fixed(operand) and not turned:
-            return None  # it may lie as images do, which no other shape can be seen in
+        image = other is not None and isinstance(other.operator, LIE_AS_IMAGES)
+        if image and shape == whole and len(whole) == 4 and not graph.fixed(operand):
+            return None  # which no other shape can be seen in
         found = _regrouped(shape, whole, inner)
         return None if found is None else self._stays(graph.reshaped(node.name, operand, found))
 
@@ -125,18 +159,32 @@ class _Sinking:
         return maker.inputs[0] if maker is not None and maker.operator == turn else None
 
     def _worth(self, node: Node, maker: Node) -> bool:
-        """Whether work before the transposition `maker` saves a step."""
-        graph, source = self.rewriting, maker.inputs[0]
-        assert isinstance(maker.operator, Transpose) and source is not None
-        if maker.operator.perm in IMAGES:
-            return True
+        """Whether work before the view or transposition `maker` joins what is before that, or it
+        and others leave out theirs.
+        """
+        graph, (source,) = self.rewriting, maker.inputs
         others = [v for v in node.inputs if v is not maker.outputs[0] and v is not None]
-        if any(self._same(v, maker.operator) for v in others):
+        turn = maker.operator
+        if isinstance(turn, Transpose) and any(self._same(v, turn) for v in others):
             return True
-        while (before := graph.computed(source)) is not None and graph.alone(source):
-            if not isinstance(before.operator, View) or before.inputs[0] is None:
-                return before.operator.has_epilogue or isinstance(before.operator, Pointwise)
-            source = before.inputs[0]
+        before = graph.computed(source)
+        pointwise = before is not None and isinstance(before.operator, Pointwise)
+        if pointwise and graph.alone(source) and all(map(graph.fixed, others)):
+            return True
+        return source is not None and self._joins(source)
+
+    def _joins(self, value: Value) -> bool:
+        """Whether work on `value` goes into an epilogue, by way of views and of work before it."""
+        graph, stack = self.rewriting, [value]
+        for _ in range(MOST):
+            node = graph.computed(stack.pop())
+            if node is not None and all(map(graph.alone, node.outputs)):
+                if node.operator.has_epilogue:
+                    return True
+                if isinstance(node.operator, View | Pointwise):
+                    stack += [v for v in node.inputs if v is not None]
+            if not stack:
+                break
         return False
 
 

@@ -14,10 +14,10 @@ from glnn.graph.operators.move import Flip, Move, Transpose
 from glnn.graph.operators.pad import Pad
 from glnn.kernels.generate.generated import Generated, Uniform
 from glnn.layout import Layout
+from glnn.layout.layout import CHANNELS_LAST
 from glnn.types import DType, Shape, TensorType
 
 TILE = 32  # places of a tile's side: shaders/move/tiles.comp
-CHANNELS_LAST = "nhwC4c"
 LEAST = 8  # places below which a loop is not worth tiles
 
 

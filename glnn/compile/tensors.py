@@ -1,0 +1,197 @@
+"""The tensors of a schedule, and copies of them in the layouts that kernels want."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from math import prod
+
+from glnn.backends.backend import Backend
+from glnn.compile.task import Task
+from glnn.compile.tensor import Tensor, reorder
+from glnn.graph.expression import Arg
+from glnn.graph.factors import Chain
+from glnn.graph.operator import Operator
+from glnn.graph.operators import Transpose
+from glnn.graph.operators.pointwise import Pointwise
+from glnn.graph.operators.reorder import Reorder, packing, repadding, unpacking
+from glnn.layout import Layout, Morton, parse
+from glnn.layout.layout import CHANNELS_LAST, DENSE, PACKED, PADDED, Blocked, RowMajor
+from glnn.types import DType, TensorType
+
+
+class Tensors(ABC):
+    """Tensors by name, each in the layout that its kernel gave, and their reordered copies.
+
+    reserved: names that copies must not have.
+    """
+
+    def __init__(self, backend: Backend, reserved: Iterable[str]) -> None:
+        self.backend = backend
+        self.tensors: dict[str, Tensor] = {}
+        self._reserved = set(reserved)
+        self._copies: dict[tuple[str, Layout], str] = {}
+        self._padded: set[str] = set()  # the memories of what is copied to R4, or was to be
+        self._moved_from: dict[str, tuple[str, Operator]] = {}  # what views and moves are made of
+        self._waiting: dict[str, Callable[[], None]] = {}  # moves by the memories that they make
+
+    def finish(self, wanted: Iterable[str]) -> None:
+        """Have the tensors `wanted` be there, and leave out what nobody came to want."""
+        for name in wanted:
+            if name in self.tensors:
+                self._there(name)
+        gone = self._waiting.keys()
+        self.tensors = {k: v for k, v in self.tensors.items() if v.memory not in gone}
+
+    def _there(self, name: str) -> None:
+        """Have the tensor `name` be there, which may have to be moved yet."""
+        if (waiting := self._waiting.pop(self.tensors[name].memory, None)) is not None:
+            waiting()
+
+    @abstractmethod
+    def add(self, task: Task) -> None:
+        """Append `task`, which makes a tensor."""
+
+    def _turned(self, task: Task) -> bool:
+        """Whether the result of `task` is its operand's memory, channels last seen as rows or rows
+        as channels last: then it is there.
+        """
+        op = task.op
+        if not isinstance(op, Transpose) or self.backend.device is None:
+            return False
+        x = self.tensors[task.operands["x"]]
+        rank = len(x.shape)
+        order = tuple(axis % rank for axis in op.perm)
+        (type,) = op.results({"x": x.type})
+        if order == (0, 2, 3, 1) and x.layout == parse(CHANNELS_LAST) and x.shape[1] % 4 == 0:
+            layout: Layout = DENSE
+        elif order == (0, 3, 1, 2) and x.layout == DENSE and x.shape[3] % 4 == 0:
+            layout = parse(CHANNELS_LAST)
+        else:
+            return False
+        if type.dtype is not DType.float32 or not prod(type.shape):
+            return False
+        self.tensors[task.output] = Tensor(type, layout, x.memory)
+        return True
+
+    def _in_layout(self, name: str, layout: Layout, task: Task) -> str:
+        """The name of the tensor `name` in `layout`, which is there then: itself, or a reordered
+        copy made once.
+        """
+        found = self._lying(name, layout, task)
+        self._there(found)
+        return found
+
+    def _lying(self, name: str, layout: Layout, task: Task) -> str:
+        """The same, which may have to be moved yet."""
+        tensor = self.tensors[name]
+        layout = layout.at(tensor.shape)
+        if tensor.layout == layout or not prod(tensor.shape):
+            return name
+        if (name, layout) not in self._copies:
+            copied = self._seen if tensor.layout.seen_as(layout, tensor.shape) else self._copied
+            self._copies[name, layout] = copied(name, layout, task)
+        return self._copies[name, layout]
+
+    def _seen(self, name: str, layout: Layout, task: Task) -> str:
+        """The name of the same memory in a layout that is the same for such a shape."""
+        tensor, seen = self.tensors[name], self._free(f"{name} as {layout.name}")
+        self.tensors[seen] = Tensor(tensor.type, layout, tensor.memory)
+        return seen
+
+    def _copied(self, name: str, layout: Layout, task: Task) -> str:
+        """The name of a new copy of `name` in another layout."""
+        tensor = self.tensors[name]
+        if tensor.layout == PACKED:
+            return self._unpacked(name, layout, task)
+        if isinstance(layout, RowMajor) and isinstance(tensor.layout, RowMajor):
+            return self._repadded(name, tensor.layout, layout, task)
+        floats = tensor.type.dtype is DType.float32
+        if not floats or self.backend.why_not(reorder(tensor.type, tensor.layout, layout)):
+            if isinstance(layout, Morton | Blocked):
+                return self._packed(name, layout, task)
+            if isinstance(tensor.layout, Morton | Blocked):
+                return self._spread(name, tensor.layout, layout, task)
+        op = Reorder(tensor.layout.name, layout.name)
+        label, copy = f"{name} to {layout.name}", self._free(f"{name} as {layout.name}")
+        self.add(Task(label, op, {"x": name}, {}, copy, task.layer, via=task.via))
+        return copy
+
+    def _unpacked(self, name: str, layout: Layout, task: Task) -> str:
+        """The name of a copy of `name`, which is packed, each number of which takes a word."""
+        if layout != DENSE:
+            self._padded |= {self.tensors[name].memory} if layout == PADDED else set()
+            return self._in_layout(self._in_layout(name, DENSE, task), layout, task)
+        label, copy = f"{name} to {layout.name}", self._free(f"{name} as {layout.name}")
+        self.add(Task(label, Pointwise(Arg(0)), {"x0": name}, {}, copy, task.layer, via=task.via))
+        return copy
+
+    def _repadded(self, name: str, lies: RowMajor, layout: RowMajor, task: Task) -> str:
+        """The name of a copy of `name`, which lies in `lies`, with rows padded as in `layout`."""
+        tensor, label = self.tensors[name], f"{name} to {layout.name}"
+        self._padded |= {tensor.memory} if layout == PADDED else set()
+        source, copy = self._free(f"{name} by rows"), self._free(f"{name} as {layout.name}")
+        matrix, op = repadding(tensor.shape, lies, layout)
+        self.tensors[source] = Tensor(TensorType(matrix, tensor.type.dtype), DENSE, tensor.memory)
+        self.add(Task(label, op, {"x": source}, {}, copy, task.layer, via=task.via))
+        self.tensors[copy] = Tensor(tensor.type, layout, self.tensors[copy].memory)
+        return copy
+
+    def _packed(self, name: str, layout: Morton | Blocked, task: Task) -> str:
+        """The name of a copy of `name` in `layout` where no kernel makes one at once: by moves."""
+        tensor, ops = self.tensors[name], packing(self.tensors[name].shape, layout)
+        if (made := self._from_before(name, ops, layout, task)) is None:
+            source = self._in_layout(name, DENSE, task)
+            made = self._moved(name, source, ops, layout, task)
+        self.tensors[made] = Tensor(tensor.type, layout, self.tensors[made].memory)
+        return made
+
+    def _from_before(
+        self, name: str, ops: tuple[Operator, ...], layout: Layout, task: Task
+    ) -> str | None:
+        """The name of what `ops` make of `name` in one move of what that was moved from."""
+        behind, source = ops, name
+        found: tuple[str, Operator] | None = None
+        while source in self._moved_from:
+            source, op = self._moved_from[source]
+            behind = (op, *behind)
+            tensor = self.tensors[source]
+            if not isinstance(tensor.layout, RowMajor) or tensor.layout == PACKED:
+                continue
+            chain: Chain | None = Chain.of(tensor.shape) if 0 not in tensor.shape else None
+            for op in behind:
+                chain = None if chain is None else chain.then(op)
+            operators = () if chain is None else chain.operators()
+            if len(operators) == 1:
+                found = source, operators[0]
+        if found is None:
+            return None
+        made = self._free(f"{name} as {layout.name}: move")
+        label = f"{name} to {layout.name}"
+        self.add(Task(label, found[1], {"x": found[0]}, {}, made, task.layer, via=task.via))
+        return made
+
+    def _spread(self, name: str, lies: Morton | Blocked, layout: Layout, task: Task) -> str:
+        """The name of a copy of `name`, which lies in `lies`, in rows: by moves, too."""
+        if layout != DENSE:
+            return self._in_layout(self._in_layout(name, DENSE, task), layout, task)
+        tensor, source = self.tensors[name], self._free(f"{name} as stored")
+        shape, ops = unpacking(tensor.shape, lies)
+        self.tensors[source] = Tensor(TensorType(shape, tensor.type.dtype), DENSE, tensor.memory)
+        return self._moved(name, source, ops, layout, task)
+
+    def _moved(
+        self, name: str, made: str, ops: Iterable[Operator], layout: Layout, task: Task
+    ) -> str:
+        """The name of what `ops`, one after another, make of `made`, to have `name` in `layout`."""
+        for op in ops:
+            label, source = f"{name} to {layout.name}: {op.name}", made
+            made = self._free(f"{name} as {layout.name}: {op.name}")
+            self.add(Task(label, op, {"x": source}, {}, made, task.layer, via=task.via))
+        return made
+
+    def _free(self, name: str) -> str:
+        """`name`, marked where somebody else's tensor is called so."""
+        while name in self._reserved or name in self.tensors:
+            name += "'"
+        return name
