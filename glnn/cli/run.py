@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from glnn.cli.dump import Dump, dump_options
 from glnn.cli.feeds import read_feeds
-from glnn.cli.inputs import batch_size, read_inputs
+from glnn.cli.inputs import Inputs, batch_size, read_inputs
 from glnn.cli.options import (
     backend_option,
     device_options,
@@ -23,10 +24,12 @@ from glnn.cli.options import (
 )
 from glnn.cli.results import Classes, Outputs, classifies, run_once
 from glnn.cli.screen import Screen, progress
-from glnn.errors import ModelError
 from glnn.model import load
 from glnn.profiling import Trace
 from glnn.session import InferenceSession
+
+Done = tuple[InferenceSession, Dump | None, Classes | Outputs]
+"""What ran, what was dumped, and what was found."""
 
 
 @click.command()
@@ -80,21 +83,14 @@ def run(
     options: dict[str, Any] = {"gpu": gpu, "limits": limits, "kernels": kernels}
     opened = partial(InferenceSession, loaded, backend, precision=precision, **options)
     traced = None if trace is None else Trace()
-    found: Classes | Outputs
+    into = partial(Dump.asked, dump, tensors, loaded)
     if classifies(loaded):
         samples = read_inputs(loaded, inputs, model)
         count = batch_size(loaded, batch, 100)
-        dumped = Dump.asked(dump, tensors, loaded, runs=-(-len(samples.x) // count))
-        session = opened()
-        scores = _run(session, samples.x, count, dumped, traced, shown=not as_json)
-        found = Classes.of(samples, scores, top)
+        session, dumped, found = _classes(samples, count, top, opened, into, traced, not as_json)
     else:
-        if not inputs:
-            raise ModelError(f"{model} needs an INPUT: a .npy or a .npz file")
-        feeds = read_feeds(loaded, inputs, model, batch, {}, most=100)
-        dumped = Dump.asked(dump, tensors, loaded, runs=1)
-        session = opened()
-        found = run_once(session, feeds, dumped, traced)
+        feeds = read_feeds(loaded, inputs, model, batch, {}, most=100, random=False)
+        session, dumped, found = _outputs(feeds, opened, into, traced)
     more = {} if dumped is None else {"dump": dumped.to_json()}
     more |= save_trace(traced, trace) if traced is not None and trace is not None else {}
     device = session.backend.device
@@ -109,6 +105,34 @@ def run(
         dumped.show(out)
     if trace is not None:
         out.say(f"traced to {trace}, which ui.perfetto.dev shows")
+
+
+def _classes(
+    samples: Inputs,
+    batch: int,
+    top: int,
+    opened: Callable[[], InferenceSession],
+    into: Callable[[int], Dump | None],
+    trace: Trace | None,
+    shown: bool,
+) -> Done:
+    """Of all samples."""
+    dumped = into(-(-len(samples.x) // batch))
+    session = opened()
+    scores = _run(session, samples.x, batch, dumped, trace, shown)
+    return session, dumped, Classes.of(samples, scores, top)
+
+
+def _outputs(
+    feeds: Mapping[str, NDArray[Any]],
+    opened: Callable[[], InferenceSession],
+    into: Callable[[int], Dump | None],
+    trace: Trace | None,
+) -> Done:
+    """Of one run."""
+    dumped = into(1)
+    session = opened()
+    return session, dumped, run_once(session, feeds, dumped, trace)
 
 
 def _run(
