@@ -8,9 +8,9 @@ from typing import Any
 
 from glnn.errors import ShapeError, UnsupportedOpError, first_line
 from glnn.graph.builder import Builder
+from glnn.graph.composite import Composite
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operator import Types
-from glnn.graph.operators.composite import Composite
 from glnn.onnx.delegated import Delegate
 from glnn.onnx.operators.call import Call
 from glnn.onnx.operators.entry import Entry
