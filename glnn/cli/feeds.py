@@ -40,16 +40,19 @@ def read_feeds(
     batch: int | None,
     given: Mapping[str, Shape],
     most: int = 1,
+    random: bool = True,
 ) -> dict[str, Array]:
     """An array for each input of `model`.
 
     Of the samples in `paths`, or the bundled digits of a bundled model, as many as `batch`, or up
     to `most`; where there are several inputs, an .npz file with an array for each; numbers at
-    random where there is no file. given: the inputs' shapes, for these. Raises ModelError where a
-    file is missing or malformed, ShapeError where it does not fit.
+    random, where these will do, without a file. given: the inputs' shapes, for these. Raises
+    ModelError where a file is missing or malformed, ShapeError where it does not fit.
     """
     (first, *others) = model.inputs
     if not paths and (given or others or model_name not in data.MODELS):
+        if not random:
+            raise ModelError(f"{model_name} needs an INPUT: a .npy or a .npz file")
         shapes = shapes_of(model, batch, given)
         generator = np.random.default_rng(0)
         return {i.name: _random(generator, i, shapes[i.name]) for i in model.inputs}

@@ -14,7 +14,7 @@ from glnn.errors import ShapeError, UnsupportedOpError, first_line
 from glnn.graph.graph import Graph, Kind, Node, Value
 from glnn.graph.operator import Cost, Known, Types
 from glnn.graph.operators.host import HostOperator
-from glnn.onnx.dtypes import array_of, type_of, type_proto
+from glnn.onnx.operators.dtypes import array_of, type_of, type_proto
 from glnn.types import UNRANKED, Array, DType, TensorType
 
 FOLDED = 1 << 26  # numbers of a constant that is computed before anything is planned

@@ -12,8 +12,8 @@ import numpy as np
 from glnn.errors import ModelError, ShapeError, UnsupportedOpError, first_line
 from glnn.graph.builder import Builder
 from glnn.graph.graph import Graph
-from glnn.onnx.dtypes import type_of
 from glnn.onnx.nodes import Nodes
+from glnn.onnx.operators.dtypes import type_of
 from glnn.onnx.reading import package
 from glnn.onnx.schemas import opsets_of
 from glnn.onnx.source import Source

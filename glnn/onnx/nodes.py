@@ -15,9 +15,9 @@ from glnn.onnx.bodied import Bodied
 from glnn.onnx.control import IfNode, LoopNode
 from glnn.onnx.defined import FunctionNode
 from glnn.onnx.delegated import Delegate
-from glnn.onnx.dtypes import type_proto
 from glnn.onnx.functions import called, defined
 from glnn.onnx.node import OnnxOperator
+from glnn.onnx.operators.dtypes import type_proto
 from glnn.onnx.scan import scan_node
 from glnn.onnx.schemas import Opsets, defaults, domain_of, function_of, opsets_of, schema_of
 from glnn.onnx.table import find

@@ -12,7 +12,7 @@ import numpy as np
 
 from glnn.errors import ModelError, first_line, shown
 from glnn.graph.graph import Kind, Value
-from glnn.onnx.dtypes import dtype_of
+from glnn.onnx.operators.dtypes import dtype_of
 from glnn.reading import check_file, inside, regular
 from glnn.types import MOST, Array, DType, Shape, TensorType
 

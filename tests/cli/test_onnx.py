@@ -105,3 +105,28 @@ def test_sizes_left_open_are_given(cli: Glnn, images_of_any_size: Path) -> None:
 )
 def test_refused(cli: Glnn, words: Path, arguments: str, says: str) -> None:
     assert says in cli("verify", words, *arguments.split()).refusal
+
+
+def test_what_is_no_class_is_summed_up(cli: Glnn, images_of_any_size: Path) -> None:
+    folder = images_of_any_size.parent
+    x = np.arange(32, dtype=np.float32).reshape(1, 1, 8, 4)
+    np.save(folder / "x.npy", x)
+    asked = ("run", images_of_any_size, folder / "x.npy")
+    (found,) = cli(*asked, "--dump", folder / "y.npz", "--trace", folder / "t", "--json").json[
+        "outputs"
+    ]
+    name = found.pop("name")
+    stated = {"shape": [1, 1, 4, 2], "type": "float32", "least": 5, "mean": 18, "greatest": 31}
+    assert found == stated
+    with np.load(folder / "y.npz") as archive:
+        assert np.array_equal(archive[name].ravel(), [5, 7, 13, 15, 21, 23, 29, 31])
+    shown = cli(*asked, "--backend", "cpu")
+    assert (shown.code, shown.err) == (0, "")
+    assert name in shown.out and "on cpu: CPU (NumPy)" in shown.out
+    assert "needs an INPUT" in cli("run", images_of_any_size).refusal
+
+
+def test_run_of_several_inputs(cli: Glnn, words: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "given.npz", ids=np.array([0, 1, 1]), x=np.ones((3, 3), np.float32))
+    (found,) = cli("run", words, tmp_path / "given.npz", "--json").json["outputs"]
+    assert found["shape"] == [3, 4]

@@ -12,9 +12,9 @@ from glnn.errors import ShapeError, first_line
 from glnn.graph.graph import Value
 from glnn.graph.operator import Cost, Known, Types
 from glnn.graph.operators.host import HostOperator
-from glnn.onnx.call import Call
-from glnn.onnx.dtypes import said, type_of, type_said
-from glnn.onnx.entry import Entry
+from glnn.onnx.operators.call import Call
+from glnn.onnx.operators.dtypes import said, type_of, type_said
+from glnn.onnx.operators.entry import Entry
 from glnn.types import UNRANKED, Array, DType, TensorType, boxed
 
 
