@@ -20,7 +20,7 @@ from glnn.layers.scope import Scope
 from glnn.model.content import Content
 from glnn.model.formats import save
 from glnn.model.node import Node, parameters
-from glnn.model.summary import summary
+from glnn.model.summary import of_layers, summary
 from glnn.model.tensor import BATCH, TensorInfo
 from glnn.types import UNKNOWN, UNRANKED, Shape, TensorType
 
@@ -201,7 +201,8 @@ class Model:
         return Content(self.name, self.nodes, self.inputs, self.outputs, self.tensors)
 
     def __str__(self) -> str:
-        return summary(self.name, self.nodes, self.inputs, self.outputs, self.tensors)
+        layers = of_layers(self.nodes, self.tensors)
+        return summary(self.name, layers, self.inputs, self.outputs)
 
 
 def _listed(what: str, values: Iterable[T], of: str) -> list[T]:

@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from glnn.errors import ModelError, ShapeError
-from glnn.graph.graph import Graph
+from glnn.graph.graph import Graph, Kind
 from glnn.model.formats import find
 from glnn.model.model import Model
 from glnn.model.node import Node
 from glnn.model.onnx_layers import as_layers
 from glnn.model.onnx_writing import check_size, write
+from glnn.model.summary import of_graph, summary
 from glnn.model.tensor import TensorInfo
 from glnn.onnx.importing import Imported, imported
 from glnn.onnx.reading import parse, read
 from glnn.onnx.source import Source
-from glnn.types import TensorType
+from glnn.types import Array, TensorType
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +63,14 @@ class GraphModel(Model):
             return
         check_size(str(path), self.source.nbytes)
         write(Path(path), self.source.model(str(path)))
+
+    def parameters(self) -> dict[str, Array]:
+        """Every constant that a node reads, by its name in the file; not those of bodies."""
+        read = (value for node in self.graph.nodes for value in node.reads)
+        return {v.name: v.data for v in read if v.kind is Kind.CONSTANT}  # type: ignore[misc]
+
+    def __str__(self) -> str:
+        return summary(self.name, of_graph(self.graph), self.inputs, self.outputs)
 
     @property
     def metadata(self) -> Mapping[str, str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 
 from glnn.errors import printable
+from glnn.graph.graph import Graph, Kind, Value
 from glnn.model.node import Node
 from glnn.model.tensor import TensorInfo, show
 from glnn.types import DType
@@ -13,28 +14,49 @@ from glnn.types import DType
 
 def _typed(info: TensorInfo) -> str:
     """Its shape, and its type where that is not float32."""
+    if info.holds:
+        return info.holds
     kind = "" if info.dtype is DType.float32 else f"{info.dtype.value} "
     return kind + show(info.shape)
 
 
-def summary(
-    name: str,
-    nodes: Sequence[Node],
-    inputs: Sequence[TensorInfo],
-    outputs: Sequence[str],
-    tensors: Mapping[str, TensorInfo],
-) -> str:
-    """One line for each layer: name, kind, output shape and number of parameters.
+Row = tuple[str, str, str, int]
+"""A layer: its name and kind, the shape of its output, and how many numbers its parameters have."""
 
-    tensors: all that the layers make, by name.
-    """
+
+def of_layers(nodes: Sequence[Node], tensors: Mapping[str, TensorInfo]) -> list[Row]:
+    """Those of a model's layers. tensors: all that these make, by name."""
+    return [
+        (
+            node.name,
+            type(node.layer).__name__,
+            show(tensors[node.output].shape),
+            sum(prod(shape) for shape in node.layer.shapes.values()),
+        )
+        for node in nodes
+    ]
+
+
+def of_graph(graph: Graph) -> list[Row]:
+    """Those of a graph's nodes; a constant counts where it is read first."""
+    seen: set[Value] = set()
+    rows: list[Row] = []
+    for node in graph.nodes:
+        read = [v for v in node.reads if v.kind is Kind.CONSTANT and v not in seen]
+        seen.update(read)
+        count = sum(prod(value.type.shape) for value in read)
+        shapes = " ".join(show(value.type.dims) for value in node.outputs)
+        rows.append((node.name, str(node.operator), shapes, count))
+    return rows
+
+
+def summary(
+    name: str, layers: Sequence[Row], inputs: Sequence[TensorInfo], outputs: Sequence[str]
+) -> str:
+    """One line for each layer: name, kind, output shape and number of parameters."""
+    total = sum(count for *_, count in layers)
     rows = [("layer", "kind", "output", "parameters")]
-    total = 0
-    for node in nodes:
-        count = sum(prod(shape) for shape in node.layer.shapes.values())
-        total += count
-        shape = show(tensors[node.output].shape)
-        rows.append((node.name, type(node.layer).__name__, shape, f"{count:,}"))
+    rows += [(*texts, f"{count:,}") for *texts, count in layers]  # type: ignore[misc]
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     taken = ", ".join(f"{info.name} {_typed(info)}" for info in inputs)
     lines = [f"{name}: {taken} -> {', '.join(outputs)}, {total:,} parameters"]

@@ -304,6 +304,26 @@ def test_what_the_host_computes_is_said(gpu_backend, caplog) -> None:
     assert (mul.node, mul.operator, mul.on_gpu, mul.reason) == ("Mul_1", "Mul", False, reason)
 
 
+def test_a_model_as_a_table() -> None:
+    text = """
+    g (float[N, 3] x, seq(int32[M]) s) => (float[N, 2] y, int64 n) {
+      a = MatMul (x, w)
+      y = Relu (a)
+      n = SequenceLength (s)
+    }"""
+    model = parsed(text)
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((3, 2), np.float32), "w"))
+    one = session(model).model
+    assert str(one).splitlines() == [
+        "g: x (N, 3), s seq(tensor(int32)) -> y, n, 6 parameters",
+        "layer             kind            output  parameters",
+        "MatMul_0          MatMul          (N, 2)           6",
+        "Relu_1            Relu            (N, 2)           0",
+        "SequenceLength_2  SequenceLength  ()               0",
+    ]
+    assert list(one.parameters()) == ["w"] and one.parameters()["w"].shape == (3, 2)
+
+
 def test_a_short_run_of_the_fuzzer(tmp_path: Path) -> None:
     folder = tmp_path / "models"
     folder.mkdir()
