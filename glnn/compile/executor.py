@@ -63,7 +63,7 @@ class Executor:
         self._latest: tuple[Mapping[str, Shape], tuple[dict[str, Any], bool], Plan | Cut] | None = (
             None
         )
-        self._weights = Weights(self.backend)
+        self._weights = Weights(self.backend, graph)
 
     def run(
         self,
@@ -203,7 +203,7 @@ class Executor:
                 LOG.warning("%s; renewed: %s", lost.lost, opened.device)
                 self._plans.clear()
                 self._latest = None
-                self._weights = Weights(opened)
+                self._weights = Weights(opened, self.graph)
                 self.backend = opened  # last: from here on others take it without the lock
             return self.backend
 

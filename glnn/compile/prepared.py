@@ -15,7 +15,7 @@ from glnn.compile.memory import Arena
 from glnn.compile.outline import Outline
 from glnn.compile.schedule import Schedule
 from glnn.compile.task import Entry
-from glnn.compile.weights import Weight, Weights
+from glnn.compile.weights import Kept, Weight, Weights
 from glnn.errors import ShapeError
 from glnn.layout import parse
 from glnn.types import Array
@@ -42,6 +42,7 @@ class Prepared:
         """
         self.schedule, self.backend, self._weights = schedule, schedule.backend, weights
         self._bodies = bodies or {}
+        self._held: list[Kept | Prepared] = []  # weights, and what holds others
         self._blocks = self._memory(arena, ways or {}, beside)
         self.stores = self._allocate(arena)
         own = {
@@ -110,7 +111,9 @@ class Prepared:
         stores = {operand: self.stores[name] for operand, name in task.operands.items()}
         copies = self.backend.copies(entry.choice, entry.problem) if task.parameters else {}
         for name, weight in task.parameters.items():
-            stores[name] = self._weights.store(weight, entry.layouts[name], name in copies)
+            kept = self._weights.keep(weight, entry.layouts[name], name in copies)
+            self._held.append(kept)
+            stores[name] = kept.store
         out = self.stores[task.output]
         return self.backend.prepare(entry.choice, entry.problem, stores, out)
 
@@ -133,6 +136,7 @@ class Prepared:
 
     def _body(self, outline: Outline) -> Body:
         made = Prepared.of(outline, self._weights)
+        self._held.append(made)
         results: list[Callable[[], Store]] = []
         for value in outline.graph.outputs:
             if value in outline.outputs:
@@ -146,7 +150,9 @@ class Prepared:
         """Gives the store of `weight` in row major."""
         dtype = weight.type.dtype
         if self.backend.holds(dtype):
-            store = self._weights.store(weight, parse("R"), False)
+            kept = self._weights.keep(weight, parse("R"), False)
+            self._held.append(kept)
+            store = kept.store
         else:
             store = HostStore(weight.shape, dtype)
             store.set(weight.read())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from glnn.backends import Backend, Store
 from glnn.errors import ShapeError
 from glnn.graph.constant import Constant, Leaf, Made, evaluated, leaves
 from glnn.graph.decompose import Derived
-from glnn.graph.graph import Kind, Value, Variable
+from glnn.graph.graph import Graph, Kind, Value, Variable
 from glnn.graph.operators import Reshape
 from glnn.layout import Layout
 from glnn.process import ProcessLock
@@ -78,8 +79,8 @@ class Weight:
         return tuple(v.data for v in found if v.kind is Kind.VARIABLE)  # type: ignore[misc]
 
 
-@dataclass
-class _Kept:
+@dataclass(eq=False)
+class Kept:
     """A weight on the device, the variables it is made of, and how often these were assigned."""
 
     weight: Weight
@@ -97,38 +98,53 @@ class _Kept:
             self.revisions = now  # only now: where it cannot be read, the next run asks again
 
 
+Key = tuple[Weight, Layout, bool]
+
+
 class Weights:
     """The weights that the plans of a session share.
 
-    A weight is another one for each layout, and for kernels that copy it into a texture.
+    A weight is another one for each layout, and for kernels that copy it into a texture. Those
+    that are made of a graph's own constants and variables stay; others, which are of one plan's
+    sizes, go with the plans that hold them.
     """
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, graph: Graph | None = None) -> None:
+        """graph: the session's; None keeps all."""
         self._backend = backend
-        self._kept: dict[tuple[Weight, Layout, bool], _Kept] = {}
+        self._kept: WeakValueDictionary[Key, Kept] = WeakValueDictionary()
+        self._own = None if graph is None else {v for node in graph.nodes for v in node.reads}
+        self._staying: list[Kept] = []
         self._variables: dict[Variable, None] = {}
         self._revisions: list[int] = []
         self.uploaded = Spans()
         """When each of them was for the first time."""
         self._lock = ProcessLock()  # plans have locks of their own
 
-    def __contains__(self, key: tuple[Weight, Layout, bool]) -> bool:
+    def __contains__(self, key: Key) -> bool:
         return key in self._kept
 
-    def store(self, weight: Weight, layout: Layout, copied: bool) -> Store:
-        """`weight` on the device in `layout`; copied: for a kernel that reads a copy of it."""
+    def keep(self, weight: Weight, layout: Layout, copied: bool) -> Kept:
+        """`weight` on the device in `layout`; copied: for a kernel that reads a copy of it.
+
+        Who uses its store holds what is given.
+        """
         key = weight, layout, copied
         with self._lock:
-            if key not in self._kept:
+            kept = self._kept.get(key)
+            if kept is None:
                 variables = weight.variables
                 revisions = [variable.revision for variable in variables]
                 array = np.asarray(weight.read(), order="C")
                 with self.uploaded.of(weight.name, array.nbytes):
                     store = self._backend.keep(array, layout)
                 LOG.debug("uploaded %s as %s, %d bytes", weight.name, layout.name, array.nbytes)
-                self._kept[key] = _Kept(weight, store, variables, revisions)
+                kept = self._kept[key] = Kept(weight, store, variables, revisions)
                 self._variables |= dict.fromkeys(variables)
-            return self._kept[key].store
+                values = (leaf.value for leaf in leaves(weight.constant))
+                if self._own is None or all(value in self._own for value in values):
+                    self._staying.append(kept)
+            return kept
 
     def refresh(self) -> None:
         """Upload those whose variables were assigned since the last time, and only those."""
@@ -137,6 +153,6 @@ class Weights:
             return
         with self._lock:
             now = [variable.revision for variable in self._variables]
-            for kept in self._kept.values():
+            for kept in list(self._kept.values()):
                 kept.renew(self._backend)
             self._revisions = now

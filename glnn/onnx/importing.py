@@ -45,6 +45,8 @@ def imported(proto: Any, where: str, folder: Path | None = None) -> Imported:
         return _imported(proto, where, folder)
     except RecursionError:
         raise ModelError(f"{where}: its graphs are too deep in each other") from None
+    except UnicodeDecodeError:
+        raise ModelError(f"{where}: a name is no text of UTF-8") from None
     except MemoryError as error:
         raise ModelError(f"{where}: {first_line(error)}") from None
 

@@ -1,59 +1,71 @@
-"""Sizes that models compute: the types of outputs, and the same session for several inputs."""
+"""A model whose height and width are open: plans share weights and programs, and are bounded."""
 
 from __future__ import annotations
 
-import numpy as np
-import onnx.parser
-import pytest
+import gc
+from collections import Counter
 
-import glnn
-from tests.onnx.single import BACKENDS, runtime
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import numpy_helper, parser
+
+from glnn.compile.executor import PLANS_KEPT
+from glnn.errors import DeviceError
+from glnn.session import InferenceSession
 
 TEXT = """
-<ir_version: 8, opset_import: ["" : 13]>
-sizes (float[N, 3, H, W] x, int64[K] index) => (float[a, b, c, d] resized, float[e, f, g, h] taken,
-    float[i, j, k, l] padded, float[m, n] rows, int64[o] places, float[p, q, r, s] half,
-    float[t, u, v, w] spread)
-<float[0] none = {}, int64[1] zero = {0}, int64[1] two = {2}, int64[1] three = {3},
- int64[1] four = {4}, int64 first = {0}, int64 step = {1}, int64 last = {3},
- int64[4] before = {0, 0, 0, 0}, float fill = {1.5}, int64[2] by_three = {-1, 3}>
-{
-    shape = Shape(x)
-    outer = Slice(shape, zero, two)
-    inner = Slice(shape, two, four)
-    twice = Mul(inner, two)
-    sizes = Concat <axis = 0> (outer, twice)
-    resized = Resize <mode = "linear"> (x, none, none, sizes)
-    taken = Gather <axis = 3> (x, index)
-    pads = Concat <axis = 0> (before, outer, zero, two)
-    padded = Pad(x, pads, fill)
-    turned = Transpose <perm = [0, 2, 3, 1]> (x)
-    rows = Reshape(turned, by_three)
-    width = Gather(shape, last)
-    places = Range(first, width, step)
-    height = Slice(shape, two, three)
-    middle = Div(height, two)
-    half = Slice(x, zero, middle, two)
-    most = ReduceMax <axes = [2, 3]> (x)
-    spread = Expand(most, shape)
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[N, 3, H, W] x) => (float[N, 6, P, Q] y) {
+  a = Conv <pads = [1, 1, 1, 1]> (x, w1, b1)
+  b = Relu (a)
+  c = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (b)
+  shape = Shape (x)
+  two = Constant <value_ints = [2]> ()
+  four = Constant <value_ints = [4]> ()
+  sizes = Slice (shape, two, four)
+  six = Constant <value_ints = [1, 4]> ()
+  whole = Concat <axis = 0> (six, sizes)
+  d = Resize <mode = "linear", coordinate_transformation_mode = "half_pixel"> (c, , , whole)
+  e = Add (b, d)
+  f = Conv (e, w2)
+  m = GlobalAveragePool (f)
+  y = Sub (f, m)
 }
 """
+SIZES = [(16, 16), (17, 23), (31, 18), (24, 40), (22, 34), (40, 24), (19, 19), (33, 21), (27, 29)]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_session_takes_any_sizes(backend: str) -> None:
-    model = onnx.parser.parse_model(TEXT)
-    session = glnn.InferenceSession(model.SerializeToString(), backend)
-    shapes = {output.name: tuple(output.shape) for output in session.get_outputs()}
-    assert shapes["resized"] == ("N", 3, "?", "?")
-    assert shapes["taken"] == ("N", 3, "H", "K")
-    assert shapes["places"] == ("W",)
-    assert shapes["half"] == ("N", 3, "?", "W")
-    rng = np.random.default_rng(13)
-    for n, height, width in ((1, 4, 6), (2, 7, 3), (1, 1, 13), (2, 7, 3)):
-        x = rng.standard_normal((n, 3, height, width)).astype(np.float32)
-        given = {"x": x, "index": rng.integers(-width, width, 5)}
-        for got, right in zip(session.run(None, given), runtime(model, given), strict=True):
-            assert got.shape == right.shape
-            np.testing.assert_allclose(got, right, 1e-5, 1e-5)
+def model(rng) -> bytes:
+    found = parser.parse_model(TEXT)
+    shapes = {"w1": (4, 3, 3, 3), "b1": (4,), "w2": (6, 4, 1, 1)}
+    found.graph.initializer.extend(
+        numpy_helper.from_array(rng(shape), name) for name, shape in shapes.items()
+    )
+    return bytes(found.SerializeToString())
+
+
+@pytest.mark.parametrize("backend", ["compute", "feedback"])
+def test_ten_sizes(backend, rng) -> None:
+    content = model(rng)
+    try:
+        session = InferenceSession(content, backend)
+    except DeviceError as error:
+        pytest.skip(str(error))
+    runtime = onnxruntime.InferenceSession(content)
+    executor = session._executor
+    programs, kept = [], []
+    for height, width in [*SIZES, (35, 26), *SIZES]:
+        x = rng((1, 3, height, width))
+        (got,), (expected,) = session.run(None, {"x": x}), runtime.run(None, {"x": x})
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+        gc.collect()
+        programs.append(len(session.backend.device.programs))
+        kept.append(len(executor._weights._kept))
     assert not session.hosted
+    # Rows of whole fours, of whole twos, and others are classes of their own.
+    assert programs[4] == programs[-1], f"a size compiled anew: {programs}"
+    assert len(executor._plans) == PLANS_KEPT and max(kept[3:]) == kept[3]
+    times = Counter(span.name for span in executor._weights.uploaded)
+    weights = [name for name in times if {"w1", "b1", "w2"} & {*name.split(", ")}]
+    assert len(weights) >= 2 and all(times[name] == 1 for name in weights)
