@@ -232,7 +232,10 @@ def test_what_was_given_is_said_as_onnx_runtime_says_it() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("y = If (c) <then_branch = t () => (a) { a = Neg (x) }>", "If lacks the attribute 'else_branch'"),
+        (
+            "y = If (c) <then_branch = t () => (a) { a = Neg (x) }>",
+            "If lacks the attribute 'else_branch'",
+        ),
         (
             "y = If (c) <then_branch = t () => (a) { a = Neg (x) }, "
             "else_branch = e (float[N] p) => (b) { b = Neg (p) }>",
