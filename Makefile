@@ -1,5 +1,6 @@
 # make demo   classify handwritten digits on every backend
 # make test   lint, and all the tests, also against the installed wheel
+# make conformance   the ONNX backend test suite on every backend, as tables
 # make check-arm64   the demo and a part of the tests on 64-bit ARM, emulated (as root)
 # The first two set everything up first: the GL libraries (by apt), a virtual environment, the package.
 
@@ -17,13 +18,13 @@ PART := tests/device/test_buffer.py tests/device/test_program.py tests/device/te
 # The compiler is for one test's EGL library; glnn itself needs none.
 TEST_SYSTEM := xvfb xauth libgl1 libglx-mesa0 glslang-tools gcc libc6-dev
 
-.PHONY: demo test lint check check-es31 check-es30 check-gl33 check-contexts check-exhaustive check-wheel check-oldest check-part \
+.PHONY: demo test lint check check-onnx conformance check-es31 check-es30 check-gl33 check-contexts check-exhaustive check-wheel check-oldest check-part \
     check-arm64 check-zink check-softpipe check-timers check-threads clean gl test-system
 
 demo: gl $(VENV)/demo.stamp
 	$(BIN)/python examples/01_digits.py
 
-test: lint check check-es31 check-es30 check-gl33 check-wheel check-oldest
+test: lint check check-onnx check-es31 check-es30 check-gl33 check-wheel check-oldest
 
 lint: gl $(VENV)/test.stamp
 	$(BIN)/ruff check glnn tests benchmarks examples
@@ -33,6 +34,21 @@ lint: gl $(VENV)/test.stamp
 # GLNN_PACKAGES: the packages of examples/requirements.txt are there, no test may be left out for want of one.
 check: test-system $(VENV)/test.stamp
 	GLNN_PACKAGES=1 $(BIN)/python -m pytest -n auto
+
+# The ONNX backend test suite: all of it on compute, what the GPU must do alone on feedback, and
+# whether the GPU did it. `make conformance` has all three on every backend, and saves tables.
+CONFORMANCE := $(BIN)/python -m tests.onnx.conformance --check
+check-onnx: test-system $(VENV)/test.stamp
+	$(CONFORMANCE) --backend compute
+	$(CONFORMANCE) --backend feedback --strict
+	$(CONFORMANCE) --backend compute --corrupt
+
+conformance: test-system $(VENV)/test.stamp
+	for backend in cpu compute feedback; do \
+	    $(CONFORMANCE) --backend $$backend --table --json build/conformance/$$backend.json || exit 1; done
+	for backend in compute feedback; do for way in strict corrupt; do \
+	    $(CONFORMANCE) --backend $$backend --$$way --json build/conformance/$$backend-$$way.json \
+	        || exit 1; done; done
 
 # More of what `make check` has a part of: an hour or two.
 check-exhaustive: test-system $(VENV)/test.stamp

@@ -51,7 +51,7 @@ def main() -> None:
 def pixels(picture: Image.Image) -> NDArray[np.float32]:
     """(1, 3, h, w), from -1 to 1."""
     x: NDArray[np.float32] = np.asarray(picture, np.float32) / 127.5 - 1
-    return x.transpose(2, 0, 1)[None]
+    return np.moveaxis(x, 2, 0)[None]
 
 
 def boxes(text: NDArray[np.float32]) -> list[Box]:

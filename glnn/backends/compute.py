@@ -31,13 +31,12 @@ class Dispatch:
     buffers: Sequence[Range]
     uniforms: Mapping[str, Uniform]
     groups: Groups
+    alone: bool = False
+    """Whether it is sent off by itself, as drivers end what takes long."""
 
 
 class ComputeLaunch(GlLaunch):
-    """Dispatches; before them what is computed in place is copied to the result.
-
-    Dispatches of which there are several are sent off one by one: drivers end what takes long.
-    """
+    """Dispatches; before them what is computed in place is copied to the result."""
 
     def __init__(
         self,
@@ -66,7 +65,7 @@ class ComputeLaunch(GlLaunch):
                 recorder.bind(range)
             recorder.uniforms(self._program, dispatch.uniforms)
             recorder.run(self._program.dispatching(dispatch.groups))
-            if len(self._dispatches) > 1:
+            if dispatch.alone:
                 recorder.flush()
 
 
@@ -74,6 +73,7 @@ class Compute(GlBackend):
     """GLSL ES 3.1 compute shaders (desktop GL 4.3 will do)."""
 
     name: ClassVar[str] = "compute"
+    operands: ClassVar[int] = 15  # beside the result, what most devices have storage blocks for
     joins: ClassVar[int] = MOST_INPUTS  # a dispatch for each of them
 
     @classmethod
@@ -192,4 +192,4 @@ def _in_parts(
         part = tuple(min(counts[i], groups[i] - first[i]) for i in range(3))
         places = {"first_group": first, "all_groups": groups}
         known = {name: places.get(name, value) for name, value in uniforms.items()}
-        yield Dispatch(buffers, known, (part[0], part[1], part[2]))
+        yield Dispatch(buffers, known, (part[0], part[1], part[2]), part != groups)

@@ -301,9 +301,7 @@ def _measured(array: Array) -> Array:
 def _spoil(array: Array) -> None:
     """Put one special value into each sample but the first; half of a single one's stay."""
     generator = np.random.default_rng(1)
-    if not array.size:
-        return
-    if array.ndim > 1 and len(array) > 1:
+    if array.ndim > 1 and len(array) > 1 and array.size:
         for row, value in zip(array[1:], SPECIAL, strict=False):
             row.reshape(-1)[generator.integers(row.size)] = value
     elif array.size > 1:

@@ -40,7 +40,7 @@ from glnn.types import DType, Shape, TensorType
 
 LOG = logging.getLogger(__name__)
 MOST_CHOICES = 1024  # that are remembered
-SMALL = 1 << 16  # bytes of a buffer that stays where its content is in a texture, too
+SMALL = 1 << 16  # bytes of weights that the host keeps: other texels may be made of them
 LONGEST = 0.1  # seconds of a launch: Panfrost ends jobs of half a second
 # Bytes from which on a GPU with memory of its own has them copied from and to mapped memory. Below,
 # GL brings the host's sooner, and the device writes its own there itself. NVIDIA's driver (580)
@@ -174,14 +174,11 @@ class GlBackend(Programs):
         return found
 
     def _fixed(self, buffer: Buffer, texel: str, sampler: str) -> Fetched:
-        """The texture that all kernels share which fetch from `buffer` in such texels.
-
-        A copy needs a large buffer no more. Small ones stay: others may want other texels.
-        """
+        """The texture that all kernels share which fetch from `buffer`; a copy needs it no more."""
         textures = self._textures.setdefault(buffer, {})
         if (texel, sampler) not in textures:
             textures[texel, sampler] = Fetched(self.device, buffer, texel, sampler, False)
-            if DataTexture.bytes_for(buffer.words, texel, sampler) > SMALL:
+            if DataTexture.bytes_for(buffer.words, texel, sampler):
                 buffer.release()
         return textures[texel, sampler]
 
@@ -221,7 +218,8 @@ class GlBackend(Programs):
         buffer = Buffer(array.shape, layout, capacity=floats, dtype=type.dtype)
         buffer.set(array)
         buffer.push(self.device)
-        buffer.wrote()  # the host's array is not needed any more
+        if 4 * buffer.words > SMALL:
+            buffer.wrote()  # the host's array is not needed any more
         buffer.fixed = True
         return buffer
 
@@ -231,9 +229,10 @@ class GlBackend(Programs):
         buffer = store.push(self.device)
         for (texel, sampler), fetched in self._textures.get(store, {}).items():
             fetched.refresh(buffer)
-            if DataTexture.bytes_for(store.words, texel, sampler) > SMALL:
+            if DataTexture.bytes_for(store.words, texel, sampler):
                 store.release()
-        store.wrote()
+        if 4 * store.words > SMALL:
+            store.wrote()
 
     def wrote(self, store: Store) -> None:
         if isinstance(store, Buffer):  # the host has the others

@@ -13,7 +13,7 @@ import rich_click as click
 from numpy.typing import NDArray
 
 from glnn.backends import NAMES
-from glnn.cli.inputs import batch_size, read_inputs
+from glnn.cli.feeds import read_feeds
 from glnn.cli.options import (
     backend_names,
     device_options,
@@ -21,6 +21,7 @@ from glnn.cli.options import (
     precision_option,
     print_json,
     save_trace,
+    shape_option,
     trace_option,
 )
 from glnn.cli.screen import Column, Screen, Table, figures, number, progress
@@ -30,6 +31,7 @@ from glnn.kernels import kernels_for
 from glnn.model import Model, load
 from glnn.profiling import Profile, StepTime, Trace, profile
 from glnn.session import InferenceSession
+from glnn.types import Shape
 
 TRACED = 3  # runs of each backend at the most
 MOST = 2**31 - 1  # what GL and NumPy count
@@ -52,6 +54,7 @@ MOST = 2**31 - 1  # what GL and NumPy count
     show_default=True,
     help="Runs to take medians of.",
 )
+@shape_option
 @kernel_option
 @precision_option
 @trace_option
@@ -62,6 +65,7 @@ def bench(
     backends: str | None,
     batch: int | None,
     repeat: int,
+    shapes: dict[str, Shape],
     kernels: dict[str, str],
     precision: str,
     trace: str | None,
@@ -74,25 +78,26 @@ def bench(
 
     Times are medians in milliseconds. Kernel times are the GPU's own, shown only where its timer
     agrees with the clock on the wall. Kernels forced by --kernel apply to the backends that have
-    them.
+    them. Without INPUTS a model is given numbers at random, but for lenet, which takes the bundled
+    digits; one of several inputs takes an .npz file with an array for each.
 
     \b
     Examples:
       glnn bench lenet --batch 100
       glnn bench lenet --batch 100 --backends compute,cpu --repeat 50 --json
       glnn bench lenet --backends compute --kernel matmul=blocked
+      glnn bench net.onnx --shape x=1,3,64,96
       glnn bench lenet --batch 100 --trace trace.json     (for ui.perfetto.dev)
     """
     names = backend_names(backends or ",".join(NAMES))
     loaded = load(model)
-    given = read_inputs(loaded, inputs, model).x
-    count = batch_size(loaded, batch, 1)
-    shapes = {loaded.inputs[0].name: (count, *given.shape[1:])}
+    feeds = read_feeds(loaded, inputs, model, batch, shapes)
+    shapes = {name: array.shape for name, array in feeds.items()}
+    count = next(iter(shapes[loaded.inputs[0].name]), 1)
     options = {"limits": limits, "precision": precision}
     asked = backends is not None
     sessions, closed = _sessions(loaded, names, kernels, gpu, options, asked)
     plans = {name: session.plan(shapes) for name, session in sessions.items()}
-    feeds = {name: np.resize(given, shape) for name, shape in shapes.items()}
     traced = None if trace is None else Trace()
     profiles = _profiles(plans, feeds, repeat, traced, shown=not as_json)
     more = save_trace(traced, trace) if traced is not None and trace is not None else {}

@@ -39,7 +39,7 @@ def batch_size(model: Model, asked: int | None, default: int) -> int:
 
     Raises ShapeError where the two disagree.
     """
-    fixed = model.inputs[0].shape[0]
+    fixed = next(iter(model.inputs[0].shape), None)
     if not isinstance(fixed, int):
         return asked or default
     if asked not in (None, fixed):
@@ -138,7 +138,8 @@ def _check(shape: Shape, dtype: np.dtype[Any], info: TensorInfo, what: str) -> N
         expected = "float32 (or uint8)" if info.dtype is DType.float32 else "uint8"
         raise ShapeError(f"{what}: expected {expected}, got {dtype}")
     whole = (*shape[:1], 1, *shape[1:]) if _lacks_channel(shape, info) else shape
-    if len(whole) != len(info.shape) or whole[1:] != info.shape[1:]:
+    behind = zip(whole[1:], info.shape[1:], strict=False)
+    if len(whole) != len(info.shape) or any(n != m for n, m in behind if not isinstance(m, str)):
         advice = info.advice(shape)
         raise ShapeError(f"{what}: expected shape {show(info.shape)}, got {shape}{advice}")
     if whole[0] == 0:

@@ -15,6 +15,7 @@ from glnn.device.opening import MINIMUM_LIMITS
 from glnn.errors import GlnnError, ModelError
 from glnn.profiling import Trace
 from glnn.session import PRECISIONS
+from glnn.types import Shape
 from glnn.writing import probe
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -91,6 +92,29 @@ def _kernels(context: click.Context, parameter: click.Parameter, given: Any) -> 
         if not (op and equals and name):
             raise click.BadParameter(f"expected OP=NAME, got {text!r}")
         chosen[op] = name
+    return chosen
+
+
+def shape_option(command: Command) -> Command:
+    """`--shape INPUT=SIZES`, any number of times."""
+    return click.option(
+        "--shape",
+        "shapes",
+        metavar="INPUT=SIZES",
+        multiple=True,
+        callback=_shapes,
+        help="The shape of an input, as in x=1,3,64,96, where the model leaves sizes open.",
+    )(command)
+
+
+def _shapes(context: click.Context, parameter: click.Parameter, given: Any) -> dict[str, Shape]:
+    chosen: dict[str, Shape] = {}
+    for text in given:
+        name, _, sizes = text.rpartition("=")
+        parts = sizes.split(",") if sizes else []
+        if not name or not all(part.strip().isascii() and part.strip().isdigit() for part in parts):
+            raise click.BadParameter(f"expected INPUT=SIZES, as in x=1,3,64,96, got {text!r}")
+        chosen[name] = tuple(int(part[:20]) for part in parts)
     return chosen
 
 

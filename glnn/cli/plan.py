@@ -9,13 +9,14 @@ from typing import Any
 import rich_click as click
 
 from glnn.backends import Backend, open_backend
-from glnn.cli.inputs import batch_size
+from glnn.cli.feeds import shapes_of
 from glnn.cli.options import (
     backend_option,
     device_options,
     kernel_option,
     precision_option,
     print_json,
+    shape_option,
 )
 from glnn.cli.screen import Column, Screen, Table, figures, number, size
 from glnn.compile.hosted import label
@@ -24,7 +25,7 @@ from glnn.compile.reasons import Reason, reasons
 from glnn.compile.step import Step
 from glnn.model import Model, load
 from glnn.settings import Settings
-from glnn.types import DType
+from glnn.types import DType, Shape
 
 MOST = 2**31 - 1  # what GL and NumPy count
 SHOWN = 6  # tensors of a block
@@ -36,6 +37,7 @@ SHOWN = 6  # tensors of a block
 @click.option(
     "--batch", type=click.IntRange(1, MOST), help="Samples: 1, or as many as the model takes."
 )
+@shape_option
 @kernel_option
 @precision_option
 @device_options
@@ -43,6 +45,7 @@ def plan(
     model: str,
     backend: str,
     batch: int | None,
+    shapes: dict[str, Shape],
     kernels: dict[str, str],
     precision: str,
     gpu: str | None,
@@ -65,12 +68,11 @@ def plan(
       glnn plan lenet
       glnn plan vgg16 --precision float16
       glnn plan lenet --batch 10000 --kernel matmul=morton_4_2
+      glnn plan net.onnx --shape x=1,3,64,96
       glnn plan net.json --backend feedback --limits es31-minimum --json
     """
     loaded = load(model)
-    count = batch_size(loaded, batch, 1)
-    shapes = {info.name: info.with_batch(count) for info in loaded.inputs}
-    loaded.infer(shapes)
+    shapes = shapes_of(loaded, batch, shapes)
     opened = open_backend(backend, gpu=gpu, limits=limits)
     stored, available = DType(precision), opened.available()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import rich_click as click
 from numpy.typing import NDArray
 
 from glnn.cli.dump import Dump, dump_options
+from glnn.cli.feeds import read_feeds
 from glnn.cli.inputs import Inputs, batch_size, read_inputs
 from glnn.cli.options import (
     backend_option,
@@ -19,14 +22,14 @@ from glnn.cli.options import (
     save_trace,
     trace_option,
 )
-from glnn.cli.screen import Column, Screen, Table, figures, progress
-from glnn.errors import ShapeError
+from glnn.cli.results import Classes, Outputs, classifies, run_once
+from glnn.cli.screen import Screen, progress
 from glnn.model import load
-from glnn.model.tensor import show
 from glnn.profiling import Trace
 from glnn.session import InferenceSession
 
-SHOWN = 10
+Done = tuple[InferenceSession, Dump | None, Classes | Outputs]
+"""What ran, what was dumped, and what was found."""
 
 
 @click.command()
@@ -60,46 +63,76 @@ def run(
     wide: bool,
     as_json: bool,
 ) -> None:
-    """Classify INPUTS with MODEL: a bundled name (lenet) or a .json file.
+    """Classify INPUTS with MODEL: a bundled name (lenet), a .json or an .onnx file.
 
     An input is an image (PNG, JPEG, WEBP, BMP, GIF, TIFF, PPM), or a .npy or .npz file of float32
     or uint8 samples; an array `label` in an .npz gives the right answers. Without inputs, lenet
-    takes the bundled digits.
+    takes the bundled digits. Of a model that gives no scores of classes, what it gives is summed
+    up, and --dump writes it; one of several inputs takes an .npz file with an array for each.
 
     \b
     Examples:
       glnn run lenet
       glnn run lenet photo.png --top 3 --precision float16
-      glnn run net.json samples.npz --backend feedback --json
+      glnn run net.onnx samples.npz --backend feedback --json
       glnn run lenet photo.png --trace trace.json     (for ui.perfetto.dev)
+      glnn run detector.onnx x.npy --dump result.npz --tensor heat
       glnn run lenet photo.png --dump tensors.npz --tensor c1 --tensor 'sigmoid*'
     """
     loaded = load(model)
-    result = loaded.tensors[loaded.outputs[0]]
-    if len(result.shape) != 2:
-        got = show(result.shape)
-        raise ShapeError(f"{model}: expected class scores (N, classes), it gives {got}")
-    samples = read_inputs(loaded, inputs, model)
-    count = batch_size(loaded, batch, 100)
-    dumped = Dump.asked(dump, tensors, loaded, runs=-(-len(samples.x) // count))
-    session = InferenceSession(
-        loaded, backend, gpu=gpu, limits=limits, kernels=kernels, precision=precision
-    )
+    options: dict[str, Any] = {"gpu": gpu, "limits": limits, "kernels": kernels}
+    opened = partial(InferenceSession, loaded, backend, precision=precision, **options)
     traced = None if trace is None else Trace()
-    scores = _run(session, samples.x, count, dumped, traced, shown=not as_json)
+    into = partial(Dump.asked, dump, tensors, loaded)
+    if classifies(loaded):
+        samples = read_inputs(loaded, inputs, model)
+        count = batch_size(loaded, batch, 100)
+        session, dumped, found = _classes(samples, count, top, opened, into, traced, not as_json)
+    else:
+        feeds = read_feeds(loaded, inputs, model, batch, {}, most=100, random=False)
+        session, dumped, found = _outputs(feeds, opened, into, traced)
     more = {} if dumped is None else {"dump": dumped.to_json()}
     more |= save_trace(traced, trace) if traced is not None and trace is not None else {}
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :top]
-    accuracy = None if samples.labels is None else float((order[:, 0] == samples.labels).mean())
+    device = session.backend.device
+    where = device.capabilities.renderer if device else "CPU (NumPy)"
+    about = {"model": loaded.name, "backend": session.backend.name, "device": where}
     if as_json:
-        print_json(_document(session, samples, scores, order, accuracy) | more)
+        print_json({**about, **found.to_json(), **more})
         return
     out = Screen(wide)
-    _show(out, session, samples, scores, order, accuracy)
+    found.show(out, f"{session.backend.name}: {where}")
     if dumped is not None:
         dumped.show(out)
     if trace is not None:
         out.say(f"traced to {trace}, which ui.perfetto.dev shows")
+
+
+def _classes(
+    samples: Inputs,
+    batch: int,
+    top: int,
+    opened: Callable[[], InferenceSession],
+    into: Callable[[int], Dump | None],
+    trace: Trace | None,
+    shown: bool,
+) -> Done:
+    """Of all samples."""
+    dumped = into(-(-len(samples.x) // batch))
+    session = opened()
+    scores = _run(session, samples.x, batch, dumped, trace, shown)
+    return session, dumped, Classes.of(samples, scores, top)
+
+
+def _outputs(
+    feeds: Mapping[str, NDArray[Any]],
+    opened: Callable[[], InferenceSession],
+    into: Callable[[int], Dump | None],
+    trace: Trace | None,
+) -> Done:
+    """Of one run."""
+    dumped = into(1)
+    session = opened()
+    return session, dumped, run_once(session, feeds, dumped, trace)
 
 
 def _run(
@@ -126,57 +159,3 @@ def _run(
             if dump is not None:
                 dump.write(session.intermediates({name: part}, dump.names))
     return np.concatenate(results)[: len(x)]
-
-
-def _device(session: InferenceSession) -> str:
-    device = session.backend.device
-    return device.capabilities.renderer if device else "CPU (NumPy)"
-
-
-def _document(
-    session: InferenceSession,
-    samples: Inputs,
-    scores: NDArray[np.float32],
-    order: NDArray[np.intp],
-    accuracy: float | None,
-) -> dict[str, Any]:
-    return {
-        "model": session.model.name,
-        "backend": session.backend.name,
-        "device": _device(session),
-        "predictions": order[:, 0].tolist(),
-        "top": [
-            [{"class": int(c), "score": float(scores[i, c])} for c in row]
-            for i, row in enumerate(order)
-        ],
-        "inputs": list(samples.names),
-        "accuracy": accuracy,
-        "notes": list(samples.notes),
-    }
-
-
-def _show(
-    out: Screen,
-    session: InferenceSession,
-    samples: Inputs,
-    scores: NDArray[np.float32],
-    order: NDArray[np.intp],
-    accuracy: float | None,
-) -> None:
-    for note in samples.notes:
-        out.say(note)
-    labelled = [figures("label")] if samples.labels is not None else []
-    ranks = [f"{i + 1}." for i in range(order.shape[1])] if order.shape[1] > 1 else ["class"]
-    heads = [figures(head, i) for i, rank in enumerate(ranks) for head in (rank, "score")]
-    rows = Table((Column("input"), *labelled, *heads))
-    for i, name in enumerate(samples.names[:SHOWN]):
-        cells = [str(samples.labels[i])] if samples.labels is not None else []
-        for c in order[i]:
-            cells += [str(c), f"{scores[i, c]:.4f}"]
-        rows.add(name, *cells)
-    out.show(rows)
-    if len(samples.names) > SHOWN:
-        out.say(f"... and {len(samples.names) - SHOWN} more (all of them with --json)")
-    out.say(f"{len(samples.names)} samples on {session.backend.name}: {_device(session)}")
-    if accuracy is not None:
-        out.say(f"accuracy {100 * accuracy:.2f}%")

@@ -9,7 +9,8 @@ import rich_click as click
 
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
-from glnn.cli.options import device_options, precision_option, print_json
+from glnn.cli.feeds import shapes_of
+from glnn.cli.options import device_options, precision_option, print_json, shape_option
 from glnn.cli.screen import Column, Screen, Table, figures, number, progress, say
 from glnn.errors import DeviceError, GlnnError
 from glnn.graph.operators import Matmul
@@ -21,7 +22,7 @@ from glnn.session import InferenceSession
 from glnn.tuning import Tuning, far_slower
 from glnn.tuning import tune as search
 from glnn.tuning.tune import parameters
-from glnn.types import DType, TensorType
+from glnn.types import DType, Shape, TensorType
 
 MOST = 2**31 - 1  # what GL and NumPy count
 NOWHERE = "GLNN_CACHE is empty, so nothing"
@@ -50,6 +51,7 @@ SIZES = (
 @click.option("--fresh", is_flag=True, help="Tune anew what was tuned before.")
 @click.option("--show", is_flag=True, help="Only show what was found before.")
 @click.option("--forget", is_flag=True, help="Drop what was found before, and nothing else.")
+@shape_option
 @precision_option
 @device_options
 def tune(
@@ -60,6 +62,7 @@ def tune(
     fresh: bool,
     show: bool,
     forget: bool,
+    shapes: dict[str, Shape],
     precision: str,
     gpu: str | None,
     limits: str | None,
@@ -92,7 +95,7 @@ def tune(
     elif not show:
         _check_folder(tuned)
         problems = (
-            _of_model(model, batch or 1, backend, precision)
+            _of_model(model, batch, shapes, backend, precision)
             if model
             else _products(sizes or SIZES, DType(precision))
         )
@@ -174,14 +177,13 @@ def _products(sizes: tuple[str, ...], stored: DType) -> list[Problem]:
     return sorted(problems.values(), key=lambda found: found.op.flops(found.shapes))
 
 
-def _of_model(name: str, batch: int, backend: GlBackend, precision: str) -> list[Problem]:
+def _of_model(
+    name: str, batch: int | None, given: dict[str, Shape], backend: GlBackend, precision: str
+) -> list[Problem]:
     """The problems that a plan of the model chooses kernels for, each class once."""
     model = load(name)
     session = InferenceSession(model, backend.name, device=backend.device, precision=precision)
-    shapes = {
-        info.name: tuple(n if isinstance(n, int) else batch for n in info.shape)
-        for info in model.inputs
-    }
+    shapes = shapes_of(model, batch, given)
     problems: dict[str, Problem] = {}
     for _, outline in session.plan(shapes).outline.walk():
         for problem in outline.schedule.problems:

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from math import isnan
 
-import numpy as np
 import rich_click as click
 
-from glnn.cli.inputs import batch_size, read_inputs
+from glnn.cli.feeds import read_feeds
 from glnn.cli.options import (
     backend_option,
     device_options,
     kernel_option,
     precision_option,
     print_json,
+    shape_option,
 )
 from glnn.cli.screen import Column, Screen, Table, figures
 from glnn.model import load
 from glnn.profiling.verify import TOLERANCES
 from glnn.profiling.verify import verify as verify_plan
 from glnn.session import InferenceSession
+from glnn.types import Shape
 
 DIVERGED = 1
 
@@ -45,6 +46,7 @@ def _not_nan(
     callback=_not_nan,
     help="Greatest error allowed: 1e-5 unless given, 2e-3 with weights of float16.",
 )
+@shape_option
 @kernel_option
 @precision_option
 @device_options
@@ -56,6 +58,7 @@ def verify(
     backend: str,
     batch: int | None,
     tolerance: float | None,
+    shapes: dict[str, Shape],
     kernels: dict[str, str],
     precision: str,
     gpu: str | None,
@@ -66,23 +69,22 @@ def verify(
     """Compare every layer of MODEL with float64 and name the first that diverges.
 
     The error is |got - expected| / |expected| over a layer's whole result, expected of the weights
-    as the model has them, before they are rounded to float16. The exit code is 1
-    when a layer exceeds the tolerance.
+    as the model has them, before they are rounded to float16. The exit code is 1 when a layer
+    exceeds the tolerance. Without INPUTS a model is given numbers at random, but for lenet, which
+    takes the bundled digits; one of several inputs takes an .npz file with an array for each.
 
     \b
     Examples:
       glnn verify lenet
       glnn verify lenet --backend feedback --limits es31-minimum --json
+      glnn verify net.onnx --shape x=1,3,64,96
     """
     loaded = load(model)
-    x = read_inputs(loaded, inputs, model).x
-    count = batch_size(loaded, batch, min(len(x), 100))
-    x = np.resize(x, (count, *x.shape[1:]))
+    feeds = read_feeds(loaded, inputs, model, batch, shapes, most=100)
     session = InferenceSession(
         loaded, backend, gpu=gpu, limits=limits, kernels=kernels, precision=precision
     )
     allowed = TOLERANCES[precision] if tolerance is None else tolerance
-    feeds = {loaded.inputs[0].name: x}
     result = verify_plan(
         session.plan({name: a.shape for name, a in feeds.items()}, keep=True), feeds, allowed
     )

@@ -42,13 +42,16 @@ class Cut:
         asked: Sequence[Value],
         weights: Weights,
         precision: DType,
+        told: Iterable[str],
         without: frozenset[Pass],
     ) -> None:
-        """late: what `head`, the plan of the first part, leaves out. asked: what that gives."""
+        """late: what `head`, the plan of the first part, leaves out. asked: what that gives. told:
+        the inputs whose numbers are known already.
+        """
         self.graph, self.backend, self._head = graph, backend, head
         self._asked = tuple(asked)
         self.why = _why(graph, late)
-        self._now = _ready(graph, late)
+        self._now = _ready(graph, late, told)
         self._bodies = {
             body: Plans(body, backend, weights, precision, without)
             for node in self._now
@@ -180,7 +183,9 @@ def planned(
             first = _head(graph, late)
             options: dict[str, Any] = {"weights": weights, "precision": precision}
             head = planned(first, backend, types, **options, without=without, told=told)
-            return Cut(graph, late, backend, head, first.outputs, weights, precision, without)
+            return Cut(
+                graph, late, backend, head, first.outputs, weights, precision, told or (), without
+            )
         graph = expanded(graph, types, told)
     shapes = {name: type.shape for name, type in types.items()}
     return Plan(
@@ -210,7 +215,7 @@ def outlined(
     first = expanded(_head(graph, late) if late else graph, types, told)
     shapes = {name: type.shape for name, type in types.items()}
     hosted = backend.perform(lambda: Outline.of(first, backend, shapes).hosted)
-    return (*hosted, *_hosted(_ready(graph, late)))
+    return (*hosted, *_hosted(_ready(graph, late, told or ())))
 
 
 def _hosted(nodes: Iterable[Node]) -> tuple[Hosted, ...]:
@@ -252,23 +257,26 @@ def _tells(node: Node, types: Types, known: Mapping[Value, Array]) -> bool:
     )
 
 
-def _ready(graph: Graph, late: Sequence[Node]) -> list[Node]:
+def _ready(graph: Graph, late: Sequence[Node], told: Iterable[str]) -> list[Node]:
     """Those of `late` that the host runs now: all that they read is there.
 
     A node whose sizes depend on numbers that have just been computed is planned behind it instead.
+    told: the inputs whose numbers were known before.
     """
+    known = frozenset(told)
     made = {value for node in late for value in node.outputs}
     ready = [node for node in late if not made.intersection(node.reads)]
-    return [node for node in ready if not _planned_next(graph, node)]
+    return [node for node in ready if not _planned_next(graph, node, known)]
 
 
-def _planned_next(graph: Graph, node: Node) -> bool:
+def _planned_next(graph: Graph, node: Node, known: frozenset[str]) -> bool:
     """Whether the sizes of its results are known once its operands' numbers are."""
     operator = node.operator
     if isinstance(operator, Control) or not operator.told:
         return False
     named = operator.named(node.inputs)
-    return any(name in named and graph.changes(named[name]) for name in operator.told)
+    values = [named[name] for name in operator.told if name in named]
+    return any(graph.changes(value) and value.name not in known for value in values)
 
 
 def _head(graph: Graph, late: Sequence[Node]) -> Graph:

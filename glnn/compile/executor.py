@@ -18,7 +18,7 @@ from glnn.device import Device
 from glnn.errors import LimitError, UnsupportedOpError, first_line
 from glnn.graph.graph import Graph, Value
 from glnn.graph.passes import Pass
-from glnn.graph.passes.small import all_small, with_small_inputs
+from glnn.graph.passes.small import all_small, has_wide_inputs, with_small_inputs
 from glnn.process import ProcessLock
 from glnn.types import Array, DType, Shape, TensorType, content
 
@@ -120,10 +120,12 @@ class Executor:
     def plan(self, shapes: Mapping[str, Shape], *, keep: bool = False) -> Plan:
         """The plan for inputs of `shapes`, built when there is none yet; see `Plan`.
 
-        Raises UnsupportedOpError where sizes that only a run tells make it several.
+        Inputs of int64 must be small for it. Raises UnsupportedOpError where sizes that only a run
+        tells make it several.
         """
         backend = self._open()
-        found = _within_memory(backend, lambda: self._plan(backend, shapes, keep))
+        small = backend.device is not None and has_wide_inputs(self.graph)
+        found = _within_memory(backend, lambda: self._plan(backend, shapes, keep, small=small))
         if isinstance(found, Cut):
             raise UnsupportedOpError(f"{found.why}, so there is no single plan")
         return found

@@ -20,6 +20,7 @@ from glnn.errors import ModelError
 from glnn.graph.constant import constant, evaluated
 from glnn.graph.graph import Graph, Value
 from glnn.graph.passes import Pass
+from glnn.graph.passes.small import check_small, named_small
 from glnn.process import ProcessLock
 from glnn.settings import Settings
 from glnn.span import Span, Spans
@@ -101,6 +102,7 @@ class Plan:
         self._of_int64 = {v.name for v in _values(graph) if v.type.dtype is DType.int64}
         given = self._of_int64 & lane.inputs.keys()
         self._narrowed = {name for name in given if lane.inputs[name].dtype is DType.int32}
+        self._small = named_small(graph)
 
     def _log(self, shapes: Mapping[str, Shape]) -> None:
         given = ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())
@@ -152,6 +154,8 @@ class Plan:
             name: as_float(feeds[name]) if store.dtype is DType.float32 else feeds[name]
             for name, store in lane.inputs.items()
         }
+        for name in self._small:
+            check_small(name, feeds[name])
         for name in self._narrowed:
             arrays[name] = narrowed(f"input {name!r}", arrays[name])
         lane.upload(arrays)

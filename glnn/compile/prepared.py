@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
+from math import prod
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from glnn.compile.outline import Outline
 from glnn.compile.schedule import Schedule
 from glnn.compile.task import Entry
 from glnn.compile.weights import Weight, Weights
+from glnn.errors import ShapeError
 from glnn.layout import parse
 from glnn.types import Array
 
@@ -165,7 +167,10 @@ class Prepared:
             for store, type, found in zip(
                 outs, problem.results, problem.compute_all(arrays), strict=True
             ):
-                store.set(np.ascontiguousarray(found, type.dtype.numpy).reshape(type.shape))
+                array = np.ascontiguousarray(found, type.dtype.numpy)
+                if array.size != prod(type.shape):  # of an operator that inferred it wrongly
+                    raise ShapeError(f"{task.op} gave {array.shape} in place of {type}")
+                store.set(array.reshape(type.shape))
                 self.backend.upload(store)
 
         return perform

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from glnn.errors import ModelError
+from glnn.graph.composite import Composite
 from glnn.graph.graph import Graph, Kind, Node, Value, Variable
 from glnn.graph.operator import Known, Operator
-from glnn.graph.operators.composite import Composite
 from glnn.types import UNKNOWN, UNRANKED, Array, Dim, TensorType
 
 SAMPLES = (1, 2)  # what the first symbol stands for where types are inferred, the next one more

@@ -228,13 +228,13 @@ class Graph:
         """The inputs that operators read the numbers of before a run, and those that these follow
         from.
         """
-        first: set[Value] = set()
+        inputs, first = set(self.inputs), set[Value]()
         behind: list[Value] = []
         for node in self.nodes:
             asked = node.operator.asked
             named = node.operator.named(node.inputs) if asked else {}
             for value in (named[name] for name in asked if name in named):
-                (first.add if value.kind is Kind.INPUT else behind.append)(value)
+                (first.add if value in inputs else behind.append)(value)
         found: set[Value] = set()
         while behind:
             value = behind.pop()

@@ -57,7 +57,7 @@ class Operator(ABC):
     op that `deepens` can be given longer sums (`of_depth`). An operator that has an epilogue may
     have pointwise work done on its first result before that is stored. One that is `control` runs
     graphs, its bodies (`operators.control`), between which the host decides. One that is a
-    `composite` is made of others once the types are known (`operators.composite`). Operands in
+    `composite` is made of others once the types are known (`graph.composite`). Operands in
     `halves` may be float16, which are stored so and computed with as float32.
     """
 

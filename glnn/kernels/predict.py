@@ -25,7 +25,8 @@ class Pace:
 
     products: operations a second of matrix products and convolutions. others: of all else, beside
     its bytes. bytes: that go through memory in a second. launch: seconds of an empty one. rows,
-    columns: of a product's result, what is computed at once: it computes whole ones.
+    columns: of a product's result, what is computed at once: it computes whole ones. step: seconds
+    of each term of the sums of a product or convolution, however few results there are.
     """
 
     products: float
@@ -34,6 +35,7 @@ class Pace:
     launch: float
     rows: int
     columns: int
+    step: float = 0.0
 
     def seconds(self, op: Operator, operands: Mapping[str, TensorType]) -> float:
         """Of `op` on operands of these types."""
@@ -41,24 +43,25 @@ class Pace:
             return 0.0
         shapes = {name: one.shape for name, one in operands.items()}
         cost, size = op.cost_of(operands), op.product(shapes)
-        flops, rate = float(cost.flops), self.others
+        flops, rate, steps = float(cost.flops), self.others, 0
         if size is not None:
-            rate = self.products
+            rate, steps = self.products, op.depth(shapes)
             for count, unit in zip(size, (self.rows, self.columns), strict=True):
                 flops *= -(-count // unit) * unit / max(count, 1)
-        return self.launch + flops / rate + cost.bytes / self.bytes
+        return self.launch + self.step * steps + flops / rate + cost.bytes / self.bytes
 
 
 PACES = {
     "llvmpipe": Pace(23e9, 7e9, 8e9, 4e-5, 8, 64),
-    "NVIDIA": Pace(2e13, 5e12, 2.5e12, 5e-6, 32, 64),
+    "NVIDIA": Pace(2e13, 5e12, 2.5e12, 1e-5, 32, 64, 2e-8),
     "Midgard": Pace(10e9, 4e9, 4e9, 1e-4, 4, 32),
     "Bifrost": Pace(12e9, 6e9, 4e9, 1e-4, 6, 32),
     "Valhall": Pace(100e9, 40e9, 12e9, 1e-4, 6, 32),
     "V3D": Pace(8e9, 4e9, 3e9, 1e-4, 4, 64),
     "Adreno": Pace(150e9, 60e9, 20e9, 1e-4, 8, 64),
 }
-"""By architecture: llvmpipe's measured on two cores; boards' by their peaks and buses."""
+"""By architecture: llvmpipe's measured on two cores, NVIDIA's on an H200 (a launch and a step by
+products and convolutions of one image, k from 16 to 960); boards' by their peaks and buses."""
 OTHER = Pace(50e9, 20e9, 10e9, 1e-4, 8, 64)
 """That of an architecture unknown."""
 

@@ -87,7 +87,7 @@ class Layout(ABC):
         return self._rows(shape) == other._rows(shape)
 
     def _rows(self, shape: tuple[int, ...]) -> Layout:
-        """The simplest layout in which all numbers of an array of `shape` lie where they do here."""
+        """The simplest layout in which the numbers of an array of `shape` lie as they do here."""
         return self.at(shape)
 
     @abstractmethod

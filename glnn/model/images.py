@@ -32,12 +32,13 @@ def read_image(path: str | os.PathLike[str], info: TensorInfo) -> tuple[NDArray[
     proportions, one of a light background is inverted. Needs Pillow. Raises ModelError where the
     file is no image of FORMATS or Pillow is missing, ShapeError where the input is no grey image.
     """
-    if len(info.shape) != 4 or info.shape[1] != 1:
+    sizes = info.shape[2:]
+    if len(info.shape) != 4 or info.shape[1] != 1 or any(isinstance(n, str) for n in sizes):
         raise ShapeError(
             f"input {info.name!r} of shape {show(info.shape)} takes no image: "
             "expected (N, 1, height, width)"
         )
-    height, width = (int(n) for n in info.shape[2:])
+    height, width = (int(n) for n in sizes)
     if height * width > MOST_PIXELS:
         raise ShapeError(f"input {info.name!r}: {height} x {width} pixels are too many for images")
     grey, notes = _grey(Path(path))

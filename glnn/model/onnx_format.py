@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from glnn.errors import ModelError, ShapeError
 from glnn.graph.graph import Graph
 from glnn.model.formats import find
 from glnn.model.model import Model
@@ -76,17 +77,23 @@ class GraphModel(Model):
 
 def load(path: Path) -> GraphModel:
     """The model in the .onnx file. Raises ModelError, in one sentence, for every fault."""
-    return _model(imported(read(path), str(path), path.parent))
+    return _model(imported(read(path), str(path), path.parent), str(path))
 
 
 def load_bytes(content: bytes) -> GraphModel:
     """The model that `content`, that of an .onnx file, is; it can refer to no files."""
     where = "model given as bytes"
-    return _model(imported(parse(content, where), where))
+    return _model(imported(parse(content, where), where), where)
 
 
-def _model(found: Imported) -> GraphModel:
-    inputs = tuple(TensorInfo.of(name, type, True) for name, type in found.inputs.items())
-    return GraphModel(
-        (), inputs, tuple(found.outputs), found.name, found.graph, found.outputs, found.source
-    )
+def _model(found: Imported, where: str) -> GraphModel:
+    try:
+        inputs = tuple(TensorInfo.of(name, type, True) for name, type in found.inputs.items())
+        outputs = found.outputs
+        model = GraphModel(
+            (), inputs, tuple(outputs), found.name, found.graph, outputs, found.source
+        )
+        _ = model.tensors  # of sizes that there can be
+    except ShapeError as error:
+        raise ModelError(f"{where}: {error}") from None
+    return model

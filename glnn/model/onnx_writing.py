@@ -12,9 +12,9 @@ from glnn.errors import ModelError, UnsupportedOpError
 from glnn.model.content import Content
 from glnn.model.node import Node
 from glnn.model.tensor import TensorInfo
-from glnn.onnx.dtypes import CODES
 from glnn.onnx.export.table import TABLE
 from glnn.onnx.export.writer import Place, Writer
+from glnn.onnx.operators.dtypes import CODES
 from glnn.onnx.reading import package
 from glnn.types import UNKNOWN, TensorType
 from glnn.writing import whole

@@ -8,8 +8,8 @@ from functools import cached_property
 
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.builder import Builder
+from glnn.graph.composite import Composite
 from glnn.graph.graph import Value
-from glnn.graph.operators.composite import Composite
 
 
 @dataclass(frozen=True, eq=False)

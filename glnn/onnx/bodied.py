@@ -9,9 +9,9 @@ from typing import ClassVar
 
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.builder import Builder
+from glnn.graph.composite import Composite
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operator import Types
-from glnn.graph.operators.composite import Composite
 from glnn.onnx.block import Block
 from glnn.types import UNRANKED, DType, TensorType
 

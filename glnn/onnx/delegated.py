@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,8 +14,10 @@ from glnn.errors import ShapeError, UnsupportedOpError, first_line
 from glnn.graph.graph import Graph, Kind, Node, Value
 from glnn.graph.operator import Cost, Known, Types
 from glnn.graph.operators.host import HostOperator
-from glnn.onnx.dtypes import array_of, type_of, type_proto
+from glnn.onnx.operators.dtypes import array_of, type_of, type_proto
 from glnn.types import UNRANKED, Array, DType, TensorType
+
+FOLDED = 1 << 26  # numbers of a constant that is computed before anything is planned
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +100,7 @@ class Delegate:
         """A graph of one operator, which the host computes. why: nothing else does."""
         inputs = tuple(dict.fromkeys(v for v in given if v and v.kind is not Kind.CONSTANT))
         operands = tuple(value for value in given if value is not None)
-        if operands and not inputs:
+        if operands and not inputs and self._few(given):
             found = self.reference(*(None if v is None else v.data for v in given))  # type: ignore
             constants = [
                 Value(f"result {i}", TensorType.of(a), Kind.CONSTANT, a)
@@ -110,6 +113,14 @@ class Delegate:
         operator = Delegated(self, there, types, why)
         node = Node(self.node.op_type, operator, operands, results)
         return Graph((node,), inputs, results, self.node.op_type)
+
+    def _few(self, given: Sequence[Value | None]) -> bool:
+        """Whether no result is known to be of so many numbers that a plan must weigh them first."""
+        try:
+            types = self.inferred(given)
+        except (ShapeError, UnsupportedOpError):
+            return True
+        return all(one.symbols or prod(one.shape) <= FOLDED for one in types)
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +155,11 @@ class Delegated(HostOperator):
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         given = iter(arrays)
-        return self.delegate.reference(*(next(given) if there else None for there in self.there))
+        found = self.delegate.reference(*(next(given) if there else None for there in self.there))
+        for array, type in zip(found, self.types, strict=True):
+            if not type.symbols and array.shape != type.shape:
+                raise ShapeError(f"{self.called}: the result is {array.shape}, expected {type}")
+        return found
 
     def cost(self, types: Types) -> Cost:
         return Cost(0, 0)

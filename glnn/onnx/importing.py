@@ -12,9 +12,10 @@ import numpy as np
 from glnn.errors import ModelError, ShapeError, UnsupportedOpError, first_line
 from glnn.graph.builder import Builder
 from glnn.graph.graph import Graph
-from glnn.onnx.dtypes import type_of
-from glnn.onnx.nodes import Nodes, opsets_of
+from glnn.onnx.nodes import Nodes
+from glnn.onnx.operators.dtypes import type_of
 from glnn.onnx.reading import package
+from glnn.onnx.schemas import opsets_of
 from glnn.onnx.source import Source
 from glnn.onnx.tensors import Tensors
 from glnn.types import DType, TensorType
@@ -60,20 +61,20 @@ def _imported(proto: Any, where: str, folder: Path | None) -> Imported:
         one.name: type_of(one.type, f"{where}: {one.name!r}")
         for one in (*proto.graph.input, *proto.graph.output)
     }
-    given = {name: declared[name] for name in block.inputs}
-    for name, type in given.items():
+    given = {one: declared[one] for one in block.inputs}
+    for one, type in given.items():
         if type.dtype is DType.object and not type.ranked and not type.holds:
-            raise ModelError(f"{where}: the type of the input {name!r} is not said")
+            raise ModelError(f"{where}: the type of the input {one!r} is not said")
     builder = Builder(name)
     try:
-        values = {name: builder.input(name, type) for name, type in given.items()}
+        values = {one: builder.input(one, type) for one, type in given.items()}
         outputs = block.put(builder, values)
         graph = builder.graph(outputs)
     except (ShapeError, UnsupportedOpError) as error:
         raise ModelError(f"{where}: {error}") from None
     results = {
-        name: value.type if value.type.ranked else declared[name]
-        for name, value in zip(block.outputs, outputs, strict=True)
+        one: value.type if value.type.ranked else declared[one]
+        for one, value in zip(block.outputs, outputs, strict=True)
     }
     known = {n: v.data for n, v in block.constants.items() if isinstance(v.data, np.ndarray)}
     return Imported(graph, given, results, name, Source.of(proto, known))

@@ -8,12 +8,12 @@ from typing import Any
 
 from glnn.errors import ShapeError, UnsupportedOpError, first_line
 from glnn.graph.builder import Builder
+from glnn.graph.composite import Composite
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operator import Types
-from glnn.graph.operators.composite import Composite
-from glnn.onnx.call import Call
 from glnn.onnx.delegated import Delegate
-from glnn.onnx.entry import Entry
+from glnn.onnx.operators.call import Call
+from glnn.onnx.operators.entry import Entry
 from glnn.types import ON_GPU, DType, TensorType
 
 CONVERTED = ON_GPU | {DType.int64, DType.float64}

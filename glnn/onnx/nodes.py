@@ -15,39 +15,16 @@ from glnn.onnx.bodied import Bodied
 from glnn.onnx.control import IfNode, LoopNode
 from glnn.onnx.defined import FunctionNode
 from glnn.onnx.delegated import Delegate
-from glnn.onnx.dtypes import type_proto
 from glnn.onnx.functions import called, defined
 from glnn.onnx.node import OnnxOperator
+from glnn.onnx.operators.dtypes import type_proto
 from glnn.onnx.scan import scan_node
+from glnn.onnx.schemas import Opsets, defaults, domain_of, function_of, opsets_of, schema_of
 from glnn.onnx.table import find
 from glnn.onnx.tensors import Tensors
 
-DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
-"""The operator sets whose operators are known."""
 MOST_NODES = 100_000  # of a model, those of its functions wherever they are called
-Opsets = Mapping[str, int]
-"""The versions of operator sets, by their names."""
-
-
-def domain_of(name: str) -> str:
-    """An operator set's name, "" for ONNX's own."""
-    return "" if name == "ai.onnx" else name
-
-
-def opsets_of(onnx: Any, where: str, imports: Iterable[Any]) -> dict[str, int]:
-    """The operator sets of `imports`. Raises ModelError for versions that are not known."""
-    known = onnx.defs.C.schema_version_map()
-    found: dict[str, int] = {}
-    for one in imports:
-        domain = domain_of(one.domain)
-        newest = known[domain][1] if domain in known else one.version
-        if not 1 <= one.version <= newest:
-            raise ModelError(
-                f"{where}: version {one.version} of the operator set {domain or 'ai.onnx'} is not "
-                f"known, onnx {onnx.__version__} has 1 to {newest}"
-            )
-        found[domain] = one.version
-    return found
+MOST_DEEP = 12  # graphs of nodes in each other
 
 
 class Nodes:
@@ -60,13 +37,16 @@ class Nodes:
         self._functions = {
             (domain_of(one.domain), one.name, one.overload): one for one in proto.functions
         }
-        self._count = 0
+        self._count = self._deep = 0
         self._calls: list[Any] = []  # the functions that are being put in
 
     def block(self, graph: Any, opsets: Opsets, around: Collection[str] | None = None) -> Block:
         """A GraphProto's nodes. around: the names that a body may read; None for the model's own
         graph. Raises ModelError where they do not hold together.
         """
+        self._deep += 1
+        if self._deep > MOST_DEEP:
+            raise ModelError(f"{self._where}: more than {MOST_DEEP} graphs are in each other")
         constants = self._tensors.constants(graph)
         inputs = tuple(one.name for one in graph.input if one.name not in constants)
         for name, count in Counter(inputs).items():
@@ -77,7 +57,9 @@ class Nodes:
             raise ModelError(f"{self._where}: two outputs are called alike")
         if not outputs:
             raise ModelError(f"{self._where}: the graph {graph.name!r} has no output")
-        return self._block(graph, inputs, outputs, opsets, around, constants)
+        found = self._block(graph, inputs, outputs, opsets, around, constants)
+        self._deep -= 1
+        return found
 
     def _block(
         self,
@@ -104,6 +86,9 @@ class Nodes:
         if self._count > MOST_NODES:
             raise ModelError(f"{self._where}: has more than {MOST_NODES} nodes")
         what, domain = f"{self._where}: node {name!r}", domain_of(node.domain)
+        texts = (node.op_type, node.domain, node.overload, *node.input, *node.output)
+        if not all(isinstance(text, str) for text in texts):
+            raise ModelError(f"{what}: a name is no text of UTF-8")
         for one in node.input:
             if one and one not in reading.names:
                 raise ModelError(f"{what} reads {one!r}, which nothing before it makes")
@@ -111,11 +96,11 @@ class Nodes:
         if function is not None:
             self._call(reading, function, node, name, opsets)
             return
-        schema = self._schema(what, node, opsets)
+        schema = schema_of(self._onnx, what, node, opsets)
         entry = find(domain, node.op_type, opsets.get(domain, 1))
         if entry is None and schema is not None and schema.has_function:
-            function = _function(self._onnx, schema, opsets)
-            self._call(reading, function, node, name, opsets, _defaults(schema))
+            function = function_of(self._onnx, schema, opsets)
+            self._call(reading, function, node, name, opsets, defaults(schema))
             return
         results = tuple(node.output)
         if not any(results):
@@ -137,7 +122,7 @@ class Nodes:
         node: Any,
         name: str,
         opsets: Opsets,
-        defaults: Iterable[Any] = (),
+        given: Iterable[Any] = (),
     ) -> None:
         """Put the nodes of `function` in the place of `node`, which calls it."""
         what = f"{self._where}: node {name!r}"
@@ -147,51 +132,9 @@ class Nodes:
             raise ModelError(f"{what} has more operands or results than {function.name!r}")
         own = opsets_of(self._onnx, self._where, function.opset_import)
         self._calls.append(function)
-        for one in called(self._onnx, function, node, defaults, name):
+        for one in called(self._onnx, function, node, given, name):
             self._put(reading, one, one.name, {**opsets, **own})
         self._calls.pop()
-
-    def _schema(self, what: str, node: Any, opsets: Opsets) -> Any:
-        """ONNX's of that operator, None where only the table has it. Raises ModelError where nobody
-        knows it, or where the node has operands or results that it does not take.
-        """
-        domain, defs = domain_of(node.domain), self._onnx.defs
-        if domain not in DOMAINS:
-            raise ModelError(
-                f"{what} is {node.op_type} of the operator set {node.domain!r}, which is not "
-                f"known; known are ai.onnx and {', '.join(DOMAINS[1:])}"
-            )
-        version = opsets.get(domain, 1)
-        try:
-            schema = defs.get_schema(node.op_type, version, domain)
-        except defs.SchemaError:
-            if find(domain, node.op_type, version) is not None:
-                return None
-            raise ModelError(
-                f"{what} is {node.op_type}, which version {version} of the operator set "
-                f"{domain or 'ai.onnx'} has not"
-            ) from None
-        for count, least, most, of in (
-            (len(node.input), schema.min_input, schema.max_input, "operands"),
-            (len(node.output), schema.min_output, schema.max_output, "results"),
-        ):
-            if not least <= count <= most:
-                raise ModelError(f"{what}: {node.op_type} has {least} to {most} {of}, got {count}")
-        self._check_attributes(what, node, schema)
-        return schema
-
-    def _check_attributes(self, what: str, node: Any, schema: Any) -> None:
-        """Raise ModelError where `node` lacks an attribute, or one is of another type."""
-        given = {one.name: one for one in node.attribute}
-        if len(given) < len(node.attribute):
-            raise ModelError(f"{what} has an attribute twice")
-        for name, one in schema.attributes.items():
-            if name not in given and one.required:
-                raise ModelError(f"{what}: {node.op_type} lacks the attribute {name!r}")
-            if name in given and given[name].type not in (0, one.type.value):
-                kinds = self._onnx.AttributeProto.AttributeType
-                got = kinds.Name(given[name].type)
-                raise ModelError(f"{what}: {name!r} must be of type {one.type.name}, got {got}")
 
     def _step(self, reading: _Reading, node: Any, name: str, opsets: Opsets, schema: Any) -> Step:
         inputs, outputs = tuple(node.input), tuple(node.output)
@@ -246,7 +189,7 @@ class Nodes:
             function = self._onnx.FunctionProto.FromString(content)
         except Exception as error:  # it raises many kinds
             raise ShapeError(f"{node.op_type}: {error}") from None
-        nodes = defined(self._onnx, function, node, _defaults(schema))
+        nodes = defined(self._onnx, function, node, defaults(schema))
         del function.node[:]
         function.node.extend(nodes)
         own = opsets_of(self._onnx, self._where, function.opset_import)
@@ -303,16 +246,3 @@ class _Reading:
     inside: bool
     """Whether it is a body."""
     steps: list[Step] = field(default_factory=list)
-
-
-def _defaults(schema: Any) -> list[Any]:
-    """An AttributeProto for each attribute that may be left out and is something then."""
-    found = (one.default_value for one in schema.attributes.values())
-    return [one for one in found if one.type]
-
-
-def _function(onnx: Any, schema: Any, opsets: Opsets) -> Any:
-    """The FunctionProto that `schema` says its operator is."""
-    versions = [one for one in schema.function_opset_versions if one <= opsets.get("", 1)]
-    content = schema.get_function_with_opset_version(max(versions)) if versions else b""
-    return onnx.FunctionProto.FromString(content) if content else schema.function_body

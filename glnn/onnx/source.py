@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,10 +55,20 @@ class Source:
             if tensor.name in self.arrays:
                 whole = onnx.numpy_helper.from_array(self.arrays[tensor.name], tensor.name)
                 tensor.MergeFrom(whole)
-        for tensor in onnx.external_data_helper._get_all_tensors(model):
-            if onnx.external_data_helper.uses_external_data(tensor):
+        for tensor in _messages(model):
+            if getattr(tensor, "data_location", 0) == onnx.TensorProto.EXTERNAL:
                 raise ModelError(f"{where}: the tensor {tensor.name!r} lies in a file of its own")
         return model
+
+
+def _messages(message: Any) -> Iterator[Any]:
+    """`message` and all that are in it."""
+    yield message
+    for _, value in message.ListFields():
+        listed = [value] if hasattr(value, "ListFields") else value
+        if not isinstance(listed, (str, bytes, int, float)) and hasattr(listed[0], "ListFields"):
+            for one in listed:
+                yield from _messages(one)
 
 
 def _without(message: Any, name: str) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import chain, groupby
 
-from glnn.onnx.entry import Entry
 from glnn.onnx.operators import (
     activations,
     attention,
@@ -31,6 +30,7 @@ from glnn.onnx.operators import (
     triangles,
     unpool,
 )
+from glnn.onnx.operators.entry import Entry
 
 MODULES = (
     activations,

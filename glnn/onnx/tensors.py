@@ -12,7 +12,7 @@ import numpy as np
 
 from glnn.errors import ModelError, first_line, shown
 from glnn.graph.graph import Kind, Value
-from glnn.onnx.dtypes import dtype_of
+from glnn.onnx.operators.dtypes import dtype_of
 from glnn.reading import check_file, inside, regular
 from glnn.types import MOST, Array, DType, Shape, TensorType
 
@@ -148,7 +148,8 @@ class Tensors:
         try:
             value = self.onnx.helper.get_attribute_value(attribute)
         except ValueError as error:
-            raise ModelError(f"{self.where}: attribute {attribute.name!r}: {error}") from None
+            fault = first_line(error)
+            raise ModelError(f"{self.where}: attribute {attribute.name!r}: {fault}") from None
         if attribute.name in ("to", "dtype", "output_dtype") and isinstance(value, int) and value:
             return dtype_of(value, f"{self.where}: attribute {attribute.name!r}")
         if isinstance(value, bytes):

@@ -71,7 +71,7 @@ def verify(plan: Plan, feeds: Mapping[str, Array], tolerance: float = TOLERANCE)
     plan.run(feeds)
     graph = plan.outline.graph
     known: dict[Value, Constant] = {}
-    expected = {v: feeds[v.name].astype(np.float64) for v in graph.inputs}
+    expected = {v: _exact(feeds[v.name]) for v in graph.inputs}
     kernels: dict[str, list[str]] = {}
     for step in plan.steps:
         kernel = step.via or step.kernel
@@ -84,7 +84,7 @@ def verify(plan: Plan, feeds: Mapping[str, Array], tolerance: float = TOLERANCE)
             continue
         for value in node.reads:
             if value in graph.fixed:
-                expected[value] = evaluated(constant(graph, value, known)).astype(np.float64)
+                expected[value] = _exact(evaluated(constant(graph, value, known)))
         made = (_exact(array) for array in node.reference(expected))
         expected.update(zip(node.outputs, made, strict=True))
         result = node.outputs[0]
@@ -96,5 +96,5 @@ def verify(plan: Plan, feeds: Mapping[str, Array], tolerance: float = TOLERANCE)
 
 
 def _exact(array: Array) -> Array:
-    """`array`, what is float16 as float64: it was rounded, and is computed with so."""
-    return array.astype(np.float64) if array.dtype == np.float16 else array
+    """`array`, of floats as float64; what was rounded to float16 is computed with so."""
+    return array.astype(np.float64) if array.dtype.kind == "f" else array

@@ -20,6 +20,7 @@ from glnn.graph.operators import (
     Pool2d,
     RecurrentStep,
     Reduce,
+    Resample,
     Softmax,
     Subsample,
 )
@@ -70,6 +71,12 @@ PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilo
         (Reduce("max", (0, 2)), {"x0": (5, 37, 9)}),
         (Reduce("sum", (1,)), {"x0": (3, 1031)}),
         (Reduce("sum", (0,)), {"x0": (1031, 7)}),
+    ],
+    "resample": [
+        (
+            Resample(1),
+            {"x": (3, 37, 11), "index": TensorType((3, 131), DType.int32), "weight": (3, 131)},
+        ),
     ],
     "normalize": [
         (Normalize(dims=1), {"x": (37, 131), "weight": (131,), "bias": (131,)}),

@@ -7,7 +7,7 @@ import pytest
 from glnn.backends.opening import _shared
 from glnn.kernels import kernels_for
 from glnn.kernels.tuned import TunedChoice
-from glnn.layers import Conv2d
+from glnn.layers import Conv2d, Linear
 from glnn.model import Model
 from glnn.tuning.tune import Tuning
 from tests.cli.conftest import Glnn
@@ -119,6 +119,15 @@ def test_a_model(cli: Glnn, searches) -> None:
     choices = cli("tune", "lenet", "--batch", "3", "--json").json["choices"]
     ops = [key.split()[1] for key in choices]
     assert {"conv2d", "matmul", "pool2d"} <= set(ops)
+
+
+def test_an_onnx_model_of_open_sizes(cli: Glnn, searches, tmp_path) -> None:
+    skip_without_compute(cli)
+    pytest.importorskip("onnx")
+    path = tmp_path / "net.onnx"
+    Model.sequential([Linear(8, 4)], (8,), name="net").save(path)
+    cli("tune", path, "--shape", "input=16,8", "--json")
+    assert searches == ["16x4x8"]
 
 
 def test_a_convolution_in_stages_is_tuned_with_them(cli: Glnn, searches, tmp_path) -> None:

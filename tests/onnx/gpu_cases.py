@@ -3,8 +3,9 @@
 They follow from the schemas' operators and the tensors' types alone: every node is one of OPERATORS
 or of AROUND, the first input is float32, float16, int32 or bool, and all others are such, or int64,
 uint8 or int8, as indices, sizes and quantised numbers are; so is what is cast. Some input has
-dimensions: of scalars alone sizes follow, and what has them is known before a run. `gpu_cases.txt` has their names: `python
--m tests.onnx.gpu_cases` writes it anew, and a test holds it against the rule.
+dimensions: of scalars alone sizes follow, and what has them is known before a run. `gpu_cases.txt`
+has their names: `python -m tests.onnx.gpu_cases` writes it anew, and a test holds it against the
+rule.
 """
 
 from __future__ import annotations

@@ -158,7 +158,9 @@ def test_functions_of_the_model(backend) -> None:
       twice = Add (a, a)
       r = If (flag) <
         then_branch = t () => (p) {
-            s = Constant <value_float: float = @scale> () p = Mul (twice, s) },
+          s = Constant <value_float: float = @scale> ()
+          p = Mul (twice, s)
+        },
         else_branch = e () => (q) { q = own.inner (twice) }>
     }
     <domain: "own", opset_import: ["" : 17]>

@@ -15,6 +15,8 @@ from glnn.layers import LAYERS, Layer
 from glnn.model import Model
 from glnn.model.node import Node
 from glnn.model.tensor import TensorInfo
+from tests.oracle import error
+from tests.random_models import random_model
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -290,3 +292,44 @@ def test_an_imported_model_is_written_as_it_was(tmp_path: Path) -> None:
 def test_too_much_for_a_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"weights are 2304096000 bytes, an \.onnx file holds"):
         Model.sequential([nn.Linear(24000, 24000)], (24000,)).save(tmp_path / "net.onnx")
+
+
+def test_a_tensor_beside_the_file_is_refused(tmp_path: Path) -> None:
+    """Where the graph has no array of it: in a constant, or the body of a branch."""
+    helper, tensor = onnx.helper, onnx.numpy_helper.from_array(np.ones((2, 300), np.float32), "w")
+    inner = helper.make_graph(
+        [helper.make_node("Identity", ["w"], ["z"])],
+        "body",
+        [],
+        [helper.make_tensor_value_info("z", 1, [2, 300])],
+        [tensor],
+    )
+    node = helper.make_node("If", ["c"], ["y"], then_branch=inner, else_branch=inner)
+    info = [helper.make_tensor_value_info("c", 9, []), helper.make_tensor_value_info("y", 1, None)]
+    proto = helper.make_model(helper.make_graph([node], "net", info[:1], info[1:]), ir_version=10)
+    onnx.save_model(proto, tmp_path / "apart.onnx", save_as_external_data=True, location="w.bin")
+    model = glnn.load(tmp_path / "apart.onnx")
+    with pytest.raises(ModelError, match=r"x\.onnx: the tensor 'w' lies in a file of its own"):
+        model.save(tmp_path / "x.onnx")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_random_network(seed: int, tmp_path: Path) -> None:
+    """As ONNX, and where it comes back as layers, as these."""
+    model = random_model(seed)
+    shape = model.inputs[0].with_batch(2)
+    x = np.random.default_rng(seed).standard_normal(shape, np.float32)
+    expected = glnn.InferenceSession(model, "cpu").run(None, {"input": x})
+    model.save(tmp_path / "net.onnx")
+    read = glnn.load(tmp_path / "net.onnx")
+    results = [
+        onnxruntime.InferenceSession(tmp_path / "net.onnx").run(None, {"input": x}),
+        glnn.InferenceSession(read, "cpu").run(None, {"input": x}),
+    ]
+    try:
+        read.save(tmp_path / "net.json")
+        results.append(glnn.InferenceSession(tmp_path / "net.json", "cpu").run(None, {"input": x}))
+    except ModelError as refused:
+        assert "is no layer of glnn's" in str(refused)
+    for found in results:
+        assert max(map(error, found, expected)) <= 2e-5

@@ -27,6 +27,12 @@ CASES: list[tuple[str, int, tuple[int, ...], dict[str, Any]]] = [
         (1, 2, 4, 6, 5),
         {"kernel_shape": [2, 3, 3], "strides": [2, 2, 1], "count_include_pad": 1, "pads": [1] * 6},
     ),
+    (
+        "AveragePool",
+        10,
+        (1, 1, 4, 4),
+        {"kernel_shape": [3] * 2, "strides": [2] * 2, "ceil_mode": 1},
+    ),
     ("AveragePool", 19, (1, 2, 9, 7), {"kernel_shape": [3, 2], "dilations": [2, 3]}),
     ("LpPool", 2, (1, 2, 5, 7), {"kernel_shape": [3, 2], "p": 3, "strides": [2, 1]}),
     ("LpPool", 11, (1, 1, 6), {"kernel_shape": [4], "p": 1, "pads": [1, 1]}),

@@ -8,7 +8,7 @@ import pytest
 from onnx import helper
 
 import glnn
-from glnn.errors import DeviceError
+from glnn.errors import DeviceError, ShapeError
 from tests.onnx.single import BACKENDS
 
 INT64 = onnx.TensorProto.INT64
@@ -40,3 +40,5 @@ def test_small_and_large(backend: str) -> None:
         (found,) = session.run(None, {"mask": x})
         np.testing.assert_array_equal(found, np.cumsum(x, 1) - 1 + 1000)
         assert bool(session.hosted) == hosted
+    with pytest.raises(ShapeError, match="from -1048576 to 1048576 for this plan"):
+        session.plan({"mask": (3, 7)}).run({"mask": x})

@@ -10,13 +10,10 @@ import numpy as np
 
 from glnn.graph.builder import constant
 from glnn.graph.compose.add import Add
-from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Value
-from glnn.graph.operators import Expand, Gather, Pointwise, Reduce, Reshape, Slice
+from glnn.graph.operators import Expand, Gather, Resample, Reshape, Slice
 from glnn.types import Array
 
-BETWEEN = call("lerp", Arg(0), Arg(1), Arg(2))
-TIMES = call("mul", Arg(0), Arg(1))
 MOST_RANK = 8
 
 
@@ -75,9 +72,7 @@ def looked_up(add: Add, x: Value, axis: int, index: Array) -> Value:
 def between(add: Add, x: Value, axis: int, places: Places) -> Value:
     """The numbers along `axis` at `places`, those between two being on the line through them."""
     first, second, weight = places.between
-    spread = weight.reshape(-1, *(1,) * (len(x.type.dims) - 1 - axis))
-    values = (looked_up(add, x, axis, index) for index in (first, second))
-    return add(Pointwise(BETWEEN), *values, constant(spread))
+    return weighted(add, x, axis, np.stack([first, second]), np.stack([1 - weight, weight]))
 
 
 def picked(add: Add, x: Value, indices: Mapping[int, Array]) -> Value:
@@ -145,8 +140,4 @@ def weighted(add: Add, x: Value, axis: int, index: Array, weights: Array) -> Val
     """Sums along `axis` of the numbers at `index`, int32, times `weights`: both (taps, places)."""
     if len(index) == 1 and (weights == 1).all():
         return picked(add, x, {axis: index[0]})
-    taps, count = index.shape
-    shape = x.type.shape
-    apart = add(Gather(axis), x, constant(index))
-    spread = constant(weights.reshape(taps, count, *(1,) * (len(shape) - 1 - axis)))
-    return add(Reduce("sum", (axis,), prologue=TIMES), apart, spread)
+    return add(Resample(axis), x, constant(index), constant(weights))

@@ -22,6 +22,7 @@ from glnn.graph.operators.rearrange import Rearrange
 from glnn.graph.operators.recurrent_step import RecurrentStep
 from glnn.graph.operators.reduce import Reduce
 from glnn.graph.operators.reorder import Reorder
+from glnn.graph.operators.resample import Resample
 from glnn.graph.operators.reshape import Flatten, Reshape, Squeeze, Unflatten, Unsqueeze
 from glnn.graph.operators.rows import Images, Rows
 from glnn.graph.operators.scatter import ScatterElements, ScatterND
@@ -60,6 +61,7 @@ __all__ = [
     "RecurrentStep",
     "Reduce",
     "Reorder",
+    "Resample",
     "Reshape",
     "Roll",
     "Rows",

@@ -71,7 +71,7 @@ class Pool2d(Contraction):
             )
         if self.mode == "average" and self.dilation != (1, 1) and self.divisor is None:
             raise ShapeError(
-                f"pool2d: an average takes a dilation with a divisor only, got {self.dilation}"
+                f"pool2d: an average takes no dilation without a divisor, got {self.dilation}"
             )
 
     def shape_of(self, shapes: Shapes) -> Shape:

@@ -33,7 +33,7 @@ class Rearrange(Move):
             size = self.shape[axis.axis] if 0 <= axis.axis < len(self.shape) else 0
             last = axis.start + (axis.size - 1) * axis.step
             padded = axis.start == 0 and axis.step == 1
-            if not (0 <= axis.start < size and 0 <= last and (padded or last < size)):
+            if not (0 <= axis.start < size and last >= 0 and (padded or last < size)):
                 raise ShapeError(f"rearrange: {axis} is not within x of shape {self.shape}")
 
     @property

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from glnn.errors import ShapeError, UnsupportedOpError
+from glnn.graph.composite import Composite
 from glnn.graph.graph import Graph, Kind, Node, Value
 from glnn.graph.operators import Identity
-from glnn.graph.operators.composite import Composite
 from glnn.types import Array, TensorType
 
 Types = Mapping[str, TensorType]

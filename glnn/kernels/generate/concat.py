@@ -46,7 +46,10 @@ def pieces(op: Operator, types: Operands, layouts: Mapping[str, Layout], backend
 
 
 def joined(op: Operator, types: Operands, layouts: Mapping[str, Layout], backend: str) -> Generated:
-    """For kernels that fetch each number of the result from the operand that has it."""
+    """For kernels that fetch each number of the result from the operand that has it.
+
+    From buffers on compute, from textures on feedback.
+    """
     axis, names = _checked(op, types)
     shape = types["out"].shape
     writes = strides(layouts["out"], shape)
@@ -62,6 +65,8 @@ def joined(op: Operator, types: Operands, layouts: Mapping[str, Layout], backend
         [layouts[name].size(types[name].shape) for name in names],
         prod(shape[1:]),
         [reads[name][0] - block if axis == 0 and reads[name][0] else 0 for name in names],
+        stored=backend == "compute",
+        places=prod(shape),
     )
 
 
@@ -87,10 +92,14 @@ def _fetches(
     sizes: list[int],
     columns: int = 0,
     padding: Sequence[int] = (),
+    *,
+    stored: bool = False,
+    places: int = 0,
 ) -> Generated:
     """extents: the numbers of each operand in one run of the result. pitches: numbers of the result
     from one place of the two loops around to the next. outer, middle: of each operand. padding:
-    behind each row of `columns` numbers in each operand, where a run is of rows.
+    behind each row of `columns` numbers in each operand, where a run is of rows. stored: whether
+    they are in buffers, not textures. places: numbers of the result.
     """
     padded = any(padding)
     numbers = [*extents, *outer, *middle, *(p for p in pitches if p != ENDLESS)]
@@ -106,6 +115,7 @@ def _fetches(
         "starts": (0, *ends[:-1]),
         "ends": tuple(ends),
         "lasts": tuple(max(n // width - 1, 0) for n in sizes),
+        "places": places // width,
     }
     defines = {"COUNT": len(names), "WIDTH": width}
     if padded:
@@ -114,15 +124,21 @@ def _fetches(
     return Generated(
         str(defines),
         {
-            "operands": lambda: "\n".join(
-                f"uniform highp {name.upper()}_SAMPLER {name};" for name in names
-            ),
+            "operands": lambda: "\n".join(_declared(names, stored)),
             "fetches": lambda: "\n".join(f"    FETCH({name}, {i})" for i, name in enumerate(names)),
         },
         defines,
         uniforms,
         dict.fromkeys(names, "rgba32i" if width == 4 else "r32i"),
     )
+
+
+def _declared(names: list[str], stored: bool) -> list[str]:
+    """The lines that declare the operands, the bindings of buffers from 1 on."""
+    if not stored:
+        return [f"uniform highp {name.upper()}_SAMPLER {name};" for name in names]
+    blocks = [f"layout(std430, binding = {i}) buffer {n.upper()}" for i, n in enumerate(names, 1)]
+    return [f"{block} {{ NUMBERS {n}[]; }};" for block, n in zip(blocks, names, strict=True)]
 
 
 def _of_rank(walk: Walk, rank: int) -> Walk:
@@ -145,7 +161,7 @@ def examples() -> Mapping[str, tuple[Operator, Operands]]:
     return {
         "two": (Concat(), {"x0": odd, "x1": odd}),
         "three-by-four": (Concat(-1), {"x0": even, "x1": even, "x2": even}),
-        "along-the-first": (Concat(0), {f"x{i}": even for i in range(TEXTURES)}),
+        "along-the-first": (Concat(0), {f"x{i}": even for i in range(3)}),
     }
 
 

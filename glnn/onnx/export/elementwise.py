@@ -11,8 +11,8 @@ from glnn.graph.function import NUMBERS, Number, kind_of
 from glnn.graph.functions import FUNCTIONS
 from glnn.graph.operators import Pointwise
 from glnn.layers import PReLU
-from glnn.onnx.dtypes import CODES
 from glnn.onnx.export.writer import Place
+from glnn.onnx.operators.dtypes import CODES
 from glnn.types import DType
 
 NAMES = {

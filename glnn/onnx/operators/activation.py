@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from glnn.errors import ShapeError
 from glnn.graph.expression import Expr, Scalar, formula
-from glnn.onnx.call import Call
+from glnn.onnx.operators.call import Call
 
 Activation = Callable[[Expr], Expr]
 

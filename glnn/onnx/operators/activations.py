@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.graph import Value
-from glnn.onnx.call import Call
-from glnn.onnx.entry import Entry
+from glnn.onnx.operators.call import Call
+from glnn.onnx.operators.entry import Entry
 from glnn.types import DType
 
 BYTES = (DType.uint8, DType.int8)

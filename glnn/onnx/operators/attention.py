@@ -12,8 +12,8 @@ from glnn.errors import ShapeError
 from glnn.graph.compose.matmul import matmul
 from glnn.graph.graph import Kind, Value
 from glnn.graph.operators import Concat, Identity, Pad, Reduce, Softmax, Transpose
-from glnn.onnx.call import Call
-from glnn.onnx.entry import Entry
+from glnn.onnx.operators.call import Call
+from glnn.onnx.operators.entry import Entry
 from glnn.types import DType
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from glnn.graph.compose.recurrent import Phase
 from glnn.graph.expression import Arg, Expr
 from glnn.graph.expression import call as apply
-from glnn.onnx.call import Call
 from glnn.onnx.operators.activation import Activation
+from glnn.onnx.operators.call import Call
 
 
 def _clipped(call: Call) -> Callable[[Expr], Expr]:

@@ -11,8 +11,8 @@ from glnn.graph.compose import conv as compose
 from glnn.graph.compose.conv_transpose import conv_transpose
 from glnn.graph.graph import Value
 from glnn.graph.operators import Concat, Expand, Pad, ScatterND, Slice, Transpose
-from glnn.onnx.call import Call
-from glnn.onnx.entry import Entry
+from glnn.onnx.operators.call import Call
+from glnn.onnx.operators.entry import Entry
 from glnn.onnx.operators.window import Window, pads, shared
 from glnn.types import TensorType
 

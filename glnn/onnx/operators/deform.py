@@ -8,9 +8,9 @@ from glnn.errors import UnsupportedOpError
 from glnn.graph.compose.matmul import matmul
 from glnn.graph.graph import Value
 from glnn.graph.operators import Expand, GatherElements, Slice
-from glnn.onnx.call import Call
-from glnn.onnx.entry import Entry
+from glnn.onnx.operators.call import Call
 from glnn.onnx.operators.conv import biased
+from glnn.onnx.operators.entry import Entry
 from glnn.onnx.operators.window import Window
 from glnn.types import Array
 

@@ -15,8 +15,8 @@ from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.compose.recurrent import Phase, filled, stacked, steps
 from glnn.graph.graph import Value
 from glnn.graph.operators import Concat, Flip, Gather, Matmul, Slice
-from glnn.onnx.call import Call
 from glnn.onnx.operators.activation import activations
+from glnn.onnx.operators.call import Call
 
 MOST_STEPS = 4096  # a plan has a launch for each: to make one of more takes minutes
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}

@@ -10,8 +10,8 @@ from math import prod
 from glnn.errors import ShapeError
 from glnn.graph.graph import Value
 from glnn.graph.operators import Identity, Reduce, Slice, Transpose
-from glnn.onnx.call import Call
-from glnn.onnx.entry import Entry
+from glnn.onnx.operators.call import Call
+from glnn.onnx.operators.entry import Entry
 from glnn.onnx.operators.products import product
 
 

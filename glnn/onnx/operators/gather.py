@@ -16,8 +16,8 @@ from glnn.graph.operators import (
     ScatterND,
 )
 from glnn.graph.operators.scatter import REDUCED, Scatter
-from glnn.onnx.call import Call
-from glnn.onnx.entry import Entry
+from glnn.onnx.operators.call import Call
+from glnn.onnx.operators.entry import Entry
 from glnn.types import DType
 
 BACKWARDS = "where(a < c, c - 1 - a, a) * d + b"  # the row of step a of a sample with c steps

@@ -12,8 +12,8 @@ from glnn.graph.compose.control import Scan
 from glnn.graph.compose.matmul import matmul
 from glnn.graph.graph import Value
 from glnn.graph.operators import Expand, Transpose
-from glnn.onnx.call import Call
-from glnn.onnx.entry import Entry
+from glnn.onnx.operators.call import Call
+from glnn.onnx.operators.entry import Entry
 from glnn.types import DType
 
 GATED, DELTA = ("gated", "gated_delta"), ("delta", "gated_delta")

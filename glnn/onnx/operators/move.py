@@ -17,8 +17,8 @@ from glnn.graph.operators import (
     Tile,
     Transpose,
 )
-from glnn.onnx.call import Call
-from glnn.onnx.entry import Entry
+from glnn.onnx.operators.call import Call
+from glnn.onnx.operators.entry import Entry
 from glnn.types import DType
 
 

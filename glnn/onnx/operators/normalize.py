@@ -8,8 +8,8 @@ from glnn.errors import ShapeError
 from glnn.graph.expression import formula
 from glnn.graph.graph import Value
 from glnn.graph.operators import Expand, Flip, LocalResponseNorm, Normalize, Reduce
-from glnn.onnx.call import Call
-from glnn.onnx.entry import Entry
+from glnn.onnx.operators.call import Call
+from glnn.onnx.operators.entry import Entry
 from glnn.types import DType
 
 Axes = tuple[int, ...]

@@ -8,8 +8,8 @@ from functools import partial, reduce
 from glnn.errors import ShapeError
 from glnn.graph.graph import Value
 from glnn.graph.operators import Unsqueeze
-from glnn.onnx.call import Call
-from glnn.onnx.entry import Entry
+from glnn.onnx.operators.call import Call
+from glnn.onnx.operators.entry import Entry
 from glnn.types import DType
 
 

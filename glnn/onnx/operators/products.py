@@ -9,8 +9,8 @@ from glnn.graph.compose.integer import integer_matmul
 from glnn.graph.compose.matmul import matmul
 from glnn.graph.graph import Value
 from glnn.graph.operators import Slice, Transpose
-from glnn.onnx.call import Call
-from glnn.onnx.entry import Entry
+from glnn.onnx.operators.call import Call
+from glnn.onnx.operators.entry import Entry
 
 
 def product(call: Call, a: Value, b: Value, *, transposed: bool = False) -> Value:

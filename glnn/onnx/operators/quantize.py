@@ -12,9 +12,9 @@ from glnn.graph.compose.integer import Whole, whole, whole_conv, whole_matmul
 from glnn.graph.expression import formula
 from glnn.graph.graph import Value
 from glnn.graph.operators import Gather, Reduce
-from glnn.onnx.call import Call
-from glnn.onnx.dtypes import dtype_of
-from glnn.onnx.entry import Entry
+from glnn.onnx.operators.call import Call
+from glnn.onnx.operators.dtypes import dtype_of
+from glnn.onnx.operators.entry import Entry
 from glnn.onnx.operators.window import Window
 from glnn.types import DType
 

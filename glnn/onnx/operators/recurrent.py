@@ -10,11 +10,11 @@ import numpy as np
 from glnn.graph.compose.recurrent import Phase
 from glnn.graph.graph import Kind, Value
 from glnn.graph.operators import Expand, Pad, Slice, Transpose
-from glnn.onnx.call import Call
-from glnn.onnx.entry import Entry
 from glnn.onnx.operators import cells
 from glnn.onnx.operators.activation import Activation
+from glnn.onnx.operators.call import Call
 from glnn.onnx.operators.directions import Operands, Results, layers
+from glnn.onnx.operators.entry import Entry
 from glnn.types import DType
 
 

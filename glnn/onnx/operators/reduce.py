@@ -8,8 +8,8 @@ from glnn.graph.expression import formula
 from glnn.graph.graph import Value
 from glnn.graph.interval import Interval
 from glnn.graph.operators import ArgReduce, CumSum, Identity, Reduce, Softmax, Squeeze
-from glnn.onnx.call import Call
-from glnn.onnx.entry import Entry
+from glnn.onnx.operators.call import Call
+from glnn.onnx.operators.entry import Entry
 
 
 def _reduce(

@@ -12,8 +12,8 @@ from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.compose.resample import picked, weighted
 from glnn.graph.graph import Value
 from glnn.graph.operators import Identity
-from glnn.onnx.call import Call
-from glnn.onnx.entry import Entry
+from glnn.onnx.operators.call import Call
+from glnn.onnx.operators.entry import Entry
 from glnn.types import Array, DType
 
 CENTRES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from glnn.errors import ShapeError
 from glnn.graph.graph import Value
 from glnn.graph.operators import Concat, Flip, Gather, Slice
-from glnn.onnx.call import Call
-from glnn.onnx.entry import Entry
+from glnn.onnx.operators.call import Call
+from glnn.onnx.operators.entry import Entry
 
 
 def _rotary_embedding(

@@ -12,8 +12,8 @@ from glnn.graph.compose.matmul import matmul
 from glnn.graph.expression import Arg, formula
 from glnn.graph.graph import Value
 from glnn.graph.operators import GatherND, Reduce, Transpose
-from glnn.onnx.call import Call
-from glnn.onnx.entry import Entry
+from glnn.onnx.operators.call import Call
+from glnn.onnx.operators.entry import Entry
 from glnn.types import Array, DType, Shape
 
 MODES = {

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from glnn.errors import ShapeError
+from glnn.errors import ShapeError, first_line
 from glnn.graph.graph import Value
 from glnn.graph.operator import Cost, Known, Types
 from glnn.graph.operators.host import HostOperator
-from glnn.onnx.call import Call
-from glnn.onnx.dtypes import said, type_of, type_said
-from glnn.onnx.entry import Entry
+from glnn.onnx.operators.call import Call
+from glnn.onnx.operators.dtypes import said, type_of, type_said
+from glnn.onnx.operators.entry import Entry
 from glnn.types import UNRANKED, Array, DType, TensorType, boxed
 
 
@@ -51,7 +51,12 @@ class OfObjects(HostOperator):
         return (None,)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
-        found = self.function(*(None if array is None else _content(array) for array in arrays))
+        try:
+            found = self.function(*(None if array is None else _content(array) for array in arrays))
+        except ShapeError:
+            raise
+        except (TypeError, ValueError, IndexError) as error:  # of what is no such sequence
+            raise ShapeError(f"{self.what}: {first_line(error)}") from None
         if self.type.holds:
             return (boxed(_as_said(self.type.holds, found)),)
         return (np.asarray(found, self.type.dtype.numpy),)
@@ -157,10 +162,14 @@ def split_to_sequence(call: Call, x: Value, split: Value | None = None) -> Value
 
     def parts(given: Array, sizes: Array | None = None) -> list[Array]:
         length = given.shape[axis]
+        if sizes is not None and sizes.ndim > 1:
+            raise ShapeError(f"SplitToSequence: sizes must be a list, got {sizes.shape}")
         if sizes is not None and sizes.ndim:
             cuts = np.cumsum(sizes)
             if (len(cuts) and cuts[-1] != length) or (sizes < 0).any():
-                raise ShapeError(f"SplitToSequence: sizes must add up to {length}, got {sizes}")
+                raise ShapeError(
+                    f"SplitToSequence: sizes must add up to {length}, got {sizes.tolist()}"
+                )
             found = np.split(given, cuts[:-1], axis)
         else:
             step = 1 if sizes is None else int(sizes.item())

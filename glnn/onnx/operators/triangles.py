@@ -9,8 +9,8 @@ import numpy as np
 from glnn.errors import ShapeError
 from glnn.graph.graph import Value
 from glnn.graph.operators import Identity
-from glnn.onnx.call import Call
-from glnn.onnx.entry import Entry
+from glnn.onnx.operators.call import Call
+from glnn.onnx.operators.entry import Entry
 from glnn.types import DType
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from glnn.errors import ShapeError
 from glnn.graph.operators.windows import check, output
-from glnn.onnx.call import Call
+from glnn.onnx.operators.call import Call
 
 Sizes = tuple[int, ...]
 

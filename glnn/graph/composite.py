@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 from glnn.errors import ShapeError
@@ -14,6 +15,23 @@ from glnn.graph.operator import SMALL, Cost, Known, Operator, Types
 from glnn.types import Array, TensorType, content
 
 KEPT = 4  # graphs of an operator, by the types that it was last given
+
+
+@dataclass(frozen=True, eq=False)
+class _Made:
+    """A composite's graph, and what is known of its results."""
+
+    graph: Graph
+    opens: bool
+
+    @cached_property
+    def numbers(self) -> tuple[Array | None, ...]:
+        """Those of each result that are known before a run."""
+        found: Mapping[Value, Array] = {}
+        if self.opens:
+            given = {value.name: value.type for value in self.graph.inputs}
+            _, found = self.graph.settled(given)
+        return tuple(found.get(value, _small(value)) for value in self.graph.outputs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +46,7 @@ class Composite(Operator):
     variadic: ClassVar[bool] = True
     opens: ClassVar[bool] = False
     """Whether its graph is one of a model's own, whose nodes are planned by themselves."""
-    _made: OrderedDict[Any, Graph] = field(default_factory=OrderedDict, init=False, repr=False)
+    _made: OrderedDict[Any, _Made] = field(default_factory=OrderedDict, init=False, repr=False)
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -45,6 +63,9 @@ class Composite(Operator):
 
     def graph(self, types: Types, known: Known = ()) -> Graph:
         """`express` of operands of such types and numbers: one graph for the same."""
+        return self._of(types, known).graph
+
+    def _of(self, types: Types, known: Known) -> _Made:
         arrays = (*known, *(None,) * (len(types) - len(known)))
         key = tuple(
             (type, None if array is None else content(array))
@@ -53,7 +74,7 @@ class Composite(Operator):
         found = self._made.get(key)
         if found is None:
             given = [_value(i, t, a) for i, (t, a) in enumerate(zip(types, arrays, strict=True))]
-            found = self._made[key] = self.express(given)
+            found = self._made[key] = _Made(self.express(given), self.opens)
             while len(self._made) > KEPT:
                 self._made.popitem(last=False)
         return found
@@ -62,11 +83,7 @@ class Composite(Operator):
         return tuple(value.type for value in self.graph(types, known).outputs)
 
     def settle(self, types: Types, known: Known = ()) -> tuple[Array | None, ...]:
-        graph = self.graph(types, known)
-        numbers: Mapping[Value, Array] = {}
-        if self.opens:
-            _, numbers = graph.settled({value.name: value.type for value in graph.inputs})
-        return tuple(numbers.get(value, _small(value)) for value in graph.outputs)
+        return self._of(types, known).numbers
 
     @abstractmethod
     def unknown(self, types: Types) -> tuple[TensorType, ...]:

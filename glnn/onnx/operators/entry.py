@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from glnn.graph.graph import Value
-from glnn.onnx.call import Call
+from glnn.onnx.operators.call import Call
 
 Convert = Callable[..., "Value | Sequence[Value]"]
 """Puts a node into a graph: is given the Call and a value for each operand, None where one is left

@@ -1,0 +1,88 @@
+"""Weighted sums of few places along an axis: what images are resized by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+
+from glnn.errors import ShapeError
+from glnn.graph.operator import Cost, Known, Operator, Shapes, Types
+from glnn.graph.operators.gather import in_range
+from glnn.graph.operators.move import normalised, whole_numbers
+from glnn.types import Array, DType, Shape, TensorType
+
+
+@dataclass(frozen=True)
+class Resample(Operator):
+    """Along `axis` the sums of x's numbers at the places `index` times `weight`.
+
+    x: any shape of at least one dimension, float32. index: int32 (taps, count), the places that
+    each of the result's is made of. weight: float32, of the same shape. Result: as x, of `count`
+    places along the axis. Where the indices are known, one out of range is a ShapeError;
+    else the nearest one in range is taken.
+    """
+
+    name: ClassVar[str] = "resample"
+    spoiled: ClassVar[tuple[str, ...]] = ("x",)
+    parameters: ClassVar[tuple[str, ...]] = ("index", "weight")
+    axis: int
+    """Along which; negative ones count from the end."""
+
+    def __post_init__(self) -> None:
+        whole_numbers(self.name, "axis", (self.axis,))
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return ("x", "index", "weight")
+
+    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+        given = self.named(types)
+        x, index, weight = given["x"], given["index"], given["weight"]
+        (axis,) = normalised(self.name, (self.axis,), len(x.dims))
+        if index.dtype is not DType.int32 or len(index.dims) != 2 or 0 in index.dims[:1]:
+            raise ShapeError(f"resample: index must be int32 (taps, count), got {index}")
+        if {x.dtype.kind, weight.dtype.kind} != {"float"} or weight.dims != index.dims:
+            raise ShapeError(f"resample: expected floats {index.dims}, got {weight} for {x}")
+        if len(known) > 1 and known[1] is not None:
+            in_range(self.name, known[1], (x.shape[axis],))
+        return (TensorType((*x.dims[:axis], index.dims[1], *x.dims[axis + 1 :]), x.dtype),)
+
+    def shape_of(self, shapes: Shapes) -> Shape:
+        x, count, axis = shapes["x"], shapes["index"][1], self.axis % len(shapes["x"])
+        return (*x[:axis], count, *x[axis + 1 :])
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        given = self.named(arrays)
+        x, index = given["x"], given["index"]
+        self.infer([TensorType.of(array) for array in arrays if array is not None])
+        axis = self.axis % x.ndim
+        index = np.clip(index, 0, x.shape[axis] - 1)
+        weight = given["weight"].astype(x.dtype, copy=False)
+        spread = weight.reshape(*weight.shape, *(1,) * (x.ndim - 1 - axis))
+        with np.errstate(all="ignore"):
+            return (np.asarray((np.take(x, index, axis) * spread).sum(axis), x.dtype),)
+
+    def cost(self, types: Types) -> Cost:
+        given = self.named(types)
+        count = prod(self.shape_of({name: one.shape for name, one in given.items()}))
+        taps = given["index"].shape[0]
+        moved = count + prod(given["x"].shape) + 2 * prod(given["index"].shape)
+        return Cost(2 * taps * count, 4 * moved)
+
+    def depth(self, shapes: Shapes) -> int:
+        return shapes["index"][0]
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        x, (taps, count) = shapes["x"], shapes["index"]
+        axis = self.axis % len(x)
+        places = prod(self.shape_of(shapes))
+        return {
+            "taps": taps,
+            "count": count,
+            "extent": x[axis],
+            "inner": prod(x[axis + 1 :]),
+            "places": places,
+        }

@@ -1,0 +1,132 @@
+"""The verbs on .onnx files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import glnn
+from glnn.data import digits
+from glnn.graph.operators import Pool2d
+from glnn.layers import Add, Embedding, Linear, MaxPool2d
+from glnn.model import Model, Node, TensorInfo
+from tests.cli.conftest import Glnn
+
+onnx = pytest.importorskip("onnx")
+LENET = Path(__file__).parents[1] / "onnx" / "lenet-mnist.onnx"
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> Path:
+    """Of two inputs, integers and floats."""
+    nodes = (
+        Node("table", Embedding(2, 4), ("ids",), "table"),
+        Node("line", Linear(3, 4), ("x",), "line"),
+        Node("sum", Add(), ("table", "line"), "sum"),
+    )
+    inputs = (TensorInfo("ids", ("N",), "tensor(int32)"), TensorInfo("x", ("N", 3)))
+    Model(nodes, inputs, ("sum",), "words").save(tmp_path / "words.onnx")
+    return tmp_path / "words.onnx"
+
+
+@pytest.fixture
+def images_of_any_size(tmp_path: Path) -> Path:
+    Model.sequential([MaxPool2d(2)], (1, 4, 4)).save(tmp_path / "open.onnx")
+    proto = onnx.load(tmp_path / "open.onnx")
+    for value in (*proto.graph.input, *proto.graph.output):
+        for axis, name in ((2, "h"), (3, "w")):
+            value.type.tensor_type.shape.dim[axis].dim_param = value.name[0] + name
+    onnx.save(proto, tmp_path / "open.onnx")
+    return tmp_path / "open.onnx"
+
+
+def test_run_and_verify(cli: Glnn, tmp_path: Path) -> None:
+    images, labels = digits()
+    samples = tmp_path / "digits.npz"
+    np.savez(samples, image=images[:50, None], label=labels[:50])
+    found = cli("run", LENET, samples, "--json").json
+    assert found["accuracy"] == 0.98 and len(found["predictions"]) == 50
+    found = cli("verify", LENET, samples, "--json").json
+    assert found["ok"] and [layer["op"] for layer in found["layers"]].count("conv2d") == 2
+
+
+def test_bench(cli: Glnn) -> None:
+    found = cli("bench", LENET, "--batch", 2, "--backends", "cpu", "--repeat", 1, "--json").json
+    assert found["batch"] == 2 and found["backends"]["cpu"]["total_ms"] > 0
+
+
+def test_a_wrong_node_is_named(cli: Glnn, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Pool2d.compute
+
+    def wrong(self: Pool2d, operands: Any) -> Any:
+        result = right(self, operands)
+        return result + np.float32(result.dtype == np.float32)  # not what verify expects
+
+    monkeypatch.setattr(Pool2d, "compute", wrong)
+    shown = cli("verify", LENET, "--backend", "cpu", "--json")
+    assert shown.code == 1
+    assert json.loads(shown.out)["first_divergence"] == "/m/pool/AveragePool"
+
+
+@pytest.mark.parametrize("backend", ["compute", "feedback", "cpu"])
+def test_several_inputs(cli: Glnn, words: Path, tmp_path: Path, backend: str) -> None:
+    """At random, or from a file."""
+    asked = ("verify", words, "--backend", backend, "--json")
+    assert cli(*asked, "--batch", 5).json["ok"]
+    np.savez(tmp_path / "given.npz", ids=np.array([0, 1, 1]), x=np.ones((3, 3), np.float32))
+    assert cli(*asked, tmp_path / "given.npz").json["ok"]
+
+
+def test_sizes_left_open_are_given(cli: Glnn, images_of_any_size: Path) -> None:
+    path, asked = images_of_any_size, ("--shape", "input=2,1,6,8", "--json")
+    assert cli("plan", path, *asked).json["inputs"] == {"input": [2, 1, 6, 8]}
+    assert cli("verify", path, *asked).json["ok"]
+    assert cli("bench", path, "--backends", "cpu", "--repeat", 1, *asked).json["batch"] == 2
+    session = glnn.InferenceSession(path, "cpu")
+    assert session.run(None, {"input": np.zeros((1, 1, 8, 2), np.float32)})[0].shape[2:] == (4, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("--shape x", "expected INPUT=SIZES, as in x=1,3,64,96, got 'x'"),
+        ("--shape x=1,-3", "expected INPUT=SIZES, as in x=1,3,64,96, got 'x=1,-3'"),
+        ("--shape y=1,3", "--shape: words has no input 'y', it takes 'ids', 'x'"),
+        ("--shape x=1,4", "input 'x' must have shape (N, 3), got (1, 4)"),
+        ("--shape x=2,3", "inputs 'ids' and 'x' must have one size N, got 1 and 2"),
+        ("gone.npz", "gone.npz: no such file"),
+        ("a.npy", "words takes one .npz file as INPUT, with 'ids', 'x'"),
+        ("words.onnx --shape x=1,3", "--shape is for inputs of random numbers"),
+    ],
+)
+def test_refused(cli: Glnn, words: Path, arguments: str, says: str) -> None:
+    assert says in cli("verify", words, *arguments.split()).refusal
+
+
+def test_what_is_no_class_is_summed_up(cli: Glnn, images_of_any_size: Path) -> None:
+    folder = images_of_any_size.parent
+    x = np.arange(32, dtype=np.float32).reshape(1, 1, 8, 4)
+    np.save(folder / "x.npy", x)
+    asked = ("run", images_of_any_size, folder / "x.npy")
+    (found,) = cli(*asked, "--dump", folder / "y.npz", "--trace", folder / "t", "--json").json[
+        "outputs"
+    ]
+    name = found.pop("name")
+    stated = {"shape": [1, 1, 4, 2], "type": "float32", "least": 5, "mean": 18, "greatest": 31}
+    assert found == stated
+    with np.load(folder / "y.npz") as archive:
+        assert np.array_equal(archive[name].ravel(), [5, 7, 13, 15, 21, 23, 29, 31])
+    shown = cli(*asked, "--backend", "cpu")
+    assert (shown.code, shown.err) == (0, "")
+    assert name in shown.out and "on cpu: CPU (NumPy)" in shown.out
+    assert "needs an INPUT" in cli("run", images_of_any_size).refusal
+
+
+def test_run_of_several_inputs(cli: Glnn, words: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "given.npz", ids=np.array([0, 1, 1]), x=np.ones((3, 3), np.float32))
+    (found,) = cli("run", words, tmp_path / "given.npz", "--json").json["outputs"]
+    assert found["shape"] == [3, 4]
