@@ -10,11 +10,11 @@ from glnn.backends.backend import Backend
 from glnn.compile.task import Task
 from glnn.compile.tensor import Tensor, reorder
 from glnn.graph.expression import Arg
-from glnn.graph.factors import Chain
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Transpose
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.reorder import Reorder, packing, repadding, unpacking
+from glnn.graph.passes.factors import Chain
 from glnn.layout import Layout, Morton, parse
 from glnn.layout.layout import CHANNELS_LAST, DENSE, PACKED, PADDED, Blocked, RowMajor
 from glnn.types import DType, TensorType

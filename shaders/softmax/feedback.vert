@@ -11,7 +11,7 @@ uniform int extent, inner, x_row, out_row;
 
 float element(int image, int i) {
     if (i >= out_row) return 0.0;
-    bool samples = inner == out_row;  // a row goes through all of them
+    bool samples = inner == out_row && extent > 1;  // a row goes through all of them
     int step = samples ? x_row : inner, along = samples ? image : i / inner % extent;
     int own = image * x_row + i, first = own - along * step;
     float most = uintBitsToFloat(0xff7fffffu), sum = 0.0;

@@ -403,6 +403,18 @@ def test_pads_go_into_pools_that_see_no_difference(pad, pool, taken) -> None:
     assert oracle.error(got, expected) <= 1e-6
 
 
+@pytest.mark.parametrize("backend", ["compute", "feedback"])
+@pytest.mark.parametrize("columns", [1, 3])
+def test_a_softmax_takes_padded_rows(backend, columns) -> None:
+    net = Net()
+    rows = net(Matmul(), net.input("x", 4, 8), net.fixed(columns, 8))
+    graph = net.graph(net(Softmax(-1), net(Reshape((2, 2, columns)), rows)))
+    x = np.random.default_rng(4).normal(size=(4, 8))
+    (expected,) = graph.reference(x)
+    (got,) = Executor(graph, backend).run({"x": x.astype(np.float32)}).values()
+    assert oracle.error(got, expected) <= 1e-6
+
+
 @pytest.mark.parametrize("wrong", ["fold", ("fold", "folds"), (7,), None])
 def test_names_of_passes_are_checked(wrong) -> None:
     with pytest.raises(GlnnError, match="without"):

@@ -16,6 +16,7 @@ from glnn.backends import Backend, open_backend
 from glnn.compile.plan import Plan
 from glnn.device import SharedMemory
 from glnn.errors import DeviceError, LimitError, ModelError, UnsupportedOpError
+from glnn.graph.passes import Pass
 from glnn.layers import (
     Add,
     AvgPool2d,
@@ -183,7 +184,7 @@ def planned(model: Model, backend: Backend, kernels: Kernels | None = None, **mo
 
 
 @every_case
-@pytest.mark.parametrize("more", [{}, {"keep": True}, {"fused": False}], ids=str)
+@pytest.mark.parametrize("more", [{}, {"keep": True}, {"without": frozenset(Pass)}], ids=str)
 def test_nobody_reads_what_others_left(rng, monkeypatch, backend, case, more) -> None:
     allocate = SharedMemory.__init__
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from glnn.graph.factors import Chain
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Gather, Rearrange, Slice, Transpose
 from glnn.graph.operators.move import Move
 from glnn.graph.operators.reshape import View
+from glnn.graph.passes.factors import Chain
 from glnn.graph.passes.rewriting import Rewriting
 from glnn.types import Shape, TensorType
 
