@@ -8,6 +8,7 @@ import ctypes
 import json
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from statistics import median
 from time import perf_counter
@@ -77,7 +78,10 @@ def chained(model: Model, backend: str, device: glnn.Device | None) -> Any:
     """The plan of `model`, a chain, with a step for each layer; it has run once."""
     opened = glnn.InferenceSession(model, backend, device=device).backend
     shape = (WIDTH, WIDTH)
-    plan = planner()(getattr(model, "graph", model), opened, {"input": shape}, fused=False)
+    apart: dict[str, Any] = {"fused": False}
+    with suppress(ImportError, AttributeError):  # which a version of old has not
+        apart = {"without": frozenset(import_module("glnn.graph.passes").Pass)}
+    plan = planner()(getattr(model, "graph", model), opened, {"input": shape}, **apart)
     if len(plan.steps) != len(model.nodes):
         raise SystemExit(f"{len(model.nodes)} layers have {len(plan.steps)} steps")
     plan.run({"input": np.ones(shape, np.float32)})

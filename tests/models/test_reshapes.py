@@ -20,6 +20,7 @@ from glnn.graph.operators.gather import Gather
 from glnn.graph.operators.move import Transpose
 from glnn.graph.operators.reshape import Flatten, Reshape
 from glnn.graph.operators.scatter import ScatterND
+from glnn.graph.passes import Pass
 from glnn.types import Array, Shape, TensorType
 from tests.oracle import error
 
@@ -37,11 +38,14 @@ def backend(request) -> Backend:
         pytest.skip(str(closed))
 
 
-def planned(backend: Backend, shape: Shape, make: Make) -> tuple[list[str], Array, Array]:
+def planned(
+    backend: Backend, shape: Shape, make: Make, *without: Pass
+) -> tuple[list[str], Array, Array]:
     """The operators of the plan's steps, an input, and what comes out for it."""
     builder = Builder()
     x = builder.input("x", TensorType(shape))
-    plan = Plan(builder.graph([make(builder, x)]), backend, {"x": shape})
+    graph = builder.graph([make(builder, x)])
+    plan = Plan(graph, backend, {"x": shape}, without=frozenset(without))
     given = np.random.default_rng(prod(shape)).standard_normal(shape).astype(np.float32)
     for _ in range(2):
         (found,) = plan.run({"x": given}).values()
@@ -80,9 +84,10 @@ def test_a_reshape_is_no_step(backend, before, after) -> None:
     def make(builder: Builder, x: Value) -> Value:
         return by(builder, NEGATIVE, by(builder, Reshape(after), by(builder, NEGATIVE, x)))
 
-    steps, x, found = planned(backend, before, make)
-    assert steps == ["Pointwise", "Pointwise"]
-    np.testing.assert_array_equal(found, x.reshape(after))
+    for without, count in (((), 1), ((Pass.SINK,), 2)):
+        steps, x, found = planned(backend, before, make, *without)
+        assert steps == ["Pointwise"] * count
+        np.testing.assert_array_equal(found, x.reshape(after))
 
 
 def test_products_with_reshapes_between_them(backend) -> None:

@@ -18,6 +18,7 @@ from glnn.backends.gl import GlBackend
 from glnn.compile.plan import Plan
 from glnn.device import Device
 from glnn.errors import DeviceError
+from glnn.graph.passes import Pass
 from glnn.profiling import Profile, profile, time_work
 from tests.fake_query import LIES, FakeQuery
 from tests.random_models import random_model
@@ -80,7 +81,7 @@ class Timed:
         device.capabilities = dataclasses.replace(device.capabilities, timer_query=True)
         self.backend = open_backend("feedback", device=device)
         model = glnn.Model.sequential([glnn.layers.ReLU() for _ in STEPS], (3,))
-        self.plan = Plan(model.graph, self.backend, {"input": (1, 3)}, fused=False)
+        self.plan = Plan(model.graph, self.backend, {"input": (1, 3)}, without=frozenset(Pass))
         assert len(self.plan.steps) == len(STEPS)
         launches = tuple(self._waits(seconds) for seconds in STEPS)
         self.prepared = self.plan._lanes[0].prepared

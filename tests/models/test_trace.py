@@ -16,6 +16,7 @@ from glnn.backends import NAMES, open_backend
 from glnn.compile.plan import Plan
 from glnn.device import Device
 from glnn.errors import DeviceError, GlnnError
+from glnn.graph.passes import Pass
 from glnn.model import Model
 from glnn.profiling import Trace
 from glnn.profiling.clocks import Performed, TimerClock
@@ -142,7 +143,7 @@ def waits(monkeypatch):
         device.capabilities = dataclasses.replace(device.capabilities, timer_query=True)
         backend = open_backend("feedback", device=device)
         model = Model.sequential([glnn.layers.ReLU() for _ in WAITS], (3,))
-        plan = Plan(model.graph, backend, {"input": (1, 3)}, fused=False)
+        plan = Plan(model.graph, backend, {"input": (1, 3)}, without=frozenset(Pass))
         launches = tuple(lambda seconds=seconds: query.wait(seconds) for seconds in WAITS)
         monkeypatch.setattr(Plan, "launches", launches)
         monkeypatch.setattr(Plan, "perform", lambda self: [launch() for launch in launches])

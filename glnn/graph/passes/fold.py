@@ -85,9 +85,9 @@ def _behind(expr: Expr, count: int) -> Expr:
 
 
 def _fold_behind(rewriting: Rewriting, node: Node) -> None:
-    """`node` in the weights of what is before it."""
+    """`node` in the weights of what is before it, and in the bias behind these."""
     channels = _Channels.of(rewriting, node)
-    if channels is None or channels.affine.scale is None or not rewriting.alone(channels.x):
+    if channels is None or not rewriting.alone(channels.x):
         return
     first, bias = rewriting.computed(channels.x), None
     before = None if first is None else _Channels.of(rewriting, first)
@@ -103,14 +103,19 @@ def _fold_behind(rewriting: Rewriting, node: Node) -> None:
     x, weight = first.inputs[:2]
     assert weight is not None
     scale, shift, name = channels.affine.scale, channels.affine.shift, node.name
+    if scale is None and bias is None:
+        return
     shape, rank = rewriting.shape(weight), len(rewriting.shape(channels.x))
-    wide = (shape[0], *(1,) * (len(shape) - 1))
-    scaled = channels.fixed(rewriting, name, call("mul", Arg(0), _behind(scale, 1)), wide, weight)
-    product = rewriting.add(first.name, first.operator, x, scaled)
+    product = first.outputs[0]
+    if scale is not None:
+        wide = (shape[0], *(1,) * (len(shape) - 1))
+        by_scale = call("mul", Arg(0), _behind(scale, 1))
+        scaled = channels.fixed(rewriting, name, by_scale, wide, weight)
+        product = rewriting.add(first.name, first.operator, x, scaled)
     spread = (shape[0], *(1,) * (rank - 2))
     total = None if shift is None else _behind(shift, 0)
     if bias is not None:
-        total = call("mul", Arg(0), _behind(scale, 1))
+        total = Arg(0) if scale is None else call("mul", Arg(0), _behind(scale, 1))
         total = total if shift is None else call("add", total, _behind(shift, 1))
     if total is None:
         rewriting.be(node, product)
