@@ -185,9 +185,7 @@ def planned(model: Model, backend: Backend, kernels: Kernels | None = None, **mo
 
 @every_case
 @pytest.mark.parametrize(
-    "more",
-    [{}, {"keep": True}, {"without": frozenset(Pass)}],
-    ids=["usual", "kept", "without passes"],
+    "more", [{}, {"keep": True}, {"without": frozenset(Pass)}], ids=["joined", "kept", "apart"]
 )
 def test_nobody_reads_what_others_left(rng, monkeypatch, backend, case, more) -> None:
     allocate = SharedMemory.__init__
