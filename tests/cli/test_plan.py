@@ -15,7 +15,7 @@ from tests.cli.conftest import Glnn
 from tests.recurrent import Recurrent
 
 STEP = (
-    "name layer op kernel via inputs output shape layouts halves reads block bytes "
+    "name layer why_host op kernel via inputs output shape layouts halves reads block bytes "
     "parameter_bytes saved_bytes texture_bytes"
 )
 WINOGRAD = ("--backend", "compute", "--kernel", "conv2d=winograd_2")
