@@ -16,6 +16,7 @@ from html import escape
 from pathlib import Path
 from string import Template
 
+from benchmarks import network_tables
 from benchmarks.page import Json, markdown, number, page
 
 ROOT = Path(__file__).parents[1]
@@ -111,6 +112,12 @@ def feedback() -> str:
     return markdown(["ms", "compute", "feedback", "Cronin's form", "NumPy"], table)
 
 
+def networks(table: Callable[[Json, int], network_tables.Cells]) -> str:
+    """The networks from ONNX files, one sample each."""
+    heads, rows = table(measured("networks"), 1)
+    return markdown(heads, [[*row] for row in rows])
+
+
 def _grid(
     unit: str, rows: Iterable[tuple[str, Json]], across: str, shown: Callable[[Json], str]
 ) -> str:
@@ -128,6 +135,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "products": products,
     "perceptrons": perceptrons,
     "feedback": feedback,
+    "networks": lambda: networks(network_tables.beside),
+    "plans of networks": lambda: networks(network_tables.plans),
 }
 """What stands between `<!-- table NAME -->` and `<!-- end -->`."""
 
