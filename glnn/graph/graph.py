@@ -151,8 +151,6 @@ class Graph:
                 raise ModelError(f"{self.name}: nothing makes the output {value.name!r}")
         named: dict[str, Value] = {}
         for value in (*self.inputs, *self.outputs):
-            if value.kind is Kind.CONSTANT:
-                continue
             if named.setdefault(value.name, value) is not value:
                 raise ModelError(f"{self.name}: two inputs or outputs are called {value.name!r}")
 

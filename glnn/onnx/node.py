@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from glnn.errors import ShapeError, UnsupportedOpError, first_line
@@ -58,7 +58,7 @@ class OnnxOperator(Composite):
         if not why and self.entry is not None:
             try:
                 results = self._converted(self.entry, builder, given)
-                return builder.graph([value for value in results if value is not None])
+                return builder.graph([_named(i, value) for i, value in enumerate(results)])
             except (ShapeError, UnsupportedOpError) as refused:
                 error, why = refused, str(refused)
         try:
@@ -106,3 +106,8 @@ class OnnxOperator(Composite):
                 call.cast(v, DType.float16) if v.type.dtype is DType.float32 else v for v in found
             ]
         return found
+
+
+def _named(number: int, result: Value) -> Value:
+    """`result`, with a name of its own where it is a constant, which are all called alike."""
+    return replace(result, name=f"result {number}") if result.kind is Kind.CONSTANT else result
