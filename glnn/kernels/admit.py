@@ -109,9 +109,15 @@ def why_not_problem(kernel: Kernel, problem: Problem) -> str | None:
         if kernel.wants("x") == (ANY,):
             if not problem.op.is_matrix or len(problem.output) != 2:
                 return "it reorders matrices only"
-        elif not all(problem.among(name, text, kernel) for name, text in wanted.items()):
+        elif not all(_takes(kernel, problem, name, text) for name, text in wanted.items()):
             return f"it goes from {' or '.join(kernel.wants('x'))} to {kernel.wants('out')[0]}"
     return None
+
+
+def _takes(kernel: Kernel, problem: Problem, name: str, layout: str) -> bool:
+    """Whether `kernel` takes `name` in `layout` itself, not in one that is the same memory here."""
+    shape = problem.shape(name)
+    return parse(layout).at(shape) in [parse(text).at(shape) for text in kernel.wants(name)]
 
 
 def why_not_here(kernel: Kernel, problem: Problem, device: Capabilities) -> str | None:
