@@ -54,25 +54,27 @@ conformance: test-system $(VENV)/test.stamp
 check-exhaustive: test-system $(VENV)/test.stamp
 	GLNN_EXHAUSTIVE=1 $(BIN)/python -m pytest -n auto --timeout 3000
 
-# True contexts of older versions: Mesa says so, and then has nothing newer. `make check` has the least
-# limits; with CONTEXTS='not OpenGL', as `make check-contexts` has it, they are tried there, too.
+# True contexts of older versions: Mesa says so, and then has nothing newer. Every kernel, and what is
+# made of them; `make check` has the least limits. `make check-contexts` has all models there, too, with
+# the least limits and those of ONNX.
 CONTEXTS := not OpenGL and not minimum
+OLDER := tests/backends tests/models/test_layers.py tests/models/test_graphs.py \
+    tests/models/test_control.py tests/models/test_memory.py tests/models/test_transfers.py
 check-es31: test-system $(VENV)/test.stamp
-	MESA_GLES_VERSION_OVERRIDE=3.1 $(BIN)/python -m pytest -n auto -k '$(CONTEXTS)' \
-	    tests/backends tests/models
+	MESA_GLES_VERSION_OVERRIDE=3.1 $(BIN)/python -m pytest -n auto -k '$(CONTEXTS)' $(OLDER)
 
 check-es30: test-system $(VENV)/test.stamp
-	MESA_GLES_VERSION_OVERRIDE=3.0 $(BIN)/python -m pytest -n auto -k '$(CONTEXTS)' \
-	    tests/backends tests/models
+	MESA_GLES_VERSION_OVERRIDE=3.0 $(BIN)/python -m pytest -n auto -k '$(CONTEXTS)' $(OLDER)
 
 check-contexts:
-	$(MAKE) check-es31 check-es30 check-gl33 CONTEXTS='not OpenGL'
+	$(MAKE) check-es31 check-es30 check-gl33 CONTEXTS='not OpenGL' \
+	    OLDER='tests/backends tests/models tests/onnx'
 
 # Desktop GL 3.3, which has no compute shaders, by a hidden window: EGL finds no vendor there.
 check-gl33: test-system $(VENV)/test.stamp
 	__EGL_VENDOR_LIBRARY_FILENAMES=/nowhere MESA_GL_VERSION_OVERRIDE=3.3 \
 	    MESA_GLES_VERSION_OVERRIDE=3.0 xvfb-run -a $(BIN)/python -m pytest -n auto \
-	    -k '$(CONTEXTS)' tests/backends tests/models
+	    -k '$(CONTEXTS)' $(OLDER)
 
 # Two more of Mesa's drivers, no part of `make test`. zink is OpenGL over Vulkan, here a CPU's; it
 # compiles for each size anew, so that some tests take minutes: nopt makes that a third shorter.
@@ -101,15 +103,16 @@ check-timers: test-system $(VENV)/test.stamp
 
 # The wheel, installed, tested from a folder outside the repository: what depends on where files lie.
 # All else has been tested by then; `make check-wheel WHEEL=tests` has that, too.
-WHEEL := tests/pure tests/device tests/cli tests/test_examples.py tests/models/test_session.py \
-    tests/models/test_load.py tests/models/test_saving.py tests/models/test_json_format.py
+WHEEL := tests/pure tests/test_examples.py tests/models/test_session.py tests/models/test_load.py \
+    tests/models/test_saving.py tests/models/test_json_format.py tests/cli/test_run.py \
+    tests/cli/test_info.py tests/cli/test_kernels.py tests/cli/test_convert.py tests/cli/test_builders.py
 check-wheel: test-system $(VENV)/test.stamp
 	rm -rf build/wheel && mkdir -p build/wheel
 	$(BIN)/python -m build --wheel --outdir build/wheel . >build/wheel/log 2>&1 \
 	    || { cat build/wheel/log; exit 1; }
 	.ci/venv $(PYTHON) build/wheel/venv
 	build/wheel/venv/bin/python -m pip --disable-pip-version-check -q $(INSTALL) \
-	    "$$(echo build/wheel/*.whl)[test]"
+	    "$$(echo build/wheel/*.whl)[onnx,test]"
 	here=$$PWD; outside=$$(mktemp -d); trap 'rm -rf "$$outside"' EXIT; \
 	    cp -r tests examples docs "$$outside" && cd "$$outside" && \
 	    "$$here/build/wheel/venv/bin/python" -m pytest -q -n auto --ignore tests/backends $(WHEEL)
