@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 from glnn.backends import Backend
@@ -174,6 +175,7 @@ def planned(
     inputs that sizes depend on.
     """
     weights = Weights(backend) if weights is None else weights
+    told = deepcopy(told)  # they become constants of the plan, and are the caller's to change
     if any(node.operator.control or node.operator.composite for node in graph.nodes):
         graph = fixed_captures(known_branches(opened(graph, types, told)))
         if late := _late(graph, types, told):

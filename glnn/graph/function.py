@@ -33,6 +33,8 @@ class Function:
     floats."""
     source: str | None = None
     """The file of `shaders/functions` that has what `glsl` calls and GLSL has not."""
+    same: str | None = None
+    """`glsl` for floats where both arguments are one: compilers fold it, and forget NaN."""
     body: str | None = None
     """The formula of other functions that it is (see `expression.formula`)."""
     gives: str | None = None

@@ -22,6 +22,10 @@ def _both(text: str, other: str | None = None) -> dict[str, str]:
     return {"float": text, "int": other or text}
 
 
+# The number 0, and NaN of what is not finite.
+_NOTHING = "(floatBitsToUint(a) & 0x7f800000u) != 0x7f800000u ? 0.0 : uintBitsToFloat(0x7fc00000u)"
+
+
 def _compare(name: str, numpy: Callable[..., Any], sign: str, *, bools: bool = False) -> Function:
     forms = {"float": f"ordered(a, b) && a {sign} b", "int": f"a {sign} b"}
     if name == "not_equal":
@@ -44,7 +48,7 @@ _F = Function
 _ARITHMETIC = (
     _F("add", 2, np.add, _both("a + b"), gradient="da + db",
        interval=integers(corners(operator.add))),
-    _F("sub", 2, np.subtract, _both("a - b"), gradient="da - db",
+    _F("sub", 2, np.subtract, _both("a - b"), same=_NOTHING, gradient="da - db",
        interval=integers(corners(operator.sub))),
     _F("mul", 2, np.multiply, _both("a * b"), gradient="da * b + a * db",
        interval=integers(corners(operator.mul))),

@@ -59,10 +59,13 @@ def _imported(proto: Any, where: str, folder: Path | None) -> Imported:
         opsets.setdefault("", 1)  # the versions of operators were not said then
     block = nodes.block(proto.graph, opsets)
     name = proto.graph.name or "model"
-    declared = {
-        one.name: type_of(one.type, f"{where}: {one.name!r}")
-        for one in (*proto.graph.input, *proto.graph.output)
-    }
+    try:
+        declared = {
+            one.name: type_of(one.type, f"{where}: {one.name!r}")
+            for one in (*proto.graph.input, *proto.graph.output)
+        }
+    except ShapeError as error:  # of sizes that no tensor has
+        raise ModelError(f"{where}: {error}") from None
     given = {one: declared[one] for one in block.inputs}
     for one, type in given.items():
         if type.dtype is DType.object and not type.ranked and not type.holds:

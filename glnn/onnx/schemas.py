@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from glnn.errors import ModelError
+from glnn.errors import ModelError, shown
 from glnn.onnx.table import find
 
 DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
@@ -78,6 +79,15 @@ def _check_attributes(onnx: Any, what: str, node: Any, schema: Any) -> None:
             kinds = onnx.AttributeProto.AttributeType
             got = kinds.Name(given[name].type)
             raise ModelError(f"{what}: {name!r} must be of type {one.type.name}, got {got}")
+    if node.op_type == "Einsum" and "equation" in given:
+        _check_equation(what, given["equation"].s)
+
+
+def _check_equation(what: str, equation: bytes) -> None:
+    """Raise ModelError where dots are no ellipsis: the package's inference does not end then."""
+    for term in re.split(b",|->", equation.replace(b" ", b"")):
+        if b"." in term.replace(b"...", b"", 1):
+            raise ModelError(f"{what}: the dots of {shown(term)} are not one ellipsis")
 
 
 def defaults(schema: Any) -> list[Any]:

@@ -149,6 +149,9 @@ def test_tensors_that_are_not_what_they_say(change, message) -> None:
         ("g (float[2] x, int32[2] w) => (float[N] y) { y = MatMul (x, w) }", "MatMul"),
         ("g (float[N] x) => (float[M] y) { s = Constant <value_ints = [-5]> () "
          "y = ConstantOfShape (s) }", "no tensor has the shape"),
+        ("g (float[N, 4611686018427387904] x) => (float[N] y) { y = Neg (x) }", "must be sizes of"),
+        ('g (float[N, 4] x) => (float[N] y) { y = Einsum <equation = "ii..->q"> (x) }',
+         "dots of .* are not one ellipsis"),  # ONNX's own inference would not end
     ],
 )  # fmt: skip
 def test_graphs_that_do_not_hold_together(text, message) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx.parser
 import pytest
 
-from tests.onnx.single import BACKENDS, check
+from tests.onnx.single import BACKENDS, check, run
 
 RNG = np.random.default_rng(13)
 SPECIAL = np.array(
@@ -134,3 +135,16 @@ def test_a_slope_for_each_channel(backend: str) -> None:
     x, slope = floats(2, 3, 4, 5), floats(3)
     expected = np.where(x < 0, x * slope[:, None, None], x)
     check("PRelu", [x, slope], backend, expected, opset=6)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_number_less_itself(backend: str) -> None:
+    """Compilers make 0 of it, NaN and infinities left out of account."""
+    x = np.array([np.nan, np.inf, -np.inf, 0.0, -3.5, 1e38], np.float32)
+    proto = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17]> g (float[N] x) => (float[N] y, float[N] z)
+        { r = Neg (x)  y = Sub (x, x)  d = Sub (r, r)  z = Sigmoid (d) }
+    """)
+    y, z = run(proto, {"x": x}, backend)
+    np.testing.assert_array_equal(y, [np.nan, np.nan, np.nan, 0, 0, 0])
+    np.testing.assert_allclose(z, [np.nan, np.nan, np.nan, 0.5, 0.5, 0.5])

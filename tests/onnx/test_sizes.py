@@ -69,3 +69,20 @@ def test_ten_sizes(backend, rng) -> None:
     times = Counter(span.name for span in executor._weights.uploaded)
     weights = [name for name in times if {"w1", "b1", "w2"} & {*name.split(", ")}]
     assert len(weights) >= 2 and all(times[name] == 1 for name in weights)
+
+
+TOLD = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[N] x, int64[2] s) => (float[P, Q] y, int64[2] s) {
+  y = Expand (x, s)
+}
+"""
+
+
+def test_numbers_that_decide_about_sizes_stay_the_callers() -> None:
+    session = InferenceSession(parser.parse_model(TOLD).SerializeToString(), "cpu")
+    x, given = np.arange(3, dtype=np.float32), np.array([2, 3])
+    session.run(None, {"x": x, "s": given})
+    given[:] = 4, 1  # after the run it is the caller's again
+    y, again = session.run(None, {"x": x, "s": np.array([2, 3])})
+    assert y.shape == (2, 3) and again.tolist() == [2, 3]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from glnn.errors import ShapeError
@@ -114,13 +113,6 @@ class Rewriting:
             self._put(replace(maker, outputs=node.outputs))
         for one in before:
             self.prune(one)
-
-    def rewire(self, node: Node, inputs: Iterable[Value | None]) -> Node:
-        """Have `node` read other values of the same types."""
-        made = replace(node, inputs=tuple(inputs))
-        self.drop(node)
-        self._put(made)
-        return made
 
     def drop(self, node: Node) -> None:
         """Leave `node` out, and what only it has read."""

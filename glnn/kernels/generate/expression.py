@@ -69,7 +69,9 @@ def lines(
             assert isinstance(part, Constant)
             return _literal(part.value), dtype
         names = dict(zip("abcd", (name for name, _ in given), strict=False))
-        form = part.row.forms[given[-1][1].kind]
+        kind, alike = given[-1][1].kind, len({*given}) < len(given)
+        form = part.row.same if alike and kind == "float" else None
+        form = part.row.forms[kind] if form is None else form
         value = _ARGUMENT.sub(lambda found: names[found[0]], form)
         value = WRAPPED.get(dtype, "{}").format(value)
         written.append(f"{dtype.kind} t{len(written)} = {value};")
@@ -146,7 +148,7 @@ def function_fingerprint(name: str) -> str:
 @cache
 def _own(row: Function) -> str:
     """A hash of the row without those of other functions."""
-    forms = repr(sorted(row.forms.items()))
+    forms = repr(sorted(row.forms.items())) + (row.same or "")
     file = "" if row.source is None else expanded(_folder() / f"{row.source}.glsl")
     return _hashed(row.name, forms, repr((row.gives, row.condition, row.body)), file)
 
