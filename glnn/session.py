@@ -84,7 +84,7 @@ class InferenceSession:
             raise GlnnError(f"max_batch must be a positive int, got {shown(max_batch)}")
         infos = [*self.model.inputs, *(self.model.tensors[name] for name in self.model.outputs)]
         for info in infos if max_batch > 1 else ():
-            if info.shape[0] != BATCH:
+            if info.shape[:1] != (BATCH,):
                 raise ModelError(
                     f"max_batch={max_batch} needs a batch {BATCH!r} first in every input and "
                     f"output; {info.name!r} of {self.model.name} has shape {info.shape}"

@@ -334,3 +334,9 @@ def test_a_short_run_of_the_fuzzer(tmp_path: Path) -> None:
     assert len(found) == 200
     assert not [one for one in found if one.kind.startswith("FAULT")]
     assert sum(one.kind == "ran" for one in found) > 20
+
+
+def test_max_batch_of_a_model_without_dimensions() -> None:
+    content = parsed("g (float x) => (float y) { y = Neg (x) }")
+    with pytest.raises(ModelError, match=r"needs a batch 'N' first .* shape \(\)"):
+        InferenceSession(content.SerializeToString(), "cpu", max_batch=2)
