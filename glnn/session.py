@@ -22,7 +22,7 @@ from glnn.model.load import load, load_bytes
 from glnn.model.model import Model
 from glnn.model.tensor import BATCH, TensorInfo
 from glnn.model.values import find_values
-from glnn.types import DType, Shape
+from glnn.types import UNKNOWN, UNRANKED, DType, Shape
 
 if TYPE_CHECKING:
     from glnn.device import Device
@@ -83,10 +83,13 @@ class InferenceSession:
         if type(max_batch) is not int or max_batch < 1:
             raise GlnnError(f"max_batch must be a positive int, got {shown(max_batch)}")
         infos = [*self.model.inputs, *(self.model.tensors[name] for name in self.model.outputs)]
+        first = infos[0].shape[:1]
+        named = isinstance(first[0] if first else 0, str) and first[0] not in (UNKNOWN, UNRANKED)
+        batch = first if named else (BATCH,)  # an ONNX model calls it as it likes
         for info in infos if max_batch > 1 else ():
-            if info.shape[:1] != (BATCH,):
+            if info.shape[:1] != batch:
                 raise ModelError(
-                    f"max_batch={max_batch} needs a batch {BATCH!r} first in every input and "
+                    f"max_batch={max_batch} needs a batch {batch[0]!r} first in every input and "
                     f"output; {info.name!r} of {self.model.name} has shape {info.shape}"
                 )
         return max_batch

@@ -86,3 +86,16 @@ def test_numbers_that_decide_about_sizes_stay_the_callers() -> None:
     given[:] = 4, 1  # after the run it is the caller's again
     y, again = session.run(None, {"x": x, "s": np.array([2, 3])})
     assert y.shape == (2, 3) and again.tolist() == [2, 3]
+
+
+def test_requests_are_joined_by_whatever_the_batch_is_called() -> None:
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> '
+        "g (float[batch_size, 3] x) => (float[batch_size, 3] y) { y = Relu (x) }"
+    )
+    session = InferenceSession(model.SerializeToString(), "cpu", max_batch=4)
+    x = np.arange(-6, 6, dtype=np.float32).reshape(4, 3)
+    futures = [session.run_async(None, {"x": row[None]}) for row in x]
+    assert [future.result()[0].tolist() for future in futures] == [
+        np.maximum(row, 0)[None].tolist() for row in x
+    ]
