@@ -77,6 +77,12 @@ def _imported(proto: Any, where: str, folder: Path | None) -> Imported:
         graph = builder.graph(outputs)
     except (ShapeError, UnsupportedOpError) as error:
         raise ModelError(f"{where}: {error}") from None
+    for one, value in zip(block.outputs, outputs, strict=True):
+        said, found = declared[one].dtype, value.type.dtype
+        if DType.object not in (said, found) and said is not found:
+            raise ModelError(
+                f"{where}: the output {one!r} is said to be {said.value}, it is {found.value}"
+            )
     results = {
         one: value.type if value.type.ranked else declared[one]
         for one, value in zip(block.outputs, outputs, strict=True)

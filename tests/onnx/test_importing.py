@@ -340,3 +340,11 @@ def test_max_batch_of_a_model_without_dimensions() -> None:
     content = parsed("g (float x) => (float y) { y = Neg (x) }")
     with pytest.raises(ModelError, match=r"needs a batch 'N' first .* shape \(\)"):
         InferenceSession(content.SerializeToString(), "cpu", max_batch=2)
+
+
+def test_an_output_of_another_type_than_is_said() -> None:
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (int64[2] y) { y = Relu (x) }'
+    )
+    with pytest.raises(ModelError, match="the output 'y' is said to be int64, it is float32"):
+        InferenceSession(model.SerializeToString(), "cpu")
