@@ -114,5 +114,5 @@ def test_model_as_bytes(tmp_path: Path, saved: Path, network: Path) -> None:
         InferenceSession(saved.read_bytes(), "cpu")
     with pytest.raises(ModelError, match="model given as bytes: an AffineLayer names files"):
         InferenceSession(network.read_bytes(), "cpu")
-    with pytest.raises(ModelError, match="model given as bytes: not an ONNX model"):
+    with pytest.raises(ModelError, match="model given as bytes: (not an ONNX|reading ONNX needs)"):
         InferenceSession(b"\x08\x07onnx", "cpu")
