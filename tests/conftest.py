@@ -18,7 +18,7 @@ os.environ["GLNN_CACHE"] = ""  # what the user tuned is not what is tested
 os.environ.setdefault("GLNN_TRUST", "1")  # the tests themselves hold every kernel against NumPy
 
 import glnn.device
-from glnn.device import Device
+from glnn.device import Device, Program
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -84,3 +84,22 @@ def rng() -> Callable[[tuple[int, ...]], NDArray[np.float32]]:
     """Makes arrays of standard normal float32 numbers, the same in every run of a test."""
     generator = np.random.default_rng(2026)
     return lambda shape: generator.standard_normal(shape, dtype=np.float32)
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The sources that were compiled."""
+    texts: list[str] = []
+    compute, feedback = Program.compute, Program.feedback
+
+    def computing(device, source):
+        texts.append(source.text)
+        return compute(device, source)
+
+    def capturing(device, source, captured):
+        texts.append(source.text)
+        return feedback(device, source, captured)
+
+    monkeypatch.setattr(Program, "compute", computing)
+    monkeypatch.setattr(Program, "feedback", capturing)
+    return texts

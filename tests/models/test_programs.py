@@ -11,7 +11,6 @@ import pytest
 import glnn
 from glnn.backends.gl import MOST_CHOICES
 from glnn.compile.executor import PLANS_KEPT
-from glnn.device import Program
 from glnn.errors import DeviceError
 from glnn.kernels.problem import _problem
 from glnn.layers import BatchNorm2d, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Softmax
@@ -32,25 +31,6 @@ def small() -> Model:
 
 
 MODELS = {"lenet": (lambda: glnn.load("lenet"), (1, 28, 28)), "small": (small, (3, 12, 12))}
-
-
-@pytest.fixture
-def compiled(monkeypatch) -> list[str]:
-    """The sources that were compiled."""
-    texts: list[str] = []
-    compute, feedback = Program.compute, Program.feedback
-
-    def computing(device, source):
-        texts.append(source.text)
-        return compute(device, source)
-
-    def capturing(device, source, captured):
-        texts.append(source.text)
-        return feedback(device, source, captured)
-
-    monkeypatch.setattr(Program, "compute", computing)
-    monkeypatch.setattr(Program, "feedback", capturing)
-    return texts
 
 
 def opened(make: Callable[[], Model], backend: str, device: glnn.Device) -> glnn.InferenceSession:
