@@ -136,11 +136,6 @@ class Delegated(HostOperator):
     """Why nothing else computes it."""
 
     name: ClassVar[str] = "delegated"
-    variadic: ClassVar[bool] = True
-
-    @property
-    def needed(self) -> tuple[str, ...]:
-        return ()
 
     @property
     def called(self) -> str:

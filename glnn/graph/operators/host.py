@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import ClassVar
 
 from glnn.graph.operator import Operator
 
 
 class HostOperator(Operator):
-    """An operator that no GPU computes."""
+    """An operator that no GPU computes, of any number of operands x0, x1, ..."""
+
+    variadic: ClassVar[bool] = True
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        return ()  # it says itself what is missing
 
     @property
     @abstractmethod

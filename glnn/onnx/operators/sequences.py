@@ -30,11 +30,6 @@ class OfObjects(HostOperator):
     """The result's."""
 
     name: ClassVar[str] = "of_objects"
-    variadic: ClassVar[bool] = True
-
-    @property
-    def needed(self) -> tuple[str, ...]:
-        return ()
 
     @property
     def called(self) -> str:
