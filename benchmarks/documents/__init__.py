@@ -95,6 +95,8 @@ class Claim:
     text: str = field(default="", compare=False)
     over_column: str | None = None
     """Where `over` stands, if not at `column`."""
+    columns: tuple[str, ...] = ()
+    """Those at which it is said, if not at every one."""
     reason: str = field(default="", compare=False)
     """Why nothing here answers it."""
 
@@ -104,21 +106,26 @@ class Claim:
         return bool(self.over) and self.least < 1 < self.most < float("inf")
 
     def __str__(self) -> str:
-        place = f" at {self.column}" if self.column else ""
+        at = self.column or ", ".join(self.columns)
+        place = f" at {at}" if at else ""
         span = f"{self.least:g}" if self.least == self.most else f"{self.least:g} to {self.most:g}"
         if not self.over:
             return f"{self.row} is {span}{place}"
-        over = f"{self.over} at {self.over_column}" if self.over_column else self.over
         if self.alike:
-            return f"{self.row}{place} is about as fast as {over}"
-        if self.most < float("inf"):
-            return f"{self.row} is {span} times as fast as {over}{place}"
-        many = "faster than" if self.least == 1 else f"at least {self.least:g} times as fast as"
-        return f"{self.row} is {many} {over}{place}"
+            how = "about as fast as"
+        elif self.most < float("inf"):
+            how = f"{span} times as fast as"
+        else:
+            how = "faster than" if self.least == 1 else f"at least {self.least:g} times as fast as"
+        if self.over_column:
+            over = "" if self.over == self.row else f"{self.over} "
+            return f"{self.row}{place} is {how} {over}at {self.over_column}"
+        return f"{self.row} is {how} {self.over}{place}"
 
     def ratios(self, ours: Ours) -> list[float]:
         """What was measured here, one for each column that has both."""
-        columns = {column for _, column in ours if self.column in (None, column)}
+        said = self.columns or tuple(dict.fromkeys(column for _, column in ours))
+        columns = (self.column,) if self.column else said
         if not self.over:
             return [ours[self.row, column] for column in columns if (self.row, column) in ours]
         pairs = [
@@ -186,7 +193,7 @@ def _claim(says: Mapping[str, Any]) -> Claim:
     over = says.get("over", "") if "number" in says else says.get("over", says["row"])
     return Claim(
         says["row"], over, least, most, column, says.get("text", ""), over_column,
-        says.get("reason", ""),
+        tuple(map(str, says.get("sizes", []))), says.get("reason", ""),
     )  # fmt: skip
 
 
