@@ -17,6 +17,7 @@ NAMES = ("rovder_2017", "gronqvist", "cheng")
 """The documents that measure single ops."""
 NETWORKS = ("rovder_2019", "cronin_2018")
 """Those that measure networks and their layers."""
+ALL = (*NAMES, *NETWORKS)
 Ours = Mapping[tuple[str, str], float]
 """What was measured here by the names of row and column, higher being better unless a time."""
 
@@ -67,6 +68,21 @@ class Figure:
     """Standard errors of the document's numbers, where it gives them."""
     units: Mapping[str, str] = field(default_factory=dict)
     """Units of single columns, where they differ."""
+
+    @property
+    def measured(self) -> str:
+        """What `command` writes is called so, `.json` behind it; empty without one."""
+        return run_name(self.command)
+
+
+@dataclass(frozen=True)
+class About:
+    """A document as a whole."""
+
+    title: str
+    """Who wrote what, and when."""
+    left_out: str
+    """Which of its tables and figures are none of measurements."""
 
 
 @dataclass(frozen=True)
@@ -139,11 +155,32 @@ class Claim:
         return (min(ratios), max(ratios)) if ratios else None
 
 
+def run_name(command: str) -> str:
+    """A short name of a command: its document's, or the words behind `benchmarks.` or `glnn`."""
+    words = [word for word in command.split() if word not in ("python", "-m", "glnn")]
+    named = [word for word in words if word in ALL]
+    plain = [word.removeprefix("benchmarks.").strip("-") for word in words]
+    return named[0] if named else "_".join(word for word in plain if not word.isdecimal())
+
+
+def about(name: str) -> About:
+    """What the document called `name` is."""
+    text = _text(name)
+    return About(text["document"], text["left_out"])
+
+
 def figures(name: str) -> Iterator[Figure]:
     """The tables and figures of the document called `name`."""
-    text = tomllib.loads((Path(__file__).parent / f"{name}.toml").read_text("utf-8"))
-    for key, table in text.items():
-        yield _figure(name, key, table)
+    for key, table in _text(name).items():
+        if isinstance(table, dict):
+            yield _figure(name, key, table)
+
+
+def _text(name: str) -> Mapping[str, Any]:
+    text: Mapping[str, Any] = tomllib.loads(
+        (Path(__file__).parent / f"{name}.toml").read_text("utf-8")
+    )
+    return text
 
 
 def figure(name: str, key: str) -> Figure:
