@@ -56,8 +56,9 @@ def show_cache(op: str | None, wide: bool, as_json: bool) -> None:
 def modelled() -> dict[str, Any]:
     """The model's numbers for each kernel, with the parameters for any device.
 
-    lines: of INVOCATIONS invocations, by workgroup. bulk: of one workgroup of 4 x 16. period: places
-    along k until all of them are used up. computes: rows x columns of the result, by an invocation.
+    lines: of INVOCATIONS invocations, by workgroup. bulk: of one workgroup of 4 x 16. period:
+    places along k until all of them are used up. computes: rows x columns of the result that an
+    invocation computes.
     """
     rows: list[dict[str, Any]] = []
     for kernel in kernels_for("matmul", "compute"):
