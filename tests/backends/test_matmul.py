@@ -114,7 +114,9 @@ def test_epilogue(opened, rng, name, kernel, function) -> None:
     operands = {"x": x, "weight": weight, "e1": bias}
     epilogue = finish(bias=True, activation=function)
     got = run(opened(name), Matmul(), operands, kernel, epilogue)
-    assert oracle.error(got, oracle.matmul(x, weight, bias, function=function)) <= tolerance("matmul", kernel)
+    assert oracle.error(got, oracle.matmul(x, weight, bias, function=function)) <= tolerance(
+        "matmul", kernel
+    )
 
 
 @pytest.mark.parametrize(("name", "kernel"), kernels("matmul"))
@@ -216,12 +218,16 @@ def test_operands_larger_than_a_storage_block_are_split(small_blocks, rng, kerne
         )
         pytest.skip(reason)
     got = run(small_blocks, Matmul(), operands, kernel, epilogue)
-    assert oracle.error(got, oracle.matmul(*operands.values(), -1.5, 0.25)) <= tolerance("matmul", kernel)
+    assert oracle.error(got, oracle.matmul(*operands.values(), -1.5, 0.25)) <= tolerance(
+        "matmul", kernel
+    )
     for operand in next(k for k in kernels_for("matmul", "compute") if k.name == kernel).halves:
         operands[operand] = operands[operand].astype(np.float16).astype(np.float32)
         halves = {**operands, operand: operands[operand].astype(np.float16)}
         got = run(small_blocks, Matmul(), halves, kernel, epilogue)
-        assert oracle.error(got, oracle.matmul(*operands.values(), -1.5, 0.25)) <= tolerance("matmul", kernel)
+        assert oracle.error(got, oracle.matmul(*operands.values(), -1.5, 0.25)) <= tolerance(
+            "matmul", kernel
+        )
 
 
 def test_the_default_splits_what_a_storage_block_does_not_hold(small_blocks, rng) -> None:
