@@ -274,6 +274,25 @@ def test_clblast() -> None:
     np.testing.assert_allclose(result, a @ b, rtol=1e-4)
 
 
+def test_latency(tmp_path) -> None:
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "a.png"
+    result = json.loads(run("benchmarks.latency", "--mib", "1", "--json", "--plot", str(picture)))
+    assert [row["bytes"] for row in result["rows"]] == [4096 << i for i in range(9)]
+    assert all(row["gpu_ns"] > 0 for row in result["rows"])
+    assert result["no_cpu"] or all(row["cpu_ns"] > 0 for row in result["rows"])
+    assert {"l1", "memory"} <= set(result["levels"]["gpu"]) and picture.stat().st_size > 0
+
+
+def test_levels_are_read_off_the_curve() -> None:
+    from benchmarks.latency import levels
+
+    curve = [(1, 1.0), (2, 1.0), (4, 4.0), (8, 9.0), (16, 10.0), (32, 11.0), (64, 50.0)]
+    assert levels([*curve, (128, 100.0)]) == {"l1": 1.0, "l2": 10.0, "memory": 100.0}
+    assert levels([(1, 1.0), (2, 1.2), (4, 1.3)]) == {"l1": 1.0, "memory": 1.3}
+    assert levels([(1, 1.0)]) == {}
+
+
 @pytest.mark.parametrize("backend", ["compute", "feedback"])
 def test_roofline(backend: str) -> None:
     result = json.loads(run("benchmarks.roofline", "--backend", backend, "--json"))

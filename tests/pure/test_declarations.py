@@ -285,7 +285,8 @@ def test_a_kernel_of_stages_has_no_shader(tmp_path) -> None:
     declaration.with_suffix(".comp").write_text("")
     with pytest.raises(ShaderError, match=r"k\.comp: it has no declaration"):
         read_folder(tmp_path)
-    assert all(k.tolerance == 1e-5 for k in library()) and not any(k.stages for k in library())
+    assert all(k.tolerance == 1e-5 for k in library() if "mediump" not in k.name)
+    assert not any(k.stages for k in library())
 
 
 def test_arithmetic_of_quantities() -> None:
