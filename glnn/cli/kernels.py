@@ -52,7 +52,8 @@ def kernels(
     The parameters are those it would run with, and from what they come: the defaults of this
     architecture, those for any device, or the first that keep within the limits. Kernels made
     of stages have no shader of their own: each stage is an op with kernels of its own, shown by
-    `glnn plan`. Those that are there because a document has them run by name only.
+    `glnn plan`. Those that are there because a document has them run by name only. Kernels of your
+    own in the folder that GLNN_KERNELS names are among them.
 
     \b
     Examples:
@@ -60,6 +61,7 @@ def kernels(
       glnn kernels --op conv2d --compile
       glnn kernels --limits es31-minimum --json
       glnn kernels --forget
+      GLNN_KERNELS=mine/ glnn kernels --op matmul --compile
       glnn kernels --export sources/ --architecture Bifrost
     """
     if architecture is not None and directory is None:
@@ -73,6 +75,11 @@ def kernels(
     if as_json:
         print_json({"kernels": [asdict(row) for row in found]})
         return
+    _show(found, Screen(wide))
+
+
+def _show(found: list[Row], out: Screen) -> None:
+    own = any(row.folder for row in found)
     listed = Table(
         (
             Column("op", least=12),
@@ -84,6 +91,7 @@ def kernels(
             Column("what it does, or why not", least=30),
             Column("parameters", 3),
             Column("of", 4, least=10),
+            *([Column("folder", 3)] if own else []),
         )
     )
     for row in found:
@@ -97,8 +105,9 @@ def kernels(
             row.reason or "; ".join(filter(None, (row.summary, row.seen))),
             " ".join(f"{name}={value}" for name, value in row.parameters.items()),
             row.defaults or "",
+            *([row.folder or ""] if own else []),
         )
-    Screen(wide).show(listed)
+    out.show(listed)
 
 
 def _export(directory: Path, op: str | None, architecture: str | None) -> None:
