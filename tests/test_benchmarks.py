@@ -187,6 +187,48 @@ def test_cheng_is_counted_as_the_others() -> None:
     assert rate.rows["gpu"]["highest"] == 12  # printed as 6, of n^3 operations
 
 
+def made(**given: Any) -> Any:
+    """A figure of a and b at two sizes, with claims of every kind."""
+    from benchmarks.documents import Claim, Figure, Told
+
+    claims = (Claim("a", "b", 2.0, 2.0, "8"), Claim("a", "b", 0.8, 1.25), Claim("a", "", 3.0, 3.0))
+    rows = {"a": {"8": 1.0, "9": 4.0}, "b": {"8": 2.0, "9": 2.0}}
+    settled = {"told": (Told("a grows, as b does not"),), "document": "paper", **given}
+    return Figure(
+        "f", "title", "paper, f", "", "ms", rows, ("a", "b"), ("8", "9"), claims, **settled
+    )
+
+
+def test_times_and_rates_are_compared_by_speed() -> None:
+    from benchmarks import beside
+
+    ours = {("a", "8"): 1.0, ("a", "9"): 4.0, ("b", "8"): 2.0, ("b", "9"): 2.0}
+    ms = beside.rows(made(), ours, "ms")
+    assert [row["ours_over_first"] for row in ms] == [1, 1, 0.5, 2]
+    assert [row["theirs_over_first"] for row in ms] == [1, 1, 0.5, 2]
+    rate = beside.rows(made(), ours, "GB/s")
+    assert [row["ours_over_first"] for row in rate] == [1, 1, 2, 0.5]
+    assert {row["document"] for row in rate} == {"paper"}
+    said = {c["claim"]: c["ours_mean"] for c in beside.claims(made(), ours, "ms")}
+    assert said["a is 2 times as fast as b at 8"] == pytest.approx(2)
+    assert said["a is about as fast as b"] == pytest.approx(1) and said["a is 3"] == pytest.approx(
+        2
+    )
+    said = {c["claim"]: c["ours_mean"] for c in beside.claims(made(), ours)}
+    assert said["a is 2 times as fast as b at 8"] == pytest.approx(0.5)
+
+
+def test_what_is_said_in_words_is_answered_in_words() -> None:
+    from benchmarks import beside
+    from glnn.errors import GlnnError
+
+    found = beside.answer(made(), "a grows", "a is 4 times b", "in part")
+    assert found["claim"] == "a grows, as b does not" and found["holds"] == "in part"
+    for text, holds in (("b grows", "yes"), ("a grows", "perhaps")):
+        with pytest.raises(GlnnError, match="answer: expected the beginning of one sentence of f"):
+            beside.answer(made(), text, "", holds)
+
+
 def test_perceptrons() -> None:
     options = ["--batch", "3", "--models", "partial_cifar", "--repeat", "1", "--json"]
     rows = json.loads(run("benchmarks.mlp", *options))["rows"]
