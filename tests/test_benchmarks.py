@@ -242,6 +242,38 @@ def test_the_model_of_the_cache_is_the_documents() -> None:
     assert len(found) == 16 + 16 + 6
 
 
+@pytest.mark.parametrize("by", ["ticket", "count"])
+def test_workgroup_order(by: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    options = ["--size", "9", "--by", by, "--repeat", "2", "--plot", str(tmp_path / "order.png")]
+    result = json.loads(run("benchmarks.workgroup_order", *options, "--json"))
+    tickets = [ticket for row in result["tickets"] for ticket in row]
+    assert len(tickets) == 81 and (by == "count" or sorted(tickets) == list(range(81)))
+    assert result["order"] in [*result["distances"], "none of those known"]
+    (claim,) = result["claims"]
+    assert claim["holds"] in ("yes", "in part", "no") and result["order"] in claim["here"]
+    assert (tmp_path / "order.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("size", [2, 8, 33])
+def test_orders_of_workgroups_are_told_apart(size: int) -> None:
+    import numpy as np
+
+    from benchmarks.workgroup_order import distance, known, nearest
+
+    orders = known(size)
+    for order in orders.values():
+        assert sorted(order.ravel()) == list(range(size * size))
+        found = {name: distance(order, other) for name, other in orders.items()}
+        assert found[str(nearest(found))] == 0
+    y, x = np.divmod(np.argsort(orders["Hilbert order"].ravel()), size)
+    if size < 33:  # each is beside the one before
+        assert (np.abs(np.diff(x)) + np.abs(np.diff(y)) == 1).all()
+    shuffled = np.random.default_rng(0).permutation(size * size).reshape(size, size).astype(float)
+    if size == 33:
+        assert nearest({name: distance(shuffled, one) for name, one in orders.items()}) is None
+
+
 def test_perceptrons() -> None:
     options = ["--batch", "3", "--models", "partial_cifar", "--repeat", "1", "--json"]
     rows = json.loads(run("benchmarks.mlp", *options))["rows"]

@@ -55,7 +55,8 @@ def kernels(
     The parameters are those it would run with, and from what they come: the defaults of this
     architecture, those for any device, or the first that keep within the limits. Kernels made
     of stages have no shader of their own: each stage is an op with kernels of its own, shown by
-    `glnn plan`. Those that are there because a document has them run by name only.
+    `glnn plan`. Those that are there because a document has them run by name only. Kernels of your
+    own in the folder that GLNN_KERNELS names are among them.
 
     `--cache` says instead, by a model and for any device, how many cache lines the invocations of a
     matrix product read at once, as tables of the documents do.
@@ -67,6 +68,7 @@ def kernels(
       glnn kernels --limits es31-minimum --json
       glnn kernels --forget
       glnn kernels --cache
+      GLNN_KERNELS=mine/ glnn kernels --op matmul --compile
       glnn kernels --export sources/ --architecture Bifrost
     """
     if architecture is not None and directory is None:
@@ -87,6 +89,7 @@ def kernels(
 
 
 def _table(found: list[Row]) -> Table:
+    own = any(row.folder for row in found)
     listed = Table(
         (
             Column("op", least=12),
@@ -98,6 +101,7 @@ def _table(found: list[Row]) -> Table:
             Column("what it does, or why not", least=30),
             Column("parameters", 3),
             Column("of", 4, least=10),
+            *([Column("folder", 3)] if own else []),
         )
     )
     for row in found:
@@ -111,6 +115,7 @@ def _table(found: list[Row]) -> Table:
             row.reason or "; ".join(filter(None, (row.summary, row.seen))),
             " ".join(f"{name}={value}" for name, value in row.parameters.items()),
             row.defaults or "",
+            *([row.folder or ""] if own else []),
         )
     return listed
 

@@ -23,6 +23,7 @@ KEYS = {
     "stages",
     "document",
     "seen",
+    "folder",
 }
 
 
