@@ -111,6 +111,7 @@ PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilo
     ],
     "reorder": [
         (Reorder("R", "C 4 2 C"), {"x": (37, 131)}),
+        (Reorder("C", "R4"), {"x": (37, 131)}),
         (Reorder("R", "nhwC4c"), {"x": (2, 37, 11, 9)}),
         (Reorder("nhwC4c", "R"), {"x": (2, 37, 11, 9)}),
         (Reorder("R", "nChw4c"), {"x": (2, 37, 11, 9)}),
