@@ -86,6 +86,8 @@ def _why_refused(kernel: str, weight: tuple[int, ...], op: Conv2d) -> str | None
     if kernel.startswith("winograd"):
         plain = op.groups == 1 and op.stride == op.dilation == (1, 1)
         return None if plain and weight[2:] == (3, 3) else "it needs"
+    if kernel == "kn2row":
+        return None if op.groups == 1 and op.stride == (1, 1) else "it needs"
     if kernel in ("pointwise", "pointwise_few"):
         plain = op.groups == 1 and op.stride == (1, 1) and not any(op.padding)
         return None if plain and weight[2:] == (1, 1) else "it needs"
