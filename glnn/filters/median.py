@@ -8,7 +8,7 @@ from typing import ClassVar
 from glnn.backends import Backend
 from glnn.filters.filter import Filter, Sketch
 from glnn.filters.image import axes, check_border
-from glnn.graph.expression import Arg, Expr, call
+from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Value
 from glnn.graph.index_map import Edge
 from glnn.graph.operators import Pad, Pointwise, Slice
@@ -16,6 +16,13 @@ from glnn.types import Array, DType
 
 EDGE: dict[str, Edge] = {"reflect": "reflect", "replicate": "edge", "constant": "constant"}
 """What a Pad calls BORDERS."""
+LOW, HIGH = call("minimum", Arg(0), Arg(1)), call("maximum", Arg(0), Arg(1))
+SORTED = (
+    call("minimum", LOW, Arg(2)),
+    call("maximum", LOW, call("minimum", HIGH, Arg(2))),
+    call("maximum", HIGH, Arg(2)),
+)
+"""The least, the middle one and the greatest of three."""
 
 
 @dataclass(frozen=True)
@@ -43,27 +50,24 @@ class Median(Filter):
             for top in range(3)
             for left in range(3)
         ]
-        middle = median_of_nine([Arg(i) for i in range(9)])
-        return (sketch.add(Pointwise(call("cast_uint8", middle) if of_bytes else middle), *met),)
+        found = median_of_nine(sketch, met)
+        return (sketch.add(Pointwise(call("cast_uint8", Arg(0))), found) if of_bytes else found,)
 
 
-def median_of_nine(pixels: list[Expr]) -> Expr:
-    """That of three rows of three: each column is sorted, then only three can be the median."""
-    columns = [_sorted(*pixels[i::3]) for i in range(3)]
-    least, middle, most = ([column[i] for column in columns] for i in range(3))
-    greatest_least = call("maximum", call("maximum", least[0], least[1]), least[2])
-    least_greatest = call("minimum", call("minimum", most[0], most[1]), most[2])
-    return _middle(greatest_least, _middle(*middle), least_greatest)
+def median_of_nine(sketch: Sketch, pixels: list[Value]) -> Value:
+    """That of three rows of three: where columns are sorted, only three more can be the median.
 
-
-def _sorted(a: Expr, b: Expr, c: Expr) -> tuple[Expr, Expr, Expr]:
-    low, high = call("minimum", a, b), call("maximum", a, b)
-    rest = call("minimum", high, c)
-    return call("minimum", low, c), call("maximum", low, rest), call("maximum", high, c)
-
-
-def _middle(a: Expr, b: Expr, c: Expr) -> Expr:
-    return _sorted(a, b, c)[1]
+    No step has more than three operands, which is all that some devices bind at once; on others
+    a plan makes one step of them.
+    """
+    columns = [pixels[i::3] for i in range(3)]
+    least, middle, most = (
+        [sketch.add(Pointwise(place), *column) for column in columns] for place in SORTED
+    )
+    greatest_least = sketch.add(Pointwise(SORTED[2]), *least)
+    least_greatest = sketch.add(Pointwise(SORTED[0]), *most)
+    central = sketch.add(Pointwise(SORTED[1]), *middle)
+    return sketch.add(Pointwise(SORTED[1]), greatest_least, central, least_greatest)
 
 
 def median(image: Array, border: str = "replicate", backend: str | Backend = "auto") -> Array:
