@@ -4,6 +4,7 @@ from glnn.filters.grey import grey
 from glnn.filters.median import median
 from glnn.filters.resize import resize
 from glnn.filters.separable import box, gaussian_blur, laplacian, scharr, separable
+from glnn.filters.sobel import sobel
 
 __all__ = [
     "box",
@@ -14,4 +15,5 @@ __all__ = [
     "resize",
     "scharr",
     "separable",
+    "sobel",
 ]
