@@ -73,15 +73,15 @@ def _numbers(kind: Callable[[str], float], counts: range) -> Callable[..., Any]:
     return read
 
 
-def _kernel_size(default: int) -> Callable[[Command], Command]:
+def _kernel_size(command: Command) -> Command:
     return click.option(
         "--kernel-size",
         metavar="N|WIDTH,HEIGHT",
-        default=str(default),
+        default="3",
         show_default=True,
         callback=_numbers(int, range(1, 3)),
         help="In pixels.",
-    )
+    )(command)
 
 
 def _border(default: str = "reflect") -> Callable[[Command], Command]:
@@ -105,7 +105,7 @@ def _show(command: Command) -> Command:
 
 
 @filter.command("gaussian_blur")
-@_kernel_size(3)
+@_kernel_size
 @click.option(
     "--sigma",
     metavar="S|X,Y",
@@ -120,7 +120,7 @@ def gaussian_blur(kernel_size: Any, sigma: Any, border: str) -> Work:
 
 
 @filter.command()
-@_kernel_size(3)
+@_kernel_size
 @_border()
 @_pictures
 def box(kernel_size: Any, border: str) -> Work:
@@ -222,14 +222,23 @@ def scharr(show: str, border: str) -> Work:
 
 
 @filter.command()
-@_kernel_size(1)
+@click.option(
+    "--kernel-size",
+    type=click.Choice(["1", "3"]),
+    default="1",
+    show_default=True,
+    help="1 is of the four neighbours, 3 of those at the corners.",
+)
 @_border()
 @_pictures
-def laplacian(kernel_size: Any, border: str) -> Work:
+def laplacian(kernel_size: str, border: str) -> Work:
     """How far the Laplacian of the grey values is from 0."""
-    return lambda picture, backend: _bytes(
-        np.abs(filters.laplacian(_grey(picture, backend), kernel_size, border, backend))
-    )
+
+    def work(picture: Picture, backend: Backend) -> Picture:
+        grey = _grey(picture, backend)
+        return _bytes(np.abs(filters.laplacian(grey, int(kernel_size), border, backend)))
+
+    return work
 
 
 def _like(work: Callable[..., Array], *arguments: Any) -> Picture:

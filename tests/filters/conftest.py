@@ -7,7 +7,7 @@ import pytest
 from glnn.backends import Backend, open_backend
 from tests.backends.harness import BACKENDS
 
-PLACES = ("cpu", "compute", "feedback", "compute es31-minimum", "feedback es31-minimum")
+PLACES = ("cpu", "compute", "feedback", "compute es31-minimum")
 
 
 @pytest.fixture(scope="session", params=PLACES)
