@@ -195,6 +195,17 @@ class Schedule(Tensors):
         choice = NumpyKernel("host") if task.op.control else NumpyKernel()
         self.entries.append(Entry(task, choice, problem, layouts, host=True))
 
+    def _by_host(self, name: str, layout: Layout, task: Task) -> str:
+        self._there(name)
+        tensor, label = self.tensors[name], f"{name} to {layout.name}"
+        copy, op = self._free(f"{name} as {layout.name}"), Identity()
+        self.tensors[copy] = Tensor(tensor.type, layout, copy)
+        moved = Task(label, op, {"x": name}, {}, copy, task.layer, via=task.via)
+        problem = Problem.of(op, {"x": tensor.type}, {"x": tensor.layout.name})
+        layouts = {"x": tensor.layout, "out": layout}
+        self.entries.append(Entry(moved, NumpyKernel(), problem, layouts, host=True))
+        return copy
+
     def _forced(self, task: Task, problem: Problem) -> str | None:
         """The kernel that `task` must take: of several that were asked for, the first that can.
 
