@@ -17,6 +17,7 @@ NAMES = ("rovder_2017", "gronqvist", "cheng")
 """The documents that measure single ops."""
 NETWORKS = ("rovder_2019", "cronin_2018")
 """Those that measure networks and their layers."""
+ALL = (*NAMES, *NETWORKS)
 Ours = Mapping[tuple[str, str], float]
 """What was measured here by the names of row and column, higher being better unless a time."""
 
@@ -67,6 +68,23 @@ class Figure:
     """Standard errors of the document's numbers, where it gives them."""
     units: Mapping[str, str] = field(default_factory=dict)
     """Units of single columns, where they differ."""
+    stand_ins: Mapping[str, str] = field(default_factory=dict)
+    """What is measured here in place of a row's device or library."""
+
+    @property
+    def measured(self) -> str:
+        """What `command` writes is called so, `.json` behind it; empty without one."""
+        return run_name(self.command)
+
+
+@dataclass(frozen=True)
+class About:
+    """A document as a whole."""
+
+    title: str
+    """Who wrote what, and when."""
+    left_out: str
+    """Which of its tables and figures are none of measurements."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +113,8 @@ class Claim:
     text: str = field(default="", compare=False)
     over_column: str | None = None
     """Where `over` stands, if not at `column`."""
+    columns: tuple[str, ...] = ()
+    """Those at which it is said, if not at every one."""
     reason: str = field(default="", compare=False)
     """Why nothing here answers it."""
 
@@ -104,21 +124,26 @@ class Claim:
         return bool(self.over) and self.least < 1 < self.most < float("inf")
 
     def __str__(self) -> str:
-        place = f" at {self.column}" if self.column else ""
+        at = self.column or ", ".join(self.columns)
+        place = f" at {at}" if at else ""
         span = f"{self.least:g}" if self.least == self.most else f"{self.least:g} to {self.most:g}"
         if not self.over:
             return f"{self.row} is {span}{place}"
-        over = f"{self.over} at {self.over_column}" if self.over_column else self.over
         if self.alike:
-            return f"{self.row}{place} is about as fast as {over}"
-        if self.most < float("inf"):
-            return f"{self.row} is {span} times as fast as {over}{place}"
-        many = "faster than" if self.least == 1 else f"at least {self.least:g} times as fast as"
-        return f"{self.row} is {many} {over}{place}"
+            how = "about as fast as"
+        elif self.most < float("inf"):
+            how = f"{span} times as fast as"
+        else:
+            how = "faster than" if self.least == 1 else f"at least {self.least:g} times as fast as"
+        if self.over_column:
+            over = "" if self.over == self.row else f"{self.over} "
+            return f"{self.row}{place} is {how} {over}at {self.over_column}"
+        return f"{self.row} is {how} {self.over}{place}"
 
     def ratios(self, ours: Ours) -> list[float]:
         """What was measured here, one for each column that has both."""
-        columns = {column for _, column in ours if self.column in (None, column)}
+        said = self.columns or tuple(dict.fromkeys(column for _, column in ours))
+        columns = (self.column,) if self.column else said
         if not self.over:
             return [ours[self.row, column] for column in columns if (self.row, column) in ours]
         pairs = [
@@ -132,11 +157,32 @@ class Claim:
         return (min(ratios), max(ratios)) if ratios else None
 
 
+def run_name(command: str) -> str:
+    """A short name of a command: its document's, or the words behind `benchmarks.` or `glnn`."""
+    words = [word for word in command.split() if word not in ("python", "-m", "glnn")]
+    named = [word for word in words if word in ALL]
+    plain = [word.removeprefix("benchmarks.").strip("-") for word in words]
+    return named[0] if named else "_".join(word for word in plain if not word.isdecimal())
+
+
+def about(name: str) -> About:
+    """What the document called `name` is."""
+    text = _text(name)
+    return About(text["document"], text["left_out"])
+
+
 def figures(name: str) -> Iterator[Figure]:
     """The tables and figures of the document called `name`."""
-    text = tomllib.loads((Path(__file__).parent / f"{name}.toml").read_text("utf-8"))
-    for key, table in text.items():
-        yield _figure(name, key, table)
+    for key, table in _text(name).items():
+        if isinstance(table, dict):
+            yield _figure(name, key, table)
+
+
+def _text(name: str) -> Mapping[str, Any]:
+    text: Mapping[str, Any] = tomllib.loads(
+        (Path(__file__).parent / f"{name}.toml").read_text("utf-8")
+    )
+    return text
 
 
 def figure(name: str, key: str) -> Figure:
@@ -159,6 +205,7 @@ def _figure(name: str, key: str, table: Mapping[str, Any]) -> Figure:
         rows, tuple(here), tuple(columns), tuple(dict.fromkeys(_claims(table))), name,
         table.get("command", ""), table.get("reason", ""), table.get("reasons", {}),
         tuple(_told(table)), table.get("standard_error", {}), table.get("units", {}),
+        table.get("stand_ins", {}),
     )  # fmt: skip
 
 
@@ -186,7 +233,7 @@ def _claim(says: Mapping[str, Any]) -> Claim:
     over = says.get("over", "") if "number" in says else says.get("over", says["row"])
     return Claim(
         says["row"], over, least, most, column, says.get("text", ""), over_column,
-        says.get("reason", ""),
+        tuple(map(str, says.get("sizes", []))), says.get("reason", ""),
     )  # fmt: skip
 
 

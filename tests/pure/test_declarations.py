@@ -177,7 +177,7 @@ def test_a_value_without_meaning(values, says) -> None:
 
 
 def test_every_key_is_a_field_and_explained() -> None:
-    given = {"name", "op", "path", "declaration", "text"}
+    given = {"name", "op", "path", "declaration", "text", "folder", "edition"}
     assert set(KEYS) == {f.name for f in fields(Kernel)} - given
     parts = {Operand: OPERAND, Launch: LAUNCH, Finish: FINISH, Range: RANGE}
     assert all(set(keys) == {f.name for f in fields(part)} for part, keys in parts.items())
