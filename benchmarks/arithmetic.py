@@ -153,7 +153,7 @@ EXTENSIONS = (
 
 
 def halves(device: Device) -> Arithmetic:
-    """FP16 of compute shaders as `device` has it: packed where it is, else what mediump is there."""
+    """FP16 in compute shaders of `device`: by an extension, else what mediump is there."""
     for name in EXTENSIONS:
         packed = Arithmetic("fp16", f"FP16 by {name}", PACKED, 2, DType.int32, name)
         try:

@@ -1,9 +1,9 @@
-"""The rate of arithmetic over operational intensity, as Cheng measures it by mixbench (figures 5 to 10).
+"""The rate of arithmetic over operational intensity, as Cheng has it by mixbench (figures 5 to 10).
 
 Every invocation reads four numbers, multiplies and adds so many times, and writes four: in FP32, in
-FP16 and in 32-bit integers. Results are checked before anything is timed. GLSL ES has no FP16 of its
-own: an extension's is taken where the driver has one, else mediump, and what the driver makes of that.
-By the feedback backend there is FP32 only.
+FP16 and in 32-bit integers. Results are checked before anything is timed. GLSL ES has no FP16 of
+its own: an extension's is taken where the driver has one, else mediump, and what the driver makes
+of that. By the feedback backend there is FP32 only.
 
     python -m benchmarks.roofline
     python -m benchmarks.roofline --backend feedback
@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -121,9 +122,9 @@ def peak_gflops(device: Device) -> float:
 
 
 def leaps(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """The intensity at which bandwidth and rate grow together, by arithmetic; none where nowhere."""
+    """The first intensity at which bandwidth and rate grow together, by arithmetic, if at any."""
     found: dict[str, float] = {}
-    for before, row in zip(rows, rows[1:], strict=False):
+    for before, row in pairwise(rows):
         same = before["arithmetic"] == row["arithmetic"]
         if same and row["gb_s"] > LEAP * before["gb_s"]:
             found.setdefault(row["arithmetic"], row["flop_per_byte"])
