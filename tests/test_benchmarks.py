@@ -77,6 +77,12 @@ def test_documents(tmp_path, document, size, kernel) -> None:
             assert row["gflops"] >= row["median_gflops"] > 0
             assert row["gflops"] * row["ms"] == pytest.approx(1e-6 * 2 * 96 * 96 * 97)
             assert row["workgroup"] in ([8, 8, 1], [4, 16, 1], [16, 4, 1])
+    if document == "cheng":  # version 3 with what goes before it
+        parts = {row["name"]: row["parts_ms"] for row in result["rows"] if "_v3_" in row["name"]}
+        assert {len(parts[name]) - ("float16" in name) for name in parts} == {2}
+        assert all(row["n"] == 64 and 0 < row["error"] < 0.1 for row in result["errors"])
+        assert {row["kernel"] for row in result["workgroups"]} < set(parts)
+        assert {"table_1", "figure_26"} <= {row["figure"] for row in result["beside"]}
     drawn = {path.stem for path in tmp_path.glob("*.png")}
     (tmp_path / "kept.json").write_text(json.dumps(result))
     page = run("benchmarks.page", str(tmp_path / "kept.json"), "--plot", str(tmp_path / "again"))
@@ -325,13 +331,31 @@ def test_levels_are_read_off_the_curve() -> None:
     assert levels([(1, 1.0)]) == {}
 
 
-@pytest.mark.parametrize("backend", ["compute", "feedback"])
-def test_roofline(backend: str) -> None:
-    result = json.loads(run("benchmarks.roofline", "--backend", backend, "--json"))
+@pytest.mark.parametrize(
+    ("backend", "kinds"), [("compute", {"fp32", "fp16", "int32"}), ("feedback", {"fp32"})]
+)
+def test_roofline(tmp_path, backend: str, kinds: set[str]) -> None:
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "a.png"
+    options = ["--backend", backend, "--mib", "1", "--json", "--plot", str(picture)]
+    result = json.loads(run("benchmarks.roofline", *options))
     assert result["backend"] == backend and result["peak_gflops"] > 0
-    assert [row["bytes"] for row in result["transfers"]] == sorted(
-        row["bytes"] for row in result["transfers"]
-    )
+    assert set(result["arithmetic"]) == {row["arithmetic"] for row in result["roofline"]} == kinds
+    assert {row["row"] for row in result.get("beside", ())} in (kinds, set())
+    assert picture.stat().st_size > 0
+
+
+def test_wrong_arithmetic_is_found() -> None:
+    import numpy as np
+
+    from benchmarks.arithmetic import FP32
+    from glnn.errors import GlnnError
+
+    out = FP32.room(128)
+    out.set(np.resize(2 * np.arange(64, dtype=np.float32) / 64 + 1, 128))
+    FP32.check(out, 0)
+    with pytest.raises(GlnnError, match="FP32: 2 multiply-adds are wrong"):
+        FP32.check(out, 2)
 
 
 @pytest.mark.parametrize("backend", ["compute", "feedback"])
@@ -339,6 +363,8 @@ def test_bandwidth(backend: str) -> None:
     options = ["--mib", "1", "--repeat", "1", "--only", "sum of,gather,concat", "--json"]
     result = json.loads(run("benchmarks.bandwidth", "--backend", backend, *options))
     assert result["mark"] in result["copies"] and len(result["rows"]) == 6
+    assert [row["mib"] for row in result["transfers"]] == [1]
+    assert all(row["ours"] > 0 for row in result["beside"]) and len(result["beside"]) == 3
     for row in result["rows"]:
         assert row["error"] < 1e-5
         assert row["share"] == pytest.approx(row["gb_s"] / result["copies"][result["mark"]])
