@@ -261,6 +261,26 @@ def test_orders_of_workgroups_are_told_apart(size: int) -> None:
         assert nearest({name: distance(shuffled, one) for name, one in orders.items()}) is None
 
 
+def test_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ["--repeat", "1", "--json"]
+    result = json.loads(run("benchmarks.baseline", "--images", "40", *options))
+    rows = {row["name"]: row for row in result["rows"]}
+    assert {*rows} == {"gpu", "glnn_unfused", "glnn", "cpu", "numpy"}
+    assert all(row["error"] < 1e-5 for row in rows.values())
+    steps = [step["kernel"] for step in result["kernels"]["gpu"] if step["class"] != "reorder"]
+    layer = ["cross_rm_rm", "bias_rm"]
+    assert steps == [*layer, "activation_unbound", *layer, "activation_unbound", *layer]
+    assert len(result["kernels"]["glnn"]) == 3
+    ours = {(row["figure"], row["row"], row["column"]): row["ours"] for row in result["beside"]}
+    assert ours["figure_6_2", "matmul", "all"] > ours["figure_6_2", "matmul", "layer 1"] > 0
+    claimed = {claim["claim"]: claim["ours_least"] for claim in result["claims"]}
+    assert len(claimed) == 3 and claimed["bias is faster than matmul at all"] > 0
+    monkeypatch.setenv("CC", "no-such-compiler")
+    few = json.loads(run("benchmarks.baseline", "--images", "3", *options))
+    (cpu,) = (row for row in few["rows"] if row["name"] == "cpu")
+    assert "no no-such-compiler on the path" in cpu["what"] and cpu["error"] < 1e-5
+
+
 def test_perceptrons() -> None:
     options = ["--batch", "3", "--models", "partial_cifar", "--repeat", "1", "--json"]
     rows = json.loads(run("benchmarks.mlp", *options))["rows"]
