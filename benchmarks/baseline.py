@@ -2,8 +2,8 @@
 
 784-100-100-10 with sigmoids, on the 1,000 digits that come with glnn; the weights are seeded, as no
 time depends on them. Nothing is joined: each product, bias and sigmoid is a launch of its own, by
-the kernels of his listings. Times of whole runs have all transfers in them; those of kernels are the
-GPU's own where its timer is believed.
+the kernels of his listings. Times of whole runs have all transfers in them; kernels' are the GPU's
+own where its timer is believed.
 
     python -m benchmarks.baseline
     python -m benchmarks.baseline --images 100 --repeat 5 --json
@@ -120,7 +120,7 @@ def timed(work: Work, repeat: int) -> dict[str, float]:
     return {**milliseconds(work, count, min(count, 10)), "runs": count}
 
 
-def kernels(session: glnn.InferenceSession, x: Array) -> list[dict[str, Any]]:
+def kernels(session: glnn.InferenceSession, x: Array, repeat: int) -> list[dict[str, Any]]:
     """Each step of a session: its layer's number, its class, and milliseconds of its launch."""
     plan = session.plan({session.get_inputs()[0].name: x.shape})
     backend = plan.backend
@@ -129,7 +129,7 @@ def kernels(session: glnn.InferenceSession, x: Array) -> list[dict[str, Any]]:
     last = ""
     for step, launch in zip(plan.steps, plan.launches, strict=True):
         last = layers.get(step.layer, last)
-        timing = time_work(backend, launch)
+        timing = time_work(backend, launch, min(repeat, 10))
         found.append(
             {
                 "step": step.name,
@@ -190,7 +190,7 @@ def main(images: int, repeat: int, plot: Path | None, as_json: bool) -> None:
                 raise GlnnError(f"{name}: the result is off by {error:.1e}, no time is given")
             rows.append({"name": name, "what": what, "error": error, **timed(work, repeat)})
         steps = {
-            name: kernels(session, x)
+            name: kernels(session, x, repeat)
             for name, session in bar.track(sessions.items(), description="kernels")
         }
     ours = {(row["name"], f"{images} images"): row["median_ms"] for row in rows}
