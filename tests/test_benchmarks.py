@@ -302,10 +302,18 @@ def test_baseline() -> None:
 
 def test_perceptrons() -> None:
     options = ["--batch", "3", "--models", "partial_cifar", "--repeat", "1", "--json"]
-    rows = json.loads(run("benchmarks.mlp", *options))["rows"]
+    result = json.loads(run("benchmarks.mlp", *options))
+    rows = result["rows"]
     assert {"NumPy", "glnn compute", "glnn feedback"} <= {row["name"] for row in rows}
     assert all(row["error"] < 1e-5 for row in rows if row["name"] != "PyTorch CUDA")
     assert {row["theirs_ms"] for row in rows} == {11.2, 0.66, None}
+    ours = {(row["figure"], row["row"]): row["ours"] for row in result["beside"]}
+    times = {row["name"]: row["median_ms"] for row in rows}
+    assert ours["table_10_5", "gpu"] == times["glnn compute"]
+    speedup = times["NumPy"] / times["glnn compute"]
+    assert ours["table_10_5_speedup", "gpu"] == pytest.approx(speedup)
+    assert 0 < ours["figure_10_1", "his_pipeline"] < 1
+    assert {claim["figure"] for claim in result["claims"]} == {figure for figure, _ in ours}
 
 
 @pytest.mark.parametrize("op", ["bias", "activation"])
