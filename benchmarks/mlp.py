@@ -1,7 +1,7 @@
 """The four perceptrons of Rovder 2017, chapter 10, at batch 100: table 10.5 and figure 10.1.
 
 Wall times have the transfers in and out in them, for glnn and for every peer that has them. Kernel
-times are of a network whose inputs and weights are there already, run again and again: by GL's timer
+times are of a network whose inputs and weights are there already, run over and over: by GL's timer
 where it is believed, PyTorch's by CUDA events around a CUDA graph. Utilisation is the operations of
 the products over the kernel time and the rate that benchmarks.roofline finds here.
 
