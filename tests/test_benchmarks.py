@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -280,12 +281,58 @@ def test_orders_of_workgroups_are_told_apart(size: int) -> None:
         assert nearest({name: distance(shuffled, one) for name, one in orders.items()}) is None
 
 
+@pytest.mark.parametrize(
+    ("compiler", "what"), [("cc", "C, one thread"), ("no-such-cc", "no no-such-cc on the path")]
+)
+def test_a_network_on_the_cpu(monkeypatch: pytest.MonkeyPatch, compiler: str, what: str) -> None:
+    import numpy as np
+
+    from benchmarks import baseline, compiled
+    from glnn.layers import Linear
+
+    if compiler == "cc" and shutil.which("cc") is None:
+        pytest.skip("no C compiler")
+    monkeypatch.setenv("CC", compiler)
+    compiled.library.cache_clear()
+    layers = [Linear(7, 5, seed=1), Linear(5, 3, seed=2)]
+    x = np.random.default_rng(0).random((4, 7), dtype=np.float32)
+    work, said = baseline.sequential(layers, x)
+    inner = 1 / (1 + np.exp(-(x.astype(float) @ layers[0].weight.T + layers[0].bias)))
+    assert what in said
+    np.testing.assert_allclose(work(), inner @ layers[1].weight.T + layers[1].bias, rtol=1e-5)
+    compiled.library.cache_clear()
+
+
+def test_baseline() -> None:
+    options = ["--repeat", "1", "--json"]
+    result = json.loads(run("benchmarks.baseline", "--images", "40", *options))
+    rows = {row["name"]: row for row in result["rows"]}
+    assert {*rows} == {"gpu", "glnn_unfused", "glnn", "cpu", "numpy"}
+    assert all(row["error"] < 1e-5 for row in rows.values())
+    steps = [step["kernel"] for step in result["kernels"]["gpu"] if step["class"] != "reorder"]
+    layer = ["cross_rm_rm", "bias_rm"]
+    assert steps == [*layer, "activation_unbound", *layer, "activation_unbound", *layer]
+    assert len(result["kernels"]["glnn"]) == 3
+    ours = {(row["figure"], row["row"], row["column"]): row["ours"] for row in result["beside"]}
+    assert ours["figure_6_2", "matmul", "all"] > ours["figure_6_2", "matmul", "layer 1"] > 0
+    claimed = {claim["claim"]: claim["ours_least"] for claim in result["claims"]}
+    assert len(claimed) == 3 and claimed["bias is faster than matmul at all"] > 0
+
+
 def test_perceptrons() -> None:
     options = ["--batch", "3", "--models", "partial_cifar", "--repeat", "1", "--json"]
-    rows = json.loads(run("benchmarks.mlp", *options))["rows"]
+    result = json.loads(run("benchmarks.mlp", *options))
+    rows = result["rows"]
     assert {"NumPy", "glnn compute", "glnn feedback"} <= {row["name"] for row in rows}
     assert all(row["error"] < 1e-5 for row in rows if row["name"] != "PyTorch CUDA")
     assert {row["theirs_ms"] for row in rows} == {11.2, 0.66, None}
+    ours = {(row["figure"], row["row"]): row["ours"] for row in result["beside"]}
+    times = {row["name"]: row["median_ms"] for row in rows}
+    assert ours["table_10_5", "gpu"] == times["glnn compute"]
+    speedup = times["NumPy"] / times["glnn compute"]
+    assert ours["table_10_5_speedup", "gpu"] == pytest.approx(speedup)
+    assert 0 < ours["figure_10_1", "his_pipeline"] < 1
+    assert {claim["figure"] for claim in result["claims"]} == {figure for figure, _ in ours}
 
 
 @pytest.mark.parametrize("op", ["bias", "activation"])
