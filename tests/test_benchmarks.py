@@ -485,6 +485,7 @@ def test_variants_are_timed_by_name() -> None:
     ("arguments", "says"),
     [
         ("alexnet_conv --scenarios x", "--scenarios: no 'x', expected test, conv2, "),
+        ("alexnet_conv --document --steps conv2", "--steps: expected none beside --document, "),
         ("alexnet_conv --steps test", "--steps: 'test' is not measured, expected conv2, "),
         ("gl_calls --scenario x", "--scenario: no 'x', expected one of test, conv2, "),
         ("vgg16 --document --variants", "--document: expected no --kernel, no --variants and no "),
