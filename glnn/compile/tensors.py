@@ -16,6 +16,7 @@ from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.reorder import Reorder, packing, repadding, unpacking
 from glnn.graph.passes.factors import Chain
 from glnn.layout import Layout, Morton, parse
+from glnn.layout.bytes import Narrow
 from glnn.layout.layout import CHANNELS_LAST, DENSE, PACKED, PADDED, Blocked, RowMajor
 from glnn.types import DType, TensorType
 
@@ -51,6 +52,10 @@ class Tensors(ABC):
     @abstractmethod
     def add(self, task: Task) -> None:
         """Append `task`, which makes a tensor."""
+
+    @abstractmethod
+    def _by_host(self, name: str, layout: Layout, task: Task) -> str:
+        """The name of a copy of `name` in `layout`, where the host makes that."""
 
     def _turned(self, task: Task) -> bool:
         """Whether the result of `task` is its operand's memory, channels last seen as rows or rows
@@ -102,6 +107,8 @@ class Tensors(ABC):
     def _copied(self, name: str, layout: Layout, task: Task) -> str:
         """The name of a new copy of `name` in another layout."""
         tensor = self.tensors[name]
+        if layout == PACKED or isinstance(layout, Narrow) or isinstance(tensor.layout, Narrow):
+            return self._by_host(name, layout, task)
         if tensor.layout == PACKED:
             return self._unpacked(name, layout, task)
         if isinstance(layout, RowMajor) and isinstance(tensor.layout, RowMajor):

@@ -21,6 +21,7 @@ from glnn.graph.operators import (
     RecurrentStep,
     Reduce,
     Resample,
+    Sobel,
     Softmax,
     Subsample,
 )
@@ -65,6 +66,7 @@ PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilo
         (Pointwise(call("sigmoid", Arg(0))), {"x0": (37, 131)}),
         (Pointwise(call("mul", Arg(0), Arg(1))), {"x0": (2, 37, 11, 9), "x1": (37, 1, 1)}),
     ],
+    "sobel": [(Sobel(), {"x": TensorType((19, 131), DType.uint8)})],
     "softmax": [(Softmax(), {"x": (37, 131)})],
     "reduce": [
         (Reduce("sum", (1,)), {"x0": (37, 131)}),
@@ -112,6 +114,7 @@ PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilo
     ],
     "reorder": [
         (Reorder("R", "C 4 2 C"), {"x": (37, 131)}),
+        (Reorder("C", "R4"), {"x": (37, 131)}),
         (Reorder("R", "nhwC4c"), {"x": (2, 37, 11, 9)}),
         (Reorder("nhwC4c", "R"), {"x": (2, 37, 11, 9)}),
         (Reorder("R", "nChw4c"), {"x": (2, 37, 11, 9)}),
