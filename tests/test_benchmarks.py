@@ -442,6 +442,44 @@ def test_lenet_by_layer_beside_rovder_2019() -> None:
     assert layers["c1 + sigmoid1"]["theirs_ms"]["clblast"] == 721.14
     assert layers["softmax"]["theirs_ms"] == {}
     assert all(row["wall_ms"] > 0 for row in layers.values())
+    kernels = {row["layer"]: row["kernel"] for row in result["baseline"]}
+    assert kernels["c3 + sigmoid3"] == "loop_nchw" and kernels["f6 + sigmoid6"] == "cross_rm_rm"
+    beside = {(row["row"], row["column"]): row for row in result["beside"] if row["unit"] == "ms"}
+    assert beside["wall", "F5"]["theirs"] == 33.90 and beside["wall", "F5"]["ours"] > 0
+    six = sum(beside["glnn", name]["ours"] for name in ("C1", "S2", "C3", "S4", "F5", "F6"))
+    assert beside["glnn", "total"]["ours"] == pytest.approx(six)
+
+
+def test_the_staircase_of_rovder_2019() -> None:
+    """On a small network with VGG-16's names: its kernels are right, its figures filled."""
+    import numpy as np
+
+    from benchmarks import staircase
+    from glnn.cli.screen import Screen, progress
+    from glnn.errors import DeviceError
+    from glnn.layers import Conv2d, Flatten, Linear, ReLU
+    from glnn.model import Model
+
+    layers = [Conv2d(3, 5, 3, padding=1), ReLU(), Conv2d(5, 4, 1), Flatten(), Linear(196, 3)]
+    names = ["conv1_1", "relu1_1", "conv3_3", "flatten", "fc8"]
+    model = Model.sequential(layers, (3, 7, 7), "small", names)
+    x = np.random.default_rng(0).random((1, 3, 7, 7), np.float32)
+    with progress(False) as bar:
+        try:
+            rows = list(staircase.measured(bar, model, x, model(x, backend="cpu"), 1, False))
+        except DeviceError as error:
+            pytest.skip(str(error))
+    assert [row["name"] for row in rows] == list(staircase.KERNELS)
+    assert all(row["error"] < 1e-5 for row in rows)
+    entries, claims = staircase.compared(rows)
+    found = {(row["figure"], row["row"], row["column"]): row["ours"] for row in entries}
+    times = staircase.of_layers(rows[2])
+    assert times["convolutions"] == times["conv1_1"] + times["conv3_3"] < times["total"]
+    assert found["vgg16_section_5_1", "direct_nhwc", "convolutions"] == times["convolutions"]
+    assert found["vgg16_figure_8", "direct_nhwc", "fc8"] == times["fc8"]
+    assert 0 < found["vgg16_figure_7", "im2col_morton", "gemm"] < 1
+    assert sum(claim["ours_least"] is not None for claim in claims) == 3  # no CLBlast
+    staircase.show(Screen(), rows)
 
 
 def test_vgg16() -> None:
@@ -455,7 +493,7 @@ def test_vgg16() -> None:
 
 def test_vgg16_by_named_kernels() -> None:
     options = ["--size", "32", "--repeat", "1", "--no-peers", "--kernel", "conv2d=direct", "--json"]
-    rows = json.loads(run("benchmarks.vgg16", *options))["rows"]
+    rows = json.loads(run("benchmarks.vgg16", *options, "--configuration", "C"))["rows"]
     assert [row["name"] for row in rows] == ["glnn compute, conv2d=direct", "glnn feedback"]
     assert all(row["error"] < 1e-5 for row in rows)
 
@@ -487,6 +525,79 @@ def test_alexnet_conv(tmp_path) -> None:
     theirs = {entry["ms"] for entry in result["theirs"] if entry["name"] == "opengl_abt_ki"}
     assert theirs == ({400} if "conv5" in scenarios else set())
     assert picture.stat().st_size > 0
+
+
+def needs_a_compiler(source: Path) -> None:
+    from benchmarks.compiled import library
+    from glnn.errors import GlnnError
+
+    try:
+        library(source)
+    except GlnnError as error:
+        pytest.skip(str(error))
+
+
+def test_cronins_convolutions_on_the_cpu_and_by_gl() -> None:
+    from benchmarks import plain_gemm
+
+    needs_a_compiler(plain_gemm.SOURCE)
+    options = ["--document", "--scenarios", "test", "--repeat", "1", "--json"]
+    result = json.loads(run("benchmarks.alexnet_conv", *options))
+    kinds = [(row["kind"], row["order"]) for row in result["rows"]]
+    assert kinds == [(kind, o) for kind in ("cronin", "loops") for o in plain_gemm.ORDERS]
+    assert all(row["error"] < 1e-5 and row["median_ms"] > 0 for row in result["rows"])
+    assert all(claim["ours_least"] > 0 for claim in result["claims"]) and result["claims"]
+
+
+@pytest.mark.parametrize(
+    ("c", "o", "h", "w", "k"), [(1, 1, 1, 1, 1), (3, 7, 5, 2, 3), (2, 5, 3, 9, 5)]
+)
+def test_plain_loops(c: int, o: int, h: int, w: int, k: int) -> None:
+    import numpy as np
+
+    from benchmarks import plain_gemm
+    from tests import oracle
+
+    needs_a_compiler(plain_gemm.SOURCE)
+    generator = np.random.default_rng(0)
+    x = generator.standard_normal((1, c, h, w), np.float32)
+    weight = generator.standard_normal((o, c, k, k), np.float32)
+    exact = oracle.conv2d(x, weight, padding=(k // 2,) * 4)
+    for _, work in plain_gemm.ways(x, weight):
+        assert oracle.error(work(), exact) < 1e-5
+
+
+def test_without_a_compiler(monkeypatch, tmp_path) -> None:
+    from benchmarks.compiled import library
+    from glnn.errors import GlnnError
+
+    (tmp_path / "broken.c").write_text("int broken(")
+    monkeypatch.setenv("CC", "no-such-compiler")
+    with pytest.raises(GlnnError, match=r"broken\.c needs a C compiler: no no-such-compiler on"):
+        library(tmp_path / "broken.c")
+    monkeypatch.delenv("CC")
+    with pytest.raises(GlnnError, match=r"broken\.c"):
+        library(tmp_path / "broken.c")
+
+
+def test_gl_calls() -> None:
+    from benchmarks import gl_calls, plain_gemm
+
+    needs_a_compiler(gl_calls.SOURCE)
+    needs_a_compiler(plain_gemm.SOURCE)
+    result = json.loads(run("benchmarks.gl_calls", "--scenario", "test", "--repeat", "2", "--json"))
+    called = {row["name"]: row for row in result["rows"]}
+    feedback = [called[f"gl{word}TransformFeedback"]["calls"] for word in ("Begin", "End")]
+    assert feedback[0] == feedback[1] >= 2 * 2 * 3  # a product and its sums, each order twice
+    assert "glCompileShader" not in called  # in the runs
+    assert "glCompileShader" in {row["name"] for row in result["begun"]}
+    assert sum(row["gl"] for row in called.values()) == pytest.approx(100)
+    assert sum(row["app"] for row in called.values()) < 100
+    for row in called.values():
+        assert row["average"] * row["calls"] == pytest.approx(row["total"])
+    beside = {(row["row"], row["column"]): row for row in result["beside"]}
+    assert beside["glEndTransformFeedback", "calls"]["theirs"] == 15
+    assert beside["glCompileShader", "calls"]["ours"] == 0
 
 
 @pytest.mark.parametrize("shape", [(3, 1, 28, 28), (2, 3, 32, 32)])
@@ -553,7 +664,10 @@ def test_variants_are_timed_by_name() -> None:
     ("arguments", "says"),
     [
         ("alexnet_conv --scenarios x", "--scenarios: no 'x', expected test, conv2, "),
+        ("alexnet_conv --document --steps conv2", "--steps: expected none beside --document, "),
         ("alexnet_conv --steps test", "--steps: 'test' is not measured, expected conv2, "),
+        ("gl_calls --scenario x", "--scenario: no 'x', expected one of test, conv2, "),
+        ("vgg16 --document --variants", "--document: expected no --kernel, no --variants and no "),
         ("vgg16 --size 33", "vgg16: size must be a multiple of 32, got 33"),
         ("vgg16 --kernel x", "Invalid value for '--kernel': expected OP=NAME, got 'x'"),
         ("lenet --plot a.txt", "--plot: expected a .png or .svg file, got a.txt"),
@@ -624,7 +738,9 @@ def test_resnet() -> None:
 
 def test_in_flight() -> None:
     options = ["--model", "lenet", "--batch", "2", "--seconds", "0", "--json"]
-    rows = json.loads(run("benchmarks.in_flight", *options))["rows"]
+    result = json.loads(run("benchmarks.in_flight", *options))
+    rows = result["rows"]
+    assert len(result["beside"]) == 4 and len(result["claims"]) == 2
     images = {row["name"] for row in rows if row["what"] == "images"}
     assert images == {"run", "steps", "steps, back to back", "2 in flight", "4 in flight"}
     names = [row["name"] for row in rows if row["what"] == "requests"]
