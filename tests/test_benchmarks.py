@@ -91,6 +91,8 @@ def test_documents(tmp_path, document, size, kernel) -> None:
         ("matmul --plot a.txt", "--plot: expected a .png or .svg file, got a.txt"),
         ("matmul --document cheng --plot Makefile", "--plot: expected a folder, got the file"),
         ("bandwidth --only no", "--only: no 'no', expected beginnings of relu, sum of two, "),
+        ("sobel --sizes 9", "--sizes: expected height x width as 512x512,64x67, got '9'"),
+        ("sobel --kernels no", "--kernels: no 'no', expected 2xchar8, "),
         ("roofline --plot a.txt", "--plot: expected a .png or .svg file, got a.txt"),
         ("mlp --models none", "Invalid value: --models: no 'none', expected "),
         ("launches --steps 5,x", "--steps: expected numbers as 50,200, got '5,x'"),
@@ -236,6 +238,18 @@ def test_bandwidth(backend: str) -> None:
     for row in result["rows"]:
         assert row["error"] < 1e-5
         assert row["share"] == pytest.approx(row["gb_s"] / result["copies"][result["mark"]])
+
+
+@pytest.mark.parametrize("backend", ["compute", "feedback"])
+def test_sobel(backend: str) -> None:
+    options = ["--sizes", "64x67,9x16", "--repeat", "1", "--backend", backend, "--json"]
+    result = json.loads(run("benchmarks.sobel", *options))
+    assert len(result["rows"]) == 2 * 9 and all(row["mpixel_s"] for row in result["rows"])
+    assert {row["size"] for row in result["transfers"]} == {"64x67", "9x16"}
+    assert any(row["name"].startswith("NumPy") for row in result["peers"])
+    beside = {(row["row"], row["column"]): row for row in result["beside"]}
+    assert len(beside) == 2 * 8 and beside["char16_swizzle", "pixel_rate"]["theirs"] == 2.6
+    assert beside["char8", "pixels"]["ours"] == 8
 
 
 def test_boards() -> None:
