@@ -263,8 +263,17 @@ def test_boards() -> None:
         "stats": [{**stats, "spills": 0, "fills": 0, "threads": 1}],
         "loops": [{"loops": [loop]}],
     }
-    page = run("benchmarks.boards", given=f"{json.dumps(line)}\n{json.dumps(chosen)}\n")
-    assert "2 compilations, 0 failed, 1 with spills." in page
+    document = {
+        "target": "mali-t760",
+        "file": "sobel-char8.comp",
+        "ok": True,
+        "stats": [{**stats, "spills": 0, "fills": 0, "threads": 2, "bundles": 78}],
+    }
+    lines = "\n".join(map(json.dumps, (line, chosen, document)))
+    page = run("benchmarks.boards", given=lines)
+    assert "3 compilations, 0 failed, 1 with spills." in page
+    assert "| char8 | 17 | 9 | 128 | 78 | 3 | 128 |" in page
+    assert "| char16 | 21 | 7 | 64 | - | - | - |" in page
     assert "| softmax-rows.comp | 7 3r, 3 spills |" in page
     row = "| mali-g52 | blocked WG_X=8 WG_Y=8 TM=6 TN=1 | 96 | 10 | 9.6 | 3 | 1 | 0 |"
     assert row in page
