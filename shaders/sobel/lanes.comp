@@ -11,7 +11,7 @@
 #define WIDTH 4
 #endif
 #ifndef ROWS
-#define ROWS 4
+#define ROWS 8
 #endif
 #ifndef UNROLLED
 #define UNROLLED 0
