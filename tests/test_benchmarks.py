@@ -104,6 +104,8 @@ def test_documents(tmp_path, document, size, kernel) -> None:
         ("matmul --plot a.txt", "--plot: expected a .png or .svg file, got a.txt"),
         ("matmul --document cheng --plot Makefile", "--plot: expected a folder, got the file"),
         ("bandwidth --only no", "--only: no 'no', expected beginnings of relu, sum of two, "),
+        ("sobel --sizes 9", "--sizes: expected height x width as 512x512,64x67, got '9'"),
+        ("sobel --kernels no", "--kernels: no 'no', expected 2xchar8, "),
         ("roofline --plot a.txt", "--plot: expected a .png or .svg file, got a.txt"),
         ("mlp --models none", "Invalid value: --models: no 'none', expected "),
         ("launches --steps 5,x", "--steps: expected numbers as 50,200, got '5,x'"),
@@ -417,6 +419,18 @@ def test_bandwidth(backend: str) -> None:
         assert row["share"] == pytest.approx(row["gb_s"] / result["copies"][result["mark"]])
 
 
+@pytest.mark.parametrize("backend", ["compute", "feedback"])
+def test_sobel(backend: str) -> None:
+    options = ["--sizes", "64x67,9x16", "--repeat", "1", "--backend", backend, "--json"]
+    result = json.loads(run("benchmarks.sobel", *options))
+    assert len(result["rows"]) == 2 * 9 and all(row["mpixel_s"] for row in result["rows"])
+    assert {row["size"] for row in result["transfers"]} == {"64x67", "9x16"}
+    assert any(row["name"].startswith("NumPy") for row in result["peers"])
+    beside = {(row["row"], row["column"]): row for row in result["beside"]}
+    assert len(beside) == 2 * 8 and beside["char16_swizzle", "pixel_rate"]["theirs"] == 2.6
+    assert beside["char8", "pixels"]["ours"] == 8
+
+
 def test_boards() -> None:
     stats = {"shader": "COMPUTE", "inst": 7, "registers": 3, "spills": 1, "fills": 2}
     line = {"target": "mali-g52", "file": "softmax-rows.comp", "ok": True, "stats": [stats]}
@@ -428,8 +442,17 @@ def test_boards() -> None:
         "stats": [{**stats, "spills": 0, "fills": 0, "threads": 1}],
         "loops": [{"loops": [loop]}],
     }
-    page = run("benchmarks.boards", given=f"{json.dumps(line)}\n{json.dumps(chosen)}\n")
-    assert "2 compilations, 0 failed, 1 with spills." in page
+    document = {
+        "target": "mali-t760",
+        "file": "sobel-char8.comp",
+        "ok": True,
+        "stats": [{**stats, "spills": 0, "fills": 0, "threads": 2, "bundles": 78}],
+    }
+    lines = "\n".join(map(json.dumps, (line, chosen, document)))
+    page = run("benchmarks.boards", given=lines)
+    assert "3 compilations, 0 failed, 1 with spills." in page
+    assert "| char8 | 17 | 9 | 128 | 78 | 3 | 128 |" in page
+    assert "| char16 | 21 | 7 | 64 | - | - | - |" in page
     assert "| softmax-rows.comp | 7 3r, 3 spills |" in page
     row = "| mali-g52 | blocked WG_X=8 WG_Y=8 TM=6 TN=1 | 96 | 10 | 9.6 | 3 | 1 | 0 |"
     assert row in page

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -64,6 +65,11 @@ class Filter(ABC):
 
     name: ClassVar[str]
 
+    @property
+    def kernels(self) -> Mapping[str, str]:
+        """The kernels to take, by the operators' names; others are chosen."""
+        return {}
+
     @abstractmethod
     def express(self, sketch: Sketch, x: Value) -> tuple[Value, ...]:
         """What the filter makes of the image x: its operators are added to `sketch`.
@@ -99,7 +105,7 @@ class _Plans:
             if plan is None:
                 sketch = Sketch(filter.name)
                 graph = sketch.graph(filter.express(sketch, sketch.image(type)))
-                plan = Plan(graph, backend, {"image": type.shape})
+                plan = Plan(graph, backend, {"image": type.shape}, filter.kernels)
             self.kept[key] = plan
             if len(self.kept) > PLANS_KEPT:
                 self.kept.popitem(last=False)
