@@ -90,6 +90,8 @@ def test_documents(tmp_path, document, size, kernel) -> None:
         ("matmul --plot benchmarks", "--plot: expected a .png or .svg file, got benchmarks"),
         ("matmul --plot a.txt", "--plot: expected a .png or .svg file, got a.txt"),
         ("matmul --document cheng --plot Makefile", "--plot: expected a folder, got the file"),
+        ("filters --only no", "--only: no 'no', expected beginnings of gaussian_blur 5, "),
+        ("filters --sizes 9", "--sizes: expected sizes as 1920x1080,640x480, got '9'"),
         ("bandwidth --only no", "--only: no 'no', expected beginnings of relu, sum of two, "),
         ("roofline --plot a.txt", "--plot: expected a .png or .svg file, got a.txt"),
         ("mlp --models none", "Invalid value: --models: no 'none', expected "),
@@ -236,6 +238,13 @@ def test_bandwidth(backend: str) -> None:
     for row in result["rows"]:
         assert row["error"] < 1e-5
         assert row["share"] == pytest.approx(row["gb_s"] / result["copies"][result["mark"]])
+
+
+def test_filters() -> None:
+    result = json.loads(run("benchmarks.filters", "--sizes", "14x9", "--seconds", "0", "--json"))
+    ours = [row for row in result["rows"] if row["name"] == f"glnn {result['backend']}"]
+    assert len({row["filter"] for row in ours}) == 11 and len(ours) == 21
+    assert all(row["ms"] > 0 and (row["filter"] == "sobel" or row["steps_ms"] > 0) for row in ours)
 
 
 def test_boards() -> None:

@@ -54,7 +54,7 @@ def _needed(index: Array, weight: Array) -> Taps:
 def nearest(size: int, count: int) -> Array:
     """The place of `size` that each of `count` begins in, int32, as OpenCV rounds it."""
     at = np.floor(np.arange(count) * (1 / (count / size)))
-    return np.minimum(at, size - 1).astype(np.int32)
+    return np.asarray(np.minimum(at, size - 1), np.int32)
 
 
 def linear(size: int, count: int) -> Taps:
