@@ -65,13 +65,13 @@ def _of_bytes(x: Array) -> bool:
 CASES = (
     Case(
         "gaussian_blur 5",
-        lambda x, b: filters.gaussian_blur(x, 5, backend=b),
-        lambda x: Gaussian.of(_of_bytes(x), 5, None, REFLECT),
+        lambda x, b: filters.gaussian_blur(x, 5, 1.1, backend=b),
+        lambda x: Gaussian.of(_of_bytes(x), 5, 1.1, REFLECT),
     ),
     Case(
         "gaussian_blur 21",
-        lambda x, b: filters.gaussian_blur(x, 21, backend=b),
-        lambda x: Gaussian.of(_of_bytes(x), 21, None, REFLECT),
+        lambda x, b: filters.gaussian_blur(x, 21, 3.5, backend=b),
+        lambda x: Gaussian.of(_of_bytes(x), 21, 3.5, REFLECT),
     ),
     Case(
         "box 5",

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 TAPS = np.array((0.05, 0.1, 0.2, 0.3, 0.2, 0.1, 0.05), np.float32)
+SIGMA = {5: 1.1, 21: 3.5}
 LUMA = (0.299, 0.587, 0.114)
 SMOOTH, SECOND = (3.0, 10.0, 3.0), (1.0, -2.0, 1.0)
 
@@ -35,8 +36,8 @@ def opencv(name: str, x: Array) -> Peer | None:
         return None
     half = x.shape[1] // 2, x.shape[0] // 2
     known: dict[str, Callable[[], Any]] = {
-        "gaussian_blur 5": lambda: cv2.GaussianBlur(x, (5, 5), 0),
-        "gaussian_blur 21": lambda: cv2.GaussianBlur(x, (21, 21), 0),
+        "gaussian_blur 5": lambda: cv2.GaussianBlur(x, (5, 5), SIGMA[5]),
+        "gaussian_blur 21": lambda: cv2.GaussianBlur(x, (21, 21), SIGMA[21]),
         "box 5": lambda: cv2.blur(x, (5, 5)),
         "separable 7": lambda: cv2.sepFilter2D(x, -1, TAPS, TAPS),
         "scharr": lambda: tuple(cv2.Scharr(x, cv2.CV_32F, *d) for d in ((1, 0), (0, 1))),
@@ -128,7 +129,7 @@ class Torch:
         if kind == "box":
             weights = [1 / int(size)] * int(size)
         if kind == "gaussian_blur":
-            at, sigma = np.arange(int(size)) - int(size) // 2, 0.15 * int(size) + 0.35
+            at, sigma = np.arange(int(size)) - int(size) // 2, SIGMA[int(size)]
             bell = np.exp(-0.5 * (at / sigma) ** 2)
             weights = (bell / bell.sum()).tolist()
         return self._passes(x, weights, weights)
