@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import exp, log
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from benchmarks.command import pyplot, save
-from benchmarks.documents import Figure, Ours
+from benchmarks.documents import Figure, Ours, less_is_better
 from benchmarks.tables import table
 from glnn.cli.screen import Screen
+from glnn.errors import GlnnError
+
+HOLDS = ("yes", "in part", "no")
 
 
 def rows(figure: Figure, ours: Ours, unit: str) -> list[dict[str, Any]]:
     """Every number of `figure` and ours, which are `unit`, for the same kernel and size.
 
-    Devices differ, so each is also given as a multiple of its own side's first row.
+    Devices differ, so each is also given over its own side's first row: how many times as fast.
     """
     found: list[dict[str, Any]] = []
     first = next(iter(figure.rows), None) or next(iter(figure.rows_here), None)
@@ -27,36 +32,68 @@ def rows(figure: Figure, ours: Ours, unit: str) -> list[dict[str, Any]]:
             theirs, here = figure.rows.get(row, {}).get(column), ours.get((row, column))
             base = figure.rows.get(str(first), {}).get(column)
             base_here = ours.get((str(first), column))
+            theirs_unit = figure.units.get(column, figure.unit)
             found.append(
                 {
+                    "document": figure.document,
                     "figure": figure.key,
                     "row": row,
                     "column": column,
                     "unit": unit,
-                    "theirs_unit": figure.unit,
+                    "theirs_unit": theirs_unit,
                     "theirs": theirs,
                     "ours": here,
-                    "theirs_over_first": theirs / base if theirs and base else None,
-                    "ours_over_first": here / base_here if here and base_here else None,
+                    "theirs_over_first": _over(theirs, base, theirs_unit),
+                    "ours_over_first": _over(here, base_here, unit),
                 }
             )
     return found
 
 
-def claims(figure: Figure, ours: Ours) -> list[dict[str, Any]]:
-    """What the document says of its rows, and the ratios measured here."""
+def _over(value: float | None, base: float | None, unit: str) -> float | None:
+    if not value or not base:
+        return None
+    return base / value if less_is_better(unit) else value / base
+
+
+def claims(figure: Figure, ours: Ours, unit: str = "") -> list[dict[str, Any]]:
+    """What the document says of its rows, and the ratios measured here.
+
+    `ours` are rates, higher being better, unless their `unit` is a time. The mean is geometric.
+    """
     found: list[dict[str, Any]] = []
     for claim in figure.claims:
-        here = claim.here(ours)
+        timed = less_is_better(unit) and claim.over
+        ratios = claim.ratios(
+            {at: 1 / value for at, value in ours.items() if value} if timed else ours
+        )
+        mean = exp(fmean(log(ratio) for ratio in ratios)) if ratios and min(ratios) > 0 else None
         found.append(
             {
+                "document": figure.document,
                 "figure": figure.key,
                 "claim": str(claim),
-                "ours_least": here[0] if here else None,
-                "ours_greatest": here[1] if here else None,
+                "ours_least": min(ratios, default=None),
+                "ours_mean": mean,
+                "ours_greatest": max(ratios, default=None),
             }
         )
     return found
+
+
+def answer(figure: Figure, text: str, here: str, holds: str) -> dict[str, Any]:
+    """What was seen `here` of the sentence of `figure` that begins with `text`, for the claims.
+
+    holds: "yes", "no" or "in part". Raises GlnnError where the figure says no such thing.
+    """
+    found = [told.text for told in figure.told if told.text.startswith(text)]
+    if len(found) != 1 or holds not in HOLDS:
+        raise GlnnError(
+            f"answer: expected the beginning of one sentence of {figure.key} and one of "
+            f"{', '.join(HOLDS)}, got {text!r} and {holds!r}"
+        )
+    entry = {"document": figure.document, "figure": figure.key, "claim": found[0]}
+    return {**entry, "here": here, "holds": holds}
 
 
 def show(out: Screen, figure: Figure, ours: Ours, unit: str) -> None:
@@ -70,7 +107,7 @@ def show(out: Screen, figure: Figure, ours: Ours, unit: str) -> None:
         cells = [_cell(entry) for entry in found if entry["row"] == row]
         shown.add(row, *cells)
     out.show(shown, title)
-    for entry in claims(figure, ours):
+    for entry in claims(figure, ours, unit):
         least, greatest = entry["ours_least"], entry["ours_greatest"]
         here = "not measured" if least is None else f"{least:.2f} to {greatest:.2f} times"
         out.say(f"  it says: {entry['claim']}; here: {here}")

@@ -63,11 +63,14 @@ def pyplot() -> Any:
     return found
 
 
-def save(canvas: Any, path: Path) -> None:
-    """Write the figure `canvas` to `path` and close it. Raises GlnnError where that fails."""
+def save(canvas: Any, path: Path, metadata: dict[str, Any] | None = None) -> None:
+    """Write the figure `canvas` to `path` and close it. Raises GlnnError where that fails.
+
+    metadata: what the file says of itself besides what matplotlib writes, which is a date in .svg.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        canvas.savefig(path)
+        canvas.savefig(path, metadata=metadata)
     except OSError as error:
         raise GlnnError(f"--plot: {path} cannot be written: {error.strerror}") from None
     finally:

@@ -142,6 +142,8 @@ def number(value: float | None) -> str:
 
 
 def _span(claim: Json) -> str:
+    if "here" in claim:
+        return f"{claim['here']}: {claim['holds']}"
     if claim["ours_least"] is None:
         return "not measured"
     return f"{claim['ours_least']:.2f} to {claim['ours_greatest']:.2f}"

@@ -60,7 +60,7 @@ def kernel_time(
     if problem.cost.flops <= 2 * CHECKED:
         work, out = prepare(op, operands, backend, kernel, epilogue=epilogue)
         work()
-        expected = problem.compute({k: _exact(v) for k, v in operands.items()})
+        expected = problem.compute({k: exact(v) for k, v in operands.items()})
         error = relative_error(out.pull(), expected)
         if not error <= TOLERANCE:
             raise GlnnError(f"{chosen}: the result is off by {error:.1e}, no time is given")
@@ -80,6 +80,6 @@ def kernel_time(
     return KernelTime(chosen, timing.seconds / sets, timing.by_timer, error, nbytes)
 
 
-def _exact(array: Array) -> Array:
+def exact(array: Array) -> Array:
     """`array` in double precision; integers as they are."""
     return array.astype(np.float64) if array.dtype.kind == "f" else array

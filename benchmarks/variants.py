@@ -102,7 +102,7 @@ def measure(
 
 def show(out: Screen, rows: Sequence[dict[str, Any]]) -> None:
     """Print a line for each kernel, and what Rovder 2019 expected of the last one."""
-    (claim,) = documents.figure("rovder_2019", "vgg16_figure_7").claims
+    claim = documents.figure("rovder_2019", "vgg16_figure_7").claims[0]
     shown = table("", *(f">{row['layer']}" for row in rows))
     for name in NAMES:
         title = f"{name}, no bias, no ReLU" if name in NO_BIAS else name

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from functools import cache, lru_cache
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from glnn.errors import GlnnError, ShaderError
@@ -43,28 +44,30 @@ def lines(path: Path, name: str, generated: Mapping[str, str] | None = None) -> 
     """The lines of the file at `path`, called `name`: no `#version`, each include put in once.
 
     generated: what stands for the lines `#include <name>`, by name; includes in it are put in, too.
-    None leaves these lines as they are. Raises ShaderError on an include that is missing or leaves
-    the shaders folder.
+    None leaves these lines as they are. Files are read once (see `anew`). Raises ShaderError on a
+    file that cannot be read, and on an include that is missing or leaves the shaders folder.
     """
-    return included(_text(path, path.stat().st_mtime_ns), name, folder_of(path), set(), generated)
+    return included(_text(path), name, folder_of(path), set(), generated)
 
 
 def included(
     text: str, name: str, folder: Path, seen: set[Path], generated: Mapping[str, str] | None = None
 ) -> list[Line]:
-    """The same of a text that includes files of `folder`. seen: those that it has by now."""
+    """The same of a text that includes files of `folder`, or else of glnn's own shaders.
+
+    seen: those that it has by now.
+    """
     found: list[Line] = []
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("#version"):
             continue
         if match := _INCLUDE.match(line):
-            target = (folder / match[1]).resolve()
-            if not target.is_relative_to(folder.resolve()) or not target.is_file():
+            target = _target(match[1], folder)
+            if target is None:
                 raise ShaderError(f"{name}:{number}: no shader file {match[1]!r} to include")
             if target not in seen:
                 seen.add(target)
-                inner = _text(target, target.stat().st_mtime_ns)
-                found += included(inner, match[1], folder, seen, generated)
+                found += included(_text(target), match[1], folder, seen, generated)
         elif generated is not None and (match := _GENERATED.match(line)):
             if match[1] not in generated:
                 raise ShaderError(f"{name}:{number}: nothing is generated for <{match[1]}>")
@@ -74,6 +77,48 @@ def included(
     return found
 
 
-@lru_cache(maxsize=512)
-def _text(path: Path, changed: int) -> str:
-    return path.read_text("utf-8")
+def _target(name: str, folder: Path) -> Path | None:
+    """The file so called in `folder`, or else among glnn's own; None where neither has it."""
+    for root in (folder.resolve(), shaders_folder()):
+        target = (root / name).resolve()
+        if target.is_relative_to(root) and target.is_file():
+            return target
+    return None
+
+
+@contextmanager
+def anew() -> Iterator[None]:
+    """Have all files read again, within and afterwards; not where it ends by an exception."""
+    texts = _texts()
+    former = dict(texts)
+    texts.clear()
+    expanded.cache_clear()
+    try:
+        yield
+    except BaseException:
+        texts.clear()
+        texts.update(former)
+        expanded.cache_clear()
+        raise
+
+
+@cache
+def _texts() -> dict[Path, str]:
+    """What was read, by the file."""
+    return {}
+
+
+def _text(path: Path) -> str:
+    found = _texts().get(path)
+    if found is None:
+        found = _texts()[path] = _read(path)
+    return found
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except OSError as error:
+        raise ShaderError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ShaderError(f"{path}: expected UTF-8, got {error}") from None

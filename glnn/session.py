@@ -18,6 +18,7 @@ from glnn.compile import Executor, Plan
 from glnn.compile.executor import PLANS_KEPT
 from glnn.compile.requests import Requests
 from glnn.errors import GlnnError, ModelError, ShapeError, shown
+from glnn.graph.passes import Pass
 from glnn.model.load import load, load_bytes
 from glnn.model.model import Model
 from glnn.model.tensor import BATCH, TensorInfo
@@ -37,13 +38,16 @@ class InferenceSession:
 
     model: a Model, what `glnn.load` takes, or the bytes of a .json model that has no parameters.
     backend: `auto`, `compute`, `feedback` or `cpu`. device: the device to run on; None opens or
-    shares one, as `gpu` and `limits` say. kernels: kernels to take, by the name of the op.
+    shares one, as `gpu` and `limits` say. kernels: kernels to take, by the name of the op;
+    of several names, with commas between, the first that can compute it.
     precision: "float32", or "float16" to store the weights of convolutions and products and the
     tables of embeddings as halves; they are rounded once, and computed with in float32.
     max_batch: to how many samples the requests of `run_async` that wait are joined at the most, for
     a model that computes each sample by itself. The batch, N, must come first in all its inputs and
     outputs. Joined runs are of batches that are powers of two, or of `max_batch`. without: names of
     graph passes that are left out (`glnn.graph.passes.Pass`), which changes results by rounding.
+    fused: whether a bias, an activation, a normalisation may join the step before; with False those
+    passes are left out that make one step of several, so that each can be timed.
 
     Plans are built once for each set of input shapes; the last few are kept. Any thread may use a
     session. Raises ModelError for a model that does not load, DeviceError where the backend does
@@ -62,18 +66,19 @@ class InferenceSession:
         precision: str = "float32",
         max_batch: int = 1,
         without: Iterable[str] = (),
+        fused: bool = True,
     ) -> None:
         if isinstance(model, bytes):
             model = load_bytes(model)
         self.model = model if isinstance(model, Model) else load(model)
-        if kernels is not None and not isinstance(kernels, Mapping):
+        if kernels is not None and not _names(kernels):
             raise GlnnError(f"kernels must map ops to kernels' names, got {shown(kernels)}")
         if not isinstance(precision, str) or precision not in PRECISIONS:
             known = " or ".join(PRECISIONS)
             raise GlnnError(f"precision must be {known}, got {shown(precision)}")
         self._fitted: dict[str, tuple[Shape, np.dtype[Any]]] = {}
         options: dict[str, Any] = {"device": device, "gpu": gpu, "limits": limits}
-        options |= {"precision": DType(precision), "without": without}
+        options |= {"precision": DType(precision), "without": Pass.left_out(without, fused)}
         options["plans"] = PLANS_KEPT + (self._checked(max_batch) - 1).bit_length()
         self._executor = Executor(self.model.graph, backend, kernels=kernels, **options)
         self._requests = Requests(self._executor, max_batch)
@@ -226,6 +231,11 @@ class InferenceSession:
         shapes = {name: _shape(name, shape) for name, shape in shapes.items()}
         self.model.check(shapes)
         return self._executor.plan(shapes, keep=keep)
+
+
+def _names(kernels: object) -> bool:
+    texts = [*kernels, *kernels.values()] if isinstance(kernels, Mapping) else [None]
+    return all(isinstance(text, str) for text in texts)
 
 
 def _shape(name: str, shape: object) -> Shape:

@@ -27,6 +27,7 @@ class Settings:
         the device's driver may end longer ones, unless given.
     memory: `GLNN_MEMORY`, the bytes that a plan may take on the device, also as 512K, 512M or 4G;
         the device is asked what is free unless given.
+    kernels: `GLNN_KERNELS`, a folder with kernels of the user's own; none unless given.
     """
 
     gpu: str | None = None
@@ -36,6 +37,7 @@ class Settings:
     memory: int | None = None
     trust: bool = False
     launch: float | None = None
+    kernels: Path | None = None
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
@@ -44,6 +46,7 @@ class Settings:
             limits=environment.get("GLNN_LIMITS") or None,
             debug=environment.get("GLNN_DEBUG", "0") not in ("", "0"),
             cache=_cache(environment.get("GLNN_CACHE")),
+            kernels=_folder("GLNN_KERNELS", environment.get("GLNN_KERNELS", "")),
             memory=_memory(environment.get("GLNN_MEMORY", "")),
             trust=environment.get("GLNN_TRUST", "0") not in ("", "0"),
             launch=_launch(environment.get("GLNN_LAUNCH", "")),
@@ -69,10 +72,14 @@ class Libraries:
 def _cache(folder: str | None) -> Path | None:
     if folder is None:
         return user_cache_path("glnn", appauthor=False)
+    return _folder("GLNN_CACHE", folder)
+
+
+def _folder(variable: str, path: str) -> Path | None:
     try:
-        return Path(folder).expanduser() if folder else None
+        return Path(path).expanduser() if path else None
     except RuntimeError:
-        message = f"GLNN_CACHE: expected a folder, got {folder!r}, a home that is not known"
+        message = f"{variable}: expected a folder, got {path!r}, a home that is not known"
         raise GlnnError(message) from None
 
 

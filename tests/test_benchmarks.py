@@ -70,7 +70,13 @@ def test_documents(tmp_path, document, size, kernel) -> None:
     assert all(row["ours"] > 0 for row in beside) and beside
     if document != "cheng":
         assert any(row["theirs"] for row in beside)
-    assert result["claims"] or document == "gronqvist"
+    assert result["claims"]
+    if document == "gronqvist":  # the best and the median of nine runs, alpha A B + beta C
+        for row in result["rows"]:
+            assert row["error"] < 1e-5 and 5 <= row["runs"] <= 9
+            assert row["gflops"] >= row["median_gflops"] > 0
+            assert row["gflops"] * row["ms"] == pytest.approx(1e-6 * 2 * 96 * 96 * 97)
+            assert row["workgroup"] in ([8, 8, 1], [4, 16, 1], [16, 4, 1])
     drawn = {path.stem for path in tmp_path.glob("*.png")}
     (tmp_path / "kept.json").write_text(json.dumps(result))
     page = run("benchmarks.page", str(tmp_path / "kept.json"), "--plot", str(tmp_path / "again"))
@@ -189,6 +195,87 @@ def test_cheng_is_counted_as_the_others() -> None:
     assert rate.rows["gpu"]["highest"] == 12  # printed as 6, of n^3 operations
 
 
+def made(**given: Any) -> Any:
+    """A figure of a and b at two sizes, with claims of every kind."""
+    from benchmarks.documents import Claim, Figure, Told
+
+    claims = (Claim("a", "b", 2.0, 2.0, "8"), Claim("a", "b", 0.8, 1.25), Claim("a", "", 3.0, 3.0))
+    rows = {"a": {"8": 1.0, "9": 4.0}, "b": {"8": 2.0, "9": 2.0}}
+    settled = {"told": (Told("a grows, as b does not"),), "document": "paper", **given}
+    return Figure(
+        "f", "title", "paper, f", "", "ms", rows, ("a", "b"), ("8", "9"), claims, **settled
+    )
+
+
+def test_times_and_rates_are_compared_by_speed() -> None:
+    from benchmarks import beside
+
+    ours = {("a", "8"): 1.0, ("a", "9"): 4.0, ("b", "8"): 2.0, ("b", "9"): 2.0}
+    ms = beside.rows(made(), ours, "ms")
+    assert [row["ours_over_first"] for row in ms] == [1, 1, 0.5, 2]
+    assert [row["theirs_over_first"] for row in ms] == [1, 1, 0.5, 2]
+    rate = beside.rows(made(), ours, "GB/s")
+    assert [row["ours_over_first"] for row in rate] == [1, 1, 2, 0.5]
+    assert {row["document"] for row in rate} == {"paper"}
+    said = {c["claim"]: c["ours_mean"] for c in beside.claims(made(), ours, "ms")}
+    assert said["a is 2 times as fast as b at 8"] == pytest.approx(2)
+    assert said["a is about as fast as b"] == pytest.approx(1) and said["a is 3"] == pytest.approx(
+        2
+    )
+    said = {c["claim"]: c["ours_mean"] for c in beside.claims(made(), ours)}
+    assert said["a is 2 times as fast as b at 8"] == pytest.approx(0.5)
+
+
+def test_what_is_said_in_words_is_answered_in_words() -> None:
+    from benchmarks import beside
+    from glnn.errors import GlnnError
+
+    found = beside.answer(made(), "a grows", "a is 4 times b", "in part")
+    assert found["claim"] == "a grows, as b does not" and found["holds"] == "in part"
+    for text, holds in (("b grows", "yes"), ("a grows", "perhaps")):
+        with pytest.raises(GlnnError, match="answer: expected the beginning of one sentence of f"):
+            beside.answer(made(), text, "", holds)
+
+
+def test_the_model_of_the_cache_is_the_documents() -> None:
+    found = json.loads(run("benchmarks.cache", "--json"))["beside"]
+    assert {one["figure"] for one in found} == {"table_1_2", "table_1_2_fraction", "table_8_1"}
+    assert all(one["ours"] == pytest.approx(one["theirs"], rel=0.02) for one in found)
+    assert len(found) == 16 + 16 + 6
+
+
+@pytest.mark.parametrize("by", ["ticket", "count"])
+def test_workgroup_order(by: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    options = ["--size", "9", "--by", by, "--repeat", "2", "--plot", str(tmp_path / "order.png")]
+    result = json.loads(run("benchmarks.workgroup_order", *options, "--json"))
+    tickets = [ticket for row in result["tickets"] for ticket in row]
+    assert len(tickets) == 81 and (by == "count" or sorted(tickets) == list(range(81)))
+    assert result["order"] in [*result["distances"], "none of those known"]
+    (claim,) = result["claims"]
+    assert claim["holds"] in ("yes", "in part", "no") and result["order"] in claim["here"]
+    assert (tmp_path / "order.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("size", [2, 8, 33])
+def test_orders_of_workgroups_are_told_apart(size: int) -> None:
+    import numpy as np
+
+    from benchmarks.workgroup_order import distance, known, nearest
+
+    orders = known(size)
+    for order in orders.values():
+        assert sorted(order.ravel()) == list(range(size * size))
+        found = {name: distance(order, other) for name, other in orders.items()}
+        assert found[str(nearest(found))] == 0
+    y, x = np.divmod(np.argsort(orders["Hilbert order"].ravel()), size)
+    if size < 33:  # each is beside the one before
+        assert (np.abs(np.diff(x)) + np.abs(np.diff(y)) == 1).all()
+    shuffled = np.random.default_rng(0).permutation(size * size).reshape(size, size).astype(float)
+    if size == 33:
+        assert nearest({name: distance(shuffled, one) for name, one in orders.items()}) is None
+
+
 def test_perceptrons() -> None:
     options = ["--batch", "3", "--models", "partial_cifar", "--repeat", "1", "--json"]
     rows = json.loads(run("benchmarks.mlp", *options))["rows"]
@@ -203,7 +290,7 @@ def test_elementwise(op) -> None:
     named = [k for k in kernels_for("pointwise", "compute") if k.name.startswith(op)]
     assert len(result["rows"]) == 3 * (1 + len(named))  # ours and the document's
     assert all(row["us"] > 0 for row in result["rows"])
-    assert result["claims"]
+    assert result["claims"] and len(result["beside"]) == 3 * len(named)
 
 
 def test_clblast() -> None:
@@ -219,6 +306,25 @@ def test_clblast() -> None:
         seconds, result = blast.sgemm_seconds(a, b, 1)
     assert seconds > 0
     np.testing.assert_allclose(result, a @ b, rtol=1e-4)
+
+
+def test_latency(tmp_path) -> None:
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "a.png"
+    result = json.loads(run("benchmarks.latency", "--mib", "1", "--json", "--plot", str(picture)))
+    assert [row["bytes"] for row in result["rows"]] == [4096 << i for i in range(9)]
+    assert all(row["gpu_ns"] > 0 for row in result["rows"])
+    assert result["no_cpu"] or all(row["cpu_ns"] > 0 for row in result["rows"])
+    assert {"l1", "memory"} <= set(result["levels"]["gpu"]) and picture.stat().st_size > 0
+
+
+def test_levels_are_read_off_the_curve() -> None:
+    from benchmarks.latency import levels
+
+    curve = [(1, 1.0), (2, 1.0), (4, 4.0), (8, 9.0), (16, 10.0), (32, 11.0), (64, 50.0)]
+    assert levels([*curve, (128, 100.0)]) == {"l1": 1.0, "l2": 10.0, "memory": 100.0}
+    assert levels([(1, 1.0), (2, 1.2), (4, 1.3)]) == {"l1": 1.0, "memory": 1.3}
+    assert levels([(1, 1.0)]) == {}
 
 
 @pytest.mark.parametrize("backend", ["compute", "feedback"])

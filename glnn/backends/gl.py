@@ -29,6 +29,7 @@ from glnn.errors import DeviceError
 from glnn.kernels.architecture import PATIENT, architecture
 from glnn.kernels.binding import textures
 from glnn.kernels.kernel import Kernel
+from glnn.kernels.library import revision
 from glnn.kernels.predict import pace, predicted
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import alternatives, choose, why_chosen
@@ -64,7 +65,7 @@ class GlBackend(Programs):
         self.verdicts = Verdicts.load(cache, offers, __version__)
         self._trusts = settings.trust
         self._choices: dict[tuple[Problem, str | None], Kernel] = {}
-        self._chosen = (0, 0)  # the revisions of what choices depend on
+        self._chosen = (0, 0, revision())  # the revisions of what choices depend on
         self._textures: WeakKeyDictionary[Buffer, dict[tuple[str, str], Fetched]]
         self._textures = WeakKeyDictionary()
         longest = 0.0 if architecture(offers) in PATIENT else LONGEST
@@ -76,7 +77,7 @@ class GlBackend(Programs):
         raise NotImplementedError
 
     def choose(self, problem: Problem, kernel: str | None = None) -> Kernel:
-        revisions = self.tuned.revision, self.verdicts.revision
+        revisions = self.tuned.revision, self.verdicts.revision, revision()
         if revisions != self._chosen or len(self._choices) > MOST_CHOICES:
             self._choices.clear()
             self._chosen = revisions

@@ -17,6 +17,7 @@ from glnn.cli.feeds import read_feeds
 from glnn.cli.options import (
     backend_names,
     device_options,
+    fuse_option,
     kernel_option,
     precision_option,
     print_json,
@@ -28,6 +29,7 @@ from glnn.cli.screen import Column, Screen, Table, figures, number, progress
 from glnn.compile import Plan
 from glnn.errors import DeviceError, UnsupportedOpError
 from glnn.kernels import kernels_for
+from glnn.kernels.select import names_of
 from glnn.model import Model, load
 from glnn.profiling import Profile, StepTime, Trace, profile
 from glnn.session import InferenceSession
@@ -56,6 +58,7 @@ MOST = 2**31 - 1  # what GL and NumPy count
 )
 @shape_option
 @kernel_option
+@fuse_option
 @precision_option
 @trace_option
 @device_options
@@ -67,6 +70,7 @@ def bench(
     repeat: int,
     shapes: dict[str, Shape],
     kernels: dict[str, str],
+    fused: bool,
     precision: str,
     trace: str | None,
     gpu: str | None,
@@ -86,6 +90,7 @@ def bench(
       glnn bench lenet --batch 100
       glnn bench lenet --batch 100 --backends compute,cpu --repeat 50 --json
       glnn bench lenet --backends compute --kernel matmul=blocked
+      glnn bench lenet --batch 100 --no-fuse
       glnn bench net.onnx --shape x=1,3,64,96
       glnn bench lenet --batch 100 --trace trace.json     (for ui.perfetto.dev)
     """
@@ -94,7 +99,7 @@ def bench(
     feeds = read_feeds(loaded, inputs, model, batch, shapes)
     shapes = {name: array.shape for name, array in feeds.items()}
     count = next(iter(shapes[loaded.inputs[0].name]), 1)
-    options = {"limits": limits, "precision": precision}
+    options: dict[str, Any] = {"limits": limits, "precision": precision, "fused": fused}
     asked = backends is not None
     sessions, closed = _sessions(loaded, names, kernels, gpu, options, asked)
     plans = {name: session.plan(shapes) for name, session in sessions.items()}
@@ -102,6 +107,7 @@ def bench(
     profiles = _profiles(plans, feeds, repeat, traced, shown=not as_json)
     more = save_trace(traced, trace) if traced is not None and trace is not None else {}
     about = {"model": loaded.name, "batch": count, "repeat": repeat, "precision": precision}
+    about |= {"fused": fused}
     about |= _machine(sessions)
     if as_json:
         shown = {name: p.to_json() for name, p in profiles.items()}
@@ -188,9 +194,9 @@ def _forced(kernels: dict[str, str], backends: Sequence[str]) -> dict[str, dict[
 def _having(kernels: dict[str, str], backend: str) -> dict[str, str]:
     """Those of the forced kernels that `backend` has."""
     return {
-        op: name
-        for op, name in kernels.items()
-        if any(kernel.name == name for kernel in kernels_for(op, backend))
+        op: asked
+        for op, asked in kernels.items()
+        if {*names_of(asked)} <= {kernel.name for kernel in kernels_for(op, backend)}
     }
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import rich_click as click
 
 from glnn import __version__
+from glnn.cli.cache import show_cache
 from glnn.cli.options import device_options, print_json
 from glnn.cli.screen import Column, Screen, Table, progress
 from glnn.device import Device
@@ -34,6 +35,7 @@ from glnn.settings import Settings
     type=click.Choice(list(ARCHITECTURES)),
     help="Export with the parameters of this architecture.",
 )
+@click.option("--cache", is_flag=True, help="Only the cache lines that matrix products read.")
 @click.option("--forget", is_flag=True, help="Forget what was seen of their results here, first.")
 @device_options
 def kernels(
@@ -41,6 +43,7 @@ def kernels(
     compiled: bool,
     directory: Path | None,
     architecture: str | None,
+    cache: bool,
     forget: bool,
     gpu: str | None,
     limits: str | None,
@@ -52,7 +55,11 @@ def kernels(
     The parameters are those it would run with, and from what they come: the defaults of this
     architecture, those for any device, or the first that keep within the limits. Kernels made
     of stages have no shader of their own: each stage is an op with kernels of its own, shown by
-    `glnn plan`. Those that are there because a document has them run by name only.
+    `glnn plan`. Those that are there because a document has them run by name only. Kernels of your
+    own in the folder that GLNN_KERNELS names are among them.
+
+    `--cache` says instead, by a model and for any device, how many cache lines the invocations of a
+    matrix product read at once, as tables of the documents do.
 
     \b
     Examples:
@@ -60,6 +67,8 @@ def kernels(
       glnn kernels --op conv2d --compile
       glnn kernels --limits es31-minimum --json
       glnn kernels --forget
+      glnn kernels --cache
+      GLNN_KERNELS=mine/ glnn kernels --op matmul --compile
       glnn kernels --export sources/ --architecture Bifrost
     """
     if architecture is not None and directory is None:
@@ -67,12 +76,20 @@ def kernels(
     ops = sorted({kernel.op for kernel in declared()})
     if op is not None and op not in ops:
         raise GlnnError(f"--op: no kernels for {op!r}, expected one of {', '.join(ops)}")
+    if cache:
+        show_cache(op, wide, as_json)
+        return
     found = _rows(op, compiled, gpu, limits, forget, shown=not as_json)
     if directory is not None:
         _export(directory, op, architecture)
     if as_json:
         print_json({"kernels": [asdict(row) for row in found]})
-        return
+    else:
+        Screen(wide).show(_table(found))
+
+
+def _table(found: list[Row]) -> Table:
+    own = any(row.folder for row in found)
     listed = Table(
         (
             Column("op", least=12),
@@ -84,6 +101,7 @@ def kernels(
             Column("what it does, or why not", least=30),
             Column("parameters", 3),
             Column("of", 4, least=10),
+            *([Column("folder", 3)] if own else []),
         )
     )
     for row in found:
@@ -97,8 +115,9 @@ def kernels(
             row.reason or "; ".join(filter(None, (row.summary, row.seen))),
             " ".join(f"{name}={value}" for name, value in row.parameters.items()),
             row.defaults or "",
+            *([row.folder or ""] if own else []),
         )
-    Screen(wide).show(listed)
+    return listed
 
 
 def _export(directory: Path, op: str | None, architecture: str | None) -> None:

@@ -13,6 +13,7 @@ from glnn.backends import NAMES
 from glnn.cli.screen import say_logged
 from glnn.device.opening import MINIMUM_LIMITS
 from glnn.errors import GlnnError, ModelError
+from glnn.kernels.select import names_of
 from glnn.profiling import Trace
 from glnn.session import PRECISIONS
 from glnn.types import Shape
@@ -70,7 +71,8 @@ def kernel_option(command: Command) -> Command:
         metavar="OP=NAME",
         multiple=True,
         callback=_kernels,
-        help="Take this kernel for an op, as in matmul=blocked; may be repeated.",
+        help="Take this kernel for an op, as in matmul=blocked, or of several with commas between "
+        "the first that can; may be repeated.",
     )(command)
 
 
@@ -85,11 +87,21 @@ def precision_option(command: Command) -> Command:
     )(command)
 
 
+def fuse_option(command: Command) -> Command:
+    """`--fuse` and `--no-fuse`."""
+    return click.option(
+        "--fuse/--no-fuse",
+        "fused",
+        default=True,
+        help="Without: bias, activation and the like are steps of their own.",
+    )(command)
+
+
 def _kernels(context: click.Context, parameter: click.Parameter, given: Any) -> dict[str, str]:
     chosen: dict[str, str] = {}
     for text in given:
         op, equals, name = text.partition("=")
-        if not (op and equals and name):
+        if not (op and equals and names_of(name)):
             raise click.BadParameter(f"expected OP=NAME, got {text!r}")
         chosen[op] = name
     return chosen

@@ -13,6 +13,7 @@ from glnn.cli.feeds import shapes_of
 from glnn.cli.options import (
     backend_option,
     device_options,
+    fuse_option,
     kernel_option,
     precision_option,
     print_json,
@@ -23,6 +24,7 @@ from glnn.compile.hosted import label
 from glnn.compile.outline import Outline
 from glnn.compile.reasons import Reason, reasons
 from glnn.compile.step import Step
+from glnn.graph.passes import Pass
 from glnn.model import Model, load
 from glnn.settings import Settings
 from glnn.types import DType, Shape
@@ -39,6 +41,7 @@ SHOWN = 6  # tensors of a block
 )
 @shape_option
 @kernel_option
+@fuse_option
 @precision_option
 @device_options
 def plan(
@@ -47,6 +50,7 @@ def plan(
     batch: int | None,
     shapes: dict[str, Shape],
     kernels: dict[str, str],
+    fused: bool,
     precision: str,
     gpu: str | None,
     limits: str | None,
@@ -69,20 +73,20 @@ def plan(
       glnn plan vgg16 --precision float16
       glnn plan lenet --batch 10000 --kernel matmul=morton_4_2
       glnn plan net.onnx --shape x=1,3,64,96
+      glnn plan lenet --no-fuse
       glnn plan net.json --backend feedback --limits es31-minimum --json
     """
     loaded = load(model)
     shapes = shapes_of(loaded, batch, shapes)
     opened = open_backend(backend, gpu=gpu, limits=limits)
     stored, available = DType(precision), opened.available()
+    more: dict[str, Any] = {"available": available, "without": Pass.left_out((), fused)}
 
     def planned() -> dict[str, Any]:
-        outline = Outline.of(
-            loaded.graph, opened, shapes, kernels, precision=stored, available=available
-        )
+        outline = Outline.of(loaded.graph, opened, shapes, kernels, precision=stored, **more)
         return _report(loaded, opened, outline, available)
 
-    report = {"precision": precision, **opened.perform(planned)}
+    report = {"precision": precision, "fused": fused, **opened.perform(planned)}
     if as_json:
         print_json(report)
     else:

@@ -16,6 +16,7 @@ from glnn.cli.inputs import Inputs, batch_size, read_inputs
 from glnn.cli.options import (
     backend_option,
     device_options,
+    fuse_option,
     kernel_option,
     precision_option,
     print_json,
@@ -43,6 +44,7 @@ Done = tuple[InferenceSession, Dump | None, Classes | Outputs]
     "--batch", type=click.IntRange(1), help="Samples a run: 100, or as many as the model takes."
 )
 @kernel_option
+@fuse_option
 @precision_option
 @dump_options
 @trace_option
@@ -54,6 +56,7 @@ def run(
     top: int,
     batch: int | None,
     kernels: dict[str, str],
+    fused: bool,
     precision: str,
     dump: str | None,
     tensors: tuple[str, ...],
@@ -80,7 +83,7 @@ def run(
       glnn run lenet photo.png --dump tensors.npz --tensor c1 --tensor 'sigmoid*'
     """
     loaded = load(model)
-    options: dict[str, Any] = {"gpu": gpu, "limits": limits, "kernels": kernels}
+    options: dict[str, Any] = {"gpu": gpu, "limits": limits, "kernels": kernels, "fused": fused}
     opened = partial(InferenceSession, loaded, backend, precision=precision, **options)
     traced = None if trace is None else Trace()
     into = partial(Dump.asked, dump, tensors, loaded)

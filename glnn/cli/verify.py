@@ -10,6 +10,7 @@ from glnn.cli.feeds import read_feeds
 from glnn.cli.options import (
     backend_option,
     device_options,
+    fuse_option,
     kernel_option,
     precision_option,
     print_json,
@@ -48,6 +49,7 @@ def _not_nan(
 )
 @shape_option
 @kernel_option
+@fuse_option
 @precision_option
 @device_options
 @click.pass_context
@@ -60,6 +62,7 @@ def verify(
     tolerance: float | None,
     shapes: dict[str, Shape],
     kernels: dict[str, str],
+    fused: bool,
     precision: str,
     gpu: str | None,
     limits: str | None,
@@ -82,7 +85,7 @@ def verify(
     loaded = load(model)
     feeds = read_feeds(loaded, inputs, model, batch, shapes, most=100)
     session = InferenceSession(
-        loaded, backend, gpu=gpu, limits=limits, kernels=kernels, precision=precision
+        loaded, backend, gpu=gpu, limits=limits, kernels=kernels, fused=fused, precision=precision
     )
     allowed = TOLERANCES[precision] if tolerance is None else tolerance
     result = verify_plan(

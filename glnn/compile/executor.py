@@ -19,11 +19,14 @@ from glnn.errors import LimitError, UnsupportedOpError, first_line
 from glnn.graph.graph import Graph, Value
 from glnn.graph.passes import Pass
 from glnn.graph.passes.small import all_small, has_wide_inputs, with_small_inputs
+from glnn.kernels.library import revision
 from glnn.process import ProcessLock
 from glnn.types import Array, DType, Shape, TensorType, content
 
 LOG = logging.getLogger(__name__)
 PLANS_KEPT = 4
+Known = tuple[dict[str, Any], bool, int]
+"""Beside the shapes, what a plan is for: numbers, whether inputs are small, which kernels."""
 SAID = 8  # operators that a warning names, and layers of each
 
 
@@ -60,9 +63,7 @@ class Executor:
         self._lock = ProcessLock()
         self._kernels = dict(kernels or {})
         self._plans: OrderedDict[tuple[object, ...], Plan | Cut] = OrderedDict()
-        self._latest: tuple[Mapping[str, Shape], tuple[dict[str, Any], bool], Plan | Cut] | None = (
-            None
-        )
+        self._latest: tuple[Mapping[str, Shape], Known, Plan | Cut] | None = None
         self._weights = Weights(self.backend, graph)
 
     def run(
@@ -98,7 +99,7 @@ class Executor:
         latest = self._latest
         if latest is not None and latest[0] == shapes and latest[2].backend is backend:
             contents = {name: content(array) for name, array in told.items()}
-            if latest[1] == (contents, small):
+            if latest[1] == (contents, small, revision()):
                 return latest[2]
         return self._plan(backend, shapes, False, told=told, small=small)
 
@@ -144,7 +145,8 @@ class Executor:
         small: whether inputs of int64 are `all_small`, so that more of what follows is int32's.
         """
         contents = {name: content(array) for name, array in (told or {}).items()}
-        key = frozenset(shapes.items()), keep, outputs, frozenset(contents.items()), small
+        known = contents, small, revision()
+        key = frozenset(shapes.items()), keep, outputs, frozenset(contents.items()), *known[1:]
         with self._lock:
             plan = self._plans.get(key)
             if plan is None:
@@ -169,7 +171,7 @@ class Executor:
                 if len(self._plans) > self._kept:
                     self._plans.popitem(last=False)
             self._plans.move_to_end(key)
-            self._latest = None if keep or outputs else (shapes, (contents, small), plan)
+            self._latest = None if keep or outputs else (shapes, known, plan)
         return plan
 
     def _warn(self, hosted: tuple[Hosted, ...]) -> None:

@@ -21,6 +21,7 @@ from glnn.graph.constant import constant
 from glnn.graph.graph import Graph, Value
 from glnn.graph.operators.control import Control
 from glnn.graph.passes import Pass
+from glnn.kernels.select import names_of
 from glnn.layout import parse
 from glnn.settings import Settings
 from glnn.types import DType, Shape, TensorType
@@ -179,8 +180,9 @@ class Outline:
         for name, kernel in kernels.items():
             if not any(name in schedule.ops for schedule in schedules):
                 raise UnsupportedOpError(f"kernel for {name}: {graph.name} has no op of that name")
-            if kernel not in taken:
-                raise UnsupportedOpError(f"kernel {name}={kernel} can compute no step of it")
+            for one in names_of(kernel) or (kernel,):
+                if one not in taken:
+                    raise UnsupportedOpError(f"kernel {name}={one} can compute no step of it")
         return made
 
     @classmethod

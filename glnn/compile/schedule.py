@@ -17,6 +17,7 @@ from glnn.graph.operators.move import Move
 from glnn.kernels import kernels_for
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
+from glnn.kernels.select import names_of
 from glnn.layout import Layout, parse
 from glnn.layout.layout import DENSE, PACKED, RowMajor
 from glnn.types import TensorType
@@ -206,13 +207,20 @@ class Schedule(Tensors):
         return copy
 
     def _forced(self, task: Task, problem: Problem) -> str | None:
-        """The kernel that `task` must take. What was asked for an op binds a stage if it can."""
-        kernel = self._kernels.get(task.op.name)
-        if task.kernel or not kernel or task.via is None:
-            return task.kernel or kernel
-        if kernel not in {k.name for k in kernels_for(task.op.name, self.backend.name)}:
-            return kernel  # it is refused, by name
-        return kernel if self._can(problem, kernel) else None
+        """The kernel that `task` must take: of several that were asked for, the first that can.
+
+        What was asked for an op binds a stage if it can.
+        """
+        asked = names_of(self._kernels.get(task.op.name, ""))
+        if task.kernel or not asked:
+            return task.kernel
+        if len(asked) == 1 and task.via is None:
+            return asked[0]
+        known = {k.name for k in kernels_for(task.op.name, self.backend.name)}
+        for kernel in asked:
+            if kernel not in known or self._can(problem, kernel):
+                return kernel  # one that is not known is refused, by name
+        return None if task.via else asked[0]
 
     def _can(self, problem: Problem, kernel: str) -> bool:
         """Whether `kernel` can compute `problem`, and the tensors given be reordered for it."""

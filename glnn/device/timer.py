@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from statistics import median
 from time import perf_counter
@@ -22,10 +22,14 @@ GPU_DISJOINT = 0x8FBB
 
 @dataclass(frozen=True)
 class Sample:
-    """Seconds of the same work, from asking for it to its end: by the wall clock, by the timer."""
+    """Seconds of the same work, from asking for it to its end: by the wall clock, by the timer.
+
+    runs: by the timer, where they are medians of several runs, of each that counts.
+    """
 
     wall: float
     gpu: float
+    runs: tuple[float, ...] = field(default=(), compare=False)
 
 
 class Timer:
@@ -98,7 +102,8 @@ class Timer:
         if len(kept) <= repeat // 2:
             self._doubt = "the timer was disturbed or above the wall clock in most runs"
             return None
-        sample = Sample(median(s.wall for s in kept), median(s.gpu for s in kept))
+        runs = tuple(s.gpu for s in kept)
+        sample = Sample(median(s.wall for s in kept), median(runs), runs)
         self._doubt = self._missing(sample)
         return sample if self._doubt is None else None
 

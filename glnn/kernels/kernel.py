@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -50,6 +51,8 @@ class Kernel:
     architectures: Architectures = field(default_factory=Architectures)
     priority: int = 0  # among the kernels that suit, the greatest is the default
     tolerance: float = 1e-5  # the relative error that its results may have
+    folder: Path | None = None  # the user's, which it was found in; None where it ships with glnn
+    edition: int = 0  # another one where its files had changed when they were read again
 
     @classmethod
     def declared(
@@ -75,6 +78,8 @@ class Kernel:
 
     def _check(self) -> None:
         """Raise DeclarationError where its parts do not go together."""
+        if not re.fullmatch(r"[\w.-]+", self.name, re.ASCII):
+            raise DeclarationError(f"expected a name of letters and digits, got {self.name!r}")
         if self.backend not in PLACES:
             raise DeclarationError(f"expected one of {sorted(PLACES)}", "backend")
         if self.stages and self.stages not in LOWERINGS:

@@ -1,17 +1,21 @@
-"""Every kernel there is: the shaders folder, read once."""
+"""Every kernel there is: those of the shaders folder and of the user's, read once."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from pathlib import Path
 
-from glnn.errors import ShaderError
+from glnn import glsl
+from glnn.errors import GlnnError, ShaderError
 from glnn.glsl import DOCUMENTS, shaders_folder
 from glnn.kernels.declaration import variants
 from glnn.kernels.forms import DeclarationError
 from glnn.kernels.kernel import BACKENDS, Kernel, place
+from glnn.kernels.source import fingerprint
+from glnn.settings import Settings
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -45,8 +49,10 @@ def _kernels(declaration: Path) -> Iterator[Kernel]:
     """The kernels of a declaration. Raises ShaderError."""
     try:
         found = variants(tomllib.loads(declaration.read_text("utf-8")), declaration.stem)
-    except (tomllib.TOMLDecodeError, DeclarationError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, DeclarationError) as error:
         raise ShaderError(f"{declaration}: {error}") from None
+    except OSError as error:
+        raise ShaderError(f"{declaration}: cannot be read: {error.strerror}") from None
     beside = [path for path in map(declaration.with_suffix, BACKENDS) if path.exists()]
     for name, text in found.items():
         if len(beside) != 1 and "stages" not in text:
@@ -55,10 +61,108 @@ def _kernels(declaration: Path) -> Iterator[Kernel]:
         yield Kernel.declared(declaration, path, text, name)
 
 
-@lru_cache(maxsize=1)
+def of_user(folder: Path, shipped: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+    """The kernels in the user's `folder`, beside those that are `shipped`.
+
+    Raises GlnnError where there is no such folder; ShaderError as `read` does, for an op without
+    shipped kernels, and for a name that one of these has.
+    """
+    if not folder.is_dir() or folder.name == DOCUMENTS:
+        called = f", not called {DOCUMENTS}" if folder.is_dir() else ""
+        raise GlnnError(f"GLNN_KERNELS: expected a folder{called}, got {folder}")
+    for path in sorted(folder.glob("*.toml")):
+        raise ShaderError(f"{path}: expected it in a folder of the op's name")
+    taken = {(kernel.op, kernel.name): kernel for kernel in shipped}
+    ops = sorted({kernel.op for kernel in shipped})
+    found = tuple(replace(kernel, folder=folder) for kernel in read(folder))
+    for kernel in found:
+        where = place(kernel.declaration, kernel.name)
+        if kernel.op not in ops:
+            raise ShaderError(f"{where}: no op {kernel.op!r}, expected one of {', '.join(ops)}")
+        if other := taken.get((kernel.op, kernel.name)):
+            there = place(other.declaration, other.name)
+            raise ShaderError(f"{where}: its name is that of {there}, too")
+    return found
+
+
+@dataclass(frozen=True)
+class Library:
+    """The kernels as they were read. revision: how often there were others by then."""
+
+    kernels: tuple[Kernel, ...]
+    revision: int = 0
+
+    @classmethod
+    def read(cls) -> Library:
+        """Those that ship with glnn and those of `GLNN_KERNELS`. Raises what `of_user` does."""
+        shipped, folder = read(shaders_folder()), Settings.from_environment().kernels
+        return cls(shipped if folder is None else shipped + of_user(folder.resolve(), shipped))
+
+    @cached_property
+    def by_op(self) -> Mapping[tuple[str, str], tuple[Kernel, ...]]:
+        """The kernels for each op and backend, the preferred ones first."""
+        found: dict[tuple[str, str], list[Kernel]] = {}
+        for kernel in sorted(self.kernels, key=lambda k: -k.priority):
+            found.setdefault((kernel.op, kernel.backend), []).append(kernel)
+        return {key: tuple(some) for key, some in found.items()}
+
+    def again(self) -> Library:
+        """What there is now: itself where nothing changed, and of others each kernel that did not.
+
+        What changed is another edition, so that nothing that was found of the former is used.
+        """
+        known = {(one.op, one.name): (one, _print(one)) for one in self.kernels}
+        revision, kernels = self.revision + 1, []
+        with glsl.anew():
+            for kernel in self.read().kernels:
+                old, printed = known.get((kernel.op, kernel.name), (None, None))
+                new = replace(kernel, edition=revision)
+                if old and replace(kernel, edition=old.edition) == old:
+                    new = old if _print(kernel) == printed is not None else new
+                kernels.append(new)
+        return self if tuple(kernels) == self.kernels else Library(tuple(kernels), revision)
+
+
+def _print(kernel: Kernel) -> str | None:
+    """The fingerprint of `kernel`; None where a file is missing, so that nothing is made of it."""
+    try:
+        return fingerprint(kernel)
+    except ShaderError:
+        return None
+
+
+@dataclass
+class _Shelf:
+    """Where the library stands that was read last."""
+
+    library: Library = field(default_factory=Library.read)
+
+
+@cache
+def _shelf() -> _Shelf:
+    return _Shelf()
+
+
+def reload() -> tuple[Kernel, ...]:
+    """Read all declarations and shaders again, and `GLNN_KERNELS`: the kernels new or changed.
+
+    Backends choose among what there is now, and sessions make their plans anew. Raises what is
+    wrong with a file, and leaves everything as it was then.
+    """
+    shelf = _shelf()
+    former, shelf.library = shelf.library, shelf.library.again()
+    known = set(former.kernels)
+    return tuple(kernel for kernel in shelf.library.kernels if kernel not in known)
+
+
+def revision() -> int:
+    """How often there were other kernels by now: what is remembered of a choice is of one."""
+    return _shelf().library.revision
+
+
 def declared() -> tuple[Kernel, ...]:
-    """The kernels that ship with glnn, those that are made of stages among them."""
-    return read(shaders_folder())
+    """All kernels, those that are made of stages among them."""
+    return _shelf().library.kernels
 
 
 def library() -> tuple[Kernel, ...]:
@@ -68,13 +172,4 @@ def library() -> tuple[Kernel, ...]:
 
 def kernels_for(op: str, backend: str) -> tuple[Kernel, ...]:
     """The kernels of `backend` for the op named `op`, the preferred ones first."""
-    return _by_op().get((op, backend), ())
-
-
-@lru_cache(maxsize=1)
-def _by_op() -> Mapping[tuple[str, str], tuple[Kernel, ...]]:
-    """The kernels for each op and backend, the preferred ones first."""
-    found: dict[tuple[str, str], list[Kernel]] = {}
-    for kernel in sorted(declared(), key=lambda k: -k.priority):
-        found.setdefault((kernel.op, kernel.backend), []).append(kernel)
-    return {key: tuple(some) for key, some in found.items()}
+    return _shelf().library.by_op.get((op, backend), ())

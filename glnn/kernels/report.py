@@ -36,7 +36,8 @@ class Row:
     parameters: those it would run with here, and `defaults` where they come from. stages: the way
     of `graph.decompose` by which it computes the op, where it has no shader. document: whether it
     is there because a document has it, and runs only where it is named. seen: what is to be said of
-    its results here; None where nothing is.
+    its results here; None where nothing is. folder: the user's that it is in; None where it ships
+    with glnn.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Row:
     stages: str | None
     document: bool = False
     seen: str | None = None
+    folder: str | None = None
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,7 @@ def rows(
                 kernel.stages or None,
                 kernel.document,
                 "; ".join(sorted({one.notable for one in said if one.notable})) or None,
+                str(kernel.folder) if kernel.folder else None,
             )
 
 

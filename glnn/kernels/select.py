@@ -73,6 +73,11 @@ def _stage_lies(
         raise type(error)(f"{stage.name}: {error}") from None
 
 
+def names_of(asked: str) -> tuple[str, ...]:
+    """The kernels' names in `asked`, which has commas between several."""
+    return tuple(name.strip() for name in asked.split(",") if name.strip())
+
+
 def choose(
     backend: str,
     problem: Problem,

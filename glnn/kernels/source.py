@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import lru_cache
 from hashlib import sha256
-from pathlib import Path
 from types import MappingProxyType
 
 from glnn.device import Source
@@ -31,7 +30,8 @@ def assemble(
     generated: what stands for the lines `#include <name>`, by name; includes in it are put in, too.
     Raises ShaderError on an include that is missing or leaves the shaders folder.
     """
-    name = kernel.path.relative_to(folder_of(kernel.path)).as_posix()
+    path = kernel.path if kernel.folder else kernel.path.relative_to(folder_of(kernel.path))
+    name = path.as_posix()
     lines = [(line, "(header)", i) for i, line in enumerate(header.splitlines(), 1)]
     body = lines_of_file(kernel.path, name, generated)
     words = {word for line, _, _ in body for word in _WORD.findall(line)}
@@ -45,10 +45,9 @@ def assemble(
 
 def fingerprint(kernel: Kernel) -> str:
     """A hash of the declaration and the shader of `kernel`: another one means another kernel."""
-    return _fingerprint(kernel.text, None if kernel.stages else kernel.path)
+    return _fingerprint(kernel.text, "" if kernel.stages else expanded(kernel.path))
 
 
-@cache
-def _fingerprint(declared: str, path: Path | None) -> str:
-    text = f"{declared}\n{expanded(path) if path else ''}"
-    return sha256(text.encode()).hexdigest()[:16]
+@lru_cache(maxsize=1024)
+def _fingerprint(declared: str, shader: str) -> str:
+    return sha256(f"{declared}\n{shader}".encode()).hexdigest()[:16]

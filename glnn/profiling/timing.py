@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 from time import perf_counter
 
@@ -16,10 +16,14 @@ LEAST_SECONDS = 0.02  # of one measure: below, the clock and the queue weigh too
 
 @dataclass(frozen=True)
 class Timing:
-    """Median seconds of one run; `by_timer` says whether they are the GPU's own."""
+    """Median seconds of one run; `by_timer` says whether they are the GPU's own.
+
+    runs: seconds of one in each of the repeated measures, fewer where some were disturbed.
+    """
 
     seconds: float
     by_timer: bool
+    runs: tuple[float, ...] = field(default=(), compare=False)
 
 
 def time_work(
@@ -42,7 +46,7 @@ def _time_work(
     backend.finish()
     once = _warm(work, backend.finish, warm, hopeless)
     if once > hopeless or backend.device is None:
-        return Timing(once, False)
+        return Timing(once, False, (once,))
     count = max(1, int(LEAST_SECONDS / once))
 
     def many() -> None:
@@ -51,8 +55,9 @@ def _time_work(
 
     timer = Timer(backend.device)
     if timer.prove(many) is None and (sample := timer.measure(many, repeat)) is not None:
-        return Timing(sample.gpu / count, True)
-    return Timing(median(_wall(many, backend.finish) for _ in range(repeat)) / count, False)
+        return Timing(sample.gpu / count, True, tuple(gpu / count for gpu in sample.runs))
+    walls = [_wall(many, backend.finish) / count for _ in range(repeat)]
+    return Timing(median(walls), False, tuple(walls))
 
 
 def _warm(

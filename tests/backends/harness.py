@@ -51,6 +51,12 @@ def kernels(op: str) -> list[tuple[str, str]]:
     return [(b, k.name) for b in BACKENDS for k in kernels_for(op, b)]
 
 
+def tolerance(op: str, kernel: str | None) -> float:
+    """The relative error that results of `kernel` may have: some compute in FP16."""
+    declared = (k.tolerance for b in BACKENDS for k in kernels_for(op, b) if k.name == kernel)
+    return max(declared, default=TOLERANCE)
+
+
 def of_halves(op: str) -> list[tuple[str, str, str]]:
     """(backend, kernel, operand) for every operand that a kernel of `op` takes as float16."""
     return [(b, k.name, name) for b in BACKENDS for k in kernels_for(op, b) for name in k.halves]

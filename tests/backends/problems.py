@@ -34,6 +34,7 @@ from glnn.graph.operators.pack import Pack
 from glnn.graph.operators.pad import Pad
 from glnn.graph.operators.reorder import Reorder
 from glnn.graph.operators.scatter import ScatterElements, ScatterND
+from glnn.graph.operators.shift_add import ShiftAdd
 from glnn.graph.operators.winograd_input import WinogradInput
 from glnn.graph.operators.winograd_output import WinogradOutput
 from glnn.graph.operators.zero import Zero
@@ -115,6 +116,7 @@ PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilo
     ],
     "reorder": [
         (Reorder("R", "C 4 2 C"), {"x": (37, 131)}),
+        (Reorder("C", "R4"), {"x": (37, 131)}),
         (Reorder("R", "nhwC4c"), {"x": (2, 37, 11, 9)}),
         (Reorder("nhwC4c", "R"), {"x": (2, 37, 11, 9)}),
         (Reorder("R", "nChw4c"), {"x": (2, 37, 11, 9)}),
@@ -159,6 +161,13 @@ PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilo
         (Transpose((0, 2, 1)), {"x": (2, 67, 45)}),
     ],
     "zero": [(Zero((67, 131)), {}), (Zero((67, 131), "R 2 4 R"), {})],
+    "shift_add": [
+        (
+            ShiftAdd((2, 11, 9), (3, 2), (1, 0, 0, 1)),
+            {"x": (2 * 11 * 9, 6 * 37), "e1": (37,)},
+            BIASED_TANH,
+        )
+    ],
     "winograd_input": [
         (WinogradInput(tile, (1, 0, 0, 1)), {"x": (2, 37, 11, 9)}) for tile in (2, 4)
     ],

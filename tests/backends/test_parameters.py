@@ -40,6 +40,6 @@ def test_every_value_of_a_parameter(opened, rng, kernel, name) -> None:
             except LimitError:  # what the driver alone knows
                 continue
             expected = problem.compute(precise(operands))
-            assert error(got, expected) <= TOLERANCE, (name, value)
+            assert error(got, expected) <= max(TOLERANCE, kernel.tolerance), (name, value)
             ran += 1
     assert ran, "no value of it was tried"

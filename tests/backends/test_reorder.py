@@ -10,6 +10,8 @@ from glnn.kernels.problem import Problem
 from tests.backends.harness import run
 
 FIXED = [k for k in library() if k.op == "reorder" and k.wants("x") != ("any",)]
+IMAGES = [k for k in FIXED if not k.document]
+TURNED = [k for k in FIXED if k.document]  # Cheng's, of matrices
 MATRICES = [
     "R",
     "R4",
@@ -23,7 +25,7 @@ MATRICES = [
 ]
 
 
-@pytest.mark.parametrize("kernel", FIXED, ids=lambda k: k.name)
+@pytest.mark.parametrize("kernel", IMAGES, ids=lambda k: k.name)
 @pytest.mark.parametrize(
     "shape", [(1, 1, 1, 1), (2, 3, 5, 7), (3, 4, 2, 2), (1, 17, 3, 1), (5, 6, 7, 3)]
 )
@@ -32,6 +34,14 @@ def test_images_stay(opened, rng, kernel, shape) -> None:
     for source in kernel.wants("x"):
         op = Reorder(source, *kernel.wants("out"))
         np.testing.assert_array_equal(run(opened(kernel.backend), op, {"x": x}, kernel.name), x)
+
+
+@pytest.mark.parametrize("kernel", TURNED, ids=lambda k: k.name)
+def test_matrices_are_transposed(opened, rng, kernel) -> None:
+    for shape in [(1, 1), (7, 3), (4, 129), (33, 16), (127, 257)]:
+        x = rng(shape)
+        got = run(opened(kernel.backend), Reorder("C", "R4"), {"x": x}, kernel.name)
+        np.testing.assert_array_equal(got, x)
 
 
 @pytest.mark.parametrize("source", MATRICES)

@@ -51,6 +51,15 @@ def test_what_float16_saves(cli: Glnn, backend: str) -> None:
     assert "less by float16" in cli(*asked, "--precision", "float16").out
 
 
+@pytest.mark.parametrize("verb", [("plan",), ("bench", "--repeat", 1), ("verify",)], ids=str)
+def test_nothing_is_joined(cli: Glnn, verb: tuple[object, ...]) -> None:
+    backends = "--backends" if verb[0] == "bench" else "--backend"
+    asked = cli(*verb, "lenet", "--batch", 2, backends, "cpu", "--no-fuse", "--json").json
+    steps = asked.get("steps") or asked.get("layers") or asked["backends"]["cpu"]["layers"]
+    assert len(steps) == 8 + 5 + 4  # biases, sigmoids
+    assert asked.get("fused", False) is False
+
+
 @pytest.mark.parametrize("backend", NAMES)
 def test_lenet(cli: Glnn, backend: str) -> None:
     found = cli("plan", "lenet", "--batch", 7, "--backend", backend, "--json").json

@@ -31,6 +31,7 @@ from glnn.graph.operators import (
     Transpose,
 )
 from glnn.graph.passes import Pass, shortened
+from glnn.graph.passes.optional import FUSING
 from glnn.session import InferenceSession
 from glnn.types import Array, TensorType
 from tests import oracle
@@ -240,7 +241,9 @@ def everything() -> tuple[Graph, dict[str, Array]]:
 
 
 @pytest.mark.parametrize("backend", ["cpu", "compute"])
-@pytest.mark.parametrize("without", [(), *((one.value,) for one in Pass), tuple(Pass)], ids=str)
+@pytest.mark.parametrize(
+    "without", [(), *((one.value,) for one in Pass), tuple(Pass), FUSING], ids=str
+)
 def test_results_agree_without(without, backend) -> None:
     graph, feeds = everything()
     found = Executor(graph, backend, without=without).run(feeds)

@@ -230,6 +230,7 @@ MODEL = Model.sequential([Linear(3, 2)], (3,))
         (lambda: InferenceSession(MODEL, ["cpu"]), "a backend must be a name, got ['cpu']"),
         (lambda: InferenceSession(MODEL, None), "a backend must be a name, got None"),
         (lambda: InferenceSession(MODEL, "cpu", kernels=["a"]), "kernels must map ops to kernels'"),
+        (lambda: InferenceSession(MODEL, "cpu", kernels={"a": 5}), "kernels must map ops to kern"),
         (lambda: InferenceSession(MODEL, "cpu", kernels=5), "kernels must map ops to kernels' nam"),
         (lambda: InferenceSession(5), "a model must be a name or a path, got int"),
         (lambda: InferenceSession(MODEL, "cpu").run(5, {"input": X}), "list of names, got 5"),

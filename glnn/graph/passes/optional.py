@@ -73,6 +73,21 @@ class Pass(Enum):
             found.add(one)
         return frozenset(found)
 
+    @classmethod
+    def left_out(cls, without: Iterable[str | Pass], fused: bool) -> frozenset[Pass]:
+        """Those called `without` and, unless `fused`, those of FUSING. Raises GlnnError."""
+        if type(fused) is not bool:
+            raise GlnnError(f"fused must be True or False, got {shown(fused)}")
+        return cls.named(without) | (frozenset() if fused else FUSING)
+
+
+FUSING = frozenset(
+    {
+        *(Pass.LAYER_NORM, Pass.RMS_NORM, Pass.SOFTMAX, Pass.ACTIVATIONS),
+        *(Pass.PADS, Pass.MOVES, Pass.FOLD, Pass.FUSE),
+    }
+)
+"""Those that make one step of several in the model, as of a product, its bias and its ReLU."""
 
 Types = dict[Value, TensorType]
 _ORDER: tuple[tuple[Pass, Callable[[Graph, Types], Graph]], ...] = (

@@ -1,21 +1,45 @@
 #version 310 es
-// A row of the result an invocation (Cheng's version 3): the second operand is transposed first,
-// the workgroup brings each of its rows to shared memory in turn, and every invocation multiplies
-// it by a row of its own, WIDTH numbers a step.
+// A row of the result an invocation (Cheng's version 3): the second operand is transposed first
+// (cheng_trans of reorder), the workgroup brings each of its rows to shared memory in turn, a vector
+// of WIDTH numbers an invocation, and every invocation multiplies it by a row of its own, WIDTH
+// numbers a step. Its arithmetic is FP32 or, MEDIUMP, FP16 as his section V.B.7 has it: operands and
+// products are halves, their sums FP32. His text has no code; rows and columns that are no multiple
+// of WIDTH are ours.
 #ifndef WG_X
 #define WG_X 16
 #endif
 #ifndef WIDTH
 #define WIDTH 4
 #endif
+#ifndef MEDIUMP
+#define MEDIUMP 0
+#endif
+// ROUND: 1, by packHalf2x16; 0, left to the driver, whose mediump may be FP16 here and FP32 there.
+#ifndef ROUND
+#define ROUND 1
+#endif
 #include "common/launch.glsl"
 #include "matmul/operands.glsl"
 #include "matmul/scalar.glsl"
 #define QUADS (WIDTH / 4)
+#if MEDIUMP
+#define NUMBERS mediump vec4
+#else
+#define NUMBERS vec4
+#endif
 layout(local_size_x = WG_X) in;
 uniform int m, n, k;
 uniform int x_row, weight_row, out_row;  // numbers, multiples of 4
-shared vec4 tile[WG_X * QUADS];
+shared NUMBERS tile[WG_X * QUADS];
+
+// Four numbers as the arithmetic has them.
+NUMBERS rounded(NUMBERS v) {
+#if MEDIUMP && ROUND
+    return vec4(unpackHalf2x16(packHalf2x16(v.xy)), unpackHalf2x16(packHalf2x16(v.zw)));
+#else
+    return v;
+#endif
+}
 
 void main() {
     int lane = int(gl_LocalInvocationID.x);
@@ -26,16 +50,20 @@ void main() {
         int start = column * (weight_row / 4);
         vec4 sum = vec4(0.0);
         for (int step = 0; step < steps; step += WG_X * QUADS) {
-            for (int i = lane; i < WG_X * QUADS; i += WG_X)
-                tile[i] = weight_at(start + min(step + i, steps - 1));
+            for (int i = lane * QUADS; i < (lane + 1) * QUADS; ++i)
+                tile[i] = rounded(weight_at(start + min(step + i, steps - 1)));
             memoryBarrierShared();
             barrier();
             for (int i = 0; i < WG_X * QUADS && step + i < steps; i += QUADS) {
-                vec4 a[QUADS];
-                for (int j = 0; j < QUADS; ++j) a[j] = x_at(first + min(step + i + j, steps - 1));
+                NUMBERS a[QUADS];
                 for (int j = 0; j < QUADS; ++j)
-                    if (4 * (step + i + j) < k)  // the row's padding may hold anything
-                        sum += first_of(a[j], k - 4 * (step + i + j)) * tile[i + j];
+                    a[j] = rounded(x_at(first + min(step + i + j, steps - 1)));
+                for (int j = 0; j < QUADS; ++j) {
+                    // The row's padding may hold anything.
+                    NUMBERS b = tile[i + j];
+                    NUMBERS product = first_of(a[j], k - 4 * (step + i + j)) * b;
+                    if (4 * (step + i + j) < k) sum += rounded(product);
+                }
             }
             memoryBarrierShared();
             barrier();

@@ -1,6 +1,6 @@
 #version 310 es
-// One result an invocation, scalar; both operands are walked along k (Rovder 2017, source 7.1;
-// Gronqvist's scalarNT).
+// One result an invocation, scalar; both operands are walked along k (Rovder 2017, source 7.1,
+// invocation id 0 being his row, a neuron; Gronqvist's scalarNT, listing 1.10, id 1 being his row i).
 #ifndef WG_X
 #define WG_X 8
 #endif

@@ -1,6 +1,7 @@
 #version 310 es
 // One result an invocation, scalar; the second operand is walked across its rows
-// (Rovder 2017, source 6.1: weights and samples row major, samples being columns).
+// (Rovder 2017, source 6.1: weights and samples row major, samples being columns; invocation id 0 is
+// his row, a neuron, so that neighbouring invocations write apart from one another).
 #ifndef WG_X
 #define WG_X 8
 #endif
@@ -16,8 +17,8 @@ uniform int m, n, k;
 uniform int x_rows, weight_row, out_rows;
 
 void main() {
-    int row = int(INVOCATION_ID.x);
-    int column = int(INVOCATION_ID.y);
+    int column = int(INVOCATION_ID.x);
+    int row = int(INVOCATION_ID.y);
     if (row >= m || column >= n) return;
     float sum = 0.0;
     for (int i = 0; i < k; ++i) sum += weight[column * weight_row + i] * x[i * x_rows + row];

@@ -1,5 +1,6 @@
 #version 310 es
-// One result an invocation, by vec4 and dot along k (Rovder 2017, source 7.2).
+// One result an invocation, by vec4 and dot along k (Rovder 2017, source 7.2, invocation id 0 being
+// his row, a neuron).
 #ifndef WG_X
 #define WG_X 4
 #endif

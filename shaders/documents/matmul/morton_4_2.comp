@@ -1,7 +1,8 @@
 #version 310 es
 // 2 x 2 results an invocation, four dots a step, with all matrices in chunks of CHUNK samples by
 // four (Rovder 2017, appendices 12.6 and 12.7: C 4 2 C and C 4 4 C with samples as columns are
-// R 2 4 R and R 4 4 R with samples as rows). The result lies as the operand, so layers chain.
+// R 2 4 R and R 4 4 R with samples as rows; invocation id 0 is two of his rows, neurons). The result
+// lies as the operand, so layers chain.
 #ifndef WG_X
 #define WG_X 4
 #endif

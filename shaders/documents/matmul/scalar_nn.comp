@@ -1,6 +1,6 @@
 #version 310 es
 // One result an invocation, scalar, all row major: C = A B as it is written (Gronqvist's scalarNN,
-// Cheng's version 1).
+// listing 1.9, invocation id 1 being his row i; Cheng's version 1).
 #ifndef WG_X
 #define WG_X 8
 #endif

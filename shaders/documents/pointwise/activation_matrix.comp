@@ -1,6 +1,7 @@
 #version 310 es
 // An expression of every element of a matrix, one element an invocation, over a grid of two
-// dimensions (Rovder 2017, section 9.2: RM, CM and grouped CM). COLUMN_MAJOR tells how it lies.
+// dimensions (Rovder 2017, section 9.2: RM, CM and grouped CM; invocation id 0 is his row, a neuron,
+// here a column). COLUMN_MAJOR tells how it lies.
 #ifndef WG_X
 #define WG_X 64
 #endif

@@ -1,6 +1,7 @@
 #version 310 es
 // An expression of a matrix in chunks of 2 samples by four and one number for each column, a vec4 an
-// invocation (Rovder 2017, section 9.1; the index of his listing 12.6 is that of 4 x 4 chunks).
+// invocation, as the text has it (Rovder 2017, section 9.1; his listing 12.6 is scalar, and its index
+// that of 4 x 4 chunks). Invocation id 0 is four of his rows, neurons.
 #ifndef WG_X
 #define WG_X 64
 #endif

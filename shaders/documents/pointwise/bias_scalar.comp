@@ -1,7 +1,7 @@
 #version 310 es
 // An expression of a matrix and one number for each column, as a bias is: one element an invocation,
-// over a grid of two dimensions (Rovder 2017, section 9.1). COLUMN_MAJOR tells how the matrix lies,
-// samples being rows.
+// over a grid of two dimensions (Rovder 2017, section 9.1; invocation id 0 is his row, a neuron, here
+// a column). COLUMN_MAJOR tells how the matrix lies, samples being rows.
 #ifndef WG_X
 #define WG_X 64
 #endif

@@ -1,6 +1,6 @@
 #version 310 es
-// An expression of a bias and a row-major matrix, a vec4 an invocation (Rovder 2017, section 9.1, vectorised,
-// column major with samples as columns).
+// An expression of a bias and a row-major matrix, a vec4 an invocation (Rovder 2017, section 9.1,
+// vectorised, column major with samples as columns; invocation id 0 is four of his rows, neurons).
 #ifndef WG_X
 #define WG_X 64
 #endif

@@ -1,0 +1,104 @@
+"""Pictures of what a document measured beside what was measured here; the same again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.command import pyplot, save
+from benchmarks.documents import Figure, less_is_better
+
+Entries = Sequence[dict[str, Any]]
+SETTINGS = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "glnn",
+    "font.family": "sans-serif",
+    "font.size": 9,
+}
+SIDES = (("ours", "here", "-", 0.9), ("theirs", "the document", "--", 0.45))
+
+
+def drawable(entries: Entries) -> bool:
+    """Whether there are numbers of ours to draw, all of one unit, and of more than one row."""
+    ours = [entry for entry in entries if entry["ours"]]
+    alike = len({entry["unit"] for entry in entries}) == 1
+    return alike and len(ours) > 2 and len({entry["row"] for entry in ours}) > 1
+
+
+def _base(entries: Entries) -> str:
+    """The row that both sides are drawn over: the first that has all, or most, of them."""
+    rows = dict.fromkeys(str(entry["row"]) for entry in entries)
+
+    def known(row: str) -> int:
+        mine = [entry for entry in entries if entry["row"] == row]
+        return sum(bool(entry["ours"]) + bool(entry["theirs"]) for entry in mine)
+
+    return max(rows, key=known)
+
+
+def _values(entries: Entries, side: str) -> dict[tuple[str, str], float]:
+    """By row and column, as speed over the first row."""
+    base = _base(entries)
+    below = {entry["column"]: entry[side] for entry in entries if entry["row"] == base}
+    found: dict[tuple[str, str], float] = {}
+    for entry in entries:
+        value, under = entry[side], below[entry["column"]]
+        if value and under:
+            less = less_is_better(entry["unit" if side == "ours" else "theirs_unit"])
+            found[entry["row"], entry["column"]] = under / value if less else value / under
+    return found
+
+
+def draw(path: Path, figure: Figure, entries: Entries) -> None:
+    """`figure` to the .svg file `path`. Raises GlnnError where it cannot be drawn."""
+    plot = pyplot()
+    columns = list(dict.fromkeys(str(e["column"]) for e in entries))
+    with plot.rc_context(SETTINGS):
+        canvas, axes = plot.subplots(figsize=(7, 3.6))
+        by_size = len(columns) > 2 and all(c.replace(".", "").isdecimal() for c in columns)
+        (_lines if by_size else _bars)(axes, entries, columns)
+        axes.set_yscale("log")
+        axes.set_ylabel(f"over {_base(entries)}")
+        axes.axhline(1, color="0.7", linewidth=0.8, zorder=0)
+        axes.grid(axis="y", color="0.9", linewidth=0.6)
+        axes.set_axisbelow(True)
+        axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+        axes.set_title(f"{figure.source}", fontsize=9)
+        canvas.tight_layout()
+        save(canvas, path, metadata={"Date": None})
+
+
+def _lines(axes: Any, entries: Entries, columns: list[str]) -> None:
+    rows = list(dict.fromkeys(e["row"] for e in entries))
+    for side, who, style, alpha in SIDES:
+        values = _values(entries, side)
+        for i, row in enumerate(rows):
+            points = [(float(c), values[row, c]) for c in columns if (row, c) in values]
+            if points:
+                x, y = zip(*points, strict=True)
+                name = f"{row}, {who}"
+                axes.plot(
+                    x, y, style, marker="o", ms=3, color=f"C{i % 10}", alpha=alpha, label=name
+                )
+    axes.set_xscale("log", base=2)
+    axes.set_xticks([float(c) for c in columns], columns)
+    axes.minorticks_off()
+
+
+def _bars(axes: Any, entries: Entries, columns: list[str]) -> None:
+    rows = list(dict.fromkeys(e["row"] for e in entries))
+    shown = [(side, row) for row in rows for side in SIDES if _has(entries, side[0], row)]
+    width = 0.8 / len(shown)
+    for i, ((side, who, _, alpha), row) in enumerate(shown):
+        values = _values(entries, side)
+        at = [(k, values[row, c]) for k, c in enumerate(columns) if (row, c) in values]
+        x = [k - 0.4 + (i + 0.5) * width for k, _ in at]
+        color = f"C{rows.index(row) % 10}"
+        name = f"{row}, {who}"
+        axes.bar(x, [y for _, y in at], width, color=color, alpha=alpha, label=name)
+    axes.set_xticks(range(len(columns)), columns)
+
+
+def _has(entries: Entries, side: str, row: str) -> bool:
+    return any(name == row for name, _ in _values(entries, side))

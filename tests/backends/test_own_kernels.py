@@ -1,0 +1,191 @@
+"""Kernels in a folder of the user's: found, used, refused where they are wrong, read again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import glnn
+from glnn.errors import DeviceError, GlnnError, ShaderError, UnsupportedOpError
+from glnn.kernels import Kernel, kernels_for, reload
+from glnn.kernels.library import declared, revision
+from glnn.kernels.source import fingerprint
+from glnn.kernels.tuned import TunedChoice
+from glnn.layers import Linear
+from tests.cli.conftest import Glnn, cli, environment, process
+
+__all__ = ["cli", "environment", "process"]  # fixtures
+PAGE = Path(__file__).parents[2] / "docs" / "adding-a-kernel.md"
+X = np.random.default_rng(0).normal(size=(5, 7)).astype(np.float32)
+
+
+def block(language: str) -> str:
+    """The one block of the page in that language."""
+    (found,) = re.findall(rf"```{language}\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    return str(found)
+
+
+SHADER, TOML = block("glsl"), block("toml")
+WRONG = SHADER.replace("epilogue(sum,", "epilogue(2.0 * sum,")
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of kernels, `GLNN_KERNELS`, with nothing in it yet; what is in it is looked at."""
+    folder = tmp_path / "mine"
+    (folder / "matmul").mkdir(parents=True)
+    with monkeypatch.context() as patched:
+        patched.setenv("GLNN_KERNELS", str(folder))
+        patched.setenv("GLNN_TRUST", "0")
+        yield folder
+    reload()
+
+
+def write(folder: Path, shader: str = SHADER, toml: str = TOML, name: str = "scalar") -> None:
+    (folder / "matmul" / f"{name}.comp").write_text(shader)
+    (folder / "matmul" / f"{name}.toml").write_text(toml)
+
+
+def found(name: str = "scalar") -> Kernel:
+    (kernel,) = (k for k in kernels_for("matmul", "compute") if k.name == name)
+    return kernel
+
+
+def opened(**more: object) -> tuple[glnn.InferenceSession, np.ndarray]:
+    """A session of a product with a bias, and what it is to give."""
+    model = glnn.Model.sequential([Linear(7, 3)], (7,))
+    try:
+        session = glnn.InferenceSession(model, "compute", **more)  # type: ignore[arg-type]
+    except DeviceError as error:
+        pytest.skip(str(error))
+    return session, model(X, backend="cpu")
+
+
+def taken(session: glnn.InferenceSession) -> str:
+    return session.plan({"input": X.shape}).steps[-1].kernel
+
+
+def test_the_pages_program_runs(
+    mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened()
+    write(mine)
+    monkeypatch.chdir(mine.parent)
+    exec(block("python"), {})
+    said, error = capsys.readouterr().out.splitlines()
+    assert said == "matmul scalar one result an invocation" and float(error) < 1e-5
+
+
+def test_a_kernel_is_added_changed_and_removed_while_python_runs(mine: Path) -> None:
+    session, expected = opened()
+
+    def right() -> str:
+        np.testing.assert_allclose(session.run(None, {"input": X})[0], expected, rtol=1e-5)
+        return taken(session)
+
+    assert reload() == () and right() != "scalar"
+    first = f"priority = 1000\n{TOML}"
+    write(mine, toml=first)
+    assert reload() == (found(),) and right() == "scalar"
+    assert reload() == ()
+    before, was = found(), fingerprint(found())
+    choice = TunedChoice.of(before, 1.0, None)
+    assert choice.made(found()) is not None
+    write(mine, WRONG, first)
+    assert fingerprint(found()) == was  # until it is read again
+    (changed,) = reload()
+    assert changed != before and fingerprint(changed) != was and choice.made(changed) is None
+    assert right() != "scalar"  # it was looked at, and is not used
+    with pytest.raises(UnsupportedOpError, match=r"scalar: its results on .* are wrong, off by"):
+        opened(kernels={"matmul": "scalar"})[0].run(None, {"input": X})
+    write(mine, toml=first)
+    assert reload() == (found(),) and right() == "scalar"
+    for path in (mine / "matmul").iterdir():
+        path.unlink()
+    assert reload() == () and right() != "scalar"
+
+
+def test_a_file_that_is_included_is_part_of_it(mine: Path) -> None:
+    (mine / "common").mkdir()
+    (mine / "common" / "factor.glsl").write_text("#define FACTOR 1.0\n")
+    scaled = SHADER.replace("epilogue(sum,", "epilogue(FACTOR * sum,")
+    write(mine, scaled.replace("#include <epi", '#include "common/factor.glsl"\n#include <epi'))
+    reload()
+    session, expected = opened(kernels={"matmul": "scalar"})
+    np.testing.assert_allclose(session.run(None, {"input": X})[0], expected, rtol=1e-5)
+    (mine / "common" / "factor.glsl").write_text("#define FACTOR 2.0\n")
+    assert reload() == (found(),)
+    with pytest.raises(UnsupportedOpError, match="are wrong"):
+        session.run(None, {"input": X})
+
+
+def test_a_wrong_declaration_names_its_file_and_all_stays(mine: Path) -> None:
+    write(mine)
+    reload()
+    before, number, was = declared(), revision(), fingerprint(found())
+    path = mine / "matmul" / "scalar.toml"
+    for text, says in (("summary = ", "Invalid value"), ('sumary = "a"', "unknown key 'sumary'")):
+        write(mine, WRONG, text)
+        with pytest.raises(ShaderError, match=f"^{re.escape(str(path))}: .*{says}"):
+            reload()
+        assert declared() is before and revision() == number and fingerprint(found()) == was
+    path.write_bytes(b'summary = "\xff"')
+    with pytest.raises(ShaderError, match=f"^{re.escape(str(path))}: 'utf-8' codec"):
+        reload()
+    write(mine)
+    assert reload() == () and declared() is before
+
+
+def test_a_shader_that_does_not_compile_names_file_and_line(mine: Path) -> None:
+    write(mine, SHADER.replace("float sum = 0.0;", "float sum = nothing;"))
+    reload()
+    session, _ = opened(kernels={"matmul": "scalar"})
+    line = 1 + SHADER.split("float sum = 0.0;")[0].count("\n")
+    path = mine / "matmul" / "scalar.comp"
+    with pytest.raises(ShaderError, match=re.escape(f"{path}:{line}: ")):
+        session.run(None, {"input": X})
+
+
+@pytest.mark.parametrize(
+    ("op", "name", "says"),
+    [
+        ("matmul", "tiled", r"mine/matmul/tiled\.toml: its name is that of .*tiled\.toml, too"),
+        ("matmull", "scalar", r"mine/matmull/scalar\.toml: no op 'matmull', expected one of"),
+        ("matmul", "a b", r"mine/matmul/a b\.toml: expected a name of letters and digits"),
+        (".", "scalar", r"mine/scalar\.toml: expected it in a folder of the op's name"),
+    ],
+)
+def test_what_has_no_place_is_refused(mine: Path, op: str, name: str, says: str) -> None:
+    (mine / op).mkdir(exist_ok=True)
+    (mine / op / f"{name}.toml").write_text(TOML)
+    (mine / op / f"{name}.comp").write_text(SHADER)
+    with pytest.raises(ShaderError, match=says):
+        reload()
+
+
+@pytest.mark.parametrize("name", ["nowhere", "documents"])
+def test_a_folder_is_asked_for(mine: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    (mine / "documents").mkdir()
+    with monkeypatch.context() as patched:
+        patched.setenv("GLNN_KERNELS", str(mine / name))
+        with pytest.raises(GlnnError, match=f"GLNN_KERNELS: expected a folder.*, got .*{name}$"):
+            reload()
+
+
+def test_the_command_line(mine: Path, process: Glnn) -> None:
+    opened()
+    write(mine)
+    more = {"GLNN_KERNELS": str(mine), "GLNN_CACHE": str(mine.parent / "cache")}
+    rows = process("kernels", "--op", "matmul", "--compile", "--json", **more).json["kernels"]
+    own = {row["name"]: row["ok"] for row in rows if row["folder"] == str(mine)}
+    assert own == {"scalar": True} and {row["folder"] for row in rows} == {None, str(mine)}
+    assert str(mine) in process("kernels", "--op", "matmul", **more).out
+    asked = ("lenet", "--batch", 2, "--kernel", "matmul=scalar", "--backend", "compute", "--json")
+    layers = process("verify", *asked, **more).json["layers"]
+    assert any("scalar" in layer["kernel"] for layer in layers)
+    (mine / "matmul" / "scalar.toml").write_text("sumary = 1")
+    assert "scalar.toml: unknown key 'sumary'" in process("run", *asked[:-1], **more).refusal
