@@ -103,6 +103,8 @@ def test_documents(tmp_path, document, size, kernel) -> None:
         ("matmul --plot benchmarks", "--plot: expected a .png or .svg file, got benchmarks"),
         ("matmul --plot a.txt", "--plot: expected a .png or .svg file, got a.txt"),
         ("matmul --document cheng --plot Makefile", "--plot: expected a folder, got the file"),
+        ("filters --only no", "--only: no 'no', expected beginnings of gaussian_blur 5, "),
+        ("filters --sizes 9", "--sizes: expected sizes as 1920x1080,640x480, got '9'"),
         ("bandwidth --only no", "--only: no 'no', expected beginnings of relu, sum of two, "),
         ("sobel --sizes 9", "--sizes: expected height x width as 512x512,64x67, got '9'"),
         ("sobel --kernels no", "--kernels: no 'no', expected 2xchar8, "),
@@ -429,6 +431,13 @@ def test_sobel(backend: str) -> None:
     beside = {(row["row"], row["column"]): row for row in result["beside"]}
     assert len(beside) == 2 * 8 and beside["char16_swizzle", "pixel_rate"]["theirs"] == 2.6
     assert beside["char8", "pixels"]["ours"] == 8
+
+
+def test_filters() -> None:
+    result = json.loads(run("benchmarks.filters", "--sizes", "14x9", "--seconds", "0", "--json"))
+    ours = [row for row in result["rows"] if row["name"] == f"glnn {result['backend']}"]
+    assert len({row["filter"] for row in ours}) == 11 and len(ours) == 21
+    assert all(row["ms"] > 0 and (row["filter"] == "sobel" or row["steps_ms"] > 0) for row in ours)
 
 
 def test_boards() -> None:
