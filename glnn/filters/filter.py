@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -64,6 +65,11 @@ class Filter(ABC):
 
     name: ClassVar[str]
 
+    @property
+    def kernels(self) -> Mapping[str, str]:
+        """The kernels to take, by the operators' names; others are chosen."""
+        return {}
+
     @abstractmethod
     def express(self, sketch: Sketch, x: Value) -> tuple[Value, ...]:
         """What the filter makes of the image x: its operators are added to `sketch`.
@@ -78,10 +84,14 @@ class Filter(ABC):
         open, LimitError where the device has too little memory.
         """
         given = as_image(self.name, image)
-        opened = backend if isinstance(backend, Backend) else open_backend(backend)
-        plan = _plans.plan(self, TensorType.of(given), opened)
+        plan = self.plan(TensorType.of(given), backend)
         found = plan.run({"image": given})
         return tuple(found[name] for name in plan.outputs)
+
+    def plan(self, type: TensorType, backend: str | Backend) -> Plan:
+        """The plan for images of `type`, made where there is none yet. Raises the same."""
+        opened = backend if isinstance(backend, Backend) else open_backend(backend)
+        return _plans.plan(self, type, opened)
 
 
 class _Plans:
@@ -99,7 +109,7 @@ class _Plans:
             if plan is None:
                 sketch = Sketch(filter.name)
                 graph = sketch.graph(filter.express(sketch, sketch.image(type)))
-                plan = Plan(graph, backend, {"image": type.shape})
+                plan = Plan(graph, backend, {"image": type.shape}, filter.kernels)
             self.kept[key] = plan
             if len(self.kept) > PLANS_KEPT:
                 self.kept.popitem(last=False)
