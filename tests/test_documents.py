@@ -84,7 +84,7 @@ def test_a_page_has_numbers_claims_and_pictures(measured) -> None:
     done = made(measured)
     assert done.returncode == 0, done.stderr
     text = (measured / "page.md").read_text()
-    assert "Here: a GPU, ES." in text and "GB/s here:" in text
+    assert "Here: a GPU, ES." in text and "\nGB/s:\n" in text
     assert "| bias_rm | 1 | 2 | 3 |" in text
     assert "| bias_vector is faster than bias_rm | 2.71 (2 to 4) | yes |" in text
     assert "| bias_vector is faster than bias_grouped_vector | 0.83 (0.8 to 0.857) | no |" in text
