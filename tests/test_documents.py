@@ -240,12 +240,13 @@ def test_experiments_go_on_after_one_that_fails(tmp_path, monkeypatch) -> None:
     assert experiments.main([*options, "--only", "good"], standalone_mode=False) == 0
 
 
-def test_a_picture_needs_numbers_of_one_unit() -> None:
+def test_a_picture_is_of_numbers_of_one_unit() -> None:
     entries = [
         {"row": row, "column": column, "unit": "ms", "theirs_unit": "s", "ours": 1.0}
         for row in "ab"
         for column in ("8", "9")
     ]
-    assert documents_plots.drawable(entries)
-    assert not documents_plots.drawable([*entries, {**entries[0], "unit": "x"}])
+    assert documents_plots.drawable([*entries, {**entries[0], "unit": "x"}])
     assert not documents_plots.drawable([entry for entry in entries if entry["row"] == "a"])
+    assert not documents_plots.drawable([{**entry, "ours": None} for entry in entries])
+    assert not documents_plots.drawable([{**e, "unit": e["row"] + e["column"]} for e in entries])
