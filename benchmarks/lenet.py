@@ -1,7 +1,8 @@
 """LeNet, transfers included: glnn's backends beside PyTorch, ONNX Runtime and CLBlast.
 
 The setting is that of Rovder 2019, figure 3 and table 2: one batch of 100 images; its numbers stand
-beside ours. Peers are measured in the same run where they are installed. Absolute times mean
+beside ours. Its baseline runs here too, by its kernels: loops for convolutions and Rovder 2017's
+first product. Peers are measured in the same run where they are installed. Absolute times mean
 something on a GPU only; elsewhere read the ratios.
 
     python -m benchmarks.lenet
@@ -19,7 +20,7 @@ import numpy as np
 import rich_click as click
 
 import glnn
-from benchmarks import documents
+from benchmarks import beside, documents
 from benchmarks.command import check_picture, run
 from benchmarks.networks import (
     add_peer,
@@ -30,8 +31,10 @@ from benchmarks.networks import (
     over_clblast,
     show_layers,
     show_rows,
+    speeds,
 )
 from benchmarks.record import machine
+from benchmarks.staircase import BASELINE
 from glnn.backends import NAMES
 from glnn.cli.screen import Screen, progress
 from glnn.data import digits
@@ -68,6 +71,8 @@ def main(
         else:
             add_peer(layers, rows)
             result |= {"timer": found.timer, "layers": layers, "kernel_ms": found.kernel_ms}
+            _, result["baseline"] = layered(bar, model, x, repeat, BASELINE)
+            result["beside"], result["claims"] = _compared(result["baseline"], layers)
     for row in layers:
         row["theirs_ms"] = _theirs(row["layer"])
     if plot is not None:
@@ -76,7 +81,8 @@ def main(
         print(json.dumps(result, indent=2))
         return
     out = Screen()
-    out.say(", ".join(f"{k} {v}" for k, v in result.items() if k not in ("rows", "layers")))
+    hidden = ("rows", "layers", "baseline", "beside", "claims")
+    out.say(", ".join(f"{k} {v}" for k, v in result.items() if k not in hidden))
     show_rows(out, rows)
     if ratio := over_clblast(rows):
         says = documents.figure("rovder_2019", "lenet_table_2").claims[0]
@@ -89,6 +95,40 @@ def main(
             for head, who in heads.items()
         }
         show_layers(out, "by layer, and Rovder 2019's ms on a Mali-T628", layers, theirs)
+        baseline = [{**row, "clblast_ms": None} for row in result["baseline"]]
+        show_layers(out, "the same by the kernels of its baseline", baseline, theirs)
+
+
+def _compared(
+    baseline: list[dict[str, Any]], layers: list[dict[str, Any]]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Table 2 and its speed-ups beside its baseline here, CLBlast and glnn's own kernels."""
+    keys = {"wall": "wall_ms", "kernel": "kernel_ms", "overhead": "overhead_ms"}
+    ours: dict[tuple[str, str], float] = {}
+    for who, rows, key in (
+        *((who, baseline, key) for who, key in keys.items()),
+        ("clblast", layers, "clblast_ms"),
+        ("glnn", layers, "wall_ms"),
+    ):
+        times = {THEIRS[name]: row[key] for row in rows if (name := _first(row)) in THEIRS}
+        if None not in times.values():
+            ours |= {(who, name): ms for name, ms in times.items()}
+            ours[who, "total"] = sum(times.values())
+    over = {
+        (who, name): ours["clblast", name] / ms
+        for (who, name), ms in ours.items()
+        if who in ("wall", "glnn") and ("clblast", name) in ours
+    }
+    table, ratios = (
+        documents.figure("rovder_2019", f"lenet_table_2{part}") for part in ("", "_speedup")
+    )
+    entries = [*beside.rows(table, ours, "ms"), *beside.rows(ratios, over, "x")]
+    return entries, beside.claims(table, speeds(ours))
+
+
+def _first(row: dict[str, Any]) -> str:
+    """The first layer of those that `row` is of."""
+    return str(row["layer"]).split(" + ")[0]
 
 
 def _theirs(layer: str) -> dict[str, float]:

@@ -110,11 +110,17 @@ def measured(bar: Progress, found: Iterator[Contender], exact: Array, repeat: in
 def layered(
     bar: Progress, model: glnn.Model, x: Array, repeat: int, kernels: Mapping[str, str] | None
 ) -> tuple[Profile, list[Row]]:
-    """`model` on compute as table 2 of Rovder 2019 has it: a row a layer.
+    """The layers of `model` on compute with `kernels`: what `layers_of` gives."""
+    return layers_of(bar, glnn.InferenceSession(model, "compute", kernels=kernels), x, repeat)
+
+
+def layers_of(
+    bar: Progress, session: glnn.InferenceSession, x: Array, repeat: int
+) -> tuple[Profile, list[Row]]:
+    """A session's model as table 2 of Rovder 2019 has it: a row a layer.
 
     A layer of several steps is their sum: each waits for the device, so its wall time is too long.
     """
-    session = glnn.InferenceSession(model, "compute", kernels=kernels)
     feeds = {session.get_inputs()[0].name: x}
     plan = session.plan({name: array.shape for name, array in feeds.items()})
     task = bar.add_task("layers", total=2 + len(plan.steps))
@@ -148,6 +154,11 @@ def total(layers: Sequence[Row], key: str, op: str | None = None) -> float | Non
     """The sum of `key` over all layers, or over those of one op; None where one has none."""
     values: list[Any] = [row.get(key) for row in layers if op in (None, row["op"])]
     return None if None in values else float(sum(values))
+
+
+def speeds(times: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], float]:
+    """Runs a second for milliseconds: what claims of one being faster than another are about."""
+    return {place: 1e3 / ms for place, ms in times.items() if ms > 0}
 
 
 def add_peer(layers: Sequence[Row], rows: Sequence[Row]) -> None:

@@ -7,6 +7,7 @@ their sum, each waited for. Absolute times mean something on a GPU only; elsewhe
     python -m benchmarks.vgg16
     python -m benchmarks.vgg16 --kernel conv2d=im2col_morton --repeat 20 --json
     python -m benchmarks.vgg16 --variants --no-peers --plot vgg16.png
+    python -m benchmarks.vgg16 --document --configuration C
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 import rich_click as click
 
-from benchmarks import documents, variants
+from benchmarks import documents, staircase, variants
 from benchmarks.command import check_picture, run
 from benchmarks.networks import (
     add_peer,
@@ -32,6 +33,7 @@ from benchmarks.networks import (
     total,
 )
 from benchmarks.record import machine
+from benchmarks.staircase import PAPER
 from benchmarks.tables import table
 from glnn.backends import open_backend
 from glnn.cli.options import kernel_option
@@ -39,7 +41,6 @@ from glnn.cli.screen import Screen, number, progress
 from glnn.errors import GlnnError
 from glnn.model.builders import vgg16
 
-PAPER = "im2col_morton"  # the fastest pipeline of Rovder 2019, and the share of its GEMM
 SECTIONS = ("vgg16_figure_4", "vgg16_section_5_1")
 
 
@@ -47,6 +48,8 @@ SECTIONS = ("vgg16_figure_4", "vgg16_section_5_1")
 @click.option("--batch", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--size", type=click.IntRange(32), default=224, show_default=True)
 @click.option("--repeat", type=click.IntRange(1), default=50, show_default=True)
+@click.option("--configuration", type=click.Choice(["C", "D"]), default="D", show_default=True)
+@click.option("--document", is_flag=True, help="Only what Rovder 2019 measured, as it did.")
 @kernel_option
 @click.option("--variants", "with_variants", is_flag=True, help="Also each convolution, by kernel.")
 @click.option("--peers/--no-peers", default=True, help="Also time other libraries.")
@@ -56,6 +59,8 @@ def main(
     batch: int,
     size: int,
     repeat: int,
+    configuration: str,
+    document: bool,
     kernels: dict[str, str],
     with_variants: bool,
     peers: bool,
@@ -64,11 +69,17 @@ def main(
 ) -> None:
     """Time VGG-16 from host array to host array and by layer, beside what else is installed."""
     check_picture(plot)
+    if document and (kernels or with_variants or plot):
+        raise GlnnError("--document: expected no --kernel, no --variants and no --plot beside it")
     backend = open_backend("compute")
-    model = vgg16(size=size)
+    model = vgg16(configuration, size=size)
     x = np.random.default_rng(0).random((batch, 3, size, size), dtype=np.float32)
     exact = model(x, backend="cpu")
-    result: dict[str, Any] = {**machine(backend.device), "batch": batch, "size": size}
+    about = {"batch": batch, "size": size, "configuration": configuration}
+    result: dict[str, Any] = {**machine(backend.device), **about}
+    if document:
+        _document(model, x, exact, repeat, peers, result, as_json)
+        return
     with progress(not as_json) as bar:
         ways = contenders(model, x, ("compute", "feedback"), kernels, peers=peers)
         result["rows"] = rows = list(measured(bar, ways, exact, repeat))
@@ -85,6 +96,21 @@ def main(
         print(json.dumps(result, indent=2))
     else:
         _print(Screen(), result)
+
+
+def _document(
+    model: Any, x: Any, exact: Any, repeat: int, peers: bool, about: dict[str, Any], as_json: bool
+) -> None:
+    """Measure and print what Rovder 2019 measured."""
+    with progress(not as_json) as bar:
+        rows = list(staircase.measured(bar, model, x, exact, repeat, peers))
+    if as_json:
+        entries, claims = staircase.compared(rows)
+        print(json.dumps({**about, "steps": rows, "beside": entries, "claims": claims}, indent=2))
+        return
+    out = Screen()
+    out.say(", ".join(f"{k} {v}" for k, v in about.items()))
+    staircase.show(out, rows)
 
 
 def _parts(layers: list[dict[str, Any]], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -120,10 +146,8 @@ def _gemm_share(bar: Any, model: Any, x: Any, repeat: int) -> dict[str, float] |
         _, layers = layered(bar, model, x, repeat, {"conv2d": PAPER})
     except GlnnError:
         return None
-    steps = [row["steps"] for row in layers if row["op"] == "conv2d"]
-    whole = sum(sum(times.values()) for times in steps)
     theirs = documents.figure("rovder_2019", "vgg16_figure_7").rows[PAPER]["gemm"]
-    return {"here": sum(times.get("matmul", 0.0) for times in steps) / whole, "theirs": theirs}
+    return {"here": staircase.gemm_share({"layers": layers}), "theirs": theirs}
 
 
 def _print(out: Screen, result: dict[str, Any]) -> None:

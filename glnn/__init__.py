@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from glnn import errors, kernels, layers, ops
+    from glnn import errors, filters, kernels, layers, ops
     from glnn.device import Device
     from glnn.model import Model
     from glnn.model.load import load
@@ -23,6 +23,7 @@ __all__ = [
     "Model",
     "__version__",
     "errors",
+    "filters",
     "kernels",
     "layers",
     "load",
@@ -33,7 +34,7 @@ logging.getLogger("glnn").addHandler(logging.NullHandler())  # what is logged is
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("errors", "kernels", "layers", "ops"):
+    if name in ("errors", "filters", "kernels", "layers", "ops"):
         return import_module(f"glnn.{name}")
     modules = {"InferenceSession": "session", "Model": "model", "load": "model", "Device": "device"}
     if name not in modules:

@@ -35,6 +35,7 @@ ORDER = (
     ("session",),
     ("onnx_backend",),
     ("ops",),
+    ("filters",),
     ("profiling",),
     ("tuning",),
     ("cli",),

@@ -18,6 +18,7 @@ FOUND = {
     "06_find_faces": ("a face at [90, 28, 136, 89], 90%\n", "faces.png"),
     "07_read_text": ("'Neural networks' at", "'read this exactly' at", "text.png"),
     "08_detect_speech": ("speech from 0.99 s to 2.46 s\n", "speech.png"),
+    "09_filter_a_picture": ("4% of the pixels are on edges", "filters.png"),
 }
 """What they say, and the picture that they write."""
 

@@ -143,7 +143,7 @@ class Feedback(GlBackend):
         # Those of an instance follow those of the one before: no padding may come between.
         floats = prod(problem.output) // instances
         if not kernel.launch.instances:
-            floats = problem.chosen_layouts(kernel)["out"].size(problem.output)
+            floats = problem.chosen_layouts(kernel)["out"].words(problem.results[0])
         return -(-floats // self._captures(kernel, problem)), instances, 1
 
     def right_until(self, kernel: Kernel, problem: Problem, first: int) -> int:

@@ -14,6 +14,7 @@ import rich_click as click
 from glnn import __version__
 from glnn.cli.bench import bench
 from glnn.cli.convert import convert
+from glnn.cli.filter import filter
 from glnn.cli.info import info
 from glnn.cli.kernels import kernels
 from glnn.cli.layout import layout
@@ -50,11 +51,12 @@ def cli() -> None:
       glnn run lenet photo.png                   classify a picture
       glnn bench lenet --backends compute,cpu    time every layer
       glnn convert net.onnx net.json             write a model in another format
+      glnn filter sobel in.png out.png           filter a picture
       glnn tune                                  find this device's fastest kernels
     """
 
 
-for verb in (info, run, bench, verify, plan, convert, kernels, layout, tune):
+for verb in (info, run, bench, verify, plan, convert, filter, kernels, layout, tune):
     cli.add_command(verb)
 
 

@@ -6,10 +6,11 @@ import re
 from functools import cache
 
 from glnn.errors import LayoutError, shown
+from glnn.layout.bytes import PACKED_ROWS, PackedTiles
 from glnn.layout.layout import DENSE, PACKED, PADDED, Blocked, Layout
 from glnn.layout.morton import Morton
 
-ROW_MAJOR = {layout.name: layout for layout in (DENSE, PADDED, PACKED)}
+NAMED: dict[str, Layout] = {one.name: one for one in (DENSE, PADDED, PACKED, PACKED_ROWS)}
 MOST = 2**31 - 1  # what shaders count
 MOST_NUMBERS = 24  # each is a dimension of an array, of which NumPy takes 32
 
@@ -19,8 +20,10 @@ def parse(text: str) -> Layout:
     """The layout that `text` names. Raises LayoutError where it is none of the three kinds."""
     if any(len(n) > len(str(MOST)) or int(n) > MOST for n in re.findall("[0-9]+", text)):
         raise LayoutError(f"layout {shown(text)}: expected numbers of at most {MOST}")
-    if text in ROW_MAJOR:
-        return ROW_MAJOR[text]
+    if text in NAMED:
+        return NAMED[text]
+    if tiles := re.fullmatch(r"packed ([0-9]+)x([0-9]+)", text):
+        return PackedTiles(int(tiles[1]), int(tiles[2]))
     if len(re.findall("[0-9]+", text)) > MOST_NUMBERS:
         raise LayoutError(f"layout {shown(text)}: expected at most {MOST_NUMBERS} sizes")
     if (morton := Morton.parse(text)) is not None:

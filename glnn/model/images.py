@@ -1,4 +1,4 @@
-"""Image files as a model's input."""
+"""Image files: as a model's input, and as pictures."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from glnn.errors import ModelError, ShapeError, first_line
 from glnn.model.tensor import TensorInfo, show
 from glnn.reading import check_file, regular
 from glnn.types import DType
+from glnn.writing import whole
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -61,12 +62,83 @@ def read_image(path: str | os.PathLike[str], info: TensorInfo) -> tuple[NDArray[
 
 def _grey(path: Path) -> tuple[Image.Image, list[str]]:
     """The image in 8-bit grey, upright, without transparency; and what was done to it."""
+    image = _opened(path)
+    notes = []
+    if image.has_transparency_data:
+        from PIL import Image
+
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image.convert("RGBA"))
+        notes.append("put on white where it is transparent")
+    if image.mode != "L":
+        image = image.convert("L")
+        notes.append("turned to grey")
+    return image, notes
+
+
+def read_picture(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
+    """The picture in the file `path`, upright: uint8 H x W, or H x W x 3, or 4 with transparency.
+
+    Of 16 bits a channel the upper eight are taken. Needs Pillow. Raises ModelError where the file
+    is no image of FORMATS or Pillow is missing.
+    """
+    image = _opened(Path(path))
+    if image.mode not in ("L", "RGB", "RGBA"):
+        colours = "RGBA" if image.has_transparency_data else "RGB"
+        image = image.convert("L" if image.mode == "1" else colours)
+    return np.asarray(image)
+
+
+def is_picture(path: Path) -> bool:
+    """Whether `path` is a file that is called like a picture. Raises ModelError without Pillow."""
+    return _format(path) is not None and path.is_file()
+
+
+def check_picture(path: str | os.PathLike[str]) -> None:
+    """Raise ModelError where no picture is called like `path`, or Pillow is missing."""
+    if _format(Path(path)) is None:
+        raise ModelError(f"{path}: expected the name of an image ({', '.join(FORMATS)})")
+
+
+def write_picture(path: str | os.PathLike[str], picture: NDArray[np.uint8]) -> None:
+    """Write `picture`, uint8 H x W, H x W x 3 or H x W x 4, whole or not at all.
+
+    The ending of `path` says in which of FORMATS. Needs Pillow. Raises ModelError where that has
+    no such pictures, or the file cannot be written.
+    """
+    target = Path(path)
+    check_picture(target)
+    from PIL import Image
+
+    try:
+        with whole(target) as stream:
+            Image.fromarray(picture).save(stream, format=_format(target))
+    except (OSError, ValueError) as error:  # Pillow's own for a mode that a format has not
+        fault = getattr(error, "strerror", None) or first_line(error)
+        raise ModelError(f"{target}: cannot be written: {fault}") from None
+
+
+def _format(path: Path) -> str | None:
+    """Which of FORMATS the ending of `path` stands for. Raises ModelError without Pillow."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise _missing(path) from None
+    found = Image.registered_extensions().get(path.suffix.lower())
+    return found if found in FORMATS else None
+
+
+def _missing(path: Path) -> ModelError:
+    return ModelError(f"{path}: reading and writing images needs Pillow: install glnn[images]")
+
+
+def _opened(path: Path) -> Image.Image:
+    """The image, upright, of 8 bits a channel."""
     try:
         from PIL import Image, ImageOps, UnidentifiedImageError
     except ImportError:
-        raise ModelError(f"{path}: reading images needs Pillow: install glnn[images]") from None
+        raise _missing(path) from None
     check_file(path)
-    notes = []
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of odd metadata, which is not used
@@ -78,19 +150,12 @@ def _grey(path: Path) -> tuple[Image.Image, list[str]]:
                 image: Image.Image = ImageOps.exif_transpose(file)
         if image.mode in ("F", "I"):  # nothing says what its numbers mean
             raise ModelError(f"{path}: expected 8 or 16 bits a channel, got mode {image.mode}")
-        if image.has_transparency_data:
-            white = Image.new("RGBA", image.size, "white")
-            image = Image.alpha_composite(white, image.convert("RGBA"))
-            notes.append("put on white where it is transparent")
         if image.mode.startswith("I;16"):  # Pillow would clip, not scale
             image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-        if image.mode != "L":
-            image = image.convert("L")
-            notes.append("turned to grey")
     except ModelError:
         raise
     except UnidentifiedImageError:
         raise ModelError(f"{path}: expected an image ({', '.join(FORMATS)})") from None
     except Exception as error:  # a damaged image can raise nearly anything
         raise ModelError(f"{path}: cannot be read as an image: {first_line(error)}") from None
-    return image, notes
+    return image

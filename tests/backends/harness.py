@@ -34,6 +34,7 @@ from glnn.kernels.admit import fitted, why_not_problem
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout
+from glnn.layout.bytes import Narrow
 from glnn.layout.layout import PACKED, RowMajor
 from glnn.types import DType, TensorType
 
@@ -131,18 +132,17 @@ def run_kernel(
         out.push(backend.device).write(stores[op.updates].push(backend.device).read())
     backend.prepare(choice, problem, stores, out)()
     backend.device.check_always(f"{op.name} by {choice.name}")
-    used = layout.size(shape)
+    used = layout.words(made)
     memory = np.frombuffer(out.push(backend.device).read(), np.float32)
     each = choice.launch.captures.of(choice.defaults)  # the last vertex captures as many
     end = -(-used // each) * each if choice.backend == "feedback" else used
     guard = memory[end:].view(np.uint32)
     assert (guard == np.uint32(0x7FC0BEEF)).all(), "the kernel wrote past its result"
-    result = layout.unpack(memory[:used], shape)
+    flat = memory[:used].view(layout.number(made.dtype))[: layout.size(shape)]
+    result = layout.unpack(flat, shape)
     if layout.name == "nChw4c":  # lanes past the last channel: conv2d multiplies them by 0
-        np.testing.assert_array_equal(memory[:used], layout.pack(result))
-    if made.dtype is DType.float32:
-        return result
-    return result.view(np.int32).astype(made.dtype.numpy)
+        np.testing.assert_array_equal(flat, layout.pack(result))
+    return result.astype(made.dtype.numpy, copy=False)
 
 
 def _run_stages(
@@ -200,10 +200,10 @@ def _with_poisoned_padding(layout: Layout, array: Array) -> Array:
 
     That of groups of channels is no zero, but finite: activations leave their value at 0 there.
     """
-    if layout == PACKED:
+    if layout == PACKED or isinstance(layout, Narrow):
         padding = np.full(layout.size(array.shape) * array.itemsize, 0xBE, np.uint8)
         padded = padding.view(array.dtype)
-        padded[: array.size] = array.reshape(-1)
+        layout.fill(padded, array)
         return padded
     array = array if array.dtype.kind == "f" else array.astype(np.int32).view(np.float32)
     poison = POISON if array.dtype == np.float32 else np.nan

@@ -21,6 +21,7 @@ from glnn.graph.operators import (
     RecurrentStep,
     Reduce,
     Resample,
+    Sobel,
     Softmax,
     Subsample,
 )
@@ -29,9 +30,11 @@ from glnn.graph.operators.im2row import Im2row
 from glnn.graph.operators.matmul_parts import MatmulParts
 from glnn.graph.operators.matmul_sum import MatmulSum
 from glnn.graph.operators.move import Transpose
+from glnn.graph.operators.pack import Pack
 from glnn.graph.operators.pad import Pad
 from glnn.graph.operators.reorder import Reorder
 from glnn.graph.operators.scatter import ScatterElements, ScatterND
+from glnn.graph.operators.shift_add import ShiftAdd
 from glnn.graph.operators.winograd_input import WinogradInput
 from glnn.graph.operators.winograd_output import WinogradOutput
 from glnn.graph.operators.zero import Zero
@@ -64,6 +67,8 @@ PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilo
         (Pointwise(call("sigmoid", Arg(0))), {"x0": (37, 131)}),
         (Pointwise(call("mul", Arg(0), Arg(1))), {"x0": (2, 37, 11, 9), "x1": (37, 1, 1)}),
     ],
+    "pack": [(Pack(), {"x": TensorType((67, 37), DType.int8)})],
+    "sobel": [(Sobel(), {"x": TensorType((19, 131), DType.uint8)})],
     "softmax": [(Softmax(), {"x": (37, 131)})],
     "reduce": [
         (Reduce("sum", (1,)), {"x0": (37, 131)}),
@@ -156,6 +161,13 @@ PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilo
         (Transpose((0, 2, 1)), {"x": (2, 67, 45)}),
     ],
     "zero": [(Zero((67, 131)), {}), (Zero((67, 131), "R 2 4 R"), {})],
+    "shift_add": [
+        (
+            ShiftAdd((2, 11, 9), (3, 2), (1, 0, 0, 1)),
+            {"x": (2 * 11 * 9, 6 * 37), "e1": (37,)},
+            BIASED_TANH,
+        )
+    ],
     "winograd_input": [
         (WinogradInput(tile, (1, 0, 0, 1)), {"x": (2, 37, 11, 9)}) for tile in (2, 4)
     ],

@@ -80,12 +80,14 @@ def _grid() -> list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]]:
 
 def _why_refused(kernel: str, weight: tuple[int, ...], op: Conv2d) -> str | None:
     """What the kernel so called needs and such a convolution is not."""
-    plain = ("direct", "direct_nhwc", "feedback")
+    plain = ("direct", "loop_nchw", "loop_nhwc", "direct_nhwc", "feedback")
     if kernel in plain or kernel.removeprefix("feedback_").startswith("im2"):
         return None if op.groups == 1 else "GROUPS"
     if kernel.startswith("winograd"):
         plain = op.groups == 1 and op.stride == op.dilation == (1, 1)
         return None if plain and weight[2:] == (3, 3) else "it needs"
+    if kernel == "kn2row":
+        return None if op.groups == 1 and op.stride == (1, 1) else "it needs"
     if kernel in ("pointwise", "pointwise_few"):
         plain = op.groups == 1 and op.stride == (1, 1) and not any(op.padding)
         return None if plain and weight[2:] == (1, 1) else "it needs"

@@ -16,6 +16,7 @@ LOWERINGS: Mapping[str, Callable[[Operator, Shapes, Mapping[str, int]], Lowered]
     "im2col": conv2d.by_im2col,
     "im2row": conv2d.by_im2row,
     "patches": conv2d.by_patches,
+    "kn2row": conv2d.by_kn2row,
     "parts": matmul.by_parts,
     "cronin": matmul.by_cronin,
     "softmax": rows.by_softmax,

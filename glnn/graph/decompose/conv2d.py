@@ -13,7 +13,8 @@ from glnn.graph.operators.matmul import Matmul
 from glnn.graph.operators.pad import Pad
 from glnn.graph.operators.reorder import Reorder
 from glnn.graph.operators.rows import Images, Rows
-from glnn.graph.operators.weights import KernelRows, WinogradWeights
+from glnn.graph.operators.shift_add import ShiftAdd
+from glnn.graph.operators.weights import KernelRows, TapRows, WinogradWeights
 from glnn.graph.operators.winograd import winograd
 from glnn.graph.operators.winograd_input import WinogradInput
 from glnn.graph.operators.winograd_output import WinogradOutput
@@ -101,6 +102,25 @@ def by_patches(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> L
     KERNELS_FIRST: the kernels by the patches, which gives the transposed result.
     """
     return _patches(op, shapes, bool(parameters["KERNELS_FIRST"]))
+
+
+def by_kn2row(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
+    """Cronin 2018, section 2.4.5, for stride 1: kernels as rows, and a post-pass shift add.
+
+    The products of every tap's 1 x 1 slice by all pixels are one, of kh * kw * o columns.
+    """
+    assert isinstance(op, Conv2d)
+    n, _, h, w = shapes["x"]
+    o, c, kh, kw = shapes["weight"]
+    add = ShiftAdd((n, h, w), (kh, kw), op.padding, op.dilation)
+    return Lowered(
+        (
+            Stage("rows", Rows(), {"x": "x"}),
+            Stage("product", Matmul(), {"x": "rows", "weight": "matrix"}),
+            Stage("result", add, {"x": "product"}, "nhwc", True),
+        ),
+        {"matrix": Derived("weight", (kh * kw * o, c), TapRows())},
+    )
 
 
 def _patches(

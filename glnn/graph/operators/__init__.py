@@ -15,6 +15,7 @@ from glnn.graph.operators.matmul_parts import MatmulParts
 from glnn.graph.operators.matmul_sum import MatmulSum
 from glnn.graph.operators.move import Expand, Flip, Slice, Transpose
 from glnn.graph.operators.normalize import Normalize
+from glnn.graph.operators.pack import Pack
 from glnn.graph.operators.pad import Pad, Roll, Tile
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.pool2d import Pool2d
@@ -26,6 +27,8 @@ from glnn.graph.operators.resample import Resample
 from glnn.graph.operators.reshape import Flatten, Reshape, Squeeze, Unflatten, Unsqueeze
 from glnn.graph.operators.rows import Images, Rows
 from glnn.graph.operators.scatter import ScatterElements, ScatterND
+from glnn.graph.operators.shift_add import ShiftAdd
+from glnn.graph.operators.sobel import Sobel
 from glnn.graph.operators.softmax import Softmax
 from glnn.graph.operators.split import Split
 from glnn.graph.operators.subsample import Subsample
@@ -54,6 +57,7 @@ __all__ = [
     "MatmulParts",
     "MatmulSum",
     "Normalize",
+    "Pack",
     "Pad",
     "Pointwise",
     "Pool2d",
@@ -67,7 +71,9 @@ __all__ = [
     "Rows",
     "ScatterElements",
     "ScatterND",
+    "ShiftAdd",
     "Slice",
+    "Sobel",
     "Softmax",
     "Split",
     "Squeeze",

@@ -44,6 +44,21 @@ class KernelRows(_Weights):
 
 
 @dataclass(frozen=True)
+class TapRows(_Weights):
+    """A row for each tap and output channel, these innermost: (kh kw o, c), as kn2row has them."""
+
+    name: ClassVar[str] = "tap_rows"
+
+    def transformed(self, weight: Shape) -> Shape:
+        o, c, kh, kw = weight
+        return kh * kw * o, c
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        x = self.named(arrays)["x"]
+        return (np.ascontiguousarray(x.transpose(2, 3, 0, 1)).reshape(self.transformed(x.shape)),)
+
+
+@dataclass(frozen=True)
 class WinogradWeights(_Weights):
     """G g G^T of every 3 x 3 kernel g: ((tile + 2)^2, o, c). Lavin and Gray 2016, section 4."""
 

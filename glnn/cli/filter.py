@@ -1,0 +1,262 @@
+"""`glnn filter`: pictures filtered into pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any, TypeVar
+
+import numpy as np
+import rich_click as click
+from numpy.typing import NDArray
+
+from glnn import filters
+from glnn.backends import Backend
+from glnn.cli.options import backend_option, device_options
+from glnn.cli.pictures import Picture, Work, pairs, work_on
+from glnn.filters.image import BORDERS
+from glnn.filters.resize import INTERPOLATIONS
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Array = NDArray[Any]
+SIDES = {"magnitude": None, "dx": 0, "dy": 1}
+"""Which of two derivatives is shown."""
+
+
+@click.group()
+def filter() -> None:
+    """Filter the picture IN, and write the picture OUT.
+
+    IN may be a folder or a pattern in quotes, as 'photos/*.jpg'; OUT is then a folder, in which
+    each picture keeps its name. Pictures are PNG, JPEG, WEBP, BMP, GIF, TIFF or PPM, and are
+    written whole or not at all.
+
+    \b
+    Examples:
+      glnn filter sobel in.png out.png
+      glnn filter gaussian_blur in.png out.png --kernel-size 9 --sigma 2
+      glnn filter resize photos small --size 640,480 --interpolation area
+      glnn filter median 'scans/*.png' clean --backend feedback --json
+    """
+
+
+def _pictures(make: Callable[..., Work]) -> Callable[..., None]:
+    """The command that does to pictures what `make` gives for its options."""
+
+    @click.argument("source", metavar="IN")
+    @click.argument("target", metavar="OUT")
+    @backend_option
+    @device_options
+    @wraps(make)
+    def command(source: str, target: str, **options: Any) -> None:
+        names = ("backend", "gpu", "limits", "wide", "as_json")
+        given = {name: options.pop(name) for name in names}
+        work_on(make.__name__, pairs(source, target), make(**options), **given)
+
+    return command
+
+
+def _numbers(kind: Callable[[str], float], counts: range) -> Callable[..., Any]:
+    """What reads `3` or `3,5`: as many numbers as one of `counts`; a single one is no tuple."""
+
+    def read(context: click.Context, parameter: click.Parameter, text: str | None) -> Any:
+        if text is None:
+            return None
+        try:
+            found = tuple(kind(part) for part in text.split(","))
+        except ValueError:
+            found = ()
+        if len(found) not in counts:
+            raise click.BadParameter(f"expected numbers as {parameter.metavar}, got {text!r}")
+        return found[0] if len(found) == 1 and len(counts) == 2 else found
+
+    return read
+
+
+def _kernel_size(command: Command) -> Command:
+    return click.option(
+        "--kernel-size",
+        metavar="N|WIDTH,HEIGHT",
+        default="3",
+        show_default=True,
+        callback=_numbers(int, range(1, 3)),
+        help="In pixels.",
+    )(command)
+
+
+def _border(default: str = "reflect") -> Callable[[Command], Command]:
+    return click.option(
+        "--border",
+        type=click.Choice(BORDERS),
+        default=default,
+        show_default=True,
+        help="What lies beyond the picture.",
+    )
+
+
+def _show(command: Command) -> Command:
+    return click.option(
+        "--show",
+        type=click.Choice(list(SIDES)),
+        default="magnitude",
+        show_default=True,
+        help="The length of the gradient, or one derivative, on grey.",
+    )(command)
+
+
+@filter.command("gaussian_blur")
+@_kernel_size
+@click.option(
+    "--sigma",
+    metavar="S|X,Y",
+    callback=_numbers(float, range(1, 3)),
+    help="The standard deviation in pixels; without it, it follows from the size.",
+)
+@_border()
+@_pictures
+def gaussian_blur(kernel_size: Any, sigma: Any, border: str) -> Work:
+    """Blur by a Gaussian."""
+    return partial(_like, filters.gaussian_blur, kernel_size, sigma, border)
+
+
+@filter.command()
+@_kernel_size
+@_border()
+@_pictures
+def box(kernel_size: Any, border: str) -> Work:
+    """The means of boxes."""
+    return partial(_like, filters.box, kernel_size, border)
+
+
+@filter.command()
+@_border("replicate")
+@_pictures
+def median(border: str) -> Work:
+    """The median of each pixel and its eight neighbours."""
+    return partial(_like, filters.median, border)
+
+
+@filter.command()
+@click.option(
+    "--kernel-x",
+    metavar="A,B,...",
+    required=True,
+    callback=_numbers(float, range(1, 1000)),
+    help="The weights along rows.",
+)
+@click.option(
+    "--kernel-y",
+    metavar="A,B,...",
+    required=True,
+    callback=_numbers(float, range(1, 1000)),
+    help="The weights along columns.",
+)
+@_border()
+@_pictures
+def separable(kernel_x: Any, kernel_y: Any, border: str) -> Work:
+    """Correlate rows with one kernel, then columns with another."""
+    return partial(_like, filters.separable, kernel_x, kernel_y, border)
+
+
+@filter.command()
+@click.option(
+    "--size",
+    metavar="N|WIDTH,HEIGHT",
+    required=True,
+    callback=_numbers(int, range(1, 3)),
+    help="In pixels.",
+)
+@click.option(
+    "--interpolation",
+    type=click.Choice(INTERPOLATIONS),
+    default="linear",
+    show_default=True,
+    help="area is the one for much smaller pictures.",
+)
+@_pictures
+def resize(size: Any, interpolation: str) -> Work:
+    """Another size."""
+    return partial(_like, filters.resize, size, interpolation)
+
+
+@filter.command()
+@_pictures
+def grey() -> Work:
+    """Grey values; transparency does not count."""
+    return _grey
+
+
+@filter.command()
+@_show
+@_pictures
+def sobel(show: str) -> Work:
+    """Edges, by Sobel's derivatives of the grey values.
+
+    White is a step from black to white. A derivative alone is grey where it is 0, and brighter
+    where the picture becomes brighter to the right, or downwards.
+    """
+
+    def work(picture: Picture, backend: Backend) -> Picture:
+        dx, dy = filters.sobel(_grey(picture, backend), backend)
+        return _gradient(dx, -dy.astype(np.float32), 127.5, show)  # its dy grows upwards
+
+    return work
+
+
+@filter.command()
+@_show
+@_border()
+@_pictures
+def scharr(show: str, border: str) -> Work:
+    """Edges, by Scharr's derivatives of the grey values.
+
+    White is a step from black to white. A derivative alone is grey where it is 0, and brighter
+    where the picture becomes brighter to the right, or downwards.
+    """
+
+    def work(picture: Picture, backend: Backend) -> Picture:
+        dx, dy = filters.scharr(_grey(picture, backend), border, backend)
+        return _gradient(dx, dy, 4080, show)
+
+    return work
+
+
+@filter.command()
+@click.option(
+    "--kernel-size",
+    type=click.Choice(["1", "3"]),
+    default="1",
+    show_default=True,
+    help="1 is of the four neighbours, 3 of those at the corners.",
+)
+@_border()
+@_pictures
+def laplacian(kernel_size: str, border: str) -> Work:
+    """How far the Laplacian of the grey values is from 0."""
+
+    def work(picture: Picture, backend: Backend) -> Picture:
+        grey = _grey(picture, backend)
+        return _bytes(np.abs(filters.laplacian(grey, int(kernel_size), border, backend)))
+
+    return work
+
+
+def _like(work: Callable[..., Array], *arguments: Any) -> Picture:
+    """What `work` makes of a picture on a backend, the last two of `arguments`."""
+    *options, picture, backend = arguments
+    return work(picture, *options, backend=backend)
+
+
+def _grey(picture: Picture, backend: Backend) -> Picture:
+    return picture if picture.ndim == 2 else filters.grey(picture, backend)
+
+
+def _gradient(dx: Array, dy: Array, most: float, show: str) -> Picture:
+    """The picture of derivatives, each `most` where black meets white."""
+    both = np.stack([dx, dy]) * np.float32(255 / most)
+    side = SIDES[show]
+    return _bytes(np.hypot(*both) if side is None else 128 + both[side] / 2)
+
+
+def _bytes(values: Array) -> Picture:
+    return np.clip(np.rint(values), 0, 255).astype(np.uint8)

@@ -1,0 +1,119 @@
+"""What a filter is: parameters, from which a graph is made for each kind of image."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from glnn.backends import Backend, open_backend
+from glnn.compile import Plan
+from glnn.filters.image import as_image
+from glnn.graph.builder import Builder
+from glnn.graph.expression import Arg, Expr, call
+from glnn.graph.graph import Graph, Value
+from glnn.graph.operator import Operator
+from glnn.graph.operators import Pointwise
+from glnn.process import ProcessLock
+from glnn.types import Array, DType, TensorType
+
+PLANS_KEPT = 16
+ROUNDED = call("round", Arg(0))
+"""To the nearest whole number, halves to the even one."""
+HALF_UP = call("floor", call("add", Arg(0), 0.5))
+"""To the nearest whole number, halves to the greater one."""
+
+
+class Sketch:
+    """The graph of a filter while it is made."""
+
+    def __init__(self, name: str) -> None:
+        self._builder, self._count = Builder(name), 0
+
+    def image(self, type: TensorType) -> Value:
+        """The image that is filtered."""
+        return self._builder.input("image", type)
+
+    def add(self, operator: Operator, *inputs: Value) -> Value:
+        """What `operator` makes of `inputs`."""
+        self._count += 1
+        (value,) = self._builder.add(operator, *inputs, name=f"{operator.name}{self._count}")
+        return value
+
+    def floats(self, x: Value) -> Value:
+        """x as float32."""
+        if x.type.dtype is DType.float32:
+            return x
+        return self.add(Pointwise(call("cast_float32", Arg(0))), x)
+
+    def like(self, x: Value, y: Value, rounding: Expr = ROUNDED) -> Value:
+        """y, of float32, in the type of x: uint8 are rounded by `rounding`, and saturated."""
+        if x.type.dtype is DType.float32:
+            return y
+        return self.add(Pointwise(call("cast_uint8", call("clip", rounding, 0.0, 255.0))), y)
+
+    def graph(self, outputs: tuple[Value, ...]) -> Graph:
+        """All of it."""
+        return self._builder.graph(outputs)
+
+
+@dataclass(frozen=True)
+class Filter(ABC):
+    """A filter with its parameters: equal ones share their plans."""
+
+    name: ClassVar[str]
+
+    @property
+    def kernels(self) -> Mapping[str, str]:
+        """The kernels to take, by the operators' names; others are chosen."""
+        return {}
+
+    @abstractmethod
+    def express(self, sketch: Sketch, x: Value) -> tuple[Value, ...]:
+        """What the filter makes of the image x: its operators are added to `sketch`.
+
+        Raises ShapeError where it takes no such image.
+        """
+
+    def __call__(self, image: Array, backend: str | Backend) -> tuple[Array, ...]:
+        """The results for `image`, new arrays, by a plan that is made once.
+
+        Raises ShapeError where the image does not fit, DeviceError where the backend does not
+        open, LimitError where the device has too little memory.
+        """
+        given = as_image(self.name, image)
+        plan = self.plan(TensorType.of(given), backend)
+        found = plan.run({"image": given})
+        return tuple(found[name] for name in plan.outputs)
+
+    def plan(self, type: TensorType, backend: str | Backend) -> Plan:
+        """The plan for images of `type`, made where there is none yet. Raises the same."""
+        opened = backend if isinstance(backend, Backend) else open_backend(backend)
+        return _plans.plan(self, type, opened)
+
+
+class _Plans:
+    """The plans of filters that were used last, for all threads."""
+
+    def __init__(self) -> None:
+        self.lock = ProcessLock()
+        self.kept: OrderedDict[tuple[Filter, TensorType, Backend | None], Plan] = OrderedDict()
+
+    def plan(self, filter: Filter, type: TensorType, backend: Backend) -> Plan:
+        """That of `filter` for images of `type`, made where there is none yet."""
+        key = filter, type, backend if backend.device else None  # all CPUs are alike
+        with self.lock:
+            plan = self.kept.pop(key, None)
+            if plan is None:
+                sketch = Sketch(filter.name)
+                graph = sketch.graph(filter.express(sketch, sketch.image(type)))
+                plan = Plan(graph, backend, {"image": type.shape}, filter.kernels)
+            self.kept[key] = plan
+            if len(self.kept) > PLANS_KEPT:
+                self.kept.popitem(last=False)
+            return plan
+
+
+_plans = _Plans()

@@ -1,0 +1,73 @@
+"""What an image is to a filter, and what its arguments may be."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from glnn.errors import ShapeError, shown
+from glnn.graph.operator import as_one_of
+from glnn.types import Array, DType, Shape
+
+BORDERS = ("reflect", "replicate", "constant")
+"""What lies beyond an image: itself mirrored at its last pixels, these again and again, or 0."""
+TAKEN = (DType.uint8, DType.float32)
+RANKS = (2, 3, 4)
+Pair = tuple[int, int]
+"""Of the width and of the height."""
+
+
+def as_image(name: str, image: object) -> Array:
+    """`image`, if it is uint8 or float32 H x W, H x W x C or N x H x W x C with a pixel in it.
+
+    Raises ShapeError, which says that it is an argument of the filter `name`.
+    """
+    array = as_one_of(f"{name}: image", image, TAKEN)
+    if array.ndim not in RANKS or 0 in array.shape:
+        raise ShapeError(
+            f"{name}: image must be H x W, H x W x C or N x H x W x C, none of them 0, "
+            f"got shape {array.shape}"
+        )
+    return array
+
+
+def axes(shape: Shape) -> Pair:
+    """Along which dimension of an image of `shape` columns follow one another, and rows do."""
+    first = len(shape) == 4
+    return 1 + first, 0 + first
+
+
+def check_border(name: str, border: object) -> str:
+    """`border`, if it is one of BORDERS. Raises ShapeError."""
+    if not isinstance(border, str) or border not in BORDERS:
+        raise ShapeError(f"{name}: border must be one of {BORDERS}, got {shown(border)}")
+    return border
+
+
+def check_sizes(name: str, argument: str, value: object, *, odd: bool = False) -> Pair:
+    """`value` as (width, height): one whole number of at least 1, or two. Raises ShapeError."""
+    what = "odd numbers" if odd else "numbers"
+    found = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+    whole = all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in found)
+    if len(found) != 2 or not whole or min(found) < 1 or (odd and not all(n % 2 for n in found)):
+        raise ShapeError(
+            f"{name}: {argument} must be one or two whole {what} of at least 1, width first, "
+            f"got {shown(value)}"
+        )
+    return int(found[0]), int(found[1])
+
+
+def check_numbers(name: str, argument: str, values: object) -> tuple[float, ...]:
+    """`values` as finite floats, at least one. Raises ShapeError."""
+    given: Any = values.tolist() if isinstance(values, np.ndarray) else values
+    if isinstance(given, (list, tuple)) and given and all(is_number(n) for n in given):
+        return tuple(map(float, given))
+    raise ShapeError(f"{name}: {argument} must be a row of finite numbers, got {shown(values)}")
+
+
+def is_number(value: object) -> bool:
+    """Whether `value` is a finite real number."""
+    real = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    return real and isfinite(value)  # type: ignore[arg-type]

@@ -1,0 +1,198 @@
+"""Filters that go along rows, then along columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from glnn.backends import Backend
+from glnn.errors import ShapeError, shown
+from glnn.filters import gaussian
+from glnn.filters.filter import HALF_UP, ROUNDED, Filter, Sketch
+from glnn.filters.image import as_image, axes, check_border, check_numbers, check_sizes
+from glnn.filters.taps import summed, window
+from glnn.graph.expression import Arg, Expr, call
+from glnn.graph.graph import Value
+from glnn.graph.operators import Pointwise
+from glnn.types import Array
+
+Weights = tuple[float, ...]
+ONCE: Weights = (1.0,)
+FIRST: Weights = (-1.0, 0.0, 1.0)
+SECOND: Weights = (1.0, -2.0, 1.0)
+SMOOTHING: dict[int, Weights] = {1: ONCE, 3: (1.0, 2.0, 1.0)}
+"""Across the second derivatives of a Laplacian, by its size."""
+
+
+@dataclass(frozen=True)
+class Correlation(Filter):
+    """A correlation along rows, then along columns, in the type of the image."""
+
+    name: ClassVar[str] = "separable"
+    across: Weights
+    """Along rows."""
+    down: Weights
+    """Along columns."""
+    border: str
+    """One of BORDERS."""
+    rounding: Expr = ROUNDED
+    """How bytes are rounded, of the sums."""
+
+    def express(self, sketch: Sketch, x: Value) -> tuple[Value, ...]:
+        y = passes(sketch, sketch.floats(x), self.across, self.down, self.border)
+        return (sketch.like(x, y, self.rounding),)
+
+
+@dataclass(frozen=True)
+class Gaussian(Correlation):
+    """A Gaussian blur."""
+
+    name: ClassVar[str] = "gaussian_blur"
+
+    @classmethod
+    def of(cls, of_bytes: bool, kernel_size: object, sigma: object, border: object) -> Gaussian:
+        """That of the arguments of `gaussian_blur`, for uint8 or for float32."""
+        kernels = []
+        for size, spread in gaussian.parameters(kernel_size, sigma, of_bytes):
+            weights = gaussian.kernel(size, spread)
+            kernels.append(tuple((gaussian.in_units(weights) if of_bytes else weights).tolist()))
+        return cls(kernels[0], kernels[1], check_border(cls.name, border), HALF_UP)
+
+
+@dataclass(frozen=True)
+class Box(Correlation):
+    """The means of boxes: of bytes, of sums that are exact."""
+
+    name: ClassVar[str] = "box"
+
+    @classmethod
+    def of(cls, of_bytes: bool, kernel_size: object, border: object) -> Box:
+        """That of the arguments of `box`, for uint8 or for float32."""
+        across, down = check_sizes(cls.name, "kernel_size", kernel_size)
+        mean = HALF_UP(call("quotient", Arg(0), float(across * down)))
+        row, column = ((1.0 if of_bytes else 1 / n,) * n for n in (across, down))
+        return cls(row, column, check_border(cls.name, border), mean)
+
+
+@dataclass(frozen=True)
+class Scharr(Filter):
+    """The first derivatives along rows and along columns."""
+
+    name: ClassVar[str] = "scharr"
+    border: str
+    """One of BORDERS."""
+
+    def express(self, sketch: Sketch, x: Value) -> tuple[Value, ...]:
+        smooth, given = (3.0, 10.0, 3.0), sketch.floats(x)
+        dx = passes(sketch, given, FIRST, smooth, self.border)
+        return dx, passes(sketch, given, smooth, FIRST, self.border)
+
+
+@dataclass(frozen=True)
+class Laplacian(Filter):
+    """The sum of the second derivatives along rows and along columns."""
+
+    name: ClassVar[str] = "laplacian"
+    kernel_size: int
+    """1 or 3, which smooths across each derivative."""
+    border: str
+    """One of BORDERS."""
+
+    def express(self, sketch: Sketch, x: Value) -> tuple[Value, ...]:
+        smooth, given = SMOOTHING[self.kernel_size], sketch.floats(x)
+        across = passes(sketch, given, SECOND, smooth, self.border)
+        down = passes(sketch, given, smooth, SECOND, self.border)
+        return (sketch.add(Pointwise(call("add", Arg(0), Arg(1))), across, down),)
+
+
+def passes(sketch: Sketch, x: Value, across: Weights, down: Weights, border: str) -> Value:
+    """x, of float32, correlated by `across` along rows, then by `down` along columns."""
+    for axis, weights in zip(axes(x.type.shape), (across, down), strict=True):
+        x = summed(sketch, x, axis, window(x.type.shape[axis], weights, border))
+    return x
+
+
+def separable(
+    image: Array,
+    kernel_x: object,
+    kernel_y: object,
+    border: str = "reflect",
+    backend: str | Backend = "auto",
+) -> Array:
+    """Correlate `image` with the row `kernel_x`, then with the column `kernel_y`.
+
+    image: uint8 or float32, H x W, H x W x C or N x H x W x C; the result is like it, of uint8
+    rounded to the nearest, halves to the even one, and saturated. kernel_x, kernel_y: numbers, the
+    one at half of how many there are upon each pixel. OpenCV's `sepFilter2D`. Raises ShapeError
+    for other arguments.
+    """
+    across = check_numbers("separable", "kernel_x", kernel_x)
+    down = check_numbers("separable", "kernel_y", kernel_y)
+    return Correlation(across, down, check_border("separable", border))(image, backend)[0]
+
+
+def gaussian_blur(
+    image: Array,
+    kernel_size: int | tuple[int, int] | None = 3,
+    sigma: float | tuple[float, float] | None = None,
+    border: str = "reflect",
+    backend: str | Backend = "auto",
+) -> Array:
+    """Blur `image` by a Gaussian: OpenCV's `GaussianBlur`.
+
+    image: uint8 or float32, H x W, H x W x C or N x H x W x C; the result is like it.
+    kernel_size: odd, in pixels, or two of (width, height); None follows from sigma. sigma: the
+    standard deviation in pixels, or two; None follows from the size, both as OpenCV has it. Of
+    uint8 the weights are rounded to parts of 256, as OpenCV rounds them, and the sums are exact:
+    results are OpenCV's on every backend. Raises ShapeError for other arguments.
+    """
+    of_bytes = as_image("gaussian_blur", image).dtype == np.uint8
+    return Gaussian.of(of_bytes, kernel_size, sigma, border)(image, backend)[0]
+
+
+def box(
+    image: Array,
+    kernel_size: int | tuple[int, int] = 3,
+    border: str = "reflect",
+    backend: str | Backend = "auto",
+) -> Array:
+    """The means of boxes of `image`: OpenCV's `blur`, scipy's `uniform_filter`.
+
+    image: uint8 or float32, H x W, H x W x C or N x H x W x C; the result is like it, of uint8
+    rounded to the nearest, halves up. kernel_size: in pixels, or two of (width, height); of an
+    even one the pixel is the first behind the middle. Raises ShapeError for other arguments.
+    """
+    of_bytes = as_image("box", image).dtype == np.uint8
+    return Box.of(of_bytes, kernel_size, border)(image, backend)[0]
+
+
+def scharr(
+    image: Array, border: str = "reflect", backend: str | Backend = "auto"
+) -> tuple[Array, Array]:
+    """The derivatives (dx, dy) of `image` by Scharr's kernel, float32: OpenCV's `Scharr`.
+
+    image: uint8 or float32, H x W, H x W x C or N x H x W x C; both results have its shape. dx is
+    3, 10, 3 times the pixel to the right less the one to the left, dy likewise of those below and
+    above: of uint8 whole numbers from -4080 to 4080. Raises ShapeError for other arguments.
+    """
+    dx, dy = Scharr(check_border("scharr", border))(image, backend)
+    return dx, dy
+
+
+def laplacian(
+    image: Array,
+    kernel_size: int = 1,
+    border: str = "reflect",
+    backend: str | Backend = "auto",
+) -> Array:
+    """The Laplacian of `image`, float32: OpenCV's `Laplacian`, scipy's `laplace` for size 1.
+
+    image: uint8 or float32, H x W, H x W x C or N x H x W x C; the result has its shape.
+    kernel_size: 1, the four neighbours less four times the pixel, or 3, twice the four that touch
+    its corners less eight times it. Raises ShapeError for other arguments.
+    """
+    if isinstance(kernel_size, bool) or kernel_size not in SMOOTHING:
+        raise ShapeError(f"laplacian: kernel_size must be 1 or 3, got {shown(kernel_size)}")
+    return Laplacian(int(kernel_size), check_border("laplacian", border))(image, backend)[0]

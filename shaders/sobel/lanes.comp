@@ -1,0 +1,60 @@
+#version 310 es
+// Both gradients of 4 WIDTH pixels of ROWS rows an invocation, which goes down these rows and keeps
+// what rows give in registers: a row is loaded once, and once more at the ends.
+#ifndef WG_X
+#define WG_X 32
+#endif
+#ifndef WG_Y
+#define WG_Y 4
+#endif
+#ifndef WIDTH
+#define WIDTH 4
+#endif
+#ifndef ROWS
+#define ROWS 8
+#endif
+#ifndef UNROLLED
+#define UNROLLED 0
+#endif
+#include "common/launch.glsl"
+#include "sobel/lanes.glsl"
+layout(local_size_x = WG_X, local_size_y = WG_Y) in;
+layout(std430, binding = 0) buffer X { WORDS x[]; };
+layout(std430, binding = 1) buffer Out { WORDS result[]; };
+uniform int height, width, words;
+
+// That of row `y`, or of the last one above or below, in the words that `column` counts.
+Row row_at(int y, int column, int columns) {
+    int row = clamp(y, 0, height - 1) * columns;
+    uint before = x[row + max(column - 1, 0)].LAST;
+    uint after = x[row + min(column + 1, columns - 1)].x;
+    return row_of(before, x[row + column], after);
+}
+
+void main() {
+    int columns = words / WIDTH;
+    int column = int(INVOCATION_ID.x), top = int(INVOCATION_ID.y) * ROWS;
+    if (column >= columns || top >= height) return;
+    WORDS kept = within(uint(column * WIDTH), uint(width));
+    Row above = row_at(top - 1, column, columns), row = row_at(top, column, columns);
+#if UNROLLED
+    for (int i = 0; i < ROWS; ++i) {
+        int y = top + i;
+        if (y >= height) return;
+#else  // as it would be with a known end, and registers of boards run out
+    int end = min(top + ROWS, height);
+    for (int y = top; y < end; ++y) {
+#endif
+        Row below = row_at(y + 1, column, columns);
+        WORDS even = above.across_even + 2u * row.across_even + below.across_even;
+        WORDS odd = above.across_odd + 2u * row.across_odd + below.across_odd;
+        WORDS dx = bytes_of(even, odd);
+        WORDS dy = bytes_of(above.along_even - below.along_even, above.along_odd - below.along_odd);
+        WORDS inner = y > 0 && y < height - 1 ? kept : WORDS(0u);
+        int at = y * columns + column;
+        result[at] = dx & inner;
+        result[height * columns + at] = dy & inner;
+        above = row;
+        row = below;
+    }
+}
