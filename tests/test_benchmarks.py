@@ -405,7 +405,8 @@ def test_the_staircase_of_rovder_2019() -> None:
     assert found["vgg16_section_5_1", "direct_nhwc", "convolutions"] == times["convolutions"]
     assert found["vgg16_figure_8", "direct_nhwc", "fc8"] == times["fc8"]
     assert 0 < found["vgg16_figure_7", "im2col_morton", "gemm"] < 1
-    assert sum(claim["ours_least"] is not None for claim in claims) == 3  # no CLBlast
+    assert sum(claim.get("ours_least") is not None for claim in claims) == 3  # no CLBlast
+    assert len([claim for claim in claims if "here" in claim]) == 4
     staircase.show(Screen(), rows)
 
 
@@ -473,7 +474,8 @@ def test_cronins_convolutions_on_the_cpu_and_by_gl() -> None:
     kinds = [(row["kind"], row["order"]) for row in result["rows"]]
     assert kinds == [(kind, o) for kind in ("cronin", "loops") for o in plain_gemm.ORDERS]
     assert all(row["error"] < 1e-5 and row["median_ms"] > 0 for row in result["rows"])
-    assert all(claim["ours_least"] > 0 for claim in result["claims"]) and result["claims"]
+    alike = [claim for claim in result["claims"] if claim["ours_least"] is not None]
+    assert alike and len(alike) < len(result["claims"])  # some are of other scenarios
 
 
 @pytest.mark.parametrize(
@@ -667,7 +669,7 @@ def test_in_flight() -> None:
     options = ["--model", "lenet", "--batch", "2", "--seconds", "0", "--json"]
     result = json.loads(run("benchmarks.in_flight", *options))
     rows = result["rows"]
-    assert len(result["beside"]) == 4 and len(result["claims"]) == 2
+    assert result["beside"] == [] and len(result["claims"]) == 3  # the figure is of VGG-16
     images = {row["name"] for row in rows if row["what"] == "images"}
     assert images == {"run", "steps", "steps, back to back", "2 in flight", "4 in flight"}
     names = [row["name"] for row in rows if row["what"] == "requests"]
