@@ -40,7 +40,7 @@ from glnn.errors import GlnnError
 from glnn.graph.error import relative_error
 
 SOURCE = Path(__file__).with_name("gl_calls.c")
-MOST = 1024  # functions
+MOST = 768  # functions
 TOLERANCE = 1e-4
 SHOWN = 12  # functions of ours
 WAIT = "glEndTransformFeedback"  # where the document's program waits for the GPU
@@ -60,7 +60,7 @@ class Calls:
 
     def __init__(self) -> None:
         """Raises GlnnError where there is no C compiler, or none that knows this machine."""
-        self._library = library(SOURCE)
+        self._library = library(SOURCE, "-O1")  # there are many
         self._library.stand_in.restype = ctypes.c_void_p
         self._library.stand_in.argtypes = (ctypes.c_int, ctypes.c_void_p)
         self._calls, self._spent = (
@@ -70,10 +70,11 @@ class Calls:
 
     def stand_in(self, name: str, address: int) -> int:
         """What is to be called instead of the function `name` at `address`."""
-        if not address:
-            return 0
-        place = self._numbers.setdefault(name, len(self._numbers))
-        return int(self._library.stand_in(place, address) or address)
+        place = self._numbers.get(name, len(self._numbers))
+        if not address or place >= MOST:
+            return address
+        self._numbers[name] = place
+        return int(self._library.stand_in(place, address))
 
     def clear(self) -> None:
         """Begin to count anew."""

@@ -455,12 +455,12 @@ def test_alexnet_conv(tmp_path) -> None:
     assert picture.stat().st_size > 0
 
 
-def needs_a_compiler(source: Path) -> None:
+def needs_a_compiler(source: Path, *more: str) -> None:
     from benchmarks.compiled import library
     from glnn.errors import GlnnError
 
     try:
-        library(source)
+        library(source, *more)
     except GlnnError as error:
         pytest.skip(str(error))
 
@@ -512,7 +512,7 @@ def test_without_a_compiler(monkeypatch, tmp_path) -> None:
 def test_gl_calls() -> None:
     from benchmarks import gl_calls, plain_gemm
 
-    needs_a_compiler(gl_calls.SOURCE)
+    needs_a_compiler(gl_calls.SOURCE, "-O1")
     needs_a_compiler(plain_gemm.SOURCE)
     result = json.loads(run("benchmarks.gl_calls", "--scenario", "test", "--repeat", "2", "--json"))
     called = {row["name"]: row for row in result["rows"]}
