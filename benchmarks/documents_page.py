@@ -45,9 +45,9 @@ HEAD = """\
 
 What the five documents measured, beside what is measured here. `python -m benchmarks.experiments`
 runs every experiment, `python -m benchmarks.documents_page` writes this page of what they wrote
-(`benchmarks/measured/*.json`). Here: {device}. The documents measured other devices: read ratios
-between rows, not between devices. In a table, the document's numbers stand in brackets behind ours;
-in a picture, each side is over its own first row, as speed.
+(`benchmarks/measured/*.json`). {device} The documents measured
+other devices: read ratios between rows, not between devices. In a table, the document's numbers
+stand in brackets behind ours; in a picture, each side is drawn as speed over one of its own rows.
 
 {rule}
 """
@@ -97,9 +97,9 @@ def page(runs: Mapping[str, Json]) -> str:
     """The page of what the benchmarks wrote, by the names of their runs."""
     found = {name: list(parts(runs, name)) for name in documents.ALL}
     commands = {part.figure.measured for every in found.values() for part in every}
-    used = (run for name, run in runs.items() if name in commands)
-    devices = dict.fromkeys(run["device"] for run in used if run.get("device", "none") != "none")
-    text = HEAD.format(device=", ".join(devices) or "nothing yet", rule=RULE)
+    text = HEAD.format(
+        device=_devices([run for name, run in runs.items() if name in commands]), rule=RULE
+    )
     heads = ["document", "tables and figures", *(f"claims: {verdict}" for verdict in VERDICTS)]
     rows: list[list[object]] = []
     for every in found.values():
@@ -109,6 +109,19 @@ def page(runs: Mapping[str, Json]) -> str:
     total = [sum(int(str(row[i])) for row in rows) for i in range(1, len(heads))]
     text += markdown(heads, [*rows, ["all", *total]])
     return text + "".join(_document(name, every) for name, every in found.items())
+
+
+def _devices(runs: list[Json]) -> str:
+    """What `runs` were measured on."""
+    keys = ("device", "version")
+    found = dict.fromkeys(
+        ", ".join(run[key] for key in keys) for run in runs if run.get("device", "none") != "none"
+    )
+    peak = max((run["peak_gflops"] for run in runs if "peak_gflops" in run), default=None)
+    text = f"Here: {'; '.join(found) or 'nothing yet'}"
+    return text + (
+        f", which reaches {number(peak)} GFLOP/s by benchmarks.roofline." if peak else "."
+    )
 
 
 def _document(name: str, every: list[Part]) -> str:
@@ -131,15 +144,21 @@ def _part(part: Part) -> str:
     if table := _table(part):
         text += "\n" + table
     if figure.command and part.evidence.entries:
-        reasons = empty_rows(figure, part.evidence)
-        text += "".join(f"\n- {row}: {reason or LATER}" for row, reason in reasons.items())
-        text += "\n" if reasons else ""
+        text += _notes(part)
     if part.picture:
         text += f"\n![{figure.title}](documents/{part.picture})\n"
     if part.verdicts:
         told: list[list[object]] = [[v.says, v.here, v.holds] for v in part.verdicts]
         text += "\n" + markdown(["it says", "here", "holds"], told)
     return text
+
+
+def _notes(part: Part) -> str:
+    """What rows are here that the document had of others, and why some are empty."""
+    notes = [f"- {row}: here {what}\n" for row, what in part.figure.stand_ins.items()]
+    reasons = empty_rows(part.figure, part.evidence)
+    notes += [f"- {row}: {reason or LATER}\n" for row, reason in reasons.items()]
+    return "\n" + "".join(notes) if notes else ""
 
 
 def _table(part: Part) -> str:

@@ -68,6 +68,8 @@ class Figure:
     """Standard errors of the document's numbers, where it gives them."""
     units: Mapping[str, str] = field(default_factory=dict)
     """Units of single columns, where they differ."""
+    stand_ins: Mapping[str, str] = field(default_factory=dict)
+    """What is measured here in place of a row's device or library."""
 
     @property
     def measured(self) -> str:
@@ -203,6 +205,7 @@ def _figure(name: str, key: str, table: Mapping[str, Any]) -> Figure:
         rows, tuple(here), tuple(columns), tuple(dict.fromkeys(_claims(table))), name,
         table.get("command", ""), table.get("reason", ""), table.get("reasons", {}),
         tuple(_told(table)), table.get("standard_error", {}), table.get("units", {}),
+        table.get("stand_ins", {}),
     )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from glnn.graph.passes import (
     narrow,
     of_one_result,
     own_outputs,
+    packed_outputs,
     shortened,
     within_operands,
 )
@@ -71,7 +72,7 @@ def lowered(
         types = _bound(graph, shapes)
     graph = shortened(of_one_result(graph), types, backend.operands, without)
     if backend.device is not None and not body:
-        graph, types = own_outputs(graph, types)
+        graph, types = packed_outputs(*own_outputs(graph, types))
     graph = within_operands(graph, types, backend.joins)
     nodes = tuple(_rounding(node, types) for node in graph.nodes)
     graph = Graph(nodes, graph.inputs, graph.outputs, graph.name)

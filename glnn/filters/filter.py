@@ -84,10 +84,14 @@ class Filter(ABC):
         open, LimitError where the device has too little memory.
         """
         given = as_image(self.name, image)
-        opened = backend if isinstance(backend, Backend) else open_backend(backend)
-        plan = _plans.plan(self, TensorType.of(given), opened)
+        plan = self.plan(TensorType.of(given), backend)
         found = plan.run({"image": given})
         return tuple(found[name] for name in plan.outputs)
+
+    def plan(self, type: TensorType, backend: str | Backend) -> Plan:
+        """The plan for images of `type`, made where there is none yet. Raises the same."""
+        opened = backend if isinstance(backend, Backend) else open_backend(backend)
+        return _plans.plan(self, type, opened)
 
 
 class _Plans:

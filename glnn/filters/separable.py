@@ -46,6 +46,37 @@ class Correlation(Filter):
 
 
 @dataclass(frozen=True)
+class Gaussian(Correlation):
+    """A Gaussian blur."""
+
+    name: ClassVar[str] = "gaussian_blur"
+
+    @classmethod
+    def of(cls, of_bytes: bool, kernel_size: object, sigma: object, border: object) -> Gaussian:
+        """That of the arguments of `gaussian_blur`, for uint8 or for float32."""
+        kernels = []
+        for size, spread in gaussian.parameters(kernel_size, sigma, of_bytes):
+            weights = gaussian.kernel(size, spread)
+            kernels.append(tuple((gaussian.in_units(weights) if of_bytes else weights).tolist()))
+        return cls(kernels[0], kernels[1], check_border(cls.name, border), HALF_UP)
+
+
+@dataclass(frozen=True)
+class Box(Correlation):
+    """The means of boxes: of bytes, of sums that are exact."""
+
+    name: ClassVar[str] = "box"
+
+    @classmethod
+    def of(cls, of_bytes: bool, kernel_size: object, border: object) -> Box:
+        """That of the arguments of `box`, for uint8 or for float32."""
+        across, down = check_sizes(cls.name, "kernel_size", kernel_size)
+        mean = HALF_UP(call("quotient", Arg(0), float(across * down)))
+        row, column = ((1.0 if of_bytes else 1 / n,) * n for n in (across, down))
+        return cls(row, column, check_border(cls.name, border), mean)
+
+
+@dataclass(frozen=True)
 class Scharr(Filter):
     """The first derivatives along rows and along columns."""
 
@@ -117,13 +148,8 @@ def gaussian_blur(
     uint8 the weights are rounded to parts of 256, as OpenCV rounds them, and the sums are exact:
     results are OpenCV's on every backend. Raises ShapeError for other arguments.
     """
-    border = check_border("gaussian_blur", border)
     of_bytes = as_image("gaussian_blur", image).dtype == np.uint8
-    kernels = []
-    for size, spread in gaussian.parameters(kernel_size, sigma, of_bytes):
-        weights = gaussian.kernel(size, spread)
-        kernels.append(tuple((gaussian.in_units(weights) if of_bytes else weights).tolist()))
-    return _Gaussian(kernels[0], kernels[1], border, HALF_UP)(image, backend)[0]
+    return Gaussian.of(of_bytes, kernel_size, sigma, border)(image, backend)[0]
 
 
 def box(
@@ -138,11 +164,8 @@ def box(
     rounded to the nearest, halves up. kernel_size: in pixels, or two of (width, height); of an
     even one the pixel is the first behind the middle. Raises ShapeError for other arguments.
     """
-    across, down = check_sizes("box", "kernel_size", kernel_size)
-    mean = HALF_UP(call("quotient", Arg(0), float(across * down)))
     of_bytes = as_image("box", image).dtype == np.uint8
-    row, column = ((1.0 if of_bytes else 1 / n,) * n for n in (across, down))
-    return _Box(row, column, check_border("box", border), mean)(image, backend)[0]
+    return Box.of(of_bytes, kernel_size, border)(image, backend)[0]
 
 
 def scharr(
@@ -173,13 +196,3 @@ def laplacian(
     if isinstance(kernel_size, bool) or kernel_size not in SMOOTHING:
         raise ShapeError(f"laplacian: kernel_size must be 1 or 3, got {shown(kernel_size)}")
     return Laplacian(int(kernel_size), check_border("laplacian", border))(image, backend)[0]
-
-
-@dataclass(frozen=True)
-class _Gaussian(Correlation):
-    name: ClassVar[str] = "gaussian_blur"
-
-
-@dataclass(frozen=True)
-class _Box(Correlation):
-    name: ClassVar[str] = "box"

@@ -52,8 +52,9 @@ def _needed(index: Array, weight: Array) -> Taps:
 
 
 def nearest(size: int, count: int) -> Array:
-    """The place of `size` that each of `count` begins in, int32."""
-    return np.asarray(np.arange(count, dtype=np.int64) * size // count, np.int32)
+    """The place of `size` that each of `count` begins in, int32, as OpenCV rounds it."""
+    at = np.floor(np.arange(count) * (1 / (count / size)))
+    return np.asarray(np.minimum(at, size - 1), np.int32)
 
 
 def linear(size: int, count: int) -> Taps:

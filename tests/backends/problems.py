@@ -30,6 +30,7 @@ from glnn.graph.operators.im2row import Im2row
 from glnn.graph.operators.matmul_parts import MatmulParts
 from glnn.graph.operators.matmul_sum import MatmulSum
 from glnn.graph.operators.move import Transpose
+from glnn.graph.operators.pack import Pack
 from glnn.graph.operators.pad import Pad
 from glnn.graph.operators.reorder import Reorder
 from glnn.graph.operators.scatter import ScatterElements, ScatterND
@@ -66,6 +67,7 @@ PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilo
         (Pointwise(call("sigmoid", Arg(0))), {"x0": (37, 131)}),
         (Pointwise(call("mul", Arg(0), Arg(1))), {"x0": (2, 37, 11, 9), "x1": (37, 1, 1)}),
     ],
+    "pack": [(Pack(), {"x": TensorType((67, 37), DType.int8)})],
     "sobel": [(Sobel(), {"x": TensorType((19, 131), DType.uint8)})],
     "softmax": [(Softmax(), {"x": (37, 131)})],
     "reduce": [

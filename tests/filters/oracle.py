@@ -54,7 +54,7 @@ def resize(x: Array, width: int, height: int, weight: Callable[[int, int], Array
 def nearest(size: int, count: int) -> Array:
     found = np.zeros((count, size))
     for i in range(count):
-        found[i, i * size // count] = 1
+        found[i, floor(i * (1 / (count / size)))] = 1
     return found
 
 

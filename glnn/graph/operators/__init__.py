@@ -15,6 +15,7 @@ from glnn.graph.operators.matmul_parts import MatmulParts
 from glnn.graph.operators.matmul_sum import MatmulSum
 from glnn.graph.operators.move import Expand, Flip, Slice, Transpose
 from glnn.graph.operators.normalize import Normalize
+from glnn.graph.operators.pack import Pack
 from glnn.graph.operators.pad import Pad, Roll, Tile
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.pool2d import Pool2d
@@ -56,6 +57,7 @@ __all__ = [
     "MatmulParts",
     "MatmulSum",
     "Normalize",
+    "Pack",
     "Pad",
     "Pointwise",
     "Pool2d",

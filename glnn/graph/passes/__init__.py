@@ -5,7 +5,7 @@ from glnn.graph.passes.expand import expanded, opened
 from glnn.graph.passes.narrow import narrow
 from glnn.graph.passes.operands import of_one_result, within_operands
 from glnn.graph.passes.optional import Pass, shortened
-from glnn.graph.passes.outputs import own_outputs
+from glnn.graph.passes.outputs import own_outputs, packed_outputs
 
 __all__ = [
     "Pass",
@@ -16,6 +16,7 @@ __all__ = [
     "of_one_result",
     "opened",
     "own_outputs",
+    "packed_outputs",
     "shortened",
     "within_operands",
 ]

@@ -1,12 +1,18 @@
-"""Outputs that are nothing but an input seen in another shape."""
+"""Outputs: those that are nothing but an input seen in another shape, and those of bytes."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from glnn.graph.graph import Graph, Node, Value
-from glnn.graph.operators import Expand
+from glnn.graph.operators import Expand, Pack, Pointwise
+from glnn.graph.operators.pack import PACKED
 from glnn.types import TensorType
+
+LEAST, MOST = 1 << 14, 1 << 25
+"""Numbers of 8 bits from which on, and up to which, a launch that packs them is worth its while:
+so many words are the storage block that every device has."""
 
 
 def own_outputs(
@@ -40,12 +46,45 @@ def own_outputs(
     return graph, types
 
 
+def packed_outputs(
+    graph: Graph, types: dict[Value, TensorType]
+) -> tuple[Graph, dict[Value, TensorType]]:
+    """`graph` with large outputs of 8 bits a number packed last, four to a word, where pointwise
+    work makes them. types: of every value, sizes known; those of the new ones are added.
+    """
+    for value in dict.fromkeys(graph.outputs):
+        node = graph.producers.get(value)
+        if node is None or not isinstance(node.operator, Pointwise) or value in graph.fixed:
+            continue
+        given = (types[one].dtype.on_gpu for one in node.inputs if one is not None)
+        small = types[value].dtype in PACKED and LEAST <= prod(types[value].shape) <= MOST
+        if not small or not all(given):  # else the host makes it
+            continue
+        words = Value(f"{value.name}: words", value.type)
+        nodes = [_reading(_giving(one, value, words), value, words) for one in graph.nodes]
+        at = graph.nodes.index(node)
+        nodes.insert(at + 1, Node(node.name, Pack(), (words,), (value,)))
+        graph = Graph(tuple(nodes), graph.inputs, graph.outputs, graph.name)
+        types = {**types, words: types[value]}
+    return graph, types
+
+
+def _giving(node: Node, value: Value, instead: Value) -> Node:
+    """`node`, and what it was made of, giving `instead` where it gave `value`."""
+    if value not in node.outputs:
+        return node
+    outputs = tuple(instead if v is value else v for v in node.outputs)
+    origins = tuple(_giving(one, value, instead) for one in node.origins)
+    return replace(node, outputs=outputs, origins=origins)
+
+
 def _reading(node: Node, value: Value, instead: Value) -> Node:
-    """`node`, which reads `instead` where it read `value`."""
+    """`node`, and what it was made of, reading `instead` where it read `value`."""
     if value not in node.reads:
         return node
     return replace(
         node,
         inputs=tuple(instead if v is value else v for v in node.inputs),
         extras=tuple(instead if v is value else v for v in node.extras),
+        origins=tuple(_reading(one, value, instead) for one in node.origins),
     )

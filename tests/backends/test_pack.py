@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from glnn.compile import run as run_graph
+from glnn.compile.plan import Plan
+from glnn.graph.builder import Builder
+from glnn.graph.expression import Arg, call
+from glnn.graph.operators import Pack, Pointwise, Reshape
+from glnn.graph.passes.outputs import LEAST
+from glnn.types import TensorType
+from tests.backends.harness import kernels, run
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("pack"))
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "bool"])
+@pytest.mark.parametrize("shape", [(), (1,), (3, 1), (7, 17), (2, 127, 5)])
+def test_any_shape(opened, name, kernel, dtype, shape) -> None:
+    x = np.random.default_rng(0).integers(-128, 128, shape).astype(dtype)
+    np.testing.assert_array_equal(run(opened(name), Pack(), {"x": x}, kernel), x)
+
+
+@pytest.mark.parametrize("count", [LEAST - 1, LEAST, LEAST + 1, 5 * LEAST + 3])
+def test_outputs_of_bytes_come_back_packed(backend, count) -> None:
+    """Large ones; whoever else reads them reads words."""
+    builder = Builder("bytes")
+    x = builder.input("x", TensorType((count,)))
+    (y,) = builder.add(Pointwise(call("cast_uint8", call("mul", Arg(0), 3.0))), x, name="y")
+    (z,) = builder.add(Pointwise(call("greater", call("cast_int32", Arg(0)), 99)), y, name="z")
+    (seen,) = builder.add(Reshape((1, count)), z, name="seen")
+    graph = builder.graph([y, z, seen])
+    given = {"x": np.random.default_rng(0).random(count, np.float32) * 85}
+    bytes_of = (given["x"] * np.float32(3)).astype(np.uint8)
+    found = run_graph(graph, given, backend)
+    np.testing.assert_array_equal(found["y"], bytes_of)
+    np.testing.assert_array_equal(found["z"], bytes_of > 99)
+    np.testing.assert_array_equal(found["seen"], [bytes_of > 99])
+    assert (found["y"].dtype, found["z"].dtype) == (np.uint8, np.bool_)
+    plan = Plan(graph, backend, {"x": (count,)})
+    packed = sum(entry.task.op.name == "pack" for entry in plan.outline.schedule.entries)
+    assert packed == (2 if count >= LEAST else 0)
