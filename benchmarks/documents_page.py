@@ -171,7 +171,8 @@ def _table(part: Part) -> str:
         return ""
     mine = {entry["column"]: str(entry["unit"]) for entry in part.evidence.entries}
     units = {column: figure.units.get(column, figure.unit) for column in figure.columns_here}
-    pairs = {column: _units(mine.get(column, ""), units[column], figure) for column in units}
+    only = next(iter(mine.values()), "") if len(set(mine.values())) == 1 else ""
+    pairs = {column: _units(mine.get(column, only), units[column], figure) for column in units}
     several = len(set(pairs.values())) > 1
     heads = [
         f"{column}, {unit}" if several and unit not in ("", column) else column

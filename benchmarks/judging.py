@@ -99,6 +99,7 @@ def evidence(figure: Figure, run: Json) -> Evidence:
         for row in (rows if isinstance(rows, list) else [])
         if row.get("reason")
     }
+    reasons |= run.get("reasons", {})
     return Evidence(tuple(entries), tuple(near), answers, reasons)
 
 
@@ -148,7 +149,7 @@ def _span(least: float, mean: float, greatest: float) -> str:
 
 def _worded(claim: str, unit: str) -> str:
     """`claim` in words that suit numbers which are no speed."""
-    if unit == "%" or unit == "x" or unit.startswith("fraction"):
+    if unit in ("%", "x", "fraction of peak"):
         claim = claim.replace("as fast as", "as high as").replace(
             "is faster than", "is higher than"
         )
