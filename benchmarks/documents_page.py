@@ -200,7 +200,8 @@ def _cell(figure: Figure, ours: Mapping[tuple[str, str], float], row: str, colum
     if theirs is None:
         return here
     error = figure.errors.get(row, {}).get(column)
-    return f"{here} ({theirs:g}{'' if error is None else f' ± {error:g}'})"
+    printed = f"{theirs:.0f}" if theirs >= 1e5 else f"{theirs:g}"
+    return f"{here} ({printed}{'' if error is None else f' ± {error:g}'})"
 
 
 def _short(figure: Figure) -> str:

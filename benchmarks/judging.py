@@ -108,14 +108,16 @@ def verdicts(figure: Figure, found: Evidence) -> Iterator[Verdict]:
     answers = {**found.answers, **found.said(figure)}
     for claim in figure.claims:
         says = _worded(str(claim), figure.unit) + (f" ({claim.text})" if claim.text else "")
-        yield _verdict(claim, says, answers.get(str(claim)), claim.reason or figure.reason)
+        yield _verdict(claim, says, answers.get(str(claim)), figure)
     for told in figure.told:
-        yield _verdict(told, told.text, answers.get(told.text), told.reason or figure.reason)
+        yield _verdict(told, told.text, answers.get(told.text), figure)
 
 
-def _verdict(claim: Claim | Told, says: str, answer: Json | None, reason: str) -> Verdict:
+def _verdict(claim: Claim | Told, says: str, answer: Json | None, figure: Figure) -> Verdict:
+    if answer is None and (claim.reason or figure.reason):
+        return Verdict(says, claim.reason or "-", NEVER)  # the figure's stands above all of them
     if answer is None:
-        return Verdict(says, reason or LATER, NEVER if reason else LATER)
+        return Verdict(says, "-", LATER)
     if "here" in answer:
         return Verdict(says, answer["here"], answer["holds"])
     assert isinstance(claim, Claim)
