@@ -100,7 +100,8 @@ def show(out: Screen, figure: Figure, ours: Ours, unit: str) -> None:
     """Print `figure` with ours beside it: the document's number in brackets."""
     found = rows(figure, ours, unit)
     columns = dict.fromkeys(str(entry["column"]) for entry in found)
-    theirs = f" ({figure.unit} on the {figure.device})" if figure.rows else ""
+    units = ", ".join(dict.fromkeys(str(entry["theirs_unit"]) for entry in found))
+    theirs = f" ({units} on the {figure.device})" if figure.rows else ""
     title = f"{figure.source}: {figure.title}\n{unit} here{theirs}"
     shown = table("", *(f">{column}" for column in columns))
     for row in dict.fromkeys(entry["row"] for entry in found):

@@ -45,9 +45,11 @@ HEAD = """\
 
 What the five documents measured, beside what is measured here. `python -m benchmarks.experiments`
 runs every experiment, `python -m benchmarks.documents_page` writes this page of what they wrote
-(`benchmarks/measured/*.json`). {device} The documents measured
-other devices: read ratios between rows, not between devices. In a table, the document's numbers
-stand in brackets behind ours; in a picture, each side is drawn as speed over one of its own rows.
+(`benchmarks/measured/*.json`). The documents measured other devices: read ratios between rows, not
+between devices. In a table, the document's numbers and their unit stand in brackets behind ours; in
+a picture, each side is drawn as speed over one of its own rows.
+
+{device}
 
 {rule}
 """
@@ -167,18 +169,29 @@ def _table(part: Part) -> str:
     rows = list(dict.fromkeys([*figure.rows_here, *figure.rows]))
     if not figure.rows and not ours:
         return ""
-    units = list(dict.fromkeys(figure.units.get(c, figure.unit) for c in figure.columns_here))
-    mine = list(dict.fromkeys(str(e["unit"]) for e in part.evidence.entries))
-    said = ", ".join(mine) + (" here" if mine else "")
-    if figure.rows:
-        theirs = ", ".join(unit for unit in units if unit)
-        said += f" ({theirs}, the document's)" if mine else theirs
-    if any(less_is_better(unit) for unit in [*mine, *units]):
-        said += "; of times less is better"
+    mine = {entry["column"]: str(entry["unit"]) for entry in part.evidence.entries}
+    units = {column: figure.units.get(column, figure.unit) for column in figure.columns_here}
+    only = next(iter(mine.values()), "") if len(set(mine.values())) == 1 else ""
+    pairs = {column: _units(mine.get(column, only), units[column], figure) for column in units}
+    several = len(set(pairs.values())) > 1
+    heads = [
+        f"{column}, {unit}" if several and unit not in ("", column) else column
+        for column, unit in pairs.items()
+    ]
+    said = "" if several else next(iter(pairs.values()))
+    if any(less_is_better(unit) for unit in [*mine.values(), *units.values()]):
+        said += ("; " if said else "") + "of times less is better"
     cells: list[list[object]] = [
         [row, *(_cell(figure, ours, row, column) for column in figure.columns_here)] for row in rows
     ]
-    return f"{said}:\n\n" + markdown(["", *figure.columns_here], cells)
+    return (f"{said}:\n\n" if said else "") + markdown(["", *heads], cells)
+
+
+def _units(mine: str, theirs: str, figure: Figure) -> str:
+    """Of what is measured here and, in brackets, of the document's numbers."""
+    if not figure.rows:
+        return mine
+    return f"{mine} ({theirs})" if mine and mine != theirs else mine or theirs
 
 
 def _cell(figure: Figure, ours: Mapping[tuple[str, str], float], row: str, column: str) -> str:
@@ -187,7 +200,8 @@ def _cell(figure: Figure, ours: Mapping[tuple[str, str], float], row: str, colum
     if theirs is None:
         return here
     error = figure.errors.get(row, {}).get(column)
-    return f"{here} ({theirs:g}{'' if error is None else f' ± {error:g}'})"
+    printed = f"{theirs:.0f}" if theirs >= 1e5 else f"{theirs:g}"
+    return f"{here} ({printed}{'' if error is None else f' ± {error:g}'})"
 
 
 def _short(figure: Figure) -> str:
@@ -224,6 +238,16 @@ def read(folder: Path) -> dict[str, Json]:
     return runs
 
 
+def draw(folder: Path, runs: Mapping[str, Json]) -> None:
+    """The page's pictures into `folder`, in place of those that are there."""
+    for old in folder.glob("*.svg"):
+        old.unlink()
+    for name in documents.ALL:
+        for part in parts(runs, name):
+            if part.picture:
+                documents_plots.draw(folder / part.picture, part.figure, part.evidence.entries)
+
+
 @click.command()
 @click.option(
     "--measured",
@@ -240,11 +264,7 @@ def main(measured: Path, into: Path, plots: bool, strict: bool) -> None:
     into.write_text(page(runs), "utf-8")
     print(f"wrote {into}")
     if plots:
-        for name in documents.ALL:
-            for part in parts(runs, name):
-                if part.picture:
-                    path = into.parent / "documents" / part.picture
-                    documents_plots.draw(path, part.figure, part.evidence.entries)
+        draw(into.parent / "documents", runs)
     if found := faults(runs, strict):
         raise GlnnError("; ".join(found))
 

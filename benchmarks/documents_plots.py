@@ -22,10 +22,16 @@ TICKS = (1, 2, 5)  # of each power of ten
 
 
 def drawable(entries: Entries) -> bool:
-    """Whether there are numbers of ours to draw, all of one unit, and of more than one row."""
-    ours = [entry for entry in entries if entry["ours"]]
-    alike = len({(entry["unit"], entry["theirs_unit"]) for entry in entries}) == 1
-    return alike and len(ours) > 2 and len({entry["row"] for entry in ours}) > 1
+    """Whether there are numbers of ours to draw, of more than one row."""
+    ours = [entry for entry in _drawn(entries) if entry["ours"]]
+    return len(ours) > 2 and len({entry["row"] for entry in ours}) > 1
+
+
+def _drawn(entries: Entries) -> Entries:
+    """Those of one unit: the one that the most are of; of several, the first."""
+    units = [(entry["unit"], entry["theirs_unit"]) for entry in entries if entry["ours"]]
+    kept = max(dict.fromkeys(units), key=units.count, default=None)
+    return [entry for entry in entries if (entry["unit"], entry["theirs_unit"]) == kept]
 
 
 def _base(entries: Entries) -> str:
@@ -54,6 +60,7 @@ def _values(entries: Entries, side: str) -> dict[tuple[str, str], float]:
 
 def draw(path: Path, figure: Figure, entries: Entries) -> None:
     """`figure` to the .svg file `path`. Raises GlnnError where it cannot be drawn."""
+    entries = _drawn(entries)
     plot, ticker = pyplot(), import_module("matplotlib.ticker")
     columns = list(dict.fromkeys(str(e["column"]) for e in entries))
     with plot.rc_context(SETTINGS):

@@ -44,7 +44,7 @@ def sections(name: str, found: Json) -> Iterator[str]:
         yield _columns([{"": what, **row} for what, row in rows.items()], "", *sides)
     elif _has(rows, "name", "size", "gflops"):
         yield _grid(rows, "name", "size", "gflops", "GFLOP/s")
-    elif _has(rows, "kernel", "shape", "gb_s"):
+    elif _has(rows, "kernel", "shape", "us", "gb_s"):
         yield _grid(rows, "kernel", "shape", "gb_s", "GB/s")
     elif _has(rows, "network"):
         for batch in network_tables.batches(found):
