@@ -26,7 +26,7 @@ import rich_click as click
 from rich.progress import Progress
 
 import glnn
-from benchmarks import documents, plain_gemm, variants
+from benchmarks import beside, documents, plain_gemm, variants
 from benchmarks.command import check_picture, run
 from benchmarks.compiled import library
 from benchmarks.cronin import FORMS, compared, convolution, scenarios
@@ -233,10 +233,7 @@ def _print_compared(out: Screen, result: dict[str, Any]) -> None:
         shown.add(entry["row"], entry["column"], number(entry["ours"]), theirs)
     if shares:
         out.show(shown)
-    for entry in result.get("claims", []):
-        least = entry["ours_least"]
-        here = "not measured" if least is None else f"{least:.2f} to {entry['ours_greatest']:.2f}"
-        out.say(f"  it says: {entry['claim']}; here: {here}")
+    beside.say(out, result.get("claims", []))
 
 
 if __name__ == "__main__":

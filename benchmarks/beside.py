@@ -107,11 +107,18 @@ def show(out: Screen, figure: Figure, ours: Ours, unit: str) -> None:
         cells = [_cell(entry) for entry in found if entry["row"] == row]
         shown.add(row, *cells)
     out.show(shown, title)
-    for entry in claims(figure, ours, unit):
-        least, greatest = entry["ours_least"], entry["ours_greatest"]
-        here = "not measured" if least is None else f"{least:.2f} to {greatest:.2f} times"
-        out.say(f"  it says: {entry['claim']}; here: {here}")
+    say(out, claims(figure, ours, unit))
     out.say("")
+
+
+def say(out: Screen, found: Iterable[dict[str, Any]]) -> None:
+    """Print a line for each of `claims`, and of what `answer` gives."""
+    for entry in found:
+        here = entry.get("here")
+        if here is None:
+            least, greatest = entry["ours_least"], entry["ours_greatest"]
+            here = "not measured" if least is None else f"{least:.2f} to {greatest:.2f} times"
+        out.say(f"  it says: {entry['claim']}; here: {here}")
 
 
 def _cell(entry: dict[str, Any]) -> str:

@@ -24,7 +24,7 @@ TICKS = (1, 2, 5)  # of each power of ten
 def drawable(entries: Entries) -> bool:
     """Whether there are numbers of ours to draw, all of one unit, and of more than one row."""
     ours = [entry for entry in entries if entry["ours"]]
-    alike = len({entry["unit"] for entry in entries}) == 1
+    alike = len({(entry["unit"], entry["theirs_unit"]) for entry in entries}) == 1
     return alike and len(ours) > 2 and len({entry["row"] for entry in ours}) > 1
 
 

@@ -510,7 +510,8 @@ def test_the_staircase_of_rovder_2019() -> None:
     assert found["vgg16_section_5_1", "direct_nhwc", "convolutions"] == times["convolutions"]
     assert found["vgg16_figure_8", "direct_nhwc", "fc8"] == times["fc8"]
     assert 0 < found["vgg16_figure_7", "im2col_morton", "gemm"] < 1
-    assert sum(claim["ours_least"] is not None for claim in claims) == 3  # no CLBlast
+    assert sum(claim.get("ours_least") is not None for claim in claims) == 3  # no CLBlast
+    assert len([claim for claim in claims if "here" in claim]) == 4
     staircase.show(Screen(), rows)
 
 
@@ -559,12 +560,12 @@ def test_alexnet_conv(tmp_path) -> None:
     assert picture.stat().st_size > 0
 
 
-def needs_a_compiler(source: Path) -> None:
+def needs_a_compiler(source: Path, *more: str) -> None:
     from benchmarks.compiled import library
     from glnn.errors import GlnnError
 
     try:
-        library(source)
+        library(source, *more)
     except GlnnError as error:
         pytest.skip(str(error))
 
@@ -578,7 +579,8 @@ def test_cronins_convolutions_on_the_cpu_and_by_gl() -> None:
     kinds = [(row["kind"], row["order"]) for row in result["rows"]]
     assert kinds == [(kind, o) for kind in ("cronin", "loops") for o in plain_gemm.ORDERS]
     assert all(row["error"] < 1e-5 and row["median_ms"] > 0 for row in result["rows"])
-    assert all(claim["ours_least"] > 0 for claim in result["claims"]) and result["claims"]
+    alike = [claim for claim in result["claims"] if claim["ours_least"] is not None]
+    assert alike and len(alike) < len(result["claims"])  # some are of other scenarios
 
 
 @pytest.mark.parametrize(
@@ -615,7 +617,7 @@ def test_without_a_compiler(monkeypatch, tmp_path) -> None:
 def test_gl_calls() -> None:
     from benchmarks import gl_calls, plain_gemm
 
-    needs_a_compiler(gl_calls.SOURCE)
+    needs_a_compiler(gl_calls.SOURCE, "-O1")
     needs_a_compiler(plain_gemm.SOURCE)
     result = json.loads(run("benchmarks.gl_calls", "--scenario", "test", "--repeat", "2", "--json"))
     called = {row["name"]: row for row in result["rows"]}
@@ -772,7 +774,7 @@ def test_in_flight() -> None:
     options = ["--model", "lenet", "--batch", "2", "--seconds", "0", "--json"]
     result = json.loads(run("benchmarks.in_flight", *options))
     rows = result["rows"]
-    assert len(result["beside"]) == 4 and len(result["claims"]) == 2
+    assert result["beside"] == [] and len(result["claims"]) == 3  # the figure is of VGG-16
     images = {row["name"] for row in rows if row["what"] == "images"}
     assert images == {"run", "steps", "steps, back to back", "2 in flight", "4 in flight"}
     names = [row["name"] for row in rows if row["what"] == "requests"]

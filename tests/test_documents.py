@@ -177,7 +177,8 @@ def test_the_page_is_complete() -> None:
     ("command", "name"),
     [
         ("python -m benchmarks.matmul --document cheng", "cheng"),
-        ("python -m benchmarks.vgg16 --document", "vgg16_document"),
+        ("python -m benchmarks.vgg16 --document --repeat 9", "vgg16_document"),
+        ("python -m benchmarks.lenet --repeat 500", "lenet"),
         ("python -m benchmarks.bias", "bias"),
         ("glnn kernels --cache", "kernels_cache"),
     ],
@@ -241,7 +242,7 @@ def test_experiments_go_on_after_one_that_fails(tmp_path, monkeypatch) -> None:
 
 def test_a_picture_needs_numbers_of_one_unit() -> None:
     entries = [
-        {"row": row, "column": column, "unit": "ms", "ours": 1.0}
+        {"row": row, "column": column, "unit": "ms", "theirs_unit": "s", "ours": 1.0}
         for row in "ab"
         for column in ("8", "9")
     ]

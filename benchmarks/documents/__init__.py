@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -158,11 +159,14 @@ class Claim:
 
 
 def run_name(command: str) -> str:
-    """A short name of a command: its document's, or the words behind `benchmarks.` or `glnn`."""
+    """A short name of a command: its document's, or the words behind `benchmarks.` or `glnn`.
+
+    Options that take a number are left out.
+    """
+    command = re.sub(r"--\S+ [\d.]+( |$)", "", command)
     words = [word for word in command.split() if word not in ("python", "-m", "glnn")]
     named = [word for word in words if word in ALL]
-    plain = [word.removeprefix("benchmarks.").strip("-") for word in words]
-    return named[0] if named else "_".join(word for word in plain if not word.isdecimal())
+    return named[0] if named else "_".join(re.sub("^benchmarks.|^--", "", word) for word in words)
 
 
 def about(name: str) -> About:

@@ -16,7 +16,7 @@ from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.reorder import Reorder, packing, repadding, unpacking
 from glnn.graph.passes.factors import Chain
 from glnn.layout import Layout, Morton, parse
-from glnn.layout.bytes import Narrow
+from glnn.layout.bytes import PACKED_ROWS, PackedTiles
 from glnn.layout.layout import CHANNELS_LAST, DENSE, PACKED, PADDED, Blocked, RowMajor
 from glnn.types import DType, TensorType
 
@@ -107,9 +107,9 @@ class Tensors(ABC):
     def _copied(self, name: str, layout: Layout, task: Task) -> str:
         """The name of a new copy of `name` in another layout."""
         tensor = self.tensors[name]
-        if layout == PACKED or isinstance(layout, Narrow) or isinstance(tensor.layout, Narrow):
+        if layout in (PACKED, PACKED_ROWS) or isinstance(tensor.layout, PackedTiles):
             return self._by_host(name, layout, task)
-        if tensor.layout == PACKED:
+        if tensor.layout in (PACKED, PACKED_ROWS):
             return self._unpacked(name, layout, task)
         if isinstance(layout, RowMajor) and isinstance(tensor.layout, RowMajor):
             return self._repadded(name, tensor.layout, layout, task)

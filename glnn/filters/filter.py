@@ -8,8 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from glnn.backends import Backend, open_backend
 from glnn.compile import Plan
+from glnn.errors import LimitError
 from glnn.filters.image import as_image
 from glnn.graph.builder import Builder
 from glnn.graph.expression import Arg, Expr, call
@@ -17,7 +20,7 @@ from glnn.graph.graph import Graph, Value
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Pointwise
 from glnn.process import ProcessLock
-from glnn.types import Array, DType, TensorType
+from glnn.types import Array, DType, Shape, TensorType
 
 PLANS_KEPT = 16
 ROUNDED = call("round", Arg(0))
@@ -80,13 +83,34 @@ class Filter(ABC):
     def __call__(self, image: Array, backend: str | Backend) -> tuple[Array, ...]:
         """The results for `image`, new arrays, by a plan that is made once.
 
-        Raises ShapeError where the image does not fit, DeviceError where the backend does not
-        open, LimitError where the device has too little memory.
+        An image that is too large for the device is filtered in parts, where it has several.
+        Raises ShapeError where it does not fit, DeviceError where the backend does not open,
+        LimitError where the device has too little memory.
         """
-        given = as_image(self.name, image)
-        plan = self.plan(TensorType.of(given), backend)
-        found = plan.run({"image": given})
+        opened = backend if isinstance(backend, Backend) else open_backend(backend)
+        return self._results(as_image(self.name, image), opened)
+
+    def _results(self, image: Array, backend: Backend) -> tuple[Array, ...]:
+        axis = self.apart(image.shape)
+        try:
+            plan = self.plan(TensorType.of(image), backend)
+        except LimitError:
+            if axis is None:
+                raise
+            parts = np.array_split(image, 2, axis)
+            pairs = zip(*(self._results(part, backend) for part in parts), strict=True)
+            return tuple(np.concatenate(pair, axis) for pair in pairs)
+        found = plan.run({"image": image})
         return tuple(found[name] for name in plan.outputs)
+
+    def apart(self, shape: Shape) -> int | None:
+        """Along which dimension of an image of `shape` parts of it, and of the results, are
+        filtered each by itself: images or channels; None where there is but one.
+        """
+        if len(shape) == 4 and shape[0] > 1:
+            return 0
+        last = len(shape) - 1
+        return last if last > 1 and shape[last] > 1 else None
 
     def plan(self, type: TensorType, backend: str | Backend) -> Plan:
         """The plan for images of `type`, made where there is none yet. Raises the same."""

@@ -13,7 +13,7 @@ from glnn.filters.filter import HALF_UP, Filter, Sketch
 from glnn.filters.taps import summed
 from glnn.graph.graph import Value
 from glnn.graph.operators import Squeeze
-from glnn.types import Array, DType
+from glnn.types import Array, DType, Shape
 
 LUMA = (0.299, 0.587, 0.114)
 """Of red, green and blue: ITU-R BT.601."""
@@ -38,6 +38,11 @@ class Grey(Filter):
         axis = len(shape) - 1
         sums = sketch.add(Squeeze((axis,)), summed(sketch, sketch.floats(x), axis, taps))
         return (sketch.like(x, sums, HALF_UP),)
+
+    def apart(self, shape: Shape) -> int | None:
+        """Images or rows: a pixel needs all of its channels."""
+        axis = 0 if len(shape) == 3 or shape[0] > 1 else 1
+        return axis if shape[axis] > 1 else None
 
 
 def grey(image: Array, backend: str | Backend = "auto") -> Array:

@@ -64,8 +64,9 @@ class PackedRows(Narrow):
 
     def _rows_of(self, flat: Array, shape: tuple[int, ...]) -> Array:
         """The rows in `flat` without what pads them."""
-        rows = flat.reshape(*shape[:-1], self.row(shape))
-        return rows[..., : shape[-1]] if shape else rows[0]
+        if not shape:
+            return flat[:1].reshape(())
+        return flat.reshape(*shape[:-1], self.row(shape))[..., : shape[-1]]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ rows, each padded to four words. An array of one dimension is a single row. Wher
 fours, and where there is but one, that is `R` (see `Layout.at`).
 
 `packed` is row major and dense, too, and each number takes no more than on the host: a byte, or two
-where it is float16. So lie inputs as they come up from the host.
+where it is float16. So lie inputs as they come up from the host; `layout.bytes` has more of these.
 
 Padding may hold anything, NaN too, in what kernels read and write; in parameters it is zero.
 

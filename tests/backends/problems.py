@@ -82,6 +82,10 @@ PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilo
             Resample(1),
             {"x": (3, 37, 11), "index": TensorType((3, 131), DType.int32), "weight": (3, 131)},
         ),
+        (
+            Resample(0),
+            {"x": (37, 12), "index": TensorType((3, 131), DType.int32), "weight": (3, 131)},
+        ),
     ],
     "normalize": [
         (Normalize(dims=1), {"x": (37, 131), "weight": (131,), "bias": (131,)}),

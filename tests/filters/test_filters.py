@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 import pytest
 
 from glnn import filters
+from glnn.errors import LimitError
+from glnn.filters import filter
 from tests.filters import oracle
 from tests.oracle import error
 
@@ -161,3 +165,29 @@ def test_bytes_saturate(backend) -> None:
     np.testing.assert_array_equal(
         filters.separable(x, (3,), (0.5,), backend=backend), [[0, 0, 255, 255]]
     )
+
+
+@pytest.mark.parametrize("shape", [(7, 5, 3), (3, 4, 5, 4), (9, 30)])
+def test_what_is_too_large_is_filtered_in_parts(monkeypatch, shape) -> None:
+    whole, most = filter.Filter.plan, 35
+
+    def limited(self, type, backend):
+        if prod(type.shape) > most:
+            raise LimitError("too large")
+        return whole(self, type, backend)
+
+    x = np.random.default_rng(0).integers(0, 256, shape).astype(np.uint8)
+    works = [
+        lambda x: filters.scharr(x, backend="cpu"),
+        lambda x: filters.median(x, backend="cpu"),
+        lambda x: filters.resize(x, (3, 2), backend="cpu"),
+        *([lambda x: filters.grey(x, "cpu")] if len(shape) > 2 else []),
+    ]
+    expected = [work(x) for work in works]
+    monkeypatch.setattr(filter.Filter, "plan", limited)
+    for work, wanted in zip(works, expected, strict=True):
+        if len(shape) == 2:
+            with pytest.raises(LimitError, match="too large"):
+                work(x)
+        else:
+            np.testing.assert_array_equal(work(x), wanted)

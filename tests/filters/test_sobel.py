@@ -9,7 +9,7 @@ import pytest
 
 from glnn import InferenceSession
 from glnn.backends import Backend, open_backend
-from glnn.compile import run
+from glnn.compile import Plan
 from glnn.errors import DeviceError, ShapeError, UnsupportedOpError
 from glnn.filters import sobel
 from glnn.graph.builder import Builder
@@ -114,7 +114,10 @@ def test_in_a_graph(backend, width, computed) -> None:
     steep = call("abs", call("cast_float32", Arg(0)))
     (size,) = builder.add(Pointwise(steep), found, name="size")
     given = np.random.default_rng(width).integers(0, 256, (9, width), np.uint8)
-    got = run(builder.graph([found, size]), {"x": given}, backend.name)
+    plan = Plan(builder.graph([found, size]), backend, {"x": given.shape})
+    got = plan.run({"x": given})
+    moved = [step.name for step in plan.steps if step.host]  # what makes bytes of words
+    assert len(moved) == (computed and backend.device is not None)
     expected = gradients(np.maximum(given, 100) if computed else given)
     np.testing.assert_array_equal(got["found"], expected)
     np.testing.assert_array_equal(got["size"], np.abs(expected))
