@@ -11,7 +11,6 @@ from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.reorder import Reorder
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout
-from glnn.layout.bytes import PackedRows
 from glnn.layout.layout import RowMajor
 from glnn.types import DType, Shape, TensorType, widened
 
@@ -39,7 +38,7 @@ class Tensor:
 
 def unpacked(op: Operator, operands: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     """The tensors that `operands` must be for kernels of `op`: packed ones some cannot take."""
-    rows = all(isinstance(tensor.layout, RowMajor | PackedRows) for tensor in operands.values())
+    rows = all(tensor.layout.in_rows for tensor in operands.values())
     if isinstance(op, Pointwise) and rows:
         return operands
     return {name: tensor.unpacked for name, tensor in operands.items()}

@@ -23,8 +23,7 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.places import places
 from glnn.kernels.split import Split
 from glnn.layout import Layout, parse
-from glnn.layout.bytes import PackedRows
-from glnn.layout.layout import DENSE, RowMajor
+from glnn.layout.layout import DENSE
 from glnn.types import Array, DType, Shape, TensorType, as_float, widened
 
 
@@ -245,8 +244,7 @@ class Problem:
         if layout.ranks is not None and len(self.shape(name)) not in layout.ranks:
             layout = DENSE
         lies = parse(self.layouts.get(name, layout.name))
-        strided = isinstance(layout, RowMajor) and isinstance(lies, RowMajor | PackedRows)
-        return lies if strided else layout
+        return lies if layout.in_rows and lies.in_rows else layout
 
     @property
     def first_layout(self) -> str:

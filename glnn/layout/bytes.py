@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 
@@ -40,6 +41,7 @@ class PackedRows(Narrow):
     Where rows are whole sixteens it is `packed`.
     """
 
+    in_rows: ClassVar[bool] = True
     name: str = "packed16"
 
     def at(self, shape: tuple[int, ...]) -> Layout:

@@ -24,7 +24,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +58,8 @@ class Layout(ABC):
     """
 
     name: str
+    in_rows: ClassVar[bool] = False
+    """Whether rows follow one another, padded or not."""
 
     @property
     def unpacked(self) -> Layout:
@@ -123,6 +125,7 @@ class Layout(ABC):
 class RowMajor(Layout):
     """`R` and `R4`: rows one after the other."""
 
+    in_rows: ClassVar[bool] = True
     name: str = "R"
     alignment: int = 1
     """Words to a multiple of which each row is padded."""
