@@ -34,13 +34,14 @@ def transfers(device: Device, most: int) -> list[dict[str, Any]]:
             break
         floats = mib << 18
         array = np.random.default_rng(mib).random(floats, dtype=np.float32)
-        one, two = Buffer((floats,), parse("R")), Buffer((floats,), parse("R"))
-        first, second = one.push(device), two.push(device)
+        buffers = [Buffer((floats,), parse("R")) for _ in range(3)]
+        sent, copied, brought = (buffer.push(device) for buffer in buffers)
         read = np.empty(floats, np.float32)
         works: tuple[Callable[[], object], ...] = (
-            partial(first.write, array),
-            partial(second.read_into, read),
-            partial(device.context.copy_buffer, second, first),
+            partial(sent.write, array),
+            # Of its own: what was read back may stay on the host, and slow what writes it.
+            partial(brought.read_into, read),
+            partial(device.context.copy_buffer, copied, sent),
         )
         row: dict[str, Any] = {"mib": mib}
         for way, work in zip(WAYS, works, strict=True):
@@ -48,11 +49,11 @@ def transfers(device: Device, most: int) -> list[dict[str, Any]]:
                 work()
             times = [_wall(work, device.finish) for _ in range(REPEAT)]
             row[way] = 4 * floats / median(times) / 1e9
-        second.read_into(read)
+        copied.read_into(read)
         if not np.array_equal(read, array):
             raise GlnnError(f"{mib} MiB do not arrive as they were sent, no bandwidth is given")
-        one.release()
-        two.release()
+        for buffer in buffers:
+            buffer.release()
         rows.append(row)
     return rows
 

@@ -119,18 +119,26 @@ def _images(shape: tuple[int, int]) -> tuple[Array, Array]:
 
 
 def document(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """Table 1.1 beside what was measured of its size, the first of `parts`."""
-    figure = documents.figure("gronqvist", "table_1_1")
+    """Table 1.1 beside what was measured of its size, the first of `parts`, and of all others."""
+    figure, full = (documents.figure("gronqvist", f"table_1_1{end}") for end in ("", "_full"))
     own = {_named(row["name"]): row for row in parts[0]["rows"]}
     known = {name: row for name, row in own.items() if name in figure.rows}
     rates = {(k, "pixel_rate"): row["mpixel_s"] for k, row in known.items() if row["mpixel_s"]}
     pixels = {(k, "pixels"): max(figure.rows[k]["pixels"], WORD) for k in known}
+    filled = {
+        (_named(row["name"]), part["size"]): row["mpixel_s"]
+        for part in parts
+        if part["size"] in full.columns_here
+        for row in part["rows"]
+        if row["mpixel_s"]
+    }
     return {
         "beside": [
             *beside.rows(figure, rates, "Mpixel/s"),
             *beside.rows(figure, pixels, "pixels an invocation"),
+            *beside.rows(full, filled, "Mpixel/s"),
         ],
-        "claims": beside.claims(figure, rates),
+        "claims": [*beside.claims(figure, rates), *beside.claims(full, filled)],
     }
 
 

@@ -73,15 +73,15 @@ def _numbers(kind: Callable[[str], float], counts: range) -> Callable[..., Any]:
     return read
 
 
-def _kernel_size(command: Command) -> Command:
+def _kernel_size(help: str, default: str | None = None) -> Callable[[Command], Command]:
     return click.option(
         "--kernel-size",
         metavar="N|WIDTH,HEIGHT",
-        default="3",
-        show_default=True,
+        default=default,
+        show_default=default is not None,
         callback=_numbers(int, range(1, 3)),
-        help="In pixels.",
-    )(command)
+        help=help,
+    )
 
 
 def _border(default: str = "reflect") -> Callable[[Command], Command]:
@@ -105,7 +105,7 @@ def _show(command: Command) -> Command:
 
 
 @filter.command("gaussian_blur")
-@_kernel_size
+@_kernel_size("In pixels, odd; without it, it follows from sigma.")
 @click.option(
     "--sigma",
     metavar="S|X,Y",
@@ -120,7 +120,7 @@ def gaussian_blur(kernel_size: Any, sigma: Any, border: str) -> Work:
 
 
 @filter.command()
-@_kernel_size
+@_kernel_size("In pixels.", "3")
 @_border()
 @_pictures
 def box(kernel_size: Any, border: str) -> Work:

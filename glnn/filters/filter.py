@@ -115,7 +115,7 @@ class Filter(ABC):
     def plan(self, type: TensorType, backend: str | Backend) -> Plan:
         """The plan for images of `type`, made where there is none yet. Raises the same."""
         opened = backend if isinstance(backend, Backend) else open_backend(backend)
-        return _plans.plan(self, type, opened)
+        return opened.perform(lambda: _plans.plan(self, type, opened))
 
 
 class _Plans:
@@ -126,7 +126,10 @@ class _Plans:
         self.kept: OrderedDict[tuple[Filter, TensorType, Backend | None], Plan] = OrderedDict()
 
     def plan(self, filter: Filter, type: TensorType, backend: Backend) -> Plan:
-        """That of `filter` for images of `type`, made where there is none yet."""
+        """That of `filter` for images of `type`, made where there is none yet.
+
+        To be called inside `Backend.perform`, as whoever is in there may wait for the lock.
+        """
         key = filter, type, backend if backend.device else None  # all CPUs are alike
         with self.lock:
             plan = self.kept.pop(key, None)

@@ -135,7 +135,7 @@ def separable(
 
 def gaussian_blur(
     image: Array,
-    kernel_size: int | tuple[int, int] | None = 3,
+    kernel_size: int | tuple[int, int] | None = None,
     sigma: float | tuple[float, float] | None = None,
     border: str = "reflect",
     backend: str | Backend = "auto",
@@ -144,9 +144,10 @@ def gaussian_blur(
 
     image: uint8 or float32, H x W, H x W x C or N x H x W x C; the result is like it.
     kernel_size: odd, in pixels, or two of (width, height); None follows from sigma. sigma: the
-    standard deviation in pixels, or two; None follows from the size, both as OpenCV has it. Of
-    uint8 the weights are rounded to parts of 256, as OpenCV rounds them, and the sums are exact:
-    results are OpenCV's on every backend. Raises ShapeError for other arguments.
+    standard deviation in pixels, or two; None follows from the size, both as OpenCV has it. One of
+    the two must be given. Of uint8 the weights are rounded to parts of 256, as OpenCV rounds them,
+    and the sums are exact: results are OpenCV's on every backend. Raises ShapeError for other
+    arguments.
     """
     of_bytes = as_image("gaussian_blur", image).dtype == np.uint8
     return Gaussian.of(of_bytes, kernel_size, sigma, border)(image, backend)[0]

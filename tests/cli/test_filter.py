@@ -33,7 +33,7 @@ def read(path: Path) -> np.ndarray:
     ("arguments", "expected"),
     [
         (("gaussian_blur", "--kernel-size", "7,3"), lambda x: filters.gaussian_blur(x, (7, 3))),
-        (("gaussian_blur", "--sigma", "1.5"), lambda x: filters.gaussian_blur(x, 3, 1.5)),
+        (("gaussian_blur", "--sigma", "1.5"), lambda x: filters.gaussian_blur(x, None, 1.5)),
         (("box", "--border", "constant"), lambda x: filters.box(x, 3, "constant")),
         (("median",), filters.median),
         (
@@ -128,6 +128,7 @@ def test_any_mode(cli: Glnn, tmp_path: Path, colours: np.ndarray, mode: str) -> 
             ("gaussian_blur", "in.png", "out.png", "--kernel-size", "4"),
             "kernel_size must be one or",
         ),
+        (("gaussian_blur", "in.png", "out.png"), "kernel_size or sigma must be given, got neither"),
         (("resize", "in.png", "out.png"), "Missing option '--size'"),
         (("blur", "in.png", "out.png"), "No such command 'blur'"),
     ],
