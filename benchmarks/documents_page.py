@@ -179,7 +179,8 @@ def _table(part: Part) -> str:
         for column, unit in pairs.items()
     ]
     said = "" if several else next(iter(pairs.values()))
-    if any(less_is_better(unit) for unit in [*mine.values(), *units.values()]):
+    shown = [*mine.values(), *(units.values() if figure.rows else ())]
+    if any(less_is_better(unit) for unit in shown):
         said += ("; " if said else "") + "of times less is better"
     cells: list[list[object]] = [
         [row, *(_cell(figure, ours, row, column) for column in figure.columns_here)] for row in rows
