@@ -16,8 +16,8 @@ function, its table 4.4, is `benchmarks.gl_calls`; by step of the plan it is --s
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ import rich_click as click
 from rich.progress import Progress
 
 import glnn
-from benchmarks import documents, plain_gemm, variants
+from benchmarks import beside, documents, plain_gemm, variants
 from benchmarks.command import check_picture, run
 from benchmarks.compiled import library
 from benchmarks.cronin import FORMS, compared, convolution, scenarios
@@ -59,10 +59,10 @@ LONGEST = 2.0  # seconds of one measure: Cronin's form takes its time
 
 
 def ways(
-    model: glnn.Model, x: Array, peers: bool, repeat: int, wanted: Sequence[Way] = WAYS
+    model: glnn.Model, x: Array, peers: bool, repeat: int
 ) -> Iterator[tuple[Contender, dict[str, Any]]]:
     """Who can run `model`, and for ours what the device took, by step of the plan."""
-    for backend, kernels in wanted:
+    for backend, kernels in WAYS:
         try:
             session = glnn.InferenceSession(model, backend, kernels=kernels)
             contender = ours(session, x, kernels)
@@ -71,18 +71,22 @@ def ways(
         feeds = {"input": x}
         found = profile(session.plan({"input": x.shape}), feeds, min(repeat, PROFILED))
         steps = [asdict(step) for step in found.layers]
-        order = next((order for order, form in FORMS.items() if form == kernels), None)
-        about = {"kind": backend} if order is None else {"kind": "cronin", "order": order}
-        yield contender, {**about, "kernel_ms": found.kernel_ms, "steps": steps}
+        kind = "cronin" if kernels in FORMS.values() else backend
+        yield contender, {"kind": kind, "kernel_ms": found.kernel_ms, "steps": steps}
     if peers:
         for contender in installed(model, x):
             yield contender, {"kind": "peer", "kernel_ms": None}
 
 
-def on_both(model: glnn.Model, x: Array, repeat: int) -> Iterator[tuple[Contender, dict[str, Any]]]:
-    """Its three orders by GL, and by plain loops on the CPU where there is a C compiler."""
-    wanted = [("feedback", kernels) for kernels in FORMS.values()]
-    yield from ways(model, x, False, repeat, wanted)
+def on_both(model: glnn.Model, x: Array) -> Iterator[tuple[Contender, dict[str, Any]]]:
+    """Its three orders by GL, and by plain loops on the CPU. Raises GlnnError without a compiler.
+
+    Only whole runs: those of its form take long.
+    """
+    for order, kernels in FORMS.items():
+        session = glnn.InferenceSession(model, "feedback", kernels=kernels)
+        plain = replace(ours(session, x, kernels), resident=None)
+        yield plain, {"kind": "cronin", "order": order, "kernel_ms": None}
     for order, work in plain_gemm.ways(x, model.nodes[0].layer.parameters["weight"]):
         row = {"kind": "loops", "order": order, "kernel_ms": None}
         yield Contender(f"C loops, {order}", work), row
@@ -96,7 +100,7 @@ def _measure(
     x = np.random.default_rng(0).standard_normal(shape, np.float32)
     exact = model(x, backend="cpu")
     task = bar.add_task(name, total=None)
-    found = on_both(model, x, repeat) if document else ways(model, x, peers, repeat)
+    found = on_both(model, x) if document else ways(model, x, peers, repeat)
     for contender, more in found:
         row = measure(contender, exact, repeat, LONGEST)
         row.pop("layers_ms", None)  # there is but one
@@ -128,6 +132,8 @@ def main(
     chosen = names.split(",")
     if unknown := [name for name in chosen if name not in known]:
         raise GlnnError(f"--scenarios: no {unknown[0]!r}, expected {', '.join(known)}")
+    if document and steps:
+        raise GlnnError("--steps: expected none beside --document, which times whole runs")
     if steps not in (None, *chosen):
         raise GlnnError(f"--steps: {steps!r} is not measured, expected {', '.join(chosen)}")
     rows: list[dict[str, Any]] = []
@@ -227,10 +233,7 @@ def _print_compared(out: Screen, result: dict[str, Any]) -> None:
         shown.add(entry["row"], entry["column"], number(entry["ours"]), theirs)
     if shares:
         out.show(shown)
-    for entry in result.get("claims", []):
-        least = entry["ours_least"]
-        here = "not measured" if least is None else f"{least:.2f} to {entry['ours_greatest']:.2f}"
-        out.say(f"  it says: {entry['claim']}; here: {here}")
+    beside.say(out, result.get("claims", []))
 
 
 if __name__ == "__main__":

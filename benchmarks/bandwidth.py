@@ -4,6 +4,7 @@ What is counted are the bytes of the operands and of the result, each once. The 
 of two copies of as many bytes: glCopyBufferSubData and a shader that copies vec4s. Every piece of
 work has two sets of buffers, run in turn, so that little of one is in a cache when its turn comes.
 Results are checked before anything is timed. Absolute numbers mean something on a GPU only.
+First come transfers between host and device and on the device, beside Cheng's figure 3.
 
     python -m benchmarks.bandwidth
     python -m benchmarks.bandwidth --backend feedback --mib 64 --json
@@ -22,7 +23,9 @@ import numpy as np
 import rich_click as click
 from numpy.typing import NDArray
 
+from benchmarks import beside, documents
 from benchmarks.command import run
+from benchmarks.host_transfers import by_way, show, transfers
 from benchmarks.record import machine
 from benchmarks.tables import table
 from benchmarks.timing import kernel_time
@@ -204,16 +207,21 @@ def main(name: str, mib: int, only: str | None, repeat: int, as_json: bool) -> N
     assert isinstance(backend, GlBackend)
     with progress(not as_json) as bar:
         task = bar.add_task("copying", total=1 + len(wanted))
+        moved = backend.perform(partial(transfers, backend.device, mib))
         copied = copies(backend, floats, repeat)
         mark = max(copied, key=lambda way: copied[way])
         rows: list[dict[str, Any]] = []
         for case in wanted:
             bar.update(task, description=case.name, advance=1)
             rows.append(measure(backend, case, copied[mark], repeat))
+    figure = documents.figure("cheng", "figure_3")
     result = {
         **machine(backend.device),
         "backend": name,
         "mib": mib,
+        "transfers": moved,
+        "beside": beside.rows(figure, by_way(moved), "GB/s"),
+        "claims": beside.claims(figure, by_way(moved), "GB/s"),
         "copies": copied,
         "mark": mark,
         "rows": rows,
@@ -221,12 +229,20 @@ def main(name: str, mib: int, only: str | None, repeat: int, as_json: bool) -> N
     if as_json:
         print(json.dumps(result, indent=2))
         return
+    _print(result, figure)
+
+
+def _print(result: dict[str, Any], figure: documents.Figure) -> None:
+    """Print what was measured as tables."""
     out = Screen()
-    out.say(", ".join(f"{k} {v}" for k, v in list(result.items())[:-3]))
-    told = ", ".join(f"{way} {number(speed)} GB/s" for way, speed in copied.items())
-    out.say(f"copies: {told}; the mark is {mark}")
+    hidden = ("transfers", "beside", "claims", "copies", "mark", "rows")
+    out.say(", ".join(f"{k} {v}" for k, v in result.items() if k not in hidden))
+    show(out, result["transfers"])
+    beside.show(out, figure, by_way(result["transfers"]), "GB/s")
+    told = ", ".join(f"{way} {number(speed)} GB/s" for way, speed in result["copies"].items())
+    out.say(f"copies: {told}; the mark is {result['mark']}")
     shown = table("", "shape", "kernel", ">GB/s", ">of the copy", "by", ">error")
-    for row in rows:
+    for row in result["rows"]:
         if row["gb_s"] is None:
             shown.add(row["name"], row["shape"], row["reason"], "-", "-", "", "-")
             continue
@@ -235,7 +251,7 @@ def main(name: str, mib: int, only: str | None, repeat: int, as_json: bool) -> N
             f"{100 * row['share']:.0f}%", "timer" if row["by_timer"] else "clock",
             "-" if row["error"] is None else f"{row['error']:.1e}",
         )  # fmt: skip
-    out.show(shown, f"{mib} MiB")
+    out.show(shown, f"{result['mib']} MiB")
 
 
 if __name__ == "__main__":

@@ -100,18 +100,26 @@ def show(out: Screen, figure: Figure, ours: Ours, unit: str) -> None:
     """Print `figure` with ours beside it: the document's number in brackets."""
     found = rows(figure, ours, unit)
     columns = dict.fromkeys(str(entry["column"]) for entry in found)
-    theirs = f" ({figure.unit} on the {figure.device})" if figure.rows else ""
+    units = ", ".join(dict.fromkeys(str(entry["theirs_unit"]) for entry in found))
+    theirs = f" ({units} on the {figure.device})" if figure.rows else ""
     title = f"{figure.source}: {figure.title}\n{unit} here{theirs}"
     shown = table("", *(f">{column}" for column in columns))
     for row in dict.fromkeys(entry["row"] for entry in found):
         cells = [_cell(entry) for entry in found if entry["row"] == row]
         shown.add(row, *cells)
     out.show(shown, title)
-    for entry in claims(figure, ours, unit):
-        least, greatest = entry["ours_least"], entry["ours_greatest"]
-        here = "not measured" if least is None else f"{least:.2f} to {greatest:.2f} times"
-        out.say(f"  it says: {entry['claim']}; here: {here}")
+    say(out, claims(figure, ours, unit))
     out.say("")
+
+
+def say(out: Screen, found: Iterable[dict[str, Any]]) -> None:
+    """Print a line for each of `claims`, and of what `answer` gives."""
+    for entry in found:
+        here = entry.get("here")
+        if here is None:
+            least, greatest = entry["ours_least"], entry["ours_greatest"]
+            here = "not measured" if least is None else f"{least:.2f} to {greatest:.2f} times"
+        out.say(f"  it says: {entry['claim']}; here: {here}")
 
 
 def _cell(entry: dict[str, Any]) -> str:

@@ -23,6 +23,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from benchmarks.documents import figure
 from glnn.kernels import Kernel, library
 from glnn.kernels.architecture import architecture_called
 from glnn.kernels.declaration import UNFIT
@@ -43,6 +44,14 @@ The inner loop of `blocked`, with its architecture's parameters, and of Rovder's
 multiply-adds and loads of up to four floats for each time around, registers, threads in flight
 (waves on Adreno) and spills.
 """
+SOBEL = """\
+## Gronqvist's Sobel kernels on Midgard
+
+Beside table 1.1, of a Mali-T604: words of arithmetic (A) and of loads and stores (LS) an item, and
+the most items a core. Here the words are all of an invocation, and the items those that its
+registers leave room for, by 64 for each of the compiler's threads. An invocation of `char` makes
+four pixels, one after the other: its words are those of the loop, once, and of what is about it.
+"""
 ALL = """\
 ## All kernels
 
@@ -54,6 +63,7 @@ STAGES = ("COMPUTE", "VERTEX", "VERTEX_BIN", "VERT", "CL", "CS")
 KERNELS = {f"{k.op}-{k.name}{k.path.suffix}": k for k in library()}
 CHOSEN, BASELINE = "matmul-blocked.comp", "matmul-cross_rm_rm.comp"
 MIDGARD_INVOCATIONS = 128
+MIDGARD_ITEMS = 64  # a core, for each thread that the compiler counts
 FOUR = 4  # Midgard counts a vec4 multiplication as one instruction
 
 
@@ -158,6 +168,29 @@ def choice(entries: dict[tuple[str, str], dict[str, Any]], targets: list[str]) -
     return rows
 
 
+def sobel(entries: dict[tuple[str, str], dict[str, Any]], targets: list[str]) -> list[str]:
+    """The rows that set the document's kernels beside its table; none where no Midgard is there."""
+    boards = [
+        target
+        for target in targets
+        if any(key[0] == target and architecture(e) == "Midgard" for key, e in entries.items())
+    ]
+    theirs = figure("gronqvist", "table_1_1").rows
+    heads = ["kernel", "A", "LS", "items"]
+    heads += [f"{board}: {what}" for board in boards for what in ("words", "registers", "items")]
+    rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for name, row in theirs.items():
+        cells = [name, *(f"{row[key]:g}" for key in ("arithmetic", "load_store", "items"))]
+        for board in boards:
+            entry = entries.get((board, f"sobel-{name}.comp"), {"stats": []})
+            stats = statistics(entry)
+            threads = stats.get("threads")
+            items = str(MIDGARD_ITEMS * int(threads)) if threads else "-"
+            cells += [str(stats.get("bundles", "-")), str(stats.get("registers", "-")), items]
+        rows.append(f"| {' | '.join(cells)} |")
+    return rows if boards else []
+
+
 def page(lines: Iterable[str]) -> str:
     """The page for statistics, one JSON object a line."""
     entries = [json.loads(line) for line in lines if line.startswith("{")]
@@ -172,7 +205,10 @@ def page(lines: Iterable[str]) -> str:
     failures = sum("does not compile" in cell(e) for e in entries)
     summary = f"{len(entries)} compilations, {failures} failed, {spilling} with spills."
     chosen = "\n".join(choice(known, targets))
-    return f"{HEAD}\n{summary}\n\n{CHOICE}\n{chosen}\n\n{ALL}\n" + "\n".join(rows) + "\n"
+    beside = "\n".join(sobel(known, targets))
+    beside = f"{SOBEL}\n{beside}\n\n" if beside else ""
+    head = f"{HEAD}\n{summary}\n\n{CHOICE}\n{chosen}\n\n{beside}"
+    return f"{head}{ALL}\n" + "\n".join(rows) + "\n"
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from glnn.errors import GlnnError
 
-FLAGS = ("-O3", "-shared", "-fPIC", "-std=c11")
+FLAGS = ("-O3", "-shared", "-fPIC", "-std=gnu11")
 """No -ffast-math: sums stay in the order in which they are written."""
 
 
@@ -31,7 +31,10 @@ def library(source: Path, *more: str) -> ctypes.CDLL:
         command = [compiler, *FLAGS, *more, str(source), "-o", str(built)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
-            raise GlnnError(f"{asked} refuses {source.name}: {' '.join(done.stderr.split())[:300]}")
+            said = [line for line in done.stderr.splitlines() if "error" in line]
+            raise GlnnError(
+                f"{asked} refuses {source.name}: {(said or ['it does not say why'])[0]}"
+            )
         try:
             return ctypes.CDLL(str(built))  # which stays when its file goes
         except OSError as error:

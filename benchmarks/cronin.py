@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import glnn
 from benchmarks import beside, documents, plain_gemm
-from benchmarks.networks import Row, speeds
+from benchmarks.networks import Row
 from glnn.layers import Conv2d
 
 FORMS = {
@@ -52,4 +52,4 @@ def compared(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
         documents.figure("cronin_2018", f"alexnet_table_4_3{part}") for part in ("", "_percent")
     )
     entries = [*beside.rows(table, times, "ms"), *beside.rows(shares, percent, "%")]
-    return entries, beside.claims(table, speeds(times))
+    return entries, beside.claims(table, times, "ms")

@@ -45,9 +45,11 @@ HEAD = """\
 
 What the five documents measured, beside what is measured here. `python -m benchmarks.experiments`
 runs every experiment, `python -m benchmarks.documents_page` writes this page of what they wrote
-(`benchmarks/measured/*.json`). Here: {device}. The documents measured other devices: read ratios
-between rows, not between devices. In a table, the document's numbers stand in brackets behind ours;
-in a picture, each side is over its own first row, as speed.
+(`benchmarks/measured/*.json`). The documents measured other devices: read ratios between rows, not
+between devices. In a table, the document's numbers and their unit stand in brackets behind ours; in
+a picture, each side is drawn as speed over one of its own rows.
+
+{device}
 
 {rule}
 """
@@ -97,9 +99,9 @@ def page(runs: Mapping[str, Json]) -> str:
     """The page of what the benchmarks wrote, by the names of their runs."""
     found = {name: list(parts(runs, name)) for name in documents.ALL}
     commands = {part.figure.measured for every in found.values() for part in every}
-    used = (run for name, run in runs.items() if name in commands)
-    devices = dict.fromkeys(run["device"] for run in used if run.get("device", "none") != "none")
-    text = HEAD.format(device=", ".join(devices) or "nothing yet", rule=RULE)
+    text = HEAD.format(
+        device=_devices([run for name, run in runs.items() if name in commands]), rule=RULE
+    )
     heads = ["document", "tables and figures", *(f"claims: {verdict}" for verdict in VERDICTS)]
     rows: list[list[object]] = []
     for every in found.values():
@@ -109,6 +111,19 @@ def page(runs: Mapping[str, Json]) -> str:
     total = [sum(int(str(row[i])) for row in rows) for i in range(1, len(heads))]
     text += markdown(heads, [*rows, ["all", *total]])
     return text + "".join(_document(name, every) for name, every in found.items())
+
+
+def _devices(runs: list[Json]) -> str:
+    """What `runs` were measured on."""
+    keys = ("device", "version")
+    found = dict.fromkeys(
+        ", ".join(run[key] for key in keys) for run in runs if run.get("device", "none") != "none"
+    )
+    peak = max((run["peak_gflops"] for run in runs if "peak_gflops" in run), default=None)
+    text = f"Here: {'; '.join(found) or 'nothing yet'}"
+    return text + (
+        f", which reaches {number(peak)} GFLOP/s by benchmarks.roofline." if peak else "."
+    )
 
 
 def _document(name: str, every: list[Part]) -> str:
@@ -131,9 +146,7 @@ def _part(part: Part) -> str:
     if table := _table(part):
         text += "\n" + table
     if figure.command and part.evidence.entries:
-        reasons = empty_rows(figure, part.evidence)
-        text += "".join(f"\n- {row}: {reason or LATER}" for row, reason in reasons.items())
-        text += "\n" if reasons else ""
+        text += _notes(part)
     if part.picture:
         text += f"\n![{figure.title}](documents/{part.picture})\n"
     if part.verdicts:
@@ -142,24 +155,43 @@ def _part(part: Part) -> str:
     return text
 
 
+def _notes(part: Part) -> str:
+    """What rows are here that the document had of others, and why some are empty."""
+    notes = [f"- {row}: here {what}\n" for row, what in part.figure.stand_ins.items()]
+    reasons = empty_rows(part.figure, part.evidence)
+    notes += [f"- {row}: {reason or LATER}\n" for row, reason in reasons.items()]
+    return "\n" + "".join(notes) if notes else ""
+
+
 def _table(part: Part) -> str:
     """The document's numbers and ours, and their units."""
     figure, ours = part.figure, part.evidence.ours
     rows = list(dict.fromkeys([*figure.rows_here, *figure.rows]))
     if not figure.rows and not ours:
         return ""
-    units = list(dict.fromkeys(figure.units.get(c, figure.unit) for c in figure.columns_here))
-    mine = list(dict.fromkeys(str(e["unit"]) for e in part.evidence.entries))
-    said = ", ".join(mine) + (" here" if mine else "")
-    if figure.rows:
-        theirs = ", ".join(unit for unit in units if unit)
-        said += f" ({theirs}, the document's)" if mine else theirs
-    if any(less_is_better(unit) for unit in [*mine, *units]):
-        said += "; of times less is better"
+    mine = {entry["column"]: str(entry["unit"]) for entry in part.evidence.entries}
+    units = {column: figure.units.get(column, figure.unit) for column in figure.columns_here}
+    only = next(iter(mine.values()), "") if len(set(mine.values())) == 1 else ""
+    pairs = {column: _units(mine.get(column, only), units[column], figure) for column in units}
+    several = len(set(pairs.values())) > 1
+    heads = [
+        f"{column}, {unit}" if several and unit not in ("", column) else column
+        for column, unit in pairs.items()
+    ]
+    said = "" if several else next(iter(pairs.values()))
+    if any(less_is_better(unit) for unit in [*mine.values(), *units.values()]):
+        said += ("; " if said else "") + "of times less is better"
     cells: list[list[object]] = [
         [row, *(_cell(figure, ours, row, column) for column in figure.columns_here)] for row in rows
     ]
-    return f"{said}:\n\n" + markdown(["", *figure.columns_here], cells)
+    return (f"{said}:\n\n" if said else "") + markdown(["", *heads], cells)
+
+
+def _units(mine: str, theirs: str, figure: Figure) -> str:
+    """Of what is measured here and, in brackets, of the document's numbers."""
+    if not figure.rows:
+        return mine
+    return f"{mine} ({theirs})" if mine and mine != theirs else mine or theirs
 
 
 def _cell(figure: Figure, ours: Mapping[tuple[str, str], float], row: str, column: str) -> str:
@@ -168,7 +200,8 @@ def _cell(figure: Figure, ours: Mapping[tuple[str, str], float], row: str, colum
     if theirs is None:
         return here
     error = figure.errors.get(row, {}).get(column)
-    return f"{here} ({theirs:g}{'' if error is None else f' ± {error:g}'})"
+    printed = f"{theirs:.0f}" if theirs >= 1e5 else f"{theirs:g}"
+    return f"{here} ({printed}{'' if error is None else f' ± {error:g}'})"
 
 
 def _short(figure: Figure) -> str:
@@ -205,6 +238,16 @@ def read(folder: Path) -> dict[str, Json]:
     return runs
 
 
+def draw(folder: Path, runs: Mapping[str, Json]) -> None:
+    """The page's pictures into `folder`, in place of those that are there."""
+    for old in folder.glob("*.svg"):
+        old.unlink()
+    for name in documents.ALL:
+        for part in parts(runs, name):
+            if part.picture:
+                documents_plots.draw(folder / part.picture, part.figure, part.evidence.entries)
+
+
 @click.command()
 @click.option(
     "--measured",
@@ -221,11 +264,7 @@ def main(measured: Path, into: Path, plots: bool, strict: bool) -> None:
     into.write_text(page(runs), "utf-8")
     print(f"wrote {into}")
     if plots:
-        for name in documents.ALL:
-            for part in parts(runs, name):
-                if part.picture:
-                    path = into.parent / "documents" / part.picture
-                    documents_plots.draw(path, part.figure, part.evidence.entries)
+        draw(into.parent / "documents", runs)
     if found := faults(runs, strict):
         raise GlnnError("; ".join(found))
 

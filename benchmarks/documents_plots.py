@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,24 @@ Entries = Sequence[dict[str, Any]]
 SETTINGS = {
     "svg.fonttype": "none",
     "svg.hashsalt": "glnn",
-    "font.family": "sans-serif",
+    "font.family": ["DejaVu Sans"],
     "font.size": 9,
 }
 SIDES = (("ours", "here", "-", 0.9), ("theirs", "the document", "--", 0.45))
+TICKS = (1, 2, 5)  # of each power of ten
 
 
 def drawable(entries: Entries) -> bool:
-    """Whether there are numbers of ours to draw, all of one unit, and of more than one row."""
-    ours = [entry for entry in entries if entry["ours"]]
-    alike = len({entry["unit"] for entry in entries}) == 1
-    return alike and len(ours) > 2 and len({entry["row"] for entry in ours}) > 1
+    """Whether there are numbers of ours to draw, of more than one row."""
+    ours = [entry for entry in _drawn(entries) if entry["ours"]]
+    return len(ours) > 2 and len({entry["row"] for entry in ours}) > 1
+
+
+def _drawn(entries: Entries) -> Entries:
+    """Those of one unit: the one that the most are of; of several, the first."""
+    units = [(entry["unit"], entry["theirs_unit"]) for entry in entries if entry["ours"]]
+    kept = max(dict.fromkeys(units), key=units.count, default=None)
+    return [entry for entry in entries if (entry["unit"], entry["theirs_unit"]) == kept]
 
 
 def _base(entries: Entries) -> str:
@@ -52,13 +60,17 @@ def _values(entries: Entries, side: str) -> dict[tuple[str, str], float]:
 
 def draw(path: Path, figure: Figure, entries: Entries) -> None:
     """`figure` to the .svg file `path`. Raises GlnnError where it cannot be drawn."""
-    plot = pyplot()
+    entries = _drawn(entries)
+    plot, ticker = pyplot(), import_module("matplotlib.ticker")
     columns = list(dict.fromkeys(str(e["column"]) for e in entries))
     with plot.rc_context(SETTINGS):
         canvas, axes = plot.subplots(figsize=(7, 3.6))
         by_size = len(columns) > 2 and all(c.replace(".", "").isdecimal() for c in columns)
         (_lines if by_size else _bars)(axes, entries, columns)
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(ticker.LogLocator(subs=TICKS))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_locator(ticker.NullLocator())
         axes.set_ylabel(f"over {_base(entries)}")
         axes.axhline(1, color="0.7", linewidth=0.8, zorder=0)
         axes.grid(axis="y", color="0.9", linewidth=0.6)
@@ -78,9 +90,7 @@ def _lines(axes: Any, entries: Entries, columns: list[str]) -> None:
             if points:
                 x, y = zip(*points, strict=True)
                 name = f"{row}, {who}"
-                axes.plot(
-                    x, y, style, marker="o", ms=3, color=f"C{i % 10}", alpha=alpha, label=name
-                )
+                axes.plot(x, y, style, color=f"C{i % 10}", alpha=alpha, label=name)
     axes.set_xscale("log", base=2)
     axes.set_xticks([float(c) for c in columns], columns)
     axes.minorticks_off()

@@ -99,6 +99,7 @@ def evidence(figure: Figure, run: Json) -> Evidence:
         for row in (rows if isinstance(rows, list) else [])
         if row.get("reason")
     }
+    reasons |= run.get("reasons", {})
     return Evidence(tuple(entries), tuple(near), answers, reasons)
 
 
@@ -107,14 +108,16 @@ def verdicts(figure: Figure, found: Evidence) -> Iterator[Verdict]:
     answers = {**found.answers, **found.said(figure)}
     for claim in figure.claims:
         says = _worded(str(claim), figure.unit) + (f" ({claim.text})" if claim.text else "")
-        yield _verdict(claim, says, answers.get(str(claim)), claim.reason or figure.reason)
+        yield _verdict(claim, says, answers.get(str(claim)), figure)
     for told in figure.told:
-        yield _verdict(told, told.text, answers.get(told.text), told.reason or figure.reason)
+        yield _verdict(told, told.text, answers.get(told.text), figure)
 
 
-def _verdict(claim: Claim | Told, says: str, answer: Json | None, reason: str) -> Verdict:
+def _verdict(claim: Claim | Told, says: str, answer: Json | None, figure: Figure) -> Verdict:
+    if answer is None and (claim.reason or figure.reason):
+        return Verdict(says, claim.reason or "-", NEVER)  # the figure's stands above all of them
     if answer is None:
-        return Verdict(says, reason or LATER, NEVER if reason else LATER)
+        return Verdict(says, "-", LATER)
     if "here" in answer:
         return Verdict(says, answer["here"], answer["holds"])
     assert isinstance(claim, Claim)
@@ -148,7 +151,7 @@ def _span(least: float, mean: float, greatest: float) -> str:
 
 def _worded(claim: str, unit: str) -> str:
     """`claim` in words that suit numbers which are no speed."""
-    if unit == "%" or unit == "x" or unit.startswith("fraction"):
+    if unit in ("%", "x", "fraction of peak"):
         claim = claim.replace("as fast as", "as high as").replace(
             "is faster than", "is higher than"
         )

@@ -1,10 +1,10 @@
-"""The time of a random read of the CPU and of the GPU, as LMBench measures it (Cheng, figures 1, 2).
+"""The time of a random read of the CPU and of the GPU, as by LMBench (Cheng, figures 1 and 2).
 
 One load after the other walks a random cycle through all lines of 128 bytes of so much memory; each
-says where the next one is, so none begins before the one before has ended. On the CPU a few lines of
-C do it, compiled here where there is a compiler; on the GPU one invocation of a compute shader. Where
-both end up is checked. Levels are read off the curve: l1 is its beginning, memory its end, and l2
-where it is flattest in between.
+says where the next one is, so none begins before the one before has ended. On the CPU a few lines
+of C do it, compiled here where there is a compiler; on the GPU one invocation of a compute shader.
+Where both end up is checked. Levels are read off the curve: l1 is its beginning, memory its end,
+and l2 where it is flattest in between.
 
     python -m benchmarks.latency
     python -m benchmarks.latency --mib 16 --json

@@ -1,11 +1,13 @@
 """GFLOP/s of every matmul kernel, beside the documents' own and other libraries.
 
 Each document's tables and figures come with one command: Rovder 2017, table 7.1, figures 7.3, 7.4
-and 7.7, table 8.2 and figure 8.3; Gronqvist, tables 1.3 and 1.4; Cheng, figures 14 to 19. They were
-measured on other GPUs: read ratios between kernels, not between devices. Peers are measured in the
-same run where they are installed. Gronqvist's products are alpha A B + beta C, of 2 n^2 (n + 1)
-operations, and each kernel is run three times in each of its workgroups, as his were: its best run
-counts, and the median of all is shown with it.
+and 7.7, table 8.2 and figure 8.3; Gronqvist, tables 1.3 and 1.4; Cheng, table 1 and figures 11, 12,
+14 to 19, 26 and 28. They were measured on other GPUs: read ratios between kernels, not between
+devices. Peers are measured in the same run where they are installed. Gronqvist's products are
+alpha A B + beta C, of 2 n^2 (n + 1) operations, and each kernel is run three times in each of its
+workgroups, as his were: its best run counts, and the median of all is shown with it. Cheng's
+version 3 counts with its transposition, and in FP16 with the conversion of both operands: parts
+that are timed each by itself and added up.
 
     python -m benchmarks.matmul --sizes 96,384,1152
     python -m benchmarks.matmul --kernels default,morton_4_2 --sizes 1024,4096 --json
@@ -24,7 +26,7 @@ import numpy as np
 import rich_click as click
 from numpy.typing import NDArray
 
-from benchmarks import beside, documents
+from benchmarks import beside, cheng, documents
 from benchmarks.clblast import Clblast
 from benchmarks.command import check_folder, check_picture, run
 from benchmarks.record import machine, milliseconds
@@ -240,6 +242,9 @@ def main(
         peak = peak_gflops(backend.device)
         for size, names in bar.track(wanted.items(), description="timing"):
             rows += measure(backend, names, size, others, alpha_beta or best, best)
+        if document == "cheng":
+            rows = cheng.whole(backend, rows)
+            rows += cheng.first_runs(map(int, wanted)) if peers else []
     for row in rows:
         row["utilisation"] = row["gflops"] / peak if row["gflops"] else None
     ours = _ours(rows)
@@ -247,6 +252,11 @@ def main(
     if drawn:
         result["beside"] = [entry for f in drawn for entry in beside.rows(f, ours, "GFLOP/s")]
         result["claims"] = [entry for f in drawn for entry in beside.claims(f, ours)]
+    if document == "cheng":
+        more = cheng.more(backend, rows)
+        result["beside"] += more.pop("beside")
+        result["claims"] += more.pop("claims")
+        result |= more
     if as_json:
         print(json.dumps(result, indent=2))
     else:
@@ -257,11 +267,16 @@ def main(
 
 def _print(result: dict[str, Any], drawn: list[documents.Figure], ours: documents.Ours) -> None:
     out = Screen()
-    hidden = ("rows", "beside", "claims")
+    hidden = ("rows", "beside", "claims", "workgroups", "errors")
     out.say(", ".join(f"{k} {v}" for k, v in result.items() if k not in hidden))
     out.show(_table(result["rows"]), "GFLOP/s (share of the peak)")
+    if any("parts_ms" in row for row in result["rows"]):
+        cheng.show_parts(out, result["rows"])
     for figure in drawn:
         beside.show(out, figure, ours, "GFLOP/s")
+    for entry in result.get("claims", ()):
+        if "holds" in entry:
+            out.say(f"  it says: {entry['claim']}; here, {entry['holds']}: {entry['here']}")
 
 
 def _products(document: str) -> Iterator[documents.Figure]:

@@ -156,11 +156,6 @@ def total(layers: Sequence[Row], key: str, op: str | None = None) -> float | Non
     return None if None in values else float(sum(values))
 
 
-def speeds(times: Mapping[tuple[str, str], float]) -> dict[tuple[str, str], float]:
-    """Runs a second for milliseconds: what claims of one being faster than another are about."""
-    return {place: 1e3 / ms for place, ms in times.items() if ms > 0}
-
-
 def add_peer(layers: Sequence[Row], rows: Sequence[Row]) -> None:
     """Write CLBlast's time of each layer, where it was measured, into `layers`."""
     theirs: dict[str, float] | None

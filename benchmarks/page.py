@@ -36,34 +36,35 @@ def markdown(heads: list[str], rows: list[list[object]]) -> str:
 
 def sections(name: str, found: Json) -> Iterator[str]:
     """What one file holds: a benchmark's rows, its document's numbers, claims."""
-    yielded = ("rows", "beside", "claims", "layers", "variants", "theirs", "over_cronin")
-    hidden = (*yielded, "choices", "parts", "document", "note")
-    yield f"## {name}\n\n" + ", ".join(f"{k} {v}" for k, v in found.items() if k not in hidden)
+    plain = {k: v for k, v in found.items() if not isinstance(v, list | dict) and k != "note"}
+    yield f"## {name}\n\n" + ", ".join(f"{k} {v}" for k, v in plain.items())
     rows = found.get("rows", [])
     if isinstance(rows, dict):  # of several versions measured in turn
         sides = ("here", "there", "ratio", "peer", "over_peer")
         yield _columns([{"": what, **row} for what, row in rows.items()], "", *sides)
-    elif rows and "size" in rows[0]:
+    elif _has(rows, "name", "size", "gflops"):
         yield _grid(rows, "name", "size", "gflops", "GFLOP/s")
-    elif rows and "shape" in rows[0]:
+    elif _has(rows, "kernel", "shape", "us", "gb_s"):
         yield _grid(rows, "kernel", "shape", "gb_s", "GB/s")
-    elif rows and "network" in rows[0]:
+    elif _has(rows, "network"):
         for batch in network_tables.batches(found):
             yield f"batch {batch}: " + "; ".join(network_tables.told(found, batch))
             for heads, cells in network_tables.both(found, batch):
                 yield markdown(heads, [[*row] for row in cells])
-    elif rows and "model" in rows[0]:
+    elif _has(rows, "name", "model", "median_ms"):
         yield _grid(rows, "name", "model", "median_ms", "ms")
-    elif rows and "scenario" in rows[0]:
+    elif _has(rows, "name", "scenario", "median_ms", "kernel_ms", "kind"):
         yield _grid(rows, "name", "scenario", "median_ms", "ms")
         yield _grid(
             [r for r in rows if r["kernel_ms"]], "name", "scenario", "kernel_ms", "GPU's ms"
         )
         yield from _steps(found)
-    elif rows and "per_s" in rows[0]:
+    elif _has(rows, "name", "what", "per_s"):
         yield _columns(rows, "name", "what", "per_s", "ratio")
-    elif rows and "resident_ms" in rows[0]:
+    elif _has(rows, "name", "median_ms", "resident_ms"):
         yield _columns(rows, "name", "median_ms", "least_ms", "resident_ms", "error")
+    elif rows:
+        yield _columns(rows, *(k for k, v in rows[0].items() if not isinstance(v, list | dict)))
     if layers := found.get("layers"):
         keys = ("op", "kernel", "gflop", "kernel_ms", "wall_ms", "overhead_ms", "clblast_ms")
         yield _columns(layers, "layer", *keys)
@@ -80,6 +81,11 @@ def sections(name: str, found: Json) -> Iterator[str]:
     if found.get("claims"):
         said = [[c["figure"], c["claim"], _span(c)] for c in found["claims"]]
         yield markdown(["figure", "it says", "here"], said)
+
+
+def _has(rows: list[Json], *keys: str) -> bool:
+    """Whether there are rows, and the first has all of `keys`."""
+    return bool(rows) and set(keys) <= set(rows[0])
 
 
 def _steps(found: Json) -> Iterator[str]:

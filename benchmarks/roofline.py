@@ -1,11 +1,13 @@
-"""This device's roofline and transfers, as Cheng measures them (mixbench, transfer tests).
+"""The rate of arithmetic over operational intensity, as Cheng has it by mixbench (figures 5 to 10).
 
-Arithmetic rate over operational intensity: every invocation reads a vec4, multiplies and adds to it
-so many times, and writes it. Transfers: host to device, device to host, device to device.
+Every invocation reads four numbers, multiplies and adds so many times, and writes four: in FP32, in
+FP16 and in 32-bit integers. Results are checked before anything is timed. GLSL ES has no FP16 of
+its own: an extension's is taken where the driver has one, else mediump, and what the driver makes
+of that. By the feedback backend there is FP32 only.
 
     python -m benchmarks.roofline
     python -m benchmarks.roofline --backend feedback
-    python -m benchmarks.roofline --json
+    python -m benchmarks.roofline --mib 16 --json
     python -m benchmarks.roofline --plot roofline.png
 """
 
@@ -14,80 +16,45 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
 
-import numpy as np
 import rich_click as click
 
+from benchmarks import beside, documents
+from benchmarks.arithmetic import FP32, INT32, MAINS, Arithmetic, halves
 from benchmarks.command import check_picture, pyplot, run, save
 from benchmarks.record import machine
 from benchmarks.tables import table
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
 from glnn.cli.screen import Screen, number, progress
-from glnn.device import Buffer, Device, Program, Source, Timer
-from glnn.layout import parse
+from glnn.device import Buffer, Device, Program, Timer
 
-INTENSITIES = (0, 1, 4, 16, 64, 256, 1024)  # multiply-adds of each float
+STEPS = (0, 2, 4, 16, 64, 256, 1024)  # multiply-adds of each number
 MORE = {"compute": (), "feedback": (4096,)}  # to begin a vertex takes time
-FLOATS = 1 << 24  # 64 MiB
-SIZES = (1 << 12, 1 << 16, 1 << 20, 1 << 24)  # floats a transfer
+NUMBERS = 1 << 24  # 64 MiB of floats
 WARM_SECONDS = 0.1
-SHADER = """\
-#define STEPS {steps}
-uniform float factor;
-vec4 worked(vec4 a) {{
-    vec4 b = a + 1.0;
-    // Two chains, so that one need not wait for itself.
-    for (int step = 0; step < STEPS / 2; ++step) {{
-        a = a * factor + b;
-        b = b * factor + a;
-    }}
-    return a + b;
-}}
-"""
-MAINS = {
-    "compute": """\
-layout(local_size_x = 64) in;
-layout(std430, binding = 0) buffer X { vec4 x[]; };
-layout(std430, binding = 1) buffer Out { vec4 result[]; };
-void main() {
-    int i = int(gl_GlobalInvocationID.y * gl_NumWorkGroups.x * 64u + gl_GlobalInvocationID.x);
-    result[i] = worked(x[i]);
-}
-""",
-    "feedback": """\
-in highp vec4 x;
-out highp vec4 result;
-void main() { result = worked(x); }
-""",
-}
+LONG_SECONDS = 0.1  # of one run: the clock is near enough
+LEAP = 1.1  # times the bandwidth at the intensity before
+UNITS = {"fp32": "GFLOP/s", "fp16": "GFLOP/s", "int32": "GIOP/s"}
 
 
-def program(device: Device, steps: int, backend: str) -> Program:
-    """The program of `steps` multiply-adds a float."""
-    text = device.capabilities.header(backend) + SHADER.format(steps=steps) + MAINS[backend]
-    origin = tuple(("roofline", i) for i in range(1, len(text.splitlines()) + 1))
-    source = Source("roofline", text, origin)
-    if backend == "compute":
-        return Program.compute(device, source)
-    return Program.feedback(device, source, ("result",))
-
-
-def worker(device: Device, made: Program, source: Buffer, out: Buffer) -> Callable[[], None]:
-    """What runs the program `made` on every float of `source`."""
-    made.set({"factor": 0.5})
+def worker(
+    device: Device, made: Program, source: Buffer, out: Buffer, quads: int
+) -> Callable[[], None]:
+    """What runs the program `made` on so many times four numbers of `source`."""
     if made.stride:
         array = made.vertices({"x": (source.push(device), 4)})
-        return partial(made.capture, array, FLOATS // 4, 1, out.push(device))
+        return partial(made.capture, array, quads, 1, out.push(device))
 
     def work() -> None:
         source.push(device).bind_to_storage_buffer(0)
         out.push(device).bind_to_storage_buffer(1)
-        made.dispatch((FLOATS // 4 // 64 // 64, 64, 1))
+        made.dispatch((quads // 64 // 64, 64, 1))
         device.barrier()
 
     return work
@@ -97,8 +64,9 @@ def seconds(device: Device, work: Callable[[], None]) -> tuple[float, bool]:
     """Median seconds of `work`, and whether the GPU's own timer told them."""
     start = perf_counter()
     while perf_counter() - start < WARM_SECONDS:
-        work()
-        device.finish()
+        once = _wall(work, device.finish)
+    if once > LONG_SECONDS:
+        return median([once, *(_wall(work, device.finish) for _ in range(2))]), False
     timer = Timer(device)
     if timer.prove(work) is None and (sample := timer.measure(work, 9)) is not None:
         return sample.gpu, True
@@ -113,23 +81,40 @@ def _wall(work: Callable[[], object], finish: Callable[[], None]) -> float:
     return perf_counter() - start
 
 
-def intensities(device: Device, backend: str = "compute") -> list[dict[str, Any]]:
-    """GFLOP/s and GB/s at each operational intensity, by compute or by vertex shaders."""
-    source, out = Buffer((FLOATS,), parse("R")), Buffer((FLOATS,), parse("R"))
-    source.set(np.full(FLOATS, 1e-3, np.float32))
+def intensities(
+    device: Device,
+    backend: str = "compute",
+    arithmetic: Arithmetic = FP32,
+    numbers: int = NUMBERS,
+) -> list[dict[str, Any]]:
+    """Operations and bytes a second at each operational intensity, by compute or vertex shaders.
+
+    numbers: how many are read, a multiple of 16,384. Raises GlnnError where a result is wrong.
+    """
+    source, out = arithmetic.numbers(numbers), arithmetic.room(numbers)
+    moved = 2 * arithmetic.number_bytes * numbers
     rows = []
-    for steps in (*INTENSITIES, *MORE[backend]):
-        work = worker(device, program(device, steps, backend), source, out)
-        time, by_timer = seconds(device, work)
-        flops = FLOATS * (2 * (steps // 2 * 2) + 2)
+    for steps in (*STEPS, *MORE[backend]):
+        program = arithmetic.program(device, steps, backend)
+        checked = arithmetic.room(numbers)  # a result that was read may stay on the host
+        worker(device, program, source, checked, numbers // 4)()
+        checked.wrote()
+        arithmetic.check(checked, steps)
+        checked.release()
+        time, by_timer = seconds(device, worker(device, program, source, out, numbers // 4))
+        flops = numbers * (2 * steps + 2)
         rows.append(
             {
-                "flop_per_byte": flops / (8 * FLOATS),
+                "arithmetic": arithmetic.name,
+                "multiply_adds": steps,
+                "flop_per_byte": flops / moved,
                 "gflops": flops / time / 1e9,
-                "gb_s": 8 * FLOATS / time / 1e9,
+                "gb_s": moved / time / 1e9,
                 "by_timer": by_timer,
             }
         )
+    source.release()
+    out.release()
     return rows
 
 
@@ -138,56 +123,49 @@ def peak_gflops(device: Device) -> float:
     return max(float(row["gflops"]) for row in intensities(device))
 
 
-def transfers(device: Device) -> list[dict[str, Any]]:
-    """GB/s of uploads, readbacks and copies on the device, by the clock on the wall."""
-    rows = []
-    for floats in SIZES:
-        array = np.zeros(floats, np.float32)
-        one, two = Buffer((floats,), parse("R")), Buffer((floats,), parse("R"))
-        first, second = one.push(device), two.push(device)
-        read = np.empty(floats, np.float32)
-        ways: dict[str, Callable[[], object]] = {
-            "host to device": partial(first.write, array),
-            "device to host": partial(second.read_into, read),
-            "device to device": partial(device.context.copy_buffer, second, first),
-        }
-        row: dict[str, Any] = {"bytes": 4 * floats}
-        for name, work in ways.items():
-            for _ in range(3):
-                work()
-            time = median(_wall(work, device.finish) for _ in range(15))
-            moved = 8 if name == "device to device" else 4  # read and written
-            row[name] = moved * floats / time / 1e9
-        rows.append(row)
-    return rows
+def leaps(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """The first intensity at which bandwidth and rate grow together, by arithmetic, if at any."""
+    found: dict[str, float] = {}
+    for before, row in pairwise(rows):
+        same = before["arithmetic"] == row["arithmetic"]
+        if same and row["gb_s"] > LEAP * before["gb_s"]:
+            found.setdefault(row["arithmetic"], row["flop_per_byte"])
+    return found
 
 
-@click.command()
+@click.command(help=__doc__)
 @click.option(
     "--backend", "name", type=click.Choice(list(MAINS)), default="compute", show_default=True
 )
+@click.option(
+    "--mib", type=click.IntRange(1, 256), default=64, show_default=True, help="Of FP32 numbers."
+)
 @click.option("--plot", type=click.Path(path_type=Path), help="Also draw to this file.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def main(name: str, plot: Path | None, as_json: bool) -> None:
-    """Measure the arithmetic rate and bandwidth of a device's shaders, and its transfers."""
+def main(name: str, mib: int, plot: Path | None, as_json: bool) -> None:
     check_picture(plot)
     backend = open_backend(name)
     assert isinstance(backend, GlBackend)
     device = backend.device
+    kinds = [FP32, halves(device), INT32] if name == "compute" else [FP32]
+    rows: list[dict[str, Any]] = []
     with progress(not as_json) as bar:
-        task = bar.add_task("measuring", total=2)
-        rows = intensities(device, name)
-        bar.advance(task)
-        moved = transfers(device)
-        bar.advance(task)
+        for kind in bar.track(kinds, description="measuring"):
+            rows += intensities(device, name, kind, mib << 18)
+    figure = documents.figure("cheng", "figures_5_to_7")
+    ours = {(row["arithmetic"], str(row["multiply_adds"])): row["gflops"] for row in rows}
     result = {
         **machine(device),
         "backend": name,
-        "peak_gflops": max(row["gflops"] for row in rows),
-        "peak_gb_s": max(row["gb_s"] for row in rows),
+        "arithmetic": {kind.name: kind.said for kind in kinds},
+        "peak_gflops": max(row["gflops"] for row in rows if row["arithmetic"] == "fp32"),
+        "peak_gb_s": max(row["gb_s"] for row in rows if row["arithmetic"] == "fp32"),
         "roofline": rows,
-        "transfers": moved,
+        "leaps": leaps(rows),
     }
+    if name == "compute":
+        result["beside"] = beside.rows(figure, ours, "10^9 operations/s")
+        result["claims"] = [*beside.claims(figure, ours), _leap(figure, result["leaps"])]
     if as_json:
         print(json.dumps(result, indent=2))
     else:
@@ -196,29 +174,40 @@ def main(name: str, plot: Path | None, as_json: bool) -> None:
         draw(rows, plot)
 
 
+def _leap(figure: documents.Figure, found: dict[str, float]) -> dict[str, Any]:
+    """Whether rates leap as the document says."""
+    told = ", ".join(f"{kind} at {at:.3g} operations a byte" for kind, at in found.items())
+    holds = {0: "no", len(UNITS): "yes"}.get(len(found), "in part")
+    here = f"bandwidth and rate grow together: {told}" if told else "bandwidth never grows"
+    return beside.answer(figure, "both rates leap at one intensity", here, holds)
+
+
 def _print(result: dict[str, Any]) -> None:
     """Print what was measured as tables."""
-    rows, moved = result["roofline"], result["transfers"]
     out = Screen()
-    out.say(", ".join(f"{k} {v}" for k, v in list(result.items())[:7]))
-    roof = table(">flop / byte", ">GFLOP/s", ">GB/s", "by")
-    for row in rows:
-        told = "timer" if row["by_timer"] else "clock"
-        roof.add(number(row["flop_per_byte"]), number(row["gflops"]), number(row["gb_s"]), told)
-    out.show(roof, "roofline")
-    names = list(moved[0])[1:]
-    trips = table(">bytes", *(f">{name}" for name in names))
-    for row in moved:
-        trips.add(str(row["bytes"]), *(number(row[name]) for name in names))
-    out.show(trips, "transfers, GB/s by the clock")
+    hidden = ("arithmetic", "roofline", "leaps", "beside", "claims")
+    out.say(", ".join(f"{k} {v}" for k, v in result.items() if k not in hidden))
+    for kind, said in result["arithmetic"].items():
+        roof = table(">operations / byte", f">{UNITS[kind]}", ">GB/s", "by")
+        for row in result["roofline"]:
+            if row["arithmetic"] == kind:
+                rates = (number(row[key]) for key in ("flop_per_byte", "gflops", "gb_s"))
+                roof.add(*rates, "timer" if row["by_timer"] else "clock")
+        out.show(roof, said)
+    for entry in result.get("claims", ()):
+        out.say(f"  Cheng says: {entry['claim']}; here: {entry['here']}")
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
-    """GFLOP/s over the operational intensity."""
+    """The rate over the operational intensity, a line for each arithmetic."""
     figure, axes = pyplot().subplots(figsize=(7, 5))
-    axes.loglog([r["flop_per_byte"] for r in rows], [r["gflops"] for r in rows], marker="o")
-    axes.set_xlabel("FLOP / byte")
-    axes.set_ylabel("GFLOP/s")
+    for kind in dict.fromkeys(row["arithmetic"] for row in rows):
+        own = [row for row in rows if row["arithmetic"] == kind]
+        points = [row["flop_per_byte"] for row in own], [row["gflops"] for row in own]
+        axes.loglog(*points, marker="o", label=f"{kind}, {UNITS[kind]}")
+    axes.set_xlabel("operations / byte")
+    axes.set_ylabel("10^9 operations / s")
+    axes.legend()
     axes.grid(True, which="both", alpha=0.3)
     figure.tight_layout()
     save(figure, path)

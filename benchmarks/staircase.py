@@ -16,7 +16,7 @@ from rich.progress import Progress
 
 import glnn
 from benchmarks import beside, documents
-from benchmarks.networks import Row, layers_of, measure, speeds
+from benchmarks.networks import Row, layers_of, measure
 from benchmarks.peers import clblast_peer
 from benchmarks.tables import table
 from glnn.cli.screen import Screen, number
@@ -35,6 +35,7 @@ KERNELS: Mapping[str, Mapping[str, str]] = {
     **{name: {"conv2d": name} for name in BY_NAME},
 }
 """What is measured, and the kernels that it takes."""
+LEAST_RATE = 13.5  # GFLOP/s, of the document's product
 LONGEST = 3.0  # seconds, about, of one of them
 
 
@@ -62,7 +63,7 @@ def of_layers(row: Row) -> Times:
     """The times of one that was measured: the device's own where they are believed, else wall."""
     times: Times = {}
     for layer in row["layers"]:
-        name = layer["layer"].split(" + ")[0]
+        name = _first(layer)
         spent = layer.get("kernel_ms")
         times[name] = times.get(name, 0.0) + (layer["wall_ms"] if spent is None else spent)
     return _summed(times)
@@ -97,12 +98,42 @@ def compared(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
         figure = documents.figure("rovder_2019", key)
         ours = {(name, at): ms for name, found in given.items() for at, ms in found.items()}
         entries += beside.rows(figure, ours, "ms")
-        claims += beside.claims(figure, speeds(ours))
+        claims += beside.claims(figure, ours, "ms")
     figure = documents.figure("rovder_2019", "vgg16_figure_7")
     entries += beside.rows(figure, {(PAPER, "gemm"): gemm_share(by_name[PAPER])}, figure.unit)
     both = {"implicit": implicit, PAPER: times[PAPER]}
     sums = {(name, "convolutions"): found["convolutions"] for name, found in both.items()}
-    return entries, claims + beside.claims(figure, speeds(sums))
+    return entries, claims + beside.claims(figure, sums, "ms") + _answers(by_name, times)
+
+
+def _answers(rows: Mapping[str, Row], times: Mapping[str, Times]) -> list[Row]:
+    """What was seen of the sentences of figures 4, 7 and 8."""
+    four, seven, eight = (documents.figure("rovder_2019", f"vgg16_figure_{n}") for n in (4, 7, 8))
+    share = times["loop_nchw"]["convolutions"] / times["loop_nchw"]["total"]
+    mostly = f"they are {share:.0%} of the baseline's time"
+    found = [beside.answer(four, "unlike LeNet's", mostly, "yes" if share > 0.5 else "no")]
+    layers = [row for row in rows[PAPER]["layers"] if row["op"] == "conv2d"]
+    gemms = [row["steps"]["matmul"] for row in layers]
+    rate = min(row["gflop"] / ms * 1e3 for row, ms in zip(layers, gemms, strict=True))
+    even = max(gemms) / min(gemms) <= documents.ALIKE
+    here = f"{min(gemms):.3g} to {max(gemms):.3g} ms, at {rate:.4g} GFLOP/s at the least"
+    held = "yes" if even and rate >= LEAST_RATE else "in part" if rate >= LEAST_RATE else "no"
+    found.append(beside.answer(seven, "the GEMM takes about", here, held))
+    longer = sum(sum(row["steps"].values()) > 2 * row["steps"]["matmul"] for row in layers)
+    here = f"in {longer} of {len(layers)}"
+    found.append(beside.answer(seven, "in some layers", here, "yes" if longer else "no"))
+    deep = [name.startswith(("conv4", "conv5")) for name in map(_first, layers)]
+    won = [times[PAPER][name] < times["direct_nhwc"][name] for name in map(_first, layers)]
+    both = any(won) and not all(won)
+    held = "yes" if both and all(w for w, d in zip(won, deep, strict=True) if d) else "in part"
+    here = f"{PAPER} is the faster in {sum(won)} of {len(won)} layers, direct_nhwc in the others"
+    found.append(beside.answer(eight, "neither of the two", here, held if both else "no"))
+    return found
+
+
+def _first(layer: Row) -> str:
+    """The first layer of those that a row is of."""
+    return str(layer["layer"]).split(" + ")[0]
 
 
 def show(out: Screen, rows: Sequence[Row]) -> None:
@@ -119,7 +150,4 @@ def show(out: Screen, rows: Sequence[Row]) -> None:
             here, there = number(entry["ours"]), f"{entry['theirs']:g}"
             shown.add(entry["row"], entry["column"], here, there, entry["theirs_unit"])
     out.show(shown, "beside Rovder 2019")
-    for claim in claims:
-        least = claim["ours_least"]
-        here = "not measured" if least is None else f"{least:.2f} to {claim['ours_greatest']:.2f}"
-        out.say(f"  it says: {claim['claim']}; here: {here}")
+    beside.say(out, claims)

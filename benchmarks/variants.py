@@ -28,7 +28,7 @@ PAPER = "im2col_morton"  # Rovder 2019's
 NAMES = (
     *IMPLICIT,
     *("winograd_2", "winograd_4", PAPER, "im2row_ab_ik", "im2row_abt_ik", "im2row_abt_ki"),
-    *("direct_nhwc", "direct"),
+    *("kn2row", "direct_nhwc", "direct"),
 )
 NO_BIAS = ("im2row_abt_ki",)
 HOPELESS = 2.0  # seconds

@@ -41,6 +41,7 @@ SHADER = """\
 layout(local_size_x = {workgroup}) in;
 layout(std430, binding = 0) coherent buffer Taken {{ int taken; }};
 layout(std430, binding = 1) coherent buffer Order {{ int order[]; }};
+uniform int places;
 void main() {{
     if (gl_LocalInvocationIndex != 0u) return;
     uint place = gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x;
@@ -51,18 +52,19 @@ TICKETS = {
     "ticket": "order[place] = atomicAdd(taken, 1);",
     "count": """\
 int count = 0;
-    for (int i = 0; i < {places}; ++i) count += order[i] == 0 ? 0 : 1;
+    for (int i = 0; i < places; ++i) count += order[i] == 0 ? 0 : 1;
     order[place] = count + 1;""",
 }
 
 
 def tickets(device: Device, size: int, workgroup: int, by: str) -> Grid:
     """The ticket of each workgroup of a square grid, from one launch."""
-    ticket = TICKETS[by].replace("{places}", str(size * size))
     text = device.capabilities.header("compute")
-    text += SHADER.format(workgroup=workgroup, ticket=ticket)
+    text += SHADER.format(workgroup=workgroup, ticket=TICKETS[by])
     origin = tuple(("workgroup_order", i) for i in range(1, len(text.splitlines()) + 1))
     program = Program.compute(device, Source("workgroup_order", text, origin))
+    if "places" in program.uniforms:
+        program.set({"places": size * size})
     taken = Buffer((4,), parse("R"), dtype=DType.int32)
     order = Buffer((size * size,), parse("R"), dtype=DType.int32)
     taken.push(device).bind_to_storage_buffer(0)

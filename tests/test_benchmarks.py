@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -77,6 +78,12 @@ def test_documents(tmp_path, document, size, kernel) -> None:
             assert row["gflops"] >= row["median_gflops"] > 0
             assert row["gflops"] * row["ms"] == pytest.approx(1e-6 * 2 * 96 * 96 * 97)
             assert row["workgroup"] in ([8, 8, 1], [4, 16, 1], [16, 4, 1])
+    if document == "cheng":  # version 3 with what goes before it
+        parts = {row["name"]: row["parts_ms"] for row in result["rows"] if "_v3_" in row["name"]}
+        assert {len(parts[name]) - ("float16" in name) for name in parts} == {2}
+        assert all(row["n"] == 64 and 0 < row["error"] < 0.1 for row in result["errors"])
+        assert {row["kernel"] for row in result["workgroups"]} < set(parts)
+        assert {"table_1", "figure_26"} <= {row["figure"] for row in result["beside"]}
     drawn = {path.stem for path in tmp_path.glob("*.png")}
     (tmp_path / "kept.json").write_text(json.dumps(result))
     page = run("benchmarks.page", str(tmp_path / "kept.json"), "--plot", str(tmp_path / "again"))
@@ -99,6 +106,8 @@ def test_documents(tmp_path, document, size, kernel) -> None:
         ("filters --only no", "--only: no 'no', expected beginnings of gaussian_blur 5, "),
         ("filters --sizes 9", "--sizes: expected sizes as 1920x1080,640x480, got '9'"),
         ("bandwidth --only no", "--only: no 'no', expected beginnings of relu, sum of two, "),
+        ("sobel --sizes 9", "--sizes: expected height x width as 512x512,64x67, got '9'"),
+        ("sobel --kernels no", "--kernels: no 'no', expected 2xchar8, "),
         ("roofline --plot a.txt", "--plot: expected a .png or .svg file, got a.txt"),
         ("mlp --models none", "Invalid value: --models: no 'none', expected "),
         ("launches --steps 5,x", "--steps: expected numbers as 50,200, got '5,x'"),
@@ -276,12 +285,58 @@ def test_orders_of_workgroups_are_told_apart(size: int) -> None:
         assert nearest({name: distance(shuffled, one) for name, one in orders.items()}) is None
 
 
+@pytest.mark.parametrize(
+    ("compiler", "what"), [("cc", "C, one thread"), ("no-such-cc", "no no-such-cc on the path")]
+)
+def test_a_network_on_the_cpu(monkeypatch: pytest.MonkeyPatch, compiler: str, what: str) -> None:
+    import numpy as np
+
+    from benchmarks import baseline, compiled
+    from glnn.layers import Linear
+
+    if compiler == "cc" and shutil.which("cc") is None:
+        pytest.skip("no C compiler")
+    monkeypatch.setenv("CC", compiler)
+    compiled.library.cache_clear()
+    layers = [Linear(7, 5, seed=1), Linear(5, 3, seed=2)]
+    x = np.random.default_rng(0).random((4, 7), dtype=np.float32)
+    work, said = baseline.sequential(layers, x)
+    inner = 1 / (1 + np.exp(-(x.astype(float) @ layers[0].weight.T + layers[0].bias)))
+    assert what in said
+    np.testing.assert_allclose(work(), inner @ layers[1].weight.T + layers[1].bias, rtol=1e-5)
+    compiled.library.cache_clear()
+
+
+def test_baseline() -> None:
+    options = ["--repeat", "1", "--json"]
+    result = json.loads(run("benchmarks.baseline", "--images", "40", *options))
+    rows = {row["name"]: row for row in result["rows"]}
+    assert {*rows} == {"gpu", "glnn_unfused", "glnn", "cpu", "numpy"}
+    assert all(row["error"] < 1e-5 for row in rows.values())
+    steps = [step["kernel"] for step in result["kernels"]["gpu"] if step["class"] != "reorder"]
+    layer = ["cross_rm_rm", "bias_rm"]
+    assert steps == [*layer, "activation_unbound", *layer, "activation_unbound", *layer]
+    assert len(result["kernels"]["glnn"]) == 3
+    ours = {(row["figure"], row["row"], row["column"]): row["ours"] for row in result["beside"]}
+    assert ours["figure_6_2", "matmul", "network"] > ours["figure_6_2", "matmul", "layer 1"] > 0
+    claimed = {claim["claim"]: claim["ours_least"] for claim in result["claims"]}
+    assert len(claimed) == 3 and claimed["bias is faster than matmul at all"] > 0
+
+
 def test_perceptrons() -> None:
     options = ["--batch", "3", "--models", "partial_cifar", "--repeat", "1", "--json"]
-    rows = json.loads(run("benchmarks.mlp", *options))["rows"]
+    result = json.loads(run("benchmarks.mlp", *options))
+    rows = result["rows"]
     assert {"NumPy", "glnn compute", "glnn feedback"} <= {row["name"] for row in rows}
     assert all(row["error"] < 1e-5 for row in rows if row["name"] != "PyTorch CUDA")
     assert {row["theirs_ms"] for row in rows} == {11.2, 0.66, None}
+    ours = {(row["figure"], row["row"]): row["ours"] for row in result["beside"]}
+    times = {row["name"]: row["median_ms"] for row in rows}
+    assert ours["table_10_5", "gpu"] == times["glnn compute"]
+    speedup = times["NumPy"] / times["glnn compute"]
+    assert ours["table_10_5_speedup", "gpu"] == pytest.approx(speedup)
+    assert 0 < ours["figure_10_1", "his_pipeline"] < 1
+    assert {claim["figure"] for claim in result["claims"]} == {figure for figure, _ in ours}
 
 
 @pytest.mark.parametrize("op", ["bias", "activation"])
@@ -327,13 +382,31 @@ def test_levels_are_read_off_the_curve() -> None:
     assert levels([(1, 1.0)]) == {}
 
 
-@pytest.mark.parametrize("backend", ["compute", "feedback"])
-def test_roofline(backend: str) -> None:
-    result = json.loads(run("benchmarks.roofline", "--backend", backend, "--json"))
+@pytest.mark.parametrize(
+    ("backend", "kinds"), [("compute", {"fp32", "fp16", "int32"}), ("feedback", {"fp32"})]
+)
+def test_roofline(tmp_path, backend: str, kinds: set[str]) -> None:
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "a.png"
+    options = ["--backend", backend, "--mib", "1", "--json", "--plot", str(picture)]
+    result = json.loads(run("benchmarks.roofline", *options))
     assert result["backend"] == backend and result["peak_gflops"] > 0
-    assert [row["bytes"] for row in result["transfers"]] == sorted(
-        row["bytes"] for row in result["transfers"]
-    )
+    assert set(result["arithmetic"]) == {row["arithmetic"] for row in result["roofline"]} == kinds
+    assert {row["row"] for row in result.get("beside", ())} in (kinds, set())
+    assert picture.stat().st_size > 0
+
+
+def test_wrong_arithmetic_is_found() -> None:
+    import numpy as np
+
+    from benchmarks.arithmetic import FP32
+    from glnn.errors import GlnnError
+
+    out = FP32.room(128)
+    out.set(np.resize(2 * np.arange(64, dtype=np.float32) / 64 + 1, 128))
+    FP32.check(out, 0)
+    with pytest.raises(GlnnError, match="FP32: 2 multiply-adds are wrong"):
+        FP32.check(out, 2)
 
 
 @pytest.mark.parametrize("backend", ["compute", "feedback"])
@@ -341,9 +414,23 @@ def test_bandwidth(backend: str) -> None:
     options = ["--mib", "1", "--repeat", "1", "--only", "sum of,gather,concat", "--json"]
     result = json.loads(run("benchmarks.bandwidth", "--backend", backend, *options))
     assert result["mark"] in result["copies"] and len(result["rows"]) == 6
+    assert [row["mib"] for row in result["transfers"]] == [1]
+    assert all(row["ours"] > 0 for row in result["beside"]) and len(result["beside"]) == 3
     for row in result["rows"]:
         assert row["error"] < 1e-5
         assert row["share"] == pytest.approx(row["gb_s"] / result["copies"][result["mark"]])
+
+
+@pytest.mark.parametrize("backend", ["compute", "feedback"])
+def test_sobel(backend: str) -> None:
+    options = ["--sizes", "64x67,9x16", "--repeat", "1", "--backend", backend, "--json"]
+    result = json.loads(run("benchmarks.sobel", *options))
+    assert len(result["rows"]) == 2 * 9 and all(row["mpixel_s"] for row in result["rows"])
+    assert {row["size"] for row in result["transfers"]} == {"64x67", "9x16"}
+    assert any(row["name"].startswith("NumPy") for row in result["peers"])
+    beside = {(row["row"], row["column"]): row for row in result["beside"]}
+    assert len(beside) == 2 * 8 and beside["char16_swizzle", "pixel_rate"]["theirs"] == 2.6
+    assert beside["char8", "pixels"]["ours"] == 8
 
 
 def test_filters() -> None:
@@ -364,8 +451,17 @@ def test_boards() -> None:
         "stats": [{**stats, "spills": 0, "fills": 0, "threads": 1}],
         "loops": [{"loops": [loop]}],
     }
-    page = run("benchmarks.boards", given=f"{json.dumps(line)}\n{json.dumps(chosen)}\n")
-    assert "2 compilations, 0 failed, 1 with spills." in page
+    document = {
+        "target": "mali-t760",
+        "file": "sobel-char8.comp",
+        "ok": True,
+        "stats": [{**stats, "spills": 0, "fills": 0, "threads": 2, "bundles": 78}],
+    }
+    lines = "\n".join(map(json.dumps, (line, chosen, document)))
+    page = run("benchmarks.boards", given=lines)
+    assert "3 compilations, 0 failed, 1 with spills." in page
+    assert "| char8 | 17 | 9 | 128 | 78 | 3 | 128 |" in page
+    assert "| char16 | 21 | 7 | 64 | - | - | - |" in page
     assert "| softmax-rows.comp | 7 3r, 3 spills |" in page
     row = "| mali-g52 | blocked WG_X=8 WG_Y=8 TM=6 TN=1 | 96 | 10 | 9.6 | 3 | 1 | 0 |"
     assert row in page
@@ -378,6 +474,45 @@ def test_lenet_by_layer_beside_rovder_2019() -> None:
     assert layers["c1 + sigmoid1"]["theirs_ms"]["clblast"] == 721.14
     assert layers["softmax"]["theirs_ms"] == {}
     assert all(row["wall_ms"] > 0 for row in layers.values())
+    kernels = {row["layer"]: row["kernel"] for row in result["baseline"]}
+    assert kernels["c3 + sigmoid3"] == "loop_nchw" and kernels["f6 + sigmoid6"] == "cross_rm_rm"
+    beside = {(row["row"], row["column"]): row for row in result["beside"] if row["unit"] == "ms"}
+    assert beside["wall", "F5"]["theirs"] == 33.90 and beside["wall", "F5"]["ours"] > 0
+    six = sum(beside["glnn", name]["ours"] for name in ("C1", "S2", "C3", "S4", "F5", "F6"))
+    assert beside["glnn", "total"]["ours"] == pytest.approx(six)
+
+
+def test_the_staircase_of_rovder_2019() -> None:
+    """On a small network with VGG-16's names: its kernels are right, its figures filled."""
+    import numpy as np
+
+    from benchmarks import staircase
+    from glnn.cli.screen import Screen, progress
+    from glnn.errors import DeviceError
+    from glnn.layers import Conv2d, Flatten, Linear, ReLU
+    from glnn.model import Model
+
+    layers = [Conv2d(3, 5, 3, padding=1), ReLU(), Conv2d(5, 4, 1), Flatten(), Linear(196, 3)]
+    names = ["conv1_1", "relu1_1", "conv3_3", "flatten", "fc8"]
+    model = Model.sequential(layers, (3, 7, 7), "small", names)
+    x = np.random.default_rng(0).random((1, 3, 7, 7), np.float32)
+    with progress(False) as bar:
+        try:
+            rows = list(staircase.measured(bar, model, x, model(x, backend="cpu"), 1, False))
+        except DeviceError as error:
+            pytest.skip(str(error))
+    assert [row["name"] for row in rows] == list(staircase.KERNELS)
+    assert all(row["error"] < 1e-5 for row in rows)
+    entries, claims = staircase.compared(rows)
+    found = {(row["figure"], row["row"], row["column"]): row["ours"] for row in entries}
+    times = staircase.of_layers(rows[2])
+    assert times["convolutions"] == times["conv1_1"] + times["conv3_3"] < times["total"]
+    assert found["vgg16_section_5_1", "direct_nhwc", "convolutions"] == times["convolutions"]
+    assert found["vgg16_figure_8", "direct_nhwc", "fc8"] == times["fc8"]
+    assert 0 < found["vgg16_figure_7", "im2col_morton", "gemm"] < 1
+    assert sum(claim.get("ours_least") is not None for claim in claims) == 3  # no CLBlast
+    assert len([claim for claim in claims if "here" in claim]) == 4
+    staircase.show(Screen(), rows)
 
 
 def test_vgg16() -> None:
@@ -391,7 +526,7 @@ def test_vgg16() -> None:
 
 def test_vgg16_by_named_kernels() -> None:
     options = ["--size", "32", "--repeat", "1", "--no-peers", "--kernel", "conv2d=direct", "--json"]
-    rows = json.loads(run("benchmarks.vgg16", *options))["rows"]
+    rows = json.loads(run("benchmarks.vgg16", *options, "--configuration", "C"))["rows"]
     assert [row["name"] for row in rows] == ["glnn compute, conv2d=direct", "glnn feedback"]
     assert all(row["error"] < 1e-5 for row in rows)
 
@@ -423,6 +558,80 @@ def test_alexnet_conv(tmp_path) -> None:
     theirs = {entry["ms"] for entry in result["theirs"] if entry["name"] == "opengl_abt_ki"}
     assert theirs == ({400} if "conv5" in scenarios else set())
     assert picture.stat().st_size > 0
+
+
+def needs_a_compiler(source: Path, *more: str) -> None:
+    from benchmarks.compiled import library
+    from glnn.errors import GlnnError
+
+    try:
+        library(source, *more)
+    except GlnnError as error:
+        pytest.skip(str(error))
+
+
+def test_cronins_convolutions_on_the_cpu_and_by_gl() -> None:
+    from benchmarks import plain_gemm
+
+    needs_a_compiler(plain_gemm.SOURCE)
+    options = ["--document", "--scenarios", "test", "--repeat", "1", "--json"]
+    result = json.loads(run("benchmarks.alexnet_conv", *options))
+    kinds = [(row["kind"], row["order"]) for row in result["rows"]]
+    assert kinds == [(kind, o) for kind in ("cronin", "loops") for o in plain_gemm.ORDERS]
+    assert all(row["error"] < 1e-5 and row["median_ms"] > 0 for row in result["rows"])
+    alike = [claim for claim in result["claims"] if claim["ours_least"] is not None]
+    assert alike and len(alike) < len(result["claims"])  # some are of other scenarios
+
+
+@pytest.mark.parametrize(
+    ("c", "o", "h", "w", "k"), [(1, 1, 1, 1, 1), (3, 7, 5, 2, 3), (2, 5, 3, 9, 5)]
+)
+def test_plain_loops(c: int, o: int, h: int, w: int, k: int) -> None:
+    import numpy as np
+
+    from benchmarks import plain_gemm
+    from tests import oracle
+
+    needs_a_compiler(plain_gemm.SOURCE)
+    generator = np.random.default_rng(0)
+    x = generator.standard_normal((1, c, h, w), np.float32)
+    weight = generator.standard_normal((o, c, k, k), np.float32)
+    exact = oracle.conv2d(x, weight, padding=(k // 2,) * 4)
+    for _, work in plain_gemm.ways(x, weight):
+        assert oracle.error(work(), exact) < 1e-5
+
+
+def test_without_a_compiler(monkeypatch, tmp_path) -> None:
+    from benchmarks.compiled import library
+    from glnn.errors import GlnnError
+
+    (tmp_path / "broken.c").write_text("int broken(")
+    monkeypatch.setenv("CC", "no-such-compiler")
+    with pytest.raises(GlnnError, match=r"broken\.c needs a C compiler: no no-such-compiler on"):
+        library(tmp_path / "broken.c")
+    monkeypatch.delenv("CC")
+    with pytest.raises(GlnnError, match=r"broken\.c"):
+        library(tmp_path / "broken.c")
+
+
+def test_gl_calls() -> None:
+    from benchmarks import gl_calls, plain_gemm
+
+    needs_a_compiler(gl_calls.SOURCE, "-O1")
+    needs_a_compiler(plain_gemm.SOURCE)
+    result = json.loads(run("benchmarks.gl_calls", "--scenario", "test", "--repeat", "2", "--json"))
+    called = {row["name"]: row for row in result["rows"]}
+    feedback = [called[f"gl{word}TransformFeedback"]["calls"] for word in ("Begin", "End")]
+    assert feedback[0] == feedback[1] >= 2 * 2 * 3  # a product and its sums, each order twice
+    assert "glCompileShader" not in called  # in the runs
+    assert "glCompileShader" in {row["name"] for row in result["begun"]}
+    assert sum(row["gl"] for row in called.values()) == pytest.approx(100)
+    assert sum(row["app"] for row in called.values()) < 100
+    for row in called.values():
+        assert row["average"] * row["calls"] == pytest.approx(row["total"])
+    beside = {(row["row"], row["column"]): row for row in result["beside"]}
+    assert beside["glEndTransformFeedback", "calls"]["theirs"] == 15
+    assert beside["glCompileShader", "calls"]["ours"] == 0
 
 
 @pytest.mark.parametrize("shape", [(3, 1, 28, 28), (2, 3, 32, 32)])
@@ -489,7 +698,10 @@ def test_variants_are_timed_by_name() -> None:
     ("arguments", "says"),
     [
         ("alexnet_conv --scenarios x", "--scenarios: no 'x', expected test, conv2, "),
+        ("alexnet_conv --document --steps conv2", "--steps: expected none beside --document, "),
         ("alexnet_conv --steps test", "--steps: 'test' is not measured, expected conv2, "),
+        ("gl_calls --scenario x", "--scenario: no 'x', expected one of test, conv2, "),
+        ("vgg16 --document --variants", "--document: expected no --kernel, no --variants and no "),
         ("vgg16 --size 33", "vgg16: size must be a multiple of 32, got 33"),
         ("vgg16 --kernel x", "Invalid value for '--kernel': expected OP=NAME, got 'x'"),
         ("lenet --plot a.txt", "--plot: expected a .png or .svg file, got a.txt"),
@@ -560,7 +772,9 @@ def test_resnet() -> None:
 
 def test_in_flight() -> None:
     options = ["--model", "lenet", "--batch", "2", "--seconds", "0", "--json"]
-    rows = json.loads(run("benchmarks.in_flight", *options))["rows"]
+    result = json.loads(run("benchmarks.in_flight", *options))
+    rows = result["rows"]
+    assert result["beside"] == [] and len(result["claims"]) == 3  # the figure is of VGG-16
     images = {row["name"] for row in rows if row["what"] == "images"}
     assert images == {"run", "steps", "steps, back to back", "2 in flight", "4 in flight"}
     names = [row["name"] for row in rows if row["what"] == "requests"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -68,6 +69,8 @@ class Figure:
     """Standard errors of the document's numbers, where it gives them."""
     units: Mapping[str, str] = field(default_factory=dict)
     """Units of single columns, where they differ."""
+    stand_ins: Mapping[str, str] = field(default_factory=dict)
+    """What is measured here in place of a row's device or library."""
 
     @property
     def measured(self) -> str:
@@ -156,11 +159,14 @@ class Claim:
 
 
 def run_name(command: str) -> str:
-    """A short name of a command: its document's, or the words behind `benchmarks.` or `glnn`."""
+    """A short name of a command: its document's, or the words behind `benchmarks.` or `glnn`.
+
+    Options that take a number are left out.
+    """
+    command = re.sub(r"--\S+ [\d.]+( |$)", "", command)
     words = [word for word in command.split() if word not in ("python", "-m", "glnn")]
     named = [word for word in words if word in ALL]
-    plain = [word.removeprefix("benchmarks.").strip("-") for word in words]
-    return named[0] if named else "_".join(word for word in plain if not word.isdecimal())
+    return named[0] if named else "_".join(re.sub("^benchmarks.|^--", "", word) for word in words)
 
 
 def about(name: str) -> About:
@@ -203,6 +209,7 @@ def _figure(name: str, key: str, table: Mapping[str, Any]) -> Figure:
         rows, tuple(here), tuple(columns), tuple(dict.fromkeys(_claims(table))), name,
         table.get("command", ""), table.get("reason", ""), table.get("reasons", {}),
         tuple(_told(table)), table.get("standard_error", {}), table.get("units", {}),
+        table.get("stand_ins", {}),
     )  # fmt: skip
 
 

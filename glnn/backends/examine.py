@@ -231,8 +231,7 @@ class _Trial:
         if error <= allowed(self._kernel, self._problem):
             return error, None
         packed = self._out.layout.pack(_wrong(got, np.resize(self._few, got.shape)))
-        number = self._out.layout.number(self._problem.results[0].dtype)
-        first = int(np.argmax(packed != 0)) * number.itemsize // 4
+        first = int(np.argmax(packed != 0)) * self._out.words // packed.size
         return error, self._backend.right_until(self._kernel, self._problem, first)
 
     def _error(self, got: Array) -> float:

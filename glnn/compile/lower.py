@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
@@ -29,6 +29,9 @@ from glnn.graph.passes import (
     within_operands,
 )
 from glnn.kernels.problem import Problem
+from glnn.layout import Layout
+from glnn.layout.bytes import PACKED_ROWS
+from glnn.layout.layout import DENSE, PACKED
 from glnn.process import memory
 from glnn.types import DType, Shape, TensorType, widened
 
@@ -95,7 +98,8 @@ def _shortest(
     The host may pad inputs when it uploads them, also such as are too large for a launch to do so;
     those of bodies are copied as they lie.
     """
-    names, padded, found = _names(lowering.graph), frozenset[str](), None
+    names, found = _names(lowering.graph), None
+    padded: dict[str, Layout] = {}
     while True:
         schedule = Schedule(backend, kernels, names, instead)
         try:
@@ -103,13 +107,13 @@ def _shortest(
         except LimitError:
             if found is not None:
                 return found
-            if body or schedule.padded <= padded:
+            if body or schedule.padded.items() <= padded.items():
                 raise
         else:
             if found is not None and len(found.entries) <= len(schedule.entries):
                 return found
             found = schedule
-            if body or schedule.padded <= padded:
+            if body or schedule.padded.items() <= padded.items():
                 return schedule
         padded |= schedule.padded
 
@@ -151,14 +155,14 @@ class _Lowering:
     known: dict[Value, Constant] = field(default_factory=dict)
     """What was found of values that no run changes."""
 
-    def schedule(self, schedule: Schedule, padded: Set[str]) -> Schedule:
-        """`schedule` with all tasks of the graph. padded: the inputs that lie in R4."""
+    def schedule(self, schedule: Schedule, padded: Mapping[str, Layout]) -> Schedule:
+        """`schedule` with all tasks of the graph. padded: how inputs lie that are not dense."""
         for value in self.graph.inputs:
-            type, layout = self.types[value], "R4" if value.name in padded else "R"
-            if self.packs and layout == "R" and type.dtype.narrow and 0 not in type.shape:
-                schedule.add_input(value.name, type, "packed")
-            else:
-                schedule.add_input(value.name, widened(type), layout)
+            type, layout = self.types[value], padded.get(value.name, DENSE)
+            if self.packs and layout == DENSE and type.dtype.narrow and 0 not in type.shape:
+                layout = PACKED
+            type = type if layout in (PACKED, PACKED_ROWS) else widened(type)
+            schedule.add_input(value.name, type, layout.name)
         for node in self.graph.nodes:
             if node.outputs[0] not in self.graph.fixed:
                 schedule.add(self.task(node, node.name))

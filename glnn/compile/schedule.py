@@ -19,6 +19,7 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import names_of
 from glnn.layout import Layout, parse
+from glnn.layout.bytes import PACKED_ROWS
 from glnn.layout.layout import DENSE, PACKED, RowMajor
 from glnn.types import TensorType
 
@@ -64,9 +65,9 @@ class Schedule(Tensors):
         self._inputs.add(name)
 
     @property
-    def padded(self) -> set[str]:
-        """The inputs that a launch gives rows of whole vec4, as they or views of them have none."""
-        return self._inputs & self._padded
+    def padded(self) -> dict[str, Layout]:
+        """The inputs that are given rows of whole vec4 or texels, as they have none, and which."""
+        return {name: layout for name, layout in self._padded.items() if name in self._inputs}
 
     def add(self, task: Task) -> None:
         """Append `task`, in stages if its kernel has some, and before it the reorders it needs.
@@ -198,6 +199,7 @@ class Schedule(Tensors):
     def _by_host(self, name: str, layout: Layout, task: Task) -> str:
         self._there(name)
         tensor, label = self.tensors[name], f"{name} to {layout.name}"
+        self._padded |= {tensor.memory: layout} if layout == PACKED_ROWS else {}
         copy, op = self._free(f"{name} as {layout.name}"), Identity()
         self.tensors[copy] = Tensor(tensor.type, layout, copy)
         moved = Task(label, op, {"x": name}, {}, copy, task.layer, via=task.via)

@@ -38,7 +38,7 @@ class Tensor:
 
 def unpacked(op: Operator, operands: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     """The tensors that `operands` must be for kernels of `op`: packed ones some cannot take."""
-    rows = all(isinstance(tensor.layout, RowMajor) for tensor in operands.values())
+    rows = all(tensor.layout.in_rows for tensor in operands.values())
     if isinstance(op, Pointwise) and rows:
         return operands
     return {name: tensor.unpacked for name, tensor in operands.items()}

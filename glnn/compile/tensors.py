@@ -16,7 +16,7 @@ from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.reorder import Reorder, packing, repadding, unpacking
 from glnn.graph.passes.factors import Chain
 from glnn.layout import Layout, Morton, parse
-from glnn.layout.bytes import Narrow
+from glnn.layout.bytes import PACKED_ROWS, PackedTiles
 from glnn.layout.layout import CHANNELS_LAST, DENSE, PACKED, PADDED, Blocked, RowMajor
 from glnn.types import DType, TensorType
 
@@ -32,7 +32,7 @@ class Tensors(ABC):
         self.tensors: dict[str, Tensor] = {}
         self._reserved = set(reserved)
         self._copies: dict[tuple[str, Layout], str] = {}
-        self._padded: set[str] = set()  # the memories of what is copied to R4, or was to be
+        self._padded: dict[str, Layout] = {}  # memories of what is copied to such rows, or was to
         self._moved_from: dict[str, tuple[str, Operator]] = {}  # what views and moves are made of
         self._waiting: dict[str, Callable[[], None]] = {}  # moves by the memories that they make
 
@@ -107,9 +107,9 @@ class Tensors(ABC):
     def _copied(self, name: str, layout: Layout, task: Task) -> str:
         """The name of a new copy of `name` in another layout."""
         tensor = self.tensors[name]
-        if layout == PACKED or isinstance(layout, Narrow) or isinstance(tensor.layout, Narrow):
+        if layout in (PACKED, PACKED_ROWS) or isinstance(tensor.layout, PackedTiles):
             return self._by_host(name, layout, task)
-        if tensor.layout == PACKED:
+        if tensor.layout in (PACKED, PACKED_ROWS):
             return self._unpacked(name, layout, task)
         if isinstance(layout, RowMajor) and isinstance(tensor.layout, RowMajor):
             return self._repadded(name, tensor.layout, layout, task)
@@ -127,7 +127,7 @@ class Tensors(ABC):
     def _unpacked(self, name: str, layout: Layout, task: Task) -> str:
         """The name of a copy of `name`, which is packed, each number of which takes a word."""
         if layout != DENSE:
-            self._padded |= {self.tensors[name].memory} if layout == PADDED else set()
+            self._padded |= {self.tensors[name].memory: layout} if layout == PADDED else {}
             return self._in_layout(self._in_layout(name, DENSE, task), layout, task)
         label, copy = f"{name} to {layout.name}", self._free(f"{name} as {layout.name}")
         self.add(Task(label, Pointwise(Arg(0)), {"x0": name}, {}, copy, task.layer, via=task.via))
@@ -136,7 +136,7 @@ class Tensors(ABC):
     def _repadded(self, name: str, lies: RowMajor, layout: RowMajor, task: Task) -> str:
         """The name of a copy of `name`, which lies in `lies`, with rows padded as in `layout`."""
         tensor, label = self.tensors[name], f"{name} to {layout.name}"
-        self._padded |= {tensor.memory} if layout == PADDED else set()
+        self._padded |= {tensor.memory: layout} if layout == PADDED else {}
         source, copy = self._free(f"{name} by rows"), self._free(f"{name} as {layout.name}")
         matrix, op = repadding(tensor.shape, lies, layout)
         self.tensors[source] = Tensor(TensorType(matrix, tensor.type.dtype), DENSE, tensor.memory)

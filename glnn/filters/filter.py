@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -66,6 +67,11 @@ class Filter(ABC):
     """A filter with its parameters: equal ones share their plans."""
 
     name: ClassVar[str]
+
+    @property
+    def kernels(self) -> Mapping[str, str]:
+        """The kernels to take, by the operators' names; others are chosen."""
+        return {}
 
     @abstractmethod
     def express(self, sketch: Sketch, x: Value) -> tuple[Value, ...]:
@@ -130,7 +136,7 @@ class _Plans:
             if plan is None:
                 sketch = Sketch(filter.name)
                 graph = sketch.graph(filter.express(sketch, sketch.image(type)))
-                plan = Plan(graph, backend, {"image": type.shape})
+                plan = Plan(graph, backend, {"image": type.shape}, filter.kernels)
             self.kept[key] = plan
             if len(self.kept) > PLANS_KEPT:
                 self.kept.popitem(last=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -133,9 +133,15 @@ def _print(kernel: Kernel) -> str | None:
 
 @dataclass
 class _Shelf:
-    """Where the library stands that was read last."""
+    """Where the library stands that was read last; None before anybody needs a kernel."""
 
-    library: Library = field(default_factory=Library.read)
+    latest: Library | None = None
+
+    @property
+    def library(self) -> Library:
+        if self.latest is None:
+            self.latest = Library.read()
+        return self.latest
 
 
 @cache
@@ -146,18 +152,22 @@ def _shelf() -> _Shelf:
 def reload() -> tuple[Kernel, ...]:
     """Read all declarations and shaders again, and `GLNN_KERNELS`: the kernels new or changed.
 
-    Backends choose among what there is now, and sessions make their plans anew. Raises what is
-    wrong with a file, and leaves everything as it was then.
+    Where none were read before, these are the user's. Backends choose among what there is now, and
+    sessions make their plans anew. Raises what is wrong with a file, and leaves everything as it
+    was then.
     """
     shelf = _shelf()
-    former, shelf.library = shelf.library, shelf.library.again()
-    known = set(former.kernels)
+    if shelf.latest is None:
+        return tuple(kernel for kernel in shelf.library.kernels if kernel.folder)
+    known = set(shelf.library.kernels)
+    shelf.latest = shelf.library.again()
     return tuple(kernel for kernel in shelf.library.kernels if kernel not in known)
 
 
 def revision() -> int:
     """How often there were other kernels by now: what is remembered of a choice is of one."""
-    return _shelf().library.revision
+    latest = _shelf().latest
+    return 0 if latest is None else latest.revision
 
 
 def declared() -> tuple[Kernel, ...]:

@@ -23,7 +23,7 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.places import places
 from glnn.kernels.split import Split
 from glnn.layout import Layout, parse
-from glnn.layout.layout import DENSE, RowMajor
+from glnn.layout.layout import DENSE
 from glnn.types import Array, DType, Shape, TensorType, as_float, widened
 
 
@@ -244,7 +244,7 @@ class Problem:
         if layout.ranks is not None and len(self.shape(name)) not in layout.ranks:
             layout = DENSE
         lies = parse(self.layouts.get(name, layout.name))
-        return lies if isinstance(layout, RowMajor) and isinstance(lies, RowMajor) else layout
+        return lies if layout.in_rows and lies.in_rows else layout
 
     @property
     def first_layout(self) -> str:

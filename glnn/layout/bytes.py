@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 
@@ -40,6 +41,7 @@ class PackedRows(Narrow):
     Where rows are whole sixteens it is `packed`.
     """
 
+    in_rows: ClassVar[bool] = True
     name: str = "packed16"
 
     def at(self, shape: tuple[int, ...]) -> Layout:
@@ -64,8 +66,9 @@ class PackedRows(Narrow):
 
     def _rows_of(self, flat: Array, shape: tuple[int, ...]) -> Array:
         """The rows in `flat` without what pads them."""
-        rows = flat.reshape(*shape[:-1], self.row(shape))
-        return rows[..., : shape[-1]] if shape else rows[0]
+        if not shape:
+            return flat[:1].reshape(())
+        return flat.reshape(*shape[:-1], self.row(shape))[..., : shape[-1]]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ rows, each padded to four words. An array of one dimension is a single row. Wher
 fours, and where there is but one, that is `R` (see `Layout.at`).
 
 `packed` is row major and dense, too, and each number takes no more than on the host: a byte, or two
-where it is float16. So lie inputs as they come up from the host.
+where it is float16. So lie inputs as they come up from the host; `layout.bytes` has more of these.
 
 Padding may hold anything, NaN too, in what kernels read and write; in parameters it is zero.
 
@@ -24,7 +24,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +58,8 @@ class Layout(ABC):
     """
 
     name: str
+    in_rows: ClassVar[bool] = False
+    """Whether rows follow one another, padded or not."""
 
     @property
     def unpacked(self) -> Layout:
@@ -123,6 +125,7 @@ class Layout(ABC):
 class RowMajor(Layout):
     """`R` and `R4`: rows one after the other."""
 
+    in_rows: ClassVar[bool] = True
     name: str = "R"
     alignment: int = 1
     """Words to a multiple of which each row is padded."""

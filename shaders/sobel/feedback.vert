@@ -1,7 +1,7 @@
 #version 300 es
 // Sixteen pixels of a gradient a vec4 by transform feedback, as they lie: those of dx, then of dy.
 #ifndef VECTORS
-#define VECTORS 16
+#define VECTORS 1
 #endif
 #define WIDTH 4
 #ifndef X_SAMPLER

@@ -11,7 +11,10 @@
 #define WIDTH 4
 #endif
 #ifndef ROWS
-#define ROWS 4
+#define ROWS 8
+#endif
+#ifndef UNROLLED
+#define UNROLLED 0
 #endif
 #include "common/launch.glsl"
 #include "sobel/lanes.glsl"
@@ -34,9 +37,14 @@ void main() {
     if (column >= columns || top >= height) return;
     WORDS kept = within(uint(column * WIDTH), uint(width));
     Row above = row_at(top - 1, column, columns), row = row_at(top, column, columns);
+#if UNROLLED
     for (int i = 0; i < ROWS; ++i) {
         int y = top + i;
         if (y >= height) return;
+#else  // as it would be with a known end, and registers of boards run out
+    int end = min(top + ROWS, height);
+    for (int y = top; y < end; ++y) {
+#endif
         Row below = row_at(y + 1, column, columns);
         WORDS even = above.across_even + 2u * row.across_even + below.across_even;
         WORDS odd = above.across_odd + 2u * row.across_odd + below.across_odd;

@@ -51,7 +51,7 @@ def kernels(op: str) -> list[tuple[str, str]]:
     return [(b, k.name) for b in BACKENDS for k in kernels_for(op, b)]
 
 
-def tolerance(op: str, kernel: str | None) -> float:
+def allowed(op: str, kernel: str | None) -> float:
     """The relative error that results of `kernel` may have: some compute in FP16."""
     declared = (k.tolerance for b in BACKENDS for k in kernels_for(op, b) if k.name == kernel)
     return max(declared, default=TOLERANCE)

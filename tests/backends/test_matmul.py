@@ -18,7 +18,7 @@ from glnn.kernels.problem import Problem
 from glnn.types import DType, TensorType
 from tests import oracle
 from tests.backends.epilogues import finish
-from tests.backends.harness import TOLERANCE, kernels, of_halves, run, tolerance
+from tests.backends.harness import TOLERANCE, allowed, kernels, of_halves, run
 
 # 1, 2, 3, 5, 7, 8, 31, 33, 64, 127, 129 and 257 in every place.
 SIZES = [
@@ -53,7 +53,7 @@ def test_any_size(opened, rng, name, kernel, m, n, k) -> None:
         alpha, beta = (-1.5, 0.25) if "e2" in names else (1.0, 0.0)
         got = run(opened(name), Matmul(), operands, kernel, epilogue)
         expected = oracle.matmul(*operands.values(), alpha=alpha, beta=beta)
-        assert oracle.error(got, expected) <= tolerance("matmul", kernel)
+        assert oracle.error(got, expected) <= allowed("matmul", kernel)
 
 
 @pytest.mark.parametrize(("name", "kernel", "operand"), of_halves("matmul"))
@@ -64,13 +64,13 @@ def test_halves(opened, rng, name, kernel, operand) -> None:
         operands[operand] = operands[operand].astype(np.float16)
         got = run(opened(name), Matmul(), operands, kernel, finish(bias=True))
         exact = (array.astype(np.float64) for array in operands.values())
-        assert oracle.error(got, oracle.matmul(*exact)) <= tolerance("matmul", kernel)
+        assert oracle.error(got, oracle.matmul(*exact)) <= allowed("matmul", kernel)
 
 
 @pytest.mark.parametrize("kernel", [k for _, k in kernels("matmul") if "mediump" in k])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_products_in_float16(opened, rng, kernel, dtype) -> None:
-    """Operands and each product are rounded, sums are not: a driver's mediump makes no difference."""
+    """Operands and each product are rounded, sums are not, whatever the driver's mediump."""
     for m, n, k in SIZES:
         x, weight = rng((m, k)).astype(dtype), rng((n, k)).astype(dtype)
         got = run(opened("compute"), Matmul(), {"x": x, "weight": weight}, kernel)
@@ -104,7 +104,7 @@ def test_batches(opened, rng, name, kernel, batch, m, n, k) -> None:
     for i in range(batch):
         rows = slice(i * m, (i + 1) * m)
         expected = oracle.matmul(x[rows], weight[i], bias, c[rows], 2.0, -0.5)
-        assert oracle.error(got[rows], expected) <= tolerance("matmul", kernel)
+        assert oracle.error(got[rows], expected) <= allowed("matmul", kernel)
 
 
 @pytest.mark.parametrize(("name", "kernel"), kernels("matmul"))
@@ -114,9 +114,8 @@ def test_epilogue(opened, rng, name, kernel, function) -> None:
     operands = {"x": x, "weight": weight, "e1": bias}
     epilogue = finish(bias=True, activation=function)
     got = run(opened(name), Matmul(), operands, kernel, epilogue)
-    assert oracle.error(got, oracle.matmul(x, weight, bias, function=function)) <= tolerance(
-        "matmul", kernel
-    )
+    expected = oracle.matmul(x, weight, bias, function=function)
+    assert oracle.error(got, expected) <= allowed("matmul", kernel)
 
 
 @pytest.mark.parametrize(("name", "kernel"), kernels("matmul"))
@@ -126,7 +125,7 @@ def test_not_a_number_goes_where_numpy_sends_it(opened, rng, name, kernel) -> No
     with np.errstate(invalid="ignore"):
         expected = x.astype(np.float64) @ weight.T.astype(np.float64)
     got = run(opened(name), Matmul(), {"x": x, "weight": weight}, kernel)
-    assert oracle.error(got, expected) <= tolerance("matmul", kernel)
+    assert oracle.error(got, expected) <= allowed("matmul", kernel)
 
 
 @pytest.mark.parametrize("transpose_a", [False, True])
@@ -218,16 +217,13 @@ def test_operands_larger_than_a_storage_block_are_split(small_blocks, rng, kerne
         )
         pytest.skip(reason)
     got = run(small_blocks, Matmul(), operands, kernel, epilogue)
-    assert oracle.error(got, oracle.matmul(*operands.values(), -1.5, 0.25)) <= tolerance(
-        "matmul", kernel
-    )
+    most = allowed("matmul", kernel)
+    assert oracle.error(got, oracle.matmul(*operands.values(), -1.5, 0.25)) <= most
     for operand in next(k for k in kernels_for("matmul", "compute") if k.name == kernel).halves:
         operands[operand] = operands[operand].astype(np.float16).astype(np.float32)
         halves = {**operands, operand: operands[operand].astype(np.float16)}
         got = run(small_blocks, Matmul(), halves, kernel, epilogue)
-        assert oracle.error(got, oracle.matmul(*operands.values(), -1.5, 0.25)) <= tolerance(
-            "matmul", kernel
-        )
+        assert oracle.error(got, oracle.matmul(*operands.values(), -1.5, 0.25)) <= most
 
 
 def test_the_default_splits_what_a_storage_block_does_not_hold(small_blocks, rng) -> None:
@@ -262,7 +258,7 @@ def test_large_operands_are_reordered_on_the_device(
     given_a = np.ascontiguousarray(a.T) if transpose_a else a
     given_b = np.ascontiguousarray(b.T) if transpose_b else b
     got = ops.matmul(given_a, given_b, None, 1, 0, transpose_a, transpose_b, backend, kernel)
-    assert oracle.error(got, a.astype(np.float64) @ b) <= tolerance("matmul", kernel)
+    assert oracle.error(got, a.astype(np.float64) @ b) <= allowed("matmul", kernel)
 
 
 def test_an_input_too_large_for_a_launch_is_padded_by_the_host(small_blocks, rng) -> None:

@@ -17,6 +17,7 @@ from glnn.kernels.source import fingerprint
 from glnn.kernels.tuned import TunedChoice
 from glnn.layers import Linear
 from tests.cli.conftest import Glnn, cli, environment, process
+from tests.conftest import Run
 
 __all__ = ["cli", "environment", "process"]  # fixtures
 PAGE = Path(__file__).parents[2] / "docs" / "adding-a-kernel.md"
@@ -69,14 +70,12 @@ def taken(session: glnn.InferenceSession) -> str:
     return session.plan({"input": X.shape}).steps[-1].kernel
 
 
-def test_the_pages_program_runs(
-    mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_pages_program_runs(mine: Path, python: Run) -> None:
     opened()
     write(mine)
-    monkeypatch.chdir(mine.parent)
-    exec(block("python"), {})
-    said, error = capsys.readouterr().out.splitlines()
+    done = python(f"import os\nos.chdir({str(mine.parent)!r})\n{block('python')}")
+    assert done.returncode == 0, done.stderr
+    said, error = done.stdout.splitlines()
     assert said == "matmul scalar one result an invocation" and float(error) < 1e-5
 
 

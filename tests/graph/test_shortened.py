@@ -242,7 +242,9 @@ def everything() -> tuple[Graph, dict[str, Array]]:
 
 @pytest.mark.parametrize("backend", ["cpu", "compute"])
 @pytest.mark.parametrize(
-    "without", [(), *((one.value,) for one in Pass), tuple(Pass), FUSING], ids=str
+    "without",
+    [(), *((one.value,) for one in Pass), tuple(Pass), pytest.param(FUSING, id="fusing")],
+    ids=str,
 )
 def test_results_agree_without(without, backend) -> None:
     graph, feeds = everything()

@@ -33,6 +33,12 @@ def test_rows_of_sixteens_are_packed() -> None:
     assert parse("packed16").pack(np.ones((2, 3), np.uint8)).tolist() == 2 * [*3 * [1], *13 * [0]]
 
 
+def test_a_single_number() -> None:
+    x = np.array(7, np.uint8)
+    flat = parse("packed16").pack(x)
+    assert flat.tolist() == [7, *15 * [0]] and parse("packed16").unpack(flat, ()) == x
+
+
 def test_tiles_by_hand() -> None:
     """Two images of 2 x 5 in tiles of 2 x 4: of the first four columns both, then of the last."""
     x = np.arange(1, 21, dtype=np.uint8).reshape(2, 2, 5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from glnn.layout import Layout
+from glnn.layout.bytes import PACKED_ROWS
 from glnn.layout.layout import PACKED
 from glnn.types import DType
 
@@ -40,4 +41,4 @@ def packing(dtype: DType, layout: Layout, *, fetched: bool) -> Packing | None:
     """
     if dtype is DType.float16:
         return None if fetched else HALVES
-    return BYTES.get(dtype) if layout == PACKED else None
+    return BYTES.get(dtype) if layout in (PACKED, PACKED_ROWS) else None
