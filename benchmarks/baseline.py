@@ -158,7 +158,7 @@ def breakdown(steps: list[dict[str, Any]]) -> dict[tuple[str, str], float]:
     found: dict[tuple[str, str], float] = {}
     for step in steps:
         if step["class"] in CLASSES:
-            for column in (step["layer"], "network"):
+            for column in (step["layer"], "all"):
                 key = step["class"], column
                 found[key] = found.get(key, 0.0) + step["ms"]
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -78,7 +79,8 @@ def draw(path: Path, figure: Figure, entries: Entries) -> None:
         axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
         axes.set_title(f"{figure.source}", fontsize=9)
         canvas.tight_layout()
-        save(canvas, path, metadata={"Date": None})
+        save(canvas, path, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+    path.write_text(re.sub(r"\s*\n\s*", "\n", path.read_text("utf-8")), "utf-8")
 
 
 def _lines(axes: Any, entries: Entries, columns: list[str]) -> None:

@@ -98,7 +98,7 @@ def _steps(found: Json) -> Iterator[str]:
         {"plan": row["name"], **step}
         for row in rows
         if row["kind"] in ("cronin", "feedback")
-        for step in row["steps"]
+        for step in row.get("steps", ())
     ]
     if steps:
         yield f"{rows[0]['scenario']} by step of the plan:"

@@ -126,7 +126,7 @@ class Claim:
 
     def __str__(self) -> str:
         at = self.column or ", ".join(self.columns)
-        place = f" at {at}" if at else ""
+        place = f" {'in' if at == 'all' else 'at'} {at}" if at else ""
         span = f"{self.least:g}" if self.least == self.most else f"{self.least:g} to {self.most:g}"
         if not self.over:
             return f"{self.row} is {span}{place}"

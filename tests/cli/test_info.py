@@ -19,7 +19,7 @@ VERBS = {
     "run": (["run", "lenet"], "model backend device predictions top inputs accuracy notes"),
     "bench": (
         ["bench", "lenet", "--repeat", "1"],
-        "model batch repeat precision machine device version backends closed",
+        "model batch repeat precision fused machine device version backends closed",
     ),
     "verify": (
         ["verify", "lenet"],
@@ -28,7 +28,7 @@ VERBS = {
     "plan": (
         ["plan", "lenet"],
         "model backend device inputs steps blocks tensor_bytes parameter_bytes texture_bytes "
-        "passing_bytes peak_bytes available_bytes fits choices largest_adjacent precision "
+        "passing_bytes peak_bytes available_bytes fits choices largest_adjacent precision fused "
         "saved_bytes",
     ),
     "kernels": (["kernels"], "kernels"),
