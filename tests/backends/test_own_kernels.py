@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import glnn
+from glnn.device import Device
 from glnn.errors import DeviceError, GlnnError, ShaderError, UnsupportedOpError
 from glnn.kernels import Kernel, kernels_for, reload
 from glnn.kernels.library import declared, revision
@@ -20,6 +21,7 @@ from tests.cli.conftest import Glnn, cli, environment, process
 from tests.conftest import Run
 
 __all__ = ["cli", "environment", "process"]  # fixtures
+Product = Callable[..., tuple[glnn.InferenceSession, np.ndarray]]
 PAGE = Path(__file__).parents[2] / "docs" / "adding-a-kernel.md"
 X = np.random.default_rng(0).normal(size=(5, 7)).astype(np.float32)
 
@@ -56,22 +58,27 @@ def found(name: str = "scalar") -> Kernel:
     return kernel
 
 
-def opened(**more: object) -> tuple[glnn.InferenceSession, np.ndarray]:
-    """A session of a product with a bias, and what it is to give."""
-    model = glnn.Model.sequential([Linear(7, 3)], (7,))
-    try:
-        session = glnn.InferenceSession(model, "compute", **more)  # type: ignore[arg-type]
-    except DeviceError as error:
-        pytest.skip(str(error))
-    return session, model(X, backend="cpu")
+@pytest.fixture
+def product(device: Device) -> Product:
+    """Gives a session of a product with a bias, on a backend of its own, and what it is to give."""
+
+    def opened(**more: object) -> tuple[glnn.InferenceSession, np.ndarray]:
+        model = glnn.Model.sequential([Linear(7, 3)], (7,))
+        try:
+            session = glnn.InferenceSession(model, "compute", device=device, **more)  # type: ignore[arg-type]
+        except DeviceError as error:
+            pytest.skip(str(error))
+        return session, model(X, backend="cpu")
+
+    return opened
 
 
 def taken(session: glnn.InferenceSession) -> str:
     return session.plan({"input": X.shape}).steps[-1].kernel
 
 
-def test_the_pages_program_runs(mine: Path, python: Run) -> None:
-    opened()
+def test_the_pages_program_runs(mine: Path, product: Product, python: Run) -> None:
+    product()
     write(mine)
     done = python(f"import os\nos.chdir({str(mine.parent)!r})\n{block('python')}")
     assert done.returncode == 0, done.stderr
@@ -79,8 +86,10 @@ def test_the_pages_program_runs(mine: Path, python: Run) -> None:
     assert said == "matmul scalar one result an invocation" and float(error) < 1e-5
 
 
-def test_a_kernel_is_added_changed_and_removed_while_python_runs(mine: Path) -> None:
-    session, expected = opened()
+def test_a_kernel_is_added_changed_and_removed_while_python_runs(
+    mine: Path, product: Product
+) -> None:
+    session, expected = product()
 
     def right() -> str:
         np.testing.assert_allclose(session.run(None, {"input": X})[0], expected, rtol=1e-5)
@@ -100,7 +109,7 @@ def test_a_kernel_is_added_changed_and_removed_while_python_runs(mine: Path) -> 
     assert changed != before and fingerprint(changed) != was and choice.made(changed) is None
     assert right() != "scalar"  # it was looked at, and is not used
     with pytest.raises(UnsupportedOpError, match=r"scalar: its results on .* are wrong, off by"):
-        opened(kernels={"matmul": "scalar"})[0].run(None, {"input": X})
+        product(kernels={"matmul": "scalar"})[0].run(None, {"input": X})
     write(mine, toml=first)
     assert reload() == (found(),) and right() == "scalar"
     for path in (mine / "matmul").iterdir():
@@ -108,13 +117,13 @@ def test_a_kernel_is_added_changed_and_removed_while_python_runs(mine: Path) -> 
     assert reload() == () and right() != "scalar"
 
 
-def test_a_file_that_is_included_is_part_of_it(mine: Path) -> None:
+def test_a_file_that_is_included_is_part_of_it(mine: Path, product: Product) -> None:
     (mine / "common").mkdir()
     (mine / "common" / "factor.glsl").write_text("#define FACTOR 1.0\n")
     scaled = SHADER.replace("epilogue(sum,", "epilogue(FACTOR * sum,")
     write(mine, scaled.replace("#include <epi", '#include "common/factor.glsl"\n#include <epi'))
     reload()
-    session, expected = opened(kernels={"matmul": "scalar"})
+    session, expected = product(kernels={"matmul": "scalar"})
     np.testing.assert_allclose(session.run(None, {"input": X})[0], expected, rtol=1e-5)
     (mine / "common" / "factor.glsl").write_text("#define FACTOR 2.0\n")
     assert reload() == (found(),)
@@ -139,10 +148,10 @@ def test_a_wrong_declaration_names_its_file_and_all_stays(mine: Path) -> None:
     assert reload() == () and declared() is before
 
 
-def test_a_shader_that_does_not_compile_names_file_and_line(mine: Path) -> None:
+def test_a_shader_that_does_not_compile_names_file_and_line(mine: Path, product: Product) -> None:
     write(mine, SHADER.replace("float sum = 0.0;", "float sum = nothing;"))
     reload()
-    session, _ = opened(kernels={"matmul": "scalar"})
+    session, _ = product(kernels={"matmul": "scalar"})
     line = 1 + SHADER.split("float sum = 0.0;")[0].count("\n")
     path = mine / "matmul" / "scalar.comp"
     with pytest.raises(ShaderError, match=re.escape(f"{path}:{line}: ")):
@@ -175,8 +184,8 @@ def test_a_folder_is_asked_for(mine: Path, monkeypatch: pytest.MonkeyPatch, name
             reload()
 
 
-def test_the_command_line(mine: Path, process: Glnn) -> None:
-    opened()
+def test_the_command_line(mine: Path, product: Product, process: Glnn) -> None:
+    product()
     write(mine)
     more = {"GLNN_KERNELS": str(mine), "GLNN_CACHE": str(mine.parent / "cache")}
     rows = process("kernels", "--op", "matmul", "--compile", "--json", **more).json["kernels"]

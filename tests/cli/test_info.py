@@ -19,7 +19,7 @@ VERBS = {
     "run": (["run", "lenet"], "model backend device predictions top inputs accuracy notes"),
     "bench": (
         ["bench", "lenet", "--repeat", "1"],
-        "model batch repeat precision machine device version backends closed",
+        "model batch repeat precision fused machine device version backends closed",
     ),
     "verify": (
         ["verify", "lenet"],
@@ -28,7 +28,7 @@ VERBS = {
     "plan": (
         ["plan", "lenet"],
         "model backend device inputs steps blocks tensor_bytes parameter_bytes texture_bytes "
-        "passing_bytes peak_bytes available_bytes fits choices largest_adjacent precision "
+        "passing_bytes peak_bytes available_bytes fits choices largest_adjacent precision fused "
         "saved_bytes",
     ),
     "kernels": (["kernels"], "kernels"),
@@ -37,7 +37,8 @@ VERBS = {
 
 
 def test_all_verbs_are_here() -> None:
-    assert set(app.cli.commands) == {*VERBS, "convert"}  # which writes a file: test_convert
+    # Those that write files are in test_convert and test_filter.
+    assert set(app.cli.commands) == {*VERBS, "convert", "filter"}
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -52,7 +53,7 @@ def test_tables_are_on_standard_output_alone(cli: Glnn, verb: str) -> None:
     assert (shown.code, shown.err) == (0, "") and shown.out.strip()
 
 
-@pytest.mark.parametrize("arguments", [[], *([verb] for verb in VERBS)])
+@pytest.mark.parametrize("arguments", [[], ["filter"], *([verb] for verb in VERBS)])
 def test_help_has_examples(arguments: Sequence[str]) -> None:
     runner = CliRunner()
     shown = runner.invoke(app.cli, [*arguments, "--help"])
