@@ -40,13 +40,15 @@ def report(op: Pointwise, figure_key: str, plot: Path | None, as_json: bool) -> 
         **machine(backend.device),
         "op": op.name,
         "rows": rows,
+        "beside": beside.rows(figure, ours, "GB/s"),
         "claims": beside.claims(figure, ours),
     }
     if as_json:
         print(json.dumps(result, indent=2))
     else:
         out = Screen()
-        out.say(", ".join(f"{k} {v}" for k, v in result.items() if k not in ("rows", "claims")))
+        hidden = ("rows", "beside", "claims")
+        out.say(", ".join(f"{k} {v}" for k, v in result.items() if k not in hidden))
         beside.show(out, figure, ours, "GB/s, read and written,")
     if plot is not None:
         beside.draw(plot, [figure], ours, "GB/s")

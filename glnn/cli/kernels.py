@@ -8,6 +8,7 @@ from pathlib import Path
 import rich_click as click
 
 from glnn import __version__
+from glnn.cli.cache import show_cache
 from glnn.cli.options import device_options, print_json
 from glnn.cli.screen import Column, Screen, Table, progress
 from glnn.device import Device
@@ -34,6 +35,7 @@ from glnn.settings import Settings
     type=click.Choice(list(ARCHITECTURES)),
     help="Export with the parameters of this architecture.",
 )
+@click.option("--cache", is_flag=True, help="Only the cache lines that matrix products read.")
 @click.option("--forget", is_flag=True, help="Forget what was seen of their results here, first.")
 @device_options
 def kernels(
@@ -41,6 +43,7 @@ def kernels(
     compiled: bool,
     directory: Path | None,
     architecture: str | None,
+    cache: bool,
     forget: bool,
     gpu: str | None,
     limits: str | None,
@@ -55,6 +58,9 @@ def kernels(
     `glnn plan`. Those that are there because a document has them run by name only. Kernels of your
     own in the folder that GLNN_KERNELS names are among them.
 
+    `--cache` says instead, by a model and for any device, how many cache lines the invocations of a
+    matrix product read at once, as tables of the documents do.
+
     \b
     Examples:
       glnn kernels
@@ -62,6 +68,7 @@ def kernels(
       glnn kernels --limits es31-minimum --json
       glnn kernels --forget
       GLNN_KERNELS=mine/ glnn kernels --op matmul --compile
+      glnn kernels --cache
       glnn kernels --export sources/ --architecture Bifrost
     """
     if architecture is not None and directory is None:
@@ -69,16 +76,19 @@ def kernels(
     ops = sorted({kernel.op for kernel in declared()})
     if op is not None and op not in ops:
         raise GlnnError(f"--op: no kernels for {op!r}, expected one of {', '.join(ops)}")
+    if cache:
+        show_cache(op, wide, as_json)
+        return
     found = _rows(op, compiled, gpu, limits, forget, shown=not as_json)
     if directory is not None:
         _export(directory, op, architecture)
     if as_json:
         print_json({"kernels": [asdict(row) for row in found]})
-        return
-    _show(found, Screen(wide))
+    else:
+        Screen(wide).show(_table(found))
 
 
-def _show(found: list[Row], out: Screen) -> None:
+def _table(found: list[Row]) -> Table:
     own = any(row.folder for row in found)
     listed = Table(
         (
@@ -107,7 +117,7 @@ def _show(found: list[Row], out: Screen) -> None:
             row.defaults or "",
             *([row.folder or ""] if own else []),
         )
-    out.show(listed)
+    return listed
 
 
 def _export(directory: Path, op: str | None, architecture: str | None) -> None:

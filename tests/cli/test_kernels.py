@@ -142,3 +142,19 @@ def test_where_parameters_come_from(cli: Glnn) -> None:
     assert rows["split_k"]["defaults"] == "any device"
     least = cli("kernels", "--op", "matmul", "--limits", "es31-minimum", "--json").json["kernels"]
     assert {r["name"]: r for r in least}["cheng_v2"]["defaults"] == "within the limits"
+
+
+def test_the_cache_lines_of_products(cli: Glnn) -> None:
+    found = cli("kernels", "--cache", "--json").json
+    assert (found["line_bytes"], found["cache_lines"], found["invocations"]) == (64, 256, 128)
+    rows = {row["name"]: row for row in found["kernels"]}
+    assert rows["blocked_nn"]["lines"]["4x32"] == 48 and rows["blocked_nt"]["computes"] == "2x2"
+    assert rows["morton_4_2"]["bulk"] == 20 and rows["morton_4_2"]["period"] == 8
+    shown = cli("kernels", "--op", "matmul", "--cache", "--wide").out
+    assert all(name in shown for name in rows)
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    assert "cache lines (NN) 513 258 132 72 48 48 72 132" in lines
+    assert "L1 fraction (NT) 1 0.52 0.28 0.19 0.19 0.28 0.52 1" in lines
+    assert "Morton 4-4 morton_4_4 R 4 4 R R 4 4 R R 4 4 R 10 1" in lines
+    refusal = cli("kernels", "--op", "conv2d", "--cache").refusal
+    assert refusal == "--cache: expected --op matmul or none, got conv2d"

@@ -8,6 +8,7 @@ import random
 import re
 import time
 from collections.abc import Callable
+from statistics import median
 
 import numpy as np
 import pytest
@@ -145,6 +146,7 @@ def test_work_is_timed_by_the_clock_where_the_timer_lies(timed, lie: str, monkey
         assert found.by_timer
     else:
         assert not found.by_timer and found.seconds >= 0.004
+        assert len(found.runs) == 5 and median(found.runs) == found.seconds
 
 
 def test_work_is_timed_by_a_timer_that_tells_the_truth(timed, monkeypatch) -> None:
@@ -152,3 +154,4 @@ def test_work_is_timed_by_a_timer_that_tells_the_truth(timed, monkeypatch) -> No
     made = timed(HONEST)
     found = time_work(made.backend, lambda: made.query.wait(0.004), 5)
     assert found.by_timer and found.seconds == pytest.approx(0.004, rel=0.01)
+    assert 3 <= len(found.runs) <= 5 and median(found.runs) == pytest.approx(found.seconds)

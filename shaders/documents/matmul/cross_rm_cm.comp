@@ -1,11 +1,12 @@
 #version 310 es
 // One result an invocation, scalar; both operands are walked along k (Rovder 2017, source 7.1,
 // invocation id 0 being his row, a neuron; Gronqvist's scalarNT, listing 1.10, id 1 being his row i).
+// Rovder left the workgroups to OpenCL, which fills them along id 0 first (his section 9.2.1): 64 x 1.
 #ifndef WG_X
-#define WG_X 8
+#define WG_X 64
 #endif
 #ifndef WG_Y
-#define WG_Y 8
+#define WG_Y 1
 #endif
 #include "common/launch.glsl"
 #include "matmul/scalar.glsl"

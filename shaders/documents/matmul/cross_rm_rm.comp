@@ -1,12 +1,13 @@
 #version 310 es
 // One result an invocation, scalar; the second operand is walked across its rows
 // (Rovder 2017, source 6.1: weights and samples row major, samples being columns; invocation id 0 is
-// his row, a neuron, so that neighbouring invocations write apart from one another).
+// his row, a neuron, so that neighbouring invocations write apart from one another). He left the
+// workgroups to OpenCL, which fills them along id 0 first (his section 9.2.1): 64 x 1 here.
 #ifndef WG_X
-#define WG_X 8
+#define WG_X 64
 #endif
 #ifndef WG_Y
-#define WG_Y 8
+#define WG_Y 1
 #endif
 #include "common/launch.glsl"
 #include "matmul/scalar.glsl"
