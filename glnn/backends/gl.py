@@ -264,4 +264,6 @@ class GlBackend(Programs):
         self.device.finish()
 
     def fence(self) -> Fence:
-        return self.device.fence()
+        fence = self.device.fence()
+        self.device.flush()  # nobody may wait for a while
+        return fence

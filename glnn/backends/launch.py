@@ -81,6 +81,9 @@ def recorded(device: Device, launches: Iterable[Launch]) -> Recording:
     batches = _batches(architecture(device.capabilities))
     left = next(batches)
     for launch in launches:
+        if not left:
+            recorder.flush()
+            left = next(batches)
         if isinstance(launch, GlLaunch):
             recorder.step(launch.name)
             launch.record(recorder)
@@ -88,18 +91,15 @@ def recorded(device: Device, launches: Iterable[Launch]) -> Recording:
             recorder.step("host")
             recorder.call(launch)
         left -= 1
-        if not left:
-            recorder.flush()
-            left = next(batches)
     return recorder.recording()
 
 
 def _batches(family: str | None) -> Iterator[int]:
-    """How many launches are sent off together, one batch after the other.
+    """How many launches are sent off together before the next one is asked for, batch by batch.
 
-    Drivers collect commands until somebody waits. Sending off the first launch, then two, then
-    four has the device at work while the rest is still being asked for: on an H200 a flush costs
-    5 us, and one behind each launch doubles the time of tiny steps. Adreno's drivers gain by it:
-    TensorFlow Lite flushes behind every dispatch there, for up to twice the speed.
+    Drivers collect commands until somebody waits, which sends off the rest. Sending off the first
+    launch, then two, then four has the device at work while others are still being asked for: on an
+    H200 a flush costs 5 us, and one behind each launch doubles the time of tiny steps. Adreno's
+    drivers gain by it: TensorFlow Lite flushes behind every dispatch, for up to twice the speed.
     """
     return repeat(1) if family in EAGER else (1 << i for i in count())
