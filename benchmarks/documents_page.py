@@ -74,6 +74,11 @@ class Part:
         return f"{self.figure.document}_{self.figure.key}.svg"
 
     @property
+    def measured(self) -> bool:
+        """Whether a run has numbers of it, or answers."""
+        return bool(self.evidence.entries or self.evidence.answers)
+
+    @property
     def late(self) -> bool:
         """Whether it could be measured and is not, or not in full."""
         unseen = self.figure.command and self.figure.rows_here and not self.evidence.entries
@@ -138,11 +143,9 @@ def _part(part: Part) -> str:
     text = f"\n### {where[0].upper()}{where[1:]}\n\n{figure.title[0].upper()}{figure.title[1:]}"
     text += f"; {figure.device}.\n" if figure.device else ".\n"
     if figure.command:
-        text += f"`{figure.command}`" + ("" if part.evidence.entries else f": {LATER}") + "\n"
+        text += f"`{figure.command}`" + ("" if part.measured else f": {LATER}") + "\n"
     if figure.reason:
-        text += (
-            f"Not measured here{', in part' if part.evidence.entries else ''}: {figure.reason}.\n"
-        )
+        text += f"Not measured here{', in part' if part.measured else ''}: {figure.reason}.\n"
     if table := _table(part):
         text += "\n" + table
     if figure.command and part.evidence.entries:

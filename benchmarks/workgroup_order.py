@@ -152,10 +152,9 @@ def _claim(result: dict[str, Any]) -> dict[str, Any]:
     """What was seen here of his sentence."""
     size, order, along = result["size"], result["order"], result["distances"]["x first"]
     holds = "yes" if order == "x first" else "in part" if along < FAR else "no"
-    here = (
-        f"on {size} x {size} {result['runs'][order]} of {sum(result['runs'].values())} runs have "
-    )
-    here += f"the order: {order}; id 0 first is {along:.3f} away, of 1 at random"
+    count = f"{result['runs'][order]} of {sum(result['runs'].values())} runs"
+    here = f"on {size} x {size} {count} have this order: {order}; "
+    here += f"{along:.2f} away from the document's, where 0 is the same and 1 is at random"
     return beside.answer(documents.figure("rovder_2017", "figure_12_1"), "workgroups", here, holds)
 
 
