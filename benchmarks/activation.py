@@ -16,7 +16,7 @@ from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Pointwise
 
 
-@click.command()
+@click.command(help=__doc__)
 @click.option(
     "--function",
     type=click.Choice(["sigmoid", "relu", "tanh"]),
@@ -27,7 +27,6 @@ from glnn.graph.operators import Pointwise
 @plot_option
 @json_option
 def main(function: str, plot: Path | None, as_json: bool) -> None:
-    """Time the activation kernels of the compute backend."""
     report(Pointwise(call(function, Arg(0))), "figure_9_2", plot, as_json)
 
 

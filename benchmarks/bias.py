@@ -16,11 +16,10 @@ from glnn.graph.operators import Pointwise
 from glnn.graph.patterns import SUM
 
 
-@click.command()
+@click.command(help=__doc__)
 @plot_option
 @json_option
 def main(plot: Path | None, as_json: bool) -> None:
-    """Time the bias kernels of the compute backend."""
     report(Pointwise(SUM), "figure_9_1", plot, as_json)
 
 

@@ -252,7 +252,7 @@ def draw(folder: Path, runs: Mapping[str, Json]) -> None:
                 documents_plots.draw(folder / part.picture, part.figure, part.evidence.entries)
 
 
-@click.command()
+@click.command(help=__doc__)
 @click.option(
     "--measured",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -263,7 +263,6 @@ def draw(folder: Path, runs: Mapping[str, Json]) -> None:
 @click.option("--plots/--no-plots", default=True, help="Also draw, into documents/ beside it.")
 @click.option("--strict", is_flag=True, help="Fail where anything is not measured yet.")
 def main(measured: Path, into: Path, plots: bool, strict: bool) -> None:
-    """Write the page, and say what is wrong with it."""
     runs = read(measured)
     into.write_text(page(runs), "utf-8")
     print(f"wrote {into}")

@@ -42,7 +42,7 @@ from glnn.errors import DeviceError
 THEIRS = {"c1": "C1", "s2": "S2", "c3": "C3", "s4": "S4", "c5": "F5", "f6": "F6", "total": "total"}
 
 
-@click.command()
+@click.command(help=__doc__)
 @click.option("--batch", type=click.IntRange(1), default=100, show_default=True)
 @click.option("--repeat", type=click.IntRange(1), default=200, show_default=True)
 @click.option("--onnx", type=click.Path(exists=True, path_type=Path), help="LeNet as .onnx.")
@@ -52,7 +52,6 @@ THEIRS = {"c1": "C1", "s2": "S2", "c3": "C3", "s4": "S4", "c5": "F5", "f6": "F6"
 def main(
     batch: int, repeat: int, onnx: Path | None, peers: bool, plot: Path | None, as_json: bool
 ) -> None:
-    """Time LeNet from host array to host array, and compare with what else is installed."""
     check_picture(plot)
     model = glnn.load("lenet")
     images, _ = digits()

@@ -209,7 +209,7 @@ def _names(text: str | None) -> list[str]:
     return names
 
 
-@click.command()
+@click.command(help=__doc__)
 @click.option("--sizes", help=f"N or MxNxK, by commas; {SIZES} unless a document says.")
 @click.option("--kernels", help="Kernels to time, by commas; `default` is what glnn chooses.")
 @click.option(
@@ -230,7 +230,6 @@ def main(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Time the matmul kernels of the compute backend."""
     drawn = list(_products(document)) if document else []
     wanted = _wanted(drawn, sizes, kernels)
     (check_folder if drawn else check_picture)(plot)

@@ -173,13 +173,12 @@ def _by_events(torch: Any, net: Any, x: Any, repeat: int) -> float:
     return median(each(count) for _ in range(min(repeat, 10)))
 
 
-@click.command()
+@click.command(help=__doc__)
 @click.option("--batch", type=click.IntRange(1), default=100, show_default=True)
 @click.option("--repeat", type=click.IntRange(1), default=100, show_default=True)
 @click.option("--models", help="Some of them, by commas.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def main(batch: int, repeat: int, models: str | None, as_json: bool) -> None:
-    """Time the four perceptrons, and compare with what else is installed."""
     known = perceptrons()
     chosen = models.split(",") if models else list(known)
     if unknown := [name for name in chosen if name not in known]:

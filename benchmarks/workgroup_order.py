@@ -158,7 +158,7 @@ def _claim(result: dict[str, Any]) -> dict[str, Any]:
     return beside.answer(documents.figure("rovder_2017", "figure_12_1"), "workgroups", here, holds)
 
 
-@click.command()
+@click.command(help=__doc__)
 @click.option("--size", type=click.IntRange(2, 512), default=33, show_default=True)
 @click.option("--workgroup", type=click.IntRange(1, 128), default=1, show_default=True)
 @click.option("--by", type=click.Choice(list(TICKETS)), default="ticket", show_default=True)
@@ -166,7 +166,6 @@ def _claim(result: dict[str, Any]) -> dict[str, Any]:
 @click.option("--plot", type=click.Path(path_type=Path), help="Also draw the order to this file.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def main(size: int, workgroup: int, by: str, repeat: int, plot: Path | None, as_json: bool) -> None:
-    """Show in which order this device runs the workgroups of a SIZE x SIZE grid."""
     check_picture(plot)
     device = open_backend("compute").device
     assert device is not None
