@@ -92,8 +92,8 @@ def feedback() -> str:
     table: list[list[object]] = []
     for title, name, key, part in (
         ("VGG-16, one image", "vgg16_feedback", "", ""),
-        ("LeNet, batch 100", "lenet_feedback", "", ""),
-        ("perceptron, full MNIST, batch 100", "mlp_feedback", "model", "full_mnist"),
+        ("LeNet, batch 100", "lenet", "", ""),
+        ("perceptron, full MNIST, batch 100", "mlp", "model", "full_mnist"),
         *(
             (part, "alexnet_conv", "scenario", part)
             for part in ("conv2", "conv3", "conv4", "conv5")
@@ -106,7 +106,7 @@ def feedback() -> str:
             times["glnn compute"],
             times["glnn feedback"],
             min(orders, default=None),
-            times.get("glnn cpu"),
+            times.get("glnn cpu", times.get("NumPy")),
         )
         table.append([title, *map(number, ran)])
     return markdown(["ms", "compute", "feedback", "Cronin's form", "NumPy"], table)
