@@ -47,7 +47,7 @@ What the five documents measured, beside what is measured here. `python -m bench
 runs every experiment, `python -m benchmarks.documents_page` writes this page of what they wrote
 (`benchmarks/measured/*.json`). The documents measured other devices: read ratios between rows, not
 between devices. In a table, the document's numbers and their unit stand in brackets behind ours; in
-a picture, each side is drawn as speed over one of its own rows.
+a picture, each side is drawn as speed over one of its own rows, on a logarithmic scale.
 
 {device}
 
@@ -69,7 +69,7 @@ class Part:
     @property
     def picture(self) -> str:
         """The name of its picture's file; empty where there is nothing to draw."""
-        if not documents_plots.drawable(self.evidence.entries):
+        if not (self.figure.picture and documents_plots.drawable(self.evidence.entries)):
             return ""
         return f"{self.figure.document}_{self.figure.key}.svg"
 

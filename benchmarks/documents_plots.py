@@ -20,6 +20,8 @@ SETTINGS = {
 }
 SIDES = (("ours", "here", "-", 0.9), ("theirs", "the document", "--", 0.45))
 TICKS = (1, 2, 5)  # of each power of ten
+LOW, HIGH = 0.9, 2.2
+MANY = 8  # columns whose names would lie over one another
 
 
 def drawable(entries: Entries) -> bool:
@@ -69,6 +71,8 @@ def draw(path: Path, figure: Figure, entries: Entries) -> None:
         by_size = len(columns) > 2 and all(c.replace(".", "").isdecimal() for c in columns)
         (_lines if by_size else _bars)(axes, entries, columns)
         axes.set_yscale("log")
+        low, high = axes.get_ylim()
+        axes.set_ylim(min(low, LOW), max(high, HIGH))  # 1 and 2 are named, and little looks little
         axes.yaxis.set_major_locator(ticker.LogLocator(subs=TICKS))
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_locator(ticker.NullLocator())
@@ -108,8 +112,9 @@ def _bars(axes: Any, entries: Entries, columns: list[str]) -> None:
         x = [k - 0.4 + (i + 0.5) * width for k, _ in at]
         color = f"C{rows.index(row) % 10}"
         name = f"{row}, {who}"
-        axes.bar(x, [y for _, y in at], width, color=color, alpha=alpha, label=name)
-    axes.set_xticks(range(len(columns)), columns)
+        # From 1 up or down: the scale has no 0 that bars could begin at.
+        axes.bar(x, [y - 1 for _, y in at], width, 1, color=color, alpha=alpha, label=name)
+    axes.set_xticks(range(len(columns)), columns, rotation=90 if len(columns) > MANY else 0)
 
 
 def _has(entries: Entries, side: str, row: str) -> bool:

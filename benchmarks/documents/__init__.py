@@ -71,6 +71,8 @@ class Figure:
     """Units of single columns, where they differ."""
     stand_ins: Mapping[str, str] = field(default_factory=dict)
     """What is measured here in place of a row's device or library."""
+    picture: bool = True
+    """Whether its numbers over a row of them, drawn as speed, tell anything."""
 
     @property
     def measured(self) -> str:
@@ -209,7 +211,7 @@ def _figure(name: str, key: str, table: Mapping[str, Any]) -> Figure:
         rows, tuple(here), tuple(columns), tuple(dict.fromkeys(_claims(table))), name,
         table.get("command", ""), table.get("reason", ""), table.get("reasons", {}),
         tuple(_told(table)), table.get("standard_error", {}), table.get("units", {}),
-        table.get("stand_ins", {}),
+        table.get("stand_ins", {}), table.get("picture", True),
     )  # fmt: skip
 
 
