@@ -59,7 +59,7 @@ def pyplot() -> Any:
         matplotlib.use("Agg")
         from matplotlib import pyplot as found
     except ImportError:
-        raise GlnnError("--plot needs matplotlib: install glnn[bench]") from None
+        raise GlnnError("pictures need matplotlib: install glnn[bench]") from None
     return found
 
 

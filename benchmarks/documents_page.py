@@ -20,7 +20,7 @@ from pathlib import Path
 import rich_click as click
 
 from benchmarks import documents, documents_plots
-from benchmarks.command import run
+from benchmarks.command import pyplot, run
 from benchmarks.documents import Figure, less_is_better
 from benchmarks.judging import (
     LATER,
@@ -243,7 +243,11 @@ def read(folder: Path) -> dict[str, Json]:
 
 
 def draw(folder: Path, runs: Mapping[str, Json]) -> None:
-    """The page's pictures into `folder`, in place of those that are there."""
+    """The page's pictures into `folder`, in place of those that are there.
+
+    Raises GlnnError, and leaves those, where there is no matplotlib.
+    """
+    pyplot()
     for old in folder.glob("*.svg"):
         old.unlink()
     for name in documents.ALL:

@@ -118,6 +118,11 @@ def main(backend: str, sizes: str, only: str, seconds: float, peers: bool, as_js
     with progress(not as_json) as bar:
         for case, shape, dtype in bar.track(given, description="filters"):
             rows += _rows(case, opened, _image(shape, dtype, case), seconds, peers)
+        # Last of all, as a context of CUDA slows OpenGL.
+        for case, shape, dtype in bar.track(given if peers else [], description="PyTorch"):
+            rows += _of_pytorch(case, _image(shape, dtype, case), seconds)
+    order = list(dict.fromkeys((row["filter"], row["image"]) for row in rows))
+    rows.sort(key=lambda row: order.index((row["filter"], row["image"])))
     result = {**machine(opened.device), "backend": opened.name, "rows": rows}
     if as_json:
         print(json.dumps(result, indent=2))
@@ -161,24 +166,36 @@ def _image(shape: tuple[int, int], dtype: str, case: Case) -> Array:
 def _rows(
     case: Case, backend: Backend, x: Array, seconds: float, peers: bool
 ) -> Iterator[dict[str, Any]]:
-    """What glnn takes, and each peer."""
-    height, width, *channels = x.shape
-    about = {
-        "filter": case.name,
-        "image": "x".join(map(str, (width, height, *channels))) + f" {x.dtype}",
-    }
+    """What glnn takes, and OpenCV."""
+    about = _about(case, x)
     ours = case.work(x, backend)
     reference = opencv(case.name, x) if peers else None
     off = None if reference is None else _off(ours, reference.run())
     steps = None if case.made is None else _steps(case.made(x), backend, x)
     taken = _timed(lambda: case.work(x, backend), seconds)
     yield {**about, "name": f"glnn {backend.name}", "ms": taken, "steps_ms": steps, "off": off}
-    for peer in (reference, pytorch(case.name, x) if peers else None):
-        if peer is not None:
-            resident = None if peer.resident is None else _timed(peer.resident, seconds)
-            off = None if reference is None else _off(peer.run(), reference.run())
-            taken = _timed(peer.run, seconds)
-            yield {**about, "name": peer.name, "ms": taken, "steps_ms": resident, "off": off}
+    if reference is not None:
+        taken = _timed(reference.run, seconds)
+        yield {**about, "name": reference.name, "ms": taken, "steps_ms": None, "off": 0.0}
+
+
+def _of_pytorch(case: Case, x: Array, seconds: float) -> Iterator[dict[str, Any]]:
+    """What PyTorch takes, where it is installed with CUDA."""
+    peer = pytorch(case.name, x)
+    if peer is None:
+        return
+    reference = opencv(case.name, x)
+    resident = None if peer.resident is None else _timed(peer.resident, seconds)
+    off = None if reference is None else _off(peer.run(), reference.run())
+    taken = _timed(peer.run, seconds)
+    yield {**_about(case, x), "name": peer.name, "ms": taken, "steps_ms": resident, "off": off}
+
+
+def _about(case: Case, x: Array) -> dict[str, Any]:
+    """The filter and the image of a row."""
+    height, width, *channels = x.shape
+    image = "x".join(map(str, (width, height, *channels))) + f" {x.dtype}"
+    return {"filter": case.name, "image": image}
 
 
 def _steps(made: Filter, backend: Backend, x: Array) -> float | None:

@@ -19,6 +19,7 @@ from benchmarks import documents, documents_page, documents_plots, experiments  
 from benchmarks.documents import Claim, Figure, Told  # noqa: E402
 from benchmarks.documents_page import faults, page, parts, read  # noqa: E402
 from benchmarks.judging import Evidence, evidence, holds, verdicts  # noqa: E402
+from glnn.errors import GlnnError  # noqa: E402
 
 Json = dict[str, Any]
 ANY = float("inf")
@@ -238,6 +239,14 @@ def test_experiments_go_on_after_one_that_fails(tmp_path, monkeypatch) -> None:
     assert [path.name for path in into.iterdir()] == ["good.json"]
     assert experiments.main([*options, "--missing", "--list"], standalone_mode=False) == 0
     assert experiments.main([*options, "--only", "good"], standalone_mode=False) == 0
+
+
+def test_without_matplotlib_pictures_stay(tmp_path, monkeypatch) -> None:
+    (tmp_path / "old.svg").write_text("<svg/>")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(GlnnError, match="pictures need matplotlib"):
+        documents_page.draw(tmp_path, {})
+    assert (tmp_path / "old.svg").exists()
 
 
 def test_a_picture_is_of_numbers_of_one_unit() -> None:
