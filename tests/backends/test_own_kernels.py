@@ -10,13 +10,18 @@ import numpy as np
 import pytest
 
 import glnn
+from glnn.backends import open_backend
 from glnn.device import Device
 from glnn.errors import DeviceError, GlnnError, ShaderError, UnsupportedOpError
+from glnn.filters import sobel
+from glnn.filters.sobel import Edges
+from glnn.glsl import shaders_folder
 from glnn.kernels import Kernel, kernels_for, reload
 from glnn.kernels.library import declared, revision
 from glnn.kernels.source import fingerprint
 from glnn.kernels.tuned import TunedChoice
 from glnn.layers import Linear
+from glnn.types import TensorType
 from tests.cli.conftest import Glnn, cli, environment, process
 from tests.conftest import Run
 
@@ -115,6 +120,24 @@ def test_a_kernel_is_added_changed_and_removed_while_python_runs(
     for path in (mine / "matmul").iterdir():
         path.unlink()
     assert reload() == () and right() != "scalar"
+
+
+def test_filters_take_it_too(mine: Path, product: Product) -> None:
+    _, backend = product(), open_backend("compute")
+    image = np.zeros((5, 17), np.uint8)
+
+    def used() -> str:
+        sobel(image, backend)
+        (step,) = Edges(None).plan(TensorType.of(image), backend).steps
+        return step.kernel
+
+    was, folder = used(), mine / "sobel"
+    folder.mkdir()
+    for one in (shaders_folder() / "sobel").glob("lanes.[ct]o*"):
+        folder.joinpath(f"mine{one.suffix}").write_text(one.read_text())
+    declaration = folder / "mine.toml"
+    declaration.write_text(declaration.read_text().replace("priority = 1", "priority = 1000"))
+    assert len(reload()) == 1 and used() == "mine" != was
 
 
 def test_a_file_that_is_included_is_part_of_it(mine: Path, product: Product) -> None:
