@@ -63,7 +63,7 @@ class Gaussian(Correlation):
 
 @dataclass(frozen=True)
 class Box(Correlation):
-    """The means of boxes: of bytes, of sums that are exact."""
+    """The means of boxes: of bytes, of sums that are exact for up to 2^16 pixels."""
 
     name: ClassVar[str] = "box"
 
