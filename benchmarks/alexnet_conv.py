@@ -109,7 +109,7 @@ def _measure(
     bar.update(task, visible=False)
 
 
-@click.command()
+@click.command(help=__doc__)
 @click.option("--scenarios", "names", default="conv2,conv3,conv4,conv5", show_default=True)
 @click.option("--repeat", type=click.IntRange(1), default=50, show_default=True)
 @click.option("--document", is_flag=True, help="Only what Cronin 2018 measured, as it did.")
@@ -126,7 +126,6 @@ def main(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Time AlexNet's convolutions by kernel and by backend, beside what else is installed."""
     check_picture(plot)
     known = scenarios()
     chosen = names.split(",")

@@ -164,13 +164,12 @@ def breakdown(steps: list[dict[str, Any]]) -> dict[tuple[str, str], float]:
     return found
 
 
-@click.command()
+@click.command(help=__doc__)
 @click.option("--images", type=click.IntRange(1, 1000), default=1000, show_default=True)
 @click.option("--repeat", type=click.IntRange(1), default=100, show_default=True)
 @plot_option
 @json_option
 def main(images: int, repeat: int, plot: Path | None, as_json: bool) -> None:
-    """Time Rovder's baseline network by kernel, on the CPU and on the GPU."""
     check_folder(plot)
     whole, parts = (documents.figure("rovder_2017", f"figure_6_{i}") for i in (1, 2))
     layers = [Linear(a, b, seed=i) for i, (a, b) in enumerate(pairwise(WIDTHS))]

@@ -45,10 +45,9 @@ def counted() -> Iterator[Counted]:
     yield figure, periods, "iterations"
 
 
-@click.command()
+@click.command(help=__doc__)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def main(as_json: bool) -> None:
-    """Count the cache lines of the documents' tables by the model of `glnn kernels --cache`."""
     if as_json:
         found = [entry for one in counted() for entry in beside.rows(*one)]
         print(json.dumps({"beside": found, "claims": []}, indent=2))

@@ -74,6 +74,11 @@ class Part:
         return f"{self.figure.document}_{self.figure.key}.svg"
 
     @property
+    def measured(self) -> bool:
+        """Whether a run has numbers of it, or answers."""
+        return bool(self.evidence.entries or self.evidence.answers)
+
+    @property
     def late(self) -> bool:
         """Whether it could be measured and is not, or not in full."""
         unseen = self.figure.command and self.figure.rows_here and not self.evidence.entries
@@ -138,11 +143,9 @@ def _part(part: Part) -> str:
     text = f"\n### {where[0].upper()}{where[1:]}\n\n{figure.title[0].upper()}{figure.title[1:]}"
     text += f"; {figure.device}.\n" if figure.device else ".\n"
     if figure.command:
-        text += f"`{figure.command}`" + ("" if part.evidence.entries else f": {LATER}") + "\n"
+        text += f"`{figure.command}`" + ("" if part.measured else f": {LATER}") + "\n"
     if figure.reason:
-        text += (
-            f"Not measured here{', in part' if part.evidence.entries else ''}: {figure.reason}.\n"
-        )
+        text += f"Not measured here{', in part' if part.measured else ''}: {figure.reason}.\n"
     if table := _table(part):
         text += "\n" + table
     if figure.command and part.evidence.entries:
@@ -249,7 +252,7 @@ def draw(folder: Path, runs: Mapping[str, Json]) -> None:
                 documents_plots.draw(folder / part.picture, part.figure, part.evidence.entries)
 
 
-@click.command()
+@click.command(help=__doc__)
 @click.option(
     "--measured",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -260,7 +263,6 @@ def draw(folder: Path, runs: Mapping[str, Json]) -> None:
 @click.option("--plots/--no-plots", default=True, help="Also draw, into documents/ beside it.")
 @click.option("--strict", is_flag=True, help="Fail where anything is not measured yet.")
 def main(measured: Path, into: Path, plots: bool, strict: bool) -> None:
-    """Write the page, and say what is wrong with it."""
     runs = read(measured)
     into.write_text(page(runs), "utf-8")
     print(f"wrote {into}")

@@ -21,19 +21,28 @@ from glnn.graph.operators import Pointwise
 from glnn.kernels import kernels_for
 
 
-def report(op: Pointwise, figure_key: str, plot: Path | None, as_json: bool) -> None:
-    """Time the kernels of a figure of Rovder 2017, and ours, on its matrices, and print."""
+def report(
+    op: Pointwise, figure_key: str, shapes: str | None, plot: Path | None, as_json: bool
+) -> None:
+    """Time the kernels of a figure of Rovder 2017, and ours, on its matrices, and print.
+
+    shapes: some of the matrices, by commas; all unless given.
+    """
     check_folder(plot)
+    figure = documents.figure("rovder_2017", figure_key)
+    chosen = shapes.split(",") if shapes else figure.columns_here
+    if unknown := [shape for shape in chosen if shape not in figure.columns_here]:
+        known = ", ".join(figure.columns_here)
+        raise GlnnError(f"--shapes: no {unknown[0]!r}, expected some of {known}")
     backend = open_backend("compute")
     assert isinstance(backend, GlBackend)
-    (figure,) = (f for f in documents.figures("rovder_2017") if f.key == figure_key)
     kernels = [
         k for k in kernels_for(op.name, "compute") if not k.document or k.name in figure.rows_here
     ]
     rows: list[dict[str, Any]] = []
     with progress(not as_json) as bar:
         for kernel in bar.track(kernels, description="timing"):
-            for shape in figure.columns_here:
+            for shape in chosen:
                 rows.append(_time(backend, op, kernel.name, shape))
     ours = {(row["kernel"], row["shape"]): row["gb_s"] for row in rows if row["gb_s"]}
     result = {
@@ -67,6 +76,7 @@ def _time(backend: GlBackend, op: Pointwise, kernel: str, shape: str) -> dict[st
     return {**row, "us": 1e6 * timing.seconds, "gb_s": speed, "by_timer": timing.by_timer}
 
 
+shapes_option = click.option("--shapes", help="Some of the matrices, by commas.")
 plot_option = click.option(
     "--plot", type=click.Path(file_okay=False, path_type=Path), help="Also draw into this folder."
 )

@@ -89,7 +89,7 @@ def _chosen(
     }
 
 
-@click.command()
+@click.command(help=__doc__)
 @click.argument("names", nargs=-1, metavar="[DOCUMENT]...", type=click.Choice(documents.ALL))
 @click.option("--into", type=click.Path(file_okay=False, path_type=Path), default=MEASURED)
 @click.option("--only", help="Some of the files' names, by commas.")
@@ -107,7 +107,6 @@ def main(
     listed: bool,
     as_json: bool,
 ) -> int:
-    """Run the experiments of DOCUMENT, or of all; the status is 1 if one of them failed."""
     wanted = _chosen(names, only, missing, into)
     out = Screen()
     if listed:
@@ -131,4 +130,5 @@ def main(
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what is running ends, too
     run(main)

@@ -103,7 +103,7 @@ CASES = (
 )
 
 
-@click.command()
+@click.command(help=__doc__)
 @click.option("--backend", type=click.Choice(["auto", *NAMES]), default="auto", show_default=True)
 @click.option("--sizes", default="1920x1080,3840x2160", show_default=True, help="Width x height.")
 @click.option("--only", default="", help="Beginnings of filters' names, with commas between.")
@@ -111,7 +111,6 @@ CASES = (
 @click.option("--peers/--no-peers", default=True, help="Also time OpenCV and PyTorch.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def main(backend: str, sizes: str, only: str, seconds: float, peers: bool, as_json: bool) -> None:
-    """Time the image filters."""
     shapes, cases = _shapes(sizes), _cases(only)
     opened = open_backend(backend)
     given = [(case, shape, dtype) for shape in shapes for case in cases for dtype in case.dtypes]

@@ -171,7 +171,9 @@ def compared(rows: list[Row]) -> tuple[list[Row], list[Row]]:
     ours = {row["name"]: row for row in rows}
     entries: list[Row] = []
     for column, unit in UNITS.items():
-        made = {(name, column): ours.get(name, {}).get(column, 0) for name in figure.rows_here}
+        # What is never called took nothing, but has no average.
+        called = [name for name in figure.rows_here if name in ours or column != "average"]
+        made = {(name, column): ours.get(name, {}).get(column, 0) for name in called}
         entries += beside.rows(figure, made, unit)
     longest, deleted = rows[0], ours.get("glDeleteBuffers", {}).get("gl", 0.0)
     here = f"{longest['name']} takes {longest['gl']:.3g}% of the time in GL"

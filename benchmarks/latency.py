@@ -15,10 +15,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Callable
 from math import log
 from pathlib import Path
@@ -32,6 +28,7 @@ from numpy.typing import NDArray
 
 from benchmarks import beside, documents
 from benchmarks.command import check_picture, pyplot, run, save
+from benchmarks.compiled import library
 from benchmarks.record import machine
 from benchmarks.tables import table
 from glnn.backends import open_backend
@@ -72,17 +69,9 @@ def cycle(nbytes: int) -> Order:
     return np.concatenate([np.zeros(1, np.int64), rest])
 
 
-def built(folder: Path) -> Chase:
-    """The CPU's walk, compiled into `folder`. Raises GlnnError where there is no compiler."""
-    compiler = shutil.which(os.environ.get("CC", "cc"))
-    if compiler is None:
-        raise GlnnError("the CPU's walk needs a C compiler: no cc here, and CC names none")
-    library = folder / "chase.so"
-    command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(library), str(SOURCE)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise GlnnError(f"{compiler} does not compile {SOURCE.name}: {done.stderr.strip()}")
-    chase: Any = ctypes.CDLL(str(library)).chase
+def compiled() -> Chase:
+    """The CPU's walk. Raises GlnnError where there is no compiler."""
+    chase: Any = library(SOURCE).chase
     chase.restype, chase.argtypes = ctypes.c_size_t, [ctypes.c_size_t, ctypes.c_size_t]
     found: Chase = chase
     return found
@@ -184,10 +173,10 @@ def main(mib: int, plot: Path | None, as_json: bool) -> None:
     rows: list[dict[str, Any]] = []
     reason: str | None = None
     sizes = [SMALLEST << i for i in range((mib << 20).bit_length()) if SMALLEST << i <= mib << 20]
-    with tempfile.TemporaryDirectory() as folder, progress(not as_json) as bar:
+    with progress(not as_json) as bar:
         chase: Chase | None = None
         try:
-            chase = built(Path(folder))
+            chase = compiled()
         except GlnnError as error:
             reason = str(error)
         for nbytes in bar.track(sizes, description="walking"):

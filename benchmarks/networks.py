@@ -81,11 +81,14 @@ def measure(contender: Contender, exact: Array, repeat: int, longest: float = LO
 
 
 def timed(work: Callable[[], object], repeat: int, longest: float = LONGEST) -> dict[str, Any]:
-    """Median and least milliseconds of `work`, which waits; fewer runs where one takes seconds."""
+    """Median and least milliseconds of `work`, which waits; fewer runs where one takes seconds.
+
+    Of more than one run: a single one is a trial, before which the device is not kept busy.
+    """
     once = _milliseconds(work)
     runs = max(1, min(repeat, int(1e3 * longest / max(once, 1e-3))))
     warm = perf_counter() + WARM_SECONDS
-    while runs == repeat and perf_counter() < warm:
+    while runs == repeat > 1 and perf_counter() < warm:
         work()
     times = [_milliseconds(work) for _ in range(runs)]
     return {"median_ms": median(times), "least_ms": min(times), "runs": runs}

@@ -170,11 +170,10 @@ def draw(folder: Path, found: Json) -> list[Path]:
     return [path for f in drawn for path in beside.draw(folder, [f], ours, units[f.key])]
 
 
-@click.command()
+@click.command(help=__doc__)
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--plot", type=click.Path(file_okay=False, path_type=Path), help="Also draw here.")
 def main(files: tuple[Path, ...], plot: Path | None) -> None:
-    """Put what benchmarks wrote to FILES together."""
     check_folder(plot)
     measured: dict[str, Json] = {}
     for file in files:

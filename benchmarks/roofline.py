@@ -36,7 +36,8 @@ from glnn.device import Buffer, Device, Program, Timer
 
 STEPS = (0, 2, 4, 16, 64, 256, 1024)  # multiply-adds of each number
 MORE = {"compute": (), "feedback": (4096,)}  # to begin a vertex takes time
-NUMBERS = 1 << 24  # 64 MiB of floats
+NUMBERS, FEW = 1 << 24, 1 << 18  # floats, 64 MiB and 1 MiB
+LONG_ENOUGH = 0.005  # seconds
 WARM_SECONDS = 0.1
 LONG_SECONDS = 0.1  # of one run: the clock is near enough
 LEAP = 1.1  # times the bandwidth at the intensity before
@@ -86,15 +87,17 @@ def intensities(
     backend: str = "compute",
     arithmetic: Arithmetic = FP32,
     numbers: int = NUMBERS,
+    least: int = 0,
 ) -> list[dict[str, Any]]:
     """Operations and bytes a second at each operational intensity, by compute or vertex shaders.
 
-    numbers: how many are read, a multiple of 16,384. Raises GlnnError where a result is wrong.
+    numbers: how many are read, a multiple of 16,384. least: multiply-adds of each. Raises GlnnError
+    where a result is wrong.
     """
     source, out = arithmetic.numbers(numbers), arithmetic.room(numbers)
     moved = 2 * arithmetic.number_bytes * numbers
     rows = []
-    for steps in (*STEPS, *MORE[backend]):
+    for steps in (steps for steps in (*STEPS, *MORE[backend]) if steps >= least):
         program = arithmetic.program(device, steps, backend)
         checked = arithmetic.room(numbers)  # a result that was read may stay on the host
         worker(device, program, source, checked, numbers // 4)()
@@ -119,8 +122,16 @@ def intensities(
 
 
 def peak_gflops(device: Device) -> float:
-    """The device's greatest FP32 rate: what utilisation is a share of."""
-    return max(float(row["gflops"]) for row in intensities(device))
+    """The device's greatest FP32 rate: what utilisation is a share of.
+
+    Of as many numbers as keep it busy for LONG_ENOUGH, up to NUMBERS.
+    """
+    numbers = FEW
+    while True:
+        rows = intensities(device, numbers=numbers, least=STEPS[-2])
+        if numbers >= NUMBERS or 8 * numbers / rows[-1]["gb_s"] / 1e9 >= LONG_ENOUGH:
+            return max(float(row["gflops"]) for row in rows)
+        numbers *= 8
 
 
 def leaps(rows: list[dict[str, Any]]) -> dict[str, float]:

@@ -8,6 +8,7 @@ more of a product that needs no im2col.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
 from time import perf_counter
 
 import numpy as np
@@ -75,10 +76,9 @@ def _summed(times: Times) -> Times:
 
 
 def gemm_share(row: Row) -> float:
-    """The product's share of the time of the convolutions."""
+    """The product's share of the time of a convolution: the mean of all of them."""
     steps = [layer["steps"] for layer in row["layers"] if layer["op"] == "conv2d"]
-    whole = sum(sum(times.values()) for times in steps)
-    return float(sum(times.get("matmul", 0.0) for times in steps) / whole)
+    return fmean(times.get("matmul", 0.0) / sum(times.values()) for times in steps)
 
 
 def compared(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:

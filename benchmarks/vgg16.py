@@ -44,7 +44,7 @@ from glnn.model.builders import vgg16
 SECTIONS = ("vgg16_figure_4", "vgg16_section_5_1")
 
 
-@click.command()
+@click.command(help=__doc__)
 @click.option("--batch", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--size", type=click.IntRange(32), default=224, show_default=True)
 @click.option("--repeat", type=click.IntRange(1), default=50, show_default=True)
@@ -67,7 +67,6 @@ def main(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Time VGG-16 from host array to host array and by layer, beside what else is installed."""
     check_picture(plot)
     if document and (kernels or with_variants or plot):
         raise GlnnError("--document: expected no --kernel, no --variants and no --plot beside it")

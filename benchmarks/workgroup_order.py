@@ -152,14 +152,13 @@ def _claim(result: dict[str, Any]) -> dict[str, Any]:
     """What was seen here of his sentence."""
     size, order, along = result["size"], result["order"], result["distances"]["x first"]
     holds = "yes" if order == "x first" else "in part" if along < FAR else "no"
-    here = (
-        f"on {size} x {size} {result['runs'][order]} of {sum(result['runs'].values())} runs have "
-    )
-    here += f"the order: {order}; id 0 first is {along:.3f} away, of 1 at random"
+    count = f"{result['runs'][order]} of {sum(result['runs'].values())} runs"
+    here = f"on {size} x {size} {count} have this order: {order}; "
+    here += f"{along:.2f} away from the document's, where 0 is the same and 1 is at random"
     return beside.answer(documents.figure("rovder_2017", "figure_12_1"), "workgroups", here, holds)
 
 
-@click.command()
+@click.command(help=__doc__)
 @click.option("--size", type=click.IntRange(2, 512), default=33, show_default=True)
 @click.option("--workgroup", type=click.IntRange(1, 128), default=1, show_default=True)
 @click.option("--by", type=click.Choice(list(TICKETS)), default="ticket", show_default=True)
@@ -167,7 +166,6 @@ def _claim(result: dict[str, Any]) -> dict[str, Any]:
 @click.option("--plot", type=click.Path(path_type=Path), help="Also draw the order to this file.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def main(size: int, workgroup: int, by: str, repeat: int, plot: Path | None, as_json: bool) -> None:
-    """Show in which order this device runs the workgroups of a SIZE x SIZE grid."""
     check_picture(plot)
     device = open_backend("compute").device
     assert device is not None
