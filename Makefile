@@ -58,7 +58,7 @@ check-exhaustive: test-system $(VENV)/test.stamp
 # made of them; `make check` has the least limits. `make check-contexts` has all models there, too, with
 # the least limits and those of ONNX.
 CONTEXTS := not OpenGL and not minimum
-OLDER := tests/backends tests/models/test_layers.py tests/models/test_graphs.py \
+OLDER := tests/backends tests/filters tests/models/test_layers.py tests/models/test_graphs.py \
     tests/models/test_control.py tests/models/test_memory.py tests/models/test_transfers.py
 check-es31: test-system $(VENV)/test.stamp
 	MESA_GLES_VERSION_OVERRIDE=3.1 $(BIN)/python -m pytest -n auto -k '$(CONTEXTS)' $(OLDER)
@@ -68,7 +68,7 @@ check-es30: test-system $(VENV)/test.stamp
 
 check-contexts:
 	$(MAKE) check-es31 check-es30 check-gl33 CONTEXTS='not OpenGL' \
-	    OLDER='tests/backends tests/models tests/onnx'
+	    OLDER='tests/backends tests/filters tests/models tests/onnx'
 
 # Desktop GL 3.3, which has no compute shaders, by a hidden window: EGL finds no vendor there.
 check-gl33: test-system $(VENV)/test.stamp

@@ -77,6 +77,9 @@ def kernels(
     if op is not None and op not in ops:
         raise GlnnError(f"--op: no kernels for {op!r}, expected one of {', '.join(ops)}")
     if cache:
+        other = {"--compile": compiled, "--export": directory, "--forget": forget}
+        for option in (name for name, given in other.items() if given):
+            raise GlnnError(f"--cache: expected it without {option}, as no device is opened for it")
         show_cache(op, wide, as_json)
         return
     found = _rows(op, compiled, gpu, limits, forget, shown=not as_json)

@@ -19,6 +19,7 @@ from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.graph import Graph, Value
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Pointwise
+from glnn.kernels.library import revision
 from glnn.process import ProcessLock
 from glnn.types import Array, DType, Shape, TensorType
 
@@ -123,14 +124,16 @@ class _Plans:
 
     def __init__(self) -> None:
         self.lock = ProcessLock()
-        self.kept: OrderedDict[tuple[Filter, TensorType, Backend | None], Plan] = OrderedDict()
+        self.kept: OrderedDict[tuple[Filter, TensorType, Backend | None, int], Plan]
+        self.kept = OrderedDict()
 
     def plan(self, filter: Filter, type: TensorType, backend: Backend) -> Plan:
         """That of `filter` for images of `type`, made where there is none yet.
 
         To be called inside `Backend.perform`, as whoever is in there may wait for the lock.
         """
-        key = filter, type, backend if backend.device else None  # all CPUs are alike
+        # All CPUs are alike; where there are other kernels, they are chosen anew.
+        key = filter, type, backend if backend.device else None, revision()
         with self.lock:
             plan = self.kept.pop(key, None)
             if plan is None:

@@ -30,7 +30,8 @@ def kernel(size: int, sigma: float | None) -> Array:
             return np.array(SMALL[size])
         sigma = 0.15 * size + 0.35
     at = np.arange(size) - (size - 1) / 2
-    weights: Array = np.exp(-0.5 * (at / sigma) ** 2)
+    with np.errstate(over="ignore"):  # beside the middle one they are 0 then
+        weights: Array = np.exp(-0.5 * (at / sigma) ** 2)
     return np.asarray(weights / weights.sum())
 
 
@@ -65,7 +66,8 @@ def parameters(
     if spread[0] is None or spread[1] is None:
         raise ShapeError("gaussian_blur: kernel_size or sigma must be given, got neither")
     reach = 3 if of_bytes else 4
-    across, down = (int(np.rint(2 * reach * s + 1)) | 1 for s in spread if s is not None)
+    needed = tuple(int(np.rint(2 * reach * s + 1)) | 1 for s in spread if s is not None)
+    across, down = check_sizes("gaussian_blur", "kernel_size, by sigma,", needed, odd=True)
     return (across, spread[0]), (down, spread[1])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,9 @@ BORDERS = ("reflect", "replicate", "constant")
 """What lies beyond an image: itself mirrored at its last pixels, these again and again, or 0."""
 TAKEN = (DType.uint8, DType.float32)
 RANKS = (2, 3, 4)
+LONGEST = 1 << 15
+"""The most pixels of a side of a kernel."""
+GREATEST = float(np.finfo(np.float32).max)
 Pair = tuple[int, int]
 """Of the width and of the height."""
 
@@ -46,21 +48,24 @@ def check_border(name: str, border: object) -> str:
     return border
 
 
-def check_sizes(name: str, argument: str, value: object, *, odd: bool = False) -> Pair:
-    """`value` as (width, height): one whole number of at least 1, or two. Raises ShapeError."""
+def check_sizes(
+    name: str, argument: str, value: object, *, most: int = LONGEST, odd: bool = False
+) -> Pair:
+    """`value` as (width, height): one whole number from 1 to `most`, or two. Raises ShapeError."""
     what = "odd numbers" if odd else "numbers"
     found = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
     whole = all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in found)
-    if len(found) != 2 or not whole or min(found) < 1 or (odd and not all(n % 2 for n in found)):
+    fits = len(found) == 2 and whole and all(1 <= n <= most for n in found)
+    if not fits or (odd and not all(n % 2 for n in found)):
         raise ShapeError(
-            f"{name}: {argument} must be one or two whole {what} of at least 1, width first, "
+            f"{name}: {argument} must be one or two whole {what} from 1 to {most}, width first, "
             f"got {shown(value)}"
         )
     return int(found[0]), int(found[1])
 
 
 def check_numbers(name: str, argument: str, values: object) -> tuple[float, ...]:
-    """`values` as finite floats, at least one. Raises ShapeError."""
+    """`values` as floats that are finite as float32, at least one. Raises ShapeError."""
     given: Any = values.tolist() if isinstance(values, np.ndarray) else values
     if isinstance(given, (list, tuple)) and given and all(is_number(n) for n in given):
         return tuple(map(float, given))
@@ -68,6 +73,6 @@ def check_numbers(name: str, argument: str, values: object) -> tuple[float, ...]
 
 
 def is_number(value: object) -> bool:
-    """Whether `value` is a finite real number."""
+    """Whether `value` is a real number that is finite as float32."""
     real = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-    return real and isfinite(value)  # type: ignore[arg-type]
+    return real and abs(value) <= GREATEST  # type: ignore[arg-type]

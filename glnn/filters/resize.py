@@ -17,6 +17,8 @@ from glnn.types import Array
 
 WEIGHED: dict[str, Callable[[int, int], Taps]] = {"linear": linear, "cubic": cubic, "area": area}
 INTERPOLATIONS = ("nearest", *WEIGHED)
+LARGEST = 1 << 20
+"""The most pixels of a side."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ def resize(
     where it shrinks, as OpenCV and PyTorch have it; or "area", the mean of what a pixel covers,
     for smaller pictures. Raises ShapeError for other arguments.
     """
-    width, height = check_sizes("resize", "size", size)
+    width, height = check_sizes("resize", "size", size, most=LARGEST)
     if not isinstance(interpolation, str) or interpolation not in INTERPOLATIONS:
         expected = f"one of {INTERPOLATIONS}"
         raise ShapeError(f"resize: interpolation must be {expected}, got {shown(interpolation)}")

@@ -63,7 +63,7 @@ class Gaussian(Correlation):
 
 @dataclass(frozen=True)
 class Box(Correlation):
-    """The means of boxes: of bytes, of sums that are exact."""
+    """The means of boxes: of bytes, of sums that are exact for up to 2^16 pixels."""
 
     name: ClassVar[str] = "box"
 
@@ -194,6 +194,7 @@ def laplacian(
     kernel_size: 1, the four neighbours less four times the pixel, or 3, twice the four that touch
     its corners less eight times it. Raises ShapeError for other arguments.
     """
-    if isinstance(kernel_size, bool) or kernel_size not in SMOOTHING:
+    whole = isinstance(kernel_size, (int, np.integer)) and not isinstance(kernel_size, bool)
+    if not whole or kernel_size not in SMOOTHING:
         raise ShapeError(f"laplacian: kernel_size must be 1 or 3, got {shown(kernel_size)}")
     return Laplacian(int(kernel_size), check_border("laplacian", border))(image, backend)[0]

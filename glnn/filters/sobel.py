@@ -12,8 +12,9 @@ from glnn.backends import Backend
 from glnn.errors import ShapeError, UnsupportedOpError, shown
 from glnn.filters.filter import Filter, Sketch
 from glnn.graph.graph import Value
+from glnn.graph.operator import as_one_of
 from glnn.graph.operators import Sobel
-from glnn.types import Array
+from glnn.types import Array, DType
 
 Gradients = tuple[Array, Array]
 
@@ -48,13 +49,13 @@ def sobel(
     their borders, which stay. kernel: one of the operator `sobel`. Raises ShapeError for other
     arrays, UnsupportedOpError where there is no such kernel.
     """
-    if isinstance(image, np.ndarray) and (image.dtype != np.uint8 or image.ndim != 2):
-        got = f"{image.dtype} {image.shape}"
-        raise ShapeError(f"sobel: image must be uint8 H x W, got {got}")
+    image = as_one_of("sobel: image", image, (DType.uint8,))
+    if image.ndim != 2 or 0 in image.shape:
+        raise ShapeError(f"sobel: image must be H x W, neither of them 0, got shape {image.shape}")
     if not isinstance(kernel, (str, type(None))):
         raise UnsupportedOpError(f"sobel: a kernel must be a name, got {shown(kernel)}")
     if out is not None:
-        _check_out(out, np.shape(image))
+        _check_out(out, image.shape)
     ((dx, dy),) = Edges(kernel)(image, backend)
     if out is None:
         return dx, dy
@@ -74,5 +75,5 @@ def _check_out(out: object, shape: tuple[int, ...]) -> None:
             raise ShapeError(f"sobel: out's {name} must be int8 {shape}, got {got}")
         if not array.flags.writeable:
             raise ShapeError(f"sobel: out's {name} must be writeable, got a read-only array")
-    if np.may_share_memory(*out):
+    if np.shares_memory(*out):
         raise ShapeError("sobel: out must be two arrays, got two that share memory")

@@ -14,7 +14,7 @@ from glnn.glsl import DOCUMENTS, shaders_folder
 from glnn.kernels.declaration import variants
 from glnn.kernels.forms import DeclarationError
 from glnn.kernels.kernel import BACKENDS, Kernel, place
-from glnn.kernels.source import fingerprint
+from glnn.kernels.source import known_fingerprint
 from glnn.settings import Settings
 
 if sys.version_info >= (3, 11):
@@ -111,24 +111,16 @@ class Library:
 
         What changed is another edition, so that nothing that was found of the former is used.
         """
-        known = {(one.op, one.name): (one, _print(one)) for one in self.kernels}
+        known = {(one.op, one.name): (one, known_fingerprint(one)) for one in self.kernels}
         revision, kernels = self.revision + 1, []
         with glsl.anew():
             for kernel in self.read().kernels:
                 old, printed = known.get((kernel.op, kernel.name), (None, None))
                 new = replace(kernel, edition=revision)
                 if old and replace(kernel, edition=old.edition) == old:
-                    new = old if _print(kernel) == printed is not None else new
+                    new = old if known_fingerprint(kernel) == printed is not None else new
                 kernels.append(new)
         return self if tuple(kernels) == self.kernels else Library(tuple(kernels), revision)
-
-
-def _print(kernel: Kernel) -> str | None:
-    """The fingerprint of `kernel`; None where a file is missing, so that nothing is made of it."""
-    try:
-        return fingerprint(kernel)
-    except ShaderError:
-        return None
 
 
 @dataclass

@@ -9,6 +9,7 @@ from hashlib import sha256
 from types import MappingProxyType
 
 from glnn.device import Source
+from glnn.errors import ShaderError
 from glnn.glsl import expanded, folder_of
 from glnn.glsl import lines as lines_of_file
 from glnn.kernels.kernel import Kernel
@@ -46,6 +47,14 @@ def assemble(
 def fingerprint(kernel: Kernel) -> str:
     """A hash of the declaration and the shader of `kernel`: another one means another kernel."""
     return _fingerprint(kernel.text, "" if kernel.stages else expanded(kernel.path))
+
+
+def known_fingerprint(kernel: Kernel) -> str | None:
+    """The same; None where a file is missing, so that nothing is made of it."""
+    try:
+        return fingerprint(kernel)
+    except ShaderError:
+        return None
 
 
 @lru_cache(maxsize=1024)

@@ -15,8 +15,9 @@ from glnn.kernels.binding import textures
 from glnn.kernels.device_file import DeviceFile
 from glnn.kernels.generate.epilogue import reads_as
 from glnn.kernels.kernel import Kernel
+from glnn.kernels.library import declared
 from glnn.kernels.problem import Problem
-from glnn.kernels.source import fingerprint
+from glnn.kernels.source import fingerprint, known_fingerprint
 
 FORM = 1  # of the file; one of another form is not used
 ROUNDED = 2e-3  # the error of what is rounded to float16, or to the next one
@@ -130,10 +131,13 @@ class Verdicts:
         self.file.remove()
 
     def seen(self) -> Iterator[Seen]:
-        """Every verdict, with what it holds for."""
+        """Every verdict on a kernel as it is now, with what it holds for."""
+        kernels = {(one.backend, one.op, one.name): one for one in declared()}
         for key, verdict in sorted(self.found.items()):
-            backend, op, kernel, _fingerprint, *attributes = key.split(" ")
-            yield Seen(backend, op, kernel, " ".join(attributes), verdict)
+            backend, op, name, printed, *attributes = key.split(" ")
+            kernel = kernels.get((backend, op, name))
+            if kernel is not None and known_fingerprint(kernel) == printed:
+                yield Seen(backend, op, name, " ".join(attributes), verdict)
 
 
 def program_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:

@@ -15,7 +15,16 @@ from glnn.compile import evaluate
 from glnn.device import Program, Source
 from glnn.errors import DeviceError, UnsupportedOpError
 from glnn.graph.expression import Arg, call
-from glnn.graph.operators import Conv2d, Matmul, Pointwise, Reduce, Softmax
+from glnn.graph.index_map import Axis
+from glnn.graph.operators import (
+    Conv2d,
+    Expand,
+    Matmul,
+    Pointwise,
+    Rearrange,
+    Reduce,
+    Softmax,
+)
 from glnn.graph.operators.gather import Gather
 from glnn.kernels import library
 from glnn.kernels.admit import fitted, why_not_device
@@ -395,6 +404,19 @@ def test_a_cast_beside_floats(examined, rng, dtype) -> None:
     operands = {"x0": np.arange(6).reshape(2, 3).astype(dtype), "x1": rng((2, 3))}
     got = evaluate(op, operands, examined)
     np.testing.assert_array_equal(got, operands["x0"].astype(np.float32) + operands["x1"])
+    assert all(verdict.wrong is None for verdict in examined.verdicts.found.values())
+
+
+@pytest.mark.parametrize(
+    ("op", "shape"),
+    [
+        (Expand((9, 3, 5)), (9, 1, 5)),
+        (Rearrange((9, 6), ((Axis(9, 0),), (Axis(3, 1, 0, 2), Axis(2, 1, 0, 1)))), (9, 6)),
+    ],
+)
+def test_what_says_how_many_samples_it_has(examined, rng, op, shape) -> None:
+    x = rng(shape)
+    np.testing.assert_allclose(evaluate(op, {"x": x}, examined), op.reference(x)[0], rtol=1e-6)
     assert all(verdict.wrong is None for verdict in examined.verdicts.found.values())
 
 

@@ -10,13 +10,18 @@ import numpy as np
 import pytest
 
 import glnn
+from glnn.backends import open_backend
 from glnn.device import Device
 from glnn.errors import DeviceError, GlnnError, ShaderError, UnsupportedOpError
-from glnn.kernels import Kernel, kernels_for, reload
+from glnn.filters import sobel
+from glnn.filters.sobel import Edges
+from glnn.glsl import shaders_folder
+from glnn.kernels import Kernel, kernels_for, reload, table
 from glnn.kernels.library import declared, revision
 from glnn.kernels.source import fingerprint
 from glnn.kernels.tuned import TunedChoice
 from glnn.layers import Linear
+from glnn.types import TensorType
 from tests.cli.conftest import Glnn, cli, environment, process
 from tests.conftest import Run
 
@@ -95,6 +100,13 @@ def test_a_kernel_is_added_changed_and_removed_while_python_runs(
         np.testing.assert_allclose(session.run(None, {"input": X})[0], expected, rtol=1e-5)
         return taken(session)
 
+    def said() -> str | None:
+        backend = session.plan({"input": X.shape}).backend
+        (row,) = (
+            row for row in table(op="matmul", verdicts=backend.verdicts) if row.name == "scalar"
+        )
+        return row.seen
+
     assert reload() == () and right() != "scalar"
     first = f"priority = 1000\n{TOML}"
     write(mine, toml=first)
@@ -110,11 +122,31 @@ def test_a_kernel_is_added_changed_and_removed_while_python_runs(
     assert right() != "scalar"  # it was looked at, and is not used
     with pytest.raises(UnsupportedOpError, match=r"scalar: its results on .* are wrong, off by"):
         product(kernels={"matmul": "scalar"})[0].run(None, {"input": X})
+    assert "not used: its results" in (said() or "")
     write(mine, toml=first)
     assert reload() == (found(),) and right() == "scalar"
+    assert said() is None  # what was seen of the former is not said of this one
     for path in (mine / "matmul").iterdir():
         path.unlink()
     assert reload() == () and right() != "scalar"
+
+
+def test_filters_take_it_too(mine: Path, product: Product) -> None:
+    _, backend = product(), open_backend("compute")
+    image = np.zeros((5, 17), np.uint8)
+
+    def used() -> str:
+        sobel(image, backend)
+        (step,) = Edges(None).plan(TensorType.of(image), backend).steps
+        return step.kernel
+
+    was, folder = used(), mine / "sobel"
+    folder.mkdir()
+    for one in (shaders_folder() / "sobel").glob("lanes.[ct]o*"):
+        folder.joinpath(f"mine{one.suffix}").write_text(one.read_text())
+    declaration = folder / "mine.toml"
+    declaration.write_text(declaration.read_text().replace("priority = 1", "priority = 1000"))
+    assert len(reload()) == 1 and used() == "mine" != was
 
 
 def test_a_file_that_is_included_is_part_of_it(mine: Path, product: Product) -> None:
@@ -184,14 +216,15 @@ def test_a_folder_is_asked_for(mine: Path, monkeypatch: pytest.MonkeyPatch, name
             reload()
 
 
-def test_the_command_line(mine: Path, product: Product, process: Glnn) -> None:
+def test_the_command_line(mine: Path, product: Product, cli: Glnn, process: Glnn) -> None:
     product()
     write(mine)
+    reload()
     more = {"GLNN_KERNELS": str(mine), "GLNN_CACHE": str(mine.parent / "cache")}
-    rows = process("kernels", "--op", "matmul", "--compile", "--json", **more).json["kernels"]
+    rows = cli("kernels", "--op", "matmul", "--compile", "--json").json["kernels"]
     own = {row["name"]: row["ok"] for row in rows if row["folder"] == str(mine)}
     assert own == {"scalar": True} and {row["folder"] for row in rows} == {None, str(mine)}
-    assert str(mine) in process("kernels", "--op", "matmul", **more).out
+    assert str(mine) in cli("kernels", "--op", "matmul").out
     asked = ("lenet", "--batch", 2, "--kernel", "matmul=scalar", "--backend", "compute", "--json")
     layers = process("verify", *asked, **more).json["layers"]
     assert any("scalar" in layer["kernel"] for layer in layers)

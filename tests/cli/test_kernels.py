@@ -158,3 +158,4 @@ def test_the_cache_lines_of_products(cli: Glnn) -> None:
     assert "Morton 4-4 morton_4_4 R 4 4 R R 4 4 R R 4 4 R 10 1" in lines
     refusal = cli("kernels", "--op", "conv2d", "--cache").refusal
     assert refusal == "--cache: expected --op matmul or none, got conv2d"
+    assert "expected it without --forget" in cli("kernels", "--cache", "--forget").refusal

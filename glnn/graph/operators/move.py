@@ -127,6 +127,10 @@ class Expand(Move):
             axes.append((Axis(size, i - before if walks else None),))
         return IndexMap(tuple(axes))
 
+    def along(self, shapes: Shapes) -> tuple[str, ...]:
+        """None: `shape` says how many samples there are."""
+        return ()
+
     def moved(self, x: Array) -> Array:
         return np.broadcast_to(x, self.shape)
 

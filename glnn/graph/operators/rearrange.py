@@ -9,6 +9,7 @@ import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.index_map import Axis, IndexMap
+from glnn.graph.operator import Shapes
 from glnn.graph.operators.move import Move
 from glnn.types import Array, Dim, Shape, TensorType
 
@@ -53,6 +54,10 @@ class Rearrange(Move):
     def map(self, shape: Shape) -> IndexMap:
         factors = tuple(factors or (Axis(1),) for factors in self.axes)
         return IndexMap(factors, "constant" if self.padded else "none")
+
+    def along(self, shapes: Shapes) -> tuple[str, ...]:
+        """None: `shape` says how many samples there are."""
+        return ()
 
     def moved(self, x: Array) -> Array:
         flat = [axis for factors in self.axes for axis in factors]
