@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from statistics import median
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from benchmarks import documents
+from benchmarks.record import waited
 from benchmarks.tables import table
 from glnn.cli.screen import Screen, number
 from glnn.device import Buffer, Device
@@ -47,7 +47,7 @@ def transfers(device: Device, most: int) -> list[dict[str, Any]]:
         for way, work in zip(WAYS, works, strict=True):
             for _ in range(WARM):
                 work()
-            times = [_wall(work, device.finish) for _ in range(REPEAT)]
+            times = [waited(work, device.finish) for _ in range(REPEAT)]
             row[way] = 4 * floats / median(times) / 1e9
         copied.read_into(read)
         if not np.array_equal(read, array):
@@ -69,11 +69,3 @@ def show(out: Screen, rows: list[dict[str, Any]]) -> None:
     for row in rows:
         shown.add(str(row["mib"]), *(number(row[way]) for way in WAYS))
     out.show(shown, "transfers, GB/s by the clock")
-
-
-def _wall(work: Callable[[], object], finish: Callable[[], None]) -> float:
-    finish()
-    start = perf_counter()
-    work()
-    finish()
-    return perf_counter() - start

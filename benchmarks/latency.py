@@ -47,7 +47,6 @@ LINE = 128  # bytes: at least a cache's line, and two where neighbours are fetch
 LOADS = 1 << 15  # a launch: llvmpipe leaves loops that are twice as long
 MEASURE_SECONDS = 0.02  # of the CPU's clock
 REPEAT = 5
-LEVELS = ("l1", "l2", "memory")
 APART = 1.5  # times: what is nearer to the first or the last level belongs to it
 SOURCE = Path(__file__).with_name("chase.c")
 SHADER = """\

@@ -37,3 +37,12 @@ def milliseconds(work: Callable[[], Any], repeat: int, warm_up: int = 10) -> dic
         work()
         times.append(1e3 * (perf_counter() - start))
     return {"median_ms": median(times), "least_ms": min(times)}
+
+
+def waited(work: Callable[[], Any], finish: Callable[[], None]) -> float:
+    """Seconds of `work` by the clock on the wall, `finish` waiting for the device's part of it."""
+    finish()
+    start = perf_counter()
+    work()
+    finish()
+    return perf_counter() - start

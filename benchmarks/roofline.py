@@ -27,7 +27,7 @@ import rich_click as click
 from benchmarks import beside, documents
 from benchmarks.arithmetic import FP32, INT32, MAINS, Arithmetic, halves
 from benchmarks.command import check_picture, pyplot, run, save
-from benchmarks.record import machine
+from benchmarks.record import machine, waited
 from benchmarks.tables import table
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
@@ -65,21 +65,13 @@ def seconds(device: Device, work: Callable[[], None]) -> tuple[float, bool]:
     """Median seconds of `work`, and whether the GPU's own timer told them."""
     start = perf_counter()
     while perf_counter() - start < WARM_SECONDS:
-        once = _wall(work, device.finish)
+        once = waited(work, device.finish)
     if once > LONG_SECONDS:
-        return median([once, *(_wall(work, device.finish) for _ in range(2))]), False
+        return median([once, *(waited(work, device.finish) for _ in range(2))]), False
     timer = Timer(device)
     if timer.prove(work) is None and (sample := timer.measure(work, 9)) is not None:
         return sample.gpu, True
-    return median(_wall(work, device.finish) for _ in range(5)), False
-
-
-def _wall(work: Callable[[], object], finish: Callable[[], None]) -> float:
-    finish()
-    start = perf_counter()
-    work()
-    finish()
-    return perf_counter() - start
+    return median(waited(work, device.finish) for _ in range(5)), False
 
 
 def intensities(

@@ -154,11 +154,6 @@ class Claim:
         ]
         return [ours[a] / ours[b] for a, b in pairs if a in ours and b in ours]
 
-    def here(self, ours: Ours) -> tuple[float, float] | None:
-        """The least and the greatest ratio that was measured here; None where none was."""
-        ratios = self.ratios(ours)
-        return (min(ratios), max(ratios)) if ratios else None
-
 
 def run_name(command: str) -> str:
     """A short name of a command: its document's, or the words behind `benchmarks.` or `glnn`.
