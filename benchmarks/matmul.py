@@ -157,6 +157,7 @@ def measure(
                 timing = kernel_time(backend, op, given, kernel, epilogue=epilogue)
                 row |= {"kernel": timing.kernel, "ms": 1e3 * timing.seconds}
                 row |= {"by_timer": timing.by_timer, "error": timing.error}
+                row["deviation"] = timing.deviation
                 row["gflops"] = flops / timing.seconds / 1e9
         except GlnnError as error:
             row |= {"gflops": None, "reason": str(error)}
@@ -253,7 +254,8 @@ def main(
     result = {**machine(backend.device), "peak_gflops": peak, "rows": rows}
     if drawn:
         result["beside"] = [entry for f in drawn for entry in beside.rows(f, ours, "GFLOP/s")]
-        result["claims"] = [entry for f in drawn for entry in beside.claims(f, ours)]
+        claims = [entry for f in drawn for entry in beside.claims(f, ours)]
+        result["claims"] = [*claims, *(deviations(rows) if document == "rovder_2017" else ())]
     if document == "cheng":
         more = cheng.more(backend, rows)
         result["beside"] += more.pop("beside")
@@ -279,6 +281,22 @@ def _print(result: dict[str, Any], drawn: list[documents.Figure], ours: document
     for entry in result.get("claims", ()):
         if "holds" in entry:
             out.say(f"  it says: {entry['claim']}; here, {entry['holds']}: {entry['here']}")
+
+
+def deviations(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Whether those of table 7.1 are no greater than the document's greatest, if any is known."""
+    figure = documents.figure("rovder_2017", "table_7_1")
+    off = [row["deviation"] for row in rows if row["name"] in figure.rows and row["gflops"]]
+    theirs = [
+        figure.errors[row][size] / rate
+        for row, rates in figure.rows.items()
+        for size, rate in rates.items()
+    ]
+    if off:
+        here = f"the standard error is {max(off):.2%} at most, the document's {max(theirs):.2%}; "
+        here += "a run here has many launches"
+        holds = "yes" if max(off) <= max(theirs) else "no"
+        yield beside.answer(figure, "the deviations of ten runs", here, holds)
 
 
 def _products(document: str) -> Iterator[documents.Figure]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
+from math import prod, sqrt
+from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,8 @@ CHECKED = 1 << 31  # multiply-adds: above, checking on the CPU takes too long
 class KernelTime:
     """Median seconds of one run, whether they are the GPU's own, and the result's error.
 
-    nbytes: of the operands and of the result, each once.
+    nbytes: of the operands and of the result, each once. deviation: the standard error of the runs'
+    mean, as a share of it.
     """
 
     kernel: str
@@ -39,6 +41,7 @@ class KernelTime:
     by_timer: bool
     error: float | None
     nbytes: int
+    deviation: float
 
 
 def kernel_time(
@@ -79,7 +82,13 @@ def kernel_time(
 
     timing = time_work(backend, works[0] if sets == 1 else all_of, repeat)
     nbytes = sum(array.nbytes for array in operands.values()) + 4 * prod(problem.output)
-    return KernelTime(chosen, timing.seconds / sets, timing.by_timer, error, nbytes)
+    return KernelTime(
+        chosen, timing.seconds / sets, timing.by_timer, error, nbytes, _deviation(timing.runs)
+    )
+
+
+def _deviation(runs: tuple[float, ...]) -> float:
+    return stdev(runs) / fmean(runs) / sqrt(len(runs)) if len(runs) > 1 else 0.0
 
 
 def exact(array: Array) -> Array:

@@ -94,6 +94,16 @@ def test_documents(tmp_path, document, size, kernel) -> None:
     assert {row["figure"] for row in beside} <= drawn
 
 
+def test_deviations_are_held_against_the_documents_greatest() -> None:
+    from benchmarks.matmul import deviations
+
+    row = {"name": "cross_rm_rm", "gflops": 1.0}
+    for off, holds in ((0.05, "yes"), (0.06, "no")):
+        (told,) = deviations([{**row, "deviation": off}, {**row, "name": "x", "deviation": 1.0}])
+        assert told["holds"] == holds and "the document's 5.41%" in told["here"]
+    assert not [*deviations([{**row, "gflops": None}])]
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
