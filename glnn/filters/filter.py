@@ -137,6 +137,7 @@ class _Plans:
         with self.lock:
             plan = self.kept.pop(key, None)
             if plan is None:
+                self._make_room(backend)
                 sketch = Sketch(filter.name)
                 graph = sketch.graph(filter.express(sketch, sketch.image(type)))
                 plan = Plan(graph, backend, {"image": type.shape}, filter.kernels)
@@ -144,6 +145,14 @@ class _Plans:
             if len(self.kept) > PLANS_KEPT:
                 self.kept.popitem(last=False)
             return plan
+
+    def _make_room(self, backend: Backend) -> None:
+        """Drop the oldest plans while those on `backend` take more memory than what it has left."""
+        while self.kept and (free := backend.available()) is not None:
+            own = (plan for plan in self.kept.values() if plan.backend is backend)
+            if sum(plan.nbytes for plan in own) <= free:
+                return
+            self.kept.popitem(last=False)
 
 
 _plans = _Plans()

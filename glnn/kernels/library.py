@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -67,8 +68,9 @@ def of_user(folder: Path, shipped: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
     Raises GlnnError where there is no such folder; ShaderError as `read` does, for an op without
     shipped kernels, and for a name that one of these has.
     """
-    if not folder.is_dir() or folder.name == DOCUMENTS:
-        called = f", not called {DOCUMENTS}" if folder.is_dir() else ""
+    is_folder = os.path.isdir(folder)  # False of whatever cannot be looked at
+    if not is_folder or folder.name == DOCUMENTS:
+        called = f", not called {DOCUMENTS}" if is_folder else ""
         raise GlnnError(f"GLNN_KERNELS: expected a folder{called}, got {folder}")
     for path in sorted(folder.glob("*.toml")):
         raise ShaderError(f"{path}: expected it in a folder of the op's name")
@@ -96,7 +98,9 @@ class Library:
     def read(cls) -> Library:
         """Those that ship with glnn and those of `GLNN_KERNELS`. Raises what `of_user` does."""
         shipped, folder = read(shaders_folder()), Settings.from_environment().kernels
-        return cls(shipped if folder is None else shipped + of_user(folder.resolve(), shipped))
+        if folder is None:
+            return cls(shipped)
+        return cls(shipped + of_user(Path(os.path.realpath(folder)), shipped))
 
     @cached_property
     def by_op(self) -> Mapping[tuple[str, str], tuple[Kernel, ...]]:

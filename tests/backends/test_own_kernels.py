@@ -207,9 +207,10 @@ def test_what_has_no_place_is_refused(mine: Path, op: str, name: str, says: str)
         reload()
 
 
-@pytest.mark.parametrize("name", ["nowhere", "documents"])
+@pytest.mark.parametrize("name", ["nowhere", "documents", "loop", 300 * "a"])
 def test_a_folder_is_asked_for(mine: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     (mine / "documents").mkdir()
+    (mine / "loop").symlink_to("loop")
     with monkeypatch.context() as patched:
         patched.setenv("GLNN_KERNELS", str(mine / name))
         with pytest.raises(GlnnError, match=f"GLNN_KERNELS: expected a folder.*, got .*{name}$"):

@@ -10,6 +10,8 @@ import pytest
 from glnn import filters
 from glnn.errors import LimitError
 from glnn.filters import filter
+from glnn.filters.separable import Box
+from glnn.types import TensorType
 from tests.filters import oracle
 from tests.oracle import error
 
@@ -165,6 +167,21 @@ def test_bytes_saturate(backend) -> None:
     np.testing.assert_array_equal(
         filters.separable(x, (3,), (0.5,), backend=backend), [[0, 0, 255, 255]]
     )
+
+
+def test_plans_are_dropped_where_memory_is_short(backend, monkeypatch) -> None:
+    if backend.device is None:
+        pytest.skip("it has no memory of its own")
+    kept = filter._Plans()
+    monkeypatch.setattr(filter, "_plans", kept)
+    images = [np.full((9, n), 7, np.uint8) for n in range(61, 65)]
+    need = filter.Filter.plan(Box.of(True, 3, "reflect"), TensorType.of(images[-1]), backend).nbytes
+    for free, left in ((None, 4), (1 << 30, 4), (need * 3 // 2, 2)):
+        monkeypatch.setattr(type(backend), "available", lambda self, free=free: free)
+        kept.kept.clear()
+        for image in images:
+            np.testing.assert_array_equal(filters.box(image, backend=backend), image)
+        assert len(kept.kept) == left
 
 
 @pytest.mark.parametrize("shape", [(7, 5, 3), (3, 4, 5, 4), (9, 30)])
