@@ -118,6 +118,19 @@ def networks(table: Callable[[Json, int], network_tables.Cells]) -> str:
     return markdown(heads, [[*row] for row in rows])
 
 
+def filters(image: str) -> str:
+    """Image filters on pictures of that size, of bytes, the names of versions left out."""
+    rows = [row for row in measured("filters")["rows"] if row["image"].startswith(image)]
+    rows = [row for row in rows if row["image"].endswith("uint8")]
+    table: list[list[object]] = []
+    for name in dict.fromkeys(row["filter"] for row in rows):
+        times = {row["name"].split()[0]: row for row in rows if row["filter"] == name}
+        ours, opencv, torch = (times[who] for who in ("glnn", "OpenCV", "PyTorch"))
+        cells = (ours["ms"], ours["steps_ms"], opencv["ms"], torch["ms"])
+        table.append([name, *map(number, cells)])
+    return markdown(["ms", "glnn", "steps", "OpenCV", "PyTorch CUDA"], table)
+
+
 def _grid(
     unit: str, rows: Iterable[tuple[str, Json]], across: str, shown: Callable[[Json], str]
 ) -> str:
@@ -135,6 +148,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "products": products,
     "perceptrons": perceptrons,
     "feedback": feedback,
+    "filters": lambda: filters("1920x1080"),
     "networks": lambda: networks(network_tables.beside),
     "plans of networks": lambda: networks(network_tables.plans),
 }
