@@ -28,8 +28,8 @@ def filter() -> None:
     """Filter the picture IN, and write the picture OUT.
 
     IN may be a folder or a pattern in quotes, as 'photos/*.jpg'; OUT is then a folder, in which
-    each picture keeps its name. Pictures are PNG, JPEG, WEBP, BMP, GIF, TIFF or PPM, and are
-    written whole or not at all.
+    each picture keeps its name; one that cannot be read is named and left out, and the exit status
+    is 2. Pictures are PNG, JPEG, WEBP, BMP, GIF, TIFF or PPM, and are written whole or not at all.
 
     \b
     Examples:

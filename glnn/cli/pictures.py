@@ -10,14 +10,17 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+import rich_click as click
 from numpy.typing import NDArray
 
 from glnn.backends import Backend, open_backend
 from glnn.cli.options import print_json
-from glnn.cli.screen import Column, Screen, Table, figures, number, progress
+from glnn.cli.screen import Column, Screen, Table, figures, number, progress, say
 from glnn.errors import ModelError
 from glnn.model.images import check_picture, is_picture, read_picture, write_picture
 
+LEFT_OUT = 2
+"""The exit status where some of several pictures could not be read."""
 Picture = NDArray[np.uint8]
 Work = Callable[[Picture, Backend], Picture]
 """What is done to a picture on a backend."""
@@ -75,29 +78,46 @@ def work_on(
     wide: bool,
     as_json: bool,
 ) -> None:
-    """Do `work`, called `name`, to each picture, and say or print what was done."""
+    """Do `work`, called `name`, to each picture, and say or print what was done.
+
+    Of several, those that cannot be read are left out and named; the status is 2 then.
+    """
     opened = open_backend(backend, gpu=gpu, limits=limits)
     device = opened.device
     where = device.capabilities.renderer if device else "CPU (NumPy)"
     rows: list[dict[str, Any]] = []
+    failed: list[dict[str, str]] = []
     with progress(not as_json and len(made) > 1) as bar:
         for pair in bar.track(made, description="filtering"):
-            rows.append(_done(pair, work, opened))
+            try:
+                picture = read_picture(pair.source)
+            except ModelError as error:
+                if len(made) == 1:
+                    raise
+                say(str(error))
+                failed.append({"in": str(pair.source), "error": str(error)})
+            else:
+                rows.append(_done(pair, picture, work, opened))
     if as_json:
         about = {"filter": name, "backend": opened.name, "device": where}
-        print_json({**about, "pictures": rows})
-        return
+        print_json({**about, "pictures": rows, "failed": failed})
+    else:
+        _show(rows, wide, f"{name} on {opened.name}: {where}")
+    if failed:
+        raise click.exceptions.Exit(LEFT_OUT)
+
+
+def _show(rows: Sequence[dict[str, Any]], wide: bool, title: str) -> None:
     heads = (Column("in"), Column("out"), figures("width"), figures("height"), figures("ms"))
     table = Table(heads)
     for row in rows:
         sizes = (str(row["width"]), str(row["height"]))
         table.add(row["in"], row["out"], *sizes, number(row["ms"]))
-    Screen(wide).show(table, f"{name} on {opened.name}: {where}")
+    Screen(wide).show(table, title)
 
 
-def _done(pair: Pair, work: Work, backend: Backend) -> dict[str, Any]:
+def _done(pair: Pair, picture: Picture, work: Work, backend: Backend) -> dict[str, Any]:
     """Of one picture; ms is of the work alone, neither of reading nor of writing."""
-    picture = read_picture(pair.source)
     start = perf_counter()
     found = work(picture, backend)
     took = 1e3 * (perf_counter() - start)

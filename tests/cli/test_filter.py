@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -145,6 +146,18 @@ def test_refused(
     before = set(Path().rglob("*"))
     assert says in cli("filter", *arguments, "--backend", "cpu", "--json").refusal
     assert set(Path().rglob("*")) == before
+
+
+def test_a_broken_picture_of_a_folder_is_left_out(cli: Glnn, picture: Path) -> None:
+    folder = picture.parent
+    (folder / "broken.png").write_text("no picture")
+    found = cli("filter", "box", folder, folder / "out", "--backend", "cpu", "--json")
+    document = json.loads(found.out)
+    assert found.code == 2 and "broken.png: expected an image" in found.err
+    (failed,) = document["failed"]
+    assert failed["in"].endswith("broken.png") and failed["error"] in found.err
+    assert [row["in"] for row in document["pictures"]] == [str(picture)]
+    assert [path.name for path in (folder / "out").iterdir()] == ["in.png"]
 
 
 def test_without_pillow(cli: Glnn, picture: Path, monkeypatch) -> None:
