@@ -40,7 +40,7 @@ def filter() -> None:
     """
 
 
-def _pictures(make: Callable[..., Work]) -> Callable[..., None]:
+def _pictures(make: Callable[..., Work]) -> Callable[..., int]:
     """The command that does to pictures what `make` gives for its options."""
 
     @click.argument("source", metavar="IN")
@@ -48,10 +48,10 @@ def _pictures(make: Callable[..., Work]) -> Callable[..., None]:
     @backend_option
     @device_options
     @wraps(make)
-    def command(source: str, target: str, **options: Any) -> None:
+    def command(source: str, target: str, **options: Any) -> int:
         names = ("backend", "gpu", "limits", "wide", "as_json")
         given = {name: options.pop(name) for name in names}
-        work_on(make.__name__, pairs(source, target), make(**options), **given)
+        return work_on(make.__name__, pairs(source, target), make(**options), **given)
 
     return command
 

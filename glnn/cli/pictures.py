@@ -10,7 +10,6 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-import rich_click as click
 from numpy.typing import NDArray
 
 from glnn.backends import Backend, open_backend
@@ -77,10 +76,10 @@ def work_on(
     limits: str | None,
     wide: bool,
     as_json: bool,
-) -> None:
+) -> int:
     """Do `work`, called `name`, to each picture, and say or print what was done.
 
-    Of several, those that cannot be read are left out and named; the status is 2 then.
+    Of several, those that cannot be read are left out and named; the exit status is 2 then, else 0.
     """
     opened = open_backend(backend, gpu=gpu, limits=limits)
     device = opened.device
@@ -103,8 +102,7 @@ def work_on(
         print_json({**about, "pictures": rows, "failed": failed})
     else:
         _show(rows, wide, f"{name} on {opened.name}: {where}")
-    if failed:
-        raise click.exceptions.Exit(LEFT_OUT)
+    return LEFT_OUT if failed else 0
 
 
 def _show(rows: Sequence[dict[str, Any]], wide: bool, title: str) -> None:
