@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from glnn.backends.backend import Backend, Choice, Launch, Store
-from glnn.backends.opening import NAMES, open_backend
+from glnn.backends.opening import NAMES, open_backend, opened
 
 __all__ = [
     "NAMES",
@@ -12,4 +12,5 @@ __all__ = [
     "Launch",
     "Store",
     "open_backend",
+    "opened",
 ]

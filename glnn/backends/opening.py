@@ -67,6 +67,11 @@ def open_backend(
         return _shared.backends[name, device]
 
 
+def opened(backend: str | Backend) -> Backend:
+    """`backend` itself, or the one that is called so. Raises what `open_backend` raises."""
+    return backend if isinstance(backend, Backend) else open_backend(backend)
+
+
 def _device(gpu: int | str | None, limits: str | None) -> Device:
     key = (_gpu(gpu), _limits(limits))
     device = _shared.devices.get(key)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.backends import Backend, Choice, Launch, Store, open_backend
+from glnn.backends import Backend, Choice, Launch, Store, opened
 from glnn.compile.memory import Arena
 from glnn.compile.prepared import Prepared
 from glnn.compile.schedule import Schedule
@@ -48,7 +48,7 @@ def evaluate(
         return np.empty(problem.output, problem.results[0].dtype.numpy)
     if op.view:
         return np.array(problem.compute(operands))
-    chosen = backend if isinstance(backend, Backend) else open_backend(backend)
+    chosen = opened(backend)
 
     def work() -> NDArray[Any]:
         perform, out = prepare(op, operands, chosen, kernel, epilogue=epilogue)

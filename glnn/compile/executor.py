@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from glnn.backends import Backend, open_backend
+from glnn.backends import Backend, open_backend, opened
 from glnn.backends.backend import T
 from glnn.compile.cut import Cut, planned
 from glnn.compile.hosted import Hosted
@@ -201,12 +201,12 @@ class Executor:
             if lost is not None and lost.lost is not None:
                 device, gpu, limits = self._asked
                 fresh = None if device is None else lost.renewed()
-                opened = open_backend(self.backend.name, fresh, gpu=gpu, limits=limits)
-                LOG.warning("%s; renewed: %s", lost.lost, opened.device)
+                renewed = open_backend(self.backend.name, fresh, gpu=gpu, limits=limits)
+                LOG.warning("%s; renewed: %s", lost.lost, renewed.device)
                 self._plans.clear()
                 self._latest = None
-                self._weights = Weights(opened, self.graph)
-                self.backend = opened  # last: from here on others take it without the lock
+                self._weights = Weights(renewed, self.graph)
+                self.backend = renewed  # last: from here on others take it without the lock
             return self.backend
 
 
@@ -220,10 +220,10 @@ def _within_memory(backend: Backend, work: Callable[[], T]) -> T:
 
 def run(graph: Graph, feeds: Mapping[str, Array], backend: str | Backend) -> dict[str, Array]:
     """The outputs of `graph`, run once. Raises what `Plan` raises."""
-    opened = backend if isinstance(backend, Backend) else open_backend(backend)
+    chosen = opened(backend)
     types = _types(graph, {name: array.shape for name, array in feeds.items()})
     told = graph.told(feeds)
-    return opened.perform(lambda: planned(graph, opened, types, told=told).inside(feeds, None))
+    return chosen.perform(lambda: planned(graph, chosen, types, told=told).inside(feeds, None))
 
 
 def _types(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, TensorType]:

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from glnn.backends import Backend, open_backend
+from glnn.backends import Backend, opened
 from glnn.compile import Plan
 from glnn.errors import LimitError
 from glnn.filters.image import as_image
@@ -88,8 +88,7 @@ class Filter(ABC):
         Raises ShapeError where it does not fit, DeviceError where the backend does not open,
         LimitError where the device has too little memory.
         """
-        opened = backend if isinstance(backend, Backend) else open_backend(backend)
-        return self._results(as_image(self.name, image), opened)
+        return self._results(as_image(self.name, image), opened(backend))
 
     def _results(self, image: Array, backend: Backend) -> tuple[Array, ...]:
         axis = self.apart(image.shape)
@@ -115,8 +114,8 @@ class Filter(ABC):
 
     def plan(self, type: TensorType, backend: str | Backend) -> Plan:
         """The plan for images of `type`, made where there is none yet. Raises the same."""
-        opened = backend if isinstance(backend, Backend) else open_backend(backend)
-        return opened.perform(lambda: _plans.plan(self, type, opened))
+        chosen = opened(backend)
+        return chosen.perform(lambda: _plans.plan(self, type, chosen))
 
 
 class _Plans:

@@ -19,8 +19,8 @@
 #include "common/launch.glsl"
 #include "sobel/lanes.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
-layout(std430, binding = 0) buffer X { WORDS x[]; };
-layout(std430, binding = 1) buffer Out { WORDS result[]; };
+layout(std430, binding = 0) buffer X { CHARS x[]; };
+layout(std430, binding = 1) buffer Out { CHARS result[]; };
 uniform int height, width, words;
 
 // That of row `y`, or of the last one above or below, in the words that `column` counts.
@@ -35,7 +35,7 @@ void main() {
     int columns = words / WIDTH;
     int column = int(INVOCATION_ID.x), top = int(INVOCATION_ID.y) * ROWS;
     if (column >= columns || top >= height) return;
-    WORDS kept = within(uint(column * WIDTH), uint(width));
+    CHARS kept = within(uint(column * WIDTH), uint(width));
     Row above = row_at(top - 1, column, columns), row = row_at(top, column, columns);
 #if UNROLLED
     for (int i = 0; i < ROWS; ++i) {
@@ -46,11 +46,11 @@ void main() {
     for (int y = top; y < end; ++y) {
 #endif
         Row below = row_at(y + 1, column, columns);
-        WORDS even = above.across_even + 2u * row.across_even + below.across_even;
-        WORDS odd = above.across_odd + 2u * row.across_odd + below.across_odd;
-        WORDS dx = bytes_of(even, odd);
-        WORDS dy = bytes_of(above.along_even - below.along_even, above.along_odd - below.along_odd);
-        WORDS inner = y > 0 && y < height - 1 ? kept : WORDS(0u);
+        CHARS even = above.across_even + 2u * row.across_even + below.across_even;
+        CHARS odd = above.across_odd + 2u * row.across_odd + below.across_odd;
+        CHARS dx = bytes_of(even, odd);
+        CHARS dy = bytes_of(above.along_even - below.along_even, above.along_odd - below.along_odd);
+        CHARS inner = y > 0 && y < height - 1 ? kept : CHARS(0u);
         int at = y * columns + column;
         result[at] = dx & inner;
         result[height * columns + at] = dy & inner;

@@ -5,27 +5,15 @@
 //
 // Words stand for vectors of pixels: `uchar8` is a uvec2 and `uchar16` a uvec4, CHARS, four pixels in
 // a word. `short8` and `short16` are two of these, with two sums of 16 bits in a word: of pixels 0 and
-// 2 in `even`, of 1 and 3 in `odd`. Lanes of a sum are the sums of lanes once BIAS has made all of them
-// positive, whatever they borrowed before; it is 8 * 256 in each, so that a shift by 3 leaves a byte.
+// 2 in `even`, of 1 and 3 in `odd`.
 // A load that begins within a word is of the words that have it, which are shifted together. An
 // invocation owns whole words: the document's begins at a pixel with its left neighbours, and stores
 // one pixel further on; ours stores at a word, and its left neighbours begin a pixel before.
 //
 // The stage has CHARS_AT(i), the i-th CHARS of the image, and FIRST_AT(i) and LAST_AT(i), its first
 // and its last word.
-#if WORDS == 4
-#define CHARS uvec4
-#define SHIFTED_IN(word, words) uvec4(word, words.xyz)
-#define SHIFTED_OUT(words, word) uvec4(words.yzw, word)
-#define PLACES(first) (first + uvec4(0, 1, 2, 3))
-#else
-#define CHARS uvec2
-#define SHIFTED_IN(word, words) uvec2(word, words.x)
-#define SHIFTED_OUT(words, word) uvec2(words.y, word)
-#define PLACES(first) (first + uvec2(0, 1))
-#endif
-#define LANES 0x00FF00FFu
-#define BIAS 0x08000800u
+#define WIDTH WORDS
+#include "sobel/chars.glsl"
 
 struct Shorts {
     CHARS even, odd;
@@ -50,11 +38,6 @@ Shorts minus(Shorts a, Shorts b) {
 
 Shorts twice(Shorts a) {
     return Shorts(2u * a.even, 2u * a.odd);
-}
-
-// convert_char8, convert_char16 of sums >> 3
-CHARS chars(Shorts sums) {
-    return (((sums.even + BIAS) >> 3) & LANES) | (((sums.odd + BIAS) << 5) & ~LANES);
 }
 
 // vload8, vload16 one pixel before, and one behind, the CHARS number `at`.
@@ -86,14 +69,6 @@ Neighbours neighbours(int y, int column) {
     return Neighbours(shorts(left), shorts(middle), shorts(right));
 }
 
-// Ones in the bytes of a column's words that have neighbours to the left and the right.
-CHARS within(int column) {
-    CHARS at = PLACES(uint(column * WORDS));
-    uint last = uint(width - 1);
-    CHARS ends = CHARS(equal(at, CHARS(last >> 2))) * (0xFFu << (8u * (last & 3u)));
-    return ~(ends | CHARS(equal(at, CHARS(0u))) * 0xFFu);
-}
-
 void gradients(int top, int column, out CHARS dx[ROWS], out CHARS dy[ROWS]) {
     Shorts across[ROWS], along[ROWS];
     for (int i = 0; i < ROWS + 2; ++i) {
@@ -108,11 +83,11 @@ void gradients(int top, int column, out CHARS dx[ROWS], out CHARS dy[ROWS]) {
             if (i == j + 2) along[j] = minus(along[j], sum);
         }
     }
-    CHARS columns = within(column);
+    CHARS columns = within(uint(column * WORDS), uint(width));
     for (int j = 0; j < ROWS; ++j) {
         int y = top + j;
         CHARS inner = y > 0 && y < height - 1 ? columns : CHARS(0u);
-        dx[j] = chars(across[j]) & inner;
-        dy[j] = chars(along[j]) & inner;
+        dx[j] = bytes_of(across[j].even, across[j].odd) & inner;
+        dy[j] = bytes_of(along[j].even, along[j].odd) & inner;
     }
 }
