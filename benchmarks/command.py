@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,19 @@ def pyplot() -> Any:
     except ImportError:
         raise GlnnError("pictures need matplotlib: install glnn[bench]") from None
     return found
+
+
+@contextmanager
+def chart(path: Path, across: str, up: str) -> Iterator[Any]:
+    """The axes of a picture with a legend and a grid, which is saved to `path` afterwards."""
+    canvas, axes = pyplot().subplots(figsize=(7, 5))
+    yield axes
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+    axes.legend()
+    axes.grid(True, which="both", alpha=0.3)
+    canvas.tight_layout()
+    save(canvas, path)
 
 
 def save(canvas: Any, path: Path, metadata: dict[str, Any] | None = None) -> None:

@@ -27,7 +27,7 @@ import rich_click as click
 from numpy.typing import NDArray
 
 from benchmarks import beside, documents
-from benchmarks.command import check_picture, pyplot, run, save
+from benchmarks.command import chart, check_picture, run
 from benchmarks.compiled import library
 from benchmarks.record import machine
 from benchmarks.tables import table
@@ -224,19 +224,13 @@ def _print(result: dict[str, Any], figure: documents.Figure, ours: documents.Our
 
 def _draw(rows: list[dict[str, Any]], path: Path) -> None:
     """The time of a load over the size."""
-    figure, axes = pyplot().subplots(figsize=(7, 5))
-    for side in ("cpu", "gpu"):
-        points = [(r["bytes"], r[f"{side}_ns"]) for r in rows if r[f"{side}_ns"] is not None]
-        if points:
-            axes.plot(*zip(*points, strict=True), marker="o", label=side.upper())
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.set_xlabel("bytes")
-    axes.set_ylabel("ns a load")
-    axes.legend()
-    axes.grid(True, which="both", alpha=0.3)
-    figure.tight_layout()
-    save(figure, path)
+    with chart(path, "bytes", "ns a load") as axes:
+        for side in ("cpu", "gpu"):
+            points = [(r["bytes"], r[f"{side}_ns"]) for r in rows if r[f"{side}_ns"] is not None]
+            if points:
+                axes.plot(*zip(*points, strict=True), marker="o", label=side.upper())
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ import rich_click as click
 
 from benchmarks import beside, documents
 from benchmarks.arithmetic import FP32, INT32, MAINS, Arithmetic, halves
-from benchmarks.command import check_picture, pyplot, run, save
+from benchmarks.command import chart, check_picture, run
 from benchmarks.record import machine, waited
 from benchmarks.tables import table
 from glnn.backends import open_backend
@@ -203,17 +203,11 @@ def _print(result: dict[str, Any]) -> None:
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
     """The rate over the operational intensity, a line for each arithmetic."""
-    figure, axes = pyplot().subplots(figsize=(7, 5))
-    for kind in dict.fromkeys(row["arithmetic"] for row in rows):
-        own = [row for row in rows if row["arithmetic"] == kind]
-        points = [row["flop_per_byte"] for row in own], [row["gflops"] for row in own]
-        axes.loglog(*points, marker="o", label=f"{kind}, {UNITS[kind]}")
-    axes.set_xlabel("operations / byte")
-    axes.set_ylabel("10^9 operations / s")
-    axes.legend()
-    axes.grid(True, which="both", alpha=0.3)
-    figure.tight_layout()
-    save(figure, path)
+    with chart(path, "operations / byte", "10^9 operations / s") as axes:
+        for kind in dict.fromkeys(row["arithmetic"] for row in rows):
+            own = [row for row in rows if row["arithmetic"] == kind]
+            points = [row["flop_per_byte"] for row in own], [row["gflops"] for row in own]
+            axes.loglog(*points, marker="o", label=f"{kind}, {UNITS[kind]}")
 
 
 if __name__ == "__main__":

@@ -73,15 +73,16 @@ def _numbers(kind: Callable[[str], float], counts: range) -> Callable[..., Any]:
     return read
 
 
-def _kernel_size(help: str, default: str | None = None) -> Callable[[Command], Command]:
-    return click.option(
-        "--kernel-size",
-        metavar="N|WIDTH,HEIGHT",
-        default=default,
-        show_default=default is not None,
-        callback=_numbers(int, range(1, 3)),
-        help=help,
-    )
+def _sizes(name: str, help: str, **more: Any) -> Callable[[Command], Command]:
+    """The option `name`, a size or two."""
+    reads = _numbers(int, range(1, 3))
+    return click.option(name, metavar="N|WIDTH,HEIGHT", callback=reads, help=help, **more)
+
+
+def _weights(name: str, along: str) -> Callable[[Command], Command]:
+    """The option `name`, the weights of a kernel."""
+    reads, help = _numbers(float, range(1, 1000)), f"The weights along {along}."
+    return click.option(name, metavar="A,B,...", required=True, callback=reads, help=help)
 
 
 def _border(default: str = "reflect") -> Callable[[Command], Command]:
@@ -105,7 +106,7 @@ def _show(command: Command) -> Command:
 
 
 @filter.command("gaussian_blur")
-@_kernel_size("In pixels, odd; without it, it follows from sigma.")
+@_sizes("--kernel-size", "In pixels, odd; without it, it follows from sigma.")
 @click.option(
     "--sigma",
     metavar="S|X,Y",
@@ -120,7 +121,7 @@ def gaussian_blur(kernel_size: Any, sigma: Any, border: str) -> Work:
 
 
 @filter.command()
-@_kernel_size("In pixels.", "3")
+@_sizes("--kernel-size", "In pixels.", default="3", show_default=True)
 @_border()
 @_pictures
 def box(kernel_size: Any, border: str) -> Work:
@@ -137,20 +138,8 @@ def median(border: str) -> Work:
 
 
 @filter.command()
-@click.option(
-    "--kernel-x",
-    metavar="A,B,...",
-    required=True,
-    callback=_numbers(float, range(1, 1000)),
-    help="The weights along rows.",
-)
-@click.option(
-    "--kernel-y",
-    metavar="A,B,...",
-    required=True,
-    callback=_numbers(float, range(1, 1000)),
-    help="The weights along columns.",
-)
+@_weights("--kernel-x", "rows")
+@_weights("--kernel-y", "columns")
 @_border()
 @_pictures
 def separable(kernel_x: Any, kernel_y: Any, border: str) -> Work:
@@ -159,13 +148,7 @@ def separable(kernel_x: Any, kernel_y: Any, border: str) -> Work:
 
 
 @filter.command()
-@click.option(
-    "--size",
-    metavar="N|WIDTH,HEIGHT",
-    required=True,
-    callback=_numbers(int, range(1, 3)),
-    help="In pixels.",
-)
+@_sizes("--size", "In pixels.", required=True)
 @click.option(
     "--interpolation",
     type=click.Choice(INTERPOLATIONS),
