@@ -21,6 +21,8 @@ SETTINGS = {
 SIDES = (("ours", "here", "-", 0.9), ("theirs", "the document", "--", 0.45))
 TICKS = (1, 2, 5)  # of each power of ten
 LOW, HIGH = 0.9, 2.2
+SHARE = "%"
+"""What is drawn as it is, and not as speed over a row."""
 MANY = 8  # columns whose names would lie over one another
 
 
@@ -69,15 +71,19 @@ def draw(path: Path, figure: Figure, entries: Entries) -> None:
     with plot.rc_context(SETTINGS):
         canvas, axes = plot.subplots(figsize=(7, 3.6))
         by_size = len(columns) > 2 and all(c.replace(".", "").isdecimal() for c in columns)
-        (_lines if by_size else _bars)(axes, entries, columns)
-        axes.set_yscale("log")
-        low, high = axes.get_ylim()
-        axes.set_ylim(min(low, LOW), max(high, HIGH))  # 1 and 2 are named, and little looks little
-        axes.yaxis.set_major_locator(ticker.LogLocator(subs=TICKS))
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.yaxis.set_minor_locator(ticker.NullLocator())
-        axes.set_ylabel(f"over {_base(entries)}")
-        axes.axhline(1, color="0.7", linewidth=0.8, zorder=0)
+        if by_size and entries[0]["unit"] == SHARE:
+            _curves(axes, entries)
+        else:
+            (_lines if by_size else _bars)(axes, entries, columns)
+            axes.set_yscale("log")
+            low, high = axes.get_ylim()
+            # 1 and 2 are named, and little looks little
+            axes.set_ylim(min(low, LOW), max(high, HIGH))
+            axes.yaxis.set_major_locator(ticker.LogLocator(subs=TICKS))
+            axes.yaxis.set_major_formatter("{x:g}")
+            axes.yaxis.set_minor_locator(ticker.NullLocator())
+            axes.set_ylabel(f"over {_base(entries)}")
+            axes.axhline(1, color="0.7", linewidth=0.8, zorder=0)
         axes.grid(axis="y", color="0.9", linewidth=0.6)
         axes.set_axisbelow(True)
         axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
@@ -85,6 +91,17 @@ def draw(path: Path, figure: Figure, entries: Entries) -> None:
         canvas.tight_layout()
         save(canvas, path, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     path.write_text(re.sub(r"\s*\n\s*", "\n", path.read_text("utf-8")), "utf-8")
+
+
+def _curves(axes: Any, entries: Entries) -> None:
+    """Percentages over their columns, ours and the document's."""
+    for i, row in enumerate(dict.fromkeys(str(e["row"]) for e in entries)):
+        for side, who, style, alpha in SIDES:
+            mine = [e for e in entries if e["row"] == row and e[side] is not None]
+            if mine:
+                x, y = zip(*((float(e["column"]), e[side]) for e in mine), strict=True)
+                axes.plot(x, y, style, color=f"C{i}", alpha=alpha, label=f"{row}, {who}")
+    axes.set_ylabel(SHARE)
 
 
 def _lines(axes: Any, entries: Entries, columns: list[str]) -> None:

@@ -58,7 +58,11 @@ def torch_peers(model: glnn.Model, x: Array) -> Iterator[Contender]:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
     where = "cuda" if torch.cuda.is_available() else "cpu"
-    net = _torch_network(torch, model, where)
+    layers = torch_layers(torch, model, where)
+    for layer in layers:
+        if isinstance(layer, torch.nn.Module):
+            layer.eval().requires_grad_(False)
+    net = torch_network(model, layers)
     host = torch.from_numpy(x)
     static = host.to(where)
 
@@ -97,10 +101,10 @@ def torch_peers(model: glnn.Model, x: Array) -> Iterator[Contender]:
     yield Contender(f"PyTorch {torch.__version__} CUDA graph", replay, resident_replay)
 
 
-def _torch_network(torch: Any, model: glnn.Model, where: str) -> Callable[[Any], Any]:
-    """`model` in PyTorch on the device `where`: its layers have the names and arguments of glnn's.
+def torch_layers(torch: Any, model: glnn.Model, where: str) -> list[Any]:
+    """The layers of `model` in PyTorch on the device `where`, in training mode, in their order.
 
-    The model has one input and one output.
+    They have the names and arguments of glnn's.
     """
     layers: list[Any] = []
     for node in model.nodes:
@@ -110,7 +114,12 @@ def _torch_network(torch: Any, model: glnn.Model, where: str) -> Callable[[Any],
         same = getattr(torch.nn, type(node.layer).__name__)(**node.layer.config())
         for name, array in node.layer.parameters.items():
             getattr(same, name).data = torch.from_numpy(array.copy())
-        layers.append(same.eval().to(where).requires_grad_(False))
+        layers.append(same.to(where))
+    return layers
+
+
+def torch_network(model: glnn.Model, layers: list[Any]) -> Callable[[Any], Any]:
+    """`model`, which has one input and one output, of what `torch_layers` gave."""
     (given,), (out,) = model.inputs, model.outputs
     last = {name: node for node in model.nodes for name in node.inputs}  # that reads it
 

@@ -131,6 +131,38 @@ def filters(image: str) -> str:
     return markdown(["ms", "glnn", "steps", "OpenCV", "PyTorch CUDA"], table)
 
 
+def training() -> str:
+    """Steps of training from host arrays, glnn's beside PyTorch's."""
+    found: dict[tuple[str, int], dict[str, Json]] = {}
+    for row in measured("training")["rows"]:
+        found.setdefault((row["work"], row["batch"]), {})[row["name"].split(" ", 1)[1]] = row
+    table: list[list[object]] = []
+    for (work, batch), by in found.items():
+        ours, graph, eager = (by.get(name, {}) for name in ("compute", "CUDA graph", "eager"))
+        times = (number(one.get("median_ms")) for one in (ours, graph, eager))
+        over = (number(one.get("ours_over")) for one in (graph, eager))
+        launches = ours.get("launches", "-")
+        table.append([work.replace("_", " "), batch, *times, *over, launches])
+    heads = ["ms", "batch", "glnn", "CUDA graph", "eager", "over the graph", "over eager"]
+    return markdown([*heads, "launches"], table)
+
+
+def accuracies() -> str:
+    """What networks that were trained from nothing reach, on the CPU and on the GPU."""
+    found = measured("mnist")
+    apart = {row["model"]: row["apart"] for row in found["agreement"]}
+    seconds = {
+        (row["model"], row["name"]): row.get("seconds") for row in found["rows"] if not row["seed"]
+    }
+    table: list[list[object]] = []
+    for row in found["accuracies"]:
+        model = row["model"]
+        cells = (row["cpu"], row["gpu"], *(seconds.get((model, name)) for name in ("cpu", "glnn")))
+        table.append([model, *map(number, cells), f"{apart[model]:.1e}"])
+    heads = ["", "CPU, %", "GPU, %", "CPU, s", "GPU, s", "losses apart"]
+    return markdown(heads, table)
+
+
 def _grid(
     unit: str, rows: Iterable[tuple[str, Json]], across: str, shown: Callable[[Json], str]
 ) -> str:
@@ -149,6 +181,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "perceptrons": perceptrons,
     "feedback": feedback,
     "filters": lambda: filters("1920x1080"),
+    "training": training,
+    "trained": accuracies,
     "networks": lambda: networks(network_tables.beside),
     "plans of networks": lambda: networks(network_tables.plans),
 }
@@ -159,7 +193,11 @@ def filled(text: str) -> str:
     """`text` with its tables made anew."""
 
     def table(found: re.Match[str]) -> str:
-        return f"{found[1]}\n{TABLES[found[2]]()}{found[3]}"
+        try:
+            made = TABLES[found[2]]()
+        except FileNotFoundError:
+            made = "not measured yet\n"
+        return f"{found[1]}\n{made}{found[3]}"
 
     return re.sub(r"(<!-- table (.+?) -->)\n.*?(<!-- end -->)", table, text, flags=re.DOTALL)
 

@@ -67,3 +67,8 @@ def shown(value: object) -> str:
 def first_line(error: Exception) -> str:
     """What `error` says, in one line."""
     return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def fault(error: OSError | ValueError) -> str:
+    """What kept a file from being written, in one line: the system's words, or a library's."""
+    return getattr(error, "strerror", None) or first_line(error)

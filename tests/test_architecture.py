@@ -33,6 +33,7 @@ ORDER = (
     ("data",),
     ("model",),
     ("session",),
+    ("training",),
     ("onnx_backend",),
     ("ops",),
     ("filters",),

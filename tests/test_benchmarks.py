@@ -122,6 +122,9 @@ def test_deviations_are_held_against_the_documents_greatest() -> None:
         ("roofline --plot a.txt", "--plot: expected a .png or .svg file, got a.txt"),
         ("mlp --models none", "--models: no 'none', expected "),
         ("bias --shapes 9x9", "--shapes: no '9x9', expected some of 1024x1024, 256x4096, "),
+        ("mnist --only mlp,no", "--only: no 'no', expected some of mlp, dnn, lenet"),
+        ("mnist --kernels no", "--kernels: no 'no', expected some of cheng_v3_w4, "),
+        ("training --only no", "--only: no 'no', expected beginnings of mlp_784_512_10, "),
         ("launches --steps 5,x", "--steps: expected numbers as 50,200, got '5,x'"),
         ("transfers --mib 4x", "--mib: expected numbers as 0.3,4, got '4x'"),
         (
@@ -529,6 +532,87 @@ def test_the_staircase_of_rovder_2019() -> None:
     staircase.show(Screen(), rows)
 
 
+def test_training_on_digits() -> None:
+    """Three steps of it: what is counted and compared, not what it reaches."""
+    options = ["--only", "mlp", "--share", "0.005", "--agree", "2", "--seeds", "2"]
+    result = json.loads(run("benchmarks.mnist", *options, "--kernels", "cheng_v3_w8", "--json"))
+    rows = {(row["name"], row["seed"]): row for row in result["rows"]}
+    both = [(name, seed) for name in ("glnn", "cpu") for seed in (0, 1)]
+    assert {*rows} == {*both, ("cheng_v3_w8", 0)}
+    assert all(len(row["curve"]) == 10 and row["seconds"] > 0 for row in rows.values())
+    ends = [rows[name, 0]["loss"][-1] for name in ("glnn", "cpu", "cheng_v3_w8")]
+    assert ends == pytest.approx([ends[0]] * 3, rel=1e-4) and 2 < ends[0] < 2.5
+    assert [one["agree"] for one in result["agreement"]] == [True]
+    (mean,) = result["accuracies"]
+    assert mean["cpu"] == pytest.approx(sum(rows["cpu", i]["accuracy"] for i in (0, 1)) / 2)
+    beside = {(row["figure"], row["row"], row["column"]): row["ours"] for row in result["beside"]}
+    assert beside["tables_3_to_6", "cpu", "mlp"] == rows["cpu", 0]["seconds"]
+    curve = rows["cheng_v3_w8", 0]["curve"]
+    assert beside["figures_20_22_24", "cheng_v3_w8", "100"] == curve[-1]
+    assert any(claim.get("holds") for claim in result["claims"])
+
+
+def test_lenet_learns_a_few_digits_by_heart() -> None:
+    from dataclasses import replace
+
+    from benchmarks.digits import Digits, digits
+    from benchmarks.mnist_training import RECIPES, apart, trained
+    from glnn.training import Adam
+
+    x, y = digits().x[:32], digits().y[:32]
+    done: list[int] = []
+    recipe = replace(RECIPES["lenet"], optimizer=Adam(lr=3e-3), steps=60, batch=8)
+    given = Digits("a few", x, y, x, y)
+    row = trained(recipe, given, "cpu", advance=done.append)
+    assert len(row["curve"]) == 10 and sum(done) == row["steps"] == 60
+    assert row["loss"][1] < 0.8 * row["loss"][0] and row["accuracy"] > 30
+    assert apart([1.0, 2.0], [1.0, 1.5]) == pytest.approx(0.25) and apart([0.0], [0.0]) == 0
+
+
+def test_steps_of_training() -> None:
+    options = ["--only", "mlp_784_512,lenet", "--batch", "3", "--seconds", "0", "--rounds", "1"]
+    result = json.loads(run("benchmarks.training", *options, "--versus-numpy", "--json"))
+    rows = {(row["work"], row["name"]): row for row in result["rows"]}
+    assert {name for _, name in rows} >= {"glnn compute", "glnn cpu"}
+    assert {work for work, _ in rows} == {"mlp_784_512_10", "lenet_relu"}
+    for (work, name), row in rows.items():
+        assert row["loss_error"] < 1e-4 and row["least_ms"] <= row["median_ms"]
+        ours = rows[work, "glnn compute"]
+        assert row["ours_over"] == pytest.approx(ours["median_ms"] / row["median_ms"])
+        assert name != "glnn compute" or row["launches"] > 3
+
+
+def test_digits_are_split_and_read(tmp_path: Path) -> None:
+    import numpy as np
+
+    from benchmarks.digits import digits
+    from glnn.data import digits as bundled
+    from glnn.errors import GlnnError
+
+    found = digits()
+    assert found.x.shape == (8000, 1, 28, 28) and found.test_x.shape == (2000, 1, 28, 28)
+    assert "8,000 to train with and 2,000 to test with" in found.name
+    images, labels = bundled()  # the first thousand of them: each is in one part, once
+    both = np.concatenate([found.x, found.test_x])[:, 0], np.concatenate([found.y, found.test_y])
+    assert both[0].max() == 1 and both[0].min() == 0 and found.y.dtype == np.int32
+    where = {image.tobytes(): label for image, label in zip(*both, strict=True)}
+    scaled = images.astype(np.float32) / np.float32(255)
+    assert [where[image.tobytes()] for image in scaled] == labels.tolist()
+    assert found.flat().test_x.shape == (2000, 784)
+    for part, count in (("train", 5), ("t10k", 2)):
+        for kind, array in (("images-idx3", images), ("labels-idx1", labels)):
+            header = np.array([0x800 | array.ndim, count, *array.shape[1:]], ">i4").tobytes()
+            name = tmp_path / f"{part}-{kind}-ubyte"
+            name.write_bytes(header + array[:count].tobytes())
+    own = digits(tmp_path)
+    assert own.y.tolist() == labels[:5].tolist() and len(own.test_x) == 2
+    assert np.array_equal(own.x[:, 0], scaled[:5])
+    for path in tmp_path.glob("t10k*"):
+        path.unlink()
+    with pytest.raises(GlnnError, match="--data: expected images of 28 x 28 to train and to test"):
+        digits(tmp_path)
+
+
 def test_vgg16() -> None:
     options = ["--size", "32", "--repeat", "1", "--configuration", "C", "--json"]
     result = json.loads(run("benchmarks.vgg16", *options, "--kernel", "conv2d=direct"))
@@ -688,13 +772,14 @@ def test_variants_are_timed_by_name() -> None:
     from benchmarks import variants
     from glnn.backends import open_backend
     from glnn.cli.screen import Screen, progress
+    from glnn.device import Device
     from glnn.errors import DeviceError
 
-    try:
-        backend = open_backend("compute")
-    except DeviceError as error:
-        pytest.skip(str(error))
-    with progress(False) as bar:
+    with Device() as device, progress(False) as bar:  # of its own: this thread holds it
+        try:
+            backend = open_backend("compute", device)
+        except DeviceError as error:
+            pytest.skip(str(error))
         rows = variants.measure(bar, backend, glnn.load("lenet"), 1, 1)
     assert [row["layer"] for row in rows] == ["c1", "c3"]
     for row in rows:

@@ -78,11 +78,24 @@ class Backend(ABC):
 
     name: ClassVar[str]
     operands: ClassVar[int] = 16  # what a vertex shader has textures for
+    """Of work that was joined: where that is too much it is taken apart again."""
     joins: ClassVar[int] = 16
     """How many tensors a concatenation joins at once."""
     shares: ClassVar[bool] = False
     """Whether tensors may share memory (see `memory`)."""
+    in_place: ClassVar[bool] = False
+    """Whether a launch may write memory that it reads at the same place."""
     device: Device | None
+
+    @property
+    def binds(self) -> int:
+        """How many operands a kernel can be bound to at least."""
+        return self.operands
+
+    @property
+    def adjoining(self) -> int:
+        """Bytes of tensors that may lie one behind the other to be one to a launch; 0 for none."""
+        return 0
 
     @abstractmethod
     def choose(self, problem: Problem, kernel: str | None = None) -> Choice:
@@ -136,14 +149,27 @@ class Backend(ABC):
         layout: Layout,
         memory: Memory | None = None,
         dtype: DType = DType.float32,
+        offset: int | None = None,
     ) -> Store:
-        """Room for a tensor: filled with zeros, or that of `memory` as it is."""
+        """Room for a tensor: filled with zeros, or that of `memory` as it is.
+
+        offset: the word of `memory` that it begins at, where others lie beside it.
+        """
 
     @abstractmethod
     def prepare(
-        self, choice: Choice, problem: Problem, operands: Mapping[str, Store], out: Store
+        self,
+        choice: Choice,
+        problem: Problem,
+        operands: Mapping[str, Store],
+        out: Store,
+        own: bool = False,
     ) -> Launch:
-        """`problem` made ready to be computed by `choice`, from `operands` to `out`."""
+        """`problem` made ready to be computed by `choice`, from `operands` to `out`.
+
+        own: whether a program of its own is worth its while, as the host has more to do than the
+        device where launches are small.
+        """
 
     def examine(self, asked: Iterable[tuple[Choice, Problem]]) -> bool:
         """See whether kernels compute such problems right here, where that is not known.
@@ -208,10 +234,11 @@ class Backend(ABC):
     def wrote(self, store: Store) -> None:
         """Note that the memory of `store` was written by way of another store."""
 
-    def together(self, launches: Sequence[Launch]) -> Launch:
+    def together(self, launches: Sequence[Launch], *, apart: bool = False) -> Launch:
         """All of `launches`, one after the other, with the least that this takes.
 
-        Their results are seen where `wrote` is called of their stores.
+        apart: whether those that do not wait for one another may change places, so that a device is
+        at them at once. Their results are seen where `wrote` is called of their stores.
         """
 
         def perform() -> None:

@@ -10,9 +10,10 @@ from typing import ClassVar
 
 from glnn.backends.backend import Choice, Launch, Store
 from glnn.backends.gl import GlBackend
-from glnn.backends.launch import Fetched, GlLaunch
+from glnn.backends.launch import Fetched, GlLaunch, Touched
 from glnn.device import Buffer, Device, Program, Source, confuses_values
-from glnn.device.recording import Range, Recorder
+from glnn.device.places import Place, Range, place
+from glnn.device.recording import Recorder
 from glnn.graph.operators.concat import MOST_INPUTS
 from glnn.kernels.binding import bind
 from glnn.kernels.generate.generated import Uniform
@@ -51,15 +52,30 @@ class ComputeLaunch(GlLaunch):
         self._program, self._dispatches = program, dispatches
         self._textures, self._in_place = textures, in_place
 
+    @property
+    def touches(self) -> Touched:
+        reads = [*self._bound, *filter(None, (one.source for one in self._textures))]
+        reads += [] if self._in_place is None else [self._place(self._in_place)]
+        return Touched(frozenset(reads), frozenset((self._place(self.out),)))
+
+    @property
+    def _bound(self) -> list[Place]:
+        """The memory that is bound for its dispatches."""
+        ranges = (range for dispatch in self._dispatches for range in dispatch.buffers)
+        return list(dict.fromkeys(map(place, ranges)))
+
+    def _place(self, buffer: Buffer) -> Place:
+        return place(buffer.range(self._device, 0))
+
     def record(self, recorder: Recorder) -> None:
-        out = self.out.push(self._device)
-        if self._in_place is not None:
-            source = self._in_place.push(self._device)
-            if source is not out:
-                recorder.copy(out, source, 4 * self.out.layout.size(self.out.shape))
+        out, given = self.out, self._in_place
+        if given is not None and self._place(given) != self._place(out):
+            size = 4 * out.layout.size(out.shape)
+            target, source = out.push(self._device), given.push(self._device)
+            recorder.copy(target, out.first, source, given.first, size)
         Fetched.record(self._textures, recorder)
-        reads = [range[0] for dispatch in self._dispatches for range in dispatch.buffers]
-        recorder.uses([*reads, *filter(None, (one.read for one in self._textures))], [out])
+        reads = filter(None, (one.read for one in self._textures))
+        recorder.uses([*self._bound, *reads], [self._place(out)])
         for dispatch in self._dispatches:
             for range in dispatch.buffers:
                 recorder.bind(range)
@@ -74,11 +90,20 @@ class Compute(GlBackend):
 
     name: ClassVar[str] = "compute"
     operands: ClassVar[int] = 15  # beside the result, what most devices have storage blocks for
+    in_place: ClassVar[bool] = True
     joins: ClassVar[int] = MOST_INPUTS  # a dispatch for each of them
 
     @classmethod
     def why_not_device(cls, device: Device) -> str | None:
         return device.capabilities.why_no_compute()
+
+    @property
+    def binds(self) -> int:
+        return min(self.operands, self.device.capabilities.max_compute_shader_storage_blocks - 1)
+
+    @property
+    def adjoining(self) -> int:
+        return self.device.capabilities.max_shader_storage_block_size
 
     def compile(self, source: Source) -> Program:
         return Program.compute(self.device, source)
@@ -91,7 +116,12 @@ class Compute(GlBackend):
         return problem.chosen_layouts(choice, problem.split(choice, self.device.capabilities))
 
     def prepare(
-        self, choice: Choice, problem: Problem, operands: Mapping[str, Store], out: Store
+        self,
+        choice: Choice,
+        problem: Problem,
+        operands: Mapping[str, Store],
+        out: Store,
+        own: bool = False,
     ) -> Launch:
         assert isinstance(choice, Kernel) and isinstance(out, Buffer)
         buffers = {k: b for k, b in {**operands, "out": out}.items() if isinstance(b, Buffer)}
@@ -100,7 +130,7 @@ class Compute(GlBackend):
         part = self.part(choice, problem)
         defines = problem.defines(choice) | ({} if part is None else {"IN_PARTS": 1})
         textures = self.fetched(problem, choice, buffers)
-        program = self.program(choice, problem, defines, textures, bound)
+        program = self.program(choice, problem, defines, textures, bound, own)
         uniforms = self.uniforms(program, choice, problem, textures)
         return ComputeLaunch(
             self.device,
@@ -125,25 +155,24 @@ class Compute(GlBackend):
         most: the workgroups that one may have.
         """
         split = problem.split(kernel, self.device.capabilities)
-        bound = {name: buffers[name].push(self.device) for name in places}
+        bound = {n: buffers[n].range(self.device, at) for n, at in places.items()}
         sizes = problem.sizes(kernel)
         made = problem.generated(kernel)
         for launch in () if made is None else made.launches:
             own = {name: launch.uniforms.get(name, value) for name, value in uniforms.items()}
-            operands = [(bound[name], places[name], 0, -1) for name in (launch.operand, "out")]
+            operands = [bound[name] for name in (launch.operand, "out")]
             counts = {k: v for k, v in launch.uniforms.items() if isinstance(v, int)}
             groups = self._groups(kernel, {**sizes, **counts})
             yield from _in_parts(operands, own, groups, most)
         if made is not None and made.launches:
             return
         if split is None:
-            whole = [(buffer, places[name], 0, -1) for name, buffer in bound.items()]
-            yield from _in_parts(whole, uniforms, self._groups(kernel, sizes), most)
+            yield from _in_parts([*bound.values()], uniforms, self._groups(kernel, sizes), most)
             return
         for part in split.parts(problem.shapes):
             ranges = [
-                (buffer, places[name], 4 * part.ranges[name][0], 4 * part.ranges[name][1])
-                for name, buffer in bound.items()
+                (buffer, at, start + 4 * part.ranges[name][0], 4 * part.ranges[name][1])
+                for name, (buffer, at, start, _) in bound.items()
             ]
             changed = {name: part.sizes.get(name, value) for name, value in uniforms.items()}
             groups = self._groups(kernel, {**sizes, **part.sizes})

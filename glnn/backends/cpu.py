@@ -91,11 +91,17 @@ class Cpu(Backend):
         layout: Layout,
         memory: Memory | None = None,
         dtype: DType = DType.float32,
+        offset: int | None = None,
     ) -> HostStore:
         return HostStore(shape, dtype)
 
     def prepare(
-        self, choice: Choice, problem: Problem, operands: Mapping[str, Store], out: Store
+        self,
+        choice: Choice,
+        problem: Problem,
+        operands: Mapping[str, Store],
+        out: Store,
+        own: bool = False,
     ) -> Launch:
         shapes = problem.shapes
 

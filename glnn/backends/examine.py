@@ -76,10 +76,7 @@ class Examined(Backend):
         """
 
     def right_until(self, kernel: Kernel, problem: Problem, first: int) -> int:
-        """What part of a launch is right where the result is wrong from its float `first` on.
-
-        0 where that cannot be told.
-        """
+        """What part of a launch is right, of which floats from `first` on are wrong; 0: unknown."""
         return 0
 
     @abstractmethod
@@ -89,6 +86,7 @@ class Examined(Backend):
         layout: Layout,
         memory: Memory | None = None,
         dtype: DType = DType.float32,
+        offset: int | None = None,
     ) -> Buffer: ...
 
     @abstractmethod
@@ -230,7 +228,8 @@ class _Trial:
         error = self._error(got)
         if error <= allowed(self._kernel, self._problem):
             return error, None
-        packed = self._out.layout.pack(_wrong(got, np.resize(self._few, got.shape)))
+        wrong = _far(got, np.resize(self._few, got.shape), FAR)
+        packed = self._out.layout.pack(wrong.astype(np.float32))
         first = int(np.argmax(packed != 0)) * self._out.words // packed.size
         return error, self._backend.right_until(self._kernel, self._problem, first)
 
@@ -263,11 +262,11 @@ def _known(problem: Problem, spoiled: bool) -> tuple[dict[str, Array], Array, Ar
             least, most = 0, 1 if kind is DType.bool else 99
             if kind is not DType.bool and problem.layouts.get(name) == PACKED.name:
                 least, most = np.iinfo(kind.numpy).min, np.iinfo(kind.numpy).max  # the sign, too
-            numbers = generator.integers(least, most + 1, taken)
-            few[name] = op.trial(name, np.asarray(numbers, kind.numpy), shapes)
-            continue
-        few[name] = np.asarray(2 * generator.random(taken, dtype=np.float32) - 1, kind.numpy)
-        if spoiled and name in (*op.spoiled, *problem.extents):
+            numbers: Array = generator.integers(least, most + 1, taken)
+        else:
+            numbers = 2 * generator.random(taken, dtype=np.float32) - 1
+        few[name] = op.trial(name, np.asarray(numbers, kind.numpy), shapes)
+        if spoiled and kind.kind == "float" and name in (*op.spoiled, *problem.extents):
             _spoil(few[name])
     types = {name: TensorType.of(array) for name, array in few.items() if name in problem.own}
     exact = op.cost_of(types).flops <= EXACT
@@ -279,18 +278,12 @@ def _known(problem: Problem, spoiled: bool) -> tuple[dict[str, Array], Array, Ar
         expected = _measured(problem.compute(precise).astype(problem.results[0].dtype.numpy))
         unsure = np.zeros(1, bool)
         if spoiled and exact:
-            unsure = _unsure(expected, problem.compute(few))
+            unsure = _far(problem.compute(few), expected, CANCELLED)  # or overflows on the way
     operands = {
         name: array if array.shape == shapes[name] else np.resize(array, shapes[name])
         for name, array in few.items()
     }
     return operands, expected, unsure
-
-
-def _unsure(expected: Array, single: Array) -> Array:
-    """Where float32 itself, `single`, is far off: large numbers cancel, or overflow on the way."""
-    scale = np.abs(expected[np.isfinite(expected)]).max(initial=0.0)
-    return np.isfinite(expected) & ~(np.abs(single - expected) <= CANCELLED * scale)  # type: ignore
 
 
 def _measured(array: Array) -> Array:
@@ -310,11 +303,11 @@ def _spoil(array: Array) -> None:
         flat[places] = SPECIAL[: len(places)]
 
 
-def _wrong(got: Array, expected: Array) -> Array:
-    """1 where `got` is far from `expected`, else 0."""
+def _far(got: Array, expected: Array, far: float) -> Array:
+    """Where `got` is off by more than `far` of the greatest result, or another NaN or infinity."""
     with np.errstate(all="ignore"):
         finite = np.isfinite(expected)
         scale = np.abs(expected[finite]).max(initial=0.0)
-        near = np.where(finite, np.abs(got - expected) <= FAR * scale, got == expected)
+        near = np.where(finite, np.abs(got - expected) <= far * scale, got == expected)
         near |= np.isnan(got) & np.isnan(expected)
-    return np.asarray(~near, np.float32)
+    return np.asarray(~near)

@@ -92,14 +92,19 @@ class Feedback(GlBackend):
         return -(-super().capacity(floats) // CAPTURED) * CAPTURED
 
     def prepare(
-        self, choice: Choice, problem: Problem, operands: Mapping[str, Store], out: Store
+        self,
+        choice: Choice,
+        problem: Problem,
+        operands: Mapping[str, Store],
+        out: Store,
+        own: bool = False,
     ) -> Launch:
         assert isinstance(choice, Kernel) and isinstance(out, Buffer)
         buffers = {k: b for k, b in operands.items() if isinstance(b, Buffer)}
         textures = self.fetched(problem, choice, buffers)
         samplers = {name: one.sampler for name, one in textures.items()}
         bound = bind(choice, operands, problem.epilogue, self.device.capabilities, samplers)
-        program = self.program(choice, problem, problem.defines(choice), textures, bound)
+        program = self.program(choice, problem, problem.defines(choice), textures, bound, own)
         return FeedbackLaunch(
             self.device,
             program,

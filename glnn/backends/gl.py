@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from glnn import __version__
 from glnn.backends.backend import Alternative, Choice, Launch, Memory, Store, T, Way
 from glnn.backends.examine import SLOWEST, examine
-from glnn.backends.launch import Fetched, recorded
+from glnn.backends.launch import Fetched, in_levels, recorded
 from glnn.backends.programs import Programs
 from glnn.device import (
     Buffer,
@@ -189,10 +189,11 @@ class GlBackend(Programs):
         layout: Layout,
         memory: Memory | None = None,
         dtype: DType = DType.float32,
+        offset: int | None = None,
     ) -> Buffer:
         assert memory is None or isinstance(memory, SharedMemory)
         floats = self.capacity(layout.words(TensorType(shape, dtype)))
-        buffer = Buffer(shape, layout, capacity=floats, memory=memory, dtype=dtype)
+        buffer = Buffer(shape, layout, capacity=floats, memory=memory, dtype=dtype, offset=offset)
         buffer.push(self.device)
         return buffer
 
@@ -257,8 +258,8 @@ class GlBackend(Programs):
     def activate(self) -> None:
         self.device.activate()
 
-    def together(self, launches: Sequence[Launch]) -> Launch:
-        return recorded(self.device, launches)
+    def together(self, launches: Sequence[Launch], *, apart: bool = False) -> Launch:
+        return recorded(self.device, in_levels(launches) if apart else launches)
 
     def finish(self) -> None:
         self.device.finish()

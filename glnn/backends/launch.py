@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import count, repeat
 from typing import TYPE_CHECKING
 
 from glnn.backends.backend import Launch
 from glnn.device import Buffer, DataTexture, Device
+from glnn.device.places import Marks, Place, place
 from glnn.device.recording import Recorder, Recording
 from glnn.kernels.architecture import architecture
 
@@ -33,7 +35,7 @@ class Fetched:
         self.sampler = sampler
         self._device, self._texture = device, DataTexture(device, buffer.words, texel, sampler)
         self._buffer = buffer if changes else None
-        self._texture.copy_from(buffer.push(device))
+        self._texture.copy_from(buffer.push(device), buffer.first)
 
     def refresh(self, buffer: moderngl.Buffer) -> None:
         """Take what `buffer` holds now."""
@@ -44,16 +46,28 @@ class Fetched:
         """Bring these up to date and make them the textures of the units from 0 on."""
         for one in all_of:
             if one._buffer is not None and one._texture.copied:
-                recorder.refresh(one._texture, one._buffer.push(one._device))
+                copy = one._buffer.push(one._device)
+                recorder.refresh(one._texture, copy, one._buffer.first)
         for unit, one in enumerate(all_of):  # only now: a copy goes by way of unit 0
             recorder.texture(unit, one._texture)
 
     @property
-    def read(self) -> moderngl.Buffer | None:
-        """The buffer whose memory the shader itself reads, where it may change."""
-        if self._buffer is None or self._texture.copied:
-            return None
-        return self._buffer.push(self._device)
+    def source(self) -> Place | None:
+        """The memory that it shows, where that may change."""
+        return None if self._buffer is None else place(self._buffer.range(self._device, 0))
+
+    @property
+    def read(self) -> Place | None:
+        """The memory that the shader itself reads, where it may change."""
+        return None if self._texture.copied else self.source
+
+
+@dataclass(frozen=True)
+class Touched:
+    """The memory that a launch reads and writes."""
+
+    reads: frozenset[Place]
+    writes: frozenset[Place]
 
 
 class GlLaunch(ABC):
@@ -65,6 +79,11 @@ class GlLaunch(ABC):
     @abstractmethod
     def record(self, recorder: Recorder) -> None:
         """Write down what it asks of GL."""
+
+    @property
+    def touches(self) -> Touched | None:
+        """What it reads and writes, where that says which launches may change places with it."""
+        return None
 
     @cached_property
     def _recording(self) -> Recording:
@@ -92,6 +111,38 @@ def recorded(device: Device, launches: Iterable[Launch]) -> Recording:
             recorder.call(launch)
         left -= 1
     return recorder.recording()
+
+
+def in_levels(launches: Iterable[Launch]) -> list[Launch]:
+    """`launches`, each as soon as what it waits for is done: fewer barriers are between them.
+
+    It waits for what wrote what it touches, and for what read what it writes.
+    """
+    found: list[Launch] = []
+    together: list[tuple[int, Launch]] = []
+    wrote, read = Marks(), Marks()
+
+    def end() -> None:
+        found.extend(launch for _, launch in sorted(together, key=lambda each: each[0]))
+        together.clear()
+        wrote.clear()
+        read.clear()
+
+    for launch in launches:
+        touched = launch.touches if isinstance(launch, GlLaunch) else None
+        if touched is None:
+            end()
+            found.append(launch)
+            continue
+        before = [wrote.latest(one) for one in (*touched.reads, *touched.writes)]
+        level = 1 + max(*before, *(read.latest(one) for one in touched.writes), -1)
+        together.append((level, launch))
+        for one in touched.writes:
+            wrote.mark(one, level)
+        for one in touched.reads:
+            read.mark(one, level)
+    end()
+    return found
 
 
 def _batches(family: str | None) -> Iterator[int]:

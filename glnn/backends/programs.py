@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from glnn.backends.examine import Examined
 from glnn.backends.launch import Fetched
 from glnn.device import Device, Program, Source
+from glnn.kernels.architecture import architecture
 from glnn.kernels.binding import written
 from glnn.kernels.generate.epilogue import Bound
 from glnn.kernels.generate.generated import Uniform
@@ -17,6 +18,11 @@ from glnn.kernels.source import assemble
 from glnn.kernels.verdicts import program_key
 
 LOG = logging.getLogger(__name__)
+APART = ("NVIDIA",)
+"""Architectures where programs may have the uniforms of one problem only: on an H200 to compile
+again what was compiled before takes 2 ms once, to write a uniform 1.1 us of the host's in each run.
+Large networks, which wait for the device, are 1 to 3 percent slower so."""
+MOST_APART = 512  # programs of a device: every new size makes some
 PLACES = ("first_group", "all_groups", "first_instance")  # uniforms of a launch, not of a problem
 
 
@@ -36,15 +42,19 @@ class Programs(Examined):
         defines: Mapping[str, int],
         fetched: Mapping[str, Fetched],
         bound: Bound,
+        own: bool = False,
     ) -> Program:
         """The program of `kernel` under `defines`, compiled the first time only.
 
         bound: how it gets at the operands of the problem's epilogue.
-        Problems share it; on a device that confuses their sizes each set of sizes has its own.
+        Problems share it; where a device confuses their sizes, or where `own` is asked for and
+        another is soon compiled, each set of uniforms has its own.
         """
         programs: dict[tuple[object, ...], Program] = self.device.programs
-        values = sorted(problem.uniforms(kernel).items()) if self.confuses_values() else ()
         offers, parts = self.device.capabilities, defines.get("IN_PARTS", 0)
+        own = own and architecture(offers) in APART and len(programs) < MOST_APART
+        apart = own or self.confuses_values()
+        values = sorted(problem.uniforms(kernel).items()) if apart else ()
         asked = program_key(kernel, problem, offers), parts, str(bound), *values
         text = self._texts.get(asked)
         if text is None or text not in programs:

@@ -22,6 +22,7 @@ from glnn.cli.options import print_json
 from glnn.cli.plan import plan
 from glnn.cli.run import run
 from glnn.cli.screen import say
+from glnn.cli.train import train
 from glnn.cli.tune import tune
 from glnn.cli.verify import verify
 from glnn.errors import GlnnError, ShaderError, printable
@@ -52,11 +53,12 @@ def cli() -> None:
       glnn bench lenet --backends compute,cpu    time every layer
       glnn convert net.onnx net.json             write a model in another format
       glnn filter sobel in.png out.png           filter a picture
+      glnn train net.json mnist/ --output out.json   train it on samples of your own
       glnn tune                                  find this device's fastest kernels
     """
 
 
-for verb in (info, run, bench, verify, plan, convert, filter, kernels, layout, tune):
+for verb in (info, run, bench, verify, plan, convert, filter, kernels, layout, train, tune):
     cli.add_command(verb)
 
 

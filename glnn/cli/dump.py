@@ -12,7 +12,7 @@ import rich_click as click
 
 from glnn.cli.options import check_writable
 from glnn.cli.screen import Column, Screen, Table, figures, size
-from glnn.errors import ModelError
+from glnn.errors import ModelError, fault
 from glnn.model import Model
 from glnn.model.tensor import show
 from glnn.model.values import find_values, save_arrays
@@ -129,7 +129,6 @@ def _folder(target: str) -> Path:
     try:
         folder.mkdir(exist_ok=True)
     except (OSError, ValueError) as error:
-        fault = error.strerror if isinstance(error, OSError) else str(error)
-        raise ModelError(f"--dump: cannot write to {target}: {fault}") from None
+        raise ModelError(f"--dump: cannot write to {target}: {fault(error)}") from None
     check_writable("--dump", os.path.join(target, "run-0000.npz"))
     return folder

@@ -16,7 +16,8 @@ from glnn.model.builders import BUILDERS
 from glnn.model.images import read_image
 from glnn.model.model import Model
 from glnn.model.npz import MOST_HEADER, open_npz, parse_header, read_array
-from glnn.model.tensor import TensorInfo, show
+from glnn.model.samples import check_samples, fit_samples
+from glnn.model.tensor import TensorInfo
 from glnn.reading import check_file, regular
 from glnn.types import DType, Shape
 
@@ -67,7 +68,7 @@ def read_inputs(model: Model, paths: Sequence[str], model_name: str) -> Inputs:
             raise ModelError(f"{model_name} needs an INPUT: an image, a .npy or a .npz file")
         images, labels = data.digits()
         names = tuple(f"digit {i}" for i in range(len(images)))
-        return Inputs(_fit(images, info, "the bundled digits")[0], names, labels)
+        return Inputs(fit_samples(images, info, "the bundled digits")[0], names, labels)
     if "" in paths:
         raise ModelError("an INPUT must be the name of a file, got an empty text")
     read = [_read(Path(path), info) for path in paths]
@@ -85,7 +86,7 @@ def _read(path: Path, info: TensorInfo) -> Inputs:
         image, notes = read_image(path, info)
         return Inputs(image, (str(path),), None, tuple(f"{path}: {note}" for note in notes))
     array, labels = _arrays(path, info)
-    x, notes = _fit(array, info, str(path))
+    x, notes = fit_samples(array, info, str(path))
     names = tuple(f"{path}[{i}]" for i in range(len(x)))
     return Inputs(x, names, labels, tuple(notes))
 
@@ -104,7 +105,7 @@ def _arrays(path: Path, info: TensorInfo) -> tuple[NDArray[Any], NDArray[Any] | 
             )
         samples = info.name if info.name in others else others[0]
         header = archive.header(samples)
-        _check(header.shape, header.dtype, info, str(path))
+        check_samples(header.shape, header.dtype, info, str(path))
         if labels is None:
             return archive.read(samples), None
         known = archive.header(labels)
@@ -121,7 +122,7 @@ def _array(path: Path, info: TensorInfo) -> NDArray[Any]:
             header = parse_header(begun)
             if header.dtype.hasobject:
                 raise ValueError("Object arrays cannot be loaded")
-            _check(header.shape, header.dtype, info, str(path))
+            check_samples(header.shape, header.dtype, info, str(path))
             missing = header.start + header.nbytes - path.stat().st_size
             if missing > 0:
                 raise ValueError(f"it is {missing} bytes too short")
@@ -132,40 +133,8 @@ def _array(path: Path, info: TensorInfo) -> NDArray[Any]:
         raise ModelError(f"{path}: cannot be read as .npy: {first_line(error)}") from None
 
 
-def _check(shape: Shape, dtype: np.dtype[Any], info: TensorInfo, what: str) -> None:
-    """Raise ShapeError unless an array of `shape` and `dtype` can be the input `info`."""
-    if dtype != np.uint8 and dtype != info.dtype.numpy:
-        expected = "float32 (or uint8)" if info.dtype is DType.float32 else "uint8"
-        raise ShapeError(f"{what}: expected {expected}, got {dtype}")
-    whole = (*shape[:1], 1, *shape[1:]) if _lacks_channel(shape, info) else shape
-    behind = zip(whole[1:], info.shape[1:], strict=False)
-    if len(whole) != len(info.shape) or any(n != m for n, m in behind if not isinstance(m, str)):
-        advice = info.advice(shape)
-        raise ShapeError(f"{what}: expected shape {show(info.shape)}, got {shape}{advice}")
-    if whole[0] == 0:
-        raise ShapeError(f"{what}: expected at least one sample, got shape {shape}")
-
-
 def _check_labels(path: Path, shape: Shape, dtype: np.dtype[Any], samples: int) -> None:
     if shape != (samples,):
         raise ShapeError(f"{path}: {samples} samples need as many labels, got shape {shape}")
     if dtype.kind not in "iuf":
         raise ShapeError(f"{path}: labels must be the numbers of classes, got {dtype}")
-
-
-def _lacks_channel(shape: Shape, info: TensorInfo) -> bool:
-    return len(info.shape) == 4 and info.shape[1] == 1 and len(shape) == 3
-
-
-def _fit(array: NDArray[Any], info: TensorInfo, what: str) -> tuple[NDArray[Any], list[str]]:
-    """`array` as the input: grey images may lack their channel, bytes are scaled to 0..1 for an
-    input of floats.
-    """
-    _check(array.shape, array.dtype, info, what)
-    notes: list[str] = []
-    if array.dtype == np.uint8 and info.dtype is DType.float32:
-        array = array.astype(np.float32) / np.float32(255)
-        notes.append(f"{what}: bytes scaled to 0..1")
-    if _lacks_channel(array.shape, info):
-        array = array[:, None]
-    return np.ascontiguousarray(array), notes

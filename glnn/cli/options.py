@@ -12,7 +12,7 @@ import rich_click as click
 from glnn.backends import NAMES
 from glnn.cli.screen import say_logged
 from glnn.device.opening import MINIMUM_LIMITS
-from glnn.errors import GlnnError, ModelError
+from glnn.errors import GlnnError, ModelError, fault
 from glnn.kernels.select import names_of
 from glnn.profiling import Trace
 from glnn.session import PRECISIONS
@@ -179,8 +179,7 @@ def check_writable(option: str, path: str) -> None:
     try:
         probe(path)
     except (OSError, ValueError) as error:  # a path that holds a zero byte
-        fault = error.strerror if isinstance(error, OSError) else str(error)
-        raise ModelError(f"{option}: cannot write to {path}: {fault}") from None
+        raise ModelError(f"{option}: cannot write to {path}: {fault(error)}") from None
 
 
 def print_json(document: dict[str, Any]) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from glnn.backends.backend import Store, Way
+import numpy as np
+
+from glnn.backends.backend import Memory, Store, Way
 from glnn.compile.outline import Outline
 from glnn.compile.prepared import Prepared
+from glnn.compile.states import State, States
 from glnn.compile.weights import Weights
 from glnn.types import Array
 
@@ -20,7 +23,8 @@ def ways(outline: Outline) -> dict[int, Way]:
     if any(entry.host for entry in schedule.entries):
         return {}
     found: dict[int, Way] = {}
-    inputs = [value.name for value in outline.graph.inputs]
+    carried = {one.name for one in outline.carried}
+    inputs = [v.name for v in outline.graph.inputs if v.name not in carried]
     for names, way in ((outline.outputs.values(), Way.TO_HOST), (inputs, Way.TO_DEVICE)):
         for memory in (schedule.tensors[name].memory for name in names):
             found |= {block[memory]: way} if memory in block else {}
@@ -40,16 +44,62 @@ def room(outline: Outline) -> int:
 class Lane:
     """The inputs, the outputs and the commands of one run at a time. Only inside `perform`.
 
-    Those of a plan share everything else: one may be filled, and read, while another runs.
+    Those of a plan share everything else: one may be filled, and read, while another runs. The
+    commands are others for each arrangement of states in their memories: they are prepared when a
+    run meets it.
     """
 
-    def __init__(self, outline: Outline, weights: Weights, beside: Lane | None = None) -> None:
+    def __init__(
+        self,
+        outline: Outline,
+        weights: Weights,
+        states: States | None = None,
+        beside: Lane | None = None,
+    ) -> None:
         self.backend = outline.schedule.backend
-        others = None if beside is None else beside.prepared
-        self.prepared: Prepared = Prepared.of(outline, weights, ways(outline), others)
-        self.stores = self.prepared.stores
-        self.inputs: dict[str, Store] = {v.name: self.stores[v.name] for v in outline.graph.inputs}
+        self._outline, self._weights = outline, weights
+        self._states: dict[str, State] = {
+            one.name: states[one.name] for one in outline.carried if states is not None
+        }
+        self._turning = self._doubled()
+        own = ways(outline).items()
+        self._memories = {i: self.backend.memory(outline.arena.sizes[i], way) for i, way in own}
+        self._made: dict[tuple[int, ...], Prepared] = {}
+        self.prepared: Prepared = self._ready(None if beside is None else beside.prepared)
+        """What the last run took."""
+        fed = (v.name for v in outline.graph.inputs if v.name not in self._states)
+        self.inputs: dict[str, Store] = {name: self.prepared.stores[name] for name in fed}
         self._stretch = 0  # of the device's work, by which its last run is over
+
+    def _doubled(self) -> tuple[State, ...]:
+        """The states that a run reads in one memory and writes to another."""
+        schedule, arena = self._outline.schedule, self._outline.arena
+        found = []
+        for one in self._outline.carried if self.backend.device is not None else ():
+            if len(one.blocks(schedule, arena)) > 1:
+                self._states[one.name].reserve()
+                found.append(self._states[one.name])
+        return tuple(found)
+
+    def _ready(self, beside: Prepared | None) -> Prepared:
+        """What runs where the states lie now; what it shares with `beside` is not made anew."""
+        key = tuple(state.current for state in self._states.values())
+        found = self._made.get(key)
+        if found is None:
+            given: dict[int, Memory | None] = dict(self._memories)
+            for one in self._outline.carried:
+                state = self._states[one.name]
+                blocks = one.blocks(self._outline.schedule, self._outline.arena)
+                for turn, block in enumerate(blocks):
+                    given[block] = state.memories[(state.current + turn) % len(state.memories)]
+            found = Prepared.of(self._outline, self._weights, given, beside)
+            self._made[key] = found
+        return found
+
+    @property
+    def stores(self) -> dict[str, Store]:
+        """The tensors, as the last run had them."""
+        return self.prepared.stores
 
     def upload(self, feeds: Mapping[str, Array]) -> None:
         """Move the inputs to where the device reads them, once it does not read others there."""
@@ -61,12 +111,32 @@ class Lane:
 
     def perform(self) -> None:
         """Perform every step, without waiting for the device."""
+        if self._states:
+            self.prepared = self._ready(self.prepared)
         try:
-            self.prepared.together()
+            if self.backend.device is None:
+                self._perform_here()
+            else:
+                self.prepared.together()
         finally:
             device = self.backend.device
             if device is not None:  # only now: a run may wait for the device in the middle
                 self._stretch = device.timeline.now
+        for state in self._turning:
+            state.turn()
+
+    def _perform_here(self) -> None:
+        """The same where arrays are the host's: those of states change places."""
+        for name, state in self._states.items():
+            if name in self.stores:
+                self.stores[name].set(state.get())
+        self.prepared.together()
+        changed = [one for one in self._outline.carried if one.after is not None]
+        for one in changed:
+            found, state = self.stores[one.after or ""].pull(), self._states[one.name]
+            # A view may be one of an input, which is the caller's own, and has that one's shape.
+            own = found if found.base is None else np.array(found)
+            state.set(own.reshape(state.type.shape))
 
     def result(self, name: str) -> Store:
         """The store of the tensor called `name`, as the last run left it."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
 
 from glnn.backends import Backend, Choice
+from glnn.compile.order import updates_last
+from glnn.compile.padding import padded_for_products
 from glnn.compile.schedule import Schedule
 from glnn.compile.task import Task
 from glnn.compile.weights import Weight
@@ -22,6 +24,7 @@ from glnn.graph.passes import (
     fixed_captures,
     known_branches,
     narrow,
+    of_few_operands,
     of_one_result,
     own_outputs,
     packed_outputs,
@@ -31,7 +34,7 @@ from glnn.graph.passes import (
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout
 from glnn.layout.bytes import PACKED_ROWS
-from glnn.layout.layout import DENSE, PACKED
+from glnn.layout.layout import DENSE, PACKED, RowMajor
 from glnn.process import memory
 from glnn.types import DType, Shape, TensorType, widened
 
@@ -48,13 +51,17 @@ def lowered(
     precision: DType = DType.float32,
     body: bool = False,
     instead: Mapping[str, Choice] | None = None,
+    states: Container[str] = (),
+    updates: Mapping[str, str] | None = None,
 ) -> tuple[Graph, Schedule]:
     """The graph that is computed for inputs of `shapes`, by name, and the schedule that does it.
 
     without: the passes that are left out. instead: what to take in the place of kernels that would
-    be chosen (see Schedule). precision: of the weights that operators take as float16, too
-    (`Operator.halves`). body: whether it is that of a branch or a loop. Raises UnsupportedOpError
-    or LimitError where the backend cannot compute a node.
+    be chosen (see Schedule). states: the inputs that are on the device already. updates: by
+    what the outputs are called that are some of them from the next run on. precision: of the
+    weights that operators take as float16, too (`Operator.halves`). body: whether it is that of a
+    branch or a loop. Raises UnsupportedOpError or LimitError where the backend cannot compute a
+    node.
     """
     graph = fixed_captures(known_branches(graph))
     given = {v.name: v.type.of_shape(shapes[v.name]) for v in graph.inputs}
@@ -70,13 +77,18 @@ def lowered(
     if not all(map(backend.holds, (one.dtype for one in types.values()))):
         graph = narrow(graph, types, body=body)
         types = _bound(graph, shapes)
-    graph = shortened(of_one_result(graph), types, backend.operands, without)
+    graph = of_few_operands(of_one_result(graph), types, backend.binds)
+    graph = shortened(graph, types, backend.operands, without)
     if backend.device is not None and not body:
         graph, types = packed_outputs(*own_outputs(graph, types))
     graph = within_operands(graph, types, backend.joins)
     nodes = tuple(_rounding(node, types) for node in graph.nodes)
-    graph = Graph(nodes, graph.inputs, graph.outputs, graph.name)
-    lowering = _Lowering(graph, types, precision, backend.device is not None and not body)
+    graph = updates_last(Graph(nodes, graph.inputs, graph.outputs, graph.name), updates or {})
+    packs = backend.device is not None and not body
+    rows: dict[str, RowMajor] = {}
+    if updates:
+        rows = padded_for_products(graph, types) | dict.fromkeys(updates.values(), DENSE)
+    lowering = _Lowering(graph, types, precision, packs, states, rows)
     try:
         return graph, _shortest(lowering, backend, kernels, instead, body)
     except LimitError:
@@ -101,7 +113,7 @@ def _shortest(
     names, found = _names(lowering.graph), None
     padded: dict[str, Layout] = {}
     while True:
-        schedule = Schedule(backend, kernels, names, instead)
+        schedule = Schedule(backend, kernels, names, instead, lowering.rows)
         try:
             lowering.schedule(schedule, padded)
         except LimitError:
@@ -145,13 +157,16 @@ def _names(graph: Graph) -> set[str]:
 class _Lowering:
     """What tasks are made of: a graph, the type of each value, and the precision of weights.
 
-    packs: whether inputs of narrow types come from the host as they are.
+    packs: whether inputs of narrow types come from the host as they are. states: the inputs that
+    do not come from there. rows: how results of pointwise work are to lie.
     """
 
     graph: Graph
     types: Types
     precision: DType
     packs: bool
+    states: Container[str]
+    rows: Mapping[str, RowMajor]
     known: dict[Value, Constant] = field(default_factory=dict)
     """What was found of values that no run changes."""
 
@@ -162,7 +177,8 @@ class _Lowering:
             if self.packs and layout == DENSE and type.dtype.narrow and 0 not in type.shape:
                 layout = PACKED
             type = type if layout in (PACKED, PACKED_ROWS) else widened(type)
-            schedule.add_input(value.name, type, layout.name)
+            fed = value.name not in self.states
+            schedule.add_input(value.name, type, layout.name, fed=fed)
         for node in self.graph.nodes:
             if node.outputs[0] not in self.graph.fixed:
                 schedule.add(self.task(node, node.name))

@@ -39,7 +39,9 @@ class Arena:
         return max(alive, default=0)
 
     @classmethod
-    def of(cls, schedule: Schedule, kept: Sequence[str], *, share: bool = True) -> Arena:
+    def of(
+        cls, schedule: Schedule, kept: Sequence[str], *, share: bool = True, least: int = 0
+    ) -> Arena:
         """The blocks for `schedule`, in which the tensors `kept` must be there at the end.
 
         Greedy by size, as in Pisarchyk and Lee 2020, "Efficient Memory Management for Deep Neural
@@ -47,18 +49,20 @@ class Arena:
         needed; or greedy by time, which is better for some chains, where that takes less. What
         the host writes or reads, inputs and `kept`, has blocks of its own: a run can be repeated,
         and drivers may move to the host's memory what was read there. With `share` off every
-        memory has a block of its own.
+        memory has a block of its own, else those of fewer floats than `least`: launches that do not
+        wait for one another would wait for such a block.
         """
         floats: dict[str, int] = {}
         for tensor in schedule.tensors.values():
             if not schedule.backend.holds(tensor.type.dtype):
                 continue
             size = schedule.backend.capacity(tensor.layout.words(tensor.type))
-            floats[tensor.memory] = max(floats.get(tensor.memory, 0), size)
+            end = (tensor.offset or 0) + size
+            floats[tensor.memory] = max(floats.get(tensor.memory, 0), end)
         spans = _spans(schedule, set(kept))
         alone = {schedule.tensors[name].memory for name in kept}
         alone |= {name for name, (first, _) in spans.items() if first < 0}
-        shared = set(floats) - alone if share else set()
+        shared = {k for k, n in floats.items() if n >= least} - alone if share else set()
         free = {name: span for name, span in spans.items() if name in shared}
         by_size = _packed(sorted(free, key=lambda name: -floats[name]), floats, free)
         by_time = _packed(sorted(free, key=lambda name: free[name][0]), floats, free)

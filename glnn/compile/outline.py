@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from glnn.backends import Backend, Choice
 from glnn.backends.backend import Alternative
 from glnn.compile.budget import Budget, Open, Taken, fitted
+from glnn.compile.carried import NO_STATES, Carried, Held, carried, on_device, with_turns
+from glnn.compile.grouped import group, placed
 from glnn.compile.hosted import Hosted, label
 from glnn.compile.lower import lowered
 from glnn.compile.memory import Arena
@@ -16,16 +18,16 @@ from glnn.compile.step import Step
 from glnn.compile.step import held as held_by
 from glnn.compile.task import Decision
 from glnn.compile.weights import Weight, Weights
-from glnn.errors import LimitError, UnsupportedOpError
+from glnn.errors import UnsupportedOpError
 from glnn.graph.constant import constant
 from glnn.graph.graph import Graph, Value
 from glnn.graph.operators.control import Control
 from glnn.graph.passes import Pass
 from glnn.kernels.select import names_of
 from glnn.layout import parse
-from glnn.settings import Settings
 from glnn.types import DType, Shape, TensorType
 
+SMALL = 1 << 14  # floats of what shares no memory where launches may change places
 Key = tuple[str, str]
 """What goes before the names of a body, as `Outline.walk` has it, and a tensor there."""
 
@@ -43,6 +45,7 @@ class _Asked:
     keep: bool
     weights: Weights | None
     precision: DType
+    states: Held = NO_STATES
     instead: Mapping[Key, Choice] = field(default_factory=dict)
 
     def having(self, keys: Sequence[Key], budget: Budget, taken: Taken) -> _Asked:
@@ -59,7 +62,7 @@ class Outline:
     tensors share. held: bytes of the parameters that are on the device already. bodies: by the
     first result of each step that runs graphs, the outlines of these; they have blocks of their
     own. outputs: the tensor of each output that runs change, of a body in row major. constants: of
-    a body, those of its outputs that no run changes.
+    a body, those of its outputs that no run changes. carried: the states.
     """
 
     graph: Graph
@@ -71,6 +74,7 @@ class Outline:
     bodies: Mapping[str, tuple[Outline, ...]]
     outputs: Mapping[Value, str]
     constants: Mapping[Value, Weight]
+    carried: tuple[Carried, ...]
 
     def walk(self, within: str = "") -> Iterator[tuple[str, Outline]]:
         """Itself and all bodies in it, each behind those before it, and what it is called.
@@ -163,6 +167,7 @@ class Outline:
         weights: Weights | None = None,
         precision: DType = DType.float32,
         available: int | None = None,
+        states: Held = NO_STATES,
     ) -> Outline:
         """The outline of `graph`; the arguments are those of Plan, which raises the same.
 
@@ -170,8 +175,12 @@ class Outline:
         others are taken instead, until it does or nothing helps.
         """
         kernels = dict(kernels or {})
-        asked = _Asked(backend, kernels, without, keep, weights, precision)
+        asked = _Asked(backend, kernels, without, keep, weights, precision, states)
         made = cls._of(graph, shapes, asked)
+        if available is not None and made.need > available:
+            # What is updated at once is there at once.
+            asked = replace(asked, without=asked.without | {Pass.GROUP})
+            made = cls._of(graph, shapes, asked)
         if available is not None and made.need > available:
             made = cls._fitted(made, graph, shapes, asked, available)
         schedules = [outline.schedule for _, outline in made.walk()]
@@ -251,6 +260,7 @@ class Outline:
     ) -> Outline:
         """within: what goes before the names of what is in a body; empty where it is none."""
         backend, body = asked.backend, bool(within)
+        states = NO_STATES if body else asked.states
         graph, schedule = lowered(
             graph,
             backend,
@@ -260,13 +270,21 @@ class Outline:
             precision=asked.precision,
             body=body,
             instead={name: choice for (at, name), choice in asked.instead.items() if at == within},
+            states=states.types,
+            updates=states.updates,
         )
-        changing = [value for value in graph.outputs if graph.changes(value)]
+        there = carried(schedule, graph, states)
+        own = states.updates.values()
+        changing = [v for v in graph.outputs if graph.changes(v) and v.name not in own]
         outputs = {v: schedule.in_rows(v.name) if body else v.name for v in changing}
         fixed = [value for value in graph.outputs if body and value not in outputs]
         constants = {value: Weight.made_of(constant(graph, value, {})) for value in fixed}
         bodies: dict[str, tuple[Outline, ...]] = {}
-        kept = list(outputs.values())
+        wholes = placed(schedule, there, states)
+        ends = (name for one in there for name in (one.before, one.after) if name is not None)
+        kept = [*outputs.values(), *ends]
+        if Pass.GROUP not in asked.without:
+            group(schedule, wholes, kept)
         for entry in schedule.entries:
             if isinstance(op := entry.task.op, Control):
                 given = op.given(op.positional(dict(entry.problem.operands)))
@@ -275,42 +293,19 @@ class Outline:
                     for one, types in zip(op.bodies, given, strict=True)
                 )
                 kept += [*entry.task.operands.values(), entry.task.output, *entry.task.more]
-        arena = Arena.of(schedule, kept, share=backend.shares and not asked.keep)
-        steps = Step.all_of(schedule, arena)
+        share, least = backend.shares and not asked.keep, SMALL if there else 0
+        arena = Arena.of(schedule, kept, share=share, least=least)
+        steps = with_turns(Step.all_of(schedule, arena), there, schedule, arena)
         blocks = tuple(4 * size for size in arena.sizes)
         held = held_by(schedule, asked.weights) if asked.weights else 0
         held += sum(one.held for some in bodies.values() for one in some)
-        return cls(graph, schedule, arena, steps, blocks, held, bodies, outputs, constants)
+        held += on_device(there, states, schedule, arena)
+        return cls(graph, schedule, arena, steps, blocks, held, bodies, outputs, constants, there)
 
     def examine(self) -> bool:
         """See whether its kernels are right here; whether some are not, so that it is made anew."""
         return any(outline.schedule.examine() for _, outline in self.walk())
 
-    def check(self, available: int | None) -> None:
-        """Raise LimitError where more is needed than the `available` bytes."""
-        need = self.need
-        if available is None or need <= available:
-            return
-        steps = {f"{at}{one.name}": one for at, outline in self.walk() for one in outline.steps}
-        sizes = {f"the result of {name}": step.nbytes[0] for name, step in steps.items()}
-        sizes |= {f"the parameters of {name}": step.nbytes[1] for name, step in steps.items()}
-        sizes |= {f"the textures of {name}": step.nbytes[2] for name, step in steps.items()}
-        largest = sorted(sizes, key=lambda name: -sizes[name])[:3]
-        named = ", ".join(f"{name} ({_mib(sizes[name])})" for name in largest)
-        digits = 1  # as many as tell the two from each other, and what there is from nothing
-        while digits < 7 and _mib(available, digits) in (_mib(need, digits), _mib(0, digits)):
-            digits += 1
-        allowed = Settings.from_environment().memory == available
-        raise LimitError(
-            f"the model needs {_mib(need, digits)} of device memory, "
-            f"{'GLNN_MEMORY allows ' if allowed else ''}{_mib(available, digits)}"
-            f"{'' if allowed else ' are free'}; the largest tensors are {named}"
-        )
-
 
 def _shapes(types: Mapping[str, TensorType]) -> dict[str, Shape]:
     return {name: type.shape for name, type in types.items()}
-
-
-def _mib(nbytes: int, digits: int = 1) -> str:
-    return f"{nbytes / 2**20:.{digits}f} MiB"

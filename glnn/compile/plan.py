@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 
 from glnn.backends import Backend, Launch
+from glnn.compile.carried import Held, check_read
 from glnn.compile.hosted import Hosted
-from glnn.compile.lane import Lane, room, ways
+from glnn.compile.lane import Lane
+from glnn.compile.lanes import Lanes
 from glnn.compile.outline import Outline
 from glnn.compile.run import Begun, apart, check_out
+from glnn.compile.shortage import check
+from glnn.compile.states import States
 from glnn.compile.step import Step
 from glnn.compile.weights import Weights
 from glnn.errors import ModelError
@@ -22,7 +25,6 @@ from glnn.graph.graph import Graph, Value
 from glnn.graph.passes import Pass
 from glnn.graph.passes.small import check_small, named_small
 from glnn.process import ProcessLock
-from glnn.settings import Settings
 from glnn.span import Span, Spans
 from glnn.types import Array, DType, Shape, as_float, narrowed, to_float16
 
@@ -38,6 +40,10 @@ class Plan:
     keep: whether every tensor keeps its memory, so that `value` can be asked for any.
     weights: those that several plans share; None has its own. precision: as what the weights of
     contractions and tables that are looked up are stored, float32 or float16.
+    states: what stays on the device from run to run. An input called as one of them is not given
+    in a run: it is that state. updates: by a state's name the name of the output that is its
+    content from the next run on; whatever a run computes, it computes of the content before. Such
+    an output is not read back: the state is.
 
     Raises UnsupportedOpError or LimitError where the backend cannot compute a layer or the device
     has too little memory, ShapeError where the shapes do not fit. Any thread may use it.
@@ -54,17 +60,17 @@ class Plan:
         keep: bool = False,
         weights: Weights | None = None,
         precision: DType = DType.float32,
+        states: States | None = None,
+        updates: Mapping[str, str] | None = None,
     ) -> None:
         self.graph, self.backend = graph, backend
-        # The cpu backend has several threads run at once; those of a device run one by one.
-        self._lock: AbstractContextManager[None] = (
-            ProcessLock() if backend.device is None else nullcontext()
-        )
+        self._lock = _turns(backend, states)
         self._weights = Weights(backend) if weights is None else weights
-
+        held = Held.of(states, updates or {}, graph, backend)
+        shapes = {**shapes, **held.shapes(graph)}
         made = Spans()
 
-        def make() -> tuple[Outline, Lane]:
+        def make() -> tuple[Outline, Lanes]:
             while True:
                 with made.of("outline"):
                     outline = Outline.of(
@@ -76,32 +82,42 @@ class Plan:
                         keep=keep,
                         weights=self._weights,
                         precision=precision,
-                        available=(available := backend.available()),
+                        available=(available := (states or backend).available()),
+                        states=held,
                     )
-                outline.check(available)
+                check(outline, available)
                 with made.of("examine"):
                     again = outline.examine()
                 if not again:
                     with made.of("prepare"):
-                        return outline, Lane(outline, self._weights)
+                        return outline, Lanes(outline, self._weights, states)
 
         with made.of("plan"):
-            self.outline, lane = backend.perform(make)
+            self.outline, self._lanes = backend.perform(make)
         self.made: tuple[Span, ...] = tuple(made)
         """When it was planned, the last of them as a whole: outlined, its kernels examined, then
         its memory and programs prepared."""
         self._log(shapes)
-        self._lanes = [lane]
-        self._latest = lane  # that of the last run
-        self._runs: deque[Begun] = deque()
-        changing = self.outline.outputs
-        self._fixed = {v.name: v for v in self.outline.graph.outputs if v not in changing}
-        ends = (*graph.inputs, *graph.outputs)
-        self._rounded = {v.name for v in ends if v.type.dtype is DType.float16}
+        ends = held.updates.values()
+        self.outputs = tuple(value.name for value in graph.outputs if value.name not in ends)
+        """The names of the graph's outputs, without those that are states."""
+        planned = {value.name: value for value in self.outline.graph.outputs}
+        self._fixed = {
+            name: planned[name]
+            for name in self.outputs
+            if planned[name] not in self.outline.outputs
+        }
+        self._see_types(graph)
+
+    def _see_types(self, graph: Graph) -> None:
+        """Note which arrays have other types on the device."""
+        given = (*graph.inputs, *graph.outputs)
+        self._rounded = {v.name for v in given if v.type.dtype is DType.float16}
         # Whatever stands for them in the plan.
         self._of_int64 = {v.name for v in _values(graph) if v.type.dtype is DType.int64}
-        given = self._of_int64 & lane.inputs.keys()
-        self._narrowed = {name for name in given if lane.inputs[name].dtype is DType.int32}
+        inputs = self._lanes[0].inputs
+        wide = self._of_int64 & inputs.keys()
+        self._narrowed = {name for name in wide if inputs[name].dtype is DType.int32}
         self._small = named_small(graph)
 
     def _log(self, shapes: Mapping[str, Shape]) -> None:
@@ -115,11 +131,6 @@ class Plan:
     def uploaded(self) -> tuple[Span, ...]:
         """When the weights were, those of all plans that share them."""
         return tuple(self._weights.uploaded)
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """The names of the graph's outputs."""
-        return tuple(value.name for value in self.graph.outputs)
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -147,7 +158,7 @@ class Plan:
 
     def upload(self, feeds: Mapping[str, Array]) -> None:
         """Move the inputs, arrays of the plan's shapes and of their own types, to the device."""
-        self.backend.perform(lambda: self._upload(self._only(), feeds))
+        self.backend.perform(lambda: self._upload(self._lanes.only(), feeds))
 
     def _upload(self, lane: Lane, feeds: Mapping[str, Array]) -> None:
         arrays = {
@@ -162,11 +173,13 @@ class Plan:
 
     def perform(self) -> None:
         """Perform every step, without waiting for the device."""
-        self.backend.perform(lambda: self._only().perform())
+        self.backend.perform(lambda: self._lanes.only().perform())
 
     def download(self) -> dict[str, Array]:
         """The outputs, waiting for them."""
-        return self.backend.perform(lambda: self._asked(self._latest, self.outputs, {}).results())
+        return self.backend.perform(
+            lambda: self._asked(self._lanes.latest, self.outputs, {}).results()
+        )
 
     def run(
         self,
@@ -179,7 +192,7 @@ class Plan:
         feeds: each input's name and its array of the plan's shape. outputs: the names of those
         that are wanted, None for all; no others are read back. out: arrays that some of these are
         to be written to, each of its output's shape and dtype. Weights that were assigned since
-        the last run are uploaded before.
+        the last run are uploaded before. Where no outputs are wanted, nothing is waited for.
         """
         names = None if outputs is None else tuple(outputs)
         return self.backend.perform(lambda: self.inside(feeds, names, out))
@@ -192,6 +205,9 @@ class Plan:
     ) -> dict[str, Array]:
         """The same as `run`, for callers that are inside `Backend.perform`."""
         with self._lock:
+            if outputs == () and self.backend.device is not None:
+                self.begin(feeds, outputs, out)  # and wait for nothing
+                return {}
             return self._begun(feeds, outputs, out).results()
 
     def begin(
@@ -206,7 +222,7 @@ class Plan:
         """
         run = self._begun(feeds, outputs, out)
         run.fence = self.backend.fence()
-        self._runs.append(run)
+        self._lanes.add(run)
         return run
 
     def _begun(
@@ -215,13 +231,14 @@ class Plan:
         outputs: tuple[str, ...] | None,
         out: Mapping[str, Array] | None,
     ) -> Begun:
+        check_read(outputs or (), self.outline.carried)
         if out:
             self._check(out)
         self._weights.refresh()
-        self._latest = lane = self._free()
+        lane = self._lanes.free()
         self._upload(lane, apart(feeds, out) if out else feeds)
         lane.perform()
-        return self._asked(lane, outputs or self.outputs, out or {})
+        return self._asked(lane, self.outputs if outputs is None else outputs, out or {})
 
     def _check(self, out: Mapping[str, Array]) -> None:
         """Raise ShapeError unless the arrays `out` can take the outputs of these names."""
@@ -237,45 +254,17 @@ class Plan:
         computed = [name for name in names if name not in self._fixed]
         return Begun(lane, names, computed, lambda name: self._found(lane, name, out.get(name)))
 
-    def _free(self) -> Lane:
-        """Room for a run: where none is left, that of the first that is under way."""
-        while self._runs and self._runs[0].over:
-            self._runs.popleft()
-        taken = [run.lane for run in self._runs]
-        for lane in self._lanes:
-            if lane not in taken:
-                return lane
-        if len(self._lanes) < self._most_lanes():
-            self._lanes.append(Lane(self.outline, self._weights, self._lanes[0]))
-            return self._lanes[-1]
-        first = self._runs.popleft()
-        with suppress(Exception):  # who asked for it gets that
-            first.results()
-        return first.lane
-
-    def _only(self) -> Lane:
-        """The lane of the last run, once no run that was begun needs its outputs any more."""
-        while self._runs:
-            self._runs.popleft().results()
-        return self._latest
-
-    def _most_lanes(self) -> int:
-        """How many runs may be under way: a second one needs inputs and outputs of its own."""
-        if not ways(self.outline) or (free := self.backend.available()) is None:
-            return 1
-        used = self.nbytes if Settings.from_environment().memory is not None else 0
-        return 2 if used + room(self.outline) <= free else 1
-
     def value(self, name: str) -> Array:
         """The tensor called `name` as the last run left it, a new array of its type; float32 where
         it is float16 on the way, and neither input nor output.
 
-        Raises ModelError where the plan has no such tensor: it may have been fused away, or its
-        memory may serve others by now (`keep` prevents that).
+        Raises ModelError where the plan has no such tensor: it may have been fused away, its
+        memory may serve others by now (`keep` prevents that), or it is a state.
         """
         tensors, arena = self.outline.schedule.tensors, self.outline.arena
         if name in self._fixed:
             return self._value(name)
+        check_read((name,), self.outline.carried)
         if name not in tensors:
             raise ModelError(f"the plan of {self.graph.name} keeps no tensor {name!r}")
         if tensors[name].memory in arena.overwritten:
@@ -283,7 +272,7 @@ class Plan:
         return self.backend.perform(lambda: self._value(name))
 
     def _value(self, name: str) -> Array:
-        return self._asked(self._latest, (name,), {}).results()[name]
+        return self._asked(self._lanes.latest, (name,), {}).results()[name]
 
     def _found(self, lane: Lane, name: str, out: Array | None) -> Array:
         """The tensor called `name` as a run in `lane` left it, in `out` or in a new array."""
@@ -306,6 +295,15 @@ class Plan:
         if to is None or not np.may_share_memory(to, out):  # to reshape it was to copy it
             out[...] = found
         return out
+
+
+def _turns(backend: Backend, states: States | None) -> AbstractContextManager[None]:
+    """What a run holds: the cpu backend has several threads run at once, those of a device run one
+    by one.
+    """
+    if backend.device is not None:
+        return nullcontext()
+    return ProcessLock() if states is None else states.lock
 
 
 def _values(graph: Graph) -> Iterable[Value]:

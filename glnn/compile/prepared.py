@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from glnn.backends.backend import Launch, Memory, Store, Way
+from glnn.backends.backend import Launch, Memory, Store
 from glnn.backends.cpu import HostStore
 from glnn.compile.control import Body, Called, launch
 from glnn.compile.memory import Arena
@@ -34,22 +34,21 @@ class Prepared:
         arena: Arena,
         weights: Weights,
         bodies: Mapping[str, tuple[Outline, ...]] | None = None,
-        ways: Mapping[int, Way] | None = None,
+        given: Mapping[int, Memory | None] | None = None,
         beside: Prepared | None = None,
+        apart: bool = False,
     ) -> None:
-        """ways: of the blocks whose content comes from the host in each run, or goes there.
-        beside: what was prepared before; what has nothing to do with such blocks is shared with it.
+        """given: blocks that are there. beside: what was prepared before; all is shared with it
+        that has nothing to do with blocks that are others there. apart: see `Backend.together`.
         """
         self.schedule, self.backend, self._weights = schedule, schedule.backend, weights
-        self._bodies = bodies or {}
+        self._bodies, self._apart = bodies or {}, apart
         self._held: list[Kept | Prepared] = []  # weights, and what holds others
-        self._blocks = self._memory(arena, ways or {}, beside)
-        self.stores = self._allocate(arena)
-        own = {
-            name
-            for name, t in schedule.tensors.items()
-            if arena.block.get(t.memory) in (ways or {})
-        }
+        self._blocks = self._memory(arena, given or {}, beside)
+        own = self._own(arena, beside)
+        shared: dict[str, Store] = {} if beside is None else beside.stores
+        self.stores: dict[str, Store] = {k: v for k, v in shared.items() if k not in own}
+        self.stores |= self._allocate(arena)
         self.launches: tuple[Launch, ...] = tuple(
             self._prepare(entry)
             if beside is None or own.intersection(entry.tensors)
@@ -60,42 +59,58 @@ class Prepared:
     @cached_property
     def together(self) -> Launch:
         """All launches."""
-        return self.backend.together(self.launches)
+        return self.backend.together(self.launches, apart=self._apart)
 
     @classmethod
     def of(
         cls,
         outline: Outline,
         weights: Weights,
-        ways: Mapping[int, Way] | None = None,
+        given: Mapping[int, Memory | None] | None = None,
         beside: Prepared | None = None,
     ) -> Prepared:
         """What `outline` says."""
-        return cls(outline.schedule, outline.arena, weights, outline.bodies, ways, beside)
+        apart = bool(outline.carried)  # many small launches, of which few wait for one another
+        schedule, arena, bodies = outline.schedule, outline.arena, outline.bodies
+        return cls(schedule, arena, weights, bodies, given, beside, apart)
 
     def _memory(
-        self, arena: Arena, ways: Mapping[int, Way], beside: Prepared | None
+        self, arena: Arena, given: Mapping[int, Memory | None], beside: Prepared | None
     ) -> list[Memory | None]:
         """The blocks of `arena`."""
-        return [
-            self.backend.memory(size, ways.get(i))
-            if beside is None or i in ways
-            else beside._blocks[i]
-            for i, size in enumerate(arena.sizes)
-        ]
+        found: list[Memory | None] = []
+        for i, size in enumerate(arena.sizes):
+            if i in given:
+                found.append(given[i])
+            else:
+                found.append(self.backend.memory(size) if beside is None else beside._blocks[i])
+        return found
+
+    def _own(self, arena: Arena, beside: Prepared | None) -> set[str]:
+        """The tensors that are not where those of `beside` are."""
+        if beside is None:
+            return set(self.schedule.tensors)
+        pairs = zip(self._blocks, beside._blocks, strict=True)
+        other = {i for i, (here, there) in enumerate(pairs) if here is not there}
+        tensors = self.schedule.tensors
+        return {name for name, t in tensors.items() if arena.block.get(t.memory) in other}
 
     def _allocate(self, arena: Arena) -> dict[str, Store]:
-        """A store for each tensor, in the block that its memory has."""
+        """A store for each tensor that has none, in the block that its memory has."""
         stores: dict[str, Store] = {}
         owners: dict[str, Store] = {}  # where there are no blocks, views share their store
         for name, tensor in self.schedule.tensors.items():
+            if name in self.stores:
+                continue
             held = tensor.memory in arena.block
             block = self._blocks[arena.block[tensor.memory]] if held else None
             if block is None and tensor.memory in owners:
                 stores[name] = owners[tensor.memory]
             else:
                 stores[name] = (
-                    self.backend.allocate(tensor.shape, tensor.layout, block, tensor.type.dtype)
+                    self.backend.allocate(
+                        tensor.shape, tensor.layout, block, tensor.type.dtype, tensor.offset
+                    )
                     if held
                     else HostStore(tensor.shape, tensor.type.dtype)
                 )
@@ -115,7 +130,7 @@ class Prepared:
             self._held.append(kept)
             stores[name] = kept.store
         out = self.stores[task.output]
-        return self.backend.prepare(entry.choice, entry.problem, stores, out)
+        return self.backend.prepare(entry.choice, entry.problem, stores, out, self._apart)
 
     def _control(self, entry: Entry) -> Launch:
         """What runs bodies, of which the host decides between them."""

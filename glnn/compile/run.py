@@ -65,8 +65,9 @@ class Begun:
 
     @property
     def over(self) -> bool:
-        """Whether its results were taken out of the plan, or cannot be."""
-        return self._found is not None or self._error is not None
+        """Whether its results were taken out of the plan, cannot be, or are none and it is done."""
+        done = not self._names and self.fence is not None and self.fence.over
+        return done or self._found is not None or self._error is not None
 
     def wait(self, seconds: float = float("inf")) -> bool:
         """See `Run`."""

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from glnn.backends.backend import Backend, Choice
 from glnn.backends.cpu import NumpyKernel
+from glnn.compile.problems import Problems
 from glnn.compile.task import Decision, Entry, Task
-from glnn.compile.tensor import Tensor, can_reorder, unpacked
-from glnn.compile.tensors import Tensors
+from glnn.compile.tensor import Tensor, can_reorder
+from glnn.compile.weights import Weight
 from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.decompose import Lowered
+from glnn.graph.expression import Arg
 from glnn.graph.operators.identity import Identity
 from glnn.graph.operators.move import Move
+from glnn.graph.operators.pointwise import Pointwise
 from glnn.kernels import kernels_for
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
@@ -24,14 +27,13 @@ from glnn.layout.layout import DENSE, PACKED, RowMajor
 from glnn.types import TensorType
 
 
-class Schedule(Tensors):
+class Schedule(Problems):
     """Tasks in the order in which they run, with the reorders between kernels that disagree.
 
     kernels: the kernel to take for an op, by the op's name; others are chosen. instead: what to
     take in the place of what would be chosen, by the tensor of the result. reserved: names that
-    tensors of its own must not have. decisions: what was chosen, the stages of a kernel before the
-    op that it computes. ops: the names of all ops that it has, in
-    stages or not.
+    tensors of its own must not have. rows: see Problems. decisions: what was chosen, the stages of
+    a kernel before the op that it computes. ops: the names of all ops that it has, also in stages.
     """
 
     def __init__(
@@ -40,8 +42,9 @@ class Schedule(Tensors):
         kernels: Mapping[str, str] | None = None,
         reserved: Iterable[str] = (),
         instead: Mapping[str, Choice] | None = None,
+        rows: Mapping[str, RowMajor] | None = None,
     ) -> None:
-        super().__init__(backend, reserved)
+        super().__init__(backend, reserved, rows or {})
         self.entries: list[Entry] = []
         self.decisions: list[Decision] = []
         self.ops: set[str] = set()
@@ -59,10 +62,35 @@ class Schedule(Tensors):
         """The name of the tensor `name` in row major: itself, or a reordered copy."""
         return self._in_layout(name, parse("R"), Task(name, Identity(), {}, {}, name, name))
 
-    def add_input(self, name: str, type: TensorType, layout: str = "R") -> None:
-        """A tensor that is there before the first task."""
+    def apart(self, name: str) -> str:
+        """The name of a copy of the tensor `name`, which is row major, in memory of its own."""
+        return self._written(name, {"x0": name}, {})
+
+    def made(self, name: str, weight: Weight) -> str:
+        """The name of a tensor that holds what `weight` does, which is called `name`."""
+        return self._written(name, {}, {"x0": weight})
+
+    def _written(self, name: str, operands: dict[str, str], parameters: dict[str, Weight]) -> str:
+        copy = self.free(f"{name}: copy")
+        self.add(Task(name, Pointwise(Arg(0)), operands, parameters, copy, name))
+        return copy
+
+    def arrange(self, order: Sequence[int]) -> None:
+        """Have only those entries that `order` names by their numbers, in that order."""
+        place = {number: at for at, number in enumerate(order)}
+        self.entries = [self.entries[number] for number in order]
+        for i, decision in enumerate(self.decisions):
+            left = [place[number] for number in decision.entries if number in place]
+            entries = range(min(left), max(left) + 1) if left else range(0)
+            self.decisions[i] = replace(decision, entries=entries)
+
+    def add_input(
+        self, name: str, type: TensorType, layout: str = "R", *, fed: bool = True
+    ) -> None:
+        """A tensor that is there before the first task. fed: whether it comes from the host."""
         self.tensors[name] = Tensor(type, parse(layout).at(type.shape), name)
-        self._inputs.add(name)
+        if fed:
+            self._inputs.add(name)
 
     @property
     def padded(self) -> dict[str, Layout]:
@@ -84,6 +112,7 @@ class Schedule(Tensors):
             return
         if self._turned(task):
             return
+        task = self._with_vectors(task)
         problem = self._problem(task)
         if 0 in problem.output and not task.more:
             self.tensors[task.output] = Tensor(problem.results[0], DENSE, task.output)
@@ -96,17 +125,22 @@ class Schedule(Tensors):
             choice = self._other(task) or self.backend.choose(problem, forced)
         except (UnsupportedOpError, LimitError):
             if task.apart:
-                for part in task.apart():
-                    self.add(part)
+                self._add_all(task.apart())
             elif forced is None and not self._has_kernels(problem):
                 self._add_host(task, problem)
             else:
                 raise
             return
-        if isinstance(task.op, Move) and isinstance(choice, Kernel) and forced is None:
+        if task.apart and self._reorders(task, choice, problem):
+            self._add_all(task.apart())
+        elif isinstance(task.op, Move) and isinstance(choice, Kernel) and forced is None:
             self._wait(task, choice, problem)
         else:
             self._make(task, choice, problem, forced)
+
+    def _add_all(self, tasks: Iterable[Task]) -> None:
+        for task in tasks:
+            self.add(task)
 
     def _wait(self, task: Task, choice: Choice, problem: Problem) -> None:
         """Move once somebody wants what comes of it as it lies."""
@@ -135,29 +169,6 @@ class Schedule(Tensors):
         """What to take for `task`, no stage of another, in the place of what would be chosen."""
         return self._instead.get(task.output) if task.via is None else None
 
-    def _problem(self, task: Task) -> Problem:
-        tensors = unpacked(task.op, {k: self.tensors[v] for k, v in task.operands.items()})
-        types = {name: tensor.type for name, tensor in tensors.items()}
-        types |= {name: weight.type for name, weight in task.parameters.items()}
-        extents = {} if task.epilogue is None else task.epilogue.named_extents
-        one = {name for name, extent in extents.items() if extent != "full"}
-        layouts = {name: tensor.layout.name for name, tensor in tensors.items() if name not in one}
-        return Problem.of(task.op, types, layouts, task.epilogue)
-
-    def _has_kernels(self, problem: Problem) -> bool:
-        """Whether there is a kernel for such an operator on operands of such types."""
-        if self.backend.device is None:
-            return True
-        for kernel in kernels_for(problem.op.name, self.backend.name):
-            if kernel.document:
-                continue  # never chosen but by name
-            try:
-                problem.generated(kernel)
-                return True
-            except UnsupportedOpError:
-                continue
-        return False
-
     def _view(self, task: Task) -> None:
         """The result of `task` is the memory of its operand, where that lies as it is to."""
         operand = self.tensors[task.operands["x"]]
@@ -179,7 +190,8 @@ class Schedule(Tensors):
         memory = self.tensors[updated].memory if updated else task.output
         self.tensors[task.output] = Tensor(problem.results[0], layouts["out"], memory)
         task = replace(task, operands=operands)
-        lying = problem.lying({name: layouts[name].name for name in operands})
+        known = (*operands, "out") if "out" in problem.layouts else operands
+        lying = problem.lying({name: layouts[name].name for name in known})
         self.entries.append(Entry(task, choice, lying, layouts))
 
     def _add_host(self, task: Task, problem: Problem) -> None:
@@ -200,7 +212,7 @@ class Schedule(Tensors):
         self._there(name)
         tensor, label = self.tensors[name], f"{name} to {layout.name}"
         self._padded |= {tensor.memory: layout} if layout == PACKED_ROWS else {}
-        copy, op = self._free(f"{name} as {layout.name}"), Identity()
+        copy, op = self.free(f"{name} as {layout.name}"), Identity()
         self.tensors[copy] = Tensor(tensor.type, layout, copy)
         moved = Task(label, op, {"x": name}, {}, copy, task.layer, via=task.via)
         problem = Problem.of(op, {"x": tensor.type}, {"x": tensor.layout.name})
@@ -243,14 +255,14 @@ class Schedule(Tensors):
             if made.source in task.parameters:
                 parameters[name] = task.parameters[made.source].made(made)
                 continue
-            names[name] = self._free(f"{task.output}: {name}")
+            names[name] = self.free(f"{task.output}: {name}")
             label, reads = f"{task.name}: {name}", {"x": names[made.source]}
             self.add(
                 Task(label, made.operator, reads, {}, names[name], task.layer, via=kernel.name)
             )
         last = lowered.stages[-1].name
         for stage in lowered.stages:
-            own = self._free(f"{task.output}: {stage.name}")
+            own = self.free(f"{task.output}: {stage.name}")
             names[stage.name] = task.output if stage.name == last else own
             epilogue = task.epilogue if stage.finishes else None
             reads = dict(stage.operands)

@@ -32,7 +32,8 @@ class Step:
     computes it, so that its operands are read back and its results uploaded, or runs its
     bodies. why: why it computes it, beside a GPU; empty where it does not. passing: bytes of
     the parameters that go into textures, until they are there. halves: the parameters that are
-    stored as float16. saved: bytes that these would take more as float32.
+    stored as float16. saved: bytes that these would take more as float32. joins: where it makes
+    several tensors at once, these, which lie one behind the other in its result.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Step:
     why: str
     halves: tuple[str, ...]
     saved: int
+    joins: tuple[str, ...] = ()
 
     @classmethod
     def all_of(cls, schedule: Schedule, arena: Arena) -> tuple[Step, ...]:
@@ -104,6 +106,7 @@ class Step:
             why=_why(entry, backend),
             halves=tuple(halves),
             saved=_wide(backend, entry, halves) - sum(copies.get(n, packed[n]) for n in halves),
+            joins=task.joins,
         )
 
 

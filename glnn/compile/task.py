@@ -39,6 +39,8 @@ class Task:
     """The tensors of its other results: only the host makes them."""
     problem: Problem | None = None
     """What control flow computes: the types of its operands do not tell those of its results."""
+    joins: tuple[str, ...] = ()
+    """The tensors that it makes at once, as they lie one behind the other."""
     apart: Callable[[], Iterable[Task]] | None = None
     """Gives tasks that compute the same, where no kernel does all of it."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from glnn.backends.backend import Backend
 from glnn.graph.operator import Operator
@@ -17,11 +17,15 @@ from glnn.types import DType, Shape, TensorType, widened
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor: several share the memory called `memory` where an operator is only a view."""
+    """A tensor: several share the memory called `memory` where an operator is only a view.
+
+    offset: the word of that memory that it begins at, where others lie beside it; None else.
+    """
 
     type: TensorType
     layout: Layout
     memory: str
+    offset: int | None = None
 
     @property
     def shape(self) -> Shape:
@@ -33,7 +37,7 @@ class Tensor:
         """What it is once each of its numbers takes a word, where kernels compute with it."""
         if self.layout == self.layout.unpacked:
             return self
-        return Tensor(widened(self.type), self.layout.unpacked, self.memory)
+        return replace(self, type=widened(self.type), layout=self.layout.unpacked)
 
 
 def unpacked(op: Operator, operands: Mapping[str, Tensor]) -> Mapping[str, Tensor]:

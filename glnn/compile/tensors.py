@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from math import prod
 
 from glnn.backends.backend import Backend
 from glnn.compile.task import Task
 from glnn.compile.tensor import Tensor, reorder
+from glnn.errors import UnsupportedOpError
 from glnn.graph.expression import Arg
 from glnn.graph.operator import Operator
-from glnn.graph.operators import Transpose
+from glnn.graph.operators import Reshape, Transpose
+from glnn.graph.operators.move import Move
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.reorder import Reorder, packing, repadding, unpacking
 from glnn.graph.passes.factors import Chain
 from glnn.layout import Layout, Morton, parse
 from glnn.layout.bytes import PACKED_ROWS, PackedTiles
-from glnn.layout.layout import CHANNELS_LAST, DENSE, PACKED, PADDED, Blocked, RowMajor
-from glnn.types import DType, TensorType
+from glnn.layout.layout import (
+    CHANNELS_LAST,
+    DENSE,
+    PACKED,
+    PADDED,
+    ROW_ALIGNMENT,
+    Blocked,
+    RowMajor,
+)
+from glnn.types import DType, Shape, TensorType
+
+COLUMNS = parse("C")
 
 
 class Tensors(ABC):
@@ -94,14 +106,64 @@ class Tensors(ABC):
         if tensor.layout == layout or not prod(tensor.shape):
             return name
         if (name, layout) not in self._copies:
-            copied = self._seen if tensor.layout.seen_as(layout, tensor.shape) else self._copied
-            self._copies[name, layout] = copied(name, layout, task)
+            same = name if tensor.layout.seen_as(layout, tensor.shape) else None
+            if same is None and layout == COLUMNS:
+                same = self._turned_rows(name)
+            found = (
+                self._copied(name, layout, task) if same is None else self._seen(name, layout, same)
+            )
+            self._copies[name, layout] = found
         return self._copies[name, layout]
 
-    def _seen(self, name: str, layout: Layout, task: Task) -> str:
-        """The name of the same memory in a layout that is the same for such a shape."""
-        tensor, seen = self.tensors[name], self._free(f"{name} as {layout.name}")
-        self.tensors[seen] = Tensor(tensor.type, layout, tensor.memory)
+    def lying(self, name: str) -> Layout:
+        """The layout in which a tensor is there, or in which it can be had where it is not yet."""
+        return COLUMNS if self._turned_rows(name) is not None else self.tensors[name].layout
+
+    def _turned_rows(self, name: str) -> str | None:
+        """What has as rows the columns of `name`, which is not there yet: it is that in columns.
+
+        None where nothing has.
+        """
+        tensor = self.tensors[name]
+        if tensor.memory not in self._waiting or len(tensor.shape) not in (2, 3):
+            return None
+        if tensor.type.dtype is not DType.float32:
+            return None
+        *stack, n, k = tensor.shape
+        swapped = Transpose((*range(len(stack)), len(stack) + 1, len(stack)))
+        whole = n % ROW_ALIGNMENT == 0 or (k == 1 and not stack)
+        same = (Reshape((*stack, k, n), True),)
+        for source, ops in self._made_from(name):
+            rows = self.tensors[source]
+            padded = rows.layout == PADDED and rows.shape == (k, n)
+            lies = padded or (whole and rows.layout == DENSE)
+            if lies and _moved(rows.shape, (*ops, swapped)) == same:
+                return source
+        return None
+
+    def _made_from(self, name: str) -> Iterator[tuple[str, tuple[Operator, ...]]]:
+        """What views and moves have made `name` of, the last first, and by which operators."""
+        ops: tuple[Operator, ...] = ()
+        while name in self._moved_from:
+            name, op = self._moved_from[name]
+            ops = (op, *ops)
+            yield name, ops
+
+    def _seen(self, name: str, layout: Layout, same: str) -> str:
+        """The name of `name` in a layout in which it is the memory of the tensor `same`."""
+        seen = self.free(f"{name} as {layout.name}")
+        self.tensors[seen] = Tensor(self.tensors[name].type, layout, self.tensors[same].memory)
+        return seen
+
+    def _as_vector(self, name: str, task: Task) -> str:
+        """The name of the tensor `name`, row major, as one of a single dimension."""
+        source = self._in_layout(name, DENSE, task)
+        tensor = self.tensors[source]
+        if len(tensor.shape) == 1:
+            return source
+        seen = self.free(f"{name} as a vector")
+        type = TensorType((prod(tensor.shape),), tensor.type.dtype)
+        self.tensors[seen] = Tensor(type, DENSE, tensor.memory)
         return seen
 
     def _copied(self, name: str, layout: Layout, task: Task) -> str:
@@ -120,7 +182,7 @@ class Tensors(ABC):
             if isinstance(tensor.layout, Morton | Blocked):
                 return self._spread(name, tensor.layout, layout, task)
         op = Reorder(tensor.layout.name, layout.name)
-        label, copy = f"{name} to {layout.name}", self._free(f"{name} as {layout.name}")
+        label, copy = f"{name} to {layout.name}", self.free(f"{name} as {layout.name}")
         self.add(Task(label, op, {"x": name}, {}, copy, task.layer, via=task.via))
         return copy
 
@@ -129,7 +191,7 @@ class Tensors(ABC):
         if layout != DENSE:
             self._padded |= {self.tensors[name].memory: layout} if layout == PADDED else {}
             return self._in_layout(self._in_layout(name, DENSE, task), layout, task)
-        label, copy = f"{name} to {layout.name}", self._free(f"{name} as {layout.name}")
+        label, copy = f"{name} to {layout.name}", self.free(f"{name} as {layout.name}")
         self.add(Task(label, Pointwise(Arg(0)), {"x0": name}, {}, copy, task.layer, via=task.via))
         return copy
 
@@ -137,7 +199,7 @@ class Tensors(ABC):
         """The name of a copy of `name`, which lies in `lies`, with rows padded as in `layout`."""
         tensor, label = self.tensors[name], f"{name} to {layout.name}"
         self._padded |= {tensor.memory: layout} if layout == PADDED else {}
-        source, copy = self._free(f"{name} by rows"), self._free(f"{name} as {layout.name}")
+        source, copy = self.free(f"{name} by rows"), self.free(f"{name} as {layout.name}")
         matrix, op = repadding(tensor.shape, lies, layout)
         self.tensors[source] = Tensor(TensorType(matrix, tensor.type.dtype), DENSE, tensor.memory)
         self.add(Task(label, op, {"x": source}, {}, copy, task.layer, via=task.via))
@@ -147,6 +209,11 @@ class Tensors(ABC):
     def _packed(self, name: str, layout: Morton | Blocked, task: Task) -> str:
         """The name of a copy of `name` in `layout` where no kernel makes one at once: by moves."""
         tensor, ops = self.tensors[name], packing(self.tensors[name].shape, layout)
+        if isinstance(task.op, Move):  # by moves that may ask for the same: it would not end
+            why: str | None = f"it is {tensor.type}"
+            if tensor.type.dtype is DType.float32:
+                why = self.backend.why_not(reorder(tensor.type, tensor.layout, layout))
+            raise UnsupportedOpError(f"{task.name!r} needs {name!r} in {layout.name}: {why}")
         if (made := self._from_before(name, ops, layout, task)) is None:
             source = self._in_layout(name, DENSE, task)
             made = self._moved(name, source, ops, layout, task)
@@ -157,23 +224,17 @@ class Tensors(ABC):
         self, name: str, ops: tuple[Operator, ...], layout: Layout, task: Task
     ) -> str | None:
         """The name of what `ops` make of `name` in one move of what that was moved from."""
-        behind, source = ops, name
         found: tuple[str, Operator] | None = None
-        while source in self._moved_from:
-            source, op = self._moved_from[source]
-            behind = (op, *behind)
+        for source, behind in self._made_from(name):
             tensor = self.tensors[source]
             if not isinstance(tensor.layout, RowMajor) or tensor.layout == PACKED:
                 continue
-            chain: Chain | None = Chain.of(tensor.shape) if 0 not in tensor.shape else None
-            for op in behind:
-                chain = None if chain is None else chain.then(op)
-            operators = () if chain is None else chain.operators()
+            operators = _moved(tensor.shape, (*behind, *ops))
             if len(operators) == 1:
                 found = source, operators[0]
         if found is None:
             return None
-        made = self._free(f"{name} as {layout.name}: move")
+        made = self.free(f"{name} as {layout.name}: move")
         label = f"{name} to {layout.name}"
         self.add(Task(label, found[1], {"x": found[0]}, {}, made, task.layer, via=task.via))
         return made
@@ -182,7 +243,7 @@ class Tensors(ABC):
         """The name of a copy of `name`, which lies in `lies`, in rows: by moves, too."""
         if layout != DENSE:
             return self._in_layout(self._in_layout(name, DENSE, task), layout, task)
-        tensor, source = self.tensors[name], self._free(f"{name} as stored")
+        tensor, source = self.tensors[name], self.free(f"{name} as stored")
         shape, ops = unpacking(tensor.shape, lies)
         self.tensors[source] = Tensor(TensorType(shape, tensor.type.dtype), DENSE, tensor.memory)
         return self._moved(name, source, ops, layout, task)
@@ -193,12 +254,20 @@ class Tensors(ABC):
         """The name of what `ops`, one after another, make of `made`, to have `name` in `layout`."""
         for op in ops:
             label, source = f"{name} to {layout.name}: {op.name}", made
-            made = self._free(f"{name} as {layout.name}: {op.name}")
+            made = self.free(f"{name} as {layout.name}: {op.name}")
             self.add(Task(label, op, {"x": source}, {}, made, task.layer, via=task.via))
         return made
 
-    def _free(self, name: str) -> str:
+    def free(self, name: str) -> str:
         """`name`, marked where somebody else's tensor is called so."""
         while name in self._reserved or name in self.tensors:
             name += "'"
         return name
+
+
+def _moved(shape: Shape, ops: Iterable[Operator]) -> tuple[Operator, ...]:
+    """What does at once all that `ops` do with a tensor of `shape`; nothing where none can."""
+    chain: Chain | None = Chain.of(shape) if 0 not in shape else None
+    for op in ops:
+        chain = None if chain is None else chain.then(op)
+    return () if chain is None else chain.operators()

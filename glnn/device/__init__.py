@@ -7,7 +7,8 @@ from glnn.device.device import Device
 from glnn.device.memory import MappedMemory, SharedMemory, StagedMemory
 from glnn.device.opening import Gpu, gpus
 from glnn.device.probe import confuses_values
-from glnn.device.program import Program, Source
+from glnn.device.program import Program
+from glnn.device.source import Source
 from glnn.device.texture import DataTexture
 from glnn.device.timeline import Fence
 from glnn.device.timer import Timer

@@ -12,6 +12,7 @@ from glnn.device.copying import copied_in_parts, parts_in_words
 from glnn.device.copying import copy as copied
 from glnn.device.device import Device
 from glnn.device.memory import LEAST, SharedMemory
+from glnn.device.places import Range
 from glnn.device.timeline import Fence
 from glnn.errors import DeviceError, ShapeError
 from glnn.layout import Layout
@@ -32,8 +33,9 @@ class Buffer:
     words to allocate at least, for readers that take more than the layout holds. Before anything is
     set, all is zero.
     memory: where the copy lies, on that device only; it is as it is before anything is set, and
-    whoever shares it may overwrite this array. fixed: set by who knows that the content never
-    changes.
+    whoever shares it may overwrite this array. offset: the word of `memory` that it begins at,
+    where others lie beside it; None where it has all of that. fixed: set by who knows that the
+    content never changes.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Buffer:
         capacity: int | None = None,
         memory: SharedMemory | None = None,
         dtype: DType = DType.float32,
+        offset: int | None = None,
     ) -> None:
         if not dtype.on_gpu:
             raise DeviceError(f"a GPU's memory holds no {dtype.value} numbers")
@@ -70,9 +73,12 @@ class Buffer:
         self._view: NDArray[Any] | None = None  # of mapped memory, where it lies there as here
         self._due = 0  # the stretch of the device's work after which the host sees its content
         self._arrivals: list[Fence] = []  # behind each part that is on its way to the host
+        self._part = (0, -1) if offset is None else (4 * offset, self.nbytes)
         if memory is not None:
-            if memory.size < self.size:
+            if memory.size < (offset or 0) + self.size:
                 raise DeviceError(f"{self.nbytes} bytes do not fit into {memory.nbytes}")
+            if offset is not None and memory.host is not None:
+                raise DeviceError("what the host sees of a memory begins where that does")
             self._device, self._copy = memory.device, memory.copy
             if memory.host is not None and self._dense:
                 flat = memory.host[: self.words].view(self._number)
@@ -115,6 +121,15 @@ class Buffer:
             self._write(device, copy)
         return copy
 
+    def range(self, device: Device, binding: int) -> Range:
+        """The copy on `device`, as it is bound there."""
+        return self.push(device), binding, *self._part
+
+    @property
+    def first(self) -> int:
+        """The byte of the copy on its device that it begins at."""
+        return self._part[0]
+
     def _mirror(self, device: Device) -> moderngl.Buffer:
         """A new copy on `device`."""
         if self._device_newer:
@@ -138,9 +153,9 @@ class Buffer:
             if self._memory is not None and self._memory.host is not None:
                 self._place(self._memory, self._memory.host, self._host)
             elif self._dense:
-                copy.write(np.ascontiguousarray(self._host, self._number))
+                copy.write(np.ascontiguousarray(self._host, self._number), offset=self.first)
             else:
-                copy.write(self.layout.pack(self._host))
+                copy.write(self.layout.pack(self._host), offset=self.first)
             device.check(f"write {4 * self.words} bytes")
             self.pushes += 1
         self._host_newer = False
@@ -161,8 +176,10 @@ class Buffer:
     def copy_from(self, other: Buffer, device: Device) -> None:
         """Take the content of `other`, a buffer of the same layout and shape, on the device."""
         target, source = self.push(device), other.push(device)
-        if self._used and target is not source:
-            device.context.copy_buffer(target, source, 4 * self.words)
+        if self._used and (target is not source or self.first != other.first):
+            copy = device.context.copy_buffer
+            size = 4 * self.words
+            copy(target, source, size, read_offset=other.first, write_offset=self.first)
             device.check(f"copy {4 * self.words} bytes")
         self.wrote()
 
@@ -172,10 +189,10 @@ class Buffer:
         Both are row major. What is padded within goes by way of the host.
         """
         target, count = self.push(device), other._count
-        start = 4 * row * self.layout.dims(self.shape)[0].stride
+        start = self.first + 4 * row * self.layout.dims(self.shape)[0].stride
         if count and (other._dense):
-            size = 4 * count
-            device.context.copy_buffer(target, other.push(device), size, write_offset=start)
+            source, copy = other.push(device), device.context.copy_buffer
+            copy(target, source, 4 * count, read_offset=other.first, write_offset=start)
         elif count:
             target.write(np.ascontiguousarray(other.pull(), self._number), offset=start)
         device.check(f"copy {4 * count} bytes")
@@ -285,7 +302,7 @@ class Buffer:
                 device.finish()  # else Python's other threads wait, too
             step = f"read {flat.nbytes} bytes"
             try:
-                copy.read_into(flat, size=flat.nbytes)
+                copy.read_into(flat, size=flat.nbytes, offset=self.first)
             finally:
                 device.check_reset(step)
             device.check(step)
@@ -295,4 +312,5 @@ class Buffer:
     def release(self) -> None:
         """Give the device's copy up; the host's stays. GL frees it on the device's next use."""
         self._copy = self._device = self._memory = self._view = None
+        self._part = (0, -1)
         self._host_newer = self._host is not None

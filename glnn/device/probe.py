@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from glnn.device.device import Device
-from glnn.device.program import Program, Source
+from glnn.device.program import Program
+from glnn.device.source import Source
 
 if TYPE_CHECKING:
     import moderngl

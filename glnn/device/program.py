@@ -7,20 +7,19 @@ import re
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from ctypes import byref, c_int, c_uint, c_void_p
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from glnn.device.device import Device
+from glnn.device.source import Source
 from glnn.errors import DeviceError, LimitError, ShaderError
 
 if TYPE_CHECKING:
     import moderngl
 
-# "0:12(5): error", "0(12) : error", "ERROR: 0:12: ..."
-POSITION = re.compile(r"(?:ERROR: |WARNING: )?\b\d+(?::(\d+)(?:\(\d+\))?|\((\d+)\)) ?: ?(.*)")
 POINTS = 0
 COMPUTE_WORK_GROUP_SIZE, SHADER_STORAGE_BLOCK, ACTIVE_RESOURCES = 0x8267, 0x92E6, 0x92F5
 SAMPLER_BUFFERS = 0x8DC2, 0x8DD0  # of floats, of integers
+MOST_KNOWN = 64  # sets of uniforms of a program
 Value = int | float | tuple[int, ...]
 Command = tuple[Callable[..., object], tuple[Any, ...]]
 """A function, and what it is called with."""
@@ -28,33 +27,6 @@ COMPONENTS = {
     **{0x1406: 1, 0x8B50: 2, 0x8B51: 3, 0x8B52: 4, 0x8B5C: 16},  # float to vec4, mat4
     **{0x1404: 1, 0x8B53: 2, 0x8B54: 3, 0x8B55: 4},  # int to ivec4
 }
-
-
-@dataclass(frozen=True)
-class Source:
-    """A shader's complete text, and the file and line that each of its lines came from."""
-
-    name: str
-    text: str
-    origin: tuple[tuple[str, int], ...]
-
-    def __post_init__(self) -> None:
-        if len(self.text.splitlines()) != len(self.origin):
-            raise ValueError(f"{self.name}: a line without an origin")
-
-    def explain(self, message: str) -> str:
-        """The driver's `message` with each position as file and line, and that line's text."""
-        lines = self.text.splitlines()
-        explained: list[str] = []
-        for line in message.splitlines():
-            match = POSITION.match(line.strip())
-            number = int(match[1] or match[2]) if match else 0
-            if match and 1 <= number <= len(lines):
-                file, at = self.origin[number - 1]
-                explained += [f"{file}:{at}: {match[3]}", f"    {lines[number - 1].strip()}"]
-            elif line.strip():
-                explained.append(line.strip())
-        return "\n".join(explained)
 
 
 class Program:
@@ -74,6 +46,7 @@ class Program:
         self.uniforms = frozenset(self._members)
         self._attributes = {n for n, m in members.items() if type(m).__name__ == "Attribute"}
         self._last: Mapping[str, Value] | None = None
+        self._known: dict[str, Mapping[str, Value]] = {}  # what recordings set, by its text
         self._use = device.load("glUseProgram", None, c_uint)
         self._uniform = device.load("glUniform1i", None, c_int, c_int)
         self.stride = 0
@@ -130,6 +103,12 @@ class Program:
             function(*arguments)
         self._last = values
         self._device.check(f"uniforms of {self.name}")
+
+    def known(self, values: Mapping[str, Value]) -> Mapping[str, Value]:
+        """`values`, as the mapping that another recording has of them, so that `set` knows it."""
+        if len(self._known) >= MOST_KNOWN:
+            self._known.clear()
+        return self._known.setdefault(repr(sorted(values.items())), values)
 
     def changes(self, old: Mapping[str, Value], new: Mapping[str, Value]) -> list[Command]:
         """What writes the uniforms that are in `new` other than in `old`, -0 being none of 0."""

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from glnn.device.device import BARRIERS, Device
+from glnn.device.places import END, Marks, Place, Range
 from glnn.device.program import Command, Program, Value
 
 if TYPE_CHECKING:
     import moderngl
-
-Range = tuple["moderngl.Buffer", int, int, int]
-"""A buffer, where it is bound, the first byte, and how many."""
 
 
 @dataclass
@@ -43,10 +41,10 @@ class Recorder:
     """What each storage binding has."""
     _units: dict[int, object] = field(default_factory=dict)
     """What each texture unit has."""
-    _read: set[int] = field(default_factory=set)
-    """The buffers that were read since the last barrier, by GL's names."""
-    _written: set[int] = field(default_factory=set)
-    """The buffers that compute shaders wrote since then."""
+    _read: Marks = field(default_factory=Marks)
+    """What was read since the last barrier."""
+    _written: Marks = field(default_factory=Marks)
+    """What compute shaders wrote since then."""
     _uniforms: dict[Program, _Uniforms] = field(default_factory=dict)
     _programs: dict[Program, None] = field(default_factory=dict)
     """Those whose uniforms were set."""
@@ -63,18 +61,18 @@ class Recorder:
         self._bound.clear()
         self._units.clear()
 
-    def uses(
-        self, reads: Iterable[moderngl.Buffer], writes: Iterable[moderngl.Buffer] = ()
-    ) -> None:
+    def uses(self, reads: Sequence[Place], writes: Sequence[Place] = ()) -> None:
         """What follows reads and writes these: a barrier first where earlier work must be over.
 
         writes: by a compute shader. GL itself keeps what transform feedback captures in order.
         """
-        read, written = {b.glo for b in reads}, {b.glo for b in writes}
-        if (read | written) & self._written or written & self._read:
+        after = any(self._written.latest(one) >= 0 for one in (*reads, *writes))
+        if after or any(self._read.latest(one) >= 0 for one in writes):
             self._settle()
-        self._read |= read
-        self._written |= written
+        for one in reads:
+            self._read.mark(one, 0)
+        for one in writes:
+            self._written.mark(one, 0)
 
     def _settle(self) -> None:
         """Let what follows see all that was written, where something was."""
@@ -84,15 +82,17 @@ class Recorder:
         self._read.clear()
         self._written.clear()
 
-    def copy(self, target: moderngl.Buffer, source: moderngl.Buffer, nbytes: int) -> None:
-        """Copy the first `nbytes` of `source` to `target`."""
-        self.uses([source, target])
-        self._commands.append((self.device.context.copy_buffer, (target, source, nbytes)))
+    def copy(
+        self, target: moderngl.Buffer, to: int, source: moderngl.Buffer, at: int, nbytes: int
+    ) -> None:
+        """Copy `nbytes` of `source` from the byte `at` on to `target` from the byte `to` on."""
+        self.uses([(source.glo, at, at + nbytes), (target.glo, to, to + nbytes)])
+        self._commands.append((self.device.context.copy_buffer, (target, source, nbytes, at, to)))
 
-    def refresh(self, texture: Any, buffer: moderngl.Buffer) -> None:
-        """Let `texture` hold what `buffer` holds now."""
-        self.uses([buffer])
-        self._commands.append((texture.copy_from, (buffer,)))
+    def refresh(self, texture: Any, buffer: moderngl.Buffer, first: int) -> None:
+        """Let `texture` hold what `buffer` holds now from the byte `first` on."""
+        self.uses([(buffer.glo, first, END)])
+        self._commands.append((texture.copy_from, (buffer, first)))
         self._units.pop(0, None)  # the copy goes by way of unit 0
 
     def texture(self, unit: int, texture: Any) -> None:
@@ -111,6 +111,7 @@ class Recorder:
 
     def uniforms(self, program: Program, values: Mapping[str, Value]) -> None:
         """Set the uniforms of `program`."""
+        values = program.known(values)
         known = self._uniforms.get(program)
         if known is None:
             self._uniforms[program] = _Uniforms(values, len(self._commands), values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from ctypes import byref, c_int, c_uint, c_void_p
+from ctypes import byref, c_int, c_ssize_t, c_uint, c_void_p
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -83,7 +83,7 @@ class DataTexture:
         # NVIDIA's driver (580) copies from a buffer ahead of shaders that were told before to write
         # it, now and then. No memory barrier holds it back, a flush not always.
         self._hasty = "nvidia" in device.capabilities.vendor.lower()
-        self._attached: moderngl.Buffer | None = None
+        self._attached: tuple[moderngl.Buffer, int] | None = None
         self._texture: Any
         if sampler == BUFFER:
             self._texture = _BufferTexture(device, self._format.internal)
@@ -122,26 +122,26 @@ class DataTexture:
             total *= extent
         return total
 
-    def copy_from(self, buffer: moderngl.Buffer) -> None:
+    def copy_from(self, buffer: moderngl.Buffer, start: int = 0) -> None:
         """Show the shader what `buffer` holds, now or, as `samplerBuffer`, from now on.
 
-        Raises DeviceError where it is too short.
+        start: the first byte, a multiple of 256. Raises DeviceError where it is too short.
         """
-        if self._attached is buffer:
+        if self._attached == (buffer, start):
             return
-        if buffer.size < self._texels * self._format.nbytes:
+        if buffer.size < start + self._texels * self._format.nbytes:
             raise DeviceError(
                 f"{self._texels} texels of {self._format.nbytes} bytes do not fit "
                 f"a buffer of {buffer.size} bytes"
             )
         if self._sampler != BUFFER:
-            self._copy(buffer.glo)
+            self._copy(buffer.glo, start)
         else:
-            self._texture.attach(buffer.glo)
-            self._attached = buffer
+            self._texture.attach(buffer.glo, start, self._texels * self._format.nbytes)
+            self._attached = buffer, start
         self._device.check("copy a buffer to a texture")
 
-    def _copy(self, buffer: int) -> None:
+    def _copy(self, buffer: int, start: int) -> None:
         """Copy the whole rows of each layer and then the rest."""
         if self._hasty:
             self._device.finish()
@@ -155,7 +155,7 @@ class DataTexture:
             for row, width, height in ((0, self.WIDTH, rows), (rows, rest, 1)):
                 if width and height:
                     place, size = (0, row, *depth), (width, height, *one)
-                    offset = (first + row * self.WIDTH) * form.nbytes
+                    offset = start + (first + row * self.WIDTH) * form.nbytes
                     self._write(target, 0, *place, *size, form.pixel, form.kind, offset)
         self._bind(PIXEL_UNPACK_BUFFER, 0)
 
@@ -179,14 +179,19 @@ class _BufferTexture:
         self._activate = device.load("glActiveTexture", None, c_uint)
         self._bind = device.load("glBindTexture", None, c_uint, c_uint)
         self._buffer = device.load("glTexBuffer", None, c_uint, c_uint, c_uint)
+        ends = c_ssize_t, c_ssize_t  # the first byte, and how many
+        self._part = device.load("glTexBufferRange", None, c_uint, c_uint, c_uint, *ends)
         delete = device.load("glDeleteTextures", None, c_int, c_void_p)
         dropped = partial(delete, 1, byref(c_uint(self.name)))
         weakref.finalize(self, device.drop, dropped).atexit = False
 
-    def attach(self, buffer: int) -> None:
-        """Let the texels be those of `buffer`."""
+    def attach(self, buffer: int, start: int, nbytes: int) -> None:
+        """Let the texels be those of `buffer`, or of a part that does not begin where it does."""
         self.use(0)
-        self._buffer(TARGETS[BUFFER], self._internal, buffer)
+        if start:
+            self._part(TARGETS[BUFFER], self._internal, buffer, start, nbytes)
+        else:
+            self._buffer(TARGETS[BUFFER], self._internal, buffer)
 
     def use(self, unit: int) -> None:
         self._activate(TEXTURE0 + unit)

@@ -34,6 +34,17 @@ class Builder:
         self._sampled: dict[Value, tuple[TensorType, ...]] = {}
         self._numbers: dict[Value, tuple[Array | None, ...]] = {}
 
+    @classmethod
+    def of(cls, graph: Graph) -> Builder:
+        """A builder that goes on with `graph`, all of whose sizes are known."""
+        found = cls(graph.name)
+        for value in graph.inputs:
+            found.take(value)
+        found._nodes = list(graph.nodes)
+        found._made |= graph.producers.keys()
+        found._names = {value.name for value in found._made}
+        return found
+
     def body(self, name: str) -> Builder:
         """The builder of a graph that a node of this one is to run.
 

@@ -276,6 +276,11 @@ def call(function: str, *arguments: Expr | Number) -> Call:
     return Call(function, tuple(a if isinstance(a, Expr) else Scalar(a) for a in arguments))
 
 
+def replaced(expr: Expr, part: Expr, by: Expr) -> Expr:
+    """`expr` with `by` wherever it has `part`."""
+    return expr.replace(lambda one: by if one == part else None)
+
+
 @cache
 def formula(text: str) -> Expr:
     """The expression that `text` is, `0.5 * a * (1.0 + erf(a))`, as `read_formula` reads it.

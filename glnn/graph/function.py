@@ -43,6 +43,9 @@ class Function:
     """Whether the first argument is a bool, whatever the others are."""
     gradient: str | None = None
     """The formula of the result's derivative; None where that is 0, or the body says it."""
+    by_result: str | None = None
+    """The formula of the same where a is the result instead, by the first argument alone, where
+    the others are numbers above 0; None where there is none."""
     flops: int = 1
     """Floating-point operations, about."""
     interval: Rule | None = None
@@ -103,7 +106,10 @@ class Function:
         assert self.numpy is not None, self.name
         rest = arguments[self.condition :]
         dtypes = [a.dtype for a in rest if isinstance(a, np.ndarray | np.generic)]
-        dtype = dtypes[0] if dtypes else NUMBERS[kind_of(rest[0])].value if rest else None
+        # A cast to float32 stands beside what a precise reference is given as float64.
+        dtype = (
+            max(dtypes, key=_width) if dtypes else NUMBERS[kind_of(rest[0])].value if rest else None
+        )
         if not dtypes and isinstance(rest[0], float):
             dtype = np.float64
         typed = [np.asarray(a, dtype) for a in rest]
@@ -116,6 +122,10 @@ class Function:
 def kind_of(number: Number) -> str:
     """ "float", "int" or "bool"."""
     return "bool" if isinstance(number, bool) else "int" if isinstance(number, int) else "float"
+
+
+def _width(dtype: np.dtype[Any]) -> int:
+    return dtype.itemsize
 
 
 def _name(one: DType | str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from glnn.graph import interval, numeric
+from glnn.graph import interval, numeric, threefry
 from glnn.graph.function import Function
 from glnn.graph.interval import corners, integers
 from glnn.types import DType
@@ -65,20 +65,24 @@ _ARITHMETIC = (
        interval=interval.magnitude),
     _F("sign", 1, np.sign, _both("signum(a)"), "sign", interval=corners(interval.sign)),
     _F("reciprocal", 1, lambda x: np.divide(1, x, dtype=x.dtype), "1.0 / a",
-       gradient="-da / (a * a)"),
+       gradient="-da / (a * a)", by_result="-(a * a) * da"),
     _F("square", 1, np.square, _both("a * a"), gradient="2.0 * a * da",
        interval=integers(interval.square)),
-    _F("sqrt", 1, np.sqrt, "square_root(a)", "root", gradient="0.5 / sqrt(a) * da"),
-    _F("rsqrt", 1, numeric.rsqrt, "inverse_root(a)", "root", gradient="-0.5 * rsqrt(a) / a * da"),
+    _F("sqrt", 1, np.sqrt, "square_root(a)", "root", gradient="0.5 / sqrt(a) * da",
+       by_result="0.5 / a * da"),
+    _F("rsqrt", 1, numeric.rsqrt, "inverse_root(a)", "root", gradient="-0.5 * rsqrt(a) / a * da",
+       by_result="-0.5 * a * a * a * da"),
     _F("pow", 2, numeric.power, _both("power(a, b)", "integer_power(a, b)"), "power",
-       gradient="b * pow(a, b - 1.0) * da + pow(a, b) * log(a) * db", flops=40),
+       flops=40,
+       gradient="where(equal(b, 0.0), 0.0, b * pow(a, b - 1.0)) * da"
+       " + where(logical_and(equal(a, 0.0), b >= 0.0), 0.0, pow(a, b) * log(a)) * db"),
     _F("maximum", 2, np.maximum, _both("greater(a, b)", "max(a, b)"), "extremes",
-       gradient="where(a > b, da, db)", interval=corners(max)),
+       gradient="where(a > b, da, where(a < b, db, 0.5 * (da + db)))", interval=corners(max)),
     _F("minimum", 2, np.minimum, _both("lesser(a, b)", "min(a, b)"), "extremes",
-       gradient="where(a < b, da, db)", interval=corners(min)),
+       gradient="where(a < b, da, where(a > b, db, 0.5 * (da + db)))", interval=corners(min)),
     _F("clip", 3, lambda x, low, high: np.minimum(np.maximum(x, low), high),
        _both("clipped(a, b, c)", "min(max(a, b), c)"), "extremes",
-       gradient="where(maximum(a, b) > c, dc, where(a < b, db, da))", flops=2,
+       gradient="where(maximum(a, b) > c, dc, where(a < b, where(b < c, db, 0.0), da))", flops=2,
        interval=corners(lambda x, low, high: min(max(x, low), high))),
     _F("ceil", 1, np.ceil, "float_ceil(a)", "round", interval=corners(np.ceil)),
     _F("floor", 1, np.floor, "float_floor(a)", "round", interval=corners(np.floor)),
@@ -87,10 +91,13 @@ _ARITHMETIC = (
     _F("lerp", 3, body="a + c * (b - a)"),
 )
 _TRANSCENDENTAL = (
-    _F("exp", 1, np.exp, "exponential(a)", "exp", gradient="exp(a) * da", flops=10),
+    _F("exp", 1, np.exp, "exponential(a)", "exp", gradient="exp(a) * da", by_result="a * da",
+       flops=10),
     _F("exp2", 1, np.exp2, "exponential_of_two(a)", "exp",
-       gradient="0.6931471805599453 * exp2(a) * da", flops=10),
-    _F("expm1", 1, np.expm1, "exponential_less_one(a)", "exp", gradient="exp(a) * da", flops=12),
+       gradient="0.6931471805599453 * exp2(a) * da", by_result="0.6931471805599453 * a * da",
+       flops=10),
+    _F("expm1", 1, np.expm1, "exponential_less_one(a)", "exp", gradient="exp(a) * da",
+       by_result="(1.0 + a) * da", flops=12),
     _F("log", 1, np.log, "logarithm(a)", "log", gradient="da / a", flops=12),
     _F("log2", 1, np.log2, "logarithm_to_two(a)", "log", gradient="1.4426950408889634 * da / a",
        flops=12),
@@ -103,11 +110,13 @@ _TRANSCENDENTAL = (
     _F("acos", 1, np.arccos, "arc_cosine(a)", "arc", gradient="-rsqrt(1.0 - a * a) * da", flops=16),
     _F("atan", 1, np.arctan, "arc_tangent(a)", "arc", gradient="da / (1.0 + a * a)", flops=14),
     _F("atan2", 2, np.arctan2, "arc_tangent(a, b)", "arc",
-       gradient="(da * b - a * db) / (a * a + b * b)", flops=20),
+       flops=20,
+       gradient="(da * b - a * db)"
+       " / where(equal(a * a + b * b, 0.0), 1.0, a * a + b * b)"),
     _F("sinh", 1, np.sinh, "hyperbolic_sine(a)", "hyperbolic", gradient="cosh(a) * da", flops=16),
     _F("cosh", 1, np.cosh, "hyperbolic_cosine(a)", "hyperbolic", gradient="sinh(a) * da", flops=16),
     _F("tanh", 1, np.tanh, "hyperbolic_tangent(a)", "tanh",
-       gradient="(1.0 - square(tanh(a))) * da", flops=12),
+       gradient="(1.0 - square(tanh(a))) * da", by_result="(1.0 - square(a)) * da", flops=12),
     _F("asinh", 1, np.arcsinh, "area_sine(a)", "area", gradient="rsqrt(a * a + 1.0) * da",
        flops=24),
     _F("acosh", 1, np.arccosh, "area_cosine(a)", "area", gradient="rsqrt(a * a - 1.0) * da",
@@ -116,7 +125,7 @@ _TRANSCENDENTAL = (
     _F("erf", 1, numeric.erf, "error_function(a)", "erf",
        gradient="1.1283791670955126 * exp(-(a * a)) * da", flops=20),
     _F("sigmoid", 1, numeric.sigmoid, "sigmoid(a)", "sigmoid",
-       gradient="sigmoid(a) * sigmoid(-a) * da", flops=8),
+       gradient="sigmoid(a) * sigmoid(-a) * da", by_result="a * (1.0 - a) * da", flops=8),
 )
 _LOGIC = (
     _compare("equal", np.equal, "==", bools=True),
@@ -153,13 +162,18 @@ _LOGIC = (
 )
 _ACTIVATIONS = (
     _F("relu", 1, lambda x: np.maximum(x, 0), "greater(a, 0.0)", "extremes",
-       gradient="where(a <= 0.0, 0.0, da)", interval=corners(lambda x: max(x, 0))),
+       gradient="where(a <= 0.0, 0.0, da)", by_result="where(a <= 0.0, 0.0, da)",
+       interval=corners(lambda x: max(x, 0))),
     _F("leaky_relu", 2, lambda x, slope: np.where(x > 0, x, slope * x), "a > 0.0 ? a : b * a",
-       gradient="where(a > 0.0, da, b * da + a * db)"),
-    _F("relu6", 1, body="clip(a, 0.0, 6.0)"),
-    _F("hardtanh", 3, body="clip(a, b, c)"),
+       gradient="where(a > 0.0, da, b * da + a * db)", by_result="where(a > 0.0, da, b * da)"),
+    _F("relu6", 1, body="clip(a, 0.0, 6.0)",
+       gradient="where(logical_or(a <= 0.0, a >= 6.0), 0.0, da)",
+       by_result="where(logical_or(a <= 0.0, a >= 6.0), 0.0, da)"),
+    _F("hardtanh", 3, body="clip(a, b, c)",
+       gradient="where(maximum(a, b) >= c, dc, where(a <= b, db, da))"),
     _F("thresholded_relu", 2, body="where(a <= b, 0.0, a)"),
-    _F("elu", 2, body="where(a > 0.0, a, b * expm1(a))"),
+    _F("elu", 2, body="where(a > 0.0, a, b * expm1(a))",
+       by_result="where(a > 0.0, da, (a + b) * da)"),
     _F("celu", 2, body="where(a > 0.0, a, b * expm1(a / b))"),
     _F("selu", 1, body="1.0507009873554805 * elu(a, 1.6732632423543772)"),
     _F("gelu", 1, body="0.5 * a * (1.0 + erf(0.7071067811865476 * a))"),
@@ -167,23 +181,32 @@ _ACTIVATIONS = (
        body="0.5 * a * (1.0 + tanh(0.7978845608028654 * (a + 0.044715 * a * a * a)))"),
     _F("silu", 1, body="a * sigmoid(a)"),
     _F("mish", 1, body="a * tanh(softplus(a, 1.0, 20.0))"),
-    _F("softplus", 3, body="where(a * b > c, a, log1p(exp(a * b)) / b)"),
-    _F("softsign", 1, body="a / (1.0 + abs(a))"),
+    _F("softplus", 3, body="where(a * b > c, a, log1p(exp(a * b)) / b)",
+       gradient="where(a * b > c, da, sigmoid(a * b) * da"
+       " + (sigmoid(a * b) * a - log1p(exp(a * b)) / b) / b * db)"),
+    _F("softsign", 1, body="a / (1.0 + abs(a))", gradient="da / square(1.0 + abs(a))"),
     _F("log_sigmoid", 1, body="minimum(a, 0.0) - log1p(exp(-abs(a)))", gradient="sigmoid(-a) * da"),
-    _F("hardsigmoid", 3, body="clip(b * a + c, 0.0, 1.0)"),
-    _F("hardswish", 1, body="a * hardsigmoid(a, 0.16666666666666666, 0.5)"),
+    _F("hardsigmoid", 3, body="clip(b * a + c, 0.0, 1.0)",
+       gradient="where(b * a + c <= 0.0, 0.0, where(b * a + c >= 1.0, 0.0, b * da + a * db + dc))"),
+    _F("hardswish", 1, body="a * hardsigmoid(a, 0.16666666666666666, 0.5)",
+       gradient="where(a <= -3.0, 0.0, where(a >= 3.0, da, (0.3333333333333333 * a + 0.5) * da))"),
     _F("tanhshrink", 1, body="a - tanh(a)"),
     _F("hardshrink", 2, body="where(abs(a) <= b, 0.0, a)"),
     _F("softshrink", 2, body="a - clip(a, -b, b)"),
 )
+_RANDOM = (
+    _F("threefry_uniform", 4, threefry.uniform, {"int": "threefry_uniform(a, b, c, d)"}, "threefry",
+       gives="float32", flops=110),
+)
 # fmt: on
 
-_ROWS = (*_ARITHMETIC, *_TRANSCENDENTAL, *_LOGIC, *_ACTIVATIONS)
+_ROWS = (*_ARITHMETIC, *_TRANSCENDENTAL, *_LOGIC, *_ACTIVATIONS, *_RANDOM)
 FUNCTIONS: dict[str, Function] = {row.name: row for row in _ROWS}
 """Every function by its name.
 
 Activations take what `torch.nn`'s layers are given: leaky_relu(x, negative_slope), also PReLU;
 elu and celu (x, alpha), softplus(x, beta, threshold), hardtanh(x, min_val, max_val),
 hardshrink and softshrink (x, lambd), thresholded_relu(x, threshold), and hardsigmoid(x, slope,
-offset), which is PyTorch's with 1 / 6 and 1 / 2.
+offset), which is PyTorch's with 1 / 6 and 1 / 2. threefry_uniform(counter, counter_high, key,
+key_high) is a random number of integers (`threefry.uniform`).
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from glnn.graph.expression import Arg, Call, Constant, Expr, call, formula
+from glnn.graph.expression import Arg, Call, Constant, Expr, Scalar, call, formula
 
 ZERO, ONE = Constant(0.0), Constant(1.0)
 
@@ -30,6 +30,30 @@ def gradient(expr: Expr, index: int) -> Expr | None:
 
     found = expr.fold(derived)[-1][1]
     return None if found == ZERO else found
+
+
+def gradient_of_result(expr: Expr, index: int, result: Expr) -> Expr | None:
+    """The same of what `expr` comes to, where its last call has a derivative of that; else None.
+
+    The other arguments of that call must be numbers above 0.
+    """
+    if not isinstance(expr, Call) or expr.row.by_result is None:
+        return None
+    first, *others = expr.arguments
+    slope = gradient(first, index)
+    if slope is None or not all(isinstance(o, Scalar) and o.value > 0 for o in others):
+        return None
+    values = (result, *others)
+    return _in(formula(expr.row.by_result), values, (slope, *(ZERO for _ in others)))
+
+
+def times(slope: Expr, by: Expr) -> Expr:
+    """`slope` times `by`, which a choice between numbers is not multiplied by: 0 stays 0."""
+    if isinstance(slope, Call) and slope.function == "where":
+        condition, *either = slope.arguments
+        if any(one in (ZERO, ONE) for one in either):
+            return Call("where", (condition, *(times(one, by) for one in either)))
+    return by if slope == ONE else _simple("mul", slope, by)
 
 
 def _of_body(part: Call, slopes: tuple[Expr, ...]) -> Expr:

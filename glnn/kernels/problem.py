@@ -20,10 +20,10 @@ from glnn.kernels.generate.epilogue import scalars
 from glnn.kernels.generate.generated import Generated, Uniform
 from glnn.kernels.generate.generators import GENERATORS
 from glnn.kernels.kernel import Kernel
+from glnn.kernels.lying import Lying
 from glnn.kernels.places import places
 from glnn.kernels.split import Split
 from glnn.layout import Layout, parse
-from glnn.layout.layout import DENSE
 from glnn.types import Array, DType, Shape, TensorType, as_float, widened
 
 
@@ -150,6 +150,7 @@ class Problem:
             **{f"HAS_{name.upper()}": int(name in self.shapes) for name in self.op.optional},
             **{f"{name.upper()}_HALF": 1 for name in self.halves},
             **({} if made is None else made.defines),
+            **({} if kernel is None else self.lies.defines(kernel)),
         }
 
     def shape(self, name: str) -> Shape:
@@ -210,57 +211,28 @@ class Problem:
         """The layout of each operand and of `out` when `kernel` runs this, whole or split."""
         key = "layouts", kernel
         if key not in self.memo:
-            self.memo[key] = self._chosen_layouts(kernel)
+            self.memo[key] = self.lies.chosen(kernel)
         found = dict(self.memo[key])
-        if split is not None and split.weight is not None:
+        if split is not None and split.weight is not None:  # parts are of what lies as is wanted
+            found["x"] = parse(kernel.wants("x")[0]).at(self.shape("x"))
             found["weight"] = split.weight
         return found
 
-    def _chosen_layouts(self, kernel: Kernel) -> dict[str, Layout]:
-        known = {name: kernel.wants(name) for name in kernel.layouts}
-        known |= {name: (text,) for name, text in self.op.fixed_layouts().items()}
-        for name, extent in self.extents.items():
-            known[name] = known["out"] if extent == "full" else ("R",)
-        return {name: self.taken(name, known[name]) for name in (*self.shapes, "out")}
-
-    def taken(self, name: str, wanted: tuple[str, ...]) -> Layout:
-        """How `name` lies for a kernel that takes it in one of `wanted`: as it comes if it can."""
-        if wanted == (ANY,):
-            layout = self._common_layout(name)
-        else:
-            lies = self.layouts.get(name)
-            layout = parse(lies if lies in wanted else wanted[0])
-        return layout.at(self.shape(name))
-
-    def _common_layout(self, name: str) -> Layout:
-        """How `name` lies for a kernel that takes any layout: as the result is to lie.
-
-        That is how the first operand lies that is as large as the result. What has fewer dimensions
-        is row major; what is row major is taken with its padding.
-        """
-        full = [n for n in self.layouts if self.shape(n) == self.output]
-        text = self.layouts[full[0]] if self.op.variadic and full else self.first_layout
-        layout = parse(text).unpacked
-        if layout.ranks is not None and len(self.shape(name)) not in layout.ranks:
-            layout = DENSE
-        lies = parse(self.layouts.get(name, layout.name))
-        return lies if layout.in_rows and lies.in_rows else layout
+    @cached_property
+    def lies(self) -> Lying:
+        """How its operands lie, and which layouts kernels take."""
+        shapes = {name: one.shape for name, one in self.types.items()}
+        return Lying(self.op, self.own, shapes, self.layouts, self.extents)
 
     @property
     def first_layout(self) -> str:
         """How the first input lies."""
-        return next((self.layouts[name] for name in self.shapes if name in self.layouts), "R")
+        return self.lies.first
 
     def fits(self, kernel: Kernel) -> bool:
         """Whether `kernel` takes the first input as it lies."""
         first = next(iter(self.op.names(len(self.operands))), "")
-        return first not in kernel.layouts or self.among(first, self.first_layout, kernel)
-
-    def among(self, name: str, layout: str, kernel: Kernel) -> bool:
-        """Whether `kernel` takes `name` where it lies in `layout`."""
-        wanted, shape = kernel.wants(name), self.shape(name)
-        lies = parse(layout).at(shape)
-        return ANY in wanted or any(lies.seen_as(parse(text), shape) for text in wanted)
+        return first not in kernel.layouts or self.lies.among(first, self.first_layout, kernel)
 
     def lowered(self, kernel: Kernel) -> Lowered:
         """The stages in which `kernel` computes this."""
@@ -315,6 +287,7 @@ def _generated(
 ) -> Generated:
     """What the generator so called makes of `problem`. wanted: the layouts of each of its types."""
     layouts = {
-        name: problem.taken(name, texts) for name, texts in zip(problem.types, wanted, strict=True)
+        name: problem.lies.taken(name, texts)
+        for name, texts in zip(problem.types, wanted, strict=True)
     }
     return GENERATORS[generator].make(problem.op, problem.types, layouts, backend)

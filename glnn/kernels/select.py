@@ -32,6 +32,11 @@ def _check_stages(kernel: Kernel, problem: Problem, ask: Ask) -> None:
     types, lies = dict(problem.types), dict(problem.layouts)
     for name, made in lowered.derived.items():
         types[name] = TensorType(made.shape, types[made.source].dtype)
+        if made.source not in lies:
+            continue
+        if not made.operator.view and not kernels_for(made.operator.name, kernel.backend):
+            raise UnsupportedOpError(f"{made.source} is another in each run: {name} is the host's")
+        lies[name] = "R"
     known: dict[object, str] = {}  # how the results of stages lie: many differ in a uniform alone
     for stage in lowered.stages:
         operands = {operand: types[name] for operand, name in stage.operands.items()}
@@ -186,7 +191,7 @@ def _preferred(
             found.append(fitted(adapted, device) or adapted)
     here = architecture(device)
     if len(found) > 1:
-        found.sort(key=lambda k: (-k.priority, not problem.fits(k)))
+        found.sort(key=lambda k: (problem.lies.moved(k), -k.priority, not problem.fits(k)))
     suiting = [kernel for kernel in found if kernel.suits(_sizes(problem, kernel), here)]
     timed = [k for k in suiting if k.architectures.fit(here) == PREDICTED]
     fast = _fast(timed, problem, pace(here))

@@ -67,8 +67,8 @@ class Split(ABC):
         No part exceeds a storage block or the workgroups that may be dispatched, and each begins
         where a storage buffer may be bound, at multiples of the offset alignment.
         """
-        takes = {name: kernel.wants(name)[:1] for name in ("x", "weight", "out")}
-        plain = takes["out"] == takes["x"] == ("R4",)
+        takes = {name: kernel.wants(name) for name in ("x", "weight", "out")}
+        plain = takes["out"][:1] == takes["x"][:1] == ("R4",)
         if not isinstance(op, Matmul) or kernel.backend != "compute" or not plain:
             return None
         shapes = {name: one.shape for name, one in types.items()}
@@ -76,9 +76,10 @@ class Split(ABC):
         if kernel.textures or not set(kernel.launch.sizes) <= set(counted):
             return None
         most = device.max_shader_storage_block_size // 4
-        given = {name: Stored(parse(text), types[name].dtype) for name, (text,) in takes.items()}
+        each = [(n, Stored(parse(text), types[n].dtype)) for n in takes for text in takes[n]]
+        given = dict(reversed(each))  # as is wanted the most, though it may lie otherwise by now
         limits = {name: _dispatched(kernel, name, counted, device) for name in ("m", "n", "batch")}
-        small = all(one.words(*shapes[name]) <= most for name, one in given.items())
+        small = all(one.words(*shapes[name]) <= most for name, one in each)
         if small and all(counted[name] <= limit for name, limit in limits.items()):
             return None
         align = max(device.shader_storage_buffer_offset_alignment // 4, 4)

@@ -129,6 +129,8 @@ def problem_class(problem: Problem) -> str:
     parts = [f"{name}={value}" for name, value in {**rounded, **defines}.items()]
     types = problem.operands
     parts += [f"{n}={one.dtype.value}" for n, one in types if one.dtype is not DType.float32]
+    changing = [name for name in problem.op.parameters if name in problem.layouts]
+    parts += [f"{name}={problem.layouts[name].replace(' ', '_')}" for name in changing]
     first = problem.first_layout
     return " ".join([problem.op.name, first.replace(" ", "_"), *parts])
 

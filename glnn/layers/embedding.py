@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from glnn.errors import ShapeError
+from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Value
-from glnn.graph.operators import Gather
+from glnn.graph.operators import Detached, Gather, Pointwise, Unsqueeze
 from glnn.layers.arguments import flag, index, integer, number, plain, with_unusual
 from glnn.layers.layer import Array, Layer
 from glnn.layers.parameter import Parameter
@@ -20,7 +21,8 @@ from glnn.types import DType
 class Embedding(Layer):
     """The rows of `weight` that x, int32 or int64 of any shape, names: (..., embedding_dim).
 
-    weight: (num_embeddings, embedding_dim), initially normal, and 0 in the row `padding_idx`.
+    weight: (num_embeddings, embedding_dim), initially normal, and 0 in the row `padding_idx`,
+    which training does not change.
     Indices out of range are the nearest one in range; negative ones count from the end. max_norm:
     None, as weights stay as they are. norm_type, scale_grad_by_freq, sparse: for training only.
     device, dtype: None and None or float32; parameters are float32.
@@ -74,7 +76,16 @@ class Embedding(Layer):
         return values
 
     def express(self, scope: Scope, *inputs: Value) -> Value:
-        return scope.result(self.op, self.variable(scope, "weight"), *inputs)
+        weight = self.variable(scope, "weight")
+        if scope.training is None or self.padding_idx is None:
+            return scope.result(self.op, weight, *inputs)
+        rows = scope.add(self.op, weight, *inputs)
+        (x,) = inputs
+        place = scope.add(Unsqueeze((len(x.type.dims),)), x)
+        last = self.padding_idx - self.num_embeddings  # as it is counted from the end
+        padded = call("logical_or", *(call("equal", Arg(0), n) for n in (self.padding_idx, last)))
+        chosen = Pointwise(call("where", padded, Arg(1), Arg(2)))
+        return scope.result(chosen, place, scope.add(Detached(), rows), rows)
 
     def config(self) -> dict[str, Any]:
         found = {"num_embeddings": self.num_embeddings, "embedding_dim": self.embedding_dim}

@@ -63,12 +63,14 @@ class Layer(ReadOnly, ABC):
     PyTorch's are, and 0 where it is 0. seed: of the initial parameters; layers of one shape and
     one seed begin alike.
     revisions: counts the assignments to each parameter, so that sessions notice them.
-    takes: what its inputs' numbers may be.
+    takes: what its inputs' numbers may be. running: the parameters that no gradient changes, as
+    training keeps statistics in them.
 
     A layer stays as it was made: only parameters can be assigned, ReadOnlyError says so of others.
     """
 
     takes: ClassVar[tuple[DType, ...]] = (DType.float32,)
+    running: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
@@ -121,6 +123,12 @@ class Layer(ReadOnly, ABC):
         generator = np.random.default_rng([self._seed, list(self.shapes).index(name)])
         values: Array = (2 * generator.random(shape, np.float32) - 1) * bound
         return values
+
+    def begin(self, seed: int) -> None:
+        """Assign every parameter the initial values of a layer that was made with `seed`."""
+        vars(self)["_seed"] = seed
+        for name in self.shapes:
+            setattr(self, name, self.initial(name))
 
     def infer(self, *shapes: Shape) -> Shape:
         """The result's shape for inputs of `shapes`. Raises ShapeError where they do not fit."""

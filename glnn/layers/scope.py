@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from glnn.errors import ShapeError
 from glnn.graph.builder import Builder
@@ -12,15 +12,31 @@ from glnn.graph.operators import Identity, Reshape
 
 
 @dataclass(frozen=True)
+class Training:
+    """What layers need that behave otherwise while a model is trained."""
+
+    seed: int
+    """Of the random numbers."""
+    passes: Value
+    """How many batches went through the graph before, int32 of shape ()."""
+    updates: dict[Value, Value] = field(default_factory=dict)
+    """What weights are from the next batch on that no gradient changes, running statistics."""
+    counting: list[str] = field(default_factory=list)
+    """The layers that ask for `passes`."""
+
+
+@dataclass(frozen=True)
 class Scope:
     """A layer's place in a graph that is being built.
 
-    builder: of the graph. name: the layer's. output: the name of its result.
+    builder: of the graph. name: the layer's. output: the name of its result. training: None at
+    inference.
     """
 
     builder: Builder
     name: str
     output: str
+    training: Training | None = None
 
     def add(self, operator: Operator, *inputs: Value) -> Value:
         """What `operator` makes on the way to the result."""
@@ -32,6 +48,13 @@ class Scope:
         """The layer's result, which `operator` makes."""
         (value,) = self.builder.add(operator, *inputs, name=self.name, outputs=(self.output,))
         return value
+
+    def all(self, operator: Operator, *inputs: Value) -> tuple[Value, ...]:
+        """The results of `operator`, the first of them the layer's."""
+        count = len(operator.infer([value.type for value in inputs]))
+        more = (self.builder.fresh(f"{self.output}: {operator.name} {i}") for i in range(1, count))
+        names = (self.output, *more)
+        return self.builder.add(operator, *inputs, name=self.name, outputs=names)
 
     def named(self, value: Value) -> Value:
         """`value`, which was made on the way, as the layer's result."""

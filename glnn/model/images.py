@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.errors import ModelError, ShapeError, first_line
+from glnn.errors import ModelError, ShapeError, fault, first_line
 from glnn.model.tensor import TensorInfo, show
 from glnn.reading import check_file, regular
 from glnn.types import DType
@@ -114,8 +114,7 @@ def write_picture(path: str | os.PathLike[str], picture: NDArray[np.uint8]) -> N
         with whole(target) as stream:
             Image.fromarray(picture).save(stream, format=_format(target))
     except (OSError, ValueError) as error:  # Pillow's own for a mode that a format has not
-        fault = getattr(error, "strerror", None) or first_line(error)
-        raise ModelError(f"{target}: cannot be written: {fault}") from None
+        raise ModelError(f"{target}: cannot be written: {fault(error)}") from None
 
 
 def _format(path: Path) -> str | None:

@@ -36,11 +36,14 @@ KEYS = {"format", "version", "name", "weights", "inputs", "layers", "outputs"}
 LAYER_KEYS = {"name", "layer", "arguments", "inputs", "output"}
 
 
-def parse(document: Mapping[str, Any], where: str, path: Path | None) -> Model:
+def parse(
+    document: Mapping[str, Any], where: str, path: Path | None, untrained: bool = False
+) -> Model:
     """The model that `document` describes.
 
     where: what errors call the document. path: its file, or None where it has none and can
-    therefore name no weights. Raises ModelError for every fault.
+    therefore name no weights. untrained: whether these are not read. Raises ModelError for every
+    fault.
     """
     try:
         _check_header(document)
@@ -53,7 +56,8 @@ def parse(document: Mapping[str, Any], where: str, path: Path | None) -> Model:
         model = Model(nodes, inputs, _texts("outputs", outputs), name)
     except (ModelError, ShapeError) as error:
         raise ModelError(f"{where}: {error}") from None
-    _fill(model, document.get("weights"), where, path)
+    if not untrained:
+        _fill(model, document.get("weights"), where, path)
     return model
 
 

@@ -13,13 +13,14 @@ from glnn.model.files import parse_json, read
 from glnn.model.model import Model
 
 
-def load(source: str | os.PathLike[str]) -> Model:
+def load(source: str | os.PathLike[str], *, untrained: bool = False) -> Model:
     """The model called `source`.
 
     source: the name of a bundled model (`lenet`) or of one that is built with seeded weights
     (`vgg16`, `vgg16-c`, `lenet-untrained`), or the path of an .onnx file, or of a .json file,
-    glnn's own or a Network Definition of Rovder 2017. Raises ModelError, in one sentence, for every
-    fault.
+    glnn's own or a Network Definition of Rovder 2017. untrained: whether the parameters of a .json
+    file of glnn's are left as they are initially; the file may then have none. Raises ModelError,
+    in one sentence, for every fault.
     """
     if not isinstance(source, (str, os.PathLike)):
         raise ModelError(f"a model must be a name or a path, got {type(source).__name__}")
@@ -40,7 +41,7 @@ def load(source: str | os.PathLike[str]) -> Model:
     while True:
         content = read(path)
         try:
-            return _parse(content, str(path), path)
+            return _parse(content, str(path), path, untrained)
         except ModelError:
             if read(path) == content:
                 raise
@@ -54,10 +55,11 @@ def load_bytes(content: bytes) -> Model:
     return _parse(content, "model given as bytes", None)
 
 
-def _parse(content: bytes, where: str, path: Path | None) -> Model:
+def _parse(content: bytes, where: str, path: Path | None, untrained: bool = False) -> Model:
     try:
         document = parse_json(content, where)
-        parse = json_format.parse if "format" in document else rovder.parse
-        return parse(document, where, path)
+        if "format" in document:
+            return json_format.parse(document, where, path, untrained)
+        return rovder.parse(document, where, path)
     except RecursionError:  # of a message that quotes it
         raise ModelError(f"{where}: nested too deeply") from None

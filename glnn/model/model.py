@@ -16,13 +16,13 @@ from glnn.errors import GlnnError, ModelError, ShapeError, shown
 from glnn.graph.builder import Builder
 from glnn.graph.graph import Graph
 from glnn.layers import Layer
-from glnn.layers.scope import Scope
+from glnn.layers.scope import Scope, Training
 from glnn.model.content import Content
 from glnn.model.formats import save
 from glnn.model.node import Node, parameters
 from glnn.model.summary import of_layers, summary
 from glnn.model.tensor import BATCH, TensorInfo
-from glnn.types import UNKNOWN, UNRANKED, Shape, TensorType
+from glnn.types import UNKNOWN, UNRANKED, Dim, Shape, TensorType
 
 Array = NDArray[Any]
 T = TypeVar("T")
@@ -82,12 +82,33 @@ class Model:
     def graph(self) -> Graph:
         """The layers as a graph of operators. Raises ShapeError that names the layer."""
         builder = Builder(self.name, (node.output for node in self.nodes))
+        return self._express(builder, {info.name: info.shape for info in self.inputs})
+
+    def batched(self, batch: int, training: Training | None = None) -> Graph:
+        """The graph for so many samples at once: all sizes are known.
+
+        training: what makes the layers do as in training; its `passes` is an input behind the
+        model's own. Raises ShapeError that names the layer.
+        """
+        builder = Builder(self.name, (node.output for node in self.nodes))
+        shapes = {info.name: info.with_batch(batch) for info in self.inputs}
+        return self._express(builder, shapes, training)
+
+    def _express(
+        self,
+        builder: Builder,
+        shapes: Mapping[str, tuple[Dim, ...]],
+        training: Training | None = None,
+    ) -> Graph:
+        """The graph of the layers, for inputs of `shapes` by name."""
         values = {
-            info.name: builder.input(info.name, TensorType(info.shape, info.dtype))
+            info.name: builder.input(info.name, TensorType(shapes[info.name], info.dtype))
             for info in self.inputs
         }
+        if training is not None:
+            builder.take(training.passes)
         for node in self.nodes:
-            scope = Scope(builder, node.name, node.output)
+            scope = Scope(builder, node.name, node.output, training)
             try:
                 values[node.output] = node.layer.express(scope, *(values[n] for n in node.inputs))
             except ShapeError as error:
@@ -130,8 +151,8 @@ class Model:
             {i.name: TensorType(tuple(shapes[i.name]), i.dtype) for i in self.inputs}
         )
         found = {value.name: type.shape for value, type in types.items()}
-        names = (*(info.name for info in self.inputs), *(node.output for node in self.nodes))
-        return {name: found[name] for name in names}
+        named = (*(info.name for info in self.inputs), *(node.output for node in self.nodes))
+        return {name: found[name] for name in (*named, *self.outputs)}
 
     @cached_property
     def tensors(self) -> Mapping[str, TensorInfo]:
@@ -143,9 +164,23 @@ class Model:
             found[name] = TensorInfo.of(name, values[name].type)
         return found
 
+    def begin(self, seed: int) -> None:
+        """Assign every parameter initial values by `seed`, each layer's of its own.
+
+        Raises ModelError for a model of an .onnx file, which does not say what is initial.
+        """
+        for number, node in enumerate(self.nodes):
+            node.layer.begin(seed << 32 | number)
+
     def parameters(self) -> dict[str, Array]:
         """Every parameter by its layer's name and its own: `c1.weight`."""
         return parameters(self.nodes)
+
+    @property
+    def trainable(self) -> tuple[str, ...]:
+        """The names of the parameters that gradients change: all but running statistics."""
+        running = {f"{node.name}.{name}" for node in self.nodes for name in node.layer.running}
+        return tuple(name for name in self.parameters() if name not in running)
 
     def __call__(self, x: Array, backend: str = "auto") -> Array:
         """The model's output for `x`, an array of its input's dtype, computed by `backend`.

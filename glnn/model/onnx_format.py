@@ -5,23 +5,27 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from glnn.errors import ModelError, ShapeError
-from glnn.graph.graph import Graph, Kind
+from glnn.errors import ModelError, ShapeError, shown
+from glnn.graph.graph import Graph, Kind, Value
+from glnn.graph.operator import as_one_of
+from glnn.graph.passes.expand import expanded
 from glnn.model.formats import find
 from glnn.model.model import Model
 from glnn.model.node import Node
 from glnn.model.onnx_layers import as_layers
+from glnn.model.onnx_weights import weights, with_variables
 from glnn.model.onnx_writing import check_size, write
 from glnn.model.summary import of_graph, summary
-from glnn.model.tensor import TensorInfo
+from glnn.model.tensor import TensorInfo, show
 from glnn.onnx.importing import Imported, imported
 from glnn.onnx.reading import parse, read
 from glnn.onnx.source import Source
-from glnn.types import Array, TensorType
+from glnn.types import Array, DType, TensorType
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,10 +68,73 @@ class GraphModel(Model):
         check_size(str(path), self.source.nbytes)
         write(Path(path), self.source.model(str(path)))
 
+    def begin(self, seed: int) -> None:
+        raise ModelError(f"{self.name}: an .onnx file does not say how its parameters begin")
+
     def parameters(self) -> dict[str, Array]:
         """Every constant that a node reads, by its name in the file; not those of bodies."""
         read = (value for node in self.graph.nodes for value in node.reads)
         return {v.name: v.data for v in read if v.kind is Kind.CONSTANT}  # type: ignore[misc]
+
+    @property
+    def trainable(self) -> tuple[str, ...]:
+        """The names of the parameters that training changes: see `weights`. Those that are made
+        inside functions of the file are none.
+        """
+        return tuple(value.name for value in self._weights)
+
+    @cached_property
+    def _weights(self) -> tuple[Value, ...]:
+        assert self.source is not None
+        names = self.source.names
+        return tuple(value for value in weights(self.graph) if value.name in names)
+
+    def batched(self, batch: int, training: object = None) -> Graph:
+        """The graph for so many samples at once, whose trainable parameters are variables.
+
+        Nodes do as at inference, whatever `training` says: normalisations by the statistics of the
+        file. Raises ShapeError where the model does not take so many, ModelError where other sizes
+        than the batch are open, or there is nothing to train or nothing could be saved.
+        """
+        chosen = self._weights
+        if training is not None:
+            if not chosen:
+                others = (f": {n!r} is {a.dtype}" for n, a in self.parameters().items() if a.ndim)
+                raise ModelError(f"{self.name}: there is no parameter to train{next(others, '')}")
+            assert self.source is not None
+            self.source.check(self.name)  # with_parameters would find it in the end
+        types = {}
+        for info in self.inputs:
+            if any(isinstance(size, str) for size in info.shape[1:]):
+                what = f"{self.name}: input {info.name!r}"
+                raise ModelError(f"{what} must have known sizes, got {show(info.shape)}")
+            shape = (batch, *info.with_batch(batch)[1:])
+            info.check(shape)
+            types[info.name] = TensorType(shape, info.dtype)
+        return expanded(with_variables(self.graph, chosen), types)
+
+    def with_parameters(self, arrays: Mapping[str, Array]) -> GraphModel:
+        """The same model with other numbers in parameters, which keep their shapes and types.
+
+        arrays: by the names that `parameters` has. An .onnx file that it is saved to has them in
+        the places of the former ones. Raises ModelError for a name of no parameter, and for one
+        that stands inside a function of the file; ShapeError for an array that does not fit.
+        """
+        assert self.source is not None
+        known = self.parameters()
+        given: dict[str, Array] = {}
+        for name, array in arrays.items():
+            if name not in known:
+                near = ", ".join(map(repr, get_close_matches(str(name), known, 3) or known))
+                raise ModelError(f"{self.name} has no parameter {shown(name)}: it has {near}")
+            former = known[name]
+            given[name] = as_one_of(f"parameter {name!r}", array, (DType.of(former),))
+            if given[name].shape != former.shape:
+                raise ShapeError(
+                    f"parameter {name!r} must have shape {former.shape}, got {given[name].shape}"
+                )
+        proto = self.source.with_arrays(given, self.name).model(self.name)
+        return _model(imported(proto, self.name), self.name)
 
     def __str__(self) -> str:
         return summary(self.name, of_graph(self.graph), self.inputs, self.outputs)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from glnn import __version__
-from glnn.errors import ModelError, UnsupportedOpError
+from glnn.errors import ModelError, UnsupportedOpError, fault
 from glnn.model.content import Content
 from glnn.model.node import Node
 from glnn.model.tensor import TensorInfo
@@ -62,8 +62,7 @@ def write(path: Path, model: Any) -> None:
         with whole(path) as stream:
             stream.write(content)
     except (OSError, ValueError) as error:  # a full disk, a path that holds a zero byte
-        fault = error.strerror if isinstance(error, OSError) else str(error)
-        raise ModelError(f"{path}: cannot be written: {fault}") from None
+        raise ModelError(f"{path}: cannot be written: {fault(error)}") from None
 
 
 def check_size(where: str, nbytes: int) -> None:

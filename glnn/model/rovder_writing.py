@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from glnn.errors import ModelError
+from glnn.errors import ModelError, fault
 from glnn.layers import Layer, Linear, ReLU, Sigmoid
 from glnn.model.content import Content
 from glnn.model.tensor import BATCH, show
@@ -55,8 +55,7 @@ def save(path: Path, content: Content) -> None:
                 stream = files.enter_context(whole(path.with_name(f"{name}.csv")))
                 np.savetxt(stream, matrix, "%.9g", ",")
     except (OSError, ValueError) as error:  # a full disk, a path that holds a zero byte
-        fault = error.strerror if isinstance(error, OSError) else str(error)
-        raise ModelError(f"{path}: cannot be written: {fault}") from None
+        raise ModelError(f"{path}: cannot be written: {fault(error)}") from None
 
 
 def _json(**document: Any) -> bytes:

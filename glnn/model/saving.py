@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn import reading
-from glnn.errors import ModelError
+from glnn.errors import ModelError, fault
 from glnn.model.files import MOST_JSON
 from glnn.reading import regular
 
@@ -62,8 +62,7 @@ def write_model(
             draft.replace(target)
             _settle_folder(target.parent)  # and the old ones until nothing does
     except (OSError, ValueError) as error:  # a name that holds a zero byte, a full disk
-        fault = error.strerror if isinstance(error, OSError) else str(error)
-        raise ModelError(f"{target}: cannot be written: {fault}") from None
+        raise ModelError(f"{target}: cannot be written: {fault(error)}") from None
     finally:
         _sweep(target, former)
 
@@ -74,17 +73,20 @@ def _create(path: Path) -> Iterator[IO[bytes]]:
     while True:
         with path.open("xb") as stream:
             with suppress(OSError):  # some file systems lock nothing
-                _lock(stream)
+                _lock(stream, wait=True)
             if os.fstat(stream.fileno()).st_nlink:
                 yield stream
                 return
         # Another save swept it away before it was locked.
 
 
-def _lock(stream: IO[bytes]) -> None:
-    """Lock the file, which ends with the process at the latest. OSError where another has it."""
+def _lock(stream: IO[bytes], wait: bool = False) -> None:
+    """Lock the file, which ends with the process at the latest. OSError where another has it.
+
+    wait: until that one, a save that is sweeping, has let go of it.
+    """
     if sys.platform != "win32":
-        flock(stream, LOCK_EX | LOCK_NB)
+        flock(stream, LOCK_EX | (0 if wait else LOCK_NB))
 
 
 @contextmanager

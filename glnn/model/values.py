@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 import numpy as np
 from numpy.lib import format as npy
 
-from glnn.errors import ModelError, printable, shown
+from glnn.errors import ModelError, fault, printable, shown
 from glnn.graph.graph import Value
 from glnn.model.model import Model
 from glnn.types import Array
@@ -69,5 +69,4 @@ def save_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Array]) -> No
                 with archive.open(info, "w", force_zip64=True) as member:
                     npy.write_array(member, np.asanyarray(array), allow_pickle=False)
     except (OSError, ValueError) as error:  # a full disk, a path that holds a zero byte
-        fault = error.strerror if isinstance(error, OSError) else str(error)
-        raise ModelError(f"{os.fspath(path)}: cannot be written: {fault}") from None
+        raise ModelError(f"{os.fspath(path)}: cannot be written: {fault(error)}") from None

@@ -8,6 +8,7 @@ from typing import Any
 
 from glnn.errors import ModelError
 from glnn.onnx.reading import package
+from glnn.onnx.schemas import domain_of
 from glnn.types import Array
 
 LARGE = 1024  # bytes of a tensor from which on it is not kept twice
@@ -28,7 +29,8 @@ class Source:
         large: dict[str, Array] = {}
         for tensor in proto.graph.initializer:
             array = arrays[tensor.name]
-            if array.nbytes < LARGE or array.dtype.hasobject:
+            apart = tensor.data_location == tensor.EXTERNAL
+            if (array.nbytes < LARGE and not apart) or array.dtype.hasobject:
                 graph.initializer.append(tensor)
             else:
                 said = {"doc_string": tensor.doc_string} if tensor.doc_string else {}
@@ -43,11 +45,31 @@ class Source:
         """Of the arrays."""
         return sum(array.nbytes for array in self.arrays.values())
 
+    def with_arrays(self, arrays: Mapping[str, Array], where: str) -> Source:
+        """The same with other numbers in tensors of the model's own graph, by their names.
+
+        These are initialisers, or what a Constant makes; a sparse one becomes a dense one. where:
+        what errors call the model. Raises ModelError for any other name.
+        """
+        onnx = package(where, "writing")
+        model = onnx.ModelProto()
+        model.CopyFrom(self.proto)
+        large = {name: arrays.get(name, array) for name, array in self.arrays.items()}
+        places = dict(_tensors(model.graph))
+        for name in (name for name in arrays if name not in large):
+            if name not in places:
+                raise ModelError(
+                    f"{where}: the tensor {name!r} is made inside a function, which is not changed"
+                )
+            _put(places[name], onnx.numpy_helper.from_array(arrays[name], name), model.graph)
+        return Source(model, large)
+
     def model(self, where: str) -> Any:
         """The whole ModelProto, all tensors in it. where: what errors call the file.
 
         Raises ModelError where there is a tensor in a file that the model was read beside.
         """
+        self.check(where)
         onnx = package(where, "writing")
         model = onnx.ModelProto()
         model.CopyFrom(self.proto)
@@ -55,10 +77,44 @@ class Source:
             if tensor.name in self.arrays:
                 whole = onnx.numpy_helper.from_array(self.arrays[tensor.name], tensor.name)
                 tensor.MergeFrom(whole)
-        for tensor in _messages(model):
-            if getattr(tensor, "data_location", 0) == onnx.TensorProto.EXTERNAL:
-                raise ModelError(f"{where}: the tensor {tensor.name!r} lies in a file of its own")
         return model
+
+    def check(self, where: str) -> None:
+        """Raise ModelError where there is a tensor in a file that the model was read beside."""
+        external = package(where, "writing").TensorProto.EXTERNAL
+        for tensor in _messages(self.proto):
+            if getattr(tensor, "data_location", 0) == external:
+                raise ModelError(f"{where}: the tensor {tensor.name!r} lies in a file of its own")
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The constants whose numbers `with_arrays` replaces."""
+        return frozenset(name for name, _ in _tensors(self.proto.graph))
+
+
+def _tensors(graph: Any) -> Iterator[tuple[str, Any]]:
+    """What holds the numbers of each constant of a GraphProto, by the constant's name."""
+    yield from ((tensor.name, tensor) for tensor in graph.initializer)
+    yield from ((sparse.values.name, sparse) for sparse in graph.sparse_initializer)
+    for node in graph.node:
+        if node.op_type == "Constant" and domain_of(node.domain) == "":
+            yield node.output[0], node
+
+
+def _put(place: Any, tensor: Any, graph: Any) -> None:
+    """Let `place`, one of `_tensors`, hold the numbers of `tensor`."""
+    kind = place.DESCRIPTOR.name
+    if kind == "NodeProto":
+        del place.attribute[:]
+        attribute = place.attribute.add(name="value")
+        attribute.type = attribute.TENSOR
+        attribute.t.CopyFrom(tensor)
+    elif kind == "SparseTensorProto":
+        graph.sparse_initializer.remove(place)
+        graph.initializer.append(tensor)
+    else:
+        tensor.doc_string = place.doc_string
+        place.CopyFrom(tensor)
 
 
 def _messages(message: Any) -> Iterator[Any]:

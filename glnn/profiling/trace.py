@@ -18,7 +18,7 @@ from glnn import __version__
 from glnn.compile.plan import Plan
 from glnn.compile.step import Step
 from glnn.device.timer import TRIES
-from glnn.errors import GlnnError
+from glnn.errors import GlnnError, fault
 from glnn.profiling.clocks import DISTURBED, Clock, HostClock, Works, clock_for, works_of
 from glnn.span import Span
 from glnn.writing import whole
@@ -191,8 +191,7 @@ class Trace:
             with whole(path) as stream:
                 stream.write(json.dumps(self.to_json(), allow_nan=False).encode())
         except (OSError, ValueError) as error:  # a path that holds a zero byte
-            fault = error.strerror if isinstance(error, OSError) else str(error)
-            raise GlnnError(f"{os.fspath(path)}: cannot be written: {fault}") from None
+            raise GlnnError(f"{os.fspath(path)}: cannot be written: {fault(error)}") from None
 
 
 def _order(event: Mapping[str, Any]) -> tuple[float, float]:

@@ -2,7 +2,15 @@
 // invocations, times SLICES that share each step's depths, with TM by TN results each.
 //
 // Runs of 32 invocations cover 4 x 8 patches of the tile, so that they share words; an invocation's
-// rows and columns are groups of four spread over the tile; A is kept k-major.
+// rows and columns are groups of four spread over the tile; both operands are kept k-major. A is
+// loaded four depths of a row at a time, or four rows at a depth (A_BY_ROWS); B four columns at a
+// depth, or four depths of a column (B_BY_DEPTHS).
+#ifndef A_BY_ROWS
+#define A_BY_ROWS 0
+#endif
+#ifndef B_BY_DEPTHS
+#define B_BY_DEPTHS 0
+#endif
 #include "common/launch.glsl"
 #define LANES (WG_X * WG_Y)
 #define INVOCATIONS (LANES * SLICES)
@@ -17,7 +25,12 @@
 layout(local_size_x = WG_X, local_size_y = WG_Y, local_size_z = SLICES) in;
 
 shared float a_tile[2 * BK * AM];  // k-major
+#if B_BY_DEPTHS
+#define BP (BN + 4)
+shared float b_tile[2 * BK * BP];
+#else
 shared vec4 b_tile[2 * BK * BN / 4];
+#endif
 
 int lane, slice, tile_row, tile_column;  // columns in vec4
 int row, column;                         // this invocation's place in the tile
@@ -42,19 +55,59 @@ void place() {
     for (int i = 0; i < TM * GN; ++i) sum[i] = vec4(0.0);
 }
 
+// Which of the loads of a step number `item` is: the depth, and the row or column in fours or one by
+// one, as A and B are loaded.
+ivec2 a_item(int item) {
+#if A_BY_ROWS
+    return ivec2(min(item / (BM / 4), BK - 1), item % (BM / 4));
+#else
+    return ivec2(item % (BK / 4) * 4, item / (BK / 4));
+#endif
+}
+
+ivec2 b_item(int item) {
+#if B_BY_DEPTHS
+    return ivec2(item % (BK / 4) * 4, item / (BK / 4));
+#else
+    return ivec2(min(item / (BN / 4), BK - 1), item % (BN / 4));
+#endif
+}
+
 // Puts the loaded operands of a step into shared memory.
 void store(int turn) {
     for (int i = 0; i < A_LOADS; ++i) {
         int item = i * INVOCATIONS + lane;
-        int at = (turn * BK + item % (BK / 4) * 4) * AM + item / (BK / 4);
         if (BM * BK / 4 % INVOCATIONS != 0 && item >= BM * BK / 4) break;
+        ivec2 to = a_item(item);
+#if A_BY_ROWS
+        int at = (turn * BK + to.x) * AM + to.y * 4;
+        for (int j = 0; j < 4; ++j) a_tile[at + j] = a_next[i][j];
+#else
+        int at = (turn * BK + to.x) * AM + to.y;
         for (int j = 0; j < 4; ++j) a_tile[at + j * AM] = a_next[i][j];
+#endif
     }
     for (int i = 0; i < B_LOADS; ++i) {
         int item = i * INVOCATIONS + lane;
         if (BK * BN / 4 % INVOCATIONS != 0 && item >= BK * BN / 4) break;
+#if B_BY_DEPTHS
+        ivec2 to = b_item(item);
+        int at = (turn * BK + to.x) * BP + to.y;
+        for (int j = 0; j < 4; ++j) b_tile[at + j * BP] = b_next[i][j];
+#else
         b_tile[turn * (BK * BN / 4) + item] = b_next[i];
+#endif
     }
+}
+
+// Four columns of B at a depth of both turns.
+vec4 b_at(int depth, int quad) {
+#if B_BY_DEPTHS
+    int at = depth * BP + quad * 4;
+    return vec4(b_tile[at], b_tile[at + 1], b_tile[at + 2], b_tile[at + 3]);
+#else
+    return b_tile[depth * (BN / 4) + quad];
+#endif
 }
 
 // Multiplies this slice's depths of the step; gm and gn: groups of rows and of columns that matter.
@@ -67,7 +120,7 @@ void multiply(int turn, const int gm, const int gn) {
             int at = depth * AM + (g * WG_Y + row) * 4;
             a[g] = vec4(a_tile[at], a_tile[at + 1], a_tile[at + 2], a_tile[at + 3]);
         }
-        for (int g = 0; g < gn; ++g) b[g] = b_tile[depth * (BN / 4) + g * WG_X + column];
+        for (int g = 0; g < gn; ++g) b[g] = b_at(depth, g * WG_X + column);
         for (int g = 0; g < gm; ++g)
             for (int i = 0; i < 4; ++i)
                 for (int j = 0; j < gn; ++j) sum[(g * 4 + i) * GN + j] += a[g][i] * b[j];
@@ -80,6 +133,23 @@ void wait() {
 }
 
 #if SLICES > 1
+// The memory of b_tile as vec4.
+vec4 space(int i) {
+#if B_BY_DEPTHS
+    return vec4(b_tile[4 * i], b_tile[4 * i + 1], b_tile[4 * i + 2], b_tile[4 * i + 3]);
+#else
+    return b_tile[i];
+#endif
+}
+
+void set_space(int i, vec4 v) {
+#if B_BY_DEPTHS
+    for (int j = 0; j < 4; ++j) b_tile[4 * i + j] = v[j];
+#else
+    b_tile[i] = v;
+#endif
+}
+
 // Adds up the slices' sums in the first slice, SPACE of each invocation at a time: what b_tile
 // holds. Written out, since an array indexed by a loop's variable would leave the registers.
 #define SPACE (2 * BK * BN / 4 / LANES)
@@ -91,11 +161,11 @@ void wait() {
         wait(); \
         if (slice == other) \
             for (int i = 0; i < SPACE && turn * SPACE + i < TM * GN; ++i) \
-                b_tile[i * LANES + lane % LANES] = sum[turn * SPACE + i]; \
+                set_space(i * LANES + lane % LANES, sum[turn * SPACE + i]); \
         wait(); \
         if (slice == 0) \
             for (int i = 0; i < SPACE && turn * SPACE + i < TM * GN; ++i) \
-                sum[turn * SPACE + i] += b_tile[i * LANES + lane]; \
+                sum[turn * SPACE + i] += space(i * LANES + lane); \
     }
 #endif
 

@@ -16,7 +16,14 @@
 #endif
 #include "common/launch.glsl"
 #include "common/window.glsl"
+#ifndef PLAIN
+#define PLAIN 0
+#endif
+#if PLAIN  // the weight is taken as it lies
+layout(std430, binding = 1) buffer Weight { float weight[]; };
+#else
 #include "conv2d/weight.glsl"
+#endif
 layout(local_size_x = WG_X, local_size_y = WG_Y, local_size_z = WG_Z) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 2) buffer Out { float result[]; };
@@ -33,6 +40,18 @@ float pixel(int start, int column) {
     return column >= 0 && column < w ? value : 0.0;
 }
 
+// Of four output channels what one number of each kernel is, the `place`th.
+vec4 weights_at(int quad, int place) {
+    int numbers = c * KERNEL_H * KERNEL_W;
+#if PLAIN
+    int first = quad * 4 * numbers + place, last = (o - 1 - quad * 4) * numbers;
+    return vec4(weight[first], weight[first + min(numbers, last)],
+                weight[first + min(2 * numbers, last)], weight[first + min(3 * numbers, last)]);
+#else
+    return WEIGHT(quad * numbers + place);
+#endif
+}
+
 void convolve(int image, int quad, int left, int y) {
     vec4 sum[PX];
     for (int p = 0; p < PX; ++p) sum[p] = vec4(0.0);
@@ -42,14 +61,14 @@ void convolve(int image, int quad, int left, int y) {
             int row = y * STRIDE_H - PADDING_TOP + ky * DILATION_H;
             if (row < 0 || row >= h) continue;
             int start = image * x_row + (channel * h + row) * w;
-            int tap = ((quad * c + channel) * KERNEL_H + ky) * KERNEL_W;
+            int tap = (channel * KERNEL_H + ky) * KERNEL_W;
 #if SPAN <= 16
             // The row's segment is read once and serves every tap.
             float line[SPAN];
             for (int i = 0; i < SPAN; ++i) line[i] = pixel(start, first + i);
 #endif
             for (int kx = 0; kx < KERNEL_W; ++kx) {
-                vec4 weights = WEIGHT(tap + kx);
+                vec4 weights = weights_at(quad, tap + kx);
                 for (int p = 0; p < PX; ++p) {
 #if SPAN <= 16
                     sum[p] += line[p * STRIDE_W + kx * DILATION_W] * weights;

@@ -25,12 +25,16 @@ void main() {
     int last = n - 1 - first;  // rows past the weights repeat the last one
     vec4 sum[ROWS];
     for (int i = 0; i < ROWS; ++i) sum[i] = vec4(0.0);
-    int steps = (k + 3) / 4;
+    int steps = k / 4, left = k - 4 * steps;
     for (int step = lane; step < steps; step += WG_X) {
         vec4 a = x_at(start + step);
-        if (4 * step + 4 > k) a = first_of(a, k - 4 * step);  // the padding may hold anything
         for (int i = 0; i < ROWS; ++i)
             sum[i] += a * weight_at((first + min(i, last)) * stride + step);
+    }
+    if (left > 0 && lane == steps % WG_X) {  // what pads the rows may be anything
+        vec4 a = first_of(x_at(start + steps), left);
+        for (int i = 0; i < ROWS; ++i)
+            sum[i] += a * first_of(weight_at((first + min(i, last)) * stride + steps), left);
     }
     for (int i = 0; i < ROWS; ++i) part[i * WG_X + lane] = dot(sum[i], vec4(1.0));
     for (int width = WG_X / 2; width > 0; width /= 2) {

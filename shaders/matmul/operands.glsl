@@ -1,5 +1,8 @@
 // The operands of matmul as vec4: floats or halves (X_HALF, WEIGHT_HALF), in buffers or one of them
-// in a texture (X_TEXTURE, WEIGHT_TEXTURE).
+// in a texture (X_TEXTURE, WEIGHT_TEXTURE). How these lie is up to the kernel: x in rows, or in
+// columns (X_IN_C); weights as the first layout that the kernel takes, or in rows (WEIGHT_IN_R4), or
+// in columns (WEIGHT_IN_C).
+#include "matmul/lying.glsl"
 #ifndef X_HALF
 #define X_HALF 0
 #endif

@@ -10,12 +10,13 @@
 #ifndef TM
 #define TM 2
 #endif
+#define TN 1
+#define BATCHED 0
 #include "common/launch.glsl"
 #include "matmul/operands.glsl"
 #include "matmul/vector.glsl"
+#include "matmul/quads.glsl"
 layout(local_size_x = WG_X, local_size_y = 1, local_size_z = WG_K) in;
-uniform int m, n, k;
-uniform int x_row, weight_rows, out_row;  // floats, multiples of 4
 shared vec4 part[WG_K * TM * WG_X];
 
 void main() {
@@ -25,23 +26,7 @@ void main() {
     int column = min(int(INVOCATION_ID.x), columns - 1);
     int row = int(WORKGROUP_ID.y) * TM;
 
-    vec4 sum[TM];
-    for (int i = 0; i < TM; ++i) sum[i] = vec4(0.0);
-    int stride = x_row / 4;
-    int first = row * stride;
-    int last = m - 1 - row;  // rows past the matrix repeat its last one
-    int steps = (k + 3) / 4;
-    for (int step = slice; step < steps; step += WG_K) {
-        vec4 a[TM];
-        for (int i = 0; i < TM; ++i) a[i] = x_at(first + min(i, last) * stride + step);
-        if (4 * step + 4 > k)  // the row's padding may hold anything
-            for (int i = 0; i < TM; ++i) a[i] = first_of(a[i], k - 4 * step);
-        int tile = (step * (weight_rows / 4) + column) * 4;
-        for (int l = 0; l < 4; ++l) {
-            vec4 b = weight_at(tile + l);
-            for (int i = 0; i < TM; ++i) sum[i] += a[i][l] * b;
-        }
-    }
+    add_up(0, row, column, slice, WG_K);
     for (int i = 0; i < TM; ++i) part[(slice * TM + i) * WG_X + lane] = sum[i];
     for (int width = WG_K / 2; width > 0; width /= 2) {
         memoryBarrierShared();

@@ -32,9 +32,12 @@
 #include "common/launch.glsl"
 #include "matmul/operands.glsl"
 #include "matmul/vector.glsl"
+#define A_BY_ROWS X_IN_C
+#define B_BY_DEPTHS WEIGHT_IN_R4
 #include "common/tile.glsl"
 uniform int m, n, k;
-uniform int x_row, weight_rows, weight_matrix, out_row;  // floats, multiples of 4
+uniform int x_row, x_rows, out_row;  // floats, multiples of 4
+uniform int weight_row, weight_rows, weight_matrix;
 
 int batch = 0;
 
@@ -43,21 +46,39 @@ int batch = 0;
 void fetch(int start, bool ragged) {
     int first = batch * m * (x_row / 4);
     for (int i = 0; i < A_LOADS; ++i) {
-        int item = i * INVOCATIONS + lane;
-        int depth = start + item % (BK / 4) * 4;
-        int at = first + min(tile_row + item / (BK / 4), m - 1) * (x_row / 4) + depth / 4;
+        ivec2 from = a_item(i * INVOCATIONS + lane);
+        int depth = start + from.x;
+#if X_IN_C
+        int at = depth * (x_rows / 4) + min(tile_row / 4 + from.y, (m - 1) / 4);
+        a_next[i] = !ragged || depth < k ? x_at(at) : vec4(0.0);
+#else
+        int at = first + min(tile_row + from.y, m - 1) * (x_row / 4) + depth / 4;
         if (!ragged)
             a_next[i] = x_at(at);
         else  // the row's padding may hold anything
             a_next[i] = depth < k ? first_of(x_at(at), k - depth) : vec4(0.0);
+#endif
     }
-    first = batch * (weight_matrix / 4);
+#if WEIGHT_IN_R4
+    int stride = (BATCHED == 1 ? k : weight_row) / 4;
+    first = batch * (weight_row / 4);
+#else
     int columns = (n + 3) / 4;
+    first = batch * (weight_matrix / 4);
+#endif
     for (int i = 0; i < B_LOADS; ++i) {
-        int item = i * INVOCATIONS + lane;
-        int depth = start + min(item / (BN / 4), BK - 1);
-        int at = first + depth * (weight_rows / 4) + min(tile_column + item % (BN / 4), columns - 1);
+        ivec2 from = b_item(i * INVOCATIONS + lane);
+        int depth = start + from.x;
+#if WEIGHT_IN_R4
+        int at = first + min(tile_column * 4 + from.y, n - 1) * stride + depth / 4;
+        if (!ragged)
+            b_next[i] = weight_at(at);
+        else
+            b_next[i] = depth < k ? first_of(weight_at(at), k - depth) : vec4(0.0);
+#else
+        int at = first + depth * (weight_rows / 4) + min(tile_column + from.y, columns - 1);
         b_next[i] = !ragged || depth < k ? weight_at(at) : vec4(0.0);
+#endif
     }
 }
 

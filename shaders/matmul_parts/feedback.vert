@@ -1,12 +1,9 @@
 #version 300 es
 // A part of the sums of x weight^T by transform feedback: four columns of a row a vertex. The parts
 // lie below one another. Where a product has few results, they keep more of the GPU busy.
-#include "common/first_of.glsl"
-#include "common/texel.glsl"
-uniform highp X_SAMPLER x;
-uniform highp WEIGHT_SAMPLER weight;
-uniform int m, k, width;
-uniform int x_row, out_row;  // floats, multiples of 4
+#define BATCHED 0
+#include "matmul/texels.glsl"
+uniform int m, width, out_row;
 out highp vec4 result;
 
 void main() {
@@ -14,14 +11,18 @@ void main() {
     int row = gl_VertexID / columns;
     int column = gl_VertexID - row * columns;
     int part = row / m;
-    int start = (row - part * m) * (x_row / 4);
+    row -= part * m;
     vec4 sum = vec4(0.0);
     int last = min((part + 1) * width, k);
     for (int i = part * width; i < last; i += 4) {
-        vec4 a = first_of(texel(x, start + i / 4), k - i);  // the row's padding may hold anything
-        int tile = i * columns + column * 4;
-        sum += a.x * texel(weight, tile) + a.y * texel(weight, tile + 1)
-             + a.z * texel(weight, tile + 2) + a.w * texel(weight, tile + 3);
+        mat4 w = weights_of(0, column, i / 4, k - i);
+#if X_IN_C
+        vec4 a;
+        for (int j = 0; j < 4; ++j) a[j] = column_of(row / 4, i / 4, j, k - i)[row % 4];
+#else
+        vec4 a = first_of(texel(x, row * (x_row / 4) + i / 4), k - i);  // padding may hold anything
+#endif
+        sum += a.x * w[0] + a.y * w[1] + a.z * w[2] + a.w * w[3];
     }
     result = sum;
 }

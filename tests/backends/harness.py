@@ -121,7 +121,7 @@ def run_kernel(
         layout = taken[name]
         stores[name] = _poisoned(backend, _buffer(backend, problem.types[name], layout))
         memory = np.full(stores[name].size, POISON, np.float32)
-        fixed = name in op.parameters
+        fixed = name in op.parameters and name not in layouts
         packed = layout.pack(array) if fixed else _with_poisoned_padding(layout, array)
         memory.view(packed.dtype)[: packed.size] = packed
         stores[name].push(backend.device).write(memory)
@@ -213,6 +213,8 @@ def _with_poisoned_padding(layout: Layout, array: Array) -> Array:
         whole = np.full((n, -(-c // 4) * 4, *size), padding, array.dtype)
         whole[:, :c] = array
         return layout.pack(whole)
+    if layout.name == "C":
+        return np.where(layout.pack(np.ones_like(array)) == 1, layout.pack(array), poison)
     if not isinstance(layout, RowMajor) or not array.size:
         return layout.pack(array)
     rows, row = layout.rows(array.shape), layout.row(array.shape)

@@ -12,12 +12,15 @@ from glnn.graph.operator import Operator
 from glnn.graph.operators import (
     Concat,
     Conv2d,
+    Conv2dInputGradient,
+    Conv2dWeightGradient,
     CumSum,
     LocalResponseNorm,
     Matmul,
     Normalize,
     Pointwise,
     Pool2d,
+    Pool2dGradient,
     RecurrentStep,
     Reduce,
     Resample,
@@ -104,6 +107,43 @@ PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilo
     "pool2d": [
         (Pool2d("max", (3, 2), (2, 1)), {"x": (2, 5, 11, 9)}),
         (Pool2d("average", None), {"x": (2, 37, 11, 9)}),
+    ],
+    "pool2d_gradient": [
+        (
+            Pool2dGradient(Pool2d("max", (3, 2), (2, 1)), (11, 9)),
+            {
+                **{"dy": (2, 5, 5, 8), "x": (2, 5, 11, 9), "y": (2, 5, 5, 8)},
+                **{"e1": (2, 5, 11, 9)},
+            },
+            finish(full=True, activation="relu"),
+        ),
+        (Pool2dGradient(Pool2d("average", None), (11, 9)), {"dy": (2, 37, 1, 1)}),
+    ],
+    "conv2d_input_gradient": [
+        (
+            Conv2dInputGradient((11, 9), (2, 1), (1, 1, 1, 1), groups=2),
+            {"dy": (2, 8, 6, 9), "weight": (8, 3, 3, 3), "e1": (2, 6, 11, 9)},
+            finish(full=True, activation="relu"),
+        ),
+        (
+            Conv2dInputGradient((7, 9), (2, 1), (1, 0, 0, 1)),
+            {"dy": (2, 37, 3, 9), "weight": (37, 19, 3, 2), "e1": (2, 19, 7, 9)},
+            finish(full=True, activation="relu"),
+        ),
+    ],
+    "conv2d_weight_gradient": [
+        (
+            Conv2dWeightGradient((3, 3), (2, 1), (1, 1, 1, 1), groups=2),
+            {"x": (2, 6, 11, 9), "dy": (2, 8, 6, 9)},
+        ),
+        (  # two tiles of output channels and more of the others
+            Conv2dWeightGradient((3, 2), padding=(1, 0, 0, 1), parts=3),
+            {"x": (2, 37, 7, 9), "dy": (2, 67, 6, 9)},
+        ),
+        (  # in parts
+            Conv2dWeightGradient((1, 3), (2, 1)),
+            {"x": (3, 19, 33, 5), "dy": (3, 17, 17, 3)},
+        ),
     ],
     "subsample": [
         (

@@ -18,6 +18,7 @@ from glnn.graph.expression import Arg, call
 from glnn.graph.index_map import Axis
 from glnn.graph.operators import (
     Conv2d,
+    Conv2dInputGradient,
     Expand,
     Matmul,
     Pointwise,
@@ -266,6 +267,15 @@ def test_a_driver_that_does_nothing(examined, rng, monkeypatch, name) -> None:
                 evaluate(op, operands, examined, epilogue=problem.epilogue)
 
 
+def test_moves_that_are_all_wrong(examined, rng, monkeypatch) -> None:
+    """No kernel is left but one of another layout, in which only moves would put what it reads."""
+    monkeypatch.setattr(Program, "dispatch", lambda *_: None)
+    monkeypatch.setattr(Program, "capture", lambda *_: None)
+    operands = {"dy": rng((1, 33, 7, 9)), "weight": rng((33, 16, 2, 2))}
+    with pytest.raises(UnsupportedOpError, match="are wrong, off by"):
+        evaluate(Conv2dInputGradient((7, 9), (1, 1), (1, 0, 0, 1)), operands, examined)
+
+
 def test_softmax_of_one_row(examined, rng, monkeypatch) -> None:
     monkeypatch.setattr(Program, "dispatch", lambda *_: None)
     monkeypatch.setattr(Program, "capture", lambda *_: None)
@@ -426,4 +436,14 @@ def test_a_program_that_fewer_samples_do_not_have(examined, rng, rows) -> None:
     x = rng((rows, 1, 6))
     got = evaluate(Reduce("sum", (1,)), {"x0": x}, examined)
     np.testing.assert_array_equal(got, x[:, 0])
+    assert all(verdict.wrong is None for verdict in examined.verdicts.found.values())
+
+
+def test_what_float32_has_no_number_for_tells_nothing(examined, rng) -> None:
+    """exp(104) - inf is NaN in float32, minus infinity in float64."""
+    op = Pointwise(call("sub", call("exp", Arg(0)), call("mul", Arg(1), Arg(2))))
+    shapes = {"x0": (13, 5), "x1": (13, 5), "x2": (1, 5)}
+    operands = {name: rng(shape) for name, shape in shapes.items()}
+    got = evaluate(op, operands, examined)
+    np.testing.assert_allclose(got, op.reference(*operands.values())[0], rtol=1e-5, atol=1e-6)
     assert all(verdict.wrong is None for verdict in examined.verdicts.found.values())

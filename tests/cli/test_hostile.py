@@ -46,6 +46,7 @@ def deep_choices(path: Path) -> None:
 
 
 PLACED = [os.mkfifo, folder, full_folder, circle, large, deep, deep_choices]
+REPLACED = [os.mkfifo, full_folder, circle, deep]  # tuning takes many seconds
 Placed = Callable[[Path], None]
 
 
@@ -78,9 +79,14 @@ def test_what_lies_where_tuning_keeps_its_choices(cache, choices: Path, placed: 
         assert done.code == 0 and json.loads(done.out)
         assert done.err.startswith(f"glnn: {choices}: not used, as it is damaged: ")
         assert done.err.count("\n") == 1 and done.err.endswith("\n")
+
+
+@pytest.mark.parametrize("placed", REPLACED, ids=lambda f: f.__name__)
+def test_tuning_replaces_what_lies_there(cache, choices: Path, placed: Placed) -> None:
+    placed(choices)
     tuned = cache("tune", "--size", "8x8x8", "--json")
     forgotten = cache("tune", "--forget", "--json")
-    if placed in (folder, full_folder):
+    if placed is full_folder:
         assert tuned.code == forgotten.code == 2
         for failed in (tuned, forgotten):
             assert failed.err.endswith(f"glnn: {json.loads(failed.out)['error']}\n")

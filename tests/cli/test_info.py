@@ -37,8 +37,8 @@ VERBS = {
 
 
 def test_all_verbs_are_here() -> None:
-    # Those that write files are in test_convert and test_filter.
-    assert set(app.cli.commands) == {*VERBS, "convert", "filter"}
+    # Those that write files are in test_convert, test_filter and test_train.
+    assert set(app.cli.commands) == {*VERBS, "convert", "filter", "train"}
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -146,13 +146,13 @@ def test_a_kernels_text_is_not_a_word_a_line(terminal: Terminal) -> None:
         assert len(begun) > 15 and len(rows) < 3 * len(begun)
 
 
-@pytest.mark.parametrize("columns", [80, 120])
-def test_tune(terminal: Terminal, tmp_path: Path, columns: int) -> None:
+def test_tune(terminal: Terminal, tmp_path: Path) -> None:
     more = {"GLNN_CACHE": str(tmp_path / "cache")}
-    lines = terminal(columns, "tune", "--size", "4x4x4", **more)
-    assert max(map(cell_len, lines)) <= columns
-    (rows,) = tables(lines)
-    assert len(rows) >= 1 and rows[0].endswith("x")
+    for columns, arguments in ((80, ("--size", "4x4x4")), (120, ("--show",))):
+        lines = terminal(columns, "tune", *arguments, **more)
+        assert max(map(cell_len, lines)) <= columns
+        (rows,) = tables(lines)
+        assert len(rows) >= 1 and rows[0].endswith("x")
     wide = terminal(80, "tune", "--show", "--wide", **more)
     assert "parameters" in "".join(wide) and "default ms" in "".join(wide)
 

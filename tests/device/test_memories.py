@@ -234,3 +234,42 @@ def test_a_device_without_mapped_memory_says_so(device: Device, kind, monkeypatc
     )
     with pytest.raises(DeviceError, match="map 32 bytes: no memory on "):
         device.perform(lambda: kind(8, device))
+
+
+@pytest.mark.parametrize("layout", ["R", "R4"])
+def test_several_that_lie_beside_one_another(device: Device, layout) -> None:
+    """Each is written, read and copied, and leaves the others as they are."""
+    shapes = ((3, 5), (64,), (1,), (7, 129))
+    memory = SharedMemory(4 * 1024, device)
+    rng, parts = np.random.default_rng(0), list[Buffer]()
+    for i, shape in enumerate(shapes):
+        parts.append(Buffer(shape, parse(layout), memory=memory, offset=i * 1024))
+    arrays = [rng.random(shape, np.float32) for shape in shapes]
+    for part, array in zip(parts, arrays, strict=True):
+        part.set(array)
+        part.push(device)
+        part.wrote()  # the host's is forgotten
+    for part, array in zip(parts, arrays, strict=True):
+        np.testing.assert_array_equal(part.fetch(), array)
+        alone = Buffer(array.shape, parse(layout))
+        alone.copy_from(part, device)
+        np.testing.assert_array_equal(alone.pull(), array)
+        alone.set(-array)
+        part.copy_from(alone, device)
+    for part, array in zip(parts, arrays, strict=True):
+        np.testing.assert_array_equal(part.fetch(), -array)
+    row = Buffer((129,), parse("R"))
+    row.set(np.arange(129, dtype=np.float32))
+    parts[3].copy_row(2, row, device)
+    np.testing.assert_array_equal(parts[3].fetch()[2], np.arange(129))
+    np.testing.assert_array_equal(parts[3].fetch()[3:], -arrays[3][3:])
+    assert parts[1].range(device, 5)[1:] == (5, 4096, 256)
+    with pytest.raises(DeviceError, match="do not fit"):
+        Buffer((65,), parse(layout), memory=memory, offset=4 * 1024 - 64)
+
+
+def test_what_the_host_sees_begins_where_its_memory_does(device: Device) -> None:
+    if not device.capabilities.buffer_storage:
+        pytest.skip("no memory that both see")
+    with pytest.raises(DeviceError, match="begins where that does"):
+        Buffer((3,), parse("R"), memory=MappedMemory(128, device), offset=64)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from glnn.device import Buffer, Device, Program
+from glnn.device.places import whole
 from glnn.device.recording import Recorder, Recording
 from glnn.errors import DeviceError
 from glnn.layout import parse
@@ -34,7 +35,7 @@ class Work:
     def scale(self, source: str, target: str, factor: float) -> None:
         read, written = (self.buffer(name).push(self.device) for name in (source, target))
         self.recorder.step(f"{source} to {target}")
-        self.recorder.uses([read, written], [written])
+        self.recorder.uses([whole(read), whole(written)], [whole(written)])
         self.recorder.bind((read, 0, 0, -1))
         self.recorder.bind((written, 1, 0, -1))
         self.recorder.uniforms(self.program, {"count": 4, "factor": factor})
@@ -69,6 +70,14 @@ def test_a_chain_has_a_barrier_a_step(work: Work) -> None:
         assert work.value("d") == 8 * value
 
 
+def test_what_writes_nothing_has_no_barrier(device: Device) -> None:
+    """OpenGL ES 3.0 has none."""
+    recorder = Recorder(device)
+    recorder.step("nothing")
+    recorder.call(lambda: None)
+    assert not names(recorder.recording())["memory_barrier"]
+
+
 def test_zero_has_a_sign(work: Work) -> None:
     """Uniforms are compared when they are left out, and 0 == -0."""
     for target, factor in (("b", 0.0), ("c", -0.0)):
@@ -101,7 +110,7 @@ def test_what_overwrites_waits(work: Work, second: str) -> None:
 def test_a_copy_waits_for_what_it_reads(work: Work) -> None:
     work.scale("a", "b", 2.0)
     target, source = (work.buffer(name).push(work.device) for name in "cb")
-    work.recorder.copy(target, source, 16)
+    work.recorder.copy(target, 0, source, 0, 16)
     work.scale("c", "d", 3.0)
     recording = work.recorder.recording()
     work.start("a", 7.0)

@@ -103,6 +103,29 @@ def test_layers_follow_one_another(device, fetch_one, texel, first) -> None:
     np.testing.assert_array_equal(out.pull(), values[ends])
 
 
+@pytest.mark.parametrize("start", [64, 4096 + 128])
+@pytest.mark.parametrize("texels", [1, 127, 2049])
+def test_a_part_of_a_buffer(device, fetch_one, texel, sampler, texels, start) -> None:
+    program, form = fetch_one(device, texel, sampler), TEXELS[texel]
+    values = np.random.default_rng(texels).integers(-2048, 2048, texels * form.components)
+    packed = pack(values, texel)
+    whole = np.full(start + packed.size + 3, 77, packed.dtype)
+    whole[start : start + packed.size] = packed
+    data = Buffer(whole.shape, parse("R"), dtype=DType.of(whole))
+    data.set(whole)
+    texture = DataTexture(device, packed.size, texel, sampler)
+    out = Buffer(values.shape, parse("R"), dtype=DType.int32 if "i" in texel else DType.float32)
+    program.set({"data": 0, "first": 0})
+    for at in (0, start):  # the latter is what stays
+        texture.copy_from(data.push(device), 4 * at)
+    texture.bind(0)
+    program.capture(program.vertices(), texels, 1, out.push(device))
+    out.wrote()
+    np.testing.assert_array_equal(out.pull(), values)
+    with pytest.raises(DeviceError, match="do not fit a buffer"):
+        texture.copy_from(data.push(device), 4 * whole.size + 64)
+
+
 def test_a_copy_follows_the_buffer(device, fetch_one, sampler) -> None:
     program = fetch_one(device, "rgba32f", sampler)
     texture = DataTexture(device, 8, "rgba32f", sampler)

@@ -294,4 +294,6 @@ def test_functions_of_bools(opened) -> None:
 
 def test_every_function_is_looked_at() -> None:
     hosts = {"cast_int64", "cast_float64"}
-    assert {case.name for case in CASES} | set(INTEGER) | set(BOOLS) | hosts == set(FUNCTIONS)
+    elsewhere = {"threefry_uniform"}  # tests/training/test_generator.py
+    known = {case.name for case in CASES} | set(INTEGER) | set(BOOLS)
+    assert known | hosts | elsewhere == set(FUNCTIONS)

@@ -425,3 +425,30 @@ def test_names_of_passes_are_checked(wrong) -> None:
     with pytest.raises(GlnnError, match="without"):
         InferenceSession("lenet", "cpu", without=wrong)
     InferenceSession("lenet", "cpu", without=("fold", "layer_norm"))
+
+
+@pytest.mark.parametrize("text", ["a * b", "a + b", "b + a", "square(a) * b"])
+def test_sums_and_products_of_very_many(text) -> None:
+    """As gradients are, through many layers or steps."""
+    net = Net()
+    y = net.input("y", 2, 3)
+    for i in range(1100):
+        y = net.of(text, y, net.input(f"x{i}", 2, 3))
+    graph = net.graph(y)
+    types = {value: value.type for node in graph.nodes for value in node.outputs}
+    types |= {value: value.type for value in graph.inputs}
+    found = shortened(graph, types, MANY, frozenset({Pass.FUSE}))
+    assert len(found.nodes) == len(graph.nodes)
+
+
+def test_what_is_near_gelu_stays(rng) -> None:
+    """Of the square of the cubic the tangent is another function."""
+    net = Net()
+    x = net.input("x", 2, 3)
+    cubic = "(a + 0.044715 * a * a * a)"
+    y = net.of(f"0.5 * a * (1.0 + tanh(0.7978845608 * {cubic} * {cubic}))", x)
+    given = rng((2, 3))
+    (found,) = Executor(net.graph(y), "cpu").run({"x": given}).values()
+    at = given.astype(np.float64)
+    inner = 0.7978845608 * (at + 0.044715 * at**3) ** 2
+    np.testing.assert_allclose(found, 0.5 * at * (1 + np.tanh(inner)), 1e-5, 1e-5)

@@ -11,6 +11,7 @@ from glnn import layers
 from glnn.backends import Backend, open_backend
 from glnn.compile.outline import Outline
 from glnn.compile.reasons import reasons
+from glnn.compile.shortage import check
 from glnn.errors import DeviceError, LimitError
 from glnn.model import Model
 from glnn.model.model import Node
@@ -104,7 +105,7 @@ def test_what_was_asked_for_is_not_given_up(compute) -> None:
     short = outline(model, compute, 1, kernels=asked, available=forced.need - 1)
     assert short.need == forced.need and chosen(short) == {"winograd_4"}
     with pytest.raises(LimitError):
-        short.check(forced.need - 1)
+        check(short, forced.need - 1)
 
 
 def test_reasons(compute) -> None:

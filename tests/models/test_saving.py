@@ -10,7 +10,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ import pytest
 from glnn import reading
 from glnn.errors import ModelError
 from glnn.layers import Layer, Linear, ReLU
-from glnn.model import Model, load
+from glnn.model import Model, load, saving
 from tests.files import name_weights_plainly, weights_of
 
 ROOT = Path(__file__).parents[2]
@@ -64,12 +65,12 @@ def test_a_save_leaves_two_files(tmp_path: Path) -> None:
     assert left(tmp_path) == ["net.json"]
 
 
-# Runs in a process of its own: it dies, as by SIGKILL, at the call whose number it is given.
+# A process whose forks save and die, as by SIGKILL, at the call whose number they are given.
 KILLED = """
-import fcntl, os, sys
+import fcntl, json, os, sys
 from pathlib import Path
-count = int(sys.argv[2])
-def deadly(function, after):
+armed, count, after = False, 0, False
+def deadly(function):
     def call(*arguments, **named):
         global count
         if not armed:
@@ -83,32 +84,47 @@ def deadly(function, after):
             if count == 0:
                 os._exit(9)
     return call
-armed = False
 from tests.models.test_saving import STEPS, model
 import numpy.lib.format as npy
 import glnn.model.saving as saving
 for name in STEPS:
     module, function = name.split(".")
-    made = deadly(getattr(sys.modules[module], function), sys.argv[3] == "after")
+    made = deadly(getattr(sys.modules[module], function))
     setattr(sys.modules[module], function, made)
     if hasattr(saving, function):
         setattr(saving, function, made)
-npy.write_array = deadly(npy.write_array, sys.argv[3] == "after")
-saved = model(2, int(sys.argv[4]))
-armed = True
-saved.save(Path(sys.argv[1]))
-os._exit(0)
+npy.write_array = deadly(npy.write_array)
+for line in sys.stdin:
+    path, count, when, layers = json.loads(line)
+    if not (child := os.fork()):
+        after, saved = when == "after", model(2, layers)
+        armed = True
+        saved.save(Path(path))
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
 
-def save_and_die(path: Path, count: int, when: str, layers: int) -> int:
-    arguments = [sys.executable, "-c", KILLED, str(path), str(count), when, str(layers)]
-    return subprocess.run(arguments, cwd=ROOT, check=False).returncode
+@pytest.fixture(scope="module")
+def save_and_die() -> Iterator[Callable[..., int]]:
+    """Saves a model of so many layers of 2, dies before or after a call: the exit status."""
+    arguments = [sys.executable, "-c", KILLED]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(arguments, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as process:
+        asked, told = process.stdin, process.stdout
+        assert asked is not None and told is not None
+
+        def call(path: Path, count: int, when: str, layers: int) -> int:
+            print(json.dumps([str(path), count, when, layers]), file=asked, flush=True)
+            return int(told.readline())
+
+        yield call
+        asked.close()
 
 
 @pytest.mark.parametrize("plainly", [False, True], ids=["", "of an older glnn"])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_killed_at_every_step(tmp_path: Path, when: str, plainly: bool) -> None:
+def test_killed_at_every_step(save_and_die, tmp_path: Path, when: str, plainly: bool) -> None:
     """The shapes are equal: a mix would load."""
     path = tmp_path / "net.json"
     seen = []
@@ -133,7 +149,7 @@ def test_killed_at_every_step(tmp_path: Path, when: str, plainly: bool) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_first_save_that_is_killed(tmp_path: Path, when: str) -> None:
+def test_a_first_save_that_is_killed(save_and_die, tmp_path: Path, when: str) -> None:
     path = tmp_path / "net.json"
     code, count = 9, 0
     while code:
@@ -327,6 +343,37 @@ def test_many_save_and_load_at_once(tmp_path: Path) -> None:
     assert seen <= {1, 2, 3, 4} and value_of(path) in (2, 3, 4)
     model(5).save(path)
     assert left(tmp_path) == WHOLE
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no flock")
+def test_a_file_that_another_save_sweeps_before_it_is_locked(tmp_path, monkeypatch) -> None:
+    path, real, settle = tmp_path / "net.json", saving._lock, saving._settle
+    swept: list[str] = []
+    sweeps: list[threading.Thread] = []
+
+    def lock(stream, **more):
+        if len(swept) < 2 and stream.name not in swept:  # the weights, then the draft
+            swept.append(stream.name)
+            other = os.open(stream.name, os.O_RDWR)
+            real(other)
+
+            def sweep() -> None:
+                os.unlink(swept[-1])
+                os.close(other)
+
+            sweeps.append(threading.Timer(0.05, sweep))
+            sweeps[-1].start()
+        real(stream, **more)
+
+    def settled(stream) -> None:
+        for thread in sweeps:
+            thread.join()
+        settle(stream)
+
+    monkeypatch.setattr(saving, "_lock", lock)
+    monkeypatch.setattr(saving, "_settle", settled)
+    model(2).save(path)
+    assert len(swept) == 2 and value_of(path) == 2 and left(tmp_path) == WHOLE
 
 
 @pytest.mark.parametrize("name", ["a\0b", "a\ud800", "x" * 70_000], ids=["zero", "half", "long"])

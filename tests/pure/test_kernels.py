@@ -136,8 +136,10 @@ def test_a_wrong_include_is_named(folder, name) -> None:
 
 @pytest.mark.skipif(shutil.which("glslangValidator") is None, reason="no glslangValidator")
 def test_every_exported_source_is_valid_glsl_es(tmp_path) -> None:
-    for path in export(tmp_path):
-        done = subprocess.run(["glslangValidator", path], capture_output=True, text=True)
+    paths = export(tmp_path)
+    for first in range(0, len(paths), 50):
+        command = ["glslangValidator", *paths[first : first + 50]]
+        done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout
 
 

@@ -17,6 +17,8 @@ LOWERINGS: Mapping[str, Callable[[Operator, Shapes, Mapping[str, int]], Lowered]
     "im2row": conv2d.by_im2row,
     "patches": conv2d.by_patches,
     "kn2row": conv2d.by_kn2row,
+    "turned_convolution": conv2d.by_turned_convolution,
+    "weight_parts": conv2d.by_weight_parts,
     "parts": matmul.by_parts,
     "cronin": matmul.by_cronin,
     "softmax": rows.by_softmax,

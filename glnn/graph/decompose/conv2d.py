@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 
 from glnn.graph.decompose.stage import Derived, Lowered, Stage
+from glnn.graph.index_map import Axis
 from glnn.graph.operator import Operator, Shapes
 from glnn.graph.operators.conv2d import Conv2d
+from glnn.graph.operators.conv2d_input_gradient import Conv2dInputGradient
+from glnn.graph.operators.conv2d_weight_gradient import Conv2dWeightGradient
 from glnn.graph.operators.im2row import Im2row
 from glnn.graph.operators.matmul import Matmul
 from glnn.graph.operators.pad import Pad
+from glnn.graph.operators.rearrange import Rearrange
+from glnn.graph.operators.reduce import Reduce
 from glnn.graph.operators.reorder import Reorder
 from glnn.graph.operators.rows import Images, Rows
 from glnn.graph.operators.shift_add import ShiftAdd
@@ -20,6 +26,7 @@ from glnn.graph.operators.winograd_input import WinogradInput
 from glnn.graph.operators.winograd_output import WinogradOutput
 from glnn.graph.operators.zero import Zero
 
+ROOM = 1 << 20  # numbers of the parts of a gradient by a weight
 MORTON = "R 2 4 R"  # of the patches and the result (the weights: C 4 2 C, transposed)
 
 
@@ -121,6 +128,39 @@ def by_kn2row(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Lo
         ),
         {"matrix": Derived("weight", (kh * kw * o, c), TapRows())},
     )
+
+
+def by_weight_parts(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
+    """At most PARTS parts of a gradient by a weight at the same time, of LEAST pixels or more, and
+    their sum.
+    """
+    assert isinstance(op, Conv2dWeightGradient)
+    room = ROOM // prod(op.shape_of(shapes))
+    parts = max(min(parameters["PARTS"], room, op.depth(shapes) // parameters["LEAST"]), 1)
+    return Lowered(
+        (
+            Stage("parts", replace(op, parts=parts), {"x": "x", "dy": "dy"}),
+            Stage("result", Reduce("sum", (0,)), {"x0": "parts"}),
+        )
+    )
+
+
+def by_turned_convolution(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> Lowered:
+    """A convolution of the gradient by the result, where that has strides of 1.
+
+    Its weight is the other one upside down and inside out, with inputs for outputs.
+    """
+    assert isinstance(op, Conv2dInputGradient)
+    shape = shapes["weight"]
+    o, c, kh, kw = (Axis(size, axis) for axis, size in enumerate(shape))
+    turned = tuple(Axis(one.size, one.axis, one.size - 1, -1) for one in (kh, kw))
+    reach = tuple(d * (k - 1) for d, k in zip(op.dilation, shape[2:], strict=True))
+    top, left, bottom, right = (r - p for r, p in zip(2 * reach, op.padding, strict=True))
+    convolution = Conv2d(padding=(top, left, bottom, right), dilation=op.dilation)
+    moved = Rearrange(shape, ((c,), (o,), *((one,) for one in turned)))
+    stage = Stage("result", convolution, {"x": "dy", "weight": "turned"}, finishes=True)
+    derived = Derived("weight", (shape[1], shape[0], *shape[2:]), moved)
+    return Lowered((stage,), {"turned": derived})
 
 
 def _patches(

@@ -4,9 +4,11 @@ from glnn.graph.operators.arg_reduce import ArgReduce
 from glnn.graph.operators.branch import If
 from glnn.graph.operators.concat import Concat
 from glnn.graph.operators.conv2d import Conv2d
+from glnn.graph.operators.conv2d_input_gradient import Conv2dInputGradient
+from glnn.graph.operators.conv2d_weight_gradient import Conv2dWeightGradient
 from glnn.graph.operators.cum_sum import CumSum
 from glnn.graph.operators.gather import Gather, GatherElements, GatherND
-from glnn.graph.operators.identity import Identity, Within
+from glnn.graph.operators.identity import Detached, Identity, Within
 from glnn.graph.operators.im2row import Im2row
 from glnn.graph.operators.local_response_norm import LocalResponseNorm
 from glnn.graph.operators.loop import Loop
@@ -19,6 +21,7 @@ from glnn.graph.operators.pack import Pack
 from glnn.graph.operators.pad import Pad, Roll, Tile
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.pool2d import Pool2d
+from glnn.graph.operators.pool2d_gradient import Pool2dGradient
 from glnn.graph.operators.rearrange import Rearrange
 from glnn.graph.operators.recurrent_step import RecurrentStep
 from glnn.graph.operators.reduce import Reduce
@@ -40,7 +43,10 @@ __all__ = [
     "ArgReduce",
     "Concat",
     "Conv2d",
+    "Conv2dInputGradient",
+    "Conv2dWeightGradient",
     "CumSum",
+    "Detached",
     "Expand",
     "Flatten",
     "Flip",
@@ -61,6 +67,7 @@ __all__ = [
     "Pad",
     "Pointwise",
     "Pool2d",
+    "Pool2dGradient",
     "Rearrange",
     "RecurrentStep",
     "Reduce",

@@ -39,3 +39,8 @@ class Within(Identity):
 
     def between(self, given: Intervals, types: Types) -> tuple[Interval, ...]:
         return (self.lies,)
+
+
+@dataclass(frozen=True)
+class Detached(Identity):
+    """x, through which no gradient goes: torch.Tensor.detach."""

@@ -45,8 +45,9 @@ class Matmul(Contraction):
         return x[0], weight[-2]
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
-        x, weight = operands["x"], operands["weight"]
-        weight = weight.swapaxes(-1, -2).astype(x.dtype, copy=False)
+        wide = np.result_type(operands["x"], operands["weight"])
+        x, weight = (operands[name].astype(wide, copy=False) for name in ("x", "weight"))
+        weight = weight.swapaxes(-1, -2)
         if weight.ndim == 2:
             return np.asarray(x @ weight)
         matrices = x.reshape(len(weight), len(x) // len(weight), x.shape[1])

@@ -114,7 +114,7 @@ class Pool2d(Contraction):
         down, across = self._shared((h, w))
         return _largest(h, down), _largest(w, across)
 
-    def _reach(self, shapes: Shapes) -> Pair:
+    def reach(self, shapes: Shapes) -> Pair:
         """The part of a window that may meet the padded image: no more of it is looked at."""
         (top, left, bottom, right), (h, w) = self.padding, shapes["x"][2:]
         height, width = self._window(shapes)
@@ -129,27 +129,32 @@ class Pool2d(Contraction):
         if self.kernel is None:
             return self._compute_shared(x, (shape[2], shape[3]))
         result = np.full(shape, -np.inf if self.mode == "max" else 0, x.dtype)
-        geometry = self._reach({"x": x.shape}), self.stride, self.padding, self.dilation
+        geometry = self.reach({"x": x.shape}), self.stride, self.padding, self.dilation
         for _, (ys, xs), met in windows.every_tap(x, (shape[2], shape[3]), *geometry):
             part = result[:, :, ys, xs]
             if self.mode == "max":
                 np.maximum(part, met, out=part)
             else:
                 part += met
+        return result if self.mode == "max" else result / self.divisors(x, shape)
+
+    def divisors(self, x: Array, shape: Shape) -> Array:
+        """What the sum over each window is divided by for the mean: (oh, ow), or one number.
+
+        shape: of the result for `x`; the pool has a kernel.
+        """
         if self.divisor is not None:
-            result /= self.divisor
-        elif self.mode == "average":
-            result /= np.outer(self._counts(0, x, shape), self._counts(1, x, shape))
-        return result
+            return np.asarray(self.divisor, x.dtype)
+        return np.outer(self._counts(0, x, shape), self._counts(1, x, shape))
 
     def _compute_shared(self, x: Array, out: Pair) -> Array:
         """`compute` where windows share the image."""
         joined = np.max if self.mode == "max" else np.mean
         result = np.empty((*x.shape[:2], *out), x.dtype)
         for i in range(out[0]):
-            rows = x[:, :, _shared_part(x.shape[2], i, out[0])]
+            rows = x[:, :, shared_part(x.shape[2], i, out[0])]
             for j in range(out[1]):
-                window = rows[..., _shared_part(x.shape[3], j, out[1])]
+                window = rows[..., shared_part(x.shape[3], j, out[1])]
                 result[..., i, j] = joined(window, axis=(2, 3))
         return result
 
@@ -157,7 +162,7 @@ class Pool2d(Contraction):
         """How many places along an axis each window's mean is over."""
         size, before, after = x.shape[2 + axis], self.padding[axis], self.padding[2 + axis]
         first = np.arange(shape[2 + axis]) * self.stride[axis] - before
-        last = first + self._reach({"x": x.shape})[axis]
+        last = first + self.reach({"x": x.shape})[axis]
         if self.count_include_pad:
             return np.asarray((np.minimum(last, size + after) - first).astype(x.dtype))
         return np.asarray((np.minimum(last, size) - np.maximum(first, 0)).astype(x.dtype))
@@ -166,7 +171,7 @@ class Pool2d(Contraction):
         return prod(self._window(shapes)) if self.kernel is None else 1
 
     def flops(self, shapes: Shapes) -> int:
-        return prod(self.shape_of(shapes)) * prod(self._reach(shapes))
+        return prod(self.shape_of(shapes)) * prod(self.reach(shapes))
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         n, c, oh, ow = self.shape_of(shapes)
@@ -174,7 +179,7 @@ class Pool2d(Contraction):
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
         top, left, bottom, right = self.padding
-        height, width = self._reach(shapes) if self.kernel else (1, 1)  # shaders know the image's
+        height, width = self.reach(shapes) if self.kernel else (1, 1)  # shaders know the image's
         return {
             "MODE": MODES.index(self.mode),
             "WHOLE": int(self.kernel is None and self.output == (1, 1)),
@@ -197,7 +202,7 @@ class Pool2d(Contraction):
         return {} if self.divisor is None else {"divisor": float(self.divisor)}
 
 
-def _shared_part(size: int, index: int, count: int) -> slice:
+def shared_part(size: int, index: int, count: int) -> slice:
     """Where the window called `index` of `count` lies, that share `size` places."""
     return slice(index * size // count, -(-(index + 1) * size // count))
 

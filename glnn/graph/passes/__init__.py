@@ -3,7 +3,7 @@
 from glnn.graph.passes.bodies import fixed_captures, known_branches
 from glnn.graph.passes.expand import expanded, opened
 from glnn.graph.passes.narrow import narrow
-from glnn.graph.passes.operands import of_one_result, within_operands
+from glnn.graph.passes.operands import of_few_operands, of_one_result, within_operands
 from glnn.graph.passes.optional import Pass, shortened
 from glnn.graph.passes.outputs import own_outputs, packed_outputs
 
@@ -13,6 +13,7 @@ __all__ = [
     "fixed_captures",
     "known_branches",
     "narrow",
+    "of_few_operands",
     "of_one_result",
     "opened",
     "own_outputs",

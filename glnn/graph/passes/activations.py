@@ -15,6 +15,7 @@ from glnn.types import DType, TensorType
 
 Rule = Callable[[Term], Term | None]
 """x, where a term is a function of it; None where it is another."""
+MOST = 3  # factors of what is looked for; gradients are products of very many
 
 
 def with_activations(graph: Graph, types: dict[Value, TensorType]) -> Graph:
@@ -50,16 +51,20 @@ def _put(rewriting: Rewriting, node: Node, term: Term) -> None:
 
 
 def product(term: Term) -> tuple[float, Counter[Term]]:
-    """A number and the factors that `term` is the product of."""
-    if term.number is not None:
-        return term.number, Counter()
-    if term.function == "square":
-        number, factors = product(term.arguments[0])
-        return number**2, Counter({one: 2 * count for one, count in factors.items()})
-    if term.function != "mul":
-        return 1.0, Counter({term: 1})
-    (one, first), (other, second) = map(product, term.arguments)
-    return one * other, first + second
+    """A number and the factors that `term` is the product of; of more than `MOST` only some."""
+    number, factors = 1.0, Counter[Term]()
+    waiting = [(term, 1)]
+    while waiting and factors.total() <= MOST:
+        one, power = waiting.pop(0)  # the shallowest, which is over the soonest
+        if one.number is not None:
+            number *= one.number**power
+        elif one.function == "square":
+            waiting.append((one.arguments[0], 2 * power))
+        elif one.function == "mul":
+            waiting += [(factor, power) for factor in one.arguments]
+        else:
+            factors[one] += power
+    return number, factors
 
 
 def _of(term: Term, number: float, factor: Callable[[Term, Term], bool]) -> Term | None:
@@ -99,7 +104,7 @@ def _tanh(factor: Term, x: Term) -> bool:
     if inner is None or inner.function != "tanh":
         return False
     number, factors = product(inner.arguments[0])
-    (cubic,) = factors if len(factors) == 1 else (None,)
+    (cubic,) = factors if factors.total() == 1 else (None,)
     if cubic is None or cubic.function != "add" or not isclose(number, sqrt(2 / pi), rel_tol=1e-4):
         return False
     for one, other in cubic.either():

@@ -124,8 +124,6 @@ class _Fusion:
         if type.dtype is not DType.float32:
             return None
         shape = type.shape
-        if value not in self._graph.fixed:
-            return "full" if shape == result else None
         if len(shape) <= len(result) and prod(shape) == 1:
             return "one"
         spread = (*(1,) * (len(result) - len(shape)), *shape)

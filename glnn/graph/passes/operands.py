@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from glnn.graph.expression import Arg, Call, Expr, replaced
 from glnn.graph.graph import Graph, Node, Value
-from glnn.graph.operators import Concat
+from glnn.graph.operators import Concat, Pointwise, Reduce
 from glnn.types import TensorType
 
 
@@ -20,6 +22,79 @@ def of_one_result(graph: Graph) -> Graph:
         for operator, value in zip(each, node.outputs, strict=True):
             nodes.append(Node(value.name, operator, node.inputs, (value,)))
     return Graph(tuple(nodes), graph.inputs, graph.outputs, graph.name)
+
+
+def of_few_operands(graph: Graph, types: dict[Value, TensorType], most: int) -> Graph:
+    """`graph` in which pointwise work and reductions are of at most `most` operands.
+
+    What is computed of some of them is then a node of its own. most: at least 3. types: of every
+    value; those of new ones are added.
+    """
+    nodes: list[Node] = []
+    names = {value.name for value in types}
+    for node in graph.nodes:
+        nodes += _few(node, types, most, names)
+    return Graph(tuple(nodes), graph.inputs, graph.outputs, graph.name)
+
+
+def _few(node: Node, types: dict[Value, TensorType], most: int, names: set[str]) -> Sequence[Node]:
+    """`node` in parts."""
+    inputs = tuple(value for value in node.inputs if value is not None)
+    if len(inputs) <= most:
+        return [node]
+    if isinstance(node.operator, Reduce):
+        (type,) = Pointwise(node.operator.prologue).infer([types[value] for value in inputs])
+        if type.dims != types[inputs[0]].dims:
+            return [node]
+        value = Value(_fresh(f"{node.name}: what is reduced", names), type)
+        types[value] = type
+        before = Node(node.name, Pointwise(node.operator.prologue), inputs, (value,))
+        whole = replace(node, operator=replace(node.operator, prologue=Arg(0)), inputs=(value,))
+        return [*_few(before, types, most, names), whole]
+    if not isinstance(node.operator, Pointwise):
+        return [node]
+    parts: list[Node] = []
+    expr, values = node.operator.expr, list(inputs)
+    while len(_used(expr)) > most:
+        part = _part(expr, most)
+        own, given = _of_used(part, values)
+        (type,) = own.infer([types[value] for value in given])
+        value = Value(_fresh(f"{node.name}: part {len(parts) + 1}", names), type)
+        types[value] = type
+        parts.append(Node(node.name, own, given, (value,)))
+        values.append(value)
+        expr = replaced(expr, part, Arg(len(values) - 1))
+    rest, given = _of_used(expr, values)
+    if rest.infer([types[value] for value in given]) != (types[node.outputs[0]],):
+        return [node]
+    return [*parts, replace(node, operator=rest, inputs=given)]
+
+
+def _part(expr: Expr, most: int) -> Expr:
+    """The part of at most `most` arguments without which the fewest are left."""
+    able = [one for one in expr.parts() if isinstance(one, Call) and 0 < len(_used(one)) <= most]
+    free = Arg(expr.arity)
+    return min(able, key=lambda one: (len(_used(replaced(expr, one, free))), -one.calls))
+
+
+def _of_used(expr: Expr, values: Sequence[Value]) -> tuple[Pointwise, tuple[Value, ...]]:
+    """`expr` of those of `values` that it has as arguments."""
+    used = _used(expr)
+    places = {index: Arg(place) for place, index in enumerate(used)}
+    own = expr.replace(lambda one: places[one.index] if isinstance(one, Arg) else None)
+    return Pointwise(own), tuple(values[index] for index in used)
+
+
+def _used(expr: Expr) -> list[int]:
+    """The numbers of the arguments that it has, in their order."""
+    return sorted({one.index for one in expr.parts() if isinstance(one, Arg)})
+
+
+def _fresh(name: str, names: set[str]) -> str:
+    while name in names:
+        name += "'"
+    names.add(name)
+    return name
 
 
 def within_operands(graph: Graph, types: dict[Value, TensorType], most: int) -> Graph:
@@ -50,10 +125,7 @@ def _concatenations(
                 operator = node.operator
                 (type,) = operator.infer([types[value] for value in some])
                 name = f"{node.name}: part {len(parts) + 1}"
-                while name in names:
-                    name += "'"
-                names.add(name)
-                value = Value(name, type)
+                value = Value(_fresh(name, names), type)
                 types[value] = type
                 parts.append(Node(name, operator, some, (value,)))
                 some = (value,)

@@ -56,6 +56,8 @@ class Pass(Enum):
     """Pointwise work joins what it is done on."""
     CONCATS = "concats"
     """Concatenations share what they begin with."""
+    GROUP = "group"
+    """Updates of states that lie one behind the other in memory become one launch."""
 
     @classmethod
     def named(cls, names: Iterable[str | Pass]) -> frozenset[Pass]:

@@ -103,17 +103,21 @@ def _parameter(
 
 def _affine(term: Term, core: Callable[[Term], Found | None]) -> Iterator[Found]:
     """`core`, or that by a weight, or that with a bias too."""
+    yield from _scaled(term, core)
+    if term.function == "add":
+        for one, bias in term.either():
+            for scaled in _scaled(one, core):
+                yield replace(scaled, bias=bias)
+
+
+def _scaled(term: Term, core: Callable[[Term], Found | None]) -> Iterator[Found]:
+    """`core`, or that by a weight."""
     if (found := core(term)) is not None:
         yield found
     if term.function == "mul":
         for one, weight in term.either():
             if (found := core(one)) is not None:
                 yield replace(found, weight=weight)
-    if term.function == "add":
-        for one, bias in term.either():
-            for scaled in _affine(one, core):
-                if scaled.bias is None:
-                    yield replace(scaled, bias=bias)
 
 
 def _shifted(term: Term) -> tuple[Term, float] | None:

@@ -1,0 +1,266 @@
+"""`glnn train`: a model on data of one's own."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, fields
+from pathlib import Path
+from time import perf_counter
+from typing import Any, TypeVar
+
+import rich_click as click
+
+from glnn.backends import open_backend
+from glnn.cli.options import backend_option, device_options, kernel_option, print_json
+from glnn.cli.screen import Screen, say, say_logged
+from glnn.cli.train_options import Recipe, recipe_options
+from glnn.cli.trained import Files, Trained
+from glnn.data import digits
+from glnn.errors import GlnnError, ModelError, ShapeError
+from glnn.model import Model, TensorInfo, load
+from glnn.training import EarlyStopping, History, Trainer
+from glnn.training.dataset import Dataset, read_dataset
+
+T = TypeVar("T")
+DIGITS = "digits"
+"""What DATA is called for the bundled digits."""
+MOST = 2**31 - 1  # what GL and NumPy count
+
+
+@dataclass(frozen=True)
+class Course:
+    """On what, for how long and from where on a model is trained."""
+
+    epochs: int
+    """How often all samples are gone through."""
+    batch: int
+    """Samples of a step."""
+    seed: int
+    """Of the order of samples, of what is held out, of dropout, and of new parameters."""
+    freeze: tuple[str, ...]
+    """Parameters that stay as they are."""
+    validation: str | None
+    """What is held out: a part of DATA, a file, or what DATA itself holds apart."""
+    early_stopping: int | None
+    """For how many epochs it may not become better."""
+    from_scratch: bool
+    """Whether the parameters begin anew."""
+
+    def model(self, name: str) -> Model:
+        """The model to train. Raises ModelError where it cannot be trained so."""
+        found = load(name, untrained=self.from_scratch)
+        if len(found.inputs) != 1:
+            raise ModelError(f"{name} has {len(found.inputs)} inputs, glnn train takes one")
+        if isinstance(batch := next(iter(found.inputs[0].shape), 0), int):
+            raise ModelError(f"{name} takes {batch} samples a run: training needs an open batch")
+        if self.from_scratch:
+            found.begin(self.seed)
+        return found
+
+    def data(self, name: str, info: TensorInfo) -> tuple[Dataset, Dataset | None]:
+        """The samples to train with, and those held out, as the input `info`.
+
+        Raises ModelError where a file is malformed, ShapeError where samples do not fit.
+        """
+        found, held = _read(name, info)
+        part = _number(self.validation)
+        if part is not None and not 0 <= part < 1:
+            raise GlnnError(f"--validation: expected a part from 0 to 1 or data, got {part}")
+        if part is not None:
+            found, held = found.split(part, self.seed) if part else (found, None)
+        elif self.validation is not None:
+            held, _ = _read(self.validation, info)
+        return found, held
+
+    def stopping(self, held: Dataset | None) -> list[EarlyStopping]:
+        """What ends training early, if anything does."""
+        if self.early_stopping is None:
+            return []
+        return [EarlyStopping("validation_loss" if held else "loss", self.early_stopping)]
+
+
+@click.command()
+@click.argument("model")
+@click.argument("data")
+@click.option(
+    "--epochs",
+    type=click.IntRange(1, MOST),
+    default=5,
+    show_default=True,
+    help="How often all samples are gone through.",
+)
+@click.option(
+    "--batch",
+    type=click.IntRange(1, MOST),
+    default=64,
+    show_default=True,
+    help="Samples of a step.",
+)
+@recipe_options
+@click.option(
+    "--freeze",
+    multiple=True,
+    metavar="NAME",
+    help="Parameters that stay as they are: a layer (c1), one of its own (c1.weight), or a pattern "
+    "(c*); may be repeated.",
+)
+@click.option(
+    "--validation",
+    metavar="PART|DATA",
+    help="What is held out: a part of DATA, as 0.2, or other data; 0 for none. Without it, what "
+    "DATA itself holds apart.",
+)
+@click.option(
+    "--early-stopping",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Stop after N epochs without a lower loss of what is held out, and take the best.",
+)
+@click.option("--from-scratch", is_flag=True, help="Begin with new parameters, by --seed.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**32 - 1),
+    default=0,
+    show_default=True,
+    help="Of the order of samples, of what is held out, of dropout, and of new parameters.",
+)
+@click.option(
+    "--output",
+    metavar="FILE",
+    help="Write the trained model there, as .json or .onnx: as NAME-trained in this folder, if not "
+    "given.",
+)
+@click.option("--checkpoint", metavar="FILE", help="Keep there what training goes on from (.npz).")
+@click.option(
+    "--every",
+    type=click.IntRange(1),
+    metavar="STEPS",
+    help="Steps between two checkpoints: an epoch, if not given.",
+)
+@click.option("--resume", is_flag=True, help="Go on from the checkpoint, where there is one.")
+@click.option("--overwrite", is_flag=True, help="Replace files that are there already.")
+@click.option("--plot", metavar="FILE", help="Draw loss and accuracy (.png, .svg, .pdf).")
+@backend_option
+@kernel_option
+@device_options
+def train(
+    model: str,
+    data: str,
+    backend: str,
+    kernels: dict[str, str],
+    gpu: str | None,
+    limits: str | None,
+    wide: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Train MODEL, a bundled name (lenet), a .json or an .onnx file, with DATA.
+
+    DATA is an .npz file with the arrays x and y, or images and labels, or a folder of IDX files as
+    MNIST's (train-images-idx3-ubyte, ..., .gz too), or `digits`, the bundled ones. Bytes are scaled
+    to 0..1. Ctrl-C ends it after a last checkpoint; the same command with --resume goes on from
+    there. MODEL itself stays as it is: the trained one is another file.
+
+    \b
+    Examples:
+      glnn train lenet-untrained digits --epochs 30 --lr 0.003 --validation 0.2
+      glnn train net.json mnist/ --optimizer sgd --momentum 0.9 --output net.onnx
+      glnn train net.onnx mine.npz --freeze 'c*' --validation 0.2 --json
+      glnn train net.json mnist/ --epochs 50 --checkpoint net.npz --every 500
+      glnn train net.json mnist/ --epochs 50 --checkpoint net.npz --resume
+    """
+    _say_warnings()
+    options["output"] = options["output"] or _beside(model)
+    files, course = _of(Files, options), _of(Course, options)
+    files.check(data, course.validation)
+    loaded = course.model(model)
+    files.try_model(loaded)
+    given, held = course.data(data, loaded.inputs[0])
+    steps = course.epochs * -(-len(given) // course.batch)
+    loss, optimizer, schedule = _of(Recipe, options).made(steps)
+    opened = open_backend(backend, gpu=gpu, limits=limits)
+    trainer = Trainer(
+        *(loaded, loss, optimizer, opened.name),
+        device=opened.device,
+        kernels=kernels,
+        frozen=course.freeze,
+        schedule=schedule,
+        seed=course.seed,
+    )
+    history, seconds = _fit(trainer, course, files, given, held, not as_json)
+    counts = len(given), len(held) if held else 0
+    trained = Trained(loaded.name, opened, history, counts, seconds, files)
+    trained.write(trainer.model)
+    if as_json:
+        print_json(trained.to_json())
+    else:
+        trained.show(Screen(wide))
+
+
+def _fit(
+    trainer: Trainer,
+    course: Course,
+    files: Files,
+    given: Dataset,
+    held: Dataset | None,
+    shown: bool,
+) -> tuple[History, float]:
+    """Train; how that went, and the seconds that it took."""
+    began = perf_counter()
+    try:
+        history = trainer.fit(
+            given.x,
+            given.y,
+            course.epochs,
+            course.batch,
+            validation=(held.x, held.y) if held else None,
+            callbacks=course.stopping(held),
+            checkpoint=files.checkpoint,
+            every=files.every,
+            resume=files.resume,
+            progress=None if shown else False,
+        )
+    except KeyboardInterrupt:
+        if files.checkpoint is not None:
+            has = f"{files.checkpoint} has the first {trainer.steps} steps"
+            say(f"{has}: the same command with --resume goes on from there")
+        raise
+    return history, perf_counter() - began
+
+
+def _read(name: str, info: TensorInfo) -> tuple[Dataset, Dataset | None]:
+    """The samples in the data so called as the input `info`, and those that they hold apart."""
+    if name == DIGITS and not Path(name).exists():
+        found, held = Dataset(*digits()), None
+    else:
+        found, held = read_dataset(name)
+    try:
+        return found.fitting(info), held and held.fitting(info)
+    except ShapeError as error:
+        raise ShapeError(f"{name}: {error}") from None
+
+
+def _of(kind: type[T], options: dict[str, Any]) -> T:
+    """What `options` has for the fields of a dataclass."""
+    return kind(**{one.name: options[one.name] for one in fields(kind)})  # type: ignore[arg-type]
+
+
+def _say_warnings() -> None:
+    """Say what training warns of, as of a checkpoint of other options, also without --verbose."""
+    context = click.get_current_context()
+    if context is not None and not logging.getLogger("glnn").isEnabledFor(logging.INFO):
+        context.call_on_close(say_logged(logging.WARNING))
+
+
+def _beside(model: str) -> str:
+    """The file of the trained model where none is named."""
+    path = Path(model)
+    return f"{path.stem}-trained{'.onnx' if path.suffix == '.onnx' else '.json'}"
+
+
+def _number(text: str | None) -> float | None:
+    """What `text` says; None where that is no number."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return None

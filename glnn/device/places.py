@@ -1,0 +1,53 @@
+"""Parts of GL's buffers, and what was last done with each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import moderngl
+
+Range = tuple["moderngl.Buffer", int, int, int]
+"""A buffer, where it is bound, the first byte, and how many; -1 for all that follow."""
+Place = tuple[int, int, int]
+"""A part of a buffer: GL's name of that, the first byte, and the one behind the last."""
+END = 1 << 62  # behind the last byte of any buffer
+
+
+def whole(buffer: moderngl.Buffer) -> Place:
+    """All of `buffer`."""
+    return buffer.glo, 0, END
+
+
+def place(range: Range) -> Place:
+    """The part of a buffer that `range` binds."""
+    buffer, _, first, size = range
+    return buffer.glo, first, END if size < 0 else first + size
+
+
+class Marks:
+    """Numbers that places were marked with; -1 where there is none."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, dict[tuple[int, int], int]] = {}
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._found)
+
+    def mark(self, place: Place, number: int) -> None:
+        """Mark `place`, unless it has a greater number."""
+        name, *ends = place
+        marks = self._found.setdefault(name, {})
+        key = ends[0], ends[1]
+        marks[key] = max(number, marks.get(key, -1))
+
+    def latest(self, place: Place) -> int:
+        """The greatest number of what overlaps with `place`."""
+        name, start, stop = place
+        marks = self._found.get(name, {})
+        return max((n for (a, b), n in marks.items() if a < stop and start < b), default=-1)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._found.clear()

@@ -1,0 +1,89 @@
+"""Batch normalisation by the batch's own statistics, as layers have it in training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from glnn.errors import ShapeError
+from glnn.graph.builder import Builder
+from glnn.graph.composite import Composite
+from glnn.graph.expression import Arg, call, formula
+from glnn.graph.graph import Graph, Value
+from glnn.graph.operator import Types
+from glnn.graph.operators import Pointwise, Reduce, Reshape
+from glnn.types import Shape, TensorType
+
+
+@dataclass(frozen=True, eq=False)
+class BatchNorm(Composite):
+    """(x - mean) / sqrt(variance + eps) * weight + bias of x (n, c, ...), all float32; the means
+    and the variances of the batch, of shape (c,).
+
+    The variance is that of the population. weight, bias: of shape (c,). It is an operator of its
+    own so that its gradient is two sums and one expression. Ioffe and Szegedy 2015, Batch
+    Normalization, algorithm 1.
+    """
+
+    name: ClassVar[str] = "batch_norm"
+    variadic: ClassVar[bool] = False
+    optional: ClassVar[tuple[str, ...]] = ("weight", "bias")
+    eps: float = 1e-5
+    """What is added to the variance."""
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return ("x", "weight", "bias")
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        return ("x",)
+
+    def unknown(self, types: Types) -> tuple[TensorType, ...]:
+        x = self.named(types)["x"]
+        channels = TensorType(x.dims[1:2], x.dtype)
+        return (x, channels, channels)
+
+    def express(self, given: Sequence[Value | None]) -> Graph:
+        builder = Builder(self.name)
+        named = {name: builder.take(value) for name, value in self.named(given).items()}
+        x = named["x"]
+        axes, spread = along(x.type.shape)
+
+        def add(operator: Pointwise | Reduce | Reshape, *inputs: Value) -> Value:
+            return builder.add(operator, *inputs, name=operator.name)[0]
+
+        mean = add(Reduce("mean", axes, True), x)
+        variance = add(Reduce("mean", axes, True, formula("square(a - b)")), x, mean)
+        over = call("rsqrt", call("add", Arg(2), self.eps))
+        scaled = call("mul", formula("a - b"), over)
+        operands = [x, mean, variance]
+        for name, function in (("weight", "mul"), ("bias", "add")):
+            if name in named:
+                scaled = call(function, scaled, Arg(len(operands)))
+                operands.append(add(Reshape(spread), named[name]))
+        channels = (x.type.shape[1],)
+        y = add(Pointwise(scaled), *operands)
+        return builder.graph([y, *(add(Reshape(channels), one) for one in (mean, variance))])
+
+
+def along(x: Shape) -> tuple[tuple[int, ...], Shape]:
+    """The axes that statistics of `x` are along, and the shape in which they broadcast to it.
+
+    Raises ShapeError where there are no channels, or fewer than two numbers of each.
+    """
+    if len(x) < 2:
+        raise ShapeError(f"batch_norm: x must have shape (n, c, ...), got {x}")
+    axes = (0, *range(2, len(x)))
+    if count(x) < 2:
+        raise ShapeError(f"batch_norm: a channel needs more than one number in training, got {x}")
+    return axes, (1, x[1], *(1,) * (len(x) - 2))
+
+
+def count(x: Shape) -> int:
+    """How many numbers of `x` a channel has."""
+    found = 1
+    for axis, size in enumerate(x):
+        found *= 1 if axis == 1 else size
+    return found

@@ -1,0 +1,131 @@
+"""What the rules of gradients are given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from glnn.errors import ShapeError
+from glnn.graph.builder import constant
+from glnn.graph.compose.pointwise import Given, joined
+from glnn.graph.expression import MOST_CALLS, Arg, Expr, replaced
+from glnn.graph.graph import Node, Value
+from glnn.graph.operator import Operator
+from glnn.graph.operators import Expand, Pointwise, Reduce, Reshape
+from glnn.types import Array, DType, Shape
+
+All = Callable[..., tuple[Value, ...]]
+"""Adds an operator of operands to a graph, and gives all its results."""
+
+
+@dataclass(frozen=True)
+class Backward:
+    """A node whose operands' gradients are wanted, and where to put operators.
+
+    All sizes are known. It can be called as `compose.Add` is.
+    """
+
+    node: Node
+    """The node: its operator, operands and results."""
+    gradients: tuple[Value | None, ...]
+    """The gradient by each result, of its shape; None where nothing depends on that."""
+    wanted: frozenset[Value]
+    """The values whose gradients somebody wants: those of other operands may be left None."""
+    all: All
+    """Adds an operator of these operands, and gives all its results."""
+
+    def __call__(self, operator: Operator, *inputs: Value | None) -> Value:
+        """The first result of `operator`."""
+        return self.all(operator, *inputs)[0]
+
+    @property
+    def gradient(self) -> Value:
+        """The gradient by the only result."""
+        (found,) = self.gradients
+        assert found is not None
+        return found
+
+    @property
+    def operands(self) -> dict[str, Value]:
+        """The operands by their names."""
+        return self.node.operator.named(self.node.inputs)
+
+    @property
+    def output(self) -> Value:
+        """The first result as the node computed it."""
+        return self.node.outputs[0]
+
+    def wants(self, value: Value | None) -> bool:
+        """Whether the gradient by `value` is wanted."""
+        return value in self.wanted
+
+    def by_name(self, **found: Value | None) -> tuple[Value | None, ...]:
+        """What a rule gives, of the gradients of operands by their names."""
+        all = self.node.operator.positional({k: v for k, v in found.items() if v})
+        return tuple(all[: len(self.node.inputs)])
+
+    def pointwise(self, expression: str | Expr, *operands: Given) -> Value:
+        """An expression, or a formula, of values that broadcast and of numbers.
+
+        In a formula a is the first operand, b the second one and so on.
+        """
+        expr, values = joined(expression, *operands)
+        return self(Pointwise(expr), *values)
+
+    def expression(self, expr: Expr, *operands: Value) -> Value:
+        """`expr` of those operands that it reads; cut into several where it has too many calls."""
+        expr, operands = self._cut(expr, operands)
+        if isinstance(expr, Arg):
+            return operands[expr.index]
+        return self(Pointwise(expr), *operands)
+
+    def _cut(self, expr: Expr, operands: Sequence[Value]) -> tuple[Expr, tuple[Value, ...]]:
+        """The same of fewer calls, and of the operands that are read, which then are others."""
+        given = list(operands)
+        while expr.calls > MOST_CALLS:
+            part = next(part for part in expr.parts() if part.calls > MOST_CALLS // 2)
+            given.append(self.expression(part, *given))
+            expr = replaced(expr, part, Arg(len(given) - 1))
+        read = sorted({part.index for part in expr.parts() if isinstance(part, Arg)})
+        places = {index: Arg(place) for place, index in enumerate(read)}
+        expr = expr.replace(lambda one: places[one.index] if isinstance(one, Arg) else None)
+        return expr, tuple(given[index] for index in read)
+
+    def expanded(self, value: Value, shape: Shape) -> Value:
+        """`value` broadcast to `shape`."""
+        return value if value.type.dims == shape else self(Expand(shape), value)
+
+    def zeros(self, shape: Shape) -> Value:
+        """Zeros, float32."""
+        return self.expanded(self.constant(np.zeros((1,) * len(shape)), DType.float32), shape)
+
+    def reshape(self, value: Value, shape: Shape) -> Value:
+        """`value` in another shape of as many numbers."""
+        return value if value.type.dims == shape else self(Reshape(shape, True), value)
+
+    def summed(self, value: Value, shape: Shape) -> Value:
+        """`value` added up to `shape`, which broadcasts to its own."""
+        given = value.type.shape
+        if given == shape:
+            return value
+        more = len(given) - len(shape)
+        spread = (*(1,) * more, *shape)
+        axes = tuple(i for i, (n, own) in enumerate(zip(given, spread, strict=True)) if n != own)
+        if prod(given) != prod(shape) or axes:
+            value = self(Reduce("sum", axes, True), value) if axes else value
+        return self.reshape(value, shape)
+
+    def constant(self, array: Array | Sequence[float] | float, dtype: DType) -> Value:
+        """A value that never changes."""
+        return constant(np.asarray(array, dtype.numpy))
+
+    def refuse(self, why: str) -> ShapeError:
+        """The error that says why there is no gradient."""
+        return ShapeError(f"{self.node.name!r}: no gradient of {self.node.operator.name}: {why}")
+
+
+Rule = Callable[[Backward], Sequence[Value | None]]
+"""Gives the gradient by each operand of a node, None where there is none or nobody wants it."""

@@ -1,0 +1,54 @@
+"""Samples from files as a model's input."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from glnn.errors import ShapeError
+from glnn.model.tensor import TensorInfo, show
+from glnn.types import Array, DType, Shape
+
+
+def check_samples(shape: Shape, dtype: np.dtype[Any], info: TensorInfo, what: str) -> None:
+    """Raise ShapeError, which begins with `what`, unless `fit_samples` takes such an array."""
+    bytes_too = info.dtype is DType.float32 and dtype == np.uint8
+    longer = info.dtype is DType.int32 and dtype == np.int64
+    if dtype != info.dtype.numpy and not bytes_too and not longer:
+        expected = "float32 (or uint8)" if info.dtype is DType.float32 else info.dtype.value
+        raise ShapeError(f"{what}: expected {expected}, got {dtype}")
+    whole = _seen(shape, info)
+    behind = zip(whole[1:], info.shape[1:], strict=False)
+    if len(whole) != len(info.shape) or any(n != m for n, m in behind if not isinstance(m, str)):
+        advice = info.advice(shape)
+        raise ShapeError(f"{what}: expected shape {show(info.shape)}, got {shape}{advice}")
+    if whole[0] == 0:
+        raise ShapeError(f"{what}: expected at least one sample, got shape {shape}")
+
+
+def fit_samples(array: Array, info: TensorInfo, what: str) -> tuple[Array, list[str]]:
+    """`array`, the samples that `what` holds, as the input `info`; and what was done to them.
+
+    Grey images may lack their channel, images are flattened for an input of (N, features), and
+    bytes scaled to 0..1 for one of float32. Raises ShapeError for samples that do not fit.
+    """
+    check_samples(array.shape, array.dtype, info, what)
+    notes: list[str] = []
+    if array.dtype == np.uint8 and info.dtype is DType.float32:
+        array = array.astype(np.float32)
+        array /= np.float32(255)
+        notes.append(f"{what}: bytes scaled to 0..1")
+    array = array.reshape(_seen(array.shape, info))
+    return np.ascontiguousarray(info.array(array)), notes
+
+
+def _seen(shape: Shape, info: TensorInfo) -> Shape:
+    """Samples of `shape` as the input would have them: with a channel, or flattened."""
+    sizes = info.shape
+    if len(sizes) == 4 and sizes[1] == 1 and len(shape) == 3:
+        return (shape[0], 1, *shape[1:])
+    if len(sizes) == 2 and len(shape) > 2 and prod(shape[1:]) == sizes[1]:
+        return (shape[0], prod(shape[1:]))
+    return shape

@@ -1,0 +1,59 @@
+"""Training: losses, optimisers, schedules, and the graph that a training step is."""
+
+from glnn.training.callbacks import Callback, Checkpoint, EarlyStopping
+from glnn.training.cross_entropy import CrossEntropyLoss
+from glnn.training.history import History, Row
+from glnn.training.losses import (
+    BCEWithLogitsLoss,
+    HuberLoss,
+    KLDivLoss,
+    L1Loss,
+    Loss,
+    MSELoss,
+)
+from glnn.training.optimizers import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
+from glnn.training.schedules import (
+    ConstantLR,
+    CosineAnnealingLR,
+    LinearLR,
+    OneCycleLR,
+    Schedule,
+    StepLR,
+)
+from glnn.training.step import StepGraph, accumulating, applying, evaluating, training_step
+from glnn.training.steps import Evaluation
+from glnn.training.trainer import Trainer
+
+__all__ = [
+    "SGD",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "BCEWithLogitsLoss",
+    "Callback",
+    "Checkpoint",
+    "ConstantLR",
+    "CosineAnnealingLR",
+    "CrossEntropyLoss",
+    "EarlyStopping",
+    "Evaluation",
+    "History",
+    "HuberLoss",
+    "KLDivLoss",
+    "L1Loss",
+    "LinearLR",
+    "Loss",
+    "MSELoss",
+    "OneCycleLR",
+    "Optimizer",
+    "RMSprop",
+    "Row",
+    "Schedule",
+    "StepGraph",
+    "StepLR",
+    "Trainer",
+    "accumulating",
+    "applying",
+    "evaluating",
+    "training_step",
+]

@@ -1,0 +1,51 @@
+"""How operators are put into the graph of a step."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from glnn.graph.builder import Builder
+from glnn.graph.compose.pointwise import Given, joined
+from glnn.graph.expression import Arg, Expr
+from glnn.graph.formula import NAMES
+from glnn.graph.graph import Value
+from glnn.graph.operator import Operator
+from glnn.graph.operators import Pointwise, Reduce
+
+
+@dataclass(frozen=True)
+class Adding:
+    """Puts operators into a graph, all of whose sizes are known."""
+
+    builder: Builder
+    """Of the graph."""
+    label: str
+    """What the nodes are called."""
+
+    def __call__(self, operator: Operator, *inputs: Value) -> Value:
+        """The result of `operator`."""
+        name = self.builder.fresh(f"{self.label}: {operator.name}")
+        return self.builder.add(operator, *inputs, name=self.label, outputs=(name,))[0]
+
+    def pointwise(self, expression: str | Expr, *operands: Given) -> Value:
+        """An expression, or a formula of a, b, c and d, of values that broadcast and of numbers."""
+        expr, values = joined(expression, *operands)
+        return self(Pointwise(expr), *values)
+
+    def formula(self, text: str, **operands: Given) -> Value:
+        """A formula of at most eight operands by their names: `formula("w - lr * g", w=w, …)`.
+
+        Those that the text does not name are left out.
+        """
+        words = re.findall(r"[A-Za-z_]\w*", text)
+        names = [name for name in operands if name in words]
+        letters = dict(zip(names, NAMES, strict=False))
+        written = re.sub(r"[A-Za-z_]\w*", lambda word: letters.get(word[0], word[0]), text)
+        return self.pointwise(written, *(operands[name] for name in names))
+
+    def total(self, expression: str | Expr, *operands: Given, finish: Expr | None = None) -> Value:
+        """The sum over all places of an expression; the first operand has the shape of them all."""
+        expr, values = joined(expression, *operands)
+        axes = tuple(range(len(values[0].type.dims)))
+        return self(Reduce("sum", axes, False, expr, finish or Arg(0)), *values)

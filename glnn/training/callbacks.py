@@ -1,0 +1,196 @@
+"""What is called while a model is trained: early stopping, checkpoints, and a user's own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from math import inf, isfinite
+from time import monotonic
+from typing import Protocol
+
+import numpy as np
+
+from glnn.errors import GlnnError, ModelError, fault, shown
+from glnn.training.history import MISSING, History
+from glnn.types import Array
+from glnn.writing import probe
+
+MONITORED = ("loss", *MISSING)
+"""What early stopping may look at."""
+
+
+class Training(Protocol):
+    """The trainer, as a callback sees it."""
+
+    @property
+    def history(self) -> History:
+        """The epochs that are over."""
+
+    @property
+    def steps(self) -> int:
+        """Updates of the parameters so far."""
+
+    def weights(self) -> dict[str, Array]:
+        """Copies of the parameters and running statistics, by name; waits for the device."""
+
+    def assign(self, weights: Mapping[str, Array]) -> None:
+        """Go on with such parameters and running statistics."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a checkpoint."""
+
+    def stop(self) -> None:
+        """End `fit` once the step or the epoch that is under way is over."""
+
+
+class Callback:
+    """What `Trainer.fit` calls. A callback of one's own overrides what it needs."""
+
+    def on_begin(self, trainer: Training) -> None:
+        """Before the first step of `fit`; what a checkpoint had was restored."""
+
+    def on_step_end(self, trainer: Training) -> None:
+        """After each update. To read from the device here makes every step wait for it."""
+
+    def on_epoch_end(self, trainer: Training) -> None:
+        """After each epoch, whose numbers are `trainer.history[-1]`."""
+
+    def on_end(self, trainer: Training, interrupted: bool) -> None:
+        """At the end of `fit`, also where Ctrl-C ended it (`interrupted`); not after an error."""
+
+    def state(self) -> dict[str, Array]:
+        """What a checkpoint keeps of it: arrays by name."""
+        return {}
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Be as when `state` gave `arrays`."""
+
+
+class EarlyStopping(Callback):
+    """Ends training once a number has not become better for `patience` epochs.
+
+    monitor: of each epoch's row, `validation_loss`, `validation_accuracy`, `loss` or `accuracy`; a
+    loss is better when it is less. min_delta: what is better by no more than that is not better.
+    restore_best: whether the model has the weights of the best epoch in the end. A NaN is never
+    better. Raises GlnnError for arguments that are none of these; from `fit` where the epochs
+    have no such number.
+    """
+
+    def __init__(
+        self,
+        monitor: str = "validation_loss",
+        patience: int = 3,
+        min_delta: float = 0.0,
+        restore_best: bool = True,
+    ) -> None:
+        if monitor not in MONITORED:
+            raise GlnnError(f"monitor must be one of {', '.join(MONITORED)}, got {shown(monitor)}")
+        if type(patience) is not int or patience < 1:
+            raise GlnnError(f"patience must be a positive int, got {shown(patience)}")
+        if not isinstance(min_delta, (int, float)) or not 0 <= min_delta < inf:
+            raise GlnnError(f"min_delta must be a number of at least 0, got {shown(min_delta)}")
+        self.monitor, self.patience = monitor, patience
+        self.min_delta, self.restore_best = float(min_delta), restore_best
+        self._sign = -1 if monitor.endswith("accuracy") else 1
+        self._forget()
+
+    def _forget(self) -> None:
+        self._best, self._waited = inf, 0
+        self._weights: dict[str, Array] = {}
+
+    @property
+    def best(self) -> float | None:
+        """The best number so far; None before the first epoch."""
+        return self._sign * self._best if isfinite(self._best) else None
+
+    def on_begin(self, trainer: Training) -> None:
+        if self._waited >= self.patience:  # it had stopped before the checkpoint
+            trainer.stop()
+
+    def on_epoch_end(self, trainer: Training) -> None:
+        value = getattr(trainer.history[-1], self.monitor)
+        if value is None:
+            needs = "validation data" if self.monitor.startswith("validation") else "classes"
+            raise GlnnError(f"monitor={self.monitor!r} needs {needs}, this training has none")
+        if self._sign * value < self._best - self.min_delta:
+            self._best, self._waited = self._sign * value, 0
+            self._weights = trainer.weights() if self.restore_best else {}
+            return
+        self._waited += 1
+        if self._waited >= self.patience:
+            trainer.stop()
+
+    def on_end(self, trainer: Training, interrupted: bool) -> None:
+        if interrupted:
+            return
+        if self._weights:
+            trainer.assign(self._weights)
+        self._forget()  # another `fit` begins anew
+
+    def state(self) -> dict[str, Array]:
+        found = {"best": np.array(self._best), "waited": np.array(self._waited)}
+        return found | {f"weights/{name}": array for name, array in self._weights.items()}
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        kept = arrays.get("best"), arrays.get("waited")
+        kinds = [one.dtype.kind for one in kept if one is not None and not one.shape]
+        if kinds != ["f", "i"]:
+            raise ModelError("the checkpoint has nothing of EarlyStopping")
+        self._best, self._waited = float(arrays["best"]), int(arrays["waited"])
+        names = [name for name in arrays if name.startswith("weights/")]
+        self._weights = {name.removeprefix("weights/"): arrays[name] for name in names}
+
+
+class Checkpoint(Callback):
+    """Writes a checkpoint to `path` again and again, and at the end.
+
+    epochs, steps, seconds: from one to the next, whichever comes first; after each epoch where none
+    is given. What is at `path` is replaced in one step. Raises GlnnError for what is not positive
+    or no path; ModelError from `fit`, before the first step, where `path` cannot be written.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        epochs: int | None = None,
+        steps: int | None = None,
+        seconds: float | None = None,
+    ) -> None:
+        if not isinstance(path, (str, os.PathLike)):
+            raise GlnnError(f"path must be that of a file, got {shown(path)}")
+        for name, value in (("epochs", epochs), ("steps", steps)):
+            if value is not None and (type(value) is not int or value < 1):
+                raise GlnnError(f"{name} must be a positive int or None, got {shown(value)}")
+        if seconds is not None and not (isinstance(seconds, (int, float)) and 0 < seconds < inf):
+            raise GlnnError(f"seconds must be positive or None, got {shown(seconds)}")
+        self.path = path
+        self.epochs = 1 if epochs is steps is seconds is None else epochs
+        self.steps, self.seconds = steps, seconds
+        self._saved, self._due = (-1, -1), inf
+
+    def on_begin(self, trainer: Training) -> None:
+        try:
+            probe(self.path)
+        except (OSError, ValueError) as error:
+            raise ModelError(f"{os.fspath(self.path)}: cannot be written: {fault(error)}") from None
+        self._saved = -1, -1
+        self._due = inf if self.seconds is None else monotonic() + self.seconds
+
+    def on_step_end(self, trainer: Training) -> None:
+        if (self.steps and trainer.steps % self.steps == 0) or monotonic() >= self._due:
+            self._save(trainer)
+
+    def on_epoch_end(self, trainer: Training) -> None:
+        if self.epochs and len(trainer.history) % self.epochs == 0:
+            self._save(trainer)
+
+    def on_end(self, trainer: Training, interrupted: bool) -> None:
+        if self._saved != (trainer.steps, len(trainer.history)):
+            self._save(trainer)
+
+    def _save(self, trainer: Training) -> None:
+        trainer.save(self.path)
+        self._saved = trainer.steps, len(trainer.history)
+        if self.seconds is not None:
+            self._due = monotonic() + self.seconds

@@ -1,0 +1,202 @@
+"""The samples that a model is trained on: checked once, and cut into batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from glnn.errors import GlnnError, ShapeError, shown
+from glnn.model import Model
+from glnn.training.forward import TARGET
+from glnn.training.generator import permutation
+from glnn.training.losses import Loss
+from glnn.types import Array, DType, TensorType
+
+HELD_OUT = 2**31  # the epoch whose order says which samples are held out: none that is trained
+PROBED = 2  # samples for which a model is asked what its output is
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Arrays whose first dimension counts the samples, by name: the model's inputs, `target`."""
+
+    arrays: Mapping[str, Array]
+    """As many samples of each."""
+
+    loss: Loss
+    """The loss, as it suits their targets."""
+
+    target: DType
+    """The type of the targets' numbers."""
+
+    @property
+    def count(self) -> int:
+        """How many samples there are."""
+        return len(next(iter(self.arrays.values())))
+
+    @property
+    def classified(self) -> bool:
+        """Whether the targets are classes, so that there is an accuracy."""
+        return self.loss.counts(TensorType((), self.target))
+
+    def part(self, start: int, stop: int) -> dict[str, Array]:
+        """The samples from `start` up to `stop`, not copied."""
+        return {name: array[start:stop] for name, array in self.arrays.items()}
+
+    def split(self, fraction: float, order: Array) -> tuple[Samples, Samples]:
+        """Those to train on, and that part of all for validation, taken by `order`.
+
+        Raises ShapeError where one of the two would be empty.
+        """
+        held = round(fraction * self.count)
+        if not 0 < held < self.count:
+            raise ShapeError(
+                f"validation={fraction} of {self.count} samples leaves {self.count - held} "
+                f"to train on and {held} to validate"
+            )
+        trained, validated = (
+            {name: array[np.sort(places)] for name, array in self.arrays.items()}
+            for places in (order[held:], order[:held])
+        )
+        return replace(self, arrays=trained), replace(self, arrays=validated)
+
+    def batches(
+        self, size: int, order: Array | None, start: int = 0
+    ) -> Iterator[tuple[int, dict[str, Array]]]:
+        """From the sample `start` on, where each batch ends and the batch; the last may be smaller.
+
+        order: of the samples; None as they are. The arrays are the same for all batches, filled
+        anew: a batch is used before the next is asked for.
+        """
+        room = {
+            name: np.empty((min(size, self.count), *array.shape[1:]), array.dtype)
+            for name, array in (self.arrays.items() if order is not None else ())
+        }
+        for begin in range(start, self.count, size):
+            end = min(begin + size, self.count)
+            if order is None:
+                yield end, self.part(begin, end)
+                continue
+            places = order[begin:end]
+            batch = {name: array[: end - begin] for name, array in room.items()}
+            for name, array in batch.items():
+                # "clip" checks nothing, so that nothing is buffered: all places are there.
+                np.take(self.arrays[name], places, axis=0, out=array, mode="clip")
+            yield end, batch
+
+
+class Given:
+    """Checks arrays of samples for a model and a loss, and has them as steps take them."""
+
+    def __init__(self, model: Model, loss: Loss) -> None:
+        self._model, self._loss = model, loss
+        self._like: tuple[object, ...] = ()  # of the last arrays, if the next ones may be like them
+        self._last: Samples | None = None
+        self._classes: int | None = None  # how many labels may be, None where there are none
+
+    def samples(self, x: object, y: object) -> Samples:
+        """The samples `x`, an array or arrays by the names of the model's inputs, with targets `y`.
+
+        Where both are as the last ones were, only labels are looked at. Raises ShapeError where
+        they do not fit the model, the loss or each other.
+        """
+        last = self._last
+        if last is not None and self._are_alike(x, y):
+            target = y.astype(last.arrays[TARGET].dtype, copy=False)  # type: ignore[attr-defined]
+            arrays: dict[str, Any] = {self._model.inputs[0].name: x, TARGET: target}
+            return Samples(arrays, last.loss, last.target)
+        inputs = _checked_inputs(self._model, x)
+        count, output = len(next(iter(inputs.values()))), _output(self._model, inputs)
+        target = _checked_target(y, count, self._loss, output)
+        found = Samples({**inputs, TARGET: target}, self._loss.suited(target), DType.of(target))
+        self._classes, self._last = None, None
+        if self._loss.counts(TensorType.of(target)):
+            self._classes = output.shape[1]
+            every = np.arange(self._classes, dtype=np.int32)
+            if found.loss != self._loss.suited(every):  # labels are not all alike to it
+                return found
+        if type(x) is np.ndarray and type(y) is np.ndarray:
+            self._last, self._like = found, (x.shape, x.dtype, y.shape, y.dtype)
+        return found
+
+    def _are_alike(self, x: object, y: object) -> bool:
+        """Whether the arrays are like the last ones."""
+        if not (type(x) is np.ndarray and type(y) is np.ndarray):
+            return False
+        if (x.shape, x.dtype, y.shape, y.dtype) != self._like:
+            return False
+        return self._classes is None or bool(y.min() >= 0 and y.max() < self._classes)
+
+
+def held_out(
+    samples: Samples, validation: object, of: Callable[[object, object], Samples], seed: int
+) -> tuple[Samples, Samples | None]:
+    """What is trained on, and what `validation` says that the model is evaluated on.
+
+    validation: (x, y), of which `of` makes samples, a part of `samples`, or None. Raises GlnnError
+    for anything else, ShapeError where one of the two would be empty.
+    """
+    if validation is None:
+        return samples, None
+    if isinstance(validation, tuple) and len(validation) == 2:
+        return samples, of(*validation)
+    if isinstance(validation, float) and 0 < validation < 1:
+        return samples.split(validation, permutation(seed, HELD_OUT, samples.count))
+    raise GlnnError(
+        f"validation must be (x, y), a part between 0 and 1 or None, got {shown(validation)}"
+    )
+
+
+def _checked_inputs(model: Model, x: object) -> dict[str, Array]:
+    """The model's inputs by name. x: an array, or several by name for a model of several inputs.
+
+    Raises ShapeError where one is missing, has another dtype or shape, holds no sample, or not as
+    many as another.
+    """
+    names = [info.name for info in model.inputs]
+    if not isinstance(x, Mapping):
+        if len(names) != 1:
+            listed = ", ".join(map(repr, names))
+            raise ShapeError(f"x must map {listed} to arrays, got {type(x).__name__}")
+        x = {names[0]: x}
+    model.known(x)
+    arrays = {info.name: info.array(x[info.name]) for info in model.inputs}
+    for info in model.inputs:
+        if not arrays[info.name].ndim:
+            raise ShapeError(f"input {info.name!r} must have samples, got a single number")
+    model.check({name: array.shape for name, array in arrays.items()})
+    counts = {len(array) for array in arrays.values()}
+    if len(counts) > 1:
+        got = ", ".join(f"{name} has {len(array)}" for name, array in arrays.items())
+        raise ShapeError(f"inputs must have as many samples, {got}")
+    if counts == {0}:
+        raise ShapeError("there must be at least one sample, got 0")
+    return arrays
+
+
+def _checked_target(y: object, count: int, loss: Loss, output: TensorType) -> Array:
+    """`y` as steps take it. output: the model's, for `count` samples.
+
+    Raises ShapeError where it does not fit.
+    """
+    if not isinstance(y, np.ndarray):
+        raise ShapeError(f"y must be a NumPy array, got {type(y).__name__}")
+    if not y.ndim or len(y) != count:
+        raise ShapeError(f"x has {count} samples, y has shape {y.shape}")
+    if y.dtype.kind in "iub" and y.dtype not in (np.int32, np.int64):
+        labels = any(type.dtype is DType.int32 for type in loss.targets(output))
+        y = y.astype(np.int64 if labels and y.dtype.kind != "b" else np.float32)
+    return loss.check(y, output)
+
+
+def _output(model: Model, inputs: Mapping[str, Array]) -> TensorType:
+    """The model's output for `inputs`. Raises ShapeError where it is not of as many samples."""
+    name = model.outputs[0]
+    shape = model.infer({k: (PROBED, *array.shape[1:]) for k, array in inputs.items()})[name]
+    if shape[:1] != (PROBED,):
+        raise ShapeError(f"{model.name}: the first size of output {name!r} must be the batch")
+    count = len(next(iter(inputs.values())))
+    return TensorType((count, *shape[1:]), model.tensors[name].dtype)

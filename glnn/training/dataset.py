@@ -1,0 +1,201 @@
+"""Samples to train with, and the files that hold them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from glnn.errors import GlnnError, ModelError, ShapeError, shown
+from glnn.graph.operator import to_float32
+from glnn.model.npz import Npz, open_npz
+from glnn.model.samples import fit_samples
+from glnn.model.tensor import TensorInfo
+from glnn.training.generator import permutation
+from glnn.training.idx import read_idx
+from glnn.types import Array
+
+PAIRS = (("x", "y"), ("images", "labels"), ("image", "label"), ("x_train", "y_train"))
+"""What the arrays of an .npz file are called: the samples, and what is expected of them."""
+HELD_OUT = ("x_test", "y_test")
+"""What those are called that are not trained with."""
+CLASSES = "classes"
+"""What the names of the classes are called."""
+TRAINING, TEST = "train", "t10k"
+"""What the names of MNIST's files begin with."""
+LISTED = 8  # names of a file or a folder in an error
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Samples, and what is expected of each.
+
+    Raises ShapeError where there is none, or there are not as many of one as of the other.
+    """
+
+    x: Array
+    """(n, ...), of the model's type, or bytes of images."""
+    y: Array
+    """int32, (n,) for classes by their numbers, or float32, (n, ...); others are converted."""
+    classes: tuple[str, ...] = ()
+    """What the classes are called, where that is known."""
+
+    def __post_init__(self) -> None:
+        for name, array in (("x", self.x), ("y", self.y)):
+            if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
+                got = f"{array.dtype} array" if isinstance(array, np.ndarray) else shown(array)
+                raise ShapeError(f"{name} must be a NumPy array of numbers, got {got}")
+            if not array.ndim or not len(array):
+                raise ShapeError(f"{name} must have a sample at least, got shape {array.shape}")
+        if len(self.x) != len(self.y):
+            raise ShapeError(
+                f"x and y must be of as many samples, got shapes {self.x.shape} and {self.y.shape}"
+            )
+        x = to_float32("x", self.x) if self.x.dtype.kind == "f" else self.x
+        object.__setattr__(self, "x", x)
+        object.__setattr__(self, "y", _expected(self.y))
+        if self.classes and self.y.dtype == np.int32 and self.y.max() >= len(self.classes):
+            raise ShapeError(f"y has class {self.y.max()}, {len(self.classes)} have names")
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, places: Array | slice) -> Dataset:
+        """The samples at those places."""
+        return Dataset(self.x[places], self.y[places], self.classes)
+
+    def split(self, fraction: float, seed: int = 0) -> tuple[Dataset, Dataset]:
+        """All but about `fraction` of the samples, and these, both in an order by `seed`.
+
+        Raises GlnnError unless either has a sample.
+        """
+        number = isinstance(fraction, (int, float)) and 0 < fraction < 1
+        held = round(fraction * len(self)) if number else 0
+        if not 0 < held < len(self):
+            raise GlnnError(
+                f"fraction must leave a sample of {len(self)} on either side, got {shown(fraction)}"
+            )
+        order = permutation(seed, 0, len(self))
+        return self[order[held:]], self[order[:held]]
+
+    def fitting(self, info: TensorInfo) -> Dataset:
+        """The same with `x` as the input `info` of a model: bytes scaled to 0..1 for one of
+        float32, with a channel or flattened where it is to be. Raises ShapeError where it does
+        not fit.
+        """
+        return Dataset(fit_samples(self.x, info, "x")[0], self.y, self.classes)
+
+
+def _expected(y: Array) -> Array:
+    """`y` as int32 or float32."""
+    if y.dtype.kind not in "iu":
+        return to_float32("y", y.astype(np.float32) if y.dtype.kind == "b" else y)
+    bounds = np.iinfo(np.int32)
+    if not bounds.min <= int(y.min()) <= int(y.max()) <= bounds.max:
+        raise ShapeError(f"y has numbers that int32 does not hold, got {y.dtype}")
+    return y.astype(np.int32, copy=False)
+
+
+def read_dataset(path: str | os.PathLike[str]) -> tuple[Dataset, Dataset | None]:
+    """The samples in `path` to train with, and those that it holds apart, if any.
+
+    path: an .npz file with two arrays, called x and y, images and labels, or as they please where
+    there are no others (what has one dimension is y); with x_train and y_train those of x_test and
+    y_test are held apart; `classes` may name the classes. Or a folder with MNIST's files,
+    train-images-idx3-ubyte and train-labels-idx1-ubyte, of which those that begin with t10k are
+    held apart; each may be packed, .gz. Raises ModelError, in one sentence, for every fault.
+    """
+    if not isinstance(path, (str, os.PathLike)) or not str(path):
+        raise ModelError(f"data are in a file or a folder, got {shown(path)}")
+    place = Path(path)
+    try:
+        if os.path.isdir(place):
+            return _read_folder(place)
+        if place.suffix != ".npz":
+            raise ModelError("expected an .npz file, or a folder of IDX files")
+        with open_npz(place) as archive:
+            return _read_npz(archive)
+    except ShapeError as error:
+        raise ModelError(f"{place}: {error}") from None
+    except ModelError as error:
+        said = str(error)
+        raise ModelError(said if said.startswith(str(place)) else f"{place}: {said}") from None
+
+
+def _read_npz(archive: Npz) -> tuple[Dataset, Dataset | None]:
+    x, y = _named(archive)
+    _check_headers(archive, x, y)
+    classes: tuple[str, ...] = ()
+    if CLASSES in archive.names:
+        header = archive.header(CLASSES)
+        if header.dtype.kind != "U" or len(header.shape) != 1:
+            raise ModelError(f"{CLASSES!r} must be a list of texts, got {header.dtype}")
+        classes = tuple(map(str, archive.read(CLASSES)))
+    found = Dataset(archive.read(x), archive.read(y), classes)
+    if (x, y) != PAIRS[-1] or not {*HELD_OUT} <= {*archive.names}:
+        return found, None
+    x, y = HELD_OUT
+    _check_headers(archive, x, y)
+    return found, Dataset(archive.read(x), archive.read(y), classes)
+
+
+def _named(archive: Npz) -> tuple[str, str]:
+    """The names of the samples and of what is expected of them."""
+    there = [name for name in archive.names if name != CLASSES]
+    for pair in PAIRS:
+        if {*pair} <= {*there}:
+            return pair
+    flat = [name for name in there if len(archive.header(name).shape) == 1]
+    if len(there) == 2 and len(flat) == 1:
+        (samples,) = {*there} - {*flat}
+        return samples, flat[0]
+    raise ModelError(
+        "expected the arrays x and y, or images and labels, or only one of samples and one of "
+        f"labels; it has {_listed(archive.names)}"
+    )
+
+
+def _check_headers(archive: Npz, x: str, y: str) -> None:
+    """Raise ShapeError for arrays that are no samples, before they are read."""
+    shapes = {name: archive.header(name).shape for name in (x, y)}
+    if shapes[x][:1] != shapes[y][:1] or not shapes[x]:
+        raise ShapeError(
+            f"{x} and {y} must be of as many samples, got shapes {shapes[x]} and {shapes[y]}"
+        )
+    for name in (x, y):
+        dtype = archive.header(name).dtype
+        if dtype.kind not in "fiub":
+            raise ShapeError(f"{name} must be of numbers, got {dtype}")
+
+
+def _read_folder(folder: Path) -> tuple[Dataset, Dataset | None]:
+    there = _files(folder)
+    parts: dict[str, Dataset] = {}
+    for part in (TRAINING, TEST):
+        wanted = {f"{part}-images-idx3-ubyte": 3, f"{part}-labels-idx1-ubyte": 1}
+        missing = [name for name in wanted if name not in there]
+        if not missing:
+            x, y = (read_idx(there[name], rank) for name, rank in wanted.items())
+            parts[part] = Dataset(x, y)
+        elif part == TRAINING or len(missing) == 1:
+            has = _listed(sorted(path.name for path in there.values()))
+            raise ModelError(f"expected {missing[0]}, or {missing[0]}.gz, it has {has}")
+    return parts[TRAINING], parts.get(TEST)
+
+
+def _files(folder: Path) -> Mapping[str, Path]:
+    """What is in the folder, by MNIST's names without .gz; what is not packed goes first."""
+    try:
+        names = sorted(os.listdir(folder), reverse=True)
+    except OSError as error:
+        raise ModelError(f"cannot be read: {error.strerror}") from None
+    plain = (name.removesuffix(".gz").replace(".idx", "-idx") for name in names)  # as some have it
+    return dict(zip(plain, (folder / name for name in names), strict=True))
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return (", ".join(names[:LISTED]) or "none") + more

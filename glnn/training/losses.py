@@ -1,0 +1,279 @@
+"""Losses: what a training step makes less, with PyTorch's names, arguments and definitions.
+
+Each gives its gradient by the model's output itself, in as few launches as there are, and sums in
+float32 in an order that is always the same.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from glnn.errors import ShapeError, shown
+from glnn.graph.builder import constant
+from glnn.graph.compose.pointwise import Given
+from glnn.graph.expression import Arg, Expr, Scalar, call, formula
+from glnn.graph.graph import Graph, Value
+from glnn.layers.arguments import flag, number
+from glnn.training.adding import Adding
+from glnn.types import Array, DType, Shape, TensorType
+
+Numbers = tuple[Any, ...] | None
+"""Numbers, in tuples of tuples."""
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A loss in a graph."""
+
+    value: Value
+    """The loss, a float32 number of shape ()."""
+    gradient: Value
+    """Its gradient by the model's output, of that one's shape."""
+
+
+@dataclass(frozen=True)
+class Loss(ABC):
+    """What is made less, of a model's output and a target."""
+
+    reduction: str = field(default="mean", kw_only=True)
+    """What is made of the terms: their "mean" or their "sum"."""
+
+    reductions: ClassVar[tuple[str, ...]] = ("mean", "sum")
+
+    def __post_init__(self) -> None:
+        if self.reduction not in self.reductions:
+            known = " or ".join(self.reductions)
+            raise ShapeError(f"{self.name} reduction must be {known}, got {shown(self.reduction)}")
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return type(self).__name__
+
+    def scored(self, model: Graph) -> Value:
+        """What the loss is of, in a model's graph: its output."""
+        return model.outputs[0]
+
+    def targets(self, output: TensorType) -> tuple[TensorType, ...]:
+        """The types of target that it takes for a model's output of that type, the usual first.
+
+        Raises ShapeError where it takes no such output.
+        """
+        if output.dtype is not DType.float32:
+            raise ShapeError(f"{self.name} is of a float32 output, got {output}")
+        return (output,)
+
+    def target(self, output: TensorType, dtype: DType | None = None) -> TensorType:
+        """The type of target of these numbers, int64 standing for int32; None: the usual one.
+
+        Raises ShapeError where it takes none.
+        """
+        known = self.targets(output)
+        wanted = DType.int32 if dtype is DType.int64 else dtype
+        found = [one for one in known if wanted in (None, one.dtype)]
+        if not found:
+            raise self._unfit(output, dtype.value if dtype else None)
+        return found[0]
+
+    def check(self, target: Array, output: TensorType) -> Array:
+        """`target` as a step takes it, int32 or float32, for a model's output of that type.
+
+        Raises ShapeError, with what was expected, where its shape, its dtype or a label does not
+        fit.
+        """
+        dtype = DType.of(target)
+        wide = {DType.float64: DType.float32, DType.float16: DType.float32}
+        type = self.target(output, wide.get(dtype, dtype))
+        if target.shape != type.shape:
+            raise self._unfit(output, TensorType(target.shape, type.dtype))
+        return np.ascontiguousarray(target, type.dtype.numpy)
+
+    def _unfit(self, output: TensorType, got: object) -> ShapeError:
+        """What says that a target is of another type."""
+        takes = " or ".join(map(str, self.targets(output)))
+        return ShapeError(f"{self.name}: the target must be {takes}, got {got}")
+
+    def suited(self, target: Array) -> Loss:
+        """The same for such targets, without what these do not need: fewer launches."""
+        return self
+
+    def counts(self, target: TensorType) -> bool:
+        """Whether targets of that type are classes, so that there is an accuracy."""
+        return False
+
+    def samples(self, output: TensorType) -> int:
+        """How many things are told apart in a batch, each a label's: samples, or pixels."""
+        return output.shape[0]
+
+    @abstractmethod
+    def count(self, add: Adding, output: Value, target: Value) -> Given:
+        """What a mean divides the sum of the terms by."""
+
+    @abstractmethod
+    def express(self, add: Adding, output: Value, target: Value, divisor: Given) -> Lost:
+        """The sum of the terms by `divisor`, and its gradient."""
+
+    def reduced(self, add: Adding, output: Value, target: Value) -> Lost:
+        """The loss, reduced as `reduction` says."""
+        divisor = 1.0 if self.reduction == "sum" else self.count(add, output, target)
+        return self.express(add, output, target, divisor)
+
+
+@dataclass(frozen=True)
+class _Elementwise(Loss):
+    """A loss of each number of the output and the target by themselves."""
+
+    def term(self) -> Expr:
+        """A number's loss: of the output's (Arg 0), the target's (Arg 1) and `more`."""
+        raise NotImplementedError
+
+    def slope(self) -> Expr:
+        """Its derivative by the output's number."""
+        raise NotImplementedError
+
+    def more(self, output: TensorType) -> tuple[Value, ...]:
+        """Further operands, which broadcast to the output."""
+        return ()
+
+    def count(self, add: Adding, output: Value, target: Value) -> Given:
+        count = output.type.shape[0] if self.reduction == "batchmean" else prod(output.type.shape)
+        return float(count)
+
+    def express(self, add: Adding, output: Value, target: Value, divisor: Given) -> Lost:
+        assert isinstance(divisor, float)
+        operands = (output, target, *self.more(output.type))
+        value = add.total(self.term(), *operands, finish=call("div", Arg(0), divisor))
+        scaled = call("mul", self.slope(), 1.0 / divisor)
+        return Lost(value, add.pointwise(scaled, *operands))
+
+
+@dataclass(frozen=True)
+class MSELoss(_Elementwise):
+    """(x - y)^2 of an output x and a target y of one shape."""
+
+    def term(self) -> Expr:
+        return formula("square(a - b)")
+
+    def slope(self) -> Expr:
+        return formula("2.0 * (a - b)")
+
+
+@dataclass(frozen=True)
+class L1Loss(_Elementwise):
+    """|x - y| of an output x and a target y of one shape; its derivative at 0 is 0."""
+
+    def term(self) -> Expr:
+        return formula("abs(a - b)")
+
+    def slope(self) -> Expr:
+        return formula("sign(a - b)")
+
+
+@dataclass(frozen=True)
+class HuberLoss(_Elementwise):
+    """(x - y)^2 / 2 where |x - y| is at most delta, delta (|x - y| - delta / 2) elsewhere."""
+
+    delta: float = 1.0
+    """Where it turns from a parabola to a line, greater than 0."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if number("HuberLoss delta", self.delta, 0) == 0:
+            raise ShapeError("HuberLoss delta must be greater than 0, got 0")
+
+    def term(self) -> Expr:
+        x, y, delta = Arg(0), Arg(1), Scalar(float(self.delta))
+        inner = formula("0.5 * square(a - b)")
+        outer = formula("c * (abs(a - b) - 0.5 * c)")
+        return call("where", formula("abs(a - b) <= c"), inner, outer)(x, y, delta)
+
+    def slope(self) -> Expr:
+        delta = float(self.delta)
+        return call("clip", formula("a - b"), -delta, delta)
+
+
+@dataclass(frozen=True)
+class BCEWithLogitsLoss(_Elementwise):
+    """-weight (pos_weight y log p + (1 - y) log(1 - p)) of p = sigmoid(x), y from 0 to 1."""
+
+    weight: Numbers = None
+    """What each term is multiplied by, of a shape that broadcasts to the output's; None: 1."""
+    pos_weight: Numbers = None
+    """What the terms of y are multiplied by, as above."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("weight", "pos_weight"):
+            if (given := getattr(self, name)) is not None:
+                object.__setattr__(self, name, numbers(f"{self.name} {name}", given))
+
+    def more(self, output: TensorType) -> tuple[Value, ...]:
+        found = [constant(np.array(self._of(n), np.float32)) for n in ("weight", "pos_weight")]
+        for one in found:
+            _broadcasts(self.name, one.type.shape, output.shape)
+        return tuple(found)
+
+    def _of(self, name: str) -> object:
+        given = getattr(self, name)
+        return (1.0,) if given is None else given
+
+    def term(self) -> Expr:
+        # (1 - y) x - (1 + (p - 1) y) log sigmoid(x), which is never large in both
+        return formula("c * ((1.0 - b) * a - (1.0 + (d - 1.0) * b) * log_sigmoid(a))")
+
+    def slope(self) -> Expr:
+        return formula("c * ((1.0 - b) * sigmoid(a) - d * b * sigmoid(-a))")
+
+
+@dataclass(frozen=True)
+class KLDivLoss(_Elementwise):
+    """y (log y - x) of an output x of logarithms and a target y of probabilities.
+
+    `reduction` may be "batchmean", too, by which the sum is divided by the batch alone.
+    """
+
+    log_target: bool = False
+    """Whether the target is given as logarithms."""
+
+    reductions: ClassVar[tuple[str, ...]] = ("mean", "sum", "batchmean")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        flag("KLDivLoss log_target", self.log_target)
+
+    def term(self) -> Expr:
+        if self.log_target:
+            return formula("exp(b) * (b - a)")
+        return formula("where(b > 0.0, b * log(b), 0.0) - b * a")
+
+    def slope(self) -> Expr:
+        return formula("-exp(b)" if self.log_target else "-b")
+
+
+def numbers(what: str, given: object) -> tuple[Any, ...]:
+    """Finite numbers, of an array or of lists in lists, as tuples in tuples."""
+    try:
+        array = np.asarray(given, np.float64)
+    except (TypeError, ValueError):
+        array = np.asarray(np.nan)
+    if not array.size or not np.isfinite(array).all():
+        raise ShapeError(f"{what} must be numbers, got {shown(given)}")
+    return tuple(map(_tuples, np.atleast_1d(array).tolist()))
+
+
+def _tuples(given: Any) -> Any:
+    return tuple(map(_tuples, given)) if isinstance(given, list) else given
+
+
+def _broadcasts(name: str, shape: Shape, to: Shape) -> None:
+    try:
+        fits = np.broadcast_shapes(shape, to) == to
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ShapeError(f"{name}: weights of shape {shape} do not broadcast to {to}")

@@ -1,0 +1,301 @@
+"""Optimisers, with PyTorch's names, arguments and definitions.
+
+What one keeps of each parameter, its slots, has PyTorch's names, too, is of the parameter's shape
+and is one number throughout at first. Each new content is one expression, so that a launch makes
+it, or the product that makes the gradient does.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from glnn.errors import ShapeError, shown
+from glnn.graph.compose.pointwise import Given
+from glnn.graph.graph import Value
+from glnn.layers.arguments import flag, number
+from glnn.training.adding import Adding
+
+Slots = Mapping[str, Value]
+
+
+@dataclass(frozen=True)
+class Update:
+    """What an optimiser updates one parameter by."""
+
+    add: Adding
+    """Puts operators into the graph."""
+    parameter: Value
+    """As it is."""
+    gradient: Value
+    """The gradient by it."""
+    slots: Slots
+    """What is kept of it, by name."""
+    lr: Given
+    """The learning rate."""
+    step: Value
+    """How many steps were done before, int32 of shape ()."""
+    shared: Slots
+    """What is kept for all parameters together, by name, as it is from this step on."""
+
+    def __call__(self, text: str, **operands: Given) -> Value:
+        """A formula of the parameter w, its gradient g, the rate lr, and of `operands`."""
+        named: dict[str, Given] = {"w": self.parameter, "g": self.gradient, "lr": self.lr}
+        named |= operands
+        return self.add.formula(
+            text, **{n: one if isinstance(one, Value) else float(one) for n, one in named.items()}
+        )
+
+
+@dataclass(frozen=True)
+class Optimizer(ABC):
+    """How parameters follow from their gradients."""
+
+    lr: float = 1e-3
+    """The learning rate, unless a schedule makes another of it."""
+
+    def __post_init__(self) -> None:
+        self._at_least("lr", 0)
+
+    @property
+    def slots(self) -> Mapping[str, float]:
+        """What is kept of each parameter: its name, and the number that it is made of at first."""
+        return {}
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """What is kept for all parameters together, float32 numbers of shape () that begin as 0."""
+        return ()
+
+    def share(self, add: Adding, shared: Slots) -> Slots:
+        """`shared` from the step on that is under way."""
+        return shared
+
+    @abstractmethod
+    def update(self, given: Update) -> tuple[Value, Slots]:
+        """The parameter and its slots from the next step on."""
+
+    def _at_least(self, name: str, least: float, below: float | None = None) -> None:
+        """Raise ShapeError unless the argument so called is a number from `least`, and below."""
+        value: Any = getattr(self, name)
+        what = f"{type(self).__name__} {name}"
+        number(what, value, least)
+        if below is not None and value >= below:
+            raise ShapeError(f"{what} must be less than {below:g}, got {shown(value)}")
+
+
+@dataclass(frozen=True)
+class SGD(Optimizer):
+    """w - lr b of a buffer b, momentum b + (1 - dampening) g, which the first gradient g begins.
+
+    Sutskever et al. 2013, On the importance of initialization and momentum in deep learning.
+    """
+
+    momentum: float = 0.0
+    """How much of the buffer stays; with 0 there is none, and b is g."""
+    dampening: float = 0.0
+    """How much of a gradient is left out, but of the first."""
+    weight_decay: float = 0.0
+    """How much of a parameter is added to its gradient."""
+    nesterov: bool = False
+    """Whether g + momentum b takes the place of b; there must be a momentum and no dampening."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._at_least("momentum", 0)
+        self._at_least("weight_decay", 0)
+        number("SGD dampening", self.dampening, float("-inf"))
+        if flag("SGD nesterov", self.nesterov) and (not self.momentum or self.dampening):
+            raise ShapeError("SGD nesterov takes a momentum and no dampening")
+
+    @property
+    def slots(self) -> Mapping[str, float]:
+        return {"momentum_buffer": 0.0} if self.momentum else {}
+
+    def update(self, given: Update) -> tuple[Value, Slots]:
+        g, decay, momentum = _decayed(self.weight_decay), self.weight_decay, self.momentum
+        if not momentum:
+            return given(f"w - lr * {g}", decay=decay), {}
+        part = "where(step > 0, part, 1.0) * " if self.dampening else ""
+        more = {"momentum": momentum, "decay": decay, "part": 1.0 - self.dampening}
+        before = given.slots["momentum_buffer"]
+        buffer = given(f"momentum * b + {part}{g}", b=before, step=given.step, **more)
+        way = f"({g} + momentum * b)" if self.nesterov else "b"
+        w = given(f"w - lr * {way}", b=buffer, momentum=momentum, decay=decay)
+        return w, {"momentum_buffer": buffer}
+
+
+@dataclass(frozen=True)
+class Adam(Optimizer):
+    """w - lr m / (sqrt(v) + eps) of the means m of gradients and v of their squares.
+
+    Both means are divided by what is in them of a gradient that never changes. Kingma and Ba 2015,
+    Adam: A method for stochastic optimization, algorithm 1.
+    """
+
+    betas: tuple[float, float] = (0.9, 0.999)
+    """How much of m and of v stays, less than 1."""
+    eps: float = 1e-8
+    """What is added to the root."""
+    weight_decay: float = 0.0
+    """How much of a parameter is added to its gradient."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "betas", _two(f"{type(self).__name__} betas", self.betas))
+        self._at_least("eps", 0)
+        self._at_least("weight_decay", 0)
+
+    @property
+    def slots(self) -> Mapping[str, float]:
+        return {"exp_avg": 0.0, "exp_avg_sq": 0.0}
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        return ("bias_correction1", "bias_correction2")
+
+    def share(self, add: Adding, shared: Slots) -> Slots:
+        # 1 - beta^t as the mean of ones: exact to the last place, where a power of a rounded beta
+        # is not, and of products and sums alone, which are one thing on all backends.
+        return {
+            name: add.pointwise("a * b + c", shared[name], beta, 1.0 - beta)
+            for name, beta in zip(self.shared, self.betas, strict=True)
+        }
+
+    def update(self, given: Update) -> tuple[Value, Slots]:
+        return self._update(given, _decayed(self.weight_decay), "w")
+
+    def _update(self, given: Update, g: str, w: str) -> tuple[Value, Slots]:
+        """The same, of formulas of the gradient and of the parameter."""
+        decay, (beta1, beta2) = self.weight_decay, self.betas
+        m, v = given.slots["exp_avg"], given.slots["exp_avg_sq"]
+        m = given(f"beta * m + rest * {g}", m=m, beta=beta1, rest=1.0 - beta1, decay=decay)
+        v = given(f"beta * v + rest * square({g})", v=v, beta=beta2, rest=1.0 - beta2, decay=decay)
+        first, second = (given.shared[name] for name in self.shared)
+        text = f"{w} - lr / first * m / (sqrt(v / second) + eps)"
+        more: dict[str, Given] = {"m": m, "v": v, "first": first, "second": second}
+        found = given(text, **more, eps=self.eps, decay=decay)
+        return found, {"exp_avg": m, "exp_avg_sq": v}
+
+
+@dataclass(frozen=True)
+class AdamW(Adam):
+    """Adam of (1 - lr weight_decay) w, gradients as they are.
+
+    Loshchilov and Hutter 2019, Decoupled weight decay regularization, algorithm 2.
+    """
+
+    weight_decay: float = 1e-2
+    """How much of a parameter goes with each step, times the learning rate."""
+
+    def update(self, given: Update) -> tuple[Value, Slots]:
+        return self._update(given, "g", "w * (1.0 - lr * decay)" if self.weight_decay else "w")
+
+
+@dataclass(frozen=True)
+class RMSprop(Optimizer):
+    """w - lr g / (sqrt(v) + eps) of the mean v of squared gradients g.
+
+    Hinton 2012, Neural networks for machine learning, lecture 6e.
+    """
+
+    lr: float = 1e-2
+    """The learning rate, unless a schedule makes another of it."""
+    alpha: float = 0.99
+    """How much of v stays."""
+    eps: float = 1e-8
+    """What is added to the root."""
+    weight_decay: float = 0.0
+    """How much of a parameter is added to its gradient."""
+    momentum: float = 0.0
+    """How much of the way of the last step is gone again."""
+    centered: bool = False
+    """Whether the square of the gradients' mean is taken off v."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("alpha", "eps", "weight_decay", "momentum"):
+            self._at_least(name, 0)
+        flag("RMSprop centered", self.centered)
+
+    @property
+    def slots(self) -> Mapping[str, float]:
+        mean = {"grad_avg": 0.0} if self.centered else {}
+        return {"square_avg": 0.0, **mean, **({"momentum_buffer": 0.0} if self.momentum else {})}
+
+    def update(self, given: Update) -> tuple[Value, Slots]:
+        g = _decayed(self.weight_decay)
+        found: dict[str, Value] = {}
+        rates = {"alpha": self.alpha, "rest": 1.0 - self.alpha, "decay": self.weight_decay}
+        v = given.slots["square_avg"]
+        found["square_avg"] = v = given(f"alpha * v + rest * square({g})", v=v, **rates)
+        root = "sqrt(v)"
+        more: dict[str, Given] = {"v": v, "eps": self.eps, "decay": self.weight_decay}
+        if self.centered:
+            mean = given(f"alpha * m + rest * {g}", m=given.slots["grad_avg"], **rates)
+            found["grad_avg"] = more["m"] = mean
+            root = "sqrt(maximum(v - square(m), 0.0))"  # which rounding may have less than 0
+        way = f"{g} / ({root} + eps)"
+        if not self.momentum:
+            return given(f"w - lr * {way}", **more), found
+        before = given.slots["momentum_buffer"]
+        buffer = given(f"momentum * b + {way}", b=before, momentum=self.momentum, **more)
+        found["momentum_buffer"] = buffer
+        return given("w - lr * b", b=buffer), found
+
+
+@dataclass(frozen=True)
+class Adagrad(Optimizer):
+    """w - lr / (1 + t lr_decay) g / (sqrt(s) + eps) of the sum s of squared gradients g, in step t.
+
+    Duchi, Hazan and Singer 2011, Adaptive subgradient methods.
+    """
+
+    lr: float = 1e-2
+    """The learning rate, unless a schedule makes another of it."""
+    lr_decay: float = 0.0
+    """How much less the rate is with each step."""
+    weight_decay: float = 0.0
+    """How much of a parameter is added to its gradient."""
+    initial_accumulator_value: float = 0.0
+    """What s is at first."""
+    eps: float = 1e-10
+    """What is added to the root."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("lr_decay", "weight_decay", "initial_accumulator_value", "eps"):
+            self._at_least(name, 0)
+
+    @property
+    def slots(self) -> Mapping[str, float]:
+        return {"sum": self.initial_accumulator_value}
+
+    def update(self, given: Update) -> tuple[Value, Slots]:
+        g, decay = _decayed(self.weight_decay), self.weight_decay
+        s = given(f"s + square({g})", s=given.slots["sum"], decay=decay)
+        rate = "lr / (1.0 + cast_float32(step) * slower)" if self.lr_decay else "lr"
+        more: dict[str, Given] = {"s": s, "eps": self.eps, "decay": decay}
+        if self.lr_decay:
+            more |= {"step": given.step, "slower": self.lr_decay}
+        return given(f"w - {rate} * {g} / (sqrt(s) + eps)", **more), {"sum": s}
+
+
+def _decayed(weight_decay: float) -> str:
+    """The formula of the gradient that is followed.
+
+    It is written into each expression: as a value of its own it would be one more launch.
+    """
+    return "(g + decay * w)" if weight_decay else "g"
+
+
+def _two(what: str, given: object) -> tuple[float, float]:
+    """`given`, which must be two numbers from 0, less than 1."""
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise ShapeError(f"{what} must be two numbers, got {shown(given)}")
+    first, second = (float(number(what, one, 0, 1)) for one in given)
+    if 1 in (first, second):
+        raise ShapeError(f"{what} must be less than 1, got {shown(given)}")
+    return first, second

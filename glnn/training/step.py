@@ -1,0 +1,315 @@
+"""The one graph that a training step is: forward, loss, gradients and updates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from glnn.compile.states import States
+from glnn.errors import ShapeError, shown
+from glnn.graph.builder import Builder
+from glnn.graph.compose.pointwise import Given
+from glnn.graph.expression import Arg, call
+from glnn.graph.graph import Graph, Kind, Value, ordered
+from glnn.graph.operators import ArgReduce
+from glnn.graph.passes.differentiate import differentiate
+from glnn.graph.passes.expand import expanded
+from glnn.model.model import Model
+from glnn.training.adding import Adding
+from glnn.training.clipping import Clipping
+from glnn.training.forward import PASSES, TARGET, Forward
+from glnn.training.losses import Loss, Lost
+from glnn.training.optimizers import Optimizer, Update
+from glnn.training.schedules import Schedule
+from glnn.training.together import together
+from glnn.types import Array, DType, Shape, TensorType
+
+T = TypeVar("T")
+STEP = "step"  # the state that counts updates
+
+
+@dataclass(frozen=True, eq=False)
+class StepGraph:
+    """A graph that is run again and again, and what stays on the device between."""
+
+    graph: Graph
+    """Its inputs are those of the model, then `target`, then states, which are called as these."""
+    states: Mapping[str, Array]
+    """What each state is at first, float32 or int32, by its name."""
+    updates: Mapping[str, str]
+    """For each state that changes, the name of the output that it is from the next run on."""
+    together: tuple[tuple[str, ...], ...] = ()
+    """States that are updated alike: the parameters that are trained, what is kept of each of
+    these, and running statistics."""
+
+    def add_to(self, states: States) -> None:
+        """Give `states` what it has not yet; see `States.add`, which raises the same."""
+        new = {name: array for name, array in self.states.items() if name not in states}
+        for names in self.together:
+            states.add_together({name: new.pop(name) for name in names if name in new})
+        for name, array in new.items():
+            states.add(name, array)
+
+
+def training_step(
+    model: Model,
+    loss: Loss,
+    optimizer: Optimizer,
+    batch: int,
+    *,
+    frozen: Sequence[str] = (),
+    schedule: Schedule | None = None,
+    clip_norm: float | None = None,
+    clip_value: float | None = None,
+    seed: int = 0,
+    target: DType | None = None,
+    totals: bool = True,
+    counting: bool = True,
+) -> StepGraph:
+    """One update of the parameters of `model` by the gradients of `loss` over a batch.
+
+    batch: how many samples. frozen: parameters that stay, by the names of layers (`c1`), their own
+    (`c1.weight`) or patterns of these (`c*.bias`). schedule: what becomes of the optimiser's
+    learning rate. clip_value: each number of a gradient is clipped to this size, as
+    `torch.nn.utils.clip_grad_value_` does; then clip_norm: the norm of all gradients together is
+    made no more than this, as `clip_grad_norm_` does. seed: of what Dropout drops. target: the
+    type of the target's numbers, where the loss takes several. totals: whether `total_loss`, `seen`
+    and, for targets of classes, `correct` add up, which takes some launches. counting: whether
+    there is a state `step` also where nothing in the graph reads it, which takes one launch.
+
+    States are the parameters that are trained and running statistics, by their names; the
+    optimiser's slots, `c1.weight/momentum_buffer`; `step`, int32, how many updates there were;
+    `loss`, that of the last batch; `total_loss`, the sum of the losses of all that was `seen`, and
+    `correct`, how many of these had the greatest score where the label is; `passes`, where layers
+    ask for it, as Dropout does, how many batches there were.
+
+    Raises UnsupportedOpError where an operator has no gradient, ShapeError where the target or
+    another argument does not fit, ModelError where there is nothing to train.
+    """
+    step = _Step(Forward.of(model, batch, frozen, seed), loss)
+    lost = step.lost(target, loss.reduced)
+    step.update(optimizer, step.gradients(lost), schedule, Clipping(clip_norm, clip_value))
+    step.next("loss", lost.value)
+    if totals:
+        step.totals(lost.value)
+    return step.graph(counting)
+
+
+def accumulating(
+    model: Model,
+    loss: Loss,
+    batch: int,
+    *,
+    frozen: Sequence[str] = (),
+    seed: int = 0,
+    target: DType | None = None,
+    totals: bool = True,
+) -> StepGraph:
+    """The gradients of a part of a batch, added to those of the parts before; no update.
+
+    The arguments, the states and the errors are those of `training_step`. The gradients of the sum
+    of the loss's terms add up in states, `c1.weight/gradient`, and in `accumulated` what their mean
+    is divided by. `applying` takes them from there: parts of any sizes are as one batch.
+    """
+    step = _Step(Forward.of(model, batch, frozen, seed), loss)
+    lost, count = step.summed(target)
+    before = step.state("accumulated", np.zeros((), np.float32))
+    for name, gradient in step.gradients(lost).items():
+        add, kept = step.adding(f"{name}: accumulating"), f"{name}/gradient"
+        sum = step.state(kept, np.zeros(gradient.type.shape, np.float32))
+        text = "where(before > 0.0, sum + g, g)"
+        step.next(kept, add.formula(text, before=before, g=gradient, sum=sum))
+    add = step.adding("accumulated")
+    step.next("accumulated", add.pointwise("a + b", before, count))
+    value = lost.value if loss.reduction == "sum" else add.pointwise("a / b", lost.value, count)
+    step.next("loss", value)
+    if totals:
+        step.totals(value)
+    return step.graph()
+
+
+def applying(
+    model: Model,
+    loss: Loss,
+    optimizer: Optimizer,
+    *,
+    frozen: Sequence[str] = (),
+    schedule: Schedule | None = None,
+    clip_norm: float | None = None,
+    clip_value: float | None = None,
+    counting: bool = True,
+) -> StepGraph:
+    """One update by the gradients that `accumulating` added up since the last one.
+
+    The arguments, the states and the errors are those of `training_step`; it reads no batch.
+    """
+    step = _Step(Forward.of(model, 1, frozen, 0, inference=True).alone, loss)
+    gradients: dict[str, Value] = {}
+    count = step.state("accumulated", np.zeros((), np.float32))
+    for name, shape in step.trained.items():
+        gradients[name] = step.state(f"{name}/gradient", np.zeros(shape, np.float32))
+        if loss.reduction != "sum":
+            add = step.adding(f"{name}: applying")
+            gradients[name] = add.pointwise("a / b", gradients[name], count)
+    step.update(optimizer, gradients, schedule, Clipping(clip_norm, clip_value))
+    step.next("accumulated", step.adding("accumulated").pointwise("a * 0.0", count))
+    return step.graph(counting)
+
+
+def evaluating(
+    model: Model,
+    loss: Loss,
+    batch: int,
+    *,
+    frozen: Sequence[str] = (),
+    target: DType | None = None,
+) -> StepGraph:
+    """`total_loss`, `seen` and `correct` of a batch, the layers as at inference.
+
+    The arguments, the states and the errors are those of `training_step`.
+    """
+    step = _Step(Forward.of(model, batch, frozen, 0, inference=True), loss)
+    step.totals(step.lost(target, loss.reduced).value)
+    return step.graph()
+
+
+class _Step:
+    """A step's graph as it grows."""
+
+    def __init__(self, forward: Forward, loss: Loss) -> None:
+        self._forward, self._loss = forward, loss
+        self._builder = Builder.of(forward.graph)
+        self._states, self._initial = dict(forward.states), dict(forward.initial)
+        self._next = dict(forward.updates)
+        self._target: Value | None = None
+        if PASSES in self._states:
+            passes = self.adding(PASSES).pointwise("a + 1", self._states[PASSES])
+            self.next(PASSES, passes)
+
+    @property
+    def trained(self) -> dict[str, Shape]:
+        """The shapes of the parameters that gradients change, by name."""
+        return {name: self._states[name].type.shape for name in self._forward.trained}
+
+    @property
+    def output(self) -> Value:
+        """What the loss is of."""
+        return self._loss.scored(self._forward.graph)
+
+    def adding(self, label: str) -> Adding:
+        """Puts operators behind what there is."""
+        return Adding(self._builder, label)
+
+    def state(self, name: str, array: Array) -> Value:
+        """The state so called, which is `array` at first."""
+        if name not in self._states:
+            self._states[name] = Value(name, TensorType.of(array), Kind.INPUT)
+            self._builder.take(self._states[name])
+            self._initial[name] = array
+        return self._states[name]
+
+    def next(self, name: str, value: Value) -> None:
+        """What the state so called is from the next run on."""
+        self.state(name, np.zeros(value.type.shape, value.type.dtype.numpy))
+        self._next[name] = value
+
+    def lost(self, dtype: DType | None, express: Callable[[Adding, Value, Value], T]) -> T:
+        """What `express` makes of the output and the target, which is of that type."""
+        type = self._loss.target(self.output.type, dtype)
+        self._target = self._builder.take(Value(TARGET, type, Kind.INPUT))
+        return express(self.adding("loss"), self.output, self._target)
+
+    def summed(self, dtype: DType | None) -> tuple[Lost, Given]:
+        """The sum of the loss's terms, and what their mean is divided by."""
+
+        def express(add: Adding, output: Value, target: Value) -> tuple[Lost, Given]:
+            count = self._loss.count(add, output, target)
+            return self._loss.express(add, output, target, 1.0), count
+
+        return self.lost(dtype, express)
+
+    def gradients(self, lost: Lost) -> dict[str, Value]:
+        """The gradient by each parameter that is trained."""
+        kept = (*self._next.values(), lost.value, lost.gradient)
+        by = [self._states[name] for name in self._forward.trained]
+        graph = self._builder.graph(kept)
+        graph, found = differentiate(graph, self.output, by, lost.gradient)
+        self._builder = Builder.of(graph)
+        return dict(zip(self._forward.trained, found, strict=True))
+
+    def update(
+        self,
+        optimizer: Optimizer,
+        gradients: Mapping[str, Value],
+        schedule: Schedule | None,
+        clipping: Clipping,
+    ) -> None:
+        """What parameters, slots and `step` are from the next step on."""
+        count = self.state(STEP, np.zeros((), np.int32))
+        self.next(STEP, self.adding(STEP).pointwise("a + 1", count))
+        lr: Given = optimizer.lr
+        if not isinstance(schedule, Schedule | None):
+            raise ShapeError(f"schedule must be a Schedule or None, got {shown(schedule)}")
+        if schedule is not None:
+            lr = schedule.on_device(self.adding("learning rate"), count, optimizer.lr)
+        zero = np.zeros((), np.float32)
+        shared = {name: self.state(name, zero) for name in optimizer.shared}
+        shared = dict(optimizer.share(self.adding(type(optimizer).__name__), shared))
+        for name, value in shared.items():
+            self.next(name, value)
+        gradients = clipping.clipped(self.adding("clipping"), gradients)
+        for name, gradient in gradients.items():
+            parameter = self._states[name]
+            slots = {
+                slot: self.state(f"{name}/{slot}", np.full(parameter.type.shape, first, np.float32))
+                for slot, first in optimizer.slots.items()
+            }
+            add = self.adding(f"{name}: {type(optimizer).__name__}")
+            given = Update(add, parameter, gradient, slots, lr, count, shared)
+            found, more = optimizer.update(given)
+            self.next(name, found)
+            for slot, value in more.items():
+                self.next(f"{name}/{slot}", value)
+
+    def totals(self, loss: Value) -> None:
+        """Add the loss, how many samples there were, and how many are right, to what there was."""
+        assert self._target is not None
+        add, output = self.adding("totals"), self.output
+        samples = self._loss.samples(output.type)
+        factor = 1.0 if self._loss.reduction == "sum" else float(samples)
+        total = self.state("total_loss", np.zeros((), np.float32))
+        self.next("total_loss", add.pointwise("a + b * c", total, loss, factor))
+        seen = self.state("seen", np.zeros((), np.int32))
+        self.next("seen", add.pointwise("a + b", seen, samples))
+        if self._loss.counts(self._target.type):
+            right = call("cast_int32", call("equal", Arg(0), Arg(1)))
+            found = add.total(right, add(ArgReduce("max", 1), output), self._target)
+            correct = self.state("correct", np.zeros((), np.int32))
+            self.next("correct", add.pointwise("a + b", correct, found))
+
+    def graph(self, counting: bool = True) -> StepGraph:
+        """All of it. counting: whether `step` counts where nothing reads it."""
+        if not counting and not self._reads(self._states[STEP]):
+            for kept in (self._next, self._states, self._initial):
+                kept.pop(STEP)
+        outputs = tuple(dict.fromkeys(self._next.values()))
+        whole = self._builder.graph(outputs)
+        nodes = ordered(outputs, whole.producers)
+        batch = (*self._forward.inputs, self._target) if self._target else ()
+        inputs = (*batch, *self._states.values())
+        updates = {name: value.name for name, value in self._next.items()}
+        graph = expanded(
+            Graph(nodes, inputs, outputs, whole.name), {value.name: value.type for value in inputs}
+        )
+        running = (name for name in self._forward.states if name not in self._forward.trained)
+        beside = together(self._initial, self.trained, running)
+        return StepGraph(graph, self._initial, updates, tuple(beside))
+
+    def _reads(self, count: Value) -> bool:
+        """Whether what comes of a step depends on `count`, but for its own next content."""
+        outputs = [value for name, value in self._next.items() if name != STEP]
+        whole = self._builder.graph(outputs)
+        return any(count in node.reads for node in ordered(outputs, whole.producers))

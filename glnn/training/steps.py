@@ -1,0 +1,275 @@
+"""The steps of one model's training on a backend: a plan for each size of batches, and states."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+
+from glnn.backends import Backend
+from glnn.compile.plan import Plan
+from glnn.compile.states import States
+from glnn.compile.weights import Weights
+from glnn.errors import GlnnError, LimitError, ModelError, first_line
+from glnn.kernels.kernel import Kernel
+from glnn.training.checkpoint import differences
+from glnn.training.data import Samples
+from glnn.training.forward import TARGET
+from glnn.training.losses import Loss
+from glnn.training.recipe import Asked, Recipe
+from glnn.training.step import STEP, StepGraph
+from glnn.types import Array, DType, TensorType
+
+LOG = logging.getLogger(__name__)
+KEPT = 8  # ways to compute a batch
+LOST, CORRECT, SEEN = "total_loss", "correct", "seen"
+TOTALS = {LOST: TensorType(()), **dict.fromkeys((CORRECT, SEEN), TensorType((), DType.int32))}
+"""The states that an epoch's progress shows, and their types."""
+ACCUMULATED = "accumulated"  # the state that says what gradients add up to
+ANY = 2  # samples of a batch that is only made to see which states it has
+Batch = Mapping[str, Array]
+Way = Callable[[Batch], None]
+"""Computes a batch; nothing is read back."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How well a model does on some samples."""
+
+    loss: float
+    """The mean of the loss over them; NaN where there are none."""
+    accuracy: float | None
+    """The part of them that are classified right; None where the loss has no classes."""
+    count: int
+    """How many there are."""
+
+
+class Steps:
+    """What computes batches.
+
+    recipe: with what is trained. kernels: kernels to take, by the name of the op.
+    """
+
+    def __init__(self, recipe: Recipe, backend: Backend, kernels: Mapping[str, str]) -> None:
+        self._recipe, self.backend, self._kernels = recipe, backend, dict(kernels)
+        self.states = States(backend)
+        self._weights = Weights(backend, recipe.model.graph)
+        self._ways: OrderedDict[Asked, Way] = OrderedDict()
+        self._latest: tuple[Asked, Way] | None = None  # of the last batch
+        self._needed: tuple[str, ...] = ()  # states, but for those of an epoch's progress
+        self._own = frozenset(recipe.model.parameters())
+        self.count = 0
+        """Updates of the parameters so far."""
+        self.kernels: dict[str, tuple[str, ...]] = {}
+        """Those of each plan's steps, by what it computes and the size of a batch."""
+        self.recorded: Mapping[str, tuple[str, ...]] = {}
+        """The same as a checkpoint has it: where others are chosen now, it is warned of."""
+
+    def perform(self, asked: Asked, batch: Batch) -> None:
+        """Compute `batch`, in so many parts as are asked for, or more where memory is short.
+
+        Raises LimitError where a single sample is too much, UnsupportedOpError where an operator
+        has no gradient.
+        """
+        if self._latest is None or self._latest[0] is not asked:
+            self._latest = asked, self._kept(asked)
+        self._latest[1](batch)
+        self.count += asked.trains
+
+    def _kept(self, asked: Asked) -> Way:
+        """What computes such batches; made where it is not kept."""
+        way = self._ways.get(asked) or self._made(asked)
+        self._ways[asked] = way
+        self._ways.move_to_end(asked)
+        if len(self._ways) > KEPT:
+            self._ways.popitem(last=False)
+        return way
+
+    def evaluate(self, samples: Samples, size: int) -> Evaluation:
+        """How well the model does on `samples`, computed in batches of `size`, or of less.
+
+        What an epoch's progress shows is afterwards as before.
+        """
+        kept = self.states.read(self._totals)
+        self.clear()
+        asked: dict[int, Asked] = {}
+        for _, batch in samples.batches(size, None):
+            if (count := len(batch[TARGET])) not in asked:
+                asked[count] = Asked.of(samples, count, trains=False)
+            self.perform(asked[count], batch)
+        found = self.found(samples)
+        self.clear()
+        self.states.write(kept)
+        return found
+
+    def found(self, samples: Samples) -> Evaluation:
+        """What was computed of `samples` since `clear`; waits for the device."""
+        totals = self.states.read(self._totals)
+        count = int(totals.get(SEEN, 0))
+        loss = float(totals[LOST]) / count if count else float("nan")
+        right = float(totals[CORRECT]) / count if count and samples.classified else None
+        return Evaluation(loss, right, count)
+
+    def clear(self) -> None:
+        """Have what an epoch's progress shows begin anew."""
+        self.states.write({name: np.zeros((), TOTALS[name].dtype.numpy) for name in self._totals})
+
+    @property
+    def _totals(self) -> tuple[str, ...]:
+        return tuple(name for name in TOTALS if name in self.states)
+
+    def weights(self) -> dict[str, Array]:
+        """Copies of those parameters and running statistics that are states; waits."""
+        return self.states.read(name for name in self.states.names if name in self._own)
+
+    def saved(self, loss: Loss) -> dict[str, Array]:
+        """Copies of all states that training needs to go on, and how many updates there were;
+        waits for the device.
+        """
+        self.begin(loss)
+        found = self.states.read((*self._needed, *self._totals))
+        return {STEP: np.array(self.count, np.int32), **found}
+
+    def restore(
+        self, loss: Loss, states: Mapping[str, Array], kernels: Mapping[str, tuple[str, ...]]
+    ) -> None:
+        """Go on with `states`, which `saved` gave, and kernels that were chosen then.
+
+        Raises ModelError where states are missing, unknown or of another type.
+        """
+        self.begin(loss)
+        types = {STEP: TensorType((), DType.int32)}
+        types |= {name: self.states[name].type for name in self._needed}
+        types |= {name: TOTALS[name] for name in states if name in TOTALS}
+        expected = {name: np.empty(t.shape, t.dtype.numpy) for name, t in types.items()}
+        if faults := differences(expected, states):
+            raise ModelError(f"does not fit {self._recipe.model.name}: {', '.join(faults)}")
+        self.clear()
+        self.count = int(states[STEP])
+        held = {k: array for k, array in states.items() if k != STEP or STEP in self._needed}
+        for name in held.keys() - set(self.states.names):  # what an epoch's progress shows
+            self.states.add(name, held[name])
+        self.states.write(held)
+        self.recorded = kernels
+        for name, found in self.kernels.items():
+            self._compare(name, found)
+
+    def begin(self, loss: Loss) -> None:
+        """Have the states that training needs."""
+        if not self._needed:  # nothing was trained yet
+            self._training(Asked(ANY, loss, None, totals=False)).add_to(self.states)
+
+    def _training(self, asked: Asked) -> StepGraph:
+        step = self._recipe.training(asked)
+        self._needed = tuple(name for name in step.states if name not in TOTALS)
+        return step
+
+    def _made(self, asked: Asked) -> Way:
+        """What computes such batches."""
+        size = -(-asked.count // min(asked.parts, asked.count))
+        while True:
+            try:
+                return self._way(asked, size)
+            except LimitError as error:
+                if self._ways:  # first what other plans take
+                    self._ways.clear()
+                    self._latest = None
+                    gc.collect()
+                    continue
+                if size == 1:
+                    raise
+                size = -(-size // 2)
+                LOG.info(
+                    "batch of %d in parts of %d samples: %s", asked.count, size, first_line(error)
+                )
+
+    def _way(self, asked: Asked, size: int) -> Way:
+        """What computes such batches in parts of `size` samples."""
+        if asked.trains and size == asked.count:
+            return self._plan(f"training {size}", self._training(asked))
+        starts = range(0, asked.count, size)
+        sizes = dict.fromkeys(min(size, asked.count - start) for start in starts)
+        make = self._recipe.accumulating if asked.trains else self._recipe.evaluating
+        kind = "accumulating" if asked.trains else "evaluating"
+        plans = {one: self._plan(f"{kind} {one}", make(asked, one)) for one in sizes}
+        last = None
+        if asked.trains:
+            last = self._plan("applying", self._recipe.applying(asked))
+
+        def perform(batch: Batch) -> None:
+            for start in starts:
+                part = {name: array[start : start + size] for name, array in batch.items()}
+                plans[len(part[TARGET])](part)
+            if last is not None:
+                last({})
+
+        return perform if last is None else self._undone(perform)
+
+    def _undone(self, way: Way) -> Way:
+        """`way`, after whose failure no gradients of some parts are left."""
+
+        def perform(batch: Batch) -> None:
+            try:
+                way(batch)
+            except BaseException:
+                with suppress(GlnnError):  # the device may be lost
+                    self.states.write({ACCUMULATED: np.zeros((), np.float32)})
+                raise
+
+        return perform
+
+    def _plan(self, name: str, step: StepGraph) -> Way:
+        """What runs `step`, which is known as `name`."""
+        step.add_to(self.states)
+        shapes = {
+            value.name: value.type.shape
+            for value in step.graph.inputs
+            if value.name not in self.states
+        }
+        plan = Plan(
+            step.graph,
+            self.backend,
+            shapes,
+            self._kernels,
+            weights=self._weights,
+            states=self.states,
+            updates=step.updates,
+        )
+        self._note(name, plan)
+
+        def perform(batch: Batch) -> None:
+            plan.run(batch, ())
+
+        return perform
+
+    def _note(self, name: str, plan: Plan) -> None:
+        """Note the kernels chosen."""
+        entries = plan.outline.schedule.entries
+        found = tuple(
+            f"{entry.task.name}: {entry.choice.name}{_parameters(entry.choice)}"
+            for entry in entries
+        )
+        self.kernels[name] = found
+        self._compare(name, found)
+
+    def _compare(self, name: str, found: tuple[str, ...]) -> None:
+        """Warn where other kernels were chosen for a checkpoint."""
+        if found != (before := self.recorded.get(name, found)):
+            pairs = [f"{new}, then {old}" for new, old in zip(found, before) if new != old]
+            what = pairs[0] if pairs else f"{len(found)} steps, then {len(before)}"
+            LOG.warning(
+                "%s has other kernels than at the checkpoint (%s): results may differ in rounding",
+                name,
+                what,
+            )
+
+
+def _parameters(choice: object) -> str:
+    """The parameters of a kernel, as people write them."""
+    values = choice.defaults if isinstance(choice, Kernel) else {}
+    return "".join(f" {name}={value}" for name, value in values.items())

@@ -1,0 +1,318 @@
+"""Training of a model: `Trainer`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from glnn import __version__
+from glnn.backends import open_backend
+from glnn.device import Device
+from glnn.errors import GlnnError, ModelError, shown
+from glnn.model import Model
+from glnn.training.callbacks import Callback, Checkpoint
+from glnn.training.checkpoint import (
+    Batches,
+    Place,
+    Setup,
+    Snapshot,
+    check_setup,
+    read,
+    write,
+)
+from glnn.training.cross_entropy import CrossEntropyLoss
+from glnn.training.data import Given, held_out
+from glnn.training.fitting import Course, Fit
+from glnn.training.forward import frozen_parameters
+from glnn.training.history import History
+from glnn.training.losses import Loss
+from glnn.training.optimizers import Adam, Optimizer
+from glnn.training.recipe import Asked, Recipe
+from glnn.training.schedules import Schedule
+from glnn.training.steps import Evaluation, Steps
+from glnn.training.trained import trained
+from glnn.types import Array
+
+
+class Trainer:
+    """Trains a model. Weights and the optimiser's slots stay on the device.
+
+    model: with the parameters to begin with. loss: what is made less. optimizer: how. backend,
+    device, gpu, limits: as those of InferenceSession. kernels: kernels to take, by the name of the
+    op. frozen: parameters that stay as they are, by the names of layers (`c1`), their own
+    (`c1.weight`) or patterns (`c*.bias`). schedule: of the learning rate; None: the optimiser's own
+    stays. clip_norm: what the norm of all gradients together is at most. clip_value: what each
+    number of a gradient lies within, of either sign. seed: of dropout and of the order of samples:
+    what a seed gives on a backend is the same bit for bit each time.
+
+    Raises GlnnError for other arguments, DeviceError where the backend does not open. Where the
+    device is lost, what was trained since the last checkpoint is lost with it.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        loss: Loss | None = None,
+        optimizer: Optimizer | None = None,
+        backend: str = "auto",
+        *,
+        device: Device | None = None,
+        gpu: int | str | None = None,
+        limits: str | None = None,
+        kernels: Mapping[str, str] | None = None,
+        frozen: Sequence[str] = (),
+        schedule: Schedule | None = None,
+        clip_norm: float | None = None,
+        clip_value: float | None = None,
+        seed: int = 0,
+    ) -> None:
+        self._loss = CrossEntropyLoss() if loss is None else loss
+        self._optimizer = Adam(lr=1e-3) if optimizer is None else optimizer
+        for name, value, kind in (
+            ("model", model, Model),
+            ("loss", self._loss, Loss),
+            ("optimizer", self._optimizer, Optimizer),
+        ):
+            if not isinstance(value, kind):
+                article = "an" if kind is Optimizer else "a"
+                raise GlnnError(f"{name} must be {article} {kind.__name__}, got {shown(value)}")
+        if not (schedule is None or isinstance(schedule, Schedule)):
+            raise GlnnError(f"schedule must be a Schedule or None, got {shown(schedule)}")
+        if type(seed) is not int or not 0 <= seed < 2**32:
+            raise GlnnError(f"seed must be an int from 0 to 2^32 - 1, got {shown(seed)}")
+        if not isinstance(kernels or {}, Mapping):
+            raise GlnnError(f"kernels must map ops to kernels' names, got {shown(kernels)}")
+        self._model, self._schedule, self._seed = model, schedule, seed
+        frozen = (frozen,) if isinstance(frozen, str) else frozen
+        frozen_parameters(model, frozen)
+        options: dict[str, Any] = {"frozen": tuple(frozen), "clip_norm": clip_norm}
+        options["clip_value"] = clip_value
+        self._options = ", ".join(f"{name}={value}" for name, value in options.items())
+        options |= {"schedule": schedule, "seed": seed}
+        opened = open_backend(backend, device, gpu=gpu, limits=limits)
+        self._steps = Steps(Recipe(model, self._optimizer, options), opened, kernels or {})
+        self._given, self._course = Given(model, self._loss), Course()
+        self._read_at: int | None = None  # the step whose weights the model has
+        self._callbacks: tuple[Callback, ...] = ()
+        self._asked: Asked | None = None  # of the last `step`
+
+    # What is trained
+
+    def step(self, x: object, y: object) -> None:
+        """One update of the parameters, by the gradients over the samples `x` and targets `y`.
+
+        x: an array of the model's input, or arrays by name where it has several. Uploads these, and
+        waits for nothing. Raises ShapeError where they do not fit.
+        """
+        samples, asked = self._given.samples(x, y), self._asked
+        if asked is None or not asked.suits(samples):
+            self._asked = asked = Asked.of(samples, samples.count, totals=False)
+        self._steps.perform(asked, samples.arrays)
+
+    @property
+    def loss(self) -> float:
+        """That of the last step, before its update; waits for the device. NaN before the first.
+
+        Where a batch was computed in parts, that of the last part.
+        """
+        states = self._steps.states
+        if "loss" not in states or not self._steps.count:
+            return float("nan")
+        return float(states.read(("loss",))["loss"])
+
+    @property
+    def steps(self) -> int:
+        """Updates of the parameters so far."""
+        return self._steps.count
+
+    @property
+    def history(self) -> History:
+        """The epochs that are over."""
+        return self._course.history
+
+    @property
+    def model(self) -> Model:
+        """The model with its weights as they are now; waits for the device.
+
+        The layers of the model that was given are assigned, and it is that one; of an ONNX model
+        it is a new one.
+        """
+        if self._read_at != self._steps.count:
+            self._model = trained(self._model, self._steps.weights())
+            self._read_at = self._steps.count
+        return self._model
+
+    def weights(self) -> dict[str, Array]:
+        """Copies of the parameters and running statistics, by name; waits for the device.
+
+        Raises ModelError where there is nothing to train.
+        """
+        self._steps.begin(self._loss)
+        return self._steps.weights()
+
+    def assign(self, weights: Mapping[str, Array]) -> None:
+        """Go on with such parameters and running statistics; the optimiser's slots stay.
+
+        Raises ModelError for an unknown name, ShapeError for one of another shape or dtype.
+        """
+        known = self.weights()
+        if unknown := next((name for name in weights if name not in known), None):
+            raise ModelError(f"there is no parameter {unknown!r} that is trained")
+        self._steps.states.write(weights)
+        self._read_at = None
+
+    def fit(
+        self,
+        x: object,
+        y: object,
+        epochs: int = 1,
+        batch_size: int = 64,
+        *,
+        validation: tuple[object, object] | float | None = None,
+        callbacks: Sequence[Callback] = (),
+        shuffle: bool = True,
+        checkpoint: str | os.PathLike[str] | None = None,
+        every: int | None = None,
+        resume: bool = False,
+        progress: bool | None = None,
+        accumulate: int = 1,
+    ) -> History:
+        """Train for so many epochs on the samples `x` and their targets `y`.
+
+        x, y: see `step`; all samples, of which an epoch has each once. batch_size: samples of an
+        update; the last one of an epoch may have fewer. validation: samples and targets that the
+        model is evaluated on after each epoch, or the part of `x` that is held out for that.
+        callbacks: see `Callback`. shuffle: whether each epoch has an order of its own.
+        checkpoint: a file to write checkpoints to. every: updates from one to the next; None: one
+        after each epoch. There is one at the end, too. resume: go on where the checkpoint was
+        written, until there are so many epochs since that `fit` began; where there is no such file
+        it begins anew. progress: whether a bar is shown; None: where standard error is a terminal.
+        accumulate: in how many parts a batch is computed; the gradients add up, so the update is
+        that of the whole batch, but for layers whose results depend on who else is in a batch.
+        Where a part takes more memory than there is, there are more parts.
+
+        Ctrl-C ends it after the step that is under way: a last checkpoint is written, the model has
+        its weights, and KeyboardInterrupt is raised. Returns `history`. Raises ShapeError where the
+        arrays do not fit, GlnnError for other arguments, ModelError for a checkpoint that does not
+        fit or cannot be written.
+        """
+        for name, value in (("epochs", epochs), ("batch_size", batch_size)):
+            _positive(name, value)
+        _positive("accumulate", accumulate)
+        if checkpoint is None and (resume or every is not None):
+            raise GlnnError("resume and every need a checkpoint, got None")
+        given, own = self._given.samples, Checkpoint(checkpoint or "", steps=every)
+        self._callbacks = _called(callbacks, () if checkpoint is None else (own,))
+        samples, held = held_out(given(x, y), validation, given, self._seed)
+        batches = Batches(samples.count, batch_size, accumulate, bool(shuffle))
+        self._begin(batches, checkpoint if resume else None)
+        order = self._seed if shuffle else None
+        fit = Fit(self._steps, self._course, samples, held, epochs, order, self._rate)
+        try:
+            fit.run(self, self._callbacks, progress)
+        except KeyboardInterrupt:
+            _ = self.model  # has its weights from now on
+            raise
+        finally:
+            self._callbacks = ()
+        _ = self.model
+        return self.history
+
+    def stop(self) -> None:
+        """End `fit` once the step or the epoch that is under way is over: for callbacks."""
+        self._course.stopped = True
+
+    def evaluate(self, x: object, y: object, batch_size: int = 64) -> Evaluation:
+        """The mean of the loss over the samples `x` and targets `y`, and how many are right.
+
+        The layers are as at inference. batch_size: samples that are computed at once, at most.
+        Raises ShapeError where the arrays do not fit.
+        """
+        _positive("batch_size", batch_size)
+        return self._steps.evaluate(self._given.samples(x, y), batch_size)
+
+    # Checkpoints
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a checkpoint to `path`, an .npz file that is there whole or not at all.
+
+        Raises ModelError where it cannot be written.
+        """
+        course, steps = self._course, self._steps
+        states = steps.saved(self._loss)
+        kept = tuple(one.state() for one in self._callbacks)
+        kernels = {**steps.recorded, **steps.kernels}
+        setup = self._setup()
+        write(
+            path,
+            Snapshot(states, course.place, course.batches, setup, kernels, course.history, kept),
+        )
+
+    def restore(self, path: str | os.PathLike[str]) -> None:
+        """Be where training was when the checkpoint `path` was written.
+
+        Raises ModelError where it is none, or is of another model, optimiser or seed. Where other
+        kernels are chosen than then, or the loss or an argument is another one, a warning is
+        logged: training does not go on bit for bit.
+        """
+        found, name = read(path), os.fspath(path)
+        check_setup(name, found.setup, self._setup())
+        kept = found.callbacks if self._callbacks else ()  # outside `fit` there are none
+        if len(kept) != len(self._callbacks):
+            counts = f"{len(kept)} callbacks, got {len(self._callbacks)}"
+            raise ModelError(f"{name}: was written by a fit with {counts}")
+        try:
+            self._steps.restore(self._loss, found.states, found.kernels)
+        except ModelError as error:
+            raise ModelError(f"{name}: {error}") from None
+        for callback, arrays in zip(self._callbacks, kept, strict=True):
+            callback.restore(arrays)
+        self._course.begin(found.place, found.batches, found.history)
+        self._read_at = None
+
+    def _setup(self) -> Setup:
+        """With what is trained."""
+        backend = self._steps.backend
+        device = "" if backend.device is None else str(backend.device)
+        texts = (repr(self._loss), repr(self._optimizer), repr(self._schedule or ""), self._options)
+        return Setup(self._model.name, *texts, self._seed, __version__, backend.name, device)
+
+    # What is given
+
+    def _begin(self, batches: Batches, checkpoint: str | os.PathLike[str] | None) -> None:
+        """Begin to fit, or go on where the checkpoint was written, if it is there."""
+        course = self._course
+        if checkpoint is None or not Path(checkpoint).exists():
+            place = Place(course.epoch, 0, course.epoch)
+            course.begin(place, batches, course.history)
+            return
+        self.restore(checkpoint)
+        if course.sample and course.batches != batches:
+            raise ModelError(
+                f"{os.fspath(checkpoint)}: was written within an epoch of {course.batches}, "
+                f"got {batches}"
+            )
+        course.batches = batches
+
+    def _rate(self, step: int) -> float:
+        """The learning rate of the step after so many."""
+        return (
+            self._optimizer.lr
+            if self._schedule is None
+            else self._schedule.at(step, self._optimizer.lr)
+        )
+
+
+def _called(callbacks: Sequence[Callback], more: tuple[Callback, ...]) -> tuple[Callback, ...]:
+    """`callbacks` and `more`. Raises GlnnError where they are none."""
+    listed = isinstance(callbacks, Sequence)
+    if not listed or not all(isinstance(one, Callback) for one in callbacks):
+        raise GlnnError(f"callbacks must be a list of Callbacks, got {shown(callbacks)}")
+    return (*callbacks, *more)
+
+
+def _positive(name: str, value: object) -> None:
+    if type(value) is not int or value < 1:
+        raise GlnnError(f"{name} must be a positive int, got {shown(value)}")
