@@ -131,8 +131,9 @@ def test_a_kernel_is_added_changed_and_removed_while_python_runs(
     assert reload() == () and right() != "scalar"
 
 
-def test_filters_take_it_too(mine: Path, product: Product) -> None:
-    _, backend = product(), open_backend("compute")
+def test_filters_take_it_too(mine: Path, product: Product, device: Device) -> None:
+    product()
+    backend = open_backend("compute", device)  # its own: one that others share must trust
     image = np.zeros((5, 17), np.uint8)
 
     def used() -> str:
