@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
+from numpy.lib.stride_tricks import sliding_window_view
 
 import glnn
 from tests.onnx.single import BACKENDS, feeds, model, run, runtime
@@ -145,6 +146,7 @@ def test_convolutions_are_exact(backend, shape, taps, attributes, fixed) -> None
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_qlinear_conv_by_channels_with_bias(backend: str) -> None:
+    """Not held against ONNX Runtime: its sums saturate at int16 on processors without VNNI."""
     rng = np.random.default_rng(4)
     x, weight = numbers(rng, U8, 2, 3, 6, 5), numbers(rng, I8, 4, 3, 3, 3)
     sx, sy = np.array(0.02, np.float32), np.array(0.9, np.float32)
@@ -155,7 +157,11 @@ def test_qlinear_conv_by_channels_with_bias(backend: str) -> None:
     fixed = {i: arrays[i] for i in range(1, 9)}
     proto = model("QLinearConv", arrays, fixed, kinds=[UINT8], pads=[1, 1, 1, 1])
     (found,) = run(proto, feeds(arrays, fixed), backend)
-    np.testing.assert_array_equal(found, runtime(proto, feeds(arrays, fixed))[0])
+    padded = np.pad(x.astype(np.int64) - zx, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = sliding_window_view(padded, (3, 3), axis=(2, 3))
+    sums = np.einsum("nchwij, ocij -> nohw", windows, weight.astype(np.int64))
+    sums += bias[:, None, None]
+    np.testing.assert_array_equal(found, turned(sums, (sx * sw / sy)[:, None, None], zy))
 
 
 def test_types_that_no_gpu_has_are_the_hosts() -> None:
