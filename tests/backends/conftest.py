@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -22,13 +24,32 @@ CONTEXTS: dict[str, dict[str, Any]] = {
     "OpenGL 4.3": {"version": (4, 3)},
     "OpenGL 3.3": {"version": (3, 3)},
 }
-PART = 1 if os.environ.get("GLNN_EXHAUSTIVE") else 8  # one test in so many on desktop OpenGL
+SHARE = os.environ.get("GLNN_SHARE")
+"""Of the tests of a kernel one in so many is run: unless it says so, all, or on the least limits
+half. Of all those on desktop OpenGL it is one in eight. With GLNN_EXHAUSTIVE all are run."""
+
+
+def _alike(item: pytest.Item) -> tuple[object, ...]:
+    """One in how many tests is run, and what those have in common of which that is."""
+    if item.path.parent != HERE or os.environ.get("GLNN_EXHAUSTIVE"):
+        return 1, item
+    if "OpenGL" in item.name:
+        return 8, HERE
+    given = item.callspec.params if hasattr(item, "callspec") else {}
+    kernel = (str(given.get(name)) for name in ("opened", "backend", "kernel"))
+    share = 2 if "es31-minimum" in item.name else 1
+    return int(SHARE or share), item.path, item.name.split("[")[0], *kernel
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out most tests on desktop OpenGL, where every kernel is seen on OpenGL ES."""
-    desktop = [item for item in items if "OpenGL" in item.name and item.path.parent == HERE]
-    left = {item for place, item in enumerate(desktop) if place % PART}
+    """Leave out a part that chance, not the order of parameters, chooses: the same in every run."""
+    groups: defaultdict[tuple[object, ...], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        groups[_alike(item)].append(item)
+    left = set()
+    for (share, *_), group in groups.items():
+        group.sort(key=lambda item: crc32(item.nodeid.encode()))
+        left |= {item for place, item in enumerate(group) if place % share}
     config.hook.pytest_deselected(items=list(left))
     items[:] = [item for item in items if item not in left]
 

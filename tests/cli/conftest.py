@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
@@ -19,9 +19,15 @@ from numpy.typing import NDArray
 
 import glnn
 from glnn import data
+from glnn.backends import Backend
+from glnn.backends.opening import _shared
 from glnn.cli import main
+from glnn.kernels import kernels_for
+from glnn.kernels.problem import Problem
+from glnn.kernels.tuned import TunedChoice
 from glnn.layers import Conv2d, Linear, MaxPool2d, ReLU
 from glnn.model import Model
+from glnn.tuning.tune import Tuning
 from tests.files import name_weights_plainly
 
 PACKAGE = str(Path(glnn.__file__).parents[1])  # the one under test
@@ -151,3 +157,37 @@ def images(tmp_path: Path) -> Path:
     samples = np.random.default_rng(4).standard_normal((2, 4, 8, 8), dtype=np.float32)
     np.save(tmp_path / "images.npy", samples)
     return tmp_path / "images.npy"
+
+
+@pytest.fixture
+def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """For `cli`: a cache of its own, and backends that have not read another."""
+    monkeypatch.setenv("GLNN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("glnn.profiling.timing.WARM_SECONDS", 0.0)
+    monkeypatch.setattr("glnn.profiling.timing.LEAST_SECONDS", 0.0)
+    _shared.backends.clear()
+    yield
+    _shared.backends.clear()
+
+
+@pytest.fixture
+def searches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Replaces the search by one that finds the same at once; the sizes it was called for."""
+    called: list[str] = []
+
+    def found(
+        backend: Backend, problem: Problem, *, advance: Callable[[str], None], **_: object
+    ) -> Tuning:
+        sizes = problem.op.sizes(problem.shapes)
+        called.append("x".join(str(sizes[name]) for name in "mnk" if name in sizes))
+        if called[-1] == "13x13x13":
+            raise KeyboardInterrupt
+        advance("tiled")
+        kernel = kernels_for(problem.op.name, backend.name)[-1]
+        if problem.op.name == "matmul":
+            (kernel,) = (k for k in kernels_for("matmul", "compute") if k.name == "blocked")
+            kernel = kernel.with_parameters(TM=2)
+        return Tuning(problem, TunedChoice.of(kernel, 1e-3, 2e-3))
+
+    monkeypatch.setattr(sys.modules["glnn.cli.tune"], "search", found)
+    return called

@@ -46,7 +46,6 @@ def deep_choices(path: Path) -> None:
 
 
 PLACED = [os.mkfifo, folder, full_folder, circle, large, deep, deep_choices]
-REPLACED = [os.mkfifo, full_folder, circle, deep]  # tuning takes many seconds
 Placed = Callable[[Path], None]
 
 
@@ -68,10 +67,12 @@ def choices(cache: Callable[..., Result], tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("placed", PLACED, ids=lambda f: f.__name__)
-def test_what_lies_where_tuning_keeps_its_choices(cache, choices: Path, placed: Placed) -> None:
+def test_what_lies_where_tuning_keeps_its_choices(
+    cache, choices: Path, small: Path, samples: Path, placed: Placed
+) -> None:
     placed(choices)
     for arguments in (
-        ("run", "lenet", "--backend", "compute", "--json"),
+        ("run", small, samples, "--backend", "compute", "--json"),
         ("tune", "--show", "--json"),
         ("info", "--json"),
     ):
@@ -81,12 +82,13 @@ def test_what_lies_where_tuning_keeps_its_choices(cache, choices: Path, placed: 
         assert done.err.count("\n") == 1 and done.err.endswith("\n")
 
 
-@pytest.mark.parametrize("placed", REPLACED, ids=lambda f: f.__name__)
-def test_tuning_replaces_what_lies_there(cache, choices: Path, placed: Placed) -> None:
+@pytest.mark.usefixtures("cached", "searches")
+@pytest.mark.parametrize("placed", PLACED, ids=lambda f: f.__name__)
+def test_tuning_replaces_what_lies_there(cli: Glnn, choices: Path, placed: Placed) -> None:
     placed(choices)
-    tuned = cache("tune", "--size", "8x8x8", "--json")
-    forgotten = cache("tune", "--forget", "--json")
-    if placed is full_folder:
+    tuned = cli("tune", "--size", "8x8x8", "--json")
+    forgotten = cli("tune", "--forget", "--json")
+    if placed in (folder, full_folder):
         assert tuned.code == forgotten.code == 2
         for failed in (tuned, forgotten):
             assert failed.err.endswith(f"glnn: {json.loads(failed.out)['error']}\n")
@@ -113,18 +115,20 @@ def test_forgetting_what_cannot_be_read(cache, choices: Path, placed: Placed) ->
 
 
 @pytest.mark.parametrize("placed", [os.mkfifo, Path.touch], ids=lambda f: f.__name__)
-def test_a_cache_that_is_no_folder(process: Glnn, tmp_path: Path, placed: Placed) -> None:
+def test_a_cache_that_is_no_folder(
+    cache, small: Path, samples: Path, tmp_path: Path, placed: Placed
+) -> None:
     placed(tmp_path / "cache")
-    path = str(tmp_path / "cache")
-    assert process("run", "lenet", "--json", GLNN_CACHE=path).json["accuracy"] > 0.98
-    if process("run", "lenet", "--backend", "compute", GLNN_CACHE=path).code == 0:
-        assert process("tune", "--forget", "--json", GLNN_CACHE=path).json["choices"] == {}
-        refusal = process("tune", "--size", "8x8x8", GLNN_CACHE=path).refusal
+    assert cache("run", small, samples, "--backend", "cpu", "--json").json
+    if cache("run", small, samples, "--backend", "compute").code == 0:
+        assert cache("tune", "--forget", "--json").json["choices"] == {}
+        refusal = cache("tune", "--size", "8x8x8").refusal
         assert "what is found cannot be kept" in refusal
 
 
-def test_choices_with_odd_names(cache, choices: Path) -> None:
-    cache("tune", "--size", "8x8x8")
+@pytest.mark.usefixtures("cached", "searches")
+def test_choices_with_odd_names(cli: Glnn, cache, choices: Path) -> None:
+    assert cli("tune", "--size", "8x8x8").code == 0
     kept = json.loads(choices.read_text())
     (choice,) = kept["choices"].values()
     kept["choices"] = {ODD: choice | {"kernel": ODD, "parameters": {ODD: 1}}}

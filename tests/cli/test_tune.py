@@ -1,50 +1,16 @@
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from glnn.backends.opening import _shared
-from glnn.kernels import kernels_for
-from glnn.kernels.tuned import TunedChoice
 from glnn.layers import Conv2d, Linear
 from glnn.model import Model
-from glnn.tuning.tune import Tuning
 from tests.cli.conftest import Glnn
 
 KEY = "compute matmul R m=4 n=8 k=2 batch=1 BATCHED=0"
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch) -> None:
-    """A cache of its own, and backends that have not read another."""
-    monkeypatch.setenv("GLNN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("glnn.profiling.timing.WARM_SECONDS", 0.0)
-    monkeypatch.setattr("glnn.profiling.timing.LEAST_SECONDS", 0.0)
-    _shared.backends.clear()
-    yield
-    _shared.backends.clear()
-
-
-@pytest.fixture
-def searches(monkeypatch) -> list[str]:
-    """Replaces the search by one that finds the same at once; the sizes it was called for."""
-    called: list[str] = []
-
-    def found(backend, problem, *, exhaustive, skip, advance) -> Tuning:
-        sizes = problem.op.sizes(problem.shapes)
-        called.append("x".join(str(sizes[name]) for name in "mnk" if name in sizes))
-        if called[-1] == "13x13x13":
-            raise KeyboardInterrupt
-        advance("tiled")
-        kernel = kernels_for(problem.op.name, backend.name)[-1]
-        if problem.op.name == "matmul":
-            (kernel,) = (k for k in kernels_for("matmul", "compute") if k.name == "blocked")
-            kernel = kernel.with_parameters(TM=2)
-        return Tuning(problem, TunedChoice.of(kernel, 1e-3, 2e-3))
-
-    monkeypatch.setattr(sys.modules["glnn.cli.tune"], "search", found)
-    return called
+pytestmark = pytest.mark.usefixtures("cached")
 
 
 def skip_without_compute(cli: Glnn) -> None:
