@@ -18,6 +18,9 @@ PART := tests/device/test_buffer.py tests/device/test_program.py tests/device/te
 # The compiler is for one test's EGL library; glnn itself needs none.
 TEST_SYSTEM := xvfb xauth libgl1 libglx-mesa0 glslang-tools gcc libc6-dev
 
+# Tests and examples start hundreds of processes, each of which would compile every module anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test lint check check-onnx conformance check-es31 check-es30 check-gl33 check-contexts check-exhaustive check-wheel check-oldest check-part \
     check-arm64 check-zink check-softpipe check-timers check-threads clean gl test-system
 
