@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 from numpy.typing import NDArray
 
 os.environ["GLNN_DEBUG"] = "1"  # GL is asked for errors after every step
@@ -19,6 +20,10 @@ os.environ.setdefault("GLNN_TRUST", "1")  # the tests themselves hold every kern
 
 import glnn.device
 from glnn.device import Device, Program
+
+# A slow machine is no failure, nor is chance; `make check-exhaustive` looks for other examples.
+settings.register_profile("glnn", deadline=None, derandomize="GLNN_EXHAUSTIVE" not in os.environ)
+settings.load_profile("glnn")
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 

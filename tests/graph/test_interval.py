@@ -52,7 +52,7 @@ def expressions(draw: st.DrawFn, depth: int = 3) -> Expr:
     return call(name, *(draw(one) if i < last or not i else draw(other) for i in range(last + 1)))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(expressions(), ENDS, ENDS, st.data())
 def test_an_interval_has_every_value(expr: Expr, a, b, data) -> None:
     """Of every part, for int64, as NumPy computes it."""
@@ -66,7 +66,7 @@ def test_an_interval_has_every_value(expr: Expr, a, b, data) -> None:
     assert int(found.max()) <= lies.high, expr.text()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(expressions(), st.tuples(SMALL, SMALL).map(sorted), st.tuples(LARGE, LARGE).map(sorted))
 def test_what_is_narrowed_is_the_same(expr: Expr, a, b) -> None:
     """int32 gives what int64 gives, wherever it is said to."""

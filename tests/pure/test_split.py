@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from glnn.graph.epilogue import BIASED
@@ -18,7 +18,8 @@ from glnn.types import DType, TensorType
 from tests.pure.test_kernels import DEVICE
 
 KERNELS = {k.name: k for k in kernels_for("matmul", "compute")}
-GROUPS = st.sampled_from([(65535, 65535, 65535), (3, 5, 65535), (65535, 2, 2)])
+MANY = (65535, 65535, 65535)
+GROUPS = st.sampled_from([MANY, (3, 5, 65535), (65535, 2, 2)])
 NAMES = st.sampled_from(["blocked", "tiled", "matvec", "scalar_nn"])
 HALVES = st.sampled_from([(), ("weight",), ("x",), ("x", "weight")])
 
@@ -31,6 +32,7 @@ def typed(
     return {n: TensorType(shape, taken.get(n, DType.float32)) for n, shape in shapes.items()}
 
 
+@example("tiled", (), 1, 342, 9, 16, MANY)  # R4, which it takes too, would be too large
 @given(NAMES, HALVES, *[st.integers(1, 400)] * 3, st.sampled_from([16, 64, 256]), GROUPS)
 def test_parts(name, halves, m, n, k, alignment, most) -> None:
     device = replace(
@@ -49,7 +51,8 @@ def test_parts(name, halves, m, n, k, alignment, most) -> None:
         return
     out_row = layouts["out"].row((m, n))
     covered = np.zeros(sizes["out"], int)
-    for part in split.parts(shapes):
+    parts = list(split.parts(shapes))
+    for part in parts:
         used = counts(kernel, **part.sizes)
         assert all(a <= b for a, b in zip(used, most, strict=True))
         for operand, (start, count) in part.ranges.items():
@@ -65,7 +68,9 @@ def test_parts(name, halves, m, n, k, alignment, most) -> None:
     expected[:, :n] = 1
     np.testing.assert_array_equal(covered, expected.reshape(-1))
     many = any(a > b for a, b in zip(counts(kernel, m=m, n=n), most, strict=True))
-    assert many or max(4 * s for s in sizes.values()) > 16384, "split without need"
+    # One part is the whole: its operands lie as is wanted the most, not as else is taken, too.
+    large = max(4 * s for s in sizes.values()) > 16384
+    assert many or large or len(parts) == 1, "split without need"
 
 
 def counts(kernel: Kernel, **sizes: int) -> tuple[int, int, int]:
