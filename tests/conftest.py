@@ -22,7 +22,7 @@ import glnn.device
 from glnn.device import Device, Program
 
 # A slow machine is no failure, nor is chance; `make check-exhaustive` looks for other examples.
-settings.register_profile("glnn", deadline=None, derandomize="GLNN_EXHAUSTIVE" not in os.environ)
+settings.register_profile("glnn", deadline=None, derandomize=not os.environ.get("GLNN_EXHAUSTIVE"))
 settings.load_profile("glnn")
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
