@@ -7,7 +7,7 @@ values; which node makes a value is therefore asked of the graph (`Graph.produce
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 from typing import Protocol
@@ -83,6 +83,13 @@ class Node:
     def reads(self) -> tuple[Value, ...]:
         """The values that it reads, those of the epilogue last."""
         return (*(value for value in self.inputs if value is not None), *self.extras)
+
+    def with_values(self, instead: Mapping[Value, Value]) -> Node:
+        """The same of other values: of those that `instead` has for its own."""
+        inputs = tuple(v and instead.get(v, v) for v in self.inputs)
+        outputs = tuple(instead.get(v, v) for v in self.outputs)
+        extras = tuple(instead.get(v, v) for v in self.extras)
+        return replace(self, inputs=inputs, outputs=outputs, extras=extras)
 
     def infer(
         self, types: Mapping[Value, TensorType], known: Mapping[Value, Array]
@@ -177,9 +184,7 @@ class Graph:
         found: set[Value] = set()
         for node in self.nodes:
             found.update(v for v in node.reads if v.kind in (Kind.CONSTANT, Kind.VARIABLE))
-            if node.operator.control or not node.reads:
-                continue
-            if all(value in found for value in node.reads):
+            if node.reads and not node.operator.control and found.issuperset(node.reads):
                 found.update(node.outputs)
         return frozenset(found)
 
@@ -203,9 +208,8 @@ class Graph:
         told: the numbers of inputs, by name, that are known already.
         """
         found = {value: types[value.name] for value in self.inputs}
-        known: dict[Value, Array] = {
-            value: told[value.name] for value in self.inputs if told and value.name in told
-        }
+        given = told or {}
+        known = {value: given[value.name] for value in self.inputs if value.name in given}
         for node in self.nodes:
             for value in node.reads:
                 if value.kind in (Kind.CONSTANT, Kind.VARIABLE):
@@ -223,9 +227,7 @@ class Graph:
 
     @cached_property
     def _asked(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The inputs that operators read the numbers of before a run, and those that these follow
-        from.
-        """
+        """The inputs whose numbers operators read before a run, and those that they follow from."""
         inputs, first = set(self.inputs), set[Value]()
         behind: list[Value] = []
         for node in self.nodes:

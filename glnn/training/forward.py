@@ -136,14 +136,7 @@ def _put(
                 name += "'"
             taken.add(name)
             here[value] = replace(value, name=name)
-    nodes = tuple(
-        replace(
-            node,
-            inputs=tuple(None if v is None else here.get(v, v) for v in node.inputs),
-            outputs=tuple(here.get(v, v) for v in node.outputs),
-        )
-        for node in graph.nodes
-    )
+    nodes = tuple(node.with_values(here) for node in graph.nodes)
     outputs = tuple(here.get(value, value) for value in graph.outputs)
     return (
         Graph(nodes, inputs, outputs, graph.name),

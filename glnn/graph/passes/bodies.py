@@ -53,15 +53,7 @@ def _inlined(node: Node, branch: int, names: set[str]) -> list[Node]:
                     name += "'"
                 names.add(name)
                 here[value] = Value(name, value.type)
-        nodes.append(
-            replace(
-                one,
-                name=f"{node.name}/{one.name}",
-                inputs=tuple(None if v is None else here.get(v, v) for v in one.inputs),
-                outputs=tuple(here[value] for value in one.outputs),
-                extras=tuple(here.get(v, v) for v in one.extras),
-            )
-        )
+        nodes.append(replace(one.with_values(here), name=f"{node.name}/{one.name}"))
     for value, result in zip(body.outputs, node.outputs, strict=True):
         source = here.get(value, value)
         if source is not result:

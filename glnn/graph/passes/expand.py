@@ -76,14 +76,7 @@ class _Expansion:
     def _keep(self, node: Node) -> None:
         for value in node.outputs:
             self._here.setdefault(value, Value(value.name, self._types[value]))
-        self._nodes.append(
-            replace(
-                node,
-                inputs=tuple(None if v is None else self._here.get(v, v) for v in node.inputs),
-                outputs=tuple(self._here[value] for value in node.outputs),
-                extras=tuple(self._here.get(v, v) for v in node.extras),
-            )
-        )
+        self._nodes.append(node.with_values(self._here))
 
     def _take_apart(self, node: Node, operator: Composite) -> None:
         given = [None if v is None else self._here.get(v, v) for v in node.inputs]
@@ -104,14 +97,8 @@ class _Expansion:
                     if operator.opens:
                         label = f"{node.name}/{value.name}"
                     here[value] = Value(self._fresh(label), value.type)
-            self._nodes.append(
-                replace(
-                    one,
-                    name=f"{node.name}/{one.name}" if operator.opens else node.name,
-                    inputs=tuple(None if v is None else here.get(v, v) for v in one.inputs),
-                    outputs=tuple(here[value] for value in one.outputs),
-                )
-            )
+            name = f"{node.name}/{one.name}" if operator.opens else node.name
+            self._nodes.append(replace(one.with_values(here), name=name))
         for value, result in zip(node.outputs, made.outputs, strict=True):
             source = here.get(result, result)
             if value not in self._known and source is not self._here[value]:

@@ -20,10 +20,9 @@ def without_identities(graph: Graph, types: dict[Value, TensorType]) -> Graph:
     same: dict[Value, Value] = {}
     kept: list[Node] = []
     for node in graph.nodes:
-        inputs = tuple(None if v is None else same.get(v, v) for v in node.inputs)
-        if (source := _same(replace(node, inputs=inputs), types)) is None:
-            extras = tuple(same.get(v, v) for v in node.extras)
-            kept.append(replace(node, inputs=inputs, extras=extras))
+        read = node.with_values(same)
+        if (source := _same(read, types)) is None:
+            kept.append(read)
         elif (result := node.outputs[0]) not in graph.outputs:
             same[result] = source
         else:

@@ -155,13 +155,7 @@ def _without_detours(graph: Graph) -> Graph:
     if not instead or any(value in instead for value in graph.outputs):
         return graph
     nodes = tuple(
-        replace(
-            node,
-            inputs=tuple(None if v is None else instead.get(v, v) for v in node.inputs),
-            extras=tuple(instead.get(v, v) for v in node.extras),
-        )
-        for node in graph.nodes
-        if not instead.keys() & set(node.outputs)
+        node.with_values(instead) for node in graph.nodes if not instead.keys() & set(node.outputs)
     )
     return Graph(nodes, tuple(inputs), graph.outputs, graph.name)
 

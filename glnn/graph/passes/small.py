@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 
 from glnn.errors import ShapeError
 from glnn.graph.graph import Graph, Node, Value
@@ -54,8 +53,5 @@ def with_small_inputs(graph: Graph, left: Collection[str]) -> Graph:
         if value.type.dtype is DType.int64 and value.name not in left:
             here[value] = Value(f"{value.name}, which is small", value.type)
             nodes.append(Node(value.name, Within(SMALL), (value,), (here[value],)))
-    for node in graph.nodes:
-        inputs = tuple(None if v is None else here.get(v, v) for v in node.inputs)
-        extras = tuple(here.get(v, v) for v in node.extras)
-        nodes.append(replace(node, inputs=inputs, extras=extras))
+    nodes += [node.with_values(here) for node in graph.nodes]
     return Graph(tuple(nodes), graph.inputs, graph.outputs, graph.name)
