@@ -135,7 +135,9 @@ class Binaries:
             "known": json.dumps(known).encode(),
             "binary": memoryview(binary)[: length.value],
         }
-        about = {"what": name, "device": self._offers.renderer, "glnn": __version__}
+        offers = self._offers
+        device = f"{offers.vendor} {offers.renderer} {offers.version_text}"
+        about = {"what": name, "device": device, "glnn": __version__}
         return self._disk.write(f"{KIND}/{key}", content, **about)
 
     def _asked(self, program: int, what: int) -> int:
