@@ -23,6 +23,7 @@ ORDER = (
     ("errors",),
     ("reading", "writing"),
     ("settings", "process", "types", "glsl", "span"),
+    ("disk",),
     ("layout",),
     ("graph", "device"),
     ("kernels",),
