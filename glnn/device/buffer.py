@@ -126,6 +126,11 @@ class Buffer:
         return self.push(device), binding, *self._part
 
     @property
+    def copied(self) -> int | None:
+        """GL's name of the copy on its device, where there is one."""
+        return None if self._copy is None else self._copy.glo
+
+    @property
     def first(self) -> int:
         """The byte of the copy on its device that it begins at."""
         return self._part[0]
@@ -138,15 +143,20 @@ class Buffer:
         self.release()
         # Content comes with the allocation, not by Buffer.clear(): after that NVIDIA's driver (580)
         # shows shaders the last write but one.
-        content = np.zeros(self.size, np.uint32)
-        if self._host is not None and self._used:
-            content.view(self._number)[: self._used] = self.layout.pack(self._host)
-            self.pushes += 1
+        content = self.content(self._host)
+        self.pushes += self._host is not None and self._used > 0
         copy = device.context.buffer(content)
         device.check_always(f"allocate {self.nbytes} bytes")
         self._host_newer = False
         self._device, self._copy = device, copy
         return copy
+
+    def content(self, array: NDArray[Any] | None) -> NDArray[np.uint32]:
+        """All words of the copy on a device where `array` is the content; None: zeros."""
+        words = np.zeros(self.size, np.uint32)
+        if array is not None and self._used:
+            words.view(self._number)[: self._used] = self.layout.pack(array)
+        return words
 
     def _write(self, device: Device, copy: moderngl.Buffer) -> None:
         if self._used and self._host is not None:

@@ -13,6 +13,25 @@ from glnn.device.program import Command, Program, Value
 if TYPE_CHECKING:
     import moderngl
 
+Groups = tuple[int, int, int]
+"""The workgroups of a dispatch along x, y and z."""
+Attributes = Mapping[str, tuple["moderngl.Buffer", int]]
+"""The attributes of a vertex array: of each the buffer, and the floats that a vertex takes."""
+
+
+@dataclass(frozen=True)
+class Capture:
+    """One draw of transform feedback."""
+
+    vertices: int
+    """How many, for each instance."""
+    instances: int
+    """How often they are drawn."""
+    first: int
+    """The first of the vertices."""
+    to: int
+    """The byte of the buffer that it captures to."""
+
 
 @dataclass
 class _Uniforms:
@@ -123,6 +142,19 @@ class Recorder:
     def run(self, command: Command) -> None:
         """Dispatch or capture."""
         self._commands.append(command)
+
+    def dispatch(self, program: Program, groups: Groups) -> None:
+        """Run a compute shader. Raises LimitError on more workgroups than the device allows."""
+        self.run(program.dispatching(groups))
+
+    def capture(
+        self, program: Program, array: Any, attributes: Attributes, draw: Capture, out: Any
+    ) -> None:
+        """Run a vertex shader for vertices of `array`, which is made of `attributes`.
+
+        Raises DeviceError where what it captures does not fit into the buffer `out`.
+        """
+        self.run(program.capturing(array, draw.vertices, draw.instances, out, draw.first, draw.to))
 
     def flush(self) -> None:
         """Let the device begin with what it was told so far."""
