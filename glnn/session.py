@@ -21,8 +21,8 @@ from glnn.errors import GlnnError, ModelError, ShapeError, shown
 from glnn.graph.passes import Pass
 from glnn.model.load import load, load_bytes
 from glnn.model.model import Model
-from glnn.model.tensor import BATCH, TensorInfo
 from glnn.model.values import find_values
+from glnn.tensor_info import BATCH, TensorInfo
 from glnn.types import UNKNOWN, UNRANKED, DType, Shape
 
 if TYPE_CHECKING:

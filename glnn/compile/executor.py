@@ -7,20 +7,21 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from glnn.arrays import all_small
 from glnn.backends import Backend, open_backend, opened
-from glnn.backends.backend import T
 from glnn.compile.cut import Cut, planned
 from glnn.compile.hosted import Hosted
 from glnn.compile.plan import Plan
-from glnn.compile.run import Done, Run
 from glnn.compile.weights import Weights
 from glnn.device import Device
 from glnn.errors import LimitError, UnsupportedOpError, first_line
 from glnn.graph.graph import Graph, Value
 from glnn.graph.passes import Pass
-from glnn.graph.passes.small import all_small, has_wide_inputs, with_small_inputs
+from glnn.graph.passes.small import has_wide_inputs, with_small_inputs
 from glnn.kernels.library import revision
 from glnn.process import ProcessLock
+from glnn.running.run import Done, Run
+from glnn.running.store import T
 from glnn.types import Array, DType, Shape, TensorType, content
 
 LOG = logging.getLogger(__name__)

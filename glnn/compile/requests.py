@@ -16,8 +16,8 @@ from queue import Empty, SimpleQueue
 import numpy as np
 
 from glnn.compile.executor import Executor
-from glnn.compile.run import Run
 from glnn.process import GL_PROCESS, THIS, ProcessLock
+from glnn.running.run import Run
 from glnn.types import Array
 
 UNDER_WAY = 2  # one is computed, the inputs of the next are uploaded

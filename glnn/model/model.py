@@ -21,7 +21,7 @@ from glnn.model.content import Content
 from glnn.model.formats import save
 from glnn.model.node import Node, parameters
 from glnn.model.summary import of_layers, summary
-from glnn.model.tensor import BATCH, TensorInfo
+from glnn.tensor_info import BATCH, TensorInfo
 from glnn.types import UNKNOWN, UNRANKED, Dim, Shape, TensorType
 
 Array = NDArray[Any]

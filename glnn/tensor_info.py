@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from glnn.arrays import as_one_of
 from glnn.errors import ModelError, ShapeError, shown
-from glnn.graph.operator import as_one_of
 from glnn.types import MOST, UNRANKED, Array, DType, Shape, TensorType, boxed
 
 TYPES = {

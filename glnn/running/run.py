@@ -8,14 +8,14 @@ from typing import Protocol
 
 import numpy as np
 
-from glnn.compile.lane import Lane
 from glnn.device import Fence
 from glnn.errors import DeviceError, ShapeError, shown
+from glnn.running.lane import Lane
 from glnn.types import Array, DType, Shape
 
 
 class Run(Protocol):
-    """Some run, to be asked inside `Backend.perform`."""
+    """Some run, to be asked inside `Performer.perform`."""
 
     def wait(self, seconds: float = float("inf")) -> bool:
         """Wait for the device no longer than `seconds`; whether it is done.
@@ -71,7 +71,7 @@ class Begun:
 
     def wait(self, seconds: float = float("inf")) -> bool:
         """See `Run`."""
-        device = self.lane.backend.device
+        device = self.lane.device
         if not self.over and device is not None and device.closed:
             raise DeviceError(device.lost or "the device was closed in the middle of a run")
         return self.over or self.fence is None or self.fence.wait(seconds)
