@@ -57,6 +57,16 @@ class Prepared:
             for i, entry in enumerate(schedule.entries)
         )
 
+    @property
+    def kept(self) -> tuple[Kept, ...]:
+        """The weights that it holds, those of bodies aside."""
+        return tuple(one for one in self._held if isinstance(one, Kept))
+
+    @property
+    def blocks(self) -> tuple[Memory | None, ...]:
+        """The memory of each block of the arena."""
+        return tuple(self._blocks)
+
     @cached_property
     def together(self) -> Launch:
         """All launches."""

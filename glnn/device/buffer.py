@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.device.copying import copied_in_parts, parts_in_words
+from glnn.device.copying import copied_in_parts, packed, parts_in_words
 from glnn.device.copying import copy as copied
 from glnn.device.device import Device
 from glnn.device.memory import LEAST, SharedMemory
 from glnn.device.places import Range
+from glnn.device.staging import allocated
 from glnn.device.timeline import Fence
 from glnn.errors import DeviceError, ShapeError
 from glnn.layout import Layout
@@ -141,22 +142,12 @@ class Buffer:
             self.pull()
         device.activate()
         self.release()
-        # Content comes with the allocation, not by Buffer.clear(): after that NVIDIA's driver (580)
-        # shows shaders the last write but one.
-        content = self.content(self._host)
-        self.pushes += self._host is not None and self._used > 0
-        copy = device.context.buffer(content)
-        device.check_always(f"allocate {self.nbytes} bytes")
+        content = None if self._host is None else packed(self.layout, self._host)
+        self.pushes += content is not None
+        copy = allocated(device, self.size, content)
         self._host_newer = False
         self._device, self._copy = device, copy
         return copy
-
-    def content(self, array: NDArray[Any] | None) -> NDArray[np.uint32]:
-        """All words of the copy on a device where `array` is the content; None: zeros."""
-        words = np.zeros(self.size, np.uint32)
-        if array is not None and self._used:
-            words.view(self._number)[: self._used] = self.layout.pack(array)
-        return words
 
     def _write(self, device: Device, copy: moderngl.Buffer) -> None:
         if self._used and self._host is not None:

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.layout import Layout
 from glnn.process import HELPERS
+from glnn.types import TensorType
 
 Array = NDArray[Any]
 Part = tuple[int, int]
@@ -164,3 +166,17 @@ class Copiers:
 
 
 COPIERS = Copiers()
+
+
+def packed(layout: Layout, array: NDArray[Any]) -> NDArray[np.uint32] | None:
+    """The words of `array` as it lies on a device in `layout`; None where it is empty."""
+    type = TensorType.of(array)
+    used, words, number = layout.size(type.shape), layout.words(type), layout.number(type.dtype)
+    if not used:
+        return None
+    flat = np.ascontiguousarray(layout.pack(array), number)
+    if flat.nbytes == 4 * words:
+        return flat.reshape(-1).view(np.uint32)
+    found = np.zeros(words, np.uint32)
+    found.view(number)[:used] = flat
+    return found

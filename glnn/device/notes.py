@@ -43,7 +43,7 @@ class Notes(Recorder):
     """What has a number: an id is another's once its own object is gone."""
 
     def __post_init__(self) -> None:
-        names = [block.copy.glo for block, _ in self.blocks]
+        names: list[int | None] = [block.copy.glo for block, _ in self.blocks]
         names += [weight.copied for weight in self.weights]
         self._names = {name: number for number, name in enumerate(names) if name}
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
 
 from glnn.device.device import Device
 from glnn.device.memory import MappedMemory, SharedMemory, StagedMemory
 from glnn.device.program import Program
 from glnn.device.recording import Capture, Recorder, Recording
+from glnn.device.staging import allocated
 from glnn.device.tape import Shown, Tape, TapeError
 from glnn.device.texture import DataTexture
 
@@ -21,11 +25,12 @@ Asked = tuple[int, str, str, int]
 class Packed:
     """A weight on `device`, as its words lie in memory: a buffer, copies in textures, or both.
 
-    words: gives them; asked when something is made of them. Only inside `Device.perform`.
+    size: the words of the buffer. content: those that it begins with; zeros are behind. Only
+    inside `Device.perform`.
     """
 
-    def __init__(self, device: Device, words: Callable[[], memoryview]) -> None:
-        self._device, self._words = device, words
+    def __init__(self, device: Device, size: int, content: NDArray[np.uint32]) -> None:
+        self._device, self._size, self._content = device, size, content
         self._buffer: Any = None
         self._textures: WeakValueDictionary[Asked, DataTexture] = WeakValueDictionary()
 
@@ -36,7 +41,7 @@ class Packed:
         return self._buffer
 
     def _made(self) -> Any:
-        return self._device.context.buffer(self._words())
+        return allocated(self._device, self._size, self._content)
 
     def texture(self, shown: Shown) -> DataTexture:
         """The texture that shows it; the same one for whoever asks for such a one."""
@@ -71,7 +76,7 @@ class Played:
         beside: Played | None = None,
     ) -> None:
         self.tape, self._device, self._weights = tape, device, tuple(weights)
-        self._programs = self._restored() if beside is None else beside._programs
+        self._programs: list[Program] = self._restored() if beside is None else beside._programs
         self.memories: tuple[SharedMemory, ...] = tuple(
             MEMORIES[block.kind](block.words, device)
             if beside is None or block.own
@@ -137,7 +142,7 @@ class Played:
 
     def _uses(self, recorder: Recorder, *those: Sequence[tuple[int, int, int]]) -> None:
         reads, writes = ([(self._buffer(b).glo, *ends) for b, *ends in some] for some in those)
-        recorder.uses(reads, writes)  # type: ignore[arg-type]
+        recorder.uses(reads, writes)
 
     def _copy(
         self, recorder: Recorder, target: int, to: int, source: int, at: int, nbytes: int
