@@ -33,7 +33,7 @@ def regular(path: str, flags: int) -> int:
     if stat.S_ISREG(known.st_mode):
         noted = _NOTED.get()
         if noted is not None:
-            noted.append((os.path.realpath(path), known))
+            noted.append((os.path.abspath(path), known))
         return handle
     os.close(handle)
     raise OSError(errno.EINVAL, "is not a file", path)

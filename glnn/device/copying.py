@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.layout import Layout
-from glnn.process import HELPERS
+from glnn.process import HELPERS, processors
 from glnn.types import TensorType
 
 Array = NDArray[Any]
@@ -63,11 +63,7 @@ def copied_in_parts(
 
 def _most_threads() -> int:
     """How many threads copy at the most: half of what this process has processors for."""
-    try:
-        processors = len(os.sched_getaffinity(0))
-    except AttributeError:  # macOS and Windows have none
-        processors = os.cpu_count() or 1
-    return min(processors // 2, MOST)
+    return min(processors() // 2, MOST)
 
 
 class Job:

@@ -40,7 +40,7 @@ class FileStamp:
     """A file as the system knew it."""
 
     path: str
-    """Where it is, links followed."""
+    """Where it was read, links and all: another file is there once a link leads elsewhere."""
     device: int
     """The file system that it is on."""
     inode: int

@@ -137,7 +137,8 @@ class Index:
                 raise ValueError("of another form")
             return cls(
                 data["name"],
-                *(tuple(map(_info, data[name])) for name in ("inputs", "outputs")),
+                tuple(map(_info, data["inputs"])),
+                tuple(map(_info, data["outputs"])),
                 data["metadata"],
                 data["backend"],
                 tuple(FileStamp(*one) for one in data["files"]),
