@@ -34,6 +34,7 @@ ORDER = (
     ("onnx",),
     ("data",),
     ("model",),
+    ("deferred",),
     ("session",),
     ("training",),
     ("onnx_backend",),
