@@ -36,6 +36,7 @@ ORDER = (
     ("onnx",),
     ("data",),
     ("model",),
+    ("deferred",),
     ("session",),
     ("training",),
     ("onnx_backend",),

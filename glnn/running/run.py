@@ -9,8 +9,9 @@ from typing import Protocol
 import numpy as np
 
 from glnn.device import Fence
-from glnn.errors import DeviceError, ShapeError, shown
+from glnn.errors import DeviceError, LimitError, ShapeError, first_line, shown
 from glnn.running.lane import Lane
+from glnn.running.store import Performer, T
 from glnn.types import Array, DType, Shape
 
 
@@ -115,3 +116,11 @@ def check_out(name: str, array: object, shape: Shape, dtype: DType) -> None:
         got = f"a {fixed}{array.dtype} array of shape {array.shape}"
     wanted = f"a writeable {dtype.value} array of shape {shape}"
     raise ShapeError(f"out[{name!r}] must be {wanted}, got {got}")
+
+
+def within_memory(performer: Performer, work: Callable[[], T]) -> T:
+    """What `work` gives or raises; LimitError where the host has too little memory."""
+    try:
+        return performer.perform(work)
+    except MemoryError as error:
+        raise LimitError(f"the host has too little memory: {first_line(error)}") from None
