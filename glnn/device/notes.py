@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from glnn.device.buffer import Buffer
+from glnn.device.functions import Command
+from glnn.device.members import Value
 from glnn.device.memory import MappedMemory, SharedMemory, StagedMemory
 from glnn.device.places import Place, Range
-from glnn.device.program import Command, Program, Value
+from glnn.device.program import Program
 from glnn.device.recording import Attributes, Capture, Groups, Recorder
 from glnn.device.tape import Block, Drawn, Shown, Tape, TapeError
 from glnn.device.texture import DataTexture
+from glnn.device.vertices import Vertices
 
 if TYPE_CHECKING:
     import moderngl
@@ -95,7 +98,12 @@ class Notes(Recorder):
         self._told.append(("dispatch", self._program(program), *groups))
 
     def capture(
-        self, program: Program, array: Any, attributes: Attributes, draw: Capture, out: Any
+        self,
+        program: Program,
+        array: Vertices,
+        attributes: Attributes,
+        draw: Capture,
+        out: moderngl.Buffer,
     ) -> None:
         number = self._numbered(array, self._arrays)
         if number == len(self._arrays):

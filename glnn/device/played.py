@@ -164,6 +164,8 @@ class Played:
 
     def _dispatch(self, recorder: Recorder, program: int, *groups: int) -> None:
         x, y, z = groups
+        if self._programs[program].stride:
+            raise TapeError("a tape dispatches a vertex shader")
         recorder.dispatch(self._programs[program], (x, y, z))
 
     def _capture(self, recorder: Recorder, array: int, *draw: int) -> None:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from glnn.device.members import Value
 from glnn.device.places import END
-from glnn.device.program import Value
 
 MOST_WORDS = 1 << 40  # of a buffer
 MOST = 1 << 31  # what GL counts: vertices, instances, workgroups, units, bindings

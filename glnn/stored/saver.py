@@ -176,7 +176,7 @@ class Saver:
         """Where a weight is: written to `draft` if it is nowhere."""
         if not threading.main_thread().is_alive() and _interrupted():
             raise InterruptedError("the process was interrupted")
-        name = sha256(memoryview(words)).hexdigest()[:40]
+        name = sha256(words.data).hexdigest()[:40]
         if name not in self._there:
             cuts = range(0, max(words.nbytes, 1), PIECE)
             pieces = tuple(f"{name}.{i}" for i in range(len(cuts)))
