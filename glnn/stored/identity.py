@@ -29,8 +29,8 @@ SUFFIXES = (".onnx", ".json")
 YOUNG = 20_000_000  # nanoseconds: a file that is younger may change and have the same times
 STARTED = time.time_ns()
 DEPTH = 4  # of folders in folders: links may lead in circles
-TUNED = ("choices", "fastest")
-"""Folders of the cache whose files say which kernels and backends are taken."""
+TUNED = ("choices",)
+"""Folders of the cache whose files say which kernels are taken."""
 OPENING = ("device", "gpu", "limits", "max_batch")
 """Options that say which device is opened, or how many plans there are."""
 
@@ -99,21 +99,25 @@ def named(source: object) -> tuple[str, ...] | None:
         return None
 
 
-def surroundings(device: Device, settings: Settings) -> tuple[str, ...] | None:
-    """All that plans depend on beside the model and the options.
+def surroundings(device: Device, settings: Settings) -> tuple[tuple[str, ...], bool] | None:
+    """All that plans depend on beside the model and the options, and whether it is older than this
+    process, which else may have read other files than are there.
 
-    None where files of glnn changed since this process began: what it runs is not what they say.
+    None where that is so of glnn's own modules: what is stored suits others.
     """
     own = list(_files(PACKAGE, (".py", ".json", ".npz")))
-    if any(modified > STARTED for _, _, modified in own):
+    before = STARTED - YOUNG
+    if any(modified > before for _, _, modified in own):
         return None
-    own += _files(shaders_folder(), None)
-    theirs = [] if settings.kernels is None else list(_files(settings.kernels, None))
+    others = list(_files(shaders_folder(), None))
+    if settings.kernels is not None:
+        others += _files(settings.kernels, None)
     for folder in TUNED if settings.cache is not None else ():
-        theirs += _files(Path(settings.cache or "") / folder, None)
+        others += _files(Path(settings.cache or "") / folder, None)
+    fresh = all(modified <= before for _, _, modified in others)
     chosen = settings.trust, settings.launch, settings.memory, str(settings.kernels)
     versions = sys.version, np.__version__, sys.byteorder
-    return tuple(map(repr, (own, theirs, chosen, versions, device.capabilities)))
+    return tuple(map(repr, (own, others, chosen, versions, device.capabilities))), fresh
 
 
 def chosen(options: Options) -> tuple[str, ...]:

@@ -102,6 +102,10 @@ class Index:
         if not all(isinstance(text, str) for text in texts):
             raise ValueError("a model has a name, a backend and metadata, all of them texts")
 
+    def unchanged(self) -> bool:
+        """Whether the files are what they were."""
+        return all(one.unchanged() for one in self.files)
+
     def find(self, shapes: Mapping[str, Shape], small: bool) -> Listed | None:
         """The plan for inputs of `shapes`."""
         key = tuple(sorted(shapes.items())), small

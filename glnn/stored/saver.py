@@ -7,7 +7,7 @@ import logging
 import sys
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from secrets import token_hex
@@ -22,7 +22,7 @@ from glnn.errors import GlnnError
 from glnn.process import ProcessLock
 from glnn.stored.index import MOST_PLANS, PLAIN, Fixed, Index, Listed, Part
 from glnn.stored.plan import StoredPlan
-from glnn.stored.storage import INDEX, Shelf
+from glnn.stored.shelf import INDEX, Shelf
 from glnn.types import Array, Shape
 
 LOG = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class Job:
     """Whether inputs of int64 must be small."""
 
 
-class Saver:
+class DiskSaver:
     """Writes plans of one model, one after the other, in a thread that is there meanwhile.
 
     shelf: where. index: the model, without plans. What the disk refuses is not kept; nothing of
@@ -69,10 +69,17 @@ class Saver:
         self._thread: threading.Thread | None = None
         self._written: WeakKeyDictionary[Words, Part] = WeakKeyDictionary()
 
-    def save(self, job: Job) -> None:
-        """Have a plan written, which has run and given right results."""
+    def save(
+        self,
+        plan: StoredPlan,
+        weights: Sequence[Words],
+        fixed: Mapping[str, Array],
+        shapes: Mapping[str, Shape],
+        small: bool,
+    ) -> None:
+        """See `glnn.running.stored.Saver`."""
         with self._lock:
-            self._jobs.append(job)
+            self._jobs.append(Job(plan, tuple(weights), fixed, dict(shapes), small))
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._work, name="glnn saves")
                 try:

@@ -6,83 +6,32 @@ import json
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 from time import perf_counter
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
 from glnn.device import Device
 from glnn.device.played import Packed
-from glnn.device.shared import SHARED
 from glnn.device.tape import TapeError
-from glnn.disk import Disk, Entry, OddError, digest
+from glnn.disk import Entry, OddError
 from glnn.errors import GlnnError
 from glnn.process import processors
 from glnn.running.options import Options
-from glnn.running.stored import StoredModel
-from glnn.settings import Settings
-from glnn.stored.identity import chosen, named, surroundings
+from glnn.running.stored import Loading, Saver, StoredModel
+from glnn.stored.identity import stamps
 from glnn.stored.index import Index, Listed, Part
 from glnn.stored.plan import StoredPlan
 from glnn.stored.restored import Restored, available
+from glnn.stored.saver import DiskSaver
+from glnn.stored.shelf import Shelf
 from glnn.tensor_info import TensorInfo
 from glnn.types import Shape
 
 LOG = logging.getLogger(__name__)
-INDEX = "index"
-"""The part of an entry that says what there is."""
 MOST_THREADS = 8
 """That look at checksums: they read no faster than memory."""
-
-
-@dataclass(frozen=True)
-class Shelf:
-    """Where what is stored of one model, for a device and options, has its place."""
-
-    disk: Disk
-    """The user's."""
-    key: str
-    """What tells it from all others, in hexadecimal digits."""
-    device: Device
-    """On which it runs."""
-
-    @property
-    def name(self) -> str:
-        """The entry that has the index and the plans."""
-        return f"plans/{self.key}"
-
-    @classmethod
-    def of(cls, source: object, options: Options, device: Device | None) -> Shelf | None:
-        """That of the model that `source` names; None where nothing is to be stored of it.
-
-        device: None opens, or shares, what `options` ask for; which raises DeviceError.
-        """
-        settings = Settings.from_environment()
-        disk, model = Disk.of(settings), named(source)
-        if not disk.keeps or settings.debug or model is None or options.backend == "cpu":
-            return None
-        if device is None:
-            device = options.device or SHARED.open(options.gpu, options.limits)
-        around = surroundings(device, settings)
-        if around is None:
-            return None
-        return cls(disk, digest(*model, *around, *chosen(options)), device)
-
-    def index(self) -> tuple[Index, Entry] | None:
-        """What there is by now."""
-        entry = self.disk.map(self.name)
-        if entry is None:
-            return None
-        try:
-            if not entry.check(INDEX):
-                raise OddError("a checksum is wrong")
-            return Index.of(json.loads(bytes(entry.part(INDEX)))), entry
-        except (KeyError, ValueError, OddError) as error:
-            LOG.debug("%s: not used: %s", self.name, error)
-            self.disk.remove(self.name)
-            return None
 
 
 class Shelved:
@@ -100,7 +49,7 @@ class Shelved:
 
     def unchanged(self) -> bool:
         """See `StoredModel`."""
-        return all(one.unchanged() for one in self._index.files)
+        return self._index.unchanged()
 
     def plan(self, shapes: Mapping[str, Shape], small: bool) -> Restored | None:
         """See `StoredModel`."""
@@ -195,13 +144,32 @@ class Checking:
 
 
 class DiskStorage:
-    """What is stored in the user's cache: see `Storage`."""
+    """What is stored in the user's cache: see `Storage`. Any thread may use it."""
+
+    def __init__(self) -> None:
+        self._empty: WeakKeyDictionary[Options, Shelf] = WeakKeyDictionary()  # as they were found
 
     def find(self, source: object, options: Options) -> StoredModel | None:
         """See `Storage`. Raises DeviceError where no device opens."""
         shelf = Shelf.of(source, options, None)
-        found = None if shelf is None else shelf.index()
-        if shelf is None or found is None:
+        if shelf is None:
             return None
-        stored = Shelved(shelf, *found)
-        return stored if stored.unchanged() else None
+        found = shelf.index()
+        if found is not None and found[0].unchanged():
+            return Shelved(shelf, *found)
+        self._empty[options] = shelf
+        return None
+
+    def saver(
+        self, source: object, options: Options, device: Device, backend: str, read: Loading
+    ) -> Saver | None:
+        """See `Storage`."""
+        files = stamps(read.files)
+        shelf = self._empty.pop(options, None)
+        if shelf is None or shelf.device is not device:
+            shelf = Shelf.of(source, options, device)
+        if shelf is None or not shelf.fresh or files is None:
+            return None
+        known = read.described
+        index = Index(known.name, known.inputs, known.outputs, known.metadata, backend, files)
+        return DiskSaver(shelf, index)
