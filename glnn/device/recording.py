@@ -230,6 +230,11 @@ class Recording:
                 program.forget()
             raise
 
+    @property
+    def ran(self) -> bool:
+        """Whether it ran, and GL was asked for errors; never with GLNN_DEBUG."""
+        return self._checked
+
     def _run_checked(self) -> None:
         for name, commands in self._steps:
             for function, arguments in commands:

@@ -2,6 +2,6 @@
 
 from glnn.disk.disk import Disk, Listed, digest
 from glnn.disk.draft import Draft
-from glnn.disk.entry import Entry
+from glnn.disk.entry import Entry, OddError
 
-__all__ = ["Disk", "Draft", "Entry", "Listed", "digest"]
+__all__ = ["Disk", "Draft", "Entry", "Listed", "OddError", "digest"]

@@ -15,8 +15,9 @@ import re
 import stat
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,13 @@ class Entry:
         """The bytes of a part as they lie in the file, not checked. Raises KeyError."""
         part = self.parts[name]
         return self._view[part.at : part.at + part.nbytes]
+
+    def span(self, names: Sequence[str]) -> memoryview:
+        """The bytes of parts that lie one behind the other. Raises KeyError, OddError."""
+        parts = [self.parts[name] for name in names]
+        if any(one.at + one.nbytes != other.at for one, other in pairwise(parts)):
+            raise OddError("parts do not follow one another")
+        return self._view[parts[0].at : parts[-1].at + parts[-1].nbytes]
 
     def check(self, name: str) -> bool:
         """Whether a part is as it was written. Other threads run meanwhile. Raises KeyError."""
