@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from glnn.device.building import any_shader, compute_program, feedback_program, owned
@@ -12,6 +13,7 @@ from glnn.device.functions import Command
 from glnn.device.members import Value, check_compute, check_feedback, uniforms
 from glnn.device.source import Source
 from glnn.errors import DeviceError, LimitError
+from glnn.span import Span
 
 if TYPE_CHECKING:
     import moderngl
@@ -96,7 +98,11 @@ class Program:
         None where it is not kept any more, or the driver does not take it.
         """
         device.activate()
-        return cls._loaded(device, key, None)
+        start = perf_counter()
+        made = cls._loaded(device, key, None)
+        if made is not None:
+            device.restored.append(Span(made.name, start, perf_counter()))
+        return made
 
     @classmethod
     def _loaded(cls, device: Device, key: str, stage: str | None) -> Program | None:
