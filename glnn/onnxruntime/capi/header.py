@@ -28,7 +28,8 @@ class Header:
     producer_name: str = ""
     domain: str = ""
     description: str = ""
-    version: int = 0
+    version: int = 2**63 - 1
+    """Of the model; so large where the file says none, as ONNX Runtime has it."""
     graph_name: str = ""
     graph_description: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -58,7 +59,7 @@ def of_file(path: str) -> Header:
 def _header(data: Bytes) -> Header:
     texts: dict[int, str] = {}
     metadata: dict[str, str] = {}
-    version, graph = 0, None
+    version, graph = Header.version, None
     for number, start, end, value in _fields(data, 0, len(data)):
         if number in (PRODUCER, DOMAIN, DESCRIPTION):
             texts[number] = _str(data, start, end)
