@@ -40,7 +40,7 @@ class Core:
     def __init__(self, model: str | bytes, options: SessionOptions, asked: Asked) -> None:
         start = time_ns()
         self.session_options = options
-        self._profile = Profile.of(options, start)
+        self.profile = Profile.of(options, start)
         self._header = _header(model)
         self._session = _opened(model, options, asked)
         inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
@@ -52,7 +52,7 @@ class Core:
         self.feeds = Feeds(self.inputs_meta, unranked)
         self.model_meta = ModelMetadata.of(self._header)
         self._outputs = {info.name: info for info in self.outputs_meta}
-        self._profile.add("session_initialization", start)
+        self.profile.add("session_initialization", start)
 
     def _denoted(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """The sizes of the inputs' symbols that the model denotes as `sizes` says."""
@@ -85,14 +85,14 @@ class Core:
         InvalidArgument for what does not fit, and what `fault` makes of glnn's errors.
         """
         self.feeds.required(feeds)
-        start = time_ns() if self._profile.on else 0
+        start = time_ns() if self.profile.on else 0
         try:
             given = self.feeds.arrays(feeds)
             names = self._names(output_names)
             _check(options)
             results = self._session.run(names, given)
-            if self._profile.on:
-                self._profile.ran(self._session, given, start)
+            if self.profile.on:
+                self.profile.ran(self._session, given, start)
         except GlnnError as error:
             raise fault(error) from None
         return [_given(result) for result in results]
@@ -160,12 +160,12 @@ class Core:
 
     def end_profiling(self) -> str:
         """The file that was written; empty where there is none."""
-        return self._profile.end()
+        return self.profile.end()
 
     @property
     def get_profiling_start_time_ns(self) -> int:
         """When it began, in ns since 1970; 0 where it did not."""
-        return self._profile.start
+        return self.profile.start
 
 
 def _header(model: str | bytes) -> header.Header:
