@@ -12,6 +12,8 @@ from platformdirs import user_cache_path
 
 from glnn.errors import GlnnError, shown
 
+BACKENDS = ("auto", "compute", "feedback", "cpu")
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -19,6 +21,7 @@ class Settings:
 
     gpu: `GLNN_GPU`, an index or a part of the renderer's name; empty means the first that opens.
     limits: `GLNN_LIMITS`, `es31-minimum` or empty.
+    backend: `GLNN_BACKEND`, what `backend="auto"` means: one of BACKENDS; `auto` unless given.
     debug: `GLNN_DEBUG`, anything but empty or `0` checks GL for errors after every step.
     cache: `GLNN_CACHE`, the folder for what tuning found and what can be made again; the user's
         cache folder unless given, and none if empty.
@@ -34,6 +37,7 @@ class Settings:
 
     gpu: str | None = None
     limits: str | None = None
+    backend: str = "auto"
     debug: bool = False
     cache: Path | None = None
     cache_size: int = 2 << 30
@@ -47,6 +51,7 @@ class Settings:
         return cls(
             gpu=environment.get("GLNN_GPU") or None,
             limits=environment.get("GLNN_LIMITS") or None,
+            backend=_backend(environment.get("GLNN_BACKEND") or "auto"),
             debug=environment.get("GLNN_DEBUG", "0") not in ("", "0"),
             cache=_cache(environment.get("GLNN_CACHE")),
             kernels=_folder("GLNN_KERNELS", environment.get("GLNN_KERNELS", "")),
@@ -71,6 +76,12 @@ class Libraries:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Libraries:
         return cls(environment.get("GLNN_EGL") or None, environment.get("GLNN_GLES") or None)
+
+
+def _backend(name: str) -> str:
+    if name not in BACKENDS:
+        raise GlnnError(f"GLNN_BACKEND: expected {', '.join(BACKENDS)}, got {shown(name)}")
+    return name
 
 
 def _cache(folder: str | None) -> Path | None:

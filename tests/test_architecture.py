@@ -43,6 +43,7 @@ ORDER = (
     ("ops",),
     ("filters",),
     ("profiling",),
+    ("onnxruntime",),
     ("tuning",),
     ("cli",),
 )
