@@ -15,6 +15,8 @@ from platformdirs import user_cache_path
 
 from glnn.errors import GlnnError, shown
 
+BACKENDS = ("auto", "compute", "feedback", "cpu")
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -22,6 +24,7 @@ class Settings:
 
     gpu: `GLNN_GPU`, an index or a part of the renderer's name; empty means the first that opens.
     limits: `GLNN_LIMITS`, `es31-minimum` or empty.
+    backend: `GLNN_BACKEND`, what `backend="auto"` means: one of BACKENDS; `auto` unless given.
     debug: `GLNN_DEBUG`, anything but empty or `0` checks GL for errors after every step.
     cache: `GLNN_CACHE`, the folder for what tuning found; the user's cache folder unless given,
         and none if empty.
@@ -35,6 +38,7 @@ class Settings:
 
     gpu: str | None = None
     limits: str | None = None
+    backend: str = "auto"
     debug: bool = False
     cache: Path | None = None
     memory: int | None = None
@@ -47,6 +51,7 @@ class Settings:
         return cls(
             gpu=environment.get("GLNN_GPU") or None,
             limits=environment.get("GLNN_LIMITS") or None,
+            backend=_backend(environment.get("GLNN_BACKEND") or "auto"),
             debug=environment.get("GLNN_DEBUG", "0") not in ("", "0"),
             cache=_cache(environment.get("GLNN_CACHE")),
             kernels=_folder("GLNN_KERNELS", environment.get("GLNN_KERNELS", "")),
@@ -84,6 +89,12 @@ class StandIn:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> StandIn:
         return cls(environment.get("GLNN_ONNXRUNTIME") != "0")
+
+
+def _backend(name: str) -> str:
+    if name not in BACKENDS:
+        raise GlnnError(f"GLNN_BACKEND: expected {', '.join(BACKENDS)}, got {shown(name)}")
+    return name
 
 
 def _cache(folder: str | None) -> Path | None:

@@ -34,7 +34,7 @@ ORDER = (
     ("model",),
     ("session",),
     ("training",),
-    ("onnx_backend",),
+    ("onnx_backend", "onnxruntime"),
     ("ops",),
     ("filters",),
     ("profiling",),
