@@ -34,10 +34,11 @@ ORDER = (
     ("model",),
     ("session",),
     ("training",),
-    ("onnx_backend", "onnxruntime"),
+    ("onnx_backend",),
     ("ops",),
     ("filters",),
     ("profiling",),
+    ("onnxruntime",),
     ("tuning",),
     ("cli",),
 )

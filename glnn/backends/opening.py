@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from glnn import settings
 from glnn.backends.backend import Backend
 from glnn.backends.compute import Compute
 from glnn.backends.cpu import Cpu
@@ -50,7 +51,7 @@ def open_backend(
     check_gpu(gpu)
     check_limits(limits)
     if name == "auto":
-        name = Settings.from_environment().backend
+        name = settings.Settings.from_environment().backend
         if name == "cpu" and (device is not None or gpu is not None):
             name = "auto"
     if name == "cpu":

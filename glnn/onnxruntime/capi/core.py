@@ -40,7 +40,7 @@ class Core:
     def __init__(self, model: str | bytes, options: SessionOptions, asked: Asked) -> None:
         start = time_ns()
         self.session_options = options
-        self._profile = Profile.of(options, start)
+        self.profile = Profile.of(options, start)
         self._header = _header(model)
         self._session = _opened(model, options, asked)
         inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
@@ -52,7 +52,7 @@ class Core:
         self.feeds = Feeds(self.inputs_meta, unranked)
         self.model_meta = ModelMetadata.of(self._header)
         self._outputs = {info.name: info for info in self.outputs_meta}
-        self._profile.add("session_initialization", start)
+        self.profile.add("session_initialization", start)
 
     def _denoted(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """The sizes of the inputs' symbols that the model denotes as `sizes` says."""
@@ -85,17 +85,17 @@ class Core:
         InvalidArgument for what does not fit, and what `fault` makes of glnn's errors.
         """
         self.feeds.required(feeds)
-        start = time_ns() if self._profile.on else 0
+        start = time_ns() if self.profile.on else 0
         try:
             given = self.feeds.arrays(feeds)
             names = self._names(output_names)
             _check(options)
             results = self._session.run(names, given)
+            if self.profile.on:
+                self.profile.ran(self._session, given, start)
         except GlnnError as error:
             raise fault(error) from None
-        if self._profile.on:
-            self._profile.ran(self._session, given, start)
-        return results
+        return [_given(result) for result in results]
 
     def run_async(
         self,
@@ -125,7 +125,7 @@ class Core:
         def done(ended: Future[list[Any]]) -> None:
             error = ended.exception()
             if error is None:
-                callback(ended.result(), user_data, "")
+                callback([_given(result) for result in ended.result()], user_data, "")
             else:
                 text = str(fault(error) if isinstance(error, GlnnError) else error)
                 callback([], user_data, text.split(" : ", 3)[-1])
@@ -160,12 +160,12 @@ class Core:
 
     def end_profiling(self) -> str:
         """The file that was written; empty where there is none."""
-        return self._profile.end()
+        return self.profile.end()
 
     @property
     def get_profiling_start_time_ns(self) -> int:
         """When it began, in ns since 1970; 0 where it did not."""
-        return self._profile.start
+        return self.profile.start
 
 
 def _header(model: str | bytes) -> header.Header:
@@ -178,9 +178,9 @@ def _header(model: str | bytes) -> header.Header:
             raise NoSuchFile.saying(f"{where}Load model {model} failed. File doesn't exist")
         if model.endswith(".json"):
             return header.Header()
-        if model.endswith(".ort"):
-            raise Fail.saying(f"{where}glnn reads .onnx files; a file of ORT format is none")
     try:
+        if _is_ort(model):
+            raise Fail.saying(f"{where}glnn reads .onnx files; this one is of ORT format")
         found = header.of_file(model) if isinstance(model, str) else header.of_bytes(model)
     except (ValueError, OSError):
         failed = "Failed to load model because protobuf parsing failed."
@@ -189,6 +189,14 @@ def _header(model: str | bytes) -> header.Header:
     if not found.graph:
         raise InvalidArgument.saying(f"{where}No graph was found in the protobuf.")
     return found
+
+
+def _is_ort(model: str | bytes) -> bool:
+    """Whether it is of ORT's own format. Raises OSError."""
+    if isinstance(model, bytes):
+        return model[4:8] == b"ORTM"
+    with open(model, "rb") as file:
+        return file.read(8)[4:] == b"ORTM"
 
 
 def _opened(model: str | bytes, options: SessionOptions, asked: Asked) -> session.InferenceSession:
@@ -211,6 +219,13 @@ def _opened(model: str | bytes, options: SessionOptions, asked: Asked) -> sessio
     except GlnnError as error:
         raise fault(error) from None
     return found
+
+
+def _given(result: Any) -> Any:
+    """An output as ONNX Runtime has it: what is no tensor is the object itself."""
+    if result.ndim == 0 and result.dtype.hasobject and not isinstance(result.item(), str):
+        return result.item()
+    return result
 
 
 def _check(options: Any) -> None:

@@ -8,7 +8,6 @@ from glnn.errors import (
     DeviceError,
     GlnnError,
     LimitError,
-    ShapeError,
     UnsupportedOpError,
 )
 
@@ -114,13 +113,13 @@ class DeviceReset(Fault):
 
 
 CLASSES: tuple[tuple[type[GlnnError], type[Fault]], ...] = (
-    (ShapeError, InvalidArgument),
     (UnsupportedOpError, NotImplemented),
     (DeviceError, EPFail),
     (LimitError, RuntimeException),
     (GlnnError, Fail),
 )
-"""What becomes what: the first that fits."""
+"""What becomes what: the first that fits. Inputs are looked at before, so that a ShapeError is of
+what a node is given."""
 
 
 def fault(error: GlnnError) -> Fault:

@@ -30,9 +30,10 @@ class Feeds:
 
     def required(self, given: Mapping[str, Any]) -> None:
         """Raise ValueError where an input is missing."""
-        missing = [name for name in self._inputs if name not in given]
+        keys = given.keys()
+        missing = [name for name in self._inputs if name not in keys]
         if missing:
-            names = list(given.keys())
+            names = list(keys)
             raise ValueError(f"Required inputs ({missing}) are missing from input feed ({names}).")
 
     def arrays(self, given: Mapping[str, Any]) -> dict[str, Any]:

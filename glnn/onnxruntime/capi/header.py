@@ -14,11 +14,16 @@ Dim = int | str | None
 Bytes = bytes | mmap.mmap
 VARINT, EIGHT, TEXT, FOUR = 0, 1, 2, 5
 """How a field is written: a number, 8 bytes, so many bytes, 4 bytes."""
-# Of a ModelProto, GraphProto, ValueInfoProto, TypeProto, its Tensor, a dimension, a pair of texts.
-PRODUCER, DOMAIN, VERSION, DESCRIPTION, GRAPH, METADATA = 2, 4, 5, 6, 7, 14
-NAME, INITIALIZER, GRAPH_DESCRIPTION, INPUT, OUTPUT, SPARSE = 2, 5, 10, 11, 12, 15
-VALUE_NAME, VALUE_TYPE, TENSOR, SHAPE = 1, 2, 1, 2
-SIZE, SYMBOL, DENOTATION, KEY, VALUE = 1, 2, 3, 1, 2
+# Fields, as a message begins each: its number, and how it is written. Of a ModelProto,
+PRODUCER, DOMAIN, DESCRIPTION, GRAPH, METADATA = (n << 3 | TEXT for n in (2, 4, 6, 7, 14))
+VERSION = 5 << 3 | VARINT
+# a GraphProto,
+NAME, GRAPH_DESCRIPTION, INPUT, OUTPUT = (n << 3 | TEXT for n in (2, 10, 11, 12))
+# a ValueInfoProto, its TypeProto, the Tensor of that, and its TensorShapeProto,
+VALUE_NAME, VALUE_TYPE, TENSOR, SHAPE, DIM = (n << 3 | TEXT for n in (1, 2, 1, 2, 1))
+# a dimension, and a pair of texts.
+SIZE = 1 << 3 | VARINT
+SYMBOL, DENOTATION, KEY, VALUE = (n << 3 | TEXT for n in (2, 3, 1, 2))
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,8 @@ class Header:
     producer_name: str = ""
     domain: str = ""
     description: str = ""
-    version: int = 0
+    version: int = 2**63 - 1
+    """Of the model; so large where the file says none, as ONNX Runtime has it."""
     graph_name: str = ""
     graph_description: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -58,7 +64,7 @@ def of_file(path: str) -> Header:
 def _header(data: Bytes) -> Header:
     texts: dict[int, str] = {}
     metadata: dict[str, str] = {}
-    version, graph = 0, None
+    version, graph = Header.version, None
     for number, start, end, value in _fields(data, 0, len(data)):
         if number in (PRODUCER, DOMAIN, DESCRIPTION):
             texts[number] = _str(data, start, end)
@@ -119,7 +125,7 @@ def _value(data: Bytes, start: int, end: int) -> tuple[str, list[tuple[Dim, str]
                 ):
                     if part == SHAPE:
                         dims = _fields(data, shape, shape_end)
-                        found = [_dim(data, s, e) for n, s, e, _ in dims if n == 1]
+                        found = [_dim(data, s, e) for n, s, e, _ in dims if n == DIM]
     return name, found
 
 
@@ -138,12 +144,12 @@ def _dim(data: Bytes, start: int, end: int) -> tuple[Dim, str]:
 
 
 def _fields(data: Bytes, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """The fields of the message from `start` to `end`: number, where its bytes begin and end, and
-    what it is where it is a number. Raises ValueError where they are no fields.
+    """The fields of the message from `start` to `end`: how it begins, where its bytes begin and
+    end, and what it is where it is a number. Raises ValueError where they are no fields.
     """
     while start < end:
         key, start = _varint(data, start, end)
-        number, how = key >> 3, key & 7
+        how = key & 7
         value, first = 0, start
         if how == VARINT:
             value, start = _varint(data, start, end)
@@ -154,9 +160,9 @@ def _fields(data: Bytes, start: int, end: int) -> Iterator[tuple[int, int, int, 
             start += 8 if how == EIGHT else 4
         else:
             raise ValueError(f"a field cannot be written in way {how}")
-        if start > end or not number:
+        if start > end or key < 8:
             raise ValueError("the message ends within a field")
-        yield number, first, start, value
+        yield key, first, start, value
 
 
 def _varint(data: Bytes, start: int, end: int) -> tuple[int, int]:

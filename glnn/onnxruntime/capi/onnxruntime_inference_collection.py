@@ -188,7 +188,9 @@ class Session:
         run_options: RunOptions | None = None,
     ) -> list[OrtValue]:
         """`run` of OrtValues, which gives OrtValues."""
-        given = {name: value._get_c_value() for name, value in input_dict_ort_values.items()}
+        given = dict(input_dict_ort_values)
+        self._sess.feeds.required(given)
+        given = {name: value._get_c_value() for name, value in given.items()}
         return self._sess.run_with_ort_values(output_names, given, run_options)
 
     def io_binding(self) -> IOBinding:
@@ -288,7 +290,8 @@ class InferenceSession(Session):
         model = self._model_path if self._model_bytes is None else self._model_bytes
         assert model is not None
         self._sess = Core(model, self._sess_options, wanted)
-        weakref.finalize(self, self._sess.end_profiling)
+        if self._sess.profile.on:
+            weakref.finalize(self, self._sess.profile.end)
 
     def set_providers(self, providers: Any = None, provider_options: Any = None) -> None:
         """Load the model anew with these providers. Raises what the constructor raises."""

@@ -13,6 +13,8 @@ GLNN, CPU = "GlnnExecutionProvider", "CPUExecutionProvider"
 PROVIDERS = (GLNN, CPU)
 OPTIONS = ("backend", "gpu", "limits", "precision", "prefer", "priority", "wait", "fused")
 """Those of `glnn.InferenceSession` that glnn's provider takes, with the values that it takes."""
+TOLD = ("renderer", "vendor", "version", "hosted")
+"""What a session tells of glnn's provider besides, which programs give to the next one."""
 
 
 @dataclass(frozen=True)
@@ -89,10 +91,10 @@ def _pair(one: object) -> tuple[str, Mapping[str, Any]]:
 
 def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options of glnn's provider. Raises ValueError for one that it has not."""
-    for name in options:
+    found = {name: value for name, value in options.items() if name not in TOLD}
+    for name in found:
         if name not in OPTIONS:
             raise ValueError(f"{GLNN} has no option {shown(name)}: it takes {', '.join(OPTIONS)}")
-    found = dict(options)
     if isinstance(found.get("fused"), str):  # ONNX Runtime's own are texts
         found["fused"] = found["fused"].lower() not in ("0", "false", "")
     return found
