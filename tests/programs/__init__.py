@@ -1,1 +1,1 @@
-"""Real programs that were written for ONNX Runtime, run with it and with glnn: `make check-programs`."""
+"""Programs from pip, run with ONNX Runtime and with glnn: `make check-programs`."""

@@ -124,7 +124,9 @@ def mask() -> onnx.ModelProto:
         x = net.node("Relu", net.conv(x, before, after, 2))
     for _ in range(3):
         scales = net.constant(np.array([1, 1, 2, 2], np.float32))
-        x = net.node("Resize", x, "", scales, mode="linear", coordinate_transformation_mode="half_pixel")
+        x = net.node(
+            "Resize", x, "", scales, mode="linear", coordinate_transformation_mode="half_pixel"
+        )
         x = net.node("Relu", net.conv(x, 16, 16))
     net.node("Sigmoid", net.conv(x, 16, 1), name="mask")
     return net.model(["n", 3, "h", "w"], {"mask": ["n", 1, "h", "w"]})

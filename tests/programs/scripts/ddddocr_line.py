@@ -1,4 +1,4 @@
-"""A line of letters, by ddddocr."""
+"""A line of letters, by the newer of ddddocr's two models."""
 
 import sys
 from pathlib import Path
@@ -8,4 +8,4 @@ from ddddocr import DdddOcr
 
 inputs, out = sys.argv[1:]
 picture = Path(inputs, "word.png").read_bytes()
-np.savez(out, text=[DdddOcr(show_ad=False).classification(picture)])
+np.savez(out, text=[DdddOcr(show_ad=False, beta=True).classification(picture)])
