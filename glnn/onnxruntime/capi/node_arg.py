@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from glnn.onnxruntime.capi.header import Dim, Header
 from glnn.onnxruntime.capi.types import theirs
 from glnn.types import UNKNOWN, UNRANKED
 
-if TYPE_CHECKING:
-    from glnn.model.tensor import TensorInfo
+
+class Info(Protocol):
+    """What is asked of a TensorInfo, which lies elsewhere in glnn."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def shape(self) -> tuple[int | str, ...]: ...
+
+    @property
+    def type(self) -> str: ...
+
+    @property
+    def holds(self) -> str: ...
 
 
 class NodeArg:
@@ -69,7 +82,7 @@ class ModelMetadata:
         )
 
 
-def node_arg(info: TensorInfo, header: Header, sizes: Mapping[str, int]) -> NodeArg:
+def node_arg(info: Info, header: Header, sizes: Mapping[str, int]) -> NodeArg:
     """The input or output `info`, as the file names its sizes; `sizes`: what some of them are.
 
     Where the file says no size, what follows from its graph does.

@@ -5,13 +5,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import signature
 from typing import Any
 
 from glnn.errors import shown
+from glnn.session import InferenceSession
 
 GLNN, CPU = "GlnnExecutionProvider", "CPUExecutionProvider"
 PROVIDERS = (GLNN, CPU)
-OPTIONS = ("backend", "gpu", "limits", "precision", "prefer", "priority", "wait", "fused")
+_OWN = ("model", "device", "kernels", "without")  # objects, which no program of ONNX Runtime's has
+OPTIONS = tuple(name for name in signature(InferenceSession).parameters if name not in _OWN)
 """Those of `glnn.InferenceSession` that glnn's provider takes, with the values that it takes."""
 TOLD = ("renderer", "vendor", "version", "hosted")
 """What a session tells of glnn's provider besides, which programs give to the next one."""
@@ -97,4 +100,6 @@ def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
             raise ValueError(f"{GLNN} has no option {shown(name)}: it takes {', '.join(OPTIONS)}")
     if isinstance(found.get("fused"), str):  # ONNX Runtime's own are texts
         found["fused"] = found["fused"].lower() not in ("0", "false", "")
+    if isinstance(found.get("max_batch"), str):
+        found["max_batch"] = int(found["max_batch"])
     return found
