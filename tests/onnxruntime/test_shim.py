@@ -47,8 +47,7 @@ def drop_in(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     return python("-m", "glnn.onnxruntime", *arguments, **environment)
 
 
-PROGRAM = (
-    """
+PROGRAM = """
 import json, subprocess, sys
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -67,7 +66,7 @@ try:
     there = True
 except ImportError:
     there = False
-child = subprocess.run([sys.executable, "-c", %r], capture_output=True, text=True).stdout.strip()
+child = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True).stdout.strip()
 print(json.dumps({
     "name": __name__, "argv": sys.argv, "path": sys.path[0], "spec": spec, "file": __file__,
     "module": onnxruntime.__name__, "one": state is own, "kept": state.__spec__.name,
@@ -75,9 +74,7 @@ print(json.dumps({
     "own": onnxruntime.__version__, "child": child, "theirs": getattr(sys, "theirs", False),
 }))
 sys.exit(7)
-"""
-    % WHERE
-)
+""".replace("CODE", repr(WHERE))
 
 
 def test_a_program_gets_glnn_for_its_own(site: Path, tmp_path: Path) -> None:
