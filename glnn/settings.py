@@ -1,4 +1,7 @@
-"""Every environment variable glnn reads, read in this one place."""
+"""Every environment variable glnn reads, read in this one place.
+
+But that glnn/onnxruntime/standin/sitecustomize.py reads `GLNN_ONNXRUNTIME`, too, as Python starts.
+"""
 
 from __future__ import annotations
 
@@ -76,6 +79,20 @@ class Libraries:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Libraries:
         return cls(environment.get("GLNN_EGL") or None, environment.get("GLNN_GLES") or None)
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """Whether onnxruntime may be glnn's here.
+
+    wanted: False where `GLNN_ONNXRUNTIME` is `0`.
+    """
+
+    wanted: bool = True
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> StandIn:
+        return cls(environment.get("GLNN_ONNXRUNTIME") != "0")
 
 
 def _backend(name: str) -> str:
