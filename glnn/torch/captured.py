@@ -66,6 +66,11 @@ class Captured:
         numbers = tuple(i for i in integers if i not in sizes)
         return cls(graph, weights, others, sizes, numbers, free, computed, rest)
 
+    def name(self, position: int) -> str:
+        """What the compiler calls the input at this position."""
+        nodes = [node for node in self.graph.graph.nodes if node.op == "placeholder"]
+        return str(nodes[position].name)
+
     def with_inputs(self, positions: Iterable[int]) -> Captured:
         """The same, but that the weights at `positions` are inputs like others."""
         moved = set(positions)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import StringIO
 from typing import Any
 
 import torch
@@ -15,11 +15,14 @@ import torch
 from glnn.errors import first_line
 from glnn.process import ProcessLock
 from glnn.torch.captured import Captured, Frozen, weight_name
+from glnn.torch.decompositions import decompositions
 from glnn.torch.left import Refused
 
 EXPORTING = ProcessLock()
 """Held while something is exported: PyTorch's exporter is for one thread at a time."""
 MOST_BYTES = 2**31 - 2**24  # of weights: an ONNX model without files of its own ends at 2 GiB
+NO_OPERATOR = re.compile(r"No ONNX function found for <OpOverload\(op='([\w.]+)', overload='(\w+)'")
+FOREIGN = (torch.bfloat16, torch.complex32, torch.float8_e4m3fn, torch.float8_e5m2)
 NOISY = "torch.onnx._internal.exporter"  # says at each export what of torchvision is missing
 
 
@@ -64,7 +67,7 @@ def export(captured: Captured, inputs: Sequence[Any]) -> Exported:
         raise Refused(f"its weights are {nbytes} bytes, and an ONNX model holds {MOST_BYTES}")
     with EXPORTING, torch.no_grad(), _quiet():
         program = _attempt(lambda: _program(captured, inputs))
-        _check(program)
+        _check(program, captured)
         names = [input_name(i) for i in captured.tensors]
         proto = _attempt(
             lambda: torch.onnx.export(
@@ -112,15 +115,22 @@ def _program(captured: Captured, inputs: Sequence[Any]) -> Any:
     program = torch.export.export(
         Frozen(captured, inputs), tensors, dynamic_shapes=(tuple(free),), strict=False
     )
-    return program.run_decompositions({})
+    return program.run_decompositions(decompositions())
 
 
-def _check(program: Any) -> None:
-    """Raise Refused for what changes its inputs, or draws random numbers."""
+def _check(program: Any, captured: Captured) -> None:
+    """Raise Refused for what changes its inputs, draws random numbers, or has types of nobody's."""
+    known = {weight_name(i): i for i in captured.weights}
+    known |= {f"tensors_{place}": i for place, i in enumerate(captured.tensors)}
     for output in program.graph_signature.output_specs:
         if "MUTATION" in output.kind.name:
-            raise Refused(f"it changes {output.target} in place")
+            target = output.target
+            what = captured.name(known[target]) if target in known else target
+            raise Refused(f"it changes {what} in place")
     for node in program.graph.nodes:
+        kind = getattr(node.meta.get("val"), "dtype", None)
+        if kind in FOREIGN:
+            raise Refused(f"{node.target} computes in {kind}, which neither a GPU nor NumPy has")
         tags = getattr(node.target, "tags", ())
         if torch.Tag.nondeterministic_seeded in tags and not _fixed(node):
             raise Refused(f"{node.target} draws random numbers, which are PyTorch's")
@@ -149,6 +159,10 @@ def _attempt(work: Callable[[], Any]) -> Any:
         reason: BaseException = error
         while reason.__cause__ is not None:
             reason = reason.__cause__
+        missing = NO_OPERATOR.search(str(reason))
+        if missing:
+            name = f"{missing[1]}.{missing[2]}"
+            raise Refused(f"PyTorch's ONNX exporter does not have {name}") from None
         said = f"{type(reason).__name__}: {first_line(Exception(str(reason).strip()))}"
         raise Refused(f"PyTorch does not export it to ONNX: {said}") from None
 

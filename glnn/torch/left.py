@@ -38,4 +38,4 @@ def name(graph: fx.GraphModule) -> str:
     places = [PLACE.findall(node.stack_trace or "") for node in nodes]
     first = next((found[-1] for found in places if found), None)
     where = f" from {first[0]}:{first[1]} ({first[2]})" if first else ""
-    return f"the graph of {len(nodes)} operators{where}"
+    return f"the graph of {len(nodes)} operator{'s'[: len(nodes) != 1]}{where}"

@@ -59,6 +59,8 @@ class Compiled:
         except Refused as error:
             self.left = str(error)
         except GlnnError as error:  # for want of memory, a lost device, a number beyond int32
+            if type(error) is GlnnError:  # an option that is none
+                raise
             self._failures += 1
             reason = f"{type(error).__name__}: {first_line(error)}"
             if self._failures < FAILURES:
