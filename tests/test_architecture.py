@@ -35,6 +35,7 @@ ORDER = (
     ("session",),
     ("training",),
     ("onnx_backend",),
+    ("torch",),
     ("ops",),
     ("filters",),
     ("profiling",),

@@ -17,7 +17,7 @@ from torch import fx
 from glnn.errors import GlnnError, shown
 from glnn.session import InferenceSession
 from glnn.torch.captured import Captured
-from glnn.torch.left import LeftToPyTorch, Refused, leave
+from glnn.torch.left import LeftToPyTorch, RefusedError, leave
 from glnn.torch.running import Compiled
 
 __all__ = ["LeftToPyTorch", "compile"]
@@ -39,7 +39,8 @@ def compile(
     options: those of `torch.compile`, passed on to InferenceSession, as {"backend": "compute"};
     and `check`, whether the first result for each set of sizes is held against PyTorch's (True).
     mode: not looked at, since its words are for PyTorch's own backend. What cannot be computed is
-    given back as PyTorch's, with a warning of LeftToPyTorch. Raises GlnnError for an unknown option.
+    given back as PyTorch's, with a warning of LeftToPyTorch. Raises GlnnError for an unknown
+    option.
     """
     given = dict(options or {})
     known = [*list(signature(InferenceSession).parameters)[1:], *OWN]
@@ -51,10 +52,10 @@ def compile(
         raise GlnnError(f"option 'check' must be a bool, got {shown(check)}")
     try:
         found = Captured.of(graph, inputs)
-    except Refused as error:
+    except RefusedError as error:
         leave(graph, str(error))
-        return graph
+        return graph  # type: ignore[no-any-return]
     if not found.computed:
         LOG.debug("a graph computes nothing: it is PyTorch's")
-        return graph
+        return graph  # type: ignore[no-any-return]
     return Compiled(found, given, check)

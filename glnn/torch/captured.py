@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from glnn.torch.left import Refused
+from glnn.torch.left import RefusedError
 
 TYPES = (
     *(torch.float32, torch.float16, torch.bool),
@@ -26,7 +26,7 @@ class Captured:
     graph: fx.GraphModule
     """What is to be computed, as PyTorch computes it: a function of all inputs, to a sequence."""
     weights: tuple[int, ...]
-    """Inputs that are a module's parameters and buffers: constants as long as nobody changes them."""
+    """Inputs that are a module's parameters and buffers: constants until somebody changes them."""
     tensors: tuple[int, ...]
     """All other inputs that are tensors."""
     sizes: Mapping[int, tuple[int, int]]
@@ -42,9 +42,9 @@ class Captured:
 
     @classmethod
     def of(cls, graph: fx.GraphModule, inputs: Sequence[Any]) -> Captured:
-        """inputs: examples, one for each placeholder. Raises Refused for what glnn has not."""
+        """inputs: examples, one for each placeholder. Raises RefusedError for what glnn has not."""
         if torch.is_autocast_enabled("cpu"):
-            raise Refused("autocast is on, and glnn computes in the types that the graph says")
+            raise RefusedError("autocast is on, and glnn computes in the types that the graph says")
         nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]
         for node, value in zip(nodes, inputs, strict=True):
             _check(node, value)
@@ -61,7 +61,9 @@ class Captured:
         integers = [i for i in range(len(inputs)) if i not in tensors]
         found = {i: places.get(_symbol(_example(nodes[i], inputs[i]))) for i in integers}
         sizes = {i: place for i, place in found.items() if place is not None}
-        free = {i: tuple(a for a, n in enumerate(s) if type(n) is not int) for i, s in shapes.items()}
+        free = {
+            i: tuple(a for a, n in enumerate(s) if type(n) is not int) for i, s in shapes.items()
+        }
         computed, rest = _outputs(graph)
         numbers = tuple(i for i in integers if i not in sizes)
         return cls(graph, weights, others, sizes, numbers, free, computed, rest)
@@ -116,37 +118,37 @@ def without_gradients(graph: fx.GraphModule) -> fx.GraphModule:
 
 
 def _check(node: fx.Node, value: Any) -> None:
-    """Raise Refused if an input is not what glnn takes."""
+    """Raise RefusedError if an input is not what glnn takes."""
     if isinstance(value, (int, torch.SymInt)):
         return
     if not isinstance(value, torch.Tensor):
-        raise Refused(f"its input {node.name} is no tensor but of {type(value).__name__}")
+        raise RefusedError(f"its input {node.name} is no tensor but of {type(value).__name__}")
     what = f"its input {node.name} of {tuple(value.shape)}"
     if type(value) not in (torch.Tensor, torch.nn.Parameter) and type(value).__name__ != "Buffer":
-        raise Refused(f"{what} is of the class {type(value).__name__}")
+        raise RefusedError(f"{what} is of the class {type(value).__name__}")
     if value.layout is not torch.strided or value.is_quantized:
-        raise Refused(f"{what} is {value.layout}, and glnn takes dense tensors")
+        raise RefusedError(f"{what} is {value.layout}, and glnn takes dense tensors")
     if value.device.type != "cpu":
-        raise Refused(f"{what} is on {value.device}, and glnn takes tensors of the host's")
+        raise RefusedError(f"{what} is on {value.device}, and glnn takes tensors of the host's")
     if value.dtype not in TYPES:
-        raise Refused(f"{what} is {value.dtype}, which no GPU of OpenGL ES has")
+        raise RefusedError(f"{what} is {value.dtype}, which no GPU of OpenGL ES has")
 
 
 def _check_attributes(graph: fx.GraphModule) -> None:
-    """Raise Refused where weights are no inputs, so that nobody would see them change."""
+    """Raise RefusedError where weights are no inputs, so that nobody would see them change."""
     own = {name for name, _ in (*graph.named_parameters(), *graph.named_buffers())}
     for node in graph.graph.nodes:
         if node.op == "get_attr" and node.target in own:
-            raise Refused(
+            raise RefusedError(
                 f"{node.target} is a part of it: set torch._dynamo.config.inline_inbuilt_nn_modules"
             )
 
 
 def _check_gradients(graph: fx.GraphModule) -> None:
-    """Raise Refused where gradients of an output may be asked for."""
+    """Raise RefusedError where gradients of an output may be asked for."""
     for value in map(_value, _returned(graph)):
         if isinstance(value, torch.Tensor) and value.requires_grad:
-            raise Refused(
+            raise RefusedError(
                 "it needs gradients; call it inside torch.no_grad() or torch.inference_mode()"
             )
 
@@ -178,7 +180,7 @@ def _value(given: Any) -> Any:
 
 
 def _outputs(graph: fx.GraphModule) -> tuple[tuple[int, ...], fx.GraphModule | None]:
-    """The outputs to compute, and what gives the others. Raises Refused."""
+    """The outputs to compute, and what gives the others. Raises RefusedError."""
     ours = [node for node in graph.graph.nodes if node.op in ("placeholder", "get_attr")]
     theirs = {_memory(_value(node)) for node in ours} - {None}
     returned = _returned(graph)
@@ -194,8 +196,11 @@ def _outputs(graph: fx.GraphModule) -> tuple[tuple[int, ...], fx.GraphModule | N
     calls = [n for n in graph.graph.nodes if n.op == "call_method"]
     placed = [n.target for n in calls if n.target.endswith("_") and not n.target.endswith("__")]
     if placed and any(isinstance(value, torch.Tensor) for value in map(_value, others)):
-        raise Refused(f"it gives a view of an input, and changes tensors in place ({placed[0]})")
-    copied, nodes = fx.Graph(), {}
+        raise RefusedError(
+            f"it gives a view of an input, and changes tensors in place ({placed[0]})"
+        )
+    copied = fx.Graph()
+    nodes: dict[Any, Any] = {}
     copied.graph_copy(graph.graph, nodes)
     copied.output([nodes[given] if isinstance(given, fx.Node) else given for given in others])
     copied.eliminate_dead_code()

@@ -16,7 +16,7 @@ from glnn.errors import first_line
 from glnn.process import ProcessLock
 from glnn.torch.captured import Captured, Frozen, weight_name
 from glnn.torch.decompositions import decompositions
-from glnn.torch.left import Refused
+from glnn.torch.left import RefusedError
 
 EXPORTING = ProcessLock()
 """Held while something is exported: PyTorch's exporter is for one thread at a time."""
@@ -60,25 +60,27 @@ class Exported:
 def export(captured: Captured, inputs: Sequence[Any]) -> Exported:
     """The ONNX model of `captured`, for the sizes of `inputs` and, where these are free, others.
 
-    Raises Refused, which names the operator, where PyTorch's exporter has none for it.
+    Raises RefusedError, which names the operator, where PyTorch's exporter has none for it.
     """
     nbytes = sum(inputs[i].nbytes for i in captured.weights)
     if nbytes > MOST_BYTES:
-        raise Refused(f"its weights are {nbytes} bytes, and an ONNX model holds {MOST_BYTES}")
+        raise RefusedError(f"its weights are {nbytes} bytes, and an ONNX model holds {MOST_BYTES}")
     with EXPORTING, torch.no_grad(), _quiet():
         program = _attempt(lambda: _program(captured, inputs))
         _check(program, captured)
         names = [input_name(i) for i in captured.tensors]
         proto = _attempt(
-            lambda: torch.onnx.export(
-                program,
-                (),
-                dynamo=True,
-                optimize=False,  # weights stay as they are, so that they can be exchanged
-                verbose=False,
-                input_names=names,
-                output_names=[output_name(i) for i in captured.computed],
-            ).model_proto
+            lambda: (
+                torch.onnx.export(
+                    program,
+                    (),
+                    dynamo=True,
+                    optimize=False,  # weights stay as they are, so that they can be exchanged
+                    verbose=False,
+                    input_names=names,
+                    output_names=[output_name(i) for i in captured.computed],
+                ).model_proto
+            )
         )
     own = {weight_name(i) for i in captured.weights}
     for initializer in proto.graph.initializer:
@@ -110,7 +112,7 @@ def output_name(position: int) -> str:
 def _program(captured: Captured, inputs: Sequence[Any]) -> Any:
     """The graph as PyTorch exports it: of ATen's operators, of which none works in place."""
     auto = torch.export.Dim.AUTO
-    free = [{axis: auto for axis in captured.free.get(i, ())} for i in captured.tensors]
+    free = [dict.fromkeys(captured.free.get(i, ()), auto) for i in captured.tensors]
     tensors = tuple(inputs[i].detach() for i in captured.tensors)
     program = torch.export.export(
         Frozen(captured, inputs), tensors, dynamic_shapes=(tuple(free),), strict=False
@@ -119,21 +121,23 @@ def _program(captured: Captured, inputs: Sequence[Any]) -> Any:
 
 
 def _check(program: Any, captured: Captured) -> None:
-    """Raise Refused for what changes its inputs, draws random numbers, or has types of nobody's."""
+    """Raise RefusedError for what changes its inputs, draws random numbers, or has types of nobody's."""
     known = {weight_name(i): i for i in captured.weights}
     known |= {f"tensors_{place}": i for place, i in enumerate(captured.tensors)}
     for output in program.graph_signature.output_specs:
         if "MUTATION" in output.kind.name:
             target = output.target
             what = captured.name(known[target]) if target in known else target
-            raise Refused(f"it changes {what} in place")
+            raise RefusedError(f"it changes {what} in place")
     for node in program.graph.nodes:
         kind = getattr(node.meta.get("val"), "dtype", None)
         if kind in FOREIGN:
-            raise Refused(f"{node.target} computes in {kind}, which neither a GPU nor NumPy has")
+            raise RefusedError(
+                f"{node.target} computes in {kind}, which neither a GPU nor NumPy has"
+            )
         tags = getattr(node.target, "tags", ())
         if torch.Tag.nondeterministic_seeded in tags and not _fixed(node):
-            raise Refused(f"{node.target} draws random numbers, which are PyTorch's")
+            raise RefusedError(f"{node.target} draws random numbers, which are PyTorch's")
 
 
 def _fixed(node: Any) -> bool:
@@ -143,18 +147,18 @@ def _fixed(node: Any) -> bool:
     if "train" in arguments:
         return values.get("train") is False
     if "dropout_p" in arguments:
-        return values.get("dropout_p", arguments["dropout_p"].default_value) == 0
+        return values.get("dropout_p", arguments["dropout_p"].default_value) in (0, 0.0)
     if "training" in arguments:
         return values.get("training", arguments["training"].default_value) is False
     return False
 
 
 def _attempt(work: Callable[[], Any]) -> Any:
-    """What `work` gives. Raises Refused with the innermost cause of what it raises."""
+    """What `work` gives. Raises RefusedError with the innermost cause of what it raises."""
     try:
         return work()
     except ImportError as error:
-        raise Refused(f"PyTorch's ONNX exporter needs {error.name}: pip install it") from None
+        raise RefusedError(f"PyTorch's ONNX exporter needs {error.name}: pip install it") from None
     except Exception as error:  # the exporter raises any
         reason: BaseException = error
         while reason.__cause__ is not None:
@@ -162,9 +166,9 @@ def _attempt(work: Callable[[], Any]) -> Any:
         missing = NO_OPERATOR.search(str(reason))
         if missing:
             name = f"{missing[1]}.{missing[2]}"
-            raise Refused(f"PyTorch's ONNX exporter does not have {name}") from None
+            raise RefusedError(f"PyTorch's ONNX exporter does not have {name}") from None
         said = f"{type(reason).__name__}: {first_line(Exception(str(reason).strip()))}"
-        raise Refused(f"PyTorch does not export it to ONNX: {said}") from None
+        raise RefusedError(f"PyTorch does not export it to ONNX: {said}") from None
 
 
 @contextmanager

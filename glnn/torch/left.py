@@ -19,7 +19,7 @@ class LeftToPyTorch(UserWarning):
     """A graph, or a call of it, is computed by PyTorch itself; the text says why."""
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """Why a graph is not glnn's; in half a sentence that begins with a small letter."""
 
 

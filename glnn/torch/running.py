@@ -16,7 +16,7 @@ from glnn.process import ProcessLock
 from glnn.session import InferenceSession
 from glnn.torch.captured import Captured
 from glnn.torch.exporting import Exported, export, input_name, output_name
-from glnn.torch.left import Refused, leave, name
+from glnn.torch.left import RefusedError, leave, name
 from glnn.torch.weights import Held
 from glnn.types import Array
 
@@ -56,7 +56,7 @@ class Compiled:
             outputs = self._run(inputs)
             self._failures = 0
             return outputs
-        except Refused as error:
+        except RefusedError as error:
             self.left = str(error)
         except GlnnError as error:  # for want of memory, a lost device, a number beyond int32
             if type(error) is GlnnError:  # an option that is none
@@ -100,7 +100,7 @@ class Compiled:
         return [known[i] if i in known else next(rest) for i in range(len(known) + len(others))]
 
     def _prepared(self, inputs: Sequence[Any]) -> tuple[Captured, Exported, Held]:
-        """The model for such inputs and the weights as they are now. Raises Refused."""
+        """The model for such inputs and the weights as they are now. Raises RefusedError."""
         captured = self._captured
         weights = {i: inputs[i] for i in captured.weights}
         held = self._weights(weights)
@@ -112,7 +112,9 @@ class Compiled:
             if exported.takes(shapes, numbers):
                 return captured, exported, held
         if len(self._exports) == EXPORTS:
-            raise Refused(f"it was called with more than {EXPORTS} sets of sizes, each exported anew")
+            raise RefusedError(
+                f"it was called with more than {EXPORTS} sets of sizes, each exported anew"
+            )
         exported = export(captured, inputs)
         self._exports.append(exported)
         return captured, exported, held
@@ -156,7 +158,7 @@ class Compiled:
     ) -> None:
         """Hold `results` against PyTorch's, once for each session and set of sizes.
 
-        Raises Refused where they differ.
+        Raises RefusedError where they differ.
         """
         key = (id(session), tuple(tuple(inputs[i].shape) for i in captured.tensors))
         if key in self._checked:
@@ -165,7 +167,7 @@ class Compiled:
         for place, got in zip(captured.computed, results, strict=True):
             wrong = difference(got, expected[place], str(self._options.get("precision", "")))
             if wrong:
-                raise Refused(f"output {place} is not PyTorch's: {wrong}")
+                raise RefusedError(f"output {place} is not PyTorch's: {wrong}")
         if len(self._checked) >= CHECKED:
             self._checked.clear()
         self._checked.add(key)

@@ -53,7 +53,7 @@ def check(found: Any, expected: Any, tolerance: float = 1e-5) -> None:
 
 
 def like(function: Function, *inputs: Any, caplog: Any = None, graphs: int = 1) -> Function:
-    """`function` compiled, which gives the same for `inputs`, and is `graphs` sessions of glnn's."""
+    """`function` compiled, which gives the same for `inputs`, by `graphs` sessions of glnn's."""
     ours = compiled(function)
     caplog.set_level(logging.INFO, "glnn.torch")
     found = ours(*inputs)
