@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from glnn.arrays import all_small
 from glnn.device import Device
+from glnn.errors import DeviceError
 from glnn.process import ProcessLock
 from glnn.reading import Noted
 from glnn.running.options import Options
@@ -191,7 +192,13 @@ class StoredRuns:
             plan = self._plan(feeds)
             return None if plan is None else plan.inside(feeds, names, out)
 
-        found = within_memory(self._on, inside) if self._usable() else None
+        found = None
+        if self._usable():
+            try:
+                found = within_memory(self._on, inside)
+            except DeviceError:  # what was stored may be at fault
+                if self._on.device is None or self._on.device.closed:
+                    raise
         return self._other().run(feeds, names, out) if found is None else found
 
     def perform(self, work: Callable[[], T]) -> T:

@@ -150,7 +150,7 @@ class DiskStorage:
         self._empty: WeakKeyDictionary[Options, Shelf] = WeakKeyDictionary()  # as they were found
 
     def find(self, source: object, options: Options) -> StoredModel | None:
-        """See `Storage`. Raises DeviceError where no device opens."""
+        """See `Storage`."""
         shelf = Shelf.of(source, options, None)
         if shelf is None:
             return None
