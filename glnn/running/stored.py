@@ -45,6 +45,9 @@ class StoredModel(Protocol):
         small: whether inputs of int64 are `all_small`. Only inside `Device.perform`.
         """
 
+    def refuse(self) -> None:
+        """Have its plans be made anew from now on: one cannot be run."""
+
     def unchanged(self) -> bool:
         """Whether what the model is loaded from is what it was when this was stored."""
 
@@ -198,8 +201,10 @@ class StoredRuns:
             try:
                 found = within_memory(self._on, inside)
             except DeviceError:  # what was stored may be at fault
-                if self._on.device is None or self._on.device.closed:
+                stored = self._stored
+                if stored is None or stored.device.closed:
                     raise
+                stored.refuse()
         return self._other().run(feeds, names, out) if found is None else found
 
     def perform(self, work: Callable[[], T]) -> T:
