@@ -55,6 +55,7 @@ class GlBackend(Programs):
     """Kernels of one kind on one device."""
 
     shares: ClassVar[bool] = True
+    packs: ClassVar[bool] = True
 
     def __init__(self, device: Device) -> None:
         if reason := self.why_not_device(device):
@@ -215,12 +216,14 @@ class GlBackend(Programs):
         allowed = Settings.from_environment().memory
         return self.device.memory_available() if allowed is None else allowed
 
-    def keep(self, array: NDArray[Any], layout: Layout) -> Buffer:
+    def keep(
+        self, array: NDArray[Any], layout: Layout, words: NDArray[Any] | None = None
+    ) -> Buffer:
         type = TensorType.of(array)
         floats = self.capacity(layout.words(type))
         buffer = Buffer(array.shape, layout, capacity=floats, dtype=type.dtype)
         buffer.set(array)
-        buffer.push(self.device)
+        buffer.push(self.device, words)
         if 4 * buffer.words > SMALL:
             buffer.wrote()  # the host's array is not needed any more
         buffer.fixed = True
