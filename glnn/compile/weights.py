@@ -97,9 +97,14 @@ class Kept:
     revisions: list[int]
     first: list[int]
     """Those with which it was uploaded for the first time."""
+    held: NDArray[np.uint32] | None = None
+    """What `words` gives next, where it need not be packed anew."""
 
     def words(self) -> NDArray[np.uint32]:
-        """What it is on the device, zeros at its end aside; packed anew."""
+        """What it is on the device, zeros at its end aside; packed anew unless it is held."""
+        found, self.held = self.held, None
+        if found is not None:
+            return found
         assert isinstance(self.store, Buffer)
         found = packed(self.store.layout, np.asarray(self.weight.read(), order="C"))
         return np.zeros(0, np.uint32) if found is None else found
@@ -162,6 +167,25 @@ class Weights:
         """When each of them was for the first time."""
         self._lock = ProcessLock()  # plans have locks of their own
         self._ahead: Ahead[Key, Ready] | None = None
+        self._spare = 0  # bytes of packed words that may be held for whoever stores them
+
+    @contextmanager
+    def holding(self, nbytes: int) -> Iterator[None]:
+        """While inside, hold the words that are packed, up to so many bytes: see `Kept.held`."""
+        self._spare = nbytes
+        try:
+            yield
+        except BaseException:
+            self.release()
+            raise
+        finally:
+            self._spare = 0
+
+    def release(self) -> None:
+        """Hold no words any more: nobody stores them."""
+        with self._lock:
+            for kept in list(self._kept.values()):
+                kept.held = None
 
     @contextmanager
     def ahead(self, keys: Iterable[Key]) -> Iterator[None]:
@@ -195,6 +219,9 @@ class Weights:
                     store = self._backend.keep(array, layout, ready.words)
                 LOG.debug("uploaded %s as %s, %d bytes", weight.name, layout.name, array.nbytes)
                 kept = self._kept[key] = Kept(weight, store, variables, revisions, revisions)
+                if ready.words is not None and ready.words.nbytes <= self._spare:
+                    kept.held = ready.words
+                    self._spare -= ready.words.nbytes
                 self._variables |= dict.fromkeys(variables)
                 values = (leaf.value for leaf in leaves(weight.constant))
                 if self._own is None or all(value in self._own for value in values):

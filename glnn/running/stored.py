@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from glnn.arrays import all_small
 from glnn.device import Device
+from glnn.errors import DeviceError
 from glnn.process import ProcessLock
 from glnn.reading import Noted
 from glnn.running.options import Options
@@ -43,6 +44,9 @@ class StoredModel(Protocol):
 
         small: whether inputs of int64 are `all_small`. Only inside `Device.perform`.
         """
+
+    def refuse(self) -> None:
+        """Have its plans be made anew from now on: one cannot be run."""
 
     def unchanged(self) -> bool:
         """Whether what the model is loaded from is what it was when this was stored."""
@@ -192,7 +196,15 @@ class StoredRuns:
             plan = self._plan(feeds)
             return None if plan is None else plan.inside(feeds, names, out)
 
-        found = within_memory(self._on, inside) if self._usable() else None
+        found = None
+        if self._usable():
+            try:
+                found = within_memory(self._on, inside)
+            except DeviceError:  # what was stored may be at fault
+                stored = self._stored
+                if stored is None or stored.device.closed:
+                    raise
+                stored.refuse()
         return self._other().run(feeds, names, out) if found is None else found
 
     def perform(self, work: Callable[[], T]) -> T:
