@@ -17,7 +17,8 @@ from glnn.deferred import Deferred
 from glnn.errors import ModelError, ShapeError, shown
 from glnn.running.options import Options
 from glnn.running.requests import Requests
-from glnn.running.stored import Executing, NothingStored, Storage, StoredRuns
+from glnn.running.stored import Executing, Storage, StoredRuns
+from glnn.stored.storage import DiskStorage
 from glnn.tensor_info import TensorInfo, check_names
 from glnn.types import Shape
 
@@ -57,8 +58,8 @@ class InferenceSession:
     of glnn that read models and make plans. The model is loaded when something else is asked for.
     """
 
-    storage: ClassVar[Storage] = NothingStored()
-    """Where sessions look for what was stored."""
+    storage: ClassVar[Storage] = DiskStorage()
+    """Where sessions look for what was stored, and keep what they make."""
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class InferenceSession:
         )
         self._fitted: dict[str, tuple[Shape, np.dtype[Any]]] = {}
         stored = self.storage.find(model, self._options)
-        self._deferred = Deferred(model, self._options, stored)
+        self._deferred = Deferred(model, self._options, stored, self.storage)
         self._runs: Executing
         if stored is not None:
             self._runs = StoredRuns(stored, self._deferred.executor, STORED_KEPT)
@@ -136,6 +137,11 @@ class InferenceSession:
         loaded = self._deferred.loaded
         hosted = () if loaded is None else loaded.executor.hosted  # no plan that has some is stored
         return tuple(dict.fromkeys(map(str, hosted)))
+
+    @property
+    def restored(self) -> bool:
+        """Whether runs go by plans that were stored, and the model was not loaded."""
+        return isinstance(self._runs, StoredRuns) and self._runs.restored
 
     def get_inputs(self) -> list[TensorInfo]:
         """The inputs, each with `name`, `shape` and `type`."""

@@ -22,8 +22,8 @@ USER_ERROR, INTERRUPTED = 2, 130
 
 
 VERBS = (
-    *("bench", "convert", "filter", "info", "kernels", "layout", "plan", "run", "train", "tune"),
-    "verify",
+    *("bench", "cache", "convert", "filter", "info", "kernels", "layout", "plan", "run", "train"),
+    *("tune", "verify"),
 )
 """Each is the command of that name in the module of that name."""
 
@@ -65,6 +65,7 @@ def cli() -> None:
       glnn filter sobel in.png out.png           filter a picture
       glnn train net.json mnist/ --output out.json   train it on samples of your own
       glnn tune                                  find this device's fastest kernels
+      glnn cache                                 what is kept on disk, and clearing it
     """
 
 

@@ -12,6 +12,7 @@ from glnn.backends import Backend, open_backend, opened
 from glnn.compile.cut import Cut, planned
 from glnn.compile.hosted import Hosted
 from glnn.compile.plan import Plan
+from glnn.compile.saving import Saving
 from glnn.compile.weights import Weights
 from glnn.device import Device
 from glnn.errors import UnsupportedOpError
@@ -68,6 +69,8 @@ class Executor:
         self._plans: OrderedDict[tuple[object, ...], Plan | Cut] = OrderedDict()
         self._latest: tuple[Mapping[str, Shape], Known, Plan | Cut] | None = None
         self._weights = Weights(self.backend, graph)
+        self.saving: Saving | None = None
+        """What keeps new plans on disk, where they are kept."""
 
     def run(
         self,
@@ -77,9 +80,12 @@ class Executor:
     ) -> dict[str, Array]:
         """The outputs so called, None for all, for the inputs `feeds`; see `Plan.run`."""
         backend, names = self._open(), None if outputs is None else tuple(outputs)
-        return within_memory(
+        found = within_memory(
             backend, lambda: self._planned(feeds, backend).inside(feeds, names, out)
         )
+        if self.saving is not None and self.saving.waiting:
+            backend.perform(self.saving.settle)
+        return found
 
     @property
     def device(self) -> Device | None:
@@ -98,6 +104,11 @@ class Executor:
         if isinstance(plan, Cut) or self.backend.device is None:
             return Done(plan.inside(feeds, outputs, out))
         return plan.begin(feeds, outputs, out)
+
+    def settle(self) -> None:
+        """See `glnn.running.stored.Executing`."""
+        if self.saving is not None and self.saving.waiting:
+            self.saving.settle()
 
     def _planned(self, feeds: Mapping[str, Array], backend: Backend) -> Plan | Cut:
         """The plan for such inputs, which most often is that of the last run."""
@@ -175,6 +186,8 @@ class Executor:
                     told=told,
                 )
                 self._plans[key] = plan
+                if self.saving is not None and not (keep or outputs or contents):
+                    self.saving.made(plan, shapes, small)
                 self._warn(plan.hosted)
                 if len(self._plans) > self._kept:
                     self._plans.popitem(last=False)
