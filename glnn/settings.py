@@ -1,4 +1,7 @@
-"""Every environment variable glnn reads, read in this one place."""
+"""Every environment variable glnn reads, read in this one place.
+
+But that glnn/onnxruntime/standin/sitecustomize.py reads `GLNN_ONNXRUNTIME`, too, as Python starts.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,10 @@ class Settings:
     limits: `GLNN_LIMITS`, `es31-minimum` or empty.
     backend: `GLNN_BACKEND`, what `backend="auto"` means: one of BACKENDS; `auto` unless given.
     debug: `GLNN_DEBUG`, anything but empty or `0` checks GL for errors after every step.
-    cache: `GLNN_CACHE`, the folder for what tuning found; the user's cache folder unless given,
-        and none if empty.
+    cache: `GLNN_CACHE`, the folder for what tuning found and what can be made again; the user's
+        cache folder unless given, and none if empty.
+    cache_size: `GLNN_CACHE_SIZE`, the bytes there of what can be made again, programs and plans,
+        also as 512K, 512M or 4G; 0 for none of it, 2G unless given.
     trust: `GLNN_TRUST`, anything but empty or `0` uses kernels that were not held against NumPy.
     launch: `GLNN_LAUNCH`, the seconds that one launch should take at most; 0 for any; 0.1 where
         the device's driver may end longer ones, unless given.
@@ -38,6 +43,7 @@ class Settings:
     backend: str = "auto"
     debug: bool = False
     cache: Path | None = None
+    cache_size: int = 2 << 30
     memory: int | None = None
     trust: bool = False
     launch: float | None = None
@@ -52,7 +58,8 @@ class Settings:
             debug=environment.get("GLNN_DEBUG", "0") not in ("", "0"),
             cache=_cache(environment.get("GLNN_CACHE")),
             kernels=_folder("GLNN_KERNELS", environment.get("GLNN_KERNELS", "")),
-            memory=_memory(environment.get("GLNN_MEMORY", "")),
+            cache_size=_default(_bytes("GLNN_CACHE_SIZE", environment), cls.cache_size),
+            memory=_bytes("GLNN_MEMORY", environment),
             trust=environment.get("GLNN_TRUST", "0") not in ("", "0"),
             launch=_launch(environment.get("GLNN_LAUNCH", "")),
         )
@@ -72,6 +79,20 @@ class Libraries:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Libraries:
         return cls(environment.get("GLNN_EGL") or None, environment.get("GLNN_GLES") or None)
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """Whether onnxruntime may be glnn's here.
+
+    wanted: False where `GLNN_ONNXRUNTIME` is `0`.
+    """
+
+    wanted: bool = True
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> StandIn:
+        return cls(environment.get("GLNN_ONNXRUNTIME") != "0")
 
 
 def _backend(name: str) -> str:
@@ -106,10 +127,15 @@ def _launch(text: str) -> float | None:
     return seconds
 
 
-def _memory(text: str) -> int | None:
+def _bytes(variable: str, environment: Mapping[str, str]) -> int | None:
+    text = environment.get(variable, "")
     if not text:
         return None
     found = re.fullmatch(r"([0-9]{1,18})([KMG]?)", text.strip(), re.ASCII | re.IGNORECASE)
     if found is None:
-        raise GlnnError(f"GLNN_MEMORY: expected bytes, as in 4096, 512M or 4G, got {shown(text)}")
+        raise GlnnError(f"{variable}: expected bytes, as in 4096, 512M or 4G, got {shown(text)}")
     return int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2].upper()]
+
+
+def _default(value: int | None, otherwise: int) -> int:
+    return otherwise if value is None else value

@@ -72,6 +72,7 @@ from glnn.onnxruntime.capi.onnxruntime_pybind11_state import (
     set_seed,
     unregister_execution_provider_library,
 )
+from glnn.onnxruntime.shim import install, uninstall
 
 __version__ = get_version_string()
 __author__ = "glnn"
@@ -133,6 +134,7 @@ __all__ = [
     "get_ep_devices",
     "get_version_string",
     "has_collective_ops",
+    "install",
     "onnxruntime_validation",
     "package_name",
     "preload_dlls",
@@ -143,6 +145,7 @@ __all__ = [
     "set_default_logger_verbosity",
     "set_global_thread_pool_sizes",
     "set_seed",
+    "uninstall",
     "unregister_execution_provider_library",
     "version",
 ]

@@ -16,6 +16,8 @@ PROVIDERS = (GLNN, CPU)
 _OWN = ("model", "device", "kernels", "without")  # objects, which no program of ONNX Runtime's has
 OPTIONS = tuple(name for name in signature(InferenceSession).parameters if name not in _OWN)
 """Those of `glnn.InferenceSession` that glnn's provider takes, with the values that it takes."""
+TOLD = ("renderer", "vendor", "version", "hosted")
+"""What a session tells of glnn's provider besides, which programs give to the next one."""
 
 
 @dataclass(frozen=True)
@@ -92,10 +94,10 @@ def _pair(one: object) -> tuple[str, Mapping[str, Any]]:
 
 def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options of glnn's provider. Raises ValueError for one that it has not."""
-    for name in options:
+    found = {name: value for name, value in options.items() if name not in TOLD}
+    for name in found:
         if name not in OPTIONS:
             raise ValueError(f"{GLNN} has no option {shown(name)}: it takes {', '.join(OPTIONS)}")
-    found = dict(options)
     if isinstance(found.get("fused"), str):  # ONNX Runtime's own are texts
         found["fused"] = found["fused"].lower() not in ("0", "false", "")
     if isinstance(found.get("max_batch"), str):
