@@ -8,19 +8,7 @@ from __future__ import annotations
 
 from glnn.onnxruntime import capi
 from glnn.onnxruntime.capi import onnxruntime_validation
-from glnn.onnxruntime.capi.environment import preload_dlls, print_debug_info
-from glnn.onnxruntime.capi.onnxruntime_inference_collection import (
-    AdapterFormat,
-    InferenceSession,
-    IOBinding,
-    ModelCompiler,
-    OrtDevice,
-    OrtDeviceVendorId,
-    OrtValue,
-    SparseTensor,
-    copy_tensors,
-)
-from glnn.onnxruntime.capi.onnxruntime_pybind11_state import (
+from glnn.onnxruntime.capi._pybind_state import (
     ExecutionMode,
     ExecutionOrder,
     GraphOptimizationLevel,
@@ -71,6 +59,18 @@ from glnn.onnxruntime.capi.onnxruntime_pybind11_state import (
     set_global_thread_pool_sizes,
     set_seed,
     unregister_execution_provider_library,
+)
+from glnn.onnxruntime.capi.environment import preload_dlls, print_debug_info
+from glnn.onnxruntime.capi.onnxruntime_inference_collection import (
+    AdapterFormat,
+    InferenceSession,
+    IOBinding,
+    ModelCompiler,
+    OrtDevice,
+    OrtDeviceVendorId,
+    OrtValue,
+    SparseTensor,
+    copy_tensors,
 )
 from glnn.onnxruntime.shim import install, uninstall
 
