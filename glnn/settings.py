@@ -1,16 +1,20 @@
-"""Every environment variable glnn reads, read in this one place."""
+"""Every environment variable glnn reads, read in this one place.
+
+But that glnn/onnxruntime/standin/sitecustomize.py reads `GLNN_ONNXRUNTIME`, too, as Python starts.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from platformdirs import user_cache_path
-
 from glnn.errors import GlnnError, shown
+
+BACKENDS = ("auto", "compute", "feedback", "cpu")
 
 
 @dataclass(frozen=True)
@@ -19,6 +23,7 @@ class Settings:
 
     gpu: `GLNN_GPU`, an index or a part of the renderer's name; empty means the first that opens.
     limits: `GLNN_LIMITS`, `es31-minimum` or empty.
+    backend: `GLNN_BACKEND`, what `backend="auto"` means: one of BACKENDS; `auto` unless given.
     debug: `GLNN_DEBUG`, anything but empty or `0` checks GL for errors after every step.
     cache: `GLNN_CACHE`, the folder for what tuning found and what can be made again; the user's
         cache folder unless given, and none if empty.
@@ -34,6 +39,7 @@ class Settings:
 
     gpu: str | None = None
     limits: str | None = None
+    backend: str = "auto"
     debug: bool = False
     cache: Path | None = None
     cache_size: int = 2 << 30
@@ -47,6 +53,7 @@ class Settings:
         return cls(
             gpu=environment.get("GLNN_GPU") or None,
             limits=environment.get("GLNN_LIMITS") or None,
+            backend=_backend(environment.get("GLNN_BACKEND") or "auto"),
             debug=environment.get("GLNN_DEBUG", "0") not in ("", "0"),
             cache=_cache(environment.get("GLNN_CACHE")),
             kernels=_folder("GLNN_KERNELS", environment.get("GLNN_KERNELS", "")),
@@ -73,9 +80,34 @@ class Libraries:
         return cls(environment.get("GLNN_EGL") or None, environment.get("GLNN_GLES") or None)
 
 
+@dataclass(frozen=True)
+class StandIn:
+    """Whether onnxruntime may be glnn's here.
+
+    wanted: False where `GLNN_ONNXRUNTIME` is `0`.
+    """
+
+    wanted: bool = True
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> StandIn:
+        return cls(environment.get("GLNN_ONNXRUNTIME") != "0")
+
+
+def _backend(name: str) -> str:
+    if name not in BACKENDS:
+        raise GlnnError(f"GLNN_BACKEND: expected {', '.join(BACKENDS)}, got {shown(name)}")
+    return name
+
+
 def _cache(folder: str | None) -> Path | None:
     if folder is None:
-        return user_cache_path("glnn", appauthor=False)
+        if sys.platform == "linux":  # where nothing else need be imported for it
+            base = os.environ.get("XDG_CACHE_HOME", "")
+            return Path(base if os.path.isabs(base) else os.path.expanduser("~/.cache")) / "glnn"
+        import platformdirs
+
+        return platformdirs.user_cache_path("glnn", appauthor=False)
     return _folder("GLNN_CACHE", folder)
 
 

@@ -44,6 +44,7 @@ ORDER = (
     ("ops",),
     ("filters",),
     ("profiling",),
+    ("onnxruntime",),
     ("tuning",),
     ("cli",),
 )

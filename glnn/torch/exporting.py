@@ -121,7 +121,7 @@ def _program(captured: Captured, inputs: Sequence[Any]) -> Any:
 
 
 def _check(program: Any, captured: Captured) -> None:
-    """Raise RefusedError for what changes inputs, draws random numbers, or has foreign types."""
+    """Raise RefusedError for what changes its inputs, draws random numbers, or has odd types."""
     known = {weight_name(i): i for i in captured.weights}
     known |= {f"tensors_{place}": i for place, i in enumerate(captured.tensors)}
     for output in program.graph_signature.output_specs:
