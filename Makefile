@@ -171,11 +171,12 @@ check-engines: gl build/engines/stamp
 	for example in 12_ray_data 13_ray_serve 14_http_service; do \
 	    echo "$$example"; build/engines/bin/python examples/$$example.py || exit 1; done
 
+build/torch/stamp: PACKAGES = '$(TORCH)' -e '.[torch,test]'
+build/engines/stamp: PACKAGES = 'ray[data,serve]' bottle -e .
 build/torch/stamp build/engines/stamp: pyproject.toml
 	rm -rf $(@D) && mkdir -p build
 	.ci/venv $(PYTHON) $(@D)
-	$(@D)/bin/python -m pip --disable-pip-version-check -q $(INSTALL) $(if $(findstring torch,$@), \
-	    '$(TORCH)' -e '.[torch,test]','ray[data,serve]' bottle -e .)
+	$(@D)/bin/python -m pip --disable-pip-version-check -q $(INSTALL) $(PACKAGES)
 	@touch $@
 
 gl:

@@ -917,3 +917,13 @@ def test_networks_are_measured_each_in_a_process(tmp_path) -> None:
     assert "glnn is right with 1 of 2 networks" in table
     page = run("benchmarks.page", str(kept))
     assert f"| squeezenet1_1 | {ours['steps']} | 0 |" in page
+
+
+def test_workers() -> None:
+    options = ["--model", "lenet", "--batch", "2", "--gpus", "", "--seconds", "0", "--json"]
+    rows = json.loads(run("benchmarks.workers", *options))["rows"]
+    assert {row["name"]: len(row["each_per_s"]) for row in rows} == {
+        "one process": 1,
+        "two processes on one GPU": 2,
+    }
+    assert all(row["images_per_s"] > 0 for row in rows)
