@@ -66,7 +66,7 @@ class Loaded:
             read = Loading(described(model), files, again)
             made = executor.backend
             saver = storage.saver(source, options, executor.backend.device, made.name, read)
-            executor.saving = None if saver is None else Saving(saver)
+            executor.saving = None if saver is None else Saving(saver, model.graph)
         return cls(model, executor)
 
     def find(self, names: Sequence[str] | None) -> dict[str, Value]:

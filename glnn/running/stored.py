@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any, Protocol
 from glnn.arrays import all_small
 from glnn.device import Device
 from glnn.process import ProcessLock
+from glnn.reading import Noted
 from glnn.running.options import Options
 from glnn.running.run import Run, within_memory
 from glnn.running.runner import Runner
@@ -101,8 +101,8 @@ class Loading:
 
     described: Described
     """What is said of it."""
-    files: Sequence[tuple[str, os.stat_result]]
-    """What was read for it, and what the system knew of each file then."""
+    files: Sequence[Noted]
+    """What was read for it."""
     again: bool
     """Whether something of it was stored before it was loaded."""
 
