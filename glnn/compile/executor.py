@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from glnn.backends import Backend, open_backend, opened
@@ -74,9 +75,15 @@ class Executor:
     ) -> dict[str, Array]:
         """The outputs so called, None for all, for the inputs `feeds`; see `Plan.run`."""
         backend, names = self._open(), None if outputs is None else tuple(outputs)
-        return _within_memory(
-            backend, lambda: self._planned(feeds, backend).inside(feeds, names, out)
-        )
+        device = backend.device
+        if device is None or not device.contended:
+            return _within_memory(
+                backend, lambda: self._planned(feeds, backend).inside(feeds, names, out)
+            )
+        with _memory_told():  # another thread's run may begin while this one is computed
+            return device.overlap(
+                lambda: self._begun(backend, feeds, names, out or {}), lambda run: run.results()
+            )
 
     def perform(self, work: Callable[[], T]) -> T:
         """What `work` gives or raises, called where `begin` may be."""
@@ -86,8 +93,17 @@ class Executor:
         self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Array]
     ) -> Run:
         """Have the device begin with a run, as `run` has it. To be called inside `perform`."""
-        plan = self._planned(feeds, self.backend)
-        if isinstance(plan, Cut) or self.backend.device is None:
+        return self._begun(self.backend, feeds, outputs, out)
+
+    def _begun(
+        self,
+        backend: Backend,
+        feeds: Mapping[str, Array],
+        outputs: tuple[str, ...] | None,
+        out: Mapping[str, Array],
+    ) -> Run:
+        plan = self._planned(feeds, backend)
+        if isinstance(plan, Cut) or backend.device is None or outputs == ():
             return Done(plan.inside(feeds, outputs, out))
         return plan.begin(feeds, outputs, out)
 
@@ -211,9 +227,16 @@ class Executor:
 
 
 def _within_memory(backend: Backend, work: Callable[[], T]) -> T:
-    """What `work` gives. Raises LimitError where the host has too little memory."""
-    try:
+    """What `work` gives, performed. Raises LimitError where the host has too little memory."""
+    with _memory_told():
         return backend.perform(work)
+
+
+@contextmanager
+def _memory_told() -> Iterator[None]:
+    """Raise LimitError where the host has too little memory."""
+    try:
+        yield
     except MemoryError as error:
         raise LimitError(f"the host has too little memory: {first_line(error)}") from None
 

@@ -20,7 +20,7 @@ from glnn.device.opening import (
 )
 from glnn.device.sharing import Sharing
 from glnn.device.timeline import Fence, Timeline
-from glnn.device.worker import StoppedError, Worker
+from glnn.device.worker import Begun, StoppedError, Worker
 from glnn.errors import DeviceError
 from glnn.process import GL_PROCESS, ProcessLock
 from glnn.settings import Settings
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 T = TypeVar("T")
+B = TypeVar("B", bound=Begun)
 CLOSED = "the device is closed"
 BARRIERS = 0xFFFFFFFF  # all: naming those that are needed saved no time on an H200
 RESETS = {0x8253: "guilty", 0x8254: "innocent", 0x8255: "unknown"}
@@ -143,9 +144,26 @@ class Device:
         DeviceError where the device is closed or, outside this, held by `activate` elsewhere, or
         where this process is a fork of the one that used GL.
         """
+        return self._asked(lambda: self._sharing.perform(work, self._ready))
+
+    @property
+    def contended(self) -> bool:
+        """Whether other threads wait for work on it, so that it may be worth to `overlap`."""
+        return self._sharing.contended
+
+    def overlap(self, begin: Callable[[], B], end: Callable[[B], T]) -> T:
+        """What `end` gives of what `begin` gives, both called as `perform` calls work.
+
+        Where several threads ask, what others ask for may be begun with in between. Raises what
+        `perform` raises.
+        """
+        return self._asked(lambda: self._sharing.overlap(begin, end, self._ready))
+
+    def _asked(self, work: Callable[[], T]) -> T:
+        """What `work` gives. Raises what `perform` raises."""
         self._check_usable()
         try:
-            return self._sharing.perform(work, self._ready)
+            return work()
         except StepError as failed:
             raise self._refused(failed) from None
         except StoppedError:
