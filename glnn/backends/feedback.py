@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
-from glnn.backends.backend import Choice, Launch, Store
+from glnn.backends.backend import Choice, Launch
 from glnn.backends.gl import GlBackend
 from glnn.backends.launch import Fetched, GlLaunch
 from glnn.device import Buffer, Device, Program, Source
@@ -18,6 +18,7 @@ from glnn.kernels.generate.generated import Uniform
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.verdicts import LaunchSize
+from glnn.running.store import Store
 
 if TYPE_CHECKING:
     import moderngl

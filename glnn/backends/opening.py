@@ -9,9 +9,9 @@ from glnn.backends.feedback import Feedback
 from glnn.backends.gl import GlBackend
 from glnn.device import Device
 from glnn.device.opening import check_gpu, check_limits
+from glnn.device.shared import SHARED, gpu_wanted, limits_wanted
 from glnn.errors import DeviceError, GlnnError, shown
 from glnn.process import GL_PROCESS, ProcessLock
-from glnn.settings import Settings
 
 NAMES = ("compute", "feedback", "cpu")
 """In the order in which `auto` tries them."""
@@ -19,11 +19,10 @@ GL: dict[str, type[GlBackend]] = {"compute": Compute, "feedback": Feedback}
 
 
 class _Shared:
-    """The devices and backends that callers who name no device share, in all threads."""
+    """The backends that callers who name no device share, in all threads."""
 
     def __init__(self) -> None:
         self.lock = ProcessLock()
-        self.devices: dict[tuple[object, object], Device] = {}
         self.backends: dict[tuple[str, Device], GlBackend] = {}
 
 
@@ -60,7 +59,7 @@ def open_backend(
         return GL[name](device)
     GL_PROCESS.check()
     with _shared.lock:
-        device = _device(gpu, limits)
+        device = SHARED.open(gpu, limits)
         if (name, device) not in _shared.backends:
             open_ones = {key: b for key, b in _shared.backends.items() if not key[1].closed}
             _shared.backends = {**open_ones, (name, device): GL[name](device)}
@@ -72,34 +71,15 @@ def opened(backend: str | Backend) -> Backend:
     return backend if isinstance(backend, Backend) else open_backend(backend)
 
 
-def _device(gpu: int | str | None, limits: str | None) -> Device:
-    key = (_gpu(gpu), _limits(limits))
-    device = _shared.devices.get(key)
-    if device is None or device.closed:
-        fresh = Device(*key) if device is None or device.lost is None else device.renewed()
-        _shared.devices[key] = device = fresh
-    return device
-
-
 def _first(device: Device | None, gpu: int | str | None, limits: str | None) -> Backend:
     reasons: list[str] = []
     GL_PROCESS.check()  # nor is being a fork
-    check_limits(_limits(limits))  # a mistake, and no reason to take the CPU
+    check_limits(limits_wanted(limits))  # a mistake, and no reason to take the CPU
     # A GPU that was asked for is not replaced by the CPU.
-    names = NAMES if device is None and _gpu(gpu) is None else tuple(GL)
+    names = NAMES if device is None and gpu_wanted(gpu) is None else tuple(GL)
     for name in names:
         try:
             return open_backend(name, device, gpu=gpu, limits=limits)
         except DeviceError as error:
             reasons.append(str(error))
     raise DeviceError("; ".join(dict.fromkeys(reasons)))
-
-
-def _limits(limits: str | None) -> str | None:
-    """The limits asked for, by an argument or by the environment."""
-    return Settings.from_environment().limits if limits is None else limits
-
-
-def _gpu(gpu: int | str | None) -> int | str | None:
-    """The GPU asked for, by an argument or by the environment."""
-    return Settings.from_environment().gpu if gpu is None else gpu

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from glnn.arrays import all_small
 from glnn.backends import Backend, open_backend, opened
-from glnn.backends.backend import T
 from glnn.compile.cut import Cut, planned
 from glnn.compile.hosted import Hosted
 from glnn.compile.plan import Plan
-from glnn.compile.run import Done, Run
 from glnn.compile.weights import Weights
 from glnn.device import Device
-from glnn.errors import LimitError, UnsupportedOpError, first_line
+from glnn.errors import UnsupportedOpError
 from glnn.graph.graph import Graph, Value
 from glnn.graph.passes import Pass
-from glnn.graph.passes.small import all_small, has_wide_inputs, with_small_inputs
+from glnn.graph.passes.small import has_wide_inputs, with_small_inputs
 from glnn.kernels.library import revision
 from glnn.process import ProcessLock
+from glnn.running.run import Done, Run, run_within, within_memory
+from glnn.running.store import T
 from glnn.types import Array, DType, Shape, TensorType, content
 
 LOG = logging.getLogger(__name__)
@@ -34,9 +34,9 @@ SAID = 8  # operators that a warning names, and layers of each
 class Executor:
     """A graph on a backend, ready to run.
 
-    graph: what to compute. backend, device, gpu, limits: see `backends.open_backend`. kernels:
-    kernels to take, by the name of the op. precision: of the weights, see `Plan`. without: names
-    of passes that are left out. plans: how many are kept.
+    graph: what to compute. backend, device, gpu, limits: see `backends.open_backend`, or a backend
+    that was opened so. kernels: kernels to take, by the name of the op. precision: of the weights,
+    see `Plan`. without: names of passes that are left out. plans: how many are kept.
 
     Plans are built once for each set of input shapes; the last few are kept, and share the weights.
     Any thread may use it. Raises DeviceError where the backend does not open.
@@ -45,7 +45,7 @@ class Executor:
     def __init__(
         self,
         graph: Graph,
-        backend: str = "auto",
+        backend: str | Backend = "auto",
         *,
         device: Device | None = None,
         gpu: int | str | None = None,
@@ -58,7 +58,9 @@ class Executor:
         self._kept = plans
         self.graph, self._precision = graph, precision
         self._without = Pass.named(without)
-        self.backend = open_backend(backend, device, gpu=gpu, limits=limits)
+        if isinstance(backend, str):
+            backend = open_backend(backend, device, gpu=gpu, limits=limits)
+        self.backend: Backend = backend
         self._asked = device, gpu, limits
         self._warned = False  # of what the host computes
         self._lock = ProcessLock()
@@ -75,15 +77,16 @@ class Executor:
     ) -> dict[str, Array]:
         """The outputs so called, None for all, for the inputs `feeds`; see `Plan.run`."""
         backend, names = self._open(), None if outputs is None else tuple(outputs)
-        device = backend.device
-        if device is None or not device.contended:
-            return _within_memory(
-                backend, lambda: self._planned(feeds, backend).inside(feeds, names, out)
-            )
-        with _memory_told():  # another thread's run may begin while this one is computed
-            return device.overlap(
-                lambda: self._begun(backend, feeds, names, out or {}), lambda run: run.results()
-            )
+        return run_within(
+            backend,
+            lambda: self._planned(feeds, backend).inside(feeds, names, out),
+            lambda: self._begun(backend, feeds, names, out or {}),
+        )
+
+    @property
+    def device(self) -> Device | None:
+        """What it runs on; None where no GL is involved."""
+        return self.backend.device
 
     def perform(self, work: Callable[[], T]) -> T:
         """What `work` gives or raises, called where `begin` may be."""
@@ -142,7 +145,7 @@ class Executor:
         """
         backend = self._open()
         small = backend.device is not None and has_wide_inputs(self.graph)
-        found = _within_memory(backend, lambda: self._plan(backend, shapes, keep, small=small))
+        found = within_memory(backend, lambda: self._plan(backend, shapes, keep, small=small))
         if isinstance(found, Cut):
             raise UnsupportedOpError(f"{found.why}, so there is no single plan")
         return found
@@ -224,21 +227,6 @@ class Executor:
                 self._weights = Weights(renewed, self.graph)
                 self.backend = renewed  # last: from here on others take it without the lock
             return self.backend
-
-
-def _within_memory(backend: Backend, work: Callable[[], T]) -> T:
-    """What `work` gives, performed. Raises LimitError where the host has too little memory."""
-    with _memory_told():
-        return backend.perform(work)
-
-
-@contextmanager
-def _memory_told() -> Iterator[None]:
-    """Raise LimitError where the host has too little memory."""
-    try:
-        yield
-    except MemoryError as error:
-        raise LimitError(f"the host has too little memory: {first_line(error)}") from None
 
 
 def run(graph: Graph, feeds: Mapping[str, Array], backend: str | Backend) -> dict[str, Array]:

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from glnn.backends.backend import Launch, Memory, Store
+from glnn.backends.backend import Launch, Memory
 from glnn.backends.cpu import HostStore
 from glnn.compile.control import Body, Called, launch
 from glnn.compile.memory import Arena
@@ -18,6 +18,7 @@ from glnn.compile.task import Entry
 from glnn.compile.weights import Kept, Weight, Weights
 from glnn.errors import ShapeError
 from glnn.layout import parse
+from glnn.running.store import Store
 from glnn.types import Array
 
 

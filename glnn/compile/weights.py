@@ -8,7 +8,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from glnn.backends import Backend, Store
+from glnn.backends import Backend
 from glnn.errors import ShapeError
 from glnn.graph.constant import Constant, Leaf, Made, evaluated, leaves
 from glnn.graph.decompose import Derived
@@ -16,6 +16,7 @@ from glnn.graph.graph import Graph, Kind, Value, Variable
 from glnn.graph.operators import Reshape
 from glnn.layout import Layout
 from glnn.process import ProcessLock
+from glnn.running.store import Store
 from glnn.span import Spans
 from glnn.types import Array, DType, Shape, TensorType, to_float16
 

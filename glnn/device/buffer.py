@@ -13,6 +13,7 @@ from glnn.device.copying import copy as copied
 from glnn.device.device import Device
 from glnn.device.memory import LEAST, SharedMemory
 from glnn.device.places import Range
+from glnn.device.staging import allocated
 from glnn.device.timeline import Fence
 from glnn.errors import DeviceError, ShapeError
 from glnn.layout import Layout
@@ -136,14 +137,16 @@ class Buffer:
             self.pull()
         device.activate()
         self.release()
-        # Content comes with the allocation, not by Buffer.clear(): after that NVIDIA's driver (580)
-        # shows shaders the last write but one.
-        content = np.zeros(self.size, np.uint32)
+        content = None
         if self._host is not None and self._used:
-            content.view(self._number)[: self._used] = self.layout.pack(self._host)
+            packed = np.ascontiguousarray(self.layout.pack(self._host), self._number)
+            if packed.nbytes == 4 * self.words:
+                content = packed.reshape(-1).view(np.uint32)
+            else:
+                content = np.zeros(self.words, np.uint32)
+                content.view(self._number)[: self._used] = packed
             self.pushes += 1
-        copy = device.context.buffer(content)
-        device.check_always(f"allocate {self.nbytes} bytes")
+        copy = allocated(device, self.size, content)
         self._host_newer = False
         self._device, self._copy = device, copy
         return copy

@@ -69,6 +69,7 @@ class Device:
         self.programs: dict[tuple[object, ...], Any] = {}  # by their source: compiled once
         self.compiled = Spans()  # when each of them was
         self.faults: dict[str, bool] = {}  # of the driver, as probes found them
+        self.staging: Any = None  # by which large content comes (staging.py), once there was some
         self._dropped: list[Callable[[], object]] = []
         self.timeline = Timeline()
         check_gpu(gpu)

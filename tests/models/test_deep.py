@@ -12,7 +12,7 @@ from glnn import layers
 from glnn.errors import DeviceError
 from glnn.model.builders import vgg16
 from glnn.model.model import Model, Node
-from glnn.model.tensor import TensorInfo
+from glnn.tensor_info import TensorInfo
 from tests.oracle import error
 
 LIMITS = [None, "es31-minimum"]

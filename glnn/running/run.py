@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Generic, Protocol
 
 import numpy as np
 
-from glnn.compile.lane import Lane
 from glnn.device import Fence
-from glnn.errors import DeviceError, ShapeError, shown
+from glnn.errors import DeviceError, LimitError, ShapeError, first_line, shown
+from glnn.running.lane import Lane
+from glnn.running.store import Performer, T
 from glnn.types import Array, DType, Shape
 
 
 class Run(Protocol):
-    """Some run, to be asked inside `Backend.perform`."""
+    """Some run, to be asked inside `Performer.perform`."""
 
     def wait(self, seconds: float = float("inf")) -> bool:
         """Wait for the device no longer than `seconds`; whether it is done.
@@ -28,16 +30,16 @@ class Run(Protocol):
 
 
 @dataclass(frozen=True)
-class Done:
+class Done(Generic[T]):
     """A run that was over when it was begun."""
 
-    found: dict[str, Array]
+    found: T
     """The outputs that were asked for."""
 
     def wait(self, seconds: float = float("inf")) -> bool:
         return True
 
-    def results(self) -> dict[str, Array]:
+    def results(self) -> T:
         return self.found
 
 
@@ -71,7 +73,7 @@ class Begun:
 
     def wait(self, seconds: float = float("inf")) -> bool:
         """See `Run`."""
-        device = self.lane.backend.device
+        device = self.lane.device
         if not self.over and device is not None and device.closed:
             raise DeviceError(device.lost or "the device was closed in the middle of a run")
         return self.over or self.fence is None or self.fence.wait(seconds)
@@ -115,3 +117,34 @@ def check_out(name: str, array: object, shape: Shape, dtype: DType) -> None:
         got = f"a {fixed}{array.dtype} array of shape {array.shape}"
     wanted = f"a writeable {dtype.value} array of shape {shape}"
     raise ShapeError(f"out[{name!r}] must be {wanted}, got {got}")
+
+
+def within_memory(performer: Performer, work: Callable[[], T]) -> T:
+    """What `work` gives or raises; LimitError where the host has too little memory."""
+    with _memory_told():
+        return performer.perform(work)
+
+
+def run_within(
+    performer: Performer, inside: Callable[[], T], begin: Callable[[], Run | Done[T]]
+) -> T:
+    """What `inside` gives, likewise.
+
+    Where other threads wait for the device it is what the run of `begin` has as results: theirs
+    are begun with while it is computed.
+    """
+    device = performer.device
+    if device is None or not device.contended:
+        return within_memory(performer, inside)
+    with _memory_told():
+        run: Callable[[], Any] = begin
+        found: T = device.overlap(run, lambda begun: begun.results())
+        return found
+
+
+@contextmanager
+def _memory_told() -> Iterator[None]:
+    try:
+        yield
+    except MemoryError as error:
+        raise LimitError(f"the host has too little memory: {first_line(error)}") from None
