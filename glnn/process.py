@@ -21,6 +21,7 @@ from glnn.errors import DeviceError
 
 GROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 """Where Linux says how much memory a container has."""
+NICE = 10  # of a thread that steps back
 
 
 class ThisProcess:
@@ -107,6 +108,14 @@ class Helpers:
 
 
 HELPERS = Helpers()
+
+
+def step_back() -> None:
+    """Let other threads go before this one, and before those it starts, where the system can."""
+    if sys.platform == "linux":
+        with suppress(OSError):
+            me = threading.get_native_id()
+            os.setpriority(os.PRIO_PROCESS, me, max(NICE, os.getpriority(os.PRIO_PROCESS, me)))
 
 
 def alone() -> bool:

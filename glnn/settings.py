@@ -12,6 +12,9 @@ from platformdirs import user_cache_path
 
 from glnn.errors import GlnnError, shown
 
+WAITS = ("block", "spin", "sleep")
+PRIORITIES = ("normal", "low")
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -28,6 +31,9 @@ class Settings:
     memory: `GLNN_MEMORY`, the bytes that a plan may take on the device, also as 512K, 512M or 4G;
         the device is asked what is free unless given.
     kernels: `GLNN_KERNELS`, a folder with kernels of the user's own; none unless given.
+    wait: `GLNN_WAIT`, how the host waits for a device: `block` as its driver does, `spin` or
+        `sleep`.
+    priority: `GLNN_PRIORITY`, `low` to let other programs go first, else `normal`.
     """
 
     gpu: str | None = None
@@ -38,6 +44,8 @@ class Settings:
     trust: bool = False
     launch: float | None = None
     kernels: Path | None = None
+    wait: str = "block"
+    priority: str = "normal"
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
@@ -50,6 +58,8 @@ class Settings:
             memory=_memory(environment.get("GLNN_MEMORY", "")),
             trust=environment.get("GLNN_TRUST", "0") not in ("", "0"),
             launch=_launch(environment.get("GLNN_LAUNCH", "")),
+            wait=_one_of("GLNN_WAIT", environment.get("GLNN_WAIT", ""), WAITS),
+            priority=_one_of("GLNN_PRIORITY", environment.get("GLNN_PRIORITY", ""), PRIORITIES),
         )
 
 
@@ -93,6 +103,12 @@ def _launch(text: str) -> float | None:
     if not 0 <= seconds < float("inf"):
         raise GlnnError(f"GLNN_LAUNCH: expected seconds, as in 0.1, or 0, got {text!r}")
     return seconds
+
+
+def _one_of(variable: str, text: str, known: tuple[str, ...]) -> str:
+    if text and text not in known:
+        raise GlnnError(f"{variable}: expected one of {', '.join(known)}, got {shown(text)}")
+    return text or known[0]
 
 
 def _memory(text: str) -> int | None:

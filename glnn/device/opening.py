@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ from glnn.device.context import (
 from glnn.device.egl import DEFAULT, DEVICE, SURFACELESS, Egl, remember
 from glnn.device.window import WindowContext
 from glnn.errors import DeviceError, shown
-from glnn.process import GL_PROCESS
+from glnn.process import GL_PROCESS, step_back
 
 WINDOW = "window"
 PLATFORMS = (DEVICE, SURFACELESS, DEFAULT, WINDOW)
@@ -112,15 +113,18 @@ def gpu_asked(gpu: int | str | None) -> int | str | None:
 
 
 def open_context(
-    gpu: int | str | None, version: tuple[int, int] | None, platform: str | None
+    gpu: int | str | None,
+    version: tuple[int, int] | None,
+    platform: str | None,
+    low: bool = False,
 ) -> tuple[Context, Capabilities, tuple[Attempt, ...]]:
     """The first context that fits, its capabilities, and the attempts that failed before it.
 
-    It is current. Raises NoDeviceError.
+    low: whether others are to go first. It is current. Raises NoDeviceError.
     """
     GL_PROCESS.opening()
     attempts: list[Attempt] = []
-    for what, way in _ways(gpu, platform, attempts):
+    for what, way in _ways(gpu, platform, low, attempts):
         default = WINDOW_VERSIONS if way is WindowContext else ES_VERSIONS
         versions = [v for v in WINDOW_VERSIONS if (v.major, v.minor) == version] or default
         try:
@@ -142,13 +146,40 @@ def open_context(
     raise NoDeviceError(message, tuple(attempts))
 
 
-def _ways(gpu: int | str | None, platform: str | None, attempts: list[Attempt]) -> Iterator[Way]:
+def open_behind(
+    gpu: int | str | None, version: tuple[int, int] | None, platform: str | None
+) -> tuple[Context, Capabilities, tuple[Attempt, ...]]:
+    """A context that lets others go first, as `open_context` gives it.
+
+    It is made in a thread that steps back, as those do that the driver starts there.
+    """
+
+    def work() -> tuple[Context, Capabilities, tuple[Attempt, ...]]:
+        step_back()
+        found = open_context(gpu, version, platform, low=True)
+        found[0].leave_thread()
+        return found
+
+    try:
+        with ThreadPoolExecutor(1, "glnn opening") as pool:
+            found = pool.submit(work).result()
+        found[0].make_current()
+    except NoDeviceError:
+        if platform not in (None, WINDOW):
+            raise
+        found = open_context(gpu, version, platform, low=True)  # windows are this thread's
+    return found
+
+
+def _ways(
+    gpu: int | str | None, platform: str | None, low: bool, attempts: list[Attempt]
+) -> Iterator[Way]:
     """The ways to a context in the order to try them; those that cannot begin go to `attempts`."""
     platforms = PLATFORMS if platform is None else (platform,)
     if isinstance(gpu, int):
         platforms = (DEVICE,)
     try:
-        egl = Egl() if set(platforms) - {WINDOW} else None
+        egl = Egl(low) if set(platforms) - {WINDOW} else None
     except StepError as failed:
         attempts.append(Attempt("EGL", failed.step, failed.error))
         egl = None

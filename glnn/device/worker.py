@@ -54,10 +54,13 @@ Tasks = SimpleQueue[Task | Callable[[], object]]
 
 
 class Worker:
-    """A thread that does what others ask, one after the other. It begins with `start`."""
+    """A thread that does what others ask, one after the other. It begins with `start`.
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    first: what it does before all else.
+    """
+
+    def __init__(self, name: str, first: Callable[[], object] | None = None) -> None:
+        self._name, self._first = name, first
         self._tasks: Tasks = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -80,7 +83,7 @@ class Worker:
             if self._thread is None and not self._stopped:
                 # It knows the tasks only: neither the device nor this object is kept by it.
                 thread = threading.Thread(
-                    target=_serve, args=(self._tasks,), name=self._name, daemon=True
+                    target=_serve, args=(self._tasks, self._first), name=self._name, daemon=True
                 )
                 thread.start()
                 self._thread = thread
@@ -136,8 +139,10 @@ class Worker:
             thread.join()
 
 
-def _serve(tasks: Tasks) -> None:
+def _serve(tasks: Tasks, first: Callable[[], object] | None) -> None:
     """Do what comes, until that is no task: it is called once nothing is under way."""
+    if first is not None:
+        first()
     flying: deque[tuple[Task, Any]] = deque()
     while isinstance(task := tasks.get(), Task):
         more = _begin(task, flying)
