@@ -118,6 +118,12 @@ def step_back() -> None:
             os.setpriority(os.PRIO_PROCESS, me, max(NICE, os.getpriority(os.PRIO_PROCESS, me)))
 
 
+def give_way() -> None:
+    """Let threads that wait for this one's processor go first, where the system can."""
+    if sys.platform == "linux":
+        os.sched_yield()
+
+
 def alone() -> bool:
     """Whether Python knows no other thread than this and `HELPERS`.
 

@@ -23,6 +23,7 @@ ORDER = (
     ("errors",),
     ("reading", "writing"),
     ("settings", "process", "types", "glsl", "span"),
+    ("remade",),
     ("arrays",),
     ("layout", "tensor_info"),
     ("graph", "device"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import time
 import weakref
 from collections.abc import Callable
 from functools import cached_property, partial
@@ -19,7 +18,7 @@ from glnn.device.waiting import BLOCK
 from glnn.device.wanted import Wanted
 from glnn.device.worker import Begun, StoppedError, Worker
 from glnn.errors import DeviceError
-from glnn.process import GL_PROCESS, ProcessLock, step_back
+from glnn.process import GL_PROCESS, ProcessLock, give_way, step_back
 from glnn.settings import Settings
 from glnn.span import Spans
 
@@ -254,7 +253,7 @@ class Device:
         """Let the GPU begin with what it was told, without waiting."""
         self._flush()
         if self.low:
-            time.sleep(0)  # let other programs' threads go first
+            give_way()
 
     def memory_available(self) -> int | None:
         """Bytes that may still be allocated: the GPU's own, else the machine's; None if unknown."""

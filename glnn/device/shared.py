@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from glnn.device.context import NoDeviceError
 from glnn.device.device import Device
 from glnn.device.opening import check_gpu, check_limits
 from glnn.device.wanted import Wanted
+from glnn.errors import GlnnError
 from glnn.process import GL_PROCESS, ProcessLock
 from glnn.settings import Settings
 
@@ -56,3 +58,30 @@ def gpu_wanted(gpu: int | str | None) -> int | str | None:
 
 
 SHARED = SharedDevices()
+
+
+def shared_device(
+    backend: str,
+    device: Device | None,
+    gpu: int | str | None,
+    limits: str | None,
+    priority: str | None,
+    wait: str | None,
+) -> Device | None:
+    """The device for a session: `device`, or a shared one where `priority` or `wait` ask for that.
+
+    None where it is for the backend to say. Raises GlnnError where these are given with a device,
+    and what `SharedDevices.open` raises.
+    """
+    if (priority, wait) == (None, None):
+        return device
+    if device is not None:
+        raise GlnnError("priority and wait are for the Device that the session is given")
+    if backend == "cpu":
+        return None
+    try:
+        return SHARED.open(gpu, limits, priority=priority, wait=wait)
+    except NoDeviceError:
+        if backend != "auto":
+            raise
+        return None  # then another backend may open
