@@ -52,6 +52,8 @@ NEEDED = ("glGetString", "glGetStringi", "glGetIntegerv", "glGetIntegeri_v", "gl
 EXTENSION_SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "eglQueryDevicesEXT": (c_uint, (c_int, POINTER(c_void_p), POINTER(c_int))),
     "eglGetPlatformDisplayEXT": (c_void_p, (c_uint, c_void_p, c_void_p)),
+    "eglQueryDeviceAttribEXT": (c_uint, (c_void_p, c_int, POINTER(c_void_p))),
+    "eglQueryDeviceStringEXT": (c_char_p, (c_void_p, c_int)),
 }
 
 

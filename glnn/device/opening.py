@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from glnn.device import cuda
 from glnn.device.capabilities import Capabilities
 from glnn.device.context import (
     ES_VERSIONS,
@@ -33,12 +34,18 @@ Way = tuple[str, Callable[[Sequence[Version]], Context]]
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU that EGL offers: its index, its names, and why it does not open (None: it does)."""
+    """A GPU that EGL offers."""
 
     index: int
+    """EGL's number."""
     renderer: str = ""
+    """What its driver calls it."""
     vendor: str = ""
+    """Whose driver that is."""
     error: str | None = None
+    """Why it does not open; None where it does."""
+    cuda: int | None = None
+    """CUDA's number, None if it has none."""
 
 
 def gpus() -> tuple[Gpu, ...]:
@@ -50,15 +57,17 @@ def gpus() -> tuple[Gpu, ...]:
     found: list[Gpu] = []
     try:
         with elsewhere():
-            for index, (_, way) in enumerate(Egl().ways(DEVICE)):
+            egl = Egl()
+            ways = zip(egl.ways(DEVICE), cuda.numbers(egl), strict=True)
+            for index, ((_, way), number) in enumerate(ways):
                 try:
                     context = way(ES_VERSIONS)
                 except StepError as failed:
-                    found.append(Gpu(index, error=str(failed)))
+                    found.append(Gpu(index, error=str(failed), cuda=number))
                     continue
                 asked = Capabilities.ask(context)
                 context.release()
-                found.append(Gpu(index, asked.renderer, asked.vendor))
+                found.append(Gpu(index, asked.renderer, asked.vendor, cuda=number))
     except StepError:
         pass
     GL_PROCESS.opened(any=any(gpu.error is None for gpu in found))
@@ -92,6 +101,7 @@ def check_limits(limits: str | None) -> None:
 
 def check_gpu(gpu: object) -> None:
     """Raise DeviceError unless `gpu` is an index, a text or None."""
+    cuda.number_asked(gpu)
     if isinstance(gpu, bool) or not isinstance(gpu, (int, str, type(None))):
         raise DeviceError(f"gpu must be an index or a part of a name, got {shown(gpu)}")
 
@@ -133,7 +143,8 @@ def open_context(
             attempts.append(Attempt(what, failed.step, failed.error))
             continue
         asked = Capabilities.ask(context)
-        if isinstance(gpu, str) and gpu.lower() not in f"{asked.renderer}\n{asked.vendor}".lower():
+        named = isinstance(gpu, str) and cuda.number_asked(gpu) is None
+        if named and str(gpu).lower() not in f"{asked.renderer}\n{asked.vendor}".lower():
             attempts.append(Attempt(what, "its name", f"{asked.renderer} by {asked.vendor}"))
             context.release()
             continue
@@ -176,7 +187,8 @@ def _ways(
 ) -> Iterator[Way]:
     """The ways to a context in the order to try them; those that cannot begin go to `attempts`."""
     platforms = PLATFORMS if platform is None else (platform,)
-    if isinstance(gpu, int):
+    number = cuda.number_asked(gpu)
+    if isinstance(gpu, int) or number is not None:
         platforms = (DEVICE,)
     try:
         egl = Egl(low) if set(platforms) - {WINDOW} else None
@@ -189,6 +201,8 @@ def _ways(
         elif egl is not None:
             try:
                 ways = list(egl.ways(name))
+                if number is not None:
+                    gpu = cuda.index_of(egl, number)
             except StepError as failed:
                 attempts.append(Attempt(f"EGL {name}", failed.step, failed.error))
                 continue
