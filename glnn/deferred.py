@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from glnn.errors import ModelError
 from glnn.process import ProcessLock
 from glnn.running.options import Options
-from glnn.running.stored import StoredModel
+from glnn.running.stored import Storage, StoredModel
 
 if TYPE_CHECKING:
     from glnn.backends import Backend
@@ -23,11 +23,15 @@ if TYPE_CHECKING:
 class Deferred:
     """The model that `source` is, names or is the content of, to be run as `options` say.
 
-    stored: what was stored of it; None where it is loaded at once. Any thread may use it.
+    stored: what was stored of it; None where it is loaded at once. storage: where its plans are
+    kept. Any thread may use it.
     """
 
-    def __init__(self, source: object, options: Options, stored: StoredModel | None) -> None:
+    def __init__(
+        self, source: object, options: Options, stored: StoredModel | None, storage: Storage
+    ) -> None:
         self._source, self._options, self._stored = source, options, stored
+        self._storage = storage
         self._lock = ProcessLock()
         self._backend: Backend | None = None
         self.loaded: Loaded | None = None
@@ -48,7 +52,10 @@ class Deferred:
 
     def _load(self) -> Loaded:
         module: Any = import_module("glnn.model.loaded")
-        loaded: Loaded = module.Loaded.of(self._source, self._options, self._backend)
+        again = self._stored is not None
+        loaded: Loaded = module.Loaded.of(
+            self._source, self._options, self._backend, self._storage, again
+        )
         if self._stored is not None and not self._stored.unchanged():
             raise ModelError(
                 f"{self._source} was changed while a session used what was stored of "

@@ -5,15 +5,50 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from glnn.errors import ModelError
 
 
+@dataclass(frozen=True)
+class Noted:
+    """A file that was opened to be read."""
+
+    path: str
+    """Where, from the root on; links are not followed."""
+    known: os.stat_result
+    """What the system knew of it."""
+    at: int
+    """When that was, in nanoseconds since 1970."""
+
+
+_NOTED: ContextVar[list[Noted] | None] = ContextVar("noted", default=None)
+
+
+@contextmanager
+def noting() -> Iterator[list[Noted]]:
+    """Which files `regular` opens meanwhile in this thread."""
+    found: list[Noted] = []
+    token = _NOTED.set(found)
+    try:
+        yield found
+    finally:
+        _NOTED.reset(token)
+
+
 def regular(path: str, flags: int) -> int:
     """What `open` takes as `opener`: OSError unless `path` is a regular file, at once."""
     handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
-    if stat.S_ISREG(os.fstat(handle).st_mode):
+    known = os.fstat(handle)
+    if stat.S_ISREG(known.st_mode):
+        noted = _NOTED.get()
+        if noted is not None:
+            noted.append(Noted(os.path.abspath(path), known, time.time_ns()))
         return handle
     os.close(handle)
     raise OSError(errno.EINVAL, "is not a file", path)

@@ -19,7 +19,8 @@ from glnn.errors import GlnnError, ModelError, ShapeError, shown
 from glnn.remade import Remade
 from glnn.running.options import Options
 from glnn.running.requests import Requests
-from glnn.running.stored import Executing, NothingStored, Storage, StoredRuns
+from glnn.running.stored import Executing, Storage, StoredRuns
+from glnn.stored.storage import DiskStorage
 from glnn.tensor_info import TensorInfo, check_names
 from glnn.types import Shape
 
@@ -62,8 +63,8 @@ class InferenceSession(Remade):
     of glnn that read models and make plans. The model is loaded when something else is asked for.
     """
 
-    storage: ClassVar[Storage] = NothingStored()
-    """Where sessions look for what was stored."""
+    storage: ClassVar[Storage] = DiskStorage()
+    """Where sessions look for what was stored, and keep what they make."""
 
     def __init__(
         self,
@@ -88,7 +89,7 @@ class InferenceSession(Remade):
         )
         self._fitted: dict[str, tuple[Shape, np.dtype[Any]]] = {}
         stored = self.storage.find(model, self._options)
-        self._deferred = Deferred(model, self._options, stored)
+        self._deferred = Deferred(model, self._options, stored, self.storage)
         self._runs: Executing
         if stored is not None:
             self._runs = StoredRuns(stored, self._deferred.executor, STORED_KEPT)
@@ -161,6 +162,11 @@ class InferenceSession(Remade):
         loaded = self._deferred.loaded
         hosted = () if loaded is None else loaded.executor.hosted  # no plan that has some is stored
         return tuple(dict.fromkeys(map(str, hosted)))
+
+    @property
+    def restored(self) -> bool:
+        """Whether runs go by plans that were stored, and the model was not loaded."""
+        return isinstance(self._runs, StoredRuns) and self._runs.restored
 
     def get_inputs(self) -> list[TensorInfo]:
         """The inputs, each with `name`, `shape` and `type`."""

@@ -1,4 +1,7 @@
-"""Every environment variable glnn reads, read in this one place."""
+"""Every environment variable glnn reads, read in this one place.
+
+But that glnn/onnxruntime/standin/sitecustomize.py reads `GLNN_ONNXRUNTIME`, too, as Python starts.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from glnn.errors import GlnnError, shown
 
 WAITS = ("block", "spin", "sleep")
 PRIORITIES = ("normal", "low")
+BACKENDS = ("auto", "compute", "feedback", "cpu")
 
 
 @dataclass(frozen=True)
@@ -22,9 +26,12 @@ class Settings:
 
     gpu: `GLNN_GPU`, an index or a part of the renderer's name; empty means the first that opens.
     limits: `GLNN_LIMITS`, `es31-minimum` or empty.
+    backend: `GLNN_BACKEND`, what `backend="auto"` means: one of BACKENDS; `auto` unless given.
     debug: `GLNN_DEBUG`, anything but empty or `0` checks GL for errors after every step.
-    cache: `GLNN_CACHE`, the folder for what tuning found; the user's cache folder unless given,
-        and none if empty.
+    cache: `GLNN_CACHE`, the folder for what tuning found and what can be made again; the user's
+        cache folder unless given, and none if empty.
+    cache_size: `GLNN_CACHE_SIZE`, the bytes there of what can be made again, programs and plans,
+        also as 512K, 512M or 4G; 0 for none of it, 2G unless given.
     trust: `GLNN_TRUST`, anything but empty or `0` uses kernels that were not held against NumPy.
     launch: `GLNN_LAUNCH`, the seconds that one launch should take at most; 0 for any; 0.1 where
         the device's driver may end longer ones, unless given.
@@ -38,8 +45,10 @@ class Settings:
 
     gpu: str | None = None
     limits: str | None = None
+    backend: str = "auto"
     debug: bool = False
     cache: Path | None = None
+    cache_size: int = 2 << 30
     memory: int | None = None
     trust: bool = False
     launch: float | None = None
@@ -52,14 +61,16 @@ class Settings:
         return cls(
             gpu=environment.get("GLNN_GPU") or None,
             limits=environment.get("GLNN_LIMITS") or None,
+            backend=_one_of("GLNN_BACKEND", environment, BACKENDS),
             debug=environment.get("GLNN_DEBUG", "0") not in ("", "0"),
             cache=_cache(environment.get("GLNN_CACHE")),
             kernels=_folder("GLNN_KERNELS", environment.get("GLNN_KERNELS", "")),
-            memory=_memory(environment.get("GLNN_MEMORY", "")),
+            cache_size=_default(_bytes("GLNN_CACHE_SIZE", environment), cls.cache_size),
+            memory=_bytes("GLNN_MEMORY", environment),
             trust=environment.get("GLNN_TRUST", "0") not in ("", "0"),
             launch=_launch(environment.get("GLNN_LAUNCH", "")),
-            wait=_one_of("GLNN_WAIT", environment.get("GLNN_WAIT", ""), WAITS),
-            priority=_one_of("GLNN_PRIORITY", environment.get("GLNN_PRIORITY", ""), PRIORITIES),
+            wait=_one_of("GLNN_WAIT", environment, WAITS),
+            priority=_one_of("GLNN_PRIORITY", environment, PRIORITIES),
         )
 
 
@@ -77,6 +88,20 @@ class Libraries:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Libraries:
         return cls(environment.get("GLNN_EGL") or None, environment.get("GLNN_GLES") or None)
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """Whether onnxruntime may be glnn's here.
+
+    wanted: False where `GLNN_ONNXRUNTIME` is `0`.
+    """
+
+    wanted: bool = True
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> StandIn:
+        return cls(environment.get("GLNN_ONNXRUNTIME") != "0")
 
 
 def _cache(folder: str | None) -> Path | None:
@@ -105,16 +130,22 @@ def _launch(text: str) -> float | None:
     return seconds
 
 
-def _one_of(variable: str, text: str, known: tuple[str, ...]) -> str:
+def _one_of(variable: str, environment: Mapping[str, str], known: tuple[str, ...]) -> str:
+    text = environment.get(variable, "")
     if text and text not in known:
-        raise GlnnError(f"{variable}: expected one of {', '.join(known)}, got {shown(text)}")
+        raise GlnnError(f"{variable}: expected {', '.join(known)}, got {shown(text)}")
     return text or known[0]
 
 
-def _memory(text: str) -> int | None:
+def _bytes(variable: str, environment: Mapping[str, str]) -> int | None:
+    text = environment.get(variable, "")
     if not text:
         return None
     found = re.fullmatch(r"([0-9]{1,18})([KMG]?)", text.strip(), re.ASCII | re.IGNORECASE)
     if found is None:
-        raise GlnnError(f"GLNN_MEMORY: expected bytes, as in 4096, 512M or 4G, got {shown(text)}")
+        raise GlnnError(f"{variable}: expected bytes, as in 4096, 512M or 4G, got {shown(text)}")
     return int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2].upper()]
+
+
+def _default(value: int | None, otherwise: int) -> int:
+    return otherwise if value is None else value

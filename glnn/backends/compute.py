@@ -81,7 +81,7 @@ class ComputeLaunch(GlLaunch):
             for range in dispatch.buffers:
                 recorder.bind(range)
             recorder.uniforms(self._program, dispatch.uniforms)
-            recorder.run(self._program.dispatching(dispatch.groups))
+            recorder.dispatch(self._program, dispatch.groups)
             if dispatch.alone:
                 recorder.flush()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from glnn import settings
 from glnn.backends.backend import Backend
 from glnn.backends.compute import Compute
 from glnn.backends.cpu import Cpu
@@ -36,9 +37,10 @@ def open_backend(
     gpu: int | str | None = None,
     limits: str | None = None,
 ) -> Backend:
-    """The backend called `name`, or with `auto` the first of NAMES that opens.
+    """The backend called `name`, or with `auto` that of `GLNN_BACKEND`, else the first that opens.
 
-    device: the device to run on; None shares one per `gpu` and `limits`.
+    device: the device to run on; None shares one per `gpu` and `limits`. A device or GPU that was
+    asked for is not replaced by the CPU, whatever `GLNN_BACKEND` says.
     Raises GlnnError for an unknown name, DeviceError where the backend cannot run here.
     """
     if not isinstance(name, str):
@@ -47,6 +49,10 @@ def open_backend(
         raise DeviceError(f"device must be a glnn.Device, got {shown(device)}; gpu= takes an index")
     check_gpu(gpu)
     check_limits(limits)
+    if name == "auto":
+        name = settings.Settings.from_environment().backend
+        if name == "cpu" and (device is not None or gpu is not None):
+            name = "auto"
     if name == "cpu":
         if gpu is not None:
             raise DeviceError(f"the cpu backend uses no GPU, but gpu {shown(gpu)} was asked for")

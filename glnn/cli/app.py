@@ -13,6 +13,7 @@ import rich_click as click
 
 from glnn import __version__
 from glnn.cli.bench import bench
+from glnn.cli.cache import cache
 from glnn.cli.convert import convert
 from glnn.cli.filter import filter
 from glnn.cli.info import info
@@ -55,10 +56,11 @@ def cli() -> None:
       glnn filter sobel in.png out.png           filter a picture
       glnn train net.json mnist/ --output out.json   train it on samples of your own
       glnn tune                                  find this device's fastest kernels
+      glnn cache                                 what is kept on disk, and clearing it
     """
 
 
-for verb in (info, run, bench, verify, plan, convert, filter, kernels, layout, train, tune):
+for verb in (info, run, bench, verify, plan, convert, filter, kernels, layout, train, tune, cache):
     cli.add_command(verb)
 
 

@@ -12,6 +12,7 @@ from glnn.backends import Backend, open_backend, opened
 from glnn.compile.cut import Cut, planned
 from glnn.compile.hosted import Hosted
 from glnn.compile.plan import Plan
+from glnn.compile.saving import Saving
 from glnn.compile.weights import Weights
 from glnn.device import Device
 from glnn.errors import UnsupportedOpError
@@ -68,6 +69,8 @@ class Executor:
         self._plans: OrderedDict[tuple[object, ...], Plan | Cut] = OrderedDict()
         self._latest: tuple[Mapping[str, Shape], Known, Plan | Cut] | None = None
         self._weights = Weights(self.backend, graph)
+        self.saving: Saving | None = None
+        """What keeps new plans on disk, where they are kept."""
 
     def run(
         self,
@@ -77,11 +80,14 @@ class Executor:
     ) -> dict[str, Array]:
         """The outputs so called, None for all, for the inputs `feeds`; see `Plan.run`."""
         backend, names = self._open(), None if outputs is None else tuple(outputs)
-        return run_within(
+        found = run_within(
             backend,
             lambda: self._planned(feeds, backend).inside(feeds, names, out),
             lambda: self._begun(backend, feeds, names, out or {}),
         )
+        if self.saving is not None and self.saving.waiting:
+            backend.perform(self.saving.settle)
+        return found
 
     @property
     def device(self) -> Device | None:
@@ -109,6 +115,11 @@ class Executor:
         if isinstance(plan, Cut) or backend.device is None or outputs == ():
             return Done(plan.inside(feeds, outputs, out))
         return plan.begin(feeds, outputs, out)
+
+    def settle(self) -> None:
+        """See `glnn.running.stored.Executing`."""
+        if self.saving is not None and self.saving.waiting:
+            self.saving.settle()
 
     def _planned(self, feeds: Mapping[str, Array], backend: Backend) -> Plan | Cut:
         """The plan for such inputs, which most often is that of the last run."""
@@ -186,6 +197,8 @@ class Executor:
                     told=told,
                 )
                 self._plans[key] = plan
+                if self.saving is not None and not (keep or outputs or contents):
+                    self.saving.made(plan, shapes, small)
                 self._warn(plan.hosted)
                 if len(self._plans) > self._kept:
                     self._plans.popitem(last=False)

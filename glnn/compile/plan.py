@@ -134,6 +134,11 @@ class Plan(Runner[PlannedLane]):
         return self._lanes[0].prepared.launches
 
     @property
+    def lane(self) -> PlannedLane:
+        """That of its runs which was there first."""
+        return self._lanes[0]
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the tensors and packed parameters."""
         return self.outline.nbytes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.device.copying import copied_in_parts, parts_in_words
+from glnn.device.copying import copied_in_parts, packed, parts_in_words
 from glnn.device.copying import copy as copied
 from glnn.device.device import Device
 from glnn.device.memory import LEAST, SharedMemory
@@ -127,6 +127,11 @@ class Buffer:
         return self.push(device), binding, *self._part
 
     @property
+    def copied(self) -> int | None:
+        """GL's name of the copy on its device, where there is one."""
+        return None if self._copy is None else self._copy.glo
+
+    @property
     def first(self) -> int:
         """The byte of the copy on its device that it begins at."""
         return self._part[0]
@@ -137,15 +142,8 @@ class Buffer:
             self.pull()
         device.activate()
         self.release()
-        content = None
-        if self._host is not None and self._used:
-            packed = np.ascontiguousarray(self.layout.pack(self._host), self._number)
-            if packed.nbytes == 4 * self.words:
-                content = packed.reshape(-1).view(np.uint32)
-            else:
-                content = np.zeros(self.words, np.uint32)
-                content.view(self._number)[: self._used] = packed
-            self.pushes += 1
+        content = None if self._host is None else packed(self.layout, self._host)
+        self.pushes += content is not None
         copy = allocated(device, self.size, content)
         self._host_newer = False
         self._device, self._copy = device, copy

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import ctypes
 import weakref
 from collections.abc import Callable
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from glnn.device.adopting import Adopting
 from glnn.device.available import memory_available
+from glnn.device.binaries import Binaries
 from glnn.device.context import Context, StepError
 from glnn.device.faults import RESETS, drain, reset_asker
+from glnn.device.functions import Functions
 from glnn.device.opening import MINIMUM_LIMITS, elsewhere
 from glnn.device.sharing import Sharing
 from glnn.device.timeline import Fence, Timeline
 from glnn.device.waiting import BLOCK
 from glnn.device.wanted import Wanted
 from glnn.device.worker import Begun, StoppedError, Worker
+from glnn.disk import Disk
 from glnn.errors import DeviceError
 from glnn.process import GL_PROCESS, ProcessLock, give_way, step_back
 from glnn.settings import Settings
@@ -67,7 +70,7 @@ class Device:
         self.closed = True
         self.lost: str | None = None
         self.programs: dict[tuple[object, ...], Any] = {}  # by their source: compiled once
-        self.compiled = Spans()  # when each of them was
+        self.compiled, self.restored = Spans(), Spans()  # when; restored: from a binary
         self.faults: dict[str, bool] = {}  # of the driver, as probes found them
         self.staging: Any = None  # by which large content comes (staging.py), once there was some
         self._dropped: list[Callable[[], object]] = []
@@ -82,7 +85,10 @@ class Device:
             self._finalizer = weakref.finalize(self, _destroy, self._gl, worker)
             self._finalizer.atexit = False
             try:
+                self.adopting = Adopting(self._gl)
                 self._context = self._adopt()
+                self.functions = Functions(self._gl, asked.renderer)
+                self.binaries = Binaries(self.functions, asked, Disk.of(settings))
                 self._flush, self._finish = self.load("glFlush", None), self.load("glFinish", None)
                 extensions = self._context.extensions
                 offers = self.capabilities, extensions, self.load
@@ -100,7 +106,7 @@ class Device:
         import moderngl
 
         code = 300 if self.capabilities.api == "es" else 330
-        gl: Any = self._gl  # the stubs know dictionaries only
+        gl: Any = self.adopting  # the stubs know dictionaries only
         context = moderngl.create_context(require=code, context=gl)
         context.gc_mode = "context_gc"  # __del__ may run in any thread: who uses GL frees
         # Without a framebuffer, transform feedback captures zeros and says nothing.
@@ -228,9 +234,7 @@ class Device:
 
         Raises DeviceError where the driver has none: calling address 0 would end the process.
         """
-        if not (address := self._gl.load_opengl_function(name)):
-            raise DeviceError(f"{self.capabilities.renderer} has no {name}")
-        return ctypes.CFUNCTYPE(result, *arguments)(address)
+        return self.functions.slow(name, result, *arguments)
 
     def barrier(self) -> None:
         """Let every later command see what compute shaders have written so far."""

@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from glnn.backends import Backend
 from glnn.compile import Executor
 from glnn.compile.executor import PLANS_KEPT
+from glnn.compile.saving import Saving
 from glnn.errors import ModelError
 from glnn.graph.graph import Value
 from glnn.graph.passes import Pass
 from glnn.model.load import load, load_bytes
 from glnn.model.model import Model
 from glnn.model.values import find_values
+from glnn.reading import noting
 from glnn.running.options import Options
+from glnn.running.stored import Described, Loading, Storage
 from glnn.tensor_info import BATCH
 from glnn.types import UNKNOWN, UNRANKED, DType
 
@@ -29,16 +32,23 @@ class Loaded:
     """Runs its graph."""
 
     @classmethod
-    def of(cls, source: object, options: Options, backend: Backend | None = None) -> Loaded:
+    def of(
+        cls,
+        source: object,
+        options: Options,
+        backend: Backend | None = None,
+        storage: Storage | None = None,
+        again: bool = False,
+    ) -> Loaded:
         """The model that `source` is, names, or is the content of.
 
-        backend: what to run it on, None to open what `options` say. Raises ModelError for a model
-        that does not load, or whose requests cannot be joined, GlnnError for unknown passes, and
-        DeviceError where the backend does not open.
+        backend: what to run it on, None to open what `options` say. storage: where its plans are
+        kept; again: whether some were. Raises ModelError for a model that does not load, or whose
+        requests cannot be joined, GlnnError for unknown passes, and DeviceError where the backend
+        does not open.
         """
-        if isinstance(source, bytes):
-            source = load_bytes(source)
-        model = source if isinstance(source, Model) else load(source)  # type: ignore[arg-type]
+        with noting() as files:
+            model = _model(source)
         without = Pass.left_out(options.without, options.fused)
         check_joined(model, options.max_batch)
         executor = Executor(
@@ -52,11 +62,29 @@ class Loaded:
             without=without,
             plans=PLANS_KEPT + (options.max_batch - 1).bit_length(),
         )
+        if storage is not None and executor.backend.device is not None:
+            read = Loading(described(model), files, again)
+            made = executor.backend
+            saver = storage.saver(source, options, executor.backend.device, made.name, read)
+            executor.saving = None if saver is None else Saving(saver, model.graph)
         return cls(model, executor)
 
     def find(self, names: Sequence[str] | None) -> dict[str, Value]:
         """The values that `names` stand for; see `find_values`."""
         return find_values(self.model, names)
+
+
+def described(model: Model) -> Described:
+    """What users are told of `model`."""
+    outputs = tuple(model.tensors[name] for name in model.outputs)
+    return Described(model.name, tuple(model.inputs), outputs, dict(model.metadata))
+
+
+def _model(source: object) -> Model:
+    """The model that `source` is, names, or is the content of."""
+    if isinstance(source, bytes):
+        return load_bytes(source)
+    return source if isinstance(source, Model) else load(source)  # type: ignore[arg-type]
 
 
 def check_joined(model: Model, max_batch: int) -> None:

@@ -191,7 +191,11 @@ def _turn(
         while flying and not flying[0].run.wait(longest):
             if not queue.empty():
                 return []
-    return flying.popleft().answers() if flying else []
+    if not flying:
+        return []
+    answers = flying.popleft().answers()
+    requests.executor.settle()
+    return answers
 
 
 def _joined(waiting: deque[Request], most: int) -> tuple[Request, ...]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from glnn.arrays import all_small
 from glnn.device import Device
 from glnn.process import ProcessLock
+from glnn.reading import Noted
 from glnn.running.options import Options
 from glnn.running.run import Done, Run, run_within
 from glnn.running.runner import Runner
@@ -46,17 +48,76 @@ class StoredModel(Protocol):
         """Whether what the model is loaded from is what it was when this was stored."""
 
 
+@dataclass(frozen=True)
+class Described:
+    """What users are told of a model."""
+
+    name: str
+    """Its name."""
+    inputs: tuple[TensorInfo, ...]
+    """What a user gives."""
+    outputs: tuple[TensorInfo, ...]
+    """What a user gets."""
+    metadata: Mapping[str, str]
+    """What its file says besides."""
+
+
+class Saver(Protocol):
+    """Keeps plans of one model."""
+
+    def save(
+        self,
+        plan: Any,
+        weights: Sequence[Any],
+        fixed: Mapping[str, Array],
+        shapes: Mapping[str, Shape],
+        small: bool,
+    ) -> None:
+        """Have a plan for inputs of `shapes` kept, while others go on.
+
+        plan: as plain data. weights: what gives those of its tape. fixed: its outputs that no run
+        changes. small: whether inputs of int64 are `all_small`.
+        """
+
+
 class Storage(Protocol):
     """Where sessions look for what was stored."""
 
     def find(self, source: object, options: Options) -> StoredModel | None:
         """What was stored of the model that `source` names or is; None where nothing was."""
 
+    def saver(
+        self, source: object, options: Options, device: Device, backend: str, read: Loading
+    ) -> Saver | None:
+        """What keeps plans of that model, which was loaded to run on the `backend` of `device`.
+
+        None where nothing is to be kept.
+        """
+
+
+@dataclass(frozen=True)
+class Loading:
+    """A model that was loaded just now."""
+
+    described: Described
+    """What is said of it."""
+    files: Sequence[Noted]
+    """What was read for it."""
+    again: bool
+    """Whether something of it was stored before it was loaded."""
+
 
 class NothingStored:
-    """A storage that is empty."""
+    """A storage that is empty, and stays so."""
 
     def find(self, source: object, options: Options) -> StoredModel | None:
+        """See `Storage`."""
+        return None
+
+    def saver(
+        self, source: object, options: Options, device: Device, backend: str, read: Loading
+    ) -> Saver | None:
+        """See `Storage`."""
         return None
 
 
@@ -82,6 +143,9 @@ class Executing(Protocol):
         self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Array]
     ) -> Run:
         """Have the device begin with a run, as `run` has it. To be called inside `perform`."""
+
+    def settle(self) -> None:
+        """Do what is left to be done after runs gave their results. Inside `perform`."""
 
 
 class StoredRuns:
@@ -144,6 +208,14 @@ class StoredRuns:
         """See `Executing`."""
         plan = self._plan(feeds)
         return (self._other() if plan is None else plan).begin(feeds, outputs, out)
+
+    def settle(self) -> None:
+        """See `Executing`."""
+
+    @property
+    def restored(self) -> bool:
+        """Whether there is a stored plan that runs."""
+        return bool(self._plans)
 
     def _usable(self) -> bool:
         """Whether stored plans may be there, and their device was not lost."""
