@@ -116,7 +116,7 @@ def surroundings(device: Device, settings: Settings) -> tuple[tuple[str, ...], b
     for folder in TUNED if settings.cache is not None else ():
         others += _files(Path(settings.cache or "") / folder, None)
     fresh = all(modified <= before for _, _, modified in others)
-    chosen = settings.trust, settings.launch, settings.memory, str(settings.kernels)
+    chosen = settings.trust, settings.launch, settings.memory, str(settings.kernels), device.low
     versions = sys.version, np.__version__, sys.byteorder
     return tuple(map(repr, (own, others, chosen, versions, device.capabilities))), fresh
 
