@@ -64,7 +64,10 @@ class Sharing:
         if not self._worker.started or self._lease.inside:
             return self.perform(lambda: end(begin()), ready)
         KEEPING.leave()
-        return self._worker.overlap(lambda: self._work_there(begin, ready), end)
+        return self._worker.overlap(
+            lambda: self._work_there(begin, ready),
+            lambda begun: self._work_there(lambda: end(begun), ready),
+        )
 
     @property
     def current(self) -> bool:
