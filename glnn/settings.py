@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-from platformdirs import user_cache_path
 
 from glnn.errors import GlnnError, shown
 
@@ -106,7 +105,12 @@ class StandIn:
 
 def _cache(folder: str | None) -> Path | None:
     if folder is None:
-        return user_cache_path("glnn", appauthor=False)
+        if sys.platform == "linux":  # where nothing else need be imported for it
+            base = os.environ.get("XDG_CACHE_HOME", "")
+            return Path(base if os.path.isabs(base) else os.path.expanduser("~/.cache")) / "glnn"
+        import platformdirs
+
+        return platformdirs.user_cache_path("glnn", appauthor=False)
     return _folder("GLNN_CACHE", folder)
 
 

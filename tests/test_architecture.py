@@ -40,6 +40,7 @@ ORDER = (
     ("session",),
     ("training",),
     ("onnx_backend",),
+    ("torch",),
     ("ops",),
     ("filters",),
     ("profiling",),

@@ -13,9 +13,8 @@ from glnn.device.opening import check_gpu, check_limits
 from glnn.device.shared import SHARED, gpu_wanted, limits_wanted
 from glnn.errors import DeviceError, GlnnError, shown
 from glnn.process import GL_PROCESS, ProcessLock
+from glnn.running.options import NAMES
 
-NAMES = ("compute", "feedback", "cpu")
-"""In the order in which `auto` tries them."""
 GL: dict[str, type[GlBackend]] = {"compute": Compute, "feedback": Feedback}
 
 

@@ -9,7 +9,10 @@ from typing import Any
 from glnn.device import Device
 from glnn.errors import GlnnError, shown
 
+NAMES = ("compute", "feedback", "cpu")
+"""The backends, in the order in which `auto` tries them."""
 PRECISIONS = ("float32", "float16")
+"""As what weights may be stored."""
 
 
 @dataclass(frozen=True, eq=False)

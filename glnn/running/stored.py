@@ -158,6 +158,7 @@ class StoredRuns:
     def __init__(self, stored: StoredModel, otherwise: Callable[[], Executing], keep: int) -> None:
         self._stored: StoredModel | None = stored
         self._on, self._otherwise, self._keep = OnDevice(stored.device), otherwise, keep
+        self._names = frozenset(info.name for info in stored.outputs)
         self._lock = ProcessLock()
         self._plans: OrderedDict[tuple[object, ...], Runner[Any]] = OrderedDict()
 
@@ -231,6 +232,8 @@ class StoredRuns:
             found = self._plans.get(key)
             if found is None and self._stored is not None:
                 found = self._stored.plan(shapes, small)
+                if found is not None and not self._names.issubset(found.outputs):
+                    found = None  # of a model that calls a tensor inside it as its output
                 if found is not None:
                     self._plans[key] = found
                     if len(self._plans) > self._keep:

@@ -125,12 +125,12 @@ def test_whatever_json_says(twice: Twice, stored: dict[Path, bytes]) -> None:
     listed = model._index.plans[0]
     plan = json.loads(bytes(model._entry.part(listed.part)))
     index = json.loads(bytes(model._entry.part("index")))
-    for data, read in ((plan, StoredPlan.of), (index, Index.of)):
-        assert read(data) is not None
+    for data, parsed in ((plan, StoredPlan.of), (index, Index.of)):
+        assert parsed(data) is not None
         places, draw = list(_places(data)), random.Random(1)
         for at in draw.sample(places, min(len(places), 400)):
             with suppress(TapeError, ValueError):
-                read(_with(data, at, draw.choice(ODD)))
+                parsed(_with(data, at, draw.choice(ODD)))
 
 
 @pytest.mark.parametrize(
