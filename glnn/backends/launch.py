@@ -105,7 +105,8 @@ def recorded(device: Device, launches: Iterable[Launch]) -> Recording:
 
 def record(recorder: Recorder, launches: Iterable[Launch]) -> None:
     """Write down `launches`, one after the other."""
-    batches = _batches(recorder.device)
+    device = recorder.device
+    batches = _batches(architecture(device.capabilities), device.low)
     left = next(batches)
     for launch in launches:
         if not left:
