@@ -14,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.backends import Backend
-from glnn.compile import Executor, Plan
+from glnn.choice import Choice
+from glnn.compile import Plan
 from glnn.compile.executor import PLANS_KEPT
+from glnn.compile.fastest import Fastest, executor_of
 from glnn.compile.requests import Requests
 from glnn.errors import GlnnError, ModelError, ShapeError, shown
 from glnn.graph.passes import Pass
@@ -31,13 +33,17 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 LOG = logging.getLogger(__name__)
 PRECISIONS = ("float32", "float16")
+PREFERENCES = ("fastest", "gpu")
 
 
 class InferenceSession:
     """A model on a backend, ready to run.
 
     model: a Model, what `glnn.load` takes, or the bytes of a .json model that has no parameters.
-    backend: `auto`, `compute`, `feedback` or `cpu`. device: the device to run on; None opens or
+    backend: `auto`, `compute`, `feedback` or `cpu`. With `auto` the first run on inputs of some
+    shapes is done by each that opens, a few times, and the fastest is taken from then on (see
+    `choice`). prefer: "fastest", or "gpu", with which `auto` keeps the CPU free where there is a
+    GPU, which a software renderer is not. device: the device to run on; None opens or
     shares one, as `gpu` and `limits` say. kernels: kernels to take, by the name of the op;
     of several names, with commas between, the first that can compute it.
     precision: "float32", or "float16" to store the weights of convolutions and products and the
@@ -59,6 +65,7 @@ class InferenceSession:
         model: Model | str | os.PathLike[str] | bytes,
         backend: str = "auto",
         *,
+        prefer: str = "fastest",
         device: Device | None = None,
         gpu: int | str | None = None,
         limits: str | None = None,
@@ -76,11 +83,15 @@ class InferenceSession:
         if not isinstance(precision, str) or precision not in PRECISIONS:
             known = " or ".join(PRECISIONS)
             raise GlnnError(f"precision must be {known}, got {shown(precision)}")
+        if not isinstance(prefer, str) or prefer not in PREFERENCES:
+            known = " or ".join(PREFERENCES)
+            raise GlnnError(f"prefer must be {known}, got {shown(prefer)}")
         self._fitted: dict[str, tuple[Shape, np.dtype[Any]]] = {}
         options: dict[str, Any] = {"device": device, "gpu": gpu, "limits": limits}
         options |= {"precision": DType(precision), "without": Pass.left_out(without, fused)}
         options["plans"] = PLANS_KEPT + (self._checked(max_batch) - 1).bit_length()
-        self._executor = Executor(self.model.graph, backend, kernels=kernels, **options)
+        options["kernels"] = kernels
+        self._executor = executor_of(self.model.graph, backend, prefer, **options)
         self._requests = Requests(self._executor, max_batch)
 
     def _checked(self, max_batch: int) -> int:
@@ -101,8 +112,16 @@ class InferenceSession:
 
     @property
     def backend(self) -> Backend:
-        """What it runs on: another one after the device was lost."""
+        """What it runs on: another one after the device was lost, or for what `auto` chose."""
         return self._executor.backend
+
+    @property
+    def choice(self) -> Choice | None:
+        """What `auto` chose for the shapes of the last run, by which times.
+
+        None where the backend was named, or nothing was run yet, or there is nothing to choose.
+        """
+        return self._executor.choice if isinstance(self._executor, Fastest) else None
 
     @property
     def hosted(self) -> tuple[str, ...]:

@@ -12,6 +12,9 @@ from platformdirs import user_cache_path
 
 from glnn.errors import GlnnError, shown
 
+BACKENDS = ("compute", "feedback", "cpu")
+"""In the order in which `auto` tries them."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -28,6 +31,8 @@ class Settings:
     memory: `GLNN_MEMORY`, the bytes that a plan may take on the device, also as 512K, 512M or 4G;
         the device is asked what is free unless given.
     kernels: `GLNN_KERNELS`, a folder with kernels of the user's own; none unless given.
+    backends: `GLNN_BACKEND`, what `auto` is to take: a backend, or several with commas between, of
+        which it takes the first that opens; empty, as `auto` is, where it chooses by itself.
     """
 
     gpu: str | None = None
@@ -38,6 +43,7 @@ class Settings:
     trust: bool = False
     launch: float | None = None
     kernels: Path | None = None
+    backends: tuple[str, ...] = ()
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
@@ -50,6 +56,7 @@ class Settings:
             memory=_memory(environment.get("GLNN_MEMORY", "")),
             trust=environment.get("GLNN_TRUST", "0") not in ("", "0"),
             launch=_launch(environment.get("GLNN_LAUNCH", "")),
+            backends=_backends(environment.get("GLNN_BACKEND", "")),
         )
 
 
@@ -93,6 +100,16 @@ def _launch(text: str) -> float | None:
     if not 0 <= seconds < float("inf"):
         raise GlnnError(f"GLNN_LAUNCH: expected seconds, as in 0.1, or 0, got {text!r}")
     return seconds
+
+
+def _backends(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if names == ("auto",):
+        return ()
+    if unknown := [name for name in names if name not in BACKENDS]:
+        known = ", ".join(BACKENDS)
+        raise GlnnError(f"GLNN_BACKEND: expected auto, {known}, got {shown(unknown[0])}")
+    return names
 
 
 def _memory(text: str) -> int | None:

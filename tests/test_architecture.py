@@ -23,6 +23,7 @@ ORDER = (
     ("errors",),
     ("reading", "writing"),
     ("settings", "process", "types", "glsl", "span"),
+    ("choice",),
     ("layout",),
     ("graph", "device"),
     ("kernels",),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from glnn.backends.backend import Backend, Choice, Launch, Store
-from glnn.backends.opening import NAMES, open_backend, opened
+from glnn.backends.opening import NAMES, open_backend, opened, tried
 
 __all__ = [
     "NAMES",
@@ -13,4 +13,5 @@ __all__ = [
     "Store",
     "open_backend",
     "opened",
+    "tried",
 ]

@@ -11,9 +11,9 @@ from glnn.device import Device
 from glnn.device.opening import check_gpu, check_limits
 from glnn.errors import DeviceError, GlnnError, shown
 from glnn.process import GL_PROCESS, ProcessLock
-from glnn.settings import Settings
+from glnn.settings import BACKENDS, Settings
 
-NAMES = ("compute", "feedback", "cpu")
+NAMES = BACKENDS
 """In the order in which `auto` tries them."""
 GL: dict[str, type[GlBackend]] = {"compute": Compute, "feedback": Feedback}
 
@@ -37,7 +37,7 @@ def open_backend(
     gpu: int | str | None = None,
     limits: str | None = None,
 ) -> Backend:
-    """The backend called `name`, or with `auto` the first of NAMES that opens.
+    """The backend called `name`, or with `auto` the first that opens of those that `tried` gives.
 
     device: the device to run on; None shares one per `gpu` and `limits`.
     Raises GlnnError for an unknown name, DeviceError where the backend cannot run here.
@@ -85,14 +85,25 @@ def _first(device: Device | None, gpu: int | str | None, limits: str | None) -> 
     reasons: list[str] = []
     GL_PROCESS.check()  # nor is being a fork
     check_limits(_limits(limits))  # a mistake, and no reason to take the CPU
-    # A GPU that was asked for is not replaced by the CPU.
-    names = NAMES if device is None and _gpu(gpu) is None else tuple(GL)
-    for name in names:
+    for name in tried(device, gpu):
         try:
             return open_backend(name, device, gpu=gpu, limits=limits)
         except DeviceError as error:
             reasons.append(str(error))
     raise DeviceError("; ".join(dict.fromkeys(reasons)))
+
+
+def tried(device: Device | None = None, gpu: int | str | None = None) -> tuple[str, ...]:
+    """The names of the backends that `auto` may take, in order: those of `GLNN_BACKEND`, or all.
+
+    A GPU that was asked for is not replaced by the CPU, but where `GLNN_BACKEND` names that alone
+    and the caller names neither a device nor a GPU.
+    """
+    settings = Settings.from_environment()
+    names, named = settings.backends or NAMES, device is not None or gpu is not None
+    if not named and (settings.gpu is None or names == ("cpu",)):
+        return names
+    return tuple(name for name in names if name in GL) or tuple(GL)
 
 
 def _limits(limits: str | None) -> str | None:

@@ -78,6 +78,11 @@ class Executor:
             backend, lambda: self._planned(feeds, backend).inside(feeds, names, out)
         )
 
+    def ready(self, feeds: Mapping[str, Array]) -> None:
+        """Have a plan for inputs such as `feeds`. Raises what `run` raises of that."""
+        backend = self._open()
+        _within_memory(backend, lambda: self._planned(feeds, backend))
+
     def perform(self, work: Callable[[], T]) -> T:
         """What `work` gives or raises, called where `begin` may be."""
         return self._open().perform(work)

@@ -16,6 +16,7 @@ from queue import Empty, SimpleQueue
 import numpy as np
 
 from glnn.compile.executor import Executor
+from glnn.compile.fastest import Fastest
 from glnn.compile.run import Run
 from glnn.process import GL_PROCESS, THIS, ProcessLock
 from glnn.types import Array
@@ -104,7 +105,7 @@ class Requests:
     along the first dimension of all inputs and outputs.
     """
 
-    def __init__(self, executor: Executor, max_batch: int = 1) -> None:
+    def __init__(self, executor: Executor | Fastest, max_batch: int = 1) -> None:
         self.executor, self.max_batch = executor, max_batch
         self._lock = ProcessLock()
         self._queues: dict[

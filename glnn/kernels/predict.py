@@ -26,7 +26,8 @@ class Pace:
     products: operations a second of matrix products and convolutions. others: of all else, beside
     its bytes. bytes: that go through memory in a second. launch: seconds of an empty one. rows,
     columns: of a product's result, what is computed at once: it computes whole ones. step: seconds
-    of each term of the sums of a product or convolution, however few results there are.
+    of each term of the sums of a product or convolution, however few results there are. feedback:
+    how many times as long as compute shaders a network takes by transform feedback, at the least.
     """
 
     products: float
@@ -36,6 +37,7 @@ class Pace:
     rows: int
     columns: int
     step: float = 0.0
+    feedback: float = 1.0
 
     def seconds(self, op: Operator, operands: Mapping[str, TensorType]) -> float:
         """Of `op` on operands of these types."""
@@ -53,7 +55,7 @@ class Pace:
 
 PACES = {
     "llvmpipe": Pace(23e9, 7e9, 8e9, 4e-5, 8, 64),
-    "NVIDIA": Pace(2e13, 5e12, 2.5e12, 1e-5, 32, 64, 2e-8),
+    "NVIDIA": Pace(2e13, 5e12, 2.5e12, 1e-5, 32, 64, 2e-8, 20.0),
     "Midgard": Pace(10e9, 4e9, 4e9, 1e-4, 4, 32),
     "Bifrost": Pace(12e9, 6e9, 4e9, 1e-4, 6, 32),
     "Valhall": Pace(100e9, 40e9, 12e9, 1e-4, 6, 32),
