@@ -27,7 +27,7 @@ from glnn.cli.results import Classes, Outputs, classifies, run_once
 from glnn.cli.screen import Screen, progress
 from glnn.model import load
 from glnn.profiling import Trace
-from glnn.session import InferenceSession
+from glnn.session import PREFERENCES, InferenceSession
 
 Done = tuple[InferenceSession, Dump | None, Classes | Outputs]
 """What ran, what was dumped, and what was found."""
@@ -37,6 +37,13 @@ Done = tuple[InferenceSession, Dump | None, Classes | Outputs]
 @click.argument("model")
 @click.argument("inputs", nargs=-1)
 @backend_option
+@click.option(
+    "--prefer",
+    type=click.Choice(PREFERENCES),
+    default=PREFERENCES[0],
+    show_default=True,
+    help="What auto takes: the fastest here, or gpu to keep the CPU free.",
+)
 @click.option(
     "--top", type=click.IntRange(1), default=1, show_default=True, help="Classes to show."
 )
@@ -53,6 +60,7 @@ def run(
     model: str,
     inputs: tuple[str, ...],
     backend: str,
+    prefer: str,
     top: int,
     batch: int | None,
     kernels: dict[str, str],
@@ -84,7 +92,8 @@ def run(
     """
     loaded = load(model)
     options: dict[str, Any] = {"gpu": gpu, "limits": limits, "kernels": kernels, "fused": fused}
-    opened = partial(InferenceSession, loaded, backend, precision=precision, **options)
+    options |= {"precision": precision, "prefer": prefer}
+    opened = partial(InferenceSession, loaded, backend, **options)
     traced = None if trace is None else Trace()
     into = partial(Dump.asked, dump, tensors, loaded)
     if classifies(loaded):
@@ -99,13 +108,18 @@ def run(
     device = session.backend.device
     where = device.capabilities.renderer if device else "CPU (NumPy)"
     about = {"model": loaded.name, "backend": session.backend.name, "device": where}
+    software, choice = device.capabilities.software if device else None, session.choice
     if as_json:
-        print_json({**about, **found.to_json(), **more})
+        chosen = {"software": software, "choice": choice.to_json() if choice else None}
+        print_json({**about, **chosen, **found.to_json(), **more})
         return
     out = Screen(wide)
+    where += f" (software: {software}, on the CPU)" if software else ""
     found.show(out, f"{session.backend.name}: {where}")
     if dumped is not None:
         dumped.show(out)
+    if choice is not None:
+        out.say(f"auto takes {choice}")
     if trace is not None:
         out.say(f"traced to {trace}, which ui.perfetto.dev shows")
 

@@ -44,7 +44,8 @@ GPU_FIRST = ("compute", "cpu", "feedback")
 class Fastest:
     """A graph on whichever of `backends` runs it the fastest; what it can do, `Executor` says.
 
-    backends: two or more that are open, by name. options: those of `Executor`. clock: gives seconds.
+    backends: two or more that are open, by name. options: those of `Executor`. clock: tells
+    seconds.
 
     While one thread measures, others run on the first backend. Any thread may use it.
     """

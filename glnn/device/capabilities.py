@@ -114,7 +114,7 @@ class Capabilities:
 
     @property
     def software(self) -> str | None:
-        """What renders on the CPU here, as "llvmpipe", also behind zink or ANGLE; None for a GPU."""
+        """What renders on the CPU, as "llvmpipe", also behind zink or ANGLE; None for a GPU."""
         name = self.renderer.lower()
         return next((called for part, called in SOFTWARE.items() if part in name), None)
 

@@ -37,7 +37,7 @@ class Pace:
     rows: int
     columns: int
     step: float = 0.0
-    feedback: float = 1.0
+    feedback: float = 0.5
 
     def seconds(self, op: Operator, operands: Mapping[str, TensorType]) -> float:
         """Of `op` on operands of these types."""
@@ -54,8 +54,8 @@ class Pace:
 
 
 PACES = {
-    "llvmpipe": Pace(23e9, 7e9, 8e9, 4e-5, 8, 64),
-    "NVIDIA": Pace(2e13, 5e12, 2.5e12, 1e-5, 32, 64, 2e-8, 20.0),
+    "llvmpipe": Pace(23e9, 7e9, 8e9, 4e-5, 8, 64, feedback=0.05),
+    "NVIDIA": Pace(2e13, 5e12, 2.5e12, 1e-5, 32, 64, 2e-8, feedback=20.0),
     "Midgard": Pace(10e9, 4e9, 4e9, 1e-4, 4, 32),
     "Bifrost": Pace(12e9, 6e9, 4e9, 1e-4, 6, 32),
     "Valhall": Pace(100e9, 40e9, 12e9, 1e-4, 6, 32),

@@ -17,7 +17,8 @@ from glnn.backends import NAMES
 from tests.cli.conftest import Glnn
 
 LAYER = {"name", "op", "kernel", "gflop", "kernel_ms", "wall_ms", "layer", "via"}
-TIMES = {"total_ms", "upload_ms", "perform_ms", "download_ms", "kernel_ms"}
+TIMES = {"total_ms", "upload_ms", "perform_ms", "download_ms", "kernel_ms", "cpu_ms"}
+MEMORY = {"rss_bytes", "peak_rss_bytes", "gpu_bytes"}
 
 
 def test_lenet(cli: Glnn) -> None:
@@ -26,7 +27,7 @@ def test_lenet(cli: Glnn) -> None:
     assert found["device"] == cli("info", "--json").json["device"]["renderer"]
     assert list(found["backends"]) == list(NAMES)
     for name, timed in found["backends"].items():
-        assert set(timed) == {"backend", "timer", "layers", *TIMES}
+        assert set(timed) == {"backend", "timer", "layers", *TIMES, *MEMORY}
         assert timed["backend"] == name
         assert all(timed[key] > 0 for key in TIMES - {"kernel_ms"})
         check_kernel_times(timed)
