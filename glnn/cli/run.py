@@ -105,23 +105,31 @@ def run(
         session, dumped, found = _outputs(feeds, opened, into, traced)
     more = {} if dumped is None else {"dump": dumped.to_json()}
     more |= save_trace(traced, trace) if traced is not None and trace is not None else {}
-    device = session.backend.device
-    where = device.capabilities.renderer if device else "CPU (NumPy)"
-    about = {"model": loaded.name, "backend": session.backend.name, "device": where}
-    software, choice = device.capabilities.software if device else None, session.choice
+    about = _about(session)
     if as_json:
-        chosen = {"software": software, "choice": choice.to_json() if choice else None}
-        print_json({**about, **chosen, **found.to_json(), **more})
+        print_json({**about, **found.to_json(), **more})
         return
     out = Screen(wide)
-    where += f" (software: {software}, on the CPU)" if software else ""
-    found.show(out, f"{session.backend.name}: {where}")
+    software = f" (software: {about['software']}, on the CPU)" if about["software"] else ""
+    found.show(out, f"{about['backend']}: {about['device']}{software}")
     if dumped is not None:
         dumped.show(out)
-    if choice is not None:
-        out.say(f"auto takes {choice}")
+    if session.choice is not None:
+        out.say(f"auto takes {session.choice}")
     if trace is not None:
         out.say(f"traced to {trace}, which ui.perfetto.dev shows")
+
+
+def _about(session: InferenceSession) -> dict[str, Any]:
+    """What ran, and where; choice: what `auto` took, None where there was nothing to choose."""
+    device, choice = session.backend.device, session.choice
+    return {
+        "model": session.model.name,
+        "backend": session.backend.name,
+        "device": device.capabilities.renderer if device else "CPU (NumPy)",
+        "software": device.capabilities.software if device else None,
+        "choice": choice.to_json() if choice else None,
+    }
 
 
 def _classes(
