@@ -181,6 +181,7 @@ class Executor:
 
     def _warn(self, hosted: tuple[Hosted, ...]) -> None:
         """Say once what the host computes beside a GPU."""
+        hosted = tuple(one for one in hosted if not one.left)
         if not hosted or self._warned:
             return
         self._warned = True

@@ -39,6 +39,8 @@ LOG = logging.getLogger(__name__)
 SOFTWARE_LAST = ("cpu", "compute", "feedback")
 GPU_FIRST = ("compute", "cpu", "feedback")
 """In which order backends are timed: what will be far behind comes behind what is fast."""
+LONG_BESIDE = 2.0
+"""Seconds of a run by NumPy from which on software renderers, which take longer, are not timed."""
 
 
 class Fastest:
@@ -221,10 +223,13 @@ class Fastest:
 
     def _hopeless(self, name: str, seconds: Mapping[str, float]) -> str:
         """Why a backend is not timed beside those that were; empty where it is."""
+        best = min(seconds.values(), default=0.0)
+        if self._offers.software and best > LONG_BESIDE:
+            return "a run takes so long that software is not tried beside it"
         if name != "feedback" or "compute" not in seconds:
             return ""
         least = pace(architecture(self._offers)).feedback * seconds["compute"]
-        if least <= TIE * min(seconds.values()):
+        if least <= TIE * best:
             return ""
         return f"it would take {1e3 * least:.3g} ms or more, to judge by compute"
 
