@@ -90,10 +90,8 @@ def gpu(request) -> Backend:
 def test_small_work_stays_with_the_host(gpu, rng) -> None:
     weight, x = rng((6, 6)), rng(SHAPE)
     graph, shapes = between(weight), {"x": SHAPE}
-    left, asked = (
-        Plan(graph, gpu, shapes),
-        Plan(graph, gpu, shapes, without=frozenset({Pass.LEAVE})),
-    )
+    left = Plan(graph, gpu, shapes)
+    asked = Plan(graph, gpu, shapes, without=frozenset({Pass.LEAVE}))
     for plan in (left, asked):
         for scale in (1, 2):
             (found,) = plan.run({"x": scale * x}).values()
@@ -101,7 +99,7 @@ def test_small_work_stays_with_the_host(gpu, rng) -> None:
     hosted = {step.name: step.host for step in left.steps}
     assert not hosted["first"] and not hosted["again"]
     whys = {step.name: step.why for step in left.steps if "soft" in step.name}
-    assert set(whys.values()) == {LEFT} and len(left.steps) < len(asked.steps)
+    assert set(whys.values()) == {LEFT}
     assert [step.name for step in asked.steps if step.host] == [
         "turned0",
         "turned1",
