@@ -19,7 +19,7 @@ from benchmarks.clblast_network import ClblastNetwork
 from glnn.errors import GlnnError
 from glnn.layers import Add
 from glnn.model.onnx_writing import message
-from glnn.model.tensor import BATCH
+from glnn.tensor_info import BATCH
 
 Array = NDArray[np.float32]
 REMOTE = "AzureExecutionProvider"  # a web service

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.arrays import as_float32
 from glnn.backends import Backend
 from glnn.compile import evaluate
 from glnn.errors import ShapeError, shown
 from glnn.graph.compose.matmul import Product
 from glnn.graph.epilogue import BIASED, gemm
-from glnn.graph.operator import as_float32, rank
+from glnn.graph.operator import rank
 from glnn.graph.operators import Conv2d, Matmul, windows
 from glnn.types import Dim, TensorType
 

@@ -167,6 +167,14 @@ GL_PROCESS = GlProcess()
 KEEPING = Keeping()
 
 
+def processors() -> int:
+    """How many processors this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS and Windows have none
+        return os.cpu_count() or 1
+
+
 @cache
 def memory() -> int:
     """Bytes of memory that this process may have at the most."""

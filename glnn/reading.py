@@ -5,15 +5,35 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from glnn.errors import ModelError
+
+_NOTED: ContextVar[list[tuple[str, os.stat_result]] | None] = ContextVar("noted", default=None)
+
+
+@contextmanager
+def noting() -> Iterator[list[tuple[str, os.stat_result]]]:
+    """Which files `regular` opens meanwhile in this thread, and what the system knew of each."""
+    found: list[tuple[str, os.stat_result]] = []
+    token = _NOTED.set(found)
+    try:
+        yield found
+    finally:
+        _NOTED.reset(token)
 
 
 def regular(path: str, flags: int) -> int:
     """What `open` takes as `opener`: OSError unless `path` is a regular file, at once."""
     handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
-    if stat.S_ISREG(os.fstat(handle).st_mode):
+    known = os.fstat(handle)
+    if stat.S_ISREG(known.st_mode):
+        noted = _NOTED.get()
+        if noted is not None:
+            noted.append((os.path.abspath(path), known))
         return handle
     os.close(handle)
     raise OSError(errno.EINVAL, "is not a file", path)

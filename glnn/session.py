@@ -8,32 +8,32 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.backends import Backend
 from glnn.choice import Choice
-from glnn.compile import Plan
-from glnn.compile.executor import PLANS_KEPT
-from glnn.compile.fastest import Fastest, executor_of
-from glnn.compile.requests import Requests
-from glnn.errors import GlnnError, ModelError, ShapeError, shown
-from glnn.graph.passes import Pass
-from glnn.model.load import load, load_bytes
-from glnn.model.model import Model
-from glnn.model.tensor import BATCH, TensorInfo
-from glnn.model.values import find_values
-from glnn.types import UNKNOWN, UNRANKED, DType, Shape
+from glnn.deferred import Deferred
+from glnn.errors import ModelError, ShapeError, shown
+from glnn.running.options import Options
+from glnn.running.requests import Requests
+from glnn.running.stored import Executing, Storage, StoredRuns
+from glnn.stored.storage import DiskStorage
+from glnn.tensor_info import TensorInfo, check_names
+from glnn.types import Shape
 
 if TYPE_CHECKING:
+    from glnn.backends import Backend
+    from glnn.compile import Executor, Plan
+    from glnn.compile.fastest import Fastest
     from glnn.device import Device
+    from glnn.model import Model
+    from glnn.model.loaded import Loaded
 
 Array = NDArray[Any]
 LOG = logging.getLogger(__name__)
-PRECISIONS = ("float32", "float16")
-PREFERENCES = ("fastest", "gpu")
+STORED_KEPT = 8  # plans that were stored
 
 
 class InferenceSession:
@@ -58,7 +58,13 @@ class InferenceSession:
     Plans are built once for each set of input shapes; the last few are kept. Any thread may use a
     session. Raises ModelError for a model that does not load, DeviceError where the backend does
     not open. A weight that float16 does not hold is a ShapeError where it is planned or run.
+
+    Where plans of the model were stored, they run without its being loaded, and without the parts
+    of glnn that read models and make plans. The model is loaded when something else is asked for.
     """
+
+    storage: ClassVar[Storage] = DiskStorage()
+    """Where sessions look for what was stored, and keep what they make."""
 
     def __init__(
         self,
@@ -75,53 +81,71 @@ class InferenceSession:
         without: Iterable[str] = (),
         fused: bool = True,
     ) -> None:
-        if isinstance(model, bytes):
-            model = load_bytes(model)
-        self.model = model if isinstance(model, Model) else load(model)
-        if kernels is not None and not _names(kernels):
-            raise GlnnError(f"kernels must map ops to kernels' names, got {shown(kernels)}")
-        if not isinstance(precision, str) or precision not in PRECISIONS:
-            known = " or ".join(PRECISIONS)
-            raise GlnnError(f"precision must be {known}, got {shown(precision)}")
-        if not isinstance(prefer, str) or prefer not in PREFERENCES:
-            known = " or ".join(PREFERENCES)
-            raise GlnnError(f"prefer must be {known}, got {shown(prefer)}")
+        self._options = Options(
+            backend, device, gpu, limits, kernels, precision, max_batch, without, fused, prefer
+        )
         self._fitted: dict[str, tuple[Shape, np.dtype[Any]]] = {}
-        options: dict[str, Any] = {"device": device, "gpu": gpu, "limits": limits}
-        options |= {"precision": DType(precision), "without": Pass.left_out(without, fused)}
-        options["plans"] = PLANS_KEPT + (self._checked(max_batch) - 1).bit_length()
-        options["kernels"] = kernels
-        self._executor = executor_of(self.model.graph, backend, prefer, **options)
-        self._requests = Requests(self._executor, max_batch)
+        stored = self.storage.find(model, self._options)
+        self._deferred = Deferred(model, self._options, stored, self.storage)
+        self._runs: Executing
+        if stored is not None:
+            self._runs = StoredRuns(stored, self._deferred.executor, STORED_KEPT)
+            self._described(stored.name, stored.inputs, stored.outputs, stored.metadata)
+        else:
+            known, self._runs = self._deferred.load().model, self._deferred.executor()
+            outputs = tuple(known.tensors[name] for name in known.outputs)
+            self._described(known.name, known.inputs, outputs, known.metadata)
+        self._requests = Requests(self._runs, max_batch)
 
-    def _checked(self, max_batch: int) -> int:
-        """`max_batch`, if the model can take it. Raises GlnnError or ModelError."""
-        if type(max_batch) is not int or max_batch < 1:
-            raise GlnnError(f"max_batch must be a positive int, got {shown(max_batch)}")
-        infos = [*self.model.inputs, *(self.model.tensors[name] for name in self.model.outputs)]
-        first = infos[0].shape[:1]
-        named = isinstance(first[0] if first else 0, str) and first[0] not in (UNKNOWN, UNRANKED)
-        batch = first if named else (BATCH,)  # an ONNX model calls it as it likes
-        for info in infos if max_batch > 1 else ():
-            if info.shape[:1] != batch:
-                raise ModelError(
-                    f"max_batch={max_batch} needs a batch {batch[0]!r} first in every input and "
-                    f"output; {info.name!r} of {self.model.name} has shape {info.shape}"
-                )
-        return max_batch
+    def _described(
+        self,
+        name: str,
+        inputs: tuple[TensorInfo, ...],
+        outputs: tuple[TensorInfo, ...],
+        metadata: Mapping[str, str],
+    ) -> None:
+        """Take what is said of the model, which a run goes by."""
+        self.name, self.metadata = name, metadata
+        self._inputs, self._outputs = inputs, outputs
+        self._names = tuple(info.name for info in outputs)
+
+    def _load(self) -> Loaded:
+        """The model, loaded, and what runs it: from then on nothing that was stored does."""
+        loaded = self._deferred.load()
+        if isinstance(self._runs, StoredRuns):
+            self._runs.give_up()
+            self._runs = loaded.executor
+        return loaded
+
+    @property
+    def model(self) -> Model:
+        """The model. It is loaded now where plans that were stored ran it so far.
+
+        They do so no more: its weights may be assigned from now on.
+        """
+        return self._load().model
+
+    @property
+    def _executor(self) -> Executor | Fastest:
+        return self._load().executor
 
     @property
     def backend(self) -> Backend:
         """What it runs on: another one after the device was lost, or for what `auto` chose."""
-        return self._executor.backend
+        return self._deferred.backend
 
     @property
     def choice(self) -> Choice | None:
         """What `auto` chose for the shapes of the last run, by which times.
 
         None where the backend was named, or nothing was run yet, or there is nothing to choose.
+        Of a plan that was restored without times.
         """
-        return self._executor.choice if isinstance(self._executor, Fastest) else None
+        loaded = self._deferred.loaded
+        if loaded is not None:
+            return loaded.choice
+        chosen = self._options.backend == "auto" and self.restored
+        return Choice(self._deferred.where, remembered=True) if chosen else None
 
     @property
     def hosted(self) -> tuple[str, ...]:
@@ -129,15 +153,22 @@ class InferenceSession:
 
         They are warned of once, by `logging`.
         """
-        return tuple(dict.fromkeys(str(op) for op in self._executor.hosted))
+        loaded = self._deferred.loaded
+        hosted = () if loaded is None else loaded.executor.hosted  # no plan that has some is stored
+        return tuple(dict.fromkeys(map(str, hosted)))
+
+    @property
+    def restored(self) -> bool:
+        """Whether runs go by plans that were stored, and the model was not loaded."""
+        return isinstance(self._runs, StoredRuns) and self._runs.restored
 
     def get_inputs(self) -> list[TensorInfo]:
         """The inputs, each with `name`, `shape` and `type`."""
-        return list(self.model.inputs)
+        return list(self._inputs)
 
     def get_outputs(self) -> list[TensorInfo]:
         """The outputs, each with `name`, `shape` and `type`."""
-        return [self.model.tensors[name] for name in self.model.outputs]
+        return list(self._outputs)
 
     def run(
         self,
@@ -158,10 +189,10 @@ class InferenceSession:
         names, into = self._wanted(output_names, out)
         logged = LOG.isEnabledFor(logging.DEBUG)
         start = perf_counter() if logged else 0.0
-        results = self._executor.run(self._given(feeds), names, into)
+        results = self._runs.run(self._given(feeds), names, into)
         if logged:
             took = 1e3 * (perf_counter() - start)
-            LOG.debug("ran %s on %s in %.3f ms", self.model.name, self.backend.name, took)
+            LOG.debug("ran %s on %s in %.3f ms", self.name, self._deferred.where, took)
         return [results[name] for name in names]
 
     def run_async(
@@ -188,12 +219,11 @@ class InferenceSession:
         listed = output_names is None or isinstance(output_names, (list, tuple))
         if not listed:
             raise ModelError(f"output_names must be a list of names, got {shown(output_names)}")
-        names = tuple(output_names) if output_names else self.model.outputs
+        names = tuple(output_names) if output_names else self._names
         for name in names if output_names else ():
-            if name not in self.model.outputs:
+            if name not in self._names:
                 raise ModelError(
-                    f"unknown output {name!r}: {self.model.name} has "
-                    f"{', '.join(map(repr, self.model.outputs))}"
+                    f"unknown output {name!r}: {self.name} has {', '.join(map(repr, self._names))}"
                 )
         if out is None:
             return names, {}
@@ -215,10 +245,11 @@ class InferenceSession:
         loops have no names here. Raises ModelError for a name that nothing has, and what `run`
         raises.
         """
-        wanted = find_values(self.model, names)
+        loaded = self._load()
+        wanted = loaded.find(names)
         given = self._given(feeds)
         values = tuple(dict.fromkeys(wanted.values()))
-        found = self._executor.values(given, values) if values else {}
+        found = loaded.executor.values(given, values) if values else {}
         return {name: found[value.name] for name, value in wanted.items()}
 
     def _given(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
@@ -226,16 +257,16 @@ class InferenceSession:
         if not isinstance(feeds, Mapping):
             raise ShapeError(f"feeds must map names to arrays, got {type(feeds).__name__}")
         given: dict[str, Array] = {}
-        for info in self.model.inputs:
+        for info in self._inputs:
             array, fitted = feeds.get(info.name), self._fitted.get(info.name)
             like = type(array) is np.ndarray and (array.shape, array.dtype) == fitted
             if not like:
-                self.model.known(feeds)
+                check_names(self.name, self._inputs, feeds)
                 array = info.fitting(array)
                 self._fitted[info.name] = array.shape, array.dtype
             given[info.name] = array  # type: ignore[assignment]
         if len(feeds) != len(given):
-            self.model.known(feeds)
+            check_names(self.name, self._inputs, feeds)
         return given
 
     def plan(self, shapes: Mapping[str, Shape], *, keep: bool = False) -> Plan:
@@ -248,13 +279,9 @@ class InferenceSession:
         if not isinstance(shapes, Mapping):
             raise ShapeError(f"shapes must map inputs to shapes, got {shown(shapes)}")
         shapes = {name: _shape(name, shape) for name, shape in shapes.items()}
-        self.model.check(shapes)
-        return self._executor.plan(shapes, keep=keep)
-
-
-def _names(kernels: object) -> bool:
-    texts = [*kernels, *kernels.values()] if isinstance(kernels, Mapping) else [None]
-    return all(isinstance(text, str) for text in texts)
+        loaded = self._load()
+        loaded.model.check(shapes)
+        return loaded.executor.plan(shapes, keep=keep)
 
 
 def _shape(name: str, shape: object) -> Shape:

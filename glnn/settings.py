@@ -23,8 +23,10 @@ class Settings:
     gpu: `GLNN_GPU`, an index or a part of the renderer's name; empty means the first that opens.
     limits: `GLNN_LIMITS`, `es31-minimum` or empty.
     debug: `GLNN_DEBUG`, anything but empty or `0` checks GL for errors after every step.
-    cache: `GLNN_CACHE`, the folder for what tuning found; the user's cache folder unless given,
-        and none if empty.
+    cache: `GLNN_CACHE`, the folder for what tuning found and what can be made again; the user's
+        cache folder unless given, and none if empty.
+    cache_size: `GLNN_CACHE_SIZE`, the bytes there of what can be made again, programs and plans,
+        also as 512K, 512M or 4G; 0 for none of it, 2G unless given.
     trust: `GLNN_TRUST`, anything but empty or `0` uses kernels that were not held against NumPy.
     launch: `GLNN_LAUNCH`, the seconds that one launch should take at most; 0 for any; 0.1 where
         the device's driver may end longer ones, unless given.
@@ -39,6 +41,7 @@ class Settings:
     limits: str | None = None
     debug: bool = False
     cache: Path | None = None
+    cache_size: int = 2 << 30
     memory: int | None = None
     trust: bool = False
     launch: float | None = None
@@ -53,7 +56,8 @@ class Settings:
             debug=environment.get("GLNN_DEBUG", "0") not in ("", "0"),
             cache=_cache(environment.get("GLNN_CACHE")),
             kernels=_folder("GLNN_KERNELS", environment.get("GLNN_KERNELS", "")),
-            memory=_memory(environment.get("GLNN_MEMORY", "")),
+            cache_size=_default(_bytes("GLNN_CACHE_SIZE", environment), cls.cache_size),
+            memory=_bytes("GLNN_MEMORY", environment),
             trust=environment.get("GLNN_TRUST", "0") not in ("", "0"),
             launch=_launch(environment.get("GLNN_LAUNCH", "")),
             backends=_backends(environment.get("GLNN_BACKEND", "")),
@@ -112,10 +116,15 @@ def _backends(text: str) -> tuple[str, ...]:
     return names
 
 
-def _memory(text: str) -> int | None:
+def _bytes(variable: str, environment: Mapping[str, str]) -> int | None:
+    text = environment.get(variable, "")
     if not text:
         return None
     found = re.fullmatch(r"([0-9]{1,18})([KMG]?)", text.strip(), re.ASCII | re.IGNORECASE)
     if found is None:
-        raise GlnnError(f"GLNN_MEMORY: expected bytes, as in 4096, 512M or 4G, got {shown(text)}")
+        raise GlnnError(f"{variable}: expected bytes, as in 4096, 512M or 4G, got {shown(text)}")
     return int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2].upper()]
+
+
+def _default(value: int | None, otherwise: int) -> int:
+    return otherwise if value is None else value

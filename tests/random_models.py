@@ -10,7 +10,7 @@ from glnn import layers
 from glnn.errors import GlnnError
 from glnn.layers import Layer
 from glnn.model.model import Model, Node
-from glnn.model.tensor import TensorInfo
+from glnn.tensor_info import TensorInfo
 
 Shape = tuple[int, ...]
 

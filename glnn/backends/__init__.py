@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from glnn.backends.backend import Backend, Choice, Launch, Store
+from glnn.backends.backend import Backend, Choice, Launch
 from glnn.backends.opening import NAMES, open_backend, opened, tried
 
 __all__ = [
@@ -10,7 +10,6 @@ __all__ = [
     "Backend",
     "Choice",
     "Launch",
-    "Store",
     "open_backend",
     "opened",
     "tried",

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol
 
 from numpy.typing import NDArray
 
@@ -16,32 +16,11 @@ from glnn.graph.operator import Operator
 from glnn.kernels.predict import Prediction
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout
+from glnn.running.store import Store, T
 from glnn.types import DType, Shape
 
-T = TypeVar("T")
 Launch = Callable[[], None]
 """An op made ready: calling it computes the op once. No shape logic is left in it."""
-
-
-class Store(Protocol):
-    """Where a backend keeps one tensor.
-
-    Content is `set` and goes to the device when it is needed, or is `put` there, which is for where
-    the device may be used. It is read by `pull`, which may keep it, or by `fetch`, as an array that
-    is the caller's own: `out`, where given. `ask` has it on its way before.
-    """
-
-    shape: Shape
-    dtype: DType
-
-    @property
-    def nbytes(self) -> int: ...
-
-    def set(self, array: NDArray[Any]) -> None: ...
-    def pull(self) -> NDArray[Any]: ...
-    def put(self, array: NDArray[Any]) -> None: ...
-    def ask(self) -> None: ...
-    def fetch(self, out: NDArray[Any] | None = None) -> NDArray[Any]: ...
 
 
 class Way(Enum):

@@ -8,7 +8,7 @@ from itertools import product
 from math import prod
 from typing import ClassVar
 
-from glnn.backends.backend import Choice, Launch, Store
+from glnn.backends.backend import Choice, Launch
 from glnn.backends.gl import GlBackend
 from glnn.backends.launch import Fetched, GlLaunch, Touched
 from glnn.device import Buffer, Device, Program, Source, confuses_values
@@ -21,6 +21,7 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.verdicts import LaunchSize
 from glnn.layout import Layout
+from glnn.running.store import Store
 
 Groups = tuple[int, int, int]
 
@@ -80,7 +81,7 @@ class ComputeLaunch(GlLaunch):
             for range in dispatch.buffers:
                 recorder.bind(range)
             recorder.uniforms(self._program, dispatch.uniforms)
-            recorder.run(self._program.dispatching(dispatch.groups))
+            recorder.dispatch(self._program, dispatch.groups)
             if dispatch.alone:
                 recorder.flush()
 

@@ -9,11 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.backends.backend import Backend, Choice, Launch, Memory, Store
+from glnn.backends.backend import Backend, Choice, Launch, Memory
 from glnn.errors import UnsupportedOpError
 from glnn.graph.operator import Operator
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout, parse
+from glnn.running.store import Store
 from glnn.types import DType, Shape, as_float
 
 

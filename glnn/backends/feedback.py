@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from glnn.backends.backend import Choice, Launch, Store
+from glnn.backends.backend import Choice, Launch
 from glnn.backends.gl import GlBackend
 from glnn.backends.launch import Fetched, GlLaunch
 from glnn.device import Buffer, Device, Program, Source
-from glnn.device.recording import Recorder
+from glnn.device.recording import Attributes, Capture, Recorder
 from glnn.errors import ShaderError
 from glnn.kernels.binding import bind
 from glnn.kernels.generate.generated import Uniform
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.verdicts import LaunchSize
-
-if TYPE_CHECKING:
-    import moderngl
+from glnn.running.store import Store
 
 CAPTURED = 64  # floats: GL guarantees no more components a vertex
 
@@ -48,12 +46,13 @@ class FeedbackLaunch(GlLaunch):
         program: Program,
         textures: Sequence[Fetched],
         uniforms: Mapping[str, Uniform],
-        array: moderngl.VertexArray,
+        attributes: Attributes,
         draws: Sequence[Draw],
         out: Buffer,
     ) -> None:
         super().__init__(program.name, device, out)
-        self._program, self._textures, self._array = program, textures, array
+        self._program, self._textures = program, textures
+        self._attributes, self._array = attributes, program.vertices(attributes)
         # New uniforms only where there are instances to be told apart.
         apart = "first_instance" in uniforms
         self._draws = [
@@ -66,11 +65,8 @@ class FeedbackLaunch(GlLaunch):
         out = self.out.push(self._device)
         for draw, uniforms in self._draws:
             recorder.uniforms(self._program, uniforms)
-            recorder.run(
-                self._program.capturing(
-                    self._array, draw.vertices, draw.instances, out, draw.first, draw.offset
-                )
-            )
+            capture = Capture(draw.vertices, draw.instances, draw.first, draw.offset)
+            recorder.capture(self._program, self._array, self._attributes, capture, out)
             if len(self._draws) > 1:
                 recorder.flush()
 
@@ -110,14 +106,14 @@ class Feedback(GlBackend):
             program,
             list(textures.values()),
             self.uniforms(program, choice, problem, textures),
-            self._array(program, choice, problem, buffers),
+            self._attributes(program, choice, problem, buffers),
             list(self._draws(program, choice, problem)),
             out,
         )
 
-    def _array(
+    def _attributes(
         self, program: Program, kernel: Kernel, problem: Problem, buffers: Mapping[str, Buffer]
-    ) -> moderngl.VertexArray:
+    ) -> Attributes:
         """What is drawn: the operands that are attributes."""
         parameters = {**kernel.defaults, **problem.defines(kernel)}
         attributes = {
@@ -130,7 +126,7 @@ class Feedback(GlBackend):
                 f"{kernel.declaration}: launch.captures: a vertex of {program.name} captures "
                 f"{program.stride // 4} floats, not {captures}"
             )
-        return program.vertices(attributes)
+        return attributes
 
     @staticmethod
     def _captures(kernel: Kernel, problem: Problem) -> int:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from glnn import __version__
 from glnn.backends.answers import Answers
-from glnn.backends.backend import Alternative, Choice, Launch, Memory, Store, T, Way
+from glnn.backends.backend import Alternative, Choice, Launch, Memory, Way
 from glnn.backends.examine import SLOWEST, examine
 from glnn.backends.launch import Fetched, in_levels, recorded
 from glnn.backends.programs import Programs
@@ -38,6 +38,7 @@ from glnn.kernels.select import alternatives, choose, why_chosen
 from glnn.kernels.tuned import Tuned
 from glnn.kernels.verdicts import Verdicts, work
 from glnn.layout import Layout
+from glnn.running.store import Store, T
 from glnn.settings import Settings
 from glnn.types import DType, Shape, TensorType
 

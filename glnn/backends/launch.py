@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ class Fetched:
         self.sampler = sampler
         self._device, self._texture = device, DataTexture(device, buffer.words, texel, sampler)
         self._buffer = buffer if changes else None
+        self._texture.source = weakref.ref(buffer)
         self._texture.copy_from(buffer.push(device), buffer.first)
 
     def refresh(self, buffer: moderngl.Buffer) -> None:
@@ -97,7 +99,13 @@ class GlLaunch(ABC):
 def recorded(device: Device, launches: Iterable[Launch]) -> Recording:
     """`launches`, one after the other."""
     recorder = Recorder(device)
-    batches = _batches(architecture(device.capabilities))
+    record(recorder, launches)
+    return recorder.recording()
+
+
+def record(recorder: Recorder, launches: Iterable[Launch]) -> None:
+    """Write down `launches`, one after the other."""
+    batches = _batches(architecture(recorder.device.capabilities))
     left = next(batches)
     for launch in launches:
         if not left:
@@ -110,7 +118,6 @@ def recorded(device: Device, launches: Iterable[Launch]) -> Recording:
             recorder.step("host")
             recorder.call(launch)
         left -= 1
-    return recorder.recording()
 
 
 def in_levels(launches: Iterable[Launch]) -> list[Launch]:

@@ -9,6 +9,7 @@ from glnn.backends.feedback import Feedback
 from glnn.backends.gl import GlBackend
 from glnn.device import Device
 from glnn.device.opening import check_gpu, check_limits
+from glnn.device.shared import SHARED, limits_wanted
 from glnn.errors import DeviceError, GlnnError, shown
 from glnn.process import GL_PROCESS, ProcessLock
 from glnn.settings import BACKENDS, Settings
@@ -19,11 +20,10 @@ GL: dict[str, type[GlBackend]] = {"compute": Compute, "feedback": Feedback}
 
 
 class _Shared:
-    """The devices and backends that callers who name no device share, in all threads."""
+    """The backends that callers who name no device share, in all threads."""
 
     def __init__(self) -> None:
         self.lock = ProcessLock()
-        self.devices: dict[tuple[object, object], Device] = {}
         self.backends: dict[tuple[str, Device], GlBackend] = {}
 
 
@@ -60,7 +60,7 @@ def open_backend(
         return GL[name](device)
     GL_PROCESS.check()
     with _shared.lock:
-        device = _device(gpu, limits)
+        device = SHARED.open(gpu, limits)
         if (name, device) not in _shared.backends:
             open_ones = {key: b for key, b in _shared.backends.items() if not key[1].closed}
             _shared.backends = {**open_ones, (name, device): GL[name](device)}
@@ -72,19 +72,10 @@ def opened(backend: str | Backend) -> Backend:
     return backend if isinstance(backend, Backend) else open_backend(backend)
 
 
-def _device(gpu: int | str | None, limits: str | None) -> Device:
-    key = (_gpu(gpu), _limits(limits))
-    device = _shared.devices.get(key)
-    if device is None or device.closed:
-        fresh = Device(*key) if device is None or device.lost is None else device.renewed()
-        _shared.devices[key] = device = fresh
-    return device
-
-
 def _first(device: Device | None, gpu: int | str | None, limits: str | None) -> Backend:
     reasons: list[str] = []
     GL_PROCESS.check()  # nor is being a fork
-    check_limits(_limits(limits))  # a mistake, and no reason to take the CPU
+    check_limits(limits_wanted(limits))  # a mistake, and no reason to take the CPU
     for name in tried(device, gpu):
         try:
             return open_backend(name, device, gpu=gpu, limits=limits)
@@ -104,13 +95,3 @@ def tried(device: Device | None = None, gpu: int | str | None = None) -> tuple[s
     if not named and (settings.gpu is None or names == ("cpu",)):
         return names
     return tuple(name for name in names if name in GL) or tuple(GL)
-
-
-def _limits(limits: str | None) -> str | None:
-    """The limits asked for, by an argument or by the environment."""
-    return Settings.from_environment().limits if limits is None else limits
-
-
-def _gpu(gpu: int | str | None) -> int | str | None:
-    """The GPU asked for, by an argument or by the environment."""
-    return Settings.from_environment().gpu if gpu is None else gpu

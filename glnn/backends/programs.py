@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from time import perf_counter
 
 from glnn.backends.examine import Examined
 from glnn.backends.launch import Fetched
@@ -16,6 +17,7 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.source import assemble
 from glnn.kernels.verdicts import program_key
+from glnn.span import Span
 
 LOG = logging.getLogger(__name__)
 APART = ("NVIDIA",)
@@ -63,11 +65,19 @@ class Programs(Examined):
             if text in programs:
                 LOG.debug("%s was compiled before", source.name)
             else:
-                with (compiled := self.device.compiled).of(source.name):
-                    programs[text] = self.compile(source)
-                LOG.debug("compiled %s in %.1f ms", source.name, 1e3 * compiled[-1].seconds)
+                programs[text] = self._made(source)
             self._texts[asked] = text
         return programs[text]
+
+    def _made(self, source: Source) -> Program:
+        """The program of `source`, compiled or from a binary: the device notes which."""
+        start = perf_counter()
+        made = self.compile(source)
+        span = Span(source.name, start, perf_counter())
+        (self.device.compiled if made.compiled else self.device.restored).append(span)
+        done = "compiled" if made.compiled else "restored"
+        LOG.debug("%s %s in %.1f ms", done, source.name, 1e3 * span.seconds)
+        return made
 
     def _source(
         self,

@@ -17,8 +17,8 @@ from glnn.model.images import read_image
 from glnn.model.model import Model
 from glnn.model.npz import MOST_HEADER, open_npz, parse_header, read_array
 from glnn.model.samples import check_samples, fit_samples
-from glnn.model.tensor import TensorInfo
 from glnn.reading import check_file, regular
+from glnn.tensor_info import TensorInfo
 from glnn.types import DType, Shape
 
 LABELS = ("label", "labels")

@@ -15,7 +15,7 @@ from glnn.device.opening import MINIMUM_LIMITS
 from glnn.errors import GlnnError, ModelError, fault
 from glnn.kernels.select import names_of
 from glnn.profiling import Trace
-from glnn.session import PRECISIONS
+from glnn.running.options import PRECISIONS
 from glnn.types import Shape
 from glnn.writing import probe
 

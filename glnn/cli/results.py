@@ -12,9 +12,9 @@ from glnn.cli.dump import Dump
 from glnn.cli.inputs import TAKEN, Inputs
 from glnn.cli.screen import Column, Screen, Table, figures, number
 from glnn.model import Model
-from glnn.model.tensor import show
 from glnn.profiling import Trace
 from glnn.session import InferenceSession
+from glnn.tensor_info import show
 from glnn.types import Array, Shape
 
 

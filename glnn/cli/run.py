@@ -27,7 +27,8 @@ from glnn.cli.results import Classes, Outputs, classifies, run_once
 from glnn.cli.screen import Screen, progress
 from glnn.model import load
 from glnn.profiling import Trace
-from glnn.session import PREFERENCES, InferenceSession
+from glnn.running.options import PREFERENCES
+from glnn.session import InferenceSession
 
 Done = tuple[InferenceSession, Dump | None, Classes | Outputs]
 """What ran, what was dumped, and what was found."""

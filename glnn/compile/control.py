@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from glnn.backends.backend import Backend, Launch, Store
+from glnn.backends.backend import Backend, Launch
 from glnn.errors import UnsupportedOpError
 from glnn.graph.operator import Operator
 from glnn.graph.operators import If, Loop
+from glnn.running.store import Store
 from glnn.types import Array
 
 

@@ -17,13 +17,13 @@ from glnn.backends import Backend
 from glnn.compile.hosted import LATE, Hosted, label
 from glnn.compile.outline import Outline
 from glnn.compile.plan import Plan
-from glnn.compile.run import check_out
 from glnn.compile.weights import Weights
 from glnn.errors import UnsupportedOpError
 from glnn.graph.graph import Graph, Node, Value, ordered
 from glnn.graph.operators.control import Control
 from glnn.graph.passes import Pass, expanded, fixed_captures, known_branches, opened
 from glnn.process import ProcessLock
+from glnn.running.run import check_out
 from glnn.types import Array, DType, TensorType, content
 
 PLANS_KEPT = 4  # of each part

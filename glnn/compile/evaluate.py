@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.backends import Backend, Choice, Launch, Store, opened
+from glnn.backends import Backend, Choice, Launch, opened
 from glnn.compile.memory import Arena
 from glnn.compile.prepared import Prepared
 from glnn.compile.schedule import Schedule
@@ -23,6 +23,7 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout, parse
 from glnn.layout.layout import RowMajor
+from glnn.running.store import Store
 from glnn.types import TensorType
 
 _WORTH_A_KERNEL = 1 << 16  # elements: below, the CPU has packed them before a kernel begins

@@ -7,20 +7,22 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from glnn.arrays import all_small
 from glnn.backends import Backend, open_backend, opened
-from glnn.backends.backend import T
 from glnn.compile.cut import Cut, planned
 from glnn.compile.hosted import Hosted
 from glnn.compile.plan import Plan
-from glnn.compile.run import Done, Run
+from glnn.compile.saving import Saving
 from glnn.compile.weights import Weights
 from glnn.device import Device
-from glnn.errors import LimitError, UnsupportedOpError, first_line
+from glnn.errors import UnsupportedOpError
 from glnn.graph.graph import Graph, Value
 from glnn.graph.passes import Pass
-from glnn.graph.passes.small import all_small, has_wide_inputs, with_small_inputs
+from glnn.graph.passes.small import has_wide_inputs, with_small_inputs
 from glnn.kernels.library import revision
 from glnn.process import ProcessLock
+from glnn.running.run import Done, Run, within_memory
+from glnn.running.store import T
 from glnn.types import Array, DType, Shape, TensorType, content
 
 LOG = logging.getLogger(__name__)
@@ -33,9 +35,9 @@ SAID = 8  # operators that a warning names, and layers of each
 class Executor:
     """A graph on a backend, ready to run.
 
-    graph: what to compute. backend, device, gpu, limits: see `backends.open_backend`. kernels:
-    kernels to take, by the name of the op. precision: of the weights, see `Plan`. without: names
-    of passes that are left out. plans: how many are kept.
+    graph: what to compute. backend, device, gpu, limits: see `backends.open_backend`, or a backend
+    that was opened so. kernels: kernels to take, by the name of the op. precision: of the weights,
+    see `Plan`. without: names of passes that are left out. plans: how many are kept.
 
     Plans are built once for each set of input shapes; the last few are kept, and share the weights.
     Any thread may use it. Raises DeviceError where the backend does not open.
@@ -44,7 +46,7 @@ class Executor:
     def __init__(
         self,
         graph: Graph,
-        backend: str = "auto",
+        backend: str | Backend = "auto",
         *,
         device: Device | None = None,
         gpu: int | str | None = None,
@@ -57,7 +59,9 @@ class Executor:
         self._kept = plans
         self.graph, self._precision = graph, precision
         self._without = Pass.named(without)
-        self.backend = open_backend(backend, device, gpu=gpu, limits=limits)
+        if isinstance(backend, str):
+            backend = open_backend(backend, device, gpu=gpu, limits=limits)
+        self.backend: Backend = backend
         self._asked = device, gpu, limits
         self._warned = False  # of what the host computes
         self._lock = ProcessLock()
@@ -65,6 +69,8 @@ class Executor:
         self._plans: OrderedDict[tuple[object, ...], Plan | Cut] = OrderedDict()
         self._latest: tuple[Mapping[str, Shape], Known, Plan | Cut] | None = None
         self._weights = Weights(self.backend, graph)
+        self.saving: Saving | None = None
+        """What keeps new plans on disk, where they are kept."""
 
     def run(
         self,
@@ -74,14 +80,29 @@ class Executor:
     ) -> dict[str, Array]:
         """The outputs so called, None for all, for the inputs `feeds`; see `Plan.run`."""
         backend, names = self._open(), None if outputs is None else tuple(outputs)
-        return _within_memory(
+        found = within_memory(
             backend, lambda: self._planned(feeds, backend).inside(feeds, names, out)
         )
+        if self.saving is not None and self.saving.waiting:
+            backend.perform(self.saving.settle)
+        return found
+
+    def keep_by(self, saving: Saving | None) -> None:
+        """Have new plans kept by `saving`, and the one that ran last."""
+        self.saving, latest = saving, self._latest
+        if saving is not None and latest is not None and not latest[1][0]:
+            saving.made(latest[2], latest[0], latest[1][1])
+            self.backend.perform(saving.settle)
+
+    @property
+    def device(self) -> Device | None:
+        """What it runs on; None where no GL is involved."""
+        return self.backend.device
 
     def ready(self, feeds: Mapping[str, Array]) -> None:
         """Have a plan for inputs such as `feeds`. Raises what `run` raises of that."""
         backend = self._open()
-        _within_memory(backend, lambda: self._planned(feeds, backend))
+        within_memory(backend, lambda: self._planned(feeds, backend))
 
     def perform(self, work: Callable[[], T]) -> T:
         """What `work` gives or raises, called where `begin` may be."""
@@ -95,6 +116,11 @@ class Executor:
         if isinstance(plan, Cut) or self.backend.device is None:
             return Done(plan.inside(feeds, outputs, out))
         return plan.begin(feeds, outputs, out)
+
+    def settle(self) -> None:
+        """See `glnn.running.stored.Executing`."""
+        if self.saving is not None and self.saving.waiting:
+            self.saving.settle()
 
     def _planned(self, feeds: Mapping[str, Array], backend: Backend) -> Plan | Cut:
         """The plan for such inputs, which most often is that of the last run."""
@@ -131,7 +157,7 @@ class Executor:
         """
         backend = self._open()
         small = backend.device is not None and has_wide_inputs(self.graph)
-        found = _within_memory(backend, lambda: self._plan(backend, shapes, keep, small=small))
+        found = within_memory(backend, lambda: self._plan(backend, shapes, keep, small=small))
         if isinstance(found, Cut):
             raise UnsupportedOpError(f"{found.why}, so there is no single plan")
         return found
@@ -172,6 +198,8 @@ class Executor:
                     told=told,
                 )
                 self._plans[key] = plan
+                if self.saving is not None and not (keep or outputs or contents):
+                    self.saving.made(plan, shapes, small)
                 self._warn(plan.hosted)
                 if len(self._plans) > self._kept:
                     self._plans.popitem(last=False)
@@ -214,14 +242,6 @@ class Executor:
                 self._weights = Weights(renewed, self.graph)
                 self.backend = renewed  # last: from here on others take it without the lock
             return self.backend
-
-
-def _within_memory(backend: Backend, work: Callable[[], T]) -> T:
-    """What `work` gives. Raises LimitError where the host has too little memory."""
-    try:
-        return backend.perform(work)
-    except MemoryError as error:
-        raise LimitError(f"the host has too little memory: {first_line(error)}") from None
 
 
 def run(graph: Graph, feeds: Mapping[str, Array], backend: str | Backend) -> dict[str, Array]:

@@ -10,29 +10,28 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from functools import cached_property, partial
 from math import log2
 from time import perf_counter
 from typing import Any
 
-from glnn.backends import Backend, open_backend, tried
+from glnn.backends import Backend
 from glnn.backends.answers import Answers
-from glnn.backends.backend import T
 from glnn.backends.gl import GlBackend
 from glnn.choice import TIE, Choice
 from glnn.compile.executor import Executor
 from glnn.compile.hosted import Hosted
 from glnn.compile.measuring import Clock, steady
 from glnn.compile.plan import Plan
-from glnn.compile.run import Done, Run, apart
+from glnn.compile.saving import Saving
 from glnn.device import Device
 from glnn.errors import DeviceError, GlnnError, LimitError, UnsupportedOpError
 from glnn.graph.fingerprint import fingerprint
 from glnn.graph.graph import Graph, Value
 from glnn.kernels.architecture import architecture
 from glnn.kernels.predict import pace
-from glnn.settings import Settings
+from glnn.running.run import Done, Run, apart
+from glnn.running.store import T
 from glnn.types import Array, Shape
 
 LOG = logging.getLogger(__name__)
@@ -67,6 +66,9 @@ class Fastest:
         self._executors: dict[str, Executor] = {}
         self._choices: dict[str, Choice] = {}  # by class of shapes
         self._measuring = threading.Lock()
+        self.saves: Callable[[Backend], Saving | None] = lambda _: None
+        """Gives what keeps plans of a backend on disk."""
+        self._saved: str | None = None  # the one backend whose plans are kept
         self._latest: tuple[dict[str, Shape], Executor, Choice] | None = None
         self._said_software(self._answers)
 
@@ -81,6 +83,11 @@ class Fastest:
     def backend(self) -> Backend:
         """That of the last run, before one the first that is tried."""
         return self._executor.backend
+
+    @property
+    def device(self) -> Device | None:
+        """See `Executor`."""
+        return self._executor.device
 
     @property
     def choice(self) -> Choice | None:
@@ -138,6 +145,10 @@ class Fastest:
         begun = executor.perform(lambda: executor.begin(feeds, outputs, out))
         return begun if isinstance(begun, Done) else _Inside(executor, begun)
 
+    def settle(self) -> None:
+        """See `Executor`."""
+        self._executor.settle()
+
     def values(self, feeds: Mapping[str, Array], wanted: tuple[Value, ...]) -> dict[str, Array]:
         """See `Executor`; nothing is measured."""
         return (self._known(feeds) or self._executor).values(feeds, wanted)
@@ -160,6 +171,7 @@ class Fastest:
         if choice is None:
             return None
         executor = self._of(choice.backend)
+        self._kept(executor)
         self._latest = shapes, executor, choice
         return executor
 
@@ -221,6 +233,13 @@ class Fastest:
         self._take(Choice.of(seconds, why), feeds)
         return answer
 
+    def _kept(self, executor: Executor) -> None:
+        """Have the plans of `executor` on disk, if it is the first for a GPU that was chosen."""
+        backend = executor.backend
+        if self._saved is None and backend.device is not None:
+            self._saved = backend.name
+            executor.keep_by(self.saves(backend))
+
     def _hopeless(self, name: str, seconds: Mapping[str, float]) -> str:
         """Why a backend is not timed beside those that were; empty where it is."""
         best = min(seconds.values(), default=0.0)
@@ -240,6 +259,7 @@ class Fastest:
         LOG.info("%s for %s: auto takes %s", self.graph.name, alike, choice)
         self._choices[alike] = choice
         self._latest = shapes, self._of(choice.backend), choice
+        self._kept(self._latest[1])
         self._answers.keep(self._key(alike), choice, self.graph.name, alike)
         used = {one.backend for one in self._choices.values()}
         for name in self._names:
@@ -268,46 +288,3 @@ def shape_class(shapes: Mapping[str, Shape]) -> str:
         f"{name}={'x'.join(str(2 ** round(log2(size)) if size else 0) for size in shape)}"
         for name, shape in sorted(shapes.items())
     )
-
-
-def executor_of(
-    graph: Graph,
-    backend: str,
-    prefer: str = "fastest",
-    *,
-    kernels: Mapping[str, str] | None = None,
-    **options: Any,
-) -> Executor | Fastest:
-    """What runs `graph` on `backend`: with "auto" on whichever is the fastest, where several open.
-
-    prefer: "fastest", or "gpu" to keep the CPU free where there is a GPU. The others are those of
-    `Executor`. Nothing is measured where kernels are named, or `GLNN_BACKEND` names backends.
-    Raises DeviceError where nothing opens.
-    """
-    if backend == "auto" and not kernels and not Settings.from_environment().backends:
-        asked = {name: options.get(name) for name in ("device", "gpu", "limits")}
-        found = _candidates(prefer, **asked)
-        if len(found) > 1:
-            return Fastest(graph, found, options)
-    return Executor(graph, backend, kernels=kernels, **options)
-
-
-def _candidates(
-    prefer: str, device: Device | None, gpu: int | str | None, limits: str | None
-) -> dict[str, Backend]:
-    """The backends to choose among, by name; one where there is nothing to choose."""
-    first = open_backend("auto", device, gpu=gpu, limits=limits)
-    found = {first.name: first}
-    if first.device is None:
-        return found  # nothing else opens
-    offers = first.device.capabilities
-    keeps_free = prefer == "gpu" and offers.software is None
-    for name in tried(device, gpu):
-        if name in found or (name == "cpu" and keeps_free):
-            continue
-        own = None if name == "cpu" else device
-        with suppress(DeviceError):
-            found[name] = open_backend(name, own, gpu=None if name == "cpu" else gpu, limits=limits)
-    if found.keys() == {"compute", "feedback"} and pace(architecture(offers)).feedback > TIE:
-        del found["feedback"]
-    return found

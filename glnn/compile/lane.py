@@ -1,17 +1,17 @@
-"""What one run of a plan has for itself: inputs, outputs, and the recording between them."""
+"""What one run of a plan has for itself, where it was planned here."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
-from glnn.backends.backend import Memory, Store, Way
+from glnn.backends.backend import Memory, Way
 from glnn.compile.outline import Outline
 from glnn.compile.prepared import Prepared
 from glnn.compile.states import State, States
 from glnn.compile.weights import Weights
-from glnn.types import Array
+from glnn.running.lane import Lane
+from glnn.running.store import Store
+from glnn.settings import Settings
 
 
 def ways(outline: Outline) -> dict[int, Way]:
@@ -41,12 +41,23 @@ def room(outline: Outline) -> int:
     return sum(outline.blocks[i] for i in own) + sum(copies)
 
 
-class Lane:
-    """The inputs, the outputs and the commands of one run at a time. Only inside `perform`.
+def most(outline: Outline, states: States | None) -> int:
+    """How many runs may be under way: a second one needs inputs and outputs of its own."""
+    free = outline.schedule.backend.available() if states is None else states.available()
+    if free is None or not ways(outline):
+        return 1
+    if Settings.from_environment().memory is not None:
+        at = outline.schedule, outline.arena
+        own = {block for one in outline.carried for block in one.blocks(*at)}
+        free -= outline.nbytes - sum(outline.blocks[block] for block in own)
+    return 2 if room(outline) <= free else 1
 
-    Those of a plan share everything else: one may be filled, and read, while another runs. The
-    commands are others for each arrangement of states in their memories: they are prepared when a
-    run meets it.
+
+class PlannedLane(Lane):
+    """The lane of a plan that has an outline, beside another of its lanes.
+
+    The commands are others for each arrangement of states in their memories: they are prepared when
+    a run meets it.
     """
 
     def __init__(
@@ -54,7 +65,7 @@ class Lane:
         outline: Outline,
         weights: Weights,
         states: States | None = None,
-        beside: Lane | None = None,
+        beside: PlannedLane | None = None,
     ) -> None:
         self.backend = outline.schedule.backend
         self._outline, self._weights = outline, weights
@@ -68,8 +79,7 @@ class Lane:
         self.prepared: Prepared = self._ready(None if beside is None else beside.prepared)
         """What the last run took."""
         fed = (v.name for v in outline.graph.inputs if v.name not in self._states)
-        self.inputs: dict[str, Store] = {name: self.prepared.stores[name] for name in fed}
-        self._stretch = 0  # of the device's work, by which its last run is over
+        super().__init__(self.backend.device, {name: self.prepared.stores[name] for name in fed})
 
     def _doubled(self) -> tuple[State, ...]:
         """The states that a run reads in one memory and writes to another."""
@@ -101,27 +111,13 @@ class Lane:
         """The tensors, as the last run had them."""
         return self.prepared.stores
 
-    def upload(self, feeds: Mapping[str, Array]) -> None:
-        """Move the inputs to where the device reads them, once it does not read others there."""
-        device = self.backend.device
-        if device is not None and device.timeline.done < self._stretch:
-            device.wait()
-        for name, store in self.inputs.items():
-            store.put(feeds[name])
-
-    def perform(self) -> None:
-        """Perform every step, without waiting for the device."""
+    def _perform(self) -> None:
         if self._states:
             self.prepared = self._ready(self.prepared)
-        try:
-            if self.backend.device is None:
-                self._perform_here()
-            else:
-                self.prepared.together()
-        finally:
-            device = self.backend.device
-            if device is not None:  # only now: a run may wait for the device in the middle
-                self._stretch = device.timeline.now
+        if self.device is None:
+            self._perform_here()
+        else:
+            self.prepared.together()
         for state in self._turning:
             state.turn()
 

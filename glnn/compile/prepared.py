@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from glnn.backends.backend import Launch, Memory, Store
+from glnn.backends.backend import Launch, Memory
 from glnn.backends.cpu import HostStore
 from glnn.compile.control import Body, Called, launch
 from glnn.compile.memory import Arena
@@ -16,8 +16,10 @@ from glnn.compile.outline import Outline
 from glnn.compile.schedule import Schedule
 from glnn.compile.task import Entry
 from glnn.compile.weights import Kept, Weight, Weights
+from glnn.device.recording import Recording
 from glnn.errors import ShapeError
 from glnn.layout import parse
+from glnn.running.store import Store
 from glnn.types import Array
 
 
@@ -55,6 +57,22 @@ class Prepared:
             else beside.launches[i]
             for i, entry in enumerate(schedule.entries)
         )
+
+    @property
+    def kept(self) -> tuple[Kept, ...]:
+        """The weights that it holds, those of bodies aside."""
+        return tuple(one for one in self._held if isinstance(one, Kept))
+
+    @property
+    def ran(self) -> bool:
+        """Whether `together` is a recording that ran without an error of GL."""
+        together = vars(self).get("together")  # it is made when it is asked for
+        return isinstance(together, Recording) and together.ran
+
+    @property
+    def blocks(self) -> tuple[Memory | None, ...]:
+        """The memory of each block of the arena."""
+        return tuple(self._blocks)
 
     @cached_property
     def together(self) -> Launch:

@@ -7,11 +7,12 @@ from itertools import accumulate
 
 import numpy as np
 
-from glnn.backends import Backend, Store
+from glnn.backends import Backend
 from glnn.backends.backend import Memory, Way
 from glnn.errors import LimitError, ModelError, ShapeError, shown
 from glnn.layout.layout import DENSE
 from glnn.process import ProcessLock
+from glnn.running.store import Store
 from glnn.settings import Settings
 from glnn.types import Array, DType, TensorType
 

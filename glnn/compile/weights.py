@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 
-from glnn.backends import Backend, Store
+from glnn.backends import Backend
+from glnn.device import Buffer
+from glnn.device.copying import packed
 from glnn.errors import ShapeError
 from glnn.graph.constant import Constant, Leaf, Made, evaluated, leaves
 from glnn.graph.decompose import Derived
@@ -16,6 +19,7 @@ from glnn.graph.graph import Graph, Kind, Value, Variable
 from glnn.graph.operators import Reshape
 from glnn.layout import Layout
 from glnn.process import ProcessLock
+from glnn.running.store import Store
 from glnn.span import Spans
 from glnn.types import Array, DType, Shape, TensorType, to_float16
 
@@ -87,6 +91,18 @@ class Kept:
     store: Store
     variables: tuple[Variable, ...]
     revisions: list[int]
+    first: list[int]
+    """Those with which it was uploaded for the first time."""
+
+    def words(self) -> NDArray[np.uint32]:
+        """What it is on the device, zeros at its end aside; packed anew."""
+        assert isinstance(self.store, Buffer)
+        found = packed(self.store.layout, np.asarray(self.weight.read(), order="C"))
+        return np.zeros(0, np.uint32) if found is None else found
+
+    def current(self) -> bool:
+        """Whether no variable was assigned since it was uploaded for the first time."""
+        return self.first == [variable.revision for variable in self.variables]
 
     def renew(self, backend: Backend) -> None:
         """Upload it where a variable was assigned since it was."""
@@ -139,7 +155,7 @@ class Weights:
                 with self.uploaded.of(weight.name, array.nbytes):
                     store = self._backend.keep(array, layout)
                 LOG.debug("uploaded %s as %s, %d bytes", weight.name, layout.name, array.nbytes)
-                kept = self._kept[key] = Kept(weight, store, variables, revisions)
+                kept = self._kept[key] = Kept(weight, store, variables, revisions, revisions)
                 self._variables |= dict.fromkeys(variables)
                 values = (leaf.value for leaf in leaves(weight.constant))
                 if self._own is None or all(value in self._own for value in values):

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.device.copying import copied_in_parts, parts_in_words
+from glnn.device.copying import copied_in_parts, packed, parts_in_words
 from glnn.device.copying import copy as copied
 from glnn.device.device import Device
 from glnn.device.memory import LEAST, SharedMemory
 from glnn.device.places import Range
+from glnn.device.staging import allocated
 from glnn.device.timeline import Fence
 from glnn.errors import DeviceError, ShapeError
 from glnn.layout import Layout
@@ -126,6 +127,11 @@ class Buffer:
         return self.push(device), binding, *self._part
 
     @property
+    def copied(self) -> int | None:
+        """GL's name of the copy on its device, where there is one."""
+        return None if self._copy is None else self._copy.glo
+
+    @property
     def first(self) -> int:
         """The byte of the copy on its device that it begins at."""
         return self._part[0]
@@ -136,14 +142,9 @@ class Buffer:
             self.pull()
         device.activate()
         self.release()
-        # Content comes with the allocation, not by Buffer.clear(): after that NVIDIA's driver (580)
-        # shows shaders the last write but one.
-        content = np.zeros(self.size, np.uint32)
-        if self._host is not None and self._used:
-            content.view(self._number)[: self._used] = self.layout.pack(self._host)
-            self.pushes += 1
-        copy = device.context.buffer(content)
-        device.check_always(f"allocate {self.nbytes} bytes")
+        content = None if self._host is None else packed(self.layout, self._host)
+        self.pushes += content is not None
+        copy = allocated(device, self.size, content)
         self._host_newer = False
         self._device, self._copy = device, copy
         return copy

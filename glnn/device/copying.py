@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.process import HELPERS
+from glnn.layout import Layout
+from glnn.process import HELPERS, processors
+from glnn.types import TensorType
 
 Array = NDArray[Any]
 Part = tuple[int, int]
@@ -61,11 +63,7 @@ def copied_in_parts(
 
 def _most_threads() -> int:
     """How many threads copy at the most: half of what this process has processors for."""
-    try:
-        processors = len(os.sched_getaffinity(0))
-    except AttributeError:  # macOS and Windows have none
-        processors = os.cpu_count() or 1
-    return min(processors // 2, MOST)
+    return min(processors() // 2, MOST)
 
 
 class Job:
@@ -164,3 +162,17 @@ class Copiers:
 
 
 COPIERS = Copiers()
+
+
+def packed(layout: Layout, array: NDArray[Any]) -> NDArray[np.uint32] | None:
+    """The words of `array` as it lies on a device in `layout`; None where it is empty."""
+    type = TensorType.of(array)
+    used, words, number = layout.size(type.shape), layout.words(type), layout.number(type.dtype)
+    if not used:
+        return None
+    flat = np.ascontiguousarray(layout.pack(array), number)
+    if flat.nbytes == 4 * words:
+        return flat.reshape(-1).view(np.uint32)
+    found = np.zeros(words, np.uint32)
+    found.view(number)[:used] = flat
+    return found

@@ -8,8 +8,11 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from glnn.device.adopting import Adopting
 from glnn.device.available import memory_available
+from glnn.device.binaries import Binaries
 from glnn.device.context import Context, StepError
+from glnn.device.functions import Functions
 from glnn.device.opening import (
     MINIMUM_LIMITS,
     check_arguments,
@@ -21,6 +24,7 @@ from glnn.device.opening import (
 from glnn.device.sharing import Sharing
 from glnn.device.timeline import Fence, Timeline
 from glnn.device.worker import StoppedError, Worker
+from glnn.disk import Disk
 from glnn.errors import DeviceError
 from glnn.process import GL_PROCESS, ProcessLock
 from glnn.settings import Settings
@@ -66,8 +70,9 @@ class Device:
         self.closed = True
         self.lost: str | None = None
         self.programs: dict[tuple[object, ...], Any] = {}  # by their source: compiled once
-        self.compiled = Spans()  # when each of them was
+        self.compiled, self.restored = Spans(), Spans()  # when; restored: from a binary
         self.faults: dict[str, bool] = {}  # of the driver, as probes found them
+        self.staging: Any = None  # by which large content comes (staging.py), once there was some
         self._dropped: list[Callable[[], object]] = []
         self.timeline = Timeline()
         check_gpu(gpu)
@@ -85,7 +90,11 @@ class Device:
             self._finalizer = weakref.finalize(self, _destroy, self._gl, worker)
             self._finalizer.atexit = False
             try:
+                self.adopting = Adopting(self._gl)
                 self._context = self._adopt()
+                # They know no device: what is to be freed would keep that otherwise.
+                self.functions = Functions(self._gl, asked.renderer, self._dropped.append)
+                self.binaries = Binaries(self.functions, asked, Disk.of(settings))
                 self._flush, self._finish = self.load("glFlush", None), self.load("glFinish", None)
                 self._reset_status = self._reset_asker()
                 self._sharing = Sharing(self._gl, worker)
@@ -99,7 +108,7 @@ class Device:
         import moderngl
 
         code = 300 if self.capabilities.api == "es" else 330
-        gl: Any = self._gl  # the stubs know dictionaries only
+        gl: Any = self.adopting  # the stubs know dictionaries only
         context = moderngl.create_context(require=code, context=gl)
         context.gc_mode = "context_gc"  # __del__ may run in any thread: who uses GL frees
         # Without a framebuffer, transform feedback captures zeros and says nothing.
@@ -225,9 +234,7 @@ class Device:
 
         Raises DeviceError where the driver has none: calling address 0 would end the process.
         """
-        if not (address := self._gl.load_opengl_function(name)):
-            raise DeviceError(f"{self.capabilities.renderer} has no {name}")
-        return ctypes.CFUNCTYPE(result, *arguments)(address)
+        return self.functions.slow(name, result, *arguments)
 
     def barrier(self) -> None:
         """Let every later command see what compute shaders have written so far."""

@@ -7,25 +7,22 @@ copy in the host's memory, which threads share, and 0.1 ms on the bus.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
-from ctypes import c_ssize_t, c_uint, c_void_p
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from glnn.device.copying import Part
 from glnn.device.device import Device
+from glnn.device.mapping import mapped
+from glnn.device.staging import allocated
 from glnn.device.timeline import Fence
-from glnn.errors import DeviceError
 
 if TYPE_CHECKING:
     import moderngl
 
 LEAST = 4  # floats: GL has no empty buffers, and kernels read whole vec4
-COPY_WRITE_BUFFER = 0x8F37
-MAP_READ, MAP_WRITE, MAP_PERSISTENT, MAP_COHERENT, DYNAMIC_STORAGE = 0x1, 0x2, 0x40, 0x80, 0x100
 
 
 class SharedMemory:
@@ -40,10 +37,9 @@ class SharedMemory:
         self.nbytes = 4 * self.size
         device.activate()
         self.copy = self._allocated()
-        device.check_always(f"allocate {self.nbytes} bytes")
 
     def _allocated(self) -> moderngl.Buffer:
-        return self.device.context.buffer(np.zeros(self.size, np.float32))
+        return allocated(self.device, self.size)
 
     def to_device(self, first: int, last: int) -> None:
         """Have the device see the words from `first` up to `last` that the host wrote."""
@@ -96,26 +92,3 @@ class StagedMemory(SharedMemory):
         at, size = 4 * first, 4 * (last - first)
         copy = self.device.context.copy_buffer
         copy(target, source, size, read_offset=at, write_offset=at)
-
-
-def mapped(device: Device, nbytes: int) -> tuple[moderngl.Buffer, NDArray[np.uint32]]:
-    """A buffer of zeros that stays mapped, coherently, and its words.
-
-    They go away with the buffer. Raises DeviceError where there is no such memory.
-    """
-    buffer = device.context.buffer(reserve=nbytes)
-    access = MAP_READ | MAP_WRITE | MAP_PERSISTENT | MAP_COHERENT
-    bind = device.load("glBindBuffer", None, c_uint, c_uint)
-    store = device.load("glBufferStorageEXT", None, c_uint, c_ssize_t, c_void_p, c_uint)
-    see = device.load("glMapBufferRange", c_void_p, c_uint, c_ssize_t, c_ssize_t, c_uint)
-    bind(COPY_WRITE_BUFFER, buffer.glo)
-    store(COPY_WRITE_BUFFER, nbytes, None, access | DYNAMIC_STORAGE)
-    address: int | None = see(COPY_WRITE_BUFFER, 0, nbytes, access)
-    bind(COPY_WRITE_BUFFER, 0)
-    device.check_always(f"map {nbytes} bytes")
-    if address is None:
-        raise DeviceError(f"map {nbytes} bytes: no memory on {device.capabilities.renderer}")
-    words: Any = (ctypes.c_uint32 * (nbytes // 4)).from_address(address)
-    seen = np.frombuffer(words, np.uint32)
-    seen[:] = 0
-    return buffer, seen

@@ -2,58 +2,72 @@
 
 from __future__ import annotations
 
-import ctypes
-import re
-import struct
-from collections.abc import Callable, Iterable, Mapping
-from ctypes import byref, c_int, c_uint, c_void_p
+import weakref
+from collections.abc import Mapping
+from ctypes import c_uint
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from glnn.device.building import any_shader, compute_program, feedback_program, owned
 from glnn.device.device import Device
+from glnn.device.functions import Command
+from glnn.device.members import Value, attributes, check_compute, check_feedback, uniforms
 from glnn.device.source import Source
-from glnn.errors import DeviceError, LimitError, ShaderError
+from glnn.device.vertices import Vertices
+from glnn.errors import DeviceError, LimitError
 
 if TYPE_CHECKING:
     import moderngl
 
-POINTS = 0
-COMPUTE_WORK_GROUP_SIZE, SHADER_STORAGE_BLOCK, ACTIVE_RESOURCES = 0x8267, 0x92E6, 0x92F5
-SAMPLER_BUFFERS = 0x8DC2, 0x8DD0  # of floats, of integers
 MOST_KNOWN = 64  # sets of uniforms of a program
-Value = int | float | tuple[int, ...]
-Command = tuple[Callable[..., object], tuple[Any, ...]]
-"""A function, and what it is called with."""
-COMPONENTS = {
-    **{0x1406: 1, 0x8B50: 2, 0x8B51: 3, 0x8B52: 4, 0x8B5C: 16},  # float to vec4, mat4
-    **{0x1404: 1, 0x8B53: 2, 0x8B54: 3, 0x8B55: 4},  # int to ivec4
-}
 
 
 class Program:
     """A linked program of one device. May be shared: each user sets its uniforms before a run."""
 
+    name: str
+    """What people know it by: its shader."""
+    glo: int
+    """GL's name of it."""
     uniforms: frozenset[str]
     """The names of the plain uniforms that the program uses, samplers included."""
     stride: int
     """The bytes that a vertex captures, 0 for a compute program."""
+    key: str | None = None
+    """What `restored` gives it by in a later process; None where its binary is not kept."""
+    compiled: bool = True
+    """Whether that was done here, and it is not from a binary."""
 
-    def __init__(self, device: Device, name: str, program: Any) -> None:
-        self._device = device
-        self.name = name
-        self._program = program
-        members = {member: program[member] for member in program}
-        self._members = {n: m for n, m in members.items() if type(m).__name__ == "Uniform"}
-        self.uniforms = frozenset(self._members)
-        self._attributes = {n for n, m in members.items() if type(m).__name__ == "Attribute"}
+    def __init__(self, device: Device, name: str, program: int, varyings: int = 0) -> None:
+        """program: GL's name of one that is linked, which is this one's from here on.
+
+        varyings: how many it captures, 0 for a compute program. Raises LimitError where it exceeds
+        the device's limits, ShaderError where it captures what is none of floats or ints.
+        """
+        self._device, self._gl = device, device.functions
+        self.name, self.glo, self.stride = name, program, 0
         self._last: Mapping[str, Value] | None = None
         self._known: dict[str, Mapping[str, Value]] = {}  # what recordings set, by its text
-        self._use = device.load("glUseProgram", None, c_uint)
-        self._uniform = device.load("glUniform1i", None, c_int, c_int)
-        self.stride = 0
+        self._use = self._gl.quick("glUseProgram")
+        with owned(device, program):
+            self._members = uniforms(device, program)
+            if varyings:
+                self.stride = check_feedback(device, name, program)
+                self._attributes = attributes(device, program)
+            else:
+                check_compute(device, name, program)
+                self._adopted = device.adopting.adopt(
+                    device.context, program, partial(any_shader, device)
+                )
+        if varyings:
+            delete = partial(self._gl.slow("glDeleteProgram", None, c_uint), program)
+            weakref.finalize(self, self._gl.drop, delete).atexit = False
+            self._gl.discard()
+        self.uniforms = frozenset(self._members)
 
     @classmethod
     def compute(cls, device: Device, source: Source) -> Program:
-        """Compile a compute shader.
+        """Compile a compute shader, or take what was compiled in an earlier process.
 
         Raises ShaderError where it does not compile or link, LimitError where it exceeds the
         device's limits, DeviceError where the device has no compute shaders.
@@ -61,29 +75,53 @@ class Program:
         device.activate()
         if reason := device.capabilities.why_no_compute():
             raise DeviceError(f"{source.name}: {reason}")
-        with _Translated(device, source):
-            program = device.context.compute_shader(source.text)
-        device.check(f"compile {source.name}")
-        _check_compute(device, source.name, program.glo)
-        return cls(device, source.name, program)
+        key = device.binaries.key("compute", source.text)
+        if key is not None and (found := cls._loaded(device, key, "compute")):
+            return found
+        program = compute_program(device, source, keep=key is not None)
+        return cls._made(device, source, program, key, "compute", 0)
 
     @classmethod
     def feedback(cls, device: Device, source: Source, varyings: tuple[str, ...]) -> Program:
-        """Compile a vertex shader whose `varyings` are captured, interleaved.
+        """Compile a vertex shader whose `varyings` are captured, or take what was compiled.
 
         Raises ShaderError where it does not compile or link, LimitError where it captures more
         than the device allows.
         """
         device.activate()
-        with _Translated(device, source):
-            program = device.context.program(
-                vertex_shader=source.text,
-                fragment_shader=device.capabilities.header("feedback") + "void main() {}\n",
-                varyings=varyings,
-            )
+        key = device.binaries.key("feedback", source.text, varyings)
+        if key is not None and (found := cls._loaded(device, key, "feedback")):
+            return found
+        program = feedback_program(device, source, varyings, keep=key is not None)
+        return cls._made(device, source, program, key, "feedback", len(varyings))
+
+    @classmethod
+    def restored(cls, device: Device, key: str) -> Program | None:
+        """The program that an earlier process, or this one, had by `key`.
+
+        None where it is not kept any more, or the driver does not take it.
+        """
+        device.activate()
+        return cls._loaded(device, key, None)
+
+    @classmethod
+    def _loaded(cls, device: Device, key: str, stage: str | None) -> Program | None:
+        kept = device.binaries.load(key, stage)
+        if kept is None:
+            return None
+        made = cls(device, kept.name, kept.program, kept.varyings)
+        made.key, made.compiled = key, False
+        device.check(f"load {made.name}")
+        return made
+
+    @classmethod
+    def _made(
+        cls, device: Device, source: Source, program: int, key: str | None, stage: str, count: int
+    ) -> Program:
+        made = cls(device, source.name, program, count)
         device.check(f"compile {source.name}")
-        made = cls(device, source.name, program)
-        made.stride = _check_feedback(device, source.name, program.glo, len(varyings))
+        if key is not None and device.binaries.keep(key, stage, source.name, program, count):
+            made.key = key
         return made
 
     def _usable(self) -> None:
@@ -99,6 +137,7 @@ class Program:
             return
         self._usable()
         self._last = None
+        self._use(self.glo)
         for function, arguments in self.changes({}, values):
             function(*arguments)
         self._last = values
@@ -111,24 +150,15 @@ class Program:
         return self._known.setdefault(repr(sorted(values.items())), values)
 
     def changes(self, old: Mapping[str, Value], new: Mapping[str, Value]) -> list[Command]:
-        """What writes the uniforms that are in `new` other than in `old`, -0 being none of 0."""
+        """What writes the uniforms that are in `new` other than in `old`, -0 being none of 0.
+
+        To be called while the program is the current one.
+        """
         return [
-            command
+            self._members[name].writing(self._gl, value)
             for name, value in new.items()
             if name in self._members and (name not in old or repr(old[name]) != repr(value))
-            for command in self._writes(self._members[name], value)
         ]
-
-    def _writes(self, member: Any, value: Value) -> Iterable[Command]:
-        if member.gl_type in SAMPLER_BUFFERS:  # of a type that moderngl does not know
-            yield self._use, (self._program.glo,)
-            yield self._uniform, (member.location, value)
-            return
-        values = value if isinstance(value, tuple) else (value,)
-        # One of `fmt` for each element of an array; drivers drop elements that are not used.
-        count = member.array_length * member.dimension
-        form = member.fmt if member.array_length == 1 else f"{count}{member.fmt[-1]}"
-        yield member.write, (struct.pack(form, *values[:count]),)
 
     def resume(
         self, first: Mapping[str, Value], last: Mapping[str, Value], back: list[Command]
@@ -138,6 +168,7 @@ class Program:
         For recordings, which write what is between the two themselves.
         """
         if self._last is last:
+            self._use(self.glo)
             for function, arguments in back:
                 function(*arguments)
         else:
@@ -145,11 +176,16 @@ class Program:
         self._last = last
 
     def forget(self) -> None:
-        """Take no uniform to be set."""
+        """Take no uniform to be set, and leave no capture half done."""
         self._last = None
+        self._gl.settle()
+
+    def using(self) -> Command:
+        """What makes it the current program, as dispatching does by itself."""
+        return self._use, (self.glo,)
 
     def dispatching(self, groups: tuple[int, int, int]) -> Command:
-        """What runs the compute shader.
+        """What runs the compute shader, and makes it the current program.
 
         Raises LimitError on more workgroups than the device allows.
         """
@@ -158,7 +194,7 @@ class Program:
         most = self._device.capabilities.max_compute_work_group_count
         if x > most[0] or y > most[1] or z > most[2]:
             raise LimitError(f"{self.name}: {groups} workgroups, the device allows {most}")
-        return self._program.mglo.run, groups
+        return self._adopted.mglo.run, groups
 
     def dispatch(self, groups: tuple[int, int, int]) -> None:
         """Run the compute shader. Raises LimitError on more workgroups than the device allows."""
@@ -168,27 +204,28 @@ class Program:
 
     def vertices(
         self, attributes: Mapping[str, tuple[moderngl.Buffer, int]] | None = None
-    ) -> moderngl.VertexArray:
+    ) -> Vertices:
         """What `capture` draws: for each attribute the buffer, and the floats that a vertex takes.
 
-        Raises DeviceError where the program is no vertex shader.
+        Raises DeviceError where the program is no vertex shader, ShaderError where an attribute
+        is none of floats, or cannot take as many.
         """
         self._usable()
         if not self.stride:
             raise DeviceError(f"{self.name}: a compute program captures nothing")
         # Compilers drop attributes that the result does not depend on, as x in x - x.
         content = [
-            (buffer, f"{floats}f", name)
+            (self._attributes[name], buffer, floats)
             for name, (buffer, floats) in (attributes or {}).items()
             if name in self._attributes
         ]
-        made = self._device.context.vertex_array(self._program, content)
+        made = Vertices(self._gl, content)
         self._device.check_always(f"vertices of {self.name}")
         return made
 
     def capturing(
         self,
-        array: moderngl.VertexArray,
+        array: Vertices,
         vertices: int,
         instances: int,
         out: moderngl.Buffer,
@@ -197,101 +234,27 @@ class Program:
     ) -> Command:
         """What runs the vertex shader for as many `vertices` of `array`, once for each instance.
 
-        first: the first of the vertices. Its varyings land in `out` from the byte `offset` on.
-        Raises DeviceError where that is too small: GL would drop the rest without a word.
+        To be called while the program and `array` are the current ones. first: the first of the
+        vertices. Its varyings land in `out` from the byte `offset` on. Raises DeviceError where
+        that is too small: GL would drop the rest without a word.
         """
         self._usable()
-        if offset + vertices * instances * self.stride > out.size:
+        nbytes = vertices * instances * self.stride
+        if offset + nbytes > out.size:
             raise DeviceError(
                 f"{self.name}: {vertices * instances} vertices of {self.stride} bytes do not fit "
                 f"a buffer of {out.size} bytes"
             )
-        draw, to = array.mglo, out.mglo
-        return draw.transform, ([to], POINTS, vertices, first, instances, offset)
+        return self._gl.capturing(out.glo, offset, max(nbytes, 4), first, vertices, instances)
 
-    def capture(self, array: moderngl.VertexArray, vertices: int, *rest: Any) -> None:
+    def capture(self, array: Vertices, vertices: int, *rest: Any) -> None:
         """Run what `capturing` gives, and raise DeviceError where GL met an error."""
         function, arguments = self.capturing(array, vertices, *rest)
-        function(*arguments)
+        self._use(self.glo)
+        array.use()
+        try:
+            function(*arguments)
+        except BaseException:
+            self._gl.settle()
+            raise
         self._device.check_always(f"capture {self.name}")  # a wrong state shows as zeros only
-
-
-class _Translated:
-    """Turns moderngl's error inside a `with` into a ShaderError."""
-
-    def __init__(self, device: Device, source: Source) -> None:
-        self._device = device
-        self._source = source
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        import moderngl
-
-        if not isinstance(error, moderngl.Error):
-            return
-        while self._device.context.error != "GL_NO_ERROR":
-            pass
-        self._device.check_reset(f"compile {self._source.name}")
-        text = str(error)
-        stage = "link" if "GLSL Linker failed" in text else "compile"
-        log = re.split(r"\n=+\n", text, maxsplit=1)[-1]
-        offers = self._device.capabilities
-        limits = (
-            f"; at most {offers.max_compute_work_group_invocations} invocations and "
-            f"{offers.max_compute_shared_memory_size} bytes of shared memory a workgroup"
-        )
-        raise ShaderError(
-            f"{stage}: {self._source.name} on {offers.renderer}"
-            f"{limits if offers.compute else ''}\n{self._source.explain(log)}"
-        ) from None
-
-
-def _check_compute(device: Device, name: str, program: int) -> None:
-    """Hold a linked program against the device's limits, which may be lower than the driver's."""
-    size, blocks = (c_int * 3)(), c_int()
-    device.load("glGetProgramiv", None, c_uint, c_uint, c_void_p)(
-        program, COMPUTE_WORK_GROUP_SIZE, size
-    )
-    device.load("glGetProgramInterfaceiv", None, c_uint, c_uint, c_uint, c_void_p)(
-        program, SHADER_STORAGE_BLOCK, ACTIVE_RESOURCES, byref(blocks)
-    )
-    offers = device.capabilities
-    x, y, z = size
-    most = offers.max_compute_work_group_size
-    if (
-        x * y * z > offers.max_compute_work_group_invocations
-        or max(x - most[0], y - most[1], z - most[2]) > 0
-    ):
-        raise LimitError(
-            f"{name}: workgroups of {x} x {y} x {z}, the device allows "
-            f"{offers.max_compute_work_group_invocations} invocations and {most}"
-        )
-    if blocks.value > offers.max_compute_shader_storage_blocks:
-        raise LimitError(
-            f"{name}: {blocks.value} storage blocks, the device allows "
-            f"{offers.max_compute_shader_storage_blocks}"
-        )
-
-
-def _check_feedback(device: Device, name: str, program: int, varyings: int) -> int:
-    """The bytes that a vertex captures; LimitError where they are too many.
-
-    Raises ShaderError where a varying is none of floats or ints.
-    """
-    pointers = [c_void_p] * 4
-    ask = device.load("glGetTransformFeedbackVarying", None, c_uint, c_uint, c_int, *pointers)
-    components = 0
-    for index in range(varyings):
-        length, count, kind = c_int(), c_int(), c_uint()
-        text = ctypes.create_string_buffer(256)
-        ask(program, index, 256, byref(length), byref(count), byref(kind), text)
-        if kind.value not in COMPONENTS:
-            raise ShaderError(
-                f"{name}: a captured varying of type 0x{kind.value:04X}: no float or int"
-            )
-        components += count.value * COMPONENTS[kind.value]
-    most = device.capabilities.max_transform_feedback_interleaved_components
-    if components > most:
-        raise LimitError(f"{name}: {components} captured components, the device allows {most}")
-    return 4 * components

@@ -7,11 +7,33 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from glnn.device.device import BARRIERS, Device
+from glnn.device.functions import Command
+from glnn.device.members import Value
 from glnn.device.places import END, Marks, Place, Range
-from glnn.device.program import Command, Program, Value
+from glnn.device.program import Program
+from glnn.device.vertices import Vertices
 
 if TYPE_CHECKING:
     import moderngl
+
+Groups = tuple[int, int, int]
+"""The workgroups of a dispatch along x, y and z."""
+Attributes = Mapping[str, tuple["moderngl.Buffer", int]]
+"""The attributes of a vertex array: of each the buffer, and the floats that a vertex takes."""
+
+
+@dataclass(frozen=True)
+class Capture:
+    """One draw of transform feedback."""
+
+    vertices: int
+    """How many, for each instance."""
+    instances: int
+    """How often they are drawn."""
+    first: int
+    """The first of the vertices."""
+    to: int
+    """The byte of the buffer that it captures to."""
 
 
 @dataclass
@@ -41,13 +63,17 @@ class Recorder:
     """What each storage binding has."""
     _units: dict[int, object] = field(default_factory=dict)
     """What each texture unit has."""
+    _current: Program | None = None
+    """The current program, where that is known."""
+    _array: Vertices | None = None
+    """The current vertex array, where that is known."""
     _read: Marks = field(default_factory=Marks)
     """What was read since the last barrier."""
     _written: Marks = field(default_factory=Marks)
     """What compute shaders wrote since then."""
     _uniforms: dict[Program, _Uniforms] = field(default_factory=dict)
     _programs: dict[Program, None] = field(default_factory=dict)
-    """Those whose uniforms were set."""
+    """Those whose uniforms were set, or that capture."""
 
     def step(self, name: str) -> None:
         """What follows is the step called `name`."""
@@ -60,6 +86,7 @@ class Recorder:
         self._commands.append((function, arguments))
         self._bound.clear()
         self._units.clear()
+        self._current = self._array = None
 
     def uses(self, reads: Sequence[Place], writes: Sequence[Place] = ()) -> None:
         """What follows reads and writes these: a barrier first where earlier work must be over.
@@ -116,12 +143,44 @@ class Recorder:
         if known is None:
             self._uniforms[program] = _Uniforms(values, len(self._commands), values)
             self._commands.append((program.set, (values,)))
+            self._current = None  # it is this one only where there was something to set
         elif known.last is not values:
+            self._use(program)
             self._commands += program.changes(known.last, values)
             known.last = values
 
+    def _use(self, program: Program) -> None:
+        """Make `program` the current one."""
+        if self._current is not program:
+            self._current = program
+            self._commands.append(program.using())
+
+    def dispatch(self, program: Program, groups: Groups) -> None:
+        """Run a compute shader. Raises LimitError on more workgroups than the device allows."""
+        self.run(program.dispatching(groups))
+        self._current = program
+
+    def capture(
+        self,
+        program: Program,
+        array: Vertices,
+        attributes: Attributes,
+        draw: Capture,
+        out: moderngl.Buffer,
+    ) -> None:
+        """Run a vertex shader for vertices of `array`, which is made of `attributes`.
+
+        Raises DeviceError where what it captures does not fit into the buffer `out`.
+        """
+        self._use(program)
+        if self._array is not array:
+            self._array = array
+            self._commands.append(array.using())
+        self.run(program.capturing(array, draw.vertices, draw.instances, out, draw.first, draw.to))
+        self._programs[program] = None  # also where it has no uniforms: see Program.forget
+
     def run(self, command: Command) -> None:
-        """Dispatch or capture."""
+        """Have `command` run, whatever it is."""
         self._commands.append(command)
 
     def flush(self) -> None:
@@ -152,8 +211,9 @@ class Recorder:
 class Recording:
     """Steps of commands on `device`, to be called inside `Device.perform`.
 
-    programs: those whose uniforms it sets. Its first run, and with GLNN_DEBUG every run, asks GL
-    for errors after each step. Raises DeviceError with the step's name where there are some.
+    programs: those whose uniforms it sets, or that capture. Its first run, and with GLNN_DEBUG
+    every run, asks GL for errors after each step. Raises DeviceError with the step's name where
+    there are some.
     """
 
     def __init__(
@@ -177,6 +237,11 @@ class Recording:
             for program in self._programs:
                 program.forget()
             raise
+
+    @property
+    def ran(self) -> bool:
+        """Whether it ran, and GL was asked for errors; never with GLNN_DEBUG."""
+        return self._checked
 
     def _run_checked(self) -> None:
         for name, commands in self._steps:

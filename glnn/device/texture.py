@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from ctypes import byref, c_int, c_ssize_t, c_uint, c_void_p
 from dataclasses import dataclass
 from functools import partial
@@ -72,6 +73,10 @@ class DataTexture:
     def __init__(self, device: Device, floats: int, texel: str, sampler: str = PLANE) -> None:
         if texel not in TEXELS:
             raise ValueError(f"texel must be one of {tuple(TEXELS)}, got {texel!r}")
+        self.asked = floats, texel, sampler
+        """What it was made for."""
+        self.source: Callable[[], object] = lambda: None
+        """Gives what it shows, for those who know."""
         self._format = TEXELS[texel]
         sampler = sampler.removeprefix(self._format.prefix)
         self._texels = _texels(floats, self._format)

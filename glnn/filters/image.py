@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from glnn.arrays import as_one_of
 from glnn.errors import ShapeError, shown
-from glnn.graph.operator import as_one_of
 from glnn.types import Array, DType, Shape
 
 BORDERS = ("reflect", "replicate", "constant")

@@ -8,11 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from glnn.arrays import as_one_of
 from glnn.backends import Backend
 from glnn.errors import ShapeError, UnsupportedOpError, shown
 from glnn.filters.filter import Filter, Sketch
 from glnn.graph.graph import Value
-from glnn.graph.operator import as_one_of
 from glnn.graph.operators import Sobel
 from glnn.types import Array, DType
 

@@ -11,11 +11,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.arrays import as_one_of
 from glnn.compile import run
 from glnn.errors import ShapeError, shown
 from glnn.graph.builder import Builder
 from glnn.graph.graph import Graph, Value
-from glnn.graph.operator import Operator, as_one_of
+from glnn.graph.operator import Operator
 from glnn.graph.operators.windows import MOST
 from glnn.layers.arguments import index
 from glnn.layers.read_only import ReadOnly

@@ -7,8 +7,8 @@ from typing import Generic, Protocol, TypeVar, cast, overload
 
 import numpy as np
 
+from glnn.arrays import to_float32
 from glnn.errors import ShapeError
-from glnn.graph.operator import to_float32
 from glnn.types import Array, Shape
 
 T = TypeVar("T")

@@ -3,6 +3,6 @@
 from glnn.model.load import load
 from glnn.model.model import Model
 from glnn.model.node import Node
-from glnn.model.tensor import TensorInfo
+from glnn.tensor_info import TensorInfo
 
 __all__ = ["Model", "Node", "TensorInfo", "load"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from glnn.model.node import Node
-from glnn.model.tensor import TensorInfo
+from glnn.tensor_info import TensorInfo
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import ModelError, ShapeError, fault, first_line
-from glnn.model.tensor import TensorInfo, show
 from glnn.reading import check_file, regular
+from glnn.tensor_info import TensorInfo, show
 from glnn.types import DType
 from glnn.writing import whole
 

@@ -28,8 +28,8 @@ from glnn.model.json_writing import FORMAT, VERSION
 from glnn.model.model import Model
 from glnn.model.node import Node
 from glnn.model.npz import Npz, open_npz
-from glnn.model.tensor import TensorInfo
 from glnn.reading import inside
+from glnn.tensor_info import TensorInfo
 
 Array = NDArray[Any]
 KEYS = {"format", "version", "name", "weights", "inputs", "layers", "outputs"}

@@ -13,7 +13,7 @@ from glnn.model.files import MOST_JSON
 from glnn.model.node import Node, parameters
 from glnn.model.npz import MOST_READ
 from glnn.model.saving import write_model
-from glnn.model.tensor import TensorInfo
+from glnn.tensor_info import TensorInfo
 from glnn.types import DType
 
 FORMAT = "glnn"

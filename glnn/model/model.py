@@ -21,7 +21,7 @@ from glnn.model.content import Content
 from glnn.model.formats import save
 from glnn.model.node import Node, parameters
 from glnn.model.summary import of_layers, summary
-from glnn.model.tensor import BATCH, TensorInfo
+from glnn.tensor_info import BATCH, TensorInfo, check_names
 from glnn.types import UNKNOWN, UNRANKED, Dim, Shape, TensorType
 
 Array = NDArray[Any]
@@ -117,13 +117,7 @@ class Model:
 
     def known(self, given: Mapping[str, object]) -> None:
         """Raise ShapeError where an input is missing in `given`, or unknown."""
-        known = [info.name for info in self.inputs]
-        for name in (*known, *given):
-            if name not in given or name not in known:
-                fault = "unknown" if name in given else "missing"
-                raise ShapeError(
-                    f"{fault} input {name!r}: {self.name} takes {', '.join(map(repr, known))}"
-                )
+        check_names(self.name, self.inputs, given)
 
     def check(self, shapes: Mapping[str, Shape]) -> None:
         """Raise ShapeError where an input is missing, unknown, or does not have its shape."""

@@ -10,9 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from glnn.arrays import as_one_of
 from glnn.errors import ModelError, ShapeError, shown
 from glnn.graph.graph import Graph, Kind, Value
-from glnn.graph.operator import as_one_of
 from glnn.graph.passes.expand import expanded
 from glnn.model.formats import find
 from glnn.model.model import Model
@@ -21,10 +21,10 @@ from glnn.model.onnx_layers import as_layers
 from glnn.model.onnx_weights import weights, with_variables
 from glnn.model.onnx_writing import check_size, write
 from glnn.model.summary import of_graph, summary
-from glnn.model.tensor import TensorInfo, show
 from glnn.onnx.importing import Imported, imported
 from glnn.onnx.reading import parse, read
 from glnn.onnx.source import Source
+from glnn.tensor_info import TensorInfo, show
 from glnn.types import Array, DType, TensorType
 
 

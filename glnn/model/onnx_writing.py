@@ -11,11 +11,11 @@ from glnn import __version__
 from glnn.errors import ModelError, UnsupportedOpError, fault
 from glnn.model.content import Content
 from glnn.model.node import Node
-from glnn.model.tensor import TensorInfo
 from glnn.onnx.export.table import TABLE
 from glnn.onnx.export.writer import Place, Writer
 from glnn.onnx.operators.dtypes import CODES
 from glnn.onnx.reading import package
+from glnn.tensor_info import TensorInfo
 from glnn.types import UNKNOWN, TensorType
 from glnn.writing import whole
 

@@ -12,7 +12,7 @@ import numpy as np
 from glnn.errors import ModelError, fault
 from glnn.layers import Layer, Linear, ReLU, Sigmoid
 from glnn.model.content import Content
-from glnn.model.tensor import BATCH, show
+from glnn.tensor_info import BATCH, show
 from glnn.types import Array
 from glnn.writing import whole
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.model.tensor import TensorInfo, show
+from glnn.tensor_info import TensorInfo, show
 from glnn.types import Array, DType, Shape
 
 

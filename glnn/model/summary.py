@@ -8,7 +8,7 @@ from math import prod
 from glnn.errors import printable
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.model.node import Node
-from glnn.model.tensor import TensorInfo, show
+from glnn.tensor_info import TensorInfo, show
 from glnn.types import DType
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
+from glnn.arrays import to_float32
 from glnn.errors import GlnnError, ModelError, ShapeError, shown
-from glnn.graph.operator import to_float32
 from glnn.model.npz import Npz, open_npz
 from glnn.model.samples import fit_samples
-from glnn.model.tensor import TensorInfo
+from glnn.tensor_info import TensorInfo
 from glnn.training.generator import permutation
 from glnn.training.idx import read_idx
 from glnn.types import Array

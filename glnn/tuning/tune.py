@@ -15,7 +15,7 @@ from math import inf, prod
 
 import numpy as np
 
-from glnn.backends import Launch, Store
+from glnn.backends import Launch
 from glnn.backends.gl import GlBackend
 from glnn.compile import prepare
 from glnn.device import Buffer
@@ -29,6 +29,7 @@ from glnn.kernels.select import choose, why_not
 from glnn.kernels.tuned import TunedChoice
 from glnn.layout import Layout
 from glnn.profiling.timing import time_work
+from glnn.running.store import Store
 from glnn.types import DType
 
 EXACT = 1 << 32  # flops: above, the reference is float32, as float64 takes the CPU too long

@@ -14,7 +14,7 @@ from glnn.backends import NAMES
 from glnn.layers import Pointwise as Function
 from glnn.model import Model
 from glnn.model.model import Node
-from glnn.model.tensor import TensorInfo
+from glnn.tensor_info import TensorInfo
 from tests.cli.conftest import Digits, Glnn
 
 

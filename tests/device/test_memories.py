@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from glnn.device import Buffer, Device, MappedMemory, SharedMemory, StagedMemory, copying
+from glnn.device import Buffer, Device, MappedMemory, SharedMemory, StagedMemory, copying, staging
 from glnn.device.copying import COPIERS
+from glnn.device.staging import allocated
 from glnn.errors import DeviceError
 from glnn.layout import parse
 from glnn.types import DType
@@ -273,3 +275,28 @@ def test_what_the_host_sees_begins_where_its_memory_does(device: Device) -> None
         pytest.skip("no memory that both see")
     with pytest.raises(DeviceError, match="begins where that does"):
         Buffer((3,), parse("R"), memory=MappedMemory(128, device), offset=64)
+
+
+@pytest.mark.parametrize("words", [4, 7, 256, 257, 511, 512, 1025])
+@pytest.mark.parametrize("given", [None, 0, 1, 3, 255, 256, 1025])
+def test_large_content_comes_by_mapped_memory(
+    device: Device, monkeypatch: pytest.MonkeyPatch, words: int, given: int | None
+) -> None:
+    if not device.capabilities.buffer_storage:
+        pytest.skip("no memory stays mapped here")
+    if (given or 0) > words:
+        pytest.skip("there is no room for so many")
+    monkeypatch.setattr(device, "capabilities", replace(device.capabilities, own_memory=True))
+    monkeypatch.setattr(device, "staging", None)
+    monkeypatch.setattr(staging, "LEAST", 16)
+    monkeypatch.setattr(staging, "WORDS", 256)
+    device.activate()
+    dirty = allocated(device, words, np.full(words, 0xDEADBEEF, np.uint32))
+    rng = np.random.default_rng(words)
+    content = None if given is None else rng.integers(0, 2**32, given, np.uint32)
+    made = [allocated(device, words, content) for _ in range(5)]  # by both halves
+    wanted = np.zeros(words, np.uint32)
+    wanted[: given or 0] = 0 if content is None else content
+    for buffer in made:
+        np.testing.assert_array_equal(np.frombuffer(buffer.read(), np.uint32), wanted)
+    np.testing.assert_array_equal(np.frombuffer(dirty.read(), np.uint32), 0xDEADBEEF)

@@ -57,7 +57,8 @@ def test_the_same_mapping_is_not_written_again(device: Device, scale: MakeProgra
     program = scale(device)
     values: dict[str, int | float] = {"count": 4, "factor": 2.0}
     assert run_scale(device, program, values) == 2.0
-    program._program["factor"] = 9.0
+    for function, arguments in program.changes({}, {"factor": 9.0}):  # it is the current one
+        function(*arguments)
     assert run_scale(device, program, values) == 9.0
 
 

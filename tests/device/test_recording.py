@@ -39,7 +39,7 @@ class Work:
         self.recorder.bind((read, 0, 0, -1))
         self.recorder.bind((written, 1, 0, -1))
         self.recorder.uniforms(self.program, {"count": 4, "factor": factor})
-        self.recorder.run(self.program.dispatching((1, 1, 1)))
+        self.recorder.dispatch(self.program, (1, 1, 1))
 
     def value(self, name: str) -> float:
         self.buffers[name].wrote()
@@ -125,7 +125,7 @@ def test_uniforms_that_are_so_already_are_not_written(work: Work) -> None:
         work.scale(source, target, 2.0)
     work.scale("d", "e", 3.0)
     recording = work.recorder.recording()
-    assert names(recording)["write"] == 1, "the factor, not the count"
+    assert names(recording)["glUniform1fv"] == 1, "the factor, not the count"
     work.start("a", 1.0)
     for _ in range(3):
         recording()

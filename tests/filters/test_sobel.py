@@ -18,7 +18,7 @@ from glnn.graph.operators import Pointwise, Sobel
 from glnn.layers.layer import ANY, Layer
 from glnn.model import Model
 from glnn.model.model import Node
-from glnn.model.tensor import TensorInfo
+from glnn.tensor_info import TensorInfo
 from glnn.types import DType, TensorType
 from tests.backends.test_sobel import gradients, image
 

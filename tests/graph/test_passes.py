@@ -30,7 +30,7 @@ from glnn.layers import (
 )
 from glnn.model import Model
 from glnn.model.node import Node as LayerNode
-from glnn.model.tensor import BATCH, TensorInfo
+from glnn.tensor_info import BATCH, TensorInfo
 from glnn.types import Array, TensorType
 from tests import oracle
 from tests.references import results

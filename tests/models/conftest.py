@@ -28,7 +28,7 @@ from glnn.layers import (
 )
 from glnn.model import Model
 from glnn.model.model import Node
-from glnn.model.tensor import BATCH, TensorInfo
+from glnn.tensor_info import BATCH, TensorInfo
 from tests.files import name_weights_plainly
 
 

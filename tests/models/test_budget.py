@@ -15,7 +15,7 @@ from glnn.compile.shortage import check
 from glnn.errors import DeviceError, LimitError
 from glnn.model import Model
 from glnn.model.model import Node
-from glnn.model.tensor import TensorInfo
+from glnn.tensor_info import TensorInfo
 from tests.oracle import error
 
 

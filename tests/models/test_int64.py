@@ -27,7 +27,7 @@ from glnn.graph.passes import Pass
 from glnn.layers import Embedding
 from glnn.model import Model
 from glnn.model.node import Node
-from glnn.model.tensor import TensorInfo
+from glnn.tensor_info import TensorInfo
 from glnn.types import DType, TensorType
 
 BACKENDS = ("cpu", "compute", "feedback")

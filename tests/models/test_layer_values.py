@@ -33,7 +33,7 @@ from glnn.layers import (
 )
 from glnn.model import Model
 from glnn.model.node import Node
-from glnn.model.tensor import TensorInfo
+from glnn.tensor_info import TensorInfo
 from tests import oracle
 
 

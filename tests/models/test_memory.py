@@ -32,8 +32,8 @@ from glnn.layers import (
 from glnn.model import Model
 from glnn.model.builders import vgg16
 from glnn.model.model import Node
-from glnn.model.tensor import BATCH, TensorInfo
 from glnn.session import InferenceSession
+from glnn.tensor_info import BATCH, TensorInfo
 from glnn.types import DType
 from tests.oracle import error
 from tests.recurrent import Recurrent

@@ -9,7 +9,7 @@ import glnn
 from glnn.errors import DeviceError, UnsupportedOpError
 from glnn.layers import Concat, Conv2d, ReLU
 from glnn.model.model import Model, Node
-from glnn.model.tensor import TensorInfo
+from glnn.tensor_info import TensorInfo
 from tests.oracle import error
 
 

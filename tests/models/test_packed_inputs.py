@@ -20,7 +20,7 @@ from glnn.layers import Flatten, Linear
 from glnn.layers import Pointwise as Function
 from glnn.model import Model, load
 from glnn.model.model import Node
-from glnn.model.tensor import TensorInfo
+from glnn.tensor_info import TensorInfo
 from glnn.types import DType, TensorType
 
 NAMES = ["cpu", "compute", "feedback"]

@@ -31,8 +31,8 @@ from glnn.layers import (
 )
 from glnn.model import Model
 from glnn.model.model import Node
-from glnn.model.tensor import BATCH, TensorInfo
 from glnn.session import InferenceSession
+from glnn.tensor_info import BATCH, TensorInfo
 from tests.oracle import error
 
 

@@ -14,12 +14,12 @@ import pytest
 from numpy.typing import NDArray
 
 from glnn.backends import NAMES
-from glnn.compile import requests
 from glnn.device import Device
 from glnn.device.window import WindowContext
 from glnn.errors import DeviceError, GlnnError, LimitError, ModelError, ShapeError
 from glnn.layers import Concat, Embedding, Linear, ReLU
 from glnn.model import Model, Node, TensorInfo
+from glnn.running import requests
 from glnn.session import InferenceSession
 from tests.models.test_threads import GL, available, in_threads
 

@@ -12,7 +12,7 @@ import pytest
 from glnn.backends import Backend, gl, open_backend
 from glnn.backends.backend import Way
 from glnn.compile import Plan
-from glnn.compile.lane import Lane, ways
+from glnn.compile.lane import PlannedLane, ways
 from glnn.device import Device, MappedMemory, SharedMemory, StagedMemory, copying
 from glnn.device.copying import COPIERS
 from glnn.errors import DeviceError
@@ -265,7 +265,7 @@ def test_inputs_are_not_overwritten_while_they_are_read(
         plan, device = Plan(graph, backend, shapes(feeds[0])), backend.device
         assert device is not None
 
-        def work(lane: Lane = plan._lanes[0], device: Device = device) -> list[Array]:
+        def work(lane: PlannedLane = plan._lanes[0], device: Device = device) -> list[Array]:
             together, finish, put = lane.prepared.together, device._finish, lane.inputs["x"].put
             lane.prepared.__dict__["together"] = lambda: (waits and device.finish(), together())
             order: list[str] = []

@@ -14,7 +14,7 @@ from glnn.errors import ModelError
 from glnn.layers import LAYERS, Layer
 from glnn.model import Model
 from glnn.model.node import Node
-from glnn.model.tensor import TensorInfo
+from glnn.tensor_info import TensorInfo
 from tests.oracle import error
 from tests.random_models import random_model
 

@@ -14,7 +14,7 @@ from glnn.errors import GlnnError, ModelError, ShapeError
 from glnn.layers import Add, Flatten, Linear, ReLU
 from glnn.model import Model
 from glnn.model.node import Node
-from glnn.model.tensor import BATCH, TensorInfo
+from glnn.tensor_info import BATCH, TensorInfo
 from glnn.training import (
     SGD,
     Callback,

@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
-from glnn.errors import ShapeError
+from glnn import arrays
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.interval import Interval
 from glnn.graph.operators import Within
-from glnn.types import Array, DType
+from glnn.types import DType
 
-MOST = 1 << 20
-"""What indices, lengths and masks do not exceed, while their sums along an axis are int32's."""
-SMALL = Interval(-MOST, MOST)
-
-
-def all_small(feeds: Mapping[str, Array]) -> bool:
-    """Whether there are arrays of int64 among `feeds`, none with a number beyond `SMALL`."""
-    wide = [array for array in feeds.values() if array.dtype == DType.int64.numpy]
-    return bool(wide) and all(map(_small, wide))
-
-
-def _small(array: Array) -> bool:
-    return not array.size or bool(array.min() >= -MOST and array.max() <= MOST)
-
-
-def check_small(name: str, array: Array) -> None:
-    """Raise ShapeError where `array` of integers has a number beyond `SMALL`."""
-    if not _small(array):
-        raise ShapeError(
-            f"input {name!r} must have int64 numbers from {-MOST} to {MOST} for this plan; "
-            "a session has another one for larger ones"
-        )
+SMALL = Interval(-arrays.SMALL, arrays.SMALL)
+"""Between which numbers such inputs lie."""
 
 
 def has_wide_inputs(graph: Graph) -> bool:
@@ -46,7 +26,7 @@ def named_small(graph: Graph) -> tuple[str, ...]:
 
 
 def with_small_inputs(graph: Graph, left: Collection[str]) -> Graph:
-    """`graph` for inputs that are `all_small`, but for those called as one of `left`."""
+    """`graph` for inputs that are `arrays.all_small`, but for those called as one of `left`."""
     here: dict[Value, Value] = {}
     nodes: list[Node] = []
     for value in graph.inputs:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from glnn.arrays import as_one_of
 from glnn.errors import ModelError, ShapeError, shown
-from glnn.graph.operator import as_one_of
 from glnn.types import MOST, UNRANKED, Array, DType, Shape, TensorType, boxed
 
 TYPES = {
@@ -160,3 +160,12 @@ def _size(n: object) -> Any:
 def show(shape: Sequence[int | str]) -> str:
     """A shape as people write it: `(N, 1, 28, 28)`."""
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+
+
+def check_names(model: str, inputs: Sequence[TensorInfo], given: Mapping[str, object]) -> None:
+    """Raise ShapeError where one of the `inputs` of `model` is missing in `given`, or unknown."""
+    known = [info.name for info in inputs]
+    for name in (*known, *given):
+        if name not in given or name not in known:
+            fault = "unknown" if name in given else "missing"
+            raise ShapeError(f"{fault} input {name!r}: {model} takes {', '.join(map(repr, known))}")

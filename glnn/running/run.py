@@ -8,14 +8,15 @@ from typing import Protocol
 
 import numpy as np
 
-from glnn.compile.lane import Lane
 from glnn.device import Fence
-from glnn.errors import DeviceError, ShapeError, shown
+from glnn.errors import DeviceError, LimitError, ShapeError, first_line, shown
+from glnn.running.lane import Lane
+from glnn.running.store import Performer, T
 from glnn.types import Array, DType, Shape
 
 
 class Run(Protocol):
-    """Some run, to be asked inside `Backend.perform`."""
+    """Some run, to be asked inside `Performer.perform`."""
 
     def wait(self, seconds: float = float("inf")) -> bool:
         """Wait for the device no longer than `seconds`; whether it is done.
@@ -71,7 +72,7 @@ class Begun:
 
     def wait(self, seconds: float = float("inf")) -> bool:
         """See `Run`."""
-        device = self.lane.backend.device
+        device = self.lane.device
         if not self.over and device is not None and device.closed:
             raise DeviceError(device.lost or "the device was closed in the middle of a run")
         return self.over or self.fence is None or self.fence.wait(seconds)
@@ -115,3 +116,11 @@ def check_out(name: str, array: object, shape: Shape, dtype: DType) -> None:
         got = f"a {fixed}{array.dtype} array of shape {array.shape}"
     wanted = f"a writeable {dtype.value} array of shape {shape}"
     raise ShapeError(f"out[{name!r}] must be {wanted}, got {got}")
+
+
+def within_memory(performer: Performer, work: Callable[[], T]) -> T:
+    """What `work` gives or raises; LimitError where the host has too little memory."""
+    try:
+        return performer.perform(work)
+    except MemoryError as error:
+        raise LimitError(f"the host has too little memory: {first_line(error)}") from None

@@ -15,10 +15,9 @@ from queue import Empty, SimpleQueue
 
 import numpy as np
 
-from glnn.compile.executor import Executor
-from glnn.compile.fastest import Fastest
-from glnn.compile.run import Run
 from glnn.process import GL_PROCESS, THIS, ProcessLock
+from glnn.running.run import Run
+from glnn.running.stored import Executing
 from glnn.types import Array
 
 UNDER_WAY = 2  # one is computed, the inputs of the next are uploaded
@@ -105,7 +104,7 @@ class Requests:
     along the first dimension of all inputs and outputs.
     """
 
-    def __init__(self, executor: Executor | Fastest, max_batch: int = 1) -> None:
+    def __init__(self, executor: Executing, max_batch: int = 1) -> None:
         self.executor, self.max_batch = executor, max_batch
         self._lock = ProcessLock()
         self._queues: dict[
@@ -115,11 +114,11 @@ class Requests:
     def submit(
         self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Array]
     ) -> Future[list[Array]]:
-        """Ask for a run; the arguments are those of `Plan.run`.
+        """Ask for a run; the arguments are those of `Runner.run`.
 
         Raises DeviceError in a fork of the process that used its device.
         """
-        if self.executor.backend.device is not None:
+        if self.executor.device is not None:
             GL_PROCESS.check()
         request = Request(feeds, outputs, out, self)
         with self._lock:
@@ -192,7 +191,11 @@ def _turn(
         while flying and not flying[0].run.wait(longest):
             if not queue.empty():
                 return []
-    return flying.popleft().answers() if flying else []
+    if not flying:
+        return []
+    answers = flying.popleft().answers()
+    requests.executor.settle()
+    return answers
 
 
 def _joined(waiting: deque[Request], most: int) -> tuple[Request, ...]:

@@ -1,0 +1,75 @@
+"""Arrays that somebody gave: taken as they are needed, or refused in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from glnn.errors import ShapeError
+from glnn.types import Array, DType, narrowed
+
+SMALL = 1 << 20
+"""What indices, lengths and masks do not exceed, while their sums along an axis are int32's."""
+
+
+def as_float32(name: str, array: object) -> Array:
+    """`as_one_of` of `array`, which must be float32."""
+    return as_one_of(name, array, (DType.float32,))
+
+
+def as_one_of(name: str, array: object, dtypes: Sequence[DType]) -> Array:
+    """`array`, a NumPy array of one of `dtypes`, as a plain one: subclasses compute otherwise.
+
+    int64 is taken for int32 where all numbers are. Raises ShapeError for anything else, and for a
+    masked array with a masked value.
+    """
+    if type(array) is np.ndarray and any(array.dtype == one.numpy for one in dtypes):
+        return array
+    if not isinstance(array, np.ndarray) or array.dtype.name not in _taken(dtypes):
+        got = f"{array.dtype} array" if isinstance(array, np.ndarray) else type(array).__name__
+        raise ShapeError(f"{name} must be {_a(dtypes)} NumPy array, got {got}")
+    if np.ma.is_masked(array):
+        raise ShapeError(f"{name} has masked values, which are no numbers: fill them first")
+    plain = np.asarray(array).astype(array.dtype.newbyteorder("="), copy=False)
+    return plain if DType.int64 in dtypes else narrowed(name, plain)
+
+
+def _taken(dtypes: Sequence[DType]) -> set[str]:
+    names = {dtype.value for dtype in dtypes}
+    return names | {"int64"} if "int32" in names else names
+
+
+def _a(dtypes: Sequence[DType]) -> str:
+    """`a float32`, `an int32 or a bool`."""
+    return " or ".join(f"{'an' if one.kind == 'int' else 'a'} {one.value}" for one in dtypes)
+
+
+def to_float32(name: str, array: object) -> Array:
+    """`as_float32` of `array`, which may be of any real numbers that float32 holds, rounded."""
+    if isinstance(array, np.ndarray) and array.dtype.kind in "iuf" and array.dtype != np.float32:
+        with np.errstate(over="ignore"):
+            found = as_float32(name, array.astype(np.float32))
+        if (np.isinf(found) & np.isfinite(np.asarray(array))).any():
+            raise ShapeError(f"{name} has numbers that float32 does not hold, got {array.dtype}")
+        return found
+    return as_float32(name, array)
+
+
+def all_small(feeds: Mapping[str, Array]) -> bool:
+    """Whether there are arrays of int64 among `feeds`, none with a number beyond `SMALL`."""
+    wide = [array for array in feeds.values() if array.dtype == DType.int64.numpy]
+    return bool(wide) and all(map(_small, wide))
+
+
+def check_small(name: str, array: Array) -> None:
+    """Raise ShapeError where `array` of integers has a number beyond `SMALL`."""
+    if not _small(array):
+        raise ShapeError(
+            f"input {name!r} must have int64 numbers from {-SMALL} to {SMALL} for this plan; "
+            "a session has another one for larger ones"
+        )
+
+
+def _small(array: Array) -> bool:
+    return not array.size or bool(array.min() >= -SMALL and array.max() <= SMALL)

@@ -1,0 +1,61 @@
+"""Which new plans of an executor are kept on disk: those that gave results."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from glnn.compile.cut import Cut
+from glnn.compile.plan import Plan
+from glnn.compile.taped import taped
+from glnn.device.tape import TapeError
+from glnn.process import ProcessLock
+from glnn.running.stored import Saver
+from glnn.types import Shape
+
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class _New:
+    """A plan that was made just now."""
+
+    plan: Plan
+    """It."""
+    shapes: Mapping[str, Shape]
+    """What it is for."""
+    small: bool
+    """Whether inputs of int64 must be small."""
+
+
+class Saving:
+    """New plans, which `saver` keeps once a run of theirs gave results. Any thread may use it."""
+
+    def __init__(self, saver: Saver) -> None:
+        self._saver, self._lock = saver, ProcessLock()
+        self._new: list[_New] = []
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there are any."""
+        return bool(self._new)
+
+    def made(self, plan: Plan | Cut, shapes: Mapping[str, Shape], small: bool) -> None:
+        """Note that `plan` was made for inputs of `shapes`."""
+        if isinstance(plan, Plan):
+            with self._lock:
+                self._new.append(_New(plan, dict(shapes), small))
+
+    def settle(self) -> None:
+        """Have those kept that have run, once some run gave results. Only inside `perform`."""
+        with self._lock:
+            over = [one for one in self._new if one.plan.lane.prepared.ran]
+            self._new = [one for one in self._new if one not in over]
+        for one in over:
+            try:
+                found = taped(one.plan)
+            except TapeError as error:
+                LOG.debug("a plan of %s is not kept: %s", one.plan.graph.name, error)
+                continue
+            self._saver.save(found.plan, found.weights, found.fixed, one.shapes, one.small)

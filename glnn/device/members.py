@@ -1,0 +1,139 @@
+"""What a linked program has: its uniforms, its attributes, what it captures, its limits."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Iterator
+from ctypes import byref, c_char, c_int, c_uint, c_void_p
+from dataclasses import dataclass
+from typing import Any
+
+from glnn.device.device import Device
+from glnn.device.functions import Command, Functions
+from glnn.device.vertices import Attribute
+from glnn.errors import LimitError, ShaderError
+
+UNIFORMS, ATTRIBUTES, VARYINGS = 0x8B86, 0x8B89, 0x8C83
+COMPUTE_WORK_GROUP_SIZE, SHADER_STORAGE_BLOCK, ACTIVE_RESOURCES = 0x8267, 0x92E6, 0x92F5
+LONGEST = 256  # bytes of a name
+Value = int | float | tuple[int, ...]
+COMPONENTS = {
+    **{0x1406: 1, 0x8B50: 2, 0x8B51: 3, 0x8B52: 4, 0x8B5C: 16},  # float to vec4, mat4
+    **{0x1404: 1, 0x8B53: 2, 0x8B54: 3, 0x8B55: 4},  # int to ivec4
+}
+"""Of the types that may be captured."""
+WRITTEN = {
+    **{kind: (n, "f", "fv") for n, kind in enumerate((0x1406, 0x8B50, 0x8B51, 0x8B52), 1)},
+    **{kind: (n, "i", "iv") for n, kind in enumerate((0x1404, 0x8B53, 0x8B54, 0x8B55), 1)},
+    **{kind: (n, "I", "uiv") for n, kind in enumerate((0x1405, 0x8DC6, 0x8DC7, 0x8DC8), 1)},
+    **{kind: (n, "i", "iv") for n, kind in enumerate((0x8B56, 0x8B57, 0x8B58, 0x8B59), 1)},
+}
+"""Of the types of uniforms: components, how Python packs one, how GL's function for it ends."""
+UNIT = 1, "i", "iv"  # of what is none of these: a sampler
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """A uniform of a program, written while that is the current one."""
+
+    place: int
+    """GL's number of it."""
+    kind: int
+    """GL's number of its type."""
+    count: int
+    """The elements that the program uses, where it is an array; else 1."""
+
+    def writing(self, gl: Functions, value: Value) -> Command:
+        """What gives it `value`, or as much of it as the program has elements for.
+
+        Raises struct.error where that is none of its type.
+        """
+        components, letter, ending = WRITTEN.get(self.kind, UNIT)
+        values = value if isinstance(value, tuple) else (value,)
+        packed = struct.pack(f"{self.count * components}{letter}", *values[: self._most])
+        content = (c_char * len(packed)).from_buffer_copy(packed)
+        return gl.quick(f"glUniform{components}{ending}"), (self.place, self.count, content)
+
+    @property
+    def _most(self) -> int:
+        return self.count * WRITTEN.get(self.kind, UNIT)[0]
+
+
+def uniforms(device: Device, program: int) -> dict[str, Uniform]:
+    """The uniforms of a program by name, those in blocks left out."""
+    place = device.functions.slow("glGetUniformLocation", c_int, c_uint, c_void_p)
+    found: dict[str, Uniform] = {}
+    for name, count, kind in _active(device, program, UNIFORMS, "glGetActiveUniform"):
+        at = place(program, ctypes.create_string_buffer(name))
+        if at >= 0:
+            found[name.decode().removesuffix("[0]")] = Uniform(at, kind, count)
+    return found
+
+
+def attributes(device: Device, program: int) -> dict[str, Attribute]:
+    """The attributes of a vertex shader by name, GL's own left out."""
+    place = device.functions.slow("glGetAttribLocation", c_int, c_uint, c_void_p)
+    found: dict[str, Attribute] = {}
+    for raw, _, kind in _active(device, program, ATTRIBUTES, "glGetActiveAttrib"):
+        at, name = place(program, ctypes.create_string_buffer(raw)), raw.decode()
+        if at >= 0:
+            found[name] = Attribute(name, at, kind)
+    return found
+
+
+def _active(
+    device: Device, program: int, what: int, function: str
+) -> Iterator[tuple[bytes, int, int]]:
+    """The name, the elements and the type of each uniform or whatever of a program."""
+    total, length, count, kind = c_int(), c_int(), c_int(), c_uint()
+    text = ctypes.create_string_buffer(LONGEST)
+    slow: Any = device.functions.slow
+    slow("glGetProgramiv", None, c_uint, c_uint, c_void_p)(program, what, byref(total))
+    ask = slow(function, None, c_uint, c_uint, c_int, *[c_void_p] * 4)
+    for index in range(total.value):
+        ask(program, index, LONGEST, byref(length), byref(count), byref(kind), text)
+        yield text.value, count.value, kind.value
+
+
+def check_compute(device: Device, name: str, program: int) -> None:
+    """Raise LimitError where a program exceeds the device's limits, or the lowered ones."""
+    size, blocks = (c_int * 3)(), c_int()
+    slow = device.functions.slow
+    slow("glGetProgramiv", None, c_uint, c_uint, c_void_p)(program, COMPUTE_WORK_GROUP_SIZE, size)
+    slow("glGetProgramInterfaceiv", None, c_uint, c_uint, c_uint, c_void_p)(
+        program, SHADER_STORAGE_BLOCK, ACTIVE_RESOURCES, byref(blocks)
+    )
+    offers = device.capabilities
+    x, y, z = size
+    most = offers.max_compute_work_group_size
+    if (
+        x * y * z > offers.max_compute_work_group_invocations
+        or max(x - most[0], y - most[1], z - most[2]) > 0
+    ):
+        raise LimitError(
+            f"{name}: workgroups of {x} x {y} x {z}, the device allows "
+            f"{offers.max_compute_work_group_invocations} invocations and {most}"
+        )
+    if blocks.value > offers.max_compute_shader_storage_blocks:
+        raise LimitError(
+            f"{name}: {blocks.value} storage blocks, the device allows "
+            f"{offers.max_compute_shader_storage_blocks}"
+        )
+
+
+def check_feedback(device: Device, name: str, program: int) -> int:
+    """The bytes that a vertex captures; LimitError where they are too many.
+
+    Raises ShaderError where a varying is none of floats or ints.
+    """
+    components = 0
+    captured = _active(device, program, VARYINGS, "glGetTransformFeedbackVarying")
+    for _, count, kind in captured:
+        if kind not in COMPONENTS:
+            raise ShaderError(f"{name}: a captured varying of type 0x{kind:04X}: no float or int")
+        components += count * COMPONENTS[kind]
+    most = device.capabilities.max_transform_feedback_interleaved_components
+    if components > most:
+        raise LimitError(f"{name}: {components} captured components, the device allows {most}")
+    return 4 * components

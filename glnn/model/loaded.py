@@ -1,0 +1,117 @@
+"""A model that was loaded, and what runs it: what a session makes where nothing was stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from glnn.backends import Backend
+from glnn.choice import Choice
+from glnn.compile import Executor
+from glnn.compile.candidates import executor_of
+from glnn.compile.executor import PLANS_KEPT
+from glnn.compile.fastest import Fastest
+from glnn.compile.saving import Saving
+from glnn.errors import ModelError
+from glnn.graph.graph import Value
+from glnn.graph.passes import Pass
+from glnn.model.load import load, load_bytes
+from glnn.model.model import Model
+from glnn.model.values import find_values
+from glnn.reading import noting
+from glnn.running.options import Options
+from glnn.running.stored import Described, Loading, Storage
+from glnn.tensor_info import BATCH
+from glnn.types import UNKNOWN, UNRANKED, DType
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """A model and its executor."""
+
+    model: Model
+    """The model."""
+    executor: Executor | Fastest
+    """Runs its graph."""
+
+    @property
+    def choice(self) -> Choice | None:
+        """What `auto` chose for the shapes of the last run, if it had to."""
+        return self.executor.choice if isinstance(self.executor, Fastest) else None
+
+    @classmethod
+    def of(
+        cls,
+        source: object,
+        options: Options,
+        backend: Backend | None = None,
+        storage: Storage | None = None,
+        again: bool = False,
+    ) -> Loaded:
+        """The model that `source` is, names, or is the content of.
+
+        backend: what to run it on, None to open what `options` say. storage: where its plans are
+        kept; again: whether some were. Raises ModelError for a model that does not load, or whose
+        requests cannot be joined, GlnnError for unknown passes, and DeviceError where the backend
+        does not open.
+        """
+        with noting() as files:
+            model = _model(source)
+        without = Pass.left_out(options.without, options.fused)
+        check_joined(model, options.max_batch)
+        executor = executor_of(
+            model.graph,
+            options.backend if backend is None or options.backend == "auto" else backend,
+            options.prefer,
+            device=options.device,
+            gpu=options.gpu,
+            limits=options.limits,
+            kernels=options.kernels,
+            precision=DType(options.precision),
+            without=without,
+            plans=PLANS_KEPT + (options.max_batch - 1).bit_length(),
+        )
+        read = Loading(described(model), files, again)
+
+        def saving(made: Backend) -> Saving | None:
+            if storage is None or made.device is None:
+                return None
+            saver = storage.saver(source, options, made.device, made.name, read)
+            return None if saver is None else Saving(saver)
+
+        if isinstance(executor, Fastest):
+            executor.saves = saving
+        else:
+            executor.saving = saving(executor.backend)
+        return cls(model, executor)
+
+    def find(self, names: Sequence[str] | None) -> dict[str, Value]:
+        """The values that `names` stand for; see `find_values`."""
+        return find_values(self.model, names)
+
+
+def described(model: Model) -> Described:
+    """What users are told of `model`."""
+    outputs = tuple(model.tensors[name] for name in model.outputs)
+    return Described(model.name, tuple(model.inputs), outputs, dict(model.metadata))
+
+
+def _model(source: object) -> Model:
+    """The model that `source` is, names, or is the content of."""
+    if isinstance(source, bytes):
+        return load_bytes(source)
+    return source if isinstance(source, Model) else load(source)  # type: ignore[arg-type]
+
+
+def check_joined(model: Model, max_batch: int) -> None:
+    """Raise ModelError unless requests to `model` can be joined to so many samples."""
+    infos = [*model.inputs, *(model.tensors[name] for name in model.outputs)]
+    first = infos[0].shape[:1]
+    named = isinstance(first[0] if first else 0, str) and first[0] not in (UNKNOWN, UNRANKED)
+    batch = first if named else (BATCH,)  # an ONNX model calls it as it likes
+    for info in infos if max_batch > 1 else ():
+        if info.shape[:1] != batch:
+            raise ModelError(
+                f"max_batch={max_batch} needs a batch {batch[0]!r} first in every input and "
+                f"output; {info.name!r} of {model.name} has shape {info.shape}"
+            )

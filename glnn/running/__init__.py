@@ -1,0 +1,1 @@
+"""Running what was planned: inputs, the commands of a device, results. Knows no graphs."""

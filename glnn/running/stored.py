@@ -1,0 +1,236 @@
+"""Models of which something was stored: they run without being loaded, as long as that does."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from glnn.arrays import all_small
+from glnn.device import Device
+from glnn.process import ProcessLock
+from glnn.running.options import Options
+from glnn.running.run import Run, within_memory
+from glnn.running.runner import Runner
+from glnn.running.store import OnDevice, T
+from glnn.tensor_info import TensorInfo
+from glnn.types import Array, Shape
+
+
+class StoredModel(Protocol):
+    """What was stored of a model, for a device and options.
+
+    No size of it depends on the numbers of an input.
+    """
+
+    name: str
+    """The model's."""
+    inputs: tuple[TensorInfo, ...]
+    """What a user gives."""
+    outputs: tuple[TensorInfo, ...]
+    """What a user gets."""
+    metadata: Mapping[str, str]
+    """What its file says besides."""
+    backend: str
+    """The backend that its plans were made by."""
+    device: Device
+    """What they run on."""
+
+    def plan(self, shapes: Mapping[str, Shape], small: bool) -> Runner[Any] | None:
+        """The plan for inputs of `shapes`; None where none is stored that can be used.
+
+        small: whether inputs of int64 are `all_small`. Only inside `Device.perform`.
+        """
+
+    def unchanged(self) -> bool:
+        """Whether what the model is loaded from is what it was when this was stored."""
+
+
+@dataclass(frozen=True)
+class Described:
+    """What users are told of a model."""
+
+    name: str
+    """Its name."""
+    inputs: tuple[TensorInfo, ...]
+    """What a user gives."""
+    outputs: tuple[TensorInfo, ...]
+    """What a user gets."""
+    metadata: Mapping[str, str]
+    """What its file says besides."""
+
+
+class Saver(Protocol):
+    """Keeps plans of one model."""
+
+    def save(
+        self,
+        plan: Any,
+        weights: Sequence[Any],
+        fixed: Mapping[str, Array],
+        shapes: Mapping[str, Shape],
+        small: bool,
+    ) -> None:
+        """Have a plan for inputs of `shapes` kept, while others go on.
+
+        plan: as plain data. weights: what gives those of its tape. fixed: its outputs that no run
+        changes. small: whether inputs of int64 are `all_small`.
+        """
+
+
+class Storage(Protocol):
+    """Where sessions look for what was stored."""
+
+    def find(self, source: object, options: Options) -> StoredModel | None:
+        """What was stored of the model that `source` names or is; None where nothing was."""
+
+    def saver(
+        self, source: object, options: Options, device: Device, backend: str, read: Loading
+    ) -> Saver | None:
+        """What keeps plans of that model, which was loaded to run on the `backend` of `device`.
+
+        None where nothing is to be kept.
+        """
+
+
+@dataclass(frozen=True)
+class Loading:
+    """A model that was loaded just now."""
+
+    described: Described
+    """What is said of it."""
+    files: Sequence[tuple[str, os.stat_result]]
+    """What was read for it, and what the system knew of each file then."""
+    again: bool
+    """Whether something of it was stored before it was loaded."""
+
+
+class NothingStored:
+    """A storage that is empty, and stays so."""
+
+    def find(self, source: object, options: Options) -> StoredModel | None:
+        """See `Storage`."""
+        return None
+
+    def saver(
+        self, source: object, options: Options, device: Device, backend: str, read: Loading
+    ) -> Saver | None:
+        """See `Storage`."""
+        return None
+
+
+class Executing(Protocol):
+    """What runs a model: `run` waits, `begin` does not."""
+
+    @property
+    def device(self) -> Device | None:
+        """What it runs on; None where no GL is involved."""
+
+    def run(
+        self,
+        feeds: Mapping[str, Array],
+        outputs: Iterable[str] | None = None,
+        out: Mapping[str, Array] | None = None,
+    ) -> dict[str, Array]:
+        """The outputs so called, None for all, for the inputs `feeds`; see `Runner.run`."""
+
+    def perform(self, work: Callable[[], T]) -> T:
+        """What `work` gives or raises, called where `begin` may be."""
+
+    def begin(
+        self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Array]
+    ) -> Run:
+        """Have the device begin with a run, as `run` has it. To be called inside `perform`."""
+
+    def settle(self) -> None:
+        """Do what is left to be done after runs gave their results. Inside `perform`."""
+
+
+class StoredRuns:
+    """Runs by stored plans, as long as there is one for what is given and the device is there.
+
+    stored: has them. otherwise: gives what runs the model else, from then on for good; it is called
+    inside `Device.perform` or not. keep: how many plans are kept. Any thread may use it.
+    """
+
+    def __init__(self, stored: StoredModel, otherwise: Callable[[], Executing], keep: int) -> None:
+        self._stored: StoredModel | None = stored
+        self._on, self._otherwise, self._keep = OnDevice(stored.device), otherwise, keep
+        self._lock = ProcessLock()
+        self._plans: OrderedDict[tuple[object, ...], Runner[Any]] = OrderedDict()
+
+    def give_up(self) -> None:
+        """Run by no stored plan any more, and free them."""
+        with self._lock:
+            self._stored = None
+            self._plans.clear()
+
+    def _other(self) -> Executing:
+        found = self._otherwise()
+        if self._stored is not None:
+            self.give_up()
+        return found
+
+    @property
+    def device(self) -> Device | None:
+        """See `Executing`."""
+        return self._other().device if self._stored is None else self._on.device
+
+    def run(
+        self,
+        feeds: Mapping[str, Array],
+        outputs: Iterable[str] | None = None,
+        out: Mapping[str, Array] | None = None,
+    ) -> dict[str, Array]:
+        """See `Executing`."""
+        names = None if outputs is None else tuple(outputs)
+
+        def inside() -> dict[str, Array] | None:
+            plan = self._plan(feeds)
+            return None if plan is None else plan.inside(feeds, names, out)
+
+        found = within_memory(self._on, inside) if self._usable() else None
+        return self._other().run(feeds, names, out) if found is None else found
+
+    def perform(self, work: Callable[[], T]) -> T:
+        """See `Executing`."""
+        return (self._on if self._usable() else self._other()).perform(work)
+
+    def begin(
+        self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Array]
+    ) -> Run:
+        """See `Executing`."""
+        plan = self._plan(feeds)
+        return (self._other() if plan is None else plan).begin(feeds, outputs, out)
+
+    def settle(self) -> None:
+        """See `Executing`."""
+
+    @property
+    def restored(self) -> bool:
+        """Whether there is a stored plan that runs."""
+        return bool(self._plans)
+
+    def _usable(self) -> bool:
+        """Whether stored plans may be there, and their device was not lost."""
+        stored = self._stored
+        return stored is not None and stored.device.lost is None
+
+    def _plan(self, feeds: Mapping[str, Array]) -> Runner[Any] | None:
+        """The stored plan for such inputs, if there is one."""
+        shapes = {name: array.shape for name, array in feeds.items()}
+        small = all_small(feeds)
+        key = (*shapes.items(), small)
+        with self._lock:
+            found = self._plans.get(key)
+            if found is None and self._stored is not None:
+                found = self._stored.plan(shapes, small)
+                if found is not None:
+                    self._plans[key] = found
+                    if len(self._plans) > self._keep:
+                        self._plans.popitem(last=False)
+            if found is not None:
+                self._plans.move_to_end(key)
+        return found

@@ -1,0 +1,1 @@
+"""Plans and weights on disk, and running them in a process that never made them."""

@@ -1,0 +1,156 @@
+"""What a stored plan depends on: the model, glnn itself, the device, the settings.
+
+No model is read for it. A file is the one that was read as long as its place, size and times are
+the same; a file that was just written is none that can be told so, since it may change within what
+the system's clock tells apart.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from glnn.device import Device
+from glnn.disk import digest
+from glnn.glsl import shaders_folder
+from glnn.running.options import Options
+from glnn.settings import Settings
+
+PACKAGE = Path(__file__).parents[1]
+SUFFIXES = (".onnx", ".json")
+"""What the names of models in files end with."""
+YOUNG = 20_000_000  # nanoseconds: a file that is younger may change and have the same times
+STARTED = time.time_ns()
+DEPTH = 4  # of folders in folders: links may lead in circles
+TUNED = ("choices",)
+"""Folders of the cache whose files say which kernels are taken."""
+OPENING = ("device", "gpu", "limits", "max_batch")
+"""Options that say which device is opened, or how many plans there are."""
+
+
+@dataclass(frozen=True)
+class FileStamp:
+    """A file as the system knew it."""
+
+    path: str
+    """Where it was read, links and all: another file is there once a link leads elsewhere."""
+    device: int
+    """The file system that it is on."""
+    inode: int
+    """Its number there."""
+    nbytes: int
+    """Its size."""
+    modified: int
+    """When its content changed, in nanoseconds."""
+    changed: int
+    """When anything of it changed."""
+
+    def __post_init__(self) -> None:
+        numbers = self.device, self.inode, self.nbytes, self.modified, self.changed
+        if not isinstance(self.path, str) or any(type(one) is not int for one in numbers):
+            raise ValueError(f"a file is known by a path and numbers, got {self.path!r:.200}")
+
+    @classmethod
+    def of(cls, path: str, known: os.stat_result) -> FileStamp:
+        """The file at `path`, of which this is `known`."""
+        times = known.st_mtime_ns, known.st_ctime_ns
+        return cls(path, known.st_dev, known.st_ino, known.st_size, *times)
+
+    def unchanged(self) -> bool:
+        """Whether such a file is there now."""
+        try:
+            return FileStamp.of(self.path, os.stat(self.path)) == self
+        except (OSError, ValueError):
+            return False
+
+
+def stamps(noted: Iterable[tuple[str, os.stat_result]]) -> tuple[FileStamp, ...] | None:
+    """The files that were read just now; None where one may change without being seen to."""
+    latest = time.time_ns() - YOUNG
+    found: dict[str, FileStamp] = {}
+    for path, known in noted:
+        one = FileStamp.of(path, known)
+        if max(one.modified, one.changed) > latest or found.setdefault(path, one) != one:
+            return None
+    return tuple(found.values())
+
+
+def named(source: object) -> tuple[str, ...] | None:
+    """What a model is known by that is not yet read; None where it is nothing but an object."""
+    if isinstance(source, bytes):
+        return "bytes", digest(source)
+    if not isinstance(source, (str, os.PathLike)):
+        return None
+    given = os.fspath(source)
+    if not isinstance(given, str):
+        return None
+    if os.path.splitext(given)[1] not in SUFFIXES:
+        return "name", given  # one of glnn's own
+    try:
+        return "file", given, os.path.realpath(given)
+    except (OSError, ValueError):
+        return None
+
+
+def surroundings(device: Device, settings: Settings) -> tuple[tuple[str, ...], bool] | None:
+    """All that plans depend on beside the model and the options, and whether it is older than this
+    process, which else may have read other files than are there.
+
+    None where that is so of glnn's own modules: what is stored suits others.
+    """
+    own = list(_files(PACKAGE, (".py", ".json", ".npz")))
+    before = STARTED - YOUNG
+    if any(modified > before for _, _, modified in own):
+        return None
+    others = list(_files(shaders_folder(), None))
+    if settings.kernels is not None:
+        others += _files(settings.kernels, None)
+    for folder in TUNED if settings.cache is not None else ():
+        others += _files(Path(settings.cache or "") / folder, None)
+    fresh = all(modified <= before for _, _, modified in others)
+    chosen: tuple[object, ...] = settings.trust, settings.launch, settings.memory
+    chosen += str(settings.kernels), settings.backends
+    versions = sys.version, np.__version__, sys.byteorder
+    return tuple(map(repr, (own, others, chosen, versions, device.capabilities))), fresh
+
+
+def chosen(options: Options) -> tuple[str, ...]:
+    """The options that plans depend on."""
+    found: list[Any] = []
+    for one in fields(options):
+        value = getattr(options, one.name)
+        if one.name == "kernels":
+            value = sorted((value or {}).items())
+        elif one.name == "without":
+            value = sorted(str(getattr(each, "value", each)) for each in value)
+        if one.name not in OPENING:
+            found.append((one.name, value))
+    return tuple(map(repr, found))
+
+
+def _files(
+    folder: Path, suffixes: tuple[str, ...] | None, depth: int = DEPTH
+) -> Iterator[tuple[str, int, int]]:
+    """The files below `folder` that end so (None: all): path, bytes, and when they were changed."""
+    try:
+        with os.scandir(folder) as entries:
+            found = sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in found:
+        try:
+            if entry.is_dir():
+                if depth and entry.name != "__pycache__":
+                    yield from _files(Path(entry.path), suffixes, depth - 1)
+            elif suffixes is None or entry.name.endswith(suffixes):
+                known = entry.stat()
+                yield entry.path, known.st_size, known.st_mtime_ns
+        except OSError:
+            yield entry.path, -1, 0

@@ -1,0 +1,200 @@
+"""Writing plans and their weights to disk, beside the runs that go on."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from secrets import token_hex
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glnn.disk import Draft
+from glnn.errors import GlnnError
+from glnn.process import ProcessLock
+from glnn.stored.index import MOST_PLANS, PLAIN, Fixed, Index, Listed, Part
+from glnn.stored.plan import StoredPlan
+from glnn.stored.shelf import INDEX, Shelf
+from glnn.types import Array, Shape
+
+LOG = logging.getLogger(__name__)
+PIECE = 32 << 20  # bytes of a part: several threads look at a large weight's checksums
+
+
+class Words(Protocol):
+    """A weight that is on the device."""
+
+    def words(self) -> NDArray[np.uint32]:
+        """What it is there, zeros at its end aside."""
+
+    def current(self) -> bool:
+        """Whether that is what the plan was made with: nothing was assigned anew."""
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A plan to be written."""
+
+    plan: StoredPlan
+    """It."""
+    weights: tuple[Words, ...]
+    """Those of its tape."""
+    fixed: Mapping[str, Array]
+    """Its outputs that no run changes."""
+    shapes: Mapping[str, Shape]
+    """What it is for."""
+    small: bool
+    """Whether inputs of int64 must be small."""
+
+
+class DiskSaver:
+    """Writes plans of one model, one after the other, in a thread that is there meanwhile.
+
+    shelf: where. index: the model, without plans. What the disk refuses is not kept; nothing of
+    that is an error. The process's end waits for what is being written.
+    """
+
+    def __init__(self, shelf: Shelf, index: Index) -> None:
+        self._shelf, self._index = shelf, index
+        self._lock = ProcessLock()
+        self._jobs: deque[Job] = deque()
+        self._thread: threading.Thread | None = None
+        self._written: WeakKeyDictionary[Words, Part] = WeakKeyDictionary()
+
+    def save(
+        self,
+        plan: StoredPlan,
+        weights: Sequence[Words],
+        fixed: Mapping[str, Array],
+        shapes: Mapping[str, Shape],
+        small: bool,
+    ) -> None:
+        """See `glnn.running.stored.Saver`."""
+        with self._lock:
+            self._jobs.append(Job(plan, tuple(weights), fixed, dict(shapes), small))
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._work, name="glnn saves")
+                try:
+                    self._thread.start()
+                except RuntimeError:  # there may be none to be had, or the process ends
+                    self._jobs.clear()
+
+    def wait(self) -> None:
+        """Wait until all is written."""
+        thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._jobs:
+                    self._thread = None
+                    return
+                job = self._jobs.popleft()
+            try:
+                self._write(job)
+            except (ValueError, GlnnError, MemoryError, InterruptedError) as error:
+                LOG.debug("%s: a plan is not kept: %s", self._index.name, error)
+            except Exception:  # nobody asked for this: it must not be an error of theirs
+                LOG.debug("%s: a plan is not kept", self._index.name, exc_info=True)
+
+    def _write(self, job: Job) -> None:
+        """Write a plan: first its weights, then that it is there."""
+        found = self._shelf.index()
+        index, entry = self._index, None
+        if found is not None and found[0].files == index.files:
+            index, entry = found
+        elif found is not None:  # of files that are no more
+            for name in {one.entry for listed in found[0].plans for one in listed.weights}:
+                self._shelf.disk.remove(name)
+        self._known(index)
+        weights = self._weights(job)
+        number = 1 + max((int(one.part.removeprefix("plan")) for one in index.plans), default=-1)
+        part = f"plan{number}"
+        fixed, contents = self._fixed(job, part)
+        text = json.dumps(job.plan.data(), separators=(",", ":"))
+        shapes = tuple(sorted((name, tuple(shape)) for name, shape in job.shapes.items()))
+        listed = Listed(shapes, job.small, part, weights, fixed)
+        others = [one for one in index.plans if one.key != listed.key][1 - MOST_PLANS :]
+        index = replace(index, plans=(*others, listed))
+        parts: dict[str, Any] = {INDEX: json.dumps(index.data()).encode(), part: text.encode()}
+        for other in others if entry is not None else ():
+            for name in (other.part, *(each.part for each in other.fixed)):
+                assert entry is not None
+                if not entry.check(name):
+                    raise ValueError("what was kept before is damaged")
+                parts[name] = entry.part(name)
+        if self._shelf.device.lost is not None:
+            raise ValueError("the device was lost")
+        self._shelf.disk.write(self._shelf.name, {**parts, **contents}, **self._about())
+
+    def _about(self) -> dict[str, str]:
+        """What `glnn cache` says of it."""
+        return {"device": self._shelf.device.capabilities.renderer, "model": self._index.name}
+
+    def _fixed(self, job: Job, part: str) -> tuple[tuple[Fixed, ...], dict[str, Array]]:
+        """The outputs that no run changes, and the parts that have their numbers."""
+        found, contents = [], {}
+        for i, (name, array) in enumerate(job.fixed.items()):
+            if array.dtype.kind not in PLAIN:
+                raise ValueError(f"output {name!r} has numbers of {array.dtype}")
+            found.append(Fixed(name, f"{part}-{i}", array.dtype.str, array.shape))
+            contents[f"{part}-{i}"] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        return tuple(found), contents
+
+    def _known(self, index: Index) -> None:
+        """Note which weights are there, by what they hold."""
+        self._there: dict[str, Part] = {}
+        names = {one.entry for listed in index.plans for one in listed.weights}
+        kept = {name for name in names if self._shelf.disk.map(name) is not None}
+        for listed in index.plans:
+            for one in listed.weights:
+                if one.entry in kept:
+                    self._there[one.pieces[0].partition(".")[0]] = one
+
+    def _weights(self, job: Job) -> tuple[Part, ...]:
+        """Where the weights of a plan are: those that are nowhere are written."""
+        entry = f"weights/{self._shelf.key[:32]}-{token_hex(8)}"
+        found: list[Part] = []
+        there = set(self._there.values())
+        with self._shelf.disk.writer(entry, **self._about()) as draft:
+            for weight in job.weights:
+                part = self._written.get(weight)
+                if part is None or part not in there:
+                    part = self._append(draft, entry, weight.words())
+                self._written[weight] = part
+                found.append(part)
+            if not all(weight.current() for weight in job.weights):
+                raise ValueError("a weight was assigned anew")
+            if any(part.entry == entry for part in found) and not draft.commit():
+                raise ValueError("the disk refuses its weights")
+        return tuple(found)
+
+    def _append(self, draft: Draft, entry: str, words: NDArray[np.uint32]) -> Part:
+        """Where a weight is: written to `draft` if it is nowhere."""
+        if not threading.main_thread().is_alive() and _interrupted():
+            raise InterruptedError("the process was interrupted")
+        name = sha256(words.data).hexdigest()[:40]
+        if name not in self._there:
+            cuts = range(0, max(words.nbytes, 1), PIECE)
+            pieces = tuple(f"{name}.{i}" for i in range(len(cuts)))
+            for piece, first in zip(pieces, cuts, strict=True):
+                if not draft.append(piece, words[first // 4 : (first + PIECE) // 4]):
+                    raise ValueError("the disk refuses its weights")
+            self._there[name] = Part(entry, pieces)
+        return self._there[name]
+
+
+def _interrupted() -> bool:
+    """Whether the process ends by Ctrl-C."""
+    kind = getattr(sys, "last_type", None)
+    return kind is not None and issubclass(kind, KeyboardInterrupt)

@@ -1,0 +1,178 @@
+"""What a stored plan gives: bit for bit what the plan gave that was made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import glnn
+from glnn.device import Device
+from glnn.disk import Disk
+from glnn.errors import GlnnError
+from glnn.settings import Settings
+from tests.random_models import random_model
+from tests.twice import Twice, numbers, same, written
+
+onnx = pytest.importorskip("onnx")
+TensorProto, helper, numpy_helper = onnx.TensorProto, onnx.helper, onnx.numpy_helper
+Old = Callable[[Path], Path]
+
+
+@pytest.mark.parametrize("backend", ["compute", "feedback"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_random_network(seed, backend, keeping: Device, tmp_path: Path, old: Old) -> None:
+    random_model(seed).save(tmp_path / "net.json")
+    precision = "float16" if seed == 0 else "float32"
+    options = {"backend": backend, "device": keeping, "precision": precision}
+    twice = Twice(old(tmp_path / "net.json"), options)
+    (info,) = twice.session().get_inputs()
+    feeds = [{info.name: numbers(i, info.with_batch(2))} for i in range(3)]
+    expected = twice.cold(feeds[0])
+    same(twice.warm(feeds[0]), expected)
+    made, found = glnn.InferenceSession(twice.path, "cpu"), twice.session()
+    for one in feeds:
+        got = found.run(None, one)
+        for a, b in zip(got, made.run(None, one), strict=True):
+            assert np.allclose(a, b, rtol=1e-2 if seed == 0 else 1e-4, atol=1e-2)
+    futures = [found.run_async(None, one) for one in (*feeds, *feeds)]  # by two lanes
+    for one, future in zip((*feeds, *feeds), futures, strict=True):
+        same(future.result(), found.run(None, one))
+    assert found.restored
+
+
+def test_the_least_limits(least: Device, tmp_path: Path, old: Old) -> None:
+    random_model(4).save(tmp_path / "net.json")
+    twice = Twice(old(tmp_path / "net.json"), {"backend": "feedback", "device": least})
+    (info,) = twice.session().get_inputs()
+    feeds = {info.name: numbers(0, info.with_batch(1))}
+    same(twice.cold(feeds), twice.warm(feeds))
+
+
+def _mixed(path: Path) -> Path:
+    """Inputs and outputs of many types: given back, constant, a view of an input, empty."""
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 6]),
+        helper.make_tensor_value_info("ids", TensorProto.INT64, [2, 3]),
+        helper.make_tensor_value_info("on", TensorProto.BOOL, [2, 6]),
+        helper.make_tensor_value_info("bytes", TensorProto.UINT8, [2, 6]),
+    ]
+    weight = np.random.default_rng(0).standard_normal((6, 5)).astype(np.float32)
+    table = np.arange(40, dtype=np.float32).reshape(10, 4)
+    constants = {"w": weight, "table": table, "shape": np.array([3, 4]), "none": np.zeros((0, 3))}
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+        helper.make_node("Gather", ["table", "ids"], ["rows"]),
+        helper.make_node("Reshape", ["x", "shape"], ["seen"]),
+        helper.make_node("Identity", ["x"], ["again"]),
+        helper.make_node("Identity", ["w"], ["fixed"]),
+        helper.make_node("Cast", ["bytes"], ["wide"], to=TensorProto.FLOAT),
+        helper.make_node("Where", ["on", "x", "wide"], ["chosen"]),
+        helper.make_node("Add", ["ids", "ids"], ["sum"]),
+    ]
+    outputs = ["y", "rows", "seen", "again", "fixed", "chosen", "sum", "none"]
+    graph = helper.make_graph(
+        nodes,
+        "mixed",
+        inputs,
+        [helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in outputs],
+        [
+            numpy_helper.from_array(a.astype(np.float32) if n == "none" else a, n)
+            for n, a in constants.items()
+        ],
+    )
+    types = dict.fromkeys(outputs, TensorProto.FLOAT) | {"sum": TensorProto.INT64}
+    for output in graph.output:
+        output.type.tensor_type.elem_type = types[output.name]
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+    return path
+
+
+@pytest.mark.parametrize("backend", ["compute", "feedback"])
+def test_inputs_and_outputs_of_all_kinds(
+    backend, keeping: Device, tmp_path: Path, old: Old
+) -> None:
+    twice = Twice(old(_mixed(tmp_path / "n.onnx")), {"backend": backend, "device": keeping})
+    generator = np.random.default_rng(1)
+    feeds = {
+        "x": numbers(1, (2, 6)),
+        "ids": generator.integers(0, 9, (2, 3)),
+        "on": generator.random((2, 6)) < 0.5,
+        "bytes": generator.integers(0, 255, (2, 6)).astype(np.uint8),
+    }
+    expected = twice.cold(feeds)
+    same(twice.warm(feeds), expected)
+    session = twice.session()
+    names = [one.name for one in session.get_outputs()]
+    out = {"y": np.empty((2, 5), np.float32), "sum": np.empty((2, 3), np.int64)}
+    some = session.run(["sum", "fixed", "y"], feeds, out=out)
+    same(some, [expected[names.index(name)] for name in ("sum", "fixed", "y")])
+    assert some[0] is out["sum"] and some[2] is out["y"] and session.restored
+    some[1][...] = 0  # it is the caller's own
+    same(session.run(["fixed"], feeds), [expected[names.index("fixed")]])
+    far = {**feeds, "ids": np.array([[1, 2, 3], [4, 5, 9]]) + (1 << 40)}
+    with pytest.raises(GlnnError):  # as by the plan that was made
+        session.run(None, far)
+
+
+def test_other_shapes_are_planned_and_stored_beside(
+    keeping: Device, tmp_path: Path, old: Old
+) -> None:
+    random_model(1).save(tmp_path / "net.json")
+    twice = Twice(old(tmp_path / "net.json"), {"backend": "compute", "device": keeping})
+    (info,) = twice.session().get_inputs()
+    before = {entry.name for entry in Disk.of(Settings.from_environment()).entries()}
+    one, two = ({info.name: numbers(0, info.with_batch(n))} for n in (1, 2))
+    expected = [twice.cold(one)]
+    session = twice.session()
+    same(session.run(None, one), expected[0])
+    assert session.restored
+    expected.append(session.run(None, two))
+    assert not session.restored
+    written(session)
+    third = twice.session()
+    for feeds, found in zip((one, two), expected, strict=True):
+        same(third.run(None, feeds), found)
+    assert third.restored
+    kept = [entry.name for entry in Disk.of(Settings.from_environment()).entries()]
+    (plans,) = (name for name in kept if name.startswith("plans/") and name not in before)
+    key = plans.removeprefix("plans/")[:32]
+    assert sum(name.startswith(f"weights/{key}") for name in kept) == 1  # both plans'
+
+
+def test_weights_that_are_assigned_anew(keeping: Device, tmp_path: Path, old: Old) -> None:
+    random_model(1).save(tmp_path / "net.json")
+    twice = Twice(old(tmp_path / "net.json"), {"backend": "compute", "device": keeping})
+    (info,) = twice.session().get_inputs()
+    feeds = {info.name: numbers(0, info.with_batch(1))}
+    before = twice.cold(feeds)
+    session = twice.session()
+    same(session.run(None, feeds), before)
+    layer = next(one.layer for one in session.model.nodes if "weight" in one.layer.shapes)
+    layer.weight = np.zeros(layer.shapes["weight"], np.float32)
+    after = session.run(None, feeds)
+    assert not session.restored and after[0].tobytes() != before[0].tobytes()
+    written(session)
+    same(twice.warm(feeds), before)  # what was assigned is not what is in the file
+
+
+def test_a_warm_start_imports_little(keeping: Device, tmp_path: Path, old: Old, python) -> None:
+    path = old(_mixed(tmp_path / "n.onnx"))
+    code = f"""
+import sys, numpy as np
+from glnn.session import InferenceSession
+session = InferenceSession({str(path)!r}, "compute")
+feeds = {{"x": np.ones((2, 6), np.float32), "ids": np.ones((2, 3), np.int64)}}
+feeds |= {{"on": np.ones((2, 6), bool), "bytes": np.ones((2, 6), np.uint8)}}
+print(session.run(None, feeds)[0].tobytes().hex(), session.restored)
+heavy = "onnx", "glnn.graph", "glnn.kernels", "glnn.backends", "glnn.compile", "glnn.layers"
+heavy += "glnn.model", "glnn.onnx"
+print([name for name in sys.modules if name.startswith(heavy)])
+"""
+    cold, warm = (python(code).stdout.splitlines() for _ in range(2))
+    assert cold[0].split()[0] == warm[0].split()[0]
+    assert (cold[0].split()[1], warm[0].split()[1]) == ("False", "True")
+    assert warm[1] == "[]"
