@@ -22,7 +22,8 @@ TEST_SYSTEM := xvfb xauth libgl1 libglx-mesa0 glslang-tools gcc libc6-dev
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lint check check-onnx conformance check-es31 check-es30 check-gl33 check-contexts check-exhaustive check-wheel check-oldest check-part \
-    check-arm64 check-zink check-softpipe check-timers check-threads clean gl test-system
+    check-arm64 check-zink check-softpipe check-timers check-threads check-programs check-torch check-engines \
+    clean gl test-system
 
 demo: gl $(VENV)/demo.stamp
 	$(BIN)/python examples/01_digits.py
@@ -148,6 +149,34 @@ check-arm64:
 check-threads: gl $(VENV)/test.stamp
 	for backend in compute feedback; do \
 	    $(BIN)/python tests/server.py $$backend 2000 || exit 1; done
+
+# Programs from pip that were written for ONNX Runtime, each with it and with glnn: docs/programs.md.
+# basic-pitch wants TensorFlow, and runs without.
+PROGRAMS := build/programs/venv
+check-programs: gl
+	test -x $(PROGRAMS)/bin/python || .ci/venv $(PYTHON) $(PROGRAMS)
+	$(PROGRAMS)/bin/python -m pip --disable-pip-version-check -q $(INSTALL) \
+	    -e . -r tests/programs/requirements.txt
+	$(PROGRAMS)/bin/python -m pip --disable-pip-version-check -q install --no-deps basic-pitch==0.4.0
+	$(PROGRAMS)/bin/python -m tests.programs.check --json build/programs/programs.json
+
+# `torch.compile(backend="glnn")` with PyTorch, which is no part of `make test`: an environment of a
+# gigabyte. TORCH says which; "torch" is the newest.
+TORCH := torch==2.13.0
+check-torch: gl build/torch/stamp
+	$(QUICK) build/torch/bin/python -m pytest -q --durations=3 tests/torch
+
+# Examples on engines that others made, each with two workers: Ray Data, Ray Serve, an HTTP service.
+check-engines: gl build/engines/stamp
+	for example in 12_ray_data 13_ray_serve 14_http_service; do \
+	    echo "$$example"; build/engines/bin/python examples/$$example.py || exit 1; done
+
+build/torch/stamp build/engines/stamp: pyproject.toml
+	rm -rf $(@D) && mkdir -p build
+	.ci/venv $(PYTHON) $(@D)
+	$(@D)/bin/python -m pip --disable-pip-version-check -q $(INSTALL) $(if $(findstring torch,$@), \
+	    '$(TORCH)' -e '.[torch,test]','ray[data,serve]' bottle -e .)
+	@touch $@
 
 gl:
 	@.ci/need $(SYSTEM) $(GL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from types import FrameType
 
 INTERRUPTED = 130
@@ -15,8 +16,10 @@ def main() -> None:
     heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not in the background
     if heeded:
         signal.signal(signal.SIGINT, leave)
+    from glnn.cli import load
     from glnn.cli import main as run
 
+    load(sys.argv[1:])
     if heeded:
         signal.signal(signal.SIGINT, interrupt)
         signal.signal(signal.SIGALRM, interrupt)

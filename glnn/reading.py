@@ -5,20 +5,35 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from glnn.errors import ModelError
 
-_NOTED: ContextVar[list[tuple[str, os.stat_result]] | None] = ContextVar("noted", default=None)
+
+@dataclass(frozen=True)
+class Noted:
+    """A file that was opened to be read."""
+
+    path: str
+    """Where, from the root on; links are not followed."""
+    known: os.stat_result
+    """What the system knew of it."""
+    at: int
+    """When that was, in nanoseconds since 1970."""
+
+
+_NOTED: ContextVar[list[Noted] | None] = ContextVar("noted", default=None)
 
 
 @contextmanager
-def noting() -> Iterator[list[tuple[str, os.stat_result]]]:
-    """Which files `regular` opens meanwhile in this thread, and what the system knew of each."""
-    found: list[tuple[str, os.stat_result]] = []
+def noting() -> Iterator[list[Noted]]:
+    """Which files `regular` opens meanwhile in this thread."""
+    found: list[Noted] = []
     token = _NOTED.set(found)
     try:
         yield found
@@ -33,7 +48,7 @@ def regular(path: str, flags: int) -> int:
     if stat.S_ISREG(known.st_mode):
         noted = _NOTED.get()
         if noted is not None:
-            noted.append((os.path.abspath(path), known))
+            noted.append(Noted(os.path.abspath(path), known, time.time_ns()))
         return handle
     os.close(handle)
     raise OSError(errno.EINVAL, "is not a file", path)

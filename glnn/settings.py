@@ -1,14 +1,16 @@
-"""Every environment variable glnn reads, read in this one place."""
+"""Every environment variable glnn reads, read in this one place.
+
+But that glnn/onnxruntime/standin/sitecustomize.py reads `GLNN_ONNXRUNTIME`, too, as Python starts.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-from platformdirs import user_cache_path
 
 from glnn.errors import GlnnError, shown
 
@@ -80,9 +82,28 @@ class Libraries:
         return cls(environment.get("GLNN_EGL") or None, environment.get("GLNN_GLES") or None)
 
 
+@dataclass(frozen=True)
+class StandIn:
+    """Whether onnxruntime may be glnn's here.
+
+    wanted: False where `GLNN_ONNXRUNTIME` is `0`.
+    """
+
+    wanted: bool = True
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> StandIn:
+        return cls(environment.get("GLNN_ONNXRUNTIME") != "0")
+
+
 def _cache(folder: str | None) -> Path | None:
     if folder is None:
-        return user_cache_path("glnn", appauthor=False)
+        if sys.platform == "linux":  # where nothing else need be imported for it
+            base = os.environ.get("XDG_CACHE_HOME", "")
+            return Path(base if os.path.isabs(base) else os.path.expanduser("~/.cache")) / "glnn"
+        import platformdirs
+
+        return platformdirs.user_cache_path("glnn", appauthor=False)
     return _folder("GLNN_CACHE", folder)
 
 

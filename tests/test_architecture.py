@@ -40,9 +40,11 @@ ORDER = (
     ("session",),
     ("training",),
     ("onnx_backend",),
+    ("torch",),
     ("ops",),
     ("filters",),
     ("profiling",),
+    ("onnxruntime",),
     ("tuning",),
     ("cli",),
 )

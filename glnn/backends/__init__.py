@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from glnn.backends.backend import Backend, Choice, Launch
-from glnn.backends.opening import NAMES, open_backend, opened, tried
+from glnn.backends.opening import open_backend, opened, tried
+from glnn.running.options import NAMES
 
 __all__ = [
     "NAMES",

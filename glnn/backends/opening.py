@@ -12,10 +12,9 @@ from glnn.device.opening import check_gpu, check_limits
 from glnn.device.shared import SHARED, limits_wanted
 from glnn.errors import DeviceError, GlnnError, shown
 from glnn.process import GL_PROCESS, ProcessLock
-from glnn.settings import BACKENDS, Settings
+from glnn.running.options import NAMES
+from glnn.settings import Settings
 
-NAMES = BACKENDS
-"""In the order in which `auto` tries them."""
 GL: dict[str, type[GlBackend]] = {"compute": Compute, "feedback": Feedback}
 
 
@@ -39,7 +38,8 @@ def open_backend(
 ) -> Backend:
     """The backend called `name`, or with `auto` the first that opens of those that `tried` gives.
 
-    device: the device to run on; None shares one per `gpu` and `limits`.
+    device: the device to run on; None shares one per `gpu` and `limits`. A device or GPU that was
+    asked for is not replaced by the CPU, whatever `GLNN_BACKEND` says.
     Raises GlnnError for an unknown name, DeviceError where the backend cannot run here.
     """
     if not isinstance(name, str):

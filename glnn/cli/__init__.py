@@ -1,5 +1,5 @@
 """The command line: `glnn VERB …`, one verb a file."""
 
-from glnn.cli.app import main
+from glnn.cli.app import load, main
 
-__all__ = ["main"]
+__all__ = ["load", "main"]

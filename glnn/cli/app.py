@@ -6,32 +6,42 @@ import os
 import sys
 import traceback
 import warnings
+from collections.abc import Sequence
+from importlib import import_module
 from io import TextIOWrapper
 from typing import Any
 
 import rich_click as click
 
 from glnn import __version__
-from glnn.cli.bench import bench
-from glnn.cli.convert import convert
-from glnn.cli.filter import filter
-from glnn.cli.info import info
-from glnn.cli.kernels import kernels
-from glnn.cli.layout import layout
 from glnn.cli.options import print_json
-from glnn.cli.plan import plan
-from glnn.cli.run import run
 from glnn.cli.screen import say
-from glnn.cli.train import train
-from glnn.cli.tune import tune
-from glnn.cli.verify import verify
 from glnn.errors import GlnnError, ShaderError, printable
 
 USER_ERROR, INTERRUPTED = 2, 130
 
 
+VERBS = (
+    *("bench", "cache", "convert", "filter", "info", "kernels", "layout", "plan", "run", "train"),
+    *("tune", "verify"),
+)
+"""Each is the command of that name in the module of that name."""
+
+
 class Verbs(click.RichGroup):
-    """A command of verbs that prints nothing of its own when it is interrupted."""
+    """A command of VERBS, each of which is imported when it is asked for.
+
+    It prints nothing of its own when it is interrupted.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = getattr(import_module(f"glnn.cli.{cmd_name}"), cmd_name)
+        return command
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -55,11 +65,14 @@ def cli() -> None:
       glnn filter sobel in.png out.png           filter a picture
       glnn train net.json mnist/ --output out.json   train it on samples of your own
       glnn tune                                  find this device's fastest kernels
+      glnn cache                                 what is kept on disk, and clearing it
     """
 
 
-for verb in (info, run, bench, verify, plan, convert, filter, kernels, layout, train, tune):
-    cli.add_command(verb)
+def load(arguments: Sequence[str]) -> None:
+    """Import the verb that `arguments` begin with; all of them where they name none."""
+    for verb in VERBS if not {*arguments[:1]} & {*VERBS} else arguments[:1]:
+        import_module(f"glnn.cli.{verb}")
 
 
 def main() -> None:

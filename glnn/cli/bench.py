@@ -21,11 +21,10 @@ from glnn.cli.options import (
     kernel_option,
     precision_option,
     print_json,
-    save_trace,
     shape_option,
-    trace_option,
 )
 from glnn.cli.screen import Column, Screen, Table, figures, number, progress, size
+from glnn.cli.traced import save_trace, trace_option
 from glnn.errors import DeviceError, UnsupportedOpError
 from glnn.kernels import kernels_for
 from glnn.kernels.select import names_of

@@ -1,104 +1,187 @@
-"""`glnn kernels --cache`: the cache lines that matrix products read at once, by a model."""
+"""`glnn cache`: what is kept on disk, and the removal of it."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import Any
 
-from glnn.cli.options import print_json
-from glnn.cli.screen import Column, Screen, Table, figures
-from glnn.errors import GlnnError
-from glnn.kernels.cache import CACHE_LINES, INVOCATIONS, LINE_BYTES, Reads, workgroups
-from glnn.kernels.library import kernels_for
+import rich_click as click
 
-GRONQVIST = {"NN": "blocked_nn", "NT": "blocked_nt"}
-ROVDER = {"Baseline": "blocked_rm_cm", "Morton 4-2": "morton_4_2", "Morton 4-4": "morton_4_4"}
-"""The kernels of the two tables, by what the documents call them."""
-ROVDERS = 4, 16  # the workgroup of table 8.1: a neuron's results along x
-STEP = 4  # places along k of one step of his kernels, a vec4
+from glnn.cli.options import output_options, print_json
+from glnn.cli.screen import Column, Screen, Table, figures, size
+from glnn.disk import Disk
+from glnn.errors import GlnnError, printable
+from glnn.kernels.device_file import KeptFile, kept_files
+from glnn.settings import Settings
+
+AGAIN = "made again by itself"
+FOUND = "found by searching or trying"
+UNUSABLE = "(not usable)"
 
 
-def show_cache(op: str | None, wide: bool, as_json: bool) -> None:
-    """Print what the model says of every matmul kernel that reads its operands directly.
+@dataclass(frozen=True)
+class Row:
+    """What is kept of one kind for one device."""
 
-    Raises GlnnError where `op` is another one.
+    kind: str
+    """As `glnn cache clear` takes it: programs, plans, tuned, verdicts."""
+    device: str
+    """Its driver's name, as far as that is known."""
+    entries: int
+    """How many there are."""
+    nbytes: int
+    """What they take on disk."""
+    used: float
+    """When one was made or, by the day, last used: seconds since 1970."""
+    what: str
+    """How it came about."""
+
+    @property
+    def when(self) -> str:
+        """`used` in UTC, to the minute."""
+        with suppress(ValueError, OverflowError, OSError):  # of a file from the far future
+            return datetime.fromtimestamp(self.used, timezone.utc).strftime("%Y-%m-%d %H:%M")
+        return "?"
+
+
+@click.group(invoke_without_command=True)
+@output_options
+@click.pass_context
+def cache(context: click.Context, wide: bool, as_json: bool) -> None:
+    """Show what is kept on disk from run to run, or remove it.
+
+    Programs as the driver compiled them and plans are made again by themselves where they are not
+    there; GLNN_CACHE_SIZE bounds them, 2G unless given, and 0 keeps none. What `glnn tune` found
+    and what was seen of kernels (verdicts) is small. GLNN_CACHE names the folder; empty, nothing is
+    kept.
+
+    \b
+    Examples:
+      glnn cache
+      glnn cache --json
+      glnn cache clear                    remove programs and plans
+      glnn cache clear programs --yes     remove these, and do not ask
+      glnn cache clear tuned verdicts     remove what was found of kernels
     """
-    if op not in (None, "matmul"):
-        raise GlnnError(f"--cache: expected --op matmul or none, got {op}")
-    found = modelled()
+    if context.invoked_subcommand is not None:
+        return
+    settings = Settings.from_environment()
+    rows = _rows(settings)
     if as_json:
-        print_json(found)
+        print_json(_report(settings, rows))
         return
     out = Screen(wide)
-    kernels = {row["name"]: row for row in found["kernels"]}
-    out.show(_gronqvist(kernels), "Gronqvist, table 1.2: cache lines by the workgroup's y")
-    out.say("")
-    out.show(_rovder(kernels), f"Rovder 2017, table 8.1: a workgroup of {_by(ROVDERS)}")
-    out.say("")
-    shapes = [_by(shape) for shape in workgroups()]
-    listed = Table(
-        (
-            Column("kernel", least=18),
-            Column("computes", 3, None),
-            Column("x", 2, None),
-            Column("weight", 2, None),
-            figures("period", 1),
-            *(figures(shape) for shape in shapes),
-        )
-    )
-    for row in found["kernels"]:
-        lines = (f"{row['lines'][shape]:g}" for shape in shapes)
-        ends = row["computes"], row["x"], row["weight"], str(row["period"])
-        listed.add(row["name"], *ends, *lines)
-    title = f"cache lines of {INVOCATIONS} invocations, by workgroup; period in places along k"
-    out.show(listed, title)
+    if settings.cache is None:
+        out.say("GLNN_CACHE is empty, so nothing is kept")
+        return
+    bound = size(settings.cache_size) if settings.cache_size else "nothing"
+    out.say(f"{settings.cache}: up to {bound} of programs and plans")
+    if not rows:
+        out.say("nothing is kept there yet")
+        return
+    heads = Column("kind", least=None), Column("device", least=24), figures("entries")
+    listed = Table((*heads, figures("on disk"), Column("last used, UTC", 1, None)))
+    for row in rows:
+        listed.add(row.kind, row.device, f"{row.entries}", size(row.nbytes), row.when)
+    out.show(listed)
 
 
-def modelled() -> dict[str, Any]:
-    """The model's numbers for each kernel, with the parameters for any device.
+@cache.command()
+@click.argument("kinds", nargs=-1, metavar="[KIND]...")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@output_options
+def clear(kinds: tuple[str, ...], yes: bool, wide: bool, as_json: bool) -> None:
+    """Remove what is kept of each KIND: programs, plans, tuned, verdicts.
 
-    lines: of INVOCATIONS invocations, by workgroup. bulk: of one workgroup of 4 x 16. period:
-    places along k until all of them are used up. computes: rows x columns of the result that an
-    invocation computes.
+    Programs and plans unless a KIND is named: these are made again by themselves.
+
+    \b
+    Examples:
+      glnn cache clear
+      glnn cache clear plans --yes
     """
-    rows: list[dict[str, Any]] = []
-    for kernel in kernels_for("matmul", "compute"):
-        if (reads := Reads.of(kernel)) is None:
-            continue
-        rows.append(
+    settings = Settings.from_environment()
+    rows = _rows(settings)
+    known = sorted({row.kind for row in rows} | {"programs", "plans", "tuned", "verdicts"})
+    for kind in kinds:
+        if kind not in known:
+            raise GlnnError(f"expected a KIND of {', '.join(known)}, got {kind}")
+    gone = [row for row in rows if row.kind in kinds or (not kinds and row.what == AGAIN)]
+    entries, nbytes = sum(row.entries for row in gone), sum(row.nbytes for row in gone)
+    names = " and ".join(dict.fromkeys(row.kind for row in gone))
+    if gone and not yes:
+        _ask(f"Remove {entries} entries, {size(nbytes)}, of {names} from {settings.cache}?")
+    Disk(settings.cache).clear(kinds or None)
+    for file in kept_files(settings.cache):
+        if file.table in kinds:
+            _unlink(file)
+    if as_json:
+        print_json({"removed": entries, "bytes": nbytes})
+    else:
+        left = f"{entries} entries removed, {size(nbytes)}" if gone else "nothing to remove"
+        Screen(wide).say(left)
+
+
+def _ask(question: str) -> None:
+    """Raise click.Abort where the answer is no, GlnnError where nobody can answer."""
+    if not sys.stdin.isatty():
+        raise GlnnError("expected --yes, as there is no terminal to ask on")
+    click.confirm(printable(question), abort=True, err=True)
+
+
+def _unlink(file: KeptFile) -> None:
+    try:
+        file.path.unlink(missing_ok=True)
+    except OSError as error:
+        raise GlnnError(f"{file.path} cannot be removed: {error.strerror}") from None
+
+
+def _rows(settings: Settings) -> list[Row]:
+    """What is kept, by kind and by device."""
+    single = [
+        Row(one.kind, (one.about or {}).get("device", UNUSABLE), 1, one.nbytes, one.used, AGAIN)
+        for one in Disk(settings.cache).entries()
+    ]
+    single += [
+        Row(one.table, one.device or UNUSABLE, one.entries, one.nbytes, one.written, FOUND)
+        for one in kept_files(settings.cache)
+    ]
+    together: dict[tuple[str, str], list[Row]] = {}
+    for row in single:
+        together.setdefault((row.kind, row.device), []).append(row)
+    return [_joined(rows) for _, rows in sorted(together.items())]
+
+
+def _joined(rows: Iterable[Row]) -> Row:
+    first, *others = rows
+    return Row(
+        first.kind,
+        first.device,
+        first.entries + sum(row.entries for row in others),
+        first.nbytes + sum(row.nbytes for row in others),
+        max([first.used, *(row.used for row in others)]),
+        first.what,
+    )
+
+
+def _report(settings: Settings, rows: list[Row]) -> dict[str, Any]:
+    return {
+        "folder": None if settings.cache is None else str(settings.cache),
+        "most": settings.cache_size,
+        "bytes": sum(row.nbytes for row in rows),
+        "kept": [
             {
-                "name": kernel.name,
-                "computes": _by((reads.x.rows, reads.weight.rows)),
-                "x": reads.x.layout,
-                "weight": reads.weight.layout,
-                "out": kernel.wants("out")[0],
-                "period": reads.period,
-                "bulk": reads.lines(ROVDERS),
-                "lines": {_by(w): reads.lines(w, INVOCATIONS) for w in workgroups()},
+                "kind": row.kind,
+                "device": row.device,
+                "entries": row.entries,
+                "bytes": row.nbytes,
+                "used": row.when,
+                "what": row.what,
             }
-        )
-    device = {"line_bytes": LINE_BYTES, "cache_lines": CACHE_LINES, "invocations": INVOCATIONS}
-    return {**device, "kernels": rows}
-
-
-def _by(sizes: tuple[int, int]) -> str:
-    return f"{sizes[0]}x{sizes[1]}"
-
-
-def _gronqvist(kernels: dict[str, dict[str, Any]]) -> Table:
-    table = Table((Column("", least=None), *(figures(str(y)) for _, y in workgroups())))
-    for name, kernel in GRONQVIST.items():
-        lines = [kernels[kernel]["lines"][_by(shape)] for shape in workgroups()]
-        table.add(f"cache lines ({name})", *(f"{count:g}" for count in lines))
-        table.add(f"L1 fraction ({name})", *(f"{count / CACHE_LINES:.2g}" for count in lines))
-    return table
-
-
-def _rovder(kernels: dict[str, dict[str, Any]]) -> Table:
-    heads = Column("weight", 2, None), Column("x", 2, None), Column("result", 2, None)
-    counts = figures("lines missed at once"), figures("steps between")
-    table = Table((Column("", least=None), Column("kernel", least=12), *heads, *counts))
-    for name, kernel in ROVDER.items():
-        row = kernels[kernel]
-        ends = row["weight"], row["x"], row["out"]
-        table.add(name, kernel, *ends, f"{row['bulk']:g}", f"{row['period'] / STEP:g}")
-    return table
+            for row in rows
+        ],
+    }

@@ -8,7 +8,7 @@ from pathlib import Path
 import rich_click as click
 
 from glnn import __version__
-from glnn.cli.cache import show_cache
+from glnn.cli.cache_lines import show_cache
 from glnn.cli.options import device_options, print_json
 from glnn.cli.screen import Column, Screen, Table, progress
 from glnn.device import Device

@@ -9,13 +9,10 @@ from typing import Any, TypeVar
 
 import rich_click as click
 
-from glnn.backends import NAMES
 from glnn.cli.screen import say_logged
 from glnn.device.opening import MINIMUM_LIMITS
 from glnn.errors import GlnnError, ModelError, fault
-from glnn.kernels.select import names_of
-from glnn.profiling import Trace
-from glnn.running.options import PRECISIONS
+from glnn.running.options import NAMES, PRECISIONS
 from glnn.types import Shape
 from glnn.writing import probe
 
@@ -101,7 +98,7 @@ def _kernels(context: click.Context, parameter: click.Parameter, given: Any) -> 
     chosen: dict[str, str] = {}
     for text in given:
         op, equals, name = text.partition("=")
-        if not (op and equals and names_of(name)):
+        if not (op and equals and name.replace(",", "").strip()):
             raise click.BadParameter(f"expected OP=NAME, got {text!r}")
         chosen[op] = name
     return chosen
@@ -151,28 +148,6 @@ def backend_names(text: str) -> list[str]:
     if not names:
         raise GlnnError(f"--backends: expected one or more of {', '.join(NAMES)}")
     return list(dict.fromkeys(names))
-
-
-def trace_option(command: Command) -> Command:
-    """`--trace`."""
-    return click.option(
-        "--trace",
-        metavar="FILE",
-        callback=_trace_file,
-        help="Write what the host and the GPU did when, in Chrome's trace event format.",
-    )(command)
-
-
-def _trace_file(context: click.Context, parameter: click.Parameter, path: str | None) -> str | None:
-    if path is not None:
-        check_writable("--trace", path)
-    return path
-
-
-def save_trace(trace: Trace, path: str) -> dict[str, Any]:
-    """Write `trace` to `path`, and what `--json` has to say of it."""
-    trace.save(path)
-    return {"trace": {"file": path, "events": trace.events}}
 
 
 def check_writable(option: str, path: str) -> None:

@@ -20,11 +20,10 @@ from glnn.cli.options import (
     kernel_option,
     precision_option,
     print_json,
-    save_trace,
-    trace_option,
 )
 from glnn.cli.results import Classes, Outputs, classifies, run_once
 from glnn.cli.screen import Screen, progress
+from glnn.cli.traced import save_trace, trace_option
 from glnn.model import load
 from glnn.profiling import Trace
 from glnn.running.options import PREFERENCES

@@ -59,7 +59,7 @@ class Cut:
             if isinstance(node.operator, Control)
             for body in node.operator.bodies
         }
-        tail = _tail(graph, [node for node in late if node not in self._now])
+        tail = _tail(graph, [node for node in late if node not in self._now], self._now)
         self._inputs, self._outputs = tail.inputs, tail.outputs
         self._tail = Plans(tail, backend, weights, precision, without)
 
@@ -290,11 +290,15 @@ def _head(graph: Graph, late: Sequence[Node]) -> Graph:
     return Graph(nodes, graph.inputs, tuple(wanted), graph.name)
 
 
-def _tail(graph: Graph, nodes: Sequence[Node]) -> Graph:
-    """`nodes` and what they need that no run changes; what else they read is its inputs."""
+def _tail(graph: Graph, nodes: Sequence[Node], before: Sequence[Node]) -> Graph:
+    """`nodes` and what they need that no run changes; what else they read is its inputs.
+
+    So is what `before` made, which may be the same in each run, as a part of a constant sequence.
+    """
     made = {value for node in nodes for value in node.outputs}
+    there = {value for node in before for value in node.outputs}
     read = dict.fromkeys(value for node in nodes for value in node.reads if value not in made)
-    fixed = [value for value in read if not graph.changes(value)]
-    inputs = tuple(value for value in read if graph.changes(value))
+    inputs = tuple(value for value in read if value in there or graph.changes(value))
+    fixed = [value for value in read if value not in inputs]
     outputs = tuple(value for value in dict.fromkeys(graph.outputs) if value in made)
     return Graph((*ordered(fixed, graph.producers), *nodes), inputs, outputs, graph.name)

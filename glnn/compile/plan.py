@@ -24,7 +24,6 @@ from glnn.graph.passes import Pass
 from glnn.graph.passes.small import named_small
 from glnn.running.ends import Ends, Input, Output
 from glnn.running.lanes import Lanes
-from glnn.running.run import Begun
 from glnn.running.runner import Runner
 from glnn.running.store import Store
 from glnn.span import Span, Spans
@@ -163,21 +162,21 @@ class Plan(Runner[PlannedLane]):
         Raises ModelError where the plan has no such tensor: it may have been fused away, its
         memory may serve others by now (`keep` prevents that), or it is a state.
         """
-        tensors, arena = self.outline.schedule.tensors, self.outline.arena
         if name in self._constants:
             return self.fixed(name)
         check_read((name,), self.outline.carried)
-        if name not in tensors:
-            raise ModelError(f"the plan of {self.graph.name} keeps no tensor {name!r}")
-        if tensors[name].memory in arena.overwritten:
+        tensor = self.outline.schedule.tensors.get(name)
+        if tensor is not None and tensor.memory in self.outline.arena.overwritten:
             raise ModelError(f"the memory of {name!r} serves others by now: plan with keep=True")
-        dtype = self._types.get(name, tensors[name].type.dtype)
-        output = Output(name, dtype, tensors[name].shape)
-        return self.backend.perform(lambda: self._value(output))
+        _ = self._inner(name)
+        found = self.backend.perform(lambda: self._asked(self._lanes.latest, (name,), {}).results())
+        return found[name]
 
-    def _value(self, output: Output) -> Array:
-        lane, names = self._lanes.latest, (output.name,)
-        return Begun(lane, names, names, lambda _: self._as(output, lane, None)).results()[names[0]]
+    def _inner(self, name: str) -> Output:
+        tensor = self.outline.schedule.tensors.get(name)
+        if tensor is None:
+            raise ModelError(f"the plan of {self.graph.name} keeps no tensor {name!r}")
+        return Output(name, self._types.get(name, tensor.type.dtype), tensor.shape)
 
 
 def _ends(graph: Graph, outline: Outline, inputs: Mapping[str, Store], states: Held) -> Ends:

@@ -10,6 +10,7 @@ from glnn.compile.cut import Cut
 from glnn.compile.plan import Plan
 from glnn.compile.taped import taped
 from glnn.device.tape import TapeError
+from glnn.graph.graph import Graph, Kind, Variable
 from glnn.process import ProcessLock
 from glnn.running.stored import Saver
 from glnn.types import Shape
@@ -30,11 +31,21 @@ class _New:
 
 
 class Saving:
-    """New plans, which `saver` keeps once a run of theirs gave results. Any thread may use it."""
+    """New plans of `graph`, which `saver` keeps once a run of theirs gave results.
 
-    def __init__(self, saver: Saver) -> None:
+    From the first weight on that is assigned anew none is kept: what is stored is of the model as
+    it was loaded, which was just now. Any thread may use it.
+    """
+
+    def __init__(self, saver: Saver, graph: Graph) -> None:
         self._saver, self._lock = saver, ProcessLock()
         self._new: list[_New] = []
+        read = (value for node in graph.nodes for value in node.reads)
+        self._revisions: dict[Variable, int] = {
+            value.data: value.data.revision  # type: ignore[union-attr, misc]
+            for value in read
+            if value.kind is Kind.VARIABLE
+        }
 
     @property
     def waiting(self) -> bool:
@@ -53,6 +64,8 @@ class Saving:
             over = [one for one in self._new if one.plan.lane.prepared.ran]
             self._new = [one for one in self._new if one not in over]
         for one in over:
+            if any(one.revision != known for one, known in self._revisions.items()):
+                continue
             try:
                 found = taped(one.plan)
             except TapeError as error:

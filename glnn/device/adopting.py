@@ -2,7 +2,8 @@
 
 moderngl cannot be given a program: it compiles and links a text while Python's other threads wait.
 So for what makes programs it is not given GL's functions but stand-ins, of which that for
-`glCreateProgram` hands out the program that is there. The others do nothing but tell of success.
+`glCreateProgram` hands out the program that is there. The others do nothing, and their success is
+that of a shader that did compile.
 
 The stand-ins are functions that Python has in C: one of its own would be where Ctrl-C is heeded,
 from which moderngl knows no way back.
@@ -21,8 +22,12 @@ if TYPE_CHECKING:
     import moderngl
     from typing_extensions import Self
 
-COMPUTE = 0x91B9
-NOTHING = ("glShaderSource", "glCompileShader", "glAttachShader", "glLinkProgram", "glDeleteShader")
+COMPUTE, VERTEX = 0x91B9, 0x8B31
+NOTHING = (
+    *("glShaderSource", "glCompileShader", "glAttachShader", "glDetachShader", "glDeleteShader"),
+    *("glTransformFeedbackVaryings", "glLinkProgram"),
+)
+ASKS = "glIsShader"  # changes nothing, and is no error whatever it is asked
 
 
 class Adopting:
@@ -40,20 +45,29 @@ class Adopting:
 
     def load_opengl_function(self, name: str) -> int:
         """The address that moderngl is to call for the function `name`, 0 where there is none."""
-        if name not in self._instead:
-            return self._gl.load_opengl_function(name)
-        return ctypes.cast(self._instead[name], ctypes.c_void_p).value or 0
+        if name in self._instead:
+            return ctypes.cast(self._instead[name], ctypes.c_void_p).value or 0
+        # moderngl flushes behind every capture: 5 us on an H200. Recordings do where it helps.
+        return self._gl.load_opengl_function(ASKS if name == "glFlush" else name)
 
     def adopt(
-        self, context: moderngl.Context, program: int, shader: Callable[[], int]
-    ) -> moderngl.ComputeShader:
-        """The linked compute `program` as moderngl's `context` has one; it is freed by that.
+        self,
+        context: moderngl.Context,
+        program: int,
+        varyings: tuple[str, ...],
+        shader: Callable[[int], int],
+    ) -> Any:
+        """The linked `program` as moderngl's `context` has one; it is freed by that.
 
-        shader: makes some compute shader that compiled, which is asked for once.
+        varyings: those that it captures; a compute program has none. shader: makes some shader of
+        a stage, any that compiles, which is asked for once.
         """
-        if COMPUTE not in self._shaders:
-            self._shaders[COMPUTE] = shader()
+        stage = VERTEX if varyings else COMPUTE
+        if stage not in self._shaders:
+            self._shaders[stage] = shader(stage)
         self._programs[:] = [program]
+        if varyings:
+            return context.program(vertex_shader="", varyings=varyings)
         return context.compute_shader("")
 
     def release(self) -> None:
@@ -63,5 +77,5 @@ class Adopting:
     def __enter__(self) -> Self:  # moderngl asks for these two
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         return

@@ -33,8 +33,8 @@ class Loaded:
     """What people know it by: its shader."""
     program: int
     """GL's name of it."""
-    varyings: int
-    """How many it captures, 0 of a compute program."""
+    varyings: tuple[str, ...]
+    """Those that it captures, none of a compute program."""
 
 
 class Binaries:
@@ -79,9 +79,9 @@ class Binaries:
             return None
         try:
             known = json.loads(kept["known"])
-            name, form, varyings = str(known["name"]), int(known["form"]), int(known["varyings"])
-            if stage not in (None, known["stage"]) or not (0 <= form < 1 << 32 and varyings >= 0):
-                raise ValueError("another stage, or no count")
+            name, form, varyings = str(known["name"]), int(known["form"]), tuple(known["varyings"])
+            if stage not in (None, known["stage"]) or not 0 <= form < 1 << 32:
+                raise ValueError("another stage, or no number")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             self._refuse(key, str(error))
             return None
@@ -91,7 +91,7 @@ class Binaries:
         if program is None:
             self._refuse(key, "the driver refuses it")
             return None
-        if self._asked(program, CAPTURED) != varyings:
+        if self._asked(program, CAPTURED) != len(varyings):
             self._delete(program)
             self._refuse(key, "it captures something else")
             return None
@@ -116,7 +116,9 @@ class Binaries:
         self._drain()  # some drivers say so
         return None
 
-    def keep(self, key: str, stage: str, name: str, program: int, varyings: int = 0) -> bool:
+    def keep(
+        self, key: str, stage: str, name: str, program: int, varyings: Sequence[str] = ()
+    ) -> bool:
         """Keep what was linked, and had been asked to be kept; whether that was possible."""
         size = self._asked(program, LENGTH)
         if not 0 < size <= MOST:
@@ -127,12 +129,15 @@ class Binaries:
         get(program, size, byref(length), byref(form), binary)
         if self._drain() or not 0 < length.value <= size:
             return False
-        known = {"name": name, "stage": stage, "form": form.value, "varyings": varyings}
+        known: dict[str, Any] = {"name": name, "stage": stage, "form": form.value}
+        known["varyings"] = list(varyings)
         content = {
             "known": json.dumps(known).encode(),
             "binary": memoryview(binary)[: length.value],
         }
-        about = {"what": name, "device": self._offers.renderer, "glnn": __version__}
+        offers = self._offers
+        device = f"{offers.vendor} {offers.renderer} {offers.version_text}"
+        about = {"what": name, "device": device, "glnn": __version__}
         return self._disk.write(f"{KIND}/{key}", content, **about)
 
     def _asked(self, program: int, what: int) -> int:

@@ -15,7 +15,8 @@ from glnn.errors import ShaderError
 VERTEX, FRAGMENT, COMPUTE = 0x8B31, 0x8B30, 0x91B9
 COMPILED, LINKED, LOG_LENGTH = 0x8B81, 0x8B82, 0x8B84
 INTERLEAVED, RETRIEVABLE = 0x8C8C, 0x8257
-STUB = "layout(local_size_x = 1) in;\nvoid main() {}\n"
+EMPTY = "void main() {}\n"
+STUB = "layout(local_size_x = 1) in;\n" + EMPTY
 
 
 def compute_program(device: Device, source: Source, keep: bool = False) -> int:
@@ -34,14 +35,14 @@ def feedback_program(
     Raises ShaderError with the driver's message.
     """
     header = device.capabilities.header("feedback")  # without a second stage none links
-    stages = {VERTEX: source, FRAGMENT: _plain("(no pixels)", header + "void main() {}\n")}
+    stages = {VERTEX: source, FRAGMENT: _plain("(no pixels)", header + EMPTY)}
     return _program(device, source, stages, varyings, keep)
 
 
-def any_shader(device: Device) -> int:
-    """GL's name of some compute shader that compiled, for as long as the device."""
-    text = device.capabilities.header("compute") + STUB
-    return _shader(device, COMPUTE, _plain("(nothing)", text))
+def any_shader(device: Device, stage: int) -> int:
+    """GL's name of some shader of `stage` that compiled, for as long as the device."""
+    kind, body = ("compute", STUB) if stage == COMPUTE else ("feedback", EMPTY)
+    return _shader(device, stage, _plain("(nothing)", device.capabilities.header(kind) + body))
 
 
 def _plain(name: str, text: str) -> Source:

@@ -92,8 +92,7 @@ class Device:
             try:
                 self.adopting = Adopting(self._gl)
                 self._context = self._adopt()
-                # They know no device: what is to be freed would keep that otherwise.
-                self.functions = Functions(self._gl, asked.renderer, self._dropped.append)
+                self.functions = Functions(self._gl, asked.renderer)
                 self.binaries = Binaries(self.functions, asked, Disk.of(settings))
                 self._flush, self._finish = self.load("glFlush", None), self.load("glFinish", None)
                 self._reset_status = self._reset_asker()

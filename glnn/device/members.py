@@ -1,4 +1,4 @@
-"""What a linked program has: its uniforms, its attributes, what it captures, its limits."""
+"""What a linked program has: its uniforms, what it captures, its limits."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from typing import Any
 
 from glnn.device.device import Device
 from glnn.device.functions import Command, Functions
-from glnn.device.vertices import Attribute
 from glnn.errors import LimitError, ShaderError
 
-UNIFORMS, ATTRIBUTES, VARYINGS = 0x8B86, 0x8B89, 0x8C83
+UNIFORMS, VARYINGS = 0x8B86, 0x8C83
 COMPUTE_WORK_GROUP_SIZE, SHADER_STORAGE_BLOCK, ACTIVE_RESOURCES = 0x8267, 0x92E6, 0x92F5
 LONGEST = 256  # bytes of a name
 Value = int | float | tuple[int, ...]
@@ -71,21 +70,10 @@ def uniforms(device: Device, program: int) -> dict[str, Uniform]:
     return found
 
 
-def attributes(device: Device, program: int) -> dict[str, Attribute]:
-    """The attributes of a vertex shader by name, GL's own left out."""
-    place = device.functions.slow("glGetAttribLocation", c_int, c_uint, c_void_p)
-    found: dict[str, Attribute] = {}
-    for raw, _, kind in _active(device, program, ATTRIBUTES, "glGetActiveAttrib"):
-        at, name = place(program, ctypes.create_string_buffer(raw)), raw.decode()
-        if at >= 0:
-            found[name] = Attribute(name, at, kind)
-    return found
-
-
 def _active(
     device: Device, program: int, what: int, function: str
 ) -> Iterator[tuple[bytes, int, int]]:
-    """The name, the elements and the type of each uniform or whatever of a program."""
+    """The name, the elements and the type of each uniform, or of each captured varying."""
     total, length, count, kind = c_int(), c_int(), c_int(), c_uint()
     text = ctypes.create_string_buffer(LONGEST)
     slow: Any = device.functions.slow

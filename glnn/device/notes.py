@@ -15,7 +15,6 @@ from glnn.device.program import Program
 from glnn.device.recording import Attributes, Capture, Groups, Recorder
 from glnn.device.tape import Block, Drawn, Shown, Tape, TapeError
 from glnn.device.texture import DataTexture
-from glnn.device.vertices import Vertices
 
 if TYPE_CHECKING:
     import moderngl
@@ -100,7 +99,7 @@ class Notes(Recorder):
     def capture(
         self,
         program: Program,
-        array: Vertices,
+        array: moderngl.VertexArray,
         attributes: Attributes,
         draw: Capture,
         out: moderngl.Buffer,

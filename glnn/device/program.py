@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping
-from ctypes import c_uint
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from glnn.device.building import any_shader, compute_program, feedback_program, owned
 from glnn.device.device import Device
 from glnn.device.functions import Command
-from glnn.device.members import Value, attributes, check_compute, check_feedback, uniforms
+from glnn.device.members import Value, check_compute, check_feedback, uniforms
 from glnn.device.source import Source
-from glnn.device.vertices import Vertices
 from glnn.errors import DeviceError, LimitError
+from glnn.span import Span
 
 if TYPE_CHECKING:
     import moderngl
 
+POINTS = 0
 MOST_KNOWN = 64  # sets of uniforms of a program
 
 
@@ -38,11 +38,13 @@ class Program:
     compiled: bool = True
     """Whether that was done here, and it is not from a binary."""
 
-    def __init__(self, device: Device, name: str, program: int, varyings: int = 0) -> None:
+    def __init__(
+        self, device: Device, name: str, program: int, varyings: tuple[str, ...] = ()
+    ) -> None:
         """program: GL's name of one that is linked, which is this one's from here on.
 
-        varyings: how many it captures, 0 for a compute program. Raises LimitError where it exceeds
-        the device's limits, ShaderError where it captures what is none of floats or ints.
+        varyings: those that it captures, none for a compute program. Raises LimitError where it
+        exceeds the device's limits, ShaderError where it captures what is none of floats or ints.
         """
         self._device, self._gl = device, device.functions
         self.name, self.glo, self.stride = name, program, 0
@@ -53,16 +55,10 @@ class Program:
             self._members = uniforms(device, program)
             if varyings:
                 self.stride = check_feedback(device, name, program)
-                self._attributes = attributes(device, program)
             else:
                 check_compute(device, name, program)
-                self._adopted = device.adopting.adopt(
-                    device.context, program, partial(any_shader, device)
-                )
-        if varyings:
-            delete = partial(self._gl.slow("glDeleteProgram", None, c_uint), program)
-            weakref.finalize(self, self._gl.drop, delete).atexit = False
-            self._gl.discard()
+            shader = partial(any_shader, device)
+            self._program = device.adopting.adopt(device.context, program, varyings, shader)
         self.uniforms = frozenset(self._members)
 
     @classmethod
@@ -79,7 +75,7 @@ class Program:
         if key is not None and (found := cls._loaded(device, key, "compute")):
             return found
         program = compute_program(device, source, keep=key is not None)
-        return cls._made(device, source, program, key, "compute", 0)
+        return cls._made(device, source, program, key, "compute", ())
 
     @classmethod
     def feedback(cls, device: Device, source: Source, varyings: tuple[str, ...]) -> Program:
@@ -93,7 +89,7 @@ class Program:
         if key is not None and (found := cls._loaded(device, key, "feedback")):
             return found
         program = feedback_program(device, source, varyings, keep=key is not None)
-        return cls._made(device, source, program, key, "feedback", len(varyings))
+        return cls._made(device, source, program, key, "feedback", varyings)
 
     @classmethod
     def restored(cls, device: Device, key: str) -> Program | None:
@@ -102,7 +98,11 @@ class Program:
         None where it is not kept any more, or the driver does not take it.
         """
         device.activate()
-        return cls._loaded(device, key, None)
+        start = perf_counter()
+        made = cls._loaded(device, key, None)
+        if made is not None:
+            device.restored.append(Span(made.name, start, perf_counter()))
+        return made
 
     @classmethod
     def _loaded(cls, device: Device, key: str, stage: str | None) -> Program | None:
@@ -116,11 +116,17 @@ class Program:
 
     @classmethod
     def _made(
-        cls, device: Device, source: Source, program: int, key: str | None, stage: str, count: int
+        cls,
+        device: Device,
+        source: Source,
+        program: int,
+        key: str | None,
+        stage: str,
+        varyings: tuple[str, ...],
     ) -> Program:
-        made = cls(device, source.name, program, count)
+        made = cls(device, source.name, program, varyings)
         device.check(f"compile {source.name}")
-        if key is not None and device.binaries.keep(key, stage, source.name, program, count):
+        if key is not None and device.binaries.keep(key, stage, source.name, program, varyings):
             made.key = key
         return made
 
@@ -176,12 +182,11 @@ class Program:
         self._last = last
 
     def forget(self) -> None:
-        """Take no uniform to be set, and leave no capture half done."""
+        """Take no uniform to be set."""
         self._last = None
-        self._gl.settle()
 
     def using(self) -> Command:
-        """What makes it the current program, as dispatching does by itself."""
+        """What makes it the current program, as running it does by itself."""
         return self._use, (self.glo,)
 
     def dispatching(self, groups: tuple[int, int, int]) -> Command:
@@ -194,7 +199,7 @@ class Program:
         most = self._device.capabilities.max_compute_work_group_count
         if x > most[0] or y > most[1] or z > most[2]:
             raise LimitError(f"{self.name}: {groups} workgroups, the device allows {most}")
-        return self._adopted.mglo.run, groups
+        return self._program.mglo.run, groups
 
     def dispatch(self, groups: tuple[int, int, int]) -> None:
         """Run the compute shader. Raises LimitError on more workgroups than the device allows."""
@@ -204,28 +209,27 @@ class Program:
 
     def vertices(
         self, attributes: Mapping[str, tuple[moderngl.Buffer, int]] | None = None
-    ) -> Vertices:
+    ) -> moderngl.VertexArray:
         """What `capture` draws: for each attribute the buffer, and the floats that a vertex takes.
 
-        Raises DeviceError where the program is no vertex shader, ShaderError where an attribute
-        is none of floats, or cannot take as many.
+        Raises DeviceError where the program is no vertex shader.
         """
         self._usable()
         if not self.stride:
             raise DeviceError(f"{self.name}: a compute program captures nothing")
         # Compilers drop attributes that the result does not depend on, as x in x - x.
         content = [
-            (self._attributes[name], buffer, floats)
+            (buffer, f"{floats}f", name)
             for name, (buffer, floats) in (attributes or {}).items()
-            if name in self._attributes
+            if name in self._program
         ]
-        made = Vertices(self._gl, content)
+        made = self._device.context.vertex_array(self._program, content)
         self._device.check_always(f"vertices of {self.name}")
         return made
 
     def capturing(
         self,
-        array: Vertices,
+        array: moderngl.VertexArray,
         vertices: int,
         instances: int,
         out: moderngl.Buffer,
@@ -234,27 +238,21 @@ class Program:
     ) -> Command:
         """What runs the vertex shader for as many `vertices` of `array`, once for each instance.
 
-        To be called while the program and `array` are the current ones. first: the first of the
-        vertices. Its varyings land in `out` from the byte `offset` on. Raises DeviceError where
-        that is too small: GL would drop the rest without a word.
+        It makes the program the current one. first: the first of the vertices. Its varyings land
+        in `out` from the byte `offset` on. Raises DeviceError where that is too small: GL would
+        drop the rest without a word.
         """
         self._usable()
-        nbytes = vertices * instances * self.stride
-        if offset + nbytes > out.size:
+        if offset + vertices * instances * self.stride > out.size:
             raise DeviceError(
                 f"{self.name}: {vertices * instances} vertices of {self.stride} bytes do not fit "
                 f"a buffer of {out.size} bytes"
             )
-        return self._gl.capturing(out.glo, offset, max(nbytes, 4), first, vertices, instances)
+        draw, to = array.mglo, out.mglo
+        return draw.transform, ([to], POINTS, vertices, first, instances, offset)
 
-    def capture(self, array: Vertices, vertices: int, *rest: Any) -> None:
+    def capture(self, array: moderngl.VertexArray, vertices: int, *rest: Any) -> None:
         """Run what `capturing` gives, and raise DeviceError where GL met an error."""
         function, arguments = self.capturing(array, vertices, *rest)
-        self._use(self.glo)
-        array.use()
-        try:
-            function(*arguments)
-        except BaseException:
-            self._gl.settle()
-            raise
+        function(*arguments)
         self._device.check_always(f"capture {self.name}")  # a wrong state shows as zeros only

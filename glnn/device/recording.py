@@ -11,7 +11,6 @@ from glnn.device.functions import Command
 from glnn.device.members import Value
 from glnn.device.places import END, Marks, Place, Range
 from glnn.device.program import Program
-from glnn.device.vertices import Vertices
 
 if TYPE_CHECKING:
     import moderngl
@@ -65,15 +64,13 @@ class Recorder:
     """What each texture unit has."""
     _current: Program | None = None
     """The current program, where that is known."""
-    _array: Vertices | None = None
-    """The current vertex array, where that is known."""
     _read: Marks = field(default_factory=Marks)
     """What was read since the last barrier."""
     _written: Marks = field(default_factory=Marks)
     """What compute shaders wrote since then."""
     _uniforms: dict[Program, _Uniforms] = field(default_factory=dict)
     _programs: dict[Program, None] = field(default_factory=dict)
-    """Those whose uniforms were set, or that capture."""
+    """Those whose uniforms were set."""
 
     def step(self, name: str) -> None:
         """What follows is the step called `name`."""
@@ -86,7 +83,7 @@ class Recorder:
         self._commands.append((function, arguments))
         self._bound.clear()
         self._units.clear()
-        self._current = self._array = None
+        self._current = None
 
     def uses(self, reads: Sequence[Place], writes: Sequence[Place] = ()) -> None:
         """What follows reads and writes these: a barrier first where earlier work must be over.
@@ -163,7 +160,7 @@ class Recorder:
     def capture(
         self,
         program: Program,
-        array: Vertices,
+        array: moderngl.VertexArray,
         attributes: Attributes,
         draw: Capture,
         out: moderngl.Buffer,
@@ -172,12 +169,8 @@ class Recorder:
 
         Raises DeviceError where what it captures does not fit into the buffer `out`.
         """
-        self._use(program)
-        if self._array is not array:
-            self._array = array
-            self._commands.append(array.using())
         self.run(program.capturing(array, draw.vertices, draw.instances, out, draw.first, draw.to))
-        self._programs[program] = None  # also where it has no uniforms: see Program.forget
+        self._current = program
 
     def run(self, command: Command) -> None:
         """Have `command` run, whatever it is."""
@@ -211,9 +204,8 @@ class Recorder:
 class Recording:
     """Steps of commands on `device`, to be called inside `Device.perform`.
 
-    programs: those whose uniforms it sets, or that capture. Its first run, and with GLNN_DEBUG
-    every run, asks GL for errors after each step. Raises DeviceError with the step's name where
-    there are some.
+    programs: those whose uniforms it sets. Its first run, and with GLNN_DEBUG every run, asks GL
+    for errors after each step. Raises DeviceError with the step's name where there are some.
     """
 
     def __init__(

@@ -19,7 +19,44 @@ from glnn.device import Capabilities
 from glnn.errors import printable
 
 Entry = TypeVar("Entry")
+TABLES = ("tuned", "verdicts")  # of glnn's own, whatever is in them
 MOST = 4 << 20  # bytes of a file: some 10,000 entries
+
+
+@dataclass(frozen=True)
+class KeptFile:
+    """A table on disk, for people to look at."""
+
+    table: str
+    """What it is of, as its folder is called."""
+    path: Path
+    """The file."""
+    device: str | None
+    """Whose; None where the file is damaged."""
+    entries: int
+    """How many it has."""
+    nbytes: int
+    """What it takes."""
+    written: float
+    """When that was last done: seconds since 1970."""
+
+
+def kept_files(folder: Path | None) -> list[KeptFile]:
+    """The tables that `folder` keeps of whatever device; other files there are passed over."""
+    found: list[KeptFile] = []
+    for path in sorted(folder.glob("*/*.json")) if folder is not None else ():
+        table = path.parent.name
+        with suppress(OSError):
+            known = path.stat()
+            device, entries = None, 0
+            try:
+                text = json.loads(reading.read(path, MOST))
+                device, entries = str(text["device"]), len(text[table])
+            except (ValueError, KeyError, TypeError, RecursionError):
+                if table not in TABLES:  # somebody else's
+                    continue
+            found.append(KeptFile(table, path, device, entries, known.st_size, known.st_mtime))
+    return found
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ class Loaded:
             if storage is None or made.device is None:
                 return None
             saver = storage.saver(source, options, made.device, made.name, read)
-            return None if saver is None else Saving(saver)
+            return None if saver is None else Saving(saver, model.graph)
 
         if isinstance(executor, Fastest):
             executor.saves = saving

@@ -8,9 +8,14 @@ from typing import Any
 
 from glnn.device import Device
 from glnn.errors import GlnnError, shown
+from glnn.settings import BACKENDS
 
+NAMES = BACKENDS
+"""The backends, in the order in which `auto` tries them."""
 PRECISIONS = ("float32", "float16")
+"""As what weights may be stored."""
 PREFERENCES = ("fastest", "gpu")
+"""What `auto` may take."""
 
 
 @dataclass(frozen=True, eq=False)

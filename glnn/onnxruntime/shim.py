@@ -1,0 +1,122 @@
+"""`import onnxruntime` gives glnn.onnxruntime, in this process and in those that it starts.
+
+Nobody's package is replaced. In this process a finder that is asked first answers for the name and
+all names below it with glnn's modules, the very same objects. `FOLDER` goes on `sys.path` and on
+PYTHONPATH: it answers `importlib.metadata`, and lets processes that are started do the same.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from glnn.errors import GlnnError
+from glnn.settings import StandIn
+
+if TYPE_CHECKING:
+    from _typeshed.importlib import MetaPathFinderProtocol
+
+NAME = "onnxruntime"
+OWN = "glnn.onnxruntime"
+FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "standin")
+"""What `sys.path` and PYTHONPATH are given."""
+
+
+class Alias:
+    """Loads a module of glnn's under another name: it is imported, and nothing is made anew."""
+
+    def __init__(self, own: str) -> None:
+        self._own = own
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        self._module = import_module(self._own)
+        self._spec = self._module.__spec__
+        return self._module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._spec  # Python wrote that of the other name there
+
+
+class Finder:
+    """Finds onnxruntime and what is below it in glnn.onnxruntime, by the same path."""
+
+    stands_for = NAME
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        first, dot, rest = name.partition(".")
+        if first != NAME:
+            return None
+        own = f"{OWN}{dot}{rest}"
+        found = find_spec(own)
+        if found is None:
+            return None  # nor will others find it: they look into glnn's folder
+        spec = ModuleSpec(name, Alias(own), origin=found.origin)  # type: ignore[arg-type]
+        spec.submodule_search_locations = found.submodule_search_locations
+        return spec
+
+
+def install() -> bool:
+    """Give this process, and those that it starts, glnn's onnxruntime; once is enough.
+
+    False where `GLNN_ONNXRUNTIME=0` forbids it, and nothing was changed. Raises GlnnError where
+    another onnxruntime was imported already: who has its classes would go on using them.
+    """
+    if not StandIn.from_environment().wanted:
+        return False
+    there = sys.modules.get(NAME)
+    if there is not None and there is not sys.modules[OWN]:
+        where = getattr(there, "__file__", None) or "an unknown place"
+        raise GlnnError(
+            f"expected no onnxruntime before glnn.onnxruntime.install(), but one was imported"
+            f" from {where}: call it before all other imports, or run the program by"
+            f" `python -m glnn.onnxruntime`"
+        )
+    sys.meta_path[:] = [Finder(), *_others()]
+    if FOLDER not in sys.path:
+        sys.path.insert(1, FOLDER)  # where PYTHONPATH's are: behind the program's own folder
+    os.environ["PYTHONPATH"] = python_path(os.environ.get("PYTHONPATH", ""))
+    return True
+
+
+def uninstall() -> None:
+    """Take back what `install` did: the next import of onnxruntime finds what is installed.
+
+    Who has imported it already keeps glnn's modules.
+    """
+    own = sys.modules[OWN]
+    sys.meta_path[:] = _others()
+    if sys.modules.get(NAME) is own:
+        for name in [name for name in sys.modules if name.partition(".")[0] == NAME]:
+            del sys.modules[name]
+    sys.path[:] = [path for path in sys.path if path != FOLDER]
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    left = os.pathsep.join(path for path in paths if path != FOLDER)
+    if left:
+        os.environ["PYTHONPATH"] = left
+    else:
+        os.environ.pop("PYTHONPATH", None)
+
+
+def python_path(paths: str) -> str:
+    """`paths`, a PYTHONPATH, with FOLDER in front.
+
+    Behind it is glnn's own where that is found by the program's folder alone, as in a checkout that
+    is installed nowhere: what is started has another.
+    """
+    checkout = os.path.dirname(os.path.dirname(os.path.dirname(FOLDER)))
+    wanted = [FOLDER] if checkout in sys.path[1:] else [FOLDER, checkout]
+    listed = paths.split(os.pathsep) if paths else []
+    return os.pathsep.join([*wanted, *(path for path in listed if path not in wanted)])
+
+
+def _others() -> list[MetaPathFinderProtocol]:
+    """The finders that are not glnn's."""
+    return [one for one in sys.meta_path if getattr(one, "stands_for", None) != NAME]

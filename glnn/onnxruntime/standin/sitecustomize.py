@@ -1,0 +1,69 @@
+"""Run as Python starts, where PYTHONPATH names this folder: `import onnxruntime` will be glnn's.
+
+Nothing else is imported here, as every Python that a program starts runs this.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class Late:
+    """Puts glnn's finder in its own place once onnxruntime is imported."""
+
+    stands_for = "onnxruntime"
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name.partition(".")[0] != self.stands_for:
+            return None
+        from importlib import import_module
+
+        sys.meta_path.remove(self)
+        try:
+            shim = import_module("glnn.onnxruntime.shim")
+        except ModuleNotFoundError as missing:
+            if missing.name != "glnn":
+                raise
+            from warnings import warn
+
+            sys.path.remove(HERE)
+            text = f"{sys.executable} has no glnn: its onnxruntime is ONNX Runtime, if it has that"
+            warn(text, RuntimeWarning, stacklevel=2)
+            return None
+        shim.install()
+        found: ModuleSpec | None = sys.meta_path[0].find_spec(name, path, target)
+        return found
+
+
+def hand_on() -> None:
+    """Run the sitecustomize that this one hides, if there is one."""
+    place = sys.path.index(HERE)
+    own = sys.modules.pop(__name__)
+    del sys.path[place]
+    try:
+        __import__(__name__)
+    except ModuleNotFoundError as missing:
+        if missing.name != __name__:
+            raise
+        sys.modules[__name__] = own
+    finally:
+        sys.path.insert(place, HERE)
+
+
+if __name__ == "sitecustomize" and HERE in sys.path:
+    hand_on()
+    if os.environ.get("GLNN_ONNXRUNTIME") == "0":  # as glnn.settings has it, but now
+        sys.path.remove(HERE)
+    else:
+        sys.meta_path.insert(0, Late())

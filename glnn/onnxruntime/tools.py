@@ -1,0 +1,7 @@
+"""Not there: importing it is an ImportError that says so."""
+
+raise ImportError(
+    "glnn.onnxruntime has no tools: the package onnxruntime has them, which write files for ONNX "
+    "Runtime itself",
+    name=__name__,
+)

@@ -1,0 +1,1 @@
+"""Of ONNX Runtime's package `transformers`, what programs run models with."""

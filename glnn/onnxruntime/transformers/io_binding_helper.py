@@ -1,0 +1,171 @@
+"""Types of a session's inputs and outputs, and torch's tensors bound to them.
+
+torch is imported where one of its types is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from glnn.onnxruntime.capi.io_binding import IOBinding
+from glnn.onnxruntime.capi.types import NUMBERS, dtype_of
+from glnn.types import Array
+
+
+class TypeHelper:
+    """What a session's inputs and outputs are to NumPy, torch and ONNX.
+
+    Everything raises ValueError for a name or a type that is not known.
+    """
+
+    @staticmethod
+    def get_input_type(ort_session: Any, name: str) -> str:
+        """`tensor(float)` and such, of an input."""
+        return _type(ort_session.get_inputs(), name, "input")
+
+    @staticmethod
+    def get_output_type(ort_session: Any, name: str) -> str:
+        """The same of an output."""
+        return _type(ort_session.get_outputs(), name, "output")
+
+    @staticmethod
+    def ort_type_to_numpy_type(ort_type: str) -> type[Any]:
+        """NumPy's type for `tensor(float)`; Python's bool for `tensor(bool)`."""
+        _known(ort_type)
+        dtype = dtype_of(ort_type)
+        return bool if dtype == np.bool_ else dtype.type
+
+    @staticmethod
+    def ort_type_to_torch_type(ort_type: str) -> Any:
+        """torch's dtype for it."""
+        _known(ort_type)
+        return _torch(dtype_of(ort_type).name)
+
+    @staticmethod
+    def ort_type_to_onnx_type(ort_type: str) -> int:
+        """ONNX's number for it."""
+        _known(ort_type)
+        return NUMBERS[ort_type]
+
+    @staticmethod
+    def numpy_type_to_torch_type(numpy_type: Any) -> Any:
+        """torch's dtype for NumPy's."""
+        return _torch(np.dtype(numpy_type).name)
+
+    @staticmethod
+    def torch_type_to_numpy_type(torch_type: Any) -> type[Any]:
+        """NumPy's type for torch's dtype."""
+        name = str(torch_type).removeprefix("torch.")
+        try:
+            dtype = dtype_of(name)
+        except RuntimeError:
+            raise ValueError(f"{torch_type} not found in map") from None
+        return bool if dtype == np.bool_ else dtype.type
+
+    @staticmethod
+    def get_io_onnx_type_map(ort_session: Any) -> dict[str, int]:
+        """ONNX's number for each input and output."""
+        return {one.name: TypeHelper.ort_type_to_onnx_type(one.type) for one in _all(ort_session)}
+
+    @staticmethod
+    def get_io_numpy_type_map(ort_session: Any) -> dict[str, type[Any]]:
+        """NumPy's type for each."""
+        return {one.name: TypeHelper.ort_type_to_numpy_type(one.type) for one in _all(ort_session)}
+
+    @staticmethod
+    def get_io_torch_type_map(ort_session: Any) -> dict[str, Any]:
+        """torch's dtype for each."""
+        return {one.name: TypeHelper.ort_type_to_torch_type(one.type) for one in _all(ort_session)}
+
+
+class IOBindingHelper:
+    """torch's tensors, which must lie in the host's memory, as what a session reads and writes."""
+
+    @staticmethod
+    def get_output_buffers(
+        ort_session: Any, output_shapes: Mapping[str, Sequence[int]], device: Any
+    ) -> dict[str, Any]:
+        """For each output a tensor of one dimension that is large enough for its shape."""
+        torch = import_module("torch")
+        types = TypeHelper.get_io_torch_type_map(ort_session)
+        return {
+            name: torch.empty(int(np.prod(shape)), dtype=types[name], device=device)
+            for name, shape in output_shapes.items()
+        }
+
+    @staticmethod
+    def prepare_io_binding(
+        ort_session: Any,
+        input_ids: Any,
+        position_ids: Any,
+        attention_mask: Any,
+        past: Sequence[Any] | None,
+        output_buffers: Mapping[str, Any],
+        output_shapes: Mapping[str, Sequence[int]],
+        name_to_onnx_type: Mapping[str, int] | None = None,
+    ) -> IOBinding:
+        """A binding of these inputs, those that are not None, and of every output.
+
+        past: the inputs past_0, past_1 and so on. All tensors must be contiguous.
+        """
+        types = name_to_onnx_type or TypeHelper.get_io_onnx_type_map(ort_session)
+        binding: IOBinding = ort_session.io_binding()
+        given = {"input_ids": input_ids}
+        given |= {f"past_{i}": one for i, one in enumerate(past or ())}
+        given |= {"attention_mask": attention_mask, "position_ids": position_ids}
+        for name, tensor in given.items():
+            if tensor is None:
+                continue
+            if not tensor.is_contiguous():
+                raise ValueError(f"the tensor for input {name!r} is not contiguous")
+            shape, at = list(tensor.size()), tensor.data_ptr()
+            binding.bind_input(name, tensor.device.type, 0, types[name], shape, at)
+        for one in ort_session.get_outputs():
+            buffer, shape = output_buffers[one.name], list(output_shapes[one.name])
+            place = buffer.device.type, 0, types[one.name], shape, buffer.data_ptr()
+            binding.bind_output(one.name, *place)
+        return binding
+
+    @staticmethod
+    def get_outputs_from_io_binding_buffer(
+        ort_session: Any,
+        output_buffers: Mapping[str, Any],
+        output_shapes: Mapping[str, Sequence[int]],
+        return_numpy: bool = True,
+    ) -> list[Any]:
+        """The outputs of a run, copied from their buffers: arrays, or tensors."""
+        found: list[Array | Any] = []
+        for one in ort_session.get_outputs():
+            shape = list(output_shapes[one.name])
+            buffer = output_buffers[one.name][: int(np.prod(shape))]
+            tensor = buffer.reshape(shape).clone().detach()
+            found.append(tensor.numpy() if return_numpy else tensor)
+        return found
+
+
+def _all(session: Any) -> list[Any]:
+    return [*session.get_inputs(), *session.get_outputs()]
+
+
+def _type(infos: Sequence[Any], name: str, what: str) -> str:
+    for info in infos:
+        if info.name == name:
+            return str(info.type)
+    raise ValueError(f"{what} name {name} not found")
+
+
+def _known(ort_type: str) -> None:
+    if ort_type not in NUMBERS:
+        raise ValueError(f"{ort_type} not found in map")
+
+
+def _torch(name: str) -> Any:
+    """torch's dtype that NumPy calls so."""
+    found = getattr(import_module("torch"), name, None)
+    if found is None:
+        raise ValueError(f"{name} not found in map")
+    return found

@@ -1,0 +1,61 @@
+"""`torch.compile(model, backend="glnn")`: graphs of PyTorch's compiler, run by glnn.
+
+PyTorch finds `compile` by the entry point group `torch_dynamo_backends`. Inference only: what needs
+gradients, and whatever glnn does not take, is left to PyTorch with a warning that says why. Nothing
+else of glnn imports torch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
+from typing import Any
+
+from torch import fx
+
+from glnn.errors import GlnnError, shown
+from glnn.session import InferenceSession
+from glnn.torch.captured import Captured
+from glnn.torch.left import LeftToPyTorch, RefusedError, leave
+from glnn.torch.running import Compiled
+
+__all__ = ["LeftToPyTorch", "compile"]
+LOG = logging.getLogger(__name__)
+Result = Callable[..., Sequence[Any]]
+OWN = ("check",)
+"""Options that are not InferenceSession's."""
+
+
+def compile(
+    graph: fx.GraphModule,
+    inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+) -> Result:
+    """What computes `graph` for inputs like `inputs`, as `torch.compile` wants it of a backend.
+
+    options: those of `torch.compile`, passed on to InferenceSession, as {"backend": "compute"};
+    and `check`, whether the first result for each set of sizes is held against PyTorch's (True).
+    mode: not looked at, since its words are for PyTorch's own backend. What cannot be computed is
+    given back as PyTorch's, with a warning of LeftToPyTorch. Raises GlnnError for an unknown
+    option.
+    """
+    given = dict(options or {})
+    known = [*list(signature(InferenceSession).parameters)[1:], *OWN]
+    for name in given:
+        if name not in known:
+            raise GlnnError(f"unknown option {shown(name)}: glnn has {', '.join(known)}")
+    check = given.pop("check", True)
+    if type(check) is not bool:
+        raise GlnnError(f"option 'check' must be a bool, got {shown(check)}")
+    try:
+        found = Captured.of(graph, inputs)
+    except RefusedError as error:
+        leave(graph, str(error))
+        return graph  # type: ignore[no-any-return]
+    if not found.computed:
+        LOG.debug("a graph computes nothing: it is PyTorch's")
+        return graph  # type: ignore[no-any-return]
+    return Compiled(found, given, check)

@@ -1,0 +1,212 @@
+"""A graph as PyTorch's compiler hands it over: what its inputs and its outputs are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import fx
+
+from glnn.torch.left import RefusedError
+
+TYPES = (
+    *(torch.float32, torch.float16, torch.bool),
+    *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+)
+"""Types of tensors that are taken as inputs and weights."""
+STATIC = "_dynamo_static_input_type"  # how the compiler marks the tensors of modules
+
+
+@dataclass(frozen=True, eq=False)
+class Captured:
+    """A graph, and what each position of its inputs and outputs is."""
+
+    graph: fx.GraphModule
+    """What is to be computed, as PyTorch computes it: a function of all inputs, to a sequence."""
+    weights: tuple[int, ...]
+    """Inputs that are a module's parameters and buffers: constants until somebody changes them."""
+    tensors: tuple[int, ...]
+    """All other inputs that are tensors."""
+    sizes: Mapping[int, tuple[int, int]]
+    """Inputs that are integers: the tensor's position, and the axis, whose size each is."""
+    numbers: tuple[int, ...]
+    """Other integers among the inputs."""
+    free: Mapping[int, tuple[int, ...]]
+    """The axes of tensors whose sizes may differ from call to call."""
+    computed: tuple[int, ...]
+    """Outputs to compute."""
+    rest: fx.GraphModule | None
+    """What gives the other outputs, in order: views of inputs, sizes, None. PyTorch does that."""
+
+    @classmethod
+    def of(cls, graph: fx.GraphModule, inputs: Sequence[Any]) -> Captured:
+        """inputs: examples, one for each placeholder. Raises RefusedError for what glnn has not."""
+        if torch.is_autocast_enabled("cpu"):
+            raise RefusedError("autocast is on, and glnn computes in the types that the graph says")
+        nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]
+        for node, value in zip(nodes, inputs, strict=True):
+            _check(node, value)
+        _check_attributes(graph)
+        _check_gradients(graph)
+        tensors = [i for i, value in enumerate(inputs) if isinstance(value, torch.Tensor)]
+        weights = tuple(i for i in tensors if _is_weight(nodes[i], inputs[i]))
+        others = tuple(i for i in tensors if i not in weights)
+        shapes = {i: [_symbol(n) for n in _example(nodes[i], inputs[i]).shape] for i in others}
+        places: dict[Any, tuple[int, int]] = {}
+        for i, shape in shapes.items():
+            for axis, size in enumerate(shape):
+                places.setdefault(size, (i, axis))
+        integers = [i for i in range(len(inputs)) if i not in tensors]
+        found = {i: places.get(_symbol(_example(nodes[i], inputs[i]))) for i in integers}
+        sizes = {i: place for i, place in found.items() if place is not None}
+        free = {
+            i: tuple(a for a, n in enumerate(s) if type(n) is not int) for i, s in shapes.items()
+        }
+        computed, rest = _outputs(graph)
+        numbers = tuple(i for i in integers if i not in sizes)
+        return cls(graph, weights, others, sizes, numbers, free, computed, rest)
+
+    def name(self, position: int) -> str:
+        """What the compiler calls the input at this position."""
+        nodes = [node for node in self.graph.graph.nodes if node.op == "placeholder"]
+        return str(nodes[position].name)
+
+    def with_inputs(self, positions: Iterable[int]) -> Captured:
+        """The same, but that the weights at `positions` are inputs like others."""
+        moved = set(positions)
+        weights = tuple(i for i in self.weights if i not in moved)
+        tensors = tuple(sorted({*self.tensors, *moved}))
+        return replace(self, weights=weights, tensors=tensors)
+
+
+class Frozen(torch.nn.Module):  # type: ignore[misc]
+    """A captured graph as a module: of the tensors alone, its weights are buffers."""
+
+    def __init__(self, captured: Captured, inputs: Sequence[Any]) -> None:
+        """inputs: those of a call, whose weights and numbers are taken."""
+        super().__init__()
+        self.captured = captured
+        self.graph = without_gradients(captured.graph)
+        self.numbers = {i: inputs[i] for i in captured.numbers}
+        for i in captured.weights:
+            self.register_buffer(weight_name(i), inputs[i].detach())
+
+    def forward(self, *tensors: Any) -> tuple[Any, ...]:
+        """The outputs to compute, for what stands at `captured.tensors`."""
+        known = {**dict(zip(self.captured.tensors, tensors, strict=True)), **self.numbers}
+        known |= {i: getattr(self, weight_name(i)) for i in self.captured.weights}
+        known |= {i: known[t].shape[axis] for i, (t, axis) in self.captured.sizes.items()}
+        outputs = self.graph(*(known[i] for i in sorted(known)))
+        return tuple(outputs[i] for i in self.captured.computed)
+
+
+def weight_name(position: int) -> str:
+    """What the weight at this position is called in what is exported."""
+    return f"weight_{position}"
+
+
+def without_gradients(graph: fx.GraphModule) -> fx.GraphModule:
+    """`graph` without its switches of gradients, of which there are none at inference."""
+    copied = fx.Graph()
+    copied.output(copied.graph_copy(graph.graph, {}))
+    for node in list(copied.nodes):
+        if node.target is torch._C._set_grad_enabled:
+            copied.erase_node(node)
+    return fx.GraphModule(graph, copied)
+
+
+def _check(node: fx.Node, value: Any) -> None:
+    """Raise RefusedError if an input is not what glnn takes."""
+    if isinstance(value, (int, torch.SymInt)):
+        return
+    if not isinstance(value, torch.Tensor):
+        raise RefusedError(f"its input {node.name} is no tensor but of {type(value).__name__}")
+    what = f"its input {node.name} of {tuple(value.shape)}"
+    if type(value) not in (torch.Tensor, torch.nn.Parameter) and type(value).__name__ != "Buffer":
+        raise RefusedError(f"{what} is of the class {type(value).__name__}")
+    if value.layout is not torch.strided or value.is_quantized:
+        raise RefusedError(f"{what} is {value.layout}, and glnn takes dense tensors")
+    if value.device.type != "cpu":
+        raise RefusedError(f"{what} is on {value.device}, and glnn takes tensors of the host's")
+    if value.dtype not in TYPES:
+        raise RefusedError(f"{what} is {value.dtype}, which no GPU of OpenGL ES has")
+
+
+def _check_attributes(graph: fx.GraphModule) -> None:
+    """Raise RefusedError where weights are no inputs, so that nobody would see them change."""
+    own = {name for name, _ in (*graph.named_parameters(), *graph.named_buffers())}
+    for node in graph.graph.nodes:
+        if node.op == "get_attr" and node.target in own:
+            raise RefusedError(
+                f"{node.target} is a part of it: set torch._dynamo.config.inline_inbuilt_nn_modules"
+            )
+
+
+def _check_gradients(graph: fx.GraphModule) -> None:
+    """Raise RefusedError where gradients of an output may be asked for."""
+    for value in map(_value, _returned(graph)):
+        if isinstance(value, torch.Tensor) and value.requires_grad:
+            raise RefusedError(
+                "it needs gradients; call it inside torch.no_grad() or torch.inference_mode()"
+            )
+
+
+def _is_weight(node: fx.Node, value: Any) -> bool:
+    marked = STATIC in node.meta.get("tensor_dict", {})
+    return marked or isinstance(value, torch.nn.Parameter)
+
+
+def _example(node: fx.Node, value: Any) -> Any:
+    """The placeholder's value as the compiler traced it, which has symbols for sizes."""
+    return node.meta.get("example_value", value)
+
+
+def _symbol(size: Any) -> Any:
+    """A size: an int, or the expression that it is."""
+    return size.node.expr if isinstance(size, torch.SymInt) else size
+
+
+def _returned(graph: fx.GraphModule) -> list[Any]:
+    """What the graph gives: nodes, and what is the same each time."""
+    (output,) = [node for node in graph.graph.nodes if node.op == "output"]
+    (given,) = output.args
+    return list(given)
+
+
+def _value(given: Any) -> Any:
+    return given.meta.get("example_value") if isinstance(given, fx.Node) else given
+
+
+def _outputs(graph: fx.GraphModule) -> tuple[tuple[int, ...], fx.GraphModule | None]:
+    """The outputs to compute, and what gives the others. Raises RefusedError."""
+    ours = [node for node in graph.graph.nodes if node.op in ("placeholder", "get_attr")]
+    theirs = {_memory(_value(node)) for node in ours} - {None}
+    returned = _returned(graph)
+    values = [_value(given) for given in returned]
+    computed = tuple(
+        i
+        for i, value in enumerate(values)
+        if isinstance(value, torch.Tensor) and _memory(value) not in theirs
+    )
+    others = [given for i, given in enumerate(returned) if i not in computed]
+    if not others:
+        return computed, None
+    calls = [n for n in graph.graph.nodes if n.op == "call_method"]
+    placed = [n.target for n in calls if n.target.endswith("_") and not n.target.endswith("__")]
+    if placed and any(isinstance(value, torch.Tensor) for value in map(_value, others)):
+        raise RefusedError(
+            f"it gives a view of an input, and changes tensors in place ({placed[0]})"
+        )
+    copied = fx.Graph()
+    nodes: dict[Any, Any] = {}
+    copied.graph_copy(graph.graph, nodes)
+    copied.output([nodes[given] if isinstance(given, fx.Node) else given for given in others])
+    copied.eliminate_dead_code()
+    return computed, fx.GraphModule(graph, copied)
+
+
+def _memory(value: Any) -> int | None:
+    """What tells whether two tensors share memory."""
+    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None

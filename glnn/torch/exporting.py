@@ -1,0 +1,187 @@
+"""From a captured graph to an ONNX model, by PyTorch's exporter."""
+
+from __future__ import annotations
+
+import logging
+import re
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from glnn.errors import first_line
+from glnn.process import ProcessLock
+from glnn.torch.captured import Captured, Frozen, weight_name
+from glnn.torch.decompositions import decompositions
+from glnn.torch.left import RefusedError
+
+EXPORTING = ProcessLock()
+"""Held while something is exported: PyTorch's exporter is for one thread at a time."""
+MOST_BYTES = 2**31 - 2**24  # of weights: an ONNX model without files of its own ends at 2 GiB
+NO_OPERATOR = re.compile(r"No ONNX function found for <OpOverload\(op='([\w.]+)', overload='(\w+)'")
+FOREIGN = (torch.bfloat16, torch.complex32, torch.float8_e4m3fn, torch.float8_e5m2)
+NOISY = "torch.onnx._internal.exporter"  # says at each export what of torchvision is missing
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A captured graph as an ONNX model for some sizes, without the numbers of its weights."""
+
+    content: bytes
+    """The ONNX model, whose weights have no numbers."""
+    shapes: tuple[tuple[int | None, ...], ...]
+    """Of the tensors that it takes, in order; None is any size."""
+    numbers: tuple[int, ...]
+    """The other integers that it was exported for."""
+
+    def takes(self, shapes: Sequence[Sequence[int]], numbers: tuple[int, ...]) -> bool:
+        """Whether it is for tensors of these shapes, and these integers."""
+        return numbers == self.numbers and all(
+            all(size in (None, n) for size, n in zip(own, given, strict=True))
+            for own, given in zip(self.shapes, shapes, strict=True)
+        )
+
+    def model(self, weights: dict[int, Any]) -> bytes:
+        """The ONNX model with the numbers of the tensors `weights`, by their positions."""
+        from onnx import ModelProto
+
+        proto = ModelProto.FromString(self.content)
+        arrays = {weight_name(i): tensor for i, tensor in weights.items()}
+        for initializer in proto.graph.initializer:
+            if initializer.name in arrays:
+                array = arrays[initializer.name].detach().resolve_neg().numpy()
+                initializer.raw_data = array.tobytes()
+        return bytes(proto.SerializeToString())
+
+
+def export(captured: Captured, inputs: Sequence[Any]) -> Exported:
+    """The ONNX model of `captured`, for the sizes of `inputs` and, where these are free, others.
+
+    Raises RefusedError, which names the operator, where PyTorch's exporter has none for it.
+    """
+    nbytes = sum(inputs[i].nbytes for i in captured.weights)
+    if nbytes > MOST_BYTES:
+        raise RefusedError(f"its weights are {nbytes} bytes, and an ONNX model holds {MOST_BYTES}")
+    with EXPORTING, torch.no_grad(), _quiet():
+        program = _attempt(lambda: _program(captured, inputs))
+        _check(program, captured)
+        names = [input_name(i) for i in captured.tensors]
+        proto = _attempt(
+            lambda: (
+                torch.onnx.export(
+                    program,
+                    (),
+                    dynamo=True,
+                    optimize=False,  # weights stay as they are, so that they can be exchanged
+                    verbose=False,
+                    input_names=names,
+                    output_names=[output_name(i) for i in captured.computed],
+                ).model_proto
+            )
+        )
+    own = {weight_name(i) for i in captured.weights}
+    for initializer in proto.graph.initializer:
+        if initializer.name in own:
+            initializer.raw_data = b""
+    sizes = {
+        value.name: tuple(
+            dim.dim_value if dim.HasField("dim_value") else None
+            for dim in value.type.tensor_type.shape.dim
+        )
+        for value in proto.graph.input
+    }
+    anything = {i: tuple(inputs[i].shape) for i in captured.tensors}
+    shapes = tuple(sizes.get(input_name(i), anything[i]) for i in captured.tensors)
+    numbers = tuple(inputs[i] for i in captured.numbers)
+    return Exported(proto.SerializeToString(), shapes, numbers)
+
+
+def input_name(position: int) -> str:
+    """What the input at this position is called in the ONNX model."""
+    return f"input_{position}"
+
+
+def output_name(position: int) -> str:
+    """What the output at this position is called in the ONNX model."""
+    return f"output_{position}"
+
+
+def _program(captured: Captured, inputs: Sequence[Any]) -> Any:
+    """The graph as PyTorch exports it: of ATen's operators, of which none works in place."""
+    auto = torch.export.Dim.AUTO
+    free = [dict.fromkeys(captured.free.get(i, ()), auto) for i in captured.tensors]
+    tensors = tuple(inputs[i].detach() for i in captured.tensors)
+    program = torch.export.export(
+        Frozen(captured, inputs), tensors, dynamic_shapes=(tuple(free),), strict=False
+    )
+    return program.run_decompositions(decompositions())
+
+
+def _check(program: Any, captured: Captured) -> None:
+    """Raise RefusedError for what changes its inputs, draws random numbers, or has odd types."""
+    known = {weight_name(i): i for i in captured.weights}
+    known |= {f"tensors_{place}": i for place, i in enumerate(captured.tensors)}
+    for output in program.graph_signature.output_specs:
+        if "MUTATION" in output.kind.name:
+            target = output.target
+            what = captured.name(known[target]) if target in known else target
+            raise RefusedError(f"it changes {what} in place")
+    for node in program.graph.nodes:
+        kind = getattr(node.meta.get("val"), "dtype", None)
+        if kind in FOREIGN:
+            raise RefusedError(
+                f"{node.target} computes in {kind}, which neither a GPU nor NumPy has"
+            )
+        tags = getattr(node.target, "tags", ())
+        if torch.Tag.nondeterministic_seeded in tags and not _fixed(node):
+            raise RefusedError(f"{node.target} draws random numbers, which are PyTorch's")
+
+
+def _fixed(node: Any) -> bool:
+    """Whether an operator that may draw random numbers does not: a dropout at inference, say."""
+    arguments = {a.name: a for a in node.target._schema.arguments}
+    values = dict(zip(arguments, node.args)) | node.kwargs
+    if "train" in arguments:
+        return values.get("train") is False
+    if "dropout_p" in arguments:
+        return values.get("dropout_p", arguments["dropout_p"].default_value) in (0, 0.0)
+    if "training" in arguments:
+        return values.get("training", arguments["training"].default_value) is False
+    return False
+
+
+def _attempt(work: Callable[[], Any]) -> Any:
+    """What `work` gives. Raises RefusedError with the innermost cause of what it raises."""
+    try:
+        return work()
+    except ImportError as error:
+        raise RefusedError(f"PyTorch's ONNX exporter needs {error.name}: pip install it") from None
+    except Exception as error:  # the exporter raises any
+        reason: BaseException = error
+        while reason.__cause__ is not None:
+            reason = reason.__cause__
+        missing = NO_OPERATOR.search(str(reason))
+        if missing:
+            name = f"{missing[1]}.{missing[2]}"
+            raise RefusedError(f"PyTorch's ONNX exporter does not have {name}") from None
+        said = f"{type(reason).__name__}: {first_line(Exception(str(reason).strip()))}"
+        raise RefusedError(f"PyTorch does not export it to ONNX: {said}") from None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what the exporter prints, warns of and logs."""
+    loggers = [logging.getLogger(NOISY), logging.getLogger(f"{NOISY}._registration")]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled

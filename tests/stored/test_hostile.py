@@ -1,0 +1,224 @@
+"""Damaged, stale and foreign entries: as if they were not there, or what they were."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from glnn.device import Device
+from glnn.device.tape import Tape, TapeError
+from glnn.disk import Disk
+from glnn.reading import noting, read
+from glnn.running.options import Options
+from glnn.settings import Settings
+from glnn.stored.identity import stamps
+from glnn.stored.index import Index
+from glnn.stored.plan import StoredPlan
+from glnn.stored.storage import DiskStorage, Shelved
+from tests.random_models import random_model
+from tests.twice import Twice, numbers, same
+
+Old = Callable[[Path], Path]
+FLIPS = 24  # of a file
+ODD = (None, True, -1, 1 << 70, 1.5, float("nan"), "", "x", [], {}, [[]], [-1], {"x": None})
+"""What may stand anywhere in JSON."""
+
+
+@pytest.fixture(scope="module", params=["compute", "feedback"])
+def twice(request, keeping: Device, tmp_path_factory) -> Twice:
+    path = tmp_path_factory.mktemp("models") / "net.json"
+    random_model(9).save(path)
+    return Twice(path, {"backend": request.param, "device": keeping})
+
+
+@pytest.fixture
+def stored(twice: Twice, old: Old, cache: Path) -> Iterator[dict[Path, bytes]]:
+    """The files of plans and weights of a model that was stored just now."""
+    Disk.of(Settings.from_environment()).clear(["plans", "weights"])
+    old(twice.path)
+    (info,) = twice.session().get_inputs()
+    twice.cold({info.name: numbers(0, info.with_batch(1))})
+    yield {path: path.read_bytes() for kind in ("plans", "weights") for path in _files(cache, kind)}
+
+
+def _files(cache: Path, kind: str) -> list[Path]:
+    return list((cache / kind).iterdir())
+
+
+def _found(twice: Twice, feeds: dict[str, Any]) -> list[Any] | None:
+    """What the stored plan gives, if there is one."""
+    model = DiskStorage().find(twice.path, Options(**twice.options))
+    if model is None:
+        return None
+    shapes = {name: array.shape for name, array in feeds.items()}
+    plan = model.device.perform(lambda: model.plan(shapes, False))
+    return None if plan is None else [*plan.run(feeds).values()]
+
+
+def test_a_flipped_bit_anywhere(twice: Twice, stored: dict[Path, bytes]) -> None:
+    (info,) = twice.session().get_inputs()
+    feeds = {info.name: numbers(0, info.with_batch(1))}
+    expected = _found(twice, feeds)
+    assert expected is not None
+    draw, refused = random.Random(0), 0
+    for path, content in stored.items():
+        ends = [0, len(content) - 1, len(content) - 20]
+        for place in ends + [draw.randrange(len(content)) for _ in range(FLIPS)]:
+            for file, whole in stored.items():
+                file.write_bytes(whole)
+            damaged = bytearray(content)
+            damaged[place] ^= 1 << draw.randrange(8)
+            path.write_bytes(damaged)
+            found = _found(twice, feeds)
+            refused += found is None
+            if found is not None:  # what was flipped is not used: the space between parts
+                same(found, expected)
+    assert refused > len(stored) * FLIPS / 2
+
+
+def test_files_cut_short_empty_or_gone(twice: Twice, stored: dict[Path, bytes]) -> None:
+    (info,) = twice.session().get_inputs()
+    feeds = {info.name: numbers(0, info.with_batch(1))}
+    for path, content in stored.items():
+        for part in (None, b"", content[:40], content[: len(content) // 2], content[:-1]):
+            for file, whole in stored.items():
+                file.write_bytes(whole)
+            if part is None:
+                path.unlink()
+            else:
+                path.write_bytes(part)
+            assert _found(twice, feeds) is None
+    twice.cold(feeds)
+    assert _found(twice, feeds) is not None
+
+
+def _places(data: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where something stands in JSON."""
+    yield at
+    if isinstance(data, list):
+        data = dict(enumerate(data))
+    for key, value in data.items() if isinstance(data, dict) else ():
+        yield from _places(value, (*at, key))
+
+
+def _with(data: Any, at: tuple[Any, ...], value: Any) -> Any:
+    """`data` with `value` in one place."""
+    if not at:
+        return value
+    made = copy.copy(data)
+    made[at[0]] = _with(data[at[0]], at[1:], value)
+    return made
+
+
+def test_whatever_json_says(twice: Twice, stored: dict[Path, bytes]) -> None:
+    """What reads it takes it or raises what is said of it; it never goes beyond a buffer."""
+    model = DiskStorage().find(twice.path, Options(**twice.options))
+    assert isinstance(model, Shelved)
+    listed = model._index.plans[0]
+    plan = json.loads(bytes(model._entry.part(listed.part)))
+    index = json.loads(bytes(model._entry.part("index")))
+    for data, parsed in ((plan, StoredPlan.of), (index, Index.of)):
+        assert parsed(data) is not None
+        places, draw = list(_places(data)), random.Random(1)
+        for at in draw.sample(places, min(len(places), 400)):
+            with suppress(TapeError, ValueError):
+                parsed(_with(data, at, draw.choice(ODD)))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["bind", 0, 0, 0, 68],
+        ["bind", 0, 0, 64, 4],
+        ["bind", 2, 0, 0, 4],
+        ["copy", 0, 60, 1, 0, 8],
+        ["copy", 0, 0, 1, 28, 8],
+        ["refresh", 0, 1, 0],
+        ["refresh", 1, 0, 0],
+        ["show", 0, 1],
+        ["capture", 0, 9, 1, 0, 0, 0],
+        ["capture", 0, 1, 1, 8, 0, 0],
+        ["dispatch", 1, 1, 1, 1],
+        ["dispatch", 0, -1, 1, 1],
+        ["uniforms", 0, 1],
+        ["uses", [[2, 0, 1]], []],
+        ["call"],
+    ],
+)
+def test_a_tape_keeps_within_its_buffers(command: list[Any]) -> None:
+    right = {
+        "blocks": [[16, "shared", True]],
+        "weights": [8],
+        "programs": ["00"],
+        "textures": [[16, "r32f", "sampler2D", 0, 0]],
+        "arrays": [[0, [["x", 1, 1]]]],
+        "uniforms": [{"count": 4}],
+        "commands": [
+            ["bind", 0, 0, 0, 64],
+            ["bind", 0, 0, 32, -1],
+            ["copy", 0, 32, 1, 0, 32],
+            ["refresh", 0, 0, 0],
+            ["capture", 0, 4, 2, 4, 0, 0],
+            ["dispatch", 0, 1, 1, 1],
+        ],
+    }
+    assert Tape.of(json.loads(json.dumps(Tape.of(right).data()))) == Tape.of(right)
+    with pytest.raises(TapeError):
+        Tape.of({**right, "commands": [command]})
+
+
+def test_another_file_in_its_place(keeping: Device, tmp_path: Path, old: Old) -> None:
+    """Of the same size: its weights are others."""
+    path = tmp_path / "net.json"
+    random_model(9).save(path)
+    twice = Twice(old(path), {"backend": "compute", "device": keeping})
+    (info,) = twice.session().get_inputs()
+    feeds = {info.name: numbers(0, info.with_batch(1))}
+    first = twice.cold(feeds)
+    model = twice.session().model
+    for node in model.nodes:
+        if "weight" in node.layer.shapes:
+            node.layer.weight = 2 * np.asarray(node.layer.weight)
+    model.save(path)
+    old(path)
+    second = twice.cold(feeds)
+    assert second[0].tobytes() != first[0].tobytes()
+    same(twice.warm(feeds), second)
+
+
+def test_what_plans_depend_on(twice: Twice, stored: dict[Path, bytes], monkeypatch) -> None:
+    (info,) = twice.session().get_inputs()
+    feeds = {info.name: numbers(0, info.with_batch(1))}
+    assert _found(twice, feeds) is not None
+    other = Twice(twice.path, {**twice.options, "precision": "float16"})
+    assert _found(other, feeds) is None
+    for name, value in (("GLNN_LAUNCH", "3"), ("GLNN_MEMORY", "1G"), ("GLNN_DEBUG", "1")):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            assert _found(twice, feeds) is None, name
+    assert _found(twice, feeds) is not None
+
+
+def test_a_file_that_was_written_just_now_is_not_stored(tmp_path: Path, old: Old) -> None:
+    path = tmp_path / "net.json"
+
+    def seen() -> bool:
+        with noting() as noted:
+            assert read(path, 100) == b"{}"
+        return stamps(noted) is not None
+
+    found = True
+    for _ in range(50):  # a slow machine may take longer to read it
+        path.write_text("{}")
+        found = found and seen()
+    assert not found
+    old(path)
+    assert seen()
