@@ -21,6 +21,7 @@ from glnn.settings import Settings
 AGAIN = "made again by itself"
 FOUND = "found by searching or trying"
 UNUSABLE = "(not usable)"
+KINDS = ("programs", "plans", "tuned", "verdicts", "fastest")
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def clear(kinds: tuple[str, ...], yes: bool, wide: bool, as_json: bool) -> None:
     """
     settings = Settings.from_environment()
     rows = _rows(settings)
-    known = sorted({row.kind for row in rows} | {"programs", "plans", "tuned", "verdicts", "fastest"})
+    known = sorted({row.kind for row in rows} | {*KINDS})
     for kind in kinds:
         if kind not in known:
             raise GlnnError(f"expected a KIND of {', '.join(known)}, got {kind}")
