@@ -14,6 +14,8 @@ from pathlib import Path
 
 from glnn.errors import GlnnError, shown
 
+WAITS = ("block", "spin", "sleep")
+PRIORITIES = ("normal", "low")
 BACKENDS = ("compute", "feedback", "cpu")
 """In the order in which `auto` tries them."""
 
@@ -37,6 +39,9 @@ class Settings:
     kernels: `GLNN_KERNELS`, a folder with kernels of the user's own; none unless given.
     backends: `GLNN_BACKEND`, what `auto` is to take: a backend, or several with commas between, of
         which it takes the first that opens; empty, as `auto` is, where it chooses by itself.
+    wait: `GLNN_WAIT`, how the host waits for a device: `block` as its driver does, `spin` or
+        `sleep`.
+    priority: `GLNN_PRIORITY`, `low` to let other programs go first, else `normal`.
     """
 
     gpu: str | None = None
@@ -49,6 +54,8 @@ class Settings:
     launch: float | None = None
     kernels: Path | None = None
     backends: tuple[str, ...] = ()
+    wait: str = "block"
+    priority: str = "normal"
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
@@ -63,6 +70,8 @@ class Settings:
             trust=environment.get("GLNN_TRUST", "0") not in ("", "0"),
             launch=_launch(environment.get("GLNN_LAUNCH", "")),
             backends=_backends(environment.get("GLNN_BACKEND", "")),
+            wait=_one_of("GLNN_WAIT", environment, WAITS),
+            priority=_one_of("GLNN_PRIORITY", environment, PRIORITIES),
         )
 
 
@@ -135,6 +144,13 @@ def _backends(text: str) -> tuple[str, ...]:
         known = ", ".join(BACKENDS)
         raise GlnnError(f"GLNN_BACKEND: expected auto, {known}, got {shown(unknown[0])}")
     return names
+
+
+def _one_of(variable: str, environment: Mapping[str, str], known: tuple[str, ...]) -> str:
+    text = environment.get(variable, "")
+    if text and text not in known:
+        raise GlnnError(f"{variable}: expected {', '.join(known)}, got {shown(text)}")
+    return text or known[0]
 
 
 def _bytes(variable: str, environment: Mapping[str, str]) -> int | None:

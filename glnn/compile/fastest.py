@@ -32,6 +32,8 @@ from glnn.kernels.architecture import architecture
 from glnn.kernels.predict import pace
 from glnn.running.run import Done, Run, apart
 from glnn.running.store import T
+from glnn.running.stored import Saver
+from glnn.settings import BACKENDS
 from glnn.types import Array, Shape
 
 LOG = logging.getLogger(__name__)
@@ -61,14 +63,16 @@ class Fastest:
         self.graph, self._options, self._clock = graph, options, clock
         gl = next(one for one in backends.values() if isinstance(one, GlBackend))
         self._offers, self._answers = gl.device.capabilities, gl.answers
+        self.on: Device = gl.device
+        """What those of them run on that are for a GPU."""
         order = SOFTWARE_LAST if self._offers.software else GPU_FIRST
         self._names = [name for name in order if name in backends]
         self._executors: dict[str, Executor] = {}
         self._choices: dict[str, Choice] = {}  # by class of shapes
         self._measuring = threading.Lock()
-        self.saves: Callable[[Backend], Saving | None] = lambda _: None
-        """Gives what keeps plans of a backend on disk."""
-        self._saved: str | None = None  # the one backend whose plans are kept
+        self.saved = next(name for name in BACKENDS if name in backends)
+        """The one backend whose plans may be kept on disk."""
+        self._saving: Saving | None = None
         self._latest: tuple[dict[str, Shape], Executor, Choice] | None = None
         self._said_software(self._answers)
 
@@ -110,7 +114,9 @@ class Fastest:
             own = self._options
             if name == "cpu":
                 own = {**own, "device": None, "gpu": None, "limits": None}
-            found = self._executors.setdefault(name, Executor(self.graph, name, **own))
+            made = Executor(self.graph, name, **own)
+            made.saving = self._saving if name == self.saved else None
+            found = self._executors.setdefault(name, made)
         return found
 
     def run(
@@ -126,10 +132,30 @@ class Fastest:
         names = None if outputs is None else tuple(outputs)
         if self._measuring.acquire(blocking=False):  # who waits may be whom the other waits for
             try:
-                return self._measured(feeds, names, out)
+                return self._kept(lambda: self._measured(feeds, names, out))
             finally:
                 self._measuring.release()
         return self._of(self._names[0]).run(feeds, names, out)
+
+    def save_by(self, saver: Saver) -> None:
+        """Have `saver` keep plans of the backend `saved` from now on, where that is chosen."""
+        self._saving = Saving(saver, self.graph)
+
+    def _kept(self, measure: Callable[[], dict[str, Array]]) -> dict[str, Array]:
+        """What `measure` gives; its plan is kept on disk if that is of the fastest."""
+        saving = self._saving
+        if saving is None:
+            return measure()
+        saving.paused, before = True, self._latest
+        try:
+            return measure()
+        finally:
+            taken = self._latest if self._latest is not before else None
+            if taken is None or taken[2].backend != self.saved:
+                saving.drop()
+            saving.paused = False
+            if saving.waiting and taken is not None:
+                taken[1].perform(saving.settle)
 
     def perform(self, work: Callable[[], T]) -> T:
         """See `Executor`."""
@@ -171,7 +197,6 @@ class Fastest:
         if choice is None:
             return None
         executor = self._of(choice.backend)
-        self._kept(executor)
         self._latest = shapes, executor, choice
         return executor
 
@@ -233,13 +258,6 @@ class Fastest:
         self._take(Choice.of(seconds, why), feeds)
         return answer
 
-    def _kept(self, executor: Executor) -> None:
-        """Have the plans of `executor` on disk, if it is the first for a GPU that was chosen."""
-        backend = executor.backend
-        if self._saved is None and backend.device is not None:
-            self._saved = backend.name
-            executor.keep_by(self.saves(backend))
-
     def _hopeless(self, name: str, seconds: Mapping[str, float]) -> str:
         """Why a backend is not timed beside those that were; empty where it is."""
         best = min(seconds.values(), default=0.0)
@@ -259,7 +277,6 @@ class Fastest:
         LOG.info("%s for %s: auto takes %s", self.graph.name, alike, choice)
         self._choices[alike] = choice
         self._latest = shapes, self._of(choice.backend), choice
-        self._kept(self._latest[1])
         self._answers.keep(self._key(alike), choice, self.graph.name, alike)
         used = {one.backend for one in self._choices.values()}
         for name in self._names:

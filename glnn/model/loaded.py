@@ -11,7 +11,6 @@ from glnn.compile import Executor
 from glnn.compile.candidates import executor_of
 from glnn.compile.executor import PLANS_KEPT
 from glnn.compile.fastest import Fastest
-from glnn.compile.saving import Saving
 from glnn.errors import ModelError
 from glnn.graph.graph import Value
 from glnn.graph.passes import Pass
@@ -71,18 +70,14 @@ class Loaded:
             without=without,
             plans=PLANS_KEPT + (options.max_batch - 1).bit_length(),
         )
-        read = Loading(described(model), files, again)
-
-        def saving(made: Backend) -> Saving | None:
-            if storage is None or made.device is None:
-                return None
-            saver = storage.saver(source, options, made.device, made.name, read)
-            return None if saver is None else Saving(saver, model.graph)
-
+        device, name = executor.device, executor.backend.name
         if isinstance(executor, Fastest):
-            executor.saves = saving
-        else:
-            executor.saving = saving(executor.backend)
+            device, name = executor.on, executor.saved
+        if storage is not None and device is not None:
+            read = Loading(described(model), files, again)
+            saver = storage.saver(source, options, device, name, read)
+            if saver is not None:
+                executor.save_by(saver)
         return cls(model, executor)
 
     def find(self, names: Sequence[str] | None) -> dict[str, Value]:
