@@ -163,8 +163,7 @@ class InferenceSession(Remade):
     def choice(self) -> Choice | None:
         """What `auto` chose for the shapes of the last run, by which times.
 
-        None where the backend was named, or nothing was run yet, or there is nothing to choose.
-        Of a plan that was restored without times.
+        None where there was nothing to choose, or nothing was run yet; of a stored plan no times.
         """
         loaded = self._deferred.loaded
         if loaded is not None:
