@@ -44,6 +44,7 @@ LOG = logging.getLogger(__name__)
 MOST_CHOICES = 1024  # that are remembered
 SMALL = 1 << 16  # bytes of weights that the host keeps: other texels may be made of them
 LONGEST = 0.1  # seconds of a launch: Panfrost ends jobs of half a second
+LONGEST_LOW = 0.01  # of a device of low priority: others wait no longer for their turn
 # Bytes from which on a GPU with memory of its own has them copied from and to mapped memory. Below,
 # GL brings the host's sooner, and the device writes its own there itself. NVIDIA's driver (580)
 # keeps a buffer that GL read back in the host's memory, and waits for all commands to read it: an
@@ -71,6 +72,8 @@ class GlBackend(Programs):
         self._textures: WeakKeyDictionary[Buffer, dict[tuple[str, str], Fetched]]
         self._textures = WeakKeyDictionary()
         longest = 0.0 if architecture(offers) in PATIENT else LONGEST
+        if device.low:
+            longest = LONGEST_LOW
         self._longest = longest if settings.launch is None else settings.launch
 
     @classmethod

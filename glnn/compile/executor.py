@@ -21,7 +21,7 @@ from glnn.graph.passes import Pass
 from glnn.graph.passes.small import has_wide_inputs, with_small_inputs
 from glnn.kernels.library import revision
 from glnn.process import ProcessLock, memory
-from glnn.running.run import Done, Run, within_memory
+from glnn.running.run import Done, Run, run_within, within_memory
 from glnn.running.store import T
 from glnn.running.stored import Saver
 from glnn.types import Array, DType, Shape, TensorType, content
@@ -87,8 +87,10 @@ class Executor:
     ) -> dict[str, Array]:
         """The outputs so called, None for all, for the inputs `feeds`; see `Plan.run`."""
         backend, names = self._open(), None if outputs is None else tuple(outputs)
-        found = within_memory(
-            backend, lambda: self._planned(feeds, backend).inside(feeds, names, out)
+        found = run_within(
+            backend,
+            lambda: self._planned(feeds, backend).inside(feeds, names, out),
+            lambda: self._begun(backend, feeds, names, out or {}),
         )
         if self.saving is not None and self.saving.waiting:
             backend.perform(self.saving.settle)
@@ -107,8 +109,17 @@ class Executor:
         self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Array]
     ) -> Run:
         """Have the device begin with a run, as `run` has it. To be called inside `perform`."""
-        plan = self._planned(feeds, self.backend)
-        if isinstance(plan, Cut) or self.backend.device is None:
+        return self._begun(self.backend, feeds, outputs, out)
+
+    def _begun(
+        self,
+        backend: Backend,
+        feeds: Mapping[str, Array],
+        outputs: tuple[str, ...] | None,
+        out: Mapping[str, Array],
+    ) -> Run:
+        plan = self._planned(feeds, backend)
+        if isinstance(plan, Cut) or backend.device is None or outputs == ():
             return Done(plan.inside(feeds, outputs, out))
         return plan.begin(feeds, outputs, out)
 

@@ -13,7 +13,7 @@ from glnn.errors import DeviceError
 from glnn.process import ProcessLock
 from glnn.reading import Noted
 from glnn.running.options import Options
-from glnn.running.run import Run, within_memory
+from glnn.running.run import Done, Run, run_within
 from glnn.running.runner import Runner
 from glnn.running.store import OnDevice, T
 from glnn.tensor_info import TensorInfo
@@ -196,10 +196,14 @@ class StoredRuns:
             plan = self._plan(feeds)
             return None if plan is None else plan.inside(feeds, names, out)
 
+        def begin() -> Run | Done[dict[str, Array] | None]:
+            plan = None if names == () else self._plan(feeds)
+            return Done(inside()) if plan is None else plan.begin(feeds, names, out)
+
         found = None
         if self._usable():
             try:
-                found = within_memory(self._on, inside)
+                found = run_within(self._on, inside, begin)
             except DeviceError:  # what was stored may be at fault
                 stored = self._stored
                 if stored is None or stored.device.closed:

@@ -20,6 +20,7 @@ from glnn.layers import Linear, ReLU
 from glnn.model import Model, TensorInfo
 from glnn.running.options import Options
 from glnn.running.runner import Runner
+from glnn.running.stored import NothingStored
 from glnn.session import InferenceSession
 from glnn.types import Shape
 from tests.models.test_threads import GL, available, in_threads
@@ -29,7 +30,7 @@ LOADED = [[0.0, 1.0], [4.5, 7.0]]  # what the model of the file gives
 STORED = [[8.5, 11.0], [14.5, 17.0]]  # what was stored gives: another one, to be told apart
 
 
-class Stub:
+class Stub(NothingStored):
     """A StoredModel, and the Storage that has it: plans of `model` for batches of two and one."""
 
     def __init__(self, model: Model, name: str, device: Device) -> None:
@@ -218,6 +219,7 @@ from glnn.running.ends import Ends, Input, Output
 from glnn.running.lane import Lane
 from glnn.running.lanes import Lanes
 from glnn.running.runner import Runner
+from glnn.running.stored import NothingStored
 from glnn.running.store import OnDevice
 from glnn.session import InferenceSession
 from glnn.tensor_info import TensorInfo
