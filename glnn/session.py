@@ -129,6 +129,11 @@ class InferenceSession:
         return self._deferred.backend
 
     @property
+    def backend_name(self) -> str:
+        """What `backend` is called: told without opening one where what was stored says it."""
+        return self._deferred.where
+
+    @property
     def hosted(self) -> tuple[str, ...]:
         """The operators that the host computed in the last run, on a backend of a GPU, and why.
 

@@ -334,6 +334,10 @@ def test_wrong_bindings(ort, session, feeds, content) -> None:
 
 
 def test_devices(ort) -> None:
+    state = import_module(f"{ort.__name__}.capi._pybind_state")
+    kind, memory = state.OrtDevice.cpu(), state.OrtDevice.default_memory()
+    assert state.OrtDevice(kind, memory, 3).device_id() == 3
+    assert state.OrtDevice(kind, memory, 0, 3).device_id() == 3
     device = ort.OrtDevice.make("cpu", 0)
     assert (device.device_type(), device.device_id(), device.device_mem_type()) == (0, 0, 0)
     assert ort.OrtDevice.make("cuda", 1).device_id() == 1
@@ -477,8 +481,10 @@ def test_headers_of_files_that_are_cut_and_changed(content) -> None:
 
 
 def test_importing_is_light() -> None:
-    heavy = "('onnx', 'onnxruntime', 'torch', 'rich', 'glnn.profiling')"
-    code = f"import sys, glnn.onnxruntime; print([m for m in {heavy} if m in sys.modules])"
+    parts = ["graph", "kernels", "backends", "compile", "layers", "model", "onnx", "profiling"]
+    code = "import sys, glnn.onnxruntime as ort; ort.capi._pybind_state.SessionOptions()"
+    heavy = ["onnx", "onnxruntime", "torch", "rich", *(f"glnn.{part}" for part in parts)]
+    code += f"; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
