@@ -144,11 +144,14 @@ SUITE := bookworm trixie
 check-arm64:
 	.ci/check-arm64 $(SUITE)
 
-# 2,000 requests to a threaded server on each GL backend: how many MiB it grows, and what was wrong.
+# 2,000 requests to a threaded server on each GL backend, and 1,000 runs of each of 8 threads: how many
+# MiB that grows, and what was wrong.
 # The tests have a smaller part of it.
 check-threads: gl $(VENV)/test.stamp
 	for backend in compute feedback; do \
-	    $(BIN)/python tests/server.py $$backend 2000 || exit 1; done
+	    $(BIN)/python tests/server.py $$backend 2000 || exit 1; \
+	    $(BIN)/python -m benchmarks.threads --backend $$backend --batch 1 --threads 8 --runs 8000 \
+	        --rounds 1 || exit 1; done
 
 # Programs from pip that were written for ONNX Runtime, each with it and with glnn: docs/programs.md.
 # basic-pitch wants TensorFlow, and runs without.
@@ -171,11 +174,12 @@ check-engines: gl build/engines/stamp
 	for example in 12_ray_data 13_ray_serve 14_http_service; do \
 	    echo "$$example"; build/engines/bin/python examples/$$example.py || exit 1; done
 
+build/torch/stamp: PACKAGES = '$(TORCH)' -e '.[torch,test]'
+build/engines/stamp: PACKAGES = 'ray[data,serve]' bottle -e .
 build/torch/stamp build/engines/stamp: pyproject.toml
 	rm -rf $(@D) && mkdir -p build
 	.ci/venv $(PYTHON) $(@D)
-	$(@D)/bin/python -m pip --disable-pip-version-check -q $(INSTALL) $(if $(findstring torch,$@), \
-	    '$(TORCH)' -e '.[torch,test]','ray[data,serve]' bottle -e .)
+	$(@D)/bin/python -m pip --disable-pip-version-check -q $(INSTALL) $(PACKAGES)
 	@touch $@
 
 gl:

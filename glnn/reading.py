@@ -48,10 +48,18 @@ def regular(path: str, flags: int) -> int:
     if stat.S_ISREG(known.st_mode):
         noted = _NOTED.get()
         if noted is not None:
-            noted.append(Noted(os.path.abspath(path), known, time.time_ns()))
+            noted.append(Noted(_absolute(path), known, time.time_ns()))
         return handle
     os.close(handle)
     raise OSError(errno.EINVAL, "is not a file", path)
+
+
+def _absolute(path: str) -> str:
+    """`path` from the root on, where that can be told."""
+    try:
+        return os.path.abspath(path)
+    except OSError:  # the working directory is gone
+        return path
 
 
 def read(path: Path, most: int) -> bytes:

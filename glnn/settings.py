@@ -14,6 +14,8 @@ from pathlib import Path
 
 from glnn.errors import GlnnError, shown
 
+WAITS = ("block", "spin", "sleep")
+PRIORITIES = ("normal", "low")
 BACKENDS = ("auto", "compute", "feedback", "cpu")
 
 
@@ -35,6 +37,9 @@ class Settings:
     memory: `GLNN_MEMORY`, the bytes that a plan may take on the device, also as 512K, 512M or 4G;
         the device is asked what is free unless given.
     kernels: `GLNN_KERNELS`, a folder with kernels of the user's own; none unless given.
+    wait: `GLNN_WAIT`, how the host waits for a device: `block` as its driver does, `spin` or
+        `sleep`.
+    priority: `GLNN_PRIORITY`, `low` to let other programs go first, else `normal`.
     """
 
     gpu: str | None = None
@@ -47,13 +52,15 @@ class Settings:
     trust: bool = False
     launch: float | None = None
     kernels: Path | None = None
+    wait: str = "block"
+    priority: str = "normal"
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
         return cls(
             gpu=environment.get("GLNN_GPU") or None,
             limits=environment.get("GLNN_LIMITS") or None,
-            backend=_backend(environment.get("GLNN_BACKEND") or "auto"),
+            backend=_one_of("GLNN_BACKEND", environment, BACKENDS),
             debug=environment.get("GLNN_DEBUG", "0") not in ("", "0"),
             cache=_cache(environment.get("GLNN_CACHE")),
             kernels=_folder("GLNN_KERNELS", environment.get("GLNN_KERNELS", "")),
@@ -61,6 +68,8 @@ class Settings:
             memory=_bytes("GLNN_MEMORY", environment),
             trust=environment.get("GLNN_TRUST", "0") not in ("", "0"),
             launch=_launch(environment.get("GLNN_LAUNCH", "")),
+            wait=_one_of("GLNN_WAIT", environment, WAITS),
+            priority=_one_of("GLNN_PRIORITY", environment, PRIORITIES),
         )
 
 
@@ -94,12 +103,6 @@ class StandIn:
         return cls(environment.get("GLNN_ONNXRUNTIME") != "0")
 
 
-def _backend(name: str) -> str:
-    if name not in BACKENDS:
-        raise GlnnError(f"GLNN_BACKEND: expected {', '.join(BACKENDS)}, got {shown(name)}")
-    return name
-
-
 def _cache(folder: str | None) -> Path | None:
     if folder is None:
         if sys.platform == "linux":  # where nothing else need be imported for it
@@ -129,6 +132,13 @@ def _launch(text: str) -> float | None:
     if not 0 <= seconds < float("inf"):
         raise GlnnError(f"GLNN_LAUNCH: expected seconds, as in 0.1, or 0, got {text!r}")
     return seconds
+
+
+def _one_of(variable: str, environment: Mapping[str, str], known: tuple[str, ...]) -> str:
+    text = environment.get(variable, "")
+    if text and text not in known:
+        raise GlnnError(f"{variable}: expected {', '.join(known)}, got {shown(text)}")
+    return text or known[0]
 
 
 def _bytes(variable: str, environment: Mapping[str, str]) -> int | None:

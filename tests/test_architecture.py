@@ -23,7 +23,7 @@ ORDER = (
     ("errors",),
     ("reading", "writing"),
     ("settings", "process", "types", "glsl", "span"),
-    ("disk",),
+    ("disk", "remade"),
     ("arrays",),
     ("layout", "tensor_info"),
     ("graph", "device"),

@@ -917,3 +917,45 @@ def test_networks_are_measured_each_in_a_process(tmp_path) -> None:
     assert "glnn is right with 1 of 2 networks" in table
     page = run("benchmarks.page", str(kept))
     assert f"| squeezenet1_1 | {ours['steps']} | 0 |" in page
+
+
+def test_workers() -> None:
+    options = ["--model", "lenet", "--batch", "2", "--gpus", "", "--seconds", "0", "--json"]
+    rows = json.loads(run("benchmarks.workers", *options))["rows"]
+    assert {row["name"]: len(row["each_per_s"]) for row in rows} == {
+        "one process": 1,
+        "two processes on one GPU": 2,
+    }
+    assert all(row["images_per_s"] > 0 for row in rows)
+
+
+def test_threads() -> None:
+    options = [
+        "--batch",
+        "1",
+        "--runs",
+        "6",
+        "--rounds",
+        "1",
+        "--threads",
+        "1,3",
+        "--wait",
+        "sleep",
+    ]
+    (part,) = json.loads(run("benchmarks.threads", *options, "--json"))["parts"]
+    names = [row["name"] for row in part["rows"]]
+    assert names == ["alone by run"] + [f"{n} by {w}" for w in ("run", "run_async") for n in (1, 3)]
+    assert all(row["per_s"] > 0 and row["cpu_us"] > 0 for row in part["rows"])
+    assert part["wait"] == "sleep" and part["wrong"] == 0
+
+
+def test_priority() -> None:
+    options = ["--beside-batch", "1", "--seconds", "0", "--rounds", "1", "--json"]
+    rows = json.loads(run("benchmarks.priority", *options))["rows"]
+    assert [(row["what"], row["beside"]) for row in rows] == [
+        (what, priority)
+        for priority in ("nothing", "normal", "low")
+        for what in ("runs", "processor")
+    ]
+    assert all(row["median_ms"] > 0 for row in rows)
+    assert all((row["other"] is None) == (row["beside"] == "nothing") for row in rows)

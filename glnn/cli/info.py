@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import rich_click as click
@@ -64,10 +65,7 @@ def _report(gpu: str | None, limits: str | None) -> dict[str, Any]:
         "limits": device.capabilities.limits() if device else {},
         "backends": backends,
         "kernels": _kernels(seen),
-        "gpus": [
-            {"index": g.index, "renderer": g.renderer, "vendor": g.vendor, "error": g.error}
-            for g in gpus()
-        ],
+        "gpus": [asdict(gpu) for gpu in gpus()],
         "attempts": [{"what": a.what, "step": a.step, "error": a.error} for a in attempts],
     }
     if device is not None:
@@ -147,10 +145,12 @@ def _show(report: dict[str, Any], out: Screen) -> None:
             listed.add(one["backend"], one["op"], one["name"], one["said"], one["attributes"])
         out.show(listed)
     if report["gpus"]:
-        heads = (figures("gpu"), Column("renderer"), Column("vendor", 1))
-        offered = Table((*heads, Column("why it does not open")))
+        numbers = figures("gpu"), figures("cuda")
+        names = Column("renderer"), Column("vendor", 1), Column("why it does not open")
+        offered = Table((*numbers, *names))
         for g in report["gpus"]:
-            offered.add(str(g["index"]), g["renderer"], g["vendor"], g["error"] or "")
+            number = "" if g["cuda"] is None else str(g["cuda"])
+            offered.add(str(g["index"]), number, g["renderer"], g["vendor"], g["error"] or "")
         out.show(offered)
     if report["attempts"]:
         tried = Table((Column("tried without success"), Column("step"), Column("error")))

@@ -28,7 +28,9 @@ def device_options(command: Command) -> Command:
         help="Behave as the smallest device that OpenGL ES 3.1 allows.",
     )(command)
     return click.option(
-        "--gpu", metavar="INDEX|NAME", help="The GPU: its EGL index, or a part of its name."
+        "--gpu",
+        metavar="INDEX|NAME|cuda:N",
+        help="The GPU: its EGL index, a part of its name, or CUDA's number.",
     )(command)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
 from math import prod
 
@@ -15,7 +15,7 @@ from glnn.compile.memory import Arena
 from glnn.compile.outline import Outline
 from glnn.compile.schedule import Schedule
 from glnn.compile.task import Entry
-from glnn.compile.weights import Kept, Weight, Weights
+from glnn.compile.weights import Kept, Key, Weight, Weights
 from glnn.device.recording import Recording
 from glnn.errors import ShapeError
 from glnn.layout import parse
@@ -219,3 +219,15 @@ class Prepared:
         store = self.stores[name]
         self.backend.wrote(store)
         return store
+
+
+def wanted(outline: Outline) -> Iterator[Key]:
+    """The weights that its launches, and those of bodies, will have kept, in that order."""
+    for _, part in outline.walk():
+        for entry in part.schedule.entries:
+            task = entry.task
+            if task.op.control or entry.host or not task.parameters:
+                continue
+            copies = part.schedule.backend.copies(entry.choice, entry.problem)
+            for name, weight in task.parameters.items():
+                yield weight, entry.layouts[name], name in copies

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from glnn.compile.cut import Cut
 from glnn.compile.plan import Plan
 from glnn.compile.taped import taped
 from glnn.device.tape import TapeError
@@ -52,11 +51,10 @@ class Saving:
         """Whether there are any."""
         return bool(self._new)
 
-    def made(self, plan: Plan | Cut, shapes: Mapping[str, Shape], small: bool) -> None:
+    def made(self, plan: Plan, shapes: Mapping[str, Shape], small: bool) -> None:
         """Note that `plan` was made for inputs of `shapes`."""
-        if isinstance(plan, Plan):
-            with self._lock:
-                self._new.append(_New(plan, dict(shapes), small))
+        with self._lock:
+            self._new.append(_New(plan, dict(shapes), small))
 
     def settle(self) -> None:
         """Have those kept that have run, once some run gave results. Only inside `perform`."""
@@ -65,10 +63,20 @@ class Saving:
             self._new = [one for one in self._new if one not in over]
         for one in over:
             if any(one.revision != known for one, known in self._revisions.items()):
+                _release(one.plan)
                 continue
             try:
                 found = taped(one.plan)
+                self._saver.save(found.plan, found.weights, found.fixed, one.shapes, one.small)
             except TapeError as error:
                 LOG.debug("a plan of %s is not kept: %s", one.plan.graph.name, error)
-                continue
-            self._saver.save(found.plan, found.weights, found.fixed, one.shapes, one.small)
+                _release(one.plan)
+            except Exception:  # nobody asked for this: the run has its results
+                LOG.debug("a plan of %s is not kept", one.plan.graph.name, exc_info=True)
+                _release(one.plan)
+
+
+def _release(plan: Plan) -> None:
+    """Hold the words of its weights no more: nobody stores them."""
+    for kept in plan.lane.prepared.kept:
+        kept.held = None

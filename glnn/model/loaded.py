@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from glnn.backends import Backend
 from glnn.compile import Executor
 from glnn.compile.executor import PLANS_KEPT
-from glnn.compile.saving import Saving
 from glnn.errors import ModelError
 from glnn.graph.graph import Value
 from glnn.graph.passes import Pass
@@ -66,7 +65,8 @@ class Loaded:
             read = Loading(described(model), files, again)
             made = executor.backend
             saver = storage.saver(source, options, executor.backend.device, made.name, read)
-            executor.saving = None if saver is None else Saving(saver, model.graph)
+            if saver is not None:
+                executor.save_by(saver)
         return cls(model, executor)
 
     def find(self, names: Sequence[str] | None) -> dict[str, Value]:

@@ -4,19 +4,7 @@ from __future__ import annotations
 
 import glnn.onnxruntime.capi as capi  # not "from": that asks for these names
 from glnn.onnxruntime.capi import onnxruntime_validation
-from glnn.onnxruntime.capi.environment import preload_dlls, print_debug_info
-from glnn.onnxruntime.capi.onnxruntime_inference_collection import (
-    AdapterFormat,
-    InferenceSession,
-    IOBinding,
-    ModelCompiler,
-    OrtDevice,
-    OrtDeviceVendorId,
-    OrtValue,
-    SparseTensor,
-    copy_tensors,
-)
-from glnn.onnxruntime.capi.onnxruntime_pybind11_state import (
+from glnn.onnxruntime.capi._pybind_state import (
     ExecutionMode,
     ExecutionOrder,
     GraphOptimizationLevel,
@@ -67,6 +55,18 @@ from glnn.onnxruntime.capi.onnxruntime_pybind11_state import (
     set_global_thread_pool_sizes,
     set_seed,
     unregister_execution_provider_library,
+)
+from glnn.onnxruntime.capi.environment import preload_dlls, print_debug_info
+from glnn.onnxruntime.capi.onnxruntime_inference_collection import (
+    AdapterFormat,
+    InferenceSession,
+    IOBinding,
+    ModelCompiler,
+    OrtDevice,
+    OrtDeviceVendorId,
+    OrtValue,
+    SparseTensor,
+    copy_tensors,
 )
 from glnn.onnxruntime.shim import install, uninstall
 

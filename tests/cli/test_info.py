@@ -83,7 +83,7 @@ def test_info_of_this_machine(cli: Glnn) -> None:
         assert set(state) == {"ok", "reason"}
         assert state["ok"] is (state["reason"] is None)
     for gpu in found["gpus"]:
-        assert set(gpu) == {"index", "renderer", "vendor", "error"}
+        assert set(gpu) == {"index", "renderer", "vendor", "error", "cuda"}
     assert found["device"]["renderer"] in cli("info").out
 
 

@@ -315,3 +315,19 @@ def test_a_loop_with_no_end_is_refused() -> None:
     model.graph.node[0].input.extend(["", "", "x"])
     with pytest.raises(ModelError, match="trips or a condition must be there"):
         InferenceSession(model.SerializeToString(), "cpu")
+
+
+def test_a_part_of_a_sequence_that_no_run_changes(backend) -> None:
+    """The host takes it once a run, and what reads it is planned behind that."""
+    text = """
+    g (float[2, 2] x) => (float[2, 4] y)
+    <float[4, 4] w = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}> {
+      two = Constant <value_int = 2> ()
+      one = Constant <value_int = 1> ()
+      parts = SplitToSequence <axis = 0> (w, two)
+      part = SequenceAt (parts, one)
+      y = MatMul (x, part)
+    }"""
+    x = np.array([[1, 2], [3, 4]], np.float32)
+    (got,) = run(text, backend, x=x)
+    np.testing.assert_array_equal(got, x @ np.arange(8, 16, dtype=np.float32).reshape(2, 4))
