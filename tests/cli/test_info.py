@@ -37,8 +37,8 @@ VERBS = {
 
 
 def test_all_verbs_are_here() -> None:
-    # Those that write files are in test_convert, test_filter and test_train.
-    assert set(app.VERBS) == {*VERBS, "convert", "filter", "train"}
+    # Those that write or remove files are in test_cache, test_convert, test_filter and test_train.
+    assert set(app.VERBS) == {*VERBS, "cache", "convert", "filter", "train"}
 
 
 @pytest.mark.parametrize("verb", VERBS)
