@@ -24,7 +24,7 @@ ORDER = (
     ("reading", "writing"),
     ("settings", "process", "types", "glsl", "span"),
     ("disk", "remade"),
-    ("arrays",),
+    ("arrays", "choice"),
     ("layout", "tensor_info"),
     ("graph", "device"),
     ("running",),

@@ -33,8 +33,8 @@ STARTED = time.time_ns()
 DEPTH = 4  # of folders in folders: links may lead in circles
 TUNED = ("choices",)
 """Folders of the cache whose files say which kernels are taken."""
-OPENING = ("device", "gpu", "limits", "max_batch")
-"""Options that say which device is opened, or how many plans there are."""
+OPENING = ("device", "gpu", "limits")
+"""Options that say which device is opened."""
 Known = tuple[str, int, int]
 """A file: where, its bytes, and when it was changed, in nanoseconds since 1970."""
 
@@ -140,7 +140,8 @@ def _own() -> tuple[Known, ...]:
 
 def surroundings(device: Device, settings: Settings, files: Files) -> tuple[str, ...]:
     """All that plans depend on beside the model and the options."""
-    chosen = settings.trust, settings.launch, settings.memory, str(settings.kernels), device.low
+    chosen: tuple[object, ...] = settings.trust, settings.launch, settings.memory
+    chosen += str(settings.kernels), settings.backends, device.low
     versions = sys.version, np.__version__, sys.byteorder
     return tuple(map(repr, (files.own, files.others, chosen, versions, device.capabilities)))
 
