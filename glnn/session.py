@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 LOG = logging.getLogger(__name__)
-STORED_KEPT = 8  # plans that were stored
 NO_WAYS = {"priority": None, "wait": None}  # the environment's
 
 
@@ -99,7 +98,7 @@ class InferenceSession(Remade):
         self._deferred = Deferred(model, self._options, stored, self.storage)
         self._runs: Executing
         if stored is not None:
-            self._runs = StoredRuns(stored, self._deferred.executor, STORED_KEPT)
+            self._runs = StoredRuns(stored, self._deferred.executor)
             self._described(stored.name, stored.inputs, stored.outputs, stored.metadata)
         else:
             known, self._runs = self._deferred.load().model, self._deferred.executor()
