@@ -4,8 +4,8 @@
 
 Runs in an environment that has the programs and onnxruntime. A program is a script of `scripts/`,
 which writes arrays, or a command, which writes a picture. Under glnn it runs twice, first with an
-empty cache, on the compute backend unless GLNN_BACKEND says otherwise. Texts and whole numbers must be the same; of floats the largest difference is held
-against the largest number.
+empty cache, on the compute backend unless GLNN_BACKEND says otherwise. Texts and whole numbers must
+be the same; of floats the largest difference is held against the largest number.
 """
 
 from __future__ import annotations
