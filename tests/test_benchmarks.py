@@ -44,6 +44,13 @@ def test_lenet() -> None:
     assert all(row["error"] < 1e-5 for row in rows if row["name"].startswith("glnn"))
 
 
+def test_startup() -> None:
+    cold, warm = json.loads(run("benchmarks.startup", "lenet", "--rounds", "1", "--json"))["rows"]
+    assert (cold["restored"], warm["restored"], warm["equal"]) == (False, True, True)
+    assert cold["heavy"] > warm["heavy"] == 0 and warm["packed_bytes"] > 200_000
+    assert {"import", "device", "session", "restore", "programs", "upload"} <= warm["ms"].keys()
+
+
 def test_matmul() -> None:
     names = "default,cross_rm_rm,morton_4_2,blocked float16"
     result = json.loads(

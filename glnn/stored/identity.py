@@ -33,8 +33,8 @@ STARTED = time.time_ns()
 DEPTH = 4  # of folders in folders: links may lead in circles
 TUNED = ("choices",)
 """Folders of the cache whose files say which kernels are taken."""
-OPENING = ("device", "gpu", "limits", "max_batch")
-"""Options that say which device is opened, or how many plans there are."""
+OPENING = ("device", "gpu", "limits")
+"""Options that say which device is opened."""
 Known = tuple[str, int, int]
 """A file: where, its bytes, and when it was changed, in nanoseconds since 1970."""
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from secrets import token_hex
+from os import urandom
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
@@ -179,7 +179,7 @@ class DiskSaver:
 
     def _weights(self, job: Job) -> tuple[Part, ...]:
         """Where the weights of a plan are: those that are nowhere are written."""
-        entry = f"weights/{self._shelf.key[:32]}-{token_hex(8)}"
+        entry = f"weights/{self._shelf.key[:32]}-{urandom(8).hex()}"
         found: list[Part] = []
         there = set(self._there.values())
         with self._shelf.disk.writer(entry, **self._about()) as draft:
