@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -237,6 +238,8 @@ class Kept:
 
 @needs_all
 def test_plans_of_the_fastest_alone_are_stored(model, ran, monkeypatch) -> None:
+    taped = SimpleNamespace(plan=None, weights=(), fixed={})  # which a device for debugging is not
+    monkeypatch.setattr("glnn.compile.saving.taped", lambda plan: taped)
     session, kept = glnn.InferenceSession(model), Kept()
     executor = session._executor
     assert isinstance(executor, Fastest) and executor.saved == "compute"
