@@ -144,11 +144,14 @@ SUITE := bookworm trixie
 check-arm64:
 	.ci/check-arm64 $(SUITE)
 
-# 2,000 requests to a threaded server on each GL backend: how many MiB it grows, and what was wrong.
+# 2,000 requests to a threaded server on each GL backend, and 1,000 runs of each of 8 threads: how many
+# MiB that grows, and what was wrong.
 # The tests have a smaller part of it.
 check-threads: gl $(VENV)/test.stamp
 	for backend in compute feedback; do \
-	    $(BIN)/python tests/server.py $$backend 2000 || exit 1; done
+	    $(BIN)/python tests/server.py $$backend 2000 || exit 1; \
+	    $(BIN)/python -m benchmarks.threads --backend $$backend --batch 1 --threads 8 --runs 8000 \
+	        --rounds 1 || exit 1; done
 
 # Programs from pip that were written for ONNX Runtime, each with it and with glnn: docs/programs.md.
 # basic-pitch wants TensorFlow, and runs without.

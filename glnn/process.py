@@ -21,6 +21,7 @@ from glnn.errors import DeviceError
 
 GROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 """Where Linux says how much memory a container has."""
+NICE = 10  # of a thread that steps back
 
 
 class ThisProcess:
@@ -107,6 +108,20 @@ class Helpers:
 
 
 HELPERS = Helpers()
+
+
+def step_back() -> None:
+    """Let other threads go before this one, and before those it starts, where the system can."""
+    if sys.platform == "linux":
+        with suppress(OSError):
+            me = threading.get_native_id()
+            os.setpriority(os.PRIO_PROCESS, me, max(NICE, os.getpriority(os.PRIO_PROCESS, me)))
+
+
+def give_way() -> None:
+    """Let threads that wait for this one's processor go first, where the system can."""
+    if sys.platform == "linux":
+        os.sched_yield()
 
 
 def alone() -> bool:

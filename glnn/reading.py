@@ -48,10 +48,18 @@ def regular(path: str, flags: int) -> int:
     if stat.S_ISREG(known.st_mode):
         noted = _NOTED.get()
         if noted is not None:
-            noted.append(Noted(os.path.abspath(path), known, time.time_ns()))
+            noted.append(Noted(_absolute(path), known, time.time_ns()))
         return handle
     os.close(handle)
     raise OSError(errno.EINVAL, "is not a file", path)
+
+
+def _absolute(path: str) -> str:
+    """`path` from the root on, where that can be told."""
+    try:
+        return os.path.abspath(path)
+    except OSError:  # the working directory is gone
+        return path
 
 
 def read(path: Path, most: int) -> bytes:
@@ -74,8 +82,8 @@ def check_file(path: Path) -> None:
     raise ModelError(f"{path}: {fault}")
 
 
-def inside(folder: Path, file: Path, name: object) -> Path:
-    """The path of the file that `file` calls `name`, which must lie in `folder`.
+def inside(folder: Path, file: Path, name: object, home: Path | None = None) -> Path:
+    """The path of the file that `file` calls `name`, which must lie in `folder`, or in `home`.
 
     `name` is relative to `file`. Links are followed before the place is judged.
     """
@@ -85,7 +93,8 @@ def inside(folder: Path, file: Path, name: object) -> Path:
         raise ModelError(f"{file}: the path {name!r} must be relative to the model's folder")
     try:
         path = file.parent / name
-        allowed = path.resolve().is_relative_to(folder.resolve())
+        place, homes = path.resolve(), [folder] if home is None else [folder, home]
+        allowed = any(place.is_relative_to(one.resolve()) for one in homes)
     except (OSError, ValueError, RuntimeError):  # a zero byte, or links in a circle
         raise ModelError(f"{file}: {name!r} is not a usable file name") from None
     if not allowed:

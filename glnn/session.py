@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.choice import Choice
 from glnn.deferred import Deferred
-from glnn.errors import ModelError, ShapeError, shown
+from glnn.device.shared import shared_device
+from glnn.errors import GlnnError, ModelError, ShapeError, shown
+from glnn.remade import Remade
 from glnn.running.options import Options
 from glnn.running.requests import Requests
 from glnn.running.stored import Executing, Storage, StoredRuns
@@ -25,6 +28,7 @@ from glnn.types import Shape
 if TYPE_CHECKING:
     from glnn.backends import Backend
     from glnn.compile import Executor, Plan
+    from glnn.compile.fastest import Fastest
     from glnn.device import Device
     from glnn.model import Model
     from glnn.model.loaded import Loaded
@@ -32,13 +36,17 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 LOG = logging.getLogger(__name__)
 STORED_KEPT = 8  # plans that were stored
+NO_WAYS = {"priority": None, "wait": None}  # the environment's
 
 
-class InferenceSession:
+class InferenceSession(Remade):
     """A model on a backend, ready to run.
 
     model: a Model, what `glnn.load` takes, or the bytes of a .json model that has no parameters.
-    backend: `auto`, `compute`, `feedback` or `cpu`. device: the device to run on; None opens or
+    backend: `auto`, `compute`, `feedback` or `cpu`. With `auto` the first run on inputs of some
+    shapes is done by each that opens, a few times, and the fastest is taken from then on (see
+    `choice`). prefer: "fastest", or "gpu", with which `auto` keeps the CPU free where there is a
+    GPU, which a software renderer is not. device: the device to run on; None opens or
     shares one, as `gpu` and `limits` say. kernels: kernels to take, by the name of the op;
     of several names, with commas between, the first that can compute it.
     precision: "float32", or "float16" to store the weights of convolutions and products and the
@@ -49,9 +57,11 @@ class InferenceSession:
     graph passes that are left out (`glnn.graph.passes.Pass`), which changes results by rounding.
     fused: whether a bias, an activation, a normalisation may join the step before; with False those
     passes are left out that make one step of several, so that each can be timed.
+    priority, wait: of the device that is shared, see `Device`; None is what the environment says.
 
     Plans are built once for each set of input shapes; the last few are kept. Any thread may use a
-    session. Raises ModelError for a model that does not load, DeviceError where the backend does
+    session. It can be pickled, as what it was made of: a file by its path, unless it was given a
+    device. Raises ModelError for a model that does not load, DeviceError where the backend does
     not open. A weight that float16 does not hold is a ShapeError where it is planned or run.
 
     Where plans of the model were stored, they run without its being loaded, and without the parts
@@ -66,6 +76,7 @@ class InferenceSession:
         model: Model | str | os.PathLike[str] | bytes,
         backend: str = "auto",
         *,
+        prefer: str = "fastest",
         device: Device | None = None,
         gpu: int | str | None = None,
         limits: str | None = None,
@@ -74,9 +85,13 @@ class InferenceSession:
         max_batch: int = 1,
         without: Iterable[str] = (),
         fused: bool = True,
+        priority: str | None = None,
+        wait: str | None = None,
     ) -> None:
+        self._source, self._ways = model, {"priority": priority, "wait": wait}
+        device = shared_device(backend, device, gpu, limits, priority, wait)
         self._options = Options(
-            backend, device, gpu, limits, kernels, precision, max_batch, without, fused
+            backend, device, gpu, limits, kernels, precision, max_batch, without, fused, prefer
         )
         self._fitted: dict[str, tuple[Shape, np.dtype[Any]]] = {}
         stored = self.storage.find(model, self._options)
@@ -90,6 +105,22 @@ class InferenceSession:
             outputs = tuple(known.tensors[name] for name in known.outputs)
             self._described(known.name, known.inputs, outputs, known.metadata)
         self._requests = Requests(self._runs, max_batch)
+        self._noted()
+
+    def _remake(self, made: Mapping[str, Any]) -> None:
+        InferenceSession.__init__(self, **made)
+
+    def _made_of(self) -> Mapping[str, Any]:
+        asked = self._options
+        if asked.device is not None and self._ways == NO_WAYS:
+            raise GlnnError(
+                "a session that was given a device cannot be pickled: a device is of one process; "
+                "say which by gpu, limits, priority and wait"
+            )
+        source: Any = self.model if isinstance(self._source, bytes) else self._source
+        if isinstance(source, (str, os.PathLike)) and os.path.exists(source):
+            source = os.path.abspath(source)  # the other process may be in another folder
+        return {**vars(asked), **self._ways, "model": source, "device": None}
 
     def _described(
         self,
@@ -120,13 +151,25 @@ class InferenceSession:
         return self._load().model
 
     @property
-    def _executor(self) -> Executor:
+    def _executor(self) -> Executor | Fastest:
         return self._load().executor
 
     @property
     def backend(self) -> Backend:
-        """What it runs on: another one after the device was lost."""
+        """What it runs on: another one after the device was lost, or for what `auto` chose."""
         return self._deferred.backend
+
+    @property
+    def choice(self) -> Choice | None:
+        """What `auto` chose for the shapes of the last run, by which times.
+
+        None where there was nothing to choose, or nothing was run yet; of a stored plan no times.
+        """
+        loaded = self._deferred.loaded
+        if loaded is not None:
+            return loaded.choice
+        chosen = self._options.backend == "auto" and self.restored
+        return Choice(self._deferred.where, remembered=True) if chosen else None
 
     @property
     def hosted(self) -> tuple[str, ...]:
@@ -142,6 +185,11 @@ class InferenceSession:
     def restored(self) -> bool:
         """Whether runs go by plans that were stored, and the model was not loaded."""
         return isinstance(self._runs, StoredRuns) and self._runs.restored
+
+    @property
+    def backend_name(self) -> str:
+        """What `backend` is called: told without opening one where what was stored says it."""
+        return self._deferred.where
 
     def get_inputs(self) -> list[TensorInfo]:
         """The inputs, each with `name`, `shape` and `type`."""

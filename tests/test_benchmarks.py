@@ -44,6 +44,13 @@ def test_lenet() -> None:
     assert all(row["error"] < 1e-5 for row in rows if row["name"].startswith("glnn"))
 
 
+def test_startup() -> None:
+    cold, warm = json.loads(run("benchmarks.startup", "lenet", "--rounds", "1", "--json"))["rows"]
+    assert (cold["restored"], warm["restored"], warm["equal"]) == (False, True, True)
+    assert cold["heavy"] > warm["heavy"] == 0 and warm["packed_bytes"] > 200_000
+    assert {"import", "device", "session", "restore", "programs", "upload"} <= warm["ms"].keys()
+
+
 def test_matmul() -> None:
     names = "default,cross_rm_rm,morton_4_2,blocked float16"
     result = json.loads(
@@ -927,3 +934,35 @@ def test_workers() -> None:
         "two processes on one GPU": 2,
     }
     assert all(row["images_per_s"] > 0 for row in rows)
+
+
+def test_threads() -> None:
+    options = [
+        "--batch",
+        "1",
+        "--runs",
+        "6",
+        "--rounds",
+        "1",
+        "--threads",
+        "1,3",
+        "--wait",
+        "sleep",
+    ]
+    (part,) = json.loads(run("benchmarks.threads", *options, "--json"))["parts"]
+    names = [row["name"] for row in part["rows"]]
+    assert names == ["alone by run"] + [f"{n} by {w}" for w in ("run", "run_async") for n in (1, 3)]
+    assert all(row["per_s"] > 0 and row["cpu_us"] > 0 for row in part["rows"])
+    assert part["wait"] == "sleep" and part["wrong"] == 0
+
+
+def test_priority() -> None:
+    options = ["--beside-batch", "1", "--seconds", "0", "--rounds", "1", "--json"]
+    rows = json.loads(run("benchmarks.priority", *options))["rows"]
+    assert [(row["what"], row["beside"]) for row in rows] == [
+        (what, priority)
+        for priority in ("nothing", "normal", "low")
+        for what in ("runs", "processor")
+    ]
+    assert all(row["median_ms"] > 0 for row in rows)
+    assert all((row["other"] is None) == (row["beside"] == "nothing") for row in rows)

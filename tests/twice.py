@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 import glnn
@@ -22,6 +23,11 @@ class Twice:
 
     path: Path
     options: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        why = self.options["device"].capabilities.why_no_compute()
+        if why and self.options["backend"] == "compute":
+            pytest.skip(why)
 
     def session(self) -> glnn.InferenceSession:
         return glnn.InferenceSession(self.path, **self.options)

@@ -62,6 +62,8 @@ class Backend(ABC):
     """How many tensors a concatenation joins at once."""
     shares: ClassVar[bool] = False
     """Whether tensors may share memory (see `memory`)."""
+    packs: ClassVar[bool] = False
+    """Whether what is kept is packed as its layout says, by `device.copying.packed`."""
     in_place: ClassVar[bool] = False
     """Whether a launch may write memory that it reads at the same place."""
     device: Device | None
@@ -197,10 +199,11 @@ class Backend(ABC):
         else:
             target.pull()[row] = array.reshape(target.shape[1:])
 
-    def keep(self, array: NDArray[Any], layout: Layout) -> Store:
+    def keep(self, array: NDArray[Any], layout: Layout, words: NDArray[Any] | None = None) -> Store:
         """A store that holds `array` for good: it may be on the device only.
 
-        Its numbers are of the type that is `stored` for those of `array`.
+        words: `array` in `layout`, where that is known (see `packs`). Its numbers are of the type
+        that is `stored` for those of `array`.
         """
         store = self.allocate(array.shape, layout, dtype=DType.of(array))
         store.set(array)

@@ -80,7 +80,7 @@ class Cpu(Backend):
         # Float32 at once: to widen halves in each run takes longer than to multiply by them.
         return DType.float32 if dtype is DType.float16 else dtype
 
-    def keep(self, array: NDArray[Any], layout: Layout) -> Store:
+    def keep(self, array: NDArray[Any], layout: Layout, words: NDArray[Any] | None = None) -> Store:
         return super().keep(as_float(array), layout)
 
     def renew(self, store: Store, array: NDArray[Any]) -> None:

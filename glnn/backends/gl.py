@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from math import prod
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
@@ -11,6 +12,7 @@ from weakref import WeakKeyDictionary
 from numpy.typing import NDArray
 
 from glnn import __version__
+from glnn.backends.answers import Answers
 from glnn.backends.backend import Alternative, Choice, Launch, Memory, Way
 from glnn.backends.examine import SLOWEST, examine
 from glnn.backends.launch import Fetched, in_levels, recorded
@@ -44,6 +46,7 @@ LOG = logging.getLogger(__name__)
 MOST_CHOICES = 1024  # that are remembered
 SMALL = 1 << 16  # bytes of weights that the host keeps: other texels may be made of them
 LONGEST = 0.1  # seconds of a launch: Panfrost ends jobs of half a second
+LONGEST_LOW = 0.01  # of a device of low priority: others wait no longer for their turn
 # Bytes from which on a GPU with memory of its own has them copied from and to mapped memory. Below,
 # GL brings the host's sooner, and the device writes its own there itself. NVIDIA's driver (580)
 # keeps a buffer that GL read back in the host's memory, and waits for all commands to read it: an
@@ -55,6 +58,7 @@ class GlBackend(Programs):
     """Kernels of one kind on one device."""
 
     shares: ClassVar[bool] = True
+    packs: ClassVar[bool] = True
 
     def __init__(self, device: Device) -> None:
         if reason := self.why_not_device(device):
@@ -70,7 +74,15 @@ class GlBackend(Programs):
         self._textures: WeakKeyDictionary[Buffer, dict[tuple[str, str], Fetched]]
         self._textures = WeakKeyDictionary()
         longest = 0.0 if architecture(offers) in PATIENT else LONGEST
+        if device.low:
+            longest = LONGEST_LOW
         self._longest = longest if settings.launch is None else settings.launch
+
+    @cached_property
+    def answers(self) -> Answers:
+        """Which backend was the fastest for models on this device."""
+        settings = Settings.from_environment()
+        return Answers.load(settings.cache, self.device.capabilities, __version__)
 
     @classmethod
     def why_not_device(cls, device: Device) -> str | None:
@@ -215,12 +227,14 @@ class GlBackend(Programs):
         allowed = Settings.from_environment().memory
         return self.device.memory_available() if allowed is None else allowed
 
-    def keep(self, array: NDArray[Any], layout: Layout) -> Buffer:
+    def keep(
+        self, array: NDArray[Any], layout: Layout, words: NDArray[Any] | None = None
+    ) -> Buffer:
         type = TensorType.of(array)
         floats = self.capacity(layout.words(type))
         buffer = Buffer(array.shape, layout, capacity=floats, dtype=type.dtype)
         buffer.set(array)
-        buffer.push(self.device)
+        buffer.push(self.device, words)
         if 4 * buffer.words > SMALL:
             buffer.wrote()  # the host's array is not needed any more
         buffer.fixed = True

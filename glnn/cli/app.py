@@ -70,8 +70,10 @@ def cli() -> None:
 
 
 def load(arguments: Sequence[str]) -> None:
-    """Import the verb that `arguments` begin with; all of them where they name none."""
-    for verb in VERBS if not {*arguments[:1]} & {*VERBS} else arguments[:1]:
+    """Import the verb that `arguments` name; all of them where these ask for help."""
+    named = [name for name in arguments[:1] if name in VERBS]
+    versioned = {"-V", "--version"}.intersection(arguments[:1])
+    for verb in named or (() if versioned else VERBS):
         import_module(f"glnn.cli.{verb}")
 
 

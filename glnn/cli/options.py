@@ -28,7 +28,9 @@ def device_options(command: Command) -> Command:
         help="Behave as the smallest device that OpenGL ES 3.1 allows.",
     )(command)
     return click.option(
-        "--gpu", metavar="INDEX|NAME", help="The GPU: its EGL index, or a part of its name."
+        "--gpu",
+        metavar="INDEX|NAME|cuda:N",
+        help="The GPU: its EGL index, a part of its name, or CUDA's number.",
     )(command)
 
 
@@ -134,7 +136,8 @@ def backend_option(command: Command) -> Command:
         type=click.Choice(["auto", *NAMES]),
         default="auto",
         show_default=True,
-        help="auto takes the first of compute, feedback and cpu that opens.",
+        help="auto takes what GLNN_BACKEND names, else the first of compute, feedback and cpu "
+        "that opens; run sees which of them is the fastest.",
     )(command)
 
 

@@ -20,15 +20,18 @@ from glnn.graph.graph import Graph, Value
 from glnn.graph.passes import Pass
 from glnn.graph.passes.small import has_wide_inputs, with_small_inputs
 from glnn.kernels.library import revision
-from glnn.process import ProcessLock
-from glnn.running.run import Done, Run, within_memory
+from glnn.process import ProcessLock, memory
+from glnn.running.run import Done, Run, run_within, within_memory
 from glnn.running.store import T
+from glnn.running.stored import Saver
 from glnn.types import Array, DType, Shape, TensorType, content
 
 LOG = logging.getLogger(__name__)
 PLANS_KEPT = 4
 Known = tuple[dict[str, Any], bool, int]
 """Beside the shapes, what a plan is for: numbers, whether inputs are small, which kernels."""
+HELD = 256 << 20  # bytes of packed weights that are held until they are stored
+SHARE = 16  # of the process's memory, where that is little
 SAID = 8  # operators that a warning names, and layers of each
 
 
@@ -72,6 +75,10 @@ class Executor:
         self.saving: Saving | None = None
         """What keeps new plans on disk, where they are kept."""
 
+    def save_by(self, saver: Saver) -> None:
+        """Have `saver` keep plans on disk from now on."""
+        self.saving = Saving(saver, self.graph)
+
     def run(
         self,
         feeds: Mapping[str, Array],
@@ -80,8 +87,10 @@ class Executor:
     ) -> dict[str, Array]:
         """The outputs so called, None for all, for the inputs `feeds`; see `Plan.run`."""
         backend, names = self._open(), None if outputs is None else tuple(outputs)
-        found = within_memory(
-            backend, lambda: self._planned(feeds, backend).inside(feeds, names, out)
+        found = run_within(
+            backend,
+            lambda: self._planned(feeds, backend).inside(feeds, names, out),
+            lambda: self._begun(backend, feeds, names, out or {}),
         )
         if self.saving is not None and self.saving.waiting:
             backend.perform(self.saving.settle)
@@ -92,6 +101,11 @@ class Executor:
         """What it runs on; None where no GL is involved."""
         return self.backend.device
 
+    def ready(self, feeds: Mapping[str, Array]) -> None:
+        """Have a plan for inputs such as `feeds`. Raises what `run` raises of that."""
+        backend = self._open()
+        within_memory(backend, lambda: self._planned(feeds, backend))
+
     def perform(self, work: Callable[[], T]) -> T:
         """What `work` gives or raises, called where `begin` may be."""
         return self._open().perform(work)
@@ -100,8 +114,17 @@ class Executor:
         self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Array]
     ) -> Run:
         """Have the device begin with a run, as `run` has it. To be called inside `perform`."""
-        plan = self._planned(feeds, self.backend)
-        if isinstance(plan, Cut) or self.backend.device is None:
+        return self._begun(self.backend, feeds, outputs, out)
+
+    def _begun(
+        self,
+        backend: Backend,
+        feeds: Mapping[str, Array],
+        outputs: tuple[str, ...] | None,
+        out: Mapping[str, Array],
+    ) -> Run:
+        plan = self._planned(feeds, backend)
+        if isinstance(plan, Cut) or backend.device is None or outputs == ():
             return Done(plan.inside(feeds, outputs, out))
         return plan.begin(feeds, outputs, out)
 
@@ -148,6 +171,7 @@ class Executor:
         found = within_memory(backend, lambda: self._plan(backend, shapes, keep, small=small))
         if isinstance(found, Cut):
             raise UnsupportedOpError(f"{found.why}, so there is no single plan")
+        self._weights.release()  # it may never run
         return found
 
     def _plan(
@@ -174,20 +198,24 @@ class Executor:
                     graph = Graph(graph.nodes, graph.inputs, outputs, graph.name)
                 if small:
                     graph = with_small_inputs(graph, told or ())
-                plan = planned(
-                    graph,
-                    backend,
-                    _types(graph, shapes),
-                    self._kernels,
-                    keep=keep,
-                    weights=self._weights,
-                    precision=self._precision,
-                    without=self._without,
-                    told=told,
-                )
+                saving = None if keep or outputs or contents else self.saving
+                with self._weights.holding(0 if saving is None else min(HELD, memory() // SHARE)):
+                    plan = planned(
+                        graph,
+                        backend,
+                        _types(graph, shapes),
+                        self._kernels,
+                        keep=keep,
+                        weights=self._weights,
+                        precision=self._precision,
+                        without=self._without,
+                        told=told,
+                    )
                 self._plans[key] = plan
-                if self.saving is not None and not (keep or outputs or contents):
-                    self.saving.made(plan, shapes, small)
+                if saving is not None and isinstance(plan, Plan):
+                    saving.made(plan, shapes, small)
+                elif saving is not None:
+                    self._weights.release()
                 self._warn(plan.hosted)
                 if len(self._plans) > self._kept:
                     self._plans.popitem(last=False)
@@ -197,6 +225,7 @@ class Executor:
 
     def _warn(self, hosted: tuple[Hosted, ...]) -> None:
         """Say once what the host computes beside a GPU."""
+        hosted = tuple(one for one in hosted if not one.left)
         if not hosted or self._warned:
             return
         self._warned = True

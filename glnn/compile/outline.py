@@ -75,6 +75,8 @@ class Outline:
     outputs: Mapping[Value, str]
     constants: Mapping[Value, Weight]
     carried: tuple[Carried, ...]
+    tight: bool = False
+    """Whether it was made for less memory than the fastest kernels need."""
 
     def walk(self, within: str = "") -> Iterator[tuple[str, Outline]]:
         """Itself and all bodies in it, each behind those before it, and what it is called.
@@ -181,8 +183,9 @@ class Outline:
             # What is updated at once is there at once.
             asked = replace(asked, without=asked.without | {Pass.GROUP})
             made = cls._of(graph, shapes, asked)
-        if available is not None and made.need > available:
-            made = cls._fitted(made, graph, shapes, asked, available)
+            if made.need > available:
+                made = cls._fitted(made, graph, shapes, asked, available)
+            made = replace(made, tight=True)
         schedules = [outline.schedule for _, outline in made.walk()]
         entries = [entry for schedule in schedules for entry in schedule.entries]
         taken = {name for e in entries for name in (e.choice.name, e.task.via)}

@@ -13,6 +13,7 @@ from glnn.compile.carried import Held, check_read
 from glnn.compile.hosted import Hosted
 from glnn.compile.lane import PlannedLane, most
 from glnn.compile.outline import Outline
+from glnn.compile.prepared import wanted
 from glnn.compile.shortage import check
 from glnn.compile.states import States
 from glnn.compile.step import Step
@@ -86,12 +87,13 @@ class Plan(Runner[PlannedLane]):
                         states=held,
                     )
                 check(outline, available)
-                with made.of("examine"):
-                    again = outline.examine()
-                if not again:
-                    with made.of("prepare"):
-                        lane = partial(PlannedLane, outline, self._weights, states)
-                        return outline, Lanes(lane, partial(most, outline, states))
+                with self._weights.ahead(wanted(outline)):
+                    with made.of("examine"):
+                        again = outline.examine()
+                    if not again:
+                        with made.of("prepare"):
+                            lane = partial(PlannedLane, outline, self._weights, states)
+                            return outline, Lanes(lane, partial(most, outline, states))
 
         with made.of("plan"):
             self.outline, lanes = backend.perform(make)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
 from math import prod
 
@@ -15,7 +15,7 @@ from glnn.compile.memory import Arena
 from glnn.compile.outline import Outline
 from glnn.compile.schedule import Schedule
 from glnn.compile.task import Entry
-from glnn.compile.weights import Kept, Weight, Weights
+from glnn.compile.weights import Kept, Key, Weight, Weights
 from glnn.device.recording import Recording
 from glnn.errors import ShapeError
 from glnn.layout import parse
@@ -217,5 +217,28 @@ class Prepared:
     def result(self, name: str) -> Store:
         """The store of the tensor called `name`, which some launch has written."""
         store = self.stores[name]
-        self.backend.wrote(store)
+        if self.schedule.tensors[name].memory not in self._uploaded:
+            self.backend.wrote(store)
         return store
+
+    @cached_property
+    def _uploaded(self) -> frozenset[str]:
+        """The memories that the host's steps alone write: it has what lies there."""
+        writes: dict[bool, set[str]] = {True: set(), False: set()}
+        for entry in self.schedule.entries:
+            alone = entry.host and not entry.task.op.control
+            for name in (entry.task.output, *entry.task.more):
+                writes[alone].add(self.schedule.tensors[name].memory)
+        return frozenset(writes[True] - writes[False])
+
+
+def wanted(outline: Outline) -> Iterator[Key]:
+    """The weights that its launches, and those of bodies, will have kept, in that order."""
+    for _, part in outline.walk():
+        for entry in part.schedule.entries:
+            task = entry.task
+            if task.op.control or entry.host or not task.parameters:
+                continue
+            copies = part.schedule.backend.copies(entry.choice, entry.problem)
+            for name, weight in task.parameters.items():
+                yield weight, entry.layouts[name], name in copies

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from glnn.compile.cut import Cut
 from glnn.compile.plan import Plan
 from glnn.compile.taped import taped
 from glnn.device.tape import TapeError
@@ -40,6 +39,8 @@ class Saving:
     def __init__(self, saver: Saver, graph: Graph) -> None:
         self._saver, self._lock = saver, ProcessLock()
         self._new: list[_New] = []
+        self.paused = False
+        """Whether new plans wait until somebody knows whether they will run again."""
         read = (value for node in graph.nodes for value in node.reads)
         self._revisions: dict[Variable, int] = {
             value.data: value.data.revision  # type: ignore[union-attr, misc]
@@ -50,13 +51,19 @@ class Saving:
     @property
     def waiting(self) -> bool:
         """Whether there are any."""
-        return bool(self._new)
+        return bool(self._new) and not self.paused
 
-    def made(self, plan: Plan | Cut, shapes: Mapping[str, Shape], small: bool) -> None:
+    def made(self, plan: Plan, shapes: Mapping[str, Shape], small: bool) -> None:
         """Note that `plan` was made for inputs of `shapes`."""
-        if isinstance(plan, Plan):
-            with self._lock:
-                self._new.append(_New(plan, dict(shapes), small))
+        with self._lock:
+            self._new.append(_New(plan, dict(shapes), small))
+
+    def drop(self) -> None:
+        """Keep none of those that wait."""
+        with self._lock:
+            gone, self._new = self._new, []
+        for one in gone:
+            _release(one.plan)
 
     def settle(self) -> None:
         """Have those kept that have run, once some run gave results. Only inside `perform`."""
@@ -65,10 +72,20 @@ class Saving:
             self._new = [one for one in self._new if one not in over]
         for one in over:
             if any(one.revision != known for one, known in self._revisions.items()):
+                _release(one.plan)
                 continue
             try:
                 found = taped(one.plan)
+                self._saver.save(found.plan, found.weights, found.fixed, one.shapes, one.small)
             except TapeError as error:
                 LOG.debug("a plan of %s is not kept: %s", one.plan.graph.name, error)
-                continue
-            self._saver.save(found.plan, found.weights, found.fixed, one.shapes, one.small)
+                _release(one.plan)
+            except Exception:  # nobody asked for this: the run has its results
+                LOG.debug("a plan of %s is not kept", one.plan.graph.name, exc_info=True)
+                _release(one.plan)
+
+
+def _release(plan: Plan) -> None:
+    """Hold the words of its weights no more: nobody stores them."""
+    for kept in plan.lane.prepared.kept:
+        kept.held = None

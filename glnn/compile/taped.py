@@ -13,6 +13,7 @@ from glnn.compile.weights import Kept
 from glnn.device import Buffer, SharedMemory
 from glnn.device.notes import Notes
 from glnn.device.tape import TapeError
+from glnn.settings import Settings
 from glnn.stored.plan import Place, StoredPlan
 from glnn.types import Array, DType
 
@@ -37,6 +38,8 @@ def taped(plan: Plan) -> Taped:
     outline, lane, device = plan.outline, plan.lane, plan.backend.device
     if device is None or outline.carried or plan.hosted or outline.bodies:
         raise TapeError("the host has a part in it")
+    if outline.tight and Settings.from_environment().memory is None:
+        raise TapeError("it was made while little memory was free")
     weights = tuple(dict.fromkeys(lane.prepared.kept))
     buffers = [kept.store for kept in weights]
     if not all(isinstance(one, Buffer) for one in buffers):

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from glnn.backends import Backend
+from glnn.compile.ahead import Ahead
 from glnn.device import Buffer
 from glnn.device.copying import packed
 from glnn.errors import ShapeError
@@ -93,9 +97,14 @@ class Kept:
     revisions: list[int]
     first: list[int]
     """Those with which it was uploaded for the first time."""
+    held: NDArray[np.uint32] | None = None
+    """What `words` gives next, where it need not be packed anew."""
 
     def words(self) -> NDArray[np.uint32]:
-        """What it is on the device, zeros at its end aside; packed anew."""
+        """What it is on the device, zeros at its end aside; packed anew unless it is held."""
+        found, self.held = self.held, None
+        if found is not None:
+            return found
         assert isinstance(self.store, Buffer)
         found = packed(self.store.layout, np.asarray(self.weight.read(), order="C"))
         return np.zeros(0, np.uint32) if found is None else found
@@ -115,6 +124,27 @@ class Kept:
 
 
 Key = tuple[Weight, Layout, bool]
+"""A weight, how it lies on the device, and whether for a kernel that copies it to a texture."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A weight to be uploaded."""
+
+    array: Array
+    """Its numbers."""
+    words: NDArray[np.uint32] | None
+    """As they lie on the device; None where that is yet to be done, or they are none."""
+    revisions: list[int]
+    """Those of its variables before it was read."""
+
+    @classmethod
+    def of(cls, key: Key, pack: bool) -> Ready:
+        """What `key` asks for. pack: whether its words, too. Raises what `Weight.read` raises."""
+        weight, layout, _ = key
+        revisions = [variable.revision for variable in weight.variables]
+        array = np.asarray(weight.read(), order="C")
+        return cls(array, packed(layout, array) if pack else None, revisions)
 
 
 class Weights:
@@ -136,6 +166,39 @@ class Weights:
         self.uploaded = Spans()
         """When each of them was for the first time."""
         self._lock = ProcessLock()  # plans have locks of their own
+        self._ahead: Ahead[Key, Ready] | None = None
+        self._spare = 0  # bytes of packed words that may be held for whoever stores them
+
+    @contextmanager
+    def holding(self, nbytes: int) -> Iterator[None]:
+        """While inside, hold the words that are packed, up to so many bytes: see `Kept.held`."""
+        self._spare = nbytes
+        try:
+            yield
+        except BaseException:
+            self.release()
+            raise
+        finally:
+            self._spare = 0
+
+    def release(self) -> None:
+        """Hold no words any more: nobody stores them."""
+        with self._lock:
+            for kept in list(self._kept.values()):
+                kept.held = None
+
+    @contextmanager
+    def ahead(self, keys: Iterable[Key]) -> Iterator[None]:
+        """While inside, have threads read and pack the weights that `keep` will be asked for."""
+        if not self._backend.packs:
+            yield
+            return
+        wanted = [(key, 4 * key[1].words(key[0].type)) for key in keys if key not in self._kept]
+        with Ahead(wanted, partial(Ready.of, pack=True), None) as self._ahead:
+            try:
+                yield
+            finally:
+                self._ahead = None
 
     def __contains__(self, key: Key) -> bool:
         return key in self._kept
@@ -149,13 +212,16 @@ class Weights:
         with self._lock:
             kept = self._kept.get(key)
             if kept is None:
-                variables = weight.variables
-                revisions = [variable.revision for variable in variables]
-                array = np.asarray(weight.read(), order="C")
+                ready = None if self._ahead is None else self._ahead.take(key)
+                ready = ready or Ready.of(key, pack=False)
+                variables, revisions, array = weight.variables, ready.revisions, ready.array
                 with self.uploaded.of(weight.name, array.nbytes):
-                    store = self._backend.keep(array, layout)
+                    store = self._backend.keep(array, layout, ready.words)
                 LOG.debug("uploaded %s as %s, %d bytes", weight.name, layout.name, array.nbytes)
                 kept = self._kept[key] = Kept(weight, store, variables, revisions, revisions)
+                if ready.words is not None and ready.words.nbytes <= self._spare:
+                    kept.held = ready.words
+                    self._spare -= ready.words.nbytes
                 self._variables |= dict.fromkeys(variables)
                 values = (leaf.value for leaf in leaves(weight.constant))
                 if self._own is None or all(value in self._own for value in values):

@@ -108,15 +108,15 @@ class Buffer:
         if device is not None and copy is not None and not device.closed:
             self._write(device, copy)
 
-    def push(self, device: Device) -> moderngl.Buffer:
+    def push(self, device: Device, words: NDArray[np.uint32] | None = None) -> moderngl.Buffer:
         """The copy on `device`, made where there is none and written only if stale.
 
-        Raises DeviceError where the newest content was on a device that is now closed, or memory
-        runs out.
+        words: what was set, as `packed` has it, where that is known for a new copy. Raises
+        DeviceError where the newest content was on a device that is now closed, or memory runs out.
         """
         copy = self._copy
         if copy is None or self._device is not device or device.closed:
-            return self._mirror(device)
+            return self._mirror(device, words)
         if self._host_newer:
             device.activate()
             self._write(device, copy)
@@ -136,13 +136,14 @@ class Buffer:
         """The byte of the copy on its device that it begins at."""
         return self._part[0]
 
-    def _mirror(self, device: Device) -> moderngl.Buffer:
+    def _mirror(self, device: Device, content: NDArray[np.uint32] | None) -> moderngl.Buffer:
         """A new copy on `device`."""
         if self._device_newer:
             self.pull()
         device.activate()
         self.release()
-        content = None if self._host is None else packed(self.layout, self._host)
+        if content is None and self._host is not None:
+            content = packed(self.layout, self._host)
         self.pushes += content is not None
         copy = allocated(device, self.size, content)
         self._host_newer = False

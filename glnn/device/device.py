@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import weakref
 from collections.abc import Callable
 from functools import cached_property, partial
@@ -12,21 +11,17 @@ from glnn.device.adopting import Adopting
 from glnn.device.available import memory_available
 from glnn.device.binaries import Binaries
 from glnn.device.context import Context, StepError
+from glnn.device.faults import RESETS, drain, reset_asker
 from glnn.device.functions import Functions
-from glnn.device.opening import (
-    MINIMUM_LIMITS,
-    check_arguments,
-    check_gpu,
-    elsewhere,
-    gpu_asked,
-    open_context,
-)
+from glnn.device.opening import MINIMUM_LIMITS, elsewhere
 from glnn.device.sharing import Sharing
 from glnn.device.timeline import Fence, Timeline
-from glnn.device.worker import StoppedError, Worker
+from glnn.device.waiting import BLOCK
+from glnn.device.wanted import Wanted
+from glnn.device.worker import Begun, StoppedError, Worker
 from glnn.disk import Disk
 from glnn.errors import DeviceError
-from glnn.process import GL_PROCESS, ProcessLock
+from glnn.process import GL_PROCESS, ProcessLock, give_way, step_back
 from glnn.settings import Settings
 from glnn.span import Spans
 
@@ -35,9 +30,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 T = TypeVar("T")
+B = TypeVar("B", bound=Begun)
 CLOSED = "the device is closed"
 BARRIERS = 0xFFFFFFFF  # all: naming those that are needed saved no time on an H200
-RESETS = {0x8253: "guilty", 0x8254: "innocent", 0x8255: "unknown"}
 
 
 class Device:
@@ -47,7 +42,9 @@ class Device:
         that opens. limits: "es31-minimum" lowers every limit to what OpenGL ES 3.1 guarantees.
     version: the only GL version to ask for; (3, 3) and (4, 3) are desktop GL. platform: the only
         way to try, "device", "surfaceless", "default" (all EGL) or "window" (GLFW).
-    settings: stands in for the environment's; `gpu` and `limits` fall back to it.
+    priority: "low" lets other programs go first, "normal" does not. wait: how the host waits for
+        it: "block" as its driver does, "spin" or "sleep" by asking again at once or after pauses.
+    settings: stands in for the environment's; what is None falls back to it.
 
     Raises NoDeviceError, a DeviceError, where no context opens, DeviceError in a fork of a process
     that used GL. `attempts` holds the ways that failed before one led to this device. `lost` says
@@ -61,11 +58,14 @@ class Device:
         *,
         version: tuple[int, int] | None = None,
         platform: str | None = None,
+        priority: str | None = None,
+        wait: str | None = None,
         settings: Settings | None = None,
     ) -> None:
         settings = Settings.from_environment() if settings is None else settings
-        gpu = settings.gpu if gpu is None else gpu
-        limits = settings.limits if limits is None else limits
+        wanted = Wanted.of(settings, gpu, limits, version, platform, priority, wait)
+        self._again = partial(Device, **vars(wanted), settings=settings)
+        self.low = wanted.low
         self.debug = settings.debug
         self.closed = True
         self.lost: str | None = None
@@ -74,19 +74,14 @@ class Device:
         self.faults: dict[str, bool] = {}  # of the driver, as probes found them
         self.staging: Any = None  # by which large content comes (staging.py), once there was some
         self._dropped: list[Callable[[], object]] = []
-        self.timeline = Timeline()
-        check_gpu(gpu)
-        check_arguments(limits, version, platform)
-        self._again = partial(
-            Device, gpu, limits, version=version, platform=platform, settings=settings
-        )
+        self.timeline = Timeline(wanted.wait)
         self._renewing = ProcessLock()
         self._renewed: Device | None = None
         with elsewhere():
-            self._gl, asked, self.attempts = open_context(gpu_asked(gpu), version, platform)
-            self.capabilities = asked.with_minimum() if limits == MINIMUM_LIMITS else asked
+            self._gl, asked, self.attempts = wanted.open()
+            self.capabilities = asked.with_minimum() if wanted.limits == MINIMUM_LIMITS else asked
             # Not at exit: the process ends anyway, and drivers may have torn themselves down.
-            worker = Worker("glnn device")
+            worker = Worker("glnn device", step_back if self.low else None)
             self._finalizer = weakref.finalize(self, _destroy, self._gl, worker)
             self._finalizer.atexit = False
             try:
@@ -95,12 +90,16 @@ class Device:
                 self.functions = Functions(self._gl, asked.renderer)
                 self.binaries = Binaries(self.functions, asked, Disk.of(settings))
                 self._flush, self._finish = self.load("glFlush", None), self.load("glFinish", None)
-                self._reset_status = self._reset_asker()
+                extensions = self._context.extensions
+                offers = self.capabilities, extensions, self.load
+                self._reset_status = reset_asker(self._gl, *offers)
                 self._sharing = Sharing(self._gl, worker)
             except Exception as error:
                 self._finalizer()
                 raise DeviceError(f"{self._gl.what}: moderngl: {error}") from error
             self._gl.leave()
+        if self.low:
+            worker.start()  # no other thread works for it
         self.closed = False
 
     def _adopt(self) -> moderngl.Context:
@@ -113,7 +112,7 @@ class Device:
         # Without a framebuffer, transform feedback captures zeros and says nothing.
         self._target = context.framebuffer([context.renderbuffer((1, 1))])
         self._target.use()
-        _drain(context)  # moderngl leaves GL_INVALID_ENUM behind
+        drain(context)  # moderngl leaves GL_INVALID_ENUM behind
         return context
 
     @property
@@ -128,21 +127,6 @@ class Device:
         """The device's only timer query: moderngl never frees one."""
         return self.context.query(time=True)
 
-    def _reset_asker(self) -> Callable[[], int]:
-        """GL's function that says whether the context was reset; one that says no if it has none.
-
-        Which a driver does that was not asked to tell, too.
-        """
-        offers, found = self.capabilities, self._context.extensions
-        core = offers.version >= ((3, 2) if offers.api == "es" else (4, 5))
-        named = {"": core, "KHR": "GL_KHR_robustness" in found, "EXT": "GL_EXT_robustness" in found}
-        for suffix, there in named.items():
-            name = f"glGetGraphicsResetStatus{suffix}"
-            if there and self._gl.load_opengl_function(name):
-                ask: Callable[[], int] = self.load(name, ctypes.c_uint)
-                return ask
-        return lambda: 0
-
     def perform(self, work: Callable[[], T]) -> T:
         """What `work` gives or raises, called where GL may be used. From any thread.
 
@@ -151,9 +135,26 @@ class Device:
         DeviceError where the device is closed or, outside this, held by `activate` elsewhere, or
         where this process is a fork of the one that used GL.
         """
+        return self._asked(lambda: self._sharing.perform(work, self._ready))
+
+    @property
+    def contended(self) -> bool:
+        """Whether other threads wait for work on it, so that it may be worth to `overlap`."""
+        return self._sharing.contended
+
+    def overlap(self, begin: Callable[[], B], end: Callable[[B], T]) -> T:
+        """What `end` gives of what `begin` gives, both called as `perform` calls work.
+
+        Where several threads ask, what others ask for may be begun with in between. Raises what
+        `perform` raises.
+        """
+        return self._asked(lambda: self._sharing.overlap(begin, end, self._ready))
+
+    def _asked(self, work: Callable[[], T]) -> T:
+        """What `work` gives. Raises what `perform` raises."""
         self._check_usable()
         try:
-            return self._sharing.perform(work, self._ready)
+            return work()
         except StepError as failed:
             raise self._refused(failed) from None
         except StoppedError:
@@ -248,13 +249,15 @@ class Device:
 
     def check_always(self, step: str) -> None:
         """Raise DeviceError if GL met an error in `step` or before."""
-        if errors := _drain(self.context):
+        if errors := drain(self.context):
             self.check_reset(step)
             raise DeviceError(f"{step}: {', '.join(errors)} on {self.capabilities.renderer}")
 
     def flush(self) -> None:
         """Let the GPU begin with what it was told, without waiting."""
         self._flush()
+        if self.low:
+            give_way()
 
     def memory_available(self) -> int | None:
         """Bytes that may still be allocated: the GPU's own, else the machine's; None if unknown."""
@@ -271,6 +274,8 @@ class Device:
         """The same as `finish`, for callers that are inside `perform`."""
         if self.closed:  # in the middle of the work
             raise DeviceError(self.lost or CLOSED)
+        if self.timeline.how != BLOCK:
+            self.fence().wait(checked=False)  # glFinish has nothing to wait for then
         self._finish()  # moderngl's would hold Python's other threads up
         self.timeline.end(over=True)
         self.check_reset("finish")
@@ -306,11 +311,3 @@ def _destroy(gl: Context, worker: Worker) -> None:
     if not GL_PROCESS.forked:
         worker.stop(gl.leave_thread)
         gl.release()
-
-
-def _drain(context: moderngl.Context) -> list[str]:
-    """The pending GL errors, which are then forgotten."""
-    errors: list[str] = []
-    while (error := context.error) != "GL_NO_ERROR" and len(errors) < 8:  # a lost context repeats
-        errors.append(error)
-    return errors

@@ -21,6 +21,7 @@ DEVICE, SURFACELESS, DEFAULT = "device", "surfaceless", "default"
 PLATFORM_DEVICE, PLATFORM_SURFACELESS = 0x313F, 0x31DD
 VERSION, EXTENSIONS, NONE, WIDTH, HEIGHT = 0x3054, 0x3055, 0x3038, 0x3057, 0x3056
 DRAW, READ = 0x3059, 0x305A
+PRIORITY, PRIORITY_LOW = 0x3100, 0x3103
 RESET_STRATEGY, LOSE_CONTEXT_ON_RESET = 0x3138, 0x31BF
 API = {"es": 0x30A0, "gl": 0x30A2}
 ERRORS = (
@@ -51,6 +52,8 @@ NEEDED = ("glGetString", "glGetStringi", "glGetIntegerv", "glGetIntegeri_v", "gl
 EXTENSION_SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "eglQueryDevicesEXT": (c_uint, (c_int, POINTER(c_void_p), POINTER(c_int))),
     "eglGetPlatformDisplayEXT": (c_void_p, (c_uint, c_void_p, c_void_p)),
+    "eglQueryDeviceAttribEXT": (c_uint, (c_void_p, c_int, POINTER(c_void_p))),
+    "eglQueryDeviceStringEXT": (c_char_p, (c_void_p, c_int)),
 }
 
 
@@ -61,9 +64,13 @@ class Opener(Protocol):
 
 
 class Egl:
-    """The EGL library of this process. Raises StepError where there is none."""
+    """The EGL library of this process. Raises StepError where there is none.
 
-    def __init__(self) -> None:
+    low: whether its contexts are to let others go first, where the driver can.
+    """
+
+    def __init__(self, low: bool = False) -> None:
+        self.low = low
         named = Libraries.from_environment()
         library = load_egl(named.egl, SIGNATURES)
         self._gles_named = named.gles
@@ -201,6 +208,8 @@ class EglContext(Context):
             raise StepError("eglBindAPI", f"this EGL knows no {api}: {egl.error()}")
         config = self._config(version) if self._offers.needs_config else None
         attributes = self._offers.attributes(version)
+        if egl.low and "EGL_IMG_context_priority" in self._offers.extensions:
+            attributes = (*attributes, PRIORITY, PRIORITY_LOW)
         handle = None
         if "EGL_EXT_create_context_robustness" in self._offers.extensions:
             more = (RESET_STRATEGY, LOSE_CONTEXT_ON_RESET)  # then a reset can be asked for

@@ -23,6 +23,7 @@ class Functions:
     def __init__(self, gl: Context, renderer: str) -> None:
         self._gl, self._renderer = gl, renderer
         self._quick: dict[str, Any] = {}
+        self._slow: dict[tuple[Any, ...], Any] = {}  # by their types, too
 
     def _address(self, name: str) -> int:
         """Raises DeviceError where there is none: calling address 0 would end the process."""
@@ -35,7 +36,11 @@ class Functions:
 
         Raises DeviceError where the driver has none.
         """
-        return ctypes.CFUNCTYPE(result, *arguments)(self._address(name))
+        known = self._slow.get((name, result, arguments))
+        if known is None:
+            known = ctypes.CFUNCTYPE(result, *arguments)(self._address(name))
+            self._slow[name, result, arguments] = known
+        return known
 
     def quick(self, name: str) -> Any:
         """The function, which gives nothing.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from glnn.device import cuda
 from glnn.device.capabilities import Capabilities
 from glnn.device.context import (
     ES_VERSIONS,
@@ -20,7 +22,7 @@ from glnn.device.context import (
 from glnn.device.egl import DEFAULT, DEVICE, SURFACELESS, Egl, remember
 from glnn.device.window import WindowContext
 from glnn.errors import DeviceError, shown
-from glnn.process import GL_PROCESS
+from glnn.process import GL_PROCESS, step_back
 
 WINDOW = "window"
 PLATFORMS = (DEVICE, SURFACELESS, DEFAULT, WINDOW)
@@ -32,12 +34,18 @@ Way = tuple[str, Callable[[Sequence[Version]], Context]]
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU that EGL offers: its index, its names, and why it does not open (None: it does)."""
+    """A GPU that EGL offers."""
 
     index: int
+    """EGL's number."""
     renderer: str = ""
+    """What its driver calls it."""
     vendor: str = ""
+    """Whose driver that is."""
     error: str | None = None
+    """Why it does not open; None where it does."""
+    cuda: int | None = None
+    """CUDA's number, None if it has none."""
 
 
 def gpus() -> tuple[Gpu, ...]:
@@ -49,15 +57,17 @@ def gpus() -> tuple[Gpu, ...]:
     found: list[Gpu] = []
     try:
         with elsewhere():
-            for index, (_, way) in enumerate(Egl().ways(DEVICE)):
+            egl = Egl()
+            ways = zip(egl.ways(DEVICE), cuda.numbers(egl), strict=True)
+            for index, ((_, way), number) in enumerate(ways):
                 try:
                     context = way(ES_VERSIONS)
                 except StepError as failed:
-                    found.append(Gpu(index, error=str(failed)))
+                    found.append(Gpu(index, error=str(failed), cuda=number))
                     continue
                 asked = Capabilities.ask(context)
                 context.release()
-                found.append(Gpu(index, asked.renderer, asked.vendor))
+                found.append(Gpu(index, asked.renderer, asked.vendor, cuda=number))
     except StepError:
         pass
     GL_PROCESS.opened(any=any(gpu.error is None for gpu in found))
@@ -91,6 +101,7 @@ def check_limits(limits: str | None) -> None:
 
 def check_gpu(gpu: object) -> None:
     """Raise DeviceError unless `gpu` is an index, a text or None."""
+    cuda.number_asked(gpu)
     if isinstance(gpu, bool) or not isinstance(gpu, (int, str, type(None))):
         raise DeviceError(f"gpu must be an index or a part of a name, got {shown(gpu)}")
 
@@ -112,15 +123,18 @@ def gpu_asked(gpu: int | str | None) -> int | str | None:
 
 
 def open_context(
-    gpu: int | str | None, version: tuple[int, int] | None, platform: str | None
+    gpu: int | str | None,
+    version: tuple[int, int] | None,
+    platform: str | None,
+    low: bool = False,
 ) -> tuple[Context, Capabilities, tuple[Attempt, ...]]:
     """The first context that fits, its capabilities, and the attempts that failed before it.
 
-    It is current. Raises NoDeviceError.
+    low: whether others are to go first. It is current. Raises NoDeviceError.
     """
     GL_PROCESS.opening()
     attempts: list[Attempt] = []
-    for what, way in _ways(gpu, platform, attempts):
+    for what, way in _ways(gpu, platform, low, attempts):
         default = WINDOW_VERSIONS if way is WindowContext else ES_VERSIONS
         versions = [v for v in WINDOW_VERSIONS if (v.major, v.minor) == version] or default
         try:
@@ -129,7 +143,8 @@ def open_context(
             attempts.append(Attempt(what, failed.step, failed.error))
             continue
         asked = Capabilities.ask(context)
-        if isinstance(gpu, str) and gpu.lower() not in f"{asked.renderer}\n{asked.vendor}".lower():
+        named = isinstance(gpu, str) and cuda.number_asked(gpu) is None
+        if named and str(gpu).lower() not in f"{asked.renderer}\n{asked.vendor}".lower():
             attempts.append(Attempt(what, "its name", f"{asked.renderer} by {asked.vendor}"))
             context.release()
             continue
@@ -142,13 +157,41 @@ def open_context(
     raise NoDeviceError(message, tuple(attempts))
 
 
-def _ways(gpu: int | str | None, platform: str | None, attempts: list[Attempt]) -> Iterator[Way]:
+def open_behind(
+    gpu: int | str | None, version: tuple[int, int] | None, platform: str | None
+) -> tuple[Context, Capabilities, tuple[Attempt, ...]]:
+    """A context that lets others go first, as `open_context` gives it.
+
+    It is made in a thread that steps back, as those do that the driver starts there.
+    """
+
+    def work() -> tuple[Context, Capabilities, tuple[Attempt, ...]]:
+        step_back()
+        found = open_context(gpu, version, platform, low=True)
+        found[0].leave_thread()
+        return found
+
+    try:
+        with ThreadPoolExecutor(1, "glnn opening") as pool:
+            found = pool.submit(work).result()
+        found[0].make_current()
+    except NoDeviceError:
+        if platform not in (None, WINDOW):
+            raise
+        found = open_context(gpu, version, platform, low=True)  # windows are this thread's
+    return found
+
+
+def _ways(
+    gpu: int | str | None, platform: str | None, low: bool, attempts: list[Attempt]
+) -> Iterator[Way]:
     """The ways to a context in the order to try them; those that cannot begin go to `attempts`."""
     platforms = PLATFORMS if platform is None else (platform,)
-    if isinstance(gpu, int):
+    number = cuda.number_asked(gpu)
+    if isinstance(gpu, int) or number is not None:
         platforms = (DEVICE,)
     try:
-        egl = Egl() if set(platforms) - {WINDOW} else None
+        egl = Egl(low) if set(platforms) - {WINDOW} else None
     except StepError as failed:
         attempts.append(Attempt("EGL", failed.step, failed.error))
         egl = None
@@ -158,6 +201,8 @@ def _ways(gpu: int | str | None, platform: str | None, attempts: list[Attempt]) 
         elif egl is not None:
             try:
                 ways = list(egl.ways(name))
+                if number is not None:
+                    gpu = cuda.index_of(egl, number)
             except StepError as failed:
                 attempts.append(Attempt(f"EGL {name}", failed.step, failed.error))
                 continue

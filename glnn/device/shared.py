@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+from glnn.device.context import NoDeviceError
 from glnn.device.device import Device
 from glnn.device.opening import check_gpu, check_limits
+from glnn.device.wanted import Wanted
+from glnn.errors import GlnnError
 from glnn.process import GL_PROCESS, ProcessLock
 from glnn.settings import Settings
 
 
 class SharedDevices:
-    """One device for each GPU and limits that are asked for, opened when it is asked for first."""
+    """One device for each GPU, limits, priority and way to wait that are asked for.
+
+    It is opened when it is asked for first.
+    """
 
     def __init__(self) -> None:
         self._lock = ProcessLock()
-        self._devices: dict[tuple[object, object], Device] = {}
+        self._devices: dict[Wanted, Device] = {}
 
-    def open(self, gpu: int | str | None = None, limits: str | None = None) -> Device:
-        """The device for `gpu` and `limits`; None is what the environment asks for.
+    def open(
+        self,
+        gpu: int | str | None = None,
+        limits: str | None = None,
+        *,
+        priority: str | None = None,
+        wait: str | None = None,
+    ) -> Device:
+        """The device for `gpu`, `limits` and the like; None is what the environment asks for.
 
         Another one where it was closed or lost. Raises DeviceError where none opens, and in a fork
         of a process that used GL.
@@ -25,11 +38,12 @@ class SharedDevices:
         check_limits(limits)
         GL_PROCESS.check()  # before the lock
         with self._lock:
-            key = gpu_wanted(gpu), limits_wanted(limits)
-            device = self._devices.get(key)
+            asked = Wanted.of(Settings.from_environment(), gpu, limits, None, None, priority, wait)
+            device = self._devices.get(asked)
             if device is None or device.closed:
-                fresh = Device(*key) if device is None or device.lost is None else device.renewed()
-                self._devices[key] = device = fresh
+                lost = device is not None and device.lost is not None
+                fresh = device.renewed() if device and lost else Device(**vars(asked))
+                self._devices[asked] = device = fresh
             return device
 
 
@@ -44,3 +58,30 @@ def gpu_wanted(gpu: int | str | None) -> int | str | None:
 
 
 SHARED = SharedDevices()
+
+
+def shared_device(
+    backend: str,
+    device: Device | None,
+    gpu: int | str | None,
+    limits: str | None,
+    priority: str | None,
+    wait: str | None,
+) -> Device | None:
+    """The device for a session: `device`, or a shared one where `priority` or `wait` ask for that.
+
+    None where it is for the backend to say. Raises GlnnError where these are given with a device,
+    and what `SharedDevices.open` raises.
+    """
+    if (priority, wait) == (None, None):
+        return device
+    if device is not None:
+        raise GlnnError("priority and wait are for the Device that the session is given")
+    if backend == "cpu":
+        return None
+    try:
+        return SHARED.open(gpu, limits, priority=priority, wait=wait)
+    except NoDeviceError:
+        if backend != "auto":
+            raise
+        return None  # then another backend may open

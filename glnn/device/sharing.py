@@ -8,11 +8,12 @@ from typing import TypeVar
 
 from glnn.device.context import Context
 from glnn.device.lease import Lease
-from glnn.device.worker import Worker
+from glnn.device.worker import Begun, Worker
 from glnn.errors import DeviceError
 from glnn.process import KEEPING
 
 T = TypeVar("T")
+B = TypeVar("B", bound=Begun)
 
 
 class Sharing:
@@ -47,6 +48,26 @@ class Sharing:
             return work()
         finally:
             self._lease.give()
+
+    @property
+    def contended(self) -> bool:
+        """Whether other threads wait for the worker, and this one would."""
+        return self._worker.busy and not self._lease.inside
+
+    def overlap(
+        self, begin: Callable[[], B], end: Callable[[B], T], ready: Callable[[], object]
+    ) -> T:
+        """What `end` gives of what `begin` gives, as `perform` does both.
+
+        By the worker, others may begin in between: see `Worker.overlap`.
+        """
+        if not self._worker.started or self._lease.inside:
+            return self.perform(lambda: end(begin()), ready)
+        KEEPING.leave()
+        return self._worker.overlap(
+            lambda: self._work_there(begin, ready),
+            lambda begun: self._work_there(lambda: end(begun), ready),
+        )
 
     @property
     def current(self) -> bool:

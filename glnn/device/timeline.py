@@ -6,15 +6,21 @@ from collections.abc import Callable
 from ctypes import c_uint, c_uint64, c_void_p
 from typing import Any
 
+from glnn.device.waiting import BLOCK, polled
+
 SYNC_GPU_COMMANDS_COMPLETE, SYNC_FLUSH_COMMANDS = 0x9117, 1
 TIMEOUT_EXPIRED, WAIT_FAILED = 0x911B, 0x911D
 LONGEST = 1.0  # seconds of one wait, so that Ctrl-C is seen
 
 
 class Timeline:
-    """The commands of a context, in stretches: fences end them, and waits for all."""
+    """The commands of a context, in stretches: fences end them, and waits for all.
 
-    def __init__(self) -> None:
+    how: one of WAITS, in which fences are waited for.
+    """
+
+    def __init__(self, how: str = BLOCK) -> None:
+        self.how = how
         self.now = 1
         """The stretch that commands given now belong to."""
         self.done = 0
@@ -74,6 +80,8 @@ class Fence:
         checked: whether to raise DeviceError where the driver has reset the context, which closes
         the device: what is mapped is gone then.
         """
+        if self._timeline.how != BLOCK and not self._polled(seconds):
+            return False
         while not self.over and self._sync is not None:
             part = min(seconds, LONGEST)
             said = self._wait(self._sync, SYNC_FLUSH_COMMANDS, int(1e9 * part))
@@ -90,6 +98,16 @@ class Fence:
             if checked:
                 self._check("wait")
         return True
+
+    def _polled(self, seconds: float) -> bool:
+        """Ask for no longer than `seconds` whether it is over, or cannot be; whether that is so."""
+
+        def over() -> bool:
+            if self.over or self._sync is None:
+                return True
+            return bool(self._wait(self._sync, SYNC_FLUSH_COMMANDS, 0) != TIMEOUT_EXPIRED)
+
+        return polled(over, self._timeline.how, seconds)
 
     def drop(self) -> None:
         """Give up what GL keeps for it: nobody waits for it any more."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from statistics import median
 from time import perf_counter
+
+import numpy as np
 
 from glnn.device.device import Device
 
@@ -60,7 +61,7 @@ class Timer:
             sample, _, asking = self._run(lambda: None, 1)
             waited.append(sample.wall - sample.gpu)
             asked.append(asking)
-        return median(waited) + ASKING * median(asked)
+        return _median(waited) + ASKING * _median(asked)
 
     def prove(self, work: Callable[[], None]) -> str | None:
         """None if the timer is to be believed for repeated `work`, else why not, in a few words.
@@ -103,7 +104,7 @@ class Timer:
             self._doubt = "the timer was disturbed or above the wall clock in most runs"
             return None
         runs = tuple(s.gpu for s in kept)
-        sample = Sample(median(s.wall for s in kept), median(runs), runs)
+        sample = Sample(_median([s.wall for s in kept]), _median(runs), runs)
         self._doubt = self._missing(sample)
         return sample if self._doubt is None else None
 
@@ -178,3 +179,7 @@ def above(sample: Sample) -> bool:
 def _says(sample: Sample) -> str:
     timer, clock = (f"{1e3 * seconds:.3g} ms" for seconds in (sample.gpu, sample.wall))
     return f"the timer says {timer} where the clock on the wall says {clock}"
+
+
+def _median(seconds: Sequence[float]) -> float:
+    return float(np.median(seconds))  # Python's brings fractions and decimals to each start

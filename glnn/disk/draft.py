@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 import weakref
 import zlib
 from collections.abc import Callable, Mapping
@@ -57,7 +56,7 @@ class Draft:
     def _begin(self, path: Path) -> None:
         path.parent.parent.mkdir(parents=True, exist_ok=True)
         path.parent.mkdir(PRIVATE, exist_ok=True)
-        draft = path.with_name(f"{path.stem[:40]}.{secrets.token_hex(8)}{SUFFIX}")
+        draft = path.with_name(f"{path.stem[:40]}.{os.urandom(8).hex()}{SUFFIX}")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         self._handle = os.open(draft, flags, OWN)
         self._draft = draft

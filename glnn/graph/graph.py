@@ -231,18 +231,19 @@ class Graph:
         inputs, first = set(self.inputs), set[Value]()
         behind: list[Value] = []
         for node in self.nodes:
-            asked = node.operator.asked
+            asked, told = node.operator.asked, node.operator.told
             named = node.operator.named(node.inputs) if asked else {}
-            for value in (named[name] for name in asked if name in named):
-                (first.add if value in inputs else behind.append)(value)
+            for name in (name for name in asked if name in named):
+                direct = name in told and named[name] in inputs
+                (first.add if direct else behind.append)(named[name])
         found: set[Value] = set()
         while behind:
             value = behind.pop()
             if value not in found:
                 found.add(value)
                 behind += self.producers[value].reads if value in self.producers else ()
-        direct = tuple(v.name for v in self.inputs if v in first)
-        return direct, tuple(v.name for v in self.inputs if v in found and v not in first)
+        wanted = tuple(v.name for v in self.inputs if v in first)
+        return wanted, tuple(v.name for v in self.inputs if v in found and v not in first)
 
     def told(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Those of `feeds`, arrays of the inputs by name, whose numbers decide about sizes.

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 
 from glnn.errors import ModelError, shown
-from glnn.model import json_writing, onnx_writing, rovder_writing
 from glnn.model.content import Content
 
-FORMATS: Mapping[str, tuple[str, Callable[[Path, Content], None]]] = {
-    "glnn": (".json", json_writing.save),
-    "onnx": (".onnx", onnx_writing.save),
-    "rovder": (".json", rovder_writing.save),
+FORMATS: Mapping[str, tuple[str, str]] = {
+    "glnn": (".json", "json_writing"),
+    "onnx": (".onnx", "onnx_writing"),
+    "rovder": (".json", "rovder_writing"),
 }
-"""How the files of each end, the first of an ending being the usual one, and what writes them."""
+"""How the files of each end, the first of an ending being the usual one, and the module here that
+writes them. It is imported then: what knows ONNX's operators takes long."""
 
 
 def find(path: str | os.PathLike[str], format: str | None) -> str:
@@ -38,4 +39,4 @@ def find(path: str | os.PathLike[str], format: str | None) -> str:
 def save(path: str | os.PathLike[str], format: str | None, content: Content) -> None:
     """Write `content` to `path`: see `Model.save`."""
     _, writer = FORMATS[find(path, format)]
-    writer(Path(path), content)
+    import_module(f"glnn.model.{writer}").save(Path(path), content)

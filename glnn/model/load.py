@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from glnn import data
 from glnn.errors import ModelError
-from glnn.model import json_format, onnx_format, rovder
+from glnn.model import json_format, rovder
 from glnn.model.builders import BUILDERS
 from glnn.model.files import parse_json, read
 from glnn.model.model import Model
@@ -32,7 +34,8 @@ def load(source: str | os.PathLike[str], *, untrained: bool = False) -> Model:
     if str(source) in data.MODELS:
         path = data.model(str(source))
     if path.suffix == ".onnx":
-        return onnx_format.load(path)
+        found: Model = _onnx().load(path)
+        return found
     if path.suffix != ".json":
         names = ", ".join([*data.MODELS, *BUILDERS])
         raise ModelError(
@@ -51,8 +54,14 @@ def load(source: str | os.PathLike[str], *, untrained: bool = False) -> Model:
 def load_bytes(content: bytes) -> Model:
     """The model of `content`, that of a .json or .onnx file; it can refer to no files."""
     if content[:1] != b"{" and not content.lstrip().startswith(b"{"):
-        return onnx_format.load_bytes(content)
+        found: Model = _onnx().load_bytes(content)
+        return found
     return _parse(content, "model given as bytes", None)
+
+
+def _onnx() -> Any:
+    """What reads ONNX: imported where there is some to read, as its operators take long."""
+    return import_module("glnn.model.onnx_format")
 
 
 def _parse(content: bytes, where: str, path: Path | None, untrained: bool = False) -> Model:

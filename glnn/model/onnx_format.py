@@ -153,7 +153,8 @@ class GraphModel(Model):
 
 def load(path: Path) -> GraphModel:
     """The model in the .onnx file. Raises ModelError, in one sentence, for every fault."""
-    return _model(imported(read(path), str(path), path.parent), str(path))
+    proto = read(path)
+    return _model(imported(proto, str(path), path.parent, path.resolve().parent), str(path))
 
 
 def load_bytes(content: bytes) -> GraphModel:

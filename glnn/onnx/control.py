@@ -23,6 +23,11 @@ class IfNode(Bodied):
 
     op_type: ClassVar[str] = "If"
 
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The condition, too: the graph that is not taken may be wrong for the inputs' shapes."""
+        return tuple(dict.fromkeys(("x0", *super().asked)))
+
     def _results(
         self, builder: Builder, own: Sequence[Value | None], around: dict[str, Value]
     ) -> list[Value]:

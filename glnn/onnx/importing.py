@@ -35,14 +35,17 @@ class Imported:
     """What it was read from."""
 
 
-def imported(proto: Any, where: str, folder: Path | None = None) -> Imported:
+def imported(
+    proto: Any, where: str, folder: Path | None = None, home: Path | None = None
+) -> Imported:
     """The graph of a ModelProto.
 
-    where: the model's name in errors. folder: where files with tensors of its own may lie. Raises
-    ModelError, in one sentence, for every fault.
+    where: the model's name in errors. folder: where files with tensors of its own may lie, and
+    home, where the model's file does behind its links. Raises ModelError, in one sentence, for
+    every fault.
     """
     try:
-        return _imported(proto, where, folder)
+        return _imported(proto, where, folder, home)
     except RecursionError:
         raise ModelError(f"{where}: its graphs are too deep in each other") from None
     except UnicodeDecodeError:
@@ -51,9 +54,9 @@ def imported(proto: Any, where: str, folder: Path | None = None) -> Imported:
         raise ModelError(f"{where}: {first_line(error)}") from None
 
 
-def _imported(proto: Any, where: str, folder: Path | None) -> Imported:
+def _imported(proto: Any, where: str, folder: Path | None, home: Path | None) -> Imported:
     onnx = package(where)
-    nodes = Nodes(onnx, where, proto, Tensors(onnx, where, folder))
+    nodes = Nodes(onnx, where, proto, Tensors(onnx, where, folder, home))
     opsets = opsets_of(onnx, where, proto.opset_import)
     if proto.ir_version < 3:
         opsets.setdefault("", 1)  # the versions of operators were not said then

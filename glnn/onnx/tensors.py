@@ -33,6 +33,8 @@ class Tensors:
     """The model's name in errors."""
     folder: Path | None
     """Where its files may lie."""
+    home: Path | None = None
+    """Where the model itself lies, behind its links, and its files may, too."""
 
     def constants(self, graph: Any) -> dict[str, Value]:
         """The initialisers of a GraphProto by name."""
@@ -77,7 +79,7 @@ class Tensors:
         if dtype is DType.object:
             raise ModelError(f"{what}: texts cannot be in a file of their own")
         location, nbytes = given.get("location"), _nbytes(dtype, dims)
-        path = inside(self.folder, self.folder / "model", location)
+        path = inside(self.folder, self.folder / "model", location, self.home)
         check_file(path)
         offset, length = (self._number(given.get(key, "0"), what, key) for key in SPANS)
         if length not in (0, nbytes):

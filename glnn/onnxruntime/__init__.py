@@ -1,151 +1,27 @@
 """ONNX Runtime's names, by glnn: `import glnn.onnxruntime as onnxruntime`.
 
 Every model runs by glnn, whichever providers a program asks for; docs/onnxruntime.md says what is
-honoured. Nothing here needs onnxruntime to be installed.
+honoured. Nothing here needs onnxruntime to be installed. The names come when the first of them is
+asked for: `python -m glnn.onnxruntime` starts a program, and needs none.
 """
 
 from __future__ import annotations
 
-from glnn.onnxruntime import capi
-from glnn.onnxruntime.capi import onnxruntime_validation
-from glnn.onnxruntime.capi.environment import preload_dlls, print_debug_info
-from glnn.onnxruntime.capi.onnxruntime_inference_collection import (
-    AdapterFormat,
-    InferenceSession,
-    IOBinding,
-    ModelCompiler,
-    OrtDevice,
-    OrtDeviceVendorId,
-    OrtValue,
-    SparseTensor,
-    copy_tensors,
-)
-from glnn.onnxruntime.capi.onnxruntime_pybind11_state import (
-    ExecutionMode,
-    ExecutionOrder,
-    GraphOptimizationLevel,
-    LoraAdapter,
-    ModelMetadata,
-    ModelPackage,
-    ModelPackageComponentContext,
-    ModelPackageContext,
-    ModelPackageOptions,
-    ModelPackageWriteMode,
-    NodeArg,
-    OrtAllocatorType,
-    OrtArenaCfg,
-    OrtCompileApiFlags,
-    OrtDeviceMemoryType,
-    OrtEpAssignedNode,
-    OrtEpAssignedSubgraph,
-    OrtEpContextData,
-    OrtEpContextDataBuffer,
-    OrtEpDevice,
-    OrtExecutionProviderDevicePolicy,
-    OrtExternalInitializerInfo,
-    OrtHardwareDevice,
-    OrtHardwareDeviceType,
-    OrtMemoryInfo,
-    OrtMemoryInfoDeviceType,
-    OrtMemType,
-    OrtSparseFormat,
-    OrtSyncStream,
-    RunOptions,
-    SessionIOBinding,
-    SessionOptions,
-    create_and_register_allocator,
-    create_and_register_allocator_v2,
-    disable_telemetry_events,
-    enable_telemetry_events,
-    get_all_providers,
-    get_available_providers,
-    get_build_info,
-    get_device,
-    get_ep_devices,
-    get_version_string,
-    has_collective_ops,
-    register_execution_provider_library,
-    set_default_logger_callback,
-    set_default_logger_severity,
-    set_default_logger_verbosity,
-    set_global_thread_pool_sizes,
-    set_seed,
-    unregister_execution_provider_library,
-)
-from glnn.onnxruntime.shim import install, uninstall
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__version__ = get_version_string()
-__author__ = "glnn"
-package_name, version, cuda_version = onnxruntime_validation.get_package_name_and_version_info()
+if TYPE_CHECKING:
+    from glnn.onnxruntime.names import *  # noqa: F403
 
-__all__ = [
-    "AdapterFormat",
-    "ExecutionMode",
-    "ExecutionOrder",
-    "GraphOptimizationLevel",
-    "IOBinding",
-    "InferenceSession",
-    "LoraAdapter",
-    "ModelCompiler",
-    "ModelMetadata",
-    "ModelPackage",
-    "ModelPackageComponentContext",
-    "ModelPackageContext",
-    "ModelPackageOptions",
-    "ModelPackageWriteMode",
-    "NodeArg",
-    "OrtAllocatorType",
-    "OrtArenaCfg",
-    "OrtCompileApiFlags",
-    "OrtDevice",
-    "OrtDeviceMemoryType",
-    "OrtDeviceVendorId",
-    "OrtEpAssignedNode",
-    "OrtEpAssignedSubgraph",
-    "OrtEpContextData",
-    "OrtEpContextDataBuffer",
-    "OrtEpDevice",
-    "OrtExecutionProviderDevicePolicy",
-    "OrtExternalInitializerInfo",
-    "OrtHardwareDevice",
-    "OrtHardwareDeviceType",
-    "OrtMemType",
-    "OrtMemoryInfo",
-    "OrtMemoryInfoDeviceType",
-    "OrtSparseFormat",
-    "OrtSyncStream",
-    "OrtValue",
-    "RunOptions",
-    "SessionIOBinding",
-    "SessionOptions",
-    "SparseTensor",
-    "__version__",
-    "capi",
-    "copy_tensors",
-    "create_and_register_allocator",
-    "create_and_register_allocator_v2",
-    "cuda_version",
-    "disable_telemetry_events",
-    "enable_telemetry_events",
-    "get_all_providers",
-    "get_available_providers",
-    "get_build_info",
-    "get_device",
-    "get_ep_devices",
-    "get_version_string",
-    "has_collective_ops",
-    "install",
-    "onnxruntime_validation",
-    "package_name",
-    "preload_dlls",
-    "print_debug_info",
-    "register_execution_provider_library",
-    "set_default_logger_callback",
-    "set_default_logger_severity",
-    "set_default_logger_verbosity",
-    "set_global_thread_pool_sizes",
-    "set_seed",
-    "uninstall",
-    "unregister_execution_provider_library",
-    "version",
-]
+
+def __getattr__(name: str) -> Any:
+    names = vars(import_module("glnn.onnxruntime.names"))
+    for one in [*names["__all__"], "__all__", "__author__"]:
+        globals().setdefault(one, names[one])  # what a program put there stays
+    if name not in globals():
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *import_module("glnn.onnxruntime.names").__all__})

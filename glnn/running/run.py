@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Generic, Protocol
 
 import numpy as np
 
@@ -29,16 +30,16 @@ class Run(Protocol):
 
 
 @dataclass(frozen=True)
-class Done:
+class Done(Generic[T]):
     """A run that was over when it was begun."""
 
-    found: dict[str, Array]
+    found: T
     """The outputs that were asked for."""
 
     def wait(self, seconds: float = float("inf")) -> bool:
         return True
 
-    def results(self) -> dict[str, Array]:
+    def results(self) -> T:
         return self.found
 
 
@@ -120,7 +121,30 @@ def check_out(name: str, array: object, shape: Shape, dtype: DType) -> None:
 
 def within_memory(performer: Performer, work: Callable[[], T]) -> T:
     """What `work` gives or raises; LimitError where the host has too little memory."""
-    try:
+    with _memory_told():
         return performer.perform(work)
+
+
+def run_within(
+    performer: Performer, inside: Callable[[], T], begin: Callable[[], Run | Done[T]]
+) -> T:
+    """What `inside` gives, likewise.
+
+    Where other threads wait for the device it is what the run of `begin` has as results: theirs
+    are begun with while it is computed.
+    """
+    device = performer.device
+    if device is None or not device.contended:
+        return within_memory(performer, inside)
+    with _memory_told():
+        run: Callable[[], Any] = begin
+        found: T = device.overlap(run, lambda begun: begun.results())
+        return found
+
+
+@contextmanager
+def _memory_told() -> Iterator[None]:
+    try:
+        yield
     except MemoryError as error:
         raise LimitError(f"the host has too little memory: {first_line(error)}") from None

@@ -9,10 +9,11 @@ from typing import Any, Protocol
 
 from glnn.arrays import all_small
 from glnn.device import Device
+from glnn.errors import DeviceError
 from glnn.process import ProcessLock
 from glnn.reading import Noted
 from glnn.running.options import Options
-from glnn.running.run import Run, within_memory
+from glnn.running.run import Done, Run, run_within
 from glnn.running.runner import Runner
 from glnn.running.store import OnDevice, T
 from glnn.tensor_info import TensorInfo
@@ -43,6 +44,9 @@ class StoredModel(Protocol):
 
         small: whether inputs of int64 are `all_small`. Only inside `Device.perform`.
         """
+
+    def refuse(self) -> None:
+        """Have its plans be made anew from now on: one cannot be run."""
 
     def unchanged(self) -> bool:
         """Whether what the model is loaded from is what it was when this was stored."""
@@ -192,7 +196,19 @@ class StoredRuns:
             plan = self._plan(feeds)
             return None if plan is None else plan.inside(feeds, names, out)
 
-        found = within_memory(self._on, inside) if self._usable() else None
+        def begin() -> Run | Done[dict[str, Array] | None]:
+            plan = None if names == () else self._plan(feeds)
+            return Done(inside()) if plan is None else plan.begin(feeds, names, out)
+
+        found = None
+        if self._usable():
+            try:
+                found = run_within(self._on, inside, begin)
+            except DeviceError:  # what was stored may be at fault
+                stored = self._stored
+                if stored is None or stored.device.closed:
+                    raise
+                stored.refuse()
         return self._other().run(feeds, names, out) if found is None else found
 
     def perform(self, work: Callable[[], T]) -> T:

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,10 @@ STARTED = time.time_ns()
 DEPTH = 4  # of folders in folders: links may lead in circles
 TUNED = ("choices",)
 """Folders of the cache whose files say which kernels are taken."""
-OPENING = ("device", "gpu", "limits", "max_batch")
-"""Options that say which device is opened, or how many plans there are."""
+OPENING = ("device", "gpu", "limits")
+"""Options that say which device is opened."""
+Known = tuple[str, int, int]
+"""A file: where, its bytes, and when it was changed, in nanoseconds since 1970."""
 
 
 @dataclass(frozen=True)
@@ -100,25 +103,47 @@ def named(source: object) -> tuple[str, ...] | None:
         return None
 
 
-def surroundings(device: Device, settings: Settings) -> tuple[tuple[str, ...], bool] | None:
-    """All that plans depend on beside the model and the options, and whether it is older than this
-    process, which else may have read other files than are there.
+@dataclass(frozen=True)
+class Files:
+    """The files that plans are made by: path, bytes, and when they were changed."""
 
-    None where that is so of glnn's own modules: what is stored suits others.
-    """
-    own = list(_files(PACKAGE, (".py", ".json", ".npz")))
-    before = STARTED - YOUNG
-    if any(modified > before for _, _, modified in own):
-        return None
-    others = list(_files(shaders_folder(), None))
-    if settings.kernels is not None:
-        others += _files(settings.kernels, None)
-    for folder in TUNED if settings.cache is not None else ():
-        others += _files(Path(settings.cache or "") / folder, None)
-    fresh = all(modified <= before for _, _, modified in others)
-    chosen = settings.trust, settings.launch, settings.memory, str(settings.kernels)
+    own: tuple[Known, ...]
+    """Those of glnn's modules, as they were when this process first asked."""
+    others: tuple[Known, ...]
+    """Shaders, the user's kernels, what tuning found."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> Files:
+        """Those that there are now."""
+        others = list(_files(shaders_folder(), None))
+        if settings.kernels is not None:
+            others += _files(settings.kernels, None)
+        for folder in TUNED if settings.cache is not None else ():
+            others += _files(Path(settings.cache or "") / folder, None)
+        return cls(_own(), tuple(others))
+
+    @property
+    def suited(self) -> bool:
+        """Whether the modules are those that this process runs: none was changed since it began."""
+        return all(modified <= STARTED - YOUNG for _, _, modified in self.own)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the others cannot be older in this process than they are on disk."""
+        return all(modified <= STARTED - YOUNG for _, _, modified in self.others)
+
+
+@cache
+def _own() -> tuple[Known, ...]:
+    return tuple(_files(PACKAGE, (".py", ".json", ".npz")))
+
+
+def surroundings(device: Device, settings: Settings, files: Files) -> tuple[str, ...]:
+    """All that plans depend on beside the model and the options."""
+    chosen: tuple[object, ...] = settings.trust, settings.launch, settings.memory
+    chosen += str(settings.kernels), settings.backends, device.low
     versions = sys.version, np.__version__, sys.byteorder
-    return tuple(map(repr, (own, others, chosen, versions, device.capabilities))), fresh
+    return tuple(map(repr, (files.own, files.others, chosen, versions, device.capabilities)))
 
 
 def chosen(options: Options) -> tuple[str, ...]:
@@ -128,16 +153,14 @@ def chosen(options: Options) -> tuple[str, ...]:
         value = getattr(options, one.name)
         if one.name == "kernels":
             value = sorted((value or {}).items())
-        elif one.name == "without":
+        elif one.name == "without" and isinstance(value, tuple):
             value = sorted(str(getattr(each, "value", each)) for each in value)
         if one.name not in OPENING:
             found.append((one.name, value))
     return tuple(map(repr, found))
 
 
-def _files(
-    folder: Path, suffixes: tuple[str, ...] | None, depth: int = DEPTH
-) -> Iterator[tuple[str, int, int]]:
+def _files(folder: Path, suffixes: tuple[str, ...] | None, depth: int = DEPTH) -> Iterator[Known]:
     """The files below `folder` that end so (None: all): path, bytes, and when they were changed."""
     try:
         with os.scandir(folder) as entries:

@@ -73,6 +73,11 @@ class Listed:
     """Its outputs that no run changes."""
 
     @property
+    def parts(self) -> tuple[str, ...]:
+        """The parts of the index's own entry that are its."""
+        return self.part, *(one.part for one in self.fixed)
+
+    @property
     def key(self) -> tuple[Shapes, bool]:
         """What it is found by."""
         return self.shapes, self.small

@@ -6,11 +6,12 @@ import json
 import logging
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from secrets import token_hex
+from os import urandom
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
@@ -20,12 +21,13 @@ from numpy.typing import NDArray
 from glnn.disk import Draft
 from glnn.errors import GlnnError
 from glnn.process import ProcessLock
-from glnn.stored.index import MOST_PLANS, PLAIN, Fixed, Index, Listed, Part
+from glnn.stored.index import MOST_PLANS, PLAIN, Fixed, Index, Listed, Part, Shapes
 from glnn.stored.plan import StoredPlan
 from glnn.stored.shelf import INDEX, Shelf
 from glnn.types import Array, Shape
 
 LOG = logging.getLogger(__name__)
+LEFT = 600.0  # seconds after which weights that no plan names are not being written any more
 PIECE = 32 << 20  # bytes of a part: several threads look at a large weight's checksums
 
 
@@ -116,34 +118,48 @@ class DiskSaver:
         elif found is not None:  # of files that are no more
             for name in {one.entry for listed in found[0].plans for one in listed.weights}:
                 self._shelf.disk.remove(name)
+        shapes = tuple(sorted((name, tuple(shape)) for name, shape in job.shapes.items()))
         self._known(index)
+        if self._kept(index, shapes, job.small):
+            return  # another process was faster
         weights = self._weights(job)
         number = 1 + max((int(one.part.removeprefix("plan")) for one in index.plans), default=-1)
         part = f"plan{number}"
         fixed, contents = self._fixed(job, part)
         text = json.dumps(job.plan.data(), separators=(",", ":"))
-        shapes = tuple(sorted((name, tuple(shape)) for name, shape in job.shapes.items()))
         listed = Listed(shapes, job.small, part, weights, fixed)
         others = [one for one in index.plans if one.key != listed.key][1 - MOST_PLANS :]
+        if entry is not None:
+            others = [one for one in others if all(map(entry.check, one.parts))]
+            contents |= {name: entry.part(name) for one in others for name in one.parts}
         index = replace(index, plans=(*others, listed))
         parts: dict[str, Any] = {INDEX: json.dumps(index.data()).encode(), part: text.encode()}
-        for other in others if entry is not None else ():
-            for name in (other.part, *(each.part for each in other.fixed)):
-                assert entry is not None
-                if not entry.check(name):
-                    raise ValueError("what was kept before is damaged")
-                parts[name] = entry.part(name)
         if self._shelf.device.lost is not None:
             raise ValueError("the device was lost")
-        self._shelf.disk.write(self._shelf.name, {**parts, **contents}, **self._about())
+        if self._shelf.disk.write(self._shelf.name, {**parts, **contents}, **self._about()):
+            self._sweep(index)
+
+    def _kept(self, index: Index, shapes: Shapes, small: bool) -> bool:
+        """Whether such a plan is there, with all its weights."""
+        found = index.find(dict(shapes), small)
+        return found is not None and set(found.weights) <= set(self._there.values())
+
+    def _sweep(self, index: Index) -> None:
+        """Remove what several processes wrote of the same weights, but for those of `index`."""
+        disk, used = self._shelf.disk, {one.entry for each in index.plans for one in each.weights}
+        for one in disk.entries():
+            own = one.name.startswith(f"weights/{self._shelf.key[:32]}-")
+            if own and one.name not in used and time.time() - one.used > LEFT:
+                disk.remove(one.name)
 
     def _about(self) -> dict[str, str]:
         """What `glnn cache` says of it."""
         return {"device": self._shelf.device.capabilities.renderer, "model": self._index.name}
 
-    def _fixed(self, job: Job, part: str) -> tuple[tuple[Fixed, ...], dict[str, Array]]:
+    def _fixed(self, job: Job, part: str) -> tuple[tuple[Fixed, ...], dict[str, Any]]:
         """The outputs that no run changes, and the parts that have their numbers."""
-        found, contents = [], {}
+        found: list[Fixed] = []
+        contents: dict[str, Any] = {}
         for i, (name, array) in enumerate(job.fixed.items()):
             if array.dtype.kind not in PLAIN:
                 raise ValueError(f"output {name!r} has numbers of {array.dtype}")
@@ -163,7 +179,7 @@ class DiskSaver:
 
     def _weights(self, job: Job) -> tuple[Part, ...]:
         """Where the weights of a plan are: those that are nowhere are written."""
-        entry = f"weights/{self._shelf.key[:32]}-{token_hex(8)}"
+        entry = f"weights/{self._shelf.key[:32]}-{urandom(8).hex()}"
         found: list[Part] = []
         there = set(self._there.values())
         with self._shelf.disk.writer(entry, **self._about()) as draft:

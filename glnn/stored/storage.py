@@ -34,6 +34,10 @@ MOST_THREADS = 8
 """That look at checksums: they read no faster than memory."""
 
 
+class NoRoomError(OddError):
+    """A plan takes more memory than is free."""
+
+
 class Shelved:
     """What is stored of a model: see `StoredModel`."""
 
@@ -51,6 +55,10 @@ class Shelved:
         """See `StoredModel`."""
         return self._index.unchanged()
 
+    def refuse(self) -> None:
+        """See `StoredModel`."""
+        self._shelf.disk.remove(self._entry.name)
+
     def plan(self, shapes: Mapping[str, Shape], small: bool) -> Restored | None:
         """See `StoredModel`."""
         listed = self._index.find(shapes, small)
@@ -61,6 +69,8 @@ class Shelved:
             found = self._restored(listed)
         except (TapeError, OddError, ValueError, KeyError, GlnnError, MemoryError) as error:
             LOG.debug("%s: not restored: %s", self.name, error)
+            if not isinstance(error, NoRoomError):
+                self.refuse()
             return None
         LOG.info(
             "restored %s for %s on %s: %d bytes, %.3f s",
@@ -75,9 +85,7 @@ class Shelved:
     def _restored(self, listed: Listed) -> Restored:
         """The plan, whose parts are looked at while it is made. Raises what is wrong with it."""
         entry, disk = self._entry, self._shelf.disk
-        own = [listed.part, *(one.part for one in listed.fixed)]
-        if not all(map(entry.check, own)):
-            disk.remove(entry.name)
+        if not all(map(entry.check, listed.parts)):
             raise OddError("a plan's checksum is wrong")
         plan = StoredPlan.of(json.loads(bytes(entry.part(listed.part))))
         fixed = {one.name: one.array(bytes(entry.part(one.part))) for one in listed.fixed}
@@ -90,7 +98,7 @@ class Shelved:
             if part in self._packed
         )
         if free is not None and plan.nbytes - there > free:
-            raise OddError(f"{plan.nbytes} bytes of device memory are not free")
+            raise NoRoomError(f"{plan.nbytes} bytes of device memory are not free")
         entries = {name: disk.map(name) for name in {one.entry for one in listed.weights}}
         weights, checks = [], []
         for words, part in zip(plan.tape.weights, listed.weights, strict=True):
@@ -150,7 +158,7 @@ class DiskStorage:
         self._empty: WeakKeyDictionary[Options, Shelf] = WeakKeyDictionary()  # as they were found
 
     def find(self, source: object, options: Options) -> StoredModel | None:
-        """See `Storage`. Raises DeviceError where no device opens."""
+        """See `Storage`."""
         shelf = Shelf.of(source, options, None)
         if shelf is None:
             return None

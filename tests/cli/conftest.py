@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from importlib import import_module
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -189,5 +190,5 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             kernel = kernel.with_parameters(TM=2)
         return Tuning(problem, TunedChoice.of(kernel, 1e-3, 2e-3))
 
-    monkeypatch.setattr(sys.modules["glnn.cli.tune"], "search", found)
+    monkeypatch.setattr(import_module("glnn.cli.tune"), "search", found)
     return called

@@ -126,6 +126,37 @@ def test_a_gl_es_library_that_is_not_there(lesser: Lesser) -> None:
     assert first["error"].startswith("/nowhere/libGLESv2.so: cannot open shared object file")
 
 
+CUDA = """
+import json
+from glnn.device import Device, gpus
+from glnn.errors import DeviceError
+
+def opened(gpu):
+    try:
+        with Device(gpu) as device:
+            return device.capabilities.platform
+    except DeviceError as error:
+        return str(error)
+
+asked = (None, 0, 1, "cuda:0", "CUDA:1", "cuda:2", "cuda:", "cuda:-1", "cuda:0x")
+print(json.dumps([[g.cuda for g in gpus()], [opened(gpu) for gpu in asked]]))
+"""
+
+
+@pytest.mark.usefixtures("lesser")
+def test_a_gpu_by_the_number_that_cuda_gives_it(build: Build, python: Any) -> None:
+    done = python(CUDA, TWO_CUDA="1", GLNN_EGL=build(), DISPLAY="")
+    assert done.returncode == 0, done.stderr
+    numbers, (first, zero, one, cuda_0, cuda_1, cuda_2, *wrong) = json.loads(done.stdout)
+    assert numbers == [1, 0]
+    assert (first, zero, one) == ("EGL device 0", "EGL device 0", "EGL device 1")
+    assert (cuda_0, cuda_1) == ("EGL device 1", "EGL device 0")
+    assert cuda_2.endswith(
+        "no device has CUDA's number 2: there are cuda:1 (EGL device 0), cuda:0 (EGL device 1))"
+    )
+    assert all(said.startswith("gpu: expected cuda: and a number") for said in wrong)
+
+
 @pytest.mark.usefixtures("lesser")
 def test_gl_without_functions_is_not_called(build: Build, python: Any) -> None:
     code = """

@@ -20,6 +20,7 @@ from glnn.layers import Linear, ReLU
 from glnn.model import Model, TensorInfo
 from glnn.running.options import Options
 from glnn.running.runner import Runner
+from glnn.running.stored import NothingStored
 from glnn.session import InferenceSession
 from glnn.types import Shape
 from tests.models.test_threads import GL, available, in_threads
@@ -29,7 +30,7 @@ LOADED = [[0.0, 1.0], [4.5, 7.0]]  # what the model of the file gives
 STORED = [[8.5, 11.0], [14.5, 17.0]]  # what was stored gives: another one, to be told apart
 
 
-class Stub:
+class Stub(NothingStored):
     """A StoredModel, and the Storage that has it: plans of `model` for batches of two and one."""
 
     def __init__(self, model: Model, name: str, device: Device) -> None:
@@ -41,6 +42,9 @@ class Stub:
 
     def find(self, source: object, options: Options) -> Stub | None:
         return self
+
+    def saver(self, *asked: object) -> None:
+        return None
 
     def plan(self, shapes: Mapping[str, Shape], small: bool) -> Runner[Any] | None:
         self.asked.append(shapes)
@@ -215,6 +219,7 @@ from glnn.running.ends import Ends, Input, Output
 from glnn.running.lane import Lane
 from glnn.running.lanes import Lanes
 from glnn.running.runner import Runner
+from glnn.running.stored import NothingStored
 from glnn.running.store import OnDevice
 from glnn.session import InferenceSession
 from glnn.tensor_info import TensorInfo

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from glnn import ops
 from glnn.backends import NAMES, open_backend
+from glnn.compile import Plan
 from glnn.device import Device
 from glnn.device.window import WindowContext
-from glnn.errors import DeviceError
+from glnn.errors import DeviceError, ShapeError
 from glnn.model import Model
 from glnn.session import InferenceSession
 
@@ -127,6 +128,33 @@ def test_sessions_and_backends_at_once_give_what_they_give_alone(
     with ThreadPoolExecutor(6) as pool:
         for future in [pool.submit(work, i) for i in range(6)]:
             future.result()
+
+
+@pytest.mark.parametrize("name", GL)
+def test_runs_of_several_threads_overlap_and_are_right_in_any_order(name: str, rng: Any) -> None:
+    """With other sizes, arrays for the results, and errors among them."""
+    session = InferenceSession("lenet", available(name))
+    feeds = [{"input": np.abs(rng((1 + i % 2, 1, 28, 28)))} for i in range(8)]
+    alone = [session.run(None, one)[0] for one in feeds]
+    output = session.get_outputs()[0].name
+    barrier = threading.Barrier(8)
+
+    def work(number: int) -> None:
+        barrier.wait(60)
+        for i in range(12):
+            which = (5 * number + i) % 8
+            out = {output: np.empty_like(alone[which])} if i % 3 == 0 else None
+            (got,) = session.run(None, feeds[which], out=out)
+            np.testing.assert_array_equal(got, alone[which])
+            assert out is None or got is out[output]
+            if i % 5 == number % 5:
+                with pytest.raises(ShapeError, match="out"):
+                    session.run(None, feeds[which], out={output: np.empty((3, 3), np.float32)})
+                assert session.run([], feeds[which])[0].shape == alone[which].shape
+
+    assert in_threads(work, 8) == [None] * 8
+    plans = [plan for plan in session._executor._plans.values() if isinstance(plan, Plan)]
+    assert max(len(plan._lanes) for plan in plans) == 2
 
 
 def test_threads_share_a_device_and_a_models_sessions(images: Array) -> None:

@@ -9,6 +9,7 @@ import pytest
 from onnx import parser
 
 from glnn.errors import DeviceError, ModelError, ShapeError
+from glnn.model.load import load_bytes
 from glnn.onnx import nodes
 from glnn.session import InferenceSession
 
@@ -68,6 +69,47 @@ def test_branches_of_other_ranks_that_a_size_decides(backend) -> None:
     x = np.arange(6, dtype=np.float32)
     np.testing.assert_array_equal(run(text, backend, x=x[:, None])[0], x)
     np.testing.assert_array_equal(run(text, backend, x=x.reshape(2, 3))[0], -x.reshape(2, 3))
+
+
+RATES = """
+g (float[N, M] x, float[K, L] state, int64 rate) => (y, float[K, L] after) {
+  fast = Constant <value_int = 16000> ()
+  is_fast = Equal (rate, fast)
+  y, after = If (is_fast) <
+    then_branch = t () => (a, c) {
+      four = Constant <value_ints = [2, 4]> ()
+      a = Reshape (x, four)
+      c = Neg (state)
+    },
+    else_branch = e () => (b, d) {
+      fours = Constant <value_ints = [4, 2]> ()
+      of_four = ConstantOfShape <value = float[1] {1}> (fours)
+      b = MatMul (x, of_four)
+      shape = Shape (state)
+      d = Expand (state, shape)
+    }>
+}"""
+
+
+def test_a_branch_that_is_not_taken_may_be_wrong_for_the_inputs(backend) -> None:
+    """As voice detectors have it: an input says which of two networks suits the other."""
+    x, state = np.arange(8, dtype=np.float32)[None], f(1, 2)[None]
+    got, after = run(RATES, backend, x=x, state=state, rate=np.array(16000))
+    np.testing.assert_array_equal(got, x.reshape(2, 4))
+    np.testing.assert_array_equal(after, -state)
+    got, after = run(RATES, backend, x=x[:, :4], state=state, rate=np.array(8000))
+    np.testing.assert_array_equal(got, f(6, 6)[None])
+    np.testing.assert_array_equal(after, state)
+    with pytest.raises(ShapeError):
+        run(RATES, backend, x=x, state=state, rate=np.array(8000))
+
+
+def test_what_branches_compute_with_is_not_what_plans_are_made_by() -> None:
+    """Each run has another state: one plan does, as what it decides about is its shape."""
+    model = load_bytes(parser.parse_model(HEAD + RATES).SerializeToString())
+    x, state = np.zeros((1, 8), np.float32), np.zeros((1, 2), np.float32)
+    feeds = {"x": x, "state": state, "rate": np.array(16000)}
+    assert set(model.graph.told(feeds)) == {"rate"}
 
 
 def test_a_loop_that_grows_and_ends_itself(backend) -> None:

@@ -100,6 +100,22 @@ class TestTensorsInFiles:
         with pytest.raises(ModelError, match=message):
             load(**entries)
 
+    def test_beside_the_file_that_a_link_leads_to(self, load, tmp_path) -> None:
+        """Caches of models are folders of links to files with other names."""
+        blobs, links = tmp_path / "blobs", tmp_path / "links"
+        blobs.mkdir()
+        links.mkdir()
+        (blobs / "a").write_bytes(with_weight(outside(location="w.bin")).SerializeToString())
+        (tmp_path / "models" / "w.bin").rename(blobs / "b")
+        (links / "net.onnx").symlink_to(blobs / "a")
+        (links / "w.bin").symlink_to(blobs / "b")
+        (got,) = InferenceSession(links / "net.onnx", "cpu").run(None, {"x": np.zeros((2, 3), "f")})
+        np.testing.assert_array_equal(got, np.arange(6).reshape(2, 3))
+        (links / "w.bin").unlink()
+        (links / "w.bin").symlink_to(tmp_path / "secret")
+        with pytest.raises(ModelError, match="leaves the model's folder"):
+            InferenceSession(links / "net.onnx", "cpu")
+
     def test_of_a_model_given_as_bytes(self) -> None:
         with pytest.raises(ModelError, match="in a file, which a model given as bytes cannot name"):
             session(with_weight(outside(location="w.bin")))

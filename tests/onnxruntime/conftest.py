@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -35,6 +36,14 @@ def model() -> Any:
 @pytest.fixture(scope="session")
 def content(model) -> bytes:
     return model.SerializeToString()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def backend() -> Iterator[None]:
+    """What `auto` means in these tests: they are of names, not of which device is the fastest."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GLNN_BACKEND", "compute")
+        yield
 
 
 @pytest.fixture(scope="session", params=["glnn.onnxruntime", "onnxruntime"])

@@ -238,3 +238,9 @@ def test_the_distribution_says_the_version_of_the_module() -> None:
     version = glnn.onnxruntime.__version__
     assert folder.name == f"onnxruntime-{version}.dist-info"
     assert f"\nVersion: {version}\n" in (folder / "METADATA").read_text()
+
+
+def test_what_starts_a_program_loads_no_names() -> None:
+    code = "import sys, glnn.onnxruntime as o; print('numpy' in sys.modules, 'OrtValue' in dir(o))"
+    done = python("-c", f"{code}; o.OrtValue = 1; print(o.RunOptions.__name__, o.OrtValue)")
+    assert done.stdout == "False True\nRunOptions 1\n", done.stderr

@@ -198,8 +198,8 @@ def test_what_plans_depend_on(twice: Twice, stored: dict[Path, bytes], monkeypat
     (info,) = twice.session().get_inputs()
     feeds = {info.name: numbers(0, info.with_batch(1))}
     assert _found(twice, feeds) is not None
-    other = Twice(twice.path, {**twice.options, "precision": "float16"})
-    assert _found(other, feeds) is None
+    for more in ({"precision": "float16"}, {"max_batch": 2}, {"fused": False}):
+        assert _found(Twice(twice.path, {**twice.options, **more}), feeds) is None
     for name, value in (("GLNN_LAUNCH", "3"), ("GLNN_MEMORY", "1G"), ("GLNN_DEBUG", "1")):
         with monkeypatch.context() as patch:
             patch.setenv(name, value)

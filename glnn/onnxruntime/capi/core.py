@@ -9,6 +9,7 @@ from time import time_ns
 from typing import Any
 
 from glnn import session
+from glnn.device.shared import SHARED
 from glnn.errors import GlnnError, ModelError, shown
 from glnn.onnxruntime.capi import header
 from glnn.onnxruntime.capi.faults import (
@@ -43,6 +44,7 @@ class Core:
         self.profile = Profile.of(options, start)
         self._header = _header(model)
         self._session = _opened(model, options, asked)
+        self._asked = asked.options
         inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
         sizes = {**options._named, **self._denoted(options._denoted)}
         self.inputs_meta = [node_arg(info, self._header, sizes) for info in inputs]
@@ -140,21 +142,23 @@ class Core:
 
     def get_providers(self) -> list[str]:
         """Glnn's and the CPU's where it runs on a GPU's driver, else the CPU's."""
-        return [CPU] if self._session.backend.name == "cpu" else [GLNN, CPU]
+        return [CPU] if self._session.backend_name == "cpu" else [GLNN, CPU]
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
         """For glnn's: its backend, the driver that it runs on, and what the host computed."""
-        backend = self._session.backend
-        device, hosted = backend.device, "; ".join(self._session.hosted)
-        if device is None:
-            return {CPU: {"backend": backend.name}}
-        about = device.capabilities
+        name = self._session.backend_name
+        if name == "cpu":
+            return {CPU: {"backend": name}}
+        try:
+            about = SHARED.open(self._asked.get("gpu"), self._asked.get("limits")).capabilities
+        except GlnnError as error:
+            raise fault(error) from None
         told = {
-            "backend": backend.name,
+            "backend": name,
             "renderer": about.renderer,
             "vendor": about.vendor,
             "version": about.version_text,
-            "hosted": hosted,
+            "hosted": "; ".join(self._session.hosted),
         }
         return {GLNN: told, CPU: {}}
 

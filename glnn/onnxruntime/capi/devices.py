@@ -33,11 +33,12 @@ def host_only(device_type: str, what: str) -> None:
 class OrtDevice:
     """A device, by its kind's number; only the host's has values."""
 
-    def __init__(self, device_type: Any, mem_type: int = 0, vendor: int = 0, id: int = 0) -> None:
+    def __init__(self, device_type: Any, mem_type: int = 0, *more: int) -> None:
+        """device_type: a number of KINDS, or another. more: the id, or the vendor's and the id."""
         whole = isinstance(device_type, OrtDevice)
         self._kind = device_type.device_type() if whole else int(device_type)
-        self._id = device_type.device_id() if whole else int(id)
-        self._memory, self._vendor = mem_type, vendor
+        self._id = device_type.device_id() if whole else int((more or (0,))[-1])
+        self._memory, self._vendor = mem_type, more[0] if len(more) == 2 else 0
 
     @staticmethod
     def make(ort_device_name: str, device_id: int, vendor_id: int = -1) -> OrtDevice:

@@ -76,7 +76,9 @@ class Feeds:
                 raise RuntimeError("Could not create tensor from given input list") from None
         if value is None:
             raise Fail.saying(f"Missing Input: {name}")
-        if isinstance(value, tuple):
+        if hasattr(value, "__iter__"):
+            if not any(True for _ in value):
+                raise RuntimeError(f"Input '{name}' must not be empty.")
             text = (
                 f"Input must be a list of dictionaries or a single numpy array for input '{name}'."
             )
@@ -100,6 +102,8 @@ class Feeds:
             raise InvalidArgument.saying(
                 f"Unexpected input data type. Actual: ({actual}) , expected: ({info.type})"
             )
+        if value.dtype.kind == "O":
+            value = _texts(value)
         dims = self._dims[name]
         if name in self._unranked:
             return value
@@ -121,6 +125,16 @@ def check(what: str, shape: Sequence[int], dims: Sequence[int | str | None]) -> 
         lines = "".join(f" index: {i} Got: {got} Expected: {dim}\n" for i, got, dim in wrong)
         text = f"Got invalid dimensions for {what} for the following indices\n{lines} {ADVICE}"
         raise InvalidArgument.saying(text)
+
+
+def _texts(value: Array) -> Array:
+    """An array of texts, of whatever they are made."""
+    if all(type(one) is str for one in value.flat):
+        return value
+    made = [one.decode() if isinstance(one, bytes) else str(one) for one in value.flat]
+    found = np.empty(len(made), object)
+    found[:] = made
+    return found.reshape(value.shape)
 
 
 def _listed(value: list[Any], dtype: np.dtype[Any]) -> Array:

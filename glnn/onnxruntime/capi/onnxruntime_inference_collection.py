@@ -23,7 +23,7 @@ from glnn.onnxruntime.capi.io_binding import device_number as get_ort_device_typ
 from glnn.onnxruntime.capi.node_arg import ModelMetadata, NodeArg
 from glnn.onnxruntime.capi.options import RunOptions, SessionOptions
 from glnn.onnxruntime.capi.ort_value import OrtValue, copy_tensors
-from glnn.onnxruntime.capi.providers import CPU, asked
+from glnn.onnxruntime.capi.providers import CPU, asked, check_and_normalize_provider_args
 
 __all__ = [
     "AdapterFormat",
@@ -35,6 +35,7 @@ __all__ = [
     "OrtValue",
     "Session",
     "SparseTensor",
+    "check_and_normalize_provider_args",
     "copy_tensors",
     "get_ort_device_type",
 ]
@@ -301,5 +302,14 @@ class InferenceSession(Session):
         return {name: value for name, value in self.__dict__.items() if name != "_sess"}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
+        """The model is loaded when it is first asked for.
+
+        A pool's process that fails to load it then says so, where it would else never answer.
+        """
         self.__dict__.update(state)
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "_sess" or "_asked" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         self._create_inference_session(*self._asked)
+        return self._sess

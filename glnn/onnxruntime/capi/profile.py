@@ -55,7 +55,7 @@ class Profile:
         """
         shapes = {name: getattr(value, "shape", ()) for name, value in given.items()}
         inputs = {name: list(shape) for name, shape in shapes.items()}
-        self.add("model_run", start, inputs=inputs, backend=session.backend.name)
+        self.add("model_run", start, inputs=inputs, backend=session.backend_name)
         with self._lock, suppress(GlnnError, AttributeError):
             if self._trace is None:  # what traces is not needed by anybody else, and large
                 self._trace = import_module("glnn.profiling.trace").Trace()

@@ -58,6 +58,20 @@ def asked(providers: object, provider_options: object) -> Asked:
     return Asked(tuple(found), _checked(found.get(GLNN, {})))
 
 
+def check_and_normalize_provider_args(
+    providers: object, provider_options: object, available_provider_names: Sequence[str]
+) -> tuple[list[str], list[dict[str, str]]]:
+    """The names among those that there are, and the options of each, as texts.
+
+    Raises ValueError where they are not given as ONNX Runtime takes them.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for name, options in _pairs(providers, provider_options):
+        if name in available_provider_names and name not in found:
+            found[name] = {str(key): str(value) for key, value in options.items()}
+    return list(found), list(found.values())
+
+
 def _pairs(providers: object, provider_options: object) -> list[tuple[str, Mapping[str, Any]]]:
     """Names and options. Raises ValueError where they are not given as ONNX Runtime takes them."""
     if not providers:

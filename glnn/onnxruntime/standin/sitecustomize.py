@@ -29,7 +29,8 @@ class Late:
             return None
         from importlib import import_module
 
-        sys.meta_path.remove(self)
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
         try:
             shim = import_module("glnn.onnxruntime.shim")
         except ModuleNotFoundError as missing:
@@ -37,12 +38,11 @@ class Late:
                 raise
             from warnings import warn
 
-            sys.path.remove(HERE)
+            sys.path[:] = [one for one in sys.path if one != HERE]
             text = f"{sys.executable} has no glnn: its onnxruntime is ONNX Runtime, if it has that"
             warn(text, RuntimeWarning, stacklevel=2)
             return None
-        shim.install()
-        found: ModuleSpec | None = sys.meta_path[0].find_spec(name, path, target)
+        found: ModuleSpec | None = shim.Finder().find_spec(name) if shim.install() else None
         return found
 
 

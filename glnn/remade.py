@@ -1,0 +1,70 @@
+"""Objects that are pickled as what they are made of, and made anew when they are used first."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from glnn.process import ProcessLock
+
+
+class Unpickled:
+    """What an object is to be made of, and what a subclass added."""
+
+    def __init__(self, made: Mapping[str, Any], more: Mapping[str, Any]) -> None:
+        self.made, self.more = made, more
+        self.lock = ProcessLock()
+        self.begun = False
+
+
+class Remade(ABC):
+    """What can be pickled as its arguments, beside what a subclass sets after `_noted`.
+
+    To unpickle it makes nothing, so that it cannot fail: a pool whose process cannot unpickle what
+    it is given waits for ever. The first use makes it, and raises what that raises.
+    """
+
+    _own: frozenset[str] = frozenset()
+
+    @abstractmethod
+    def _made_of(self) -> Mapping[str, Any]:
+        """What to give to `_remake`. Raises GlnnError where that is of this process only."""
+
+    @abstractmethod
+    def _remake(self, made: Mapping[str, Any]) -> None:
+        """Be what was made of these."""
+
+    def _noted(self) -> None:
+        """Note that all attributes so far come from what it is made of."""
+        self._own = frozenset((*vars(self), "_own"))
+
+    def __getstate__(self) -> dict[str, Any]:
+        unpickled = vars(self).get("_unpickled")
+        if unpickled is not None:
+            return {"made": unpickled.made, "more": unpickled.more}
+        more = {name: value for name, value in vars(self).items() if name not in self._own}
+        return {"made": self._made_of(), "more": more}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self._unpickled = Unpickled(state["made"], state["more"])
+
+    if not TYPE_CHECKING:  # else any attribute would be one
+
+        def __getattr__(self, name: str) -> Any:
+            unpickled = vars(self).get("_unpickled")
+            if unpickled is not None and not name.startswith("__"):
+                with unpickled.lock:
+                    if vars(self).get("_unpickled") is unpickled and not unpickled.begun:
+                        _remake(self, unpickled)
+            return object.__getattribute__(self, name)
+
+
+def _remake(one: Remade, unpickled: Unpickled) -> None:
+    unpickled.begun = True  # what is missing while it is made is not there
+    try:
+        one._remake(unpickled.made)
+        vars(one).update(unpickled.more)
+        del one._unpickled
+    finally:
+        unpickled.begun = False

@@ -1,0 +1,61 @@
+"""Weights that threads pack are those that are packed where they are uploaded."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from glnn.compile import ahead
+from glnn.compile.weights import Ready
+from glnn.device import Device
+from glnn.errors import DeviceError, ShapeError
+from glnn.layers import Conv2d, Linear, ReLU
+from glnn.model import Model
+from glnn.session import InferenceSession
+
+
+def model() -> Model:
+    layers = [Conv2d(3, 8, 3, padding=1), ReLU(), Conv2d(8, 4, 3), Linear(6, 5)]
+    return Model.sequential(layers, (3, 10, 8))
+
+
+def opened(model: Model, backend: str, device: Device, precision: str) -> InferenceSession:
+    try:
+        return InferenceSession(model, backend, device=device, precision=precision)
+    except DeviceError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize(
+    ("backend", "precision"),
+    [("feedback", "float32"), ("feedback", "float16"), ("compute", "float32")],
+)
+def test_results_are_the_same(device, monkeypatch, backend, precision) -> None:
+    x = np.random.default_rng(0).standard_normal((2, 3, 10, 8), dtype=np.float32)
+    made: list[bool] = []
+    of = Ready.of.__func__
+
+    def noted(cls, key, pack):
+        made.append(pack)
+        return of(cls, key, pack)
+
+    monkeypatch.setattr(Ready, "of", classmethod(noted))
+    found = []
+    for least in (1 << 60, 0):
+        monkeypatch.setattr(ahead, "LEAST", least)
+        monkeypatch.setattr(ahead, "processors", lambda: 3)
+        session = opened(model(), backend, device, precision)
+        found.append(session.run(None, {session.get_inputs()[0].name: x})[0])
+    assert True in made and False in made
+    assert np.array_equal(found[0], found[1])
+
+
+def test_errors_are_met_where_they_would_be(device, monkeypatch) -> None:
+    monkeypatch.setattr(ahead, "LEAST", 0)
+    monkeypatch.setattr(ahead, "processors", lambda: 3)
+    large = model()
+    large.nodes[0].layer.weight = np.full((8, 3, 3, 3), 1e6, np.float32)
+    session = opened(large, "feedback", device, "float16")
+    x = np.zeros((1, 3, 10, 8), np.float32)
+    with pytest.raises(ShapeError, match="float16 holds up to 65504"):
+        session.run(None, {session.get_inputs()[0].name: x})
