@@ -17,6 +17,7 @@ from glnn.running.stored import Storage, StoredModel
 if TYPE_CHECKING:
     from glnn.backends import Backend
     from glnn.compile import Executor
+    from glnn.compile.fastest import Fastest
     from glnn.model.loaded import Loaded
 
 
@@ -63,7 +64,7 @@ class Deferred:
             )
         return loaded
 
-    def executor(self) -> Executor:
+    def executor(self) -> Executor | Fastest:
         """What runs it, loaded now unless it was. Raises what `load` raises."""
         return self.load().executor
 

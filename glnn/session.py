@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from glnn.choice import Choice
 from glnn.deferred import Deferred
 from glnn.device.shared import shared_device
 from glnn.errors import GlnnError, ModelError, ShapeError, shown
@@ -27,6 +28,7 @@ from glnn.types import Shape
 if TYPE_CHECKING:
     from glnn.backends import Backend
     from glnn.compile import Executor, Plan
+    from glnn.compile.fastest import Fastest
     from glnn.device import Device
     from glnn.model import Model
     from glnn.model.loaded import Loaded
@@ -41,7 +43,10 @@ class InferenceSession(Remade):
     """A model on a backend, ready to run.
 
     model: a Model, what `glnn.load` takes, or the bytes of a .json model that has no parameters.
-    backend: `auto`, `compute`, `feedback` or `cpu`. device: the device to run on; None opens or
+    backend: `auto`, `compute`, `feedback` or `cpu`. With `auto` the first run on inputs of some
+    shapes is done by each that opens, a few times, and the fastest is taken from then on (see
+    `choice`). prefer: "fastest", or "gpu", with which `auto` keeps the CPU free where there is a
+    GPU, which a software renderer is not. device: the device to run on; None opens or
     shares one, as `gpu` and `limits` say. kernels: kernels to take, by the name of the op;
     of several names, with commas between, the first that can compute it.
     precision: "float32", or "float16" to store the weights of convolutions and products and the
@@ -71,6 +76,7 @@ class InferenceSession(Remade):
         model: Model | str | os.PathLike[str] | bytes,
         backend: str = "auto",
         *,
+        prefer: str = "fastest",
         device: Device | None = None,
         gpu: int | str | None = None,
         limits: str | None = None,
@@ -85,7 +91,7 @@ class InferenceSession(Remade):
         self._source, self._ways = model, {"priority": priority, "wait": wait}
         device = shared_device(backend, device, gpu, limits, priority, wait)
         self._options = Options(
-            backend, device, gpu, limits, kernels, precision, max_batch, without, fused
+            backend, device, gpu, limits, kernels, precision, max_batch, without, fused, prefer
         )
         self._fitted: dict[str, tuple[Shape, np.dtype[Any]]] = {}
         stored = self.storage.find(model, self._options)
@@ -145,18 +151,25 @@ class InferenceSession(Remade):
         return self._load().model
 
     @property
-    def _executor(self) -> Executor:
+    def _executor(self) -> Executor | Fastest:
         return self._load().executor
 
     @property
     def backend(self) -> Backend:
-        """What it runs on: another one after the device was lost."""
+        """What it runs on: another one after the device was lost, or for what `auto` chose."""
         return self._deferred.backend
 
     @property
-    def backend_name(self) -> str:
-        """What `backend` is called: told without opening one where what was stored says it."""
-        return self._deferred.where
+    def choice(self) -> Choice | None:
+        """What `auto` chose for the shapes of the last run, by which times.
+
+        None where there was nothing to choose, or nothing was run yet; of a stored plan no times.
+        """
+        loaded = self._deferred.loaded
+        if loaded is not None:
+            return loaded.choice
+        chosen = self._options.backend == "auto" and self.restored
+        return Choice(self._deferred.where, remembered=True) if chosen else None
 
     @property
     def hosted(self) -> tuple[str, ...]:
@@ -172,6 +185,11 @@ class InferenceSession(Remade):
     def restored(self) -> bool:
         """Whether runs go by plans that were stored, and the model was not loaded."""
         return isinstance(self._runs, StoredRuns) and self._runs.restored
+
+    @property
+    def backend_name(self) -> str:
+        """What `backend` is called: told without opening one where what was stored says it."""
+        return self._deferred.where
 
     def get_inputs(self) -> list[TensorInfo]:
         """The inputs, each with `name`, `shape` and `type`."""

@@ -16,7 +16,8 @@ from glnn.errors import GlnnError, shown
 
 WAITS = ("block", "spin", "sleep")
 PRIORITIES = ("normal", "low")
-BACKENDS = ("auto", "compute", "feedback", "cpu")
+BACKENDS = ("compute", "feedback", "cpu")
+"""In the order in which `auto` tries them."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,6 @@ class Settings:
 
     gpu: `GLNN_GPU`, an index or a part of the renderer's name; empty means the first that opens.
     limits: `GLNN_LIMITS`, `es31-minimum` or empty.
-    backend: `GLNN_BACKEND`, what `backend="auto"` means: one of BACKENDS; `auto` unless given.
     debug: `GLNN_DEBUG`, anything but empty or `0` checks GL for errors after every step.
     cache: `GLNN_CACHE`, the folder for what tuning found and what can be made again; the user's
         cache folder unless given, and none if empty.
@@ -37,6 +37,8 @@ class Settings:
     memory: `GLNN_MEMORY`, the bytes that a plan may take on the device, also as 512K, 512M or 4G;
         the device is asked what is free unless given.
     kernels: `GLNN_KERNELS`, a folder with kernels of the user's own; none unless given.
+    backends: `GLNN_BACKEND`, what `auto` is to take: a backend, or several with commas between, of
+        which it takes the first that opens; empty, as `auto` is, where it chooses by itself.
     wait: `GLNN_WAIT`, how the host waits for a device: `block` as its driver does, `spin` or
         `sleep`.
     priority: `GLNN_PRIORITY`, `low` to let other programs go first, else `normal`.
@@ -44,7 +46,6 @@ class Settings:
 
     gpu: str | None = None
     limits: str | None = None
-    backend: str = "auto"
     debug: bool = False
     cache: Path | None = None
     cache_size: int = 2 << 30
@@ -52,6 +53,7 @@ class Settings:
     trust: bool = False
     launch: float | None = None
     kernels: Path | None = None
+    backends: tuple[str, ...] = ()
     wait: str = "block"
     priority: str = "normal"
 
@@ -60,7 +62,6 @@ class Settings:
         return cls(
             gpu=environment.get("GLNN_GPU") or None,
             limits=environment.get("GLNN_LIMITS") or None,
-            backend=_one_of("GLNN_BACKEND", environment, BACKENDS),
             debug=environment.get("GLNN_DEBUG", "0") not in ("", "0"),
             cache=_cache(environment.get("GLNN_CACHE")),
             kernels=_folder("GLNN_KERNELS", environment.get("GLNN_KERNELS", "")),
@@ -68,6 +69,7 @@ class Settings:
             memory=_bytes("GLNN_MEMORY", environment),
             trust=environment.get("GLNN_TRUST", "0") not in ("", "0"),
             launch=_launch(environment.get("GLNN_LAUNCH", "")),
+            backends=_backends(environment.get("GLNN_BACKEND", "")),
             wait=_one_of("GLNN_WAIT", environment, WAITS),
             priority=_one_of("GLNN_PRIORITY", environment, PRIORITIES),
         )
@@ -132,6 +134,16 @@ def _launch(text: str) -> float | None:
     if not 0 <= seconds < float("inf"):
         raise GlnnError(f"GLNN_LAUNCH: expected seconds, as in 0.1, or 0, got {text!r}")
     return seconds
+
+
+def _backends(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if names == ("auto",):
+        return ()
+    if unknown := [name for name in names if name not in BACKENDS]:
+        known = ", ".join(BACKENDS)
+        raise GlnnError(f"GLNN_BACKEND: expected auto, {known}, got {shown(unknown[0])}")
+    return names
 
 
 def _one_of(variable: str, environment: Mapping[str, str], known: tuple[str, ...]) -> str:

@@ -24,7 +24,7 @@ ORDER = (
     ("reading", "writing"),
     ("settings", "process", "types", "glsl", "span"),
     ("disk", "remade"),
-    ("arrays",),
+    ("arrays", "choice"),
     ("layout", "tensor_info"),
     ("graph", "device"),
     ("running",),
@@ -48,6 +48,7 @@ ORDER = (
     ("tuning",),
     ("cli",),
 )
+HEAVY = {"glnn.graph", "glnn.kernels", "glnn.backends", "glnn.compile", "glnn.model", "moderngl"}
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 
 
@@ -136,9 +137,14 @@ def test_sizes_stay_readable(path: Path) -> None:
 
 
 def test_importing_glnn_opens_no_gl() -> None:
-    code = "import sys, glnn; print([m for m in ('moderngl', 'glfw', 'rich') if m in sys.modules])"
+    """Nor does its command line import a verb, a model or a kernel before one is asked for."""
+    code = (
+        "import sys, glnn; print([m for m in ('moderngl', 'glfw', 'rich') if m in sys.modules]);"
+        "import glnn.cli; parts = {'.'.join(m.split('.')[:2]) for m in sys.modules};"
+        f"print(sorted(parts & {HEAVY}), 'glnn.cli.run' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert done.stdout.split("\n")[:2] == ["[]", "[] False"]
 
 
 @pytest.mark.parametrize("kernel", library(), ids=lambda k: f"{k.op}-{k.name}")

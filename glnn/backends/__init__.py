@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from glnn.backends.backend import Backend, Choice, Launch
-from glnn.backends.opening import open_backend, opened
+from glnn.backends.opening import open_backend, opened, tried
 from glnn.running.options import NAMES
 
 __all__ = [
@@ -13,4 +13,5 @@ __all__ = [
     "Launch",
     "open_backend",
     "opened",
+    "tried",
 ]

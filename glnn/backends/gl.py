@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from math import prod
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
@@ -11,6 +12,7 @@ from weakref import WeakKeyDictionary
 from numpy.typing import NDArray
 
 from glnn import __version__
+from glnn.backends.answers import Answers
 from glnn.backends.backend import Alternative, Choice, Launch, Memory, Way
 from glnn.backends.examine import SLOWEST, examine
 from glnn.backends.launch import Fetched, in_levels, recorded
@@ -75,6 +77,12 @@ class GlBackend(Programs):
         if device.low:
             longest = LONGEST_LOW
         self._longest = longest if settings.launch is None else settings.launch
+
+    @cached_property
+    def answers(self) -> Answers:
+        """Which backend was the fastest for models on this device."""
+        settings = Settings.from_environment()
+        return Answers.load(settings.cache, self.device.capabilities, __version__)
 
     @classmethod
     def why_not_device(cls, device: Device) -> str | None:

@@ -105,7 +105,8 @@ def recorded(device: Device, launches: Iterable[Launch]) -> Recording:
 
 def record(recorder: Recorder, launches: Iterable[Launch]) -> None:
     """Write down `launches`, one after the other."""
-    batches = _batches(recorder.device)
+    device = recorder.device
+    batches = _batches(architecture(device.capabilities), device.low)
     left = next(batches)
     for launch in launches:
         if not left:
@@ -152,7 +153,7 @@ def in_levels(launches: Iterable[Launch]) -> list[Launch]:
     return found
 
 
-def _batches(device: Device) -> Iterator[int]:
+def _batches(family: str | None, low: bool = False) -> Iterator[int]:
     """How many launches are sent off together before the next one is asked for, batch by batch.
 
     Drivers collect commands until somebody waits, which sends off the rest. Sending off the first
@@ -161,5 +162,4 @@ def _batches(device: Device) -> Iterator[int]:
     drivers gain by it: TensorFlow Lite flushes behind every dispatch, for up to twice the speed.
     A device of low priority lets others' launches in between.
     """
-    eager = device.low or architecture(device.capabilities) in EAGER
-    return repeat(1) if eager else (1 << i for i in count())
+    return repeat(1) if low or family in EAGER else (1 << i for i in count())

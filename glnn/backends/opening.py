@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from glnn import settings
 from glnn.backends.backend import Backend
 from glnn.backends.compute import Compute
 from glnn.backends.cpu import Cpu
@@ -10,10 +9,11 @@ from glnn.backends.feedback import Feedback
 from glnn.backends.gl import GlBackend
 from glnn.device import Device
 from glnn.device.opening import check_gpu, check_limits
-from glnn.device.shared import SHARED, gpu_wanted, limits_wanted
+from glnn.device.shared import SHARED, limits_wanted
 from glnn.errors import DeviceError, GlnnError, shown
 from glnn.process import GL_PROCESS, ProcessLock
 from glnn.running.options import NAMES
+from glnn.settings import Settings
 
 GL: dict[str, type[GlBackend]] = {"compute": Compute, "feedback": Feedback}
 
@@ -36,7 +36,7 @@ def open_backend(
     gpu: int | str | None = None,
     limits: str | None = None,
 ) -> Backend:
-    """The backend called `name`, or with `auto` that of `GLNN_BACKEND`, else the first that opens.
+    """The backend called `name`, or with `auto` the first that opens of those that `tried` gives.
 
     device: the device to run on; None shares one per `gpu` and `limits`. A device or GPU that was
     asked for is not replaced by the CPU, whatever `GLNN_BACKEND` says.
@@ -48,10 +48,6 @@ def open_backend(
         raise DeviceError(f"device must be a glnn.Device, got {shown(device)}; gpu= takes an index")
     check_gpu(gpu)
     check_limits(limits)
-    if name == "auto":
-        name = settings.Settings.from_environment().backend
-        if name == "cpu" and (device is not None or gpu is not None):
-            name = "auto"
     if name == "cpu":
         if gpu is not None:
             raise DeviceError(f"the cpu backend uses no GPU, but gpu {shown(gpu)} was asked for")
@@ -80,11 +76,22 @@ def _first(device: Device | None, gpu: int | str | None, limits: str | None) -> 
     reasons: list[str] = []
     GL_PROCESS.check()  # nor is being a fork
     check_limits(limits_wanted(limits))  # a mistake, and no reason to take the CPU
-    # A GPU that was asked for is not replaced by the CPU.
-    names = NAMES if device is None and gpu_wanted(gpu) is None else tuple(GL)
-    for name in names:
+    for name in tried(device, gpu):
         try:
             return open_backend(name, device, gpu=gpu, limits=limits)
         except DeviceError as error:
             reasons.append(str(error))
     raise DeviceError("; ".join(dict.fromkeys(reasons)))
+
+
+def tried(device: Device | None = None, gpu: int | str | None = None) -> tuple[str, ...]:
+    """The names of the backends that `auto` may take, in order: those of `GLNN_BACKEND`, or all.
+
+    A GPU that was asked for is not replaced by the CPU, but where `GLNN_BACKEND` names that alone
+    and the caller names neither a device nor a GPU.
+    """
+    settings = Settings.from_environment()
+    names, named = settings.backends or NAMES, device is not None or gpu is not None
+    if not named and (settings.gpu is None or names == ("cpu",)):
+        return names
+    return tuple(name for name in names if name in GL) or tuple(GL)

@@ -23,14 +23,14 @@ from glnn.cli.options import (
     print_json,
     shape_option,
 )
-from glnn.cli.screen import Column, Screen, Table, figures, number, progress
+from glnn.cli.screen import Column, Screen, Table, figures, number, progress, size
 from glnn.cli.traced import save_trace, trace_option
-from glnn.compile import Plan
 from glnn.errors import DeviceError, UnsupportedOpError
 from glnn.kernels import kernels_for
 from glnn.kernels.select import names_of
 from glnn.model import Model, load
 from glnn.profiling import Profile, StepTime, Trace, profile
+from glnn.profiling.resources import begin_peak
 from glnn.session import InferenceSession
 from glnn.types import Shape
 
@@ -79,10 +79,12 @@ def bench(
 ) -> None:
     """Time MODEL layer by layer: kernel and wall time apart, transfers included in the total.
 
-    Times are medians in milliseconds. Kernel times are the GPU's own, shown only where its timer
-    agrees with the clock on the wall. Kernels forced by --kernel apply to the backends that have
-    them. Without INPUTS a model is given numbers at random, but for lenet, which takes the bundled
-    digits; one of several inputs takes an .npz file with an array for each.
+    Times are medians in milliseconds. CPU time is what a whole run takes of the processors in all
+    threads of this process, RSS its resident memory; a software renderer's are among both. Kernel
+    times are the GPU's own, shown only where its timer agrees with the clock on the wall. Kernels
+    forced by --kernel apply to the backends that have them. Without INPUTS a model is given numbers
+    at random, but for lenet, which takes the bundled digits; one of several inputs takes an .npz
+    file with an array for each.
 
     \b
     Examples:
@@ -101,19 +103,18 @@ def bench(
     options: dict[str, Any] = {"limits": limits, "precision": precision, "fused": fused}
     asked = backends is not None
     sessions, closed = _sessions(loaded, names, kernels, gpu, options, asked)
-    plans = {name: session.plan(shapes) for name, session in sessions.items()}
+    machine = _machine(sessions)
     traced = None if trace is None else Trace()
-    profiles = _profiles(plans, feeds, repeat, traced, shown=not as_json)
+    profiles = _profiles(sessions, feeds, repeat, traced, shown=not as_json)
     more = save_trace(traced, trace) if traced is not None and trace is not None else {}
     about = {"model": loaded.name, "batch": count, "repeat": repeat, "precision": precision}
-    about |= {"fused": fused}
-    about |= _machine(sessions)
+    about |= {"fused": fused, **machine}
     if as_json:
         shown = {name: p.to_json() for name, p in profiles.items()}
         print_json({**about, "backends": shown, "closed": closed, **more})
         return
     out = Screen(wide)
-    out.say(", ".join(f"{k} {v}" for k, v in about.items()))
+    out.say(", ".join(f"{k} {v}" for k, v in about.items() if v is not None))
     for name, reason in closed.items():
         out.say(f"{name} does not open: {reason}")
     _show(out, loaded.name, profiles)
@@ -122,22 +123,29 @@ def bench(
 
 
 def _profiles(
-    plans: Mapping[str, Plan],
+    sessions: dict[str, InferenceSession],
     feeds: Mapping[str, NDArray[Any]],
     repeat: int,
     trace: Trace | None,
     shown: bool,
 ) -> dict[str, Profile]:
-    """The times of each backend's plan; a few runs of each go into `trace`."""
+    """The times of each backend's plan; a few runs of each go into `trace`.
+
+    Each session is taken out of `sessions`, so that none's memory is counted with the next's.
+    """
     profiles: dict[str, Profile] = {}
+    shapes = {name: array.shape for name, array in feeds.items()}
     with progress(shown) as bar:
-        for name, plan in plans.items():
+        for name in tuple(sessions):
+            begin_peak()
+            plan = sessions.pop(name).plan(shapes)
             task = bar.add_task(f"timing {name}", total=2 + len(plan.steps))
             profiles[name] = profile(plan, feeds, repeat, partial(bar.advance, task))
             if trace is not None:
                 runs = range(min(repeat, TRACED))
                 for _ in bar.track(runs, description=f"tracing {name}"):
                     trace.run(plan, feeds)
+            del plan
     return profiles
 
 
@@ -199,13 +207,14 @@ def _having(kernels: dict[str, str], backend: str) -> dict[str, str]:
     }
 
 
-def _machine(sessions: dict[str, InferenceSession]) -> dict[str, str]:
-    """Where the numbers come from."""
+def _machine(sessions: dict[str, InferenceSession]) -> dict[str, str | None]:
+    """Where the numbers come from. software: what renders on the CPU, None for a GPU."""
     devices = [s.backend.device for s in sessions.values() if s.backend.device is not None]
     offers = devices[0].capabilities if devices else None
     return {
         "machine": f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}",
         "device": offers.renderer if offers else "CPU (NumPy)",
+        "software": offers.software if offers else None,
         "version": offers.version_text if offers else f"NumPy {np.__version__}",
     }
 
@@ -253,7 +262,8 @@ def _numbers(steps: Sequence[StepTime], cpu_ms: float | None) -> list[str]:
 def _totals(profiles: dict[str, Profile]) -> Table:
     cpu = profiles.get("cpu")
     ranks = {"total ms": 0, "upload ms": 4, "steps ms": 3, "download ms": 5, "kernels ms": 2}
-    numbers = (figures(head, rank) for head, rank in (*ranks.items(), ("speed-up", 1)))
+    ranks |= {"speed-up": 1, "CPU time ms": 2, "RSS": 3, "peak RSS": 4, "GPU memory": 4}
+    numbers = (figures(head, rank) for head, rank in ranks.items())
     rows = Table((Column("backend"), *numbers))
     for name, p in profiles.items():
         rows.add(
@@ -264,5 +274,7 @@ def _totals(profiles: dict[str, Profile]) -> Table:
             number(p.download_ms),
             number(p.kernel_ms),
             number(cpu.total_ms / p.total_ms if cpu else None),
+            number(p.cpu_ms),
+            *(size(nbytes) for nbytes in (p.rss_bytes, p.peak_rss_bytes, p.gpu_bytes)),
         )
     return rows

@@ -21,6 +21,7 @@ from glnn.settings import Settings
 AGAIN = "made again by itself"
 FOUND = "found by searching or trying"
 UNUSABLE = "(not usable)"
+KINDS = ("programs", "plans", "tuned", "verdicts", "fastest")
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Row:
     """What is kept of one kind for one device."""
 
     kind: str
-    """As `glnn cache clear` takes it: programs, plans, tuned, verdicts."""
+    """As `glnn cache clear` takes it: programs, plans, tuned, verdicts, fastest."""
     device: str
     """Its driver's name, as far as that is known."""
     entries: int
@@ -56,8 +57,8 @@ def cache(context: click.Context, wide: bool, as_json: bool) -> None:
 
     Programs as the driver compiled them and plans are made again by themselves where they are not
     there; GLNN_CACHE_SIZE bounds them, 2G unless given, and 0 keeps none. What `glnn tune` found
-    and what was seen of kernels (verdicts) is small. GLNN_CACHE names the folder; empty, nothing is
-    kept.
+    what was seen of kernels (verdicts), and which backend `auto` found the fastest is small.
+    GLNN_CACHE names the folder; empty, nothing is kept.
 
     \b
     Examples:
@@ -95,7 +96,7 @@ def cache(context: click.Context, wide: bool, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @output_options
 def clear(kinds: tuple[str, ...], yes: bool, wide: bool, as_json: bool) -> None:
-    """Remove what is kept of each KIND: programs, plans, tuned, verdicts.
+    """Remove what is kept of each KIND: programs, plans, tuned, verdicts, fastest.
 
     Programs and plans unless a KIND is named: these are made again by themselves.
 
@@ -106,7 +107,7 @@ def clear(kinds: tuple[str, ...], yes: bool, wide: bool, as_json: bool) -> None:
     """
     settings = Settings.from_environment()
     rows = _rows(settings)
-    known = sorted({row.kind for row in rows} | {"programs", "plans", "tuned", "verdicts"})
+    known = sorted({row.kind for row in rows} | {*KINDS})
     for kind in kinds:
         if kind not in known:
             raise GlnnError(f"expected a KIND of {', '.join(known)}, got {kind}")

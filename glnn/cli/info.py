@@ -9,9 +9,10 @@ import rich_click as click
 
 from glnn import __version__
 from glnn.backends import NAMES, open_backend
+from glnn.backends.answers import Answer
 from glnn.backends.gl import GlBackend
 from glnn.cli.options import device_options, print_json
-from glnn.cli.screen import Column, Screen, Table, figures, size
+from glnn.cli.screen import Column, Screen, Table, figures, number, size
 from glnn.device import Device, gpus
 from glnn.errors import DeviceError
 from glnn.kernels.verdicts import Seen
@@ -49,12 +50,14 @@ def _report(gpu: str | None, limits: str | None) -> dict[str, Any]:
         failure, attempts = str(error), getattr(error, "attempts", ())
     backends: dict[str, dict[str, Any]] = {}
     seen: list[Seen] = []
+    answers: list[Answer] = []
     for name in NAMES:
         reason = None if name == "cpu" else failure or None
         if device is not None and name != "cpu":
             try:
                 opened = open_backend(name, device)
                 assert isinstance(opened, GlBackend)
+                answers = list(opened.answers.found.values())
                 seen += [one for one in opened.verdicts.seen() if one.backend == name]
             except DeviceError as error:
                 reason = str(error)
@@ -65,6 +68,7 @@ def _report(gpu: str | None, limits: str | None) -> dict[str, Any]:
         "limits": device.capabilities.limits() if device else {},
         "backends": backends,
         "kernels": _kernels(seen),
+        "choices": [answer.to_json() for answer in answers],
         "gpus": [asdict(gpu) for gpu in gpus()],
         "attempts": [{"what": a.what, "step": a.step, "error": a.error} for a in attempts],
     }
@@ -95,6 +99,7 @@ def _device(device: Device | None) -> dict[str, Any] | None:
     offers = device.capabilities
     return {
         "renderer": offers.renderer,
+        "software": offers.software,
         "vendor": offers.vendor,
         "api": offers.api,
         "version": offers.version_text,
@@ -123,8 +128,12 @@ def _count(seen: int, notable: int) -> str:
 def _show(report: dict[str, Any], out: Screen) -> None:
     facts = Table((Column("device", least=None), Column("")))
     for name, value in (report["device"] or {"none": "no OpenGL ES context opens"}).items():
+        if name == "software":
+            value = f"{value}, on the CPU" if value else "no, a GPU"
         facts.add(name, size(value) if name.startswith("memory") else str(value))
     out.show(facts)
+    if report["device"] and report["device"]["software"]:
+        out.say("A software renderer: OpenGL ES runs on the CPU here, mostly slower than NumPy.\n")
     if report["limits"]:
         bounds = Table((Column("limit"), figures("value")))
         for name, value in report["limits"].items():
@@ -144,13 +153,19 @@ def _show(report: dict[str, Any], out: Screen) -> None:
         for one in kernels["notable"]:
             listed.add(one["backend"], one["op"], one["name"], one["said"], one["attributes"])
         out.show(listed)
+    if report["choices"]:
+        chosen = Table((Column("auto takes"), Column("for"), Column("inputs", 1), Column("as")))
+        for one in report["choices"]:
+            times = (f"{k} {number(1e3 * seconds)} ms" for k, seconds in one["seconds"].items())
+            chosen.add(one["backend"], one["model"], one["shapes"], ", ".join(times))
+        out.show(chosen)
     if report["gpus"]:
         numbers = figures("gpu"), figures("cuda")
         names = Column("renderer"), Column("vendor", 1), Column("why it does not open")
         offered = Table((*numbers, *names))
         for g in report["gpus"]:
-            number = "" if g["cuda"] is None else str(g["cuda"])
-            offered.add(str(g["index"]), number, g["renderer"], g["vendor"], g["error"] or "")
+            cuda = "" if g["cuda"] is None else str(g["cuda"])
+            offered.add(str(g["index"]), cuda, g["renderer"], g["vendor"], g["error"] or "")
         out.show(offered)
     if report["attempts"]:
         tried = Table((Column("tried without success"), Column("step"), Column("error")))

@@ -136,7 +136,8 @@ def backend_option(command: Command) -> Command:
         type=click.Choice(["auto", *NAMES]),
         default="auto",
         show_default=True,
-        help="auto takes the first of compute, feedback and cpu that opens.",
+        help="auto takes what GLNN_BACKEND names, else the first of compute, feedback and cpu "
+        "that opens; run sees which of them is the fastest.",
     )(command)
 
 

@@ -26,6 +26,7 @@ from glnn.cli.screen import Screen, progress
 from glnn.cli.traced import save_trace, trace_option
 from glnn.model import load
 from glnn.profiling import Trace
+from glnn.running.options import PREFERENCES
 from glnn.session import InferenceSession
 
 Done = tuple[InferenceSession, Dump | None, Classes | Outputs]
@@ -36,6 +37,13 @@ Done = tuple[InferenceSession, Dump | None, Classes | Outputs]
 @click.argument("model")
 @click.argument("inputs", nargs=-1)
 @backend_option
+@click.option(
+    "--prefer",
+    type=click.Choice(PREFERENCES),
+    default=PREFERENCES[0],
+    show_default=True,
+    help="What auto takes: the fastest here, or gpu to keep the CPU free.",
+)
 @click.option(
     "--top", type=click.IntRange(1), default=1, show_default=True, help="Classes to show."
 )
@@ -52,6 +60,7 @@ def run(
     model: str,
     inputs: tuple[str, ...],
     backend: str,
+    prefer: str,
     top: int,
     batch: int | None,
     kernels: dict[str, str],
@@ -83,7 +92,8 @@ def run(
     """
     loaded = load(model)
     options: dict[str, Any] = {"gpu": gpu, "limits": limits, "kernels": kernels, "fused": fused}
-    opened = partial(InferenceSession, loaded, backend, precision=precision, **options)
+    options |= {"precision": precision, "prefer": prefer}
+    opened = partial(InferenceSession, loaded, backend, **options)
     traced = None if trace is None else Trace()
     into = partial(Dump.asked, dump, tensors, loaded)
     if classifies(loaded):
@@ -95,18 +105,31 @@ def run(
         session, dumped, found = _outputs(feeds, opened, into, traced)
     more = {} if dumped is None else {"dump": dumped.to_json()}
     more |= save_trace(traced, trace) if traced is not None and trace is not None else {}
-    device = session.backend.device
-    where = device.capabilities.renderer if device else "CPU (NumPy)"
-    about = {"model": loaded.name, "backend": session.backend.name, "device": where}
+    about = _about(session)
     if as_json:
         print_json({**about, **found.to_json(), **more})
         return
     out = Screen(wide)
-    found.show(out, f"{session.backend.name}: {where}")
+    software = f" (software: {about['software']}, on the CPU)" if about["software"] else ""
+    found.show(out, f"{about['backend']}: {about['device']}{software}")
     if dumped is not None:
         dumped.show(out)
+    if session.choice is not None:
+        out.say(f"auto takes {session.choice}")
     if trace is not None:
         out.say(f"traced to {trace}, which ui.perfetto.dev shows")
+
+
+def _about(session: InferenceSession) -> dict[str, Any]:
+    """What ran, and where; choice: what `auto` took, None where there was nothing to choose."""
+    device, choice = session.backend.device, session.choice
+    return {
+        "model": session.model.name,
+        "backend": session.backend.name,
+        "device": device.capabilities.renderer if device else "CPU (NumPy)",
+        "software": device.capabilities.software if device else None,
+        "choice": choice.to_json() if choice else None,
+    }
 
 
 def _classes(

@@ -101,6 +101,11 @@ class Executor:
         """What it runs on; None where no GL is involved."""
         return self.backend.device
 
+    def ready(self, feeds: Mapping[str, Array]) -> None:
+        """Have a plan for inputs such as `feeds`. Raises what `run` raises of that."""
+        backend = self._open()
+        within_memory(backend, lambda: self._planned(feeds, backend))
+
     def perform(self, work: Callable[[], T]) -> T:
         """What `work` gives or raises, called where `begin` may be."""
         return self._open().perform(work)
@@ -220,6 +225,7 @@ class Executor:
 
     def _warn(self, hosted: tuple[Hosted, ...]) -> None:
         """Say once what the host computes beside a GPU."""
+        hosted = tuple(one for one in hosted if not one.left)
         if not hosted or self._warned:
             return
         self._warned = True

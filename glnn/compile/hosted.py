@@ -14,6 +14,8 @@ from glnn.types import DType, TensorType
 
 LATE = "sizes that only a run tells"
 """Why the host computes what is planned in parts."""
+LEFT = "between steps of the host's: to the device and back takes longer"
+"""Why the host computes what a kernel could."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,11 @@ class Hosted:
     """What people call its operator."""
     reason: str
     """Why no GPU does."""
+
+    @property
+    def left(self) -> bool:
+        """Whether a GPU could, and would be done later."""
+        return self.reason == LEFT
 
     def __str__(self) -> str:
         return f"{self.operator} ({self.reason})"

@@ -8,6 +8,7 @@ from functools import partial
 from math import prod
 
 from glnn.backends import Backend, Choice
+from glnn.compile.leaving import hosts_own, left_to_host
 from glnn.compile.order import updates_last
 from glnn.compile.padding import padded_for_products
 from glnn.compile.schedule import Schedule
@@ -89,31 +90,57 @@ def lowered(
     if updates:
         rows = padded_for_products(graph, types) | dict.fromkeys(updates.values(), DENSE)
     lowering = _Lowering(graph, types, precision, packs, states, rows)
+    asked = _Asked(backend, kernels, instead or {}, body)
     try:
-        return graph, _shortest(lowering, backend, kernels, instead, body)
+        made = _shortest(lowering, asked)
     except LimitError:
         if not lowering.packs:
             raise
-    lowering = replace(lowering, packs=False)  # of larger numbers more samples may begin a part
-    return graph, _shortest(lowering, backend, kernels, instead, body)
+        lowering = replace(lowering, packs=False)  # of larger numbers more samples may begin a part
+        made = _shortest(lowering, asked)
+    if updates or states:
+        return graph, made
+    leaves = Pass.LEAVE not in without and not kernels
+    if leaves and (left := left_to_host(made, _names(graph))):
+        made = _shortest(lowering, replace(asked, left=left))
+    made.hosts = hosts_own(made, _shared(graph) if body else ())
+    return graph, made
 
 
-def _shortest(
-    lowering: _Lowering,
-    backend: Backend,
-    kernels: Mapping[str, str] | None,
-    instead: Mapping[str, Choice] | None,
-    body: bool,
-) -> Schedule:
+def _shared(graph: Graph) -> tuple[str, ...]:
+    """What a body is given and gives, from which and to which the device copies."""
+    return tuple(value.name for value in (*graph.inputs, *graph.outputs))
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What schedules of a graph have in common.
+
+    instead, left: see Schedule. body: whether it is that of a branch or a loop.
+    """
+
+    backend: Backend
+    kernels: Mapping[str, str]
+    instead: Mapping[str, Choice]
+    body: bool
+    left: frozenset[str] = frozenset()
+
+    def schedule(self, graph: Graph, rows: Mapping[str, RowMajor]) -> Schedule:
+        """One without tasks yet."""
+        named = _names(graph)
+        return Schedule(self.backend, self.kernels, named, self.instead, rows, self.left)
+
+
+def _shortest(lowering: _Lowering, asked: _Asked) -> Schedule:
     """The schedule of fewest launches.
 
     The host may pad inputs when it uploads them, also such as are too large for a launch to do so;
     those of bodies are copied as they lie.
     """
-    names, found = _names(lowering.graph), None
+    body, found = asked.body, None
     padded: dict[str, Layout] = {}
     while True:
-        schedule = Schedule(backend, kernels, names, instead, lowering.rows)
+        schedule = asked.schedule(lowering.graph, lowering.rows)
         try:
             lowering.schedule(schedule, padded)
         except LimitError:

@@ -54,7 +54,7 @@ class Arena:
         """
         floats: dict[str, int] = {}
         for tensor in schedule.tensors.values():
-            if not schedule.backend.holds(tensor.type.dtype):
+            if not schedule.backend.holds(tensor.type.dtype) or tensor.memory in schedule.hosts:
                 continue
             size = schedule.backend.capacity(tensor.layout.words(tensor.type))
             end = (tensor.offset or 0) + size

@@ -217,8 +217,19 @@ class Prepared:
     def result(self, name: str) -> Store:
         """The store of the tensor called `name`, which some launch has written."""
         store = self.stores[name]
-        self.backend.wrote(store)
+        if self.schedule.tensors[name].memory not in self._uploaded:
+            self.backend.wrote(store)
         return store
+
+    @cached_property
+    def _uploaded(self) -> frozenset[str]:
+        """The memories that the host's steps alone write: it has what lies there."""
+        writes: dict[bool, set[str]] = {True: set(), False: set()}
+        for entry in self.schedule.entries:
+            alone = entry.host and not entry.task.op.control
+            for name in (entry.task.output, *entry.task.more):
+                writes[alone].add(self.schedule.tensors[name].memory)
+        return frozenset(writes[True] - writes[False])
 
 
 def wanted(outline: Outline) -> Iterator[Key]:

@@ -39,6 +39,8 @@ class Saving:
     def __init__(self, saver: Saver, graph: Graph) -> None:
         self._saver, self._lock = saver, ProcessLock()
         self._new: list[_New] = []
+        self.paused = False
+        """Whether new plans wait until somebody knows whether they will run again."""
         read = (value for node in graph.nodes for value in node.reads)
         self._revisions: dict[Variable, int] = {
             value.data: value.data.revision  # type: ignore[union-attr, misc]
@@ -49,12 +51,19 @@ class Saving:
     @property
     def waiting(self) -> bool:
         """Whether there are any."""
-        return bool(self._new)
+        return bool(self._new) and not self.paused
 
     def made(self, plan: Plan, shapes: Mapping[str, Shape], small: bool) -> None:
         """Note that `plan` was made for inputs of `shapes`."""
         with self._lock:
             self._new.append(_New(plan, dict(shapes), small))
+
+    def drop(self) -> None:
+        """Keep none of those that wait."""
+        with self._lock:
+            gone, self._new = self._new, []
+        for one in gone:
+            _release(one.plan)
 
     def settle(self) -> None:
         """Have those kept that have run, once some run gave results. Only inside `perform`."""

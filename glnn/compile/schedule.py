@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from glnn.backends.backend import Backend, Choice
@@ -32,8 +32,10 @@ class Schedule(Problems):
 
     kernels: the kernel to take for an op, by the op's name; others are chosen. instead: what to
     take in the place of what would be chosen, by the tensor of the result. reserved: names that
-    tensors of its own must not have. rows: see Problems. decisions: what was chosen, the stages of
-    a kernel before the op that it computes. ops: the names of all ops that it has, also in stages.
+    tensors of its own must not have. rows: see Problems. left: the results of tasks that the host
+    computes though there are kernels. hosts: memories that are the host's alone. decisions: what
+    was chosen, the stages of a kernel before the op that it computes. ops: the names of all ops
+    that it has, also in stages.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Schedule(Problems):
         reserved: Iterable[str] = (),
         instead: Mapping[str, Choice] | None = None,
         rows: Mapping[str, RowMajor] | None = None,
+        left: Container[str] = (),
     ) -> None:
         super().__init__(backend, reserved, rows or {})
         self.entries: list[Entry] = []
@@ -51,6 +54,8 @@ class Schedule(Problems):
         self._kernels = dict(kernels or {})
         self._instead = instead or {}
         self._inputs: set[str] = set()
+        self._left = left
+        self.hosts: frozenset[str] = frozenset()
 
     def examine(self) -> bool:
         """See whether its kernels are right here; whether some are not, so that it is made anew."""
@@ -117,8 +122,8 @@ class Schedule(Problems):
         if 0 in problem.output and not task.more:
             self.tensors[task.output] = Tensor(problem.results[0], DENSE, task.output)
             return
-        if task.more:
-            self._add_host(task, problem)
+        if task.more or task.output in self._left:
+            self._add_host(task, problem, left=not task.more)
             return
         forced = self._forced(task, problem)
         try:
@@ -194,8 +199,8 @@ class Schedule(Problems):
         lying = problem.lying({name: layouts[name].name for name in known})
         self.entries.append(Entry(task, choice, lying, layouts))
 
-    def _add_host(self, task: Task, problem: Problem) -> None:
-        """`task` by NumPy, between transfers."""
+    def _add_host(self, task: Task, problem: Problem, left: bool = False) -> None:
+        """`task` by NumPy, between transfers where others are not the host's."""
         layouts: dict[str, Layout] = dict.fromkeys((*problem.shapes, "out"), DENSE)
         for name, tensor in task.operands.items():
             lies = self.tensors[tensor].layout
@@ -206,7 +211,7 @@ class Schedule(Problems):
             self.tensors[name] = Tensor(type, DENSE, name)
         task = replace(task, operands=operands)
         choice = NumpyKernel("host") if task.op.control else NumpyKernel()
-        self.entries.append(Entry(task, choice, problem, layouts, host=True))
+        self.entries.append(Entry(task, choice, problem, layouts, host=True, left=left))
 
     def _by_host(self, name: str, layout: Layout, task: Task) -> str:
         self._there(name)

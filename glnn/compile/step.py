@@ -6,7 +6,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 from glnn.backends import Backend
-from glnn.compile.hosted import why
+from glnn.compile.hosted import LEFT, why
 from glnn.compile.memory import Arena
 from glnn.compile.schedule import Schedule
 from glnn.compile.task import Entry
@@ -114,6 +114,8 @@ def _why(entry: Entry, backend: Backend) -> str:
     """Why the host computes `entry`; empty where it does not, or where there is no GPU."""
     if not entry.host or entry.task.op.control or backend.device is None:
         return ""
+    if entry.left:
+        return LEFT
     types = (type for _, type in entry.problem.operands)
     return why(entry.task.op, (*types, *entry.problem.results), backend)
 

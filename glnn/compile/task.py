@@ -57,6 +57,8 @@ class Entry:
     """Of each operand and of `out`."""
     host: bool = False
     """Whether the host computes it, though the backend's tensors are elsewhere."""
+    left: bool = False
+    """Whether it does though there is a kernel (see `leaving`)."""
 
     @property
     def tensors(self) -> Iterable[str]:

@@ -48,6 +48,16 @@ MINIMUM: dict[str, int | Triple] = {  # what OpenGL ES 3.1 guarantees, tables 20
     "max_texture_buffer_size": 0,  # from ES 3.2 on
 }
 MINIMUM_ALIGNMENT = 256
+SOFTWARE = {  # what the names of renderers have in them that compute on the CPU
+    "swiftshader": "SwiftShader",
+    "llvmpipe": "llvmpipe",
+    "lavapipe": "lavapipe",
+    "softpipe": "softpipe",
+    "software rasterizer": "swrast",
+    "swrast": "swrast",
+    "basic render driver": "WARP",
+    "apple software renderer": "Apple's software renderer",
+}
 
 
 @dataclass(frozen=True)
@@ -101,6 +111,12 @@ class Capabilities:
     def feedback(self) -> bool:
         """Whether there is transform feedback as glnn uses it."""
         return self.version >= (FEEDBACK_ES if self.api == "es" else FEEDBACK_GL)
+
+    @property
+    def software(self) -> str | None:
+        """What renders on the CPU, as "llvmpipe", also behind zink or ANGLE; None for a GPU."""
+        name = self.renderer.lower()
+        return next((called for part, called in SOFTWARE.items() if part in name), None)
 
     def why_no_compute(self) -> str | None:
         """Why there are no compute shaders, None where there are."""

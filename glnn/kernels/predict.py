@@ -12,6 +12,7 @@ from math import prod
 
 from glnn.graph.decompose import Stage
 from glnn.graph.operator import Operator
+from glnn.graph.operators.pointwise import Pointwise
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.types import TensorType, widened
@@ -26,7 +27,10 @@ class Pace:
     products: operations a second of matrix products and convolutions. others: of all else, beside
     its bytes. bytes: that go through memory in a second. launch: seconds of an empty one. rows,
     columns: of a product's result, what is computed at once: it computes whole ones. step: seconds
-    of each term of the sums of a product or convolution, however few results there are.
+    of each term of the sums of a product or convolution, however few results there are. feedback:
+    how many times as long as compute shaders a network takes by transform feedback, at the least.
+    wait, send: seconds, beside its bytes, that the host takes in the middle of a plan to have a
+    tensor back or to bring one. bus: bytes a second of either.
     """
 
     products: float
@@ -36,6 +40,10 @@ class Pace:
     rows: int
     columns: int
     step: float = 0.0
+    feedback: float = 0.5
+    wait: float = 1e-4
+    send: float = 2e-5
+    bus: float = 2e9
 
     def seconds(self, op: Operator, operands: Mapping[str, TensorType]) -> float:
         """Of `op` on operands of these types."""
@@ -52,8 +60,8 @@ class Pace:
 
 
 PACES = {
-    "llvmpipe": Pace(23e9, 7e9, 8e9, 4e-5, 8, 64),
-    "NVIDIA": Pace(2e13, 5e12, 2.5e12, 1e-5, 32, 64, 2e-8),
+    "llvmpipe": Pace(23e9, 7e9, 8e9, 4e-5, 8, 64, feedback=0.05),
+    "NVIDIA": Pace(2e13, 5e12, 2.5e12, 1e-5, 32, 64, 2e-8, 20.0, 4e-5, 1e-5, 3e9),
     "Midgard": Pace(10e9, 4e9, 4e9, 1e-4, 4, 32),
     "Bifrost": Pace(12e9, 6e9, 4e9, 1e-4, 6, 32),
     "Valhall": Pace(100e9, 40e9, 12e9, 1e-4, 6, 32),
@@ -64,6 +72,8 @@ PACES = {
 products and convolutions of one image, k from 16 to 960); boards' by their peaks and buses."""
 OTHER = Pace(50e9, 20e9, 10e9, 1e-4, 8, 64)
 """That of an architecture unknown."""
+HOST = Pace(1e9, 1e9, 2e9, 2e-5, 1, 1)
+"""NumPy's, by one thread; a launch is a call of one of its functions and what glnn does for it."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +100,17 @@ class Prediction:
 def pace(architecture: str | None) -> Pace:
     """That of an architecture."""
     return PACES.get(architecture or "", OTHER)
+
+
+def host_seconds(problem: Problem) -> float:
+    """Those of `problem` by NumPy, rather too many."""
+    cost, functions = problem.cost, 0
+    if isinstance(problem.op, Pointwise):
+        functions += problem.op.expr.calls
+    if problem.epilogue is not None:
+        functions += problem.epilogue.expr.calls
+    calls = HOST.launch * (1 + functions)
+    return calls + cost.flops / HOST.others + cost.bytes / HOST.bytes
 
 
 def seconds_whole(problem: Problem, of: Pace) -> float:

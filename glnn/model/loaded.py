@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from glnn.backends import Backend
+from glnn.choice import Choice
 from glnn.compile import Executor
+from glnn.compile.candidates import executor_of
 from glnn.compile.executor import PLANS_KEPT
+from glnn.compile.fastest import Fastest
 from glnn.errors import ModelError
 from glnn.graph.graph import Value
 from glnn.graph.passes import Pass
@@ -27,8 +30,13 @@ class Loaded:
 
     model: Model
     """The model."""
-    executor: Executor
+    executor: Executor | Fastest
     """Runs its graph."""
+
+    @property
+    def choice(self) -> Choice | None:
+        """What `auto` chose for the shapes of the last run, if it had to."""
+        return self.executor.choice if isinstance(self.executor, Fastest) else None
 
     @classmethod
     def of(
@@ -50,9 +58,10 @@ class Loaded:
             model = _model(source)
         without = Pass.left_out(options.without, options.fused)
         check_joined(model, options.max_batch)
-        executor = Executor(
+        executor = executor_of(
             model.graph,
-            options.backend if backend is None else backend,
+            options.backend if backend is None or options.backend == "auto" else backend,
+            options.prefer,
             device=options.device,
             gpu=options.gpu,
             limits=options.limits,
@@ -61,10 +70,12 @@ class Loaded:
             without=without,
             plans=PLANS_KEPT + (options.max_batch - 1).bit_length(),
         )
-        if storage is not None and executor.backend.device is not None:
+        device, name = executor.device, executor.backend.name
+        if isinstance(executor, Fastest):
+            device, name = executor.on, executor.saved
+        if storage is not None and device is not None:
             read = Loading(described(model), files, again)
-            made = executor.backend
-            saver = storage.saver(source, options, executor.backend.device, made.name, read)
+            saver = storage.saver(source, options, device, name, read)
             if saver is not None:
                 executor.save_by(saver)
         return cls(model, executor)

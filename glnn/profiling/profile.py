@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from glnn.compile.plan import Plan
 from glnn.compile.step import Step
 from glnn.device import Timer
 from glnn.device.timer import SHARE
+from glnn.profiling.resources import resident
 
 Work = Callable[[], object]
 WARM_UP = 3
@@ -45,7 +46,10 @@ class Profile:
     total_ms: input in, output out, all transfers included. upload_ms, perform_ms, download_ms: its
     parts, each waited for, so that their sum exceeds the total. kernel_ms: the device's own time
     for all steps, no less than the steps' together. timer: why kernel times are missing, and at
-    which step that was seen, None where they are not.
+    which step that was seen, None where they are not. cpu_ms: the time of the host's processors
+    that a whole run takes, in all threads of this process, the driver's too; a mean. rss_bytes,
+    peak_rss_bytes: of this process, after these runs and at the most since `begin_peak`; None where
+    nobody knows. gpu_bytes: what the plan takes on the device, None of one for the cpu.
     """
 
     backend: str
@@ -56,6 +60,10 @@ class Profile:
     kernel_ms: float | None
     timer: str | None
     layers: tuple[StepTime, ...]
+    cpu_ms: float = 0.0
+    rss_bytes: int | None = None
+    peak_rss_bytes: int | None = None
+    gpu_bytes: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain dicts, lists and numbers."""
@@ -83,6 +91,7 @@ def _profile(
 ) -> Profile:
     backend, device = plan.backend, plan.backend.device
     total = _wall(lambda: plan.run(feeds), repeat)
+    cpu = _processors(lambda: plan.run(feeds), repeat)
     advance()
     parts = _parts(plan, feeds, repeat)
     advance()
@@ -101,7 +110,9 @@ def _profile(
         doubt, kernel, layers = _agreed(kernel, layers, min(total, parts[1]), 1e3 * timer.rest)
     if doubt is not None:  # what was measured before the doubt arose is not believed either
         kernel, layers = None, [replace(layer, kernel_ms=None) for layer in layers]
-    return Profile(backend.name, total, *parts, kernel, doubt, tuple(layers))
+    gpu = None if device is None else plan.nbytes
+    times = (backend.name, total, *parts, kernel, doubt, tuple(layers))
+    return Profile(*times, cpu, *resident(), gpu)
 
 
 def _doubt(timer: Timer | None, what: str) -> str | None:
@@ -163,6 +174,14 @@ def _wall(work: Work, repeat: int) -> float:
     for _ in range(min(WARM_UP, repeat)):
         work()
     return 1e3 * median(_seconds(work) for _ in range(repeat))
+
+
+def _processors(work: Work, repeat: int) -> float:
+    """Milliseconds of the host's processors that `work` takes: the mean, as their clock ticks."""
+    start = process_time()
+    for _ in range(repeat):
+        work()
+    return 1e3 * (process_time() - start) / repeat
 
 
 def _seconds(work: Work) -> float:

@@ -8,11 +8,14 @@ from typing import Any
 
 from glnn.device import Device
 from glnn.errors import GlnnError, shown
+from glnn.settings import BACKENDS
 
-NAMES = ("compute", "feedback", "cpu")
+NAMES = BACKENDS
 """The backends, in the order in which `auto` tries them."""
 PRECISIONS = ("float32", "float16")
 """As what weights may be stored."""
+PREFERENCES = ("fastest", "gpu")
+"""What `auto` may take."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +43,8 @@ class Options:
     """Passes that are left out."""
     fused: bool = True
     """Whether work may join the step before."""
+    prefer: str = "fastest"
+    """What `auto` takes, one of PREFERENCES."""
 
     def __post_init__(self) -> None:
         if self.kernels is not None and not _names(self.kernels):
@@ -47,6 +52,9 @@ class Options:
         if not isinstance(self.precision, str) or self.precision not in PRECISIONS:
             known = " or ".join(PRECISIONS)
             raise GlnnError(f"precision must be {known}, got {shown(self.precision)}")
+        if not isinstance(self.prefer, str) or self.prefer not in PREFERENCES:
+            known = " or ".join(PREFERENCES)
+            raise GlnnError(f"prefer must be {known}, got {shown(self.prefer)}")
         if type(self.max_batch) is not int or self.max_batch < 1:
             raise GlnnError(f"max_batch must be a positive int, got {shown(self.max_batch)}")
         if isinstance(self.without, Iterable) and not isinstance(self.without, str):

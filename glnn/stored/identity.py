@@ -140,7 +140,8 @@ def _own() -> tuple[Known, ...]:
 
 def surroundings(device: Device, settings: Settings, files: Files) -> tuple[str, ...]:
     """All that plans depend on beside the model and the options."""
-    chosen = settings.trust, settings.launch, settings.memory, str(settings.kernels), device.low
+    chosen: tuple[object, ...] = settings.trust, settings.launch, settings.memory
+    chosen += str(settings.kernels), settings.backends, device.low
     versions = sys.version, np.__version__, sys.byteorder
     return tuple(map(repr, (files.own, files.others, chosen, versions, device.capabilities)))
 

@@ -47,7 +47,9 @@ class Shelf:
         """
         settings = Settings.from_environment()
         disk, model = Disk.of(settings), named(source)
-        if not disk.keeps or settings.debug or model is None or options.backend == "cpu":
+        left = options.backend == "auto"
+        hosts = options.backend == "cpu" or (left and settings.backends[:1] == ("cpu",))
+        if not disk.keeps or settings.debug or model is None or hosts:
             return None
         try:
             found, files = _both(options, settings, device)

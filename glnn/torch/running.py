@@ -13,6 +13,7 @@ import torch
 from glnn.errors import GlnnError, first_line
 from glnn.graph.error import relative_error
 from glnn.process import ProcessLock
+from glnn.running.stored import NothingStored
 from glnn.session import InferenceSession
 from glnn.torch.captured import Captured
 from glnn.torch.exporting import Exported, export, input_name, output_name
@@ -23,10 +24,15 @@ from glnn.types import Array
 LOG = logging.getLogger(__name__)
 EXPORTS = 8  # of one graph, for sizes that one model does not take together
 MODULES = 16  # that share a graph, whose sessions are kept
-CHECKED = 1024  # sets of sizes that are remembered as checked
 FAILURES = 3  # runs behind one another that fail before no more are tried
 RESTLESS = 3  # changes behind one another before a weight is an input
 TOLERANCE = {"float32": 1e-3, "float16": 1e-2}
+
+
+class Passing(InferenceSession):
+    """A session of weights that somebody is changing: nothing of it is kept on disk."""
+
+    storage = NothingStored()
 
 
 class Compiled:
@@ -42,7 +48,6 @@ class Compiled:
         self._lock = ProcessLock()
         self._exports: list[Exported] = []
         self._held: OrderedDict[tuple[int, ...], Held] = OrderedDict()
-        self._checked: set[object] = set()
         self._restless: Counter[int] = Counter()
         self._failures = 0
         self.left = ""
@@ -83,7 +88,8 @@ class Compiled:
             session = held.sessions.get(exported)
             if session is None:
                 weights = {i: inputs[i] for i in captured.weights}
-                session = InferenceSession(exported.model(weights), **self._options)
+                kind = Passing if held.renewed else InferenceSession
+                session = kind(exported.model(weights), **self._options)
                 held.sessions[exported] = session
                 LOG.info("%s runs on %s", name(self._graph), session.backend.name)
         names = {info.name for info in session.get_inputs()}
@@ -92,7 +98,10 @@ class Compiled:
         wanted = [output_name(i) for i in captured.computed]
         results = [_tensor(array, feeds.values()) for array in session.run(wanted, feeds)]
         if self._check:
-            self._compare(session, captured, inputs, results)
+            shapes = tuple(tuple(inputs[i].shape) for i in captured.tensors)
+            if (exported, shapes) not in held.checked:
+                self._compare(captured, inputs, results)
+                held.checked.add((exported, shapes))
         if captured.rest is None:
             return results
         others = list(captured.rest(*inputs))
@@ -125,8 +134,9 @@ class Compiled:
         None where some of them are inputs from now on.
         """
         key = tuple(map(id, weights.values()))
-        held = self._held.get(key)
+        held, renewed = self._held.get(key), False
         if held is not None and held.is_of(weights):
+            renewed = True
             changed = held.changed(weights)
             if not changed:
                 held.runs += 1
@@ -144,33 +154,18 @@ class Compiled:
                 return None
         for other in [k for k, one in self._held.items() if not one.alive]:
             del self._held[other]
-        held = self._held[key] = Held(weights)
+        held = self._held[key] = Held(weights, renewed)
         if len(self._held) > MODULES:
             self._held.popitem(last=False)
         return held
 
-    def _compare(
-        self,
-        session: InferenceSession,
-        captured: Captured,
-        inputs: Sequence[Any],
-        results: Sequence[Any],
-    ) -> None:
-        """Hold `results` against PyTorch's, once for each session and set of sizes.
-
-        Raises RefusedError where they differ.
-        """
-        key = (id(session), tuple(tuple(inputs[i].shape) for i in captured.tensors))
-        if key in self._checked:
-            return
+    def _compare(self, captured: Captured, inputs: Sequence[Any], results: Sequence[Any]) -> None:
+        """Hold `results` against PyTorch's. Raises RefusedError where they differ."""
         expected = self._graph(*inputs)
         for place, got in zip(captured.computed, results, strict=True):
             wrong = difference(got, expected[place], str(self._options.get("precision", "")))
             if wrong:
                 raise RefusedError(f"output {place} is not PyTorch's: {wrong}")
-        if len(self._checked) >= CHECKED:
-            self._checked.clear()
-        self._checked.add(key)
 
 
 def difference(got: Any, expected: Any, precision: str = "") -> str:

@@ -18,11 +18,16 @@ SAMPLES = 64  # numbers of a weight that are looked at in each call
 class Held:
     """The weights of one module, as they are on the device in the sessions of its graphs."""
 
-    def __init__(self, weights: Mapping[int, Any]) -> None:
-        """weights: tensors by their positions among a graph's inputs. They are not kept alive."""
+    def __init__(self, weights: Mapping[int, Any], renewed: bool = False) -> None:
+        """weights: tensors by their positions among a graph's inputs. They are not kept alive.
+
+        renewed: whether they were others before.
+        """
         self._tensors = {i: weakref.ref(tensor) for i, tensor in weights.items()}
         self._marks = {i: mark(tensor) for i, tensor in weights.items()}
         self.sessions: dict[Exported, InferenceSession] = {}
+        self.checked: set[object] = set()  # models and sizes whose results were PyTorch's
+        self.renewed = renewed
         self.runs = 0  # since the weights were taken
 
     def is_of(self, weights: Mapping[int, Any]) -> bool:

@@ -17,7 +17,8 @@ from glnn.backends import NAMES
 from tests.cli.conftest import Glnn
 
 LAYER = {"name", "op", "kernel", "gflop", "kernel_ms", "wall_ms", "layer", "via"}
-TIMES = {"total_ms", "upload_ms", "perform_ms", "download_ms", "kernel_ms"}
+TIMES = {"total_ms", "upload_ms", "perform_ms", "download_ms", "kernel_ms", "cpu_ms"}
+MEMORY = {"rss_bytes", "peak_rss_bytes", "gpu_bytes"}
 
 
 def test_lenet(cli: Glnn) -> None:
@@ -26,9 +27,12 @@ def test_lenet(cli: Glnn) -> None:
     assert found["device"] == cli("info", "--json").json["device"]["renderer"]
     assert list(found["backends"]) == list(NAMES)
     for name, timed in found["backends"].items():
-        assert set(timed) == {"backend", "timer", "layers", *TIMES}
+        assert set(timed) == {"backend", "timer", "layers", *TIMES, *MEMORY}
         assert timed["backend"] == name
         assert all(timed[key] > 0 for key in TIMES - {"kernel_ms"})
+        assert (timed["gpu_bytes"] is None) == (name == "cpu")
+        if Path("/proc/self/status").exists():
+            assert 2**20 < timed["rss_bytes"] <= timed["peak_rss_bytes"] < 2**36
         check_kernel_times(timed)
         layers = [layer for layer in timed["layers"] if layer["op"] != "reorder"]
         assert [layer["op"] for layer in layers] == [
@@ -63,6 +67,8 @@ def test_the_tables(cli: Glnn) -> None:
     assert "lenet on feedback" in shown.out and "lenet on cpu" in shown.out
     assert "lenet on compute" not in shown.out
     assert "whole runs, transfers included" in shown.out
+    shown = cli("bench", "lenet", "--backends", "feedback, cpu", "--repeat", 1, "--wide")
+    assert all(head in shown.out for head in ("CPU time ms", "peak RSS", "GPU memory", "software"))
     alone = cli("bench", "lenet", "--backends", "cpu", "--repeat", 1)
     assert alone.code == 0 and "CPU (NumPy)" in alone.out
 

@@ -15,11 +15,14 @@ from tests.cli.conftest import Glnn
 NO_DRIVER = {"__EGL_VENDOR_LIBRARY_FILENAMES": "/nonexistent"}
 VERBS = {
     "tune": (("tune", "--show"), "device file choices"),
-    "info": (["info"], "glnn device limits backends kernels gpus attempts"),
-    "run": (["run", "lenet"], "model backend device predictions top inputs accuracy notes"),
+    "info": (["info"], "glnn device limits backends kernels choices gpus attempts"),
+    "run": (
+        ["run", "lenet"],
+        "model backend device software choice predictions top inputs accuracy notes",
+    ),
     "bench": (
         ["bench", "lenet", "--repeat", "1"],
-        "model batch repeat precision fused machine device version backends closed",
+        "model batch repeat precision fused machine device software version backends closed",
     ),
     "verify": (
         ["verify", "lenet"],
@@ -37,8 +40,8 @@ VERBS = {
 
 
 def test_all_verbs_are_here() -> None:
-    # Those that write files are in test_convert, test_filter and test_train.
-    assert set(app.VERBS) == {*VERBS, "convert", "filter", "train"}
+    # Those that write files are in test_convert, test_filter and test_train, and test_cache.
+    assert set(app.VERBS) == {*VERBS, "cache", "convert", "filter", "train"}
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -23,6 +23,7 @@ from glnn.graph.operators import (
     Slice,
     Transpose,
 )
+from glnn.graph.passes import Pass
 from glnn.layers import Embedding
 from glnn.model import Model
 from glnn.model.node import Node
@@ -43,7 +44,8 @@ def opened(name: str) -> Backend:
 
 
 def planned(graph: Graph, name: str, rows: int = 3) -> Plan:
-    return Plan(graph, opened(name), {value.name: (rows, 5) for value in graph.inputs})
+    shapes = {value.name: (rows, 5) for value in graph.inputs}
+    return Plan(graph, opened(name), shapes, without=frozenset({Pass.LEAVE}))
 
 
 def by_hosts(plan: Plan) -> dict[str, bool]:

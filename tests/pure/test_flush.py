@@ -14,3 +14,7 @@ def test_launches_are_sent_off_by_more_and_more_at_once() -> None:
 
 def test_adreno_begins_with_every_launch() -> None:
     assert list(islice(_batches("Adreno"), 4)) == [1, 1, 1, 1]
+
+
+def test_others_come_between_launches_of_a_device_of_low_priority() -> None:
+    assert list(islice(_batches("NVIDIA", low=True), 4)) == [1, 1, 1, 1]

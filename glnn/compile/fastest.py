@@ -1,0 +1,307 @@
+"""Which backend runs a graph the fastest here: seen at its first run, and kept.
+
+A session that leaves the backend to glnn has a `Fastest` in the place of an `Executor`. The first
+run on inputs of a class of shapes is done by each backend in turn, a few times; the answer is that
+of the first. Which was the fastest is kept by the device, in the user's cache.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property, partial
+from math import log2
+from time import perf_counter
+from typing import Any
+
+from glnn.backends import Backend
+from glnn.backends.answers import Answers
+from glnn.backends.gl import GlBackend
+from glnn.choice import TIE, Choice
+from glnn.compile.executor import Executor
+from glnn.compile.hosted import Hosted
+from glnn.compile.measuring import Clock, steady
+from glnn.compile.plan import Plan
+from glnn.compile.saving import Saving
+from glnn.device import Device
+from glnn.errors import DeviceError, GlnnError, LimitError, UnsupportedOpError
+from glnn.graph.fingerprint import fingerprint
+from glnn.graph.graph import Graph, Value
+from glnn.kernels.architecture import architecture
+from glnn.kernels.predict import pace
+from glnn.running.run import Done, Run, apart
+from glnn.running.store import T
+from glnn.running.stored import Saver
+from glnn.settings import BACKENDS
+from glnn.types import Array, Shape
+
+LOG = logging.getLogger(__name__)
+SOFTWARE_LAST = ("cpu", "compute", "feedback")
+GPU_FIRST = ("compute", "cpu", "feedback")
+"""In which order backends are timed: what will be far behind comes behind what is fast."""
+LONG_BESIDE = 2.0
+"""Seconds of a run by NumPy from which on software renderers, which take longer, are not timed."""
+
+
+class Fastest:
+    """A graph on whichever of `backends` runs it the fastest; what it can do, `Executor` says.
+
+    backends: two or more that are open, by name. options: those of `Executor`. clock: tells
+    seconds.
+
+    While one thread measures, others run on the first backend. Any thread may use it.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        backends: Mapping[str, Backend],
+        options: Mapping[str, Any],
+        clock: Clock = perf_counter,
+    ) -> None:
+        self.graph, self._options, self._clock = graph, options, clock
+        gl = next(one for one in backends.values() if isinstance(one, GlBackend))
+        self._offers, self._answers = gl.device.capabilities, gl.answers
+        self.on: Device = gl.device
+        """What those of them run on that are for a GPU."""
+        order = SOFTWARE_LAST if self._offers.software else GPU_FIRST
+        self._names = [name for name in order if name in backends]
+        self._executors: dict[str, Executor] = {}
+        self._choices: dict[str, Choice] = {}  # by class of shapes
+        self._measuring = threading.Lock()
+        self.saved = next(name for name in BACKENDS if name in backends)
+        """The one backend whose plans may be kept on disk."""
+        self._saving: Saving | None = None
+        self._latest: tuple[dict[str, Shape], Executor, Choice] | None = None
+        self._said_software(self._answers)
+
+    def _said_software(self, answers: Answers) -> None:
+        """Say once that the device is none."""
+        if self._offers.software and not answers.warned:
+            answers.warned = True
+            name = self._offers.renderer
+            LOG.warning("%s is a software renderer: OpenGL ES runs on the CPU here", name)
+
+    @property
+    def backend(self) -> Backend:
+        """That of the last run, before one the first that is tried."""
+        return self._executor.backend
+
+    @property
+    def device(self) -> Device | None:
+        """See `Executor`."""
+        return self._executor.device
+
+    @property
+    def choice(self) -> Choice | None:
+        """What was chosen for the last run's shapes."""
+        return None if self._latest is None else self._latest[2]
+
+    @property
+    def hosted(self) -> tuple[Hosted, ...]:
+        """What the host computes of the plan that ran last."""
+        return self._executor.hosted
+
+    @property
+    def _executor(self) -> Executor:
+        return self._of(self._names[0]) if self._latest is None else self._latest[1]
+
+    def _of(self, name: str) -> Executor:
+        """The executor on a backend, which lives from its first use on until it is dropped."""
+        found = self._executors.get(name)
+        if found is None:
+            own = self._options
+            if name == "cpu":
+                own = {**own, "device": None, "gpu": None, "limits": None}
+            made = Executor(self.graph, name, **own)
+            made.saving = self._saving if name == self.saved else None
+            found = self._executors.setdefault(name, made)
+        return found
+
+    def run(
+        self,
+        feeds: Mapping[str, Array],
+        outputs: Iterable[str] | None = None,
+        out: Mapping[str, Array] | None = None,
+    ) -> dict[str, Array]:
+        """See `Executor`; the first run of inputs of a class of shapes is measured."""
+        executor = self._known(feeds)
+        if executor is not None:
+            return executor.run(feeds, outputs, out)
+        names = None if outputs is None else tuple(outputs)
+        if self._measuring.acquire(blocking=False):  # who waits may be whom the other waits for
+            try:
+                return self._kept(lambda: self._measured(feeds, names, out))
+            finally:
+                self._measuring.release()
+        return self._of(self._names[0]).run(feeds, names, out)
+
+    def save_by(self, saver: Saver) -> None:
+        """Have `saver` keep plans of the backend `saved` from now on, where that is chosen."""
+        self._saving = Saving(saver, self.graph)
+
+    def _kept(self, measure: Callable[[], dict[str, Array]]) -> dict[str, Array]:
+        """What `measure` gives; its plan is kept on disk if that is of the fastest."""
+        saving = self._saving
+        if saving is None:
+            return measure()
+        saving.paused, before = True, self._latest
+        try:
+            return measure()
+        finally:
+            taken = self._latest if self._latest is not before else None
+            if taken is None or taken[2].backend != self.saved:
+                saving.drop()
+            saving.paused = False
+            if saving.waiting and taken is not None:
+                taken[1].perform(saving.settle)
+
+    def perform(self, work: Callable[[], T]) -> T:
+        """See `Executor`."""
+        return self._executor.perform(work)
+
+    def begin(
+        self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Array]
+    ) -> Run:
+        """See `Executor`; of inputs that nothing is known of it returns when the run is done."""
+        executor = self._known(feeds)
+        if executor is None:
+            return Done(self.run(feeds, outputs, out))
+        begun = executor.perform(lambda: executor.begin(feeds, outputs, out))
+        return begun if isinstance(begun, Done) else _Inside(executor, begun)
+
+    def settle(self) -> None:
+        """See `Executor`."""
+        self._executor.settle()
+
+    def values(self, feeds: Mapping[str, Array], wanted: tuple[Value, ...]) -> dict[str, Array]:
+        """See `Executor`; nothing is measured."""
+        return (self._known(feeds) or self._executor).values(feeds, wanted)
+
+    def plan(self, shapes: Mapping[str, Shape], *, keep: bool = False) -> Plan:
+        """See `Executor`; on the backend that was chosen for such shapes, else the first."""
+        return self._on(shapes).plan(shapes, keep=keep)
+
+    def _on(self, shapes: Mapping[str, Shape]) -> Executor:
+        choice = self._found(shape_class(shapes))
+        return self._of(self._names[0] if choice is None else choice.backend)
+
+    def _known(self, feeds: Mapping[str, Array]) -> Executor | None:
+        """What such inputs are run on, None where that was not seen yet."""
+        shapes = {name: array.shape for name, array in feeds.items()}
+        latest = self._latest
+        if latest is not None and latest[0] == shapes:
+            return latest[1]
+        choice = self._found(shape_class(shapes))
+        if choice is None:
+            return None
+        executor = self._of(choice.backend)
+        self._latest = shapes, executor, choice
+        return executor
+
+    def _found(self, shapes: str) -> Choice | None:
+        """The choice for shapes of that class, of this session or another."""
+        choice = self._choices.get(shapes)
+        if choice is None:
+            choice = self._answers.find(self._key(shapes))
+            if choice is None or choice.backend not in self._names:
+                return None
+            self._choices[shapes] = choice
+            LOG.info("%s for %s: auto takes %s", self.graph.name, shapes, choice)
+        return choice
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        precision, without = self._options["precision"], sorted(self._options["without"])
+        asked = f"{precision.value} {','.join(map(str, without))} {','.join(sorted(self._names))}"
+        return f"{fingerprint(self.graph)} {asked}"
+
+    def _key(self, shapes: str) -> str:
+        return Answers.key(self._fingerprint, shapes)
+
+    def _measured(
+        self,
+        feeds: Mapping[str, Array],
+        outputs: tuple[str, ...] | None,
+        out: Mapping[str, Array] | None,
+    ) -> dict[str, Array]:
+        """What a run gives, once the backend is chosen for the next ones."""
+        feeds = apart(feeds, out) if out else feeds  # it is run again
+        seconds: dict[str, float] = {}
+        why: dict[str, str] = {}
+        answer: dict[str, Array] | None = None
+        failed: list[GlnnError] = []
+        for name in self._names:
+            if reason := self._hopeless(name, seconds):
+                why[name] = reason
+                continue
+            best = min(seconds.values(), default=None)
+            try:
+                executor = self._of(name)
+                executor.ready(feeds)
+                start = self._clock()
+                found = executor.run(feeds, outputs, out if answer is None else None)
+                first = self._clock() - start
+                answer = found if answer is None else answer
+                again = partial(executor.run, feeds, outputs)
+                seconds[name], short = steady(again, first, best, self._clock)
+            except (LimitError, UnsupportedOpError, DeviceError) as error:
+                if answer is None and isinstance(error, DeviceError):
+                    raise  # the device was reset, or is not this thread's: nothing was seen
+                failed.append(error)
+                why[name], short = str(error), ""
+            if short:
+                why[name] = short
+        if answer is None:
+            raise failed[0]
+        self._take(Choice.of(seconds, why), feeds)
+        return answer
+
+    def _hopeless(self, name: str, seconds: Mapping[str, float]) -> str:
+        """Why a backend is not timed beside those that were; empty where it is."""
+        best = min(seconds.values(), default=0.0)
+        if self._offers.software and best > LONG_BESIDE:
+            return "a run takes so long that software is not tried beside it"
+        if name != "feedback" or "compute" not in seconds:
+            return ""
+        least = pace(architecture(self._offers)).feedback * seconds["compute"]
+        if least <= TIE * best:
+            return ""
+        return f"it would take {1e3 * least:.3g} ms or more, to judge by compute"
+
+    def _take(self, choice: Choice, feeds: Mapping[str, Array]) -> None:
+        """Run such inputs by `choice` from now on, and let go of what no inputs are run on."""
+        shapes = {name: array.shape for name, array in feeds.items()}
+        alike = shape_class(shapes)
+        LOG.info("%s for %s: auto takes %s", self.graph.name, alike, choice)
+        self._choices[alike] = choice
+        self._latest = shapes, self._of(choice.backend), choice
+        self._answers.keep(self._key(alike), choice, self.graph.name, alike)
+        used = {one.backend for one in self._choices.values()}
+        for name in self._names:
+            if name not in used:
+                self._executors.pop(name, None)
+
+
+class _Inside:
+    """A run that is under way on the device of `executor`, to be asked anywhere."""
+
+    def __init__(self, executor: Executor, run: Run) -> None:
+        self._executor, self._run = executor, run
+
+    def wait(self, seconds: float = float("inf")) -> bool:
+        """See `Run`."""
+        return self._executor.perform(lambda: self._run.wait(seconds))
+
+    def results(self) -> dict[str, Array]:
+        """See `Run`."""
+        return self._executor.perform(self._run.results)
+
+
+def shape_class(shapes: Mapping[str, Shape]) -> str:
+    """What shapes alike have in common: sizes to the nearest power of two."""
+    return ",".join(
+        f"{name}={'x'.join(str(2 ** round(log2(size)) if size else 0) for size in shape)}"
+        for name, shape in sorted(shapes.items())
+    )

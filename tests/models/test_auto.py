@@ -1,0 +1,232 @@
+"""`backend="auto"`: what is measured, what is taken from then on, where nothing is measured."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import glnn
+from glnn.backends import open_backend
+from glnn.backends.opening import _shared
+from glnn.compile.executor import Executor
+from glnn.compile.fastest import Fastest
+from glnn.errors import DeviceError, GlnnError, LimitError
+from glnn.layers import Linear, ReLU
+from glnn.model import Model
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+TIMES = {"compute": 0.5, "feedback": 0.2, "cpu": 0.1}
+
+
+@pytest.fixture
+def model() -> Model:
+    model = Model.sequential([Linear(3, 2), ReLU()], (3,), name="tiny")
+    model.begin(1)
+    return model
+
+
+@pytest.fixture
+def expected(model: Model) -> np.ndarray:
+    weights = model.parameters()
+    made = X.astype("f8") @ weights["linear1.weight"].T.astype("f8") + weights["linear1.bias"]
+    return np.maximum(made, 0)
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The backends that runs were done on, one after the other; by the clock each takes TIMES."""
+    names: list[str] = []
+    run, seconds = Executor.run, [0.0]
+
+    def running(self: Executor, *given: object, **more: object) -> object:
+        names.append(self.backend.name)
+        seconds[0] += TIMES[self.backend.name]
+        return run(self, *given, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Executor, "run", running)
+    monkeypatch.setattr(Fastest.__init__, "__defaults__", (lambda: seconds[0],))
+    return names
+
+
+@pytest.fixture(autouse=True)
+def anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing is named, and nothing known from before."""
+    for name in ("GLNN_BACKEND", "GLNN_GPU", "GLNN_LIMITS"):
+        monkeypatch.delenv(name, raising=False)
+    _shared.backends.clear()
+    yield
+    _shared.backends.clear()
+
+
+@pytest.fixture
+def all_open() -> None:
+    """Skips where there is less to choose among."""
+    try:
+        open_backend("compute")
+        open_backend("feedback")
+    except DeviceError as error:
+        pytest.skip(str(error))
+
+
+needs_all = pytest.mark.usefixtures("all_open")
+
+
+@needs_all
+def test_the_fastest_is_taken_after_one_run_by_each(model, expected, ran, caplog) -> None:
+    caplog.set_level(logging.INFO, "glnn")
+    session = glnn.InferenceSession(model)
+    assert session.choice is None
+    for _ in range(2):
+        (found,) = session.run(None, {"input": X})
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    choice = session.choice
+    assert choice is not None and choice.backend == session.backend.name == "cpu"
+    assert choice.seconds["cpu"] == pytest.approx(0.1)
+    assert set(ran) >= {"cpu", "compute"} and ran[-1] == "cpu"
+    count = len(ran)
+    session.run(None, {"input": X + 1})
+    assert ran[count:] == ["cpu"]
+    assert any("auto takes cpu: " in record.message for record in caplog.records)
+    warned = [one for one in caplog.records if "software renderer" in one.message]
+    assert len(warned) == (session._executor._offers.software is not None)  # type: ignore[union-attr]
+
+
+@needs_all
+def test_each_class_of_shapes_is_measured_once(model, ran) -> None:
+    session = glnn.InferenceSession(model)
+    session.run(None, {"input": X})
+    TIMES["cpu"], count = 1.9, len(ran)
+    try:
+        session.run(None, {"input": np.ones((1000, 3), np.float32)})
+        assert len(ran) > count + 2 and session.backend.name != "cpu"
+        count = len(ran)
+        session.run(None, {"input": np.ones((999, 3), np.float32)})  # of the same class
+        session.run(None, {"input": X})  # of the first
+        assert ran[count] != "cpu" and ran[count + 1 :] == ["cpu"]
+    finally:
+        TIMES["cpu"] = 0.1
+
+
+@needs_all
+def test_another_session_does_not_measure(model, ran, monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GLNN_CACHE", str(tmp_path))
+    glnn.InferenceSession(model).run(None, {"input": X})
+    for forget in (False, True):  # by this process, by the file
+        if forget:
+            _shared.backends.clear()
+        count = len(ran)
+        session = glnn.InferenceSession(model)
+        session.run(None, {"input": X})
+        assert ran[count:] == ["cpu"]
+        assert session.choice is not None and session.choice.remembered
+    half = glnn.InferenceSession(model, precision="float16")
+    count = len(ran)
+    half.run(None, {"input": X})
+    assert len(ran) > count + 1  # which computes otherwise
+
+
+def test_what_is_asked_for_is_not_measured(model, ran, monkeypatch) -> None:
+    sessions: list[Callable[[], glnn.InferenceSession]] = [
+        lambda: glnn.InferenceSession(model, "cpu"),
+        lambda: glnn.InferenceSession(model, kernels={"matmul": "tiled"}),
+    ]
+    for session in sessions:
+        with suppress(GlnnError):  # where compute does not open: feedback has no such kernel
+            session().run(None, {"input": X})
+        assert len(ran) <= 1
+        ran.clear()
+    monkeypatch.setenv("GLNN_BACKEND", "cpu")
+    session = glnn.InferenceSession(model)
+    session.run(None, {"input": X})
+    assert ran == ["cpu"] and session.choice is None
+
+
+@needs_all
+def test_a_gpu_that_was_asked_for_is_not_replaced(model, ran, device) -> None:
+    session = glnn.InferenceSession(model, device=device)
+    session.run(None, {"input": X})
+    assert "cpu" not in ran and session.backend.device is device
+
+
+@needs_all
+@pytest.mark.parametrize("software", [None, "llvmpipe"])
+def test_the_cpu_is_kept_free_where_there_is_a_gpu(model, ran, monkeypatch, software) -> None:
+    found = property(lambda self: software)
+    monkeypatch.setattr("glnn.device.capabilities.Capabilities.software", found)
+    session = glnn.InferenceSession(model, prefer="gpu")
+    session.run(None, {"input": X})
+    assert ("cpu" in ran) == (software is not None)
+
+
+def test_preferences_are_checked(model) -> None:
+    with pytest.raises(GlnnError, match="prefer must be fastest or gpu, got 'cpu'"):
+        glnn.InferenceSession(model, prefer="cpu")
+
+
+@needs_all
+def test_what_cannot_is_passed_over(model, expected, ran, monkeypatch) -> None:
+    def refused(self: Executor, feeds: object) -> None:
+        if self.backend.device is not None:
+            raise LimitError("too large for it")
+
+    monkeypatch.setattr(Executor, "ready", refused)
+    session = glnn.InferenceSession(model)
+    (found,) = session.run(None, {"input": X})
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert session.choice is not None and session.choice.why["compute"] == "too large for it"
+    monkeypatch.setattr(
+        Executor, "ready", lambda self, feeds: (_ for _ in ()).throw(LimitError("no"))
+    )
+    with pytest.raises(LimitError, match="no"):
+        glnn.InferenceSession(model).run(None, {"input": np.ones((9, 3), np.float32)})
+
+
+@needs_all
+def test_the_callers_arrays_are_written_and_nothing_else(model, expected, ran) -> None:
+    session = glnn.InferenceSession(model)
+    out, x = np.empty((2, 2), np.float32), X.copy()
+    (found,) = session.run(None, {"input": x}, out={session.model.outputs[0]: out})
+    assert found is out and np.array_equal(x, X)
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
+
+
+@needs_all
+def test_requests_and_threads(model, expected, ran) -> None:
+    """Whoever comes while one measures is not kept waiting for it, and nothing hangs."""
+    session = glnn.InferenceSession(model, max_batch=4)
+    found: list[np.ndarray] = []
+
+    def ask() -> None:
+        for _ in range(3):
+            found.extend(session.run(None, {"input": X}))
+            found.extend(session.run_async(None, {"input": X}).result(60))
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(found) == 18
+    for one in found:
+        np.testing.assert_allclose(one, expected, rtol=1e-5, atol=1e-6)
+
+
+@needs_all
+def test_losers_let_go_of_memory(model, ran, monkeypatch) -> None:
+    session = glnn.InferenceSession(model)
+    session.run(None, {"input": X})
+    executor = session._executor
+    assert isinstance(executor, Fastest) and set(executor._executors) == {"cpu"}
+
+
+def test_of_one_backend_nothing_is_measured(model, ran, monkeypatch) -> None:
+    monkeypatch.setattr("glnn.backends.opening.NAMES", ("cpu",))
+    session = glnn.InferenceSession(model)
+    session.run(None, {"input": X})
+    assert ran == ["cpu"] and session.choice is None

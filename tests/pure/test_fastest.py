@@ -1,0 +1,180 @@
+"""How `auto` chooses: the rule, how often a run is timed, what is kept. No clock of its own."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from glnn.backends.answers import MOST, Answers
+from glnn.choice import Choice
+from glnn.compile.fastest import shape_class
+from glnn.compile.measuring import steady
+from glnn.device.capabilities import Capabilities
+from glnn.errors import GlnnError
+from glnn.graph.builder import Builder
+from glnn.graph.expression import Arg, call
+from glnn.graph.fingerprint import fingerprint
+from glnn.graph.graph import Graph, Kind, Value
+from glnn.graph.operators import Matmul, Pointwise, Softmax
+from glnn.settings import Settings
+from glnn.types import TensorType
+
+DEVICE = Capabilities("es", (3, 2), "Somebody", "Some GPU", "OpenGL ES 3.2", "3.20", "here")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "taken"),
+    [
+        ({"compute": 1.0, "cpu": 2.0}, "compute"),
+        ({"cpu": 2.0, "compute": 9.0}, "cpu"),
+        ({"cpu": 1.0, "feedback": 0.5, "compute": 3.0}, "feedback"),
+        ({"cpu": 1.0, "compute": 1.14}, "compute"),  # a tie
+        ({"cpu": 1.0, "compute": 1.16}, "cpu"),
+        ({"cpu": 1.0, "feedback": 1.1, "compute": 1.2}, "feedback"),
+        ({"cpu": 1.0}, "cpu"),
+    ],
+)
+def test_the_fastest_is_taken(seconds: dict[str, float], taken: str) -> None:
+    assert Choice.of(seconds, {}).backend == taken
+
+
+@pytest.mark.parametrize("wrong", [("gpu", {}), ("cpu", {"cpu": 0.0}), ("cpu", {"x": 1.0})])
+def test_a_choice_is_of_what_there_is(wrong: tuple[str, dict[str, float]]) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        Choice(*wrong)
+
+
+class Watch:
+    """A clock that a run moves on by what comes next in `taken`."""
+
+    def __init__(self, *taken: float) -> None:
+        self.now, self.taken, self.runs = 0.0, list(taken), 0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def run(self) -> None:
+        self.runs += 1
+        self.now += self.taken.pop(0) if len(self.taken) > 1 else self.taken[0]
+
+
+@pytest.mark.parametrize(
+    ("taken", "first", "best", "seconds", "runs", "why"),
+    [
+        ((0.001,), 0.5, None, 0.001, 20, ""),  # the driver compiled in the first
+        ((0.04, 0.03, 0.05), 0.1, None, 0.03, 3, ""),
+        ((0.2,), 0.2, None, 0.2, 2, ""),
+        ((1.0,), 1.5, None, 1.0, 1, ""),
+        ((9.0,), 4.0, None, 4.0, 0, "one run took seconds"),
+        ((9.0,), 1.0, 0.3, 1.0, 0, "far behind after its first run"),
+        ((0.001,), 0.2, 0.0001, 0.001, 3, "far behind"),  # three runs are no loss
+        ((0.0002,), 0.2, 0.0001, 0.0002, 20, ""),
+    ],
+)
+def test_what_is_far_behind_is_not_run_again(taken, first, best, seconds, runs, why) -> None:
+    watch = Watch(*taken)
+    found, said = steady(watch.run, first, best, watch)
+    assert found == pytest.approx(seconds) and (watch.runs, said) == (runs, why)
+
+
+def test_shapes_alike_are_of_a_class() -> None:
+    assert shape_class({"x": (100, 1, 28, 28)}) == "x=128x1x32x32"
+    assert shape_class({"b": (), "a": (0, 3)}) == "a=0x4,b="
+
+
+def graph(weight: np.ndarray, name: str = "net", function: str = "tanh", axis: int = 1) -> Graph:
+    builder = Builder(name)
+    x = builder.input("x", TensorType(("N", 3)))
+    value = Value("w", TensorType.of(weight), Kind.CONSTANT, weight)
+    (made,) = builder.add(Matmul(), x, value, name="product")
+    (joined,) = builder.add(Pointwise(call(function, Arg(0))), made, name="joined")
+    return builder.graph(builder.add(Softmax(axis), joined, name="last"))
+
+
+def test_a_fingerprint_is_of_what_is_computed() -> None:
+    zeros, ones = np.zeros((4, 3), np.float32), np.ones((4, 3), np.float32)
+    known = fingerprint(graph(zeros))
+    assert len(known) == 32
+    assert fingerprint(graph(ones, name="other")) == known  # numbers and names do not count
+    others = (np.zeros((5, 3), np.float32), {}), (zeros, {"function": "exp"}), (zeros, {"axis": 0})
+    assert len({known, *(fingerprint(graph(w, **more)) for w, more in others)}) == 4
+
+
+def test_a_fingerprint_is_the_same_in_another_process(python) -> None:
+    code = "import glnn; from glnn.graph.fingerprint import fingerprint as f; "
+    code += "print(f(glnn.load('lenet').graph))"
+    first, second = (python(code, PYTHONHASHSEED=seed).stdout for seed in "12")
+    assert first == second and len(first.strip()) == 32
+
+
+def test_answers_are_kept_by_device(tmp_path: Path) -> None:
+    choice = Choice("cpu", {"cpu": 0.5, "compute": 2.0}, {"feedback": "it does not open"})
+    answers = Answers.load(tmp_path, DEVICE, "1")
+    answers.keep("a key", choice, "net", "x=1x4")
+    again = Answers.load(tmp_path, DEVICE, "1")
+    assert again.find("a key") == replace(choice, remembered=True)
+    assert again.find("another key") is None
+    assert (again.found["a key"].model, again.found["a key"].shapes) == ("net", "x=1x4")
+    assert Answers.load(tmp_path, DEVICE, "2").find("a key") is None
+    other = replace(DEVICE, renderer="Other GPU")
+    assert Answers.load(tmp_path, other, "1").find("a key") is None
+    assert (
+        "remembered" in json.loads(next(tmp_path.rglob("*.json")).read_text())["fastest"]["a key"]
+    )
+
+
+def test_answers_live_without_a_folder() -> None:
+    answers = Answers.load(None, DEVICE, "1")
+    answers.keep("a key", Choice("cpu", {"cpu": 1.0}), "net", "x=1")
+    assert answers.find("a key") == Choice("cpu", {"cpu": 1.0}, remembered=True)
+
+
+def test_a_damaged_file_is_passed_over(tmp_path: Path) -> None:
+    Answers.load(tmp_path, DEVICE, "1").keep("k", Choice("cpu", {"cpu": 1.0}), "net", "x=1")
+    (file,) = tmp_path.rglob("*.json")
+    file.write_text(file.read_text().replace('"backend": "cpu"', '"backend": "gpu"'))
+    with pytest.warns(UserWarning, match="damaged"):
+        assert Answers.load(tmp_path, DEVICE, "1").find("k") is None
+
+
+def test_the_oldest_answers_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter(range(1, MOST + 2))
+    monkeypatch.setattr("glnn.backends.answers.time", lambda: next(now))
+    answers, choice = Answers.load(None, DEVICE, "1"), Choice("cpu", {"cpu": 1.0})
+    for i in range(MOST + 1):
+        answers.keep(str(i), choice, "net", "x=1")
+    assert len(answers.found) == MOST and answers.find("0") is None and answers.find("1")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [("", ()), ("auto", ()), ("cpu", ("cpu",)), (" feedback , cpu", ("feedback", "cpu"))],
+)
+def test_the_backends_of_the_environment(text: str, names: tuple[str, ...]) -> None:
+    assert Settings.from_environment({"GLNN_BACKEND": text}).backends == names
+
+
+def test_a_backend_of_the_environment_that_there_is_not() -> None:
+    with pytest.raises(GlnnError, match=r"GLNN_BACKEND: expected auto, compute.*got 'gpu'"):
+        Settings.from_environment({"GLNN_BACKEND": "compute,gpu"})
+
+
+@pytest.mark.parametrize(
+    ("renderer", "name"),
+    [
+        ("llvmpipe (LLVM 15.0.6, 256 bits)", "llvmpipe"),
+        ("zink Vulkan 1.3(llvmpipe (LLVM 19.1.7, 256 bits) (MESA_LAVAPIPE))", "llvmpipe"),
+        ("ANGLE (Google, Vulkan 1.3.0 (SwiftShader Device (Subzero)), SwiftShader)", "SwiftShader"),
+        ("softpipe", "softpipe"),
+        ("Software Rasterizer", "swrast"),
+        ("NVIDIA H200/PCIe/SSE2", None),
+        ("V3D 4.2", None),
+        ("Mali-G610 (Panfrost)", None),
+    ],
+)
+def test_a_software_renderer_is_named(renderer: str, name: str | None) -> None:
+    assert replace(DEVICE, renderer=renderer).software == name
