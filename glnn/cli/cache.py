@@ -21,7 +21,7 @@ from glnn.settings import Settings
 AGAIN = "made again by itself"
 FOUND = "found by searching or trying"
 UNUSABLE = "(not usable)"
-KINDS = ("programs", "plans", "tuned", "verdicts", "fastest")
+KINDS = ("programs", "plans", "weights", "tuned", "verdicts", "fastest")
 
 
 @dataclass(frozen=True)
