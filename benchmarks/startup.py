@@ -1,19 +1,20 @@
 """How long a new process takes from its start to a model's first result: cold, and warm.
 
     python -m benchmarks.startup vgg16 lenet net.onnx --networks FOLDER [--backend compute]
-        [--rounds 3] [--peer] [--save startup.json] [--json]
+        [--rounds 3] [--driver-cache] [--peer] [--save startup.json] [--json]
 
 Cold: the cache is empty, but Python's modules are compiled. Warm: the same again, with the plan,
 weights and programs that the process before left. The driver's own cache on disk is of no use to
 any of them: NVIDIA's is off (__GL_SHADER_DISK_CACHE=0), Mesa's an empty folder for each process, as
-Mesa offers no program binaries where its cache is off. Results must be the same bit for bit. Times
-are medians of `rounds` processes, in milliseconds; cold is one.
+Mesa offers no program binaries where its cache is off. With --driver-cache it is on, as it is for
+users: a folder that is empty for the cold start and kept for the warm ones. Results must be the
+same bit for bit. Times are medians of `rounds` processes, in milliseconds; cold is one.
 
-start: until the interpreter runs the first line. import: of numpy and glnn.session. device: until a
-context is open. session: the rest until there is a session. first: the first run, of which restore
-is the making of a stored plan with its programs and uploads; of a cold start, programs are the
-compilations. bound: 500 ms and the packed bytes by
-the rate at which such bytes are uploaded there.
+ms: from the first import to the first result. start: until the interpreter runs the first line,
+before that. import: of numpy and glnn.session. device: until a context is open. session: the rest
+until there is a session. first: the first run, of which restore is the making of a stored plan with
+its programs and uploads; of a cold start, programs are the compilations. bound: 500 ms and the
+packed bytes by the rate at which such bytes are uploaded there.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ for i, info in enumerate(session.get_inputs()):
 at = clock()
 found = session.run(None, feeds)
 note("first")
-total = time.time() - asked["since"]
+total = time.time() - began
 if device is not None and not session.restored:
     spent["programs"] = sum(span.seconds for span in device.compiled)
 at = clock()
@@ -143,6 +144,8 @@ class Bench:
     """Seconds that one process may take."""
     folder: Path
     """For caches and results."""
+    drivers: bool = False
+    """Whether the driver's own cache is on."""
 
     def process(self, model: str, cache: Path, result: Path, nbytes: int = 0) -> Row:
         """What one process answers. Raises GlnnError where it fails, or takes too long."""
@@ -150,6 +153,13 @@ class Bench:
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         empty = tempfile.mkdtemp(dir=self.folder)
         known = {**NO_CACHES, "MESA_SHADER_CACHE_DIR": empty}
+        if self.drivers:
+            own = cache.parent / "driver"
+            own.mkdir(exist_ok=True)
+            known = dict.fromkeys(
+                ("__GL_SHADER_DISK_CACHE_PATH", "MESA_SHADER_CACHE_DIR"), str(own)
+            )
+            known["__GL_SHADER_DISK_CACHE"] = "1"
         known |= {"GLNN_CACHE": str(cache), "GLNN_DEBUG": "0", "PYTHONPATH": path}
         environment = {**os.environ, **known}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -232,6 +242,7 @@ def _line(row: Row) -> list[str]:
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1))
 @click.option("--limit", default=120.0, show_default=True, help="Seconds that a process may take.")
 @click.option("--budget", default=540.0, show_default=True, help="Seconds to begin models in.")
+@click.option("--driver-cache", is_flag=True, help="Let the driver keep what it compiles, too.")
 @click.option("--peer", is_flag=True, help="Also ONNX Runtime on the CPU, of .onnx files.")
 @click.option("--save", type=click.Path(path_type=Path), help="A file to write after each row.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -243,6 +254,7 @@ def main(
     rounds: int,
     limit: float,
     budget: float,
+    driver_cache: bool,
     peer: bool,
     save: Path | None,
     as_json: bool,
@@ -251,9 +263,10 @@ def main(
     if not asked:
         raise GlnnError("expected models, by name or as files, or --networks")
     end = time.monotonic() + budget
-    found: Row = {"backend": backend, "batch": batch, "environment": NO_CACHES, "rows": []}
+    found: Row = {"backend": backend, "batch": batch, "driver_cache": driver_cache, "rows": []}
+    found["environment"] = {} if driver_cache else NO_CACHES
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(backend, batch, limit, Path(folder))
+        bench = Bench(backend, batch, limit, Path(folder), driver_cache)
         for model in asked:
             if time.monotonic() > end:
                 found.setdefault("left_out", []).append(model)

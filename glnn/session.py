@@ -172,11 +172,6 @@ class InferenceSession(Remade):
         return Choice(self._deferred.where, remembered=True) if chosen else None
 
     @property
-    def backend_name(self) -> str:
-        """What `backend` is called: told without opening one where what was stored says it."""
-        return self._deferred.where
-
-    @property
     def hosted(self) -> tuple[str, ...]:
         """The operators that the host computed in the last run, on a backend of a GPU, and why.
 
@@ -190,6 +185,11 @@ class InferenceSession(Remade):
     def restored(self) -> bool:
         """Whether runs go by plans that were stored, and the model was not loaded."""
         return isinstance(self._runs, StoredRuns) and self._runs.restored
+
+    @property
+    def backend_name(self) -> str:
+        """What `backend` is called: told without opening one where what was stored says it."""
+        return self._deferred.where
 
     def get_inputs(self) -> list[TensorInfo]:
         """The inputs, each with `name`, `shape` and `type`."""

@@ -38,7 +38,7 @@ def content(model) -> bytes:
     return model.SerializeToString()
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def backend() -> Iterator[None]:
     """What `auto` means in these tests: they are of names, not of which device is the fastest."""
     with pytest.MonkeyPatch.context() as patch:
