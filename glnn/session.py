@@ -88,7 +88,8 @@ class InferenceSession(Remade):
         priority: str | None = None,
         wait: str | None = None,
     ) -> None:
-        self._source, self._ways = model, {"priority": priority, "wait": wait}
+        self._source = None if isinstance(model, bytes) else model  # they are not kept for pickling
+        self._ways = {"priority": priority, "wait": wait}
         device = shared_device(backend, device, gpu, limits, priority, wait)
         self._options = Options(
             backend, device, gpu, limits, kernels, precision, max_batch, without, fused, prefer
@@ -117,7 +118,7 @@ class InferenceSession(Remade):
                 "a session that was given a device cannot be pickled: a device is of one process; "
                 "say which by gpu, limits, priority and wait"
             )
-        source: Any = self.model if isinstance(self._source, bytes) else self._source
+        source: Any = self.model if self._source is None else self._source
         if isinstance(source, (str, os.PathLike)) and os.path.exists(source):
             source = os.path.abspath(source)  # the other process may be in another folder
         return {**vars(asked), **self._ways, "model": source, "device": None}
