@@ -115,7 +115,7 @@ class InferenceSession(Remade):
         asked = self._options
         if asked.device is not None and self._ways == NO_WAYS:
             raise GlnnError(
-                "a session given a device cannot be pickled: say which by gpu, limits, priority, wait"
+                "a session given a device cannot be pickled: say which by gpu, limits and priority"
             )
         source: Any = self.model if self._source is None else self._source
         if isinstance(source, (str, os.PathLike)) and os.path.exists(source):
