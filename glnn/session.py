@@ -87,7 +87,7 @@ class InferenceSession(Remade):
         priority: str | None = None,
         wait: str | None = None,
     ) -> None:
-        self._source = None if isinstance(model, bytes) else model  # which Deferred lets go
+        self._source = None if isinstance(model, bytes) else model  # they are not kept for pickling
         self._ways = {"priority": priority, "wait": wait}
         device = shared_device(backend, device, gpu, limits, priority, wait)
         self._options = Options(
@@ -114,8 +114,7 @@ class InferenceSession(Remade):
         asked = self._options
         if asked.device is not None and self._ways == NO_WAYS:
             raise GlnnError(
-                "a session that was given a device cannot be pickled: a device is of one process; "
-                "say which by gpu, limits, priority and wait"
+                "a session given a device cannot be pickled: say which by gpu, limits and priority"
             )
         source: Any = self.model if self._source is None else self._source
         if isinstance(source, (str, os.PathLike)) and os.path.exists(source):
