@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from glnn.device.device import BARRIERS, Device
@@ -111,7 +112,10 @@ class Recorder:
     ) -> None:
         """Copy `nbytes` of `source` from the byte `at` on to `target` from the byte `to` on."""
         self.uses([(source.glo, at, at + nbytes), (target.glo, to, to + nbytes)])
-        self._commands.append((self.device.context.copy_buffer, (target, source, nbytes, at, to)))
+        copy = self.device.context.copy_buffer  # which takes these by name only in moderngl 5.8
+        self._commands.append(
+            (partial(copy, target, source, nbytes, read_offset=at, write_offset=to), ())
+        )
 
     def refresh(self, texture: Any, buffer: moderngl.Buffer, first: int) -> None:
         """Let `texture` hold what `buffer` holds now from the byte `first` on."""
