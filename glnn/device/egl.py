@@ -80,6 +80,9 @@ class Egl:
             function = getattr(library, name)
             function.restype, function.argtypes = result, arguments
             setattr(self, name, function)
+        # Asked for each run: beside other threads, to let Python's lock go takes twice as long.
+        address = ctypes.cast(library.eglGetCurrentContext, c_void_p).value
+        self.eglGetCurrentContext: Any = ctypes.PYFUNCTYPE(c_void_p)(address or 0)
         self.extensions = self._extensions(None)
         for name, (result, arguments) in EXTENSION_SIGNATURES.items():
             address = self.eglGetProcAddress(name.encode())

@@ -9,8 +9,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from os import urandom
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.disk import Draft
+from glnn.disk import Draft, OddError
 from glnn.errors import GlnnError
 from glnn.process import ProcessLock
 from glnn.stored.index import MOST_PLANS, PLAIN, Fixed, Index, Listed, Part, Shapes
@@ -68,6 +68,8 @@ class DiskSaver:
         self._shelf, self._index = shelf, index
         self._lock = ProcessLock()
         self._jobs: deque[Job] = deque()
+        self._count = 0  # of weights that were written
+        self._there: dict[Part, NDArray[np.uint32]] = {}  # while a plan is being written
         self._thread: threading.Thread | None = None
         self._written: WeakKeyDictionary[Words, Part] = WeakKeyDictionary()
 
@@ -108,6 +110,7 @@ class DiskSaver:
                 LOG.debug("%s: a plan is not kept: %s", self._index.name, error)
             except Exception:  # nobody asked for this: it must not be an error of theirs
                 LOG.debug("%s: a plan is not kept", self._index.name, exc_info=True)
+            self._there = {}  # which keeps the files open
 
     def _write(self, job: Job) -> None:
         """Write a plan: first its weights, then that it is there."""
@@ -142,7 +145,7 @@ class DiskSaver:
     def _kept(self, index: Index, shapes: Shapes, small: bool) -> bool:
         """Whether such a plan is there, with all its weights."""
         found = index.find(dict(shapes), small)
-        return found is not None and set(found.weights) <= set(self._there.values())
+        return found is not None and set(found.weights) <= self._there.keys()
 
     def _sweep(self, index: Index) -> None:
         """Remove what several processes wrote of the same weights, but for those of `index`."""
@@ -168,24 +171,23 @@ class DiskSaver:
         return tuple(found), contents
 
     def _known(self, index: Index) -> None:
-        """Note which weights are there, by what they hold."""
-        self._there: dict[str, Part] = {}
+        """Note which weights are there."""
         names = {one.entry for listed in index.plans for one in listed.weights}
-        kept = {name for name in names if self._shelf.disk.map(name) is not None}
-        for listed in index.plans:
-            for one in listed.weights:
-                if one.entry in kept:
-                    self._there[one.pieces[0].partition(".")[0]] = one
+        entries = {name: self._shelf.disk.map(name) for name in names}
+        for one in dict.fromkeys(one for listed in index.plans for one in listed.weights):
+            entry = entries[one.entry]
+            with suppress(KeyError, OddError):  # it is damaged
+                if entry is not None:
+                    self._there[one] = np.frombuffer(entry.span(one.pieces), np.uint32)
 
     def _weights(self, job: Job) -> tuple[Part, ...]:
         """Where the weights of a plan are: those that are nowhere are written."""
         entry = f"weights/{self._shelf.key[:32]}-{urandom(8).hex()}"
         found: list[Part] = []
-        there = set(self._there.values())
         with self._shelf.disk.writer(entry, **self._about()) as draft:
             for weight in job.weights:
                 part = self._written.get(weight)
-                if part is None or part not in there:
+                if part is None or part not in self._there:
                     part = self._append(draft, entry, weight.words())
                 self._written[weight] = part
                 found.append(part)
@@ -199,15 +201,22 @@ class DiskSaver:
         """Where a weight is: written to `draft` if it is nowhere."""
         if not threading.main_thread().is_alive() and _interrupted():
             raise InterruptedError("the process was interrupted")
-        name = sha256(words.data).hexdigest()[:40]
-        if name not in self._there:
-            cuts = range(0, max(words.nbytes, 1), PIECE)
-            pieces = tuple(f"{name}.{i}" for i in range(len(cuts)))
-            for piece, first in zip(pieces, cuts, strict=True):
-                if not draft.append(piece, words[first // 4 : (first + PIECE) // 4]):
-                    raise ValueError("the disk refuses its weights")
-            self._there[name] = Part(entry, pieces)
-        return self._there[name]
+        for part, known in self._there.items():
+            if len(known) == len(words) and _same(known, words):
+                return part
+        name = f"weight{self._count}"
+        self._count += 1
+        cuts = range(0, max(words.nbytes, 1), PIECE)
+        pieces = tuple(f"{name}.{i}" for i in range(len(cuts)))
+        for piece, first in zip(pieces, cuts, strict=True):
+            if not draft.append(piece, words[first // 4 : (first + PIECE) // 4]):
+                raise ValueError("the disk refuses its weights")
+        return Part(entry, pieces)
+
+
+def _same(one: NDArray[np.uint32], other: NDArray[np.uint32]) -> bool:
+    """Whether these words are the same; most that are not differ at the beginning."""
+    return np.array_equal(one[:64], other[:64]) and np.array_equal(one, other)
 
 
 def _interrupted() -> bool:
