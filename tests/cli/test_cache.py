@@ -64,7 +64,9 @@ def test_a_kind_goes(cli, kept) -> None:
     kinds = {row["kind"] for row in cli("cache", "--json").json["kept"]}
     assert kinds == {"programs", "verdicts"}
     refusal = cli("cache", "clear", "plan", "--yes").refusal
-    assert "expected a KIND of fastest, plans, programs, tuned, verdicts, got plan" in refusal
+    assert (
+        "expected a KIND of fastest, plans, programs, tuned, verdicts, weights, got plan" in refusal
+    )
 
 
 def test_nothing_is_kept(cli, tmp_path, monkeypatch) -> None:
