@@ -56,4 +56,5 @@ class Choice:
         others = [f"{name} not timed: {why}" for name, why in self.why.items()]
         others = [one for one in others if one.split()[0] not in self.seconds]
         source = " (as seen before)" if self.remembered else ""
-        return f"{self.backend}{source}: {', '.join(times)}" + "".join(f"; {o}" for o in others)
+        told = "; ".join([*([", ".join(times)] if times else []), *others])
+        return f"{self.backend}{source}{': ' if told else ''}{told}"

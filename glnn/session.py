@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 LOG = logging.getLogger(__name__)
-STORED_KEPT = 8  # plans that were stored
 NO_WAYS = {"priority": None, "wait": None}  # the environment's
 
 
@@ -88,7 +87,8 @@ class InferenceSession(Remade):
         priority: str | None = None,
         wait: str | None = None,
     ) -> None:
-        self._source, self._ways = model, {"priority": priority, "wait": wait}
+        self._source = None if isinstance(model, bytes) else model  # which Deferred lets go
+        self._ways = {"priority": priority, "wait": wait}
         device = shared_device(backend, device, gpu, limits, priority, wait)
         self._options = Options(
             backend, device, gpu, limits, kernels, precision, max_batch, without, fused, prefer
@@ -98,7 +98,7 @@ class InferenceSession(Remade):
         self._deferred = Deferred(model, self._options, stored, self.storage)
         self._runs: Executing
         if stored is not None:
-            self._runs = StoredRuns(stored, self._deferred.executor, STORED_KEPT)
+            self._runs = StoredRuns(stored, self._deferred.executor)
             self._described(stored.name, stored.inputs, stored.outputs, stored.metadata)
         else:
             known, self._runs = self._deferred.load().model, self._deferred.executor()
@@ -117,7 +117,7 @@ class InferenceSession(Remade):
                 "a session that was given a device cannot be pickled: a device is of one process; "
                 "say which by gpu, limits, priority and wait"
             )
-        source: Any = self.model if isinstance(self._source, bytes) else self._source
+        source: Any = self.model if self._source is None else self._source
         if isinstance(source, (str, os.PathLike)) and os.path.exists(source):
             source = os.path.abspath(source)  # the other process may be in another folder
         return {**vars(asked), **self._ways, "model": source, "device": None}

@@ -22,6 +22,7 @@ AGAIN = "made again by itself"
 FOUND = "found by searching or trying"
 UNUSABLE = "(not usable)"
 KINDS = ("programs", "plans", "weights", "tuned", "verdicts", "fastest")
+CALLED = {"choices": "tuned"}  # by the folder, where that has another name
 
 
 @dataclass(frozen=True)
@@ -55,16 +56,16 @@ class Row:
 def cache(context: click.Context, wide: bool, as_json: bool) -> None:
     """Show what is kept on disk from run to run, or remove it.
 
-    Programs as the driver compiled them and plans are made again by themselves where they are not
-    there; GLNN_CACHE_SIZE bounds them, 2G unless given, and 0 keeps none. What `glnn tune` found
-    what was seen of kernels (verdicts), and which backend `auto` found the fastest is small.
-    GLNN_CACHE names the folder; empty, nothing is kept.
+    Programs as the driver compiled them, plans and their packed weights are made again by
+    themselves where they are not there; GLNN_CACHE_SIZE bounds them, 2G unless given, and 0 keeps
+    none. What `glnn tune` found (tuned), what was seen of kernels (verdicts) and which backend
+    `auto` found the fastest is small. GLNN_CACHE names the folder; empty, nothing is kept.
 
     \b
     Examples:
       glnn cache
       glnn cache --json
-      glnn cache clear                    remove programs and plans
+      glnn cache clear                    remove programs, plans and weights
       glnn cache clear programs --yes     remove these, and do not ask
       glnn cache clear tuned verdicts     remove what was found of kernels
     """
@@ -80,7 +81,7 @@ def cache(context: click.Context, wide: bool, as_json: bool) -> None:
         out.say("GLNN_CACHE is empty, so nothing is kept")
         return
     bound = size(settings.cache_size) if settings.cache_size else "nothing"
-    out.say(f"{settings.cache}: up to {bound} of programs and plans")
+    out.say(f"{settings.cache}: up to {bound} of programs, plans and weights")
     if not rows:
         out.say("nothing is kept there yet")
         return
@@ -96,9 +97,9 @@ def cache(context: click.Context, wide: bool, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @output_options
 def clear(kinds: tuple[str, ...], yes: bool, wide: bool, as_json: bool) -> None:
-    """Remove what is kept of each KIND: programs, plans, tuned, verdicts, fastest.
+    """Remove what is kept of each KIND: programs, plans, weights, tuned, verdicts, fastest.
 
-    Programs and plans unless a KIND is named: these are made again by themselves.
+    The first three unless a KIND is named: these are made again by themselves.
 
     \b
     Examples:
@@ -107,7 +108,7 @@ def clear(kinds: tuple[str, ...], yes: bool, wide: bool, as_json: bool) -> None:
     """
     settings = Settings.from_environment()
     rows = _rows(settings)
-    known = sorted({row.kind for row in rows} | {*KINDS})
+    known = dict.fromkeys([*KINDS, *(row.kind for row in rows)])
     for kind in kinds:
         if kind not in known:
             raise GlnnError(f"expected a KIND of {', '.join(known)}, got {kind}")
@@ -118,7 +119,7 @@ def clear(kinds: tuple[str, ...], yes: bool, wide: bool, as_json: bool) -> None:
         _ask(f"Remove {entries} entries, {size(nbytes)}, of {names} from {settings.cache}?")
     Disk(settings.cache).clear(kinds or None)
     for file in kept_files(settings.cache):
-        if file.table in kinds:
+        if CALLED.get(file.table, file.table) in kinds:
             _unlink(file)
     if as_json:
         print_json({"removed": entries, "bytes": nbytes})
@@ -148,7 +149,14 @@ def _rows(settings: Settings) -> list[Row]:
         for one in Disk(settings.cache).entries()
     ]
     single += [
-        Row(one.table, one.device or UNUSABLE, one.entries, one.nbytes, one.written, FOUND)
+        Row(
+            CALLED.get(one.table, one.table),
+            one.device or UNUSABLE,
+            one.entries,
+            one.nbytes,
+            one.written,
+            FOUND,
+        )
         for one in kept_files(settings.cache)
     ]
     together: dict[tuple[str, str], list[Row]] = {}

@@ -40,8 +40,8 @@ def left_to_host(schedule: Schedule, names: Container[str]) -> frozenset[str]:
     the same for the same schedule and device.
     """
     device, entries = schedule.backend.device, schedule.entries
-    if device is None or not any(entry.host for entry in entries):
-        return frozenset()
+    if device is None or not any(_hosts(entry) and entry.task.output in names for entry in entries):
+        return frozenset()  # copies in a layout that the host makes are no steps
     of = pace(architecture(device.capabilities))
     memories = _memories(schedule)
     free = {i for i, entry in enumerate(entries) if _movable(schedule, entry, names, memories)}
@@ -57,6 +57,11 @@ def left_to_host(schedule: Schedule, names: Container[str]) -> frozenset[str]:
             _transfers(cut, name, memory, free, entries, of)
     found = cut.first_side(HOST, DEVICE)
     return frozenset(entries[i].task.output for i in free if i in found)
+
+
+def _hosts(entry: Entry) -> bool:
+    """Whether the host reads the operands and makes the results, and does not run bodies."""
+    return entry.host and not entry.task.op.control
 
 
 def _memories(schedule: Schedule) -> dict[str, _Memory]:
@@ -95,7 +100,7 @@ def _transfers(
     """Have `cut` know what it costs where makers and readers of a memory are on two sides."""
 
     def side(i: int) -> int | str:
-        return i if i in free else HOST if entries[i].host else DEVICE
+        return i if i in free else HOST if _hosts(entries[i]) else DEVICE
 
     makers = {side(i) for i in memory.makers} or {DEVICE}
     readers = {side(i) for i in memory.readers}

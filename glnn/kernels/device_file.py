@@ -19,7 +19,7 @@ from glnn.device import Capabilities
 from glnn.errors import printable
 
 Entry = TypeVar("Entry")
-TABLES = ("tuned", "verdicts", "fastest")  # of glnn's own, whatever is in them
+TABLES = ("choices", "verdicts", "fastest")  # of glnn's own, whatever is in them
 MOST = 4 << 20  # bytes of a file: some 10,000 entries
 
 

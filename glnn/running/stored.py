@@ -19,6 +19,8 @@ from glnn.running.store import OnDevice, T
 from glnn.tensor_info import TensorInfo
 from glnn.types import Array, Shape
 
+KEPT = 8  # plans that were stored
+
 
 class StoredModel(Protocol):
     """What was stored of a model, for a device and options.
@@ -159,7 +161,9 @@ class StoredRuns:
     inside `Device.perform` or not. keep: how many plans are kept. Any thread may use it.
     """
 
-    def __init__(self, stored: StoredModel, otherwise: Callable[[], Executing], keep: int) -> None:
+    def __init__(
+        self, stored: StoredModel, otherwise: Callable[[], Executing], keep: int = KEPT
+    ) -> None:
         self._stored: StoredModel | None = stored
         self._on, self._otherwise, self._keep = OnDevice(stored.device), otherwise, keep
         self._names = frozenset(info.name for info in stored.outputs)

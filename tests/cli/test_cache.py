@@ -17,11 +17,11 @@ def kept(tmp_path, monkeypatch):
     disk.write("programs/a", {"x": bytes(100)}, device="one")
     disk.write("programs/b", {"x": bytes(200)}, device="two")
     disk.write("plans/a", {"x": bytes(3000)}, device="one")
-    for table, entries in (("tuned", {}), ("verdicts", {"key": 1}), ("notes", {"mine": 1})):
+    for table, entries in (("choices", {}), ("verdicts", {"key": 1}), ("notes", {"mine": 1})):
         (tmp_path / table).mkdir()
         known = {"form": 1, "device": "one", "glnn": "1"} if table != "notes" else {}
         (tmp_path / table / "one.json").write_text(json.dumps({**known, table: entries}))
-    (tmp_path / "tuned" / "bad.json").write_text("{")
+    (tmp_path / "choices" / "bad.json").write_text("{")
     (tmp_path / "programs" / "bad.glnn-kept").write_text("bad")
     (tmp_path / "programs" / "mine.bin").write_text("mine")
     return tmp_path
@@ -54,7 +54,7 @@ def test_programs_and_plans_go(cli, kept) -> None:
     assert len(files(kept)) == 9
     assert cli("cache", "clear", "--yes", "--json").json["removed"] == 4
     mine = ["notes/one.json", "programs/mine.bin"]
-    found = ["tuned/bad.json", "tuned/one.json", "verdicts/one.json"]
+    found = ["choices/bad.json", "choices/one.json", "verdicts/one.json"]
     assert files(kept) == sorted(mine + found)
     assert "nothing to remove" in cli("cache", "clear").out
 
@@ -65,7 +65,7 @@ def test_a_kind_goes(cli, kept) -> None:
     assert kinds == {"programs", "verdicts"}
     refusal = cli("cache", "clear", "plan", "--yes").refusal
     assert (
-        "expected a KIND of fastest, plans, programs, tuned, verdicts, weights, got plan" in refusal
+        "expected a KIND of programs, plans, weights, tuned, verdicts, fastest, got plan" in refusal
     )
 
 

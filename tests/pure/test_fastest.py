@@ -42,6 +42,14 @@ def test_the_fastest_is_taken(seconds: dict[str, float], taken: str) -> None:
     assert Choice.of(seconds, {}).backend == taken
 
 
+def test_what_people_are_told_of_a_choice() -> None:
+    found = Choice(
+        "cpu", {"cpu": 0.0105, "compute": 2.0}, {"compute": "far behind", "feedback": "x"}
+    )
+    assert str(found) == "cpu: cpu 10.5 ms, compute 2e+03 ms; feedback not timed: x"
+    assert str(Choice("compute", remembered=True)) == "compute (as seen before)"
+
+
 @pytest.mark.parametrize("wrong", [("gpu", {}), ("cpu", {"cpu": 0.0}), ("cpu", {"x": 1.0})])
 def test_a_choice_is_of_what_there_is(wrong: tuple[str, dict[str, float]]) -> None:
     with pytest.raises(ValueError, match="expected"):
