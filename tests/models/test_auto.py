@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -273,33 +272,6 @@ def test_losers_let_go_of_memory(model, ran, monkeypatch) -> None:
     session.run(None, {"input": X})
     executor = session._executor
     assert isinstance(executor, Fastest) and set(executor._executors) == {"cpu"}
-
-
-class Kept:
-    """A saver that notes for which shapes it was given plans."""
-
-    def __init__(self) -> None:
-        self.shapes: list[object] = []
-
-    def save(self, plan, weights, fixed, shapes, small) -> None:
-        self.shapes.append(shapes)
-
-
-@needs_all
-def test_plans_of_the_fastest_alone_are_stored(model, ran, monkeypatch) -> None:
-    taped = SimpleNamespace(plan=None, weights=(), fixed={})  # which a device for debugging is not
-    monkeypatch.setattr("glnn.compile.saving.taped", lambda plan: taped)
-    session, kept = glnn.InferenceSession(model), Kept()
-    executor = session._executor
-    assert isinstance(executor, Fastest) and executor.saved == "compute"
-    executor.save_by(kept)
-    session.run(None, {"input": X})
-    session.run(None, {"input": X})
-    assert session.backend.name == "cpu" and not kept.shapes
-    monkeypatch.setitem(TIMES, "compute", 0.001)
-    for _ in range(2):
-        session.run(None, {"input": np.ones((9, 3), np.float32)})
-    assert session.backend.name == "compute" and kept.shapes == [{"input": (9, 3)}]
 
 
 def test_of_one_backend_nothing_is_measured(model, ran, monkeypatch) -> None:
