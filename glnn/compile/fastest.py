@@ -74,6 +74,7 @@ class Fastest:
         self._executors: dict[str, Executor] = {}
         self._choices: dict[str, Choice] = {}  # by class of shapes
         self._measuring = threading.Lock()
+        self._disturbed = False  # whether other threads ran while one measured
         self.saved = next(name for name in BACKENDS if name in backends)
         """The one backend whose plans may be kept on disk."""
         self._saving: Saving | None = None
@@ -136,6 +137,7 @@ class Fastest:
         names = None if outputs is None else tuple(outputs)
         if self._measuring.acquire(blocking=False):  # who waits may be whom the other waits for
             try:
+                self._disturbed = False
                 return self._kept(lambda: self._measured(feeds, names, out))
             finally:
                 self._measuring.release()
@@ -193,6 +195,8 @@ class Fastest:
 
     def _known(self, feeds: Mapping[str, Array]) -> Executor | None:
         """What such inputs are run on, None where that was not seen yet."""
+        if self._measuring.locked():
+            self._disturbed = True
         if "cpu" in self._names and beyond_int32(feeds):
             choice = Choice("cpu", why=dict.fromkeys((n for n in self._names if n != "cpu"), WIDE))
             self._latest = {}, self._of("cpu"), choice
@@ -265,7 +269,7 @@ class Fastest:
             raise failed[0]
         if not seconds:
             return answer  # each was lost when it ran again
-        lasting = all(isinstance(error, REFUSALS) for error in failed)
+        lasting = not self._disturbed and all(isinstance(one, REFUSALS) for one in failed)
         self._take(Choice.of(seconds, why), feeds, lasting)
         return answer
 
@@ -284,7 +288,8 @@ class Fastest:
     def _take(self, choice: Choice, feeds: Mapping[str, Array], lasting: bool) -> None:
         """Run such inputs by `choice` from now on, and let go of what no inputs are run on.
 
-        lasting: whether it is kept for other sessions. A device that was lost may be there again.
+        lasting: whether it is kept for other sessions: not where others ran in the meantime, which
+        lengthens times, nor where a device was lost, which may be there again.
         """
         shapes = {name: array.shape for name, array in feeds.items()}
         alike = shape_class(shapes)

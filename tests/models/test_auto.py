@@ -212,6 +212,28 @@ def test_what_fails_beside_an_answer_costs_no_run(
 
 
 @needs_all
+@pytest.mark.parametrize("others", [False, True])
+def test_times_that_others_lengthened_are_not_kept(
+    model, ran, monkeypatch, tmp_path: Path, others
+) -> None:
+    monkeypatch.setenv("GLNN_CACHE", str(tmp_path))
+    session, ready = glnn.InferenceSession(model), Executor.ready
+
+    def disturbed(self: Executor, feeds: object) -> None:
+        if others and threading.current_thread() is threading.main_thread():
+            other = threading.Thread(target=session.run, args=(None, {"input": X}))
+            other.start()
+            other.join(60)
+        ready(self, feeds)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Executor, "ready", disturbed)
+    for _ in range(2):
+        session.run(None, {"input": X})
+    assert session.choice is not None and not session.choice.remembered
+    assert len(list(tmp_path.glob("fastest/*.json"))) == (not others)
+
+
+@needs_all
 def test_numbers_that_no_gpu_takes_are_the_cpu_s(monkeypatch) -> None:
     """Whatever was chosen for numbers that all take; a backend that is named refuses them."""
     onnx = pytest.importorskip("onnx")
