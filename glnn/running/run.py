@@ -43,6 +43,21 @@ class Done(Generic[T]):
         return self.found
 
 
+class Inside:
+    """A run that is under way inside the `perform` of another, to be asked anywhere."""
+
+    def __init__(self, performer: Performer, run: Run) -> None:
+        self._performer, self._run = performer, run
+
+    def wait(self, seconds: float = float("inf")) -> bool:
+        """See `Run`."""
+        return self._performer.perform(lambda: self._run.wait(seconds))
+
+    def results(self) -> dict[str, Array]:
+        """See `Run`."""
+        return self._performer.perform(self._run.results)
+
+
 class Begun:
     """A run of a plan, in a lane of it.
 

@@ -202,6 +202,7 @@ def test_what_it_says_of_itself(ort) -> None:
     assert set(ort.get_available_providers()) <= set(ort.get_all_providers())
     assert ort.get_build_info().startswith("ORT Build Info: ")
     assert not ort.has_collective_ops()
+    ort.set_default_logger_severity(np.int64(4))
     with pytest.raises(RuntimeError, match="Invalid logging severity"):
         ort.set_default_logger_severity(7)
     with pytest.raises(TypeError):
