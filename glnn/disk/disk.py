@@ -117,7 +117,8 @@ class Disk:
         try:
             found, known = Entry.opened(path, name)
             if not -STALE < time.time() - known.st_mtime < STALE:
-                os.utime(path)
+                with suppress(OSError):  # a folder that may only be read
+                    os.utime(path)
             return found
         except (FileNotFoundError, NotADirectoryError):
             pass

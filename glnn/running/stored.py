@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from glnn.arrays import all_small, beyond_int32
 from glnn.device import Device
@@ -19,6 +19,7 @@ from glnn.running.store import OnDevice, T
 from glnn.tensor_info import TensorInfo
 from glnn.types import Array, Shape
 
+Found = TypeVar("Found")
 KEPT = 8  # plans that were stored
 
 
@@ -197,22 +198,15 @@ class StoredRuns:
         names = None if outputs is None else tuple(outputs)
 
         def inside() -> dict[str, Array] | None:
-            plan = self._plan(feeds)
-            return None if plan is None else plan.inside(feeds, names, out)
+            return self._by_plan(feeds, lambda plan: plan.inside(feeds, names, out))
 
         def begin() -> Run | Done[dict[str, Array] | None]:
-            plan = None if names == () else self._plan(feeds)
-            return Done(inside()) if plan is None else plan.begin(feeds, names, out)
+            if names == ():
+                return Done(inside())
+            nothing: Done[dict[str, Array] | None] = Done(None)
+            return self._by_plan(feeds, lambda plan: plan.begin(feeds, names, out)) or nothing
 
-        found = None
-        if self._usable():
-            try:
-                found = run_within(self._on, inside, begin)
-            except DeviceError:  # what was stored may be at fault
-                stored = self._stored
-                if stored is None or stored.device.closed:
-                    raise
-                stored.refuse()
+        found = run_within(self._on, inside, begin) if self._usable() else None
         return self._other().run(feeds, names, out) if found is None else found
 
     def perform(self, work: Callable[[], T]) -> T:
@@ -223,11 +217,13 @@ class StoredRuns:
         self, feeds: Mapping[str, Array], outputs: tuple[str, ...], out: Mapping[str, Array]
     ) -> Run:
         """See `Executing`."""
-        plan = self._plan(feeds)
-        return (self._other() if plan is None else plan).begin(feeds, outputs, out)
+        begun = self._by_plan(feeds, lambda plan: plan.begin(feeds, outputs, out))
+        return self._other().begin(feeds, outputs, out) if begun is None else begun
 
     def settle(self) -> None:
         """See `Executing`."""
+        if self._stored is None:
+            self._other().settle()
 
     @property
     def restored(self) -> bool:
@@ -238,6 +234,20 @@ class StoredRuns:
         """Whether stored plans may be there, and their device was not lost."""
         stored = self._stored
         return stored is not None and stored.device.lost is None
+
+    def _by_plan(
+        self, feeds: Mapping[str, Array], do: Callable[[Runner[Any]], Found]
+    ) -> Found | None:
+        """What `do` gives of the stored plan for such inputs; None where none can be run."""
+        plan = self._plan(feeds)
+        try:
+            return None if plan is None else do(plan)
+        except DeviceError:  # what was stored may be at fault
+            stored = self._stored
+            if stored is None or stored.device.closed:
+                raise
+            stored.refuse()
+            return None
 
     def _plan(self, feeds: Mapping[str, Array]) -> Runner[Any] | None:
         """The stored plan for such inputs, if there is one."""

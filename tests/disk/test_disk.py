@@ -84,6 +84,19 @@ def test_what_is_of_another_user_is_not_read(disk: Disk, monkeypatch: pytest.Mon
     assert file(disk).exists(), "it is not ours to remove"
 
 
+def test_what_is_old_is_read_where_nothing_can_be_written(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk.write("programs/a", PARTS)
+    age(file(disk), 2 * STALE)
+
+    def refuse(path: Path) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(os, "utime", refuse)
+    assert disk.read("programs/a") == PARTS and disk.map("programs/a") is not None
+
+
 def test_a_link_is_not_followed(disk: Disk) -> None:
     disk.write("programs/b", PARTS)
     file(disk).symlink_to(file(disk, "programs/b"))

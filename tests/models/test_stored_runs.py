@@ -159,6 +159,52 @@ def test_a_model_that_is_gone(session: InferenceSession, saved: Path) -> None:
     assert run(session) == STORED and not loaded(session)
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_plan_that_gl_refuses(stub: Stub, saved: Path, monkeypatch, asynchronous: bool) -> None:
+    """The session runs the model, and what was stored is not asked for again."""
+    session, refused = made(stub, saved), []
+    monkeypatch.setattr(Stub, "refuse", lambda self: refused.append(self), raising=False)
+
+    def fails(*given: object) -> Any:
+        raise DeviceError("copies: GL_INVALID_OPERATION")
+
+    monkeypatch.setattr(stub.executor.plan({"input": (2, 3)}), "_begun", fails)
+    for _ in range(2):
+        if asynchronous:
+            assert session.run_async(None, {"input": X}).result(60)[0].tolist() == LOADED
+        else:
+            assert run(session) == LOADED
+    assert refused == [stub]
+
+
+def test_who_may_not_use_the_device_refuses_nothing(
+    session: InferenceSession, stub: Stub, monkeypatch
+) -> None:
+    refused: list[Stub] = []
+    monkeypatch.setattr(Stub, "refuse", lambda self: refused.append(self), raising=False)
+
+    def fails(work: object) -> Any:
+        raise DeviceError("this process is a fork")
+
+    assert run(session) == STORED
+    with monkeypatch.context() as patch:
+        patch.setattr(stub.device, "perform", fails)
+        with pytest.raises(DeviceError, match="fork"):
+            run(session)
+    assert not refused and not loaded(session)
+    assert run(session) == STORED
+
+
+def test_new_plans_of_requests_are_kept(session: InferenceSession, stub: Stub) -> None:
+    """Or are seen not to be, and their weights held no longer: by whatever runs the model."""
+    stub.device.debug = False  # with which nothing is
+    assert session.run_async(None, {"input": X}).result(60)[0].tolist() == STORED
+    executor: Any = session._deferred.load().executor
+    executor.save_by(None)
+    session.run_async(None, {"input": np.concatenate([X, X])}).result(60)
+    assert not executor.saving.waiting
+
+
 def test_bytes_are_kept_until_they_are_needed(stub: Stub, tmp_path: Path) -> None:
     Model.sequential([ReLU()], (3,)).save(tmp_path / "relu.json")
     session = made(stub, (tmp_path / "relu.json").read_bytes())
