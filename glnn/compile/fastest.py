@@ -198,8 +198,8 @@ class Fastest:
         if self._measuring.locked():
             self._disturbed = True
         if "cpu" in self._names and beyond_int32(feeds):
-            choice = Choice("cpu", why=dict.fromkeys((n for n in self._names if n != "cpu"), WIDE))
-            self._latest = {}, self._of("cpu"), choice
+            wide = Choice("cpu", why=dict.fromkeys((n for n in self._names if n != "cpu"), WIDE))
+            self._latest = {}, self._of("cpu"), wide
             return self._latest[1]
         shapes = {name: array.shape for name, array in feeds.items()}
         latest = self._latest

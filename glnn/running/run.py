@@ -43,10 +43,17 @@ class Done(Generic[T]):
         return self.found
 
 
+class Performing(Protocol):
+    """What a run may only be asked inside of."""
+
+    def perform(self, work: Callable[[], T]) -> T:
+        """What `work` gives or raises."""
+
+
 class Inside:
     """A run that is under way inside the `perform` of another, to be asked anywhere."""
 
-    def __init__(self, performer: Performer, run: Run) -> None:
+    def __init__(self, performer: Performing, run: Run) -> None:
         self._performer, self._run = performer, run
 
     def wait(self, seconds: float = float("inf")) -> bool:
