@@ -84,7 +84,12 @@ class Cut:
         if self._outputs:
             results = self._tail.run([arrays[value] for value in self._inputs])
             arrays |= zip(self._outputs, results, strict=True)
-        named = {value.name: arrays[value] for value in self.graph.outputs}
+        # A composite gives the same array again for the same numbers: it is not the caller's.
+        kept = {value for node in self._now for value in node.outputs}
+        named = {
+            value.name: arrays[value].copy() if value in kept else arrays[value]
+            for value in self.graph.outputs
+        }
         for name, array in (out or {}).items():
             check_out(name, array, named[name].shape, DType.of(named[name]))
         for name, array in (out or {}).items():

@@ -42,13 +42,14 @@ class Request:
 
     @property
     def samples(self) -> int:
-        """How long its batch is."""
-        return next((len(array) for array in self.feeds.values()), 1)
+        """How long its batch is; 1 where it has none."""
+        return next((array.shape[0] for array in self.feeds.values() if array.shape), 1)
 
     @property
     def joinable(self) -> bool:
         """Whether one run may do it and others: as many samples in each input, no `out`."""
-        return not self.out and len({len(array) for array in self.feeds.values()}) == 1
+        batches = {array.shape[:1] for array in self.feeds.values()}
+        return not self.out and len(batches) == 1 and () not in batches
 
     def joins(self, other: Request) -> bool:
         """Whether one run does both: samples of the same shapes, the same outputs."""
@@ -204,7 +205,8 @@ def _joined(waiting: deque[Request], most: int) -> tuple[Request, ...]:
     samples = 0
     while waiting:
         request = waiting[0]
-        if asked and (samples + request.samples > most or not request.joins(asked[0])):
+        more = most > 1 and samples + request.samples <= most
+        if asked and not (more and request.joins(asked[0])):
             break
         waiting.popleft()
         if request.future.set_running_or_notify_cancel():

@@ -7,6 +7,7 @@ import gc
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -432,3 +433,26 @@ def test_models_whose_requests_cannot_be_joined() -> None:
     session = InferenceSession(fixed, "cpu", max_batch=1)
     x = np.ones((2, 3), np.float32)
     assert session.run_async(None, {"x": x}).result(SECONDS)[0].tolist() == x.tolist()
+
+
+def test_requests_without_a_batch_are_none_to_join(name: str, tmp_path: Path) -> None:
+    """Inputs that are one number, or have none: each request is run by itself."""
+    onnx = pytest.importorskip("onnx")
+    numbers, helper = onnx.TensorProto.FLOAT, onnx.helper
+    inputs = [
+        helper.make_tensor_value_info("one", numbers, []),
+        helper.make_tensor_value_info("x", numbers, ["N", 2]),
+    ]
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["total"], keepdims=0),
+        helper.make_node("Add", ["total", "one"], ["y"]),
+    ]
+    outputs = [helper.make_tensor_value_info("y", numbers, [])]
+    graph = helper.make_graph(nodes, "sums", inputs, outputs)
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), tmp_path / "n.onnx")
+    session = InferenceSession(tmp_path / "n.onnx", name)
+    for rows, total in ((0, 3), (2, 7)):
+        feeds = {"one": np.array(3, np.float32), "x": np.ones((rows, 2), np.float32)}
+        futures = [session.run_async(None, feeds) for _ in range(4)]
+        assert [future.result(SECONDS)[0].tolist() for future in futures] == [total] * 4

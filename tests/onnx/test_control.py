@@ -331,3 +331,17 @@ def test_a_part_of_a_sequence_that_no_run_changes(backend) -> None:
     x = np.array([[1, 2], [3, 4]], np.float32)
     (got,) = run(text, backend, x=x)
     np.testing.assert_array_equal(got, x @ np.arange(8, 16, dtype=np.float32).reshape(2, 4))
+
+
+def test_a_result_whose_size_a_run_tells_is_the_callers_own(backend: str) -> None:
+    """Whoever writes into it changes nothing of later runs."""
+    text = HEAD + "g (float[N] x) => (int64[1, M] y) { y = NonZero (x) }"
+    model = parser.parse_model(text).SerializeToString()
+    try:
+        session = InferenceSession(model, backend)
+    except DeviceError as error:
+        pytest.skip(str(error))
+    for _ in range(2):
+        (found,) = session.run(None, {"x": f(0, 3, 0, 4)})
+        assert found.tolist() == [[1, 3]]
+        found[...] = 0
