@@ -163,6 +163,20 @@ def accuracies() -> str:
     return markdown(heads, table)
 
 
+def starts() -> str:
+    """New processes to their first results, without the driver's own cache and with it."""
+    table: dict[str, list[object]] = {}
+    for name in ("startup", "startup_driver"):
+        rows = {(row["model"], row["state"]): row for row in measured(name)["rows"]}
+        for model in dict.fromkeys(model for model, _ in rows):
+            cold, warm = rows[model, "cold"], rows[model, "warm"]
+            times = (number(1e-3 * row["total_ms"]) for row in (cold, warm))
+            cells = table.setdefault(model, [model, number(warm["packed_bytes"] / 2**20)])
+            cells += [*times, number(warm["of_cold"])]
+    heads = ["s", "MiB packed", "cold", "warm", "of cold"]
+    return markdown([*heads, "cold, driver's cache on", "warm", "of cold"], [*table.values()])
+
+
 def _grid(
     unit: str, rows: Iterable[tuple[str, Json]], across: str, shown: Callable[[Json], str]
 ) -> str:
@@ -183,6 +197,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "filters": lambda: filters("1920x1080"),
     "training": training,
     "trained": accuracies,
+    "starts": starts,
     "networks": lambda: networks(network_tables.beside),
     "plans of networks": lambda: networks(network_tables.plans),
 }

@@ -62,6 +62,13 @@ def all_small(feeds: Mapping[str, Array]) -> bool:
     return bool(wide) and all(map(_small, wide))
 
 
+def beyond_int32(feeds: Mapping[str, Array]) -> bool:
+    """Whether there is a number among arrays of int64 in `feeds` that int32, a GPU's, has not."""
+    wide = [array for array in feeds.values() if array.dtype == DType.int64.numpy and array.size]
+    least, most = np.iinfo(np.int32).min, np.iinfo(np.int32).max
+    return any(array.min() < least or array.max() > most for array in wide)
+
+
 def check_small(name: str, array: Array) -> None:
     """Raise ShapeError where `array` of integers has a number beyond `SMALL`."""
     if not _small(array):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 from glnn.choice import Choice
 from glnn.device import Capabilities
 from glnn.kernels.device_file import DeviceFile
+from glnn.process import processors
 
 LOG = logging.getLogger(__name__)
 FORM = 1  # of the file; what one of another form says is measured anew
@@ -60,7 +60,7 @@ class Answers:
     @staticmethod
     def key(fingerprint: str, shapes: str) -> str:
         """By what an answer is kept. fingerprint: of what is computed, and by which options."""
-        return f"{fingerprint} {shapes} NumPy {np.__version__} on {_processors()}"
+        return f"{fingerprint} {shapes} NumPy {np.__version__} on {processors()}"
 
     def find(self, key: str) -> Choice | None:
         """The choice that was made, if it was."""
@@ -78,13 +78,6 @@ class Answers:
             self.file.write({name: answer.to_json() for name, answer in self.found.items()})
         except OSError as error:
             LOG.debug("which backend is the fastest is not kept: %s", error)
-
-
-def _processors() -> int:
-    """How many this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _answer(value: Any) -> Answer:

@@ -15,6 +15,7 @@ from math import log2
 from time import perf_counter
 from typing import Any
 
+from glnn.arrays import beyond_int32
 from glnn.backends import Backend
 from glnn.backends.answers import Answers
 from glnn.backends.gl import GlBackend
@@ -25,12 +26,12 @@ from glnn.compile.measuring import Clock, steady
 from glnn.compile.plan import Plan
 from glnn.compile.saving import Saving
 from glnn.device import Device
-from glnn.errors import DeviceError, GlnnError, LimitError, UnsupportedOpError
+from glnn.errors import GlnnError, LimitError, ShaderError, UnsupportedOpError, first_line
 from glnn.graph.fingerprint import fingerprint
 from glnn.graph.graph import Graph, Value
 from glnn.kernels.architecture import architecture
 from glnn.kernels.predict import pace
-from glnn.running.run import Done, Run, apart
+from glnn.running.run import Done, Inside, Run, apart
 from glnn.running.store import T
 from glnn.running.stored import Saver
 from glnn.settings import BACKENDS
@@ -40,6 +41,9 @@ LOG = logging.getLogger(__name__)
 SOFTWARE_LAST = ("cpu", "compute", "feedback")
 GPU_FIRST = ("compute", "cpu", "feedback")
 """In which order backends are timed: what will be far behind comes behind what is fast."""
+WIDE = "it may refuse int64 numbers beyond int32's"
+REFUSALS = (LimitError, UnsupportedOpError, ShaderError)
+"""What a backend says that cannot compute a model, on this device at all."""
 LONG_BESIDE = 2.0
 """Seconds of a run by NumPy from which on software renderers, which take longer, are not timed."""
 
@@ -70,6 +74,7 @@ class Fastest:
         self._executors: dict[str, Executor] = {}
         self._choices: dict[str, Choice] = {}  # by class of shapes
         self._measuring = threading.Lock()
+        self._disturbed = False  # whether other threads ran while one measured
         self.saved = next(name for name in BACKENDS if name in backends)
         """The one backend whose plans may be kept on disk."""
         self._saving: Saving | None = None
@@ -132,6 +137,7 @@ class Fastest:
         names = None if outputs is None else tuple(outputs)
         if self._measuring.acquire(blocking=False):  # who waits may be whom the other waits for
             try:
+                self._disturbed = False
                 return self._kept(lambda: self._measured(feeds, names, out))
             finally:
                 self._measuring.release()
@@ -169,7 +175,7 @@ class Fastest:
         if executor is None:
             return Done(self.run(feeds, outputs, out))
         begun = executor.perform(lambda: executor.begin(feeds, outputs, out))
-        return begun if isinstance(begun, Done) else _Inside(executor, begun)
+        return begun if isinstance(begun, Done) else Inside(executor, begun)
 
     def settle(self) -> None:
         """See `Executor`."""
@@ -189,6 +195,12 @@ class Fastest:
 
     def _known(self, feeds: Mapping[str, Array]) -> Executor | None:
         """What such inputs are run on, None where that was not seen yet."""
+        if self._measuring.locked():
+            self._disturbed = True
+        if "cpu" in self._names and beyond_int32(feeds):
+            wide = Choice("cpu", why=dict.fromkeys((n for n in self._names if n != "cpu"), WIDE))
+            self._latest = {}, self._of("cpu"), wide
+            return self._latest[1]
         shapes = {name: array.shape for name, array in feeds.items()}
         latest = self._latest
         if latest is not None and latest[0] == shapes:
@@ -231,7 +243,7 @@ class Fastest:
         seconds: dict[str, float] = {}
         why: dict[str, str] = {}
         answer: dict[str, Array] | None = None
-        failed: list[GlnnError] = []
+        failed: list[Exception] = []
         for name in self._names:
             if reason := self._hopeless(name, seconds):
                 why[name] = reason
@@ -246,16 +258,19 @@ class Fastest:
                 answer = found if answer is None else answer
                 again = partial(executor.run, feeds, outputs)
                 seconds[name], short = steady(again, first, best, self._clock)
-            except (LimitError, UnsupportedOpError, DeviceError) as error:
-                if answer is None and isinstance(error, DeviceError):
-                    raise  # the device was reset, or is not this thread's: nothing was seen
+            except (GlnnError, MemoryError) as error:
+                if answer is None and not isinstance(error, REFUSALS):
+                    raise  # a wrong input, or the device was reset: nothing was seen
                 failed.append(error)
-                why[name], short = str(error), ""
+                why[name], short = first_line(error), ""
             if short:
                 why[name] = short
         if answer is None:
             raise failed[0]
-        self._take(Choice.of(seconds, why), feeds)
+        if not seconds:
+            return answer  # each was lost when it ran again
+        lasting = not self._disturbed and all(isinstance(one, REFUSALS) for one in failed)
+        self._take(Choice.of(seconds, why), feeds, lasting)
         return answer
 
     def _hopeless(self, name: str, seconds: Mapping[str, float]) -> str:
@@ -270,33 +285,23 @@ class Fastest:
             return ""
         return f"it would take {1e3 * least:.3g} ms or more, to judge by compute"
 
-    def _take(self, choice: Choice, feeds: Mapping[str, Array]) -> None:
-        """Run such inputs by `choice` from now on, and let go of what no inputs are run on."""
+    def _take(self, choice: Choice, feeds: Mapping[str, Array], lasting: bool) -> None:
+        """Run such inputs by `choice` from now on, and let go of what no inputs are run on.
+
+        lasting: whether it is kept for other sessions: not where others ran in the meantime, which
+        lengthens times, nor where a device was lost, which may be there again.
+        """
         shapes = {name: array.shape for name, array in feeds.items()}
         alike = shape_class(shapes)
         LOG.info("%s for %s: auto takes %s", self.graph.name, alike, choice)
         self._choices[alike] = choice
         self._latest = shapes, self._of(choice.backend), choice
-        self._answers.keep(self._key(alike), choice, self.graph.name, alike)
+        if lasting:
+            self._answers.keep(self._key(alike), choice, self.graph.name, alike)
         used = {one.backend for one in self._choices.values()}
         for name in self._names:
             if name not in used:
                 self._executors.pop(name, None)
-
-
-class _Inside:
-    """A run that is under way on the device of `executor`, to be asked anywhere."""
-
-    def __init__(self, executor: Executor, run: Run) -> None:
-        self._executor, self._run = executor, run
-
-    def wait(self, seconds: float = float("inf")) -> bool:
-        """See `Run`."""
-        return self._executor.perform(lambda: self._run.wait(seconds))
-
-    def results(self) -> dict[str, Array]:
-        """See `Run`."""
-        return self._executor.perform(self._run.results)
 
 
 def shape_class(shapes: Mapping[str, Shape]) -> str:

@@ -261,7 +261,8 @@ class Device:
 
     def memory_available(self) -> int | None:
         """Bytes that may still be allocated: the GPU's own, else the machine's; None if unknown."""
-        return self.perform(lambda: memory_available(self.context, self.load))
+        own = self.capabilities.own_memory
+        return self.perform(lambda: memory_available(self.context, self.load, own))
 
     def finish(self) -> None:
         """Wait until the GPU has done all it was told to, from any thread.

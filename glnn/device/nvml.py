@@ -1,4 +1,4 @@
-"""What NVIDIA's management library says of a GPU: GL adds the memory of all GPUs up."""
+"""What NVIDIA's management library says of a GPU: OpenGL ES tells nothing of its memory."""
 
 from __future__ import annotations
 

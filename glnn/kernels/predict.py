@@ -61,7 +61,7 @@ class Pace:
 
 PACES = {
     "llvmpipe": Pace(23e9, 7e9, 8e9, 4e-5, 8, 64, feedback=0.05),
-    "NVIDIA": Pace(2e13, 5e12, 2.5e12, 1e-5, 32, 64, 2e-8, 20.0, 4e-5, 1e-5, 3e9),
+    "NVIDIA": Pace(2e13, 5e12, 2.5e12, 1e-5, 32, 64, 2e-8, 20.0, 2e-5, 1e-5, 3e9),
     "Midgard": Pace(10e9, 4e9, 4e9, 1e-4, 4, 32),
     "Bifrost": Pace(12e9, 6e9, 4e9, 1e-4, 6, 32),
     "Valhall": Pace(100e9, 40e9, 12e9, 1e-4, 6, 32),
@@ -69,7 +69,8 @@ PACES = {
     "Adreno": Pace(150e9, 60e9, 20e9, 1e-4, 8, 64),
 }
 """By architecture: llvmpipe's measured on two cores, NVIDIA's on an H200 (a launch and a step by
-products and convolutions of one image, k from 16 to 960); boards' by their peaks and buses."""
+products and convolutions of one image, k from 16 to 960; wait and send by benchmarks.host_steps);
+boards' by their peaks and buses."""
 OTHER = Pace(50e9, 20e9, 10e9, 1e-4, 8, 64)
 """That of an architecture unknown."""
 HOST = Pace(1e9, 1e9, 2e9, 2e-5, 1, 1)

@@ -7,6 +7,7 @@ has it: `__main__`, `sys.argv`, `sys.path[0]`, tracebacks, exit codes, signals.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 import sysconfig
@@ -81,7 +82,9 @@ def command_of(arguments: list[str], python_options: list[str]) -> list[str]:
     if first.startswith("-"):
         text = f"expected a program, -m, -c, --path or --help, got {shown(first)}"
         raise GlnnError(f"{text}: Python's own options come before -m glnn.onnxruntime")
-    if Path(first).is_file() or Path(first, "__main__.py").is_file():
+    if Path(first).is_file():
+        return arguments if _other(first) else [*python, *arguments]
+    if Path(first, "__main__.py").is_file():
         return [*python, *arguments]
     found = None if os.sep in first else _command(first)
     if found is None:
@@ -89,7 +92,8 @@ def command_of(arguments: list[str], python_options: list[str]) -> list[str]:
     interpreter = _interpreter(found)
     if interpreter is None:  # no Python, but it may start one
         return [found, *arguments[1:]]
-    if os.path.dirname(interpreter) not in ("", os.path.dirname(sys.executable)):
+    places = [os.path.dirname(one) for one in (interpreter, sys.executable)]
+    if places[0] and os.path.realpath(places[0]) != os.path.realpath(places[1]):
         raise GlnnError(
             f"{found} is run by {interpreter}, which has other packages than {sys.executable}:"
             f" install glnn there, and say `{interpreter} -m glnn.onnxruntime {first}`"
@@ -119,26 +123,42 @@ def _command(name: str) -> str | None:
     return own if os.path.isfile(own) else shutil.which(name)
 
 
+def _other(path: str) -> bool:
+    """Whether a file runs by itself, and not by Python: a shell's script, or a binary."""
+    if not os.access(path, os.X_OK):
+        return False
+    head = _head(path)
+    return head.startswith("\x7fELF") or (head.startswith("#!") and _interpreter(path) is None)
+
+
 def _interpreter(path: str) -> str | None:
     """The Python in the first lines of a script; a name alone if it is one of PATH.
 
     None if that is no script of Python's.
     """
-    try:
-        with open(path, "rb") as file:
-            head = file.read(HEAD)
-    except OSError as error:
-        raise GlnnError(f"{path}: cannot be read: {error.strerror}") from None
-    first, _, second = head.decode("utf-8", "replace").partition("\n")
+    first, _, second = _head(path).partition("\n")
     if not first.startswith("#!"):
         return None
-    if second.startswith("'''exec'"):  # as pip writes it where the first line had been too long
-        first = second.partition("\n")[0]
-    for word in first.split():
-        name = word.removeprefix("#!").strip('"')
+    words = first[2:].split()
+    if second.startswith("'''exec'"):  # as pip has it where the path is long or has spaces
+        try:
+            words = shlex.split(second.partition("\n")[0][len("'''exec'") :])
+        except ValueError:
+            return None
+    for word in words:
+        name = word.strip('"')
         if os.path.basename(name).startswith(("python", "pypy")):
             return name
     return None
+
+
+def _head(path: str) -> str:
+    """The first bytes of a file, as text. Raises GlnnError where it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(HEAD).decode("utf-8", "replace")
+    except OSError as error:
+        raise GlnnError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def _missing(name: str) -> str:

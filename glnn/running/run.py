@@ -43,6 +43,28 @@ class Done(Generic[T]):
         return self.found
 
 
+class Performing(Protocol):
+    """What a run may only be asked inside of."""
+
+    def perform(self, work: Callable[[], T]) -> T:
+        """What `work` gives or raises."""
+
+
+class Inside:
+    """A run that is under way inside the `perform` of another, to be asked anywhere."""
+
+    def __init__(self, performer: Performing, run: Run) -> None:
+        self._performer, self._run = performer, run
+
+    def wait(self, seconds: float = float("inf")) -> bool:
+        """See `Run`."""
+        return self._performer.perform(lambda: self._run.wait(seconds))
+
+    def results(self) -> dict[str, Array]:
+        """See `Run`."""
+        return self._performer.perform(self._run.results)
+
+
 class Begun:
     """A run of a plan, in a lane of it.
 

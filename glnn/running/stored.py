@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from glnn.arrays import all_small
+from glnn.arrays import all_small, beyond_int32
 from glnn.device import Device
 from glnn.errors import DeviceError
 from glnn.process import ProcessLock
@@ -253,6 +253,8 @@ class StoredRuns:
         """The stored plan for such inputs, if there is one."""
         shapes = {name: array.shape for name, array in feeds.items()}
         small = all_small(feeds)
+        if not small and beyond_int32(feeds):
+            return None  # which a GPU may refuse: what made the plan knows who takes them
         key = (*shapes.items(), small)
         with self._lock:
             found = self._plans.get(key)

@@ -21,6 +21,7 @@ import numpy as np
 from glnn.device import Device
 from glnn.disk import digest
 from glnn.glsl import shaders_folder
+from glnn.process import processors
 from glnn.reading import Noted
 from glnn.running.options import Options
 from glnn.settings import Settings
@@ -157,6 +158,8 @@ def chosen(options: Options) -> tuple[str, ...]:
             value = sorted(str(getattr(each, "value", each)) for each in value)
         if one.name not in OPENING:
             found.append((one.name, value))
+    if options.backend == "auto":  # which it took, it took beside so many
+        found.append(("processors", processors()))
     return tuple(map(repr, found))
 
 

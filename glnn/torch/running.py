@@ -86,17 +86,19 @@ class Compiled:
         with self._lock:
             captured, exported, held = self._prepared(inputs)
             session = held.sessions.get(exported)
+            made = session is None
             if session is None:
                 weights = {i: inputs[i] for i in captured.weights}
                 kind = Passing if held.renewed else InferenceSession
                 session = kind(exported.model(weights), **self._options)
                 held.sessions[exported] = session
-                LOG.info("%s runs on %s", name(self._graph), session.backend.name)
         names = {info.name for info in session.get_inputs()}
         feeds = {input_name(i): _array(inputs[i]) for i in captured.tensors}
         feeds = {key: array for key, array in feeds.items() if key in names}
         wanted = [output_name(i) for i in captured.computed]
         results = [_tensor(array, feeds.values()) for array in session.run(wanted, feeds)]
+        if made:  # only now is it known what `auto` takes
+            LOG.info("%s runs on %s", name(self._graph), session.backend.name)
         if self._check:
             shapes = tuple(tuple(inputs[i].shape) for i in captured.tensors)
             if (exported, shapes) not in held.checked:

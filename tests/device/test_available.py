@@ -1,9 +1,9 @@
-"""The memory that is free, where a driver adds up what its GPUs have."""
+"""The memory that is free, as drivers tell it."""
 
 from __future__ import annotations
 
 import ctypes
-from pathlib import Path
+import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,10 +15,11 @@ GIB = 1 << 30
 UUID = bytes(range(16))
 NAME = b"GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 SAID = 250 * GIB
+NVX, MEMORY_OBJECT = "GL_NVX_gpu_memory_info", "GL_EXT_memory_object"
 
 
 def load(name: str, *signature: Any) -> Any:
-    """GL's functions, of a driver that adds up and tells the UUID."""
+    """GL's functions, of a driver that tells a sum and the UUID."""
 
     def integer(what: int, found: Any) -> None:
         found._obj.value = SAID // 1024
@@ -45,32 +46,37 @@ def library_of(gpus: dict[bytes, int]) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("gpus", "extensions", "library", "expected"),
+    ("extensions", "own", "library", "expected"),
     [
-        (1, {"GL_EXT_memory_object"}, library_of({NAME: 5 * GIB}), SAID),  # GL's answer is right
-        (0, set(), None, SAID),
-        (2, {"GL_EXT_memory_object"}, library_of({b"GPU-other": 7, NAME: 120 * GIB}), 120 * GIB),
-        (2, {"GL_EXT_memory_object"}, library_of({b"GPU-other": 7}), SAID // 2),
-        (2, {"GL_EXT_memory_object"}, None, SAID // 2),
-        (2, set(), library_of({NAME: 5 * GIB}), SAID // 2),
+        ({NVX}, False, None, SAID),
+        ({NVX, MEMORY_OBJECT}, True, library_of({b"GPU-other": 7, NAME: 120 * GIB}), 120 * GIB),
+        ({NVX, MEMORY_OBJECT}, True, library_of({NAME: 300 * GIB}), SAID),
+        ({NVX, MEMORY_OBJECT}, True, library_of({b"GPU-other": 7}), SAID),
+        ({NVX}, True, library_of({NAME: 5 * GIB}), SAID),
+        ({MEMORY_OBJECT}, True, library_of({b"GPU-other": 7, NAME: 120 * GIB}), 120 * GIB),
+        ({MEMORY_OBJECT}, True, library_of({b"GPU-other": 7}), None),
+        ({MEMORY_OBJECT}, True, None, None),
+        (set(), True, library_of({NAME: 5 * GIB}), None),
     ],
 )
-def test_of_several_gpus_it_is_that_of_one(
-    gpus: int,
+def test_a_gpu_with_its_own_memory_never_has_the_machines(
     extensions: set[str],
+    own: bool,
     library: Any,
-    expected: int,
-    tmp_path: Path,
+    expected: int | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for number in range(gpus):
-        (tmp_path / "gpus" / f"0000:{number}").mkdir(parents=True)
-    monkeypatch.setattr(available, "GPUS", tmp_path / "gpus")
     monkeypatch.setattr(nvml, "library", lambda: library)
-    context: Any = SimpleNamespace(
-        extensions={"GL_NVX_gpu_memory_info", *extensions}, error="GL_NO_ERROR"
+    context: Any = SimpleNamespace(extensions=extensions, error="GL_NO_ERROR")
+    assert available.memory_available(context, load, own) == expected
+
+
+def test_a_gpu_that_shares_the_machines_memory_has_what_is_free_of_it() -> None:
+    context: Any = SimpleNamespace(extensions=set(), error="GL_NO_ERROR")
+    found = available.memory_available(context, load, False)
+    assert found is not None and GIB // 16 < found <= os.sysconf("SC_PAGE_SIZE") * os.sysconf(
+        "SC_PHYS_PAGES"
     )
-    assert available.memory_available(context, load) == expected
 
 
 def test_without_the_library_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:

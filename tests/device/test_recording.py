@@ -115,7 +115,7 @@ def test_a_copy_waits_for_what_it_reads(work: Work) -> None:
     recording = work.recorder.recording()
     work.start("a", 7.0)
     recording()
-    order = [function.__name__ for function, _ in recording._commands]
+    order = [getattr(function, "func", function).__name__ for function, _ in recording._commands]
     assert order.index("memory_barrier") < order.index("copy_buffer")
     assert work.value("d") == 42
 

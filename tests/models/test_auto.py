@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,8 +15,8 @@ import glnn
 from glnn.backends import open_backend
 from glnn.backends.opening import _shared
 from glnn.compile.executor import Executor
-from glnn.compile.fastest import Fastest
-from glnn.errors import DeviceError, GlnnError, LimitError
+from glnn.compile.fastest import SOFTWARE_LAST, Fastest
+from glnn.errors import DeviceError, GlnnError, LimitError, ShaderError, ShapeError
 from glnn.layers import Linear, ReLU
 from glnn.model import Model
 
@@ -189,6 +188,77 @@ def test_what_cannot_is_passed_over(model, expected, ran, monkeypatch) -> None:
 
 
 @needs_all
+@pytest.mark.parametrize(("error", "kept"), [(ShaderError, 1), (DeviceError, 0), (MemoryError, 0)])
+def test_what_fails_beside_an_answer_costs_no_run(
+    model, expected, ran, monkeypatch, tmp_path: Path, error, kept
+) -> None:
+    """A device that was lost is no reason to leave it for good; a shader that it refuses is."""
+    monkeypatch.setenv("GLNN_CACHE", str(tmp_path))
+    run = Executor.run
+
+    def failing(self: Executor, *given: object, **more: object) -> object:
+        if self.backend.name == "compute":
+            raise error("it broke")
+        return run(self, *given, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Executor, "run", failing)
+    monkeypatch.setattr("glnn.compile.fastest.GPU_FIRST", SOFTWARE_LAST)
+    session = glnn.InferenceSession(model)
+    for _ in range(2):
+        (found,) = session.run(None, {"input": X})
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert session.choice is not None and session.choice.why["compute"] == "it broke"
+    assert len(list(tmp_path.glob("fastest/*.json"))) == kept
+
+
+@needs_all
+@pytest.mark.parametrize("others", [False, True])
+def test_times_that_others_lengthened_are_not_kept(
+    model, ran, monkeypatch, tmp_path: Path, others
+) -> None:
+    monkeypatch.setenv("GLNN_CACHE", str(tmp_path))
+    session, ready = glnn.InferenceSession(model), Executor.ready
+
+    def disturbed(self: Executor, feeds: object) -> None:
+        if others and threading.current_thread() is threading.main_thread():
+            other = threading.Thread(target=session.run, args=(None, {"input": X}))
+            other.start()
+            other.join(60)
+        ready(self, feeds)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Executor, "ready", disturbed)
+    for _ in range(2):
+        session.run(None, {"input": X})
+    assert session.choice is not None and not session.choice.remembered
+    assert len(list(tmp_path.glob("fastest/*.json"))) == (not others)
+
+
+@needs_all
+def test_numbers_that_no_gpu_takes_are_the_cpu_s(monkeypatch) -> None:
+    """Whatever was chosen for numbers that all take; a backend that is named refuses them."""
+    onnx = pytest.importorskip("onnx")
+    infos = [
+        onnx.helper.make_tensor_value_info(name, number, ["n"])
+        for name, number in (("ids", 7), ("y", 1))
+    ]
+    cast = onnx.helper.make_node("Cast", ["ids"], ["y"], to=1)
+    graph = onnx.helper.make_graph([cast], "cast", infos[:1], infos[1:])
+    opset = onnx.helper.make_opsetid("", 17)
+    made = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8)
+    model = made.SerializeToString()
+    feeds = [{"ids": np.array(numbers)} for numbers in ([2**40, 1], [3, 1])]
+    monkeypatch.setitem(TIMES, "compute", 0.001)
+    session = glnn.InferenceSession(model)
+    for one in (*feeds, *feeds):
+        (found,) = session.run(None, one)
+        assert found.tolist() == one["ids"].tolist()
+        (found,) = session.run_async(None, one).result(60)
+        assert found.tolist() == one["ids"].tolist()
+    with pytest.raises(ShapeError, match="must have int64 numbers from"):
+        glnn.InferenceSession(model, "compute").run(None, feeds[0])
+
+
+@needs_all
 def test_the_callers_arrays_are_written_and_nothing_else(model, expected, ran) -> None:
     session = glnn.InferenceSession(model)
     out, x = np.empty((2, 2), np.float32), X.copy()
@@ -224,33 +294,6 @@ def test_losers_let_go_of_memory(model, ran, monkeypatch) -> None:
     session.run(None, {"input": X})
     executor = session._executor
     assert isinstance(executor, Fastest) and set(executor._executors) == {"cpu"}
-
-
-class Kept:
-    """A saver that notes for which shapes it was given plans."""
-
-    def __init__(self) -> None:
-        self.shapes: list[object] = []
-
-    def save(self, plan, weights, fixed, shapes, small) -> None:
-        self.shapes.append(shapes)
-
-
-@needs_all
-def test_plans_of_the_fastest_alone_are_stored(model, ran, monkeypatch) -> None:
-    taped = SimpleNamespace(plan=None, weights=(), fixed={})  # which a device for debugging is not
-    monkeypatch.setattr("glnn.compile.saving.taped", lambda plan: taped)
-    session, kept = glnn.InferenceSession(model), Kept()
-    executor = session._executor
-    assert isinstance(executor, Fastest) and executor.saved == "compute"
-    executor.save_by(kept)
-    session.run(None, {"input": X})
-    session.run(None, {"input": X})
-    assert session.backend.name == "cpu" and not kept.shapes
-    monkeypatch.setitem(TIMES, "compute", 0.001)
-    for _ in range(2):
-        session.run(None, {"input": np.ones((9, 3), np.float32)})
-    assert session.backend.name == "compute" and kept.shapes == [{"input": (9, 3)}]
 
 
 def test_of_one_backend_nothing_is_measured(model, ran, monkeypatch) -> None:

@@ -185,9 +185,12 @@ def test_commands_go_by_this_python_and_no_other(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
+    link = tmp_path / "a link"
+    link.symlink_to(os.path.dirname(sys.executable))
     heads = {
         "env": "#!/usr/bin/env python3",
         "long": f'#!/bin/sh\n\'\'\'exec\' "{sys.executable}" "$0" "$@"',
+        "spaced": f"#!/bin/sh\n'''exec' '{link}/python' \"$0\" \"$@\"",
         "shell": "#!/bin/sh\nexec python serve.py",
         "other": "#!/opt/other/bin/python3",
     }
@@ -200,7 +203,12 @@ def test_commands_go_by_this_python_and_no_other(
     found = {name: str(tmp_path / "bin" / name) for name in heads}
     assert command_of(["env", "x"], ["-u"]) == [sys.executable, "-u", found["env"], "x"]
     assert command_of(["long"], []) == [sys.executable, found["long"]]
+    assert command_of(["spaced"], []) == [sys.executable, found["spaced"]]
     assert command_of(["shell", "x"], ["-u"]) == [found["shell"], "x"]
+    for path in (found["shell"], os.path.relpath(found["shell"], tmp_path), "/bin/sh"):
+        assert command_of([path, "x"], ["-u"]) == [path, "x"]  # no program of Python's
+    (tmp_path / "bin" / "shell").chmod(0o644)
+    assert command_of([found["shell"]], []) == [sys.executable, found["shell"]]
     with pytest.raises(glnn.errors.GlnnError, match="is run by /opt/other/bin/python3"):
         command_of(["other"], [])
     assert command_of(["-", "x"], []) == [sys.executable, "-", "x"]

@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import pytest
 
+from glnn.device.shared import SHARED
 from glnn.onnxruntime.capi import header
 from glnn.onnxruntime.capi.onnxruntime_inference_collection import InferenceSession
 from tests.onnxruntime.models import F, identity
@@ -202,6 +203,7 @@ def test_what_it_says_of_itself(ort) -> None:
     assert set(ort.get_available_providers()) <= set(ort.get_all_providers())
     assert ort.get_build_info().startswith("ORT Build Info: ")
     assert not ort.has_collective_ops()
+    ort.set_default_logger_severity(np.int64(4))
     with pytest.raises(RuntimeError, match="Invalid logging severity"):
         ort.set_default_logger_severity(7)
     with pytest.raises(TypeError):
@@ -410,6 +412,17 @@ def test_the_cpus_provider_alone_is_no_choice(ours, content, monkeypatch) -> Non
     assert session.get_provider_options()["GlnnExecutionProvider"]["backend"] == "feedback"
     monkeypatch.setenv("GLNN_BACKEND", "cpu")
     assert ours.InferenceSession(content, providers=CPU).get_providers() == CPU
+
+
+def test_options_of_a_provider_are_told_of_its_own_device(ours, content, monkeypatch) -> None:
+    provider = "GlnnExecutionProvider", {"backend": "compute", "priority": "low"}
+    session = ours.InferenceSession(content, providers=[provider])
+    low = {wanted: device for wanted, device in SHARED._devices.items() if wanted.priority == "low"}
+    monkeypatch.setattr(SHARED, "_devices", dict(low))
+    assert session.get_provider_options()[provider[0]]["renderer"]
+    assert low and SHARED._devices == low  # none was opened for that
+    with pytest.raises(ValueError, match="max_batch must be a whole number, got 'x'"):
+        ours.InferenceSession(content, providers=[(provider[0], {"max_batch": "x"})])
 
 
 def test_providers_that_are_not_there(ort, content) -> None:

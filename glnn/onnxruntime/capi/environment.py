@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import platform
 import sys
 from typing import Any
@@ -122,6 +123,7 @@ def print_debug_info() -> None:
 
 
 def _whole(name: str, value: object) -> int:
-    if isinstance(value, int):
-        return value
-    raise TypeError(f"{name} must be an int, got {type(value).__name__}")
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{name} must be an int, got {type(value).__name__}") from None

@@ -115,5 +115,9 @@ def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(found.get("fused"), str):  # ONNX Runtime's own are texts
         found["fused"] = found["fused"].lower() not in ("0", "false", "")
     if isinstance(found.get("max_batch"), str):
-        found["max_batch"] = int(found["max_batch"])
+        try:
+            found["max_batch"] = int(found["max_batch"])
+        except ValueError:
+            got = shown(found["max_batch"])
+            raise ValueError(f"{GLNN}: max_batch must be a whole number, got {got}") from None
     return found
