@@ -99,7 +99,7 @@ def named(source: object) -> tuple[str, ...] | None:
     if os.path.splitext(given)[1] not in SUFFIXES:
         return "name", given  # one of glnn's own
     try:
-        return "file", given, os.path.realpath(given)
+        return "file", os.path.abspath(given), os.path.realpath(given)
     except (OSError, ValueError):
         return None
 

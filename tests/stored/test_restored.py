@@ -143,6 +143,19 @@ def test_other_shapes_are_planned_and_stored_beside(
     assert sum(name.startswith(f"weights/{key}") for name in kept) == 1  # both plans'
 
 
+def test_a_path_from_the_root_on(keeping: Device, tmp_path: Path, old: Old, monkeypatch) -> None:
+    """Which sessions that were pickled have: the same plan is found."""
+    random_model(9).save(tmp_path / "net.json")
+    old(tmp_path / "net.json")
+    monkeypatch.chdir(tmp_path)
+    twice = Twice(Path("net.json"), {"backend": "compute", "device": keeping})
+    (info,) = twice.session().get_inputs()
+    feeds = {info.name: numbers(0, info.with_batch(1))}
+    expected = twice.cold(feeds)
+    whole = Twice(tmp_path / "net.json", twice.options)
+    same(whole.warm(feeds), expected)
+
+
 def test_weights_that_are_assigned_anew(keeping: Device, tmp_path: Path, old: Old) -> None:
     random_model(9).save(tmp_path / "net.json")
     twice = Twice(old(tmp_path / "net.json"), {"backend": "compute", "device": keeping})
