@@ -43,9 +43,12 @@ def room(outline: Outline) -> int:
 
 def most(outline: Outline, states: States | None) -> int:
     """How many runs may be under way: a second one needs inputs and outputs of its own."""
-    free = outline.schedule.backend.available() if states is None else states.available()
-    if free is None or not ways(outline):
+    backend = outline.schedule.backend
+    if backend.device is None or not ways(outline):
         return 1
+    free = backend.available() if states is None else states.available()
+    if free is None:  # who knows of no bound has none
+        return 2
     if Settings.from_environment().memory is not None:
         at = outline.schedule, outline.arena
         own = {block for one in outline.carried for block in one.blocks(*at)}

@@ -47,6 +47,8 @@ class Options:
     """What `auto` takes, one of PREFERENCES."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.backend, str):
+            raise GlnnError(f"a backend must be a name, got {shown(self.backend)}")
         if self.kernels is not None and not _names(self.kernels):
             raise GlnnError(f"kernels must map ops to kernels' names, got {shown(self.kernels)}")
         if not isinstance(self.precision, str) or self.precision not in PRECISIONS:

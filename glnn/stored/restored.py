@@ -90,9 +90,11 @@ def available(device: Device) -> int | None:
 
 def _most(plan: StoredPlan, device: Device) -> int:
     """How many runs may be under way: a second one needs inputs and outputs of its own."""
-    free = available(device)
-    if free is None or not plan.room:
+    if not plan.room:
         return 1
+    free = available(device)
+    if free is None:  # who knows of no bound has none
+        return 2
     if Settings.from_environment().memory is not None:
         free -= plan.nbytes
     return 2 if plan.room <= free else 1
