@@ -20,6 +20,9 @@ ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.skipif(
     not (ROOT / "benchmarks").is_dir(), reason="the benchmarks are not part of the package"
 )
+LONG = pytest.mark.skipif(
+    not os.environ.get("GLNN_EXHAUSTIVE"), reason="it is long: make check-exhaustive has it"
+)
 
 
 def run(*arguments: str, given: str | None = None) -> str:
@@ -67,8 +70,8 @@ def test_matmul() -> None:
     ("document", "size", "kernel"),
     [
         ("rovder_2017", "96", "morton_4_2"),
-        ("gronqvist", "96", "blocked_nt"),
-        ("cheng", "64", "cheng_v2"),
+        pytest.param("gronqvist", "96", "blocked_nt", marks=LONG),
+        pytest.param("cheng", "64", "cheng_v2", marks=LONG),
     ],
 )
 def test_documents(tmp_path, document, size, kernel) -> None:
@@ -539,6 +542,7 @@ def test_the_staircase_of_rovder_2019() -> None:
     staircase.show(Screen(), rows)
 
 
+@LONG
 def test_training_on_digits() -> None:
     """Three steps of it: what is counted and compared, not what it reaches."""
     options = ["--only", "mlp", "--share", "0.005", "--agree", "2", "--seeds", "2"]
@@ -620,6 +624,7 @@ def test_digits_are_split_and_read(tmp_path: Path) -> None:
         digits(tmp_path)
 
 
+@LONG
 def test_vgg16() -> None:
     options = ["--size", "32", "--repeat", "1", "--configuration", "C", "--json"]
     result = json.loads(run("benchmarks.vgg16", *options, "--kernel", "conv2d=direct"))
@@ -774,6 +779,7 @@ def test_the_printed_tables_add_up() -> None:
             assert 100 * ratio == pytest.approx(printed, rel=0.03)  # of rounded cycles
 
 
+@LONG
 def test_variants_are_timed_by_name() -> None:
     import glnn
     from benchmarks import variants
@@ -926,6 +932,7 @@ def test_networks_are_measured_each_in_a_process(tmp_path) -> None:
     assert f"| squeezenet1_1 | {ours['steps']} | 0 |" in page
 
 
+@LONG
 def test_workers() -> None:
     options = ["--model", "lenet", "--batch", "2", "--gpus", "", "--seconds", "0", "--json"]
     rows = json.loads(run("benchmarks.workers", *options))["rows"]
@@ -956,6 +963,7 @@ def test_threads() -> None:
     assert part["wait"] == "sleep" and part["wrong"] == 0
 
 
+@LONG
 def test_priority() -> None:
     options = ["--beside-batch", "1", "--seconds", "0", "--rounds", "1", "--json"]
     rows = json.loads(run("benchmarks.priority", *options))["rows"]
