@@ -50,12 +50,12 @@ class Staging:
             self._fences[self._turn] = self._device.fence()
             self._device.flush()  # while the host fills the other
 
-    def clear(self, copy: moderngl.Buffer, words: int) -> None:
-        """Have `copy` hold zeros in its first `words`."""
+    def clear(self, copy: moderngl.Buffer, start: int, end: int) -> None:
+        """Have `copy` hold zeros in the words from `start` up to `end`."""
         buffer, seen = self._next()
-        seen[:words] = 0
-        for first in range(0, words, WORDS):
-            self._move(copy, buffer, first, min(words - first, WORDS))
+        seen[: end - start] = 0
+        for first in range(start, end, WORDS):
+            self._move(copy, buffer, first, min(end - first, WORDS))
         self._fences[self._turn] = self._device.fence()
 
     def _next(self) -> tuple[moderngl.Buffer, NDArray[np.uint32]]:
@@ -94,7 +94,7 @@ def allocated(
     device.check_always(f"allocate {nbytes} bytes")
     staging, given = Staging.of(device), 0 if content is None else len(content)
     if given < words:
-        staging.clear(made, words)
+        staging.clear(made, given, words)
     if content is not None:
         staging.fill(made, content)
     return made
