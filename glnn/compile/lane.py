@@ -10,6 +10,7 @@ from glnn.compile.prepared import Prepared
 from glnn.compile.states import State, States
 from glnn.compile.weights import Weights
 from glnn.running.lane import Lane
+from glnn.running.lanes import at_once
 from glnn.running.store import Store
 from glnn.settings import Settings
 
@@ -47,13 +48,11 @@ def most(outline: Outline, states: States | None) -> int:
     if backend.device is None or not ways(outline):
         return 1
     free = backend.available() if states is None else states.available()
-    if free is None:  # who knows of no bound has none
-        return 2
-    if Settings.from_environment().memory is not None:
+    if free is not None and Settings.from_environment().memory is not None:
         at = outline.schedule, outline.arena
         own = {block for one in outline.carried for block in one.blocks(*at)}
         free -= outline.nbytes - sum(outline.blocks[block] for block in own)
-    return 2 if room(outline) <= free else 1
+    return at_once(room(outline), free)
 
 
 class PlannedLane(Lane):

@@ -14,6 +14,14 @@ from glnn.running.run import Begun
 L = TypeVar("L", bound=Lane)
 
 
+def at_once(room: int, free: int | None) -> int:
+    """How many runs may be under way, where a second takes `room` bytes and so many are `free`.
+
+    Who knows of no bound, None, has none.
+    """
+    return 2 if free is None or room <= free else 1
+
+
 class Lanes(Generic[L]):
     """Room for runs of a plan, at first for one. Only inside `perform`.
 

@@ -11,7 +11,7 @@ from glnn.device import Buffer, Device
 from glnn.device.played import Packed, Played
 from glnn.layout import parse
 from glnn.running.lane import Lane
-from glnn.running.lanes import Lanes
+from glnn.running.lanes import Lanes, at_once
 from glnn.running.runner import Runner
 from glnn.running.store import OnDevice, Store
 from glnn.settings import Settings
@@ -93,8 +93,6 @@ def _most(plan: StoredPlan, device: Device) -> int:
     if not plan.room:
         return 1
     free = available(device)
-    if free is None:  # who knows of no bound has none
-        return 2
-    if Settings.from_environment().memory is not None:
+    if free is not None and Settings.from_environment().memory is not None:
         free -= plan.nbytes
-    return 2 if plan.room <= free else 1
+    return at_once(plan.room, free)
