@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from glnn import data
 from glnn.errors import GlnnError, ModelError, ShapeError, first_line
 from glnn.model.builders import BUILDERS
-from glnn.model.images import read_image
+from glnn.images.digits import read_image
 from glnn.model.model import Model
 from glnn.model.npz import MOST_HEADER, open_npz, parse_header, read_array
 from glnn.model.samples import check_samples, fit_samples
