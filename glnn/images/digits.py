@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import ShapeError
-from glnn.images.files import opened
+from glnn.images.files import flattened, opened
+from glnn.images.resizing import MOST_PIXELS
 from glnn.tensor_info import TensorInfo, show
 from glnn.types import DType
 
-if TYPE_CHECKING:
-    from PIL import Image
-
-MOST_PIXELS = 1 << 26
 LIGHT = 127  # a grey value above this is nearer to white than to black
 
 
@@ -38,7 +35,7 @@ def read_image(path: str | os.PathLike[str], info: TensorInfo) -> tuple[NDArray[
     height, width = (int(n) for n in sizes)
     if height * width > MOST_PIXELS:
         raise ShapeError(f"input {info.name!r}: {height} x {width} pixels are too many for images")
-    grey, notes = _grey(Path(path))
+    grey, notes = flattened(opened(Path(path)), grey=True)
     # The background is what most of the border shows.
     pixels = np.asarray(grey)
     border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
@@ -54,19 +51,3 @@ def read_image(path: str | os.PathLike[str], info: TensorInfo) -> tuple[NDArray[
     if info.dtype is not DType.uint8:
         pixels = pixels.astype(np.float32) / np.float32(255)
     return pixels.reshape(1, 1, height, width), notes
-
-
-def _grey(path: Path) -> tuple[Image.Image, list[str]]:
-    """The image in 8-bit grey, upright, without transparency; and what was done to it."""
-    image = opened(path)
-    notes = []
-    if image.has_transparency_data:
-        from PIL import Image
-
-        white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image.convert("RGBA"))
-        notes.append("put on white where it is transparent")
-    if image.mode != "L":
-        image = image.convert("L")
-        notes.append("turned to grey")
-    return image, notes

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.errors import ModelError, fault, first_line
+from glnn.errors import ModelError, ShapeError, fault, first_line
 from glnn.reading import check_file, regular
 from glnn.writing import whole
 
@@ -32,6 +32,37 @@ def read_picture(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
         colours = "RGBA" if image.has_transparency_data else "RGB"
         image = image.convert("L" if image.mode == "1" else colours)
     return np.asarray(image)
+
+
+def image_of(picture: NDArray[np.uint8]) -> Image.Image:
+    """The picture, uint8 H x W, H x W x 3 or H x W x 4, as Pillow has it.
+
+    Raises ShapeError for other arrays, ModelError without Pillow.
+    """
+    try:
+        from PIL import Image
+    except ImportError:
+        raise _missing("a picture") from None
+    known = isinstance(picture, np.ndarray) and picture.dtype == np.uint8 and picture.size
+    if not known or not (picture.ndim == 2 or (picture.ndim == 3 and picture.shape[2] in (3, 4))):
+        got = f"{picture.dtype} {picture.shape}" if isinstance(picture, np.ndarray) else picture
+        raise ShapeError(f"a picture is uint8 H x W, H x W x 3 or H x W x 4, got {got!s:.60}")
+    return Image.fromarray(picture)
+
+
+def flattened(image: Image.Image, grey: bool = False) -> tuple[Image.Image, list[str]]:
+    """The image in 8-bit RGB, or grey, without transparency; and what was done to it."""
+    notes = []
+    if image.has_transparency_data:
+        from PIL import Image
+
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image.convert("RGBA"))
+        notes.append("put on white where it is transparent")
+    if image.mode != ("L" if grey else "RGB"):
+        image = image.convert("L" if grey else "RGB")
+        notes += ["turned to grey"] if grey else []
+    return image, notes
 
 
 def is_picture(path: Path) -> bool:
@@ -72,7 +103,7 @@ def _format(path: Path) -> str | None:
     return found if found in FORMATS else None
 
 
-def _missing(path: Path) -> ModelError:
+def _missing(path: Path | str) -> ModelError:
     return ModelError(f"{path}: reading and writing images needs Pillow: install glnn[images]")
 
 

@@ -18,6 +18,7 @@ from glnn.graph.graph import Graph
 from glnn.layers import Layer
 from glnn.layers.scope import Scope, Training
 from glnn.model.content import Content
+from glnn.model.described import checked
 from glnn.model.formats import save
 from glnn.model.node import Node, parameters
 from glnn.model.summary import of_layers, summary
@@ -41,14 +42,17 @@ class Model:
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[str, ...]
     name: str = "model"
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """What its file says besides, by name: of pictures, of classes; see `glnn.images`."""
     _calls: dict[str, Executor] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         _check_graph(self)
+        object.__setattr__(self, "metadata", checked(self.metadata, self.name))
         _ = self.tensors  # infers every shape once
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Model, (self.nodes, self.inputs, self.outputs, self.name)
+        return Model, (self.nodes, self.inputs, self.outputs, self.name, self.metadata)
 
     @classmethod
     def sequential(
@@ -57,11 +61,13 @@ class Model:
         input_shape: Sequence[int],
         name: str = "model",
         names: Sequence[str] | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> Model:
         """A chain of layers.
 
         input_shape: the shape of one sample, without the batch. names: the layers' names; None
-        names them after their kinds, `conv2d1`, `relu1`, `conv2d2`.
+        names them after their kinds, `conv2d1`, `relu1`, `conv2d2`. metadata: what its file says
+        besides, as `glnn.images.metadata` has it.
         """
         layers = _listed("layers", layers, "layers")
         for number, layer in enumerate(layers, start=1):
@@ -76,7 +82,7 @@ class Model:
             nodes.append(Node(node_name, layer, (previous,), node_name))
             previous = node_name
         inputs = (TensorInfo("input", (BATCH, *sizes)),)
-        return cls(tuple(nodes), inputs, (previous,), name)
+        return cls(tuple(nodes), inputs, (previous,), name, {} if metadata is None else metadata)
 
     @cached_property
     def graph(self) -> Graph:
@@ -220,14 +226,10 @@ class Model:
         save(path, format, self.content)
 
     @property
-    def metadata(self) -> Mapping[str, str]:
-        """What its file says besides, by name: of an .onnx file that was read."""
-        return {}
-
-    @property
     def content(self) -> Content:
         """What files say of it."""
-        return Content(self.name, self.nodes, self.inputs, self.outputs, self.tensors)
+        ends = self.inputs, self.outputs
+        return Content(self.name, self.nodes, *ends, self.tensors, self.metadata)
 
     def __str__(self) -> str:
         layers = of_layers(self.nodes, self.tensors)
