@@ -161,15 +161,19 @@ class Source:
         Raises ModelError or ShapeError for all else, and where none is left.
         """
         waiting: list[Sample] = []
-        several = False
+        any_there = False
         for sample in self._samples():
-            if waiting and (len(waiting) == count or sample.x.shape[1:] != waiting[0].x.shape[1:]):
+            any_there = True
+            if waiting and sample.x.shape[1:] != waiting[0].x.shape[1:]:
                 yield Inputs.of(waiting)
-                waiting, several = [], True
+                waiting = []
             waiting.append(sample)
+            if len(waiting) == count:
+                yield Inputs.of(waiting)
+                waiting = []
         if waiting:
             yield Inputs.of(waiting)
-        elif not several:
+        if not any_there:
             raise ModelError(f"none of the {len(self.failed)} pictures could be read")
 
     def _samples(self) -> Iterator[Sample]:
