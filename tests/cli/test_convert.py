@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import glnn
+from glnn import images
 from glnn.layers import Conv2d, Dropout, Linear, ReLU, Sigmoid, Tanh
 from glnn.model import Model
 from tests.cli.conftest import Glnn
@@ -116,3 +117,21 @@ def test_what_no_layer_computes_is_refused(cli: Glnn, tmp_path: Path) -> None:
     assert "net: node 'sums', CumSum, is no layer of glnn's: there is none for CumSum" in said
     assert cli("convert", path, tmp_path / "copy.onnx").code == 0
     assert (tmp_path / "copy.onnx").read_bytes() == path.read_bytes()
+
+
+def test_a_model_is_told_of_its_pictures_and_classes(cli: Glnn, small: Path) -> None:
+    (small.parent / "classes.txt").write_text("left\nright\n")
+    told = small.parent / "told.json"
+    asked = ("--preprocessing", "imagenet", "--labels", small.parent / "classes.txt")
+    found = cli("convert", small, told, *asked, "--json").json
+    said = glnn.load(told).metadata
+    assert found["metadata"] == said
+    assert images.described(said) == images.Preprocessing.imagenet()
+    assert images.labels_of(said) == {0: "left", 1: "right"}
+    again = small.parent / "again.json"
+    cli("convert", told, again)
+    assert glnn.load(again).metadata == said
+    assert (
+        "have no place for them"
+        in cli("convert", small, again, "--format", "rovder", *asked).refusal
+    )
