@@ -65,11 +65,11 @@ def export(captured: Captured, inputs: Sequence[Any]) -> Exported:
     nbytes = sum(inputs[i].nbytes for i in captured.weights)
     if nbytes > MOST_BYTES:
         raise RefusedError(f"its weights are {nbytes} bytes, and an ONNX model holds {MOST_BYTES}")
-    with EXPORTING, torch.no_grad(), _quiet():
-        program = _attempt(lambda: _program(captured, inputs))
+    with EXPORTING, torch.no_grad(), quiet():
+        program = attempt(lambda: _program(captured, inputs))
         _check(program, captured)
         names = [input_name(i) for i in captured.tensors]
-        proto = _attempt(
+        proto = attempt(
             lambda: (
                 torch.onnx.export(
                     program,
@@ -121,7 +121,7 @@ def _program(captured: Captured, inputs: Sequence[Any]) -> Any:
 
 
 def _check(program: Any, captured: Captured) -> None:
-    """Raise RefusedError for what changes its inputs, draws random numbers, or has odd types."""
+    """Raise RefusedError for what changes its inputs, and by `check_operators`."""
     known = {weight_name(i): i for i in captured.weights}
     known |= {f"tensors_{place}": i for place, i in enumerate(captured.tensors)}
     for output in program.graph_signature.output_specs:
@@ -129,6 +129,11 @@ def _check(program: Any, captured: Captured) -> None:
             target = output.target
             what = captured.name(known[target]) if target in known else target
             raise RefusedError(f"it changes {what} in place")
+    check_operators(program)
+
+
+def check_operators(program: Any) -> None:
+    """Raise RefusedError for what draws random numbers, or computes in odd types."""
     for node in program.graph.nodes:
         kind = getattr(node.meta.get("val"), "dtype", None)
         if kind in FOREIGN:
@@ -153,7 +158,7 @@ def _fixed(node: Any) -> bool:
     return False
 
 
-def _attempt(work: Callable[[], Any]) -> Any:
+def attempt(work: Callable[[], Any]) -> Any:
     """What `work` gives. Raises RefusedError with the innermost cause of what it raises."""
     try:
         return work()
@@ -172,7 +177,7 @@ def _attempt(work: Callable[[], Any]) -> Any:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Without what the exporter prints, warns of and logs."""
     loggers = [logging.getLogger(NOISY), logging.getLogger(f"{NOISY}._registration")]
     before = [logger.disabled for logger in loggers]
