@@ -74,6 +74,8 @@ class Model(Weighted):
             _check_layer(f"layer {number}", layer)
         sizes = _listed("input_shape", input_shape, "sizes, as in (1, 28, 28)")
         names = _names(layers) if names is None else _listed("names", names, "names")
+        if not _are_texts(names):
+            raise ModelError(f"layers are called by texts, got {shown(names)}")
         if len(names) != len(layers):
             raise ModelError(f"{len(layers)} layers need as many names, got {len(names)}")
         nodes = []

@@ -43,12 +43,14 @@ class GraphModel(Model):
     """Of the outputs, as far as they are known."""
     source: Source | None = None
     """What it was read from."""
+    passed: frozenset[str] = frozenset()
+    """Names in a state dict that are passed over, as nothing computes with what they stand for."""
 
     def __post_init__(self) -> None:
         pass  # the graph has been looked at
 
     def __reduce__(self) -> tuple[Any, ...]:
-        more = (self.given, self.types, self.source)
+        more = (self.given, self.types, self.source, self.passed)
         return GraphModel, (self.nodes, self.inputs, self.outputs, self.name, *more)
 
     @cached_property
@@ -129,7 +131,7 @@ class GraphModel(Model):
                 return to_float32(what, value).astype(kind)
             return as_one_of(what, of_tensor(what, value), (DType(kind.name),))
 
-        return Wanted(self.name, shapes, {}, take)
+        return Wanted(self.name, shapes, {}, take, self.passed)
 
     def _assign(self, arrays: Mapping[str, Array]) -> None:
         found = self.with_parameters(arrays)

@@ -36,6 +36,8 @@ class Wanted:
     take: Callable[[str, str, Any], Array]
     """The array for a parameter, from its name, what errors call it and what was given; raises
     ShapeError."""
+    passed: frozenset[str] = frozenset()
+    """Names that are neither wanted nor unexpected."""
 
     def match(self, given: Mapping[str, Any], strict: bool) -> tuple[dict[str, Array], LoadedKeys]:
         """The array for each parameter that was given, by PyTorch's names, and which were not.
@@ -45,9 +47,7 @@ class Wanted:
         be there, and nothing else. Raises ModelError, which lists all that does not fit.
         """
         names = self._names(given)
-        unexpected = [
-            key for key, name in names.items() if not name and key.rpartition(".")[2] != COUNTED
-        ]
+        unexpected = [key for key, name in names.items() if not name]
         missing = [name for name in self.shapes if name not in set(names.values())]
         wrong: list[str] = []
         arrays: dict[str, Array] = {}
@@ -69,15 +69,25 @@ class Wanted:
         return arrays, LoadedKeys(missing, unexpected)
 
     def _names(self, given: Mapping[str, Any]) -> dict[str, str]:
-        """For each name that was given the parameter's, or "" where it is none's."""
+        """For each name that was given the parameter's, or "" where it is none's.
+
+        Those that are passed over are left out.
+        """
         known = {**self.others, **dict(zip(self.shapes, self.shapes, strict=True))}
         start = len(_prefix(list(given), known))
-        found = {key: known.get(key[start:], "") for key in given}
+        found = {
+            key: known.get(key[start:], "")
+            for key in given
+            if key[start:] in known or not self._passes(key[start:])
+        }
         first: dict[str, str] = {}
         for key, name in found.items():
             if name and first.setdefault(name, key) != key:
                 raise ModelError(f"both {first[name]!r} and {key!r} are {name!r} of {self.model}")
         return found
+
+    def _passes(self, name: str) -> bool:
+        return name in self.passed or name.rpartition(".")[2] == COUNTED
 
     def _array(self, name: str, key: str, value: Any, wrong: list[str]) -> Array | None:
         """What was given for the parameter `name`, or None, and one more fault in `wrong`."""

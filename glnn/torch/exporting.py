@@ -67,7 +67,9 @@ def export(captured: Captured, inputs: Sequence[Any]) -> Exported:
         raise RefusedError(f"its weights are {nbytes} bytes, and an ONNX model holds {MOST_BYTES}")
     with EXPORTING, torch.no_grad(), quiet():
         program = attempt(lambda: _program(captured, inputs))
-        _check(program, captured)
+        known = {weight_name(i): captured.name(i) for i in captured.weights}
+        known |= {f"tensors_{at}": captured.name(i) for at, i in enumerate(captured.tensors)}
+        check(program, lambda target: known.get(target, target))
         names = [input_name(i) for i in captured.tensors]
         proto = attempt(
             lambda: (
@@ -120,20 +122,14 @@ def _program(captured: Captured, inputs: Sequence[Any]) -> Any:
     return program.run_decompositions(decompositions())
 
 
-def _check(program: Any, captured: Captured) -> None:
-    """Raise RefusedError for what changes its inputs, and by `check_operators`."""
-    known = {weight_name(i): i for i in captured.weights}
-    known |= {f"tensors_{place}": i for place, i in enumerate(captured.tensors)}
+def check(program: Any, called: Callable[[str], str] = str) -> None:
+    """Raise RefusedError for what changes its inputs, draws random numbers, or has odd types.
+
+    called: what to call the input or the weight that the program calls so.
+    """
     for output in program.graph_signature.output_specs:
         if "MUTATION" in output.kind.name:
-            target = output.target
-            what = captured.name(known[target]) if target in known else target
-            raise RefusedError(f"it changes {what} in place")
-    check_operators(program)
-
-
-def check_operators(program: Any) -> None:
-    """Raise RefusedError for what draws random numbers, or computes in odd types."""
+            raise RefusedError(f"it changes {called(output.target)} in place")
     for node in program.graph.nodes:
         kind = getattr(node.meta.get("val"), "dtype", None)
         if kind in FOREIGN:
@@ -179,7 +175,8 @@ def attempt(work: Callable[[], Any]) -> Any:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Without what the exporter prints, warns of and logs."""
-    loggers = [logging.getLogger(NOISY), logging.getLogger(f"{NOISY}._registration")]
+    known = [name for name in list(logging.root.manager.loggerDict) if name.startswith(NOISY)]
+    loggers = [logging.getLogger(name) for name in {NOISY, f"{NOISY}._registration", *known}]
     before = [logger.disabled for logger in loggers]
     for logger in loggers:
         logger.disabled = True

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 import torch
@@ -14,7 +16,7 @@ from glnn.errors import GlnnError, ModelError, shown
 from glnn.model.onnx_format import GraphModel, of_proto
 from glnn.tensor_info import BATCH
 from glnn.torch.decompositions import decompositions
-from glnn.torch.exporting import EXPORTING, MOST_BYTES, attempt, check_operators, quiet
+from glnn.torch.exporting import EXPORTING, MOST_BYTES, attempt, check, quiet
 from glnn.torch.left import RefusedError
 
 Tensors = tuple[Any, ...]
@@ -22,6 +24,7 @@ Tensors = tuple[Any, ...]
 
 def from_torch(module: Any, example: Any, dynamic: bool, name: str | None) -> GraphModel:
     """The model of `module`: see `Model.from_torch`."""
+    module = getattr(module, "_orig_mod", module)  # of torch.compile
     called = type(module).__name__
     if not isinstance(module, nn.Module) or isinstance(module, torch.jit.ScriptModule):
         raise ModelError(f"from_torch takes a torch.nn.Module, got {shown(module)}")
@@ -36,8 +39,9 @@ def from_torch(module: Any, example: Any, dynamic: bool, name: str | None) -> Gr
     except RefusedError as error:
         raise ModelError(f"{called}: {error}") from None
     proto.graph.name = name or called
+    unused = set(module.state_dict()) - {one.name for one in proto.graph.initializer}
     try:
-        return of_proto(proto, name or called)
+        return replace(of_proto(proto, name or called), passed=frozenset(unused))
     except GlnnError as error:
         raise ModelError(f"{called} was exported to ONNX, but {error}") from None
 
@@ -72,10 +76,10 @@ def _inference(module: Any) -> Iterator[Any]:
     nbytes = sum(one.nbytes for one in tensors)
     if nbytes > MOST_BYTES:
         raise RefusedError(f"its weights are {nbytes} bytes, and an ONNX model holds {MOST_BYTES}")
-    if any(one.is_floating_point() and one.dtype is not torch.float32 for one in tensors) or any(
-        one.device.type != "cpu" for one in tensors
-    ):
-        module = copy.deepcopy(module).cpu().float()
+    odd = {one.dtype for one in tensors if one.is_floating_point()} - {torch.float32}
+    if odd or any(one.device.type != "cpu" for one in tensors):
+        given = module
+        module = attempt(lambda: copy.deepcopy(given).cpu().float())
     before = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
@@ -94,7 +98,7 @@ def _exported(module: Any, examples: Tensors, dynamic: bool) -> Any:
                 program = attempt(lambda: _program(module, _doubled(examples), True))
         if program is None:
             program = attempt(lambda: _program(module, examples, False))
-        check_operators(program)
+        check(program)
         outputs = _output_names(program)
         proto = attempt(
             lambda: (
@@ -114,10 +118,21 @@ def _exported(module: Any, examples: Tensors, dynamic: bool) -> Any:
 
 def _program(module: Any, examples: Tensors, dynamic: bool) -> Any:
     """The module as PyTorch exports it. dynamic: whether first sizes are open."""
-    auto = torch.export.Dim.AUTO
-    free = tuple({0: auto} if dynamic and one.ndim else {} for one in examples)
+    free = _first_sizes(module, examples) if dynamic else None
     program = torch.export.export(module, examples, dynamic_shapes=free, strict=False)
     return program.run_decompositions(decompositions())
+
+
+def _first_sizes(module: Any, examples: Tensors) -> dict[str, Any]:
+    """That the first size of each input is open, by the arguments of `forward`."""
+
+    def of(value: Any) -> Any:
+        if isinstance(value, tuple):  # of *arguments
+            return tuple(map(of, value))
+        return {0: torch.export.Dim.AUTO} if value.ndim else {}
+
+    given = signature(module.forward).bind(*examples).arguments
+    return {name: of(value) for name, value in given.items()}
 
 
 def _doubled(examples: Tensors) -> Tensors:
@@ -128,14 +143,20 @@ def _doubled(examples: Tensors) -> Tensors:
 
 
 def _output_names(program: Any) -> list[str]:
-    """What to call the outputs: by the keys and places at which forward gives them."""
-    spec = program.call_spec.out_spec
-    kinds = program.graph_signature.output_specs
-    results = [one for one in kinds if one.kind.name == "USER_OUTPUT"]
-    names = list(_names(spec.unflatten(list(range(spec.num_leaves))), ()))
-    if len(names) != len(results):
-        return [f"output_{i}" for i in range(len(results))]
-    return ["_".join(path) or "output" for path in names]
+    """What to call the outputs: by the keys and places at which forward gives them.
+
+    One that is an input has the input's name; of None nothing is exported.
+    """
+    signature = program.graph_signature
+    specs = [one.arg for one in signature.output_specs if one.kind.name == "USER_OUTPUT"]
+    inputs = {one.arg.name for one in signature.input_specs if one.kind.name == "USER_INPUT"}
+    tree = program.call_spec.out_spec
+    names = ["_".join(path) or "output" for path in _names(tree.unflatten(range(len(specs))), ())]
+    return [
+        spec.name if spec.name in inputs else name
+        for name, spec in zip(names, specs, strict=True)
+        if not (hasattr(spec, "value") and spec.value is None)
+    ]
 
 
 def _names(structure: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
