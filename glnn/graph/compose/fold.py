@@ -30,13 +30,13 @@ def unfold(add: Add, x: Value, windows: Window) -> Value:
     if any(windows.sides):
         x = add(Pad((0, 0, *windows.before), (0, 0, *windows.after)), x)
     for axis in reversed(range(count)):
-        x = add(Gather(2 + axis), x, constant(_along(windows, outs, axis).astype(np.int32)))
+        x = add(Gather(2 + axis), x, constant(along(windows, outs, axis).astype(np.int32)))
     taps, places = range(2, 2 * count + 2, 2), range(3, 2 * count + 2, 2)
     x = add(Transpose((0, 1, *taps, *places)), x)
     return joined(add, joined(add, x, count + 2, count), 1, count + 1)
 
 
-def _along(windows: Window, outs: Sizes, axis: int) -> Array:
+def along(windows: Window, outs: Sizes, axis: int) -> Array:
     """(taps, windows): where each tap of each window lies in the padded dimension."""
     taps = np.arange(windows.kernel[axis]) * windows.dilation[axis]
     return np.add.outer(taps, np.arange(outs[axis]) * windows.stride[axis])
@@ -59,7 +59,7 @@ def fold(add: Add, x: Value, windows: Window, sizes: Sizes) -> Value:
     padded = tuple(a + n + b for a, n, b in zip(windows.before, sizes, windows.after, strict=True))
     at = np.zeros((1, 1), np.int64)
     for axis, size in enumerate(padded):
-        own = _along(windows, outs, axis)
+        own = along(windows, outs, axis)
         at = (at[:, None, :, None] * size + own[:, None]).reshape(len(at) * len(own), -1)
     updates = add(Transpose((2, 3, 0, 1)), add(Reshape((n, channels, taps, count), True), x))
     zeros = add(Expand((prod(padded), n, channels)), constant(np.zeros((), x.type.dtype.numpy)))

@@ -60,7 +60,7 @@ class Places:
 
     @property
     def middles(self) -> Array:
-        """Where the middle of each place lies, float32: some before the first or behind the last."""
+        """Where the middle of each place lies, float32, even before the first one."""
         at, step = np.arange(self.count, dtype=np.float32), np.float32(self.step)
         half = np.float32(0.5)
         return np.asarray(at * step if self.align_corners else (at + half) * step - half)
