@@ -72,7 +72,7 @@ class Pad(Layer):
         """The value as a number of `dtype`. Raises ShapeError where it is none."""
         if dtype.kind == "float":
             return float(self.value)
-        whole = int(self.value)
+        whole = int(self.value) if abs(self.value) <= MOST else None
         if whole != self.value or np.array(whole).astype(dtype.numpy) != whole:
             what = f"{type(self).__name__} value {self.value} is no number of x, {dtype.value}"
             raise ShapeError(what)

@@ -12,7 +12,7 @@ from glnn.graph.builder import constant
 from glnn.graph.compose.add import Add
 from glnn.graph.graph import Value
 from glnn.graph.operators import Expand, Gather, Resample, Reshape, Slice
-from glnn.types import Array
+from glnn.types import Array, TensorType
 
 MOST_RANK = 8
 
@@ -141,7 +141,7 @@ def picked(add: Add, x: Value, indices: Mapping[int, Array]) -> Value:
 
 
 def _size(x: Value, axis: int) -> int:
-    return x.type.shape[axis]
+    return TensorType(x.type.dims[axis : axis + 1]).shape[0]
 
 
 def _equally_apart(index: Array) -> bool:
@@ -168,11 +168,12 @@ def _sliced(add: Add, x: Value, indices: Mapping[int, Array]) -> Value:
 
 def _repeated(add: Add, x: Value, counts: Mapping[int, int]) -> Value:
     """Each place as often as `counts` says for its axis."""
-    dims = [[n, counts[i]] if i in counts else [n] for i, n in enumerate(x.type.shape)]
-    if len(dims) + len(counts) > MOST_RANK:
+    if x.type.symbols or len(x.type.dims) + len(counts) > MOST_RANK:
         for axis, count in counts.items():
-            x = looked_up(add, x, axis, np.repeat(np.arange(_size(x, axis)), count))
+            index = np.repeat(np.arange(_size(x, axis), dtype=np.int32), count)
+            x = looked_up(add, x, axis, index)
         return x
+    dims = [[n, counts[i]] if i in counts else [n] for i, n in enumerate(x.type.shape)]
     apart = (n for pair in dims for n in (pair[0], *(1 for _ in pair[1:])))
     wide = tuple(n for pair in dims for n in pair)
     x = add(Expand(wide), add(Reshape(tuple(apart), True), x))
