@@ -49,8 +49,7 @@ class Pad(Layer):
     def express(self, scope: Scope, *inputs: Value) -> Value:
         (x,) = inputs
         self._check(x.type.dims)
-        first, then = self.steps
-        for before, after, edge in (first, then):
+        for before, after, edge in self.steps:
             if any((*before, *after)):
                 none = (0,) * (len(x.type.dims) - self.count)
                 fill = self._fill(x.type.dtype)
@@ -61,8 +60,11 @@ class Pad(Layer):
     def steps(self) -> tuple[tuple[Sizes, Sizes, Edge], ...]:
         """What is put before and behind, and by which edge, then what is cut off by the constant.
 
-        The circle closes behind what is left: there it is the other way round.
+        The circle closes behind what is left: there it is the other way round. A constant is one
+        step.
         """
+        if self.edge == "constant":
+            return ((self.before, self.after, self.edge),)
         more: tuple[Sizes, Sizes, Edge] = (_above(self.before), _above(self.after), self.edge)
         less = tuple(min(n, 0) for n in self.before), tuple(min(n, 0) for n in self.after)
         cut: tuple[Sizes, Sizes, Edge] = (*less, "constant")

@@ -78,7 +78,7 @@ def upsample(place: Place, x: str) -> str:
         "coordinate_transformation_mode": "asymmetric" if nearest else coordinates,
         "axes": [axis for axis, _, _ in sizes],
     } | ({"nearest_mode": "floor"} if nearest else {})
-    if any(places.scale is None for _, _, places in sizes):
+    if layer.align_corners or any(places.scale is None for _, _, places in sizes):
         wanted = place.integers(*(places.count for _, _, places in sizes))
         return place("Resize", x, "", "", wanted, **how)
     scales = [_scale(n, places.count, places.scale or 1.0) for _, n, places in sizes]
