@@ -198,6 +198,7 @@ def volumes() -> Model:
 def moved() -> Model:
     """What moves numbers of images, and takes them between four."""
     kinds: tuple[nn.Layer, ...] = (
+        nn.Bias(8),
         nn.PixelShuffle(2),
         nn.ChannelShuffle(2),
         nn.Unfold((2, 3), 1, 1, 2),
