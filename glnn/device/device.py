@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from glnn.device.adopting import Adopting
 from glnn.device.available import memory_available
+from glnn.device.believed import BrokenLimits
 from glnn.device.binaries import Binaries
 from glnn.device.context import Context, StepError
 from glnn.device.faults import RESETS, drain, reset_asker
@@ -79,7 +80,8 @@ class Device:
         self._renewed: Device | None = None
         with elsewhere():
             self._gl, asked, self.attempts = wanted.open()
-            self.capabilities = asked.with_minimum() if wanted.limits == MINIMUM_LIMITS else asked
+            offers = asked.with_minimum() if wanted.limits == MINIMUM_LIMITS else asked
+            self.capabilities = BrokenLimits.load(settings.cache, asked).lowered(offers)
             # Not at exit: the process ends anyway, and drivers may have torn themselves down.
             worker = Worker("glnn device", step_back if self.low else None)
             self._finalizer = weakref.finalize(self, _destroy, self._gl, worker)
@@ -91,8 +93,8 @@ class Device:
                 self.binaries = Binaries(self.functions, asked, Disk.of(settings))
                 self._flush, self._finish = self.load("glFlush", None), self.load("glFinish", None)
                 extensions = self._context.extensions
-                offers = self.capabilities, extensions, self.load
-                self._reset_status = reset_asker(self._gl, *offers)
+                known = self.capabilities, extensions, self.load
+                self._reset_status = reset_asker(self._gl, *known)
                 self._sharing = Sharing(self._gl, worker)
             except Exception as error:
                 self._finalizer()
