@@ -37,7 +37,10 @@ class LimitFinding:
         """What is to be said of it, in a few words."""
         if self.why is not None:
             return f"taken as {self.holds} from now on: {self.why}"
-        return "holds" if self.note is None else f"right up to {self.holds}: {self.note}"
+        if self.note is None:
+            return "holds"
+        whole = "holds" if self.holds == self.said else f"right up to {self.holds}"
+        return f"{whole}: {self.note}"
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "ok": self.ok}

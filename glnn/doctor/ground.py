@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,11 +46,14 @@ def count_from(first: int, number: int) -> Words:
 class Ground:
     """A device that limits are tried on. To be used inside `Device.perform`.
 
-    most: the bytes that one try may take.
+    most: the bytes that one try may take. patience: seconds after which a try is content with
+    less. note: what it left out then.
     """
 
-    def __init__(self, device: Device, most: int) -> None:
-        self.device = device
+    note: str | None = None
+
+    def __init__(self, device: Device, most: int, patience: float = inf) -> None:
+        self.device, self.patience = device, patience
         device.activate()
         free = device.memory_available()
         self.most = most if free is None else min(most, free // 4)
@@ -128,10 +132,10 @@ class Ground:
             out.copy.read_into(part, 4 * count * each)
         return found
 
-    def read(self, memory: SharedMemory, words: int) -> Iterator[tuple[int, Words]]:
-        """The first `words` of `memory`, in pieces, each with the place that it begins at."""
-        for first in range(0, words, PIECE):
-            piece = np.empty(min(PIECE, words - first), np.uint32)
+    def read(self, memory: SharedMemory, words: int, start: int = 0) -> Iterator[tuple[int, Words]]:
+        """`words` of `memory` from `start` on, in pieces, each with the place it begins at."""
+        for first in range(start, start + words, PIECE):
+            piece = np.empty(min(PIECE, start + words - first), np.uint32)
             memory.copy.read_into(piece, piece.nbytes, offset=4 * first)
             yield first, piece
 

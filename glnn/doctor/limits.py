@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from time import perf_counter
 
 from glnn.device import Capabilities, Device
@@ -17,6 +18,8 @@ CAP = 256 << 20
 """Bytes that a try may take, unless all is asked for."""
 WHOLE = 4 << 30
 """Bytes that a try may take where all is asked for; the device may have less."""
+PATIENCE = 3.0
+"""Seconds after which a try of much memory is content with less, unless all is asked for."""
 COARSEST = 4096  # bytes at which every driver lets a block begin
 
 
@@ -65,6 +68,7 @@ class _Search:
     def __init__(self, device: Device, probe: Probe, full: bool) -> None:
         self._device, self._probe, self._full = device, probe, full
         self._said = probe.number(device.capabilities)
+        self._left: str | None = None  # what the last try left out
 
     def finding(self) -> LimitFinding:
         """What is found, with as few tries as halving needs."""
@@ -81,7 +85,7 @@ class _Search:
                 if not most:
                     return self._found(0, None, note)
         if why is None:
-            return self._found(most, None, note if most < self._said else None)
+            return self._found(most, None, note if most < self._said else self._left)
         right, wrong = 0, most
         for likely in (probe.guaranteed, probe.grain):  # most of all, what GL guarantees holds
             if right < likely < wrong:
@@ -134,15 +138,21 @@ class _Search:
 
     def _try(self, number: int) -> str | None:
         """Why so much cannot be had, None where it can. Raises NoRoomError."""
-        device, probe = self._device, self._probe
+        device = self._device
         try:
-            return device.perform(lambda: probe.work(Ground(device, WHOLE), number))
+            return device.perform(lambda: self._worked(number))
         except NoRoomError:
             raise
         except GlnnError as error:
             if device.lost is not None:
                 self._device = device.renewed()
             return first_line(error)
+
+    def _worked(self, number: int) -> str | None:
+        ground = Ground(self._device, WHOLE, inf if self._full else PATIENCE)
+        fault = self._probe.work(ground, number)
+        self._left = ground.note
+        return fault
 
     def _found(self, holds: int, why: str | None, note: str | None) -> LimitFinding:
         one = self._probe
