@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from glnn.device import Capabilities
@@ -54,92 +54,58 @@ class Probe:
 
 def probes() -> tuple[Probe, ...]:
     """All limits that are tried."""
-    of = compute_limits
-    sizes = [
-        Probe(
-            "max_compute_work_group_size",
-            f"invocations of a workgroup along {NAMES[axis]}",
-            of.size_along(axis),
-            axis,
-        )
-        for axis in range(3)
-    ]
-    counts = [
-        Probe(
-            "max_compute_work_group_count",
-            f"workgroups along {NAMES[axis]}",
-            of.count_along(axis),
-            axis,
-            nbytes=4,
-            most=GROUPS,
-        )
-        for axis in range(3)
-    ]
-    vertex, wide = feedback_limits, 1 << 16
-    return (
-        Probe(
-            "max_compute_work_group_invocations",
-            "invocations of a workgroup",
-            of.invocations,
-            grain=32,
-        ),
-        *sizes,
-        Probe(
-            "max_compute_shared_memory_size", "bytes of shared memory", of.shared_memory, grain=1024
-        ),
-        Probe(
-            "max_compute_shader_storage_blocks", "storage blocks of a shader", of.blocks, most=64
-        ),
-        Probe(
-            "shader_storage_buffer_offset_alignment",
-            "bytes from one beginning of a storage block to the next",
-            of.alignment,
-        ),
-        *counts,
-        Probe(
-            "max_shader_storage_block_size",
-            "bytes of a storage block",
-            of.block_size,
-            grain=1 << 16,
-            nbytes=1,
-        ),
-        Probe(
+    return (*_of_compute(), *_of_feedback())
+
+
+def _of_compute() -> Iterator[Probe]:
+    of, size = compute_limits, "max_compute_work_group_size"
+    name, what = "max_compute_work_group_invocations", "invocations of a workgroup"
+    yield Probe(name, what, of.invocations, grain=32)
+    for i in range(3):
+        yield Probe(size, f"{what} along {NAMES[i]}", of.size_along(i), i)
+    name, what = "max_compute_shared_memory_size", "bytes of shared memory"
+    yield Probe(name, what, of.shared_memory, grain=1024)
+    name, what = "max_compute_shader_storage_blocks", "storage blocks of a shader"
+    yield Probe(name, what, of.blocks, most=64)
+    what = "bytes from one beginning of a storage block to the next"
+    yield Probe("shader_storage_buffer_offset_alignment", what, of.alignment)
+    name = "max_compute_work_group_count"
+    for i in range(3):
+        what = f"workgroups along {NAMES[i]}"
+        yield Probe(name, what, of.count_along(i), i, nbytes=4, most=GROUPS)
+    name, what = "max_shader_storage_block_size", "bytes of a storage block"
+    yield Probe(name, what, of.block_size, grain=1 << 16, nbytes=1)
+
+
+def _of_feedback() -> Iterator[Probe]:
+    of, wide = feedback_limits, 1 << 16
+    rows: tuple[tuple[str, str, Try, int, int, int | None], ...] = (
+        (
             "max_transform_feedback_interleaved_components",
             "captured numbers of a vertex",
-            vertex.components,
-            grain=4,
-            most=256,
-            compute=False,
+            of.components,
+            4,
+            0,
+            256,
         ),
-        Probe(
+        (
             "max_vertex_texture_image_units",
             "textures of a vertex shader",
-            vertex.units,
-            most=64,
-            compute=False,
+            of.units,
+            1,
+            0,
+            64,
         ),
-        Probe(
-            "max_texture_size",
-            "texels along a side of a texture",
-            vertex.texture_size,
-            grain=64,
-            most=wide,
-            compute=False,
-        ),
-        Probe(
-            "max_array_texture_layers",
-            "layers of a texture",
-            vertex.layers,
-            grain=16,
-            most=wide,
-            compute=False,
-        ),
-        Probe(
+        ("max_texture_size", "texels along a side of a texture", of.texture_size, 64, 0, wide),
+        ("max_array_texture_layers", "layers of a texture", of.layers, 16, 0, wide),
+        (
             "max_texture_buffer_size",
             "texels of a texture that is a buffer",
-            vertex.buffer_texels,
-            grain=1024,
-            nbytes=4,
-            compute=False,
+            of.buffer_texels,
+            1024,
+            4,
+            None,
         ),
     )
+    for name, what, work, grain, nbytes, most in rows:
+        yield Probe(name, what, work, None, grain, nbytes, most, compute=False)
