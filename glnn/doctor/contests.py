@@ -30,8 +30,8 @@ from glnn.session import InferenceSession
 Array = NDArray[Any]
 ENOUGH, MOST_RUNS, LEAST_RUNS = 0.1, 50, 3
 """Seconds of a measure that are enough; its runs at the most; and at the least."""
-SIDES, IMAGE = (256, 512, 1024), 56
-"""Of products, and of a convolution's image."""
+SIDES, IMAGE, IMAGES = (256, 512, 1024), 56, (1, 100)
+"""Of products, of a convolution's image; and how many images LeNet is given at once."""
 LONG, TOO_LONG = 0.3, 1.5
 """Seconds of a run that is not repeated, and of one that is left out."""
 
@@ -84,7 +84,7 @@ def contests(
     whole = _in_all(device, names, Model.sequential(layers, x.shape[1:]), x)
     found.append(Contest(CONV, IMAGE, flops, inside, whole))
     images = data.digits()[0].astype(np.float32).reshape(-1, 1, 28, 28) / 255
-    for count in (1, 100):
+    for count in IMAGES:
         progress(f"LeNet, {count}")
         whole = _in_all(device, names, data.model("lenet"), images[:count])
         found.append(Contest(LENET, count, 0, {}, whole))
