@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,11 @@ import rich_click as click
 
 from glnn.cli.options import output_options, print_json
 from glnn.cli.screen import Screen, size
+from glnn.cli.weights import load_with, weights_option
 from glnn.errors import ModelError
 from glnn.images import metadata, read_labels, read_preprocessing
-from glnn.model import load
 from glnn.model.formats import FORMATS, find
+from glnn.model.weight_files import is_weights, load_weights, save_weights
 
 
 @click.command()
@@ -31,6 +33,7 @@ from glnn.model.formats import FORMATS, find
     "Face or timm has it.",
 )
 @click.option("--labels", metavar="FILE", help="What OUT says its classes are called.")
+@weights_option
 @output_options
 def convert(
     source: str,
@@ -38,6 +41,7 @@ def convert(
     format: str | None,
     preprocessing: str | None,
     labels: str | None,
+    weights: str | None,
     wide: bool,
     as_json: bool,
 ) -> None:
@@ -49,39 +53,79 @@ def convert(
     layer named. A model that was read from an .onnx file is written to another as it was. Metadata
     are kept, but not by rovder; --preprocessing and --labels put into them what `glnn run` reads.
 
+    Where OUT ends with .safetensors, .npz, .pt or .pth, the weights alone are written, by PyTorch's
+    names; IN may then be such a file, too.
+
     \b
     Examples:
       glnn convert lenet lenet.onnx
       glnn convert net.onnx net.json
       glnn convert net.onnx out.onnx --preprocessing imagenet --labels classes.txt
+      glnn convert net.json trained.json --weights trained.safetensors
+      glnn convert net.json weights.safetensors
       glnn convert net.json mlp.json --format rovder
       glnn convert mlp.json mlp.onnx --json
     """
-    chosen = find(target, format)
     how = None if preprocessing is None else read_preprocessing(preprocessing)
     said = metadata(how, None if labels is None else read_labels(labels))
-    if said and chosen == "rovder":
-        raise ModelError("--preprocessing and --labels: rovder's files have no place for them")
-    model = load(source)
+    alone = is_weights(target) and format is None
+    if said and (alone or format == "rovder"):
+        raise ModelError(f"--preprocessing and --labels: {target} has no place for them")
+    if alone:
+        report = _weights(source, target, weights)
+    else:
+        report = _model(source, target, find(target, format), weights, said)
+    report |= {"bytes": Path(target).stat().st_size}
+    if as_json:
+        print_json(report)
+        return
+    what = f"{report['model'] or source} as {report['format']}"
+    Screen(wide).say(f"{what}: {target}, {size(report['bytes'])}")
+
+
+def _model(
+    source: str, target: str, format: str, weights: str | None, said: Mapping[str, str]
+) -> dict[str, Any]:
+    """Write a model, and say which. said: what is added to its metadata."""
+    model = load_with(source, weights)
     model = replace(model, metadata={**model.metadata, **said}) if said else model
+    _check_apart(source, target)
+    model.save(target, format)
+    return {
+        "model": model.name,
+        "file": target,
+        "format": format,
+        "inputs": {info.name: list(info.shape) for info in model.inputs},
+        "outputs": list(model.outputs),
+        "metadata": dict(model.metadata),
+    }
+
+
+def _weights(source: str, target: str, weights: str | None) -> dict[str, Any]:
+    """Write a model's weights, or those of a file, alone, and say which."""
+    name = None
+    if is_weights(source):
+        if weights is not None:
+            raise ModelError(f"--weights: {source} holds weights itself")
+        arrays = load_weights(source)
+    else:
+        model = load_with(source, weights)
+        name, arrays = model.name, model.state_dict()
+    _check_apart(source, target)
+    save_weights(arrays, target)
+    return {
+        "model": name,
+        "file": target,
+        "format": Path(target).suffix[1:].lower(),
+        "tensors": {name: list(array.shape) for name, array in arrays.items()},
+    }
+
+
+def _check_apart(source: str, target: str) -> None:
+    """Raise ModelError where what is read would be overwritten."""
     try:
         same = Path(target).samefile(source)
     except (OSError, ValueError):  # one of them is no file
         same = False
     if same:
         raise ModelError(f"{target}: IN and OUT are the same file")
-    model.save(target, chosen)
-    nbytes = Path(target).stat().st_size
-    report: dict[str, Any] = {
-        "model": model.name,
-        "file": target,
-        "format": chosen,
-        "bytes": nbytes,
-        "inputs": {info.name: list(info.shape) for info in model.inputs},
-        "outputs": list(model.outputs),
-        "metadata": dict(model.metadata),
-    }
-    if as_json:
-        print_json(report)
-    else:
-        Screen(wide).say(f"{model.name} as {chosen}: {target}, {size(nbytes)}")

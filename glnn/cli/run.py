@@ -30,8 +30,9 @@ from glnn.cli.running import Running
 from glnn.cli.screen import Screen, say
 from glnn.cli.sources import Source
 from glnn.cli.traced import save_trace, trace_option
+from glnn.cli.weights import load_with, weights_option
 from glnn.errors import ModelError
-from glnn.model import Model, load
+from glnn.model import Model
 from glnn.profiling import Trace
 from glnn.running.options import PREFERENCES
 from glnn.session import InferenceSession
@@ -62,6 +63,7 @@ MOST_SAMPLES, MOST_NUMBERS = 100, 1 << 20
     help="Samples a run: as many as the model takes, else up to 100, fewer of large ones.",
 )
 @picture_options
+@weights_option
 @kernel_option
 @fuse_option
 @precision_option
@@ -75,6 +77,7 @@ def run(
     prefer: str,
     top: int,
     batch: int | None,
+    weights: str | None,
     kernels: dict[str, str],
     fused: bool,
     precision: str,
@@ -105,7 +108,7 @@ def run(
       glnn run detector.onnx x.npy --dump result.npz --tensor heat
       glnn run lenet photo.png --dump tensors.npz --tensor c1 --tensor 'sigmoid*'
     """
-    loaded = load(model)
+    loaded = load_with(model, weights)
     options: dict[str, Any] = {"gpu": gpu, "limits": limits, "kernels": kernels, "fused": fused}
     options |= {"precision": precision, "prefer": prefer}
     opened = partial(InferenceSession, loaded, backend, **options)

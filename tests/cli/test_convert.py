@@ -132,6 +132,6 @@ def test_a_model_is_told_of_its_pictures_and_classes(cli: Glnn, small: Path) -> 
     cli("convert", told, again)
     assert glnn.load(again).metadata == said
     assert (
-        "have no place for them"
+        "has no place for them"
         in cli("convert", small, again, "--format", "rovder", *asked).refusal
     )
