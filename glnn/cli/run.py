@@ -162,7 +162,8 @@ class Done:
         software = f" (software: {about['software']}, on the CPU)" if about["software"] else ""
         self.found.show(out, f"{about['backend']}: {about['device']}{software}")
         if self.source is not None and self.source.failed:
-            out.say(f"{len(self.source.failed)} pictures could not be read (named above)")
+            count = len(self.source.failed)
+            out.say(f"could not be read: {count} picture{'' if count == 1 else 's'}, named above")
         if self.drawn is not None and self.drawn.files:
             folder = Path(self.drawn.files[0]).parent
             out.say(f"drawn: {len(self.drawn.files)} pictures in {folder}")

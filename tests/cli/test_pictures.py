@@ -101,7 +101,11 @@ def test_folders_patterns_and_what_cannot_be_read(cli: Glnn, mean: Model, photos
     done = cli("run", net, photos, *CPU)
     assert done.code == 2
     assert done.err.count("\n") == 1 and str(broken) in done.err
-    assert "p3.png" in done.out and "3 samples" in done.out and "1 pictures" in done.out
+    assert (
+        "p3.png" in done.out
+        and "3 samples" in done.out
+        and "could not be read: 1 picture," in done.out
+    )
     (photos / "p0.png").write_bytes(b"")
     refusal = cli("run", net, broken, photos / "p0.png", *CPU)
     assert refusal.code == 2 and "none of the 2 pictures" in refusal.err
@@ -212,7 +216,7 @@ def test_options_that_say_nothing_here(cli: Glnn, mean: Model, photos: Path) -> 
         ("--crop 4x5x6", "expected pixels, as in 224"),
         ("--mean a", "expected a number"),
         ("--mean 1,2", "mean: expected 3 numbers"),
-        ("--crop 5", "becomes 5 x 5"),
+        ("--crop 5", "pictures become 5 x 5, the input takes 4 x 4"),
         ("--colours L", "takes 3 channels, L has 1"),
         ("--interpolation bicubic --no-antialias", "always antialiased"),
         ("--preprocessing gone.json", "gone.json: no such file"),
