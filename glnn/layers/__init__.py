@@ -50,6 +50,8 @@ from glnn.layers.local_response_norm import LocalResponseNorm
 from glnn.layers.max_pool2d import MaxPool2d
 from glnn.layers.multihead_attention import MultiheadAttention
 from glnn.layers.prelu import PReLU
+from glnn.layers.recurrent import GRU, LSTM, RNN
+from glnn.layers.recurrent_cells import GRUCell, LSTMCell, RNNCell
 from glnn.layers.softmax import LogSoftmax, Softmax
 from glnn.layers.subsample import Subsample2d
 from glnn.layers.unflatten import Unflatten
@@ -60,6 +62,9 @@ __all__ = [
     "CELU",
     "ELU",
     "GELU",
+    "GRU",
+    "LSTM",
+    "RNN",
     "SELU",
     "AdaptiveAvgPool2d",
     "AdaptiveMaxPool2d",
@@ -75,6 +80,7 @@ __all__ = [
     "Dropout",
     "Embedding",
     "Flatten",
+    "GRUCell",
     "GroupNorm",
     "Hardshrink",
     "Hardsigmoid",
@@ -84,6 +90,7 @@ __all__ = [
     "InstanceNorm1d",
     "InstanceNorm2d",
     "InstanceNorm3d",
+    "LSTMCell",
     "Layer",
     "LayerNorm",
     "LeakyReLU",
@@ -97,6 +104,7 @@ __all__ = [
     "PReLU",
     "Pointwise",
     "RMSNorm",
+    "RNNCell",
     "ReLU",
     "ReLU6",
     "SiLU",
@@ -143,6 +151,8 @@ LAYERS: tuple[type[Layer], ...] = (
     Embedding,
     Flatten,
     GELU,
+    GRU,
+    GRUCell,
     GroupNorm,
     Hardshrink,
     Hardsigmoid,
@@ -152,6 +162,8 @@ LAYERS: tuple[type[Layer], ...] = (
     InstanceNorm1d,
     InstanceNorm2d,
     InstanceNorm3d,
+    LSTM,
+    LSTMCell,
     LayerNorm,
     LeakyReLU,
     Linear,
@@ -164,6 +176,8 @@ LAYERS: tuple[type[Layer], ...] = (
     PReLU,
     Pointwise,
     RMSNorm,
+    RNN,
+    RNNCell,
     ReLU,
     ReLU6,
     SELU,

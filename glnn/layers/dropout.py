@@ -36,19 +36,26 @@ class Dropout(Layer):
         (x,) = inputs
         if scope.training is None or not self.p or not x.type.dims:
             return super().express(scope, x)
-        return self._dropped(scope, scope.training, x)
-
-    def _dropped(self, scope: Scope, training: Training, x: Value) -> Value:
-        samples, *sizes = x.type.shape  # all known in training
-        layer = len(training.counting)
-        training.counting.append(scope.name)
-        rows = np.arange(samples) * MOST + layer % MOST
-        places = constant(np.arange(prod(sizes), dtype=np.int32).reshape(1, *sizes))
-        first = constant(rows.astype(np.int32).reshape(-1, *(1,) * len(sizes)))
-        drawn = call("threefry_uniform", Arg(1), Arg(2), training.seed, Arg(3))
-        kept = call("mul", Arg(0), 1 / (1 - self.p) if self.p < 1 else 1.0)
-        dropped = call("where", call("less", drawn, float(self.p)), 0.0, kept)
-        return scope.result(Pointwise(dropped), x, places, first, training.passes)
+        return scope.result(*dropped(scope, scope.training, x, self.p))
 
     def config(self) -> dict[str, Any]:
         return with_unusual({"p": self.p}, inplace=(self.inplace, False))
+
+
+def dropped(
+    scope: Scope, training: Training, x: Value, p: float
+) -> tuple[Pointwise, Value, Value, Value, Value]:
+    """What makes x in which numbers are 0 with probability p, and others x / (1 - p), and of what.
+
+    training: that of `scope`. x has a dimension at least, and all sizes are known.
+    """
+    samples, *sizes = x.type.shape
+    layer = len(training.counting)
+    training.counting.append(scope.name)
+    rows = np.arange(samples) * MOST + layer % MOST
+    places = constant(np.arange(prod(sizes), dtype=np.int32).reshape(1, *sizes))
+    first = constant(rows.astype(np.int32).reshape(-1, *(1,) * len(sizes)))
+    drawn = call("threefry_uniform", Arg(1), Arg(2), training.seed, Arg(3))
+    kept = call("mul", Arg(0), 1 / (1 - p) if p < 1 else 1.0)
+    chosen = call("where", call("less", drawn, float(p)), 0.0, kept)
+    return Pointwise(chosen), x, places, first, training.passes

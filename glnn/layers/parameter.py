@@ -36,6 +36,13 @@ class Parameter(Generic[T]):
     cannot be written to: sessions notice a new array, not new values in an old one.
     """
 
+    @classmethod
+    def called(cls, name: str) -> Parameter[T]:
+        """That of a layer whose parameters' names follow from its arguments."""
+        found = cls()
+        found.name = name
+        return found
+
     def __set_name__(self, owner: type[Parametrised], name: str) -> None:
         self.name = name
 

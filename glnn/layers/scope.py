@@ -56,6 +56,17 @@ class Scope:
         names = (self.output, *more)
         return self.builder.add(operator, *inputs, name=self.name, outputs=names)
 
+    def several(self, count: int, operator: Operator, *inputs: Value) -> tuple[Value, ...]:
+        """The `count` results of `operator`, made on the way."""
+        label = f"{self.output}: {operator.name}"
+        names = [self.builder.fresh(label if i == 0 else f"{label} {i}") for i in range(count)]
+        return self.builder.add(operator, *inputs, name=self.name, outputs=names)
+
+    def further(self, name: str, value: Value) -> Value:
+        """`value`, which was made on the way, as the layer's result `name` of its `more`."""
+        called = f"{self.output}.{name}"
+        return self.builder.add(Identity(), value, name=self.name, outputs=(called,))[0]
+
     def named(self, value: Value) -> Value:
         """`value`, which was made on the way, as the layer's result."""
         return self.result(Identity(), value)

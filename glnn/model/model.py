@@ -78,10 +78,15 @@ class Model:
         inputs = (TensorInfo("input", (BATCH, *sizes)),)
         return cls(tuple(nodes), inputs, (previous,), name)
 
+    @property
+    def _made(self) -> tuple[str, ...]:
+        """The tensors that the layers make, in their order."""
+        return tuple(name for node in self.nodes for name in node.outputs)
+
     @cached_property
     def graph(self) -> Graph:
         """The layers as a graph of operators. Raises ShapeError that names the layer."""
-        builder = Builder(self.name, (node.output for node in self.nodes))
+        builder = Builder(self.name, self._made)
         return self._express(builder, {info.name: info.shape for info in self.inputs})
 
     def batched(self, batch: int, training: Training | None = None) -> Graph:
@@ -90,7 +95,7 @@ class Model:
         training: what makes the layers do as in training; its `passes` is an input behind the
         model's own. Raises ShapeError that names the layer.
         """
-        builder = Builder(self.name, (node.output for node in self.nodes))
+        builder = Builder(self.name, self._made)
         shapes = {info.name: info.with_batch(batch) for info in self.inputs}
         return self._express(builder, shapes, training)
 
@@ -110,9 +115,10 @@ class Model:
         for node in self.nodes:
             scope = Scope(builder, node.name, node.output, training)
             try:
-                values[node.output] = node.layer.express(scope, *(values[n] for n in node.inputs))
+                found = node.layer.results(scope, *(values[name] for name in node.inputs))
             except ShapeError as error:
                 raise ShapeError(f"layer {node.name!r}: {error}") from None
+            values |= zip(node.outputs, found, strict=True)
         return builder.graph([values[name] for name in self.outputs])
 
     def known(self, given: Mapping[str, object]) -> None:
@@ -145,7 +151,7 @@ class Model:
             {i.name: TensorType(tuple(shapes[i.name]), i.dtype) for i in self.inputs}
         )
         found = {value.name: type.shape for value, type in types.items()}
-        named = (*(info.name for info in self.inputs), *(node.output for node in self.nodes))
+        named = (*(info.name for info in self.inputs), *self._made)
         return {name: found[name] for name in (*named, *self.outputs)}
 
     @cached_property
@@ -154,7 +160,7 @@ class Model:
         values = {v.name: v for node in self.graph.nodes for v in node.outputs}
         values |= {value.name: value for value in self.graph.inputs}
         found = {}
-        for name in (*(info.name for info in self.inputs), *(node.output for node in self.nodes)):
+        for name in (*(info.name for info in self.inputs), *self._made):
             found[name] = TensorInfo.of(name, values[name].type)
         return found
 
@@ -287,7 +293,7 @@ def _check_graph(model: Model) -> None:
             raise ModelError(f"{model.name}: a layer needs a name of its own, got {got}")
         names.add(node.name)
         _check_node(node, tensors)
-        tensors.add(node.output)
+        tensors.update(node.outputs)
     for name in model.outputs:
         if name not in tensors:
             raise ModelError(f"{model.name}: no layer makes the output {name!r}")
@@ -298,13 +304,14 @@ def _check_node(node: Node, tensors: set[str]) -> None:
     _check_layer(f"layer {node.name!r}", node.layer)
     if not _are_texts(node.inputs) or not isinstance(node.output, str):
         raise ModelError(f"layer {node.name!r}: inputs must be a tuple of names, output a name")
-    needed = node.layer.inputs
-    if len(node.inputs) != needed:
+    if len(node.inputs) not in node.layer.counts:
+        needed = " or ".join(map(str, node.layer.counts))
         raise ModelError(f"layer {node.name!r} takes {needed} inputs, got {len(node.inputs)}")
     for name in node.inputs:
         if name not in tensors:
             raise ModelError(
                 f"layer {node.name!r}: no input and no earlier layer makes the tensor {name!r}"
             )
-    if node.output in tensors:
-        raise ModelError(f"layer {node.name!r}: the tensor {node.output!r} is already there")
+    for name in node.outputs:
+        if name in tensors:
+            raise ModelError(f"layer {node.name!r}: the tensor {name!r} is already there")
