@@ -97,7 +97,7 @@ class Recurrent(Stateful):
                 x = add(*dropped(scope, scope.training, x, self.dropout))
             weights = [self.variable(scope, name) for name in _names(op, layer)]
             own = [_rows(scope, one, layer, op.directions, self.num_layers) for one in states]
-            x, *last = scope.several(1 + op.states, op, x, *weights, *own)
+            x, *last = scope.made(op, x, *weights, *own)
             ends.append(tuple(last))
         found = [add(Concat(0), *one) if len(one) > 1 else one[0] for one in zip(*ends)]
         if alone:

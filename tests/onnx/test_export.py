@@ -56,6 +56,9 @@ CASES: list[tuple[Layer, tuple[int, ...]]] = [
     (nn.Flatten(1, -2), IMAGE),
     (nn.GELU(), IMAGE),
     (nn.GELU("tanh"), IMAGE),
+    (nn.GRU(3, 4, 2, bidirectional=True), (5, 2, 3)),
+    (nn.GRU(3, 4, bias=False), (5, 3)),
+    (nn.GRUCell(3, 4), (2, 3)),
     (nn.GroupNorm(2, 4, 1e-2), IMAGE),
     (nn.GroupNorm(4, 4, affine=False), (2, 4, 3)),
     (nn.Hardshrink(0.3), IMAGE),
@@ -66,6 +69,8 @@ CASES: list[tuple[Layer, tuple[int, ...]]] = [
     (nn.InstanceNorm1d(4), (2, 4, 5)),
     (nn.InstanceNorm2d(4, 1e-2, affine=True), IMAGE),
     (nn.InstanceNorm3d(2), (2, 2, 3, 2, 4)),
+    (nn.LSTM(3, 4, 2, batch_first=True, bidirectional=True, proj_size=3), (2, 5, 3)),
+    (nn.LSTMCell(3, 4, False), (2, 3)),
     (nn.LayerNorm((7, 9), 1e-3), IMAGE),
     (nn.LayerNorm(9, bias=False), IMAGE),
     (nn.LayerNorm(9, elementwise_affine=False), IMAGE),
@@ -92,6 +97,8 @@ CASES: list[tuple[Layer, tuple[int, ...]]] = [
     (nn.Pointwise("fmod", [0.7]), (3, 4)),
     (nn.RMSNorm((7, 9)), IMAGE),
     (nn.RMSNorm(9, 0.1, False), IMAGE),
+    (nn.RNN(3, 4, nonlinearity="relu", bidirectional=True), (5, 2, 3)),
+    (nn.RNNCell(3, 4), (2, 3)),
     (nn.ReLU(), IMAGE),
     (nn.ReLU6(), IMAGE),
     (nn.SELU(), IMAGE),
@@ -124,6 +131,13 @@ SEVERAL: list[tuple[Layer, tuple[np.ndarray, ...]]] = [
     (nn.Concat(3), tuple(np.full((2, n, 3), n, np.int32) for n in (1, 2, 3))),
     (nn.Embedding(7, 3), (np.array([[1, 6, 0], [2, 2, 5]], np.int32),)),
     (nn.Embedding(7, 3), (np.array([4, -1]),)),
+    (
+        nn.LSTM(3, 2, 2),
+        tuple(
+            np.linspace(-1, 1, n * 2 * d, dtype=np.float32).reshape(n, 2, d)
+            for n, d in ((4, 3), (2, 2), (2, 2))
+        ),
+    ),
     (nn.Flatten(), (np.arange(24).reshape(2, 3, 4).astype(np.int8),)),
     (nn.Upsample(scale_factor=3), (np.arange(6).reshape(1, 2, 3) > 2,)),
     (nn.Pointwise("maximum"), (np.arange(3, dtype=np.int32), np.ones(3, np.int32))),
@@ -161,13 +175,14 @@ def check(model: Model, feeds: dict[str, np.ndarray], path: Path) -> None:
     """That the file gives the same numbers in ONNX Runtime, and read again."""
     model.save(path)
     onnx.checker.check_model(str(path), full_check=True)
-    (expected,) = glnn.InferenceSession(model, "cpu").run(None, feeds)
+    expected = glnn.InferenceSession(model, "cpu").run(None, feeds)
     for found in (
         onnxruntime.InferenceSession(path).run(None, feeds),
         glnn.InferenceSession(glnn.load(path), "cpu").run(None, feeds),
     ):
-        assert found[0].dtype == expected.dtype
-        np.testing.assert_allclose(found[0], expected, rtol=2e-5, atol=2e-6)
+        for got, wanted in zip(found, expected, strict=True):
+            assert got.dtype == wanted.dtype
+            np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize(("layer", "shape"), CASES, ids=str)
@@ -187,7 +202,7 @@ def test_a_layer_of_other_inputs(
         TensorInfo(name, x.shape, f"tensor({names[x.dtype.name]})") for name, x in feeds.items()
     )
     node = Node("layer", seeded(layer), tuple(feeds), "y")
-    check(Model((node,), inputs, ("y",)), feeds, tmp_path / "net.onnx")
+    check(Model((node,), inputs, node.outputs), feeds, tmp_path / "net.onnx")
 
 
 def test_every_layer_is_tried() -> None:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from glnn import layers
 from glnn.layers import Layer
 from glnn.layers.activations import Activation
-from glnn.onnx.export import elementwise, normalise, rows, windows
+from glnn.onnx.export import elementwise, normalise, recurrent, rows, windows
 
-Row = Callable[..., str]
-"""Takes the layer's Place and the names of its inputs; gives the name of its result."""
+Row = Callable[..., str | tuple[str, ...]]
+"""Takes the layer's Place and the names of its inputs; gives the name of its result, or of all."""
 
 _NORMS: dict[type[Layer], Row] = {
     **dict.fromkeys(
@@ -47,6 +47,8 @@ TABLE: Mapping[type[Layer], Row] = {
     layers.Dropout: rows.identity,
     layers.Embedding: rows.embedding,
     layers.Flatten: rows.flatten,
+    **dict.fromkeys((layers.GRU, layers.LSTM, layers.RNN), recurrent.recurrent),
+    **dict.fromkeys((layers.GRUCell, layers.LSTMCell, layers.RNNCell), recurrent.cell),
     layers.Identity: rows.identity,
     layers.Linear: rows.linear,
     layers.MaxPool2d: windows.max_pool2d,
