@@ -20,6 +20,7 @@ from glnn.layers.activations import (
     Pointwise,
     ReLU,
     ReLU6,
+    RReLU,
     Sigmoid,
     SiLU,
     Softplus,
@@ -35,12 +36,23 @@ from glnn.layers.add import Add
 from glnn.layers.avg_pool2d import AvgPool2d
 from glnn.layers.batch_norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from glnn.layers.bias import Bias
+from glnn.layers.bilinear import Bilinear
 from glnn.layers.concat import Concat
 from glnn.layers.conv2d import Conv2d
 from glnn.layers.conv_transpose2d import ConvTranspose2d
-from glnn.layers.dropout import Dropout
+from glnn.layers.cosine_similarity import CosineSimilarity
+from glnn.layers.dropout import (
+    AlphaDropout,
+    Dropout,
+    Dropout1d,
+    Dropout2d,
+    Dropout3d,
+    FeatureAlphaDropout,
+)
 from glnn.layers.embedding import Embedding
+from glnn.layers.embedding_bag import EmbeddingBag
 from glnn.layers.flatten import Flatten
+from glnn.layers.glu import GLU
 from glnn.layers.group_norm import GroupNorm, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
 from glnn.layers.identity import Identity
 from glnn.layers.layer import Layer
@@ -52,7 +64,7 @@ from glnn.layers.multihead_attention import MultiheadAttention
 from glnn.layers.prelu import PReLU
 from glnn.layers.recurrent import GRU, LSTM, RNN
 from glnn.layers.recurrent_cells import GRUCell, LSTMCell, RNNCell
-from glnn.layers.softmax import LogSoftmax, Softmax
+from glnn.layers.softmax import LogSoftmax, Softmax, Softmax2d, Softmin
 from glnn.layers.subsample import Subsample2d
 from glnn.layers.unflatten import Unflatten
 from glnn.layers.upsample import Upsample
@@ -62,6 +74,7 @@ __all__ = [
     "CELU",
     "ELU",
     "GELU",
+    "GLU",
     "GRU",
     "LSTM",
     "RNN",
@@ -69,16 +82,24 @@ __all__ = [
     "AdaptiveAvgPool2d",
     "AdaptiveMaxPool2d",
     "Add",
+    "AlphaDropout",
     "AvgPool2d",
     "BatchNorm1d",
     "BatchNorm2d",
     "BatchNorm3d",
     "Bias",
+    "Bilinear",
     "Concat",
     "Conv2d",
     "ConvTranspose2d",
+    "CosineSimilarity",
     "Dropout",
+    "Dropout1d",
+    "Dropout2d",
+    "Dropout3d",
     "Embedding",
+    "EmbeddingBag",
+    "FeatureAlphaDropout",
     "Flatten",
     "GRUCell",
     "GroupNorm",
@@ -105,11 +126,14 @@ __all__ = [
     "Pointwise",
     "RMSNorm",
     "RNNCell",
+    "RReLU",
     "ReLU",
     "ReLU6",
     "SiLU",
     "Sigmoid",
     "Softmax",
+    "Softmax2d",
+    "Softmin",
     "Softplus",
     "Softshrink",
     "Softsign",
@@ -137,20 +161,29 @@ LAYERS: tuple[type[Layer], ...] = (
     AdaptiveAvgPool2d,
     AdaptiveMaxPool2d,
     Add,
+    AlphaDropout,
     AvgPool2d,
     BatchNorm1d,
     BatchNorm2d,
     BatchNorm3d,
     Bias,
+    Bilinear,
     CELU,
     Concat,
     Conv2d,
     ConvTranspose2d,
+    CosineSimilarity,
     Dropout,
+    Dropout1d,
+    Dropout2d,
+    Dropout3d,
     ELU,
     Embedding,
+    EmbeddingBag,
+    FeatureAlphaDropout,
     Flatten,
     GELU,
+    GLU,
     GRU,
     GRUCell,
     GroupNorm,
@@ -178,12 +211,15 @@ LAYERS: tuple[type[Layer], ...] = (
     RMSNorm,
     RNN,
     RNNCell,
+    RReLU,
     ReLU,
     ReLU6,
     SELU,
     SiLU,
     Sigmoid,
     Softmax,
+    Softmax2d,
+    Softmin,
     Softplus,
     Softshrink,
     Softsign,

@@ -107,6 +107,16 @@ class Mish(Activation, formula="mish(a)", inplace=False):
     """x tanh(log(1 + exp(x)))."""
 
 
+class RReLU(
+    Activation,
+    formula="leaky_relu(a, 0.5 * (b + c))",
+    lower=1 / 8,
+    upper=1 / 3,
+    inplace=False,
+):
+    """x where it is positive, else x times the mean of lower and upper, also in training."""
+
+
 class ReLU(Activation, formula="relu(a)", inplace=False):
     """max(x, 0); NaN stays NaN."""
 

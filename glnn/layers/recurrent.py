@@ -11,7 +11,7 @@ from glnn.graph.compose.recurrent_layer import GATES, RecurrentLayer
 from glnn.graph.graph import Value
 from glnn.graph.operators import Concat, Slice, Squeeze, Transpose, Unsqueeze
 from glnn.layers.arguments import flag, integer, number, plain, with_unusual
-from glnn.layers.dropout import dropped
+from glnn.layers.dropout import dropped, scaled
 from glnn.layers.layer import Array
 from glnn.layers.scope import Scope
 from glnn.layers.stateful import Stateful, kind_of
@@ -94,7 +94,7 @@ class Recurrent(Stateful):
         ends: list[tuple[Value, ...]] = []
         for layer in range(self.num_layers):
             if layer and scope.training is not None and self.dropout:
-                x = add(*dropped(scope, scope.training, x, self.dropout))
+                x = add(*dropped(scope, scope.training, x, self.dropout, scaled(self.dropout)))
             weights = [self.variable(scope, name) for name in _names(op, layer)]
             own = [_rows(scope, one, layer, op.directions, self.num_layers) for one in states]
             x, *last = scope.made(op, x, *weights, *own)

@@ -127,6 +127,8 @@ SIGNATURES: dict[type[Layer], dict[str, Any]] = {
         "norm_type": 2.0,
         "scale_grad_by_freq": False,
         "sparse": False,
+        "_weight": None,
+        "_freeze": False,
         **PLACE,
     },
     Upsample: {

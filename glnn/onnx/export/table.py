@@ -25,6 +25,8 @@ _NORMS: dict[type[Layer], Row] = {
     layers.LocalResponseNorm: normalise.local_response_norm,
     layers.RMSNorm: normalise.rms_norm,
     **dict.fromkeys((layers.Softmax, layers.LogSoftmax), normalise.softmax),
+    layers.Softmax2d: normalise.softmax2d,
+    layers.Softmin: normalise.softmin,
 }
 _ELEMENTWISE: dict[type[Layer], Row] = {
     **{
@@ -41,12 +43,16 @@ TABLE: Mapping[type[Layer], Row] = {
     layers.AdaptiveMaxPool2d: windows.adaptive_max_pool2d,
     layers.AvgPool2d: windows.avg_pool2d,
     layers.Bias: rows.bias,
+    layers.Bilinear: rows.bilinear,
     layers.Concat: rows.concat,
     layers.Conv2d: windows.conv2d,
     layers.ConvTranspose2d: windows.conv_transpose2d,
-    layers.Dropout: rows.identity,
+    layers.CosineSimilarity: rows.cosine_similarity,
+    **{kind: rows.identity for kind in layers.LAYERS if issubclass(kind, layers.Dropout)},
     layers.Embedding: rows.embedding,
+    layers.EmbeddingBag: rows.embedding_bag,
     layers.Flatten: rows.flatten,
+    layers.GLU: rows.glu,
     **dict.fromkeys((layers.GRU, layers.LSTM, layers.RNN), recurrent.recurrent),
     **dict.fromkeys((layers.GRUCell, layers.LSTMCell, layers.RNNCell), recurrent.cell),
     layers.Identity: rows.identity,
