@@ -24,8 +24,8 @@ class Embedding(Layer):
     weight: (num_embeddings, embedding_dim), initially normal, and 0 in the row `padding_idx`,
     which training does not change.
     Indices out of range are the nearest one in range; negative ones count from the end. max_norm:
-    None, as weights stay as they are. _weight: None, _freeze: False. norm_type, scale_grad_by_freq, sparse: for training only.
-    device, dtype: None and None or float32; parameters are float32.
+    None, as weights stay as they are. norm_type, scale_grad_by_freq, sparse: for training only.
+    _weight: None, _freeze: False. device, dtype: None and None or float32; parameters are float32.
     """
 
     takes = (DType.int32, DType.int64)

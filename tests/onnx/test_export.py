@@ -29,6 +29,7 @@ CASES: list[tuple[Layer, tuple[int, ...]]] = [
     (nn.AdaptiveMaxPool2d(1), IMAGE),
     (nn.AdaptiveMaxPool2d((5, 4)), IMAGE),
     (nn.AdaptiveMaxPool2d((1, 3)), IMAGE),
+    (nn.AlphaDropout(), IMAGE),
     (nn.AvgPool2d(3, 2, 1), IMAGE),
     (nn.AvgPool2d(3, 2, 1, ceil_mode=True), (1, 2, 8, 10)),
     (nn.AvgPool2d((2, 3), (3, 2), (1, 0), True, False), (1, 2, 8, 10)),
@@ -50,12 +51,17 @@ CASES: list[tuple[Layer, tuple[int, ...]]] = [
     (nn.ConvTranspose2d(4, 6, 3, (2, 3), (1, 0), 1, 2), IMAGE),
     (nn.ConvTranspose2d(4, 2, (2, 3), 1, 1, bias=False, dilation=(2, 1)), IMAGE),
     (nn.Dropout(), IMAGE),
+    (nn.Dropout1d(), (2, 3, 4)),
+    (nn.Dropout2d(), IMAGE),
+    (nn.Dropout3d(), (1, 2, 3, 4, 5)),
     (nn.ELU(0.3), IMAGE),
+    (nn.FeatureAlphaDropout(), IMAGE),
     (nn.Flatten(), IMAGE),
     (nn.Flatten(2), IMAGE),
     (nn.Flatten(1, -2), IMAGE),
     (nn.GELU(), IMAGE),
     (nn.GELU("tanh"), IMAGE),
+    (nn.GLU(1), IMAGE),
     (nn.GRU(3, 4, 2, bidirectional=True), (5, 2, 3)),
     (nn.GRU(3, 4, bias=False), (5, 3)),
     (nn.GRUCell(3, 4), (2, 3)),
@@ -99,6 +105,7 @@ CASES: list[tuple[Layer, tuple[int, ...]]] = [
     (nn.RMSNorm(9, 0.1, False), IMAGE),
     (nn.RNN(3, 4, nonlinearity="relu", bidirectional=True), (5, 2, 3)),
     (nn.RNNCell(3, 4), (2, 3)),
+    (nn.RReLU(0.1, 0.5), IMAGE),
     (nn.ReLU(), IMAGE),
     (nn.ReLU6(), IMAGE),
     (nn.SELU(), IMAGE),
@@ -106,6 +113,8 @@ CASES: list[tuple[Layer, tuple[int, ...]]] = [
     (nn.Sigmoid(), IMAGE),
     (nn.Softmax(), IMAGE),
     (nn.Softmax(-1), (2, 3, 4)),
+    (nn.Softmax2d(), IMAGE),
+    (nn.Softmin(-1), (2, 3, 4)),
     (nn.Softplus(), IMAGE),
     (nn.Softplus(2, 1), IMAGE),
     (nn.Softshrink(0.3), IMAGE),
@@ -128,9 +137,16 @@ CASES: list[tuple[Layer, tuple[int, ...]]] = [
 """Layers of one input of floats, and its shape."""
 SEVERAL: list[tuple[Layer, tuple[np.ndarray, ...]]] = [
     (nn.Add(), (np.ones(IMAGE, np.float32), np.ones(IMAGE, np.float32))),
+    (nn.Bilinear(5, 3, 4), tuple(np.ones((2, 6, n), np.float32) / n for n in (5, 3))),
+    (nn.Bilinear(2, 3, 1, False), tuple(np.linspace(-1, 2, n, dtype=np.float32) for n in (2, 3))),
+    (nn.CosineSimilarity(-2), tuple(np.eye(5, dtype=np.float32)[None, :, :n] for n in (4, 4))),
     (nn.Concat(3), tuple(np.full((2, n, 3), n, np.int32) for n in (1, 2, 3))),
     (nn.Embedding(7, 3), (np.array([[1, 6, 0], [2, 2, 5]], np.int32),)),
     (nn.Embedding(7, 3), (np.array([4, -1]),)),
+    *(
+        (nn.EmbeddingBag(7, 3, mode=mode, padding_idx=pad), (np.array([[1, 6, 0], [2, 2, -5]]),))
+        for mode, pad in (("sum", None), ("sum", 2), ("mean", 2), ("max", 2), ("max", None))
+    ),
     (
         nn.LSTM(3, 2, 2),
         tuple(
@@ -150,6 +166,10 @@ SEVERAL: list[tuple[Layer, tuple[np.ndarray, ...]]] = [
     ),
     (
         nn.MultiheadAttention(6, 2),
+        tuple(np.linspace(-1, 1, n * 12, dtype=np.float32).reshape(n, 2, 6) for n in (3, 5, 5)),
+    ),
+    (
+        nn.MultiheadAttention(6, 2, add_bias_kv=True, add_zero_attn=True),
         tuple(np.linspace(-1, 1, n * 12, dtype=np.float32).reshape(n, 2, 6) for n in (3, 5, 5)),
     ),
     (
