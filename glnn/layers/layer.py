@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod, sqrt
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +20,8 @@ from glnn.graph.graph import Graph, Value
 from glnn.graph.operator import Operator
 from glnn.graph.operators.windows import MOST
 from glnn.layers.arguments import index
-from glnn.layers.read_only import ReadOnly
+from glnn.layers.parameter import read_only
+from glnn.layers.read_only import Fixed, ReadOnly
 from glnn.layers.scope import Scope
 from glnn.types import DType, Shape, TensorType
 
@@ -83,12 +85,12 @@ class Layer(ReadOnly, ABC):
         seed: int = 0,
     ) -> None:
         self.op = op
-        self.shapes: Mapping[str, Shape] = dict(shapes or {})
+        self.shapes: Mapping[str, Shape] = Fixed(shapes or {})
         for name, shape in self.shapes.items():
             if prod(shape) > MOST:
                 what = f"{type(self).__name__} {name} of shape {shape}"
                 raise ShapeError(f"{what} would hold more than {MOST} numbers")
-        self.revisions = dict.fromkeys(self.shapes, 0)
+        self._revisions = dict.fromkeys(self.shapes, 0)
         what, bounds = f"{type(self).__name__} seed", " of at least 0"
         self._fan_in, self._seed = fan_in, index(what, seed, bounds)
         if self._seed < 0:
@@ -97,6 +99,11 @@ class Layer(ReadOnly, ABC):
     @abstractmethod
     def config(self) -> dict[str, Any]:
         """The constructor's arguments by name, such as JSON can hold."""
+
+    @property
+    def revisions(self) -> Mapping[str, int]:
+        """How often each parameter was assigned."""
+        return MappingProxyType(self._revisions)
 
     @property
     def parameters(self) -> dict[str, Array]:
@@ -173,6 +180,19 @@ class Layer(ReadOnly, ABC):
         builder, kind = Builder(type(self).__name__), type(self).__name__
         inputs = [builder.input(name, type) for name, type in types.items()]
         return builder.graph(self.results(Scope(builder, kind, "out"), *inputs))
+
+    def __setstate__(self, state: Any) -> None:
+        """Become a copy, or what was pickled: parameters that cannot be written to, and a count of
+        its own of their assignments.
+        """
+        content, slots = state if isinstance(state, tuple) else (state, None)
+        for name, value in (slots or {}).items():
+            object.__setattr__(self, name, value)
+        vars(self).update(content)
+        vars(self)["_revisions"] = dict(self._revisions)
+        for name in self.shapes:
+            if name in vars(self):
+                vars(self)[name] = read_only(vars(self)[name])
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.config().items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -57,6 +57,19 @@ class RecurrentLayer(Composite):
         strange = self.projected and self.kind != "lstm"
         if self.kind not in GATES or self.directions not in (1, 2) or strange:
             raise ShapeError(f"recurrent_layer: no such attributes: {self}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RecurrentLayer, self._attributes  # without the graphs that it keeps
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RecurrentLayer) and self._attributes == other._attributes
+
+    def __hash__(self) -> int:
+        return hash(self._attributes)
+
+    @property
+    def _attributes(self) -> tuple[Any, ...]:
+        return self.kind, self.directions, self.biased, self.projected
 
     def __str__(self) -> str:
         return self.kind
