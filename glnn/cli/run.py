@@ -102,7 +102,7 @@ def run(
         session, dumped, found = _classes(samples, count, top, opened, into, traced, not as_json)
     else:
         feeds = read_feeds(loaded, inputs, model, batch, {}, most=100, random=False)
-        session, dumped, found = _outputs(feeds, opened, into, traced)
+        session, dumped, found = _outputs(feeds.arrays, opened, into, traced)
     more = {} if dumped is None else {"dump": dumped.to_json()}
     more |= save_trace(traced, trace) if traced is not None and trace is not None else {}
     about = _about(session)
