@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ from glnn.images.files import flattened, opened
 from glnn.images.resizing import MOST_PIXELS
 from glnn.tensor_info import TensorInfo, show
 from glnn.types import DType
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 LIGHT = 127  # a grey value above this is nearer to white than to black
 
@@ -26,16 +29,14 @@ def read_image(path: str | os.PathLike[str], info: TensorInfo) -> tuple[NDArray[
     proportions, one of a light background is inverted. Needs Pillow. Raises ModelError where the
     file is no image of FORMATS or Pillow is missing, ShapeError where the input is no grey image.
     """
-    sizes = info.shape[2:]
-    if len(info.shape) != 4 or info.shape[1] != 1 or any(isinstance(n, str) for n in sizes):
-        raise ShapeError(
-            f"input {info.name!r} of shape {show(info.shape)} takes no image: "
-            "expected (N, 1, height, width)"
-        )
-    height, width = (int(n) for n in sizes)
-    if height * width > MOST_PIXELS:
-        raise ShapeError(f"input {info.name!r}: {height} x {width} pixels are too many for images")
-    grey, notes = flattened(opened(Path(path)), grey=True)
+    _sizes(info)
+    return digit_of(opened(Path(path)), info)
+
+
+def digit_of(image: Image.Image, info: TensorInfo) -> tuple[NDArray[Any], list[str]]:
+    """The same of an image. Raises ShapeError where the input is no grey image."""
+    height, width = _sizes(info)
+    grey, notes = flattened(image, grey=True)
     # The background is what most of the border shows.
     pixels = np.asarray(grey)
     border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
@@ -51,3 +52,17 @@ def read_image(path: str | os.PathLike[str], info: TensorInfo) -> tuple[NDArray[
     if info.dtype is not DType.uint8:
         pixels = pixels.astype(np.float32) / np.float32(255)
     return pixels.reshape(1, 1, height, width), notes
+
+
+def _sizes(info: TensorInfo) -> tuple[int, int]:
+    """Height and width of the input `info`. Raises ShapeError where it is no grey image."""
+    sizes = info.shape[2:]
+    if len(info.shape) != 4 or info.shape[1] != 1 or any(isinstance(n, str) for n in sizes):
+        raise ShapeError(
+            f"input {info.name!r} of shape {show(info.shape)} takes no image: "
+            "expected (N, 1, height, width)"
+        )
+    height, width = (int(n) for n in sizes)
+    if height * width > MOST_PIXELS:
+        raise ShapeError(f"input {info.name!r}: {height} x {width} pixels are too many for images")
+    return height, width

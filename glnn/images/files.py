@@ -103,6 +103,14 @@ def _format(path: Path) -> str | None:
     return found if found in FORMATS else None
 
 
+def check_pillow() -> None:
+    """Raise ModelError where Pillow is missing."""
+    try:
+        import PIL.Image  # noqa: F401
+    except ImportError:
+        raise ModelError("reading and writing images needs Pillow: install glnn[images]") from None
+
+
 def _missing(path: Path | str) -> ModelError:
     return ModelError(f"{path}: reading and writing images needs Pillow: install glnn[images]")
 

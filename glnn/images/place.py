@@ -33,7 +33,7 @@ class Place:
             if shape[3] in (1, 3):
                 return cls(False, int(shape[3]), (shape[1], shape[2]))
         raise ShapeError(
-            f"input {info.name!r} of shape {show(shape)} and {info.dtype.value} takes no picture: "
+            f"input {info.name!r} of shape {show(shape)} and {info.dtype.value} takes no image: "
             "expected (N, 3, height, width) or (N, height, width, 3), or 1 for 3, "
             "of float32 or uint8"
         )

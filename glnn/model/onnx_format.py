@@ -59,8 +59,9 @@ class GraphModel(Model):
     def save(self, path: str | os.PathLike[str], format: str | None = None) -> None:
         """Write the model to `path`: see `Model.save`.
 
-        An .onnx file says what the one that was read said, and this model's `metadata`. For any other format each node must be
-        what a layer of glnn's computes; a ModelError names the first that is not.
+        An .onnx file says what the one that was read said, and this model's `metadata`. For any
+        other format each node must be what a layer of glnn's computes; a ModelError names the first
+        that is not.
         """
         assert self.source is not None
         if find(path, format) != "onnx":
