@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -11,7 +12,7 @@ from glnn.cli.outputs import Summary, show_outputs
 from glnn.cli.screen import Column, Screen, Table, figures
 from glnn.cli.sources import Inputs
 from glnn.errors import ModelError
-from glnn.images.labels import Labels
+from glnn.images.labels import Labels, labels_of, read_labels
 from glnn.types import Array
 
 SHOWN = 10
@@ -53,6 +54,26 @@ class Best:
         """The same as a plain dict."""
         said = {"class": self.number, "score": self.score, "probability": self.probability}
         return said if self.label is None else {**said, "label": self.label}
+
+
+def named(
+    file: str | None, metadata: Mapping[str, str], classes: int | str
+) -> tuple[Labels | None, list[str]]:
+    """The names of a model's classes, and what is to be said of them.
+
+    file: where they are; None: in the model's metadata, if anywhere; where they do not fit the
+    number of classes there, they are not taken. Raises ModelError for a file that does not.
+    """
+    found = labels_of(metadata) if file is None else read_labels(file)
+    if found is None or not isinstance(classes, int):
+        return found, []
+    listed = set(found) == set(range(len(found)))
+    if max(found) < classes and not (listed and len(found) < classes):
+        return found, []
+    said = f"{len(found)} names, the model has {classes} classes"
+    if file is None:
+        return None, [f"labels in the model's metadata are not taken: {said}"]
+    raise ModelError(f"{file}: {said}")
 
 
 def best_of(scores: Array, top: int, labels: Labels | None = None) -> list[list[Best]]:

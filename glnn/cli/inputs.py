@@ -105,7 +105,7 @@ def found(text: str) -> list[Path]:
     if folder:
         pictures = sorted(one for one in path.iterdir() if is_picture(one))
         if not pictures:
-            raise ModelError(f"{text}: no pictures there")
+            raise ModelError(f"{text}: is not a file, nor a folder of pictures")
         return pictures
     if not there and has_magic(text):
         matched = sorted(Path(one) for one in glob(text, recursive=True) if not Path(one).is_dir())

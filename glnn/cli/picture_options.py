@@ -117,7 +117,7 @@ def _options() -> list[Callable[[Any], Any]]:
         click.option(
             "--drawn",
             metavar="FOLDER",
-            help="Write each picture there, as .png, with its classes drawn on it.",
+            help="Write each picture there, called as it is, with its classes drawn on it.",
         ),
         click.option(
             "--show", is_flag=True, help="Show the first ten of these in a viewer, on a display."

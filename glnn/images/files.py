@@ -67,7 +67,12 @@ def flattened(image: Image.Image, grey: bool = False) -> tuple[Image.Image, list
 
 def is_picture(path: Path) -> bool:
     """Whether `path` is a file that is called like a picture. Raises ModelError without Pillow."""
-    return _format(path) is not None and path.is_file()
+    return is_called_so(path) and path.is_file()
+
+
+def is_called_so(path: Path) -> bool:
+    """Whether a picture can be called like `path`. Raises ModelError without Pillow."""
+    return _format(path) is not None
 
 
 def check_picture(path: str | os.PathLike[str]) -> None:
