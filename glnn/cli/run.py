@@ -227,15 +227,15 @@ def _run(
     numbers = prod(n for n in loaded.inputs[0].shape[1:] if isinstance(n, int))
     default = max(1, min(MOST_SAMPLES, MOST_NUMBERS // max(1, numbers)))
     if output is None:
-        given = source.whole()
-        count = batch_size(loaded, batch, min(len(given.x), MOST_SAMPLES))
+        given = source.whole(batch_size(loaded, batch, MOST_SAMPLES))
+        count = batch_size(loaded, batch, len(given.x))
         running.begin(1)
         x = {loaded.inputs[0].name: np.resize(given.x, (count, *given.x.shape[1:]))}
-        return Done(Outputs.of(running.run(x)), running.dump, None, source)
+        said = [*source.notes, *given.notes]
+        return Done(Outputs.of(running.run(x), said), running.dump, None, source)
     count = batch_size(loaded, batch, default)
     labels, notes = named(asked.labels, loaded.metadata, loaded.tensors[output].shape[1])
-    notes += [] if source.reader is None else source.reader.notes
-    found = Classes(output, top, labels, notes=notes)
+    found = Classes(output, top, labels, notes=[*notes, *source.notes])
     drawn = Drawn.of(asked, source)
     running.begin(-(-(source.total or 0) // count))
     whole = running.classify(source, count, found, drawn, shown)

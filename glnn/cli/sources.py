@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -227,9 +228,16 @@ class Source:
         say(said)
         self.failed.append({"in": path, "error": said})
 
-    def whole(self) -> Inputs:
-        """All samples at once. Raises ShapeError where their sizes differ, else as `batches`."""
-        found = list(self._samples(AT_ONCE))
+    @property
+    def notes(self) -> list[str]:
+        """What is said once, of all pictures."""
+        return [] if self.reader is None else list(self.reader.notes)
+
+    def whole(self, most: int | None = None) -> Inputs:
+        """All samples at once, or the first `most`. Raises ShapeError where their sizes differ,
+        else as `batches`.
+        """
+        found = list(islice(self._samples(AT_ONCE), most))
         if not found:
             raise ModelError(f"none of the {len(self.failed)} pictures could be read")
         for one in found:
