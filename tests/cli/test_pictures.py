@@ -12,8 +12,9 @@ import pytest
 import glnn
 from glnn import images
 from glnn.cli import sources
-from glnn.cli.classes import probabilities
+from glnn.cli.classes import Classes, probabilities
 from glnn.cli.running import Running
+from glnn.cli.sources import Inputs
 from glnn.layers import Flatten, Linear
 from glnn.model import Model
 from glnn.model.model import Node
@@ -225,6 +226,15 @@ def test_options_that_say_nothing_here(cli: Glnn, mean: Model, photos: Path) -> 
     image = Model((Node("same", Flatten(), ("x",), "y"),), (TensorInfo("x", (1, 3)),), ("y",))
     image.save(photos / "flat.json")
     assert "takes no image" in cli("run", photos / "flat.json", p0).refusal
+
+
+def test_what_was_taken_in_part_is_forgotten() -> None:
+    found = Classes("scores", 1)
+    found.add(Inputs(np.zeros((2, 3)), ("a", "b")), {"scores": np.eye(3, dtype=np.float32)[:2]})
+    found.best += found.best[:1]  # interrupted before the names came
+    found.trim()
+    assert found.to_json()["predictions"] == [0, 1]
+    assert len(found.best) == len(found.names) == len(found.known) == 2
 
 
 def test_probabilities() -> None:
