@@ -46,6 +46,7 @@ ORDER = (
     ("profiling",),
     ("onnxruntime",),
     ("tuning",),
+    ("doctor",),
     ("cli",),
 )
 HEAVY = {"glnn.graph", "glnn.kernels", "glnn.backends", "glnn.compile", "glnn.model", "moderngl"}

@@ -24,7 +24,7 @@ from glnn.cli.options import (
 from glnn.cli.results import Classes, Outputs, classifies, run_once
 from glnn.cli.screen import Screen, progress
 from glnn.cli.traced import save_trace, trace_option
-from glnn.model import load
+from glnn.cli.weights import load_with, weights_option
 from glnn.profiling import Trace
 from glnn.running.options import PREFERENCES
 from glnn.session import InferenceSession
@@ -50,6 +50,7 @@ Done = tuple[InferenceSession, Dump | None, Classes | Outputs]
 @click.option(
     "--batch", type=click.IntRange(1), help="Samples a run: 100, or as many as the model takes."
 )
+@weights_option
 @kernel_option
 @fuse_option
 @precision_option
@@ -63,6 +64,7 @@ def run(
     prefer: str,
     top: int,
     batch: int | None,
+    weights: str | None,
     kernels: dict[str, str],
     fused: bool,
     precision: str,
@@ -90,7 +92,7 @@ def run(
       glnn run detector.onnx x.npy --dump result.npz --tensor heat
       glnn run lenet photo.png --dump tensors.npz --tensor c1 --tensor 'sigmoid*'
     """
-    loaded = load(model)
+    loaded = load_with(model, weights)
     options: dict[str, Any] = {"gpu": gpu, "limits": limits, "kernels": kernels, "fused": fused}
     options |= {"precision": precision, "prefer": prefer}
     opened = partial(InferenceSession, loaded, backend, **options)

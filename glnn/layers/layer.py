@@ -65,13 +65,15 @@ class Layer(ReadOnly, ABC):
     one seed begin alike.
     revisions: counts the assignments to each parameter, so that sessions notice them.
     takes: what its inputs' numbers may be. running: the parameters that no gradient changes, as
-    training keeps statistics in them.
+    training keeps statistics in them. dotted: what PyTorch calls a parameter where that is a
+    module's within the layer.
 
     A layer stays as it was made: only parameters can be assigned, ReadOnlyError says so of others.
     """
 
     takes: ClassVar[tuple[DType, ...]] = (DType.float32,)
     running: ClassVar[tuple[str, ...]] = ()
+    dotted: ClassVar[Mapping[str, str]] = {}
 
     def __init__(
         self,

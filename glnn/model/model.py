@@ -19,8 +19,10 @@ from glnn.layers import Layer
 from glnn.layers.scope import Scope, Training
 from glnn.model.content import Content
 from glnn.model.formats import save
-from glnn.model.node import Node, parameters
+from glnn.model.from_torch import imported
+from glnn.model.node import Node
 from glnn.model.summary import of_layers, summary
+from glnn.model.weighted import Weighted
 from glnn.tensor_info import BATCH, TensorInfo, check_names
 from glnn.types import UNKNOWN, UNRANKED, Dim, Shape, TensorType
 
@@ -29,7 +31,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
+class Model(Weighted):
     """Layers in a graph, in an order in which they can run.
 
     inputs: the tensors that a user gives. outputs: the names of those that a user gets.
@@ -53,21 +55,27 @@ class Model:
     @classmethod
     def sequential(
         cls,
-        layers: Sequence[Layer],
+        layers: Sequence[Layer] | Mapping[str, Layer],
         input_shape: Sequence[int],
         name: str = "model",
         names: Sequence[str] | None = None,
     ) -> Model:
         """A chain of layers.
 
-        input_shape: the shape of one sample, without the batch. names: the layers' names; None
-        names them after their kinds, `conv2d1`, `relu1`, `conv2d2`.
+        layers: in order, or by their names in order. input_shape: the shape of one sample, without
+        the batch. names: the layers' names; None names those that have none after their kinds,
+        `conv2d1`, `relu1`, `conv2d2`.
         """
+        if isinstance(layers, Mapping):
+            names = list(layers) if names is None else names
+            layers = list(layers.values())
         layers = _listed("layers", layers, "layers")
         for number, layer in enumerate(layers, start=1):
             _check_layer(f"layer {number}", layer)
         sizes = _listed("input_shape", input_shape, "sizes, as in (1, 28, 28)")
         names = _names(layers) if names is None else _listed("names", names, "names")
+        if not _are_texts(names):
+            raise ModelError(f"layers are called by texts, got {shown(names)}")
         if len(names) != len(layers):
             raise ModelError(f"{len(layers)} layers need as many names, got {len(names)}")
         nodes = []
@@ -77,6 +85,21 @@ class Model:
             previous = node_name
         inputs = (TensorInfo("input", (BATCH, *sizes)),)
         return cls(tuple(nodes), inputs, (previous,), name)
+
+    @classmethod
+    def from_torch(
+        cls, module: Any, example: Any, *, dynamic: bool = True, name: str | None = None
+    ) -> Model:
+        """What the PyTorch module computes at inference, by PyTorch's exporter to ONNX.
+
+        example: an input like those to come, a tensor, or a tuple of several. dynamic: whether the
+        first size of inputs and outputs is left open where the exporter can do that. name: the
+        model's, None for the module's class. Its parameters have PyTorch's names. Raises
+        ModelError where PyTorch or onnxscript is missing, or the exporter has no operator for what
+        the module computes; it names that.
+        """
+        found: Model = imported(module, example, dynamic, name)
+        return found
 
     @cached_property
     def graph(self) -> Graph:
@@ -157,24 +180,6 @@ class Model:
         for name in (*(info.name for info in self.inputs), *(node.output for node in self.nodes)):
             found[name] = TensorInfo.of(name, values[name].type)
         return found
-
-    def begin(self, seed: int) -> None:
-        """Assign every parameter initial values by `seed`, each layer's of its own.
-
-        Raises ModelError for a model of an .onnx file, which does not say what is initial.
-        """
-        for number, node in enumerate(self.nodes):
-            node.layer.begin(seed << 32 | number)
-
-    def parameters(self) -> dict[str, Array]:
-        """Every parameter by its layer's name and its own: `c1.weight`."""
-        return parameters(self.nodes)
-
-    @property
-    def trainable(self) -> tuple[str, ...]:
-        """The names of the parameters that gradients change: all but running statistics."""
-        running = {f"{node.name}.{name}" for node in self.nodes for name in node.layer.running}
-        return tuple(name for name in self.parameters() if name not in running)
 
     def __call__(self, x: Array, backend: str = "auto") -> Array:
         """The model's output for `x`, an array of its input's dtype, computed by `backend`.
