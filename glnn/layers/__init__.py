@@ -20,6 +20,7 @@ from glnn.layers.activations import (
     Pointwise,
     ReLU,
     ReLU6,
+    RReLU,
     Sigmoid,
     SiLU,
     Softplus,
@@ -40,6 +41,7 @@ from glnn.layers.adaptive_pool import (
 from glnn.layers.add import Add
 from glnn.layers.batch_norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from glnn.layers.bias import Bias
+from glnn.layers.bilinear import Bilinear
 from glnn.layers.concat import Concat
 from glnn.layers.conv import Conv1d, Conv2d, Conv3d
 from glnn.layers.conv_transpose import (
@@ -47,10 +49,20 @@ from glnn.layers.conv_transpose import (
     ConvTranspose2d,
     ConvTranspose3d,
 )
-from glnn.layers.dropout import Dropout
+from glnn.layers.cosine_similarity import CosineSimilarity
+from glnn.layers.dropout import (
+    AlphaDropout,
+    Dropout,
+    Dropout1d,
+    Dropout2d,
+    Dropout3d,
+    FeatureAlphaDropout,
+)
 from glnn.layers.embedding import Embedding
+from glnn.layers.embedding_bag import EmbeddingBag
 from glnn.layers.flatten import Flatten
 from glnn.layers.fold import Fold, Unfold
+from glnn.layers.glu import GLU
 from glnn.layers.group_norm import GroupNorm, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
 from glnn.layers.identity import Identity
 from glnn.layers.layer import Layer
@@ -87,8 +99,10 @@ from glnn.layers.pool import (
     MaxPool3d,
 )
 from glnn.layers.prelu import PReLU
+from glnn.layers.recurrent import GRU, LSTM, RNN
+from glnn.layers.recurrent_cells import GRUCell, LSTMCell, RNNCell
 from glnn.layers.shuffle import ChannelShuffle, PixelShuffle, PixelUnshuffle
-from glnn.layers.softmax import LogSoftmax, Softmax
+from glnn.layers.softmax import LogSoftmax, Softmax, Softmax2d, Softmin
 from glnn.layers.subsample import Subsample2d
 from glnn.layers.unflatten import Unflatten
 from glnn.layers.upsample import (
@@ -102,6 +116,10 @@ __all__ = [
     "CELU",
     "ELU",
     "GELU",
+    "GLU",
+    "GRU",
+    "LSTM",
+    "RNN",
     "SELU",
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
@@ -110,6 +128,7 @@ __all__ = [
     "AdaptiveMaxPool2d",
     "AdaptiveMaxPool3d",
     "Add",
+    "AlphaDropout",
     "AvgPool1d",
     "AvgPool2d",
     "AvgPool3d",
@@ -117,6 +136,7 @@ __all__ = [
     "BatchNorm2d",
     "BatchNorm3d",
     "Bias",
+    "Bilinear",
     "ChannelShuffle",
     "CircularPad1d",
     "CircularPad2d",
@@ -131,10 +151,17 @@ __all__ = [
     "ConvTranspose1d",
     "ConvTranspose2d",
     "ConvTranspose3d",
+    "CosineSimilarity",
     "Dropout",
+    "Dropout1d",
+    "Dropout2d",
+    "Dropout3d",
     "Embedding",
+    "EmbeddingBag",
+    "FeatureAlphaDropout",
     "Flatten",
     "Fold",
+    "GRUCell",
     "GroupNorm",
     "Hardshrink",
     "Hardsigmoid",
@@ -147,6 +174,7 @@ __all__ = [
     "LPPool1d",
     "LPPool2d",
     "LPPool3d",
+    "LSTMCell",
     "Layer",
     "LayerNorm",
     "LeakyReLU",
@@ -164,6 +192,8 @@ __all__ = [
     "PixelUnshuffle",
     "Pointwise",
     "RMSNorm",
+    "RNNCell",
+    "RReLU",
     "ReLU",
     "ReLU6",
     "ReflectionPad1d",
@@ -175,6 +205,8 @@ __all__ = [
     "SiLU",
     "Sigmoid",
     "Softmax",
+    "Softmax2d",
+    "Softmin",
     "Softplus",
     "Softshrink",
     "Softsign",

@@ -46,7 +46,7 @@ def number(what: str, value: object, least: float, most: float = inf) -> float:
         if LARGEST < value <= most or least <= value < -LARGEST:
             raise ShapeError(f"{what} must be a number that float32 holds, got {shown(value)}")
         if least <= value <= most:
-            return value if isinstance(value, int) else float(value)
+            return int(value) if isinstance(value, (int, np.integer)) else float(value)
     bounds = f" of at least {least:g}" if most == inf else f" from {least:g} to {most:g}"
     bounds = "" if least == -inf else bounds
     raise ShapeError(f"{what} must be a number{bounds}, got {shown(value)}")

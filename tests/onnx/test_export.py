@@ -29,6 +29,7 @@ CASES: list[tuple[Layer, tuple[int, ...]]] = [
     (nn.AdaptiveMaxPool2d(1), IMAGE),
     (nn.AdaptiveMaxPool2d((5, 4)), IMAGE),
     (nn.AdaptiveMaxPool2d((1, 3)), IMAGE),
+    (nn.AlphaDropout(), IMAGE),
     (nn.AvgPool2d(3, 2, 1), IMAGE),
     (nn.AvgPool2d(3, 2, 1, ceil_mode=True), (1, 2, 8, 10)),
     (nn.AvgPool2d((2, 3), (3, 2), (1, 0), True, False), (1, 2, 8, 10)),
@@ -50,12 +51,20 @@ CASES: list[tuple[Layer, tuple[int, ...]]] = [
     (nn.ConvTranspose2d(4, 6, 3, (2, 3), (1, 0), 1, 2), IMAGE),
     (nn.ConvTranspose2d(4, 2, (2, 3), 1, 1, bias=False, dilation=(2, 1)), IMAGE),
     (nn.Dropout(), IMAGE),
+    (nn.Dropout1d(), (2, 3, 4)),
+    (nn.Dropout2d(), IMAGE),
+    (nn.Dropout3d(), (1, 2, 3, 4, 5)),
     (nn.ELU(0.3), IMAGE),
+    (nn.FeatureAlphaDropout(), IMAGE),
     (nn.Flatten(), IMAGE),
     (nn.Flatten(2), IMAGE),
     (nn.Flatten(1, -2), IMAGE),
     (nn.GELU(), IMAGE),
     (nn.GELU("tanh"), IMAGE),
+    (nn.GLU(1), IMAGE),
+    (nn.GRU(3, 4, 2, bidirectional=True), (5, 2, 3)),
+    (nn.GRU(3, 4, bias=False), (5, 3)),
+    (nn.GRUCell(3, 4), (2, 3)),
     (nn.GroupNorm(2, 4, 1e-2), IMAGE),
     (nn.GroupNorm(4, 4, affine=False), (2, 4, 3)),
     (nn.Hardshrink(0.3), IMAGE),
@@ -66,6 +75,8 @@ CASES: list[tuple[Layer, tuple[int, ...]]] = [
     (nn.InstanceNorm1d(4), (2, 4, 5)),
     (nn.InstanceNorm2d(4, 1e-2, affine=True), IMAGE),
     (nn.InstanceNorm3d(2), (2, 2, 3, 2, 4)),
+    (nn.LSTM(3, 4, 2, batch_first=True, bidirectional=True, proj_size=3), (2, 5, 3)),
+    (nn.LSTMCell(3, 4, False), (2, 3)),
     (nn.LayerNorm((7, 9), 1e-3), IMAGE),
     (nn.LayerNorm(9, bias=False), IMAGE),
     (nn.LayerNorm(9, elementwise_affine=False), IMAGE),
@@ -92,6 +103,9 @@ CASES: list[tuple[Layer, tuple[int, ...]]] = [
     (nn.Pointwise("fmod", [0.7]), (3, 4)),
     (nn.RMSNorm((7, 9)), IMAGE),
     (nn.RMSNorm(9, 0.1, False), IMAGE),
+    (nn.RNN(3, 4, nonlinearity="relu", bidirectional=True), (5, 2, 3)),
+    (nn.RNNCell(3, 4), (2, 3)),
+    (nn.RReLU(0.1, 0.5), IMAGE),
     (nn.ReLU(), IMAGE),
     (nn.ReLU6(), IMAGE),
     (nn.SELU(), IMAGE),
@@ -99,6 +113,8 @@ CASES: list[tuple[Layer, tuple[int, ...]]] = [
     (nn.Sigmoid(), IMAGE),
     (nn.Softmax(), IMAGE),
     (nn.Softmax(-1), (2, 3, 4)),
+    (nn.Softmax2d(), IMAGE),
+    (nn.Softmin(-1), (2, 3, 4)),
     (nn.Softplus(), IMAGE),
     (nn.Softplus(2, 1), IMAGE),
     (nn.Softshrink(0.3), IMAGE),
@@ -168,9 +184,23 @@ CASES += [
 """Layers of one input of floats, and its shape."""
 SEVERAL: list[tuple[Layer, tuple[np.ndarray, ...]]] = [
     (nn.Add(), (np.ones(IMAGE, np.float32), np.ones(IMAGE, np.float32))),
+    (nn.Bilinear(5, 3, 4), tuple(np.ones((2, 6, n), np.float32) / n for n in (5, 3))),
+    (nn.Bilinear(2, 3, 1, False), tuple(np.linspace(-1, 2, n, dtype=np.float32) for n in (2, 3))),
+    (nn.CosineSimilarity(-2), tuple(np.eye(5, dtype=np.float32)[None, :, :n] for n in (4, 4))),
     (nn.Concat(3), tuple(np.full((2, n, 3), n, np.int32) for n in (1, 2, 3))),
     (nn.Embedding(7, 3), (np.array([[1, 6, 0], [2, 2, 5]], np.int32),)),
     (nn.Embedding(7, 3), (np.array([4, -1]),)),
+    *(
+        (nn.EmbeddingBag(7, 3, mode=mode, padding_idx=pad), (np.array([[1, 6, 0], [2, 2, -5]]),))
+        for mode, pad in (("sum", None), ("sum", 2), ("mean", 2), ("max", 2), ("max", None))
+    ),
+    (
+        nn.LSTM(3, 2, 2),
+        tuple(
+            np.linspace(-1, 1, n * 2 * d, dtype=np.float32).reshape(n, 2, d)
+            for n, d in ((4, 3), (2, 2), (2, 2))
+        ),
+    ),
     (nn.Flatten(), (np.arange(24).reshape(2, 3, 4).astype(np.int8),)),
     (nn.Upsample(scale_factor=3), (np.arange(6).reshape(1, 2, 3) > 2,)),
     (nn.Pointwise("maximum"), (np.arange(3, dtype=np.int32), np.ones(3, np.int32))),
@@ -183,6 +213,10 @@ SEVERAL: list[tuple[Layer, tuple[np.ndarray, ...]]] = [
     ),
     (
         nn.MultiheadAttention(6, 2),
+        tuple(np.linspace(-1, 1, n * 12, dtype=np.float32).reshape(n, 2, 6) for n in (3, 5, 5)),
+    ),
+    (
+        nn.MultiheadAttention(6, 2, add_bias_kv=True, add_zero_attn=True),
         tuple(np.linspace(-1, 1, n * 12, dtype=np.float32).reshape(n, 2, 6) for n in (3, 5, 5)),
     ),
     (
@@ -208,13 +242,14 @@ def check(model: Model, feeds: dict[str, np.ndarray], path: Path) -> None:
     """That the file gives the same numbers in ONNX Runtime, and read again."""
     model.save(path)
     onnx.checker.check_model(str(path), full_check=True)
-    (expected,) = glnn.InferenceSession(model, "cpu").run(None, feeds)
+    expected = glnn.InferenceSession(model, "cpu").run(None, feeds)
     for found in (
         onnxruntime.InferenceSession(path).run(None, feeds),
         glnn.InferenceSession(glnn.load(path), "cpu").run(None, feeds),
     ):
-        assert found[0].dtype == expected.dtype
-        np.testing.assert_allclose(found[0], expected, rtol=2e-5, atol=2e-6)
+        for got, wanted in zip(found, expected, strict=True):
+            assert got.dtype == wanted.dtype
+            np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize(("layer", "shape"), CASES, ids=str)
@@ -234,7 +269,7 @@ def test_a_layer_of_other_inputs(
         TensorInfo(name, x.shape, f"tensor({names[x.dtype.name]})") for name, x in feeds.items()
     )
     node = Node("layer", seeded(layer), tuple(feeds), "y")
-    check(Model((node,), inputs, ("y",)), feeds, tmp_path / "net.onnx")
+    check(Model((node,), inputs, node.outputs), feeds, tmp_path / "net.onnx")
 
 
 def test_every_layer_is_tried() -> None:

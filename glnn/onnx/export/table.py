@@ -12,10 +12,10 @@ from glnn.layers.conv import Conv
 from glnn.layers.conv_transpose import ConvTranspose
 from glnn.layers.pad import Pad
 from glnn.layers.pool import AvgPool, LPPool, MaxPool
-from glnn.onnx.export import elementwise, moves, normalise, rows, windows
+from glnn.onnx.export import elementwise, moves, normalise, recurrent, rows, windows
 
-Row = Callable[..., str]
-"""Takes the layer's Place and the names of its inputs; gives the name of its result."""
+Row = Callable[..., str | tuple[str, ...]]
+"""Takes the layer's Place and the names of its inputs; gives the name of its result, or of all."""
 
 _NORMS: dict[type[Layer], Row] = {
     **dict.fromkeys(
@@ -30,6 +30,8 @@ _NORMS: dict[type[Layer], Row] = {
     layers.LocalResponseNorm: normalise.local_response_norm,
     layers.RMSNorm: normalise.rms_norm,
     **dict.fromkeys((layers.Softmax, layers.LogSoftmax), normalise.softmax),
+    layers.Softmax2d: normalise.softmax2d,
+    layers.Softmin: normalise.softmin,
 }
 _ELEMENTWISE: dict[type[Layer], Row] = {
     **{
@@ -60,12 +62,18 @@ TABLE: Mapping[type[Layer], Row] = {
         if issubclass(kind, tuple(_FAMILIES))
     },
     layers.Bias: rows.bias,
+    layers.Bilinear: rows.bilinear,
     layers.ChannelShuffle: moves.channel_shuffle,
     layers.Concat: rows.concat,
-    layers.Dropout: rows.identity,
+    layers.CosineSimilarity: rows.cosine_similarity,
+    **{kind: rows.identity for kind in layers.LAYERS if issubclass(kind, layers.Dropout)},
     layers.Embedding: rows.embedding,
+    layers.EmbeddingBag: rows.embedding_bag,
     layers.Flatten: rows.flatten,
     layers.Fold: moves.fold,
+    layers.GLU: rows.glu,
+    **dict.fromkeys((layers.GRU, layers.LSTM, layers.RNN), recurrent.recurrent),
+    **dict.fromkeys((layers.GRUCell, layers.LSTMCell, layers.RNNCell), recurrent.cell),
     layers.Identity: rows.identity,
     layers.Linear: rows.linear,
     layers.MultiheadAttention: rows.multihead_attention,
