@@ -66,8 +66,8 @@ MOST_SAMPLES, MOST_NUMBERS = 100, 1 << 20
     type=click.IntRange(1),
     help="Samples a run: as many as the model takes, else up to 100, fewer of large ones.",
 )
-@picture_options
 @weights_option
+@picture_options
 @frames_option
 @kernel_option
 @fuse_option
