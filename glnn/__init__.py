@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from glnn.device import Device
     from glnn.model import Model
     from glnn.model.load import load
+    from glnn.model.weight_files import load_weights, save_weights
     from glnn.session import InferenceSession
 
 __version__ = "0.1.0"
@@ -28,7 +29,9 @@ __all__ = [
     "kernels",
     "layers",
     "load",
+    "load_weights",
     "ops",
+    "save_weights",
     "training",
 ]
 
@@ -39,6 +42,7 @@ def __getattr__(name: str) -> Any:
     if name in ("errors", "filters", "images", "kernels", "layers", "ops", "training"):
         return import_module(f"glnn.{name}")
     modules = {"InferenceSession": "session", "Model": "model", "load": "model", "Device": "device"}
+    modules |= dict.fromkeys(("load_weights", "save_weights"), "model.weight_files")
     if name not in modules:
         raise AttributeError(f"module 'glnn' has no attribute {name!r}")
     value = getattr(import_module(f"glnn.{modules[name]}"), name)

@@ -47,6 +47,7 @@ ORDER = (
     ("profiling",),
     ("onnxruntime",),
     ("tuning",),
+    ("doctor",),
     ("cli",),
 )
 HEAVY = {"glnn.graph", "glnn.kernels", "glnn.backends", "glnn.compile", "glnn.model", "moderngl"}

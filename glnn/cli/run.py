@@ -33,9 +33,10 @@ from glnn.cli.running import Running
 from glnn.cli.screen import Screen, say
 from glnn.cli.sources import Source
 from glnn.cli.traced import save_trace, trace_option
+from glnn.cli.weights import load_with, weights_option
 from glnn.errors import ModelError
 from glnn.images.camera import Camera
-from glnn.model import Model, load
+from glnn.model import Model
 from glnn.profiling import Trace
 from glnn.running.options import PREFERENCES
 from glnn.session import InferenceSession
@@ -65,6 +66,7 @@ MOST_SAMPLES, MOST_NUMBERS = 100, 1 << 20
     type=click.IntRange(1),
     help="Samples a run: as many as the model takes, else up to 100, fewer of large ones.",
 )
+@weights_option
 @picture_options
 @frames_option
 @kernel_option
@@ -81,6 +83,7 @@ def run(
     top: int,
     batch: int | None,
     frames: int | None,
+    weights: str | None,
     kernels: dict[str, str],
     fused: bool,
     precision: str,
@@ -113,7 +116,7 @@ def run(
       glnn run detector.onnx x.npy --dump result.npz --tensor heat
       glnn run lenet photo.png --dump tensors.npz --tensor c1 --tensor 'sigmoid*'
     """
-    loaded = load(model)
+    loaded = load_with(model, weights)
     options: dict[str, Any] = {"gpu": gpu, "limits": limits, "kernels": kernels, "fused": fused}
     options |= {"precision": precision, "prefer": prefer}
     opened = partial(InferenceSession, loaded, backend, **options)
@@ -226,8 +229,8 @@ def _run(
         given = source.whole()
         count = batch_size(loaded, batch, min(len(given.x), MOST_SAMPLES))
         running.begin(1)
-        x = {loaded.inputs[0].name: np.resize(given.x, (count, *given.x.shape[1:]))}
-        return Done(Outputs.of(running.run(x)), running.dump, None, source)
+        first = {loaded.inputs[0].name: np.resize(given.x, (count, *given.x.shape[1:]))}
+        return Done(Outputs.of(running.run(first)), running.dump, None, source)
     count = batch_size(loaded, batch, default)
     labels, notes = named(asked.labels, loaded.metadata, loaded.tensors[output].shape[1])
     notes += [] if source.reader is None else source.reader.notes

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from glnn.arrays import as_one_of
+from glnn.arrays import as_one_of, of_tensor, to_float32
 from glnn.errors import ModelError, ShapeError, shown
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.passes.expand import expanded
@@ -21,6 +21,7 @@ from glnn.model.node import Node
 from glnn.model.onnx_layers import as_layers
 from glnn.model.onnx_weights import weights, with_variables
 from glnn.model.onnx_writing import check_size, describe, write
+from glnn.model.state import Wanted
 from glnn.model.summary import of_graph, summary
 from glnn.onnx.importing import Imported, imported
 from glnn.onnx.reading import parse, read
@@ -43,12 +44,14 @@ class GraphModel(Model):
     """Of the outputs, as far as they are known."""
     source: Source | None = None
     """What it was read from."""
+    passed: frozenset[str] = frozenset()
+    """Names in a state dict that are passed over, as nothing computes with what they stand for."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "metadata", checked(self.metadata, self.name))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        more = (self.metadata, self.given, self.types, self.source)
+        more = (self.metadata, self.given, self.types, self.source, self.passed)
         return GraphModel, (self.nodes, self.inputs, self.outputs, self.name, *more)
 
     @cached_property
@@ -117,6 +120,30 @@ class GraphModel(Model):
             types[info.name] = TensorType(shape, info.dtype)
         return expanded(with_variables(self.graph, chosen), types)
 
+    def state_dict(self) -> dict[str, Array]:
+        assert self.source is not None
+        names = self.source.initializers
+        return {name: array for name, array in self.parameters().items() if name in names}
+
+    def _wanted(self) -> Wanted:
+        former = self.state_dict()
+        shapes = {name: array.shape for name, array in former.items()}
+
+        def take(name: str, what: str, value: Any) -> Array:
+            kind = former[name].dtype
+            if kind.kind == "f":
+                return to_float32(what, value).astype(kind)
+            return as_one_of(what, of_tensor(what, value), (DType(kind.name),))
+
+        return Wanted(self.name, shapes, {}, take, self.passed)
+
+    def _assign(self, arrays: Mapping[str, Array]) -> None:
+        found = self.with_parameters(arrays)
+        for name in ("graph", "tensors", "_weights"):
+            vars(self).pop(name, None)
+        self._calls.clear()
+        vars(self).update(given=found.given, types=found.types, source=found.source)
+
     def with_parameters(self, arrays: Mapping[str, Array]) -> GraphModel:
         """The same model with other numbers in parameters, which keep their shapes and types.
 
@@ -160,6 +187,11 @@ def load_bytes(content: bytes) -> GraphModel:
     """The model that `content`, that of an .onnx file, is; it can refer to no files."""
     where = "model given as bytes"
     return _model(imported(parse(content, where), where), where)
+
+
+def of_proto(proto: Any, where: str) -> GraphModel:
+    """The model that the ModelProto is; where: what errors call it. It can refer to no files."""
+    return _model(imported(proto, where), where)
 
 
 def _model(found: Imported, where: str) -> GraphModel:

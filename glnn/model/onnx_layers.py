@@ -11,7 +11,8 @@ from glnn.graph.graph import Node as GraphNode
 from glnn.graph.graph import Value
 from glnn.model.model import Model
 from glnn.model.node import Node
-from glnn.model.onnx_rows import ROWS, Found
+from glnn.model.onnx_found import Found
+from glnn.model.onnx_rows import ROWS
 from glnn.onnx.node import OnnxOperator
 from glnn.tensor_info import BATCH, TensorInfo, show
 from glnn.types import Array

@@ -95,7 +95,8 @@ def _write(writer: Writer, node: Node, types: Mapping[str, TensorType]) -> None:
     given = tuple(types[name] for name in node.inputs)
     place = Place(writer, node.layer, node.name, node.output, given, types[node.output])
     try:
-        place.finish(TABLE[kind](place, *node.inputs))
+        made = TABLE[kind](place, *node.inputs)
+        place.finish(*((made,) if isinstance(made, str) else made))
     except UnsupportedOpError as error:
         what = f"layer {node.name!r}: {kind.__name__}"
         raise ModelError(f"{what} cannot be written as ONNX: {error}") from None
