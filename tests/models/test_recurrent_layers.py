@@ -226,3 +226,12 @@ def test_what_does_not_fit_is_refused(make: Any, message: str) -> None:
 X = np.zeros((4, 3, 2), np.float32)
 INFO = TensorInfo("x", ("N", 4, 2))
 TWO = (Node("a.h_n", ReLU(), ("x",), "a.h_n"), Node("a", GRU(2, 3), ("x",), "a"))
+
+
+def test_what_the_page_shows_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    page = Path(__file__).parents[2] / "docs" / "layers.md"
+    names: dict[str, Any] = {}
+    for part in page.read_text("utf-8").split("```python\n")[1:]:
+        exec(part.split("```")[0], names)
+    assert capsys.readouterr().out == "(3, 5, 32) (4, 3, 16)\n"
+    assert names["model"].tensors["write.h_n"].shape == (1, "N", 16)
