@@ -35,6 +35,7 @@ ORDER = (
     ("layers",),
     ("onnx",),
     ("data",),
+    ("images",),
     ("model",),
     ("deferred",),
     ("session",),
@@ -46,6 +47,7 @@ ORDER = (
     ("profiling",),
     ("onnxruntime",),
     ("tuning",),
+    ("doctor",),
     ("cli",),
 )
 HEAVY = {"glnn.graph", "glnn.kernels", "glnn.backends", "glnn.compile", "glnn.model", "moderngl"}

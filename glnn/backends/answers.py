@@ -13,7 +13,7 @@ import numpy as np
 
 from glnn.choice import Choice
 from glnn.device import Capabilities
-from glnn.kernels.device_file import DeviceFile
+from glnn.device.device_file import DeviceFile
 from glnn.process import processors
 
 LOG = logging.getLogger(__name__)

@@ -13,15 +13,15 @@ import rich_click as click
 
 from glnn.cli.options import output_options, print_json
 from glnn.cli.screen import Column, Screen, Table, figures, size
+from glnn.device.device_file import KeptFile, kept_files
 from glnn.disk import Disk
 from glnn.errors import GlnnError, printable
-from glnn.kernels.device_file import KeptFile, kept_files
 from glnn.settings import Settings
 
 AGAIN = "made again by itself"
 FOUND = "found by searching or trying"
 UNUSABLE = "(not usable)"
-KINDS = ("programs", "plans", "weights", "tuned", "verdicts", "fastest")
+KINDS = ("programs", "plans", "weights", "tuned", "verdicts", "fastest", "limits")
 CALLED = {"choices": "tuned"}  # by the folder, where that has another name
 
 
@@ -30,7 +30,7 @@ class Row:
     """What is kept of one kind for one device."""
 
     kind: str
-    """As `glnn cache clear` takes it: programs, plans, tuned, verdicts, fastest."""
+    """As `glnn cache clear` takes it: programs, plans, tuned, verdicts, fastest, limits."""
     device: str
     """Its driver's name, as far as that is known."""
     entries: int
@@ -58,8 +58,9 @@ def cache(context: click.Context, wide: bool, as_json: bool) -> None:
 
     Programs as the driver compiled them, plans and their packed weights are made again by
     themselves where they are not there; GLNN_CACHE_SIZE bounds them, 2G unless given, and 0 keeps
-    none. What `glnn tune` found (tuned), what was seen of kernels (verdicts) and which backend
-    `auto` found the fastest is small. GLNN_CACHE names the folder; empty, nothing is kept.
+    none. What `glnn tune` found (tuned), what was seen of kernels (verdicts), limits that a driver
+    does not keep and which backend `auto` found the fastest is small. GLNN_CACHE names the folder;
+    empty, nothing is kept.
 
     \b
     Examples:
@@ -97,7 +98,7 @@ def cache(context: click.Context, wide: bool, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @output_options
 def clear(kinds: tuple[str, ...], yes: bool, wide: bool, as_json: bool) -> None:
-    """Remove what is kept of each KIND: programs, plans, weights, tuned, verdicts, fastest.
+    """Remove what is kept of each KIND: programs, plans, weights, tuned, verdicts, fastest, limits.
 
     The first three unless a KIND is named: these are made again by themselves.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from glnn.device.adopting import Adopting
 from glnn.device.available import memory_available
+from glnn.device.believed import BrokenLimits
 from glnn.device.binaries import Binaries
 from glnn.device.context import Context, StepError
 from glnn.device.faults import RESETS, drain, reset_asker
@@ -48,7 +49,8 @@ class Device:
 
     Raises NoDeviceError, a DeviceError, where no context opens, DeviceError in a fork of a process
     that used GL. `attempts` holds the ways that failed before one led to this device. `lost` says
-    how the driver reset the context, None unless it did: then the device is closed.
+    how the driver reset the context, None unless it did: then the device is closed. `stated` has
+    the limits as the driver states them, `capabilities` those that are known to hold.
     """
 
     def __init__(
@@ -79,7 +81,8 @@ class Device:
         self._renewed: Device | None = None
         with elsewhere():
             self._gl, asked, self.attempts = wanted.open()
-            self.capabilities = asked.with_minimum() if wanted.limits == MINIMUM_LIMITS else asked
+            self.stated = asked.with_minimum() if wanted.limits == MINIMUM_LIMITS else asked
+            self.capabilities = BrokenLimits.load(settings.cache, asked).lowered(self.stated)
             # Not at exit: the process ends anyway, and drivers may have torn themselves down.
             worker = Worker("glnn device", step_back if self.low else None)
             self._finalizer = weakref.finalize(self, _destroy, self._gl, worker)
@@ -91,8 +94,8 @@ class Device:
                 self.binaries = Binaries(self.functions, asked, Disk.of(settings))
                 self._flush, self._finish = self.load("glFlush", None), self.load("glFinish", None)
                 extensions = self._context.extensions
-                offers = self.capabilities, extensions, self.load
-                self._reset_status = reset_asker(self._gl, *offers)
+                known = self.capabilities, extensions, self.load
+                self._reset_status = reset_asker(self._gl, *known)
                 self._sharing = Sharing(self._gl, worker)
             except Exception as error:
                 self._finalizer()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from glnn.device import Capabilities
-from glnn.kernels.device_file import DeviceFile
+from glnn.device.device_file import DeviceFile
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.source import fingerprint

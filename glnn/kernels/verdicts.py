@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from glnn.device import Capabilities
+from glnn.device.device_file import DeviceFile
 from glnn.graph.operator import upper
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.kernels.binding import textures
-from glnn.kernels.device_file import DeviceFile
 from glnn.kernels.generate.epilogue import reads_as
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import declared

@@ -67,7 +67,8 @@ class Layer(ReadOnly, ABC):
     one seed begin alike.
     revisions: counts the assignments to each parameter, so that sessions notice them.
     takes: what its inputs' numbers may be. more: what its further results are called. running: the
-    parameters that no gradient changes, as training keeps statistics in them.
+    parameters that no gradient changes, as training keeps statistics in them. dotted: what PyTorch
+    calls a parameter where that is a module's within the layer.
 
     A layer stays as it was made: only parameters can be assigned, ReadOnlyError says so of others.
     """
@@ -75,6 +76,7 @@ class Layer(ReadOnly, ABC):
     takes: ClassVar[tuple[DType, ...]] = (DType.float32,)
     more: ClassVar[tuple[str, ...]] = ()
     running: ClassVar[tuple[str, ...]] = ()
+    dotted: ClassVar[Mapping[str, str]] = {}
 
     def __init__(
         self,

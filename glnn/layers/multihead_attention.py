@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import sqrt
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -42,6 +43,10 @@ class MultiheadAttention(Layer):
     dtype: None and None or float32; parameters are float32.
     """
 
+    dotted: ClassVar[Mapping[str, str]] = {
+        "out_proj_weight": "out_proj.weight",
+        "out_proj_bias": "out_proj.bias",
+    }
     in_proj_weight = Parameter["Array | None"]()
     q_proj_weight = Parameter["Array | None"]()
     k_proj_weight = Parameter["Array | None"]()

@@ -134,6 +134,53 @@ CASES: list[tuple[Layer, tuple[int, ...]]] = [
     (nn.Upsample(scale_factor=1.5, mode="trilinear"), (1, 2, 3, 4, 5)),
     (nn.Upsample(scale_factor=1.3, mode="bilinear", recompute_scale_factor=True), IMAGE),
 ]
+LINE, VOLUME = (2, 4, 11), (2, 4, 5, 3, 7)
+CASES += [
+    (nn.AdaptiveAvgPool1d(3), LINE),
+    (nn.AdaptiveAvgPool3d((2, 1, 5)), VOLUME),
+    (nn.AdaptiveAvgPool3d(1), VOLUME),
+    (nn.AdaptiveMaxPool1d(1), LINE),
+    (nn.AdaptiveMaxPool3d((5, 1, 3)), VOLUME),
+    (nn.AvgPool1d(3, 2, 1, True), (1, 2, 8)),
+    (nn.AvgPool3d(2, (2, 3, 1), 1, True), VOLUME),
+    (nn.AvgPool3d((2, 3, 3), 2, 1, True, False, 7), VOLUME),
+    (nn.ChannelShuffle(2), LINE),
+    (nn.CircularPad1d((11, 4)), LINE),
+    (nn.CircularPad2d((2, -1, -2, 3)), IMAGE),
+    (nn.CircularPad3d(1), VOLUME),
+    (nn.ConstantPad1d(0, 2), LINE),
+    (nn.ConstantPad2d((1, 2, -1, 0), 7), IMAGE),
+    (nn.ConstantPad3d((0, 1, 1, 0, -2, 1), 0.5), VOLUME),
+    (nn.Conv1d(4, 6, 3, 2, 1, 2, 2), LINE),
+    (nn.Conv1d(4, 6, 4, padding="same", padding_mode="circular", bias=False), LINE),
+    (nn.Conv3d(4, 6, (2, 1, 3), (1, 4, 2), (1, 0, 2), (2, 1, 1), 2), VOLUME),
+    (nn.ConvTranspose1d(4, 6, 3, 2, 1, 1, 2), LINE),
+    (nn.ConvTranspose3d(4, 6, (1, 2, 3), (2, 1, 3), (0, 1, 1), (1, 0, 2), 2), VOLUME),
+    (nn.Fold((5, 7), (2, 3), (2, 1), (0, 1), (1, 2)), (2, 12, 12)),
+    (nn.LPPool1d(2, 3, 2), LINE),
+    (nn.LPPool2d(1.5, (2, 3), 2, True), (1, 2, 6, 8)),
+    (nn.LPPool3d(1, 2), VOLUME),
+    (nn.MaxPool1d(3, 2, 1, 2, ceil_mode=True), (1, 2, 8)),
+    (nn.MaxPool3d((2, 3, 2), (1, 2, 3), (1, 0, 1), ceil_mode=True), VOLUME),
+    (nn.PixelShuffle(2), IMAGE),
+    (nn.PixelShuffle(2), (1, 2, 4, 1, 3)),
+    (nn.PixelUnshuffle(2), (1, 3, 4, 6)),
+    (nn.ReflectionPad1d((10, 3)), LINE),
+    (nn.ReflectionPad2d((4, -1, 0, 2)), IMAGE),
+    (nn.ReflectionPad3d(1), VOLUME),
+    (nn.ReplicationPad1d(13), LINE),
+    (nn.ReplicationPad2d((-2, 3, 1, 0)), IMAGE),
+    (nn.ReplicationPad3d(2), VOLUME),
+    (nn.Unfold((2, 3), (2, 1), (0, 1), (1, 3)), IMAGE),
+    (nn.Upsample((5, 11), mode="bicubic"), IMAGE),
+    (nn.Upsample(scale_factor=(1.5, 0.5), mode="bicubic"), IMAGE),
+    (nn.Upsample(4, mode="bicubic", align_corners=True), IMAGE),
+    (nn.UpsamplingBilinear2d(scale_factor=1.5), IMAGE),  # of 7 and 9, no whole numbers
+    (nn.UpsamplingNearest2d((5, 11)), IMAGE),
+    (nn.ZeroPad1d((1, -2)), LINE),
+    (nn.ZeroPad2d(2), IMAGE),
+    (nn.ZeroPad3d((1, 0, 2, 0, 0, 3)), VOLUME),
+]
 """Layers of one input of floats, and its shape."""
 SEVERAL: list[tuple[Layer, tuple[np.ndarray, ...]]] = [
     (nn.Add(), (np.ones(IMAGE, np.float32), np.ones(IMAGE, np.float32))),
@@ -264,6 +311,48 @@ def test_layers_of_one_node_come_back_from_onnx(tmp_path: Path) -> None:
     assert [node.name for node in again.nodes] == [node.name for node in model.nodes]
     x = np.random.default_rng(3).standard_normal(IMAGE, np.float32)
     np.testing.assert_allclose(again(x, "cpu"), model(x, "cpu"), rtol=1e-6, atol=1e-6)
+
+
+ONE_NODE = [
+    (nn.AdaptiveAvgPool1d(1), LINE),
+    (nn.AdaptiveMaxPool3d(1), VOLUME),
+    (nn.AvgPool1d(2, 3, 1, False, False), LINE),
+    (nn.AvgPool3d(2), VOLUME),
+    (nn.CircularPad3d((1, 0, 2, 0, 0, 3)), VOLUME),
+    (nn.ConstantPad2d((1, 2, -1, 0), 7.0), IMAGE),
+    (nn.Conv1d(4, 6, 3, 2, 1, 2, 2), LINE),
+    (nn.Conv2d(4, 3, (2, 3), padding="same", bias=False), IMAGE),
+    (nn.Conv3d(4, 6, 2, (1, 4, 2), (1, 0, 2), (2, 1, 1), 2, False), VOLUME),
+    (nn.ConvTranspose1d(4, 6, 3, 2, 1, 1, 2), LINE),
+    (nn.ConvTranspose3d(4, 6, 2, (2, 1, 3), 1, (1, 0, 2), dilation=1), VOLUME),
+    (nn.Fold((5, 7), (2, 3), (2, 1), (0, 1), (1, 2)), (2, 12, 12)),
+    (nn.LPPool1d(2, 3, 2), LINE),
+    (nn.MaxPool1d(3, 2, 1, 2), LINE),
+    (nn.MaxPool3d(2, (1, 2, 3)), VOLUME),
+    (nn.PixelShuffle(2), IMAGE),
+    (nn.ReflectionPad2d((4, 0, 0, 2)), IMAGE),
+    (nn.ReplicationPad1d(13), LINE),
+    (nn.Upsample((14, 27)), IMAGE),
+    (nn.Upsample((5, 11), mode="bicubic"), IMAGE),
+    (nn.Upsample((3, 20), mode="bilinear", align_corners=True), IMAGE),
+    (nn.Upsample(5, mode="linear"), LINE),
+    (nn.ZeroPad1d((1, -2)), LINE),
+]
+"""Layers that are one node, as which they come back, and the shape of x."""
+
+
+def test_layers_of_windows_come_back_from_onnx(tmp_path: Path) -> None:
+    for layer, shape in ONE_NODE:
+        model = Model.sequential([seeded(layer)], shape[1:])
+        model.save(tmp_path / "net.onnx")
+        glnn.load(tmp_path / "net.onnx").save(tmp_path / "net.json")
+        (node,) = glnn.load(tmp_path / "net.json").nodes
+        assert type(node.layer) is type(layer)
+        x = np.random.default_rng(3).standard_normal(shape, np.float32)
+        expected = layer(x, backend="cpu")
+        np.testing.assert_allclose(
+            node.layer(x, backend="cpu"), expected, 1e-6, 1e-6, err_msg=str(layer)
+        )
 
 
 class Doubled(nn.ReLU):

@@ -125,7 +125,11 @@ def upsample(place: Place, x: str) -> str:
         if axis >= 2 and isinstance(n, int)
     ]
     nearest = layer.mode.startswith("nearest")
-    whole = all(places.count % n == 0 and places.step * places.count == n for _, n, places in sizes)
+    whole = all(
+        places.step * places.count == n
+        and np.array_equal(places.nearest, np.repeat(np.arange(n), places.count // n))
+        for _, n, places in sizes
+    )
     if nearest and not (whole and place.types[0].dtype in RESIZED):
         exact = layer.mode == "nearest-exact"
         for axis, _, places in sizes:  # float32's rounding decides: the indices are written
@@ -133,12 +137,13 @@ def upsample(place: Place, x: str) -> str:
             x = place("Gather", x, place.constant(index, np.int64), axis=axis)
         return x
     coordinates = "align_corners" if layer.align_corners else "half_pixel"
+    cubic = layer.mode == "bicubic"
     how = {
-        "mode": "nearest" if nearest else "linear",
+        "mode": "nearest" if nearest else "cubic" if cubic else "linear",
         "coordinate_transformation_mode": "asymmetric" if nearest else coordinates,
         "axes": [axis for axis, _, _ in sizes],
     } | ({"nearest_mode": "floor"} if nearest else {})
-    if any(places.scale is None for _, _, places in sizes):
+    if layer.align_corners or any(places.scale is None for _, _, places in sizes):
         wanted = place.integers(*(places.count for _, _, places in sizes))
         return place("Resize", x, "", "", wanted, **how)
     scales = [_scale(n, places.count, places.scale or 1.0) for _, n, places in sizes]

@@ -109,12 +109,12 @@ class Place:
         return x.dims
 
     @property
-    def image(self) -> tuple[int, int]:
-        """The height and width of its only input. Raises UnsupportedOpError where unknown."""
-        _, _, h, w = self.dims
-        if isinstance(h, str) or isinstance(w, str):
+    def sizes(self) -> tuple[int, ...]:
+        """Those of its only input behind the channels. Raises UnsupportedOpError where unknown."""
+        found = tuple(dim for dim in self.dims[2:] if isinstance(dim, int))
+        if len(found) < len(self.dims) - 2:
             raise UnsupportedOpError(f"its input must have a known size, got {self.dims}")
-        return h, w
+        return found
 
     def reshape(self, x: str, before: Sequence[Dim], after: Sequence[Dim]) -> str:
         """x, of dimensions `before`, as `after`.

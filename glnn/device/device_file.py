@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from glnn import reading
-from glnn.device import Capabilities
+from glnn.device.capabilities import Capabilities
 from glnn.errors import printable
 
 Entry = TypeVar("Entry")
-TABLES = ("choices", "verdicts", "fastest")  # of glnn's own, whatever is in them
+TABLES = ("choices", "verdicts", "fastest", "limits")  # of glnn's own, whatever is in them
 MOST = 4 << 20  # bytes of a file: some 10,000 entries
 
 

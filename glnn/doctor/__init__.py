@@ -1,0 +1,1 @@
+"""Whether a device and its driver can be believed, and what is slow there."""
