@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from glnn.device import Buffer, Device, Program, Source
+from glnn.doctor.cases import CASES, Case, points
 from glnn.errors import DeviceError
 from glnn.glsl import included, shaders_folder
 from glnn.graph.expression import Arg, Call, call
@@ -19,7 +20,6 @@ from glnn.kernels.generate.expression import function, uniforms
 from glnn.layout import parse
 from glnn.types import DType
 from tests.backends.test_hostile import DRIVERS, PRELUDE
-from tests.graph.expected import CASES, Case, points
 
 SOME = 16  # functions of one program: a vertex captures as many numbers
 COMPUTE = """

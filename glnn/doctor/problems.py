@@ -43,9 +43,10 @@ from glnn.graph.operators.winograd_output import WinogradOutput
 from glnn.graph.operators.zero import Zero
 from glnn.kernels.problem import Problem
 from glnn.types import Array, DType, TensorType
-from tests.backends.epilogues import SUMMED, finish, function
 
-BIASED_TANH = finish(bias=True, activation="tanh")
+RELU, TANH = (Epilogue(call(name, Arg(0))) for name in ("relu", "tanh"))
+SUMMED = Epilogue(call("add", Arg(0), Arg(1)), ("full",))
+BIASED_TANH = BIASED.then(TANH)
 
 INDEX = TensorType((45,), DType.int32)
 
@@ -115,7 +116,7 @@ PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilo
                 **{"dy": (2, 5, 5, 8), "x": (2, 5, 11, 9), "y": (2, 5, 5, 8)},
                 **{"e1": (2, 5, 11, 9)},
             },
-            finish(full=True, activation="relu"),
+            SUMMED.then(RELU),
         ),
         (Pool2dGradient(Pool2d("average", None), (11, 9)), {"dy": (2, 37, 1, 1)}),
     ],
@@ -123,12 +124,12 @@ PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilo
         (
             Conv2dInputGradient((11, 9), (2, 1), (1, 1, 1, 1), groups=2),
             {"dy": (2, 8, 6, 9), "weight": (8, 3, 3, 3), "e1": (2, 6, 11, 9)},
-            finish(full=True, activation="relu"),
+            SUMMED.then(RELU),
         ),
         (
             Conv2dInputGradient((7, 9), (2, 1), (1, 0, 0, 1)),
             {"dy": (2, 37, 3, 9), "weight": (37, 19, 3, 2), "e1": (2, 19, 7, 9)},
-            finish(full=True, activation="relu"),
+            SUMMED.then(RELU),
         ),
     ],
     "conv2d_weight_gradient": [
@@ -149,7 +150,7 @@ PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilo
         (
             Subsample((2, 3)),
             {"x": (2, 37, 11, 9), "weight": (37,), "bias": (37,)},
-            function("tanh"),
+            TANH,
         )
     ],
     "local_response_norm": [(LocalResponseNorm(5, 0.5), {"x": (2, 37, 11, 9)})],
@@ -177,7 +178,7 @@ PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilo
         (  # channels last, a whole tile of pixels and another of output channels begun
             Conv2d(padding=(1, 0, 0, 1)),
             {"x": (2, 7, 11, 9), "weight": (33, 7, 3, 3), "e1": (2, 33, 10, 8)},
-            finish(full=True, activation="relu"),
+            SUMMED.then(RELU),
         ),
         (
             Conv2d((1, 2), (1, 1, 1, 1), groups=17),
@@ -219,7 +220,7 @@ PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilo
         (
             WinogradOutput((2, 7, 6), tile),
             {"x": (rows, 37), "e1": (37,), "e2": (2, 37, 7, 6)},
-            finish(bias=True, full=True, activation="tanh"),
+            BIASED.then(SUMMED).then(TANH),
         )
         for tile, rows in ((2, 16 * 2 * 4 * 3), (4, 36 * 2 * 2 * 2))
     ],
