@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from glnn.graph.epilogue import BIASED, Epilogue
 from glnn.graph.expression import Arg, call
-from glnn.graph.operator import Operator
+from glnn.graph.operator import Operands, Operator
 from glnn.graph.operators import (
     Concat,
     Conv2d,
@@ -42,7 +42,7 @@ from glnn.graph.operators.winograd_input import WinogradInput
 from glnn.graph.operators.winograd_output import WinogradOutput
 from glnn.graph.operators.zero import Zero
 from glnn.kernels.problem import Problem
-from glnn.types import Array, DType, TensorType
+from glnn.types import Array, DType, Shape, TensorType
 
 RELU, TANH = (Epilogue(call(name, Arg(0))) for name in ("relu", "tanh"))
 SUMMED = Epilogue(call("add", Arg(0), Arg(1)), ("full",))
@@ -50,9 +50,15 @@ BIASED_TANH = BIASED.then(TANH)
 
 INDEX = TensorType((45,), DType.int32)
 
-Shapes = dict[str, tuple[int, ...] | TensorType]
-# Each an operator, its operands' shapes (types where not all are float32), perhaps an epilogue.
-PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilogue | None]]] = {
+
+def _given(**operands: TensorType | Shape) -> Operands:
+    """What has integers among its operands."""
+    return operands
+
+
+Small = tuple[Operator, Operands] | tuple[Operator, Operands, Epilogue]
+"""An operator, its operands' shapes (types where not all are float32), perhaps an epilogue."""
+PROBLEMS: Mapping[str, Sequence[Small]] = {
     "matmul": [
         (Matmul(), {"x": (67, 37), "weight": (131, 37), "e1": (131,)}, BIASED_TANH),
         (Matmul(), {"x": (3 * 67, 37), "weight": (3, 131, 37)}),
@@ -84,11 +90,11 @@ PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilo
     "resample": [
         (
             Resample(1),
-            {"x": (3, 37, 11), "index": TensorType((3, 131), DType.int32), "weight": (3, 131)},
+            _given(x=(3, 37, 11), index=TensorType((3, 131), DType.int32), weight=(3, 131)),
         ),
         (
             Resample(0),
-            {"x": (37, 12), "index": TensorType((3, 131), DType.int32), "weight": (3, 131)},
+            _given(x=(37, 12), index=TensorType((3, 131), DType.int32), weight=(3, 131)),
         ),
     ],
     "normalize": [
@@ -191,14 +197,14 @@ PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilo
         (Im2row((1, 1)), {"x": (1, 37, 5, 9), "into": (45, 37)}),
     ],
     "gather": [
-        (Gather(1), {"x": (5, 37, 9), "index": INDEX}),
-        (Gather(), {"x": (37, 64), "index": INDEX}),
+        (Gather(1), _given(x=(5, 37, 9), index=INDEX)),
+        (Gather(), _given(x=(37, 64), index=INDEX)),
     ],
     "scatter": [
-        (ScatterElements(0, "add"), {"x": (700,), "index": INDEX, "updates": (45,)}),
+        (ScatterElements(0, "add"), _given(x=(700,), index=INDEX, updates=(45,))),
         (
             ScatterND(),
-            {"x": (37, 19), "index": TensorType((45, 1), DType.int32), "updates": (45, 19)},
+            _given(x=(37, 19), index=TensorType((45, 1), DType.int32), updates=(45, 19)),
         ),
     ],
     "move": [
