@@ -18,6 +18,8 @@ WAITS = ("block", "spin", "sleep")
 PRIORITIES = ("normal", "low")
 BACKENDS = ("compute", "feedback", "cpu")
 """In the order in which `auto` tries them."""
+NOTED = ("GLNN_", "MESA_", "LIBGL_", "GALLIUM_", "EGL_", "__EGL_", "LP_", "ZINK_", "ANGLE_")
+"""How the variables begin that a report of a fault names."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,18 @@ class StandIn:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> StandIn:
         return cls(environment.get("GLNN_ONNXRUNTIME") != "0")
+
+
+def noted(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What the environment asks of glnn and of GL's libraries, for reports of faults.
+
+    Of what holds a path, only that it is set: paths have the names of people in them.
+    """
+    named = {name: text for name, text in environment.items() if name.startswith(NOTED) and text}
+    return {
+        name: "(a path)" if os.sep in text or text.startswith("~") else text[:80]
+        for name, text in sorted(named.items())
+    }
 
 
 def _cache(folder: str | None) -> Path | None:

@@ -49,7 +49,8 @@ class Device:
 
     Raises NoDeviceError, a DeviceError, where no context opens, DeviceError in a fork of a process
     that used GL. `attempts` holds the ways that failed before one led to this device. `lost` says
-    how the driver reset the context, None unless it did: then the device is closed.
+    how the driver reset the context, None unless it did: then the device is closed. `stated` has
+    the limits as the driver states them, `capabilities` those that are known to hold.
     """
 
     def __init__(
@@ -80,8 +81,8 @@ class Device:
         self._renewed: Device | None = None
         with elsewhere():
             self._gl, asked, self.attempts = wanted.open()
-            offers = asked.with_minimum() if wanted.limits == MINIMUM_LIMITS else asked
-            self.capabilities = BrokenLimits.load(settings.cache, asked).lowered(offers)
+            self.stated = asked.with_minimum() if wanted.limits == MINIMUM_LIMITS else asked
+            self.capabilities = BrokenLimits.load(settings.cache, asked).lowered(self.stated)
             # Not at exit: the process ends anyway, and drivers may have torn themselves down.
             worker = Worker("glnn device", step_back if self.low else None)
             self._finalizer = weakref.finalize(self, _destroy, self._gl, worker)

@@ -1,0 +1,195 @@
+"""Sentences that follow from what was measured, each by a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from glnn.doctor.measured import (
+    CHANNELS,
+    CONV,
+    GPU_BACKENDS,
+    LENET,
+    MATMUL,
+    Contest,
+    Speed,
+    micro,
+    milli,
+    rate,
+    size,
+)
+
+ALIKE = 1.1
+"""Times that differ by less are alike: measures of the same differ as much."""
+SLOW_BUS = 0.1
+"""Of the device's own copies: a way to it below that is slow."""
+SLOW_RATE = 1e9
+"""Bytes a second: a way to the device below that is slow whatever its own copies do."""
+LONG_LAUNCH = 20e-6
+"""Seconds of a launch in a chain from which on many small steps cost more than they compute."""
+LONG_WAIT = 10.0
+"""How many times as long as in a chain a launch that is waited for may take, to be worth a word."""
+LONG_COMPILE = 0.05
+"""Seconds of a new shader from which on that is worth a word."""
+
+Rule = Callable[[Speed], Iterator[str]]
+
+
+def advice(speed: Speed) -> tuple[str, ...]:
+    """What follows from `speed`, in whole sentences, what matters most first."""
+    return tuple(sentence for rule in RULES for sentence in rule(speed))
+
+
+def software(speed: Speed) -> Iterator[str]:
+    """What computes on the CPU is there for tests."""
+    if speed.software:
+        yield f"{speed.software} computes on the CPU: no GPU is used here."
+
+
+def network(speed: Speed) -> Iterator[str]:
+    """Where LeNet is to run, by images at once."""
+    for one in speed.of(LENET):
+        images = "one image" if one.size == 1 else f"{one.size} images at once"
+        fastest = one.fastest
+        if fastest is None:
+            continue
+        least = one.in_all[fastest]
+        others = sorted(
+            (name for name in one.in_all if name != fastest), key=lambda name: one.in_all[name]
+        )
+        alike = [name for name in others if one.in_all[name] < ALIKE * least]
+        rest = ", ".join(f"{_called(name)} {milli(one.in_all[name])}" for name in others)
+        named = " or ".join(_called(name) for name in [fastest, *alike])
+        beside = f"; {rest}" if rest else ""
+        yield f"For LeNet, {images}: {named} ({milli(least)}{beside})."
+
+
+def products(speed: Speed) -> Iterator[str]:
+    """From which size on the GPU is worth it."""
+    contests = [one for one in speed.of(MATMUL) if one.gain is not None]
+    if not contests:
+        return
+    wins = _winning(contests)
+    what = "products of n x n, from host to host"
+    largest = contests[-1]
+    if not wins:
+        yield (
+            f"The CPU is faster for {what}, up to n = {largest.size}, the largest that was measured"
+            f" ({_times(1 / (largest.gain or 1))} there)."
+        )
+    elif wins[0] is contests[0]:
+        yield (
+            f"The GPU is faster for {what}, from n = {wins[0].size} on, the smallest that was "
+            f"measured ({_times(largest.gain or 1)} at {largest.size})."
+        )
+    else:
+        yield (
+            f"The CPU is faster for {what}, below n = {wins[0].size}; from there on the GPU is "
+            f"({_times(largest.gain or 1)} at {largest.size})."
+        )
+
+
+def _winning(contests: list[Contest]) -> list[Contest]:
+    """The largest of `contests`, down to the last size at which the GPU is not yet faster."""
+    for i in reversed(range(len(contests))):
+        if (contests[i].gain or 0) <= 1:
+            return contests[i + 1 :]
+    return contests
+
+
+def convolutions(speed: Speed) -> Iterator[str]:
+    """Whether the GPU is worth it for a convolution."""
+    for one in speed.of(CONV):
+        if (gain := one.gain) is not None:
+            found = f"{'the GPU' if gain > 1 else 'the CPU'} ({_times(max(gain, 1 / gain))})"
+            alike = max(gain, 1 / gain) < ALIKE
+            yield (
+                f"For a convolution of {CHANNELS} channels of {one.size} x {one.size}: "
+                f"{'GPU and CPU are alike' if alike else found}."
+            )
+
+
+def backends(speed: Speed) -> Iterator[str]:
+    """How the two backends compare, by the largest product that both did."""
+    both = [one for one in speed.of(MATMUL) if set(GPU_BACKENDS) <= set(one.on_device)]
+    if not both:
+        return
+    first, second = (both[-1].on_device[name] for name in GPU_BACKENDS)
+    if max(first, second) < ALIKE * min(first, second):
+        yield f"compute and feedback are alike for products of {both[-1].size}."
+        return
+    fast, slow = GPU_BACKENDS if first < second else reversed(GPU_BACKENDS)
+    times = max(first, second) / min(first, second)
+    yield f"{slow} takes {times:.1f} times as long as {fast} for products of {both[-1].size}."
+
+
+def transfers(speed: Speed) -> Iterator[str]:
+    """Whether the ways between host and device are slow."""
+    if not speed.transfers:
+        return
+    largest = speed.transfers[-1]
+    copies = largest.rate("copy")
+    for way, said, so in (
+        ("up", "Uploads", "keep inputs on the device, and give it bytes rather than floats"),
+        ("down", "Downloads", "ask for no more outputs than are needed"),
+    ):
+        found = largest.rate(way)
+        if found < SLOW_RATE or found < SLOW_BUS * copies:
+            yield (
+                f"{said} are slow ({rate(found)} for {size(largest.nbytes)}; the device copies "
+                f"{rate(copies)}): {so}."
+            )
+
+
+def launches(speed: Speed) -> Iterator[str]:
+    """Whether launches cost much, in a chain or waited for."""
+    for one in speed.launches:
+        if one.chained > LONG_LAUNCH:
+            yield (
+                f"A launch by {one.backend} costs {micro(one.chained)}: few large steps, and "
+                "several samples at once, are better than many small ones."
+            )
+        if one.alone > LONG_WAIT * one.chained:
+            yield (
+                f"Waiting for {one.backend} costs {micro(one.alone)}: let several requests be "
+                "under way (run_async)."
+            )
+
+
+def compiling(speed: Speed) -> Iterator[str]:
+    """Whether shaders take long to compile."""
+    for one in speed.compiling:
+        if one.compiled + one.first > LONG_COMPILE:
+            yield (
+                f"A new shader takes {one.backend} {milli(one.compiled + one.first)}: let glnn "
+                "keep programs (GLNN_CACHE), and run a model once before it is needed."
+            )
+
+
+def memory(speed: Speed) -> Iterator[str]:
+    """Whether the memory is what the system says."""
+    room = speed.room
+    if room is None or room.fault is None:
+        return
+    told = "" if room.told is None else f", of {size(room.told)} that are free as the system tells"
+    yield f"Only {size(room.confirmed)} of memory could be used{told}: {room.fault}."
+
+
+RULES: tuple[Rule, ...] = (
+    software,
+    memory,
+    network,
+    products,
+    convolutions,
+    backends,
+    transfers,
+    launches,
+    compiling,
+)
+
+
+def _called(name: str) -> str:
+    return "CPU" if name == "cpu" else name
+
+
+def _times(gain: float) -> str:
+    return f"{gain:.1f} times as fast"

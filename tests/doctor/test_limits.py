@@ -1,0 +1,234 @@
+"""Drivers that state more than they have: doctor finds what holds, and nothing wrong follows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import glnn.ops
+from glnn.backends.compute import Compute
+from glnn.device import Device, Program, Source
+from glnn.device.believed import Broken, BrokenLimits
+from glnn.device.capabilities import Capabilities
+from glnn.doctor import limits
+from glnn.doctor.ground import count_from, scattered
+from glnn.doctor.limits import probe_limits
+from glnn.doctor.probes import probes
+
+GROUPS = 300  # that a fake driver runs at the most, along y
+WRAPS = 1 << 18  # words at which another fake begins a storage block anew
+
+
+@pytest.fixture
+def cached(monkeypatch, tmp_path):
+    monkeypatch.setenv("GLNN_CACHE", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def own(cached) -> Iterator[Device]:
+    """A device that a test may lower."""
+    with Device() as opened:
+        if not opened.capabilities.compute:
+            pytest.skip(opened.capabilities.why_no_compute() or "")
+        yield opened
+
+
+def _only(monkeypatch, *names: str) -> None:
+    """Let these limits alone be tried."""
+    chosen = tuple(one for one in probes() if one.limit in names)
+    assert chosen
+    monkeypatch.setattr(limits, "probes", lambda: chosen)
+
+
+def _claim(monkeypatch, **claimed) -> None:
+    """Let every device that opens state these limits."""
+    ask = Capabilities.ask.__func__
+    monkeypatch.setattr(
+        Capabilities, "ask", classmethod(lambda cls, context: replace(ask(cls, context), **claimed))
+    )
+
+
+@pytest.fixture
+def few_groups(monkeypatch) -> None:
+    """A driver that leaves out the workgroups from the 300th on along y, and says nothing."""
+    dispatching = Program.dispatching
+
+    def fewer(self, groups):
+        function, (x, y, z) = dispatching(self, groups)
+        return function, (x, min(y, GROUPS), z)
+
+    monkeypatch.setattr(Program, "dispatching", fewer)
+
+
+def test_an_honest_device_is_believed(own, cached, monkeypatch) -> None:
+    monkeypatch.setattr(limits, "CAP", 8 << 20)  # `make check-doctor` goes to the end
+    stated = own.capabilities
+    found = probe_limits(own)
+    assert found.ok and not found.sentences and own.capabilities == stated
+    assert not (cached / "limits").exists()
+    names = {one.limit for one in found.findings}
+    relied = set(stated.limits()) - {"max_transform_feedback_separate_attribs"}
+    assert names == {name for name in relied if np.any(getattr(stated, name))}
+    for one in found.findings:
+        assert one.holds == one.said or one.note
+    assert json.loads(json.dumps(found.to_json()))["ok"] is True
+    assert len(found.lines()) == len(found.findings)
+
+
+def test_what_a_driver_refuses_is_found_by_halving(own, cached, monkeypatch) -> None:
+    """It compiles no such workgroups, or links no such memory."""
+    true = own.capabilities
+    names = "max_compute_work_group_invocations", "max_compute_shared_memory_size"
+    _only(monkeypatch, *names)
+    own.capabilities = replace(true, **{name: 4 * getattr(true, name) for name in names})
+    found = probe_limits(own)
+    assert [one.limit for one in found.wrong] == list(names)
+    assert [one.holds for one in found.wrong] == [getattr(true, name) for name in names]
+    assert own.capabilities == true  # lowered at once
+    with Device() as again:
+        assert again.capabilities == true
+    for one, sentence in zip(found.wrong, found.sentences, strict=True):
+        assert str(one.said) in sentence and str(one.holds) in sentence
+
+
+def test_groups_that_are_left_out_are_found_and_no_longer_asked_for(
+    own, cached, monkeypatch, few_groups
+) -> None:
+    monkeypatch.setenv("GLNN_TRUST", "1")  # nothing but the limit keeps numbers right
+    _only(monkeypatch, "max_compute_work_group_count")
+    x = np.linspace(-1, 1, 1 << 19, dtype=np.float32).reshape(-1, 8)
+    w = np.linspace(1, 2, 16, dtype=np.float32).reshape(8, 2)
+    expected = x.astype(np.float64) @ w
+    stated = own.capabilities.max_compute_work_group_count
+    assert np.abs(glnn.ops.matmul(x, w, backend=Compute(own)) - expected).max() > 0.1
+    found = probe_limits(own)
+    assert [(one.axis, one.holds) for one in found.wrong] == [(1, GROUPS)]
+    assert "were never written" in found.wrong[0].why
+    with Device() as believed:
+        most = believed.capabilities.max_compute_work_group_count
+        assert most == (stated[0], GROUPS, stated[2])
+        right = glnn.ops.matmul(x, w, backend=Compute(believed))
+    assert np.abs(right - expected).max() < 1e-5
+
+
+def test_a_block_that_begins_anew_is_found(own, cached, monkeypatch) -> None:
+    compute = Program.compute.__func__
+
+    def wrapped(cls, device, source):
+        text = source.text.replace("result[i]", f"result[i % {WRAPS}u]")
+        return compute(cls, device, Source(source.name, text, source.origin))
+
+    monkeypatch.setattr(Program, "compute", classmethod(wrapped))
+    _only(monkeypatch, "max_shader_storage_block_size")
+    own.capabilities = replace(own.capabilities, max_shader_storage_block_size=8 * WRAPS)
+    found = probe_limits(own)
+    assert [one.holds for one in found.wrong] == [4 * WRAPS]
+    assert own.capabilities.max_shader_storage_block_size == 4 * WRAPS
+
+
+def test_an_alignment_that_is_too_fine_becomes_coarser(own, cached, monkeypatch) -> None:
+    """A fake that binds from the 64th byte below on."""
+    from glnn.doctor import compute_limits
+
+    aligned = compute_limits.alignment
+    fake = replace(
+        next(one for one in probes() if "alignment" in one.limit),
+        work=lambda ground, n: aligned(ground, n) or ("begins elsewhere" if n % 64 else None),
+    )
+    monkeypatch.setattr(limits, "probes", lambda: (fake,))
+    own.capabilities = replace(own.capabilities, shader_storage_buffer_offset_alignment=16)
+    found = probe_limits(own)
+    assert [(one.said, one.holds) for one in found.wrong] == [(16, 64)]
+    assert own.capabilities.shader_storage_buffer_offset_alignment == 64
+    with Device(limits="es31-minimum") as lowest:
+        assert lowest.capabilities.shader_storage_buffer_offset_alignment == 256
+
+
+@pytest.mark.parametrize("said", (12, 63))
+def test_textures_that_show_others_are_found(own, cached, monkeypatch, said) -> None:
+    """A driver that knows ten textures: the eleventh is the first again."""
+    capture = Program.feedback.__func__
+
+    def fewer(cls, device, source, varyings):
+        text = source.text
+        for unit in range(99, 9, -1):
+            text = text.replace(f"texelFetch(data{unit},", "texelFetch(data0,")
+        return capture(cls, device, Source(source.name, text, source.origin), varyings)
+
+    monkeypatch.setattr(Program, "feedback", classmethod(fewer))
+    _only(monkeypatch, "max_vertex_texture_image_units")
+    own.capabilities = replace(own.capabilities, max_vertex_texture_image_units=said)
+    assert [one.holds for one in probe_limits(own).wrong] == [10]
+
+
+def test_no_memory_says_nothing_of_a_limit(own, cached, monkeypatch) -> None:
+    from glnn.doctor.ground import Ground, NoRoomError
+
+    memory = Ground.memory
+
+    def little(self, words, content=None):
+        if words > 1000:
+            raise NoRoomError("no memory")
+        return memory(self, words, content)
+
+    monkeypatch.setattr(Ground, "memory", little)
+    _only(monkeypatch, "max_compute_work_group_count")
+    found = probe_limits(own)
+    assert found.ok
+    assert all(one.note and 500 < one.holds <= 1000 for one in found.findings)
+
+
+def test_what_was_found_lowers_every_device_that_opens(cached, monkeypatch) -> None:
+    with Device() as plain:
+        stated = plain.capabilities
+    kept = BrokenLimits.load(cached, stated)
+    kept.keep({"max_texture_size": Broken(stated.max_texture_size, 1024, "seen")})
+    kept.keep({"max_texture_size": Broken(1024, 4096, "seen later, and less strictly")})
+    for limits_ in (None, "es31-minimum"):
+        with Device(limits=limits_) as lowered:
+            assert lowered.capabilities.max_texture_size == 1024
+    with Device() as lowered:
+        assert lowered.capabilities == replace(stated, max_texture_size=1024)
+        BrokenLimits.load(cached, lowered.capabilities).forget()
+    with Device() as again:
+        assert again.capabilities == stated
+    _claim(monkeypatch, version_text="OpenGL ES 3.2 another driver")
+    kept.keep({})
+    with Device() as other:
+        assert other.capabilities.max_texture_size == stated.max_texture_size
+
+
+@pytest.mark.parametrize(
+    "damage",
+    (
+        "{",
+        '{"max_texture_size": {"said": 1, "holds": -5, "why": ""}}',
+        '{"max_texture_size": {"said": 1, "holds": [1, 2, 3], "why": ""}}',
+        '{"max_texture_size": {"said": 1, "holds": "9", "why": ""}}',
+    ),
+)
+def test_a_damaged_file_is_passed_over_with_a_warning(cached, damage) -> None:
+    with Device() as plain:
+        stated = plain.capabilities
+    file = BrokenLimits.load(cached, stated).file
+    file.write({})
+    text = file.path.read_text().replace('"limits": {}', f'"limits": {damage}')
+    file.path.write_text(text)
+    with pytest.warns(UserWarning, match="damaged"), Device() as opened:
+        assert opened.capabilities == stated
+
+
+def test_numbers_are_scattered_as_shaders_do(own) -> None:
+    """By integers of any length, and no two alike close by."""
+    for place in (0, 1, 2, 12345, 2**20, 2**31, 2**32 - 1):
+        i = ((place ^ (place >> 16)) * 0x7FEB352D) % 2**32
+        i = (((i ^ (i >> 15)) * 0x846CA68B) % 2**32) >> 8
+        assert scattered(np.array([place], np.uint32))[0] == i
+    some = scattered(count_from(0, 1 << 16))
+    for step in (1, 2, 1 << 8, 1 << 15):
+        assert np.count_nonzero(some[step:] == some[:-step]) < 4
