@@ -77,7 +77,7 @@ class Examination:
     seconds: float
     """What it took."""
     lost: str | None = None
-    """What was looked at when the driver reset the context, and nothing more; None if it did not."""
+    """At what the driver reset the context: nothing more was looked at; None where it did not."""
     kept: str | None = None
     """Why nothing is kept of it; None where it is."""
 
@@ -199,14 +199,15 @@ def _kept(
 
     try:
         verdicts.renew(mine, dropped)
-        wrong = sum(bool(one.wrong) for one in (*found.functions, *found.kernels))
-        for doctor in doctors:
-            backend = doctor.backend.name
-            seen = [one for one in found.kernels if one.backend == backend]
-            problems = sum(one.problems for one in seen)
-            Certificates.load(folder, offers, __version__).keep(
-                certificate(backend, found.scope.ops, found.scope.functions, problems, wrong)
-            )
+        given = []
+        for name in names if found.lost is None else ():
+            kernels = [one for one in found.kernels if one.backend == name]
+            wrong = sum(bool(one.wrong) for one in kernels)
+            wrong += sum(bool(one.wrong) for one in found.functions if one.backend == name)
+            problems = sum(one.problems for one in kernels)
+            own = found.scope.ops, found.scope.functions
+            given.append(certificate(name, *own, problems, wrong))
+        Certificates.load(folder, offers, __version__).keep(*given)
     except OSError as error:
         return replace(found, kept=f"{folder} cannot be written: {error.strerror}")
     return found

@@ -51,6 +51,11 @@ class KernelResult:
     """What could not be looked at, and why."""
 
     @property
+    def reason(self) -> str:
+        """What was wrong first; nothing where nothing was."""
+        return next(iter(self.wrong.values()), "")
+
+    @property
     def ok(self) -> bool:
         """Whether nothing wrong was seen."""
         return not self.wrong and self.part is None
