@@ -10,10 +10,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from glnn import errors, filters, kernels, layers, ops, training
+    from glnn import errors, filters, images, kernels, layers, ops, training
     from glnn.device import Device
     from glnn.model import Model
     from glnn.model.load import load
+    from glnn.model.weight_files import load_weights, save_weights
     from glnn.session import InferenceSession
 
 __version__ = "0.1.0"
@@ -24,10 +25,13 @@ __all__ = [
     "__version__",
     "errors",
     "filters",
+    "images",
     "kernels",
     "layers",
     "load",
+    "load_weights",
     "ops",
+    "save_weights",
     "training",
 ]
 
@@ -35,9 +39,10 @@ logging.getLogger("glnn").addHandler(logging.NullHandler())  # what is logged is
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("errors", "filters", "kernels", "layers", "ops", "training"):
+    if name in ("errors", "filters", "images", "kernels", "layers", "ops", "training"):
         return import_module(f"glnn.{name}")
     modules = {"InferenceSession": "session", "Model": "model", "load": "model", "Device": "device"}
+    modules |= dict.fromkeys(("load_weights", "save_weights"), "model.weight_files")
     if name not in modules:
         raise AttributeError(f"module 'glnn' has no attribute {name!r}")
     value = getattr(import_module(f"glnn.{modules[name]}"), name)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from glnn.errors import ShapeError
+from glnn.errors import ShapeError, first_line
 from glnn.types import Array, DType, narrowed
 
+FLOAT8 = ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu")
 SMALL = 1 << 20
 """What indices, lengths and masks do not exceed, while their sums along an axis are int32's."""
+NO_NUMPY = ("torch.bfloat16", *(f"torch.float8_{kind}" for kind in FLOAT8))
+"""Types of PyTorch's that NumPy has not, and float32 has all numbers of."""
 
 
 def as_float32(name: str, array: object) -> Array:
@@ -46,14 +50,51 @@ def _a(dtypes: Sequence[DType]) -> str:
 
 
 def to_float32(name: str, array: object) -> Array:
-    """`as_float32` of `array`, which may be of any real numbers that float32 holds, rounded."""
-    if isinstance(array, np.ndarray) and array.dtype.kind in "iuf" and array.dtype != np.float32:
+    """`as_float32` of `array`, which may be of any real numbers that float32 holds, rounded.
+
+    It may be a tensor of PyTorch's, too, see `of_tensor`; and of ml_dtypes' bfloat16.
+    """
+    array = of_tensor(name, array)
+    real = isinstance(array, np.ndarray) and array.dtype.kind in "iuf"
+    if isinstance(array, np.ndarray) and (real or array.dtype.name == "bfloat16"):
+        if array.dtype == np.float32:
+            return as_float32(name, array)
         with np.errstate(over="ignore"):
             found = as_float32(name, array.astype(np.float32))
-        if (np.isinf(found) & np.isfinite(np.asarray(array))).any():
+        if real and (np.isinf(found) & np.isfinite(np.asarray(array))).any():
             raise ShapeError(f"{name} has numbers that float32 does not hold, got {array.dtype}")
         return found
     return as_float32(name, array)
+
+
+def of_tensor(name: str, value: object) -> object:
+    """The numbers of `value`, a tensor of PyTorch's, as a NumPy array; anything else as it is.
+
+    On whatever device it lies, and whether or not it has gradients. What NumPy has no type for, as
+    bfloat16, becomes float32. Where it can it shares its memory. Raises ShapeError for a tensor
+    that has no numbers, or not all of them: a sparse, a quantised one, one of the device meta.
+    """
+    if not is_tensor(value):
+        return value
+    tensor: Any = value
+    try:
+        plain = tensor.detach().cpu().resolve_conj().resolve_neg()
+        if str(plain.dtype) in NO_NUMPY:
+            plain = plain.float()
+        found = plain.numpy()
+    except Exception as error:  # PyTorch raises any
+        kind = f"{getattr(tensor, 'dtype', 'tensor')} on {getattr(tensor, 'device', '?')}"
+        raise ShapeError(f"{name} is no plain tensor ({kind}): {first_line(error)}") from None
+    if not isinstance(found, np.ndarray):
+        raise ShapeError(f"{name} must be a tensor of numbers, got {type(value).__name__}")
+    return found
+
+
+def is_tensor(value: object) -> bool:
+    """Whether `value` is a tensor as PyTorch has them, which is not imported to see that."""
+    return not isinstance(value, np.ndarray) and all(
+        callable(getattr(value, name, None)) for name in ("detach", "cpu", "numpy")
+    )
 
 
 def all_small(feeds: Mapping[str, Array]) -> bool:

@@ -39,9 +39,9 @@ BATCH = "N"
 class TensorInfo:
     """A tensor's name, shape and type, one of TYPES.
 
-    The shape's first entry may be `"N"`, a batch of any size. free: whether sizes may be 0, any of
-    them a symbol, which is one size wherever it stands but for "?", and the type one of OTHERS,
-    too, or of what is no tensor: as in an ONNX model.
+    One entry of the shape, mostly the first, may be `"N"`, a batch of any size. free: whether sizes
+    may be 0, any of them a symbol, which is one size wherever it stands but for "?", and the type
+    one of OTHERS, too, or of what is no tensor: as in an ONNX model.
     """
 
     name: str
@@ -55,12 +55,13 @@ class TensorInfo:
         if not isinstance(self.shape, (tuple, list)):
             raise ModelError(f"tensor {self.name!r}: a shape is a tuple, got {shown(self.shape)}")
         object.__setattr__(self, "shape", tuple(map(_size, self.shape)))
-        sizes = self.shape[1:] if self.shape[:1] == (BATCH,) else self.shape
+        batch = self.shape.index(BATCH) if BATCH in self.shape else len(self.shape)
+        sizes = (*self.shape[:batch], *self.shape[batch + 1 :])
         if self.free:
             _ = TensorType(self.shape)
         elif not self.shape or not all(type(n) is int and n > 0 for n in sizes):
             raise ModelError(
-                f"tensor {self.name!r}: a shape must be positive integers, the first of them or "
+                f"tensor {self.name!r}: a shape must be positive integers, one of them or "
                 f'"N" the batch, got {shown(self.shape)}'
             )
 

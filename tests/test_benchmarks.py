@@ -47,6 +47,11 @@ def test_lenet() -> None:
     assert all(row["error"] < 1e-5 for row in rows if row["name"].startswith("glnn"))
 
 
+def test_doctor() -> None:
+    found = json.loads(run("benchmarks.doctor", "--part", "machine", "--json"))
+    assert found["machine"]["renderer"] == found["device"] and found["machine"]["limits"]
+
+
 def test_startup() -> None:
     cold, warm = json.loads(run("benchmarks.startup", "lenet", "--rounds", "1", "--json"))["rows"]
     assert (cold["restored"], warm["restored"], warm["equal"]) == (False, True, True)

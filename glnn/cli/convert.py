@@ -9,9 +9,10 @@ import rich_click as click
 
 from glnn.cli.options import output_options, print_json
 from glnn.cli.screen import Screen, size
+from glnn.cli.weights import load_with, weights_option
 from glnn.errors import ModelError
-from glnn.model import load
 from glnn.model.formats import FORMATS, find
+from glnn.model.weight_files import is_weights, load_weights, save_weights
 
 
 @click.command()
@@ -22,8 +23,11 @@ from glnn.model.formats import FORMATS, find
     type=click.Choice(list(FORMATS)),
     help="What to write; without it OUT's ending decides: .json is glnn, .onnx is onnx.",
 )
+@weights_option
 @output_options
-def convert(source: str, target: str, format: str | None, wide: bool, as_json: bool) -> None:
+def convert(
+    source: str, target: str, format: str | None, weights: str | None, wide: bool, as_json: bool
+) -> None:
     """Write the model IN, a file or a bundled name, as the file OUT.
 
     The formats are glnn's own (a .json file, and its weights in an .npz file beside it), ONNX, and
@@ -31,32 +35,69 @@ def convert(source: str, target: str, format: str | None, wide: bool, as_json: b
     beside it). IN says by itself what it is. What the format of OUT cannot say is refused, and the
     layer named. A model that was read from an .onnx file is written to another as it was.
 
+    Where OUT ends with .safetensors, .npz, .pt or .pth, the weights alone are written, by PyTorch's
+    names; IN may then be such a file, too.
+
     \b
     Examples:
       glnn convert lenet lenet.onnx
       glnn convert net.onnx net.json
+      glnn convert net.json trained.json --weights trained.safetensors
+      glnn convert net.json weights.safetensors
       glnn convert net.json mlp.json --format rovder
       glnn convert mlp.json mlp.onnx --json
     """
-    chosen = find(target, format)
-    model = load(source)
+    if is_weights(target) and format is None:
+        report = _weights(source, target, weights)
+    else:
+        report = _model(source, target, find(target, format), weights)
+    report |= {"bytes": Path(target).stat().st_size}
+    if as_json:
+        print_json(report)
+        return
+    what = f"{report['model'] or source} as {report['format']}"
+    Screen(wide).say(f"{what}: {target}, {size(report['bytes'])}")
+
+
+def _model(source: str, target: str, format: str, weights: str | None) -> dict[str, Any]:
+    """Write a model, and say which."""
+    model = load_with(source, weights)
+    _check_apart(source, target)
+    model.save(target, format)
+    return {
+        "model": model.name,
+        "file": target,
+        "format": format,
+        "inputs": {info.name: list(info.shape) for info in model.inputs},
+        "outputs": list(model.outputs),
+    }
+
+
+def _weights(source: str, target: str, weights: str | None) -> dict[str, Any]:
+    """Write a model's weights, or those of a file, alone, and say which."""
+    name = None
+    if is_weights(source):
+        if weights is not None:
+            raise ModelError(f"--weights: {source} holds weights itself")
+        arrays = load_weights(source)
+    else:
+        model = load_with(source, weights)
+        name, arrays = model.name, model.state_dict()
+    _check_apart(source, target)
+    save_weights(arrays, target)
+    return {
+        "model": name,
+        "file": target,
+        "format": Path(target).suffix[1:].lower(),
+        "tensors": {name: list(array.shape) for name, array in arrays.items()},
+    }
+
+
+def _check_apart(source: str, target: str) -> None:
+    """Raise ModelError where what is read would be overwritten."""
     try:
         same = Path(target).samefile(source)
     except (OSError, ValueError):  # one of them is no file
         same = False
     if same:
         raise ModelError(f"{target}: IN and OUT are the same file")
-    model.save(target, chosen)
-    nbytes = Path(target).stat().st_size
-    report: dict[str, Any] = {
-        "model": model.name,
-        "file": target,
-        "format": chosen,
-        "bytes": nbytes,
-        "inputs": {info.name: list(info.shape) for info in model.inputs},
-        "outputs": list(model.outputs),
-    }
-    if as_json:
-        print_json(report)
-    else:
-        Screen(wide).say(f"{model.name} as {chosen}: {target}, {size(nbytes)}")

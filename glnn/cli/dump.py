@@ -14,7 +14,8 @@ from glnn.cli.options import check_writable
 from glnn.cli.screen import Column, Screen, Table, figures, size
 from glnn.errors import ModelError, fault
 from glnn.model import Model
-from glnn.model.values import find_values, save_arrays
+from glnn.model.npz import save_arrays
+from glnn.model.values import find_values
 from glnn.tensor_info import show
 from glnn.types import Array, Shape
 

@@ -59,7 +59,8 @@ def network(speed: Speed) -> Iterator[str]:
         alike = [name for name in others if one.in_all[name] < ALIKE * least]
         rest = ", ".join(f"{_called(name)} {milli(one.in_all[name])}" for name in others)
         named = " or ".join(_called(name) for name in [fastest, *alike])
-        beside = f"; {rest}" if rest else ""
+        late = f"{' and '.join(map(_called, one.left_out))} would take too long"
+        beside = "".join(f"; {text}" for text in (rest, late if one.left_out else "") if text)
         yield f"For LeNet, {images}: {named} ({milli(least)}{beside})."
 
 
@@ -67,6 +68,12 @@ def products(speed: Speed) -> Iterator[str]:
     """From which size on the GPU is worth it."""
     contests = [one for one in speed.of(MATMUL) if one.gain is not None]
     if not contests:
+        slow = [one for one in speed.of(MATMUL) if one.left_out and "cpu" in one.in_all]
+        if slow:
+            yield (
+                f"The CPU is faster for products of n x n: those of n = {slow[0].size} would take "
+                f"{' and '.join(slow[0].left_out)} too long to be measured."
+            )
         return
     wins = _winning(contests)
     what = "products of n x n, from host to host"

@@ -23,17 +23,22 @@ from glnn.graph.operators import Conv2d, Matmul
 from glnn.kernels.problem import Problem
 from glnn.layers import Conv2d as ConvLayer
 from glnn.layers import Layer, Linear
-from glnn.model import Model
+from glnn.model import Model, load
 from glnn.profiling import time_work
 from glnn.session import InferenceSession
+from glnn.types import TensorType
 
 Array = NDArray[Any]
 ENOUGH, MOST_RUNS, LEAST_RUNS = 0.1, 50, 3
 """Seconds of a measure that are enough; its runs at the most; and at the least."""
 SIDES, IMAGE, IMAGES = (256, 512, 1024), 56, (1, 100)
 """Of products, of a convolution's image; and how many images LeNet is given at once."""
-LONG, TOO_LONG = 0.3, 1.5
+LONG, TOO_LONG = 0.3, 0.6
 """Seconds of a run that is not repeated, and of one that is left out."""
+SCOUT = 64
+"""The side of products by which it is seen what takes too long."""
+LENET_FLOPS = 833_040
+"""Operations of one image by LeNet: its convolutions and products."""
 
 
 def timed(work: Callable[[], object], warm: int = 1) -> float:
@@ -57,38 +62,73 @@ def contests(
     progress: Callable[[str], None],
 ) -> tuple[Contest, ...]:
     """Products, a convolution and LeNet, on each backend and on the CPU."""
+    ring, generator = _Ring(device, opened), np.random.default_rng(2026)
+    progress(f"products of {SCOUT}")
+    ring.hold(MATMUL, SCOUT, *_product(generator, SCOUT), in_all=False)
     found: list[Contest] = []
-    generator = np.random.default_rng(2026)
-    names, late = [*(one.name for one in opened), "cpu"], set[str]()
     for n in sides:
         progress(f"products of {n}")
-        a, b = (generator.standard_normal((n, n), dtype=np.float32) for _ in range(2))
-        layers: list[Layer] = [Linear(n, n, bias=False)]
-        model = Model.sequential(layers, (n,))
-        kept = [one for one in opened if one.name not in late]
-        inside = _on_device(kept, Matmul(), {"x": a, "weight": b})
-        inside["numpy"] = timed(partial(np.matmul, a, b))
-        late |= {name for name, seconds in inside.items() if seconds > LONG}
-        whole = _in_all(device, [k for k in names if k not in late], model, a)
-        found.append(Contest(MATMUL, n, 2 * n**3, inside, whole, tuple(sorted(late))))
-        # Eight times as much follows, and transfers, which are no more than that.
-        late |= {k for k in (*inside, *whole) if 8 * inside.get(k, whole.get(k, 0)) > TOO_LONG}
+        found.append(ring.hold(MATMUL, n, *_product(generator, n)))
     progress("a convolution")
     x = generator.standard_normal((1, CHANNELS, IMAGE, IMAGE), dtype=np.float32)
     w = generator.standard_normal((CHANNELS, CHANNELS, 3, 3), dtype=np.float32)
-    op, flops = Conv2d(padding=(1, 1, 1, 1)), 2 * CHANNELS**2 * 9 * IMAGE**2
-    inside = _on_device(opened, op, {"x": x, "weight": w})
-    problem = Problem.of(op, {"x": x.shape, "weight": w.shape}, {})
-    inside["numpy"] = timed(lambda: problem.compute({"x": x, "weight": w}))
-    layers = [ConvLayer(CHANNELS, CHANNELS, 3, padding=1, bias=False)]
-    whole = _in_all(device, names, Model.sequential(layers, x.shape[1:]), x)
-    found.append(Contest(CONV, IMAGE, flops, inside, whole))
+    layers: list[Layer] = [ConvLayer(CHANNELS, CHANNELS, 3, padding=1, bias=False)]
+    op, model = Conv2d(padding=(1, 1, 1, 1)), Model.sequential(layers, x.shape[1:])
+    found.append(ring.hold(CONV, IMAGE, op, {"x": x, "weight": w}, model))
     images = data.digits()[0].astype(np.float32).reshape(-1, 1, 28, 28) / 255
     for count in IMAGES:
         progress(f"LeNet, {count}")
-        whole = _in_all(device, names, data.model("lenet"), images[:count])
-        found.append(Contest(LENET, count, 0, {}, whole))
+        model = load(data.model("lenet"))
+        found.append(ring.hold(LENET, count, None, {"x": images[:count]}, model))
     return tuple(found)
+
+
+def _product(generator: np.random.Generator, n: int) -> tuple[Operator, dict[str, Array], Model]:
+    """A product of n x n: the operator, its operands, and a model of it."""
+    a, b = (generator.standard_normal((n, n), dtype=np.float32) for _ in range(2))
+    layers: list[Layer] = [Linear(n, n, bias=False)]
+    return Matmul(), {"x": a, "weight": b}, Model.sequential(layers, (n,))
+
+
+class _Ring:
+    """Holds contests on each backend, but on those that would take too long by what they did."""
+
+    def __init__(self, device: Device, opened: Sequence[GlBackend]) -> None:
+        self._device, self._opened = device, opened
+        self._paces: dict[str, float] = {}  # operations a second
+
+    def hold(
+        self,
+        what: str,
+        size: int,
+        op: Operator | None,
+        operands: Mapping[str, Array],
+        model: Model,
+        in_all: bool = True,
+    ) -> Contest:
+        """The times of `op` with all in place, where there is one, and of a run of `model`."""
+        flops = size * LENET_FLOPS
+        if op is not None:
+            types = {name: TensorType.of(array) for name, array in operands.items()}
+            flops = op.cost_of(types).flops
+        fast = [one for one in self._opened if self._suits(one.name, flops)]
+        inside = {} if op is None else _on_device(fast, op, operands)
+        self._paces |= {name: flops / seconds for name, seconds in inside.items()}
+        if op is not None:
+            inside["numpy"] = timed(partial(_by_numpy, op, operands))
+        names = [one.name for one in fast if self._suits(one.name, flops)] if in_all else []
+        whole = _in_all(self._device, [*names, "cpu"], model, operands["x"]) if in_all else {}
+        left = (one.name for one in self._opened if in_all and one.name not in names)
+        return Contest(what, size, flops, inside, whole, tuple(left))
+
+    def _suits(self, name: str, flops: int) -> bool:
+        """Whether so much does not take that backend too long."""
+        pace = self._paces.get(name)
+        return pace is None or flops / pace <= TOO_LONG
+
+
+def _by_numpy(op: Operator, operands: Mapping[str, Array]) -> None:
+    Problem.of(op, {name: array.shape for name, array in operands.items()}, {}).compute(operands)
 
 
 def _on_device(

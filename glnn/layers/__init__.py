@@ -20,6 +20,7 @@ from glnn.layers.activations import (
     Pointwise,
     ReLU,
     ReLU6,
+    RReLU,
     Sigmoid,
     SiLU,
     Softplus,
@@ -29,52 +30,138 @@ from glnn.layers.activations import (
     Tanhshrink,
     Threshold,
 )
-from glnn.layers.adaptive_avg_pool2d import AdaptiveAvgPool2d
-from glnn.layers.adaptive_max_pool2d import AdaptiveMaxPool2d
+from glnn.layers.adaptive_pool import (
+    AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d,
+    AdaptiveAvgPool3d,
+    AdaptiveMaxPool1d,
+    AdaptiveMaxPool2d,
+    AdaptiveMaxPool3d,
+)
 from glnn.layers.add import Add
-from glnn.layers.avg_pool2d import AvgPool2d
 from glnn.layers.batch_norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from glnn.layers.bias import Bias
+from glnn.layers.bilinear import Bilinear
 from glnn.layers.concat import Concat
-from glnn.layers.conv2d import Conv2d
-from glnn.layers.conv_transpose2d import ConvTranspose2d
-from glnn.layers.dropout import Dropout
+from glnn.layers.conv import Conv1d, Conv2d, Conv3d
+from glnn.layers.conv_transpose import (
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+)
+from glnn.layers.cosine_similarity import CosineSimilarity
+from glnn.layers.dropout import (
+    AlphaDropout,
+    Dropout,
+    Dropout1d,
+    Dropout2d,
+    Dropout3d,
+    FeatureAlphaDropout,
+)
 from glnn.layers.embedding import Embedding
+from glnn.layers.embedding_bag import EmbeddingBag
 from glnn.layers.flatten import Flatten
+from glnn.layers.fold import Fold, Unfold
+from glnn.layers.glu import GLU
 from glnn.layers.group_norm import GroupNorm, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
 from glnn.layers.identity import Identity
 from glnn.layers.layer import Layer
 from glnn.layers.layer_norm import LayerNorm, RMSNorm
 from glnn.layers.linear import Linear
 from glnn.layers.local_response_norm import LocalResponseNorm
-from glnn.layers.max_pool2d import MaxPool2d
 from glnn.layers.multihead_attention import MultiheadAttention
+from glnn.layers.pad import (
+    CircularPad1d,
+    CircularPad2d,
+    CircularPad3d,
+    ConstantPad1d,
+    ConstantPad2d,
+    ConstantPad3d,
+    ReflectionPad1d,
+    ReflectionPad2d,
+    ReflectionPad3d,
+    ReplicationPad1d,
+    ReplicationPad2d,
+    ReplicationPad3d,
+    ZeroPad1d,
+    ZeroPad2d,
+    ZeroPad3d,
+)
+from glnn.layers.pool import (
+    AvgPool1d,
+    AvgPool2d,
+    AvgPool3d,
+    LPPool1d,
+    LPPool2d,
+    LPPool3d,
+    MaxPool1d,
+    MaxPool2d,
+    MaxPool3d,
+)
 from glnn.layers.prelu import PReLU
-from glnn.layers.softmax import LogSoftmax, Softmax
+from glnn.layers.recurrent import GRU, LSTM, RNN
+from glnn.layers.recurrent_cells import GRUCell, LSTMCell, RNNCell
+from glnn.layers.shuffle import ChannelShuffle, PixelShuffle, PixelUnshuffle
+from glnn.layers.softmax import LogSoftmax, Softmax, Softmax2d, Softmin
 from glnn.layers.subsample import Subsample2d
 from glnn.layers.unflatten import Unflatten
-from glnn.layers.upsample import Upsample
+from glnn.layers.upsample import (
+    Upsample,
+    UpsamplingBilinear2d,
+    UpsamplingNearest2d,
+)
 
 __all__ = [
     "BY_NAME",
     "CELU",
     "ELU",
     "GELU",
+    "GLU",
+    "GRU",
+    "LSTM",
+    "RNN",
     "SELU",
+    "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
+    "AdaptiveAvgPool3d",
+    "AdaptiveMaxPool1d",
     "AdaptiveMaxPool2d",
+    "AdaptiveMaxPool3d",
     "Add",
+    "AlphaDropout",
+    "AvgPool1d",
     "AvgPool2d",
+    "AvgPool3d",
     "BatchNorm1d",
     "BatchNorm2d",
     "BatchNorm3d",
     "Bias",
+    "Bilinear",
+    "ChannelShuffle",
+    "CircularPad1d",
+    "CircularPad2d",
+    "CircularPad3d",
     "Concat",
+    "ConstantPad1d",
+    "ConstantPad2d",
+    "ConstantPad3d",
+    "Conv1d",
     "Conv2d",
+    "Conv3d",
+    "ConvTranspose1d",
     "ConvTranspose2d",
+    "ConvTranspose3d",
+    "CosineSimilarity",
     "Dropout",
+    "Dropout1d",
+    "Dropout2d",
+    "Dropout3d",
     "Embedding",
+    "EmbeddingBag",
+    "FeatureAlphaDropout",
     "Flatten",
+    "Fold",
+    "GRUCell",
     "GroupNorm",
     "Hardshrink",
     "Hardsigmoid",
@@ -84,6 +171,10 @@ __all__ = [
     "InstanceNorm1d",
     "InstanceNorm2d",
     "InstanceNorm3d",
+    "LPPool1d",
+    "LPPool2d",
+    "LPPool3d",
+    "LSTMCell",
     "Layer",
     "LayerNorm",
     "LeakyReLU",
@@ -91,17 +182,31 @@ __all__ = [
     "LocalResponseNorm",
     "LogSigmoid",
     "LogSoftmax",
+    "MaxPool1d",
     "MaxPool2d",
+    "MaxPool3d",
     "Mish",
     "MultiheadAttention",
     "PReLU",
+    "PixelShuffle",
+    "PixelUnshuffle",
     "Pointwise",
     "RMSNorm",
+    "RNNCell",
+    "RReLU",
     "ReLU",
     "ReLU6",
+    "ReflectionPad1d",
+    "ReflectionPad2d",
+    "ReflectionPad3d",
+    "ReplicationPad1d",
+    "ReplicationPad2d",
+    "ReplicationPad3d",
     "SiLU",
     "Sigmoid",
     "Softmax",
+    "Softmax2d",
+    "Softmin",
     "Softplus",
     "Softshrink",
     "Softsign",
@@ -110,7 +215,13 @@ __all__ = [
     "Tanhshrink",
     "Threshold",
     "Unflatten",
+    "Unfold",
     "Upsample",
+    "UpsamplingBilinear2d",
+    "UpsamplingNearest2d",
+    "ZeroPad1d",
+    "ZeroPad2d",
+    "ZeroPad3d",
     "registry",
 ]
 
@@ -125,60 +236,12 @@ def registry(*layers: tuple[str, type[Layer]]) -> Mapping[str, type[Layer]]:
     return table
 
 
-LAYERS: tuple[type[Layer], ...] = (
-    AdaptiveAvgPool2d,
-    AdaptiveMaxPool2d,
-    Add,
-    AvgPool2d,
-    BatchNorm1d,
-    BatchNorm2d,
-    BatchNorm3d,
-    Bias,
-    CELU,
-    Concat,
-    Conv2d,
-    ConvTranspose2d,
-    Dropout,
-    ELU,
-    Embedding,
-    Flatten,
-    GELU,
-    GroupNorm,
-    Hardshrink,
-    Hardsigmoid,
-    Hardswish,
-    Hardtanh,
-    Identity,
-    InstanceNorm1d,
-    InstanceNorm2d,
-    InstanceNorm3d,
-    LayerNorm,
-    LeakyReLU,
-    Linear,
-    LocalResponseNorm,
-    LogSigmoid,
-    LogSoftmax,
-    MaxPool2d,
-    Mish,
-    MultiheadAttention,
-    PReLU,
-    Pointwise,
-    RMSNorm,
-    ReLU,
-    ReLU6,
-    SELU,
-    SiLU,
-    Sigmoid,
-    Softmax,
-    Softplus,
-    Softshrink,
-    Softsign,
-    Subsample2d,
-    Tanh,
-    Tanhshrink,
-    Threshold,
-    Unflatten,
-    Upsample,
+LAYERS: tuple[type[Layer], ...] = tuple(
+    named
+    for name in sorted(__all__, key=str.lower)
+    if isinstance(named := globals().get(name), type)
+    and issubclass(named, Layer)
+    and named != Layer
 )
 BY_NAME = registry(
     *((layer.__name__, layer) for layer in LAYERS),

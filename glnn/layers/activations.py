@@ -10,6 +10,8 @@ from inspect import Parameter, Signature
 from math import inf
 from typing import Any, ClassVar
 
+import numpy as np
+
 from glnn.errors import ShapeError, shown
 from glnn.graph import operators
 from glnn.graph.expression import Arg, Call, Expr, Scalar, formula
@@ -18,6 +20,7 @@ from glnn.graph.functions import FUNCTIONS
 from glnn.graph.graph import Value
 from glnn.layers.arguments import flag, number, with_unusual
 from glnn.layers.layer import ANY, Layer
+from glnn.layers.read_only import Fixed
 from glnn.layers.scope import Scope
 
 
@@ -53,15 +56,16 @@ class Activation(Layer):
         except TypeError as error:
             raise TypeError(f"{kind}() {error}") from None
         bound.apply_defaults()
-        self._numbers: dict[str, float] = {}
+        numbers: dict[str, float] = {}
         for name, value in bound.arguments.items():
             if name == "inplace":
                 self.inplace = flag(f"{kind} inplace", value)
             else:
-                self._numbers[name] = number(f"{kind} {name}", value, -inf)
-                setattr(self, name, self._numbers[name])
-        numbers = (Scalar(float(value)) for value in self._numbers.values())
-        super().__init__(operators.Pointwise(formula(self.formula)(Arg(0), *numbers)))
+                numbers[name] = number(f"{kind} {name}", value, -inf)
+                setattr(self, name, numbers[name])
+        self._numbers = Fixed(numbers)
+        given = (Scalar(float(value)) for value in numbers.values())
+        super().__init__(operators.Pointwise(formula(self.formula)(Arg(0), *given)))
 
     def config(self) -> dict[str, Any]:
         if "inplace" not in self.__signature__.parameters:
@@ -105,6 +109,16 @@ class LogSigmoid(Activation, formula="log_sigmoid(a)"):
 
 class Mish(Activation, formula="mish(a)", inplace=False):
     """x tanh(log(1 + exp(x)))."""
+
+
+class RReLU(
+    Activation,
+    formula="leaky_relu(a, 0.5 * (b + c))",
+    lower=1 / 8,
+    upper=1 / 3,
+    inplace=False,
+):
+    """x where it is positive, else x times the mean of lower and upper, also in training."""
 
 
 class ReLU(Activation, formula="relu(a)", inplace=False):
@@ -188,7 +202,9 @@ class Pointwise(Layer):
             )
         self.function = row.name
         self.arguments: tuple[Number, ...] = tuple(
-            one if isinstance(one, bool) else number("Pointwise arguments", one, -inf)
+            bool(one)
+            if isinstance(one, (bool, np.bool_))
+            else number("Pointwise arguments", one, -inf)
             for one in arguments
         )
         self._inputs = row.arity - len(arguments)

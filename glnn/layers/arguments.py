@@ -12,9 +12,11 @@ import numpy as np
 from glnn.errors import ShapeError, shown
 from glnn.graph.operators.windows import MOST
 
-Pair = tuple[int, int]
-IntOrPair = int | Sequence[int]
-IntOrNone = int | None | Sequence[int | None]
+Sizes = tuple[int, ...]
+Ints = int | Sequence[int]
+"""One for all dimensions, or one for each."""
+IntsOrNone = int | None | Sequence[int | None]
+MANY = ("none", "a list of one", "two of them", "three of them")
 LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -44,33 +46,38 @@ def number(what: str, value: object, least: float, most: float = inf) -> float:
         if LARGEST < value <= most or least <= value < -LARGEST:
             raise ShapeError(f"{what} must be a number that float32 holds, got {shown(value)}")
         if least <= value <= most:
-            return value if isinstance(value, int) else float(value)
+            return int(value) if isinstance(value, (int, np.integer)) else float(value)
     bounds = f" of at least {least:g}" if most == inf else f" from {least:g} to {most:g}"
     bounds = "" if least == -inf else bounds
     raise ShapeError(f"{what} must be a number{bounds}, got {shown(value)}")
 
 
-def pair(what: str, value: object, least: int = 1) -> Pair:
-    """`value` as (height, width); one integer stands for both."""
-    if _is_list(value):
-        if len(value) != 2:
-            raise ShapeError(f"{what} must be an integer or two of them, got {shown(value)}")
-        return integer(what, value[0], least), integer(what, value[1], least)
-    both = integer(what, value, least)
-    return both, both
+def sizes(what: str, value: object, count: int, least: int = 1) -> Sizes:
+    """`value` for each of `count` dimensions; one integer stands for all."""
+    if is_list(value):
+        if len(value) != count:
+            raise ShapeError(f"{what} must be an integer or {MANY[count]}, got {shown(value)}")
+        return tuple(integer(what, one, least) for one in value)
+    return (integer(what, value, least),) * count
 
 
-def _is_list(value: object) -> TypeGuard[Sequence[object]]:
+def is_list(value: object) -> TypeGuard[Sequence[object]]:
+    """Whether an argument has several numbers: a list, a tuple or an array."""
     return isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim > 0)
 
 
-def sizes_or_none(what: str, value: object) -> tuple[int | None, int | None]:
-    """`value` as (height, width), either of which may be None; one of them stands for both."""
-    both = value if _is_list(value) else (value, value)
-    if len(both) != 2:
-        raise ShapeError(f"{what} must be an integer or None, or two of them, got {shown(value)}")
-    down, across = (None if one is None else integer(what, one) for one in both)
-    return down, across
+def sizes_or_none(what: str, value: object, count: int) -> tuple[int | None, ...]:
+    """`value` for each of `count` dimensions, where None may stand; one stands for all."""
+    each = value if is_list(value) else (value,) * count
+    if len(each) != count:
+        many = f"an integer or None, or {MANY[count]}"
+        raise ShapeError(f"{what} must be {many}, got {shown(value)}")
+    return tuple(None if one is None else integer(what, one) for one in each)
+
+
+def places(count: int) -> str:
+    """How errors call the dimensions behind the channels."""
+    return ("", "l", "h, w", "d, h, w")[count]
 
 
 def flag(what: str, value: object) -> bool:
@@ -108,8 +115,3 @@ def with_unusual(config: Mapping[str, Any], **arguments: tuple[object, object]) 
     """
     others = {name: value for name, (value, default) in arguments.items() if value != default}
     return {**config, **others}
-
-
-def sides(padding: Pair) -> tuple[int, int, int, int]:
-    """A padding of (height, width) as an op's (top, left, bottom, right)."""
-    return (*padding, *padding)

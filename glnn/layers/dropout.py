@@ -1,14 +1,14 @@
-"""Dropout layer."""
+"""Dropout layers."""
 
 from __future__ import annotations
 
-from math import prod
-from typing import Any
+from math import prod, sqrt
+from typing import Any, ClassVar
 
 import numpy as np
 
 from glnn.graph.builder import constant
-from glnn.graph.expression import Arg, call
+from glnn.graph.expression import Arg, Expr, Scalar, call
 from glnn.graph.graph import Value
 from glnn.graph.operators import Identity, Pointwise
 from glnn.layers.arguments import flag, number, with_unusual
@@ -16,6 +16,8 @@ from glnn.layers.layer import Layer
 from glnn.layers.scope import Scope, Training
 
 MOST = 4096  # layers that have numbers of their own
+LEAST = -1.0507009873554805 * 1.6732632423543772
+"""What SELU of x tends to as x falls."""
 
 
 class Dropout(Layer):
@@ -27,28 +29,98 @@ class Dropout(Layer):
     overfitting.
     """
 
+    whole: ClassVar[bool] = False
+    """Whether channels are dropped as wholes."""
+
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
-        self.p = number("Dropout p", p, 0, 1)
-        self.inplace = flag("Dropout inplace", inplace)
+        kind = type(self).__name__
+        self.p = number(f"{kind} p", p, 0, 1)
+        self.inplace = flag(f"{kind} inplace", inplace)
         super().__init__(Identity())
 
     def express(self, scope: Scope, *inputs: Value) -> Value:
         (x,) = inputs
         if scope.training is None or not self.p or not x.type.dims:
             return super().express(scope, x)
-        return self._dropped(scope, scope.training, x)
+        given = dropped(scope, scope.training, x, self.p, self.chosen(), whole=self.whole)
+        return scope.result(*given)
 
-    def _dropped(self, scope: Scope, training: Training, x: Value) -> Value:
-        samples, *sizes = x.type.shape  # all known in training
-        layer = len(training.counting)
-        training.counting.append(scope.name)
-        rows = np.arange(samples) * MOST + layer % MOST
-        places = constant(np.arange(prod(sizes), dtype=np.int32).reshape(1, *sizes))
-        first = constant(rows.astype(np.int32).reshape(-1, *(1,) * len(sizes)))
-        drawn = call("threefry_uniform", Arg(1), Arg(2), training.seed, Arg(3))
-        kept = call("mul", Arg(0), 1 / (1 - self.p) if self.p < 1 else 1.0)
-        dropped = call("where", call("less", drawn, float(self.p)), 0.0, kept)
-        return scope.result(Pointwise(dropped), x, places, first, training.passes)
+    def chosen(self) -> tuple[Expr, Expr]:
+        """What a number Arg(0) becomes that is dropped, and one that is kept."""
+        return scaled(self.p)
 
     def config(self) -> dict[str, Any]:
         return with_unusual({"p": self.p}, inplace=(self.inplace, False))
+
+
+class Dropout1d(Dropout):
+    """Dropout of whole channels of x (n, c, l)."""
+
+    whole = True
+
+
+class Dropout2d(Dropout):
+    """Dropout of whole channels of x (n, c, h, w). Tompson et al. 2015,
+    Efficient Object Localization Using Convolutional Networks.
+    """
+
+    whole = True
+
+
+class Dropout3d(Dropout):
+    """Dropout of whole channels of x (n, c, d, h, w)."""
+
+    whole = True
+
+
+class AlphaDropout(Dropout):
+    """x of any shape, unchanged; in training with probability `p` what SELU tends to, and all of it
+    so scaled and shifted that means of 0 and variances of 1 stay.
+
+    See Dropout. Klambauer et al. 2017, Self-Normalizing Neural Networks.
+    """
+
+    def chosen(self) -> tuple[Expr, Expr]:
+        if self.p == 1:
+            return scaled(self.p)
+        scale = 1 / sqrt((1 - self.p) * (1 + self.p * LEAST**2))
+        shift = -scale * LEAST * self.p
+        return Scalar(scale * LEAST + shift), call("add", call("mul", Arg(0), scale), shift)
+
+
+class FeatureAlphaDropout(AlphaDropout):
+    """AlphaDropout of whole channels of x (n, c, ...)."""
+
+    whole = True
+
+
+def scaled(p: float) -> tuple[Expr, Expr]:
+    """0 for a number Arg(0) that is dropped with probability p, and what it is if it is kept."""
+    return Scalar(0.0), call("mul", Arg(0), 1 / (1 - p) if p < 1 else 1.0)
+
+
+def dropped(
+    scope: Scope,
+    training: Training,
+    x: Value,
+    p: float,
+    chosen: tuple[Expr, Expr],
+    *,
+    whole: bool = False,
+) -> tuple[Pointwise, Value, Value, Value, Value]:
+    """What makes x in which numbers were dropped with probability p, and what it reads.
+
+    training: that of `scope`. x has a dimension at least, and all sizes are known. chosen: what
+    numbers become: see `scaled`. whole: whether those of a channel are dropped together.
+    """
+    samples, *sizes = x.type.shape
+    if whole:
+        sizes = [*sizes[:1], *(1 for _ in sizes[1:])]
+    layer = len(training.counting)
+    training.counting.append(scope.name)
+    rows = np.arange(samples) * MOST + layer % MOST
+    places = constant(np.arange(prod(sizes), dtype=np.int32).reshape(1, *sizes))
+    first = constant(rows.astype(np.int32).reshape(-1, *(1,) * len(sizes)))
+    drawn = call("threefry_uniform", Arg(1), Arg(2), training.seed, Arg(3))
+    result = call("where", call("less", drawn, float(p)), *chosen)
+    return Pointwise(result), x, places, first, training.passes

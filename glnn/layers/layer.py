@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod, sqrt
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +20,8 @@ from glnn.graph.graph import Graph, Value
 from glnn.graph.operator import Operator
 from glnn.graph.operators.windows import MOST
 from glnn.layers.arguments import index
-from glnn.layers.read_only import ReadOnly
+from glnn.layers.parameter import read_only
+from glnn.layers.read_only import Fixed, ReadOnly
 from glnn.layers.scope import Scope
 from glnn.types import DType, Shape, TensorType
 
@@ -64,14 +66,17 @@ class Layer(ReadOnly, ABC):
     PyTorch's are, and 0 where it is 0. seed: of the initial parameters; layers of one shape and
     one seed begin alike.
     revisions: counts the assignments to each parameter, so that sessions notice them.
-    takes: what its inputs' numbers may be. running: the parameters that no gradient changes, as
-    training keeps statistics in them.
+    takes: what its inputs' numbers may be. more: what its further results are called. running: the
+    parameters that no gradient changes, as training keeps statistics in them. dotted: what PyTorch
+    calls a parameter where that is a module's within the layer.
 
     A layer stays as it was made: only parameters can be assigned, ReadOnlyError says so of others.
     """
 
     takes: ClassVar[tuple[DType, ...]] = (DType.float32,)
+    more: ClassVar[tuple[str, ...]] = ()
     running: ClassVar[tuple[str, ...]] = ()
+    dotted: ClassVar[Mapping[str, str]] = {}
 
     def __init__(
         self,
@@ -82,12 +87,12 @@ class Layer(ReadOnly, ABC):
         seed: int = 0,
     ) -> None:
         self.op = op
-        self.shapes: Mapping[str, Shape] = dict(shapes or {})
+        self.shapes: Mapping[str, Shape] = Fixed(shapes or {})
         for name, shape in self.shapes.items():
             if prod(shape) > MOST:
                 what = f"{type(self).__name__} {name} of shape {shape}"
                 raise ShapeError(f"{what} would hold more than {MOST} numbers")
-        self.revisions = dict.fromkeys(self.shapes, 0)
+        self._revisions = dict.fromkeys(self.shapes, 0)
         what, bounds = f"{type(self).__name__} seed", " of at least 0"
         self._fan_in, self._seed = fan_in, index(what, seed, bounds)
         if self._seed < 0:
@@ -96,6 +101,11 @@ class Layer(ReadOnly, ABC):
     @abstractmethod
     def config(self) -> dict[str, Any]:
         """The constructor's arguments by name, such as JSON can hold."""
+
+    @property
+    def revisions(self) -> Mapping[str, int]:
+        """How often each parameter was assigned."""
+        return MappingProxyType(self._revisions)
 
     @property
     def parameters(self) -> dict[str, Array]:
@@ -107,9 +117,18 @@ class Layer(ReadOnly, ABC):
         """How many inputs it takes."""
         return 1
 
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """How many inputs it may be given: `inputs`, and others where some can be left out."""
+        return (self.inputs,)
+
     def express(self, scope: Scope, *inputs: Value) -> Value:
         """The layer's result for `inputs`: what computes it is added to the graph of `scope`."""
         return scope.result(self.op, *inputs, *(self.variable(scope, name) for name in self.shapes))
+
+    def results(self, scope: Scope, *inputs: Value) -> tuple[Value, ...]:
+        """All results: that of `express`, and then those that `more` names."""
+        return (self.express(scope, *inputs),)
 
     def variable(self, scope: Scope, name: str) -> Value:
         """The value of the parameter called `name`."""
@@ -132,7 +151,9 @@ class Layer(ReadOnly, ABC):
             setattr(self, name, self.initial(name))
 
     def infer(self, *shapes: Shape) -> Shape:
-        """The result's shape for inputs of `shapes`. Raises ShapeError where they do not fit."""
+        """The first result's shape for inputs of `shapes`. Raises ShapeError where they do not
+        fit.
+        """
         types = {f"x{i}": TensorType(shape, self.takes[0]) for i, shape in enumerate(shapes)}
         return self._graph(**types).outputs[0].type.shape
 
@@ -141,22 +162,39 @@ class Layer(ReadOnly, ABC):
 
         Raises ShapeError where they do not fit, DeviceError where the backend does not open.
         """
-        if len(inputs) != self.inputs:
-            kind = type(self).__name__
-            raise ShapeError(f"{kind} takes {self.inputs} inputs, got {len(inputs)}")
+        return self._computed(inputs, backend)[0]
+
+    def _computed(self, inputs: Sequence[Array], backend: str) -> tuple[Array, ...]:
+        """All results: see `__call__`."""
+        if len(inputs) not in self.counts:
+            kind, counts = type(self).__name__, " or ".join(map(str, self.counts))
+            raise ShapeError(f"{kind} takes {counts} inputs, got {len(inputs)}")
         names = ["x"] if len(inputs) == 1 else [f"x{i}" for i in range(len(inputs))]
         given = {
             name: as_one_of(name, x, self.takes) for name, x in zip(names, inputs, strict=True)
         }
         graph = self._graph(**{name: TensorType.of(x) for name, x in given.items()})
-        (result,) = run(graph, given, backend).values()
-        return result
+        found = run(graph, given, backend)
+        return tuple(found[value.name] for value in graph.outputs)
 
     def _graph(self, **types: TensorType) -> Graph:
         """The layer by itself, for inputs of such names and types."""
         builder, kind = Builder(type(self).__name__), type(self).__name__
         inputs = [builder.input(name, type) for name, type in types.items()]
-        return builder.graph([self.express(Scope(builder, kind, "out"), *inputs)])
+        return builder.graph(self.results(Scope(builder, kind, "out"), *inputs))
+
+    def __setstate__(self, state: Any) -> None:
+        """Become a copy, or what was pickled: parameters that cannot be written to, and a count of
+        its own of their assignments.
+        """
+        content, slots = state if isinstance(state, tuple) else (state, None)
+        for name, value in (slots or {}).items():
+            object.__setattr__(self, name, value)
+        vars(self).update(content)
+        vars(self)["_revisions"] = dict(self._revisions)
+        for name in self.shapes:
+            if name in vars(self):
+                vars(self)[name] = read_only(vars(self)[name])
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.config().items())

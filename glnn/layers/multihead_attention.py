@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import sqrt
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -11,11 +12,11 @@ from numpy.typing import DTypeLike
 from glnn.errors import ShapeError
 from glnn.graph.compose.add import joined, parted
 from glnn.graph.compose.matmul import matmul
-from glnn.graph.expression import Arg, call
+from glnn.graph.expression import Arg, call, formula
 from glnn.graph.graph import Value
-from glnn.graph.operators import Identity, Matmul, Pointwise, Slice, Softmax, Transpose
+from glnn.graph.operators import Concat, Identity, Matmul, Pointwise, Slice, Softmax, Transpose
 from glnn.graph.patterns import SUM
-from glnn.layers.arguments import flag, integer, number, only, plain, with_unusual
+from glnn.layers.arguments import flag, integer, number, plain, with_unusual
 from glnn.layers.layer import Array, Layer
 from glnn.layers.parameter import Parameter
 from glnn.layers.scope import Scope
@@ -37,10 +38,15 @@ class MultiheadAttention(Layer):
     q_proj_weight (embed_dim, embed_dim), k_proj_weight (embed_dim, kdim) and v_proj_weight
     (embed_dim, vdim) instead. in_proj_bias: (3 embed_dim,), out_proj_weight: (embed_dim,
     embed_dim), out_proj_bias: (embed_dim,); with `bias=False` there are no biases, which are
-    initially 0. dropout: for training only. add_bias_kv, add_zero_attn: False. device, dtype: None
-    and None or float32; parameters are float32.
+    initially 0. dropout: for training only. add_bias_kv: whether bias_k and bias_v, (1, 1,
+    embed_dim), are one more key and value, projected. add_zero_attn: whether zeros are. device,
+    dtype: None and None or float32; parameters are float32.
     """
 
+    dotted: ClassVar[Mapping[str, str]] = {
+        "out_proj_weight": "out_proj.weight",
+        "out_proj_bias": "out_proj.bias",
+    }
     in_proj_weight = Parameter["Array | None"]()
     q_proj_weight = Parameter["Array | None"]()
     k_proj_weight = Parameter["Array | None"]()
@@ -48,6 +54,8 @@ class MultiheadAttention(Layer):
     in_proj_bias = Parameter["Array | None"]()
     out_proj_weight = Parameter[Array]()
     out_proj_bias = Parameter["Array | None"]()
+    bias_k = Parameter["Array | None"]()
+    bias_v = Parameter["Array | None"]()
 
     def __init__(
         self,
@@ -74,12 +82,13 @@ class MultiheadAttention(Layer):
                 f"{kind} num_heads must divide embed_dim {self.embed_dim}, got {self.num_heads}"
             )
         self.dropout = number(f"{kind} dropout", dropout, 0, 1)
-        for name, value in (("add_bias_kv", add_bias_kv), ("add_zero_attn", add_zero_attn)):
-            only(f"{kind} {name}", value, False, "keys and values are those that are given")
+        self.add_zero_attn = flag(f"{kind} add_zero_attn", add_zero_attn)
         self.kdim = self.embed_dim if kdim is None else integer(f"{kind} kdim", kdim)
         self.vdim = self.embed_dim if vdim is None else integer(f"{kind} vdim", vdim)
         self.batch_first = flag(f"{kind} batch_first", batch_first)
         shapes = self._shapes(flag(f"{kind} bias", bias))
+        if flag(f"{kind} add_bias_kv", add_bias_kv):
+            shapes |= dict.fromkeys(("bias_k", "bias_v"), (1, 1, self.embed_dim))
         super().__init__(Identity(), shapes, fan_in=self.embed_dim, seed=seed)
 
     def _shapes(self, biased: bool) -> dict[str, Shape]:
@@ -115,6 +124,8 @@ class MultiheadAttention(Layer):
                 projected = add(scaled, projected)
             projected = parted(add, projected, 1, heads, width)
             projected = parted(add, projected, 0, *x.type.dims[:2])
+            if i > 0:
+                projected = self._longer(scope, projected, f"bias_{'qkv'[i]}")
             # To (n, heads, l, d), and the values to (n, heads, d, s): what is summed lies last.
             n, places = (0, 1) if self.batch_first else (1, 0)
             parts.append(
@@ -143,6 +154,22 @@ class MultiheadAttention(Layer):
             return result
         return add(Pointwise(SUM), result, add(part, self.variable(scope, "in_proj_bias")))
 
+    def _longer(self, scope: Scope, x: Value, bias: str) -> Value:
+        """Keys or values x, (n, s, heads, d) or (s, n, heads, d), with those that are always there:
+        the parameter `bias`, and zeros.
+        """
+        axis, heads = 1 if self.batch_first else 0, x.type.dims[2:]
+        found, first = [x], Slice((0,), (1,), (axis,), (1,))
+        if bias in self.shapes:
+            # As many as there are samples: a < a is never true.
+            spread = Pointwise(formula("where(a < a, a, b)"))
+            own = parted(scope.add, self.variable(scope, bias), 2, *heads)
+            found.append(scope.add(spread, scope.add(first, x), own))
+        if self.add_zero_attn:
+            none = Pointwise(formula("where(a < a, a, 0.0)"))
+            found.append(scope.add(none, scope.add(first, x)))
+        return scope.add(Concat(axis), *found) if len(found) > 1 else x
+
     def _check(self, *inputs: Value) -> None:
         """Raise ShapeError unless the three belong together."""
         n = 0 if self.batch_first else 1
@@ -167,4 +194,6 @@ class MultiheadAttention(Layer):
             kdim=(self.kdim, self.embed_dim),
             vdim=(self.vdim, self.embed_dim),
             batch_first=(self.batch_first, False),
+            add_bias_kv=("bias_k" in self.shapes, False),
+            add_zero_attn=(self.add_zero_attn, False),
         )

@@ -17,11 +17,11 @@ T = TypeVar("T")
 class Parametrised(Protocol):
     """What has parameters.
 
-    shapes: of those that it has, by their names. revisions: counts the assignments to each.
+    shapes: of those that it has, by their names. _revisions: counts the assignments to each.
     """
 
     shapes: Mapping[str, Shape]
-    revisions: dict[str, int]
+    _revisions: dict[str, int]
 
     def initial(self, name: str) -> Array: ...
 
@@ -36,6 +36,13 @@ class Parameter(Generic[T]):
     cannot be written to: sessions notice a new array, not new values in an old one.
     """
 
+    @classmethod
+    def called(cls, name: str) -> Parameter[T]:
+        """That of a layer whose parameters' names follow from its arguments."""
+        found = cls()
+        found.name = name
+        return found
+
     def __set_name__(self, owner: type[Parametrised], name: str) -> None:
         self.name = name
 
@@ -49,7 +56,7 @@ class Parameter(Generic[T]):
         if self.name not in layer.shapes:
             return cast(T, None)
         if self.name not in vars(layer):
-            vars(layer)[self.name] = _read_only(layer.initial(self.name))
+            vars(layer)[self.name] = read_only(layer.initial(self.name))
         return cast(T, vars(layer)[self.name])
 
     def __set__(self, layer: Parametrised, value: T) -> None:
@@ -62,11 +69,12 @@ class Parameter(Generic[T]):
         given = to_float32(what, value)
         if given.shape != shape:
             raise ShapeError(f"{what} must have shape {shape}, got {given.shape}")
-        vars(layer)[self.name] = _read_only(np.array(given))
-        layer.revisions[self.name] += 1
+        vars(layer)[self.name] = read_only(np.array(given))
+        layer._revisions[self.name] += 1
 
 
-def _read_only(array: Array) -> Array:
+def read_only(array: Array) -> Array:
+    """`array` as a view that cannot be written to."""
     view: Array = np.ascontiguousarray(array).view()
     view.flags.writeable = False
     return view

@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import wraps
-from typing import Any
+from types import MemberDescriptorType
+from typing import Any, TypeVar
 
 from glnn.errors import ReadOnlyError
 from glnn.types import Shape
+
+V = TypeVar("V")
+
+
+class Fixed(Mapping[str, V]):
+    """A mapping that stays as it was made; it can be copied and pickled."""
+
+    __slots__ = ("_content",)
+
+    def __init__(self, content: Mapping[str, V]) -> None:
+        self._content = dict(content)
+
+    def __getitem__(self, name: str) -> V:
+        return self._content[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._content)
+
+    def __len__(self) -> int:
+        return len(self._content)
+
+    def __repr__(self) -> str:
+        return repr(self._content)
 
 
 class ReadOnly:
@@ -40,7 +64,8 @@ class ReadOnly:
         super().__delattr__(name)
 
     def _refused(self, name: str) -> ReadOnlyError:
-        kind, known = type(self).__name__, [n for n in dir(self) if not n.startswith("_")]
+        kind, known = type(self).__name__, [*self.shapes, *dir(self)]
+        known = [one for one in known if not one.startswith("_")]
         if name in dir(self):
             fault = f"{kind} {name} is read-only: a layer stays as it was made, so make another"
         else:
@@ -64,7 +89,9 @@ def _closing(constructor: Callable[..., None]) -> Callable[..., None]:
 
 
 def _is_setter(attribute: object) -> bool:
-    """Whether an attribute of a class takes what its objects are assigned."""
+    """Whether an attribute of a class takes what its objects are assigned; slots do not."""
+    if isinstance(attribute, MemberDescriptorType):
+        return False
     if isinstance(attribute, property):
         return attribute.fset is not None
     return hasattr(attribute, "__set__")

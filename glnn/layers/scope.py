@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from glnn.errors import ShapeError
 from glnn.graph.builder import Builder
+from glnn.graph.composite import Composite
 from glnn.graph.graph import Value, Variable
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Identity, Reshape
@@ -55,6 +57,32 @@ class Scope:
         more = (self.builder.fresh(f"{self.output}: {operator.name} {i}") for i in range(1, count))
         names = (self.output, *more)
         return self.builder.add(operator, *inputs, name=self.name, outputs=names)
+
+    def made(self, operator: Composite, *inputs: Value) -> tuple[Value, ...]:
+        """All results of `operator`, made on the way: by what it is made of, which may have
+        gradients, where all sizes are known, as in training.
+        """
+        if any(value.type.symbols for value in inputs):
+            return self._added(operator, inputs, len(operator.unknown([v.type for v in inputs])))
+        graph, here = operator.express(inputs), dict[Value, Value]()
+        for node in graph.nodes:
+            given = tuple(here.get(v, v) if v else None for v in node.inputs)
+            found = self._added(node.operator, given, len(node.outputs))
+            here |= zip(node.outputs, found, strict=True)
+        return tuple(here.get(value, value) for value in graph.outputs)
+
+    def _added(
+        self, operator: Operator, inputs: Sequence[Value | None], count: int
+    ) -> tuple[Value, ...]:
+        """The `count` results of `operator`."""
+        names = [self.builder.fresh(f"{self.output}: {operator.name}")]
+        names += [self.builder.fresh(f"{names[0]} {i}") for i in range(1, count)]
+        return self.builder.add(operator, *inputs, name=self.name, outputs=names)
+
+    def further(self, name: str, value: Value) -> Value:
+        """`value`, which was made on the way, as the layer's result `name` of its `more`."""
+        called = f"{self.output}.{name}"
+        return self.builder.add(Identity(), value, name=self.name, outputs=(called,))[0]
 
     def named(self, value: Value) -> Value:
         """`value`, which was made on the way, as the layer's result."""

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from glnn.errors import ShapeError
 from glnn.graph import operators
+from glnn.graph.expression import formula
 from glnn.graph.graph import Value
 from glnn.layers.arguments import index
 from glnn.layers.layer import Layer
@@ -43,3 +44,27 @@ class LogSoftmax(Softmax):
     """The logarithm of Softmax, of the same arguments."""
 
     log = True
+
+
+class Softmin(Softmax):
+    """Softmax of -x, of the same arguments."""
+
+    def express(self, scope: Scope, *inputs: Value) -> Value:
+        (x,) = inputs
+        return super().express(scope, scope.add(operators.Pointwise(formula("-a")), x))
+
+
+class Softmax2d(Layer):
+    """Softmax along the channels of images, x of shape (n, c, h, w) or (c, h, w)."""
+
+    def __init__(self) -> None:
+        super().__init__(operators.Softmax(axis=-3))
+
+    def express(self, scope: Scope, *inputs: Value) -> Value:
+        dims = inputs[0].type.dims
+        if len(dims) not in (3, 4):
+            raise ShapeError(f"Softmax2d: x must have shape (n, c, h, w) or (c, h, w), got {dims}")
+        return super().express(scope, *inputs)
+
+    def config(self) -> dict[str, Any]:
+        return {}

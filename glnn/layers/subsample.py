@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from glnn.graph.operators import Subsample
-from glnn.layers.arguments import IntOrPair, integer, pair
+from glnn.layers.arguments import Ints, integer, sizes
 from glnn.layers.layer import Array, Layer
 from glnn.layers.parameter import Parameter
 
@@ -21,11 +21,11 @@ class Subsample2d(Layer):
     weight = Parameter[Array]()
     bias = Parameter[Array]()
 
-    def __init__(self, channels: int, kernel_size: IntOrPair) -> None:
+    def __init__(self, channels: int, kernel_size: Ints) -> None:
         self.channels = integer("Subsample2d channels", channels)
-        self.kernel_size = pair("Subsample2d kernel_size", kernel_size)
+        self.kernel_size = sizes("Subsample2d kernel_size", kernel_size, 2)
         shapes = dict.fromkeys(("weight", "bias"), (self.channels,))
-        super().__init__(Subsample(self.kernel_size), shapes)
+        super().__init__(Subsample(self.kernel_size), shapes)  # type: ignore[arg-type]
 
     def initial(self, name: str) -> Array:
         return np.full(self.shapes[name], name == "weight", np.float32)

@@ -1,23 +1,27 @@
-"""Upsampling layer."""
+"""Upsampling layers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import floor
 from typing import Any
 
 from glnn.errors import ShapeError, shown
-from glnn.graph.compose.resample import Places, between, looked_up
+from glnn.graph.compose.resample import Filter, Places, between, looked_up, weighted
 from glnn.graph.graph import Value
 from glnn.graph.operators import Identity
-from glnn.layers.arguments import flag, integer, number
+from glnn.layers.arguments import flag, integer, is_list, number, with_unusual
 from glnn.layers.layer import ANY, Layer
 from glnn.layers.scope import Scope
 from glnn.types import DType
 
 LINEAR = {"linear": 3, "bilinear": 4, "trilinear": 5}
 """How many dimensions x has in modes that take numbers between two places."""
-MODES = ("nearest", "nearest-exact", *LINEAR)
+BETWEEN = {**LINEAR, "bicubic": 4}
+"""And between four of them."""
+MODES = ("nearest", "nearest-exact", *BETWEEN)
+CUBIC = Filter(linear=False)
 
 
 class Upsample(Layer):
@@ -26,9 +30,9 @@ class Upsample(Layer):
     size: theirs, an integer for all or one for each. scale_factor: or what their sizes are
     multiplied by, rounded down. mode: "nearest", the number at or before a place; "nearest-exact",
     the one with the nearest middle; "linear", "bilinear", "trilinear" for one, two and three
-    dimensions, between two numbers along each. align_corners: whether there the first and last
-    places lie upon those of x, instead of the edges. recompute_scale_factor: whether places follow
-    from the sizes instead of `scale_factor`.
+    dimensions, between two numbers along each; "bicubic" for two, between four. align_corners:
+    whether there the first and last places lie upon those of x, instead of the edges.
+    recompute_scale_factor: whether places follow from the sizes instead of `scale_factor`.
     """
 
     takes = ANY
@@ -41,39 +45,45 @@ class Upsample(Layer):
         align_corners: bool | None = None,
         recompute_scale_factor: bool | None = None,
     ) -> None:
+        kind = type(self).__name__
         if (size is None) == (scale_factor is None):
-            raise ShapeError("Upsample: it has either size or scale_factor")
+            raise ShapeError(f"{kind}: it has either size or scale_factor")
         if not isinstance(mode, str) or mode not in MODES:
-            raise ShapeError(f"Upsample mode must be one of {', '.join(MODES)}, got {shown(mode)}")
+            raise ShapeError(f"{kind} mode must be one of {', '.join(MODES)}, got {shown(mode)}")
         self.mode = mode
-        self.size = None if size is None else _each(size, lambda n: integer("Upsample size", n))
-        self.scale_factor = None if scale_factor is None else _each(scale_factor, _factor)
-        self.align_corners = _optional("align_corners", align_corners)
-        if self.align_corners is not None and mode not in LINEAR:
-            raise ShapeError(f"Upsample align_corners must be None in mode {mode!r}")
-        self.recompute_scale_factor = _optional("recompute_scale_factor", recompute_scale_factor)
+        self.size = None if size is None else _each(size, partial(integer, f"{kind} size"))
+        factor = partial(_factor, f"{kind} scale_factor")
+        self.scale_factor = None if scale_factor is None else _each(scale_factor, factor)
+        self.align_corners = _optional(f"{kind} align_corners", align_corners)
+        if self.align_corners is not None and mode not in BETWEEN:
+            raise ShapeError(f"{kind} align_corners must be None in mode {mode!r}")
+        what = f"{kind} recompute_scale_factor"
+        self.recompute_scale_factor = _optional(what, recompute_scale_factor)
         if self.recompute_scale_factor and size is not None:
-            raise ShapeError("Upsample recompute_scale_factor needs scale_factor")
+            raise ShapeError(f"{what} needs scale_factor")
         super().__init__(Identity())
 
     def express(self, scope: Scope, *inputs: Value) -> Value:
         (x,) = inputs
-        dims = x.type.dims
-        if len(dims) != LINEAR.get(self.mode, max(len(dims), 3)):
-            wanted = f"{LINEAR[self.mode]}" if self.mode in LINEAR else "3 or more"
-            raise ShapeError(f"Upsample: x must have {wanted} dimensions, got {dims}")
-        if self.mode in LINEAR and x.type.dtype is not DType.float32:
-            raise ShapeError(f"Upsample: x must be float32 in mode {self.mode!r}, got {x.type}")
+        dims, kind = x.type.dims, type(self).__name__
+        if len(dims) != BETWEEN.get(self.mode, max(len(dims), 3)):
+            wanted = f"{BETWEEN[self.mode]}" if self.mode in BETWEEN else "3 or more"
+            raise ShapeError(f"{kind}: x must have {wanted} dimensions, got {dims}")
+        if self.mode in BETWEEN and x.type.dtype is not DType.float32:
+            raise ShapeError(f"{kind}: x must be float32 in mode {self.mode!r}, got {x.type}")
         for axis in range(2, len(dims)):
             size = dims[axis]
             if not isinstance(size, int) or size < 1:
-                raise ShapeError(f"Upsample: x must have places along {axis}, got {dims}")
+                raise ShapeError(f"{kind}: x must have places along {axis}, got {dims}")
             x = self._along(scope, x, axis, self.places(size, axis - 2, len(dims) - 2))
         return scope.named(x)
 
     def _along(self, scope: Scope, x: Value, axis: int, places: Places) -> Value:
         if self.mode in LINEAR:
             return between(scope.add, x, axis, places)
+        if self.mode == "bicubic":
+            taps = CUBIC.taps(places.middles, places.size, 1.0)
+            return weighted(scope.add, x, axis, *taps)
         index = places.nearest if self.mode == "nearest" else places.nearest_exact
         return looked_up(scope.add, x, axis, index)
 
@@ -86,7 +96,8 @@ class Upsample(Layer):
         scale = _one(self.scale_factor, number, count)
         wanted = floor(size * scale)
         if wanted < 1:
-            raise ShapeError(f"Upsample scale_factor {scale:g} leaves nothing of {size} places")
+            what = f"{type(self).__name__} scale_factor {scale:g}"
+            raise ShapeError(f"{what} leaves nothing of {size} places")
         return Places(size, wanted, None if self.recompute_scale_factor else scale, align)
 
     def config(self) -> dict[str, Any]:
@@ -100,19 +111,47 @@ class Upsample(Layer):
         return {**given, "mode": self.mode}
 
 
-def _factor(value: object) -> float:
-    if (found := number("Upsample scale_factor", value, 0)) == 0:
-        raise ShapeError("Upsample scale_factor must be a number above 0, got 0")
+class UpsamplingNearest2d(Upsample):
+    """`Upsample` of images, each place having the number at or before it."""
+
+    def __init__(
+        self,
+        size: int | Sequence[int] | None = None,
+        scale_factor: float | Sequence[float] | None = None,
+    ) -> None:
+        super().__init__(size, scale_factor, "nearest")
+
+    def config(self) -> dict[str, Any]:
+        return with_unusual({}, size=(self.size, None), scale_factor=(self.scale_factor, None))
+
+
+class UpsamplingBilinear2d(Upsample):
+    """`Upsample` of images between two numbers along each dimension, corners upon corners."""
+
+    def __init__(
+        self,
+        size: int | Sequence[int] | None = None,
+        scale_factor: float | Sequence[float] | None = None,
+    ) -> None:
+        super().__init__(size, scale_factor, "bilinear", True)
+
+    def config(self) -> dict[str, Any]:
+        return with_unusual({}, size=(self.size, None), scale_factor=(self.scale_factor, None))
+
+
+def _factor(what: str, value: object) -> float:
+    if (found := number(what, value, 0)) == 0:
+        raise ShapeError(f"{what} must be a number above 0, got 0")
     return float(found)
 
 
-def _optional(name: str, value: bool | None) -> bool | None:
-    return None if value is None else flag(f"Upsample {name}", value)
+def _optional(what: str, value: bool | None) -> bool | None:
+    return None if value is None else flag(what, value)
 
 
 def _each(value: Any, check: Any) -> Any:
     """`value`, or each where there are several, as `check` gives it."""
-    return tuple(map(check, value)) if isinstance(value, (list, tuple)) else check(value)
+    return tuple(map(check, value)) if is_list(value) else check(value)
 
 
 def _one(value: Any, number: int, count: int) -> float:

@@ -13,6 +13,7 @@ from glnn.model import json_format, rovder
 from glnn.model.builders import BUILDERS
 from glnn.model.files import parse_json, read
 from glnn.model.model import Model
+from glnn.model.weight_files import is_weights
 
 
 def load(source: str | os.PathLike[str], *, untrained: bool = False) -> Model:
@@ -38,6 +39,11 @@ def load(source: str | os.PathLike[str], *, untrained: bool = False) -> Model:
         return found
     if path.suffix != ".json":
         names = ", ".join([*data.MODELS, *BUILDERS])
+        if is_weights(path):
+            raise ModelError(
+                f"{path}: holds weights alone: make or load the model, and then "
+                "model.load_state_dict(path), or glnn convert with --weights"
+            )
         raise ModelError(
             f"unknown model {str(path)!r}: expected a .json or .onnx file, or one of {names}"
         )

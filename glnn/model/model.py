@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -17,19 +16,23 @@ from glnn.graph.builder import Builder
 from glnn.graph.graph import Graph
 from glnn.layers import Layer
 from glnn.layers.scope import Scope, Training
+from glnn.model.chain import chain, listed
+from glnn.model.checks import check_graph
 from glnn.model.content import Content
+from glnn.model.described import checked
 from glnn.model.formats import save
-from glnn.model.node import Node, parameters
+from glnn.model.from_torch import imported
+from glnn.model.node import Node
 from glnn.model.summary import of_layers, summary
+from glnn.model.weighted import Weighted
 from glnn.tensor_info import BATCH, TensorInfo, check_names
 from glnn.types import UNKNOWN, UNRANKED, Dim, Shape, TensorType
 
 Array = NDArray[Any]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
+class Model(Weighted):
     """Layers in a graph, in an order in which they can run.
 
     inputs: the tensors that a user gives. outputs: the names of those that a user gets.
@@ -41,47 +44,63 @@ class Model:
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[str, ...]
     name: str = "model"
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """What its file says besides, by name: of pictures, of classes; see `glnn.images`."""
     _calls: dict[str, Executor] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        _check_graph(self)
+        check_graph(self.name, self.nodes, self.inputs, self.outputs)
+        object.__setattr__(self, "metadata", checked(self.metadata, self.name))
         _ = self.tensors  # infers every shape once
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Model, (self.nodes, self.inputs, self.outputs, self.name)
+        return Model, (self.nodes, self.inputs, self.outputs, self.name, self.metadata)
 
     @classmethod
     def sequential(
         cls,
-        layers: Sequence[Layer],
+        layers: Sequence[Layer] | Mapping[str, Layer],
         input_shape: Sequence[int],
         name: str = "model",
         names: Sequence[str] | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> Model:
         """A chain of layers.
 
-        input_shape: the shape of one sample, without the batch. names: the layers' names; None
-        names them after their kinds, `conv2d1`, `relu1`, `conv2d2`.
+        layers: in order, or by their names in order. input_shape: the shape of one sample, without
+        the batch. names: the layers' names; None names those that have none after their kinds,
+        `conv2d1`, `relu1`, `conv2d2`. metadata: what its file says besides, as
+        `glnn.images.metadata` has it.
         """
-        layers = _listed("layers", layers, "layers")
-        for number, layer in enumerate(layers, start=1):
-            _check_layer(f"layer {number}", layer)
-        sizes = _listed("input_shape", input_shape, "sizes, as in (1, 28, 28)")
-        names = _names(layers) if names is None else _listed("names", names, "names")
-        if len(names) != len(layers):
-            raise ModelError(f"{len(layers)} layers need as many names, got {len(names)}")
-        nodes = []
-        previous = "input"
-        for node_name, layer in zip(names, layers, strict=True):
-            nodes.append(Node(node_name, layer, (previous,), node_name))
-            previous = node_name
+        nodes = chain(layers, names, "input")
+        sizes = listed("input_shape", input_shape, "sizes, as in (1, 28, 28)")
         inputs = (TensorInfo("input", (BATCH, *sizes)),)
-        return cls(tuple(nodes), inputs, (previous,), name)
+        return cls(nodes, inputs, (nodes[-1].output if nodes else "input",), name, metadata or {})
+
+    @classmethod
+    def from_torch(
+        cls, module: Any, example: Any, *, dynamic: bool = True, name: str | None = None
+    ) -> Model:
+        """What the PyTorch module computes at inference, by PyTorch's exporter to ONNX.
+
+        example: an input like those to come, a tensor, or a tuple of several. dynamic: whether the
+        first size of inputs and outputs is left open where the exporter can do that. name: the
+        model's, None for the module's class. Its parameters have PyTorch's names. Raises
+        ModelError where PyTorch or onnxscript is missing, or the exporter has no operator for what
+        the module computes; it names that.
+        """
+        found: Model = imported(module, example, dynamic, name)
+        return found
+
+    @property
+    def _made(self) -> tuple[str, ...]:
+        """The tensors that the layers make, in their order."""
+        return tuple(name for node in self.nodes for name in node.outputs)
 
     @cached_property
     def graph(self) -> Graph:
         """The layers as a graph of operators. Raises ShapeError that names the layer."""
-        builder = Builder(self.name, (node.output for node in self.nodes))
+        builder = Builder(self.name, self._made)
         return self._express(builder, {info.name: info.shape for info in self.inputs})
 
     def batched(self, batch: int, training: Training | None = None) -> Graph:
@@ -90,7 +109,7 @@ class Model:
         training: what makes the layers do as in training; its `passes` is an input behind the
         model's own. Raises ShapeError that names the layer.
         """
-        builder = Builder(self.name, (node.output for node in self.nodes))
+        builder = Builder(self.name, self._made)
         shapes = {info.name: info.with_batch(batch) for info in self.inputs}
         return self._express(builder, shapes, training)
 
@@ -110,9 +129,10 @@ class Model:
         for node in self.nodes:
             scope = Scope(builder, node.name, node.output, training)
             try:
-                values[node.output] = node.layer.express(scope, *(values[n] for n in node.inputs))
+                found = node.layer.results(scope, *(values[name] for name in node.inputs))
             except ShapeError as error:
                 raise ShapeError(f"layer {node.name!r}: {error}") from None
+            values |= zip(node.outputs, found, strict=True)
         return builder.graph([values[name] for name in self.outputs])
 
     def known(self, given: Mapping[str, object]) -> None:
@@ -145,7 +165,7 @@ class Model:
             {i.name: TensorType(tuple(shapes[i.name]), i.dtype) for i in self.inputs}
         )
         found = {value.name: type.shape for value, type in types.items()}
-        named = (*(info.name for info in self.inputs), *(node.output for node in self.nodes))
+        named = (*(info.name for info in self.inputs), *self._made)
         return {name: found[name] for name in (*named, *self.outputs)}
 
     @cached_property
@@ -154,27 +174,9 @@ class Model:
         values = {v.name: v for node in self.graph.nodes for v in node.outputs}
         values |= {value.name: value for value in self.graph.inputs}
         found = {}
-        for name in (*(info.name for info in self.inputs), *(node.output for node in self.nodes)):
+        for name in (*(info.name for info in self.inputs), *self._made):
             found[name] = TensorInfo.of(name, values[name].type)
         return found
-
-    def begin(self, seed: int) -> None:
-        """Assign every parameter initial values by `seed`, each layer's of its own.
-
-        Raises ModelError for a model of an .onnx file, which does not say what is initial.
-        """
-        for number, node in enumerate(self.nodes):
-            node.layer.begin(seed << 32 | number)
-
-    def parameters(self) -> dict[str, Array]:
-        """Every parameter by its layer's name and its own: `c1.weight`."""
-        return parameters(self.nodes)
-
-    @property
-    def trainable(self) -> tuple[str, ...]:
-        """The names of the parameters that gradients change: all but running statistics."""
-        running = {f"{node.name}.{name}" for node in self.nodes for name in node.layer.running}
-        return tuple(name for name in self.parameters() if name not in running)
 
     def __call__(self, x: Array, backend: str = "auto") -> Array:
         """The model's output for `x`, an array of its input's dtype, computed by `backend`.
@@ -220,91 +222,11 @@ class Model:
         save(path, format, self.content)
 
     @property
-    def metadata(self) -> Mapping[str, str]:
-        """What its file says besides, by name: of an .onnx file that was read."""
-        return {}
-
-    @property
     def content(self) -> Content:
         """What files say of it."""
-        return Content(self.name, self.nodes, self.inputs, self.outputs, self.tensors)
+        ends = self.inputs, self.outputs
+        return Content(self.name, self.nodes, *ends, self.tensors, self.metadata)
 
     def __str__(self) -> str:
         layers = of_layers(self.nodes, self.tensors)
         return summary(self.name, layers, self.inputs, self.outputs)
-
-
-def _listed(what: str, values: Iterable[T], of: str) -> list[T]:
-    try:
-        return list(values)
-    except TypeError:
-        raise ModelError(f"{what} must be a list of {of}, got {shown(values)}") from None
-
-
-def _are_texts(names: object) -> bool:
-    return isinstance(names, (tuple, list)) and all(isinstance(name, str) for name in names)
-
-
-def _check_layer(what: str, layer: object) -> None:
-    """Raise ModelError unless `layer` is one."""
-    if isinstance(layer, type) and issubclass(layer, Layer):
-        name = layer.__name__
-        raise ModelError(f"{what} must be a layer, got the class {name}: make one, {name}(...)")
-    if not isinstance(layer, Layer):
-        raise ModelError(f"{what} must be a layer, got {shown(layer)}")
-
-
-def _names(layers: Sequence[Layer]) -> list[str]:
-    counts: Counter[str] = Counter()
-    names = []
-    for layer in layers:
-        kind = type(layer).__name__.lower()
-        counts[kind] += 1
-        names.append(f"{kind}{counts[kind]}")
-    return names
-
-
-def _check_graph(model: Model) -> None:
-    """Raise ModelError unless names are unique and every tensor is made before it is read."""
-    if not isinstance(model.name, str):
-        raise ModelError(f"a model's name must be a text, got {shown(model.name)}")
-    for what, kind, values in (("nodes", Node, model.nodes), ("inputs", TensorInfo, model.inputs)):
-        if not isinstance(values, (tuple, list)) or not all(isinstance(v, kind) for v in values):
-            raise ModelError(f"{model.name}: {what} must be a tuple of {kind.__name__}s")
-    if not _are_texts(model.outputs):
-        raise ModelError(f"{model.name}: outputs must be a tuple of names")
-    if not model.inputs or not model.outputs:
-        raise ModelError(f"{model.name}: a model needs an input and an output")
-    tensors: set[str] = set()
-    for info in model.inputs:
-        if info.name in tensors:
-            raise ModelError(f"{model.name}: two inputs are called {info.name!r}")
-        tensors.add(info.name)
-    names: set[str] = set()
-    for node in model.nodes:
-        if not isinstance(node.name, str) or not node.name or node.name in names:
-            got = shown(node.name)
-            raise ModelError(f"{model.name}: a layer needs a name of its own, got {got}")
-        names.add(node.name)
-        _check_node(node, tensors)
-        tensors.add(node.output)
-    for name in model.outputs:
-        if name not in tensors:
-            raise ModelError(f"{model.name}: no layer makes the output {name!r}")
-
-
-def _check_node(node: Node, tensors: set[str]) -> None:
-    """Raise ModelError unless `node` reads only `tensors` and makes a new one."""
-    _check_layer(f"layer {node.name!r}", node.layer)
-    if not _are_texts(node.inputs) or not isinstance(node.output, str):
-        raise ModelError(f"layer {node.name!r}: inputs must be a tuple of names, output a name")
-    needed = node.layer.inputs
-    if len(node.inputs) != needed:
-        raise ModelError(f"layer {node.name!r} takes {needed} inputs, got {len(node.inputs)}")
-    for name in node.inputs:
-        if name not in tensors:
-            raise ModelError(
-                f"layer {node.name!r}: no input and no earlier layer makes the tensor {name!r}"
-            )
-    if node.output in tensors:
-        raise ModelError(f"layer {node.name!r}: the tensor {node.output!r} is already there")

@@ -11,12 +11,18 @@ from glnn.types import Array
 
 @dataclass(frozen=True)
 class Node:
-    """A layer in a graph: the tensors that it reads and the one that it makes."""
+    """A layer in a graph: the tensors that it reads and those that it makes."""
 
     name: str
     layer: Layer
     inputs: tuple[str, ...]
     output: str
+    """The first of its results."""
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """All of its results: `lstm1`, `lstm1.h_n`, `lstm1.c_n`."""
+        return (self.output, *(f"{self.output}.{name}" for name in self.layer.more))
 
 
 def parameters(nodes: Iterable[Node]) -> dict[str, Array]:

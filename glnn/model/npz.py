@@ -1,11 +1,12 @@
-"""Reading archives of arrays from anyone: names and headers come before anything is inflated."""
+"""Archives of arrays. Read from anyone: names and headers come before anything is inflated."""
 
 from __future__ import annotations
 
 import io
+import os
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -16,10 +17,11 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from glnn.errors import GlnnError, ModelError, first_line
+from glnn.errors import GlnnError, ModelError, fault, first_line, printable
 from glnn.model.files import check_inflated
 from glnn.reading import check_file, regular
 from glnn.types import Shape
+from glnn.writing import whole
 
 Array = NDArray[Any]
 MOST_HEADER = 1024  # bytes before an array's numbers: those of plain arrays take 128
@@ -156,3 +158,19 @@ def read_array(header: Header, begun: bytes, stream: IO[bytes]) -> Array:
         raise ValueError(f"it holds more than {len(flat)} bytes")
     array = flat.view(header.dtype)
     return array.reshape(header.shape[::-1]).T if header.fortran else array.reshape(header.shape)
+
+
+def save_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Array]) -> None:
+    """Write `arrays` to `path` as an .npz file, whole or not at all.
+
+    Any name will do, `np.load` gives it back; what is not printable is written as in Python's own
+    texts, `\\x00`. Raises ModelError where the file cannot be written.
+    """
+    try:
+        with whole(path) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+            for name, array in arrays.items():  # np.savez could take none that is called "file"
+                info = zipfile.ZipInfo(f"{printable(name)}.npy".replace("\n", "\\n"))
+                with archive.open(info, "w", force_zip64=True) as member:
+                    npy.write_array(member, np.asanyarray(array), allow_pickle=False)
+    except (OSError, ValueError) as error:  # a full disk, a path that holds a zero byte
+        raise ModelError(f"{os.fspath(path)}: cannot be written: {fault(error)}") from None

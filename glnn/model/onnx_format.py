@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from glnn.arrays import as_one_of
+from glnn.arrays import as_one_of, of_tensor, to_float32
 from glnn.errors import ModelError, ShapeError, shown
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.passes.expand import expanded
+from glnn.model.described import checked
 from glnn.model.formats import find
 from glnn.model.model import Model
 from glnn.model.node import Node
 from glnn.model.onnx_layers import as_layers
 from glnn.model.onnx_weights import weights, with_variables
-from glnn.model.onnx_writing import check_size, write
+from glnn.model.onnx_writing import check_size, describe, write
+from glnn.model.state import Wanted
 from glnn.model.summary import of_graph, summary
 from glnn.onnx.importing import Imported, imported
 from glnn.onnx.reading import parse, read
@@ -42,12 +44,14 @@ class GraphModel(Model):
     """Of the outputs, as far as they are known."""
     source: Source | None = None
     """What it was read from."""
+    passed: frozenset[str] = frozenset()
+    """Names in a state dict that are passed over, as nothing computes with what they stand for."""
 
     def __post_init__(self) -> None:
-        pass  # the graph has been looked at
+        object.__setattr__(self, "metadata", checked(self.metadata, self.name))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        more = (self.given, self.types, self.source)
+        more = (self.metadata, self.given, self.types, self.source, self.passed)
         return GraphModel, (self.nodes, self.inputs, self.outputs, self.name, *more)
 
     @cached_property
@@ -58,15 +62,18 @@ class GraphModel(Model):
     def save(self, path: str | os.PathLike[str], format: str | None = None) -> None:
         """Write the model to `path`: see `Model.save`.
 
-        An .onnx file says what the one that was read said. For any other format each node must be
-        what a layer of glnn's computes; a ModelError names the first that is not.
+        An .onnx file says what the one that was read said, and this model's `metadata`. For any
+        other format each node must be what a layer of glnn's computes; a ModelError names the first
+        that is not.
         """
         assert self.source is not None
         if find(path, format) != "onnx":
             as_layers(self).save(path, format)
             return
         check_size(str(path), self.source.nbytes)
-        write(Path(path), self.source.model(str(path)))
+        model = self.source.model(str(path))
+        describe(model, self.metadata)
+        write(Path(path), model)
 
     def begin(self, seed: int) -> None:
         raise ModelError(f"{self.name}: an .onnx file does not say how its parameters begin")
@@ -113,6 +120,30 @@ class GraphModel(Model):
             types[info.name] = TensorType(shape, info.dtype)
         return expanded(with_variables(self.graph, chosen), types)
 
+    def state_dict(self) -> dict[str, Array]:
+        assert self.source is not None
+        names = self.source.initializers
+        return {name: array for name, array in self.parameters().items() if name in names}
+
+    def _wanted(self) -> Wanted:
+        former = self.state_dict()
+        shapes = {name: array.shape for name, array in former.items()}
+
+        def take(name: str, what: str, value: Any) -> Array:
+            kind = former[name].dtype
+            if kind.kind == "f":
+                return to_float32(what, value).astype(kind)
+            return as_one_of(what, of_tensor(what, value), (DType(kind.name),))
+
+        return Wanted(self.name, shapes, {}, take, self.passed)
+
+    def _assign(self, arrays: Mapping[str, Array]) -> None:
+        found = self.with_parameters(arrays)
+        for name in ("graph", "tensors", "_weights"):
+            vars(self).pop(name, None)
+        self._calls.clear()
+        vars(self).update(given=found.given, types=found.types, source=found.source)
+
     def with_parameters(self, arrays: Mapping[str, Array]) -> GraphModel:
         """The same model with other numbers in parameters, which keep their shapes and types.
 
@@ -134,15 +165,10 @@ class GraphModel(Model):
                     f"parameter {name!r} must have shape {former.shape}, got {given[name].shape}"
                 )
         proto = self.source.with_arrays(given, self.name).model(self.name)
-        return _model(imported(proto, self.name), self.name)
+        return replace(_model(imported(proto, self.name), self.name), metadata=self.metadata)
 
     def __str__(self) -> str:
         return summary(self.name, of_graph(self.graph), self.inputs, self.outputs)
-
-    @property
-    def metadata(self) -> Mapping[str, str]:
-        assert self.source is not None
-        return {one.key: one.value for one in self.source.proto.metadata_props}
 
     @cached_property
     def tensors(self) -> Mapping[str, TensorInfo]:
@@ -163,13 +189,18 @@ def load_bytes(content: bytes) -> GraphModel:
     return _model(imported(parse(content, where), where), where)
 
 
+def of_proto(proto: Any, where: str) -> GraphModel:
+    """The model that the ModelProto is; where: what errors call it. It can refer to no files."""
+    return _model(imported(proto, where), where)
+
+
 def _model(found: Imported, where: str) -> GraphModel:
     try:
         inputs = tuple(TensorInfo.of(name, type, True) for name, type in found.inputs.items())
         outputs = found.outputs
-        model = GraphModel(
-            (), inputs, tuple(outputs), found.name, found.graph, outputs, found.source
-        )
+        said = {one.key: one.value for one in found.source.proto.metadata_props}
+        ends = inputs, tuple(outputs)
+        model = GraphModel((), *ends, found.name, said, found.graph, outputs, found.source)
         _ = model.tensors  # of sizes that there can be
     except ShapeError as error:
         raise ModelError(f"{where}: {error}") from None

@@ -3,103 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from glnn import layers as nn
 from glnn.errors import UnsupportedOpError
 from glnn.layers import Layer
-from glnn.onnx.node import OnnxOperator
-from glnn.types import Array, Dim, TensorType
-
-
-@dataclass(frozen=True)
-class Found:
-    """A node as rows see it."""
-
-    operator: OnnxOperator
-    types: tuple[TensorType, ...]
-    """Of the operands that a run changes."""
-    arrays: tuple[Array | None, ...]
-    """For each operand its numbers, None where a run changes them or there is none."""
-    result: TensorType
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """An attribute."""
-        return self.operator.attributes.get(name, default)
-
-    @property
-    def dims(self) -> tuple[Dim, ...]:
-        """The dimensions of the first operand that a run changes."""
-        return self.types[0].dims
-
-    def array(self, place: int) -> Array:
-        """The numbers of an operand. Raises UnsupportedOpError where a run changes them."""
-        array = self.arrays[place] if place < len(self.arrays) else None
-        if array is None:
-            raise UnsupportedOpError(f"a layer's parameter, operand {place}, must be constant")
-        return array
-
-    def optional(self, place: int) -> Array | None:
-        """`array`, or None where the operand is left out."""
-        return self.array(place) if place < len(self.arrays) else None
-
-    def only(self, **attributes: Any) -> None:
-        """Raise UnsupportedOpError unless the attributes are these, or missing."""
-        for name, value in attributes.items():
-            if (given := self.get(name, value)) != value:
-                raise UnsupportedOpError(f"its {name} must be {value}, got {given}")
-
-
-Row = Callable[[Found], Layer]
-
-
-def with_parameters(layer: Layer, **arrays: Array | None) -> Layer:
-    """`layer`, its parameters assigned; those that are None it does not have."""
-    for name, array in arrays.items():
-        if array is not None:
-            setattr(layer, name, array)
-    return layer
-
-
-def _padding(found: Found) -> tuple[int, int] | str:
-    """A convolution's or a pooling's. Raises UnsupportedOpError where both ends differ."""
-    auto = found.get("auto_pad", "NOTSET")
-    pads = found.get("pads", (0, 0, 0, 0))
-    if auto == "VALID":
-        return 0, 0
-    if auto != "NOTSET":
-        raise UnsupportedOpError(f"its auto_pad is {auto}")
-    if len(pads) != 4 or tuple(pads[:2]) != tuple(pads[2:]):
-        raise UnsupportedOpError(f"its pads must be alike at both ends of an image, got {pads}")
-    return tuple(pads[:2])
-
-
-def _conv(found: Found) -> Layer:
-    weight, bias = found.array(1), found.optional(2)
-    if weight.ndim != 4:
-        raise UnsupportedOpError(f"its weight must have 4 dimensions, got {weight.shape}")
-    count, share, *kernel = weight.shape
-    groups = found.get("group", 1)
-    more = {"stride": found.get("strides", (1, 1)), "dilation": found.get("dilations", (1, 1))}
-    more |= {"padding": _padding(found), "groups": groups, "bias": bias is not None}
-    layer = nn.Conv2d(share * groups, count, tuple(kernel), **more)
-    return with_parameters(layer, weight=weight, bias=bias)
-
-
-def _conv_transpose(found: Found) -> Layer:
-    weight, bias = found.array(1), found.optional(2)
-    if weight.ndim != 4 or found.get("output_shape") is not None:
-        raise UnsupportedOpError("it must be of images, without output_shape")
-    count, share, *kernel = weight.shape
-    groups = found.get("group", 1)
-    more = {"stride": found.get("strides", (1, 1)), "dilation": found.get("dilations", (1, 1))}
-    more |= {"padding": _padding(found), "groups": groups, "bias": bias is not None}
-    more["output_padding"] = found.get("output_padding", (0, 0))
-    layer = nn.ConvTranspose2d(count, share * groups, tuple(kernel), **more)
-    return with_parameters(layer, weight=weight, bias=bias)
+from glnn.model.onnx_found import Found, Row, with_parameters
+from glnn.model.onnx_windows import WINDOWS
+from glnn.types import Array
 
 
 def _gemm(found: Found) -> Layer:
@@ -137,21 +49,6 @@ def _add(found: Found) -> Layer:
         raise UnsupportedOpError(f"what it adds must be of channels, got {array.shape}")
     spread = np.broadcast_to(array.reshape(-1), (count,))
     return with_parameters(nn.Bias(count), bias=spread)
-
-
-def _max_pool(found: Found) -> Layer:
-    kernel = found.get("kernel_shape", ())
-    strides = found.get("strides", (1, 1))
-    more = {"dilation": found.get("dilations", (1, 1)), "ceil_mode": bool(found.get("ceil_mode"))}
-    return nn.MaxPool2d(kernel, strides, _padding(found), **more)  # type: ignore[arg-type]
-
-
-def _average_pool(found: Found) -> Layer:
-    found.only(dilations=(1, 1))
-    kernel, strides = found.get("kernel_shape", ()), found.get("strides", (1, 1))
-    padding, counted = _padding(found), bool(found.get("count_include_pad", 0))
-    ceil = bool(found.get("ceil_mode", 0))
-    return nn.AvgPool2d(kernel, strides, padding, ceil, counted)  # type: ignore[arg-type]
 
 
 def _batch_norm(found: Found) -> Layer:
@@ -269,13 +166,11 @@ PLAIN: Mapping[str, Callable[[], Layer]] = {
     **{"Relu": nn.ReLU, "Sigmoid": nn.Sigmoid, "Tanh": nn.Tanh, "Softsign": nn.Softsign},
     **{"HardSwish": nn.Hardswish, "Mish": nn.Mish, "Identity": nn.Identity},
     **{"Softplus": nn.Softplus, "Dropout": nn.Dropout},
-    **{"GlobalAveragePool": lambda: nn.AdaptiveAvgPool2d(1)},
-    **{"GlobalMaxPool": lambda: nn.AdaptiveMaxPool2d(1)},
 }
 ROWS: Mapping[str, Row] = {
     **{name: _plain(make) for name, make in PLAIN.items()},
-    **{"Conv": _conv, "ConvTranspose": _conv_transpose, "Gemm": _gemm, "MatMul": _matmul},
-    **{"Add": _add, "MaxPool": _max_pool, "AveragePool": _average_pool, "LRN": _lrn},
+    **WINDOWS,
+    **{"Gemm": _gemm, "MatMul": _matmul, "Add": _add, "LRN": _lrn},
     **{"BatchNormalization": _batch_norm, "InstanceNormalization": _instance_norm},
     **{"GroupNormalization": _group_norm, "LayerNormalization": _layer_norm, "Gelu": _gelu},
     **{"Flatten": _flatten, "Reshape": _reshape, "Concat": _concat, "PRelu": _prelu},

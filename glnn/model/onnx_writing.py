@@ -51,8 +51,19 @@ def message(content: Content, where: str) -> Any:
     except UnicodeEncodeError as error:  # half of a surrogate pair in a name
         raise ModelError(f"{where}: a name that ONNX cannot have: {error}") from None
     model.producer_name, model.producer_version = "glnn", __version__
+    describe(model, content.metadata)
     model.doc_string = f"{len(nodes)} layers; the last node of each has its name and arguments"
     return model
+
+
+def describe(model: Any, metadata: Mapping[str, str]) -> None:
+    """Have a ModelProto say `metadata`, and no others. Raises ModelError for no texts of UTF-8."""
+    del model.metadata_props[:]
+    for key, text in metadata.items():
+        try:
+            model.metadata_props.add(key=key, value=text)
+        except (UnicodeEncodeError, ValueError):  # half of a surrogate pair
+            raise ModelError(f"metadata {key!r:.60}: a text that ONNX cannot have") from None
 
 
 def write(path: Path, model: Any) -> None:
@@ -84,7 +95,8 @@ def _write(writer: Writer, node: Node, types: Mapping[str, TensorType]) -> None:
     given = tuple(types[name] for name in node.inputs)
     place = Place(writer, node.layer, node.name, node.output, given, types[node.output])
     try:
-        place.finish(TABLE[kind](place, *node.inputs))
+        made = TABLE[kind](place, *node.inputs)
+        place.finish(*((made,) if isinstance(made, str) else made))
     except UnsupportedOpError as error:
         what = f"layer {node.name!r}: {kind.__name__}"
         raise ModelError(f"{what} cannot be written as ONNX: {error}") from None

@@ -30,7 +30,7 @@ def of_layers(nodes: Sequence[Node], tensors: Mapping[str, TensorInfo]) -> list[
         (
             node.name,
             type(node.layer).__name__,
-            show(tensors[node.output].shape),
+            " ".join(show(tensors[name].shape) for name in node.outputs),
             sum(prod(shape) for shape in node.layer.shapes.values()),
         )
         for node in nodes

@@ -1,21 +1,14 @@
-"""Tensors inside a model, by the names of tensors and of layers, and as a file."""
+"""Tensors inside a model, by the names of tensors and of layers."""
 
 from __future__ import annotations
 
-import os
-import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
-import numpy as np
-from numpy.lib import format as npy
-
-from glnn.errors import ModelError, fault, printable, shown
+from glnn.errors import ModelError, shown
 from glnn.graph.graph import Value
 from glnn.model.model import Model
-from glnn.types import Array
-from glnn.writing import whole
 
 
 def find_values(model: Model, names: Sequence[str] | None = None) -> dict[str, Value]:
@@ -54,19 +47,3 @@ def _unknown(model: str, name: str, known: Sequence[str]) -> str:
     more = "" if len(near) == len(distinct) else f" among {len(distinct)}"
     listed = ", ".join(map(repr, near))
     return f"no tensor or layer of {model} is called {shown(name)}: it has {listed}{more}"
-
-
-def save_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Array]) -> None:
-    """Write `arrays` to `path` as an .npz file, whole or not at all.
-
-    Any name will do, `np.load` gives it back; what is not printable is written as in Python's own
-    texts, `\\x00`. Raises ModelError where the file cannot be written.
-    """
-    try:
-        with whole(path) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
-            for name, array in arrays.items():  # np.savez could take none that is called "file"
-                info = zipfile.ZipInfo(f"{printable(name)}.npy".replace("\n", "\\n"))
-                with archive.open(info, "w", force_zip64=True) as member:
-                    npy.write_array(member, np.asanyarray(array), allow_pickle=False)
-    except (OSError, ValueError) as error:  # a full disk, a path that holds a zero byte
-        raise ModelError(f"{os.fspath(path)}: cannot be written: {fault(error)}") from None

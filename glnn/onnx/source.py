@@ -91,6 +91,13 @@ class Source:
         """The constants whose numbers `with_arrays` replaces."""
         return frozenset(name for name, _ in _tensors(self.proto.graph))
 
+    @property
+    def initializers(self) -> frozenset[str]:
+        """Those of `names` that are no results of nodes."""
+        graph = self.proto.graph
+        dense = (tensor.name for tensor in graph.initializer)
+        return frozenset([*dense, *(sparse.values.name for sparse in graph.sparse_initializer)])
+
 
 def _tensors(graph: Any) -> Iterator[tuple[str, Any]]:
     """What holds the numbers of each constant of a GraphProto, by the constant's name."""

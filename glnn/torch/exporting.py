@@ -65,11 +65,13 @@ def export(captured: Captured, inputs: Sequence[Any]) -> Exported:
     nbytes = sum(inputs[i].nbytes for i in captured.weights)
     if nbytes > MOST_BYTES:
         raise RefusedError(f"its weights are {nbytes} bytes, and an ONNX model holds {MOST_BYTES}")
-    with EXPORTING, torch.no_grad(), _quiet():
-        program = _attempt(lambda: _program(captured, inputs))
-        _check(program, captured)
+    with EXPORTING, torch.no_grad(), quiet():
+        program = attempt(lambda: _program(captured, inputs))
+        known = {weight_name(i): captured.name(i) for i in captured.weights}
+        known |= {f"tensors_{at}": captured.name(i) for at, i in enumerate(captured.tensors)}
+        check(program, lambda target: known.get(target, target))
         names = [input_name(i) for i in captured.tensors]
-        proto = _attempt(
+        proto = attempt(
             lambda: (
                 torch.onnx.export(
                     program,
@@ -120,15 +122,14 @@ def _program(captured: Captured, inputs: Sequence[Any]) -> Any:
     return program.run_decompositions(decompositions())
 
 
-def _check(program: Any, captured: Captured) -> None:
-    """Raise RefusedError for what changes its inputs, draws random numbers, or has odd types."""
-    known = {weight_name(i): i for i in captured.weights}
-    known |= {f"tensors_{place}": i for place, i in enumerate(captured.tensors)}
+def check(program: Any, called: Callable[[str], str] = str) -> None:
+    """Raise RefusedError for what changes its inputs, draws random numbers, or has odd types.
+
+    called: what to call the input or the weight that the program calls so.
+    """
     for output in program.graph_signature.output_specs:
         if "MUTATION" in output.kind.name:
-            target = output.target
-            what = captured.name(known[target]) if target in known else target
-            raise RefusedError(f"it changes {what} in place")
+            raise RefusedError(f"it changes {called(output.target)} in place")
     for node in program.graph.nodes:
         kind = getattr(node.meta.get("val"), "dtype", None)
         if kind in FOREIGN:
@@ -153,7 +154,7 @@ def _fixed(node: Any) -> bool:
     return False
 
 
-def _attempt(work: Callable[[], Any]) -> Any:
+def attempt(work: Callable[[], Any]) -> Any:
     """What `work` gives. Raises RefusedError with the innermost cause of what it raises."""
     try:
         return work()
@@ -172,9 +173,10 @@ def _attempt(work: Callable[[], Any]) -> Any:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Without what the exporter prints, warns of and logs."""
-    loggers = [logging.getLogger(NOISY), logging.getLogger(f"{NOISY}._registration")]
+    known = [name for name in list(logging.root.manager.loggerDict) if name.startswith(NOISY)]
+    loggers = [logging.getLogger(name) for name in {NOISY, f"{NOISY}._registration", *known}]
     before = [logger.disabled for logger in loggers]
     for logger in loggers:
         logger.disabled = True

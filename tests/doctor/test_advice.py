@@ -90,6 +90,17 @@ def test_images_at_once_are_counted() -> None:
     assert said == "For LeNet, 100 images at once: compute (1 ms; CPU 5 ms)."
 
 
+def test_what_would_take_too_long_is_the_cpus() -> None:
+    late = ("compute", "feedback")
+    products = Contest("matmul", 256, 1, {}, {"cpu": 0.01}, late)
+    lenet = Contest("lenet", 100, 1, {}, {"cpu": 0.01}, late)
+    assert advice(replace(QUIET, contests=(products, lenet))) == (
+        "For LeNet, 100 images at once: CPU (10 ms; compute and feedback would take too long).",
+        "The CPU is faster for products of n x n: those of n = 256 would take compute and feedback "
+        "too long to be measured.",
+    )
+
+
 @pytest.mark.parametrize(
     "gpu, said", [(1e-3, "the GPU (5.0"), (2e-2, "the CPU (4.0"), (5.2e-3, "GPU and CPU are alike")]
 )

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from glnn import layers as nn
 from glnn.backends import Backend
 from glnn.compile import Plan
 from glnn.graph.builder import constant
@@ -175,6 +176,42 @@ def images() -> Model:
     return of_layers(Layers.sequential(kinds, (2, 6, 7)), uniform(3, 2, 6, 7))
 
 
+def lines() -> Model:
+    """Windows of one dimension, and what lies around them."""
+    kinds: tuple[nn.Layer, ...] = (
+        nn.ReflectionPad1d((2, 1)),
+        nn.Conv1d(2, 4, 3, padding="same", groups=2),
+    )
+    kinds += (nn.MaxPool1d(2, 1, 1), nn.ConvTranspose1d(4, 3, 3, 2, 1), nn.LPPool1d(2, 2, 1))
+    kinds += (nn.CircularPad1d(2), nn.AdaptiveAvgPool1d(4), nn.AvgPool1d(2, 1))
+    return of_layers(Layers.sequential(kinds, (2, 5)), uniform(2, 2, 5))
+
+
+def volumes() -> Model:
+    """Windows of three dimensions."""
+    kinds: tuple[nn.Layer, ...] = (nn.Conv3d(2, 2, 2, (1, 1, 2), 1, bias=False), nn.MaxPool3d(2, 1))
+    kinds += (nn.ConvTranspose3d(2, 2, (1, 2, 2), (2, 1, 1)), nn.AvgPool3d(2, 1, 1, True, False))
+    kinds += (nn.ReplicationPad3d(1), nn.AdaptiveMaxPool3d((2, 3, 2)))
+    return of_layers(Layers.sequential(kinds, (2, 2, 3, 4)), uniform(2, 2, 2, 3, 4))
+
+
+def moved() -> Model:
+    """What moves numbers of images, and takes them between four."""
+    kinds: tuple[nn.Layer, ...] = (
+        nn.Bias(8),
+        nn.PixelShuffle(2),
+        nn.ChannelShuffle(2),
+        nn.Unfold((2, 3), 1, 1, 2),
+    )
+    kinds += (
+        nn.Fold((4, 6), (2, 3), 1, 1, 2),
+        nn.PixelUnshuffle(2),
+        nn.ConstantPad2d((1, -1, 0, 0), 3),
+    )
+    kinds += (nn.Upsample((3, 5), mode="bicubic"),)
+    return of_layers(Layers.sequential(kinds, (8, 2, 3)), uniform(2, 8, 2, 3))
+
+
 MODELS: Mapping[str, Callable[[], Model]] = {
     "lstm": lambda: recurrent("LSTM", 4, 2, direction="bidirectional"),
     "gru": lambda: recurrent("GRU", 3, 2, direction="bidirectional"),
@@ -194,7 +231,7 @@ MODELS: Mapping[str, Callable[[], Model]] = {
     ),
     "multi-head attention": encoder,
     "words": words,
-    "images": images,
+    **{"images": images, "lines": lines, "volumes": volumes, "moved": moved},
 }
 
 
@@ -213,7 +250,7 @@ def test_on_the_cpu(name: str, cpu: Backend) -> None:
     agrees(model(name), name, cpu)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in ("volumes", "moved")])
 def test_on_the_gpu(name: str, gl: Backend) -> None:
     agrees(model(name), name, gl)
 

@@ -12,7 +12,7 @@ from glnn.backends import NAMES, open_backend
 from glnn.errors import DeviceError, ModelError, ShapeError
 from glnn.layers import BatchNorm2d, Conv2d, Flatten, Linear, ReLU
 from glnn.model import Model, Node, TensorInfo
-from glnn.model.values import save_arrays
+from glnn.model.npz import save_arrays
 from glnn.session import InferenceSession
 from tests.oracle import error
 

@@ -74,7 +74,7 @@ def test_layers_that_do_not_fit_are_named() -> None:
         Model.sequential([Linear(3, 4), Linear(5, 1)], (3,), names=["first", "second"])
 
 
-@pytest.mark.parametrize("shape", [(), ("N", 0), (3, "N"), ("N", -1), ("M", 3), ("N", True)])
+@pytest.mark.parametrize("shape", [(), ("N", 0), ("N", "N"), ("N", -1), ("M", 3), ("N", True)])
 def test_wrong_tensor_shape(shape: tuple[int | str, ...]) -> None:
     with pytest.raises(ModelError, match="tensor 'x': a shape must be positive integers"):
         TensorInfo("x", shape)

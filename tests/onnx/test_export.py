@@ -29,6 +29,7 @@ CASES: list[tuple[Layer, tuple[int, ...]]] = [
     (nn.AdaptiveMaxPool2d(1), IMAGE),
     (nn.AdaptiveMaxPool2d((5, 4)), IMAGE),
     (nn.AdaptiveMaxPool2d((1, 3)), IMAGE),
+    (nn.AlphaDropout(), IMAGE),
     (nn.AvgPool2d(3, 2, 1), IMAGE),
     (nn.AvgPool2d(3, 2, 1, ceil_mode=True), (1, 2, 8, 10)),
     (nn.AvgPool2d((2, 3), (3, 2), (1, 0), True, False), (1, 2, 8, 10)),
@@ -50,12 +51,20 @@ CASES: list[tuple[Layer, tuple[int, ...]]] = [
     (nn.ConvTranspose2d(4, 6, 3, (2, 3), (1, 0), 1, 2), IMAGE),
     (nn.ConvTranspose2d(4, 2, (2, 3), 1, 1, bias=False, dilation=(2, 1)), IMAGE),
     (nn.Dropout(), IMAGE),
+    (nn.Dropout1d(), (2, 3, 4)),
+    (nn.Dropout2d(), IMAGE),
+    (nn.Dropout3d(), (1, 2, 3, 4, 5)),
     (nn.ELU(0.3), IMAGE),
+    (nn.FeatureAlphaDropout(), IMAGE),
     (nn.Flatten(), IMAGE),
     (nn.Flatten(2), IMAGE),
     (nn.Flatten(1, -2), IMAGE),
     (nn.GELU(), IMAGE),
     (nn.GELU("tanh"), IMAGE),
+    (nn.GLU(1), IMAGE),
+    (nn.GRU(3, 4, 2, bidirectional=True), (5, 2, 3)),
+    (nn.GRU(3, 4, bias=False), (5, 3)),
+    (nn.GRUCell(3, 4), (2, 3)),
     (nn.GroupNorm(2, 4, 1e-2), IMAGE),
     (nn.GroupNorm(4, 4, affine=False), (2, 4, 3)),
     (nn.Hardshrink(0.3), IMAGE),
@@ -66,6 +75,8 @@ CASES: list[tuple[Layer, tuple[int, ...]]] = [
     (nn.InstanceNorm1d(4), (2, 4, 5)),
     (nn.InstanceNorm2d(4, 1e-2, affine=True), IMAGE),
     (nn.InstanceNorm3d(2), (2, 2, 3, 2, 4)),
+    (nn.LSTM(3, 4, 2, batch_first=True, bidirectional=True, proj_size=3), (2, 5, 3)),
+    (nn.LSTMCell(3, 4, False), (2, 3)),
     (nn.LayerNorm((7, 9), 1e-3), IMAGE),
     (nn.LayerNorm(9, bias=False), IMAGE),
     (nn.LayerNorm(9, elementwise_affine=False), IMAGE),
@@ -92,6 +103,9 @@ CASES: list[tuple[Layer, tuple[int, ...]]] = [
     (nn.Pointwise("fmod", [0.7]), (3, 4)),
     (nn.RMSNorm((7, 9)), IMAGE),
     (nn.RMSNorm(9, 0.1, False), IMAGE),
+    (nn.RNN(3, 4, nonlinearity="relu", bidirectional=True), (5, 2, 3)),
+    (nn.RNNCell(3, 4), (2, 3)),
+    (nn.RReLU(0.1, 0.5), IMAGE),
     (nn.ReLU(), IMAGE),
     (nn.ReLU6(), IMAGE),
     (nn.SELU(), IMAGE),
@@ -99,6 +113,8 @@ CASES: list[tuple[Layer, tuple[int, ...]]] = [
     (nn.Sigmoid(), IMAGE),
     (nn.Softmax(), IMAGE),
     (nn.Softmax(-1), (2, 3, 4)),
+    (nn.Softmax2d(), IMAGE),
+    (nn.Softmin(-1), (2, 3, 4)),
     (nn.Softplus(), IMAGE),
     (nn.Softplus(2, 1), IMAGE),
     (nn.Softshrink(0.3), IMAGE),
@@ -118,12 +134,73 @@ CASES: list[tuple[Layer, tuple[int, ...]]] = [
     (nn.Upsample(scale_factor=1.5, mode="trilinear"), (1, 2, 3, 4, 5)),
     (nn.Upsample(scale_factor=1.3, mode="bilinear", recompute_scale_factor=True), IMAGE),
 ]
+LINE, VOLUME = (2, 4, 11), (2, 4, 5, 3, 7)
+CASES += [
+    (nn.AdaptiveAvgPool1d(3), LINE),
+    (nn.AdaptiveAvgPool3d((2, 1, 5)), VOLUME),
+    (nn.AdaptiveAvgPool3d(1), VOLUME),
+    (nn.AdaptiveMaxPool1d(1), LINE),
+    (nn.AdaptiveMaxPool3d((5, 1, 3)), VOLUME),
+    (nn.AvgPool1d(3, 2, 1, True), (1, 2, 8)),
+    (nn.AvgPool3d(2, (2, 3, 1), 1, True), VOLUME),
+    (nn.AvgPool3d((2, 3, 3), 2, 1, True, False, 7), VOLUME),
+    (nn.ChannelShuffle(2), LINE),
+    (nn.CircularPad1d((11, 4)), LINE),
+    (nn.CircularPad2d((2, -1, -2, 3)), IMAGE),
+    (nn.CircularPad3d(1), VOLUME),
+    (nn.ConstantPad1d(0, 2), LINE),
+    (nn.ConstantPad2d((1, 2, -1, 0), 7), IMAGE),
+    (nn.ConstantPad3d((0, 1, 1, 0, -2, 1), 0.5), VOLUME),
+    (nn.Conv1d(4, 6, 3, 2, 1, 2, 2), LINE),
+    (nn.Conv1d(4, 6, 4, padding="same", padding_mode="circular", bias=False), LINE),
+    (nn.Conv3d(4, 6, (2, 1, 3), (1, 4, 2), (1, 0, 2), (2, 1, 1), 2), VOLUME),
+    (nn.ConvTranspose1d(4, 6, 3, 2, 1, 1, 2), LINE),
+    (nn.ConvTranspose3d(4, 6, (1, 2, 3), (2, 1, 3), (0, 1, 1), (1, 0, 2), 2), VOLUME),
+    (nn.Fold((5, 7), (2, 3), (2, 1), (0, 1), (1, 2)), (2, 12, 12)),
+    (nn.LPPool1d(2, 3, 2), LINE),
+    (nn.LPPool2d(1.5, (2, 3), 2, True), (1, 2, 6, 8)),
+    (nn.LPPool3d(1, 2), VOLUME),
+    (nn.MaxPool1d(3, 2, 1, 2, ceil_mode=True), (1, 2, 8)),
+    (nn.MaxPool3d((2, 3, 2), (1, 2, 3), (1, 0, 1), ceil_mode=True), VOLUME),
+    (nn.PixelShuffle(2), IMAGE),
+    (nn.PixelShuffle(2), (1, 2, 4, 1, 3)),
+    (nn.PixelUnshuffle(2), (1, 3, 4, 6)),
+    (nn.ReflectionPad1d((10, 3)), LINE),
+    (nn.ReflectionPad2d((4, -1, 0, 2)), IMAGE),
+    (nn.ReflectionPad3d(1), VOLUME),
+    (nn.ReplicationPad1d(13), LINE),
+    (nn.ReplicationPad2d((-2, 3, 1, 0)), IMAGE),
+    (nn.ReplicationPad3d(2), VOLUME),
+    (nn.Unfold((2, 3), (2, 1), (0, 1), (1, 3)), IMAGE),
+    (nn.Upsample((5, 11), mode="bicubic"), IMAGE),
+    (nn.Upsample(scale_factor=(1.5, 0.5), mode="bicubic"), IMAGE),
+    (nn.Upsample(4, mode="bicubic", align_corners=True), IMAGE),
+    (nn.UpsamplingBilinear2d(scale_factor=1.5), IMAGE),  # of 7 and 9, no whole numbers
+    (nn.UpsamplingNearest2d((5, 11)), IMAGE),
+    (nn.ZeroPad1d((1, -2)), LINE),
+    (nn.ZeroPad2d(2), IMAGE),
+    (nn.ZeroPad3d((1, 0, 2, 0, 0, 3)), VOLUME),
+]
 """Layers of one input of floats, and its shape."""
 SEVERAL: list[tuple[Layer, tuple[np.ndarray, ...]]] = [
     (nn.Add(), (np.ones(IMAGE, np.float32), np.ones(IMAGE, np.float32))),
+    (nn.Bilinear(5, 3, 4), tuple(np.ones((2, 6, n), np.float32) / n for n in (5, 3))),
+    (nn.Bilinear(2, 3, 1, False), tuple(np.linspace(-1, 2, n, dtype=np.float32) for n in (2, 3))),
+    (nn.CosineSimilarity(-2), tuple(np.eye(5, dtype=np.float32)[None, :, :n] for n in (4, 4))),
     (nn.Concat(3), tuple(np.full((2, n, 3), n, np.int32) for n in (1, 2, 3))),
     (nn.Embedding(7, 3), (np.array([[1, 6, 0], [2, 2, 5]], np.int32),)),
     (nn.Embedding(7, 3), (np.array([4, -1]),)),
+    *(
+        (nn.EmbeddingBag(7, 3, mode=mode, padding_idx=pad), (np.array([[1, 6, 0], [2, 2, -5]]),))
+        for mode, pad in (("sum", None), ("sum", 2), ("mean", 2), ("max", 2), ("max", None))
+    ),
+    (
+        nn.LSTM(3, 2, 2),
+        tuple(
+            np.linspace(-1, 1, n * 2 * d, dtype=np.float32).reshape(n, 2, d)
+            for n, d in ((4, 3), (2, 2), (2, 2))
+        ),
+    ),
     (nn.Flatten(), (np.arange(24).reshape(2, 3, 4).astype(np.int8),)),
     (nn.Upsample(scale_factor=3), (np.arange(6).reshape(1, 2, 3) > 2,)),
     (nn.Pointwise("maximum"), (np.arange(3, dtype=np.int32), np.ones(3, np.int32))),
@@ -136,6 +213,10 @@ SEVERAL: list[tuple[Layer, tuple[np.ndarray, ...]]] = [
     ),
     (
         nn.MultiheadAttention(6, 2),
+        tuple(np.linspace(-1, 1, n * 12, dtype=np.float32).reshape(n, 2, 6) for n in (3, 5, 5)),
+    ),
+    (
+        nn.MultiheadAttention(6, 2, add_bias_kv=True, add_zero_attn=True),
         tuple(np.linspace(-1, 1, n * 12, dtype=np.float32).reshape(n, 2, 6) for n in (3, 5, 5)),
     ),
     (
@@ -161,13 +242,14 @@ def check(model: Model, feeds: dict[str, np.ndarray], path: Path) -> None:
     """That the file gives the same numbers in ONNX Runtime, and read again."""
     model.save(path)
     onnx.checker.check_model(str(path), full_check=True)
-    (expected,) = glnn.InferenceSession(model, "cpu").run(None, feeds)
+    expected = glnn.InferenceSession(model, "cpu").run(None, feeds)
     for found in (
         onnxruntime.InferenceSession(path).run(None, feeds),
         glnn.InferenceSession(glnn.load(path), "cpu").run(None, feeds),
     ):
-        assert found[0].dtype == expected.dtype
-        np.testing.assert_allclose(found[0], expected, rtol=2e-5, atol=2e-6)
+        for got, wanted in zip(found, expected, strict=True):
+            assert got.dtype == wanted.dtype
+            np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize(("layer", "shape"), CASES, ids=str)
@@ -187,7 +269,7 @@ def test_a_layer_of_other_inputs(
         TensorInfo(name, x.shape, f"tensor({names[x.dtype.name]})") for name, x in feeds.items()
     )
     node = Node("layer", seeded(layer), tuple(feeds), "y")
-    check(Model((node,), inputs, ("y",)), feeds, tmp_path / "net.onnx")
+    check(Model((node,), inputs, node.outputs), feeds, tmp_path / "net.onnx")
 
 
 def test_every_layer_is_tried() -> None:
@@ -229,6 +311,48 @@ def test_layers_of_one_node_come_back_from_onnx(tmp_path: Path) -> None:
     assert [node.name for node in again.nodes] == [node.name for node in model.nodes]
     x = np.random.default_rng(3).standard_normal(IMAGE, np.float32)
     np.testing.assert_allclose(again(x, "cpu"), model(x, "cpu"), rtol=1e-6, atol=1e-6)
+
+
+ONE_NODE = [
+    (nn.AdaptiveAvgPool1d(1), LINE),
+    (nn.AdaptiveMaxPool3d(1), VOLUME),
+    (nn.AvgPool1d(2, 3, 1, False, False), LINE),
+    (nn.AvgPool3d(2), VOLUME),
+    (nn.CircularPad3d((1, 0, 2, 0, 0, 3)), VOLUME),
+    (nn.ConstantPad2d((1, 2, -1, 0), 7.0), IMAGE),
+    (nn.Conv1d(4, 6, 3, 2, 1, 2, 2), LINE),
+    (nn.Conv2d(4, 3, (2, 3), padding="same", bias=False), IMAGE),
+    (nn.Conv3d(4, 6, 2, (1, 4, 2), (1, 0, 2), (2, 1, 1), 2, False), VOLUME),
+    (nn.ConvTranspose1d(4, 6, 3, 2, 1, 1, 2), LINE),
+    (nn.ConvTranspose3d(4, 6, 2, (2, 1, 3), 1, (1, 0, 2), dilation=1), VOLUME),
+    (nn.Fold((5, 7), (2, 3), (2, 1), (0, 1), (1, 2)), (2, 12, 12)),
+    (nn.LPPool1d(2, 3, 2), LINE),
+    (nn.MaxPool1d(3, 2, 1, 2), LINE),
+    (nn.MaxPool3d(2, (1, 2, 3)), VOLUME),
+    (nn.PixelShuffle(2), IMAGE),
+    (nn.ReflectionPad2d((4, 0, 0, 2)), IMAGE),
+    (nn.ReplicationPad1d(13), LINE),
+    (nn.Upsample((14, 27)), IMAGE),
+    (nn.Upsample((5, 11), mode="bicubic"), IMAGE),
+    (nn.Upsample((3, 20), mode="bilinear", align_corners=True), IMAGE),
+    (nn.Upsample(5, mode="linear"), LINE),
+    (nn.ZeroPad1d((1, -2)), LINE),
+]
+"""Layers that are one node, as which they come back, and the shape of x."""
+
+
+def test_layers_of_windows_come_back_from_onnx(tmp_path: Path) -> None:
+    for layer, shape in ONE_NODE:
+        model = Model.sequential([seeded(layer)], shape[1:])
+        model.save(tmp_path / "net.onnx")
+        glnn.load(tmp_path / "net.onnx").save(tmp_path / "net.json")
+        (node,) = glnn.load(tmp_path / "net.json").nodes
+        assert type(node.layer) is type(layer)
+        x = np.random.default_rng(3).standard_normal(shape, np.float32)
+        expected = layer(x, backend="cpu")
+        np.testing.assert_allclose(
+            node.layer(x, backend="cpu"), expected, 1e-6, 1e-6, err_msg=str(layer)
+        )
 
 
 class Doubled(nn.ReLU):

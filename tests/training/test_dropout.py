@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from glnn.graph.threefry import uniform
-from glnn.layers import Dropout, Linear
+from glnn.layers import (
+    AlphaDropout,
+    Dropout,
+    Dropout1d,
+    FeatureAlphaDropout,
+    Linear,
+)
 from glnn.model import Model
 from glnn.training import SGD, MSELoss, training_step
 from tests.training.steps import ran
@@ -31,6 +37,26 @@ def test_what_is_dropped(name) -> None:
     expected = w - 0.5 * by.T @ X.reshape(-1, 129)
     np.testing.assert_allclose(got["linear1.weight"], expected, atol=2e-3, rtol=1e-4)
     assert got["passes"] == 4
+
+
+@pytest.mark.parametrize("layer", [Dropout1d(0.4), AlphaDropout(0.3), FeatureAlphaDropout(0.4)])
+def test_dropouts_of_channels_and_for_selu(layer: Dropout) -> None:
+    """By what the papers say, Klambauer's with PyTorch's constant; means and variances stay."""
+    model = Model.sequential([Linear(129, 129, bias=False, seed=1), layer], SHAPE[1:])
+    step = training_step(model, MSELoss(reduction="sum"), SGD(0.0), 7, seed=5)
+    states = {"passes": np.array(3, np.int32)}
+    got = ran(step, states, "cpu", input=X, target=np.zeros(SHAPE, np.float32))
+    whole = type(layer) is not AlphaDropout
+    places = np.arange(3).reshape(1, 3, 1) if whole else np.arange(3 * 129).reshape(1, 3, 129)
+    drawn = uniform(places, 4096 * np.arange(7).reshape(-1, 1, 1), np.array(5), np.array(3))
+    y, p = X.astype(np.float64) @ model.parameters()["linear1.weight"].astype(np.float64).T, layer.p
+    if isinstance(layer, AlphaDropout):
+        least = -1.7580993408473766
+        scale = (1 - p + p * (1 - p) * least**2) ** -0.5
+        y = scale * np.where(drawn < p, least, y) - scale * p * least
+    else:
+        y = np.where(drawn < p, 0, y / (1 - p))
+    assert got["loss"] == pytest.approx((y**2).sum(), rel=1e-5)
 
 
 def losses(name: str, seed: int, batches: int = 2, layers: int = 1, p: float = 0.5) -> list[float]:

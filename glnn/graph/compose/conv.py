@@ -6,12 +6,12 @@ import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.builder import constant
-from glnn.graph.compose.add import Add
+from glnn.graph.compose.add import Add, joined, parted
+from glnn.graph.compose.window import Sizes
 from glnn.graph.graph import Value
-from glnn.graph.operators import Conv2d, Gather, Pad, Reshape, Squeeze, Transpose, Unsqueeze
+from glnn.graph.operators import Conv2d, Gather, Pad, Squeeze, Transpose, Unflatten, Unsqueeze
 from glnn.graph.operators.windows import output
-
-Sizes = tuple[int, ...]
+from glnn.types import TensorType
 
 
 def conv(
@@ -28,7 +28,7 @@ def conv(
     """The cross-correlation of x (n, c, ...) by weight (o, c / groups, ...): (n, o, ...), float32.
 
     x has one to three dimensions behind the channels, `stride` and `dilation` a number for each,
-    `padding` one for the beginning of each and then one for the end of each.
+    `padding` one for the beginning of each and then one for the end of each. Only n may be unknown.
     exact: see `Conv2d`. Raises ShapeError where they do not fit.
     """
     count = len(x.type.dims) - 2
@@ -61,28 +61,25 @@ def _of_volumes(
     """One convolution of images: a slice of the result each, the slices of x that meet it, one for
     each of the kernel's own, being channels.
     """
-    o, share, kd, kh, kw = weight.type.shape
+    _, share, kd, *_ = weight.type.shape
+    c, size, _, _ = TensorType(x.type.dims[1:]).shape
     before, after = padding[0], padding[3]
-    depth = output(x.type.shape[2], before, after, kd, stride[0], dilation[0])
+    depth = output(size, before, after, kd, stride[0], dilation[0])
     if depth < 1 or kd < 1:
         raise ShapeError(f"conv: the kernel of {weight.type} is larger than the padded x {x.type}")
+    if groups < 1 or c != share * groups:
+        raise ShapeError(f"conv: x {x.type} and weight {weight.type} do not fit {groups} groups")
     if before or after:
         x = add(Pad((0, 0, before, 0, 0), (0, 0, after, 0, 0)), x)
     met = np.add.outer(np.arange(depth) * stride[0], np.arange(kd) * dilation[0])
-    slices = add(Gather(2), x, constant(met.astype(np.int32)))
-    n, c, _, _, h, w = slices.type.shape
-    if groups < 1 or c != share * groups:
-        raise ShapeError(f"conv: x {x.type} and weight {weight.type} do not fit {groups} groups")
-    slices = add(Reshape((n, groups, share, depth, kd, h, w), True), slices)
-    slices = add(Transpose((0, 3, 1, 4, 2, 5, 6)), slices)
-    images = add(Reshape((n * depth, kd * c, h, w), True), slices)
-    turned = add(Transpose((0, 2, 1, 3, 4)), weight)
-    turned = add(Reshape((o, kd * share, kh, kw), True), turned)
+    slices = add(Gather(2), x, constant(met.astype(np.int32)))  # (n, c, depth, kd, h, w)
+    slices = add(Transpose((0, 3, 1, 4, 2, 5, 6)), add(Unflatten(1, (groups, share)), slices))
+    n = slices.type.dims[0]
+    images = joined(add, joined(add, slices, 2, 3), 0, 2)
+    weight = joined(add, add(Transpose((0, 2, 1, 3, 4)), weight), 1, 2)
     sides = (*padding[1:3], *padding[4:])
     op = Conv2d(_pair(stride[1:]), _sides(sides), _pair(dilation[1:]), groups, exact)
-    y = add(op, images, turned)
-    oh, ow = y.type.shape[2:]
-    y = add(Reshape((n, depth, o, oh, ow), True), y)
+    y = parted(add, add(op, images, weight), 0, n, depth)
     return add(Transpose((0, 2, 1, 3, 4)), y)
 
 

@@ -6,7 +6,8 @@ from math import prod
 
 from glnn.errors import ShapeError
 from glnn.graph.compose.add import Add, joined, parted
-from glnn.graph.compose.conv import Sizes, conv
+from glnn.graph.compose.conv import conv
+from glnn.graph.compose.window import Sizes
 from glnn.graph.graph import Value
 from glnn.graph.operators import Flip, Pad, Transpose, Unsqueeze
 from glnn.types import TensorType

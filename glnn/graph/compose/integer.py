@@ -11,8 +11,9 @@ import numpy as np
 
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.compose.add import Add
-from glnn.graph.compose.conv import Sizes, conv
+from glnn.graph.compose.conv import conv
 from glnn.graph.compose.matmul import matmul
+from glnn.graph.compose.window import Sizes
 from glnn.graph.expression import Expr, formula
 from glnn.graph.graph import Kind, Value
 from glnn.graph.operators import Expand, Pad, Pointwise, Reduce, Reshape, Transpose

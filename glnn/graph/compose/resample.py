@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
+from math import floor, prod
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from glnn.graph.builder import constant
 from glnn.graph.compose.add import Add
 from glnn.graph.graph import Value
 from glnn.graph.operators import Expand, Gather, Resample, Reshape, Slice
-from glnn.types import Array
+from glnn.types import Array, TensorType
 
 MOST_RANK = 8
 
@@ -53,15 +53,58 @@ class Places:
     @property
     def between(self) -> tuple[Array, Array, Array]:
         """The indices before and behind each place, int32, and how far behind the first it lies."""
-        at, step = np.arange(self.count, dtype=np.float32), np.float32(self.step)
-        if self.align_corners:
-            at = at * step
-        else:
-            half = np.float32(0.5)
-            at = np.maximum((at + half) * step - half, np.float32(0))
+        at = np.maximum(self.middles, np.float32(0))
         first = np.minimum(np.floor(at), self.size - 1).astype(np.int32)
         second = np.minimum(first + 1, self.size - 1).astype(np.int32)
         return first, second, np.clip(at - first, 0, 1).astype(np.float32)
+
+    @property
+    def middles(self) -> Array:
+        """Where the middle of each place lies, float32, even before the first one."""
+        at, step = np.arange(self.count, dtype=np.float32), np.float32(self.step)
+        half = np.float32(0.5)
+        return np.asarray(at * step if self.align_corners else (at + half) * step - half)
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What a number between places is made of."""
+
+    linear: bool
+    """By a line through two neighbours, else by a cubic of four (Keys 1981)."""
+    a: float = -0.75
+    """That one's coefficient."""
+    antialias: bool = False
+    """Whether it is stretched where places become fewer."""
+    exclude_outside: bool = False
+    """Whether what lies outside has no weight, instead of the number at the edge."""
+
+    def taps(self, at: Array, size: int, scale: float) -> tuple[Array, Array]:
+        """Indices, int32, and weights, float32, of what each place is made of: (taps, places)."""
+        scale = min(scale, 1.0) if self.antialias else 1.0
+        reach = 1 if self.linear else 2
+        before = floor(-reach / scale) + 1
+        offsets = np.arange(before, 2 - before)[:, None]
+        whole = np.floor(at).astype(np.int64)
+        index = whole + offsets
+        weights = self._weights((index - at.astype(np.float64)) * scale)
+        if self.exclude_outside:
+            weights = np.where((index < 0) | (index >= size), 0.0, weights)
+        if self.exclude_outside or self.antialias:
+            total = weights.sum(0)
+            weights = weights / np.where(total == 0, 1.0, total)
+        index = np.clip(index, 0, size - 1)
+        there = np.any(weights != 0, axis=1)
+        return index[there].astype(np.int32), weights[there].astype(np.float32)
+
+    def _weights(self, distance: Array) -> Array:
+        x = np.abs(distance)
+        if self.linear:
+            return np.asarray(np.clip(1 - x, 0, 1))
+        a = self.a
+        near = ((a + 2) * x - (a + 3)) * x * x + 1
+        far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+        return np.asarray(np.where(x <= 1, near, np.where(x < 2, far, 0.0)))
 
 
 def looked_up(add: Add, x: Value, axis: int, index: Array) -> Value:
@@ -98,7 +141,7 @@ def picked(add: Add, x: Value, indices: Mapping[int, Array]) -> Value:
 
 
 def _size(x: Value, axis: int) -> int:
-    return x.type.shape[axis]
+    return TensorType(x.type.dims[axis : axis + 1]).shape[0]
 
 
 def _equally_apart(index: Array) -> bool:
@@ -125,11 +168,12 @@ def _sliced(add: Add, x: Value, indices: Mapping[int, Array]) -> Value:
 
 def _repeated(add: Add, x: Value, counts: Mapping[int, int]) -> Value:
     """Each place as often as `counts` says for its axis."""
-    dims = [[n, counts[i]] if i in counts else [n] for i, n in enumerate(x.type.shape)]
-    if len(dims) + len(counts) > MOST_RANK:
+    if x.type.symbols or len(x.type.dims) + len(counts) > MOST_RANK:
         for axis, count in counts.items():
-            x = looked_up(add, x, axis, np.repeat(np.arange(_size(x, axis)), count))
+            index = np.repeat(np.arange(_size(x, axis), dtype=np.int32), count)
+            x = looked_up(add, x, axis, index)
         return x
+    dims = [[n, counts[i]] if i in counts else [n] for i, n in enumerate(x.type.shape)]
     apart = (n for pair in dims for n in (pair[0], *(1 for _ in pair[1:])))
     wide = tuple(n for pair in dims for n in pair)
     x = add(Expand(wide), add(Reshape(tuple(apart), True), x))

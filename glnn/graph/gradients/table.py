@@ -5,6 +5,7 @@ from __future__ import annotations
 from glnn.graph.gradients import (
     batch_norm,
     conv2d,
+    fold,
     images,
     lookups,
     matmul,
@@ -23,6 +24,7 @@ from glnn.graph.operator import Operator
 RULES: dict[type[Operator], Rule] = {
     **batch_norm.RULES,
     **conv2d.RULES,
+    **fold.RULES,
     **images.RULES,
     **lookups.RULES,
     **matmul.RULES,

@@ -92,3 +92,11 @@ def softmax(place: Place, x: str) -> str:
     assert isinstance(op, SoftmaxOperator)
     axis = 0 if len(place.dims) == 1 else op.axis
     return place("LogSoftmax" if op.log else "Softmax", x, axis=axis)
+
+
+def softmin(place: Place, x: str) -> str:
+    return softmax(place, place("Neg", x))
+
+
+def softmax2d(place: Place, x: str) -> str:
+    return place("Softmax", x, axis=-3)

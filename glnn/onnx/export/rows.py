@@ -6,10 +6,22 @@ from math import floor, sqrt
 
 import numpy as np
 
-from glnn.layers import Embedding, Linear, MultiheadAttention, Upsample
+from glnn.layers import (
+    GLU,
+    Bilinear,
+    CosineSimilarity,
+    Embedding,
+    EmbeddingBag,
+    Linear,
+    MultiheadAttention,
+    Upsample,
+)
+from glnn.layers.embedding_bag import LOWEST
 from glnn.onnx.export.writer import Place
 from glnn.types import DType
 
+REDUCED = {"sum": "ReduceSum", "mean": "ReduceMean", "max": "ReduceMax"}
+"""By EmbeddingBag's modes."""
 RESIZED = (DType.float32, DType.int32, DType.uint8, DType.int8)
 """What Resize is known to take."""
 
@@ -23,6 +35,29 @@ def linear(place: Place, x: str) -> str:
     return place("Add", product, place.parameter("bias")) if biased else product
 
 
+def bilinear(place: Place, x: str, y: str) -> str:
+    layer = place.layer
+    assert isinstance(layer, Bilinear)
+    count, size = layer.out_features, layer.in2_features
+    matrix = layer.weight.transpose(1, 0, 2).reshape(layer.in1_features, count * size)
+    weight = place.writer.weight(f"{place.name}.weight.T", np.ascontiguousarray(matrix))
+    before = [0] * (len(place.types[0].dims) - 1)
+    made = place("MatMul", place("Unsqueeze", x, place.integers(-2)), weight)
+    made = place("Reshape", made, place.integers(*before, count, size))
+    made = place("Mul", made, place("Unsqueeze", y, place.integers(-2)))
+    total = place("ReduceSum", made, place.integers(-1), keepdims=0)
+    return place("Add", total, place.parameter("bias")) if "bias" in layer.shapes else total
+
+
+def cosine_similarity(place: Place, x: str, y: str) -> str:
+    layer = place.layer
+    assert isinstance(layer, CosineSimilarity)
+    axes, least = place.integers(layer.dim), place.constant(layer.eps)
+    product = place("ReduceSum", place("Mul", x, y), axes, keepdims=0)
+    norms = (place("Max", place("ReduceL2", one, axes, keepdims=0), least) for one in (x, y))
+    return place("Div", product, place("Mul", *norms))
+
+
 def bias(place: Place, x: str) -> str:
     return place("Add", x, place.channels("bias"))
 
@@ -33,8 +68,38 @@ def embedding(place: Place, x: str) -> str:
     return place("Gather", place.parameter("weight"), x, axis=0)
 
 
+def embedding_bag(place: Place, x: str) -> str:
+    """As `embedding`. A bag of padding alone is 0, whatever the mode."""
+    layer = place.layer
+    assert isinstance(layer, EmbeddingBag)
+    rows, axes = place("Gather", place.parameter("weight"), x, axis=0), place.integers(1)
+    if layer.padding_idx is None:
+        return place(REDUCED[layer.mode], rows, axes, keepdims=0)
+    index = place.types[0].dtype.numpy
+    places = layer.padding_idx, layer.padding_idx - layer.num_embeddings
+    same = (place("Equal", x, place.constant(one, index)) for one in places)
+    padded, zero = place("Or", *same), place.constant(0)
+    mask = place("Unsqueeze", padded, place.integers(2))
+    count = place("ReduceSum", place("Where", padded, zero, place.constant(1)), axes)
+    if layer.mode == "max":
+        lowest = place.constant(LOWEST)
+        found = place("ReduceMax", place("Where", mask, lowest, rows), axes, keepdims=0)
+        return place("Where", place("Greater", count, zero), found, zero)
+    total = place("ReduceSum", place("Where", mask, zero, rows), axes, keepdims=0)
+    if layer.mode == "sum":
+        return total
+    return place("Div", total, place("Max", count, place.constant(1)))
+
+
 def concat(place: Place, *inputs: str) -> str:
     return place("Concat", *inputs, axis=1)
+
+
+def glu(place: Place, x: str) -> str:
+    layer = place.layer
+    assert isinstance(layer, GLU)
+    value, gate = place.all(2, "Split", x, axis=layer.dim, num_outputs=2)
+    return place("Mul", value, place("Sigmoid", gate))
 
 
 def identity(place: Place, x: str) -> str:
@@ -60,7 +125,11 @@ def upsample(place: Place, x: str) -> str:
         if axis >= 2 and isinstance(n, int)
     ]
     nearest = layer.mode.startswith("nearest")
-    whole = all(places.count % n == 0 and places.step * places.count == n for _, n, places in sizes)
+    whole = all(
+        places.step * places.count == n
+        and np.array_equal(places.nearest, np.repeat(np.arange(n), places.count // n))
+        for _, n, places in sizes
+    )
     if nearest and not (whole and place.types[0].dtype in RESIZED):
         exact = layer.mode == "nearest-exact"
         for axis, _, places in sizes:  # float32's rounding decides: the indices are written
@@ -68,12 +137,13 @@ def upsample(place: Place, x: str) -> str:
             x = place("Gather", x, place.constant(index, np.int64), axis=axis)
         return x
     coordinates = "align_corners" if layer.align_corners else "half_pixel"
+    cubic = layer.mode == "bicubic"
     how = {
-        "mode": "nearest" if nearest else "linear",
+        "mode": "nearest" if nearest else "cubic" if cubic else "linear",
         "coordinate_transformation_mode": "asymmetric" if nearest else coordinates,
         "axes": [axis for axis, _, _ in sizes],
     } | ({"nearest_mode": "floor"} if nearest else {})
-    if any(places.scale is None for _, _, places in sizes):
+    if layer.align_corners or any(places.scale is None for _, _, places in sizes):
         wanted = place.integers(*(places.count for _, _, places in sizes))
         return place("Resize", x, "", "", wanted, **how)
     scales = [_scale(n, places.count, places.scale or 1.0) for _, n, places in sizes]
@@ -97,6 +167,8 @@ def multihead_attention(place: Place, query: str, key: str, value: str) -> str:
     for i, x in enumerate((query, key, value)):
         projected = _projected(place, layer, x, i)
         split = place("Reshape", projected, place.integers(0, 0, heads, size // heads))
+        if i > 0:
+            split = _longer(place, layer, split, f"bias_{'qkv'[i]}")
         turned = (n, 2, 3, places) if i == 1 else (n, 2, places, 3)
         parts.append(place("Transpose", split, perm=turned))
     scaled = place("Mul", parts[0], place.constant(1 / sqrt(size // heads)))
@@ -108,6 +180,22 @@ def multihead_attention(place: Place, query: str, key: str, value: str) -> str:
     if "out_proj_bias" not in layer.shapes:
         return product
     return place("Add", product, place.parameter("out_proj_bias"))
+
+
+def _longer(place: Place, layer: MultiheadAttention, x: str, bias: str) -> str:
+    """Keys or values x, of four dimensions, with those that are always there."""
+    axis, size = 1 if layer.batch_first else 0, layer.embed_dim // layer.num_heads
+    ends = place.integers(0), place.integers(1), place.integers(axis)
+    found = [x]
+    if bias in layer.shapes:
+        array = layer.parameters[bias].reshape(1, 1, layer.num_heads, size)
+        first = place("Slice", x, *ends)
+        own = place.writer.weight(f"{place.name}.{bias}", array)
+        found.append(place("Where", place("Less", first, first), first, own))
+    if layer.add_zero_attn:
+        first = place("Slice", x, *ends)
+        found.append(place("Where", place("Less", first, first), first, place.constant(0)))
+    return place("Concat", *found, axis=axis) if len(found) > 1 else x
 
 
 def _projected(place: Place, layer: MultiheadAttention, x: str, i: int) -> str:

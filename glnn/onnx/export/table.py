@@ -7,10 +7,15 @@ from collections.abc import Callable, Mapping
 from glnn import layers
 from glnn.layers import Layer
 from glnn.layers.activations import Activation
-from glnn.onnx.export import elementwise, normalise, rows, windows
+from glnn.layers.adaptive_pool import AdaptiveMaxPool, AdaptivePool
+from glnn.layers.conv import Conv
+from glnn.layers.conv_transpose import ConvTranspose
+from glnn.layers.pad import Pad
+from glnn.layers.pool import AvgPool, LPPool, MaxPool
+from glnn.onnx.export import elementwise, moves, normalise, recurrent, rows, windows
 
-Row = Callable[..., str]
-"""Takes the layer's Place and the names of its inputs; gives the name of its result."""
+Row = Callable[..., str | tuple[str, ...]]
+"""Takes the layer's Place and the names of its inputs; gives the name of its result, or of all."""
 
 _NORMS: dict[type[Layer], Row] = {
     **dict.fromkeys(
@@ -25,6 +30,8 @@ _NORMS: dict[type[Layer], Row] = {
     layers.LocalResponseNorm: normalise.local_response_norm,
     layers.RMSNorm: normalise.rms_norm,
     **dict.fromkeys((layers.Softmax, layers.LogSoftmax), normalise.softmax),
+    layers.Softmax2d: normalise.softmax2d,
+    layers.Softmin: normalise.softmin,
 }
 _ELEMENTWISE: dict[type[Layer], Row] = {
     **{
@@ -34,24 +41,45 @@ _ELEMENTWISE: dict[type[Layer], Row] = {
     },
     layers.PReLU: elementwise.prelu,
 }
+_FAMILIES: Mapping[type[Layer], Row] = {
+    AdaptiveMaxPool: windows.adaptive_max_pool,
+    AdaptivePool: windows.adaptive_avg_pool,
+    AvgPool: windows.avg_pool,
+    Conv: windows.conv,
+    ConvTranspose: windows.conv_transpose,
+    LPPool: windows.lp_pool,
+    MaxPool: windows.max_pool,
+    Pad: moves.pad,
+    layers.Upsample: rows.upsample,
+}
+"""Of layers that differ by their dimensions only; what is two kinds is the first."""
 TABLE: Mapping[type[Layer], Row] = {
     **_NORMS,
     **_ELEMENTWISE,
-    layers.AdaptiveAvgPool2d: windows.adaptive_avg_pool2d,
-    layers.AdaptiveMaxPool2d: windows.adaptive_max_pool2d,
-    layers.AvgPool2d: windows.avg_pool2d,
+    **{
+        kind: next(row for family, row in _FAMILIES.items() if issubclass(kind, family))
+        for kind in layers.LAYERS
+        if issubclass(kind, tuple(_FAMILIES))
+    },
     layers.Bias: rows.bias,
+    layers.Bilinear: rows.bilinear,
+    layers.ChannelShuffle: moves.channel_shuffle,
     layers.Concat: rows.concat,
-    layers.Conv2d: windows.conv2d,
-    layers.ConvTranspose2d: windows.conv_transpose2d,
-    layers.Dropout: rows.identity,
+    layers.CosineSimilarity: rows.cosine_similarity,
+    **{kind: rows.identity for kind in layers.LAYERS if issubclass(kind, layers.Dropout)},
     layers.Embedding: rows.embedding,
+    layers.EmbeddingBag: rows.embedding_bag,
     layers.Flatten: rows.flatten,
+    layers.Fold: moves.fold,
+    layers.GLU: rows.glu,
+    **dict.fromkeys((layers.GRU, layers.LSTM, layers.RNN), recurrent.recurrent),
+    **dict.fromkeys((layers.GRUCell, layers.LSTMCell, layers.RNNCell), recurrent.cell),
     layers.Identity: rows.identity,
     layers.Linear: rows.linear,
-    layers.MaxPool2d: windows.max_pool2d,
     layers.MultiheadAttention: rows.multihead_attention,
+    layers.PixelShuffle: moves.pixel_shuffle,
+    layers.PixelUnshuffle: moves.pixel_unshuffle,
     layers.Subsample2d: windows.subsample2d,
     layers.Unflatten: rows.view,
-    layers.Upsample: rows.upsample,
+    layers.Unfold: moves.unfold,
 }

@@ -6,21 +6,26 @@ from math import prod
 
 import numpy as np
 
-from glnn.graph.operators import Pool2d, windows
-from glnn.layers import Conv2d, ConvTranspose2d, Subsample2d
-from glnn.layers.conv2d import PADDING_MODES
+from glnn.graph.operators import windows
+from glnn.layers import Subsample2d
+from glnn.layers.adaptive_pool import AdaptivePool
+from glnn.layers.conv import PADDING_MODES, Conv
+from glnn.layers.conv_transpose import ConvTranspose
+from glnn.layers.pool import AvgPool, LPPool, Pool
 from glnn.onnx.export.writer import Place
 from glnn.types import Array
 
+Sizes = tuple[int, ...]
 
-def conv2d(place: Place, x: str) -> str:
+
+def conv(place: Place, x: str) -> str:
     layer = place.layer
-    assert isinstance(layer, Conv2d)
-    around = layer.around
+    assert isinstance(layer, Conv)
+    around, count = layer.around, layer.count
     if layer.padding_mode != "zeros" and any(around):
-        top, left, bottom, right = around
-        sides = place.integers(0, 0, top, left, 0, 0, bottom, right)
-        x, around = place("Pad", x, sides, mode=PADDING_MODES[layer.padding_mode]), (0, 0, 0, 0)
+        sides = place.integers(0, 0, *around[:count], 0, 0, *around[count:])
+        x = place("Pad", x, sides, mode=PADDING_MODES[layer.padding_mode])
+        around = (0,) * len(around)
     return place(
         "Conv",
         x,
@@ -33,9 +38,9 @@ def conv2d(place: Place, x: str) -> str:
     )
 
 
-def conv_transpose2d(place: Place, x: str) -> str:
+def conv_transpose(place: Place, x: str) -> str:
     layer = place.layer
-    assert isinstance(layer, ConvTranspose2d)
+    assert isinstance(layer, ConvTranspose)
     return place(
         "ConvTranspose",
         x,
@@ -49,76 +54,100 @@ def conv_transpose2d(place: Place, x: str) -> str:
     )
 
 
-def max_pool2d(place: Place, x: str) -> str:
-    op, ends = place.layer.op, _ends(place)
-    assert isinstance(op, Pool2d)
-    pads = (*op.padding[:2], *ends)
-    sizes = {"kernel_shape": op.kernel, "strides": op.stride, "dilations": op.dilation}
-    return place("MaxPool", x, **sizes, pads=pads)
+def max_pool(place: Place, x: str) -> str:
+    layer, ends = place.layer, _ends(place)
+    assert isinstance(layer, Pool)
+    sizes = {"kernel_shape": layer.kernel_size, "strides": layer.stride}
+    return place("MaxPool", x, **sizes, dilations=layer.dilation, pads=(*layer.padding, *ends))
 
 
-def avg_pool2d(place: Place, x: str) -> str:
+def avg_pool(place: Place, x: str) -> str:
+    layer = place.layer
+    assert isinstance(layer, AvgPool)
+    if layer.divisor_override is None:
+        return _mean(place, x, layer, counted=layer.count_include_pad)
+    pads = (*layer.padding, *_ends(place))
+    sizes = {"kernel_shape": layer.kernel_size, "strides": layer.stride, "pads": pads}
+    mean = place("AveragePool", x, **sizes, count_include_pad=1)
+    return place("Mul", mean, place.constant(prod(layer.kernel_size) / layer.divisor_override))
+
+
+def _mean(place: Place, x: str, layer: Pool, *, counted: bool) -> str:
     """Windows that hang over the end count what is inside, with or without the padding's zeros."""
-    op, ends = place.layer.op, _ends(place)
-    assert isinstance(op, Pool2d) and op.kernel is not None
-    counted = op.count_include_pad or op.divisor is not None
-    pads: tuple[int, ...] = (*op.padding[:2], *ends)
-    if counted and op.divisor is None and ends != op.padding[2:]:
-        top, left, bottom, right = op.padding
-        x = place("Pad", x, place.integers(0, 0, top, left, 0, 0, bottom, right))
-        pads = (0, 0, *(max(0, end - side) for end, side in zip(ends, (bottom, right))))
+    ends, padding = _ends(place), layer.padding
+    pads = (*padding, *ends)
+    if counted and ends != padding:
+        if any(padding):
+            x = place("Pad", x, place.integers(0, 0, *padding, 0, 0, *padding))
+        over = (max(0, end - side) for end, side in zip(ends, padding, strict=True))
+        pads = (*(0,) * layer.count, *over)
         counted = False
-    sizes = {"kernel_shape": op.kernel, "strides": op.stride, "pads": pads}
-    mean = place("AveragePool", x, **sizes, count_include_pad=int(counted))
-    if op.divisor is None:
-        return mean
-    return place("Mul", mean, place.constant(prod(op.kernel) / op.divisor))
+    sizes = {"kernel_shape": layer.kernel_size, "strides": layer.stride, "pads": pads}
+    return place("AveragePool", x, **sizes, count_include_pad=int(counted))
 
 
-def _ends(place: Place) -> tuple[int, int]:
-    """The padding at the bottom and on the right that gives as many windows as there are."""
-    op = place.layer.op
-    assert isinstance(op, Pool2d) and op.kernel is not None
+def lp_pool(place: Place, x: str) -> str:
+    """ONNX's operator has no signs and, of a window that hangs over the end, only what is there."""
+    layer = place.layer
+    assert isinstance(layer, LPPool)
+    p = float(layer.norm_type)
+    if p % 2 == 0 and not any(_ends(place)):
+        return place("LpPool", x, kernel_shape=layer.kernel_size, strides=layer.stride, p=int(p))
+    powers = x if p == 1 else place("Pow", x, place.constant(p))
+    mean = _mean(place, powers, layer, counted=True)
+    sums = place("Mul", mean, place.constant(prod(layer.kernel_size)))
+    return sums if p == 1 else place("Pow", sums, place.constant(1 / p))
+
+
+def _ends(place: Place) -> Sizes:
+    """The padding behind each dimension that gives as many windows as there are."""
+    layer = place.layer
+    assert isinstance(layer, Pool)
     found = []
-    for axis, size in enumerate(place.image):
-        kernel, stride, dilation = op.kernel[axis], op.stride[axis], op.dilation[axis]
-        before, after = op.padding[axis], op.padding[2 + axis]
-        count = windows.output(size, before, after, kernel, stride, dilation, op.ceil_mode)
-        if windows.output(size, before, after, kernel, stride, dilation) != count:
-            last = (count - 1) * stride + dilation * (kernel - 1) + 1
-            after = max(0, last - size - before)
+    for axis, size in enumerate(place.sizes):
+        kernel, stride = layer.kernel_size[axis], layer.stride[axis]
+        dilation, side = layer.dilation[axis], layer.padding[axis]
+        count = windows.output(size, side, side, kernel, stride, dilation, layer.ceil_mode)
+        after = side
+        if windows.output(size, side, side, kernel, stride, dilation) != count:
+            after = max(0, (count - 1) * stride + dilation * (kernel - 1) + 1 - size - side)
         found.append(after)
-    return found[0], found[1]
+    return tuple(found)
 
 
-def _shared(place: Place) -> tuple[int, int]:
-    """How many windows share the image, down and across."""
-    op = place.layer.op
-    assert isinstance(op, Pool2d)
-    down, across = (
-        size if n is None else n for size, n in zip(place.image, op.output, strict=True)
-    )
-    return down, across
+def _shared(place: Place) -> Sizes:
+    """How many windows share x along each dimension."""
+    layer = place.layer
+    assert isinstance(layer, AdaptivePool)
+    pairs = zip(place.sizes, layer.output_size, strict=True)
+    return tuple(size if count is None else count for size, count in pairs)
 
 
-def adaptive_avg_pool2d(place: Place, x: str) -> str:
-    counts, image = _shared(place), place.image
-    if counts == (1, 1):
+def adaptive_avg_pool(place: Place, x: str) -> str:
+    counts, sizes = _shared(place), place.sizes
+    if set(counts) == {1}:
         return place("GlobalAveragePool", x)
-    if not any(size % count for size, count in zip(image, counts, strict=True)):
+    if not any(size % count for size, count in zip(sizes, counts, strict=True)):
         return _even(place, "AveragePool", x, counts)
-    down, across = (_means(size, count) for size, count in zip(image, counts, strict=True))
-    rows = place("MatMul", place.constant(down), x)
-    return place("MatMul", rows, place.constant(across.T))
+    means = [_means(size, count) for size, count in zip(sizes, counts, strict=True)]
+    if len(means) > 1:
+        x = place("MatMul", place.constant(means[-2]), x)
+    x = place("MatMul", x, place.constant(means[-1].T))
+    if len(means) == 3:
+        n, c = place.dims[:2]
+        x = place.reshape(x, (n, c), (n, c, sizes[0], prod(counts[1:])))
+        x = place("MatMul", place.constant(means[0]), x)
+        x = place.reshape(x, (n, c), (n, c, *counts))
+    return x
 
 
-def adaptive_max_pool2d(place: Place, x: str) -> str:
-    counts, image = _shared(place), place.image
-    if counts == (1, 1):
+def adaptive_max_pool(place: Place, x: str) -> str:
+    counts, sizes = _shared(place), place.sizes
+    if set(counts) == {1}:
         return place("GlobalMaxPool", x)
-    if not any(size % count for size, count in zip(image, counts, strict=True)):
+    if not any(size % count for size, count in zip(sizes, counts, strict=True)):
         return _even(place, "MaxPool", x, counts)
-    for axis, (size, count) in enumerate(zip(image, counts, strict=True), 2):
+    for axis, (size, count) in enumerate(zip(sizes, counts, strict=True), 2):
         parts = list(_parts(size, count))
         most = max(len(part) for part in parts)
         index = [[*part, *[part[-1]] * (most - len(part))] for part in parts]
@@ -127,9 +156,9 @@ def adaptive_max_pool2d(place: Place, x: str) -> str:
     return x
 
 
-def _even(place: Place, op_type: str, x: str, counts: tuple[int, int]) -> str:
+def _even(place: Place, op_type: str, x: str, counts: Sizes) -> str:
     """Windows of one size, side by side."""
-    kernel = tuple(size // count for size, count in zip(place.image, counts, strict=True))
+    kernel = tuple(size // count for size, count in zip(place.sizes, counts, strict=True))
     return place(op_type, x, kernel_shape=kernel, strides=kernel)
 
 

@@ -45,7 +45,7 @@ class Place:
     """A layer's place in a graph that is being written.
 
     Called with an operator's name, the names of tensors and attributes, it adds a node and gives
-    the name of what that makes. The node added last makes the layer's result.
+    the name of what that makes. The layer's results are made by nodes of its own.
     """
 
     writer: Writer
@@ -60,16 +60,23 @@ class Place:
     """The type of its result."""
 
     def __call__(self, op_type: str, *inputs: str, **attributes: Any) -> str:
+        return self.all(1, op_type, *inputs, **attributes)[0]
+
+    def all(self, count: int, op_type: str, *inputs: str, **attributes: Any) -> list[str]:
+        """The same of an operator that makes `count` tensors: their names."""
         helper, writer = self.writer.onnx.helper, self.writer
-        made = writer.fresh(f"{self.output}: {op_type}")
-        writer.nodes.append(helper.make_node(op_type, inputs, [made], made, **attributes))
+        made = [writer.fresh(f"{self.output}: {op_type}") for _ in range(count)]
+        writer.nodes.append(helper.make_node(op_type, inputs, made, made[0], **attributes))
         return made
 
-    def finish(self, result: str) -> None:
-        """Call what the last node makes, `result`, as the layer's result is called."""
-        last = self.writer.nodes[-1]
-        assert last.output[0] == result, f"{last.op_type} does not make the result of {self.name}"
-        last.output[0], last.name, last.doc_string = self.output, self.name, repr(self.layer)
+    def finish(self, *results: str) -> None:
+        """Call `results`, which no node reads, as the layer's are called."""
+        names = (self.output, *(f"{self.output}.{name}" for name in self.layer.more))
+        for result, name in zip(results, names, strict=True):
+            maker = next(node for node in reversed(self.writer.nodes) if result in node.output)
+            maker.output[list(maker.output).index(result)] = name
+            if name == self.output:
+                maker.name, maker.doc_string = self.name, repr(self.layer)
 
     def constant(self, values: ArrayLike, dtype: DTypeLike = np.float32) -> str:
         """A tensor that holds `values`."""
@@ -102,12 +109,12 @@ class Place:
         return x.dims
 
     @property
-    def image(self) -> tuple[int, int]:
-        """The height and width of its only input. Raises UnsupportedOpError where unknown."""
-        _, _, h, w = self.dims
-        if isinstance(h, str) or isinstance(w, str):
+    def sizes(self) -> tuple[int, ...]:
+        """Those of its only input behind the channels. Raises UnsupportedOpError where unknown."""
+        found = tuple(dim for dim in self.dims[2:] if isinstance(dim, int))
+        if len(found) < len(self.dims) - 2:
             raise UnsupportedOpError(f"its input must have a known size, got {self.dims}")
-        return h, w
+        return found
 
     def reshape(self, x: str, before: Sequence[Dim], after: Sequence[Dim]) -> str:
         """x, of dimensions `before`, as `after`.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from glnn.errors import ShapeError
-from glnn.graph.expression import Expr, Scalar, formula
+from glnn.graph.compose.cells import Activation
+from glnn.graph.expression import Scalar, formula
 from glnn.onnx.operators.call import Call
-
-Activation = Callable[[Expr], Expr]
 
 FORMULAS: Mapping[str, tuple[str, float | None, float | None]] = {
     "affine": ("b * a + c", 1.0, 0.0),

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from math import prod
 
-import numpy as np
-
 from glnn.errors import ShapeError
 from glnn.graph.compose import conv as compose
 from glnn.graph.compose.conv_transpose import conv_transpose
+from glnn.graph.compose.fold import fold
 from glnn.graph.graph import Value
-from glnn.graph.operators import Concat, Expand, Pad, ScatterND, Slice, Transpose
+from glnn.graph.operators import Concat, Pad, Slice
 from glnn.onnx.operators.call import Call
 from glnn.onnx.operators.entry import Entry
-from glnn.onnx.operators.window import Window, pads, shared
-from glnn.types import TensorType
+from glnn.onnx.operators.window import pads, shared, windows_of
 
 
 def biased(call: Call, y: Value, bias: Value | None) -> Value:
@@ -26,7 +24,7 @@ def biased(call: Call, y: Value, bias: Value | None) -> Value:
 
 
 def _conv(call: Call, x: Value, weight: Value, bias: Value | None = None) -> Value:
-    windows = Window.of(call, x.type.shape[2:], weight.type.shape[2:])
+    windows = windows_of(call, x.type.shape[2:], weight.type.shape[2:])
     y = compose.conv(
         call,
         x,
@@ -101,27 +99,7 @@ def _causal_conv(
 def _col2im(call: Call, x: Value, image: Value, block: Value) -> Value:
     """Each number of x is added to the place that its window's tap lies upon."""
     sizes, kernel = call.integers(image, "image_shape"), call.integers(block, "block_shape")
-    windows = Window.of(call, sizes, kernel)
-    n, rows, count = x.type.shape
-    taps, outs = prod(kernel), windows.outputs(sizes)
-    if rows % taps or count != prod(outs):
-        raise ShapeError(f"Col2Im: {x.type} is not of windows {kernel} on {sizes}")
-    channels = rows // taps
-    padded = tuple(a + n + b for a, n, b in zip(windows.before, sizes, windows.after, strict=True))
-    at = np.zeros((1, 1), np.int64)
-    for size, k, s, d, out in zip(padded, kernel, windows.stride, windows.dilation, outs):
-        own = np.add.outer(np.arange(k) * d, np.arange(out) * s)
-        at = (at[:, None, :, None] * size + own[:, None]).reshape(len(at) * k, -1)
-    updates = call(Transpose((2, 3, 0, 1)), call.reshape(x, (n, channels, taps, count)))
-    zero = call.constant(0, x.type.dtype.numpy)
-    zeros = call(Expand((prod(padded), n, channels)), zero)
-    index = call.constant(at[..., None].astype(np.int32))
-    found = call(Transpose((1, 2, 0)), call(ScatterND("add"), zeros, index, updates))
-    found = call.reshape(found, (n, channels, *padded))
-    ends = tuple(a + n for a, n in zip(windows.before, sizes, strict=True))
-    axes = tuple(range(2, len(sizes) + 2))
-    cut = Slice(windows.before, ends, axes, (1,) * len(sizes))
-    return found if TensorType((n, channels, *sizes)) == found.type else call(cut, found)
+    return fold(call, x, windows_of(call, sizes, kernel), sizes)
 
 
 ENTRIES = (

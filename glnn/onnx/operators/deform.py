@@ -6,12 +6,13 @@ import numpy as np
 
 from glnn.errors import UnsupportedOpError
 from glnn.graph.compose.matmul import matmul
+from glnn.graph.compose.window import Window
 from glnn.graph.graph import Value
 from glnn.graph.operators import Expand, GatherElements, Slice
 from glnn.onnx.operators.call import Call
 from glnn.onnx.operators.conv import biased
 from glnn.onnx.operators.entry import Entry
-from glnn.onnx.operators.window import Window
+from glnn.onnx.operators.window import windows_of
 from glnn.types import Array
 
 CORNERS = ((0, 0), (0, 1), (1, 0), (1, 1))
@@ -29,7 +30,7 @@ def _deform_conv(
     if len(x.type.dims) != 4:
         raise UnsupportedOpError(f"DeformConv: of {len(x.type.dims) - 2} dimensions")
     n, c, h, w = x.type.shape
-    windows = Window.of(call, (h, w), weight.type.shape[2:])
+    windows = windows_of(call, (h, w), weight.type.shape[2:])
     outs, groups, parts = windows.outputs((h, w)), call.get("group", 1), call.get("offset_group", 1)
     taps, places = windows.kernel[0] * windows.kernel[1], outs[0] * outs[1]
     offsets = call.reshape(offset, (n, parts, taps, 2, places))

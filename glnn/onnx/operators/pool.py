@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from functools import reduce
-
 import numpy as np
 
 from glnn.errors import ShapeError
+from glnn.graph.compose.pool import averaged, pooled
+from glnn.graph.compose.window import Window
 from glnn.graph.graph import Value
-from glnn.graph.operators import (
-    ArgReduce,
-    Gather,
-    Pad,
-    Pool2d,
-    Reduce,
-    Squeeze,
-    Unsqueeze,
-)
+from glnn.graph.operators import ArgReduce, Gather, Pool2d, Reduce
 from glnn.onnx.operators.call import Call
 from glnn.onnx.operators.entry import Entry
-from glnn.onnx.operators.window import Window
+from glnn.onnx.operators.window import windows_of
 from glnn.types import Array, DType
 
 
@@ -28,66 +20,15 @@ def _windows(call: Call, x: Value) -> Window:
     if len(x.type.dims) < 3:
         raise ShapeError(f"{call.name}: x must be (n, c, ...), got {x.type}")
     sizes = x.type.shape[2:]
-    windows = Window.of(call, sizes, call.need("kernel_shape"))
+    windows = windows_of(call, sizes, call.need("kernel_shape"))
     windows.outputs(sizes)
     return windows
-
-
-def _pooled(call: Call, x: Value, windows: Window, mode: str, divisor: int | None = None) -> Value:
-    """The greatest number of each window, or the sum over `divisor`: one or two dimensions at a
-    time, since both are separable.
-    """
-    count = len(windows.kernel)
-    if count == 1:
-        y = _pooled(call, call(Unsqueeze((2,)), x), windows.with_rows(), mode, divisor)
-        return call(Squeeze((2,)), y)
-    if count > 2:
-        n, c, depth, *sizes = x.type.shape
-        images = call.reshape(x, (n, c * depth, *sizes))
-        y = _pooled(call, images, windows.part(1, count), mode, divisor)
-        outs = y.type.shape[2:]
-        y = call.reshape(y, (n, c, depth, int(np.prod(outs))))
-        first = windows.part(0, 1)
-        across = Window(
-            (*first.kernel, 1),
-            (*first.stride, 1),
-            (*first.dilation, 1),
-            (*first.before, 0),
-            (*first.after, 0),
-            first.ceil,
-        )
-        y = _pooled(call, y, across, mode, divisor)
-        return call.reshape(y, (n, c, y.type.shape[2], *outs))
-    return _of_images(call, x, windows, mode, divisor)
-
-
-def _of_images(
-    call: Call, x: Value, windows: Window, mode: str, divisor: int | None, counted: bool = True
-) -> Value:
-    """The same of images."""
-    sides = windows.sides
-    if any(2 * side > k for side, k in zip(sides, 2 * windows.kernel, strict=True)):
-        # More than Pool2d takes: what no sum and no maximum sees is put around x.
-        fill = 0.0 if mode == "average" else -np.inf
-        x = call(Pad((0, 0, *windows.before), (0, 0, *windows.after), "constant", fill), x)
-        sides = (0, 0, 0, 0)
-    op = Pool2d(
-        mode,
-        windows.kernel,  # type: ignore[arg-type]
-        windows.stride,  # type: ignore[arg-type]
-        sides,  # type: ignore[arg-type]
-        windows.dilation,  # type: ignore[arg-type]
-        windows.ceil,
-        counted,
-        divisor,
-    )
-    return call(op, x)
 
 
 def _max_pool(call: Call, x: Value) -> tuple[Value, ...]:
     windows = _windows(call, x)
     dtype = x.type.dtype
-    y = call.cast(_pooled(call, call.cast(x, DType.float32), windows, "max"), dtype)
+    y = call.cast(pooled(call, call.cast(x, DType.float32), windows, "max"), dtype)
     return (y, _places(call, x, windows)) if call.outputs > 1 and call.wanted[1] else (y,)
 
 
@@ -129,35 +70,13 @@ def _met(windows: Window, sizes: tuple[int, ...], outs: tuple[int, ...]) -> Arra
 
 
 def _average_pool(call: Call, x: Value) -> Value:
-    windows = _windows(call, x)
     counted = bool(call.get("count_include_pad", 0))
-    sizes = x.type.shape[2:]
-    small = all(2 * p <= k for p, k in zip(windows.sides, 2 * windows.kernel, strict=True))
-    if len(sizes) <= 2 and small and set(windows.dilation) == {1}:
-        if len(sizes) == 2:
-            return _of_images(call, x, windows, "average", None, counted)
-        rows = call(Unsqueeze((2,)), x)
-        y = _of_images(call, rows, windows.with_rows(), "average", None, counted)
-        return call(Squeeze((2,)), y)
-    sums = _pooled(call, x, windows, "average", 1)
-    counts = _counts(windows, sizes, counted)
-    return call.pointwise("a / b", sums, call.constant(counts, np.float32))
-
-
-def _counts(windows: Window, sizes: tuple[int, ...], counted: bool) -> Array:
-    """How many numbers the mean of each window is of. counted: those in the padding, too."""
-    found = []
-    for i, (size, out) in enumerate(zip(sizes, windows.outputs(sizes), strict=True)):
-        taps = np.arange(windows.kernel[i]) * windows.dilation[i]
-        at = np.add.outer(np.arange(out) * windows.stride[i] - windows.before[i], taps)
-        first, last = (-windows.before[i], size + windows.after[i]) if counted else (0, size)
-        found.append(((at >= first) & (at < last)).sum(axis=1))
-    return np.asarray(reduce(np.multiply.outer, found))
+    return averaged(call, x, _windows(call, x), counted=counted)
 
 
 def _lp_pool(call: Call, x: Value) -> Value:
     p = call.get("p", 2)
-    sums = _pooled(call, _powers(call, x, p), _windows(call, x), "average", 1)
+    sums = pooled(call, _powers(call, x, p), _windows(call, x), "average", 1)
     return _root(call, sums, p)
 
 

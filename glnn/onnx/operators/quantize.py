@@ -15,7 +15,7 @@ from glnn.graph.operators import Gather, Reduce
 from glnn.onnx.operators.call import Call
 from glnn.onnx.operators.dtypes import dtype_of
 from glnn.onnx.operators.entry import Entry
-from glnn.onnx.operators.window import Window
+from glnn.onnx.operators.window import windows_of
 from glnn.types import DType
 
 BYTES = (DType.uint8, DType.int8)
@@ -150,7 +150,7 @@ def _conv_integer(
     x_zero: Value | None = None,
     w_zero: Value | None = None,
 ) -> Value:
-    windows = Window.of(call, x.type.shape[2:], weight.type.shape[2:])
+    windows = windows_of(call, x.type.shape[2:], weight.type.shape[2:])
     count = len(windows.kernel)
     own, taps = w_zero and _outputs(call, w_zero, count), tuple(range(1, count + 2))
     first = whole(call, x, x_zero and call.reshape(x_zero, ()))

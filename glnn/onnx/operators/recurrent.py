@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from glnn.graph.compose import cells
+from glnn.graph.compose.cells import Activation
+from glnn.graph.compose.directions import Operands, Results
 from glnn.graph.compose.recurrent import Phase
 from glnn.graph.graph import Kind, Value
 from glnn.graph.operators import Expand, Pad, Slice, Transpose
-from glnn.onnx.operators import cells
-from glnn.onnx.operators.activation import Activation
 from glnn.onnx.operators.call import Call
-from glnn.onnx.operators.directions import Operands, Results, layers
+from glnn.onnx.operators.directions import layers
 from glnn.onnx.operators.entry import Entry
 from glnn.types import DType
 
@@ -74,6 +75,11 @@ def _everywhere(call: Call, value: Value, b: int) -> Value:
     return call(Expand((d, b, units)), call.reshape(value, (d, 1, units)))
 
 
+def _limit(call: Call) -> float:
+    """What sums are clipped to, 0 where they are not."""
+    return float(call.get("clip", 0.0))
+
+
 def _lstm(
     call: Call,
     x: Value,
@@ -94,7 +100,8 @@ def _lstm(
         given = replace(given, states=(*given.states, *more))
 
     def phases(f: Activation, g: Activation, h: Activation) -> tuple[Phase, ...]:
-        return cells.lstm(call, f, g, h, peeps=peepholes is not None)
+        peeps, coupled = peepholes is not None, bool(call.get("input_forget", 0))
+        return cells.lstm(f, g, h, peeps=peeps, coupled=coupled, limit=_limit(call))
 
     found = layers(call, given, 2, ("Sigmoid", "Tanh", "Tanh"), phases)
     return _finished(call, found)
@@ -124,7 +131,7 @@ def _gru(
         given = replace(given, states=(*given.states, last))
 
     def phases(f: Activation, g: Activation) -> tuple[Phase, ...]:
-        return cells.gru(call, f, g, after=after, biased=last is not None)
+        return cells.gru(f, g, after=after, biased=last is not None, limit=_limit(call))
 
     return _finished(call, layers(call, given, 1, ("Sigmoid", "Tanh"), phases))
 
@@ -142,7 +149,7 @@ def _rnn(
     given = _operands(call, x, weight, recurrent, together, lengths, (hidden,))
 
     def phases(f: Activation) -> tuple[Phase, ...]:
-        return cells.rnn(call, f)
+        return cells.rnn(f, limit=_limit(call))
 
     return _finished(call, layers(call, given, 1, ("Tanh",), phases))
 

@@ -9,7 +9,7 @@ from math import floor
 import numpy as np
 
 from glnn.errors import ShapeError, UnsupportedOpError
-from glnn.graph.compose.resample import picked, weighted
+from glnn.graph.compose.resample import Filter, picked, weighted
 from glnn.graph.graph import Value
 from glnn.graph.operators import Identity
 from glnn.onnx.operators.call import Call
@@ -64,47 +64,6 @@ class Along:
     def _last(self) -> Array:
         """The last of them; 1 where there is but one."""
         return np.asarray(self._length - 1 if self._length != 1 else 1, np.float32)
-
-
-@dataclass(frozen=True)
-class Filter:
-    """What a number between places is made of."""
-
-    linear: bool
-    """By a line through two neighbours, else by a cubic of four (Keys 1981)."""
-    a: float = -0.75
-    """That one's coefficient."""
-    antialias: bool = False
-    """Whether it is stretched where places become fewer."""
-    exclude_outside: bool = False
-    """Whether what lies outside has no weight, instead of the number at the edge."""
-
-    def taps(self, at: Array, size: int, scale: float) -> tuple[Array, Array]:
-        """Indices, int32, and weights, float32, of what each place is made of: (taps, places)."""
-        scale = min(scale, 1.0) if self.antialias else 1.0
-        reach = 1 if self.linear else 2
-        before = floor(-reach / scale) + 1
-        offsets = np.arange(before, 2 - before)[:, None]
-        whole = np.floor(at).astype(np.int64)
-        index = whole + offsets
-        weights = self._weights((index - at.astype(np.float64)) * scale)
-        if self.exclude_outside:
-            weights = np.where((index < 0) | (index >= size), 0.0, weights)
-        if self.exclude_outside or self.antialias:
-            total = weights.sum(0)
-            weights = weights / np.where(total == 0, 1.0, total)
-        index = np.clip(index, 0, size - 1)
-        there = np.any(weights != 0, axis=1)
-        return index[there].astype(np.int32), weights[there].astype(np.float32)
-
-    def _weights(self, distance: Array) -> Array:
-        x = np.abs(distance)
-        if self.linear:
-            return np.asarray(np.clip(1 - x, 0, 1))
-        a = self.a
-        near = ((a + 2) * x - (a + 3)) * x * x + 1
-        far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-        return np.asarray(np.where(x <= 1, near, np.where(x < 2, far, 0.0)))
 
 
 def _nearest(at: Array, size: int, mode: str) -> Array:

@@ -11,14 +11,14 @@ from glnn.graph.graph import Value
 from glnn.graph.operators import Expand, Pad, ScatterElements
 from glnn.onnx.operators.call import Call
 from glnn.onnx.operators.entry import Entry
-from glnn.onnx.operators.window import Window
+from glnn.onnx.operators.window import windows_of
 from glnn.types import DType
 
 
 def _max_unpool(call: Call, x: Value, places: Value, shape: Value | None = None) -> Value:
     """Each number to its place in its own channel, zeros elsewhere."""
     n, c, *sizes = x.type.shape
-    windows = Window.of(call, tuple(sizes), call.need("kernel_shape"))
+    windows = windows_of(call, tuple(sizes), call.need("kernel_shape"))
     found = tuple(
         (size - 1) * s - before - after + k
         for size, s, before, after, k in zip(

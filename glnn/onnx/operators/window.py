@@ -1,79 +1,31 @@
-"""Where windows lie: what convolutions and pooling say alike."""
+"""Where windows lie: what nodes of convolutions and pooling say alike."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from glnn.errors import ShapeError
-from glnn.graph.operators.windows import check, output
+from glnn.graph.compose.window import Sizes, Window
+from glnn.graph.operators.windows import check
 from glnn.onnx.operators.call import Call
 
-Sizes = tuple[int, ...]
 
-
-@dataclass(frozen=True)
-class Window:
-    """The windows of a node: a number of each for every spatial dimension."""
-
-    kernel: Sizes
-    stride: Sizes
-    dilation: Sizes
-    before: Sizes
-    """Places added before the first."""
-    after: Sizes
-    """Places added behind the last."""
-    ceil: bool = False
-    """Whether the last window may hang over the end."""
-
-    @classmethod
-    def of(cls, call: Call, sizes: Sizes, kernel: Sequence[int]) -> Window:
-        """Those of a node for an operand of spatial `sizes`. Raises ShapeError for wrong ones."""
-        count = len(kernel)
-        if len(sizes) != count or not count:
-            raise ShapeError(f"{call.name}: the kernel {tuple(kernel)} does not fit sizes {sizes}")
-        stride = tuple(call.get("strides", (1,) * count))
-        dilation = tuple(call.get("dilations", (1,) * count))
-        check(
-            call.name,
-            kernel_shape=(tuple(kernel), count, 1),
-            strides=(stride, count, 1),
-            dilations=(dilation, count, 1),
-        )
-        before, after = pads(call, sizes, kernel, stride, dilation)
-        ceil = bool(call.get("ceil_mode", 0))
-        return cls(tuple(kernel), stride, dilation, before, after, ceil)
-
-    @property
-    def sides(self) -> Sizes:
-        """Before each dimension, then behind each."""
-        return (*self.before, *self.after)
-
-    def outputs(self, sizes: Sizes) -> Sizes:
-        """How many windows there are. Raises ShapeError where there is none."""
-        sides, steps = zip(self.before, self.after), zip(self.stride, self.dilation)
-        found = tuple(
-            output(size, *side, kernel, *step, self.ceil)
-            for size, side, kernel, step in zip(sizes, sides, self.kernel, steps, strict=True)
-        )
-        if min(found) < 1:
-            raise ShapeError(f"the window {self.kernel} is larger than the padded {sizes}")
-        return found
-
-    def part(self, start: int, stop: int) -> Window:
-        """The windows along some of the dimensions."""
-        cut = slice(start, stop)
-        before, after = self.before[cut], self.after[cut]
-        return Window(
-            self.kernel[cut], self.stride[cut], self.dilation[cut], before, after, self.ceil
-        )
-
-    def with_rows(self) -> Window:
-        """The same of one more dimension, of size 1, before the others."""
-        kernel, stride, dilation = (
-            (1, *each) for each in (self.kernel, self.stride, self.dilation)
-        )
-        return Window(kernel, stride, dilation, (0, *self.before), (0, *self.after), self.ceil)
+def windows_of(call: Call, sizes: Sizes, kernel: Sequence[int]) -> Window:
+    """Those of a node for an operand of spatial `sizes`. Raises ShapeError for wrong ones."""
+    count = len(kernel)
+    if len(sizes) != count or not count:
+        raise ShapeError(f"{call.name}: the kernel {tuple(kernel)} does not fit sizes {sizes}")
+    stride = tuple(call.get("strides", (1,) * count))
+    dilation = tuple(call.get("dilations", (1,) * count))
+    check(
+        call.name,
+        kernel_shape=(tuple(kernel), count, 1),
+        strides=(stride, count, 1),
+        dilations=(dilation, count, 1),
+    )
+    before, after = pads(call, sizes, kernel, stride, dilation)
+    ceil = bool(call.get("ceil_mode", 0))
+    return Window(tuple(kernel), stride, dilation, before, after, ceil)
 
 
 def pads(

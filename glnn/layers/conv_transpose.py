@@ -1,61 +1,65 @@
-"""Transposed two-dimensional convolution layer."""
+"""Transposed convolution layers of one to three dimensions."""
 
 from __future__ import annotations
 
-from typing import Any
+from math import prod
+from typing import Any, ClassVar
 
 from numpy.typing import DTypeLike
 
-from glnn.errors import ShapeError
+from glnn.errors import ShapeError, shown
 from glnn.graph.compose.conv_transpose import conv_transpose
 from glnn.graph.graph import Value
 from glnn.graph.operators import Conv2d, Pointwise
 from glnn.graph.patterns import SUM
-from glnn.layers.arguments import IntOrPair, flag, integer, pair, plain, sides
+from glnn.layers.arguments import Ints, flag, integer, plain, sizes
 from glnn.layers.layer import Array, Layer
 from glnn.layers.parameter import Parameter
 from glnn.layers.scope import Scope
 
 
-class ConvTranspose2d(Layer):
-    """Transposed convolution of x of shape (n, in_channels, h, w): (n, out_channels, oh, ow).
+class ConvTranspose(Layer):
+    """Transposed convolution of x of shape (n, in_channels, ...): (n, out_channels, ...).
 
-    oh = (h - 1) stride - 2 padding + dilation (kernel_size - 1) + output_padding + 1, and ow
-    likewise. output_padding: smaller than the stride or the dilation. padding_mode: "zeros".
-    weight: (in_channels, out_channels / groups, kernel height, kernel width).
+    What ConvTranspose1d, ConvTranspose2d and ConvTranspose3d share. A dimension of x of `size`
+    becomes (size - 1) stride - 2 padding + dilation (kernel_size - 1) + output_padding + 1.
+    output_padding: smaller than the stride or the dilation. padding_mode: "zeros".
+    weight: (in_channels, out_channels / groups, ...), of the kernel's sizes.
     bias: (out_channels,), or None with `bias=False`.
     device, dtype: None and None or float32; parameters are float32.
     """
 
     weight = Parameter[Array]()
     bias = Parameter["Array | None"]()
+    count: ClassVar[int]
+    """How many dimensions x has behind the channels."""
 
     def __init__(
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: IntOrPair,
-        stride: IntOrPair = 1,
-        padding: IntOrPair = 0,
-        output_padding: IntOrPair = 0,
+        kernel_size: Ints,
+        stride: Ints = 1,
+        padding: Ints = 0,
+        output_padding: Ints = 0,
         groups: int = 1,
         bias: bool = True,
-        dilation: IntOrPair = 1,
+        dilation: Ints = 1,
         padding_mode: str = "zeros",
         device: None = None,
         dtype: DTypeLike | None = None,
         *,
         seed: int = 0,
     ) -> None:
-        kind = "ConvTranspose2d"
+        kind, count = type(self).__name__, self.count
         plain(kind, device, dtype)
         self.in_channels = integer(f"{kind} in_channels", in_channels)
         self.out_channels = integer(f"{kind} out_channels", out_channels)
-        self.kernel_size = pair(f"{kind} kernel_size", kernel_size)
-        self.stride = pair(f"{kind} stride", stride)
-        self.padding = pair(f"{kind} padding", padding, least=0)
-        self.output_padding = pair(f"{kind} output_padding", output_padding, least=0)
-        self.dilation = pair(f"{kind} dilation", dilation)
+        self.kernel_size = sizes(f"{kind} kernel_size", kernel_size, count)
+        self.stride = sizes(f"{kind} stride", stride, count)
+        self.padding = sizes(f"{kind} padding", padding, count, 0)
+        self.output_padding = sizes(f"{kind} output_padding", output_padding, count, 0)
+        self.dilation = sizes(f"{kind} dilation", dilation, count)
         self.groups = integer(f"{kind} groups", groups)
         if self.in_channels % self.groups or self.out_channels % self.groups:
             raise ShapeError(
@@ -71,14 +75,14 @@ class ConvTranspose2d(Layer):
                 f"dilation {self.dilation}, got {self.output_padding}"
             )
         if not isinstance(padding_mode, str) or padding_mode != "zeros":
-            raise ShapeError(f"{kind} padding_mode must be 'zeros', got {padding_mode!r:.40}")
+            raise ShapeError(f"{kind} padding_mode must be 'zeros', got {shown(padding_mode)}")
         share = self.out_channels // self.groups
         shapes: dict[str, tuple[int, ...]] = {
             "weight": (self.in_channels, share, *self.kernel_size)
         }
         if flag(f"{kind} bias", bias):
             shapes["bias"] = (self.out_channels,)
-        fan_in = share * self.kernel_size[0] * self.kernel_size[1]
+        fan_in = share * prod(self.kernel_size)
         super().__init__(Conv2d(groups=self.groups), shapes, fan_in=fan_in, seed=seed)
 
     def express(self, scope: Scope, *inputs: Value) -> Value:
@@ -88,7 +92,7 @@ class ConvTranspose2d(Layer):
             x,
             self.variable(scope, "weight"),
             stride=self.stride,
-            padding=sides(self.padding),
+            padding=(*self.padding, *self.padding),
             output_padding=self.output_padding,
             dilation=self.dilation,
             groups=self.groups,
@@ -110,3 +114,21 @@ class ConvTranspose2d(Layer):
             "bias": "bias" in self.shapes,
             "dilation": self.dilation,
         }
+
+
+class ConvTranspose1d(ConvTranspose):
+    """Transposed convolution of x of shape (n, in_channels, l): see `ConvTranspose`."""
+
+    count = 1
+
+
+class ConvTranspose2d(ConvTranspose):
+    """Transposed convolution of x of shape (n, in_channels, h, w): see `ConvTranspose`."""
+
+    count = 2
+
+
+class ConvTranspose3d(ConvTranspose):
+    """Transposed convolution of x of shape (n, in_channels, d, h, w): see `ConvTranspose`."""
+
+    count = 3

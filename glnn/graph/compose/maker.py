@@ -1,0 +1,84 @@
+"""How what is made of several operators is put into a graph, with numbers that never change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from glnn.graph.builder import Builder
+from glnn.graph.expression import Arg, Expr, Scalar, formula
+from glnn.graph.graph import Kind, Value
+from glnn.graph.operator import Operator
+from glnn.graph.operators import Pointwise, Reshape
+from glnn.types import Array, DType, Shape, TensorType
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Puts operators into a graph, where all sizes of the operands are known.
+
+    It can be called as `compose.Add` is.
+    """
+
+    builder: Builder
+    """Of the graph of operators."""
+    name: str
+    """What the nodes are called, and what errors call them."""
+
+    def __call__(self, operator: Operator, *inputs: Value | None) -> Value:
+        """The first result of `operator`."""
+        return self.all(operator, *inputs)[0]
+
+    def all(self, operator: Operator, *inputs: Value | None) -> tuple[Value, ...]:
+        """All results of `operator`: constants where all operands are small constants."""
+        values = self.builder.add(operator, *inputs, name=self.name)
+        arrays = self.builder.numbers(values)
+        if arrays is None:
+            return values
+        return tuple(constant(array) for array in arrays)
+
+    def constant(self, array: Any, dtype: Any = None) -> Value:
+        """A value that never changes."""
+        return constant(np.asarray(array, dtype))
+
+    def pointwise(self, expression: str | Expr, *operands: Value | float | int | bool) -> Value:
+        """An expression, or a formula, of values that broadcast and of numbers.
+
+        In a formula a is the first operand, b the second one and so on.
+        """
+        expr = formula(expression) if isinstance(expression, str) else expression
+        values: list[Value] = []
+        arguments: list[Expr] = []
+        for one in operands:
+            if isinstance(one, Value):
+                arguments.append(Arg(len(values)))
+                values.append(one)
+            else:
+                arguments.append(Scalar(one))
+        return self(Pointwise(expr(*arguments)), *values)
+
+    def cast(self, value: Value, dtype: DType) -> Value:
+        """`value` as `dtype`."""
+        return (
+            value if value.type.dtype is dtype else self.pointwise(f"cast_{dtype.value}(a)", value)
+        )
+
+    def reshape(self, value: Value, shape: Shape) -> Value:
+        """`value` in another shape of as many numbers; a 0 is a size."""
+        return value if value.type.dims == shape else self(Reshape(shape, True), value)
+
+
+def constant(array: Array) -> Value:
+    """A value that never changes: the same one for the same few numbers, so that plans share it."""
+    if array.nbytes > 1024 or array.dtype.hasobject:
+        return Value("constant", TensorType.of(array), Kind.CONSTANT, array)
+    return _small(DType.of(array), array.shape, array.tobytes())
+
+
+@lru_cache(4096)
+def _small(dtype: DType, shape: Shape, content: bytes) -> Value:
+    array = np.frombuffer(content, dtype.numpy).reshape(shape)
+    return Value("constant", TensorType(shape, dtype), Kind.CONSTANT, array)

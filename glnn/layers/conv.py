@@ -1,0 +1,216 @@
+"""Convolution layers of one to three dimensions."""
+
+from __future__ import annotations
+
+from math import inf, prod
+from typing import Any, ClassVar
+
+from numpy.typing import DTypeLike
+
+from glnn.errors import ShapeError, shown
+from glnn.graph import operators
+from glnn.graph.compose.conv import conv
+from glnn.graph.graph import Value
+from glnn.graph.index_map import Edge
+from glnn.graph.operators import Pointwise
+from glnn.graph.patterns import SUM
+from glnn.layers.arguments import (
+    MANY,
+    Ints,
+    Sizes,
+    flag,
+    integer,
+    places,
+    plain,
+    sizes,
+    with_unusual,
+)
+from glnn.layers.layer import Array, Layer
+from glnn.layers.parameter import Parameter
+from glnn.layers.scope import Scope
+from glnn.types import Dim
+
+PADDING_MODES: dict[str, Edge] = {
+    "zeros": "constant",
+    "reflect": "reflect",
+    "replicate": "edge",
+    "circular": "wrap",
+}
+"""What `operators.Pad` calls them."""
+
+
+class Conv(Layer):
+    """Convolution of x of shape (n, in_channels, ...): what Conv1d, Conv2d and Conv3d share.
+
+    padding: places before and behind each dimension; "valid", none; "same", such that the
+    result is as large as x, which needs a stride of 1: of an odd number one more is at the end.
+    around: those before each dimension, then those behind each.
+    padding_mode: what is there: "zeros"; "reflect", "replicate", "circular", numbers of x, mirrored
+    at its edge, the edge's own, or those at the other end. device, dtype: None and None or float32;
+    parameters are float32.
+    weight: (out_channels, in_channels / groups, ...), of the kernel's sizes.
+    bias: (out_channels,), or None with `bias=False`.
+    """
+
+    weight = Parameter[Array]()
+    bias = Parameter["Array | None"]()
+    count: ClassVar[int]
+    """How many dimensions x has behind the channels."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Ints,
+        stride: Ints = 1,
+        padding: Ints | str = 0,
+        dilation: Ints = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: None = None,
+        dtype: DTypeLike | None = None,
+        *,
+        seed: int = 0,
+    ) -> None:
+        kind, count = type(self).__name__, self.count
+        plain(kind, device, dtype)
+        self.in_channels = integer(f"{kind} in_channels", in_channels)
+        self.out_channels = integer(f"{kind} out_channels", out_channels)
+        self.kernel_size = sizes(f"{kind} kernel_size", kernel_size, count)
+        self.stride = sizes(f"{kind} stride", stride, count)
+        self.dilation = sizes(f"{kind} dilation", dilation, count)
+        self.padding: Sizes | str = (
+            padding if isinstance(padding, str) else sizes(f"{kind} padding", padding, count, 0)
+        )
+        self.padding_mode = padding_mode
+        self.groups = integer(f"{kind} groups", groups)
+        if self.in_channels % self.groups or self.out_channels % self.groups:
+            raise ShapeError(
+                f"{kind} groups must divide in_channels {self.in_channels} and "
+                f"out_channels {self.out_channels}, got {self.groups}"
+            )
+        weight = (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
+        shapes: dict[str, tuple[int, ...]] = {"weight": weight}
+        if flag(f"{kind} bias", bias):
+            shapes["bias"] = (self.out_channels,)
+        self.around = self._sides()
+        super().__init__(self._op(), shapes, fan_in=prod(weight[1:]), seed=seed)
+
+    def _op(self) -> operators.Conv2d:
+        """What convolves images; of one dimension or three what it is made of, as far as told."""
+        if self.count != 2:
+            return operators.Conv2d(groups=self.groups)
+        return operators.Conv2d(
+            stride=self.stride,  # type: ignore[arg-type]
+            padding=self._zeros,  # type: ignore[arg-type]
+            dilation=self.dilation,  # type: ignore[arg-type]
+            groups=self.groups,
+        )
+
+    def _sides(self) -> Sizes:
+        """What is put before and behind. Raises ShapeError where it cannot be."""
+        mode, kind = self.padding_mode, type(self).__name__
+        if not isinstance(mode, str) or mode not in PADDING_MODES:
+            known = ", ".join(PADDING_MODES)
+            raise ShapeError(f"{kind} padding_mode must be one of {known}, got {shown(mode)}")
+        if not isinstance(self.padding, str):
+            return (*self.padding, *self.padding)
+        if self.padding == "valid":
+            return (0,) * (2 * self.count)
+        if self.padding != "same":
+            raise ShapeError(
+                f"{kind} padding must be an integer, {MANY[self.count]}, 'same' or 'valid', "
+                f"got {shown(self.padding)}"
+            )
+        if set(self.stride) != {1}:
+            raise ShapeError(f"{kind} padding 'same' needs a stride of 1, got {self.stride}")
+        return same(self.kernel_size, self.dilation)
+
+    @property
+    def _zeros(self) -> Sizes:
+        """The zeros that the convolution itself puts around x."""
+        return self.around if self.padding_mode == "zeros" else (0,) * len(self.around)
+
+    def express(self, scope: Scope, *inputs: Value) -> Value:
+        self._check(inputs[0].type.dims)
+        operands = self._padded(scope, *inputs), self.variable(scope, "weight")
+        biased = "bias" in self.shapes
+        if self.count == 2 and not biased:
+            return scope.result(self.op, *operands)
+        product = conv(
+            scope.add,
+            *operands,
+            stride=self.stride,
+            padding=self._zeros,
+            dilation=self.dilation,
+            groups=self.groups,
+        )
+        if not biased:
+            return scope.named(product)
+        bias = scope.channels(self.variable(scope, "bias"), product)
+        return scope.result(Pointwise(SUM), product, bias)
+
+    def _padded(self, scope: Scope, x: Value) -> Value:
+        """x with what the convolution does not put around it itself."""
+        if self.padding_mode == "zeros" or not any(self.around):
+            return x
+        before, after = self.around[: self.count], self.around[self.count :]
+        reach = {"reflect": 1, "circular": 0}.get(self.padding_mode, -inf)
+        for n, side in zip(x.type.dims[2:], map(max, before, after), strict=True):
+            if isinstance(n, int) and side + reach > n:
+                raise ShapeError(
+                    f"{type(self).__name__}: padding {self.around} reaches beyond x of shape "
+                    f"{x.type.dims}"
+                )
+        edge = PADDING_MODES[self.padding_mode]
+        return scope.add(operators.Pad((0, 0, *before), (0, 0, *after), edge), x)
+
+    def _check(self, x: tuple[Dim, ...]) -> None:
+        """Raise ShapeError, with what would help, where x cannot be so."""
+        channels, rank = self.in_channels, self.count + 2
+        wanted = f"x must have shape (n, {channels}, {places(self.count)})"
+        if len(x) != rank or (isinstance(x[1], int) and x[1] != channels):
+            help, order = "", (0, rank - 1, *range(1, rank - 1))
+            if len(x) == rank and x[-1] == channels:
+                turned = f"x.transpose({', '.join(map(str, order))})"
+                help = f": channels come first here, where {turned} puts them"
+            raise ShapeError(f"{type(self).__name__}: {wanted}, got {x}{help}")
+
+    def config(self) -> dict[str, Any]:
+        found = {
+            "in_channels": self.in_channels,
+            "out_channels": self.out_channels,
+            "kernel_size": self.kernel_size,
+            "stride": self.stride,
+            "padding": self.padding,
+            "dilation": self.dilation,
+            "groups": self.groups,
+            "bias": "bias" in self.shapes,
+        }
+        return with_unusual(found, padding_mode=(self.padding_mode, "zeros"))
+
+
+def same(kernel: Sizes, dilation: Sizes) -> Sizes:
+    """The padding, before and then behind each dimension, by which a result is as large as x."""
+    totals = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+    before = [n // 2 for n in totals]  # of an odd number, the greater half is at the end
+    return (*before, *(n - b for n, b in zip(totals, before, strict=True)))
+
+
+class Conv1d(Conv):
+    """Convolution of x of shape (n, in_channels, l): see `Conv`."""
+
+    count = 1
+
+
+class Conv2d(Conv):
+    """Convolution of x of shape (n, in_channels, h, w): see `Conv`."""
+
+    count = 2
+
+
+class Conv3d(Conv):
+    """Convolution of x of shape (n, in_channels, d, h, w): see `Conv`."""
+
+    count = 3

@@ -1,0 +1,46 @@
+"""Cosine similarity layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from glnn.errors import ShapeError
+from glnn.graph.expression import Arg, call, formula
+from glnn.graph.graph import Value
+from glnn.graph.operators import Identity, Pointwise, Reduce
+from glnn.layers.arguments import index, number
+from glnn.layers.layer import Layer
+from glnn.layers.scope import Scope
+
+
+class CosineSimilarity(Layer):
+    """The cosine of the angle between x and y, two inputs of one shape, along `dim`, which is left
+    out.
+
+    eps: what the norm of each is at least.
+    """
+
+    def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
+        self.dim = index("CosineSimilarity dim", dim)
+        self.eps = number("CosineSimilarity eps", eps, 0)
+        super().__init__(Identity())
+
+    @property
+    def inputs(self) -> int:
+        return 2
+
+    def express(self, scope: Scope, *inputs: Value) -> Value:
+        x, y = inputs
+        if x.type != y.type:
+            got = f"{x.type.dims} and {y.type.dims}"
+            raise ShapeError(f"CosineSimilarity: x and y must have one shape, got {got}")
+        axes = (self.dim,)
+        squares = Reduce("sum", axes, False, formula("square(a)"))
+        product = scope.add(Reduce("sum", axes, False, formula("a * b")), x, y)
+        over = (call("maximum", call("sqrt", Arg(1 + i)), float(self.eps)) for i in range(2))
+        cosine = call("div", Arg(0), call("mul", *over))
+        norms = (scope.add(squares, one) for one in (x, y))
+        return scope.result(Pointwise(cosine), product, *norms)
+
+    def config(self) -> dict[str, Any]:
+        return {"dim": self.dim, "eps": self.eps}

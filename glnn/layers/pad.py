@@ -1,0 +1,235 @@
+"""Layers that put something around x, of one to three dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from typing import Any, ClassVar
+
+import numpy as np
+
+from glnn.errors import ShapeError, shown
+from glnn.graph import operators
+from glnn.graph.graph import Value
+from glnn.graph.index_map import Edge
+from glnn.graph.operators import Identity
+from glnn.layers.arguments import Ints, Sizes, index, is_list, number, places
+from glnn.layers.layer import ANY, Layer
+from glnn.layers.scope import Scope
+from glnn.types import MOST, Dim, DType
+
+
+class Pad(Layer):
+    """x of shape (n, c, ...) with more around its last dimensions, or less where it is negative.
+
+    padding: places before and behind the last dimension, then those of the one before that, and so
+    on; one integer stands for all. before, after: the same, a number for each dimension in x's
+    order.
+    """
+
+    takes = ANY
+    count: ClassVar[int]
+    """How many dimensions are padded."""
+    edge: ClassVar[Edge]
+    """What is there, as `operators.Pad` calls it."""
+    value: float | int = 0
+    """The number that is put there, where numbers of x are not."""
+
+    def __init__(self, padding: Ints) -> None:
+        what, many = f"{type(self).__name__} padding", 2 * self.count
+        if is_list(padding) and len(padding) != many:
+            raise ShapeError(f"{what} must be an integer or {many} of them, got {shown(padding)}")
+        given: Sequence[object] = padding if is_list(padding) else (padding,) * many
+        self.padding: Sizes = tuple(index(what, one) for one in given)
+        if any(abs(one) > MOST for one in self.padding):
+            raise ShapeError(f"{what} must be integers of at most {MOST}, got {shown(padding)}")
+        self.before, self.after = self.padding[-2::-2], self.padding[::-2]
+        super().__init__(Identity())
+
+    def express(self, scope: Scope, *inputs: Value) -> Value:
+        (x,) = inputs
+        self._check(x.type.dims)
+        for before, after, edge in self.steps:
+            if any((*before, *after)):
+                none = (0,) * (len(x.type.dims) - self.count)
+                fill = self._fill(x.type.dtype)
+                x = scope.add(operators.Pad((*none, *before), (*none, *after), edge, fill), x)
+        return scope.named(x)
+
+    @property
+    def steps(self) -> tuple[tuple[Sizes, Sizes, Edge], ...]:
+        """What is put before and behind, and by which edge, then what is cut off by the constant.
+
+        The circle closes behind what is left: there it is the other way round. A constant is one
+        step.
+        """
+        if self.edge == "constant":
+            return ((self.before, self.after, self.edge),)
+        more: tuple[Sizes, Sizes, Edge] = (_above(self.before), _above(self.after), self.edge)
+        less = tuple(min(n, 0) for n in self.before), tuple(min(n, 0) for n in self.after)
+        cut: tuple[Sizes, Sizes, Edge] = (*less, "constant")
+        return (cut, more) if self.edge == "wrap" else (more, cut)
+
+    def _fill(self, dtype: DType) -> float | int | bool:
+        """The value as a number of `dtype`. Raises ShapeError where it is none."""
+        if dtype.kind == "float":
+            return float(self.value)
+        whole = int(self.value) if abs(self.value) <= MOST else None
+        if whole != self.value or np.array(whole).astype(dtype.numpy) != whole:
+            what = f"{type(self).__name__} value {self.value} is no number of x, {dtype.value}"
+            raise ShapeError(what)
+        return bool(whole) if dtype.kind == "bool" else whole
+
+    def _check(self, x: tuple[Dim, ...]) -> None:
+        """Raise ShapeError where x has too few dimensions or places."""
+        kind = type(self).__name__
+        if len(x) <= self.count or (self.edge != "constant" and len(x) > self.count + 2):
+            raise ShapeError(f"{kind}: x must have shape (n, c, {places(self.count)}), got {x}")
+        reach = {"reflect": 1, "wrap": 0}.get(self.edge, -inf)
+        for n, before, after in zip(x[-self.count :], self.before, self.after, strict=True):
+            if not isinstance(n, int):
+                continue
+            left = n + min(before, 0) + min(after, 0) if self.edge == "wrap" else n
+            if max(before, after) + reach > left:
+                raise ShapeError(f"{kind}: padding {self.padding} reaches beyond x of shape {x}")
+            if n + before + after < 1:
+                raise ShapeError(f"{kind}: padding {self.padding} leaves nothing of x {x}")
+
+    def config(self) -> dict[str, Any]:
+        return {"padding": self.padding}
+
+
+def _above(sides: Sizes) -> Sizes:
+    return tuple(max(n, 0) for n in sides)
+
+
+class ZeroPad(Pad):
+    """x with zeros around it: what ZeroPad1d, ZeroPad2d and ZeroPad3d share."""
+
+    edge = "constant"
+
+
+class ZeroPad1d(ZeroPad):
+    """x of shape (n, c, l) with zeros around it: see `Pad`."""
+
+    count = 1
+
+
+class ZeroPad2d(ZeroPad):
+    """x of shape (n, c, h, w) with zeros around it: see `Pad`."""
+
+    count = 2
+
+
+class ZeroPad3d(ZeroPad):
+    """x of shape (n, c, d, h, w) with zeros around it: see `Pad`."""
+
+    count = 3
+
+
+class ConstantPad(Pad):
+    """x with `value` around it: what ConstantPad1d, ConstantPad2d and ConstantPad3d share.
+
+    Where x has integers, it must be one of them. The rest is as `Pad` has it.
+    """
+
+    edge = "constant"
+
+    def __init__(self, padding: Ints, value: float) -> None:
+        infinite = isinstance(value, (float, np.floating)) and abs(value) == inf
+        what = f"{type(self).__name__} value"
+        self.value = float(value) if infinite else number(what, value, -inf)
+        super().__init__(padding)
+
+    def config(self) -> dict[str, Any]:
+        return {"padding": self.padding, "value": self.value}
+
+
+class ConstantPad1d(ConstantPad):
+    """x of shape (n, c, l) with `value` around it: see `Pad`."""
+
+    count = 1
+
+
+class ConstantPad2d(ConstantPad):
+    """x of shape (n, c, h, w) with `value` around it: see `Pad`."""
+
+    count = 2
+
+
+class ConstantPad3d(ConstantPad):
+    """x of shape (n, c, d, h, w) with `value` around it: see `Pad`."""
+
+    count = 3
+
+
+class ReflectionPad(Pad):
+    """x mirrored at its first and last places: what those of one to three dimensions share."""
+
+    edge = "reflect"
+
+
+class ReflectionPad1d(ReflectionPad):
+    """x of shape (n, c, l), mirrored at its ends: see `Pad`."""
+
+    count = 1
+
+
+class ReflectionPad2d(ReflectionPad):
+    """x of shape (n, c, h, w), mirrored at its ends: see `Pad`."""
+
+    count = 2
+
+
+class ReflectionPad3d(ReflectionPad):
+    """x of shape (n, c, d, h, w), mirrored at its ends: see `Pad`."""
+
+    count = 3
+
+
+class ReplicationPad(Pad):
+    """x with its first and last places again: what those of one to three dimensions share."""
+
+    edge = "edge"
+
+
+class ReplicationPad1d(ReplicationPad):
+    """x of shape (n, c, l) with its ends again: see `Pad`."""
+
+    count = 1
+
+
+class ReplicationPad2d(ReplicationPad):
+    """x of shape (n, c, h, w) with its ends again: see `Pad`."""
+
+    count = 2
+
+
+class ReplicationPad3d(ReplicationPad):
+    """x of shape (n, c, d, h, w) with its ends again: see `Pad`."""
+
+    count = 3
+
+
+class CircularPad(Pad):
+    """x with what lies at its other ends: what those of one to three dimensions share."""
+
+    edge = "wrap"
+
+
+class CircularPad1d(CircularPad):
+    """x of shape (n, c, l) as if its ends met: see `Pad`."""
+
+    count = 1
+
+
+class CircularPad2d(CircularPad):
+    """x of shape (n, c, h, w) as if its ends met: see `Pad`."""
+
+    count = 2
+
+
+class CircularPad3d(CircularPad):
+    """x of shape (n, c, d, h, w) as if its ends met: see `Pad`."""
+
+    count = 3

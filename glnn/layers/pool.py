@@ -1,0 +1,275 @@
+"""Pooling layers of one to three dimensions."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, ClassVar
+
+from glnn.errors import ShapeError
+from glnn.graph.compose.pool import averaged, pooled
+from glnn.graph.compose.window import Window
+from glnn.graph.expression import Arg, Expr, call
+from glnn.graph.graph import Value
+from glnn.graph.operators import Identity, Pointwise, Pool2d
+from glnn.layers.arguments import (
+    Ints,
+    Sizes,
+    flag,
+    integer,
+    number,
+    only,
+    places,
+    sizes,
+    with_unusual,
+)
+from glnn.layers.layer import Layer
+from glnn.layers.scope import Scope
+
+
+class Pool(Layer):
+    """What is made of the numbers of each window of x of shape (n, c, ...).
+
+    windows: where they lie. stride: None takes `kernel_size`. ceil_mode: a last, partial window
+    counts too.
+    """
+
+    count: ClassVar[int]
+    """How many dimensions x has behind the channels."""
+
+    def _lie(
+        self, kernel_size: Ints, stride: Ints | None, padding: Ints, dilation: Ints, ceil: bool
+    ) -> None:
+        """Set where the windows lie. Raises ShapeError where they cannot lie so."""
+        kind, count = type(self).__name__, self.count
+        self.kernel_size = sizes(f"{kind} kernel_size", kernel_size, count)
+        steps = self.kernel_size if stride is None else stride
+        self.stride = sizes(f"{kind} stride", steps, count)
+        self.padding = sizes(f"{kind} padding", padding, count, 0)
+        self.dilation = sizes(f"{kind} dilation", dilation, count)
+        self.ceil_mode = flag(f"{kind} ceil_mode", ceil)
+        reach: Sizes = tuple(
+            d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel_size, strict=True)
+        )
+        if any(2 * p > n for p, n in zip(self.padding, reach, strict=True)):
+            raise ShapeError(
+                f"{kind} padding must be at most half of what a window reaches over, {reach}, "
+                f"got {self.padding}"
+            )
+        self.windows = Window(
+            self.kernel_size, self.stride, self.dilation, self.padding, self.padding, self.ceil_mode
+        )
+
+    def _of_images(self, mode: str, **more: Any) -> Pool2d | Identity:
+        """The operator that does it alone, of two dimensions; none where that takes several."""
+        at_most = zip(self.padding, self.kernel_size, strict=True)
+        if self.count != 2 or any(2 * p > k for p, k in at_most):
+            return Identity()
+        return Pool2d(
+            mode,
+            self.kernel_size,  # type: ignore[arg-type]
+            self.stride,  # type: ignore[arg-type]
+            self.windows.sides,  # type: ignore[arg-type]
+            self.dilation,  # type: ignore[arg-type]
+            self.ceil_mode,
+            **more,
+        )
+
+    def express(self, scope: Scope, *inputs: Value) -> Value:
+        (x,) = inputs
+        if len(x.type.dims) != self.count + 2:
+            wanted = f"(n, c, {places(self.count)})"
+            raise ShapeError(
+                f"{type(self).__name__}: x must have shape {wanted}, got {x.type.dims}"
+            )
+        if isinstance(self.op, Pool2d):
+            return scope.result(self.op, x)
+        return scope.named(self._composed(scope, x))
+
+    def _composed(self, scope: Scope, x: Value) -> Value:
+        """The result, of several operators."""
+        raise NotImplementedError
+
+
+class MaxPool(Pool):
+    """The largest value in each window of x: what MaxPool1d, MaxPool2d and MaxPool3d share.
+
+    stride: None takes `kernel_size`. ceil_mode: a last, partial window counts too. dilation: how
+    far apart a window's places lie. return_indices: False, as a layer has one result.
+    """
+
+    def __init__(
+        self,
+        kernel_size: Ints,
+        stride: Ints | None = None,
+        padding: Ints = 0,
+        dilation: Ints = 1,
+        return_indices: bool = False,
+        ceil_mode: bool = False,
+    ) -> None:
+        kind = type(self).__name__
+        self._lie(kernel_size, stride, padding, dilation, ceil_mode)
+        only(f"{kind} return_indices", return_indices, False, "a layer has one result")
+        super().__init__(self._of_images("max"))
+
+    def _composed(self, scope: Scope, x: Value) -> Value:
+        return pooled(scope.add, x, self.windows, "max")
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "kernel_size": self.kernel_size,
+            "stride": self.stride,
+            "padding": self.padding,
+            "dilation": self.dilation,
+            "ceil_mode": self.ceil_mode,
+        }
+
+
+class MaxPool1d(MaxPool):
+    """The largest value in each window of x of shape (n, c, l): see `MaxPool`."""
+
+    count = 1
+
+
+class MaxPool2d(MaxPool):
+    """The largest value in each window of x of shape (n, c, h, w): see `MaxPool`."""
+
+    count = 2
+
+
+class MaxPool3d(MaxPool):
+    """The largest value in each window of x of shape (n, c, d, h, w): see `MaxPool`."""
+
+    count = 3
+
+
+class AvgPool(Pool):
+    """The mean of each window of x: what AvgPool1d, AvgPool2d and AvgPool3d share.
+
+    stride: None takes `kernel_size`. ceil_mode: a last, partial window counts too.
+    count_include_pad: whether the zeros of the padding count in the mean.
+    divisor_override: what the sum of a window is divided by, instead of how many numbers it has.
+    """
+
+    def __init__(
+        self,
+        kernel_size: Ints,
+        stride: Ints | None = None,
+        padding: Ints = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> None:
+        kind = type(self).__name__
+        self._lie(kernel_size, stride, padding, 1, ceil_mode)
+        self.count_include_pad = flag(f"{kind} count_include_pad", count_include_pad)
+        self.divisor_override = divisor_override
+        if divisor_override is not None:
+            self.divisor_override = integer(f"{kind} divisor_override", divisor_override)
+        more = {"count_include_pad": self.count_include_pad, "divisor": self.divisor_override}
+        super().__init__(self._of_images("average", **more))
+
+    def _composed(self, scope: Scope, x: Value) -> Value:
+        if self.divisor_override is not None:
+            return pooled(scope.add, x, self.windows, "average", self.divisor_override)
+        return averaged(scope.add, x, self.windows, counted=self.count_include_pad)
+
+    def config(self) -> dict[str, Any]:
+        found = {
+            "kernel_size": self.kernel_size,
+            "stride": self.stride,
+            "padding": self.padding,
+            "ceil_mode": self.ceil_mode,
+            "count_include_pad": self.count_include_pad,
+        }
+        return with_unusual(found, divisor_override=(self.divisor_override, None))
+
+
+class AvgPool1d(AvgPool):
+    """The mean of each window of x of shape (n, c, l): see `AvgPool`; with no divisor."""
+
+    count = 1
+
+    def __init__(
+        self,
+        kernel_size: Ints,
+        stride: Ints | None = None,
+        padding: Ints = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> None:
+        super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad)
+
+
+class AvgPool2d(AvgPool):
+    """The mean of each window of x of shape (n, c, h, w): see `AvgPool`."""
+
+    count = 2
+
+
+class AvgPool3d(AvgPool):
+    """The mean of each window of x of shape (n, c, d, h, w): see `AvgPool`."""
+
+    count = 3
+
+
+class LPPool(Pool):
+    """The root of the sum of the powers, both of `norm_type`, of the numbers in each window of x.
+
+    What LPPool1d, LPPool2d and LPPool3d share. Powers have their signs, as PyTorch has them: the
+    root of a negative sum is NaN. stride: None takes `kernel_size`. ceil_mode: a last, partial
+    window counts too, as much as a whole one.
+    """
+
+    def __init__(
+        self,
+        norm_type: float,
+        kernel_size: Ints,
+        stride: Ints | None = None,
+        ceil_mode: bool = False,
+    ) -> None:
+        kind = type(self).__name__
+        self.norm_type = number(f"{kind} norm_type", norm_type, 0)
+        if not self.norm_type:
+            raise ShapeError(f"{kind} norm_type must be a number above 0, got 0")
+        self._lie(kernel_size, stride, 0, 1, ceil_mode)
+        super().__init__(Identity())
+
+    def _composed(self, scope: Scope, x: Value) -> Value:
+        p = float(self.norm_type)
+        mean = averaged(scope.add, power(scope, x, p), self.windows, counted=True)
+        sum = scope.add(Pointwise(call("mul", Arg(0), float(prod(self.kernel_size)))), mean)
+        return power(scope, sum, 1 / p)
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "norm_type": self.norm_type,
+            "kernel_size": self.kernel_size,
+            "stride": self.stride,
+            "ceil_mode": self.ceil_mode,
+        }
+
+
+def power(scope: Scope, x: Value, exponent: float) -> Value:
+    """The numbers of x to the power `exponent`: square and root by functions of their own."""
+    if exponent == 1:
+        return x
+    plain: dict[float, Expr] = {2.0: call("square", Arg(0)), 0.5: call("sqrt", Arg(0))}
+    return scope.add(Pointwise(plain.get(exponent, call("pow", Arg(0), exponent))), x)
+
+
+class LPPool1d(LPPool):
+    """A norm of each window of x of shape (n, c, l): see `LPPool`."""
+
+    count = 1
+
+
+class LPPool2d(LPPool):
+    """A norm of each window of x of shape (n, c, h, w): see `LPPool`."""
+
+    count = 2
+
+
+class LPPool3d(LPPool):
+    """A norm of each window of x of shape (n, c, d, h, w): see `LPPool`."""
+
+    count = 3

@@ -1,0 +1,58 @@
+"""Layers one after another, as the nodes of a model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from glnn.errors import ModelError, shown
+from glnn.layers import Layer
+from glnn.model.checks import are_texts, check_layer
+from glnn.model.node import Node
+
+T = TypeVar("T")
+
+
+def chain(
+    layers: Sequence[Layer] | Mapping[str, Layer], names: Sequence[str] | None, first: str
+) -> tuple[Node, ...]:
+    """The nodes of `layers`, in order, the first of which reads the tensor `first`.
+
+    names: what the layers are called; None takes the mapping's keys, or else their kinds, as
+    `conv2d1`, `relu1`, `conv2d2`. Raises ModelError where something is no layer or no name.
+    """
+    if isinstance(layers, Mapping):
+        names = list(layers) if names is None else names
+        layers = list(layers.values())
+    layers = listed("layers", layers, "layers")
+    for number, layer in enumerate(layers, start=1):
+        check_layer(f"layer {number}", layer)
+    names = _names(layers) if names is None else listed("names", names, "names")
+    if not are_texts(names):
+        raise ModelError(f"layers are called by texts, got {shown(names)}")
+    if len(names) != len(layers):
+        raise ModelError(f"{len(layers)} layers need as many names, got {len(names)}")
+    read = [first, *names]
+    return tuple(
+        Node(name, layer, (before,), name)
+        for name, layer, before in zip(names, layers, read, strict=False)
+    )
+
+
+def listed(what: str, values: Iterable[T], of: str) -> list[T]:
+    """`values` as a list of what `of` says. Raises ModelError where they are none."""
+    try:
+        return list(values)
+    except TypeError:
+        raise ModelError(f"{what} must be a list of {of}, got {shown(values)}") from None
+
+
+def _names(layers: Sequence[Layer]) -> list[str]:
+    counts: Counter[str] = Counter()
+    names = []
+    for layer in layers:
+        kind = type(layer).__name__.lower()
+        counts[kind] += 1
+        names.append(f"{kind}{counts[kind]}")
+    return names

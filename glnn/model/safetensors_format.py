@@ -1,0 +1,164 @@
+"""Files of safetensors: the length of a header, the header as JSON, and the tensors' numbers.
+
+    8 bytes         how many the header has, the least first
+    the header      {"conv1.weight": {"dtype": "F32", "shape": [8, 1, 3, 3],
+                                      "data_offsets": [0, 288]}, ..., "__metadata__": {...}}
+    the numbers     of each tensor between its offsets, row major, the least byte first
+
+Nothing else is needed to read one. The package `safetensors` gives no bfloat16 as NumPy's arrays.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from glnn.errors import ModelError, fault, shown
+from glnn.model.files import MOST_JSON, parse_json
+from glnn.reading import check_file, regular
+from glnn.types import Array, Shape
+from glnn.writing import whole
+
+METADATA = "__metadata__"
+BFLOAT16 = "BF16"
+DTYPES: Mapping[str, np.dtype[Any]] = {
+    "F64": np.dtype("<f8"),
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    BFLOAT16: np.dtype("<u2"),  # the upper half of a float32
+    "I64": np.dtype("<i8"),
+    "I32": np.dtype("<i4"),
+    "I16": np.dtype("<i2"),
+    "I8": np.dtype("i1"),
+    "U64": np.dtype("<u8"),
+    "U32": np.dtype("<u4"),
+    "U16": np.dtype("<u2"),
+    "U8": np.dtype("u1"),
+    "BOOL": np.dtype("?"),
+}
+"""How the numbers of each type lie in the file."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the header says of a tensor."""
+
+    name: str
+    kind: str
+    """A name of DTYPES."""
+    shape: Shape
+    start: int
+    """Where its numbers begin, in bytes behind the header."""
+    end: int
+
+    @classmethod
+    def of(cls, name: str, said: object) -> Entry:
+        """Raises ValueError where `said` is no such thing."""
+        if not isinstance(said, dict) or set(said) != {"dtype", "shape", "data_offsets"}:
+            raise ValueError(f"{name!r:.60} must have dtype, shape and data_offsets")
+        kind, shape, offsets = said["dtype"], said["shape"], said["data_offsets"]
+        if not isinstance(kind, str) or kind not in DTYPES:
+            raise ValueError(f"{name!r:.60} is of {shown(kind)}; known are {', '.join(DTYPES)}")
+        if not _are_sizes(shape) or not _are_sizes(offsets) or len(offsets) != 2:
+            raise ValueError(f"{name!r:.60} has no sizes, or no two offsets")
+        start, end = offsets
+        needed = prod(shape) * DTYPES[kind].itemsize
+        if end - start != needed:
+            what = f"{name!r:.60} of shape {shown(tuple(shape))}"
+            raise ValueError(f"{what} takes {needed} bytes, it has {end - start}")
+        return cls(name, kind, tuple(shape), start, end)
+
+
+def read(path: Path) -> dict[str, Array]:
+    """The arrays in the file by name, bfloat16 as float32.
+
+    No more than the file has is read, and nothing where its header lies. Raises ModelError, in one
+    sentence that names the file, for every fault.
+    """
+    check_file(path)
+    try:
+        with open(path, "rb", opener=regular) as file:
+            entries = _entries(path, file, os.fstat(file.fileno()).st_size)
+            return {entry.name: _array(entry, file) for entry in entries}
+    except (OSError, ValueError, MemoryError) as error:
+        raise ModelError(f"{path}: cannot be read as .safetensors: {fault(error)}") from None  # type: ignore[arg-type]
+
+
+def save(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write `arrays` to `path`, whole or not at all.
+
+    Raises ModelError for numbers that such files have not, or where the file cannot be written.
+    """
+    names = {dtype: name for name, dtype in DTYPES.items() if name != BFLOAT16}
+    header: dict[str, Any] = {METADATA: {"format": "pt"}}  # what several programs ask for
+    start = 0
+    for name, array in _aligned(arrays):
+        kind = names.get(array.dtype.newbyteorder("<"))
+        if kind is None or name == METADATA:
+            raise ModelError(f"{path}: .safetensors cannot hold {name!r:.60} of {array.dtype}")
+        end = start + array.nbytes
+        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [start, end]}
+        start = end
+    try:
+        text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+        text += b" " * (-len(text) % 8)
+        with whole(path) as stream:
+            stream.write(len(text).to_bytes(8, "little") + text)
+            for _, array in _aligned(arrays):
+                plain = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+                stream.write(plain.data.cast("B") if plain.size else b"")
+    except (OSError, ValueError) as error:  # half of a surrogate pair in a name, a full disk
+        raise ModelError(f"{path}: cannot be written: {fault(error)}") from None
+
+
+def _aligned(arrays: Mapping[str, Array]) -> list[tuple[str, Array]]:
+    """Those of the widest numbers first, so that each lies as it should in memory."""
+    return sorted(arrays.items(), key=lambda item: -item[1].itemsize)
+
+
+def _entries(path: Path, file: IO[bytes], size: int) -> list[Entry]:
+    """What the header says, with the file behind it. Raises ModelError or ValueError."""
+    begin = file.read(8)
+    length = int.from_bytes(begin, "little")
+    if len(begin) < 8 or length > size - 8:
+        raise ValueError("it is cut short, or no such file")
+    if length > MOST_JSON:
+        raise ValueError(f"its header has {length} bytes, more than {MOST_JSON}")
+    said = parse_json(file.read(length), str(path))
+    said.pop(METADATA, None)
+    entries = [Entry.of(name, one) for name, one in said.items()]
+    end = 0
+    for entry in sorted(entries, key=lambda entry: (entry.start, entry.end)):
+        if entry.start != end:
+            raise ValueError(f"{entry.name!r:.60} begins at {entry.start}, not at {end}")
+        end = entry.end
+    if end != size - 8 - length:
+        raise ValueError(f"its tensors take {end} bytes, it has {size - 8 - length}")
+    origin = 8 + length
+    return [
+        Entry(one.name, one.kind, one.shape, origin + one.start, origin + one.end)
+        for one in entries
+    ]
+
+
+def _array(entry: Entry, file: IO[bytes]) -> Array:
+    """The numbers of `entry`, whose offsets are the file's."""
+    flat = np.empty(entry.end - entry.start, np.uint8)
+    file.seek(entry.start)
+    if file.readinto(flat.data) != len(flat):  # type: ignore[attr-defined]
+        raise ValueError(f"it ends inside {entry.name!r:.60}")
+    array = flat.view(DTYPES[entry.kind]).reshape(entry.shape)
+    if entry.kind == BFLOAT16:
+        array = (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def _are_sizes(values: object) -> bool:
+    return isinstance(values, list) and all(type(size) is int and size >= 0 for size in values)

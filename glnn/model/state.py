@@ -1,0 +1,139 @@
+"""Which of the arrays that somebody gives are which of a model's parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from glnn.errors import ModelError, ShapeError
+from glnn.types import Array, Shape
+
+COUNTED = "num_batches_tracked"
+"""What PyTorch keeps beside running statistics, and nothing computes with."""
+LISTED = 8  # names of each kind that an error says
+
+
+class LoadedKeys(NamedTuple):
+    """What `load_state_dict` gives, as PyTorch's does."""
+
+    missing_keys: list[str]
+    """The model's parameters that were not given, which are as they were."""
+    unexpected_keys: list[str]
+    """Names that were given and are none of the model's."""
+
+
+@dataclass(frozen=True, eq=False)
+class Wanted:
+    """The parameters that a model has."""
+
+    model: str
+    """Its name."""
+    shapes: Mapping[str, Shape]
+    """Their shapes, by the names that PyTorch gives them."""
+    others: Mapping[str, str]
+    """More names that mean them: glnn's, and those with a layer's number."""
+    take: Callable[[str, str, Any], Array]
+    """The array for a parameter, from its name, what errors call it and what was given; raises
+    ShapeError."""
+    passed: frozenset[str] = frozenset()
+    """Names that are neither wanted nor unexpected."""
+
+    def match(self, given: Mapping[str, Any], strict: bool) -> tuple[dict[str, Array], LoadedKeys]:
+        """The array for each parameter that was given, by PyTorch's names, and which were not.
+
+        given: arrays or tensors by name. A first part of the names that all have, as
+        DataParallel's `module.`, is left out where none is known with it. strict: whether all must
+        be there, and nothing else. Raises ModelError, which lists all that does not fit.
+        """
+        names = self._names(given)
+        unexpected = [key for key, name in names.items() if not name]
+        missing = [name for name in self.shapes if name not in set(names.values())]
+        wrong: list[str] = []
+        arrays: dict[str, Array] = {}
+        for key, name in names.items():
+            if name:
+                array = self._array(name, key, given[key], wrong)
+                if array is not None:
+                    arrays[name] = array
+        if wrong or (strict and (missing or unexpected)):
+            kinds = {"do not fit": wrong}
+            if strict:
+                kinds |= {"missing": list(map(repr, missing))}
+                kinds |= {"unexpected": list(map(repr, unexpected))}
+            parts = [f"{kind}: {_listed(each)}" for kind, each in kinds.items() if each]
+            hint = self._hint(given, missing, unexpected)
+            raise ModelError(
+                f"the state dict is not that of {self.model}: {'; '.join(parts)}{hint}"
+            )
+        return arrays, LoadedKeys(missing, unexpected)
+
+    def _names(self, given: Mapping[str, Any]) -> dict[str, str]:
+        """For each name that was given the parameter's, or "" where it is none's.
+
+        Those that are passed over are left out.
+        """
+        known = {**self.others, **dict(zip(self.shapes, self.shapes, strict=True))}
+        start = len(_prefix(list(given), known))
+        found = {
+            key: known.get(key[start:], "")
+            for key in given
+            if key[start:] in known or not self._passes(key[start:])
+        }
+        first: dict[str, str] = {}
+        for key, name in found.items():
+            if name and first.setdefault(name, key) != key:
+                raise ModelError(f"both {first[name]!r} and {key!r} are {name!r} of {self.model}")
+        return found
+
+    def _passes(self, name: str) -> bool:
+        return name in self.passed or name.rpartition(".")[2] == COUNTED
+
+    def _array(self, name: str, key: str, value: Any, wrong: list[str]) -> Array | None:
+        """What was given for the parameter `name`, or None, and one more fault in `wrong`."""
+        expected = self.shapes[name]
+        try:
+            shape = tuple(map(int, getattr(value, "shape", expected)))
+            if shape != expected:  # before the numbers of a tensor are moved, or copied
+                raise ShapeError(f"{key!r} must have shape {expected}, got {shape}")
+            return self.take(name, repr(key), value)
+        except ShapeError as error:
+            wrong.append(str(error))
+        except (TypeError, ValueError):
+            wrong.append(f"{key!r} has no sizes")
+        return None
+
+    def _hint(
+        self, given: Mapping[str, Any], missing: Sequence[str], unexpected: Sequence[str]
+    ) -> str:
+        """What helps where all is there under other names."""
+        if not missing or len(missing) != len(unexpected):
+            return ""
+        shapes = [tuple(getattr(given[key], "shape", ())) for key in unexpected]
+        if shapes != [self.shapes[name] for name in missing]:
+            return ""
+        return (
+            "; in this order their shapes agree: name the layers as PyTorch does, or give "
+            "dict(zip(model.state_dict(), state_dict.values()))"
+        )
+
+
+def _prefix(names: Sequence[str], known: Mapping[str, str]) -> str:
+    """What to leave out before each of `names`, so that some are known."""
+    if not names:
+        return ""
+    parts = names[0].split(".")[:-1]
+    for count in range(len(parts) + 1):
+        prefix = "".join(f"{part}." for part in parts[:count])
+        if not all(name.startswith(prefix) for name in names):
+            break
+        if any(name[len(prefix) :] in known for name in names):
+            return prefix
+    return ""
+
+
+def _listed(texts: Iterable[str]) -> str:
+    """The first of `texts`, and how many more there are."""
+    texts = list(texts)
+    more = f" and {len(texts) - LISTED} more" if len(texts) > LISTED else ""
+    return ", ".join(texts[:LISTED]) + more

@@ -1,0 +1,129 @@
+"""Files that hold weights alone: arrays by PyTorch's names, `conv1.weight`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from glnn.arrays import of_tensor
+from glnn.errors import ModelError, ShapeError, shown
+from glnn.model import safetensors_format
+from glnn.model.npz import open_npz, save_arrays
+from glnn.types import Array
+
+TORCH = (".pt", ".pth")
+ENDINGS = (".safetensors", ".npz", *TORCH)
+"""Of files of weights."""
+WRAPPERS = ("state_dict", "model_state_dict", "model")
+"""Where a checkpoint of training has the state dict among other things."""
+
+
+def load_weights(path: str | os.PathLike[str]) -> dict[str, Array]:
+    """The arrays in a file of weights, by their names.
+
+    path: a .safetensors or .npz file; or a .pt or .pth file of `torch.save(model.state_dict(),
+    path)`, or of a checkpoint that has one as `state_dict`, `model_state_dict` or `model`, where
+    PyTorch is installed. They are of the types that the file says; bfloat16 becomes float32.
+    Nothing that a file says is run: pickled objects are refused. Raises ModelError, in one
+    sentence that names the file, for every fault.
+    """
+    file, ending = _place(path)
+    if ending == ".safetensors":
+        return safetensors_format.read(file)
+    if ending == ".npz":
+        return _npz(file)
+    return arrays_of(unwrapped(_torch(file, "read").read(file), str(file)), str(file))
+
+
+def save_weights(state_dict: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+    """Write a state dict to the file `path`, whole or not at all.
+
+    state_dict: NumPy arrays or PyTorch's tensors by their names, as `Model.state_dict` gives them.
+    path: as `load_weights` has it. bfloat16 is written as float32. Raises ModelError where it
+    cannot be written.
+    """
+    file, ending = _place(path)
+    arrays = arrays_of(unwrapped(state_dict, "state_dict"), str(file))
+    if ending == ".safetensors":
+        safetensors_format.save(file, arrays)
+    elif ending == ".npz":
+        save_arrays(file, arrays)
+    else:
+        _torch(file, "write").save(file, arrays)
+
+
+def is_weights(path: str | os.PathLike[str]) -> bool:
+    """Whether a file of this name holds weights alone."""
+    return Path(path).suffix.lower() in ENDINGS
+
+
+def unwrapped(given: object, where: str) -> Mapping[str, Any]:
+    """The state dict that `given` is, or has as one of WRAPPERS. where: what errors call it.
+
+    Raises ModelError where it is none.
+    """
+    if not isinstance(given, Mapping):
+        hint = ""
+        if callable(getattr(given, "state_dict", None)):
+            hint = ": give what its state_dict() gives"
+        got = shown(given) if isinstance(given, (int, str)) else type(given).__name__
+        raise ModelError(f"{where}: expected arrays by their names, got {got}{hint}")
+    for key in WRAPPERS:
+        if isinstance(given.get(key), Mapping):
+            return unwrapped(given[key], where)
+    for key in given:
+        if not isinstance(key, str):
+            raise ModelError(f"{where}: expected arrays by their names, got {shown(key)} as a name")
+    return given
+
+
+def arrays_of(given: Mapping[str, Any], where: str) -> dict[str, Array]:
+    """The state dict `given`, all of it as NumPy arrays of numbers."""
+    found = {}
+    for name, value in given.items():
+        try:
+            array = of_tensor(repr(name), value)
+        except ShapeError as error:
+            raise ModelError(f"{where}: {error}") from None
+        if not isinstance(array, np.ndarray) or array.dtype.hasobject:
+            got = f"{array.dtype} array" if isinstance(array, np.ndarray) else type(value).__name__
+            raise ModelError(f"{where}: {name!r} must be an array or a tensor, got {got}")
+        found[name] = array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+    return found
+
+
+def _place(path: object) -> tuple[Path, str]:
+    """The path, and how it ends. Raises ModelError for another ending than those of weights."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise ModelError(f"weights lie in a file, expected its path, got {shown(path)}")
+    file = Path(path)
+    if not is_weights(file):
+        raise ModelError(f"{file}: a file of weights ends with {', '.join(ENDINGS)}")
+    return file, file.suffix.lower()
+
+
+def _npz(file: Path) -> dict[str, Array]:
+    found = {}
+    with open_npz(file) as archive:
+        for name in archive.names:
+            dtype = archive.header(name).dtype
+            if dtype.kind not in "fiub":
+                raise ModelError(f"{file}: the array {name!r} must be of numbers, got {dtype}")
+            found[name] = archive.read(name)
+    return found
+
+
+def _torch(file: Path, what: str) -> Any:
+    """What reads and writes PyTorch's files: imported where there is one, as it imports torch."""
+    try:
+        return import_module("glnn.torch.files")
+    except ImportError as error:
+        raise ModelError(
+            f"{file}: to {what} it PyTorch is needed, and {error.name} is not installed: pip "
+            "install torch, or take a .safetensors file, which needs no package"
+        ) from None

@@ -1,0 +1,106 @@
+"""Recurrent layers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from glnn.errors import UnsupportedOpError
+from glnn.graph.compose.recurrent_layer import RecurrentLayer
+from glnn.layers.recurrent import Recurrent
+from glnn.layers.recurrent_cells import Cell
+from glnn.onnx.export.writer import Place
+from glnn.types import Array
+
+OP_TYPES = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN", "rnn_relu": "RNN"}
+GATES = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
+"""PyTorch's gates in ONNX's order: i, o, f, c of an LSTM, z, r, h of a GRU."""
+
+
+def recurrent(place: Place, x: str, *states: str) -> tuple[str, ...]:
+    layer = place.layer
+    assert isinstance(layer, Recurrent)
+    op = layer.op
+    assert isinstance(op, RecurrentLayer)
+    alone = len(place.types[0].dims) == 2
+    if alone:
+        axes = place.integers(1)
+        x, *states = (place("Unsqueeze", one, axes) for one in (x, *states))  # type: ignore
+    elif layer.batch_first:
+        x = place("Transpose", x, perm=(1, 0, 2))
+    ends: list[list[str]] = []
+    for number in range(layer.num_layers):
+        own = [_of_layer(place, one, number, layer) for one in states]
+        x, *last = _layer(place, x, own, op, f"_l{number}")
+        ends.append(last)
+    found = [
+        place("Concat", *one, axis=0) if len(one) > 1 else one[0] for one in zip(*ends, strict=True)
+    ]
+    if alone:
+        x, *found = (place("Squeeze", one, axes) for one in (x, *found))
+    elif layer.batch_first:
+        x = place("Transpose", x, perm=(1, 0, 2))
+    return x, *found
+
+
+def cell(place: Place, x: str, *states: str) -> tuple[str, ...]:
+    op = place.layer.op
+    assert isinstance(place.layer, Cell) and isinstance(op, RecurrentLayer)
+    axes = place.integers(*((0, 1) if len(place.types[0].dims) == 1 else (0,)))
+    given = [place("Unsqueeze", one, axes) for one in (x, *states)]
+    _, *ends = _layer(place, given[0], given[1:], op, "")
+    return tuple(place("Squeeze", one, axes) for one in ends)
+
+
+def _layer(place: Place, x: str, states: list[str], op: RecurrentLayer, of: str) -> list[str]:
+    """x (t, b, d p), and the last states, by one node of ONNX's; of: what parameters end in."""
+    kind, arrays = OP_TYPES[op.kind], place.layer.parameters
+    ends = ("", "_reverse")[: op.directions]
+
+    def stacked(part: str) -> Array:
+        return np.stack([arrays[f"{part}{of}{end}"] for end in ends])
+
+    weight, summed = stacked("weight_ih"), stacked("weight_hh")
+    if op.projected:
+        if states:
+            raise UnsupportedOpError("ONNX has no projection, so that h_0 must be left out")
+        down = stacked("weight_hr")
+        summed = (summed.astype(np.float64) @ down).astype(np.float32)
+    biases = [stacked("bias_ih"), stacked("bias_hh")] if op.biased else []
+    operands = {"W": _ordered(kind, weight), "R": _ordered(kind, summed)}
+    if biases:
+        operands["B"] = np.concatenate([_ordered(kind, one) for one in biases], 1)
+    called = [
+        place.writer.weight(f"{place.name}.{name}{of}", one) for name, one in operands.items()
+    ]
+    called += [""] * (3 - len(called)) + ["", *states] if states else []
+    how = {
+        "hidden_size": summed.shape[2],
+        "direction": "bidirectional" if op.directions == 2 else "forward",
+    }
+    if kind == "GRU":
+        how["linear_before_reset"] = 1
+    if op.kind == "rnn_relu":
+        how["activations"] = ["Relu"] * op.directions
+    y, *last = place.all(1 + op.states, kind, x, *called, **how)
+    if op.projected:
+        name = f"{place.name}.weight_hr{of}.T"
+        turned = place.writer.weight(name, np.ascontiguousarray(down.swapaxes(1, 2)))
+        y, last[0] = (place("MatMul", one, turned) for one in (y, last[0]))
+    y = place("Transpose", y, perm=(0, 2, 1, 3))
+    return [place("Reshape", y, place.integers(0, 0, -1)), *last]
+
+
+def _ordered(kind: str, array: Array) -> Array:
+    """`array` (d, g u, ...) with the gates in ONNX's order."""
+    gates = GATES[kind]
+    apart = array.reshape(len(array), len(gates), -1, *array.shape[2:])
+    return np.ascontiguousarray(apart[:, gates].reshape(array.shape))
+
+
+def _of_layer(place: Place, states: str, number: int, layer: Recurrent) -> str:
+    """Of the states of all layers those of one."""
+    if layer.num_layers == 1:
+        return states
+    count = 2 if layer.bidirectional else 1
+    bounds = place.integers(number * count), place.integers((number + 1) * count)
+    return place("Slice", states, *bounds, place.integers(0))

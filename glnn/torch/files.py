@@ -1,0 +1,67 @@
+"""PyTorch's own files: tensors by name, and nothing that is run."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from glnn.errors import GlnnError, ModelError, fault, first_line
+from glnn.model.files import check_inflated
+from glnn.reading import check_file, regular
+from glnn.types import Array
+from glnn.writing import whole
+
+
+def read(path: Path) -> Any:
+    """What `torch.save` wrote to `path`, of tensors, numbers, texts, lists and dicts alone.
+
+    Tensors lie in the host's memory. Raises ModelError for every fault, and for anything else that
+    the file has.
+    """
+    check_file(path)
+    try:
+        with open(path, "rb", opener=regular) as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = torch.load(file, map_location="cpu", weights_only=True)
+            size = path.stat().st_size
+        check_inflated(path, size, sum(t.numel() * t.element_size() for t in _tensors(found)))
+        return found
+    except GlnnError:
+        raise
+    except pickle.UnpicklingError:
+        raise ModelError(
+            f"{path}: has more than tensors, which is not read, as it would be run: save the "
+            "weights alone, torch.save(model.state_dict(), path)"
+        ) from None
+    except Exception as error:  # PyTorch raises any
+        raise ModelError(f"{path}: PyTorch cannot read it: {first_line(error)}") from None
+
+
+def save(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write `arrays` to `path` as `torch.save` writes a state dict, whole or not at all.
+
+    Raises ModelError where the file cannot be written, or PyTorch has no such numbers.
+    """
+    try:
+        tensors = {name: torch.tensor(array) for name, array in arrays.items()}
+        with whole(path) as stream:
+            torch.save(tensors, stream)
+    except (OSError, ValueError, TypeError, RuntimeError) as error:
+        raise ModelError(f"{path}: cannot be written: {fault(error)}") from None  # type: ignore[arg-type]
+
+
+def _tensors(found: Any) -> Iterator[Any]:
+    """All tensors in dicts, lists and tuples."""
+    if isinstance(found, torch.Tensor):
+        yield found
+    elif isinstance(found, Mapping):
+        for one in found.values():
+            yield from _tensors(one)
+    elif isinstance(found, (list, tuple)):
+        for one in found:
+            yield from _tensors(one)

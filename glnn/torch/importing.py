@@ -1,0 +1,186 @@
+"""From a PyTorch module to a model, by PyTorch's exporter to ONNX."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from inspect import signature
+from typing import Any
+
+import torch
+from torch import nn
+
+from glnn.errors import GlnnError, ModelError, shown
+from glnn.model.onnx_format import GraphModel, of_proto
+from glnn.tensor_info import BATCH
+from glnn.torch.decompositions import decompositions
+from glnn.torch.exporting import EXPORTING, MOST_BYTES, attempt, check, quiet
+from glnn.torch.left import RefusedError
+
+Tensors = tuple[Any, ...]
+
+
+def from_torch(module: Any, example: Any, dynamic: bool, name: str | None) -> GraphModel:
+    """The model of `module`: see `Model.from_torch`."""
+    module = getattr(module, "_orig_mod", module)  # of torch.compile
+    called = type(module).__name__
+    if not isinstance(module, nn.Module) or isinstance(module, torch.jit.ScriptModule):
+        raise ModelError(f"from_torch takes a torch.nn.Module, got {shown(module)}")
+    if type(dynamic) is not bool:
+        raise ModelError(f"dynamic must be a bool, got {shown(dynamic)}")
+    if name is not None and not isinstance(name, str):
+        raise ModelError(f"a model's name must be a text, got {shown(name)}")
+    examples = _examples(example)
+    try:
+        with _inference(module) as ours:
+            proto = _exported(ours, examples, dynamic)
+    except RefusedError as error:
+        raise ModelError(f"{called}: {error}") from None
+    proto.graph.name = name or called
+    unused = set(module.state_dict()) - {one.name for one in proto.graph.initializer}
+    try:
+        return replace(of_proto(proto, name or called), passed=frozenset(unused))
+    except GlnnError as error:
+        raise ModelError(f"{called} was exported to ONNX, but {error}") from None
+
+
+def _examples(example: Any) -> Tensors:
+    """The examples, one for each input, where the module is to be. Raises ModelError."""
+    given = tuple(example) if isinstance(example, (tuple, list)) else (example,)
+    for one in given:
+        if not isinstance(one, torch.Tensor):
+            raise ModelError(
+                "from_torch takes an example of each input, a tensor or a tuple of tensors, "
+                f"got {shown(one) if not isinstance(one, nn.Module) else type(one).__name__}"
+            )
+    if not given:
+        raise ModelError("from_torch takes an example of each input, got none")
+    return tuple(_plain(one.detach()) for one in given)
+
+
+def _plain(tensor: Any) -> Any:
+    """`tensor` on the host, and in float32 where it is of floats."""
+    here = tensor.cpu()
+    return here.float() if here.is_floating_point() else here
+
+
+@contextmanager
+def _inference(module: Any) -> Iterator[Any]:
+    """`module` as it is exported; afterwards each of its parts is in the mode that it was in.
+
+    One that is not on the host, or not of float32, is copied.
+    """
+    tensors = [*module.parameters(), *module.buffers()]
+    nbytes = sum(one.nbytes for one in tensors)
+    if nbytes > MOST_BYTES:
+        raise RefusedError(f"its weights are {nbytes} bytes, and an ONNX model holds {MOST_BYTES}")
+    odd = {one.dtype for one in tensors if one.is_floating_point()} - {torch.float32}
+    if odd or any(one.device.type != "cpu" for one in tensors):
+        given = module
+        module = attempt(lambda: copy.deepcopy(given).cpu().float())
+    before = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield module
+    finally:
+        for part, training in before:
+            part.training = training
+
+
+def _exported(module: Any, examples: Tensors, dynamic: bool) -> Any:
+    """The ModelProto. Raises RefusedError."""
+    with EXPORTING, torch.no_grad(), quiet():
+        program = None
+        if dynamic:
+            with suppress(RefusedError):  # then for as many samples as the example has
+                program = attempt(lambda: _program(module, _doubled(examples), True))
+        if program is None:
+            program = attempt(lambda: _program(module, examples, False))
+        check(program)
+        outputs = _output_names(program)
+        proto = attempt(
+            lambda: (
+                torch.onnx.export(
+                    program,
+                    (),
+                    dynamo=True,
+                    optimize=False,  # the parameters keep their names
+                    verbose=False,
+                    output_names=outputs,
+                ).model_proto
+            )
+        )
+    _call_batch(proto)
+    return proto
+
+
+def _program(module: Any, examples: Tensors, dynamic: bool) -> Any:
+    """The module as PyTorch exports it. dynamic: whether first sizes are open."""
+    free = _first_sizes(module, examples) if dynamic else None
+    program = torch.export.export(module, examples, dynamic_shapes=free, strict=False)
+    return program.run_decompositions(decompositions())
+
+
+def _first_sizes(module: Any, examples: Tensors) -> dict[str, Any]:
+    """That the first size of each input is open, by the arguments of `forward`."""
+
+    def of(value: Any) -> Any:
+        if isinstance(value, tuple):  # of *arguments
+            return tuple(map(of, value))
+        return {0: torch.export.Dim.AUTO} if value.ndim else {}
+
+    given = signature(module.forward).bind(*examples).arguments
+    return {name: of(value) for name, value in given.items()}
+
+
+def _doubled(examples: Tensors) -> Tensors:
+    """`examples` of two samples where they are of one: PyTorch takes a size of 1 for a constant."""
+    return tuple(
+        torch.cat([one, one]) if one.ndim and one.shape[0] == 1 else one for one in examples
+    )
+
+
+def _output_names(program: Any) -> list[str]:
+    """What to call the outputs: by the keys and places at which forward gives them.
+
+    One that is an input has the input's name; of None nothing is exported.
+    """
+    signature = program.graph_signature
+    specs = [one.arg for one in signature.output_specs if one.kind.name == "USER_OUTPUT"]
+    inputs = {one.arg.name for one in signature.input_specs if one.kind.name == "USER_INPUT"}
+    tree = program.call_spec.out_spec
+    names = ["_".join(path) or "output" for path in _names(tree.unflatten(range(len(specs))), ())]
+    return [
+        spec.name if spec.name in inputs else name
+        for name, spec in zip(names, specs, strict=True)
+        if not (hasattr(spec, "value") and spec.value is None)
+    ]
+
+
+def _names(structure: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The way to each leaf of `structure`."""
+    if isinstance(structure, Mapping):
+        for key, one in structure.items():
+            yield from _names(one, (*path, str(key)))
+    elif isinstance(structure, (tuple, list)):
+        for place, one in enumerate(structure):
+            yield from _names(one, (*(path or ("output",)), str(place)))
+    else:
+        yield path
+
+
+def _call_batch(proto: Any) -> None:
+    """Call the first open size BATCH, as models of layers do."""
+    ends: Sequence[Any] = [*proto.graph.input, *proto.graph.output]
+    symbols = [
+        one.type.tensor_type.shape.dim[0].dim_param
+        for one in proto.graph.input
+        if one.type.tensor_type.shape.dim
+    ]
+    found = next(filter(None, symbols), None)
+    for one in (*ends, *proto.graph.value_info):
+        for dim in one.type.tensor_type.shape.dim:
+            if found and dim.dim_param == found:
+                dim.dim_param = BATCH
