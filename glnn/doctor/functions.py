@@ -209,11 +209,11 @@ def _source(backend: GlBackend, functions: Sequence[tuple[str, str]], prelude: s
     body += COMPUTE if backend.name == "compute" else FEEDBACK
     for i, (_, value) in enumerate(functions):
         body += f"    if (which == {i}) found = {value};\n"
-    lines = included(body + ENDS[backend.name], "functions", shaders_folder(), set())
-    header = backend.device.capabilities.header(backend.name)
-    text = header + prelude + "\n".join(line for line, _, _ in lines) + "\n"
-    origin = tuple(("functions", i) for i, _ in enumerate(text.splitlines(), 1))
-    return Source("functions", text, origin)
+    header = backend.device.capabilities.header(backend.name) + prelude
+    lines = [(line, "(header)", i) for i, line in enumerate(header.splitlines(), 1)]
+    lines += included(body + ENDS[backend.name], "functions", shaders_folder(), set())
+    text = "\n".join(line for line, _, _ in lines) + "\n"
+    return Source("functions", text, tuple((file, number) for _, file, number in lines))
 
 
 def _call(name: str) -> Call:

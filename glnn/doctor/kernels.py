@@ -51,6 +51,16 @@ class KernelResult:
     """What could not be looked at, and why."""
 
     @property
+    def reason(self) -> str:
+        """What was wrong first; nothing where nothing was."""
+        return next(iter(self.wrong.values()), "")
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing wrong was seen."""
+        return not self.wrong and self.part is None
+
+    @property
     def outcome(self) -> str:
         """What is to be said of it, in a few words."""
         if self.whole:
@@ -83,7 +93,8 @@ class KernelDoctor:
         result = self._result(kernel)
         known = self.backend.verdicts.find(kernel, problem, self.backend.device.capabilities)
         if known.wrong is not None:  # a function of it, or all of the kernel
-            result.left[form.what] = known.wrong
+            if not result.whole:
+                result.left[form.what] = known.wrong
             return
         try:
             wrong = self._stages(form) if form.name else self._whole(form, result)

@@ -117,8 +117,8 @@ class Verdicts:
         What was wrong for other sums, with other attributes, or in a function that it calls, may
         be why it is not used.
         """
-        if not self.found:  # no key need be made
-            return Verdict()
+        if not self.found or kernel.stages:  # no key need be made
+            return self.of_kernel(kernel)
         wider = kernel_key(kernel), f"{program_key(kernel, problem, device)} {ALWAYS}"
         for key in (*wider, *_function_keys(kernel.backend, problem)):
             if key in self.found and self.found[key].wrong is not None:
