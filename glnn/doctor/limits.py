@@ -119,7 +119,8 @@ class _Search:
             if most > offers.max_compute_work_group_invocations:
                 most, note = offers.max_compute_work_group_invocations, "a workgroup has no more"
             return most, note
-        room = int(Ground(self._device, WHOLE if self._full else CAP).most / (probe.nbytes or 1))
+        free = self._device.perform(lambda: Ground(self._device, WHOLE if self._full else CAP).most)
+        room = int(free / (probe.nbytes or 1))
         if probe.nbytes and most > room:
             most, note = room, "more memory was not tried" if self._full else "--full tries more"
         if probe.most is not None and most > probe.most and not (self._full and probe.nbytes):
