@@ -196,7 +196,7 @@ def _room(device: Device, full: bool) -> Room:
         if np.array_equal(found, _numbered(number)):
             right += 1
         elif fault is None:
-            fault = f"what was written to the {number + 1}th 16 MiB came back otherwise"
+            fault = f"what was written to piece {number + 1} of 16 MiB came back otherwise"
     return Room(told, 4 * PIECE * pieces, 4 * PIECE * right, fault)
 
 
