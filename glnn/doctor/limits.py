@@ -120,6 +120,8 @@ class _Search:
                 most, note = offers.max_compute_work_group_invocations, "a workgroup has no more"
             return most, note
         free = self._device.perform(lambda: Ground(self._device, WHOLE if self._full else CAP).most)
+        if probe.compute and probe.limit != "max_shader_storage_block_size":
+            free = min(free, offers.max_shader_storage_block_size)  # its numbers are in a block
         room = int(free / (probe.nbytes or 1))
         if probe.nbytes and most > room:
             most, note = room, "more memory was not tried" if self._full else "--full tries more"
