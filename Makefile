@@ -168,9 +168,9 @@ check-programs: gl
 	$(PROGRAMS)/bin/python -m pip --disable-pip-version-check -q install --no-deps basic-pitch==0.4.0
 	$(PROGRAMS)/bin/python -m tests.programs.check --json build/programs/programs.json
 
-# `torch.compile(backend="glnn")` with PyTorch, which is no part of `make test`: an environment of a
-# gigabyte. TORCH says which; "torch" is the newest.
-TORCH := torch==2.13.0
+# `torch.compile(backend="glnn")`, `Model.from_torch` and weights with PyTorch, which is no part of
+# `make test`: an environment of gigabytes. TORCH says which; "torch torchvision" are the newest.
+TORCH := torch==2.15.0 torchvision==0.29.2
 check-torch: gl build/torch/stamp
 	$(QUICK) build/torch/bin/python -m pytest -q --durations=3 tests/torch
 
@@ -179,7 +179,7 @@ check-engines: gl build/engines/stamp
 	for example in 12_ray_data 13_ray_serve 14_http_service; do \
 	    echo "$$example"; build/engines/bin/python examples/$$example.py || exit 1; done
 
-build/torch/stamp: PACKAGES = '$(TORCH)' -e '.[torch,test]'
+build/torch/stamp: PACKAGES = $(TORCH) -e '.[torch,test]'
 build/engines/stamp: PACKAGES = 'ray[data,serve]' bottle -e .
 build/torch/stamp build/engines/stamp: pyproject.toml
 	rm -rf $(@D) && mkdir -p build

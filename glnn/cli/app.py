@@ -125,7 +125,8 @@ def _fail(error: Exception) -> int:
     try:
         if "--json" in sys.argv[1:]:  # which may not have been understood yet
             kind = type(error).__name__
-            print_json({"error": message, "kind": kind, "exit": USER_ERROR})
+            # In one line: what came before may have been lines of JSON, too.
+            print_json({"error": message, "kind": kind, "exit": USER_ERROR}, indent=None)
         sys.stdout.flush()
     except OSError:  # the failure may be that nothing can be written there
         _give_up_output()

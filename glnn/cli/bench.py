@@ -82,18 +82,14 @@ def bench(
     Times are medians in milliseconds. CPU time is what a whole run takes of the processors in all
     threads of this process, RSS its resident memory; a software renderer's are among both. Kernel
     times are the GPU's own, shown only where its timer agrees with the clock on the wall. Kernels
-    forced by --kernel apply to the backends that have them.
-
-    INPUTS are files of samples: .npy, .npz, pictures; as many of their samples as --batch says. A
-    model of several inputs takes NAME=FILE for each, or an .npz file with an array for each; files
-    for one input are put one behind the other. Inputs without a file are given numbers at random,
-    ids within the table that they look up; but lenet takes the bundled digits. --shape says how
-    large those are where the model leaves it open: of an input, or of a size by its name.
+    forced by --kernel apply to the backends that have them. INPUTS are files of samples, --batch
+    says how many of them; of several inputs NAME=FILE for each, or an .npz file. Inputs without a
+    file are given numbers at random, ids within their table; but lenet takes the bundled digits.
 
     \b
     Examples:
       glnn bench lenet --batch 100
-      glnn bench lenet --batch 100 --backends compute,cpu --repeat 50 --json
+      glnn bench lenet --backends compute,cpu --repeat 50 --json
       glnn bench lenet --backends compute --kernel matmul=blocked
       glnn bench lenet --batch 100 --no-fuse
       glnn bench net.onnx --shape x=1,3,64,96

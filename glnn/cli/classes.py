@@ -141,6 +141,12 @@ class Classes:
                 summary.add(batch[:count] if batched else batch)
         return found
 
+    def trim(self) -> None:
+        """Forget samples of which not all was taken, as somebody interrupted it."""
+        count = min(len(self.names), len(self.best), len(self.known))
+        for one in (self.names, self.best, self.known):
+            del one[count:]
+
     @property
     def accuracy(self) -> float | None:
         """How many first ones are right; None where not all are known."""

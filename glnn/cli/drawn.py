@@ -51,7 +51,7 @@ class Drawn:
             read = [part.path for part in source.parts if isinstance(part, PictureFile)]
             targets = {str(path): _target(asked.drawn, path) for path in read}
             _check(read, list(targets.values()))
-            _folder(asked.drawn)
+            folder_of(asked.drawn)
         return cls(targets, asked.show)
 
     def take(self, inputs: Inputs, best: Sequence[Sequence[Best]]) -> None:
@@ -90,10 +90,11 @@ def _check(read: Sequence[Path], targets: Sequence[Path]) -> None:
         written.add(target)
 
 
-def _folder(text: str) -> None:
-    """Make the folder where it is missing."""
+def folder_of(text: str) -> Path:
+    """The folder for --drawn, made where it is missing. Raises ModelError where it cannot be."""
     try:
         Path(text).mkdir(parents=True, exist_ok=True)
+        return Path(text)
     except (OSError, ValueError) as error:
         raise ModelError(f"--drawn: cannot write to {text}: {fault(error)}") from None
 

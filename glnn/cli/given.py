@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from glnn.errors import ModelError, ShapeError, first_line
+from glnn.cli.sample_files import read_npy
+from glnn.errors import ModelError, ShapeError
 from glnn.images.chosen import Chosen
 from glnn.model import Model, TensorInfo
-from glnn.model.npz import MOST_HEADER, open_npz, parse_header, read_array
-from glnn.reading import check_file, regular
+from glnn.model.npz import open_npz
 from glnn.types import Array
 
 Files = dict[str, tuple[str, ...]]
@@ -96,23 +96,6 @@ def _read(model: Model, path: Path, info: TensorInfo) -> Array:
         if name not in archive.names:
             raise ModelError(f"{path}: there is no array {name!r}")
         return info.array(archive.read(name))
-
-
-def read_npy(path: Path) -> Array:
-    """The array in a .npy file. Raises ModelError where that cannot be read."""
-    check_file(path)
-    try:
-        with open(path, "rb", opener=regular) as file:
-            begun = file.read(MOST_HEADER)
-            header = parse_header(begun)
-            if header.dtype.hasobject:
-                raise ValueError("Object arrays cannot be loaded")
-            missing = header.start + header.nbytes - path.stat().st_size
-            if missing > 0:
-                raise ValueError(f"it is {missing} bytes too short")
-            return read_array(header, begun[header.start :], file)
-    except Exception as error:  # a damaged header can raise nearly anything
-        raise ModelError(f"{path}: cannot be read as .npy: {first_line(error)}") from None
 
 
 def _joined(info: TensorInfo, arrays: Sequence[Array]) -> Array:

@@ -161,9 +161,12 @@ def check_writable(option: str, path: str) -> None:
         raise ModelError(f"{option}: cannot write to {path}: {fault(error)}") from None
 
 
-def print_json(document: dict[str, Any]) -> None:
-    """Print `document` as one JSON object; what JSON cannot say (NaN, inf) becomes text."""
-    click.echo(json.dumps(_plain(document), indent=2, allow_nan=False))
+def print_json(document: dict[str, Any], indent: int | None = 2) -> None:
+    """Print `document` as one JSON object; what JSON cannot say (NaN, inf) becomes text.
+
+    indent: of each level, in blanks; None: all in one line.
+    """
+    click.echo(json.dumps(_plain(document), indent=indent, allow_nan=False))
 
 
 def _plain(value: Any) -> Any:

@@ -12,6 +12,8 @@ from glnn.cli.screen import Column, Screen, Table, figures, number
 from glnn.tensor_info import show
 from glnn.types import Array, Shape
 
+MOST_NOTES = 10
+
 
 @dataclass(frozen=True)
 class Output:
@@ -101,10 +103,12 @@ class Outputs:
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain dicts, lists and numbers."""
-        return {"outputs": [asdict(one) for one in self.outputs]}
+        return {"outputs": [asdict(one) for one in self.outputs], "notes": list(self.notes)}
 
     def show(self, out: Screen, where: str) -> None:
         """Print a row for each."""
+        for note in self.notes[:MOST_NOTES]:
+            out.say(note)
         show_outputs(out, self.outputs)
         out.say(f"on {where}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from glnn.images.files import check_pillow, flattened, image_of, opened
 from glnn.images.place import Place
 from glnn.model import Model
 from glnn.tensor_info import TensorInfo
+from glnn.types import DType
 
 Picture = NDArray[np.uint8]
 
@@ -71,7 +72,9 @@ class Reader:
         """What is said once, of all pictures."""
         if self.chosen is None or not self.chosen.assumed:
             return ()
-        return (f"the model says nothing of pictures, taken are: {self.chosen.how}",)
+        how = self.chosen.how
+        how = replace(how, scale=255.0) if self.info.dtype is DType.uint8 else how
+        return (f"the model says nothing of pictures, taken are: {how}",)
 
     def to_json(self) -> dict[str, Any]:
         """What is done to pictures, as plain dicts; empty for digits."""

@@ -15,7 +15,9 @@ from glnn.cli.classes import Classes, named
 from glnn.cli.drawn import Drawn
 from glnn.cli.dump import Dump, dump_options
 from glnn.cli.feeds import read_feeds
+from glnn.cli.given import files_of
 from glnn.cli.inputs import TAKEN, batch_size, source_of
+from glnn.cli.live import Telling, Watching, check_live, frames_option, live_input, watch
 from glnn.cli.options import (
     backend_option,
     device_options,
@@ -26,12 +28,14 @@ from glnn.cli.options import (
 )
 from glnn.cli.outputs import Outputs
 from glnn.cli.picture_options import Asked, picture_options
+from glnn.cli.reader import Reader
 from glnn.cli.running import Running
 from glnn.cli.screen import Screen, say
 from glnn.cli.sources import Source
 from glnn.cli.traced import save_trace, trace_option
 from glnn.cli.weights import load_with, weights_option
 from glnn.errors import ModelError
+from glnn.images.camera import Camera
 from glnn.model import Model
 from glnn.profiling import Trace
 from glnn.running.options import PREFERENCES
@@ -62,8 +66,9 @@ MOST_SAMPLES, MOST_NUMBERS = 100, 1 << 20
     type=click.IntRange(1),
     help="Samples a run: as many as the model takes, else up to 100, fewer of large ones.",
 )
-@weights_option
 @picture_options
+@weights_option
+@frames_option
 @kernel_option
 @fuse_option
 @precision_option
@@ -78,6 +83,7 @@ def run(
     top: int,
     batch: int | None,
     weights: str | None,
+    frames: int | None,
     kernels: dict[str, str],
     fused: bool,
     precision: str,
@@ -97,13 +103,15 @@ def run(
     right answers. Pictures are resized, cropped and normalised as the model's metadata say, or the
     options; of several, those that cannot be read are left out and named, and the exit status is 2.
     Ctrl-C shows what was done. Without inputs, lenet takes the bundled digits. What else a model
-    gives is summed up, and --dump writes it; one of several inputs takes an .npz file.
+    gives is summed up, and --dump writes it; one of several inputs takes NAME=FILE for each, or an
+    .npz file. A camera (/dev/video0, or 0) or a video gives a line a frame, until Ctrl-C.
 
     \b
     Examples:
       glnn run lenet
       glnn run vgg16 photo.jpg --top 5 --labels classes.txt --drawn out/
       glnn run net.onnx 'photos/*.jpg' --preprocessing imagenet --json
+      glnn run vgg16 /dev/video0 --frames 100
       glnn run lenet photo.png --trace trace.json     (for ui.perfetto.dev)
       glnn run detector.onnx x.npy --dump result.npz --tensor heat
       glnn run lenet photo.png --dump tensors.npz --tensor c1 --tensor 'sigmoid*'
@@ -114,6 +122,10 @@ def run(
     opened = partial(InferenceSession, loaded, backend, **options)
     into = partial(Dump.asked, dump, tensors, loaded)
     running = Running(opened, into, None if trace is None else Trace())
+    if (live := live_input(inputs, frames)) is not None:
+        check_live(live, {"batch": batch, "dump": dump, "trace": trace, "show": asked.show})
+        _watch(running, loaded, live, asked, top, frames, wide, as_json)
+        return 0
     done = _run(running, loaded, inputs, model, asked, batch, top, not as_json)
     more = done.to_json()
     if running.trace is not None and trace is not None:
@@ -162,7 +174,8 @@ class Done:
         software = f" (software: {about['software']}, on the CPU)" if about["software"] else ""
         self.found.show(out, f"{about['backend']}: {about['device']}{software}")
         if self.source is not None and self.source.failed:
-            out.say(f"{len(self.source.failed)} pictures could not be read (named above)")
+            count = len(self.source.failed)
+            out.say(f"could not be read: {count} picture{'' if count == 1 else 's'}, named above")
         if self.drawn is not None and self.drawn.files:
             folder = Path(self.drawn.files[0]).parent
             out.say(f"drawn: {len(self.drawn.files)} pictures in {folder}")
@@ -208,24 +221,49 @@ def _run(
         feeds = read_feeds(loaded, inputs, model, batch, {}, most=MOST_SAMPLES, random=False)
         running.begin(1)
         return Done(Outputs.of(running.run(feeds.arrays)), running.dump)
-    source = source_of(loaded, inputs, model, asked.fields, asked.instead, asked.keeps)
+    paths = files_of(loaded, inputs).get(loaded.inputs[0].name, ())
+    source = source_of(loaded, paths, model, asked.fields, asked.instead, asked.keeps)
     _check_options(asked, source)
     numbers = prod(n for n in loaded.inputs[0].shape[1:] if isinstance(n, int))
     default = max(1, min(MOST_SAMPLES, MOST_NUMBERS // max(1, numbers)))
     if output is None:
-        given = source.whole()
-        count = batch_size(loaded, batch, min(len(given.x), MOST_SAMPLES))
+        given = source.whole(batch_size(loaded, batch, MOST_SAMPLES))
+        count = batch_size(loaded, batch, len(given.x))
         running.begin(1)
-        first = {loaded.inputs[0].name: np.resize(given.x, (count, *given.x.shape[1:]))}
-        return Done(Outputs.of(running.run(first)), running.dump, None, source)
+        x = {loaded.inputs[0].name: np.resize(given.x, (count, *given.x.shape[1:]))}
+        said = [*source.notes, *given.notes]
+        return Done(Outputs.of(running.run(x), said), running.dump, None, source)
     count = batch_size(loaded, batch, default)
     labels, notes = named(asked.labels, loaded.metadata, loaded.tensors[output].shape[1])
-    notes += [] if source.reader is None else source.reader.notes
-    found = Classes(output, top, labels, notes=notes)
+    found = Classes(output, top, labels, notes=[*notes, *source.notes])
     drawn = Drawn.of(asked, source)
     running.begin(-(-(source.total or 0) // count))
     whole = running.classify(source, count, found, drawn, shown)
     return Done(found, running.dump, drawn, source, whole)
+
+
+def _watch(
+    running: Running,
+    loaded: Model,
+    name: str,
+    asked: Asked,
+    top: int,
+    frames: int | None,
+    wide: bool,
+    as_json: bool,
+) -> None:
+    """Run the model on the frames of a camera or a video."""
+    output = _classifier(loaded)
+    if output is None:
+        raise ModelError(f"{name}: expected a model that gives classes, {loaded.name} gives none")
+    reader = Reader.of(loaded, asked.fields, asked.instead)
+    labels, notes = named(asked.labels, loaded.metadata, loaded.tensors[output].shape[1])
+    with Camera(name) as camera:
+        running.begin(1)
+        watching = Watching(running, reader, output, labels, top)
+        said = {**reader.to_json(), "notes": [*notes, *reader.notes]}
+        how = Telling(frames, asked.drawn, wide, as_json)
+        watch(camera, watching, lambda: {**_about(running.session), **said}, how)
 
 
 def _takes_samples(model: Model) -> bool:

@@ -75,6 +75,7 @@ class Running:
                         drawn.take(inputs, best)
                     bar.update(task, completed=len(found.names) + len(source.failed))
             except KeyboardInterrupt:
+                found.trim()
                 if not found.names:
                     raise
                 return False

@@ -37,7 +37,7 @@ class SampleFile:
         hold such samples, as far as its header says.
         """
         if path.suffix == ".npy":
-            return cls(path, info, _array(path, info, whole=False).shape[0])
+            return cls(path, info, read_npy(path, info, whole=False).shape[0])
         with open_npz(path) as archive:
             samples, _ = _chosen(archive, path, info)
             return cls(path, info, archive.header(samples).shape[0])
@@ -45,7 +45,7 @@ class SampleFile:
     def read(self) -> tuple[NDArray[Any], NDArray[Any] | None]:
         """The samples, and their labels where it has them. Raises as `of`."""
         if self.path.suffix == ".npy":
-            return _array(self.path, self.info), None
+            return read_npy(self.path, self.info), None
         with open_npz(self.path) as archive:
             samples, labels = _chosen(archive, self.path, self.info)
             return archive.read(samples), None if labels is None else archive.read(labels)
@@ -67,8 +67,12 @@ def _chosen(archive: Npz, path: Path, info: TensorInfo) -> tuple[str, str | None
     return samples, labels
 
 
-def _array(path: Path, info: TensorInfo, whole: bool = True) -> NDArray[Any]:
-    """The array in a .npy file; where it is not to be read whole, one of its shape, of nothing."""
+def read_npy(path: Path, info: TensorInfo | None = None, whole: bool = True) -> NDArray[Any]:
+    """The array in a .npy file; where it is not to be read whole, one of its shape, of nothing.
+
+    info: the input whose samples it must be, by its header. Raises ModelError where it cannot be
+    read, ShapeError where it does not fit.
+    """
     check_file(path)
     try:
         with open(path, "rb", opener=regular) as file:
@@ -76,7 +80,8 @@ def _array(path: Path, info: TensorInfo, whole: bool = True) -> NDArray[Any]:
             header = parse_header(begun)
             if header.dtype.hasobject:
                 raise ValueError("Object arrays cannot be loaded")
-            check_samples(header.shape, header.dtype, info, str(path))
+            if info is not None:
+                check_samples(header.shape, header.dtype, info, str(path))
             missing = header.start + header.nbytes - path.stat().st_size
             if missing > 0:
                 raise ValueError(f"it is {missing} bytes too short")

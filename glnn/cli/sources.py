@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,8 +16,11 @@ from numpy.typing import NDArray
 from glnn.cli.reader import Picture, Reader
 from glnn.cli.sample_files import SampleFile
 from glnn.cli.screen import say
-from glnn.errors import ModelError, ShapeError
+from glnn.errors import GlnnError, ModelError, ShapeError
 from glnn.model.samples import fit_samples
+
+AT_ONCE = min(16, 2 * (os.cpu_count() or 1))
+"""Pictures that threads read at once; Pillow lets the others on meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +143,29 @@ class PictureFile:
         yield Sample(x, str(self.path), None, picture, said)
 
 
+def _runs(parts: Sequence[Part], most: int) -> Iterator[tuple[int, int]]:
+    """Where parts begin and end that are had together: up to `most` pictures, others alone."""
+    start = 0
+    while start < len(parts):
+        end = start + 1
+        while (
+            end < min(len(parts), start + most)
+            and isinstance(parts[start], PictureFile)
+            and isinstance(parts[end], PictureFile)
+        ):
+            end += 1
+        yield start, end
+        start = end
+
+
+def _read(part: Part) -> Sample | GlnnError:
+    """The sample of a picture, or why there is none."""
+    try:
+        return next(part.samples())
+    except (ModelError, ShapeError) as error:
+        return error
+
+
 @dataclass
 class Source:
     """Samples of all parts, one after the other."""
@@ -161,33 +190,54 @@ class Source:
         Raises ModelError or ShapeError for all else, and where none is left.
         """
         waiting: list[Sample] = []
-        several = False
-        for sample in self._samples():
-            if waiting and (len(waiting) == count or sample.x.shape[1:] != waiting[0].x.shape[1:]):
+        any_there = False
+        for sample in self._samples(min(count, AT_ONCE)):
+            any_there = True
+            if waiting and sample.x.shape[1:] != waiting[0].x.shape[1:]:
                 yield Inputs.of(waiting)
-                waiting, several = [], True
+                waiting = []
             waiting.append(sample)
+            if len(waiting) == count:
+                yield Inputs.of(waiting)
+                waiting = []
         if waiting:
             yield Inputs.of(waiting)
-        elif not several:
+        if not any_there:
             raise ModelError(f"none of the {len(self.failed)} pictures could be read")
 
-    def _samples(self) -> Iterator[Sample]:
-        for part in self.parts:
-            try:
-                yield from part.samples()
-            except (ModelError, ShapeError) as error:
-                if not isinstance(part, PictureFile) or len(self.parts) == 1:
-                    raise
-                said = str(error)
-                if str(part.path) not in said:
-                    said = f"{part.path}: {said}"
-                say(said)
-                self.failed.append({"in": str(part.path), "error": said})
+    def _samples(self, at_once: int) -> Iterator[Sample]:
+        """All of them; of pictures behind one another so many are read at once."""
+        for start, end in _runs(self.parts, at_once):
+            if not isinstance(self.parts[start], PictureFile):
+                yield from self.parts[start].samples()
+                continue
+            with ThreadPoolExecutor(end - start) as pool:
+                read = list(pool.map(_read, self.parts[start:end]))
+            for part, found in zip(self.parts[start:end], read, strict=True):
+                if isinstance(found, Sample):
+                    yield found
+                elif len(self.parts) == 1:
+                    raise found
+                else:
+                    self._fail(part, found)
 
-    def whole(self) -> Inputs:
-        """All samples at once. Raises ShapeError where their sizes differ, else as `batches`."""
-        found = list(self._samples())
+    def _fail(self, part: Part, error: GlnnError) -> None:
+        """Say that a picture is left out, and why."""
+        path, said = str(getattr(part, "path", "")), str(error)
+        said = said if path in said else f"{path}: {said}"
+        say(said)
+        self.failed.append({"in": path, "error": said})
+
+    @property
+    def notes(self) -> list[str]:
+        """What is said once, of all pictures."""
+        return [] if self.reader is None else list(self.reader.notes)
+
+    def whole(self, most: int | None = None) -> Inputs:
+        """All samples at once, or the first `most`. Raises ShapeError where their sizes differ,
+        else as `batches`.
+        """
+        found = list(islice(self._samples(AT_ONCE), most))
         if not found:
             raise ModelError(f"none of the {len(self.failed)} pictures could be read")
         for one in found:

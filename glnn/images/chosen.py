@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from glnn.errors import ModelError
+from glnn.errors import ModelError, ShapeError
 from glnn.images.described import described
 from glnn.images.place import Place
 from glnn.images.preprocessing import Preprocessing
@@ -51,7 +51,21 @@ class Chosen:
         how = replace(base, **asked)
         how = _sized(how, place.known)
         how.check(info)
+        _check_size(how, place.known)
         return cls(how, assumed)
+
+
+def _check_size(how: Preprocessing, size: tuple[int, int] | None) -> None:
+    """Raise ShapeError where every picture becomes another size than the input's."""
+    made = how.resize if how.crop is None else how.crop
+    if size is None or made is None:
+        return
+    found = made if isinstance(made, tuple) else (made, made)
+    if found != size:
+        raise ShapeError(
+            f"pictures become {found[0]} x {found[1]}, the input takes {size[0]} x {size[1]}: "
+            "expected another resize or crop"
+        )
 
 
 def _sized(how: Preprocessing, size: tuple[int, int] | None) -> Preprocessing:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import ModelError, ShapeError, fault, first_line
+from glnn.images.quiet import QUIET
 from glnn.reading import check_file, regular
 from glnn.writing import whole
 
@@ -111,7 +111,9 @@ def _format(path: Path) -> str | None:
 def check_pillow() -> None:
     """Raise ModelError where Pillow is missing."""
     try:
-        import PIL.Image  # noqa: F401
+        from PIL import Image
+
+        Image.init()  # which threads must not do at once
     except ImportError:
         raise ModelError("reading and writing images needs Pillow: install glnn[images]") from None
 
@@ -128,14 +130,12 @@ def opened(path: Path) -> Image.Image:
         raise _missing(path) from None
     check_file(path)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of odd metadata, which is not used
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with (
-                open(path, "rb", opener=regular) as stream,
-                Image.open(stream, formats=FORMATS) as file,
-            ):
-                image: Image.Image = ImageOps.exif_transpose(file)
+        with (
+            QUIET,
+            open(path, "rb", opener=regular) as stream,
+            Image.open(stream, formats=FORMATS) as file,
+        ):
+            image: Image.Image = ImageOps.exif_transpose(file)
         if image.mode in ("F", "I"):  # nothing says what its numbers mean
             raise ModelError(f"{path}: expected 8 or 16 bits a channel, got mode {image.mode}")
         if image.mode.startswith("I;16"):  # Pillow would clip, not scale
