@@ -14,8 +14,9 @@ from glnn.backends.opening import GL
 from glnn.device import Device
 from glnn.doctor.certificate import Certificates, certificate
 from glnn.doctor.forms import Form, forms
-from glnn.doctor.functions import FunctionResult, Look, function_looks, look_at_functions
+from glnn.doctor.functions import FunctionResult, look_at_functions
 from glnn.doctor.kernels import KernelDoctor, KernelResult
+from glnn.doctor.looks import Look, function_looks
 from glnn.errors import DeviceError, GlnnError
 from glnn.graph.functions import FUNCTIONS
 from glnn.kernels.library import declared

@@ -19,8 +19,9 @@ from glnn.device import Device, Source
 from glnn.doctor.certificate import Certificates
 from glnn.doctor.examination import Scope, examine_device
 from glnn.doctor.forms import Form, forms
-from glnn.doctor.functions import function_looks, look_at_functions
+from glnn.doctor.functions import look_at_functions
 from glnn.doctor.kernels import KernelDoctor
+from glnn.doctor.looks import function_looks
 from glnn.doctor.report import faults, rows, summary
 from glnn.errors import GlnnError, UnsupportedOpError
 from glnn.graph.expression import Arg, call
