@@ -22,7 +22,7 @@ TEST_SYSTEM := xvfb xauth libgl1 libglx-mesa0 glslang-tools gcc libc6-dev
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lint check check-onnx conformance check-es31 check-es30 check-gl33 check-contexts check-exhaustive check-wheel check-oldest check-part \
-    check-arm64 check-zink check-softpipe check-timers check-threads check-programs check-torch check-engines \
+    check-arm64 check-zink check-softpipe check-doctor check-timers check-threads check-programs check-torch check-engines \
     clean gl test-system
 
 demo: gl $(VENV)/demo.stamp
@@ -108,6 +108,11 @@ check-softpipe: test-system $(VENV)/test.stamp
 	    tests/backends tests/models
 	$(SOFTPIPE) GLNN_EXHAUSTIVE=1 $(BIN)/python -m pytest -n auto --timeout 3000 \
 	    tests/test_right_or_refused.py
+
+# Everything that `glnn doctor` looks at, on a driver that is right, and on softpipe, whose draws
+# are wrong beyond a size: `make test` has a few ops of it.
+check-doctor: test-system $(VENV)/test.stamp
+	GLNN_EXHAUSTIVE=1 $(BIN)/python -m pytest -q --timeout 3000 tests/doctor
 
 # Kernel times of a hundred random models: none above its wall time, no sum above the whole.
 # GALLIUM_DRIVER=softpipe has a timer that is right.

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from glnn import errors, filters, kernels, layers, ops, training
+    from glnn import errors, filters, images, kernels, layers, ops, training
     from glnn.device import Device
     from glnn.model import Model
     from glnn.model.load import load
@@ -25,6 +25,7 @@ __all__ = [
     "__version__",
     "errors",
     "filters",
+    "images",
     "kernels",
     "layers",
     "load",
@@ -38,7 +39,7 @@ logging.getLogger("glnn").addHandler(logging.NullHandler())  # what is logged is
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("errors", "filters", "kernels", "layers", "ops", "training"):
+    if name in ("errors", "filters", "images", "kernels", "layers", "ops", "training"):
         return import_module(f"glnn.{name}")
     modules = {"InferenceSession": "session", "Model": "model", "load": "model", "Device": "device"}
     modules |= dict.fromkeys(("load_weights", "save_weights"), "model.weight_files")

@@ -35,6 +35,7 @@ ORDER = (
     ("layers",),
     ("onnx",),
     ("data",),
+    ("images",),
     ("model",),
     ("deferred",),
     ("session",),

@@ -82,39 +82,43 @@ def bench(
     Times are medians in milliseconds. CPU time is what a whole run takes of the processors in all
     threads of this process, RSS its resident memory; a software renderer's are among both. Kernel
     times are the GPU's own, shown only where its timer agrees with the clock on the wall. Kernels
-    forced by --kernel apply to the backends that have them. Without INPUTS a model is given numbers
-    at random, but for lenet, which takes the bundled digits; one of several inputs takes an .npz
-    file with an array for each.
+    forced by --kernel apply to the backends that have them. INPUTS are files of samples, --batch
+    says how many of them; of several inputs NAME=FILE for each, or an .npz file. Inputs without a
+    file are given numbers at random, ids within their table; but lenet takes the bundled digits.
 
     \b
     Examples:
       glnn bench lenet --batch 100
-      glnn bench lenet --batch 100 --backends compute,cpu --repeat 50 --json
+      glnn bench lenet --backends compute,cpu --repeat 50 --json
       glnn bench lenet --backends compute --kernel matmul=blocked
       glnn bench lenet --batch 100 --no-fuse
       glnn bench net.onnx --shape x=1,3,64,96
+      glnn bench bert.onnx --batch 8 --shape sequence=128
+      glnn bench bert.onnx input_ids=ids.npy attention_mask=mask.npy
       glnn bench lenet --batch 100 --trace trace.json     (for ui.perfetto.dev)
     """
     names = backend_names(backends or ",".join(NAMES))
     loaded = load(model)
     feeds = read_feeds(loaded, inputs, model, batch, shapes)
-    shapes = {name: array.shape for name, array in feeds.items()}
-    count = next(iter(shapes[loaded.inputs[0].name]), 1)
+    count = next(iter(feeds.shapes[loaded.inputs[0].name]), 1)
     options: dict[str, Any] = {"limits": limits, "precision": precision, "fused": fused}
     asked = backends is not None
     sessions, closed = _sessions(loaded, names, kernels, gpu, options, asked)
     machine = _machine(sessions)
     traced = None if trace is None else Trace()
-    profiles = _profiles(sessions, feeds, repeat, traced, shown=not as_json)
+    profiles = _profiles(sessions, feeds.arrays, repeat, traced, shown=not as_json)
     more = save_trace(traced, trace) if traced is not None and trace is not None else {}
     about = {"model": loaded.name, "batch": count, "repeat": repeat, "precision": precision}
     about |= {"fused": fused, **machine}
     if as_json:
         shown = {name: p.to_json() for name, p in profiles.items()}
-        print_json({**about, "backends": shown, "closed": closed, **more})
+        found = {"inputs": feeds.to_json(), "backends": shown, "closed": closed}
+        print_json({**about, **found, **more})
         return
     out = Screen(wide)
     out.say(", ".join(f"{k} {v}" for k, v in about.items() if v is not None))
+    if feeds.random:
+        out.say(f"inputs: {feeds}")
     for name, reason in closed.items():
         out.say(f"{name} does not open: {reason}")
     _show(out, loaded.name, profiles)

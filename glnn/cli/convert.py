@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from glnn.cli.options import output_options, print_json
 from glnn.cli.screen import Screen, size
 from glnn.cli.weights import load_with, weights_option
 from glnn.errors import ModelError
+from glnn.images import metadata, read_labels, read_preprocessing
 from glnn.model.formats import FORMATS, find
 from glnn.model.weight_files import is_weights, load_weights, save_weights
 
@@ -23,17 +26,32 @@ from glnn.model.weight_files import is_weights, load_weights, save_weights
     type=click.Choice(list(FORMATS)),
     help="What to write; without it OUT's ending decides: .json is glnn, .onnx is onnx.",
 )
+@click.option(
+    "--preprocessing",
+    metavar="imagenet|FILE",
+    help="What OUT says is done to pictures: as for ImageNet, or as a .json file of glnn, Hugging "
+    "Face or timm has it.",
+)
+@click.option("--labels", metavar="FILE", help="What OUT says its classes are called.")
 @weights_option
 @output_options
 def convert(
-    source: str, target: str, format: str | None, weights: str | None, wide: bool, as_json: bool
+    source: str,
+    target: str,
+    format: str | None,
+    preprocessing: str | None,
+    labels: str | None,
+    weights: str | None,
+    wide: bool,
+    as_json: bool,
 ) -> None:
     """Write the model IN, a file or a bundled name, as the file OUT.
 
     The formats are glnn's own (a .json file, and its weights in an .npz file beside it), ONNX, and
     the Network Definition of Rovder 2017 (a .json file, and its matrices in .json and .csv files
     beside it). IN says by itself what it is. What the format of OUT cannot say is refused, and the
-    layer named. A model that was read from an .onnx file is written to another as it was.
+    layer named. A model that was read from an .onnx file is written to another as it was. Metadata
+    are kept, but not by rovder; --preprocessing and --labels put into them what `glnn run` reads.
 
     Where OUT ends with .safetensors, .npz, .pt or .pth, the weights alone are written, by PyTorch's
     names; IN may then be such a file, too.
@@ -42,15 +60,21 @@ def convert(
     Examples:
       glnn convert lenet lenet.onnx
       glnn convert net.onnx net.json
+      glnn convert net.onnx out.onnx --preprocessing imagenet --labels classes.txt
       glnn convert net.json trained.json --weights trained.safetensors
       glnn convert net.json weights.safetensors
       glnn convert net.json mlp.json --format rovder
       glnn convert mlp.json mlp.onnx --json
     """
-    if is_weights(target) and format is None:
+    how = None if preprocessing is None else read_preprocessing(preprocessing)
+    said = metadata(how, None if labels is None else read_labels(labels))
+    alone = is_weights(target) and format is None
+    if said and (alone or format == "rovder"):
+        raise ModelError(f"--preprocessing and --labels: {target} has no place for them")
+    if alone:
         report = _weights(source, target, weights)
     else:
-        report = _model(source, target, find(target, format), weights)
+        report = _model(source, target, find(target, format), weights, said)
     report |= {"bytes": Path(target).stat().st_size}
     if as_json:
         print_json(report)
@@ -59,9 +83,12 @@ def convert(
     Screen(wide).say(f"{what}: {target}, {size(report['bytes'])}")
 
 
-def _model(source: str, target: str, format: str, weights: str | None) -> dict[str, Any]:
-    """Write a model, and say which."""
+def _model(
+    source: str, target: str, format: str, weights: str | None, said: Mapping[str, str]
+) -> dict[str, Any]:
+    """Write a model, and say which. said: what is added to its metadata."""
     model = load_with(source, weights)
+    model = replace(model, metadata={**model.metadata, **said}) if said else model
     _check_apart(source, target)
     model.save(target, format)
     return {
@@ -70,6 +97,7 @@ def _model(source: str, target: str, format: str, weights: str | None) -> dict[s
         "format": format,
         "inputs": {info.name: list(info.shape) for info in model.inputs},
         "outputs": list(model.outputs),
+        "metadata": dict(model.metadata),
     }
 
 

@@ -107,14 +107,15 @@ def _kernels(context: click.Context, parameter: click.Parameter, given: Any) -> 
 
 
 def shape_option(command: Command) -> Command:
-    """`--shape INPUT=SIZES`, any number of times."""
+    """`--shape NAME=SIZES`, any number of times."""
     return click.option(
         "--shape",
         "shapes",
-        metavar="INPUT=SIZES",
+        metavar="NAME=SIZES",
         multiple=True,
         callback=_shapes,
-        help="The shape of an input, as in x=1,3,64,96, where the model leaves sizes open.",
+        help="The shape of an input, as in x=1,3,64,96, where the model leaves sizes open, or one "
+        "of these sizes, as in sequence=128; may be repeated.",
     )(command)
 
 
@@ -124,7 +125,7 @@ def _shapes(context: click.Context, parameter: click.Parameter, given: Any) -> d
         name, _, sizes = text.rpartition("=")
         parts = sizes.split(",") if sizes else []
         if not name or not all(part.strip().isascii() and part.strip().isdigit() for part in parts):
-            raise click.BadParameter(f"expected INPUT=SIZES, as in x=1,3,64,96, got {text!r}")
+            raise click.BadParameter(f"expected NAME=SIZES, as in x=1,3,64,96, got {text!r}")
         chosen[name] = tuple(int(part[:20]) for part in parts)
     return chosen
 
@@ -160,9 +161,12 @@ def check_writable(option: str, path: str) -> None:
         raise ModelError(f"{option}: cannot write to {path}: {fault(error)}") from None
 
 
-def print_json(document: dict[str, Any]) -> None:
-    """Print `document` as one JSON object; what JSON cannot say (NaN, inf) becomes text."""
-    click.echo(json.dumps(_plain(document), indent=2, allow_nan=False))
+def print_json(document: dict[str, Any], indent: int | None = 2) -> None:
+    """Print `document` as one JSON object; what JSON cannot say (NaN, inf) becomes text.
+
+    indent: of each level, in blanks; None: all in one line.
+    """
+    click.echo(json.dumps(_plain(document), indent=indent, allow_nan=False))
 
 
 def _plain(value: Any) -> Any:

@@ -16,7 +16,7 @@ from glnn.backends import Backend, open_backend
 from glnn.cli.options import print_json
 from glnn.cli.screen import Column, Screen, Table, figures, number, progress, say
 from glnn.errors import ModelError
-from glnn.model.images import check_picture, is_picture, read_picture, write_picture
+from glnn.images.files import check_picture, is_picture, read_picture, write_picture
 
 LEFT_OUT = 2
 """The exit status where some of several pictures could not be read."""

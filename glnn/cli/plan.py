@@ -73,6 +73,7 @@ def plan(
       glnn plan vgg16 --precision float16
       glnn plan lenet --batch 10000 --kernel matmul=morton_4_2
       glnn plan net.onnx --shape x=1,3,64,96
+      glnn plan bert.onnx --batch 8 --shape sequence=128
       glnn plan lenet --no-fuse
       glnn plan net.json --backend feedback --limits es31-minimum --json
     """

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
+from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import rich_click as click
-from numpy.typing import NDArray
 
+from glnn.cli.classes import Classes, named
+from glnn.cli.drawn import Drawn
 from glnn.cli.dump import Dump, dump_options
 from glnn.cli.feeds import read_feeds
-from glnn.cli.inputs import Inputs, batch_size, read_inputs
+from glnn.cli.given import files_of
+from glnn.cli.inputs import TAKEN, batch_size, source_of
+from glnn.cli.live import Telling, Watching, check_live, frames_option, live_input, watch
 from glnn.cli.options import (
     backend_option,
     device_options,
@@ -21,16 +26,25 @@ from glnn.cli.options import (
     precision_option,
     print_json,
 )
-from glnn.cli.results import Classes, Outputs, classifies, run_once
-from glnn.cli.screen import Screen, progress
+from glnn.cli.outputs import Outputs
+from glnn.cli.picture_options import Asked, picture_options
+from glnn.cli.reader import Reader
+from glnn.cli.running import Running
+from glnn.cli.screen import Screen, say
+from glnn.cli.sources import Source
 from glnn.cli.traced import save_trace, trace_option
 from glnn.cli.weights import load_with, weights_option
+from glnn.errors import ModelError
+from glnn.images.camera import Camera
+from glnn.model import Model
 from glnn.profiling import Trace
 from glnn.running.options import PREFERENCES
 from glnn.session import InferenceSession
 
-Done = tuple[InferenceSession, Dump | None, Classes | Outputs]
-"""What ran, what was dumped, and what was found."""
+LEFT_OUT, INTERRUPTED = 2, 130
+"""The exit status where some pictures could not be read, and after Ctrl-C."""
+MOST_SAMPLES, MOST_NUMBERS = 100, 1 << 20
+"""Samples a run where nobody says how many: so many, or those of so many numbers."""
 
 
 @click.command()
@@ -48,9 +62,13 @@ Done = tuple[InferenceSession, Dump | None, Classes | Outputs]
     "--top", type=click.IntRange(1), default=1, show_default=True, help="Classes to show."
 )
 @click.option(
-    "--batch", type=click.IntRange(1), help="Samples a run: 100, or as many as the model takes."
+    "--batch",
+    type=click.IntRange(1),
+    help="Samples a run: as many as the model takes, else up to 100, fewer of large ones.",
 )
 @weights_option
+@picture_options
+@frames_option
 @kernel_option
 @fuse_option
 @precision_option
@@ -64,6 +82,7 @@ def run(
     prefer: str,
     top: int,
     batch: int | None,
+    frames: int | None,
     weights: str | None,
     kernels: dict[str, str],
     fused: bool,
@@ -75,19 +94,24 @@ def run(
     limits: str | None,
     wide: bool,
     as_json: bool,
-) -> None:
+    asked: Asked,
+) -> int:
     """Classify INPUTS with MODEL: a bundled name (lenet), a .json or an .onnx file.
 
-    An input is an image (PNG, JPEG, WEBP, BMP, GIF, TIFF, PPM), or a .npy or .npz file of float32
-    or uint8 samples; an array `label` in an .npz gives the right answers. Without inputs, lenet
-    takes the bundled digits. Of a model that gives no scores of classes, what it gives is summed
-    up, and --dump writes it; one of several inputs takes an .npz file with an array for each.
+    An input is an image (PNG, JPEG, WEBP, BMP, GIF, TIFF, PPM), a folder or a quoted pattern of
+    them, or a .npy or .npz file of float32 or uint8 samples; an array `label` in an .npz gives the
+    right answers. Pictures are resized, cropped and normalised as the model's metadata say, or the
+    options; of several, those that cannot be read are left out and named, and the exit status is 2.
+    Ctrl-C shows what was done. Without inputs, lenet takes the bundled digits. What else a model
+    gives is summed up, and --dump writes it; one of several inputs takes NAME=FILE for each, or an
+    .npz file. A camera (/dev/video0, or 0) or a video gives a line a frame, until Ctrl-C.
 
     \b
     Examples:
       glnn run lenet
-      glnn run lenet photo.png --top 3 --precision float16
-      glnn run net.onnx samples.npz --backend feedback --json
+      glnn run vgg16 photo.jpg --top 5 --labels classes.txt --drawn out/
+      glnn run net.onnx 'photos/*.jpg' --preprocessing imagenet --json
+      glnn run vgg16 /dev/video0 --frames 100
       glnn run lenet photo.png --trace trace.json     (for ui.perfetto.dev)
       glnn run detector.onnx x.npy --dump result.npz --tensor heat
       glnn run lenet photo.png --dump tensors.npz --tensor c1 --tensor 'sigmoid*'
@@ -96,30 +120,74 @@ def run(
     options: dict[str, Any] = {"gpu": gpu, "limits": limits, "kernels": kernels, "fused": fused}
     options |= {"precision": precision, "prefer": prefer}
     opened = partial(InferenceSession, loaded, backend, **options)
-    traced = None if trace is None else Trace()
     into = partial(Dump.asked, dump, tensors, loaded)
-    if classifies(loaded):
-        samples = read_inputs(loaded, inputs, model)
-        count = batch_size(loaded, batch, 100)
-        session, dumped, found = _classes(samples, count, top, opened, into, traced, not as_json)
-    else:
-        feeds = read_feeds(loaded, inputs, model, batch, {}, most=100, random=False)
-        session, dumped, found = _outputs(feeds, opened, into, traced)
-    more = {} if dumped is None else {"dump": dumped.to_json()}
-    more |= save_trace(traced, trace) if traced is not None and trace is not None else {}
-    about = _about(session)
+    running = Running(opened, into, None if trace is None else Trace())
+    if (live := live_input(inputs, frames)) is not None:
+        check_live(live, {"batch": batch, "dump": dump, "trace": trace, "show": asked.show})
+        _watch(running, loaded, live, asked, top, frames, wide, as_json)
+        return 0
+    done = _run(running, loaded, inputs, model, asked, batch, top, not as_json)
+    more = done.to_json()
+    if running.trace is not None and trace is not None:
+        more |= save_trace(running.trace, trace)
     if as_json:
-        print_json({**about, **found.to_json(), **more})
-        return
-    out = Screen(wide)
-    software = f" (software: {about['software']}, on the CPU)" if about["software"] else ""
-    found.show(out, f"{about['backend']}: {about['device']}{software}")
-    if dumped is not None:
-        dumped.show(out)
-    if session.choice is not None:
-        out.say(f"auto takes {session.choice}")
-    if trace is not None:
-        out.say(f"traced to {trace}, which ui.perfetto.dev shows")
+        print_json({**_about(running.session), **more})
+    else:
+        done.show(Screen(wide), running.session, trace)
+    return done.code
+
+
+@dataclass(frozen=True)
+class Done:
+    """What came of it."""
+
+    found: Classes | Outputs
+    """What the model gave."""
+    dump: Dump | None
+    """What was dumped."""
+    drawn: Drawn | None = None
+    """What was drawn."""
+    source: Source | None = None
+    """Where the samples came from, where these are files or arrays."""
+    whole: bool = True
+    """Whether all samples were run, and nobody interrupted it."""
+
+    @property
+    def code(self) -> int:
+        """The exit status."""
+        if not self.whole:
+            return INTERRUPTED
+        return LEFT_OUT if self.source is not None and self.source.failed else 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain dicts, lists and numbers."""
+        said = self.found.to_json()
+        if self.source is not None and self.source.reader is not None:
+            said |= {**self.source.reader.to_json(), "failed": list(self.source.failed)}
+        said |= {} if self.drawn is None else self.drawn.to_json()
+        said |= {} if self.whole else {"interrupted": True}
+        return said | ({} if self.dump is None else {"dump": self.dump.to_json()})
+
+    def show(self, out: Screen, session: InferenceSession, trace: str | None) -> None:
+        """Print what was found, and where."""
+        about = _about(session)
+        software = f" (software: {about['software']}, on the CPU)" if about["software"] else ""
+        self.found.show(out, f"{about['backend']}: {about['device']}{software}")
+        if self.source is not None and self.source.failed:
+            count = len(self.source.failed)
+            out.say(f"could not be read: {count} picture{'' if count == 1 else 's'}, named above")
+        if self.drawn is not None and self.drawn.files:
+            folder = Path(self.drawn.files[0]).parent
+            out.say(f"drawn: {len(self.drawn.files)} pictures in {folder}")
+        if self.dump is not None:
+            self.dump.show(out)
+        if session.choice is not None:
+            out.say(f"auto takes {session.choice}")
+        if trace is not None:
+            out.say(f"traced to {trace}, which ui.perfetto.dev shows")
+        if not self.whole:
+            total = None if self.source is None else self.source.total
+            say(f"interrupted: these are the results of what was done of {total}")
 
 
 def _about(session: InferenceSession) -> dict[str, Any]:
@@ -134,55 +202,83 @@ def _about(session: InferenceSession) -> dict[str, Any]:
     }
 
 
-def _classes(
-    samples: Inputs,
-    batch: int,
-    top: int,
-    opened: Callable[[], InferenceSession],
-    into: Callable[[int], Dump | None],
-    trace: Trace | None,
-    shown: bool,
-) -> Done:
-    """Of all samples."""
-    dumped = into(-(-len(samples.x) // batch))
-    session = opened()
-    scores = _run(session, samples.x, batch, dumped, trace, shown)
-    return session, dumped, Classes.of(samples, scores, top)
-
-
-def _outputs(
-    feeds: Mapping[str, NDArray[Any]],
-    opened: Callable[[], InferenceSession],
-    into: Callable[[int], Dump | None],
-    trace: Trace | None,
-) -> Done:
-    """Of one run."""
-    dumped = into(1)
-    session = opened()
-    return session, dumped, run_once(session, feeds, dumped, trace)
-
-
 def _run(
-    session: InferenceSession,
-    x: NDArray[Any],
-    batch: int,
-    dump: Dump | None,
-    trace: Trace | None,
+    running: Running,
+    loaded: Model,
+    inputs: tuple[str, ...],
+    model: str,
+    asked: Asked,
+    batch: int | None,
+    top: int,
     shown: bool,
-) -> NDArray[np.float32]:
-    """The scores of all samples."""
-    name = session.get_inputs()[0].name
-    results = []
-    with progress(shown) as bar:
-        for start in bar.track(range(0, len(x), batch), description="classifying"):
-            part = x[start : start + batch]
-            if len(part) < batch and isinstance(session.get_inputs()[0].shape[0], int):
-                part = np.resize(part, (batch, *x.shape[1:]))  # the model takes no fewer
-            if trace is None:
-                results.append(session.run(None, {name: part})[0])
-            else:
-                found = trace.run(session.plan({name: part.shape}), {name: part})
-                results.append(found[session.model.outputs[0]])
-            if dump is not None:
-                dump.write(session.intermediates({name: part}, dump.names))
-    return np.concatenate(results)[: len(x)]
+) -> Done:
+    """Run the model on what was given."""
+    output = _classifier(loaded)
+    if output is None and (asked.labels is not None or asked.keeps):
+        raise ModelError(f"--labels, --drawn and --show are for classes: {model} gives none")
+    if output is None and (not inputs or not _takes_samples(loaded)):
+        _check_options(asked, None)
+        feeds = read_feeds(loaded, inputs, model, batch, {}, most=MOST_SAMPLES, random=False)
+        running.begin(1)
+        return Done(Outputs.of(running.run(feeds.arrays)), running.dump)
+    paths = files_of(loaded, inputs).get(loaded.inputs[0].name, ())
+    source = source_of(loaded, paths, model, asked.fields, asked.instead, asked.keeps)
+    _check_options(asked, source)
+    numbers = prod(n for n in loaded.inputs[0].shape[1:] if isinstance(n, int))
+    default = max(1, min(MOST_SAMPLES, MOST_NUMBERS // max(1, numbers)))
+    if output is None:
+        given = source.whole(batch_size(loaded, batch, MOST_SAMPLES))
+        count = batch_size(loaded, batch, len(given.x))
+        running.begin(1)
+        x = {loaded.inputs[0].name: np.resize(given.x, (count, *given.x.shape[1:]))}
+        said = [*source.notes, *given.notes]
+        return Done(Outputs.of(running.run(x), said), running.dump, None, source)
+    count = batch_size(loaded, batch, default)
+    labels, notes = named(asked.labels, loaded.metadata, loaded.tensors[output].shape[1])
+    found = Classes(output, top, labels, notes=[*notes, *source.notes])
+    drawn = Drawn.of(asked, source)
+    running.begin(-(-(source.total or 0) // count))
+    whole = running.classify(source, count, found, drawn, shown)
+    return Done(found, running.dump, drawn, source, whole)
+
+
+def _watch(
+    running: Running,
+    loaded: Model,
+    name: str,
+    asked: Asked,
+    top: int,
+    frames: int | None,
+    wide: bool,
+    as_json: bool,
+) -> None:
+    """Run the model on the frames of a camera or a video."""
+    output = _classifier(loaded)
+    if output is None:
+        raise ModelError(f"{name}: expected a model that gives classes, {loaded.name} gives none")
+    reader = Reader.of(loaded, asked.fields, asked.instead)
+    labels, notes = named(asked.labels, loaded.metadata, loaded.tensors[output].shape[1])
+    with Camera(name) as camera:
+        running.begin(1)
+        watching = Watching(running, reader, output, labels, top)
+        said = {**reader.to_json(), "notes": [*notes, *reader.notes]}
+        how = Telling(frames, asked.drawn, wide, as_json)
+        watch(camera, watching, lambda: {**_about(running.session), **said}, how)
+
+
+def _takes_samples(model: Model) -> bool:
+    """Whether it has one input, whose samples files can hold."""
+    return len(model.inputs) == 1 and model.inputs[0].dtype in TAKEN
+
+
+def _classifier(model: Model) -> str | None:
+    """The first output that is (n, classes) for samples that files can hold; None without any."""
+    if not _takes_samples(model):
+        return None
+    return next((name for name in model.outputs if len(model.tensors[name].shape) == 2), None)
+
+
+def _check_options(asked: Asked, source: Source | None) -> None:
+    """Raise ModelError where something was asked of pictures, and there are none."""
+    if asked.option is not None and (source is None or source.reader is None):
+        raise ModelError(f"{asked.option} is for pictures: there are none among the inputs")

@@ -73,14 +73,16 @@ def verify(
 
     The error is |got - expected| / |expected| over a layer's whole result, expected of the weights
     as the model has them, before they are rounded to float16. The exit code is 1 when a layer
-    exceeds the tolerance. Without INPUTS a model is given numbers at random, but for lenet, which
-    takes the bundled digits; one of several inputs takes an .npz file with an array for each.
+    exceeds the tolerance. INPUTS are files, as for bench: a model of several inputs takes NAME=FILE
+    for each, or an .npz file with an array for each; inputs without a file are given numbers at
+    random, but for lenet, which takes the bundled digits.
 
     \b
     Examples:
       glnn verify lenet
       glnn verify lenet --backend feedback --limits es31-minimum --json
       glnn verify net.onnx --shape x=1,3,64,96
+      glnn verify bert.onnx input_ids=ids.npy --shape sequence=128
     """
     loaded = load(model)
     feeds = read_feeds(loaded, inputs, model, batch, shapes, most=100)
@@ -88,11 +90,9 @@ def verify(
         loaded, backend, gpu=gpu, limits=limits, kernels=kernels, fused=fused, precision=precision
     )
     allowed = TOLERANCES[precision] if tolerance is None else tolerance
-    result = verify_plan(
-        session.plan({name: a.shape for name, a in feeds.items()}, keep=True), feeds, allowed
-    )
+    result = verify_plan(session.plan(feeds.shapes, keep=True), feeds.arrays, allowed)
     if as_json:
-        print_json({"model": loaded.name, **result.to_json()})
+        print_json({"model": loaded.name, "inputs": feeds.to_json(), **result.to_json()})
     else:
         columns = (Column("layer"), Column("op", 2), Column("kernel", 1))
         rows = Table((*columns, figures("error"), Column("")))

@@ -11,6 +11,7 @@ CHUNK = 1 << 20  # results compared at once
 
 def relative_error(got: Array, expected: Array) -> float:
     """|got - expected| / |expected| over the finite elements; inf where the others differ."""
+    got, expected = _subtracted(got), _subtracted(expected)
     with np.errstate(all="ignore"):
         away = np.subtract(got, expected).reshape(-1)
         square, most = float(np.vdot(away, away)), float(np.linalg.norm(expected))
@@ -30,6 +31,7 @@ def relative_error(got: Array, expected: Array) -> float:
 
 def repeated_error(got: Array, few: Array) -> float:
     """`relative_error` where `few` samples are expected over and over, in little memory."""
+    few = _subtracted(few)
     special = ~np.isfinite(few)
     if special.any():
         there = np.resize(special, got.shape)
@@ -48,3 +50,8 @@ def repeated_error(got: Array, few: Array) -> float:
     if not np.isfinite(distance):
         return float("inf")
     return float(np.sqrt(distance / norm)) if norm else float(np.sqrt(distance))
+
+
+def _subtracted(array: Array) -> Array:
+    """As numbers whose differences and squares are right: bytes would wrap, bools have none."""
+    return array.astype(np.float64) if array.dtype.kind in "biu" else array

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from math import floor
+from math import floor, prod
 from typing import Any
 
 from glnn.errors import ShapeError, shown
@@ -14,7 +14,7 @@ from glnn.graph.operators import Identity
 from glnn.layers.arguments import flag, integer, is_list, number, with_unusual
 from glnn.layers.layer import ANY, Layer
 from glnn.layers.scope import Scope
-from glnn.types import DType
+from glnn.types import MOST, DType
 
 LINEAR = {"linear": 3, "bilinear": 4, "trilinear": 5}
 """How many dimensions x has in modes that take numbers between two places."""
@@ -71,11 +71,17 @@ class Upsample(Layer):
             raise ShapeError(f"{kind}: x must have {wanted} dimensions, got {dims}")
         if self.mode in BETWEEN and x.type.dtype is not DType.float32:
             raise ShapeError(f"{kind}: x must be float32 in mode {self.mode!r}, got {x.type}")
+        found = {}
         for axis in range(2, len(dims)):
             size = dims[axis]
             if not isinstance(size, int) or size < 1:
                 raise ShapeError(f"{kind}: x must have places along {axis}, got {dims}")
-            x = self._along(scope, x, axis, self.places(size, axis - 2, len(dims) - 2))
+            found[axis] = self.places(size, axis - 2, len(dims) - 2)
+        if prod(places.count for places in found.values()) > MOST:  # more than there is memory for
+            sizes = tuple(places.count for places in found.values())
+            raise ShapeError(f"{kind}: {sizes} places are more than {MOST}")
+        for axis, places in found.items():
+            x = self._along(scope, x, axis, places)
         return scope.named(x)
 
     def _along(self, scope: Scope, x: Value, axis: int, places: Places) -> Value:

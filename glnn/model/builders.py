@@ -8,6 +8,7 @@ from math import sqrt
 import numpy as np
 
 from glnn.errors import ModelError
+from glnn.images import Preprocessing, metadata
 from glnn.layers import (
     AvgPool2d,
     Conv2d,
@@ -33,7 +34,8 @@ def vgg16(
     configuration: D, all kernels 3 x 3, or C, where the third of a block is 1 x 1. Rovder 2019
     calls its network model C, yet finds 74% of the parameters in the first fully-connected layer,
     which is so in D (in C it would be 77%). size: a multiple of 32. The weights are He's, so that
-    signals keep their size through the layers. Raises ModelError for other arguments.
+    signals keep their size through the layers. Its metadata say what is done to pictures: as for
+    ImageNet. Raises ModelError for other arguments.
     """
     if configuration not in ("C", "D"):
         raise ModelError(f"vgg16: configuration must be C or D, got {configuration!r}")
@@ -59,7 +61,8 @@ def vgg16(
     layers["softmax"] = Softmax()
     _seed(layers, seed)
     name = "vgg16" if configuration == "D" else "vgg16-c"
-    return Model.sequential(list(layers.values()), (3, size, size), name, list(layers))
+    said = metadata(Preprocessing.imagenet(size))
+    return Model.sequential(list(layers.values()), (3, size, size), name, list(layers), said)
 
 
 def lenet(*, seed: int = 0) -> Model:

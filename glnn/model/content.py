@@ -21,3 +21,5 @@ class Content:
     """The names of the tensors that a user gets."""
     tensors: Mapping[str, TensorInfo]
     """Every tensor by its name."""
+    metadata: Mapping[str, str]
+    """What the file says besides, by name."""

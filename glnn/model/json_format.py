@@ -10,7 +10,9 @@
 An input that is not float32 says so: `"type": "tensor(int32)"`. The .npz file holds `c1.weight`,
 `c1.bias` and so on, float32. A layer without `inputs` reads what the layer before it makes; one
 without `output` makes a tensor of its own name; a model without `outputs` gives what its last layer
-makes. `weights` is left out where no layer has parameters; the file may have any name.
+makes. `weights` is left out where no layer has parameters; the file may have any name. `metadata`
+may say more of the model, by name: texts, or objects and lists, which are texts of JSON to
+`Model.metadata` and in .onnx files.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from numpy.typing import NDArray
 
 from glnn.errors import ModelError, ShapeError
 from glnn.layers import BY_NAME, Layer
+from glnn.model.described import from_json
 from glnn.model.json_writing import FORMAT, VERSION
 from glnn.model.model import Model
 from glnn.model.node import Node
@@ -32,7 +35,7 @@ from glnn.reading import inside
 from glnn.tensor_info import TensorInfo
 
 Array = NDArray[Any]
-KEYS = {"format", "version", "name", "weights", "inputs", "layers", "outputs"}
+KEYS = {"format", "version", "name", "weights", "inputs", "layers", "outputs", "metadata"}
 LAYER_KEYS = {"name", "layer", "arguments", "inputs", "output"}
 
 
@@ -53,7 +56,8 @@ def parse(
         name = document.get("name", Path(where).stem)
         if not isinstance(name, str):
             raise ModelError(f'"name" must be a text, got {name!r}')
-        model = Model(nodes, inputs, _texts("outputs", outputs), name)
+        metadata = from_json(document.get("metadata", {}))
+        model = Model(nodes, inputs, _texts("outputs", outputs), name, metadata)
     except (ModelError, ShapeError) as error:
         raise ModelError(f"{where}: {error}") from None
     if not untrained:

@@ -9,6 +9,7 @@ from typing import Any
 from glnn.errors import ModelError
 from glnn.layers import BY_NAME
 from glnn.model.content import Content
+from glnn.model.described import as_json
 from glnn.model.files import MOST_JSON
 from glnn.model.node import Node, parameters
 from glnn.model.npz import MOST_READ
@@ -36,6 +37,7 @@ def save(target: Path, content: Content) -> None:
             "inputs": [_input(info) for info in content.inputs],
             "layers": [_entry(node) for node in nodes],
             "outputs": content.outputs,
+            **({"metadata": as_json(content.metadata)} if content.metadata else {}),
         }
         return json.dumps({"format": FORMAT, "version": VERSION, **entries}, indent=2)
 

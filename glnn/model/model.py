@@ -19,6 +19,7 @@ from glnn.layers.scope import Scope, Training
 from glnn.model.chain import chain, listed
 from glnn.model.checks import check_graph
 from glnn.model.content import Content
+from glnn.model.described import checked
 from glnn.model.formats import save
 from glnn.model.from_torch import imported
 from glnn.model.node import Node
@@ -43,14 +44,17 @@ class Model(Weighted):
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[str, ...]
     name: str = "model"
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """What its file says besides, by name: of pictures, of classes; see `glnn.images`."""
     _calls: dict[str, Executor] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_graph(self.name, self.nodes, self.inputs, self.outputs)
+        object.__setattr__(self, "metadata", checked(self.metadata, self.name))
         _ = self.tensors  # infers every shape once
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Model, (self.nodes, self.inputs, self.outputs, self.name)
+        return Model, (self.nodes, self.inputs, self.outputs, self.name, self.metadata)
 
     @classmethod
     def sequential(
@@ -59,17 +63,19 @@ class Model(Weighted):
         input_shape: Sequence[int],
         name: str = "model",
         names: Sequence[str] | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> Model:
         """A chain of layers.
 
         layers: in order, or by their names in order. input_shape: the shape of one sample, without
         the batch. names: the layers' names; None names those that have none after their kinds,
-        `conv2d1`, `relu1`, `conv2d2`.
+        `conv2d1`, `relu1`, `conv2d2`. metadata: as `glnn.images.metadata` has it.
         """
         nodes = chain(layers, names, "input")
         sizes = listed("input_shape", input_shape, "sizes, as in (1, 28, 28)")
         inputs = (TensorInfo("input", (BATCH, *sizes)),)
-        return cls(nodes, inputs, (nodes[-1].output if nodes else "input",), name)
+        outputs = (nodes[-1].output if nodes else "input",)
+        return cls(nodes, inputs, outputs, name, {} if metadata is None else metadata)
 
     @classmethod
     def from_torch(
@@ -216,14 +222,10 @@ class Model(Weighted):
         save(path, format, self.content)
 
     @property
-    def metadata(self) -> Mapping[str, str]:
-        """What its file says besides, by name: of an .onnx file that was read."""
-        return {}
-
-    @property
     def content(self) -> Content:
         """What files say of it."""
-        return Content(self.name, self.nodes, self.inputs, self.outputs, self.tensors)
+        ends = self.inputs, self.outputs
+        return Content(self.name, self.nodes, *ends, self.tensors, self.metadata)
 
     def __str__(self) -> str:
         layers = of_layers(self.nodes, self.tensors)

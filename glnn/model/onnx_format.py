@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
@@ -14,12 +14,13 @@ from glnn.arrays import as_one_of, of_tensor, to_float32
 from glnn.errors import ModelError, ShapeError, shown
 from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.passes.expand import expanded
+from glnn.model.described import checked
 from glnn.model.formats import find
 from glnn.model.model import Model
 from glnn.model.node import Node
 from glnn.model.onnx_layers import as_layers
 from glnn.model.onnx_weights import weights, with_variables
-from glnn.model.onnx_writing import check_size, write
+from glnn.model.onnx_writing import check_size, describe, write
 from glnn.model.state import Wanted
 from glnn.model.summary import of_graph, summary
 from glnn.onnx.importing import Imported, imported
@@ -47,10 +48,10 @@ class GraphModel(Model):
     """Names in a state dict that are passed over, as nothing computes with what they stand for."""
 
     def __post_init__(self) -> None:
-        pass  # the graph has been looked at
+        object.__setattr__(self, "metadata", checked(self.metadata, self.name))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        more = (self.given, self.types, self.source, self.passed)
+        more = (self.metadata, self.given, self.types, self.source, self.passed)
         return GraphModel, (self.nodes, self.inputs, self.outputs, self.name, *more)
 
     @cached_property
@@ -61,15 +62,18 @@ class GraphModel(Model):
     def save(self, path: str | os.PathLike[str], format: str | None = None) -> None:
         """Write the model to `path`: see `Model.save`.
 
-        An .onnx file says what the one that was read said. For any other format each node must be
-        what a layer of glnn's computes; a ModelError names the first that is not.
+        An .onnx file says what the one that was read said, and this model's `metadata`. For any
+        other format each node must be what a layer of glnn's computes; a ModelError names the first
+        that is not.
         """
         assert self.source is not None
         if find(path, format) != "onnx":
             as_layers(self).save(path, format)
             return
         check_size(str(path), self.source.nbytes)
-        write(Path(path), self.source.model(str(path)))
+        model = self.source.model(str(path))
+        describe(model, self.metadata)
+        write(Path(path), model)
 
     def begin(self, seed: int) -> None:
         raise ModelError(f"{self.name}: an .onnx file does not say how its parameters begin")
@@ -161,15 +165,10 @@ class GraphModel(Model):
                     f"parameter {name!r} must have shape {former.shape}, got {given[name].shape}"
                 )
         proto = self.source.with_arrays(given, self.name).model(self.name)
-        return _model(imported(proto, self.name), self.name)
+        return replace(_model(imported(proto, self.name), self.name), metadata=self.metadata)
 
     def __str__(self) -> str:
         return summary(self.name, of_graph(self.graph), self.inputs, self.outputs)
-
-    @property
-    def metadata(self) -> Mapping[str, str]:
-        assert self.source is not None
-        return {one.key: one.value for one in self.source.proto.metadata_props}
 
     @cached_property
     def tensors(self) -> Mapping[str, TensorInfo]:
@@ -199,9 +198,9 @@ def _model(found: Imported, where: str) -> GraphModel:
     try:
         inputs = tuple(TensorInfo.of(name, type, True) for name, type in found.inputs.items())
         outputs = found.outputs
-        model = GraphModel(
-            (), inputs, tuple(outputs), found.name, found.graph, outputs, found.source
-        )
+        said = {one.key: one.value for one in found.source.proto.metadata_props}
+        ends = inputs, tuple(outputs)
+        model = GraphModel((), *ends, found.name, said, found.graph, outputs, found.source)
         _ = model.tensors  # of sizes that there can be
     except ShapeError as error:
         raise ModelError(f"{where}: {error}") from None

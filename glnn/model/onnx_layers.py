@@ -37,7 +37,8 @@ def as_layers(model: Model) -> Model:
             what = f"{model.name}: node {node.name!r}, {node.operator}"
             raise ModelError(f"{what}, is no layer of glnn's: {error}") from None
     try:
-        return Model(tuple(nodes), tuple(map(_input, model.inputs)), model.outputs, model.name)
+        inputs = tuple(map(_input, model.inputs))
+        return Model(tuple(nodes), inputs, model.outputs, model.name, model.metadata)
     except (ModelError, ShapeError) as error:
         raise ModelError(f"{model.name} is no model of layers: {error}") from None
 

@@ -51,8 +51,19 @@ def message(content: Content, where: str) -> Any:
     except UnicodeEncodeError as error:  # half of a surrogate pair in a name
         raise ModelError(f"{where}: a name that ONNX cannot have: {error}") from None
     model.producer_name, model.producer_version = "glnn", __version__
+    describe(model, content.metadata)
     model.doc_string = f"{len(nodes)} layers; the last node of each has its name and arguments"
     return model
+
+
+def describe(model: Any, metadata: Mapping[str, str]) -> None:
+    """Have a ModelProto say `metadata`, and no others. Raises ModelError for no texts of UTF-8."""
+    del model.metadata_props[:]
+    for key, text in metadata.items():
+        try:
+            model.metadata_props.add(key=key, value=text)
+        except (UnicodeEncodeError, ValueError):  # half of a surrogate pair
+            raise ModelError(f"metadata {key!r:.60}: a text that ONNX cannot have") from None
 
 
 def write(path: Path, model: Any) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import glnn
+from glnn import images
 from glnn.layers import Conv2d, Dropout, Linear, ReLU, Sigmoid, Tanh
 from glnn.model import Model
 from tests.cli.conftest import Glnn
@@ -169,3 +170,21 @@ def test_weights_refused(cli: Glnn, tmp_path: Path, monkeypatch, arguments, says
     glnn.save_weights({"a": X}, "w.npz")
     assert says in cli("convert", *arguments).refusal
     assert [path.name for path in tmp_path.iterdir()] == ["w.npz"]
+
+
+def test_a_model_is_told_of_its_pictures_and_classes(cli: Glnn, small: Path) -> None:
+    (small.parent / "classes.txt").write_text("left\nright\n")
+    told = small.parent / "told.json"
+    asked = ("--preprocessing", "imagenet", "--labels", small.parent / "classes.txt")
+    found = cli("convert", small, told, *asked, "--json").json
+    said = glnn.load(told).metadata
+    assert found["metadata"] == said
+    assert images.described(said) == images.Preprocessing.imagenet()
+    assert images.labels_of(said) == {0: "left", 1: "right"}
+    again = small.parent / "again.json"
+    cli("convert", told, again)
+    assert glnn.load(again).metadata == said
+    assert (
+        "has no place for them"
+        in cli("convert", small, again, "--format", "rovder", *asked).refusal
+    )

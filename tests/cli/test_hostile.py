@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from glnn.errors import printable
-from glnn.model.images import FORMATS
+from glnn.images.files import FORMATS
 from tests.cli.conftest import Glnn, Result
 
 ODD = "a\x1b]0;owned\a\x9b2J\u202eb\r[bold]:bomb:[/x]"

@@ -93,14 +93,15 @@ def test_sizes_left_open_are_given(cli: Glnn, images_of_any_size: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("--shape x", "expected INPUT=SIZES, as in x=1,3,64,96, got 'x'"),
-        ("--shape x=1,-3", "expected INPUT=SIZES, as in x=1,3,64,96, got 'x=1,-3'"),
-        ("--shape y=1,3", "--shape: words has no input 'y', it takes 'ids', 'x'"),
+        ("--shape x", "expected NAME=SIZES, as in x=1,3,64,96, got 'x'"),
+        ("--shape x=1,-3", "expected NAME=SIZES, as in x=1,3,64,96, got 'x=1,-3'"),
+        ("--shape y=1,3", "words has no input 'y', it takes 'ids', 'x', of sizes N"),
+        ("--shape N=1,3", "--shape: N is one size, got 2: (1, 3)"),
         ("--shape x=1,4", "input 'x' must have shape (N, 3), got (1, 4)"),
-        ("--shape x=2,3", "inputs 'ids' and 'x' must have one size N, got 1 and 2"),
+        ("--shape x=2,3 --batch 1", "inputs 'ids' and 'x' must have one size N, got 1 and 2"),
+        ("--shape x=2,3 --shape ids=1", "'ids' and 'x' must have one size N, got 1 and 2"),
         ("gone.npz", "gone.npz: no such file"),
-        ("a.npy", "words takes one .npz file as INPUT, with 'ids', 'x'"),
-        ("words.onnx --shape x=1,3", "--shape is for inputs of random numbers"),
+        ("a.npy", "words takes 'ids', 'x': expected ids=FILE for each, or an .npz file"),
     ],
 )
 def test_refused(cli: Glnn, words: Path, arguments: str, says: str) -> None:

@@ -83,7 +83,10 @@ def test_top(cli: Glnn, small: Path, samples: Path) -> None:
     assert found["predictions"] == [0, 1]
     assert found["accuracy"] is None
     assert found["inputs"] == [f"{samples}[0]", f"{samples}[1]"]
-    assert found["top"][0] == [{"class": 0, "score": 2.5}, {"class": 1, "score": 1.0}]
+    chance = 1 / (1 + np.exp(-1.5))
+    (best, other) = found["top"][0]
+    assert best == {"class": 0, "score": 2.5, "probability": pytest.approx(chance)}
+    assert other == {"class": 1, "score": 1.0, "probability": pytest.approx(1 - chance)}
     assert [entry["class"] for entry in found["top"][1]] == [1, 0]
     more = cli("run", small, samples, "--backend", "cpu", "--top", 99, "--json").json
     assert more == found  # there are only two classes

@@ -17,7 +17,7 @@ from glnn.graph.composite import Composite
 from glnn.graph.graph import Graph, Value
 from glnn.graph.operator import Operator, Types
 from glnn.graph.operators import Expand, Gather, Pad, Reshape, ScatterND, Slice, Transpose
-from glnn.types import UNKNOWN, Array, TensorType
+from glnn.types import MOST, UNKNOWN, Array, TensorType
 
 
 def unfold(add: Add, x: Value, windows: Window) -> Value:
@@ -27,6 +27,8 @@ def unfold(add: Add, x: Value, windows: Window) -> Value:
     """
     sizes = TensorType(x.type.dims[2:]).shape
     count, outs = len(sizes), windows.outputs(sizes)
+    if prod(windows.kernel) * prod(outs) > MOST:
+        raise ShapeError(f"{prod(outs)} windows {windows.kernel} have more than {MOST} numbers")
     if any(windows.sides):
         x = add(Pad((0, 0, *windows.before), (0, 0, *windows.after)), x)
     for axis in reversed(range(count)):

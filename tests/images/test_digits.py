@@ -10,8 +10,8 @@ import pytest
 
 from glnn import data
 from glnn.errors import ModelError, ShapeError
+from glnn.images.digits import read_image
 from glnn.model import TensorInfo, load
-from glnn.model.images import read_image
 
 Image = pytest.importorskip("PIL.Image")
 INFO = TensorInfo("image", ("N", 1, 28, 28))

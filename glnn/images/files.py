@@ -1,79 +1,24 @@
-"""Image files: as a model's input, and as pictures."""
+"""Image files: reading and writing them by Pillow."""
 
 from __future__ import annotations
 
 import os
-import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import ModelError, ShapeError, fault, first_line
+from glnn.images.quiet import QUIET
 from glnn.reading import check_file, regular
-from glnn.tensor_info import TensorInfo, show
-from glnn.types import DType
 from glnn.writing import whole
 
 if TYPE_CHECKING:
     from PIL import Image
 
-MOST_PIXELS = 1 << 26
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 """What is read; Pillow knows more, and starts programs such as Ghostscript for some."""
-LIGHT = 127  # a grey value above this is nearer to white than to black
-
-
-def read_image(path: str | os.PathLike[str], info: TensorInfo) -> tuple[NDArray[Any], list[str]]:
-    """The image in the file `path` as the input `info`, and what was done to make it so.
-
-    The result is (1, 1, h, w), white on black, float32 in 0..1 or, where the input is of uint8,
-    bytes: a coloured image is turned to grey, one of another size is resized and keeps its
-    proportions, one of a light background is inverted. Needs Pillow. Raises ModelError where the
-    file is no image of FORMATS or Pillow is missing, ShapeError where the input is no grey image.
-    """
-    sizes = info.shape[2:]
-    if len(info.shape) != 4 or info.shape[1] != 1 or any(isinstance(n, str) for n in sizes):
-        raise ShapeError(
-            f"input {info.name!r} of shape {show(info.shape)} takes no image: "
-            "expected (N, 1, height, width)"
-        )
-    height, width = (int(n) for n in sizes)
-    if height * width > MOST_PIXELS:
-        raise ShapeError(f"input {info.name!r}: {height} x {width} pixels are too many for images")
-    grey, notes = _grey(Path(path))
-    # The background is what most of the border shows.
-    pixels = np.asarray(grey)
-    border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
-    background = int(np.median(border))
-    if grey.size != (width, height):
-        from PIL import ImageOps
-
-        notes.append(f"resized from {grey.width}x{grey.height} to {width}x{height}")
-        pixels = np.asarray(ImageOps.pad(grey, (width, height), color=background))
-    if background > LIGHT:
-        notes.append("inverted, because the background is light")
-        pixels = 255 - pixels
-    if info.dtype is not DType.uint8:
-        pixels = pixels.astype(np.float32) / np.float32(255)
-    return pixels.reshape(1, 1, height, width), notes
-
-
-def _grey(path: Path) -> tuple[Image.Image, list[str]]:
-    """The image in 8-bit grey, upright, without transparency; and what was done to it."""
-    image = _opened(path)
-    notes = []
-    if image.has_transparency_data:
-        from PIL import Image
-
-        white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image.convert("RGBA"))
-        notes.append("put on white where it is transparent")
-    if image.mode != "L":
-        image = image.convert("L")
-        notes.append("turned to grey")
-    return image, notes
 
 
 def read_picture(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
@@ -82,16 +27,52 @@ def read_picture(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
     Of 16 bits a channel the upper eight are taken. Needs Pillow. Raises ModelError where the file
     is no image of FORMATS or Pillow is missing.
     """
-    image = _opened(Path(path))
+    image = opened(Path(path))
     if image.mode not in ("L", "RGB", "RGBA"):
         colours = "RGBA" if image.has_transparency_data else "RGB"
         image = image.convert("L" if image.mode == "1" else colours)
     return np.asarray(image)
 
 
+def image_of(picture: NDArray[np.uint8]) -> Image.Image:
+    """The picture, uint8 H x W, H x W x 3 or H x W x 4, as Pillow has it.
+
+    Raises ShapeError for other arrays, ModelError without Pillow.
+    """
+    try:
+        from PIL import Image
+    except ImportError:
+        raise _missing("a picture") from None
+    known = isinstance(picture, np.ndarray) and picture.dtype == np.uint8 and picture.size
+    if not known or not (picture.ndim == 2 or (picture.ndim == 3 and picture.shape[2] in (3, 4))):
+        got = f"{picture.dtype} {picture.shape}" if isinstance(picture, np.ndarray) else picture
+        raise ShapeError(f"a picture is uint8 H x W, H x W x 3 or H x W x 4, got {got!s:.60}")
+    return Image.fromarray(picture)
+
+
+def flattened(image: Image.Image, grey: bool = False) -> tuple[Image.Image, list[str]]:
+    """The image in 8-bit RGB, or grey, without transparency; and what was done to it."""
+    notes = []
+    if image.has_transparency_data:
+        from PIL import Image
+
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image.convert("RGBA"))
+        notes.append("put on white where it is transparent")
+    if image.mode != ("L" if grey else "RGB"):
+        image = image.convert("L" if grey else "RGB")
+        notes += ["turned to grey"] if grey else []
+    return image, notes
+
+
 def is_picture(path: Path) -> bool:
     """Whether `path` is a file that is called like a picture. Raises ModelError without Pillow."""
-    return _format(path) is not None and path.is_file()
+    return is_called_so(path) and path.is_file()
+
+
+def is_called_so(path: Path) -> bool:
+    """Whether a picture can be called like `path`. Raises ModelError without Pillow."""
+    return _format(path) is not None
 
 
 def check_picture(path: str | os.PathLike[str]) -> None:
@@ -127,11 +108,21 @@ def _format(path: Path) -> str | None:
     return found if found in FORMATS else None
 
 
-def _missing(path: Path) -> ModelError:
+def check_pillow() -> None:
+    """Raise ModelError where Pillow is missing."""
+    try:
+        from PIL import Image
+
+        Image.init()  # which threads must not do at once
+    except ImportError:
+        raise ModelError("reading and writing images needs Pillow: install glnn[images]") from None
+
+
+def _missing(path: Path | str) -> ModelError:
     return ModelError(f"{path}: reading and writing images needs Pillow: install glnn[images]")
 
 
-def _opened(path: Path) -> Image.Image:
+def opened(path: Path) -> Image.Image:
     """The image, upright, of 8 bits a channel."""
     try:
         from PIL import Image, ImageOps, UnidentifiedImageError
@@ -139,14 +130,12 @@ def _opened(path: Path) -> Image.Image:
         raise _missing(path) from None
     check_file(path)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of odd metadata, which is not used
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with (
-                open(path, "rb", opener=regular) as stream,
-                Image.open(stream, formats=FORMATS) as file,
-            ):
-                image: Image.Image = ImageOps.exif_transpose(file)
+        with (
+            QUIET,
+            open(path, "rb", opener=regular) as stream,
+            Image.open(stream, formats=FORMATS) as file,
+        ):
+            image: Image.Image = ImageOps.exif_transpose(file)
         if image.mode in ("F", "I"):  # nothing says what its numbers mean
             raise ModelError(f"{path}: expected 8 or 16 bits a channel, got mode {image.mode}")
         if image.mode.startswith("I;16"):  # Pillow would clip, not scale

@@ -1,0 +1,238 @@
+"""`glnn run` on a camera or a video: the classes of each frame as it comes."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Protocol
+
+import numpy as np
+import rich_click as click
+from rich.cells import cell_len, set_cell_size
+
+from glnn.cli.classes import Best, best_of
+from glnn.cli.drawn import folder_of
+from glnn.cli.options import print_json
+from glnn.cli.reader import Reader
+from glnn.cli.running import Running
+from glnn.cli.screen import Screen
+from glnn.errors import ModelError, printable
+from glnn.images.camera import Camera, Frame, is_camera, is_video
+from glnn.images.drawing import labelled
+from glnn.images.files import write_picture
+from glnn.images.labels import Labels
+
+LATEST = 30  # frames of which the rate is taken
+RENEW = "\r\x1b[K"
+"""What has a terminal begin the same line anew."""
+
+frames_option = click.option(
+    "--frames",
+    type=click.IntRange(1),
+    help="End after so many frames of a camera or a video, which else goes on until Ctrl-C or its "
+    "end.",
+)
+
+
+def live_input(inputs: Sequence[str], frames: int | None = None) -> str | None:
+    """The camera or video that is the only one of INPUTS; None where there is none.
+
+    Raises ModelError where there are others beside it, and for --frames where there is none.
+    """
+    live = [one for one in inputs if is_camera(one) or is_video(one)]
+    if live and len(inputs) > 1:
+        raise ModelError(f"{live[0]}: expected a camera or a video alone, got {len(inputs)} INPUTS")
+    if not live and frames is not None:
+        raise ModelError("--frames is for a camera or a video: there is none among the inputs")
+    return live[0] if live else None
+
+
+def check_live(name: str, options: Mapping[str, object]) -> None:
+    """Raise ModelError where one of `options` was given, by its name: they are for samples."""
+    for option, given in options.items():
+        if given:
+            raise ModelError(f"--{option} is for files of samples: {name} gives a frame a run")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A frame, and what a model said of it."""
+
+    number: int
+    """From 0 on."""
+    seconds: float
+    """Since the first was there."""
+    rate: float | None
+    """Frames a second, of the latest ones; None of the first."""
+    best: Sequence[Best]
+    """Its classes, the best first."""
+    frame: Frame
+    """Itself."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain dicts, lists and numbers."""
+        about = {"frame": self.number, "seconds": self.seconds, "frames_per_second": self.rate}
+        return {**about, "top": [one.to_json() for one in self.best]}
+
+    def __str__(self) -> str:
+        """The same in one line, the best class first."""
+        classes = ", ".join(f"{one.name} {one.probability:.1%}" for one in self.best)
+        rate = "" if self.rate is None else f" ({self.rate:.1f} a second)"
+        return f"frame {self.number}{rate}: {classes}"
+
+
+@dataclass(frozen=True)
+class Watching:
+    """A model that looks at frames, one a run."""
+
+    running: Running
+    """What runs it; begun."""
+    reader: Reader
+    """What makes samples of frames."""
+    output: str
+    """The output that gives (1, classes)."""
+    labels: Labels | None = None
+    """The classes' names."""
+    top: int = 1
+    """How many classes are said."""
+
+    def classes(self, frame: Frame) -> list[Best]:
+        """The best classes of a frame. Raises what the runs of its session do."""
+        info = self.reader.info
+        x = self.reader.sample(frame)
+        if isinstance(info.shape[0], int):
+            x = np.resize(x, (info.shape[0], *x.shape[1:]))  # the model takes no fewer
+        scores = np.asarray(self.running.run({info.name: x})[self.output])[:1]
+        if scores.ndim != 2 or len(scores) != 1 or not scores.shape[1]:
+            raise ModelError(f"output {self.output!r} gives no classes, but {scores.shape}")
+        return best_of(scores, self.top, self.labels)[0]
+
+    def seen(self, camera: Camera, frames: int | None) -> Iterator[Seen]:
+        """Each frame, or so many of them, with its classes."""
+        latest: deque[float] = deque(maxlen=LATEST + 1)
+        begun = 0.0
+        for number, frame in enumerate(islice(camera, frames)):
+            best = self.classes(frame)
+            now = perf_counter()
+            begun = begun or now
+            latest.append(now)
+            rate = (len(latest) - 1) / (now - latest[0]) if number else None
+            yield Seen(number, now - begun, rate, best, frame)
+
+
+class Teller(Protocol):
+    """What says what was seen."""
+
+    def tell(self, seen: Seen) -> None:
+        """Say it of one frame."""
+
+    def end(self) -> None:
+        """After the last one, however it came to that."""
+
+
+class Lines:
+    """A line of JSON for each frame."""
+
+    def tell(self, seen: Seen) -> None:
+        print_json(seen.to_json(), indent=None)
+
+    def end(self) -> None:
+        pass
+
+
+@dataclass
+class Renewed:
+    """One line that is renewed with each frame; a line a frame where the output is no terminal."""
+
+    width: int | None
+    """The terminal's; None where it is none."""
+    begun: bool = field(default=False, init=False)
+    """Whether the line is there."""
+
+    def tell(self, seen: Seen) -> None:
+        text = printable(str(seen)).replace("\n", "\\n")
+        if self.width is None:
+            click.echo(text)
+            return
+        room = max(self.width - 1, 1)  # a full line would begin another
+        shown = set_cell_size(text, room) if cell_len(text) > room else text
+        sys.stdout.write(f"{RENEW}{shown}")
+        sys.stdout.flush()
+        self.begun = True
+
+    def end(self) -> None:
+        if self.begun:
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+            self.begun = False
+
+
+@dataclass(frozen=True)
+class Telling:
+    """What is said of frames, and until when."""
+
+    frames: int | None = None
+    """How many; None: to the end, or until somebody interrupts it."""
+    folder: str | None = None
+    """Where each is written with its classes drawn on it; None: nowhere."""
+    wide: bool = False
+    """Whether lines may be longer than the terminal is wide."""
+    as_json: bool = False
+    """Whether each is said as a line of JSON."""
+
+
+def watch(
+    camera: Camera, watching: Watching, about: Callable[[], Mapping[str, Any]], how: Telling
+) -> None:
+    """Say what is seen, until there were so many frames, the video ends, or somebody interrupts it.
+
+    about: what runs where, asked after the first frame, by which `auto` has chosen; in JSON the
+    first line says it. Raises ModelError where a camera gives no frames any more, or pictures
+    cannot be written.
+    """
+    target = None if how.folder is None else folder_of(how.folder)
+    out = Screen(how.wide)
+    teller: Teller = Lines() if how.as_json else Renewed(out.width)
+    last, where = None, dict[str, Any]()
+    try:
+        for last in watching.seen(camera, how.frames):
+            if not where:
+                where = {"input": camera.name, **about()}
+                _begin(out, where, how.as_json)
+            teller.tell(last)
+            if target is not None:
+                _draw(target, last)
+    except KeyboardInterrupt:  # which is how a camera is ended
+        if last is None:
+            raise
+    finally:
+        teller.end()
+    if last is not None and not how.as_json:
+        out.say(_summary(last, where))
+        if target is not None:
+            out.say(f"drawn: {last.number + 1} pictures in {target}")
+
+
+def _begin(out: Screen, where: Mapping[str, Any], as_json: bool) -> None:
+    """Say what is said once."""
+    if as_json:
+        print_json(dict(where), indent=None)
+    else:
+        for note in where["notes"]:
+            out.say(note)
+
+
+def _draw(folder: Path, seen: Seen) -> None:
+    drawn = labelled(seen.frame, [(one.name, one.probability) for one in seen.best])
+    write_picture(folder / f"frame-{seen.number:06}.png", drawn)
+
+
+def _summary(last: Seen, where: Mapping[str, Any]) -> str:
+    """How many frames there were, and how fast but for the first, which had a plan made."""
+    rate = f", {last.number / last.seconds:.1f} a second" if last.number else ""
+    return f"{last.number + 1} frames{rate} on {where['backend']}: {where['device']}"

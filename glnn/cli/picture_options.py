@@ -1,0 +1,147 @@
+"""What the command line says of pictures: how they are read, their classes' names, drawing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, TypeVar
+
+import rich_click as click
+
+from glnn.images.preprocessing import COLOURS
+from glnn.images.resizing import FILTERS
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+FIELDS = ("resize", "crop", "interpolation", "antialias", "scale", "mean", "std", "colours")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was asked for."""
+
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """Those of a Preprocessing that are to be others than the model's."""
+    instead: str | None = None
+    """What to take in place of the model's: `imagenet`, or a file."""
+    labels: str | None = None
+    """The file of the classes' names."""
+    drawn: str | None = None
+    """The folder for pictures with labels drawn on them."""
+    show: bool = False
+    """Whether a viewer shows these."""
+
+    @property
+    def keeps(self) -> bool:
+        """Whether pictures are needed besides what a model is given of them."""
+        return self.show or self.drawn is not None
+
+    @property
+    def option(self) -> str | None:
+        """One of the options that are for pictures alone; None where none was given."""
+        names = [f"--{name}" for name in self.fields]
+        names += ["--preprocessing"] if self.instead is not None else []
+        names += ["--drawn"] if self.drawn is not None else []
+        names += ["--show"] if self.show else []
+        return names[0].replace("--antialias", "--no-antialias") if names else None
+
+
+def picture_options(command: Command) -> Command:
+    """The options of an `Asked`, which `command` takes as `asked`."""
+
+    @wraps(command)
+    def with_asked(*args: Any, **kwargs: Any) -> Any:
+        given = {name: kwargs.pop(name) for name in FIELDS}
+        taken = {name: value for name, value in given.items() if value is not None}
+        others = {name: kwargs.pop(name) for name in ("instead", "labels", "drawn", "show")}
+        return command(*args, asked=Asked(taken, **others), **kwargs)
+
+    found: Any = with_asked
+    for option in reversed(_options()):
+        found = option(found)
+    return found  # type: ignore[no-any-return]
+
+
+def _options() -> list[Callable[[Any], Any]]:
+    return [
+        click.option(
+            "--labels",
+            metavar="FILE",
+            help="The classes' names: one a line, a .json list or object, or a .csv of number and "
+            "name. Without, those in the model's metadata.",
+        ),
+        click.option(
+            "--preprocessing",
+            "instead",
+            metavar="imagenet|FILE",
+            help="What is done to pictures, in place of what the model says: as torchvision does "
+            "for ImageNet, or as a .json file of glnn, Hugging Face or timm has it.",
+        ),
+        click.option(
+            "--resize",
+            metavar="N|HxW",
+            callback=_size,
+            help="The shorter side's pixels, or height and width.",
+        ),
+        click.option(
+            "--crop", metavar="N|HxW", callback=_size, help="Which part of the centre is kept."
+        ),
+        click.option("--interpolation", type=click.Choice(list(FILTERS)), help="How to resize."),
+        click.option(
+            "--no-antialias",
+            "antialias",
+            flag_value=False,
+            type=bool,
+            default=None,
+            help="Do not average over what becomes smaller: bilinear as OpenCV has it.",
+        ),
+        click.option(
+            "--scale",
+            type=float,
+            help="What the brightest byte becomes: 1, or 255 for numbers as they are.",
+        ),
+        click.option(
+            "--mean",
+            metavar="R,G,B",
+            callback=_numbers,
+            help="What is subtracted after that, in the order of the channels.",
+        ),
+        click.option(
+            "--std", metavar="R,G,B", callback=_numbers, help="By what is divided at last."
+        ),
+        click.option(
+            "--colours",
+            type=click.Choice(list(COLOURS), case_sensitive=False),
+            help="The channels that the model takes; L is grey.",
+        ),
+        click.option(
+            "--drawn",
+            metavar="FOLDER",
+            help="Write each picture there, called as it is, with its classes drawn on it.",
+        ),
+        click.option(
+            "--show", is_flag=True, help="Show the first ten of these in a viewer, on a display."
+        ),
+    ]
+
+
+def _size(context: click.Context, parameter: click.Parameter, text: str | None) -> Any:
+    """224, or (224, 320) of 224x320."""
+    if text is None:
+        return None
+    parts = text.lower().split("x")
+    if len(parts) > 2 or not all(p.isascii() and p.isdigit() and len(p) < 9 for p in parts):
+        raise click.BadParameter(f"expected pixels, as in 224 or 224x320, got {text!r}")
+    sides = tuple(int(part) for part in parts)
+    return sides[0] if len(sides) == 1 else sides
+
+
+def _numbers(context: click.Context, parameter: click.Parameter, text: str | None) -> Any:
+    """One number or several, with commas between them."""
+    if text is None:
+        return None
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        expected = "expected a number, or one for each channel, as in 0.5,0.5,0.5"
+        raise click.BadParameter(f"{expected}, got {text!r}") from None

@@ -1,0 +1,89 @@
+"""Runs of a model for `glnn run`: of all samples, batch by batch, or of one set of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from glnn.cli.classes import Classes
+from glnn.cli.drawn import Drawn
+from glnn.cli.dump import Dump
+from glnn.cli.screen import progress
+from glnn.cli.sources import Inputs, Source
+from glnn.profiling import Trace
+from glnn.session import InferenceSession
+from glnn.types import Array
+
+
+@dataclass
+class Running:
+    """A session that is opened once its inputs are known, and what it does besides."""
+
+    opened: Callable[[], InferenceSession]
+    """Opens it."""
+    into: Callable[[int], Dump | None]
+    """Where tensors are dumped to, by the number of runs."""
+    trace: Trace | None = None
+    """What collects events."""
+    sessions: list[InferenceSession] = field(default_factory=list)
+    """The one, once it is opened."""
+    dump: Dump | None = None
+    """What is dumped, once it is known how many runs there are."""
+
+    @property
+    def session(self) -> InferenceSession:
+        """The session. Raises IndexError before it is opened."""
+        return self.sessions[0]
+
+    def begin(self, runs: int) -> None:
+        """Open the session for so many runs. Raises what it does, ModelError for --dump."""
+        self.dump = self.into(runs)
+        self.sessions.append(self.opened())
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """All outputs for `feeds`, by name."""
+        names = self.session.model.outputs
+        if self.trace is None:
+            results = dict(zip(names, self.session.run(None, feeds), strict=True))
+        else:
+            shapes = {name: array.shape for name, array in feeds.items()}
+            found = self.trace.run(self.session.plan(shapes), feeds)
+            results = {name: found[name] for name in names}
+        if self.dump is not None:
+            self.dump.write(self.session.intermediates(feeds, self.dump.names))
+        return results
+
+    def classify(
+        self, source: Source, batch: int, found: Classes, drawn: Drawn | None, shown: bool
+    ) -> bool:
+        """Run all samples, `batch` at a time, and take the results into `found` and `drawn`.
+
+        shown: whether a progress bar is drawn. Whether it came to the end: not where somebody
+        interrupted it after some were done, whose results are there.
+        """
+        info = self.session.get_inputs()[0]
+        with progress(shown) as bar:
+            task = bar.add_task("classifying", total=source.total)
+            try:
+                for inputs in source.batches(batch):
+                    results = self.run({info.name: self._filled(inputs, info.shape, batch)})
+                    best = found.add(inputs, results)
+                    if drawn is not None:
+                        drawn.take(inputs, best)
+                    bar.update(task, completed=len(found.names) + len(source.failed))
+            except KeyboardInterrupt:
+                found.trim()
+                if not found.names:
+                    raise
+                return False
+        return True
+
+    def _filled(self, inputs: Inputs, shape: tuple[Any, ...], batch: int) -> Array:
+        """The samples, repeated where the model takes no fewer than `batch`."""
+        x = inputs.x
+        if len(x) < batch and isinstance(shape[0], int):
+            x = np.resize(x, (batch, *x.shape[1:]))
+        return x

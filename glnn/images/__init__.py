@@ -1,0 +1,39 @@
+"""Pictures: their files, what is done to one before a network sees it, and the names of classes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from glnn.images.chosen import Chosen
+from glnn.images.described import KEY, described, from_config, read_preprocessing
+from glnn.images.files import read_picture, write_picture
+from glnn.images.labels import KEY as LABELS
+from glnn.images.labels import labels_of, read_labels, text_of
+from glnn.images.preprocessing import Preprocessing
+
+__all__ = [
+    "Chosen",
+    "Preprocessing",
+    "described",
+    "from_config",
+    "labels_of",
+    "metadata",
+    "read_labels",
+    "read_picture",
+    "read_preprocessing",
+    "write_picture",
+]
+
+
+def metadata(
+    preprocessing: Preprocessing | None = None,
+    labels: Mapping[int, str] | Sequence[str] | None = None,
+) -> dict[str, str]:
+    """What a model's metadata say of its pictures and its classes, for `Model(..., metadata=)`.
+
+    labels: names, the first that of class 0, or names by the numbers of classes. Raises ModelError
+    for labels that are no names.
+    """
+    found = {} if preprocessing is None else {KEY: json.dumps(preprocessing.to_json())}
+    return found if labels is None else {**found, LABELS: text_of(labels)}

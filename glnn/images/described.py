@@ -1,0 +1,174 @@
+"""What models and the files beside them say of their pictures: glnn's words, and others'."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from glnn.errors import ModelError, shown
+from glnn.images.preprocessing import Preprocessing
+from glnn.reading import check_file, read
+
+KEY = "preprocessing"
+"""Under which a model's metadata have it, as JSON."""
+MOST = 1 << 24  # bytes of a file that describes
+RESAMPLE = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
+FORMATS: Mapping[str, dict[str, Any]] = {
+    "gray8": {"colours": "L"},
+    "rgb8": {"colours": "RGB"},
+    "bgr8": {"colours": "BGR"},
+}
+RANGES: Mapping[str, dict[str, Any]] = {
+    "nominalrange_0_255": {"scale": 255.0},
+    "normalized_0_1": {},
+    "normalized_1_1": {"mean": (0.5,), "std": (0.5,)},
+}
+"""Those of ONNX, in small letters."""
+
+
+def described(metadata: Mapping[str, str]) -> Preprocessing | None:
+    """What a model's metadata say is done to its pictures; None where they say nothing.
+
+    metadata: glnn's `preprocessing`, or ONNX's `Image.` entries. Raises ModelError where these
+    cannot be understood.
+    """
+    if KEY in metadata:
+        try:
+            document = json.loads(metadata[KEY])
+        except (ValueError, RecursionError):
+            raise ModelError(
+                f"metadata {KEY!r}: expected JSON, got {shown(metadata[KEY])}"
+            ) from None
+        try:
+            return from_config(document)
+        except ModelError as error:
+            raise ModelError(f"metadata {KEY!r}: {error}") from None
+    small = {key.lower(): text.lower() for key, text in metadata.items()}
+    return _onnx({key: text for key, text in small.items() if key.startswith("image.")})
+
+
+def _onnx(said: Mapping[str, str]) -> Preprocessing | None:
+    """What ONNX's own entries mean; None without any."""
+    known = {"image.bitmappixelformat": FORMATS, "image.nominalpixelrange": RANGES}
+    asked: dict[str, Any] = {}
+    for key, values in known.items():
+        if key not in said:
+            continue
+        if said[key] not in values:
+            listed = ", ".join(values)
+            raise ModelError(f"metadata {key!r}: expected {listed}, got {shown(said[key])}")
+        asked |= values[said[key]]
+    if said.get("image.colorspacegamma", "srgb") != "srgb":
+        gamma = said["image.colorspacegamma"]
+        raise ModelError(f"metadata 'image.colorspacegamma': expected srgb, got {shown(gamma)}")
+    return Preprocessing(**asked) if known.keys() & said.keys() else None
+
+
+def read_preprocessing(text: str) -> Preprocessing:
+    """What `text` stands for: `imagenet`, or a file of `Preprocessing.to_json`, of Hugging Face
+    (`preprocessor_config.json`) or timm (`config.json`). Raises ModelError for anything else.
+    """
+    if text == "imagenet":
+        return Preprocessing.imagenet()
+    path = Path(text)
+    document = read_json(path)
+    try:
+        return from_config(document)
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from None
+
+
+def read_json(path: Path) -> Any:
+    """What the .json file holds. Raises ModelError where it holds none."""
+    check_file(path)
+    try:
+        return json.loads(read(path, MOST))
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise ModelError(f"{path}: expected JSON") from None
+
+
+def from_config(document: object) -> Preprocessing:
+    """The preprocessing that a JSON object describes, whoever wrote it: glnn, Hugging Face, timm.
+
+    Raises ModelError for one that nobody of these writes.
+    """
+    if not isinstance(document, dict):
+        raise ModelError(f"a preprocessing is a JSON object, got {shown(document)}")
+    timm = document.get("pretrained_cfg", document)
+    if isinstance(timm, dict) and "input_size" in timm:
+        return _timm(timm)
+    if any(key.startswith(("do_", "image_")) for key in document):
+        return _hugging_face(document)
+    return Preprocessing.from_json(document)
+
+
+def _timm(cfg: Mapping[str, Any]) -> Preprocessing:
+    """Of what timm calls a pretrained_cfg: the part crop_pct of a larger picture is taken."""
+    size, part = cfg["input_size"], cfg.get("crop_pct") or 0.875
+    if not _whole(size, 3) or not isinstance(part, (int, float)) or not 0.1 <= part <= 1:
+        raise ModelError(f"input_size and crop_pct: got {shown(size)} and {shown(part)}")
+    channels, height, width = size
+    larger = [int(n / part) for n in (height, width)]
+    mode = cfg.get("crop_mode") or "center"
+    if mode not in ("center", "squash") or channels not in (1, 3):
+        raise ModelError(f"crop_mode {shown(mode)} of {channels} channels is none that glnn knows")
+    resize: Any = larger if mode == "squash" or height != width else larger[0]
+    name = cfg.get("interpolation") or "bicubic"
+    return Preprocessing(
+        resize,
+        (height, width),
+        "bilinear" if name == "random" else name,
+        mean=cfg.get("mean") or (),
+        std=cfg.get("std") or (),
+        colours="RGB" if channels == 3 else "L",
+    )
+
+
+def _hugging_face(config: Mapping[str, Any]) -> Preprocessing:
+    """Of a preprocessor_config.json: what its `do_` entries say, each with its default."""
+    factor = config.get("rescale_factor", 1 / 255)
+    normalised = config.get("do_normalize", True)
+    if config.get("do_pad") or not isinstance(factor, (int, float)) or config.get("offset"):
+        raise ModelError("do_pad, offset and a rescale_factor that is no number are not known here")
+    crop = config.get("do_center_crop", "crop_size" in config) or None
+    resize = _edges(config.get("size")) if config.get("do_resize", True) else None
+    crop = crop and _edges(config.get("crop_size"))
+    part = config.get("crop_pct")
+    if isinstance(resize, int) and isinstance(part, (int, float)) and not crop and 0.1 <= part <= 1:
+        # As for ConvNeXt: of small pictures the centre, larger ones in whole.
+        resize, crop = (int(resize / part), resize) if resize < 384 else ((resize,) * 2, None)
+    number = config.get("resample", 2)
+    if number not in range(len(RESAMPLE)):
+        raise ModelError(f"resample: expected 0 to {len(RESAMPLE) - 1}, got {shown(number)}")
+    return Preprocessing(
+        resize,
+        crop,
+        RESAMPLE[number],
+        scale=255 * factor if config.get("do_rescale", True) else 255.0,
+        mean=(config.get("image_mean") or ()) if normalised else (),
+        std=(config.get("image_std") or ()) if normalised else (),
+    )
+
+
+def _edges(size: object) -> Any:
+    """What Hugging Face means by a size: a number, or an object of edges."""
+    if isinstance(size, dict):
+        if "shortest_edge" in size and size.get("longest_edge") is None:
+            return size["shortest_edge"]
+        if {"height", "width"} <= set(size):
+            return (size["height"], size["width"])
+    elif size is None or _whole([size], 1):
+        return size
+    raise ModelError(f"a size has shortest_edge, or height and width, got {shown(size)}")
+
+
+def _whole(values: object, count: int) -> bool:
+    return (
+        isinstance(values, (list, tuple))
+        and len(values) == count
+        and all(type(n) is int and n > 0 for n in values)
+    )

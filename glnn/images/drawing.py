@@ -1,0 +1,133 @@
+"""What a network saw, written on the picture that it was shown."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glnn.errors import ModelError, ShapeError, printable
+
+if TYPE_CHECKING:
+    from PIL import ImageFont
+
+LEAST = 9  # pixels: letters smaller than this nobody reads
+FEW = 3  # times the size of a letter: a label that has less room is worth more than its figures
+FIGURES = ("{:.1%}", "{:.0%}", "")
+"""How a probability is written; the next where that leaves no room for the labels."""
+PANEL, INK = 26, 255  # grey values: letters of INK on what is darkened towards PANEL
+SHADE = 0.85  # how much of the panel covers the picture: letters are read on white, too
+NOWHERE = "\U0010fffe"  # no font has a glyph for it
+
+
+def labelled(picture: NDArray[np.uint8], lines: Sequence[tuple[str, float]]) -> NDArray[np.uint8]:
+    """A copy of `picture`, uint8 H x W x 3, with `lines` written into its upper left corner.
+
+    lines: a label and its probability each, the best first, as many as there is room for. Letters
+    are white on a darkened panel, at most a twentieth of the shorter side high, at least 9 pixels:
+    a picture with no room for those stays as it is. A label that is too long ends in an ellipsis,
+    marks over letters are left out, and for a letter that Pillow's font has not stands a question
+    mark. Needs Pillow. Raises ShapeError for another picture, ModelError without Pillow.
+    """
+    if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
+        what = f"{picture.dtype} of shape {picture.shape}"
+        raise ShapeError(f"a picture to draw on must be uint8 H x W x 3, got {what}")
+    drawn: NDArray[np.uint8] = picture.copy()
+    height, width = picture.shape[:2]
+    font = _font(_size(height, width, len(lines)))
+    ascent, descent = font.getmetrics()
+    step, pad = ascent + descent, max(1, int(font.size) // 3)
+    shown = lines[: max(0, height - 2 * pad) // step]
+    rows = _rows(font, shown, width - 2 * pad)
+    if not any(label for label, _ in rows):
+        return drawn
+    labels, figures = (max(font.getlength(row[i]) for row in rows) for i in (0, 1))
+    gap = font.size / 2 if figures else 0
+    right = min(width, int(np.ceil(2 * pad + labels + gap + figures)))
+    panel = drawn[: 2 * pad + step * len(rows), :right]
+    panel[:] = _written(panel, rows, font, pad, step)
+    return drawn
+
+
+def _size(height: int, width: int, lines: int) -> int:
+    """Pixels of a letter: so that the lines take at most half of the picture, if that is read."""
+    half = int(height / 2 / 1.25 / max(1, lines))
+    return max(LEAST, min(min(height, width) // 20, half))
+
+
+def _font(size: int) -> ImageFont.FreeTypeFont:
+    try:
+        from PIL import ImageFont
+
+        font = ImageFont.load_default(size)
+    except ImportError:  # Pillow itself, or FreeType in it
+        needs = "drawing labels needs Pillow with FreeType: install glnn[images]"
+        raise ModelError(needs) from None
+    assert isinstance(font, ImageFont.FreeTypeFont)  # as it is for any size
+    return font
+
+
+def _rows(
+    font: ImageFont.FreeTypeFont, lines: Sequence[tuple[str, float]], room: int
+) -> list[tuple[str, str]]:
+    """Label and figures of each line, in `room` pixels; the label is empty where it has no room."""
+    known: dict[str, bool] = {}
+    labels = [_drawable(font, label, known) for label, _ in lines]
+    longest = max((font.getlength(label) for label in labels), default=0)
+    for pattern in FIGURES:
+        figures = [pattern.format(probability) for _, probability in lines]
+        taken = max((font.getlength(text) for text in figures), default=0)
+        left = room - taken - (font.size / 2 if pattern else 0)
+        if left >= min(longest, FEW * font.size):
+            break
+    return [(_cut(font, label, left), text) for label, text in zip(labels, figures, strict=True)]
+
+
+def _drawable(font: ImageFont.FreeTypeFont, label: str, known: dict[str, bool]) -> str:
+    """`label` in one line of glyphs that `font` has. known: which letters it has, filled here."""
+    plain = unicodedata.normalize("NFKD", printable(" ".join(label.split())))
+    nothing = bytes(font.getmask(NOWHERE))
+    found = []
+    for letter in plain:
+        if unicodedata.combining(letter):
+            continue
+        if letter not in known:
+            known[letter] = letter == " " or bytes(font.getmask(letter)) != nothing
+        found.append(letter if known[letter] else "?")
+    return "".join(found) or "?"
+
+
+def _cut(font: ImageFont.FreeTypeFont, text: str, room: float) -> str:
+    """`text`, or as much of its beginning as `room` pixels have, and an ellipsis."""
+    if font.getlength(text) <= room:
+        return text
+    low, high = 0, len(text)  # letters that fit, and that do not
+    while high - low > 1:
+        middle = (low + high) // 2
+        fits = font.getlength(f"{text[:middle].rstrip()}…") <= room
+        low, high = (middle, high) if fits else (low, middle)
+    return f"{text[:low].rstrip()}…" if low else ""
+
+
+def _written(
+    panel: NDArray[np.uint8],
+    rows: Sequence[tuple[str, str]],
+    font: ImageFont.FreeTypeFont,
+    pad: int,
+    step: int,
+) -> NDArray[np.uint8]:
+    """`panel` darkened, with the rows on it: labels on the left, figures on the right."""
+    from PIL import Image, ImageDraw
+
+    darkened = np.rint(np.arange(256) * (1 - SHADE) + PANEL * SHADE).astype(np.uint8)
+    image = Image.fromarray(darkened[panel])
+    draw = ImageDraw.Draw(image)
+    for i, (label, figures) in enumerate(rows):
+        top = pad + i * step
+        draw.text((pad, top), label, (INK,) * 3, font)
+        right = image.width - pad - font.getlength(figures)
+        draw.text((right, top), figures, (INK,) * 3, font)
+    return np.asarray(image)

@@ -1,0 +1,159 @@
+"""The names of classes: from files, or from what a model says of itself."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from io import StringIO
+from pathlib import Path
+
+from glnn.errors import ModelError, shown
+from glnn.reading import check_file, read
+
+KEY = "labels"
+"""Under which a model's metadata have them: a JSON list, or an object of numbers and names."""
+KEYS = (KEY, "names", "id2label", "class_names", "classes")
+"""Where they may be: the second is Ultralytics', the third Hugging Face's."""
+MOST = 1 << 24  # bytes of a file, or characters of an entry
+
+Labels = Mapping[int, str]
+"""Names by the numbers of classes."""
+
+
+def read_labels(path: str) -> Labels:
+    """The names in the file `path`: one a line; a .json file of a list, of an object of numbers
+    and names either way round, or Hugging Face's `id2label`; a .csv file of a number and a name in
+    each row, or of names. Raises ModelError for anything else.
+    """
+    file = Path(path)
+    check_file(file)
+    try:
+        text = read(file, MOST).decode("utf-8-sig")
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ModelError(f"{path}: expected names in UTF-8") from None
+    try:
+        if file.suffix.lower() == ".json":
+            found = _of(json.loads(text))
+        elif file.suffix.lower() == ".csv":
+            found = _rows(text)
+        else:
+            found = _lines(text)
+    except (ValueError, RecursionError, csv.Error) as error:
+        raise ModelError(f"{path}: no names of classes: {error}") from None
+    return found
+
+
+def labels_of(metadata: Mapping[str, str]) -> Labels | None:
+    """The names that a model's metadata have under one of KEYS; None where there are none."""
+    for key in KEYS:
+        text = metadata.get(key, "")
+        if not text.strip() or len(text) > MOST:
+            continue
+        try:
+            if text.lstrip()[0] not in "[{":
+                return dict(enumerate(t.strip() for t in _lines_or_commas(text)))
+            return _of(_parsed(text))
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+    return None
+
+
+def text_of(labels: Labels | Sequence[str]) -> str:
+    """What a model's metadata have for these names. Raises ModelError for what are none."""
+    try:
+        if isinstance(labels, str):
+            raise TypeError("got one text")
+        found = _of(dict(labels) if isinstance(labels, Mapping) else list(labels))
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"labels must be names, or numbers and names: {error}") from None
+    whole = set(found) == set(range(len(found)))
+    return json.dumps([found[i] for i in range(len(found))] if whole else found, ensure_ascii=False)
+
+
+def _parsed(text: str) -> object:
+    """As JSON, or as Python writes it."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return ast.literal_eval(text.strip())
+
+
+def _of(document: object) -> Labels:
+    """Names from lists and objects. Raises ValueError for others."""
+    if isinstance(document, dict):
+        if isinstance(document.get("id2label"), dict):
+            return _of(document["id2label"])
+        if all(isinstance(n, int) and not _is_number(k) for k, n in document.items()):
+            document = {number: name for name, number in document.items()}
+        entries = list(document.items())
+    elif isinstance(document, (list, tuple)):
+        entries = list(enumerate(document))
+    else:
+        raise ValueError(f"expected a list or an object, got {shown(document)}")
+    found = {_class(number): _name(name) for number, name in entries}
+    if not found:
+        raise ValueError("there are none")
+    return found
+
+
+def _is_number(text: object) -> bool:
+    return isinstance(text, int) or (isinstance(text, str) and text.isascii() and text.isdigit())
+
+
+def _class(number: object) -> int:
+    """The number of a class."""
+    if isinstance(number, bool) or not _is_number(number) or len(str(number)) > 9:
+        raise ValueError(f"expected the number of a class, got {shown(number)}")
+    found = int(number)  # type: ignore[call-overload]
+    if found < 0:
+        raise ValueError(f"expected the number of a class, got {found}")
+    return int(found)
+
+
+def _name(name: object) -> str:
+    """A name; the last of several, as Keras' list of ImageNet's has them behind its own words."""
+    if isinstance(name, (list, tuple)) and name:
+        name = name[-1]
+    if not isinstance(name, str):
+        raise ValueError(f"expected a name, got {shown(name)}")
+    return name.strip()
+
+
+def _lines(text: str) -> Labels:
+    """One a line; empty lines at the end are none."""
+    lines = text.rstrip().splitlines()
+    if not lines:
+        raise ValueError("it is empty")
+    return {number: line.strip() for number, line in enumerate(lines)}
+
+
+def _lines_or_commas(text: str) -> list[str]:
+    return text.strip().splitlines() if "\n" in text.strip() else text.split(",")
+
+
+def _rows(text: str) -> Labels:
+    """Rows of a number and a name, in either order, or of names; a first row may be a head."""
+    rows = [row for row in csv.reader(StringIO(text)) if any(cell.strip() for cell in row)]
+    if not rows:
+        raise ValueError("it is empty")
+    if all(len(row) == 1 for row in rows):
+        return {number: row[0].strip() for number, row in enumerate(rows)}
+    if not any(_is_number(cell.strip()) for cell in rows[0]):
+        rows = rows[1:]
+    found: dict[int, str] = {}
+    for row in rows:
+        cells = [cell.strip() for cell in row]
+        places = [i for i, cell in enumerate(cells[:2]) if _is_number(cell)]
+        if len(cells) < 2 or not places:
+            raise ValueError(f"expected a number and a name, got {shown(row)}")
+        number = _class(cells[places[0]])
+        if number in found:
+            raise ValueError(f"class {number} has two names")
+        found[number] = cells[1 - places[0]]
+    if not found:
+        raise ValueError("there are none")
+    return found

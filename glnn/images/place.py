@@ -1,0 +1,46 @@
+"""Where the channels and the pixels of a picture stand in a model's input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from glnn.errors import ShapeError
+from glnn.tensor_info import TensorInfo, show
+from glnn.types import DType
+
+TAKEN = (DType.float32, DType.uint8)
+
+
+@dataclass(frozen=True)
+class Place:
+    """How an input of (N, C, h, w) or (N, h, w, C) takes pictures."""
+
+    first: bool
+    """Whether the channels come first."""
+    channels: int | None
+    """1 or 3; None where the model leaves it open."""
+    size: tuple[int | str, int | str]
+    """Height and width; a symbol for one that is open."""
+
+    @classmethod
+    def of(cls, info: TensorInfo) -> Place:
+        """That of the input `info`. Raises ShapeError where it takes no pictures."""
+        shape = info.shape
+        if len(shape) == 4 and info.dtype in TAKEN:
+            if shape[1] in (1, 3) or (isinstance(shape[1], str) and shape[3] not in (1, 3)):
+                count = shape[1] if isinstance(shape[1], int) else None
+                return cls(True, count, (shape[2], shape[3]))
+            if shape[3] in (1, 3):
+                return cls(False, int(shape[3]), (shape[1], shape[2]))
+        raise ShapeError(
+            f"input {info.name!r} of shape {show(shape)} and {info.dtype.value} takes no image: "
+            "expected (N, 3, height, width) or (N, height, width, 3), or 1 for 3, "
+            "of float32 or uint8"
+        )
+
+    @property
+    def known(self) -> tuple[int, int] | None:
+        """Height and width where both are known."""
+        height, width = self.size
+        known = isinstance(height, int) and isinstance(width, int)
+        return (height, width) if known else None  # type: ignore[return-value]
