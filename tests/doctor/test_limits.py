@@ -89,6 +89,7 @@ def test_what_a_driver_refuses_is_found_by_halving(own, cached, monkeypatch) -> 
     found = probe_limits(own)
     assert [one.limit for one in found.wrong] == list(names)
     assert [one.holds for one in found.wrong] == [getattr(true, name) for name in names]
+    assert all("the driver refuses the shader" in one.why for one in found.wrong)
     assert own.capabilities == true  # lowered at once
     with Device() as again:
         assert again.capabilities == true
@@ -144,6 +145,7 @@ def test_an_alignment_that_is_too_fine_becomes_coarser(own, cached, monkeypatch)
     own.capabilities = replace(own.capabilities, shader_storage_buffer_offset_alignment=16)
     found = probe_limits(own)
     assert [(one.said, one.holds) for one in found.wrong] == [(16, 64)]
+    assert "right from 64 on only" in found.sentences[0]
     assert own.capabilities.shader_storage_buffer_offset_alignment == 64
     with Device(limits="es31-minimum") as lowest:
         assert lowest.capabilities.shader_storage_buffer_offset_alignment == 256

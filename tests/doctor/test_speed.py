@@ -92,7 +92,7 @@ def test_memory_that_wraps_is_not_confirmed(device, monkeypatch, small) -> None:
     monkeypatch.setattr(speed, "SharedMemory", wrapped)
     room = device.perform(lambda: speed._room(device, False))
     assert (room.tried, room.confirmed) == (32 << 20, 16 << 20)
-    assert room.fault == "what was written to the 1th 16 MiB came back otherwise"
+    assert room.fault == "what was written to piece 1 of 16 MiB came back otherwise"
 
 
 def test_memory_that_runs_out_is_told(device, monkeypatch, small) -> None:
