@@ -103,13 +103,14 @@ class Examination:
 
 
 def examine_device(
-    device: Device, scope: Scope = Scope(), progress: Progress = silent
+    device: Device, scope: Scope | None = None, progress: Progress = silent
 ) -> Examination:
     """Look at the functions and kernels of `device`, and keep what was seen, with a certificate.
 
-    Nothing is kept before all was looked at. Raises DeviceError where no backend opens.
+    scope: all of it unless given. Nothing is kept before all was looked at. Raises DeviceError
+    where no backend opens.
     """
-    start = time.perf_counter()
+    start, scope = time.perf_counter(), scope or Scope()
     opened, closed = _opened(device, scope)
     looks = (
         [] if scope.ops is not None and scope.functions is None else function_looks(scope.functions)
