@@ -66,8 +66,8 @@ MOST_SAMPLES, MOST_NUMBERS = 100, 1 << 20
     type=click.IntRange(1),
     help="Samples a run: as many as the model takes, else up to 100, fewer of large ones.",
 )
-@picture_options
 @weights_option
+@picture_options
 @frames_option
 @kernel_option
 @fuse_option
@@ -82,8 +82,8 @@ def run(
     prefer: str,
     top: int,
     batch: int | None,
-    weights: str | None,
     frames: int | None,
+    weights: str | None,
     kernels: dict[str, str],
     fused: bool,
     precision: str,

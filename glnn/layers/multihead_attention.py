@@ -19,6 +19,7 @@ from glnn.graph.patterns import SUM
 from glnn.layers.arguments import flag, integer, number, plain, with_unusual
 from glnn.layers.layer import Array, Layer
 from glnn.layers.parameter import Parameter
+from glnn.layers.read_only import Fixed
 from glnn.layers.scope import Scope
 from glnn.types import Shape
 
@@ -43,10 +44,9 @@ class MultiheadAttention(Layer):
     dtype: None and None or float32; parameters are float32.
     """
 
-    dotted: ClassVar[Mapping[str, str]] = {
-        "out_proj_weight": "out_proj.weight",
-        "out_proj_bias": "out_proj.bias",
-    }
+    dotted: ClassVar[Mapping[str, str]] = Fixed(
+        {"out_proj_weight": "out_proj.weight", "out_proj_bias": "out_proj.bias"}
+    )
     in_proj_weight = Parameter["Array | None"]()
     q_proj_weight = Parameter["Array | None"]()
     k_proj_weight = Parameter["Array | None"]()

@@ -211,7 +211,15 @@ def test_a_trainer_trains_through_time() -> None:
         (lambda: LSTM(3, 3)(X, backend="cpu"), r"x must have shape \(t, n, 3\) or \(t, 3\), got"),
         (lambda: GRU(2, 3)(X, X, backend="cpu"), r"GRU: h_0 must have shape \(1, 3, 3\), got \(4,"),
         (lambda: GRUCell(2, 3)(X[0], X[0], backend="cpu"), r"h_0 must have shape \(3, 3\), got"),
-        (lambda: LSTM(2, 3)(X[:0], backend="cpu"), "0 steps, there may be 1 to 4096"),
+        (
+            lambda: LSTM(2, 3)(X[:0], backend="cpu"),
+            "must be from 1 to 4096 steps, got 0",
+        ),
+        (
+            lambda: GRU(2, 1, 1000).infer((17, 1, 2)),
+            "from 1 to 16 steps, got 17",
+        ),
+        (lambda: GRU(2, 1, 10**9), "GRU num_layers must be at most 1000, got 1000000000"),
         (lambda: setattr(LSTM(2, 3), "weight_ih_l0", X), r"must have shape \(12, 2\), got \(4, 3"),
         (lambda: setattr(LSTM(2, 3), "weight_ih_l1", X), "LSTM has no attribute 'weight_ih_l1'"),
         (lambda: setattr(LSTM(2, 3), "num_layers", 2), "LSTM num_layers is read-only"),

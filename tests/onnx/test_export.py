@@ -74,6 +74,7 @@ CASES: list[tuple[Layer, tuple[int, ...]]] = [
     (nn.Identity(), IMAGE),
     (nn.InstanceNorm1d(4), (2, 4, 5)),
     (nn.InstanceNorm2d(4, 1e-2, affine=True), IMAGE),
+    (nn.InstanceNorm2d(4, 1e-2, affine=True, track_running_stats=True), IMAGE),
     (nn.InstanceNorm3d(2), (2, 2, 3, 2, 4)),
     (nn.LSTM(3, 4, 2, batch_first=True, bidirectional=True, proj_size=3), (2, 5, 3)),
     (nn.LSTMCell(3, 4, False), (2, 3)),

@@ -66,6 +66,7 @@ CASES: dict[str, list[Case]] = {
         ("Conv", (4, 6, 3), {"padding": "same", "padding_mode": "circular", "bias": False}),
         ("ConvTranspose", (4, 6, 3, 2, 1, 1, 2), {}),
         ("InstanceNorm", (4, 1e-3), {"affine": True}),
+        ("InstanceNorm", (4,), {"track_running_stats": True}),
         ("LPPool", (2, 3, 2), {}),
         ("MaxPool", (3, 2, 1, 1, False, True), {}),
         ("ReflectionPad", (2,), {}),
