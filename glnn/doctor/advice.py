@@ -31,6 +31,9 @@ LONG_WAIT = 10.0
 LONG_COMPILE = 0.05
 """Seconds of a new shader from which on that is worth a word."""
 
+BUSY = 1.25
+"""Seconds of the clock for each that a thread computes from which on others keep it waiting."""
+
 Rule = Callable[[Speed], Iterator[str]]
 
 
@@ -43,6 +46,15 @@ def software(speed: Speed) -> Iterator[str]:
     """What computes on the CPU is there for tests."""
     if speed.software:
         yield f"{speed.software} computes on the CPU: no GPU is used here."
+
+
+def busy(speed: Speed) -> Iterator[str]:
+    """What was measured beside others is worth little."""
+    if speed.waiting > BUSY:
+        yield (
+            "Other programs keep the processors busy (what takes 1 s takes "
+            f"{speed.waiting:.1f} s): measure again when they are done (glnn doctor)."
+        )
 
 
 def network(speed: Speed) -> Iterator[str]:
@@ -184,6 +196,7 @@ def memory(speed: Speed) -> Iterator[str]:
 
 
 RULES: tuple[Rule, ...] = (
+    busy,
     software,
     memory,
     network,

@@ -30,6 +30,12 @@ def test_a_renderer_on_the_cpu_is_named() -> None:
     assert said == "llvmpipe computes on the CPU: no GPU is used here."
 
 
+@pytest.mark.parametrize("waited, said", [(1.0, 0), (1.2, 0), (4.96, 1)])
+def test_others_that_compute_are_told(waited, said) -> None:
+    found = advice(replace(QUIET, waiting=waited))
+    assert len(found) == said and all("takes 5.0 s" in one for one in found)
+
+
 @pytest.mark.parametrize(
     "gains, said",
     [
