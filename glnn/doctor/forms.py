@@ -11,7 +11,15 @@ from glnn.doctor.problems import BIASED_TANH, PROBLEMS, RELU, SUMMED
 from glnn.errors import LimitError, ShapeError, UnsupportedOpError
 from glnn.graph.epilogue import BIASED, Epilogue
 from glnn.graph.operator import Operands, Operator, Shapes
-from glnn.graph.operators import Conv2d, Matmul, Normalize, Pool2d, Reduce, Softmax
+from glnn.graph.operators import (
+    Conv2d,
+    Conv2dInputGradient,
+    Matmul,
+    Normalize,
+    Pool2d,
+    Reduce,
+    Softmax,
+)
 from glnn.kernels.admit import fitted
 from glnn.kernels.generate.generators import GENERATORS
 from glnn.kernels.kernel import Kernel
@@ -23,7 +31,7 @@ from glnn.layout.layout import PACKED
 from glnn.types import DType, TensorType
 
 COUNTS = (1, 3, 7, 127, 129)  # samples, and numbers of a sum
-LARGE = 1 << 18  # numbers of a large result
+LARGE = 1 << 17  # numbers of a large result
 EPILOGUES: Sequence[Epilogue] = (BIASED.then(RELU), RELU, BIASED, SUMMED, BIASED_TANH)
 SMALL: Mapping[str, Sequence[tuple[Operator, Operands]]] = {
     "matmul": [
@@ -37,6 +45,12 @@ SMALL: Mapping[str, Sequence[tuple[Operator, Operands]]] = {
         (Conv2d(), {"x": (1, 3, 7, 13), "weight": (127, 3, 1, 1)}),
         (Conv2d(padding=(1, 1, 1, 1)), {"x": (3, 4, 17, 7), "weight": (8, 4, 3, 3)}),
         (Conv2d(padding=(2, 2, 2, 2)), {"x": (1, 1, 13, 11), "weight": (7, 1, 5, 5)}),
+    ],
+    "conv2d_input_gradient": [
+        (
+            Conv2dInputGradient((7, 9), (1, 1), (1, 0, 0, 1)),
+            {"dy": (1, 33, 7, 9), "weight": (33, 16, 2, 2)},
+        ),
     ],
     "softmax": [(Softmax(), {"x": (3, 1)}), (Softmax(log=True), {"x": (7, 129)})],
     "normalize": [(Normalize(dims=1), {"x": (3, 7), "weight": (7,), "bias": (7,)})],

@@ -63,7 +63,7 @@ class Report:
         lines += ["", "What follows", ""]
         lines += self.sentences
         lines += ["", "Kernels", ""]
-        lines += [": ".join(filter(None, (" ".join(row[:2]), *row[2:]))) for row in rows(seen)]
+        lines += [_line(*row) for row in rows(seen)]
         wrong = [*_wrong(seen)]
         if wrong:
             lines += ["", "What is wrong", "", *wrong]
@@ -180,6 +180,12 @@ def _wrong(seen: Examination) -> Iterator[str]:
             yield f"{kernel.backend}, {kernel.op} by {kernel.kernel}: {kernel.outcome}"
         if not kernel.ok:
             yield f"    glnn doctor --op {kernel.op} --backends {kernel.backend}"
+
+
+def _line(op: str, backend: str, right: str, parts: str, wrong: str, why: str) -> str:
+    """A row of the table in words."""
+    said = [f"{right} right", parts and f"{parts} in parts", wrong and f"{wrong} not used"]
+    return f"{op} by {backend}: {', '.join(filter(None, said))}{why and f' ({why})'}"
 
 
 def _count(number: int) -> str:
