@@ -22,7 +22,7 @@ TEST_SYSTEM := xvfb xauth libgl1 libglx-mesa0 glslang-tools gcc libc6-dev
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lint check check-onnx conformance check-es31 check-es30 check-gl33 check-contexts check-exhaustive check-wheel check-oldest check-part \
-    check-arm64 check-zink check-softpipe check-timers check-threads check-programs check-torch check-engines \
+    check-arm64 check-zink check-softpipe check-doctor check-timers check-threads check-programs check-torch check-engines \
     clean gl test-system
 
 demo: gl $(VENV)/demo.stamp
@@ -109,6 +109,11 @@ check-softpipe: test-system $(VENV)/test.stamp
 	$(SOFTPIPE) GLNN_EXHAUSTIVE=1 $(BIN)/python -m pytest -n auto --timeout 3000 \
 	    tests/test_right_or_refused.py
 
+# Everything that `glnn doctor` looks at, on a driver that is right, and on softpipe, whose draws
+# are wrong beyond a size: `make test` has a few ops of it.
+check-doctor: test-system $(VENV)/test.stamp
+	GLNN_EXHAUSTIVE=1 $(BIN)/python -m pytest -q --timeout 3000 tests/doctor
+
 # Kernel times of a hundred random models: none above its wall time, no sum above the whole.
 # GALLIUM_DRIVER=softpipe has a timer that is right.
 check-timers: test-system $(VENV)/test.stamp
@@ -163,9 +168,9 @@ check-programs: gl
 	$(PROGRAMS)/bin/python -m pip --disable-pip-version-check -q install --no-deps basic-pitch==0.4.0
 	$(PROGRAMS)/bin/python -m tests.programs.check --json build/programs/programs.json
 
-# `torch.compile(backend="glnn")` with PyTorch, which is no part of `make test`: an environment of a
-# gigabyte. TORCH says which; "torch" is the newest.
-TORCH := torch==2.13.0
+# `torch.compile(backend="glnn")`, `Model.from_torch` and weights with PyTorch, which is no part of
+# `make test`: an environment of gigabytes. TORCH says which; "torch torchvision" are the newest.
+TORCH := torch==2.15.0 torchvision==0.29.2
 check-torch: gl build/torch/stamp
 	$(QUICK) build/torch/bin/python -m pytest -q --durations=3 tests/torch
 
@@ -174,7 +179,7 @@ check-engines: gl build/engines/stamp
 	for example in 12_ray_data 13_ray_serve 14_http_service; do \
 	    echo "$$example"; build/engines/bin/python examples/$$example.py || exit 1; done
 
-build/torch/stamp: PACKAGES = '$(TORCH)' -e '.[torch,test]'
+build/torch/stamp: PACKAGES = $(TORCH) -e '.[torch,test]'
 build/engines/stamp: PACKAGES = 'ray[data,serve]' bottle -e .
 build/torch/stamp build/engines/stamp: pyproject.toml
 	rm -rf $(@D) && mkdir -p build

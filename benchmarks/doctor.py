@@ -1,8 +1,11 @@
 """What `glnn doctor` sees of a device beside its kernels: limits by use, what is slow, the machine.
 
-python -m benchmarks.doctor
-python -m benchmarks.doctor --gpu 0 --full
-python -m benchmarks.doctor --part limits --json
+What it is at goes to standard error as it goes. A limit that does not hold is kept, and glnn takes
+the lesser number from then on: `glnn cache clear limits` forgets that.
+
+    python -m benchmarks.doctor
+    python -m benchmarks.doctor --gpu 0 --full
+    python -m benchmarks.doctor --part limits --json
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ import glnn
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
 from glnn.compile import Plan, evaluate
+from glnn.doctor.problems import PROBLEMS, numbers, precise
 from glnn.errors import DeviceError, UnsupportedOpError
 from glnn.graph.epilogue import BIASED
 from glnn.graph.expression import Arg, call
@@ -26,7 +27,6 @@ from glnn.graph.operators import Conv2d, Matmul, Pointwise, Pool2d, Softmax
 from glnn.kernels.library import declared
 from glnn.kernels.problem import Problem
 from tests.backends.harness import TOLERANCE
-from tests.backends.problems import PROBLEMS, numbers, precise
 from tests.oracle import error
 from tests.random_models import random_model
 from tests.references import results

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from glnn import __version__
 from glnn.backends.answers import Answers
 from glnn.backends.backend import Alternative, Choice, Launch, Memory, Way
-from glnn.backends.examine import SLOWEST, examine
+from glnn.backends.examine import examine
 from glnn.backends.launch import Fetched, in_levels, recorded
 from glnn.backends.programs import Programs
+from glnn.backends.trial import SLOWEST
 from glnn.device import (
     Buffer,
     DataTexture,

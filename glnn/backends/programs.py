@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from time import perf_counter
 
-from glnn.backends.examine import Examined
+from glnn.backends.examined import Examined
 from glnn.backends.launch import Fetched
 from glnn.device import Device, Program, Source
 from glnn.kernels.architecture import architecture

@@ -22,8 +22,8 @@ USER_ERROR, INTERRUPTED = 2, 130
 
 
 VERBS = (
-    *("bench", "cache", "convert", "filter", "info", "kernels", "layout", "plan", "run", "train"),
-    *("tune", "verify"),
+    *("bench", "cache", "convert", "doctor", "filter", "info", "kernels", "layout", "plan", "run"),
+    *("train", "tune", "verify"),
 )
 """Each is the command of that name in the module of that name."""
 
@@ -58,6 +58,7 @@ def cli() -> None:
     \b
     Examples:
       glnn info                                  what this machine offers
+      glnn doctor                                whether its driver can be believed
       glnn run lenet                             classify the bundled digits
       glnn run lenet photo.png                   classify a picture
       glnn bench lenet --backends compute,cpu    time every layer

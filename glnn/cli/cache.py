@@ -21,7 +21,7 @@ from glnn.settings import Settings
 AGAIN = "made again by itself"
 FOUND = "found by searching or trying"
 UNUSABLE = "(not usable)"
-KINDS = ("programs", "plans", "weights", "tuned", "verdicts", "fastest", "limits")
+KINDS = ("programs", "plans", "weights", "tuned", "verdicts", "certificates", "fastest", "limits")
 CALLED = {"choices": "tuned"}  # by the folder, where that has another name
 
 

@@ -14,6 +14,7 @@ from glnn.backends.gl import GlBackend
 from glnn.cli.options import device_options, print_json
 from glnn.cli.screen import Column, Screen, Table, figures, number, size
 from glnn.device import Device, gpus
+from glnn.doctor.certificate import Certificates
 from glnn.errors import DeviceError
 from glnn.kernels.verdicts import Seen
 from glnn.settings import Settings
@@ -68,6 +69,7 @@ def _report(gpu: str | None, limits: str | None) -> dict[str, Any]:
         "limits": device.capabilities.limits() if device else {},
         "backends": backends,
         "kernels": _kernels(seen),
+        "certificates": _certificates(device),
         "choices": [answer.to_json() for answer in answers],
         "gpus": [asdict(gpu) for gpu in gpus()],
         "attempts": [{"what": a.what, "step": a.step, "error": a.error} for a in attempts],
@@ -75,6 +77,17 @@ def _report(gpu: str | None, limits: str | None) -> dict[str, Any]:
     if device is not None:
         device.close()
     return report
+
+
+def _certificates(device: Device | None) -> list[dict[str, Any]]:
+    """What `glnn doctor` looked at here, and when."""
+    if device is None:
+        return []
+    kept = Certificates.load(
+        Settings.from_environment().cache, device.capabilities, __version__
+    ).found
+    found = (kept[key] for key in sorted(kept))
+    return [{**asdict(one), "holds": one.holds, "said": one.text} for one in found]
 
 
 def _kernels(seen: list[Seen]) -> dict[str, Any]:
@@ -147,6 +160,11 @@ def _show(report: dict[str, Any], out: Screen) -> None:
     kernels = report["kernels"]
     if report["device"]:
         out.say(f"{_count(kernels['seen'], len(kernels['notable']))}\n")
+        for certificate in report["certificates"]:
+            out.say(f"doctor: {certificate['said']}")
+        if not report["certificates"]:
+            out.say("glnn doctor has not run here yet")
+        out.say("")
     if kernels["notable"]:
         heads = (Column("backend", 2, None), Column("op", least=8), Column("kernel", least=12))
         listed = Table((*heads, Column("what was seen", least=24), Column("with", 1, least=20)))

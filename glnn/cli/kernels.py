@@ -12,6 +12,8 @@ from glnn.cli.cache_lines import show_cache
 from glnn.cli.options import device_options, print_json
 from glnn.cli.screen import Column, Screen, Table, progress
 from glnn.device import Device
+from glnn.device.believed import BrokenLimits
+from glnn.doctor.certificate import Certificates
 from glnn.errors import DeviceError, GlnnError, printable
 from glnn.kernels import export, library
 from glnn.kernels.architecture import ARCHITECTURES
@@ -132,12 +134,16 @@ def _export(directory: Path, op: str | None, architecture: str | None) -> None:
     click.echo(printable(f"wrote {len(written)} sources to {directory}"), err=True)
 
 
-def _forget(verdicts: Verdicts) -> None:
-    try:
-        verdicts.forget()
-    except OSError as error:
-        path = verdicts.file.path
-        raise GlnnError(f"--forget: {path} cannot be removed: {error.strerror}") from None
+def _forget(verdicts: Verdicts, device: Device, cache: Path | None) -> None:
+    """Drop what was seen of kernels, the doctor's certificates, and limits that do not hold."""
+    offers = device.capabilities
+    certificates = Certificates.load(cache, offers, __version__)
+    for kept in (verdicts, certificates, BrokenLimits.load(cache, offers)):
+        try:
+            kept.forget()
+        except OSError as error:
+            path = kept.file.path
+            raise GlnnError(f"--forget: {path} cannot be removed: {error.strerror}") from None
 
 
 def _rows(
@@ -155,6 +161,6 @@ def _rows(
         cache = Settings.from_environment().cache
         verdicts = Verdicts.load(cache, device.capabilities, __version__)
         if forget:
-            _forget(verdicts)
+            _forget(verdicts, device, cache)
         found = rows(device, op, compile=compiled, verdicts=verdicts)
         return list(bar.track(found, total=count, description="compiling"))

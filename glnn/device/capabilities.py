@@ -24,6 +24,7 @@ LIMITS = {
     "max_transform_feedback_interleaved_components": 0x8C8A,
     "max_transform_feedback_separate_attribs": 0x8C8B,
     "max_array_texture_layers": 0x88FF,
+    "max_vertex_uniform_components": 0x8B4A,
 }
 MAX_TEXTURE_BUFFER_SIZE = 0x8C2B
 COMPUTE_LIMITS = {
@@ -31,6 +32,7 @@ COMPUTE_LIMITS = {
     "max_compute_shared_memory_size": 0x8262,
     "max_compute_shader_storage_blocks": 0x90DB,
     "shader_storage_buffer_offset_alignment": 0x90DF,
+    "max_compute_uniform_components": 0x8263,
 }
 Triple = tuple[int, int, int]
 MINIMUM: dict[str, int | Triple] = {  # what OpenGL ES 3.1 guarantees, tables 20.40 to 20.48
@@ -46,6 +48,8 @@ MINIMUM: dict[str, int | Triple] = {  # what OpenGL ES 3.1 guarantees, tables 20
     "max_transform_feedback_separate_attribs": 4,
     "max_array_texture_layers": 256,
     "max_texture_buffer_size": 0,  # from ES 3.2 on
+    "max_vertex_uniform_components": 1024,
+    "max_compute_uniform_components": 512,
 }
 MINIMUM_ALIGNMENT = 256
 SOFTWARE = {  # what the names of renderers have in them that compute on the CPU
@@ -88,6 +92,8 @@ class Capabilities:
     max_transform_feedback_separate_attribs: int = 0
     max_array_texture_layers: int = 0
     max_texture_buffer_size: int = 0
+    max_vertex_uniform_components: int = 0
+    max_compute_uniform_components: int = 0
     timer_query: bool = False
     buffer_storage: bool = False
     """Whether buffers may stay mapped while they are used: EXT_buffer_storage."""

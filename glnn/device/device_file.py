@@ -19,7 +19,7 @@ from glnn.device.capabilities import Capabilities
 from glnn.errors import printable
 
 Entry = TypeVar("Entry")
-TABLES = ("choices", "verdicts", "fastest", "limits")  # of glnn's own, whatever is in them
+TABLES = "certificates", "choices", "fastest", "limits", "verdicts"  # of glnn, whatever is in them
 MOST = 4 << 20  # bytes of a file: some 10,000 entries
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from ctypes import byref, c_char, c_int, c_uint, c_void_p
 from dataclasses import dataclass
 from typing import Any
@@ -50,12 +50,13 @@ class Uniform:
         """
         components, letter, ending = WRITTEN.get(self.kind, UNIT)
         values = value if isinstance(value, tuple) else (value,)
-        packed = struct.pack(f"{self.count * components}{letter}", *values[: self._most])
+        packed = struct.pack(f"{self.count * components}{letter}", *values[: self.components])
         content = (c_char * len(packed)).from_buffer_copy(packed)
         return gl.quick(f"glUniform{components}{ending}"), (self.place, self.count, content)
 
     @property
-    def _most(self) -> int:
+    def components(self) -> int:
+        """The numbers that it holds."""
         return self.count * WRITTEN.get(self.kind, UNIT)[0]
 
 
@@ -82,6 +83,17 @@ def _active(
     for index in range(total.value):
         ask(program, index, LONGEST, byref(length), byref(count), byref(kind), text)
         yield text.value, count.value, kind.value
+
+
+def check_uniforms(device: Device, name: str, found: Mapping[str, Uniform], stage: str) -> None:
+    """Raise LimitError where a program of `stage` has more uniforms than the device allows."""
+    offers, components = device.capabilities, sum(one.components for one in found.values())
+    compute = stage == "compute"
+    most = (
+        offers.max_compute_uniform_components if compute else offers.max_vertex_uniform_components
+    )
+    if components > most:
+        raise LimitError(f"{name}: {components} numbers of uniforms, the device allows {most}")
 
 
 def check_compute(device: Device, name: str, program: int) -> None:

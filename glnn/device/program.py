@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from glnn.device.building import any_shader, compute_program, feedback_program, owned
 from glnn.device.device import Device
 from glnn.device.functions import Command
-from glnn.device.members import Value, check_compute, check_feedback, uniforms
+from glnn.device.members import Value, check_compute, check_feedback, check_uniforms, uniforms
 from glnn.device.source import Source
 from glnn.errors import DeviceError, LimitError
 from glnn.span import Span
@@ -53,6 +53,7 @@ class Program:
         self._use = self._gl.quick("glUseProgram")
         with owned(device, program):
             self._members = uniforms(device, program)
+            check_uniforms(device, name, self._members, "feedback" if varyings else "compute")
             if varyings:
                 self.stride = check_feedback(device, name, program)
             else:

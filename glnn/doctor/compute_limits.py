@@ -47,6 +47,13 @@ READ = """layout(std430, binding = 1) readonly buffer In { uint given[]; };
 layout(local_size_x = %d) in;
 void main() { result[gl_LocalInvocationIndex] = given[gl_LocalInvocationIndex]; }
 """
+UNIFORMS = """layout(local_size_x = %d) in;
+uniform ivec4 given[%d];
+void main() {
+    for (uint i = gl_LocalInvocationIndex; i < %du; i += %du)
+        result[i] = uint(given[i >> 2][i & 3u]);
+}
+"""
 GROUPS = 3
 
 
@@ -153,6 +160,15 @@ def _walk(
     """Let `program` write `count` of all `words` of `out`, from the `first` on."""
     values = {"first": first, "count": count, "words": words}
     ground.dispatch(program, (-(-count // WALKING), 1, 1), [out], values)
+
+
+def uniforms(ground: Ground, count: int) -> str | None:
+    """So many numbers of uniforms, all in one array."""
+    numbers = scattered(count_from(0, count))
+    program = ground.compute(OUT + UNIFORMS % (WALKING, count // 4, count, WALKING))
+    out = ground.memory(count)
+    ground.dispatch(program, (1, 1, 1), [out], {"given": tuple(map(int, numbers))})
+    return _compared(ground, out, lambda first, n: numbers[first : first + n], count)
 
 
 def alignment(ground: Ground, nbytes: int) -> str | None:

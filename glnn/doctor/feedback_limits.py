@@ -21,6 +21,14 @@ uniform int first;
 out highp float result;
 void main() { result = texelFetch(data, %s).x; }
 """
+UNIFORMS = """uniform highp ivec4 given[%d];
+uniform int first;
+out highp float result;
+void main() {
+    int i = first + gl_VertexID;
+    result = float(given[i >> 2][i & 3]);
+}
+"""
 NEAR = 8  # texels on either side of a power of two
 VERTICES = 65
 
@@ -34,6 +42,15 @@ def components(ground: Ground, count: int) -> str | None:
     program = ground.feedback(CAPTURED % (count // 4, count, lines))
     got = ground.captured(program, VERTICES)
     return off(got, floats(scattered(count_from(0, VERTICES * count))))
+
+
+def uniforms(ground: Ground, count: int) -> str | None:
+    """So many numbers of uniforms: one says where a draw begins, the others are an array."""
+    count = (count - 4) // 4 * 4
+    numbers = scattered(count_from(0, count))
+    program = ground.feedback(UNIFORMS % (count // 4))
+    got = ground.captured(program, count, {"given": tuple(map(int, numbers))})
+    return off(got, floats(numbers))
 
 
 def units(ground: Ground, count: int) -> str | None:

@@ -42,6 +42,14 @@ class LimitFinding:
         whole = "holds" if self.holds == self.said else f"right up to {self.holds}"
         return f"{whole}: {self.note}"
 
+    @property
+    def sentence(self) -> str:
+        """What follows where it does not hold."""
+        stated = f"The driver states {self.said} {self.what}, and is right"
+        if self.holds > self.said:
+            return f"{stated} from {self.holds} on only: glnn takes that from now on ({self.why})."
+        return f"{stated} up to {self.holds} only: glnn uses no more from now on ({self.why})."
+
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "ok": self.ok}
 
@@ -70,11 +78,7 @@ class Limits:
     @property
     def sentences(self) -> tuple[str, ...]:
         """What follows, in whole sentences."""
-        said = [
-            f"The driver states {one.said} {one.what}, and is right up to {one.holds} only: glnn "
-            f"uses no more here from now on ({one.why})."
-            for one in self.wrong
-        ]
+        said = [one.sentence for one in self.wrong]
         said += [
             f"{name} is taken as {one.holds}, not {one.said} as the driver states: {one.why}."
             for name, one in sorted(self.before.items())

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import moderngl
 
 Words = NDArray[np.uint32]
+Given = int | tuple[int, ...]
+"""What a uniform is given."""
 PIECE = 1 << 22  # words that come to the host at once
 DRAWN = 1024  # vertices of a draw: softpipe captures wrongly from the 4,097th on
 POISON = 0xFFFFFFFF  # which no number here is: as a float, NaN
@@ -95,7 +97,7 @@ class Ground:
         program: Program,
         groups: tuple[int, int, int],
         bound: Sequence[SharedMemory],
-        uniforms: Mapping[str, int] | None = None,
+        uniforms: Mapping[str, Given] | None = None,
     ) -> None:
         """Run a compute shader over `bound`, storage blocks 0, 1, ..., and wait for it."""
         for binding, memory in enumerate(bound):
@@ -103,7 +105,7 @@ class Ground:
         self.ran(program, groups, uniforms or {})
 
     def ran(
-        self, program: Program, groups: tuple[int, int, int], uniforms: Mapping[str, int]
+        self, program: Program, groups: tuple[int, int, int], uniforms: Mapping[str, Given]
     ) -> None:
         """Run a compute shader with what is bound, wait, and raise what GL says of it."""
         program.set(dict(uniforms))
@@ -113,7 +115,7 @@ class Ground:
         self.device.check_always("try a limit")
 
     def captured(
-        self, program: Program, vertices: int, uniforms: Mapping[str, int] | None = None
+        self, program: Program, vertices: int, uniforms: Mapping[str, Given] | None = None
     ) -> Words:
         """The words that `vertices` capture, in draws of at most DRAWN each.
 

@@ -11,7 +11,7 @@ from glnn.device.believed import UPWARD, Broken, BrokenLimits
 from glnn.doctor.findings import LimitFinding, Limits
 from glnn.doctor.ground import Ground, NoRoomError
 from glnn.doctor.probes import Probe, probes
-from glnn.errors import GlnnError, first_line
+from glnn.errors import GlnnError, ShaderError, first_line
 from glnn.settings import Settings
 
 CAP = 256 << 20
@@ -119,7 +119,10 @@ class _Search:
             if most > offers.max_compute_work_group_invocations:
                 most, note = offers.max_compute_work_group_invocations, "a workgroup has no more"
             return most, note
-        room = int(Ground(self._device, WHOLE if self._full else CAP).most / (probe.nbytes or 1))
+        free = self._device.perform(lambda: Ground(self._device, WHOLE if self._full else CAP).most)
+        if probe.compute and probe.limit != "max_shader_storage_block_size":
+            free = min(free, offers.max_shader_storage_block_size)  # its numbers are in a block
+        room = int(free / (probe.nbytes or 1))
         if probe.nbytes and most > room:
             most, note = room, "more memory was not tried" if self._full else "--full tries more"
         if probe.most is not None and most > probe.most and not (self._full and probe.nbytes):
@@ -146,7 +149,7 @@ class _Search:
         except GlnnError as error:
             if device.lost is not None:
                 self._device = device.renewed()
-            return first_line(error)
+            return _reason(error)
 
     def _worked(self, number: int) -> str | None:
         ground = Ground(self._device, WHOLE, inf if self._full else PATIENCE)
@@ -157,3 +160,11 @@ class _Search:
     def _found(self, holds: int, why: str | None, note: str | None) -> LimitFinding:
         one = self._probe
         return LimitFinding(one.limit, one.axis, one.what, self._said, holds, why, note)
+
+
+def _reason(error: GlnnError) -> str:
+    """What went wrong, in one line: of a shader that is refused, what the driver says."""
+    if not isinstance(error, ShaderError):
+        return first_line(error)
+    said = next((line.strip() for line in str(error).splitlines()[1:] if line.strip()), "")
+    return f"the driver refuses the shader{f': {said}' if said else ''}"

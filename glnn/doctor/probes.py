@@ -12,6 +12,8 @@ from glnn.doctor.ground import Ground
 
 GROUPS = 1 << 21
 """Workgroups that are tried unless all is asked for: more take software renderers seconds."""
+UNIFORMS = 4096
+"""Numbers of uniforms that are tried: kernels have a hundred at the most."""
 NAMES = "xyz"
 
 Try = Callable[[Ground, int], "str | None"]
@@ -69,6 +71,8 @@ def _of_compute() -> Iterator[Probe]:
     yield Probe(name, what, of.blocks, most=64)
     what = "bytes from one beginning of a storage block to the next"
     yield Probe("shader_storage_buffer_offset_alignment", what, of.alignment)
+    name, what = "max_compute_uniform_components", "numbers of uniforms of a compute shader"
+    yield Probe(name, what, of.uniforms, grain=4, most=UNIFORMS)
     name = "max_compute_work_group_count"
     for i in range(3):
         what = f"workgroups along {NAMES[i]}"
@@ -95,6 +99,14 @@ def _of_feedback() -> Iterator[Probe]:
             1,
             0,
             64,
+        ),
+        (
+            "max_vertex_uniform_components",
+            "numbers of uniforms of a vertex shader",
+            of.uniforms,
+            4,
+            0,
+            UNIFORMS,
         ),
         ("max_texture_size", "texels along a side of a texture", of.texture_size, 64, 0, wide),
         ("max_array_texture_layers", "layers of a texture", of.layers, 16, 0, wide),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from time import perf_counter, time_ns
+from time import perf_counter, thread_time, time_ns
 
 import numpy as np
 
@@ -27,8 +27,8 @@ CHAIN, FEW = 100, 64
 """Launches of a chain, and the numbers of each."""
 SIZES = tuple(1 << bits for bits in (12, 16, 20, 24, 26))
 """Bytes that are moved: 4 KiB to 64 MiB."""
-ROOM = 256 << 20
-"""Bytes that are asked for, to see that they are there."""
+ROOM, MOST_ROOM = 256 << 20, 8 << 30
+"""Bytes that are asked for, to see that they are there; the most where all is asked for."""
 
 
 def measure_speed(
@@ -50,6 +50,8 @@ def measure_speed(
             backend = open_backend(name, device)
             assert isinstance(backend, GlBackend)
             opened.append(backend)
+    device.finish()
+    others = waiting()
     progress("launches")
     launches = tuple(device.perform(partial(_launching, one)) for one in opened)
     moved = []
@@ -72,7 +74,16 @@ def measure_speed(
         compiling=compiling,
         room=room,
         seconds=perf_counter() - start,
+        waiting=others,
     )
+
+
+def waiting(least: float = 0.1) -> float:
+    """Seconds of the clock for each that this thread computes; it does so for `least` at least."""
+    start, begun = perf_counter(), thread_time()
+    while (computed := thread_time() - begun) < least:
+        pass
+    return max((perf_counter() - start) / computed, 1.0)
 
 
 def _launching(backend: GlBackend) -> Launching:
@@ -176,7 +187,7 @@ NEW = {
 def _room(device: Device, full: bool) -> Room:
     """Whether memory that is free keeps what is written to it, all of it held at once."""
     told = device.memory_available()
-    asked = ROOM if told is None else told // 2 if full else min(ROOM, told // 4)
+    asked = ROOM if told is None else min(MOST_ROOM, told // 2) if full else min(ROOM, told // 4)
     held: list[SharedMemory] = []
     pieces, fault = asked // (4 * PIECE), None
     try:
@@ -196,7 +207,7 @@ def _room(device: Device, full: bool) -> Room:
         if np.array_equal(found, _numbered(number)):
             right += 1
         elif fault is None:
-            fault = f"what was written to the {number + 1}th 16 MiB came back otherwise"
+            fault = f"what was written to piece {number + 1} of 16 MiB came back otherwise"
     return Room(told, 4 * PIECE * pieces, 4 * PIECE * right, fault)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from glnn.errors import ModelError
 from glnn.graph.composite import Composite
 from glnn.graph.graph import Graph, Kind, Node, Value, Variable
+from glnn.graph.marks import Marks
 from glnn.graph.operator import Known, Operator
 from glnn.types import UNKNOWN, UNRANKED, Array, Dim, TensorType
 
@@ -31,6 +32,7 @@ class Builder:
         self._symbols: dict[str, tuple[int, ...]] = {}  # what each stands for
         self._variables: dict[Variable, Value] = {}
         self._names: set[str] = set()
+        self._marks = Marks()
         self._sampled: dict[Value, tuple[TensorType, ...]] = {}
         self._numbers: dict[Value, tuple[Array | None, ...]] = {}
 
@@ -56,6 +58,7 @@ class Builder:
         found._captured = {}
         found._reserved, found._symbols = self._reserved, self._symbols
         found._variables, found._names = self._variables, self._names
+        found._marks = self._marks
         found._sampled, found._numbers = self._sampled, self._numbers
         return found
 
@@ -202,15 +205,12 @@ class Builder:
 
     def fresh(self, name: str) -> str:
         """`name`, marked where another value is called so, or is to be."""
-        while name in self._names or name in self._reserved:
-            name += "'"
-        return name
+        return self._marks.free(name, self._names, self._reserved)
 
     def _unique(self, name: str) -> str:
-        while name in self._names:
-            name += "'"
-        self._names.add(name)
-        return name
+        found = self._marks.free(name, self._names)
+        self._names.add(found)
+        return found
 
 
 def constant(array: Array, name: str = "constant") -> Value:

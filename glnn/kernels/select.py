@@ -246,6 +246,8 @@ def _refusal(
     if reason := why_not_bound(kernel, problem.shapes, problem.epilogue, device):
         return UnsupportedOpError(reason)
     if kernel.stages:
+        if verdicts and (reason := verdicts.of_kernel(kernel).wrong):
+            return UnsupportedOpError(reason)
 
         def alone(stage: Problem, name: str | None) -> Kernel:
             return choose(kernel.backend, stage, device, name, verdicts=verdicts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -10,10 +10,13 @@ from typing import Any
 
 from glnn.device import Capabilities
 from glnn.device.device_file import DeviceFile
+from glnn.graph.functions import FUNCTIONS
 from glnn.graph.operator import upper
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.kernels.binding import textures
+from glnn.kernels.calls import called
 from glnn.kernels.generate.epilogue import reads_as
+from glnn.kernels.generate.expression import function_fingerprint
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import declared
 from glnn.kernels.problem import Problem
@@ -22,6 +25,8 @@ from glnn.kernels.source import fingerprint, known_fingerprint
 FORM = 1  # of the file; one of another form is not used
 ROUNDED = 2e-3  # the error of what is rounded to float16, or to the next one
 WORDS = 4  # of a key at least: backend, op, kernel, fingerprint
+FUNCTION = "function"  # in the place of the op, where a verdict is on a scalar function
+ALWAYS = "depth=any"  # where one holds for sums of any length, or for every program of a kernel
 LaunchSize = tuple[int, int, int]
 """The workgroups along x, y and z; or the vertices of an instance, the instances, and 1."""
 
@@ -107,14 +112,26 @@ class Verdicts:
         return cls(file, {key: kept[key] for key in kept if len(key.split(" ")) >= WORDS})
 
     def find(self, kernel: Kernel, problem: Problem, device: Capabilities) -> Verdict:
-        """The verdict on `kernel` where it computes problems like `problem`."""
-        if not self.found:  # no key need be made
-            return Verdict()
+        """The verdict on `kernel` where it computes problems like `problem`.
+
+        What was wrong for other sums, with other attributes, or in a function that it calls, may
+        be why it is not used.
+        """
+        if not self.found or kernel.stages:  # no key need be made
+            return self.of_kernel(kernel)
+        wider = kernel_key(kernel), f"{program_key(kernel, problem, device)} {ALWAYS}"
+        for key in (*wider, *_function_keys(kernel.backend, problem)):
+            if key in self.found and self.found[key].wrong is not None:
+                return self.found[key]
         return self.found.get(verdict_key(kernel, problem, device), Verdict())
 
     def why_not(self, kernel: Kernel, problem: Problem, device: Capabilities) -> str | None:
         """Why `kernel` is not used for problems like `problem`; None when it is."""
         return self.find(kernel, problem, device).wrong
+
+    def of_kernel(self, kernel: Kernel) -> Verdict:
+        """The verdict on every program of `kernel`."""
+        return self.found.get(kernel_key(kernel), Verdict()) if self.found else Verdict()
 
     def keep(self, found: Mapping[str, Verdict]) -> None:
         """Take the verdicts `found`, and write the file, where it may be written."""
@@ -124,6 +141,16 @@ class Verdicts:
         with suppress(OSError):  # what is not kept is found again
             self.file.write({key: asdict(verdict) for key, verdict in kept.items()})
 
+    def renew(self, found: Mapping[str, Verdict], dropped: Callable[[str], bool]) -> None:
+        """Take the verdicts `found` in the place of those whose key is `dropped`.
+
+        Raises OSError where the file cannot be written: it is the former one then.
+        """
+        kept = {**self.file.again(_verdict), **self.found}
+        self.found = {key: kept[key] for key in kept if not dropped(key)} | dict(found)
+        self.revision += 1
+        self.file.write({key: asdict(verdict) for key, verdict in self.found.items()})
+
     def forget(self) -> None:
         """Drop all verdicts, and the file. Raises OSError where it cannot be removed."""
         self.found.clear()
@@ -131,10 +158,14 @@ class Verdicts:
         self.file.remove()
 
     def seen(self) -> Iterator[Seen]:
-        """Every verdict on a kernel as it is now, with what it holds for."""
+        """Every verdict on a kernel or a function as it is now, with what it holds for."""
         kernels = {(one.backend, one.op, one.name): one for one in declared()}
         for key, verdict in sorted(self.found.items()):
             backend, op, name, printed, *attributes = key.split(" ")
+            if op == FUNCTION:
+                if name in FUNCTIONS and function_fingerprint(name) == printed:
+                    yield Seen(backend, op, name, " ".join(attributes), verdict)
+                continue
             kernel = kernels.get((backend, op, name))
             if kernel is not None and known_fingerprint(kernel) == printed:
                 yield Seen(backend, op, name, " ".join(attributes), verdict)
@@ -176,6 +207,28 @@ def verdict_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:
     op = problem.op
     depth = op.depth(problem.shapes)
     return f"{program_key(kernel, problem, device)} depth={upper(depth) if op.deepens else depth}"
+
+
+def kernel_key(kernel: Kernel) -> str:
+    """What a verdict holds for that is on every program of `kernel` with these parameters."""
+    own = (f"{name}={value}" for name, value in sorted(kernel.defaults.items()))
+    words = kernel.backend, kernel.op, kernel.name, fingerprint(kernel), *own, ALWAYS
+    return " ".join(words)
+
+
+def function_key(backend: str, name: str, kind: str) -> str:
+    """What a verdict holds for that is on a function of numbers of that kind."""
+    return " ".join((backend, FUNCTION, name, function_fingerprint(name), kind))
+
+
+def _function_keys(backend: str, problem: Problem) -> tuple[str, ...]:
+    """Those of the functions that `problem` needs."""
+    key = "functions", backend
+    if key not in problem.memo:
+        names = sorted(called(problem))
+        problem.memo[key] = tuple(function_key(backend, *one) for one in names)
+    found: tuple[str, ...] = problem.memo[key]
+    return found
 
 
 def allowed(kernel: Kernel, problem: Problem) -> float:

@@ -66,17 +66,7 @@ class BatchNorm2d(Layer):
         (x,) = inputs
         if scope.training is not None:
             return self._of_batch(scope, scope.training, x)
-        mean, var = (self.variable(scope, name) for name in ("running_mean", "running_var"))
-        deviation = call("sqrt", call("add", Arg(0), self.eps))
-        if self.affine:
-            weight, bias = self.variable(scope, "weight"), self.variable(scope, "bias")
-            scale = scope.add(Pointwise(call("div", Arg(1), deviation)), var, weight)
-            shift = scope.add(Pointwise(SHIFT), mean, scale, bias)
-        else:
-            scale = scope.add(Pointwise(call("div", 1.0, deviation)), var)
-            shift = scope.add(Pointwise(call("sub", 0.0, PRODUCT)), mean, scale)
-        spread = (scope.channels(value, x) for value in (scale, shift))
-        return scope.result(self.op, x, *spread)
+        return by_running(self, scope, x, self.eps)
 
     def _of_batch(self, scope: Scope, training: Training, x: Value) -> Value:
         """The result by the statistics of the batch, which the running ones get a part of."""
@@ -114,3 +104,20 @@ class BatchNorm1d(BatchNorm2d):
 
 class BatchNorm3d(BatchNorm2d):
     """The same, for x of shape (n, c, d, h, w)."""
+
+
+def by_running(layer: Layer, scope: Scope, x: Value, eps: float) -> Value:
+    """The result of a layer that normalises x (n, c, ...) by its running_mean and running_var, each
+    (c,), and scales and shifts it by weight and bias where it has them.
+    """
+    mean, var = (layer.variable(scope, name) for name in ("running_mean", "running_var"))
+    deviation = call("sqrt", call("add", Arg(0), eps))
+    if "weight" in layer.shapes:
+        weight, bias = layer.variable(scope, "weight"), layer.variable(scope, "bias")
+        scale = scope.add(Pointwise(call("div", Arg(1), deviation)), var, weight)
+        shift = scope.add(Pointwise(SHIFT), mean, scale, bias)
+    else:
+        scale = scope.add(Pointwise(call("div", 1.0, deviation)), var)
+        shift = scope.add(Pointwise(call("sub", 0.0, PRODUCT)), mean, scale)
+    spread = (scope.channels(value, x) for value in (scale, shift))
+    return scope.result(Pointwise(SCALE_AND_SHIFT), x, *spread)

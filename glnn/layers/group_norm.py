@@ -10,7 +10,8 @@ from numpy.typing import DTypeLike
 from glnn.errors import ShapeError
 from glnn.graph.graph import Value
 from glnn.graph.operators import Normalize
-from glnn.layers.arguments import flag, integer, number, only, plain, with_unusual
+from glnn.layers.arguments import flag, integer, number, plain, with_unusual
+from glnn.layers.batch_norm import by_running
 from glnn.layers.layer import Array, Layer
 from glnn.layers.parameter import Parameter
 from glnn.layers.scope import Scope
@@ -70,12 +71,16 @@ class InstanceNorm2d(Layer):
 
     mean, variance: of each channel of each sample. weight, initially 1, and bias, initially 0:
     (num_features,), with `affine=True` only. momentum: for training only. track_running_stats:
-    False, as BatchNorm2d is what it would be. device, dtype: None and None or float32; parameters
-    are float32.
+    whether at inference running_mean and running_var, (num_features,), initially 0 and 1, take
+    their place, as in BatchNorm2d; training leaves these as they are. device, dtype: None and None
+    or float32; parameters are float32.
     """
 
+    running: ClassVar[tuple[str, ...]] = ("running_mean", "running_var")
     weight = Parameter["Array | None"]()
     bias = Parameter["Array | None"]()
+    running_mean = Parameter["Array | None"]()
+    running_var = Parameter["Array | None"]()
     rank: ClassVar[int] = 4
     """How many dimensions x has."""
 
@@ -95,14 +100,14 @@ class InstanceNorm2d(Layer):
         self.eps = number(f"{kind} eps", eps, 0)
         self.momentum = None if momentum is None else number(f"{kind} momentum", momentum, 0, 1)
         self.affine = flag(f"{kind} affine", affine)
-        what = f"{kind} track_running_stats"
-        only(what, track_running_stats, False, "with them it is a batch normalisation")
+        self.track_running_stats = flag(f"{kind} track_running_stats", track_running_stats)
         names = ("weight", "bias") if self.affine else ()
+        names = (*names, *self.running) if self.track_running_stats else names
         op = Normalize(groups=0, eps=self.eps)
         super().__init__(op, dict.fromkeys(names, (self.num_features,)))
 
     def initial(self, name: str) -> Array:
-        return np.full(self.shapes[name], name == "weight", np.float32)
+        return np.full(self.shapes[name], name in ("weight", "running_var"), np.float32)
 
     def express(self, scope: Scope, *inputs: Value) -> Value:
         dims = inputs[0].type.dims
@@ -110,11 +115,19 @@ class InstanceNorm2d(Layer):
             places = ", ".join(("d", "h", "w")[-(self.rank - 2) :]) if self.rank > 3 else "l"
             kind, expected = type(self).__name__, f"(n, {self.num_features}, {places})"
             raise ShapeError(f"{kind}: x must have shape {expected}, got {dims}")
-        return super().express(scope, *inputs)
+        if self.track_running_stats and scope.training is None:
+            return by_running(self, scope, inputs[0], self.eps)
+        own = (self.variable(scope, name) for name in ("weight", "bias") if self.affine)
+        return scope.result(self.op, *inputs, *own)
 
     def config(self) -> dict[str, Any]:
         found = {"num_features": self.num_features, "eps": self.eps}
-        return with_unusual(found, momentum=(self.momentum, 0.1), affine=(self.affine, False))
+        return with_unusual(
+            found,
+            momentum=(self.momentum, 0.1),
+            affine=(self.affine, False),
+            track_running_stats=(self.track_running_stats, False),
+        )
 
 
 class InstanceNorm1d(InstanceNorm2d):

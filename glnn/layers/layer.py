@@ -76,7 +76,7 @@ class Layer(ReadOnly, ABC):
     takes: ClassVar[tuple[DType, ...]] = (DType.float32,)
     more: ClassVar[tuple[str, ...]] = ()
     running: ClassVar[tuple[str, ...]] = ()
-    dotted: ClassVar[Mapping[str, str]] = {}
+    dotted: ClassVar[Mapping[str, str]] = Fixed({})
 
     def __init__(
         self,

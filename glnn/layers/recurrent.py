@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from numpy.typing import DTypeLike
 
 from glnn.errors import ShapeError
+from glnn.graph.compose.directions import MOST_STEPS
 from glnn.graph.compose.recurrent_layer import GATES, RecurrentLayer
 from glnn.graph.graph import Value
 from glnn.graph.operators import Concat, Slice, Squeeze, Transpose, Unsqueeze
@@ -16,6 +17,9 @@ from glnn.layers.layer import Array
 from glnn.layers.scope import Scope
 from glnn.layers.stateful import Stateful, kind_of
 from glnn.types import Dim, Shape
+
+MOST_LAYERS = 1000  # one within another; a file may say any number
+MOST_LAUNCHES = 4 * MOST_STEPS
 
 
 class Recurrent(Stateful):
@@ -46,6 +50,10 @@ class Recurrent(Stateful):
         self.input_size = integer(f"{name} input_size", input_size)
         self.hidden_size = integer(f"{name} hidden_size", hidden_size)
         self.num_layers = integer(f"{name} num_layers", num_layers)
+        if self.num_layers > MOST_LAYERS:
+            raise ShapeError(
+                f"{name} num_layers must be at most {MOST_LAYERS}, got {self.num_layers}"
+            )
         self.bias = flag(f"{name} bias", bias)
         self.batch_first = flag(f"{name} batch_first", batch_first)
         self.dropout = number(f"{name} dropout", dropout, 0, 1)
@@ -113,6 +121,10 @@ class Recurrent(Stateful):
             size = self.input_size
             wanted = f"(n, t, {size})" if self.batch_first else f"(t, n, {size})"
             raise ShapeError(f"{name}: x must have shape {wanted} or (t, {size}), got {dims}")
+        steps = dims[1 if len(dims) == 3 and self.batch_first else 0]
+        most = min(MOST_STEPS, MOST_LAUNCHES // self.num_layers)
+        if isinstance(steps, int) and not 1 <= steps <= most:
+            raise ShapeError(f"{name}: there must be from 1 to {most} steps, got {steps}")
         batch: tuple[Dim, ...] = () if len(dims) == 2 else (dims[0 if self.batch_first else 1],)
         count = self.num_layers * (2 if self.bidirectional else 1)
         for called, state, size in zip(self.states, states, (self.width, self.hidden_size)):

@@ -69,13 +69,13 @@ class Model(Weighted):
 
         layers: in order, or by their names in order. input_shape: the shape of one sample, without
         the batch. names: the layers' names; None names those that have none after their kinds,
-        `conv2d1`, `relu1`, `conv2d2`. metadata: what its file says besides, as
-        `glnn.images.metadata` has it.
+        `conv2d1`, `relu1`, `conv2d2`. metadata: as `glnn.images.metadata` has it.
         """
         nodes = chain(layers, names, "input")
         sizes = listed("input_shape", input_shape, "sizes, as in (1, 28, 28)")
         inputs = (TensorInfo("input", (BATCH, *sizes)),)
-        return cls(nodes, inputs, (nodes[-1].output if nodes else "input",), name, metadata or {})
+        outputs = (nodes[-1].output if nodes else "input",)
+        return cls(nodes, inputs, outputs, name, {} if metadata is None else metadata)
 
     @classmethod
     def from_torch(

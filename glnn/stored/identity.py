@@ -32,8 +32,8 @@ SUFFIXES = (".onnx", ".json")
 YOUNG = 20_000_000  # nanoseconds: a file that is younger may change and have the same times
 STARTED = time.time_ns()
 DEPTH = 4  # of folders in folders: links may lead in circles
-TUNED = ("choices",)
-"""Folders of the cache whose files say which kernels are taken."""
+TUNED = "choices", "certificates"
+"""Folders of the cache whose files say which kernels are taken, or which a doctor saw."""
 OPENING = ("device", "gpu", "limits")
 """Options that say which device is opened."""
 Known = tuple[str, int, int]

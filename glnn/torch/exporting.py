@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +23,8 @@ EXPORTING = ProcessLock()
 MOST_BYTES = 2**31 - 2**24  # of weights: an ONNX model without files of its own ends at 2 GiB
 NO_OPERATOR = re.compile(r"No ONNX function found for <OpOverload\(op='([\w.]+)', overload='(\w+)'")
 FOREIGN = (torch.bfloat16, torch.complex32, torch.float8_e4m3fn, torch.float8_e5m2)
-NOISY = "torch.onnx._internal.exporter"  # says at each export what of torchvision is missing
+NOISY = ("torch.onnx._internal.exporter", "torch._subclasses.fake_tensor")
+"""Loggers of what we say in one sentence, or what nobody needs to know at each export."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ def export(captured: Captured, inputs: Sequence[Any]) -> Exported:
                 ).model_proto
             )
         )
+    name_sizes(proto)
     own = {weight_name(i) for i in captured.weights}
     for initializer in proto.graph.initializer:
         if initializer.name in own:
@@ -99,6 +101,19 @@ def export(captured: Captured, inputs: Sequence[Any]) -> Exported:
     shapes = tuple(sizes.get(input_name(i), anything[i]) for i in captured.tensors)
     numbers = tuple(inputs[i] for i in captured.numbers)
     return Exported(proto.SerializeToString(), shapes, numbers)
+
+
+def name_sizes(proto: Any, names: Mapping[str, str] | None = None) -> None:
+    """Make numbers of sizes that PyTorch's exporter names "2", where an open one proved fixed.
+
+    names: what to call sizes by what the exporter calls them.
+    """
+    for value in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param.isdigit():
+                dim.dim_value = int(dim.dim_param)
+            elif names and dim.dim_param in names:
+                dim.dim_param = names[dim.dim_param]
 
 
 def input_name(position: int) -> str:
@@ -176,7 +191,7 @@ def attempt(work: Callable[[], Any]) -> Any:
 def quiet() -> Iterator[None]:
     """Without what the exporter prints, warns of and logs."""
     known = [name for name in list(logging.root.manager.loggerDict) if name.startswith(NOISY)]
-    loggers = [logging.getLogger(name) for name in {NOISY, f"{NOISY}._registration", *known}]
+    loggers = [logging.getLogger(name) for name in {*NOISY, f"{NOISY[0]}._registration", *known}]
     before = [logger.disabled for logger in loggers]
     for logger in loggers:
         logger.disabled = True

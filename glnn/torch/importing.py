@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from inspect import signature
@@ -16,7 +16,7 @@ from glnn.errors import GlnnError, ModelError, shown
 from glnn.model.onnx_format import GraphModel, of_proto
 from glnn.tensor_info import BATCH
 from glnn.torch.decompositions import decompositions
-from glnn.torch.exporting import EXPORTING, MOST_BYTES, attempt, check, quiet
+from glnn.torch.exporting import EXPORTING, MOST_BYTES, attempt, check, name_sizes, quiet
 from glnn.torch.left import RefusedError
 
 Tensors = tuple[Any, ...]
@@ -112,7 +112,7 @@ def _exported(module: Any, examples: Tensors, dynamic: bool) -> Any:
                 ).model_proto
             )
         )
-    _call_batch(proto)
+    name_sizes(proto, _batch(proto))
     return proto
 
 
@@ -171,16 +171,8 @@ def _names(structure: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         yield path
 
 
-def _call_batch(proto: Any) -> None:
-    """Call the first open size BATCH, as models of layers do."""
-    ends: Sequence[Any] = [*proto.graph.input, *proto.graph.output]
-    symbols = [
-        one.type.tensor_type.shape.dim[0].dim_param
-        for one in proto.graph.input
-        if one.type.tensor_type.shape.dim
-    ]
-    found = next(filter(None, symbols), None)
-    for one in (*ends, *proto.graph.value_info):
-        for dim in one.type.tensor_type.shape.dim:
-            if found and dim.dim_param == found:
-                dim.dim_param = BATCH
+def _batch(proto: Any) -> dict[str, str]:
+    """What the first open size of an input is to be called: BATCH, as in models of layers."""
+    shapes = [one.type.tensor_type.shape.dim for one in proto.graph.input]
+    first = [dims[0].dim_param for dims in shapes if dims and not dims[0].dim_param.isdigit()]
+    return {name: BATCH for name in first[:1] if name}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from glnn.doctor.problems import PROBLEMS, numbers, precise
 from glnn.kernels import kernels_for
 from glnn.kernels.problem import Problem
 from glnn.layout import parse
 from tests.backends.harness import run
-from tests.backends.problems import PROBLEMS, numbers, precise
 from tests.oracle import error
 
 OPS = [

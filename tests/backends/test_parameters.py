@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from glnn.doctor.problems import PROBLEMS, numbers, precise
 from glnn.errors import LimitError
 from glnn.kernels import library
 from glnn.kernels.admit import fitted, why_not_device
 from glnn.kernels.problem import Problem
 from tests.backends.harness import TOLERANCE, run_kernel, taken
-from tests.backends.problems import PROBLEMS, numbers, precise
 from tests.oracle import error
 
 TUNED = [(k, name) for k in library() for name, values in k.tune.items() if len(values) > 1]

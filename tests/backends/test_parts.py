@@ -8,6 +8,7 @@ import pytest
 
 from glnn.backends.compute import Compute
 from glnn.backends.feedback import Feedback
+from glnn.doctor.problems import PROBLEMS, numbers, precise
 from glnn.errors import GlnnError
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Matmul, Pointwise
@@ -17,7 +18,6 @@ from glnn.kernels.problem import Problem
 from glnn.kernels.verdicts import Verdict
 from glnn.settings import Settings
 from tests.backends.harness import BACKENDS, TOLERANCE, run_kernel, taken
-from tests.backends.problems import PROBLEMS, numbers, precise
 from tests.oracle import error
 
 pytestmark = pytest.mark.usefixtures("by_methods")

@@ -92,3 +92,14 @@ def test_any_dtype_is_put(backend: GlBackend, dtype) -> None:
     at, updates = np.array([[0]], np.int32), np.array([[0, 1, 1]], dtype)
     got = run(backend, ScatterND(), {"x": x, "index": at, "updates": updates}, None)
     np.testing.assert_array_equal(got, np.array([[0, 1, 1], [0, 1, 0]], dtype))
+
+
+@pytest.mark.parametrize("padded", ["x", "index", "updates"])
+def test_operands_that_lie_apart(backend: GlBackend, rng, padded) -> None:
+    """Rows of one are padded, those of the others are not."""
+    x, updates = rng((5, 3, 7)), rng((2, 3, 6))
+    at = np.random.default_rng(3).integers(0, 3, updates.shape).astype(np.int32)
+    layouts = dict.fromkeys(("x", "index", "updates"), "R") | {padded: "R4"}
+    op, operands = ScatterElements(1, "add"), {"x": x, "index": at, "updates": updates}
+    got = run(backend, op, operands, None, layouts=layouts)
+    np.testing.assert_allclose(got, expected(x, at, updates, "add", 1), rtol=1e-6)

@@ -65,8 +65,8 @@ def test_a_kind_goes(cli, kept) -> None:
     assert kinds == {"programs", "verdicts"}
     refusal = cli("cache", "clear", "plan", "--yes").refusal
     assert (
-        "expected a KIND of programs, plans, weights, tuned, verdicts, fastest, limits, got plan"
-        in refusal
+        "expected a KIND of programs, plans, weights, tuned, verdicts, certificates, "
+        "fastest, limits, got plan" in refusal
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -117,6 +118,58 @@ def test_what_no_layer_computes_is_refused(cli: Glnn, tmp_path: Path) -> None:
     assert "net: node 'sums', CumSum, is no layer of glnn's: there is none for CumSum" in said
     assert cli("convert", path, tmp_path / "copy.onnx").code == 0
     assert (tmp_path / "copy.onnx").read_bytes() == path.read_bytes()
+
+
+def test_weights_alone_and_into_a_model(cli: Glnn, small: Path, tmp_path: Path) -> None:
+    expected = glnn.load(small).state_dict()
+    shapes = {name: list(array.shape) for name, array in expected.items()}
+    files = [small, *(tmp_path / f"w.{ending}" for ending in ("safetensors", "npz"))]
+    for source, target in itertools.pairwise(files):
+        found = cli("convert", source, target, "--json").json
+        assert (found["format"], found["tensors"]) == (target.suffix[1:], shapes)
+        assert found["bytes"] == target.stat().st_size
+    said = cli("convert", files[2], tmp_path / "again.safetensors").out
+    assert said.startswith(f"{files[2]} as safetensors: {tmp_path}/again.safetensors, ")
+    doubled = {f"module.{name}": 2 * array for name, array in expected.items()}
+    glnn.save_weights(doubled, tmp_path / "doubled.npz")
+    target = tmp_path / "doubled.json"
+    assert cli("convert", small, target, "--weights", tmp_path / "doubled.npz").code == 0
+    for name, array in glnn.load(target).state_dict().items():
+        assert np.array_equal(array, 2 * expected[name])
+
+
+def test_a_model_without_weights_of_its_own(cli: Glnn, chain: Path, tmp_path: Path) -> None:
+    glnn.save_weights(glnn.load(chain).state_dict(), tmp_path / "w.safetensors")
+    expected = glnn.load(chain)(X, "cpu")
+    document = json.loads(chain.read_text())
+    (tmp_path / document.pop("weights")).unlink()
+    chain.write_text(json.dumps(document))
+    np.save(tmp_path / "x.npy", X)
+    run = ("run", chain, tmp_path / "x.npy", "--backend", "cpu", "--dump", tmp_path / "y.npz")
+    assert "parameters" in cli(*run).refusal
+    assert cli(*run, "--weights", tmp_path / "w.safetensors").code == 0
+    (output,) = glnn.load(chain, untrained=True).outputs
+    with np.load(tmp_path / "y.npz") as found:
+        assert np.array_equal(found[output], expected)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("w.npz", "w.npz"), "w.npz: IN and OUT are the same file"),
+        (("w.npz", "net.json"), "w.npz: holds weights alone: make or load the model"),
+        (("w.npz", "v.npz", "--weights", "w.npz"), "w.npz holds weights itself"),
+        (("lenet", "v.npz", "--weights", "w.npz"), "w.npz: the state dict is not that of lenet"),
+        (("lenet", "v.npz", "--weights", "gone.npz"), "gone.npz: no such file"),
+        (("lenet", "v.npz", "--format", "onnx"), "v.npz: a model is saved as a .onnx file"),
+        (("lenet", "gone/v.npz"), "gone/v.npz: cannot be written: No such file or directory"),
+    ],
+)
+def test_weights_refused(cli: Glnn, tmp_path: Path, monkeypatch, arguments, says: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    glnn.save_weights({"a": X}, "w.npz")
+    assert says in cli("convert", *arguments).refusal
+    assert [path.name for path in tmp_path.iterdir()] == ["w.npz"]
 
 
 def test_a_model_is_told_of_its_pictures_and_classes(cli: Glnn, small: Path) -> None:

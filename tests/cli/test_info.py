@@ -15,7 +15,7 @@ from tests.cli.conftest import Glnn
 NO_DRIVER = {"__EGL_VENDOR_LIBRARY_FILENAMES": "/nonexistent"}
 VERBS = {
     "tune": (("tune", "--show"), "device file choices"),
-    "info": (["info"], "glnn device limits backends kernels choices gpus attempts"),
+    "info": (["info"], "glnn device limits backends kernels certificates choices gpus attempts"),
     "run": (
         ["run", "lenet"],
         "model backend device software choice predictions top inputs accuracy notes",
@@ -40,8 +40,8 @@ VERBS = {
 
 
 def test_all_verbs_are_here() -> None:
-    # Those that write files are in test_convert, test_filter and test_train, and test_cache.
-    assert set(app.VERBS) == {*VERBS, "cache", "convert", "filter", "train"}
+    # Those that write files are in test_convert, test_filter, test_train, test_cache, test_doctor.
+    assert set(app.VERBS) == {*VERBS, "cache", "convert", "doctor", "filter", "train"}
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -24,6 +24,8 @@ GUARANTEED: dict[str, Any] = {  # OpenGL ES 3.1, tables of implementation-depend
     "max_transform_feedback_separate_attribs": 4,
     "max_array_texture_layers": 256,
     "max_texture_buffer_size": 0,
+    "max_vertex_uniform_components": 1024,
+    "max_compute_uniform_components": 512,
 }
 
 

@@ -89,6 +89,7 @@ def test_what_a_driver_refuses_is_found_by_halving(own, cached, monkeypatch) -> 
     found = probe_limits(own)
     assert [one.limit for one in found.wrong] == list(names)
     assert [one.holds for one in found.wrong] == [getattr(true, name) for name in names]
+    assert all("the driver refuses the shader" in one.why for one in found.wrong)
     assert own.capabilities == true  # lowered at once
     with Device() as again:
         assert again.capabilities == true
@@ -144,6 +145,7 @@ def test_an_alignment_that_is_too_fine_becomes_coarser(own, cached, monkeypatch)
     own.capabilities = replace(own.capabilities, shader_storage_buffer_offset_alignment=16)
     found = probe_limits(own)
     assert [(one.said, one.holds) for one in found.wrong] == [(16, 64)]
+    assert "right from 64 on only" in found.sentences[0]
     assert own.capabilities.shader_storage_buffer_offset_alignment == 64
     with Device(limits="es31-minimum") as lowest:
         assert lowest.capabilities.shader_storage_buffer_offset_alignment == 256
@@ -232,3 +234,24 @@ def test_numbers_are_scattered_as_shaders_do(own) -> None:
     some = scattered(count_from(0, 1 << 16))
     for step in (1, 2, 1 << 8, 1 << 15):
         assert np.count_nonzero(some[step:] == some[:-step]) < 4
+
+
+def test_a_context_that_is_reset_goes_no_further(own, cached, monkeypatch) -> None:
+    """The driver resets it for more than 20 storage blocks; the rest is tried on a new device."""
+
+    def reset(ground, count):
+        if count > 20:
+            raise ground.device._lose("dispatch doctor", "guilty")
+        return None
+
+    blocks = next(one for one in probes() if one.limit == "max_compute_shader_storage_blocks")
+    groups = next(one for one in probes() if one.limit == "max_compute_work_group_count")
+    fakes = replace(blocks, work=reset), replace(groups, most=100)
+    monkeypatch.setattr(limits, "probes", lambda: fakes)
+    own.capabilities = replace(own.capabilities, max_compute_shader_storage_blocks=50)
+    found = probe_limits(own)
+    assert own.lost is not None and [one.holds for one in found.wrong] == [20]
+    assert "was reset by its driver" in found.wrong[0].why
+    assert found.findings[1].ok
+    with own.renewed() as again:
+        assert again.capabilities.max_compute_shader_storage_blocks <= 20

@@ -92,7 +92,7 @@ def test_memory_that_wraps_is_not_confirmed(device, monkeypatch, small) -> None:
     monkeypatch.setattr(speed, "SharedMemory", wrapped)
     room = device.perform(lambda: speed._room(device, False))
     assert (room.tried, room.confirmed) == (32 << 20, 16 << 20)
-    assert room.fault == "what was written to the 1th 16 MiB came back otherwise"
+    assert room.fault == "what was written to piece 1 of 16 MiB came back otherwise"
 
 
 def test_memory_that_runs_out_is_told(device, monkeypatch, small) -> None:
@@ -120,6 +120,20 @@ def test_times_are_medians_of_what_is_waited_for() -> None:
     naps: Iterator[float] = iter((0.0, 0.001, 0.05, 0.002))
     found = timed(lambda: time.sleep(next(naps, 0.002)))
     assert 0.002 <= found < 0.05
+
+
+def test_waiting_is_what_others_take(monkeypatch) -> None:
+    """A clock on the wall that goes three times as fast as the thread's."""
+    clock: Iterator[float] = iter(np.arange(0, 9, 0.03))
+    now = [0.0]
+
+    def computed() -> float:
+        now[0] = next(clock)
+        return now[0]
+
+    monkeypatch.setattr(speed, "thread_time", computed)
+    monkeypatch.setattr(speed, "perf_counter", lambda: 3 * now[0])
+    assert speed.waiting() == pytest.approx(3, rel=1e-6)
 
 
 def test_the_machine_says_no_names(device, monkeypatch, tmp_path) -> None:

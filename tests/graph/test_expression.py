@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pytest
 
+from glnn.doctor.cases import CASES, points
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.expression import MOST_CALLS, Arg, Call, Expr, Scalar, call, formula
 from glnn.graph.function import Function
@@ -15,7 +16,6 @@ from glnn.graph.functions import FUNCTIONS
 from glnn.graph.gradient import gradient
 from glnn.kernels.generate.expression import fingerprint, function, function_fingerprint
 from glnn.types import DType
-from tests.graph.expected import CASES, points
 
 FLOAT, INT, BOOL = DType.float32, DType.int32, DType.bool
 

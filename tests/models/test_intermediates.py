@@ -143,7 +143,7 @@ def test_an_interrupted_save_leaves_the_old_file(tmp_path: Path, monkeypatch) ->
             raise KeyboardInterrupt
         wrote.append(stream.write(b"half"))
 
-    monkeypatch.setattr("glnn.model.values.npy.write_array", interrupted)
+    monkeypatch.setattr("glnn.model.npz.npy.write_array", interrupted)
     with pytest.raises(KeyboardInterrupt):
         save_arrays(path, {"a": np.zeros(3), "b": np.zeros(3)})
     assert wrote and path.read_bytes() == old and list(tmp_path.iterdir()) == [path]

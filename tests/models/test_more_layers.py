@@ -20,6 +20,7 @@ from glnn.layers import (
     Dropout3d,
     EmbeddingBag,
     FeatureAlphaDropout,
+    InstanceNorm2d,
     Layer,
     MultiheadAttention,
     RReLU,
@@ -86,6 +87,18 @@ def test_cosine_similarity(backend: str, rng: Any, dim: int, eps: float) -> None
     check(CosineSimilarity(dim, eps), backend, (a * b).sum(dim) / np.prod(list(norms), 0), x, y)
 
 
+@pytest.mark.parametrize("affine", [True, False])
+def test_instances_by_running_statistics(backend: str, rng: Any, affine: bool) -> None:
+    layer, x = InstanceNorm2d(3, 0.01, affine=affine, track_running_stats=True), rng((2, 3, 4, 5))
+    mean, var, weight, bias = rng((3,)), rng((3,)) ** 2, rng((3,)), rng((3,))
+    layer.running_mean, layer.running_var = mean, var
+    if affine:
+        layer.weight, layer.bias = weight, bias
+    of = [one[:, None, None].astype(np.float64) for one in (mean, var, weight, bias)]
+    expected = (x - of[0]) / np.sqrt(of[1] + 0.01)
+    check(layer, backend, expected * of[2] + of[3] if affine else expected, x)
+
+
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 @pytest.mark.parametrize("padding", [None, 2, -1])
 def test_bags(backend: str, mode: str, padding: int | None) -> None:
@@ -133,6 +146,8 @@ def test_what_attention_adds(
     layer.in_proj_bias = rng((18,))
     given = [rng((2, n, 6)) for n in (3, 4, 4)]
     expected = attended(layer, *given)
+    if batch_first:
+        check(layer, "cpu", expected[1], *(one[1] for one in given))  # without a batch
     if not batch_first:
         given, expected = [one.swapaxes(0, 1).copy() for one in given], expected.swapaxes(0, 1)
     check(layer, backend, expected, *given)

@@ -74,6 +74,7 @@ CASES: list[tuple[Layer, tuple[int, ...]]] = [
     (nn.Identity(), IMAGE),
     (nn.InstanceNorm1d(4), (2, 4, 5)),
     (nn.InstanceNorm2d(4, 1e-2, affine=True), IMAGE),
+    (nn.InstanceNorm2d(4, 1e-2, affine=True, track_running_stats=True), IMAGE),
     (nn.InstanceNorm3d(2), (2, 2, 3, 2, 4)),
     (nn.LSTM(3, 4, 2, batch_first=True, bidirectional=True, proj_size=3), (2, 5, 3)),
     (nn.LSTMCell(3, 4, False), (2, 3)),
@@ -214,6 +215,10 @@ SEVERAL: list[tuple[Layer, tuple[np.ndarray, ...]]] = [
     (
         nn.MultiheadAttention(6, 2),
         tuple(np.linspace(-1, 1, n * 12, dtype=np.float32).reshape(n, 2, 6) for n in (3, 5, 5)),
+    ),
+    (
+        nn.MultiheadAttention(6, 2, add_zero_attn=True),
+        tuple(np.linspace(-1, 1, n * 6, dtype=np.float32).reshape(n, 6) for n in (3, 5, 5)),
     ),
     (
         nn.MultiheadAttention(6, 2, add_bias_kv=True, add_zero_attn=True),

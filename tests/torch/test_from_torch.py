@@ -64,6 +64,7 @@ def flat(value: Any) -> list[Any]:
     return [t for one in value for t in flat(one)] if isinstance(value, (tuple, list)) else [value]
 
 
+@pytest.mark.timeout(900)  # hundreds of programs, compiled by the CPU
 @pytest.mark.parametrize("name", TORCHVISION)
 def test_torchvision(name: str) -> None:
     """Built by its own code, with random weights and the statistics of some noise."""

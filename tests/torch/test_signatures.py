@@ -66,6 +66,7 @@ CASES: dict[str, list[Case]] = {
         ("Conv", (4, 6, 3), {"padding": "same", "padding_mode": "circular", "bias": False}),
         ("ConvTranspose", (4, 6, 3, 2, 1, 1, 2), {}),
         ("InstanceNorm", (4, 1e-3), {"affine": True}),
+        ("InstanceNorm", (4,), {"track_running_stats": True}),
         ("LPPool", (2, 3, 2), {}),
         ("MaxPool", (3, 2, 1, 1, False, True), {}),
         ("ReflectionPad", (2,), {}),
@@ -105,6 +106,7 @@ CASES: dict[str, list[Case]] = {
     "MultiheadAttention": [
         case(6, 2, x=(3, 2, 6), more=((5, 2, 6), (5, 2, 6))),
         case(6, 3, 0.0, False, True, True, 5, 4, True, x=(2, 3, 6), more=((2, 5, 5), (2, 5, 4))),
+        case(6, 2, add_zero_attn=True, x=(3, 6), more=((5, 6), (5, 6))),
         case(6, 2, add_bias_kv=True, x=(3, 2, 6), more=((5, 2, 6), (5, 2, 6))),
     ],
     "PixelShuffle": [case(2)],

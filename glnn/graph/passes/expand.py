@@ -8,6 +8,7 @@ from dataclasses import replace
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.composite import Composite
 from glnn.graph.graph import Graph, Kind, Node, Value
+from glnn.graph.marks import Marks
 from glnn.graph.operators import Identity
 from glnn.types import Array, TensorType
 
@@ -45,6 +46,7 @@ class _Expansion:
         self._types, self._known = graph.settled(types, told)
         self._names = {value.name for value in graph.inputs}
         self._names |= {value.name for node in graph.nodes for value in node.outputs}
+        self._marks = Marks()
         self._here: dict[Value, Value] = {}  # what stands for a value
         self._nodes: list[Node] = []
 
@@ -112,7 +114,6 @@ class _Expansion:
         return found, dict(zip(found.inputs, made.inputs, strict=True))
 
     def _fresh(self, name: str) -> str:
-        while name in self._names:
-            name += "'"
-        self._names.add(name)
-        return name
+        found = self._marks.free(name, self._names)
+        self._names.add(found)
+        return found

@@ -39,8 +39,9 @@ def generate(
     if isinstance(op, ScatterElements):
         axis = op.axis % rank
         looked, depth = axis, 1
-        others = [0 if i == axis else n for i, n in enumerate(look)]
-        uniforms |= {"looks": tuple(others), "strides": tuple(others), "index_step": 0}
+        for name, own in (("looks", look), ("strides", step)):
+            uniforms[name] = tuple(0 if i == axis else n for i, n in enumerate(own))
+        uniforms["index_step"] = 0
         uniforms["within"] = tuple(x[i] if i == axis else n for i, n in enumerate(index))
         uniforms |= _walked((index[axis],), (look[axis],), (step[axis],))
     else:

@@ -26,7 +26,7 @@ def _or(place: Place, name: str, value: float, *shape: int) -> str:
 
 def batch_norm(place: Place, x: str) -> str:
     layer = place.layer
-    assert isinstance(layer, BatchNorm2d)
+    assert isinstance(layer, (BatchNorm2d, InstanceNorm2d))
     count = layer.num_features
     scale, shift = _or(place, "weight", 1, count), _or(place, "bias", 0, count)
     moments = place.parameter("running_mean"), place.parameter("running_var")
@@ -45,6 +45,8 @@ def group_norm(place: Place, x: str) -> str:
 def instance_norm(place: Place, x: str) -> str:
     layer = place.layer
     assert isinstance(layer, InstanceNorm2d)
+    if layer.track_running_stats:
+        return batch_norm(place, x)
     count = layer.num_features
     scale, shift = _or(place, "weight", 1, count), _or(place, "bias", 0, count)
     return place("InstanceNormalization", x, scale, shift, epsilon=float(layer.eps))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from glnn.graph.epilogue import BIASED, Epilogue
 from glnn.graph.expression import Arg, call
-from glnn.graph.operator import Operator
+from glnn.graph.operator import Operands, Operator
 from glnn.graph.operators import (
     Concat,
     Conv2d,
@@ -42,16 +42,23 @@ from glnn.graph.operators.winograd_input import WinogradInput
 from glnn.graph.operators.winograd_output import WinogradOutput
 from glnn.graph.operators.zero import Zero
 from glnn.kernels.problem import Problem
-from glnn.types import Array, DType, TensorType
-from tests.backends.epilogues import SUMMED, finish, function
+from glnn.types import Array, DType, Shape, TensorType
 
-BIASED_TANH = finish(bias=True, activation="tanh")
+RELU, TANH = (Epilogue(call(name, Arg(0))) for name in ("relu", "tanh"))
+SUMMED = Epilogue(call("add", Arg(0), Arg(1)), ("full",))
+BIASED_TANH = BIASED.then(TANH)
 
 INDEX = TensorType((45,), DType.int32)
 
-Shapes = dict[str, tuple[int, ...] | TensorType]
-# Each an operator, its operands' shapes (types where not all are float32), perhaps an epilogue.
-PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilogue | None]]] = {
+
+def _given(**operands: TensorType | Shape) -> Operands:
+    """What has integers among its operands."""
+    return operands
+
+
+Small = tuple[Operator, Operands] | tuple[Operator, Operands, Epilogue]
+"""An operator, its operands' shapes (types where not all are float32), perhaps an epilogue."""
+PROBLEMS: Mapping[str, Sequence[Small]] = {
     "matmul": [
         (Matmul(), {"x": (67, 37), "weight": (131, 37), "e1": (131,)}, BIASED_TANH),
         (Matmul(), {"x": (3 * 67, 37), "weight": (3, 131, 37)}),
@@ -83,11 +90,11 @@ PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilo
     "resample": [
         (
             Resample(1),
-            {"x": (3, 37, 11), "index": TensorType((3, 131), DType.int32), "weight": (3, 131)},
+            _given(x=(3, 37, 11), index=TensorType((3, 131), DType.int32), weight=(3, 131)),
         ),
         (
             Resample(0),
-            {"x": (37, 12), "index": TensorType((3, 131), DType.int32), "weight": (3, 131)},
+            _given(x=(37, 12), index=TensorType((3, 131), DType.int32), weight=(3, 131)),
         ),
     ],
     "normalize": [
@@ -115,7 +122,7 @@ PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilo
                 **{"dy": (2, 5, 5, 8), "x": (2, 5, 11, 9), "y": (2, 5, 5, 8)},
                 **{"e1": (2, 5, 11, 9)},
             },
-            finish(full=True, activation="relu"),
+            SUMMED.then(RELU),
         ),
         (Pool2dGradient(Pool2d("average", None), (11, 9)), {"dy": (2, 37, 1, 1)}),
     ],
@@ -123,12 +130,12 @@ PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilo
         (
             Conv2dInputGradient((11, 9), (2, 1), (1, 1, 1, 1), groups=2),
             {"dy": (2, 8, 6, 9), "weight": (8, 3, 3, 3), "e1": (2, 6, 11, 9)},
-            finish(full=True, activation="relu"),
+            SUMMED.then(RELU),
         ),
         (
             Conv2dInputGradient((7, 9), (2, 1), (1, 0, 0, 1)),
             {"dy": (2, 37, 3, 9), "weight": (37, 19, 3, 2), "e1": (2, 19, 7, 9)},
-            finish(full=True, activation="relu"),
+            SUMMED.then(RELU),
         ),
     ],
     "conv2d_weight_gradient": [
@@ -149,7 +156,7 @@ PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilo
         (
             Subsample((2, 3)),
             {"x": (2, 37, 11, 9), "weight": (37,), "bias": (37,)},
-            function("tanh"),
+            TANH,
         )
     ],
     "local_response_norm": [(LocalResponseNorm(5, 0.5), {"x": (2, 37, 11, 9)})],
@@ -177,7 +184,7 @@ PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilo
         (  # channels last, a whole tile of pixels and another of output channels begun
             Conv2d(padding=(1, 0, 0, 1)),
             {"x": (2, 7, 11, 9), "weight": (33, 7, 3, 3), "e1": (2, 33, 10, 8)},
-            finish(full=True, activation="relu"),
+            SUMMED.then(RELU),
         ),
         (
             Conv2d((1, 2), (1, 1, 1, 1), groups=17),
@@ -190,14 +197,14 @@ PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilo
         (Im2row((1, 1)), {"x": (1, 37, 5, 9), "into": (45, 37)}),
     ],
     "gather": [
-        (Gather(1), {"x": (5, 37, 9), "index": INDEX}),
-        (Gather(), {"x": (37, 64), "index": INDEX}),
+        (Gather(1), _given(x=(5, 37, 9), index=INDEX)),
+        (Gather(), _given(x=(37, 64), index=INDEX)),
     ],
     "scatter": [
-        (ScatterElements(0, "add"), {"x": (700,), "index": INDEX, "updates": (45,)}),
+        (ScatterElements(0, "add"), _given(x=(700,), index=INDEX, updates=(45,))),
         (
             ScatterND(),
-            {"x": (37, 19), "index": TensorType((45, 1), DType.int32), "updates": (45, 19)},
+            _given(x=(37, 19), index=TensorType((45, 1), DType.int32), updates=(45, 19)),
         ),
     ],
     "move": [
@@ -219,7 +226,7 @@ PROBLEMS: dict[str, list[tuple[Operator, Shapes] | tuple[Operator, Shapes, Epilo
         (
             WinogradOutput((2, 7, 6), tile),
             {"x": (rows, 37), "e1": (37,), "e2": (2, 37, 7, 6)},
-            finish(bias=True, full=True, activation="tanh"),
+            BIASED.then(SUMMED).then(TANH),
         )
         for tile, rows in ((2, 16 * 2 * 4 * 3), (4, 36 * 2 * 2 * 2))
     ],

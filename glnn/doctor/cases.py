@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 MOST = 3.4028234663852886e38
-erf = np.frompyfunc(math.erf, 1, 1)
+_erf = np.frompyfunc(math.erf, 1, 1)
+
 SPECIAL = np.array(
     [
         *(0.0, 1.0, 2.0, 3.0, 0.5, 1.5, 2.5, 0.25, 7.0, 1e-3, 1e-20, 1e-40, 1.2e-38, 0.99999994),
@@ -39,8 +40,9 @@ class Case:
     bounded: bool = False
 
 
-def _guarded(inner: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *arguments: np.asarray(inner(*arguments), np.float64)
+def erf(x: Any) -> Any:
+    """The error function in float64, which NumPy has not."""
+    return np.asarray(_erf(x), np.float64)
 
 
 def _half(x: Any) -> Any:
@@ -102,7 +104,7 @@ CASES = (
     Case("asinh", np.arcsinh, 4),
     Case("acosh", np.arccosh, 4, ((1.0, 20.0),)),
     Case("atanh", np.arctanh, 4, UNIT),
-    Case("erf", lambda a: erf(a).astype(np.float64), 3, ((-5.0, 5.0),)),
+    Case("erf", lambda a: erf(a), 3, ((-5.0, 5.0),)),
     Case("sigmoid", lambda a: 1 / (1 + np.exp(-a)), 200),  # the built-in exp: 3 + 2 |x|
     Case("equal", lambda a, b: a == b, 0, TWO),
     Case("not_equal", lambda a, b: a != b, 0, TWO),
@@ -133,7 +135,7 @@ CASES = (
         lambda a: 1.0507009873554805 * np.where(a > 0, a, 1.6732632423543772 * np.expm1(a)),
         *(4, ((-20.0, 20.0),)),
     ),
-    Case("gelu", lambda a: a * (1 + erf(a / 2**0.5).astype(np.float64)) / 2, 4, least=2.0),
+    Case("gelu", lambda a: a * (1 + erf(a / 2**0.5)) / 2, 4, least=2.0),
     Case(
         "gelu_tanh",
         lambda a: a / 2 * (1 + np.tanh((2 / np.pi) ** 0.5 * (a + 0.044715 * a**3))),
@@ -158,6 +160,68 @@ CASES = (
     Case("hardshrink", lambda a, b: np.where(np.abs(a) <= b, 0, a), 0.5, ONE_AND_SLOPE),
     Case("softshrink", lambda a, b: a - np.clip(a, -b, b), 1, ONE_AND_SLOPE, bounded=True),
 )
+
+
+INTS = np.array(
+    [*range(-9, 10), 31, 32, 33, 100, 127, 128, 255, 256, 46341, 2**31 - 1, -(2**31), -(2**31) + 1],
+    np.int64,
+)
+INTEGER: Mapping[str, Callable[..., Any]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: np.where(b == 0, 0, np.sign(a * b) * (abs(a) // np.maximum(abs(b), 1))),
+    "fmod": lambda a, b: np.where(b == 0, 0, np.sign(a) * (abs(a) % np.maximum(abs(b), 1))),
+    "remainder": lambda a, b: np.where(
+        b == 0, 0, a - b * np.floor(a / np.where(b, b, 1)).astype(int)
+    ),
+    "pow": lambda a, b: np.array(
+        [
+            pow(int(x), int(y), 2**32) if y >= 0 else int(x) ** abs(int(y)) if abs(x) == 1 else 0
+            for x, y in zip(a, b)
+        ]
+    ),
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "bitwise_and": lambda a, b: a & b,
+    "bitwise_or": lambda a, b: a | b,
+    "bitwise_xor": lambda a, b: a ^ b,
+    "left_shift": lambda a, b: np.where((b < 0) | (b > 31), 0, a << np.clip(b, 0, 31)),
+    "right_shift": lambda a, b: a >> np.where((b < 0) | (b > 31), 31, b),
+    "equal": lambda a, b: a == b,
+    "less": lambda a, b: a < b,
+    "greater_equal": lambda a, b: a >= b,
+    "not_equal": lambda a, b: a != b,
+    "less_equal": lambda a, b: a <= b,
+    "greater": lambda a, b: a > b,
+    "clip": lambda a, b: np.minimum(np.maximum(a, b), 0),  # nothing is the third
+    "neg": lambda a: -a,
+    "abs": abs,
+    "sign": np.sign,
+    "square": lambda a: a * a,
+    "bitwise_not": lambda a: -1 - a,
+    "cast_float32": lambda a: a.astype(np.float32).view(np.int32),
+    "cast_bool": lambda a: a != 0,
+    "cast_int32": lambda a: a,
+    "cast_int8": lambda a: a,
+    "cast_uint8": lambda a: a,
+}
+"""What functions of integers give, in integers without end: the type's own bits are kept."""
+BOOLS: Mapping[str, Callable[..., Any]] = {
+    "logical_and": lambda a, b, c: a & b,
+    "logical_or": lambda a, b, c: a | b,
+    "logical_xor": lambda a, b, c: a ^ b,
+    "logical_not": lambda a, b, c: 1 - a,
+    "equal": lambda a, b, c: a == b,
+    "not_equal": lambda a, b, c: a != b,
+    "where": lambda a, b, c: np.where(a, b, c),
+    "cast_int32": lambda a, b, c: a,
+    "cast_bool": lambda a, b, c: a,
+    "cast_float32": lambda a, b, c: a,
+    "cast_int8": lambda a, b, c: a,
+    "cast_uint8": lambda a, b, c: a,
+}
+"""What functions of bools, 0 and 1, give."""
 
 
 def points(case: Case, arguments: int) -> list[np.ndarray[Any, Any]]:

@@ -1,0 +1,135 @@
+"""`glnn doctor`: whether this device's driver can be believed, and what is slow here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import rich_click as click
+
+from glnn.cli.options import backend_names, check_writable, device_options, print_json
+from glnn.cli.screen import Column, Screen, Table, figures, progress
+from glnn.device import Device
+from glnn.doctor.examination import Scope, examine_device
+from glnn.doctor.findings import Limits
+from glnn.doctor.limits import probe_limits
+from glnn.doctor.machine import describe_machine
+from glnn.doctor.measured import Speed
+from glnn.doctor.report import Report, rows
+from glnn.doctor.speed import measure_speed
+from glnn.errors import ModelError, fault, printable
+from glnn.writing import whole
+
+WRONG = 1
+
+
+@click.command()
+@click.option("--op", "ops", multiple=True, metavar="OP", help="Only kernels of this op; repeats.")
+@click.option(
+    "--function", "functions", multiple=True, metavar="NAME", help="Only this function; repeats."
+)
+@click.option("--backends", default="compute,feedback", show_default=True, help="Which to look at.")
+@click.option("--full", is_flag=True, help="Every epilogue and layout, limits to their ends.")
+@click.option("--speed/--no-speed", default=True, help="Whether to measure what is slow.")
+@click.option(
+    "--report",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write all of it to this file, to be pasted into a report of a fault.",
+)
+@device_options
+@click.pass_context
+def doctor(
+    context: click.Context,
+    ops: tuple[str, ...],
+    functions: tuple[str, ...],
+    backends: str,
+    full: bool,
+    speed: bool,
+    path: Path | None,
+    gpu: str | None,
+    limits: str | None,
+    wide: bool,
+    as_json: bool,
+) -> None:
+    """See whether this device's driver can be believed, and what is slow here.
+
+    Its limits are used to their ends; every scalar function and every kernel that may be chosen
+    here computes awkward sizes and special values, which are held against NumPy in float64. What is
+    right need not be looked at again where a model first uses it; what is wrong is not used from
+    now on. The exit code is 1 where something is wrong.
+
+    \b
+    Examples:
+      glnn doctor
+      glnn doctor --op matmul --op conv2d
+      glnn doctor --function tanh --backends feedback
+      glnn doctor --report report.txt
+      glnn doctor --full --json
+    """
+    scope = Scope(_known(backends), ops or None, functions or None, full)
+    if path is not None:
+        check_writable("--report", str(path))
+    device = Device(gpu, limits)
+    try:
+        report = _report(device, scope, speed and scope.whole, shown=not as_json)
+    finally:
+        device.close()
+    if path is not None:
+        _write(path, report)
+    if as_json:
+        print_json(report.to_json())
+    else:
+        _show(report, Screen(wide))
+    if not report.ok:
+        context.exit(WRONG)
+
+
+def _known(backends: str) -> tuple[str, ...]:
+    return tuple(name for name in backend_names(backends) if name != "cpu")
+
+
+def _report(device: Device, scope: Scope, speed: bool, shown: bool) -> Report:
+    """What is seen of `device`. Only a whole one has limits tried."""
+    limits: Limits | None = None
+    measured: Speed | None = None
+    with progress(shown) as bar:
+        task = bar.add_task("limits", total=None)
+
+        def said(what: str) -> None:
+            bar.update(task, description=what)
+
+        def told(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what[:48], completed=done, total=total)
+
+        if scope.whole:
+            limits = probe_limits(device, full=scope.full, progress=said)
+            device = device.renewed() if device.lost is not None else device
+        machine = describe_machine(device)  # with the limits that hold
+        seen = examine_device(device, scope, told)
+        if speed and seen.lost is None:
+            measured = measure_speed(device, full=scope.full, progress=said)
+    return Report(machine, seen, limits, measured)
+
+
+def _write(path: Path, report: Report) -> None:
+    try:
+        with whole(path) as stream:
+            stream.write(printable_lines(report.text()).encode())
+    except OSError as error:
+        raise ModelError(f"--report: cannot write to {path}: {fault(error)}") from None
+
+
+def printable_lines(text: str) -> str:
+    """`text` with what no terminal should print written out, line by line."""
+    return "\n".join(printable(line) for line in text.split("\n"))
+
+
+def _show(report: Report, out: Screen) -> None:
+    heads = (Column("op", least=12), Column("backend", least=None), figures("right"))
+    bad = (figures("in parts"), figures("not used"), Column("why", 1, least=24))
+    listed = Table((*heads, *bad))
+    for row in rows(report.examination):
+        listed.add(*row)
+    out.show(listed)
+    for sentence in report.sentences:
+        out.say(sentence)

@@ -1,0 +1,60 @@
+"""Which scalar functions a kernel computes, of those that the table has by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from glnn.errors import UnsupportedOpError
+from glnn.graph.expression import Call, Expr
+from glnn.graph.operators.pointwise import Pointwise
+from glnn.graph.operators.recurrent_step import RecurrentStep
+from glnn.graph.operators.reduce import Reduce
+from glnn.kernels.generate.expression import types_on_gpu
+from glnn.kernels.problem import Problem
+from glnn.types import DType
+
+Called = tuple[str, str]
+"""A function's name and the kind of numbers that it is called with: "float", "int" or "bool"."""
+
+
+def called(problem: Problem) -> frozenset[Called]:
+    """The functions that whatever computes `problem` by GLSL calls."""
+    if "called" not in problem.memo:
+        own = (_of(expr, types) for expr, types in _expressions(problem))
+        problem.memo["called"] = frozenset().union(*own)
+    found: frozenset[Called] = problem.memo["called"]
+    return found
+
+
+def _expressions(problem: Problem) -> Iterator[tuple[Expr, list[DType]]]:
+    """Each expression in `problem`, and the types of its arguments."""
+    op, given = problem.op, [problem.types[name].dtype for name in problem.own]
+    if isinstance(op, Pointwise):
+        yield op.expr, given
+    if isinstance(op, Reduce):
+        yield op.prologue, given
+        yield op.finish, [op.prologue.infer(given)]
+    if isinstance(op, RecurrentStep):
+        floats = [DType.float32] * max(expr.arity for expr in op.exprs)
+        yield from ((expr, floats) for expr in op.exprs)
+    if problem.epilogue is not None:
+        names = problem.epilogue.names
+        beside = [problem.types[name].dtype for name in names]
+        yield problem.epilogue.expr, [problem.results[0].dtype, *beside]
+
+
+def _of(expr: Expr, dtypes: Sequence[DType]) -> set[Called]:
+    """The functions in `expr`, those that others are made of among them; these take floats."""
+    try:
+        types = iter(types_on_gpu(expr, dtypes))
+    except UnsupportedOpError:  # no kernel computes it
+        return set()
+    found = set[Called]()
+
+    def kind(part: Expr, given: tuple[str, ...]) -> str:
+        if isinstance(part, Call):
+            found.add((part.function, given[-1]))
+        return next(types).kind
+
+    expr.expanded.fold(kind)
+    return found | {(row.name, "float") for row in expr.functions if row.body}

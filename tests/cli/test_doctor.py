@@ -1,0 +1,71 @@
+"""`glnn doctor`: its table and report, its exit code, and what it leaves in the cache."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from pathlib import Path
+
+import pytest
+
+from glnn.device import Device, Program
+from tests.backends.conftest import by_methods  # noqa: F401  # a fixture
+from tests.cli.conftest import Glnn
+
+FEW = ("doctor", "--op", "pack", "--function", "abs", "--backends", "feedback")
+
+
+@pytest.fixture(autouse=True)
+def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("GLNN_CACHE", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def test_what_is_right_is_said_and_certified(cli: Glnn, cached: Path) -> None:
+    assert cli("info", "--json").json["certificates"] == []
+    assert "glnn doctor has not run here yet" in cli("info").out
+    shown = cli(*FEW, "--report", str(cached / "report.txt"))
+    assert (shown.code, shown.err) == (0, "")
+    assert "functions that are right: 1; kernels: 1" in shown.out
+    report = (cached / "report.txt").read_text("utf-8")
+    with Device() as device:
+        assert device.capabilities.renderer in report
+    assert "pack by feedback: 1 right" in report
+    assert str(cached) not in report and str(Path.home()) + "/" not in report
+    assert getpass.getuser() not in report.replace("rows", "").split()
+    (certificate,) = cli("info", "--json").json["certificates"]
+    assert (certificate["looked"], certificate["wrong"]) == ("pack, abs()", 0)
+    assert certificate["holds"] and "pack, abs()" in cli("info").out
+    kinds = {row["kind"]: row["entries"] for row in cli("cache", "--json").json["kept"]}
+    assert kinds["certificates"] == 1 and kinds["verdicts"] >= 1
+    cli("kernels", "--forget", "--op", "pack")
+    assert cli("info", "--json").json["certificates"] == []
+    assert not {"certificates", "verdicts"} & {
+        row["kind"] for row in cli("cache", "--json").json["kept"]
+    }
+
+
+@pytest.mark.usefixtures("by_methods")
+def test_what_is_wrong_is_in_the_report(
+    cli: Glnn, cached: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Program, "capture", lambda *_: None)
+    shown = cli(*FEW, "--json", "--report", str(cached / "report.txt"))
+    found = json.loads(shown.out)
+    assert shown.code == 1 and not found["ok"] and found["limits"] is None
+    (kernel,) = found["kernels"]
+    assert (kernel["op"], kernel["outcome"]) == ("pack", "not used")
+    assert {one["name"] for one in found["functions"] if one["wrong"]} == {"abs"}
+    report = (cached / "report.txt").read_text("utf-8")
+    for line in (
+        "    glnn doctor --op pack --backends feedback",
+        "    glnn doctor --function abs --backends feedback",
+    ):
+        assert line in report.split("\n")
+    assert "not used" in cli("info").out
+
+
+def test_what_there_is_not_is_refused(cli: Glnn, cached: Path) -> None:
+    assert "--op: expected one of" in cli("doctor", "--op", "matmal").refusal
+    assert "--function: expected one of" in cli("doctor", "--function", "tan2").refusal
+    assert "--report: cannot write to" in cli("doctor", "--report", str(cached / "a/b")).refusal

@@ -1,0 +1,236 @@
+"""Drivers that are wrong in a way of their own: a doctor finds that, and it is never used."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from glnn.backends import open_backend
+from glnn.backends.compute import Compute
+from glnn.compile import evaluate
+from glnn.device import Device, Source
+from glnn.doctor.certificate import Certificates
+from glnn.doctor.examination import Scope, examine_device
+from glnn.doctor.forms import Form, forms
+from glnn.doctor.functions import look_at_functions
+from glnn.doctor.kernels import KernelDoctor
+from glnn.doctor.looks import function_looks
+from glnn.doctor.report import faults, rows, summary
+from glnn.errors import GlnnError, UnsupportedOpError
+from glnn.graph.expression import Arg, call
+from glnn.graph.operators import LocalResponseNorm, Pointwise, Softmax
+from glnn.kernels.problem import Problem
+from glnn.kernels.verdicts import Verdicts
+from glnn.layers import Linear, Tanh
+from glnn.model import Model
+from glnn.session import InferenceSession
+
+NORM = Scope(("compute",), ("local_response_norm",))
+ODD = "if (n == 3 && channel == 36) squares += 5.0;"  # a size that first uses need not have
+
+
+@pytest.fixture
+def cached(monkeypatch, tmp_path):
+    """A cache of its own, and a check before first uses as users have it."""
+    monkeypatch.setenv("GLNN_CACHE", str(tmp_path))
+    monkeypatch.setenv("GLNN_TRUST", "0")
+    return tmp_path
+
+
+@pytest.fixture
+def own(cached) -> Iterator[Device]:
+    """A device that nobody else has, with compute shaders."""
+    with Device() as device:
+        if not device.capabilities.compute:
+            pytest.skip(device.capabilities.why_no_compute())
+        yield device
+
+
+def _replaced(monkeypatch, name: str, before: str, after: str) -> None:
+    """A driver whose compute shaders from the file `name` do something else."""
+    compile = Compute.compile
+
+    def other(self, source: Source):
+        lines = source.text.split("\n")
+        for i, (file, _) in enumerate(source.origin):
+            if file == name:
+                lines[i] = lines[i].replace(before, after)
+        return compile(self, Source(source.name, "\n".join(lines), source.origin))
+
+    monkeypatch.setattr(Compute, "compile", other)
+
+
+def test_a_kernel_that_is_wrong_in_some_sizes(own, cached, rng, monkeypatch) -> None:
+    end = "result[image * out_row + element]"
+    _replaced(monkeypatch, "local_response_norm/planar.comp", end, f"{ODD} {end}")
+    found = examine_device(own, NORM)
+    outcomes = {one.kernel: one.outcome for one in found.kernels}
+    assert outcomes == {"planar": "not used", "nhwc": "right"} and not found.ok
+    (said,) = faults(found)
+    assert "local_response_norm by planar is wrong" in said and "(3, 37, 11, 9)" in said
+    ((op, backend, right, parts, wrong, why),) = rows(found)
+    assert (op, backend, right, parts, wrong) == ("local_response_norm", "compute", "1", "", "1")
+    assert "planar" in why and "nhwc" not in why
+
+    op, x = LocalResponseNorm(5, 0.5), rng((2, 37, 5, 7))
+    backend = Compute(own)
+    problem = Problem.of(op, {"x": x.shape}, {})
+    assert backend.choose(problem).name == "nhwc"
+    other = Problem.of(LocalResponseNorm(3, 2.0), {"x": (1, 4, 2, 2)}, {})  # another program
+    with pytest.raises(UnsupportedOpError, match=r"planar: its results on .* are wrong"):
+        backend.choose(other, "planar")
+    expected = op.compute({"x": x.astype(np.float64)})
+    np.testing.assert_allclose(evaluate(op, {"x": x}, backend), expected, rtol=1e-5)
+
+
+def test_a_function_that_is_wrong_for_some_values(own, cached, rng, monkeypatch) -> None:
+    before, after = "quotient = (1.0", "quotient = (abs(x) > 3.0 && abs(x) < 3.1 ? 0.5 : 1.0"
+    _replaced(monkeypatch, "functions/tanh.glsl", before, after)
+    scope = Scope(("compute",), ("pointwise",), ("tanh", "sigmoid", "exp", "abs"))
+    found = examine_device(own, scope)
+    wrong = [one for one in found.functions if one.wrong]
+    assert [(one.name, one.dtype) for one in wrong] == [("tanh", "float32")]
+    assert 3.0 < abs(wrong[0].fault.given[0]) < 3.1
+    assert all(one.outcome == "right" for one in found.kernels)
+
+    backend = Compute(own)
+    gelu = call("mul", call("tanh", Arg(0)), Arg(1))
+    for expr in (call("tanh", Arg(0)), gelu, call("gelu_tanh", Arg(0))):
+        shapes = {f"x{i}": (3, 5) for i in range(expr.arity)}
+        with pytest.raises(UnsupportedOpError, match="tanh of float32 is wrong"):
+            backend.choose(Problem.of(Pointwise(expr), shapes, {}))
+    assert backend.choose(Problem.of(Pointwise(call("sigmoid", Arg(0))), {"x0": (3, 5)}, {}))
+
+    x = np.linspace(-4, 4, 77, dtype=np.float32).reshape(7, 11)
+    net = Model.sequential([Linear(11, 11), Tanh()], (11,))
+    (expected,) = InferenceSession(net, "cpu").run(None, {"input": x})
+    try:
+        (got,) = InferenceSession(net, "compute", device=own).run(None, {"input": x})
+    except UnsupportedOpError as refused:
+        assert "tanh of float32 is wrong" in str(refused)
+    else:
+        np.testing.assert_allclose(got, expected, rtol=1e-5)
+
+
+def test_what_was_right_is_not_looked_at_again(own, cached, rng, monkeypatch) -> None:
+    found = examine_device(own, NORM)
+    assert (
+        found.ok
+        and found.kept is None
+        and "local_response_norm" in next(summary(found)) + str(rows(found))
+    )
+    form = forms(Compute(own), ("local_response_norm",))[0]
+    backend = Compute(own)
+    assert backend.verdicts.find(form.kernel, form.problem, own.capabilities).right
+
+    def unasked(*_):
+        raise AssertionError("it was looked at again")
+
+    monkeypatch.setattr("glnn.backends.examine.Trial", unasked)
+    assert not backend.examine([(form.kernel, form.problem)])
+    (kept,) = Certificates.load(
+        cached, own.capabilities, backend.verdicts.file.version
+    ).found.values()
+    assert kept.holds and kept.looked == "local_response_norm" and not kept.wrong
+
+
+def test_a_mended_driver_is_believed_again(own, cached, monkeypatch) -> None:
+    with monkeypatch.context() as context:
+        _replaced(context, "functions/tanh.glsl", "(1.0 - decay)", "(0.9 - decay)")
+        assert not examine_device(own, Scope(("compute",), None, ("tanh",))).ok
+    problem = Problem.of(Pointwise(call("tanh", Arg(0))), {"x0": (3, 5)}, {})
+    assert Compute(own).why_not(problem)
+    assert examine_device(own, Scope(("compute",), None, ("tanh",))).ok
+    assert Compute(own).why_not(problem) is None
+
+
+def test_an_interruption_keeps_nothing(own, cached) -> None:
+    def interrupted(what: str, done: int, total: int) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        examine_device(own, NORM, interrupted)
+    assert not [*cached.glob("verdicts/*")] and not [*cached.glob("certificates/*")]
+
+
+@pytest.mark.parametrize("damage", ["", "[]", '{"form": 1', "nested", "negative"])
+def test_a_damaged_certificate_is_none(own, cached, damage) -> None:
+    examine_device(own, Scope(("compute",), None, ("abs",)))
+    (path,) = cached.glob("certificates/*.json")
+    whole = json.loads(path.read_text("utf-8"))
+    (key,) = whole["certificates"]
+    whole["certificates"][key]["wrong"] = -1
+    text = {"nested": "[" * 100000, "negative": json.dumps(whole)}.get(damage, damage)
+    path.write_text(text, "utf-8")
+    version = Verdicts.load(cached, own.capabilities, "x").file.version
+    with pytest.warns(UserWarning, match="damaged"):
+        version = open_backend("compute", own).verdicts.file.version
+        assert not Certificates.load(cached, own.capabilities, version).found
+    with pytest.warns(UserWarning, match="damaged"):
+        examine_device(own, Scope(("compute",), None, ("abs",)))  # which gives a new one
+    (kept,) = Certificates.load(cached, own.capabilities, version).found.values()
+    assert kept.holds and kept.looked == "abs()"
+
+
+def test_a_shader_that_does_not_compile(own, cached, monkeypatch) -> None:
+    _replaced(monkeypatch, "functions/tanh.glsl", "float square", "floot square")
+    looks = function_looks(("tanh", "exp"))
+    found = {one.name: one for some in looks for one in look_at_functions(Compute(own), some)}
+    assert "does not compile" in (found["tanh"].wrong or "") and found["exp"].wrong is None
+
+
+def test_stages_are_held_together(own, cached, monkeypatch) -> None:
+    backend = Compute(own)
+    some = [one for one in forms(backend, ("softmax",)) if one.name]
+    assert some and isinstance(some[0], Form)
+    doctor = KernelDoctor(backend, {})
+    doctor.look(some[0])
+    compute = Softmax.compute
+    monkeypatch.setattr(Softmax, "compute", lambda self, given: compute(self, given) * 1.1)
+    doctor.look(some[1])
+    first, *_ = doctor.results.values()
+    assert "off by" in first.reason and list(first.wrong) == [some[1].what]
+    assert backend.why_not(some[1].problem, some[1].name) is not None
+
+
+def test_what_there_is_not() -> None:
+    for scope, said in (
+        ({"ops": ("matmal",)}, "--op"),
+        ({"functions": ("tan2",)}, "--function"),
+        ({"backends": ("cpu",)}, "--backends"),
+    ):
+        with pytest.raises(GlnnError, match=f"{said}: expected one of .* got"):
+            Scope(**scope)
+
+
+@pytest.mark.skipif(not os.environ.get("GLNN_EXHAUSTIVE"), reason="make check-doctor has it")
+@pytest.mark.parametrize("driver", ["llvmpipe", "softpipe"])
+def test_a_whole_doctor(tmp_path, driver) -> None:
+    """Afterwards no first use is looked at again that it saw, and no result is wrong."""
+    environment = {"LIBGL_ALWAYS_SOFTWARE": "1", "GALLIUM_DRIVER": driver, "GLNN_TRUST": "0"}
+    environment = {**os.environ, **environment, "GLNN_CACHE": str(tmp_path), "GLNN_DEBUG": "0"}
+
+    def glnn(*arguments: str) -> tuple[int, dict[str, Any]]:
+        asked = [sys.executable, "-m", "glnn", *arguments, "--json"]
+        done = subprocess.run(asked, env=environment, capture_output=True, check=False)
+        return done.returncode, json.loads(done.stdout)
+
+    code, found = glnn("doctor", "--no-speed")
+    assert code == (not found["ok"]) and not any(one["wrong"] for one in found["functions"])
+    assert {one["backend"] for one in found["kernels"]} == {"compute", "feedback"}
+    parts = [one["part"] for one in found["kernels"] if one["part"] is not None]
+    assert bool(parts) == (driver == "softpipe")
+    if parts:
+        said = [one for one in found["sentences"] if "feedback captures wrongly" in one]
+        assert len(said) == 1 and all(part <= 16400 for part in parts)
+    for backend in ("compute", "feedback"):
+        code, shown = glnn("run", "lenet", "--backend", backend)
+        assert (code, shown["accuracy"]) == (0, 0.991)
