@@ -101,10 +101,10 @@ def _report(device: Device, scope: Scope, speed: bool, shown: bool) -> Report:
         def told(what: str, done: int, total: int) -> None:
             bar.update(task, description=what[:48], completed=done, total=total)
 
-        machine = describe_machine(device)
         if scope.whole:
             limits = probe_limits(device, full=scope.full, progress=said)
             device = device.renewed() if device.lost is not None else device
+        machine = describe_machine(device)  # with the limits that hold
         seen = examine_device(device, scope, told)
         if speed and seen.lost is None:
             measured = measure_speed(device, full=scope.full, progress=said)

@@ -51,6 +51,7 @@ def picture_options(command: Command) -> Command:
 
     @wraps(command)
     def with_asked(*args: Any, **kwargs: Any) -> Any:
+        kwargs["antialias"] = kwargs.pop("no_antialias")
         given = {name: kwargs.pop(name) for name in FIELDS}
         taken = {name: value for name, value in given.items() if value is not None}
         others = {name: kwargs.pop(name) for name in ("instead", "labels", "drawn", "show")}
@@ -89,11 +90,9 @@ def _options() -> list[Callable[[Any], Any]]:
         click.option("--interpolation", type=click.Choice(list(FILTERS)), help="How to resize."),
         click.option(
             "--no-antialias",
-            "antialias",
-            flag_value=False,
-            type=bool,
-            default=None,
-            help="Do not average over what becomes smaller: bilinear as OpenCV has it.",
+            is_flag=True,
+            callback=_antialias,
+            help="Do not average over what becomes smaller: bilinear as in OpenCV, to 1 of 255.",
         ),
         click.option(
             "--scale",
@@ -123,6 +122,11 @@ def _options() -> list[Callable[[Any], Any]]:
             "--show", is_flag=True, help="Show the first ten of these in a viewer, on a display."
         ),
     ]
+
+
+def _antialias(context: click.Context, parameter: click.Parameter, without: bool) -> bool | None:
+    """False where that was asked for, else None: as the model says."""
+    return False if without else None
 
 
 def _size(context: click.Context, parameter: click.Parameter, text: str | None) -> Any:

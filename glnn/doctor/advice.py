@@ -31,6 +31,9 @@ LONG_WAIT = 10.0
 LONG_COMPILE = 0.05
 """Seconds of a new shader from which on that is worth a word."""
 
+BUSY = 1.25
+"""Seconds of the clock for each that a thread computes from which on others keep it waiting."""
+
 Rule = Callable[[Speed], Iterator[str]]
 
 
@@ -43,6 +46,15 @@ def software(speed: Speed) -> Iterator[str]:
     """What computes on the CPU is there for tests."""
     if speed.software:
         yield f"{speed.software} computes on the CPU: no GPU is used here."
+
+
+def busy(speed: Speed) -> Iterator[str]:
+    """What was measured beside others is worth little."""
+    if speed.waiting > BUSY:
+        yield (
+            "Other programs keep the processors busy (what takes 1 s takes "
+            f"{speed.waiting:.1f} s): measure again when they are done (glnn doctor)."
+        )
 
 
 def network(speed: Speed) -> Iterator[str]:
@@ -75,30 +87,32 @@ def products(speed: Speed) -> Iterator[str]:
                 f"{' and '.join(slow[0].left_out)} too long to be measured."
             )
         return
-    wins = _winning(contests)
+    wins, gpu = _winning(contests), _gpu(speed, "The")
     what = "products of n x n, from host to host"
-    largest = contests[-1]
-    if not wins:
+    largest, gain = contests[-1], contests[-1].gain or 1
+    if not wins and gain > 1 / ALIKE:
+        yield f"{gpu} and the CPU are alike for {what}, at n = {largest.size}."
+    elif not wins:
         yield (
             f"The CPU is faster for {what}, up to n = {largest.size}, the largest that was measured"
-            f" ({_times(1 / (largest.gain or 1))} there)."
+            f" ({_times(1 / gain)} there)."
         )
     elif wins[0] is contests[0]:
         yield (
-            f"The GPU is faster for {what}, from n = {wins[0].size} on, the smallest that was "
-            f"measured ({_times(largest.gain or 1)} at {largest.size})."
+            f"{gpu} is faster for {what}, from n = {wins[0].size} on, the smallest that was "
+            f"measured ({_times(gain)} at {largest.size})."
         )
     else:
         yield (
-            f"The CPU is faster for {what}, below n = {wins[0].size}; from there on the GPU is "
-            f"({_times(largest.gain or 1)} at {largest.size})."
+            f"The CPU is faster for {what}, or as fast, below n = {wins[0].size}; from there on "
+            f"{_gpu(speed)} is faster ({_times(gain)} at {largest.size})."
         )
 
 
 def _winning(contests: list[Contest]) -> list[Contest]:
     """The largest of `contests`, down to the last size at which the GPU is not yet faster."""
     for i in reversed(range(len(contests))):
-        if (contests[i].gain or 0) <= 1:
+        if (contests[i].gain or 0) < ALIKE:
             return contests[i + 1 :]
     return contests
 
@@ -107,11 +121,11 @@ def convolutions(speed: Speed) -> Iterator[str]:
     """Whether the GPU is worth it for a convolution."""
     for one in speed.of(CONV):
         if (gain := one.gain) is not None:
-            found = f"{'the GPU' if gain > 1 else 'the CPU'} ({_times(max(gain, 1 / gain))})"
+            found = f"{_gpu(speed) if gain > 1 else 'the CPU'} ({_times(max(gain, 1 / gain))})"
             alike = max(gain, 1 / gain) < ALIKE
             yield (
                 f"For a convolution of {CHANNELS} channels of {one.size} x {one.size}: "
-                f"{'GPU and CPU are alike' if alike else found}."
+                f"{f'{_gpu(speed)} and the CPU are alike' if alike else found}."
             )
 
 
@@ -182,6 +196,7 @@ def memory(speed: Speed) -> Iterator[str]:
 
 
 RULES: tuple[Rule, ...] = (
+    busy,
     software,
     memory,
     network,
@@ -192,6 +207,11 @@ RULES: tuple[Rule, ...] = (
     launches,
     compiling,
 )
+
+
+def _gpu(speed: Speed, article: str = "the") -> str:
+    """What the device is called in sentences: a renderer on the CPU is no GPU."""
+    return speed.software or f"{article} GPU"
 
 
 def _called(name: str) -> str:

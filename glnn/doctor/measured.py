@@ -128,6 +128,8 @@ class Speed:
     """Of memory; None where that was not tried."""
     seconds: float
     """What all of this took."""
+    waiting: float = 1.0
+    """Seconds that a thread which only computes needs for each of its own: above 1, others run."""
 
     def of(self, what: str) -> tuple[Contest, ...]:
         """The contests of that work, the smallest first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from time import perf_counter, time_ns
+from time import perf_counter, thread_time, time_ns
 
 import numpy as np
 
@@ -50,6 +50,8 @@ def measure_speed(
             backend = open_backend(name, device)
             assert isinstance(backend, GlBackend)
             opened.append(backend)
+    device.finish()
+    others = waiting()
     progress("launches")
     launches = tuple(device.perform(partial(_launching, one)) for one in opened)
     moved = []
@@ -72,7 +74,16 @@ def measure_speed(
         compiling=compiling,
         room=room,
         seconds=perf_counter() - start,
+        waiting=others,
     )
+
+
+def waiting(least: float = 0.1) -> float:
+    """Seconds of the clock for each that this thread computes; it does so for `least` at least."""
+    start, begun = perf_counter(), thread_time()
+    while (computed := thread_time() - begun) < least:
+        pass
+    return max((perf_counter() - start) / computed, 1.0)
 
 
 def _launching(backend: GlBackend) -> Launching:

@@ -14,7 +14,17 @@ from glnn.graph.compose.add import joined, parted
 from glnn.graph.compose.matmul import matmul
 from glnn.graph.expression import Arg, call, formula
 from glnn.graph.graph import Value
-from glnn.graph.operators import Concat, Identity, Matmul, Pointwise, Slice, Softmax, Transpose
+from glnn.graph.operators import (
+    Concat,
+    Identity,
+    Matmul,
+    Pointwise,
+    Slice,
+    Softmax,
+    Squeeze,
+    Transpose,
+    Unsqueeze,
+)
 from glnn.graph.patterns import SUM
 from glnn.layers.arguments import flag, integer, number, plain, with_unusual
 from glnn.layers.layer import Array, Layer
@@ -29,7 +39,8 @@ NAMES = ("query", "key", "value")
 class MultiheadAttention(Layer):
     """Attention of a query (n, l, embed_dim) to keys (n, s, kdim) and values (n, s, vdim).
 
-    Three inputs, which may be the same one; without `batch_first` n is the second dimension of all.
+    Three inputs, which may be the same one; without `batch_first` n is the second dimension of all,
+    and without a batch there is none.
     For each of num_heads heads softmax(q k^T / sqrt(d)) v, where q, k and v are projected to d =
     embed_dim / num_heads numbers; the heads' results lie behind one another and are projected once
     more: (n, l, embed_dim). Vaswani et al. 2017, Attention Is All You Need, section 3.2. As
@@ -113,6 +124,13 @@ class MultiheadAttention(Layer):
         return super().initial(name)
 
     def express(self, scope: Scope, *inputs: Value) -> Value:
+        if any(len(x.type.dims) != 2 for x in inputs):
+            return scope.named(self._attended(scope, *inputs))
+        n = 0 if self.batch_first else 1
+        batch = (scope.add(Unsqueeze((n,)), x) for x in inputs)
+        return scope.result(Squeeze((n,)), self._attended(scope, *batch))
+
+    def _attended(self, scope: Scope, *inputs: Value) -> Value:
         self._check(*inputs)
         add, heads = scope.add, self.num_heads
         width = self.embed_dim // heads
@@ -139,7 +157,7 @@ class MultiheadAttention(Layer):
         result = add(Matmul(), rows, self.variable(scope, "out_proj_weight"))
         if "out_proj_bias" in self.shapes:
             result = add(Pointwise(SUM), result, self.variable(scope, "out_proj_bias"))
-        return scope.named(parted(add, result, 0, *inputs[0].type.dims[:2]))
+        return parted(add, result, 0, *inputs[0].type.dims[:2])
 
     def _projected(self, scope: Scope, x: Value, i: int) -> Value:
         """The projection of input number i, as a matrix of a row for each of its vectors."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from glnn.errors import ShapeError, shown
@@ -54,6 +54,9 @@ class Stateful(Layer):
         if name not in vars(self).get("shapes", ()):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         return Parameter[Array].called(name).__get__(self, type(self))
+
+    def __dir__(self) -> Iterable[str]:
+        return [*super().__dir__(), *self.shapes]
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in vars(self).get("shapes", ()):

@@ -27,6 +27,7 @@ from glnn.types import Array, Shape
 from glnn.writing import whole
 
 METADATA = "__metadata__"
+MOST_DIMENSIONS = 32  # NumPy's before 2.0
 BFLOAT16 = "BF16"
 DTYPES: Mapping[str, np.dtype[Any]] = {
     "F64": np.dtype("<f8"),
@@ -68,6 +69,9 @@ class Entry:
             raise ValueError(f"{name!r:.60} is of {shown(kind)}; known are {', '.join(DTYPES)}")
         if not _are_sizes(shape) or not _are_sizes(offsets) or len(offsets) != 2:
             raise ValueError(f"{name!r:.60} has no sizes, or no two offsets")
+        if len(shape) > MOST_DIMENSIONS:  # before they are multiplied
+            what = f"{name!r:.60} has {len(shape)} dimensions"
+            raise ValueError(f"{what}, NumPy has at most {MOST_DIMENSIONS}")
         start, end = offsets
         needed = prod(shape) * DTYPES[kind].itemsize
         if end - start != needed:

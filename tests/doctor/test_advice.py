@@ -30,6 +30,12 @@ def test_a_renderer_on_the_cpu_is_named() -> None:
     assert said == "llvmpipe computes on the CPU: no GPU is used here."
 
 
+@pytest.mark.parametrize("waited, said", [(1.0, 0), (1.2, 0), (4.96, 1)])
+def test_others_that_compute_are_told(waited, said) -> None:
+    found = advice(replace(QUIET, waiting=waited))
+    assert len(found) == said and all("takes 5.0 s" in one for one in found)
+
+
 @pytest.mark.parametrize(
     "gains, said",
     [
@@ -40,8 +46,8 @@ def test_a_renderer_on_the_cpu_is_named() -> None:
         ),
         (
             (0.5, 2.0, 8.0),
-            "The CPU is faster for products of n x n, from host to host, below n = 512; from there "
-            "on the GPU is (8.0 times as fast at 1024).",
+            "The CPU is faster for products of n x n, from host to host, or as fast, "
+            "below n = 512; from there on the GPU is faster (8.0 times as fast at 1024).",
         ),
         (
             (3.0, 4.0, 5.0),
@@ -49,14 +55,23 @@ def test_a_renderer_on_the_cpu_is_named() -> None:
             "smallest that was measured (5.0 times as fast at 1024).",
         ),
         (
+            (0.5, 0.7, 1.02),
+            "The GPU and the CPU are alike for products of n x n, from host to host, at n = 1024.",
+        ),
+        (
             (2.0, 0.5, 3.0),  # a measure that was disturbed decides nothing
-            "The CPU is faster for products of n x n, from host to host, below n = 1024; from "
-            "there on the GPU is (3.0 times as fast at 1024).",
+            "The CPU is faster for products of n x n, from host to host, or as fast, "
+            "below n = 1024; from there on the GPU is faster (3.0 times as fast at 1024).",
         ),
     ],
 )
 def test_from_which_size_on_the_gpu_is_faster(gains, said) -> None:
     assert advice(_products(*gains)) == (said,)
+
+
+def test_a_renderer_on_the_cpu_is_called_no_gpu() -> None:
+    _, said = advice(replace(_products(2.0), software="llvmpipe"))
+    assert said.startswith("llvmpipe is faster for products") and "GPU" not in said
 
 
 def test_sizes_that_the_gpu_did_not_do_count_for_nothing() -> None:
@@ -102,7 +117,8 @@ def test_what_would_take_too_long_is_the_cpus() -> None:
 
 
 @pytest.mark.parametrize(
-    "gpu, said", [(1e-3, "the GPU (5.0"), (2e-2, "the CPU (4.0"), (5.2e-3, "GPU and CPU are alike")]
+    "gpu, said",
+    [(1e-3, "the GPU (5.0"), (2e-2, "the CPU (4.0"), (5.2e-3, "the GPU and the CPU are alike")],
 )
 def test_convolutions(gpu, said) -> None:
     contest = Contest("conv2d", 56, 1, {}, {"feedback": gpu, "cpu": 5e-3})

@@ -122,6 +122,20 @@ def test_times_are_medians_of_what_is_waited_for() -> None:
     assert 0.002 <= found < 0.05
 
 
+def test_waiting_is_what_others_take(monkeypatch) -> None:
+    """A clock on the wall that goes three times as fast as the thread's."""
+    clock: Iterator[float] = iter(np.arange(0, 9, 0.03))
+    now = [0.0]
+
+    def computed() -> float:
+        now[0] = next(clock)
+        return now[0]
+
+    monkeypatch.setattr(speed, "thread_time", computed)
+    monkeypatch.setattr(speed, "perf_counter", lambda: 3 * now[0])
+    assert speed.waiting() == pytest.approx(3, rel=1e-6)
+
+
 def test_the_machine_says_no_names(device, monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("GLNN_CACHE", str(tmp_path))
     monkeypatch.setenv("GLNN_KERNELS", "~/kernels")

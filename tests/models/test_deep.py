@@ -36,7 +36,7 @@ def test_vgg16_whole(limits, monkeypatch) -> None:
     that besides the weights 1.2 times the two largest neighbours do: for smaller images, but
     in `make check-exhaustive`.
     """
-    size = 224 if limits is None or "GLNN_EXHAUSTIVE" in os.environ else 128
+    size = 224 if limits is None or "GLNN_EXHAUSTIVE" in os.environ else 64
     model, x = vgg16(size=size), image(1, 3, size, size)
     packed = sum(array.nbytes for array in model.parameters().values())
     allowed = int(1.001 * packed + 1.2 * 2 * 4 * 64 * size * size)

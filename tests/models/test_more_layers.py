@@ -146,6 +146,8 @@ def test_what_attention_adds(
     layer.in_proj_bias = rng((18,))
     given = [rng((2, n, 6)) for n in (3, 4, 4)]
     expected = attended(layer, *given)
+    if batch_first:
+        check(layer, "cpu", expected[1], *(one[1] for one in given))  # without a batch
     if not batch_first:
         given, expected = [one.swapaxes(0, 1).copy() for one in given], expected.swapaxes(0, 1)
     check(layer, backend, expected, *given)

@@ -52,7 +52,8 @@ def public(layer: Layer) -> dict[str, Any]:
     """Its attributes but for methods and parameters; `parameters` is made anew each time."""
     found = {name: getattr(layer, name) for name in dir(layer) if not name.startswith("_")}
     kind = type(layer)
-    others = {n for n in found if isinstance(getattr(kind, n, None), Parameter)} | {"parameters"}
+    others = {n for n in found if isinstance(getattr(kind, n, None), Parameter)}
+    others |= {"parameters", *layer.shapes}
     return {n: v for n, v in found.items() if not callable(v) and n not in others}
 
 

@@ -120,6 +120,7 @@ def test_bfloat16_is_the_upper_half_of_float32(tmp_path: Path) -> None:
         ({"x": entry(offsets=[-4, 0])}, b"1234", "'x' has no sizes, or no two offsets"),
         ({"x": entry(offsets=[0, 4.0])}, b"1234", "'x' has no sizes, or no two offsets"),
         ({"x": entry(shape=[True])}, b"1234", "'x' has no sizes, or no two offsets"),
+        ({"x": entry(shape=[10**19] * 100000)}, b"1234", "'x' has 100000 dimensions"),
         ({"x": entry(shape="1")}, b"1234", "'x' has no sizes, or no two offsets"),
         ({"x": entry(dtype="F8_E4M3")}, b"1234", "'x' is of 'F8_E4M3'; known are F64, F32"),
         ({"x": entry(dtype=["F32"])}, b"1234", r"'x' is of \['F32'\]; known are"),

@@ -217,6 +217,10 @@ SEVERAL: list[tuple[Layer, tuple[np.ndarray, ...]]] = [
         tuple(np.linspace(-1, 1, n * 12, dtype=np.float32).reshape(n, 2, 6) for n in (3, 5, 5)),
     ),
     (
+        nn.MultiheadAttention(6, 2, add_zero_attn=True),
+        tuple(np.linspace(-1, 1, n * 6, dtype=np.float32).reshape(n, 6) for n in (3, 5, 5)),
+    ),
+    (
         nn.MultiheadAttention(6, 2, add_bias_kv=True, add_zero_attn=True),
         tuple(np.linspace(-1, 1, n * 12, dtype=np.float32).reshape(n, 2, 6) for n in (3, 5, 5)),
     ),

@@ -106,6 +106,7 @@ CASES: dict[str, list[Case]] = {
     "MultiheadAttention": [
         case(6, 2, x=(3, 2, 6), more=((5, 2, 6), (5, 2, 6))),
         case(6, 3, 0.0, False, True, True, 5, 4, True, x=(2, 3, 6), more=((2, 5, 5), (2, 5, 4))),
+        case(6, 2, add_zero_attn=True, x=(3, 6), more=((5, 6), (5, 6))),
         case(6, 2, add_bias_kv=True, x=(3, 2, 6), more=((5, 2, 6), (5, 2, 6))),
     ],
     "PixelShuffle": [case(2)],

@@ -161,6 +161,14 @@ def _scale(size: int, count: int, scale: float) -> float:
 def multihead_attention(place: Place, query: str, key: str, value: str) -> str:
     layer = place.layer
     assert isinstance(layer, MultiheadAttention)
+    if any(len(type.dims) != 2 for type in place.types):
+        return _attended(place, layer, query, key, value)
+    axes = place.integers(0 if layer.batch_first else 1)
+    batch = (place("Unsqueeze", x, axes) for x in (query, key, value))
+    return place("Squeeze", _attended(place, layer, *batch), axes)
+
+
+def _attended(place: Place, layer: MultiheadAttention, query: str, key: str, value: str) -> str:
     heads, size = layer.num_heads, layer.embed_dim
     n, places = (0, 1) if layer.batch_first else (1, 0)
     parts = []
