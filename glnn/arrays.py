@@ -32,11 +32,20 @@ def as_one_of(name: str, array: object, dtypes: Sequence[DType]) -> Array:
         return array
     if not isinstance(array, np.ndarray) or array.dtype.name not in _taken(dtypes):
         got = f"{array.dtype} array" if isinstance(array, np.ndarray) else type(array).__name__
-        raise ShapeError(f"{name} must be {_a(dtypes)} NumPy array, got {got}")
+        hint = _hint(array, dtypes)
+        raise ShapeError(f"{name} must be {_a(dtypes)} NumPy array, got {got}{hint}")
     if np.ma.is_masked(array):
         raise ShapeError(f"{name} has masked values, which are no numbers: fill them first")
     plain = np.asarray(array).astype(array.dtype.newbyteorder("="), copy=False)
     return plain if DType.int64 in dtypes else narrowed(name, plain)
+
+
+def _hint(array: object, dtypes: Sequence[DType]) -> str:
+    """What makes `array`, which is refused, one that is taken; empty where that is not plain."""
+    if is_tensor(array):
+        return ": .numpy() makes one of a tensor"
+    wide = isinstance(array, np.ndarray) and array.dtype in (np.float64, np.float16)
+    return ": .astype(np.float32) makes one" if wide and DType.float32 in dtypes else ""
 
 
 def _taken(dtypes: Sequence[DType]) -> set[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, NoReturn
 
 from glnn.errors import GlnnError
 from glnn.layers.activations import (
@@ -234,6 +236,15 @@ def registry(*layers: tuple[str, type[Layer]]) -> Mapping[str, type[Layer]]:
             raise GlnnError(f"layer {name!r} is registered twice")
         table[name] = layer
     return table
+
+
+if not TYPE_CHECKING:  # for which every name would be there
+
+    def __getattr__(name: str) -> NoReturn:
+        near = {known.lower(): known for known in __all__}
+        close = get_close_matches(name.lower(), near, 1)
+        hint = f": did you mean {near[close[0]]!r}?" if close else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
 
 
 LAYERS: tuple[type[Layer], ...] = tuple(

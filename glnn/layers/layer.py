@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.arrays import as_one_of
+from glnn.arrays import as_one_of, of_tensor
 from glnn.compile import run
 from glnn.errors import ShapeError, shown
 from glnn.graph.builder import Builder
@@ -160,6 +160,7 @@ class Layer(ReadOnly, ABC):
     def __call__(self, *inputs: Array, backend: str = "auto") -> Array:
         """The layer's result for its inputs, arrays of what it takes, computed by `backend`.
 
+        Tensors of PyTorch's are taken, too; results are NumPy arrays, without gradients.
         Raises ShapeError where they do not fit, DeviceError where the backend does not open.
         """
         return self._computed(inputs, backend)[0]
@@ -171,7 +172,8 @@ class Layer(ReadOnly, ABC):
             raise ShapeError(f"{kind} takes {counts} inputs, got {len(inputs)}")
         names = ["x"] if len(inputs) == 1 else [f"x{i}" for i in range(len(inputs))]
         given = {
-            name: as_one_of(name, x, self.takes) for name, x in zip(names, inputs, strict=True)
+            name: as_one_of(name, of_tensor(name, x), self.takes)
+            for name, x in zip(names, inputs, strict=True)
         }
         graph = self._graph(**{name: TensorType.of(x) for name, x in given.items()})
         found = run(graph, given, backend)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import wraps
+from inspect import signature
 from types import MemberDescriptorType
 from typing import Any, TypeVar
 
@@ -81,11 +82,29 @@ def _closing(constructor: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(constructor)
     def construct(self: ReadOnly, *arguments: Any, **named: Any) -> None:
-        constructor(self, *arguments, **named)
-        if getattr(type(self), "__init__", None) is construct:
+        last = getattr(type(self), "__init__", None) is construct
+        try:
+            constructor(self, *arguments, **named)
+        except TypeError as error:
+            unknown = _unknown(type(self), named) if last else None
+            raise unknown or error from None
+        if last:
             vars(self)["_made"] = True
 
     return construct
+
+
+def _unknown(kind: type, named: Mapping[str, object]) -> TypeError | None:
+    """What to raise where one of the arguments `named` is none that `kind` takes."""
+    known = signature(kind).parameters
+    if any(one.kind is one.VAR_KEYWORD for one in known.values()):
+        return None
+    for name in named:
+        if name not in known:
+            close = get_close_matches(name, known, 1)
+            other = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known)}"
+            return TypeError(f"{kind.__name__} has no argument {name!r}: {other}")
+    return None
 
 
 def _is_setter(attribute: object) -> bool:

@@ -64,6 +64,12 @@ def check_layer(what: str, layer: object) -> None:
     if isinstance(layer, type) and issubclass(layer, Layer):
         name = layer.__name__
         raise ModelError(f"{what} must be a layer, got the class {name}: make one, {name}(...)")
+    if type(layer).__module__.startswith("torch.nn."):
+        kind = type(layer).__name__
+        raise ModelError(
+            f"{what} must be a layer of glnn.layers, got torch.nn's {kind}: "
+            "Model.from_torch takes modules"
+        )
     if not isinstance(layer, Layer):
         raise ModelError(f"{what} must be a layer, got {shown(layer)}")
 

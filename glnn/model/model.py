@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from numpy.typing import NDArray
 
+from glnn.arrays import of_tensor
 from glnn.compile import Executor
 from glnn.errors import GlnnError, ModelError, ShapeError, shown
 from glnn.graph.builder import Builder
@@ -73,9 +75,26 @@ class Model(Weighted):
         """
         nodes = chain(layers, names, "input")
         sizes = listed("input_shape", input_shape, "sizes, as in (1, 28, 28)")
-        inputs = (TensorInfo("input", (BATCH, *sizes)),)
+        first = sizes[0] if sizes else 0
+        if first is None or (isinstance(first, str) and first.isalpha()):
+            raise ModelError(
+                "input_shape is that of one sample, without the batch, as in (1, 28, 28), "
+                f"got {shown(tuple(sizes))}"
+            )
         outputs = (nodes[-1].output if nodes else "input",)
-        return cls(nodes, inputs, outputs, name, {} if metadata is None else metadata)
+
+        def made(sizes: Sequence[int]) -> Model:
+            inputs = (TensorInfo("input", (BATCH, *sizes)),)
+            return cls(nodes, inputs, outputs, name, {} if metadata is None else metadata)
+
+        try:
+            return made(sizes)
+        except ShapeError as error:
+            with suppress(GlnnError):
+                made(sizes[1:])
+                said = f"input_shape is without the batch, which {tuple(sizes[1:])} would be"
+                error = ShapeError(f"{error}; {said}")
+            raise error from None
 
     @classmethod
     def from_torch(
@@ -131,7 +150,8 @@ class Model(Weighted):
             try:
                 found = node.layer.results(scope, *(values[name] for name in node.inputs))
             except ShapeError as error:
-                raise ShapeError(f"layer {node.name!r}: {error}") from None
+                said = str(error).replace(repr(BATCH), BATCH)  # as shapes are shown elsewhere
+                raise ShapeError(f"layer {node.name!r}: {said}") from None
             values |= zip(node.outputs, found, strict=True)
         return builder.graph([values[name] for name in self.outputs])
 
@@ -181,6 +201,7 @@ class Model(Weighted):
     def __call__(self, x: Array, backend: str = "auto") -> Array:
         """The model's output for `x`, an array of its input's dtype, computed by `backend`.
 
+        A tensor of PyTorch's is taken, too; the result is a NumPy array, without gradients.
         For models of one input and one output; others take an InferenceSession.
         Raises ShapeError where `x` does not fit, DeviceError where the backend does not open.
         """
@@ -191,7 +212,8 @@ class Model(Weighted):
             )
         if not isinstance(backend, str):
             raise GlnnError(f"backend must be a name, got {shown(backend)}")
-        feeds = {self.inputs[0].name: self.inputs[0].array(x)}
+        info = self.inputs[0]
+        feeds = {info.name: info.array(of_tensor(f"input {info.name!r}", x))}
         self.check({name: array.shape for name, array in feeds.items()})
         (result,) = self._executor(backend).run(feeds).values()
         return result

@@ -249,7 +249,7 @@ def test_what_fits_no_type_is_an_error_of_ours(call: Callable[[], Any], says: st
 
 
 def test_a_forgotten_flatten_is_named() -> None:
-    says = r"layer 'linear1': Linear: x must have shape \(\.\.\., 196\), got \('N', 1, 14, 14\)"
+    says = r"layer 'linear1': Linear: x must have shape \(\.\.\., 196\), got \(N, 1, 14, 14\)"
     with pytest.raises(ShapeError, match=says + ": put a Flatten before it$"):
         Model.sequential([MaxPool2d(2), Linear(196, 10)], (1, 28, 28))
     with pytest.raises(ShapeError, match=r"Flatten before it, and in_features must be 784$"):
@@ -265,5 +265,5 @@ def test_channels_that_come_last_are_named(tmp_path: Path) -> None:
             session.run(None, {"input": np.zeros(shape, np.float32)})
     with pytest.raises(ShapeError, match=r"a batch of samples is taken, x\[None\] makes one"):
         session.run(None, {"input": np.zeros((3, 8, 9), np.float32)})
-    with pytest.raises(ShapeError, match=r"got \('N', 8, 9, 3\): channels come first here, where"):
+    with pytest.raises(ShapeError, match=r"got \(N, 8, 9, 3\): channels come first here, where"):
         Model.sequential([Conv2d(3, 2, 3)], (8, 9, 3))
