@@ -12,7 +12,7 @@ import pytest
 import glnn
 from glnn import images
 from glnn.cli import sources
-from glnn.cli.classes import Classes, probabilities
+from glnn.cli.classes import Classes, best_of, probabilities
 from glnn.cli.running import Running
 from glnn.cli.sources import Inputs
 from glnn.layers import Flatten, Linear
@@ -245,3 +245,10 @@ def test_probabilities() -> None:
     assert found[2, 1] == pytest.approx(1 / (1 + np.exp(-3)))
     assert found[3].tolist() == given[3].astype(float).tolist()  # as near as float16 has it
     assert np.isnan(found[4]).all()
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.bool_])
+def test_scores_that_have_no_negative(dtype: type) -> None:
+    least = np.iinfo(np.int8).min if dtype is np.int8 else 0
+    (found,) = best_of(np.array([[least, 1]]).astype(dtype), 2)
+    assert [one.number for one in found] == [1, 0]

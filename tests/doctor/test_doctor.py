@@ -236,7 +236,7 @@ def test_what_there_is_not() -> None:
         ({"backends": ("cpu",)}, "--backends"),
         ({"backends": ()}, "--backends"),
     ):
-        with pytest.raises(GlnnError, match=f"{said}: expected one of .* got"):
+        with pytest.raises(GlnnError, match=f"{said}: expected one .*of .* got"):
             Scope(**scope)
 
 
