@@ -129,8 +129,9 @@ def _timm(cfg: Mapping[str, Any]) -> Preprocessing:
         raise ModelError(f"crop_mode center of {height} x {width}: expected as high as wide")
     name = cfg.get("interpolation") or "bicubic"
     coloured = channels == 3
+    resize: Any = larger if mode == "squash" else larger[0]
     return Preprocessing(
-        larger if mode == "squash" else larger[0],
+        resize,
         (height, width),
         "bilinear" if name == "random" else name,
         mean=cfg.get("mean") or (IMAGENET.mean if coloured else ()),
