@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from glnn.device.triton import load_triton
 from glnn.errors import GlnnError, ModelError, shown
 from glnn.model.onnx_format import GraphModel, of_proto
 from glnn.tensor_info import BATCH
@@ -33,6 +34,7 @@ def from_torch(module: Any, example: Any, dynamic: bool, name: str | None) -> Gr
     if name is not None and not isinstance(name, str):
         raise ModelError(f"a model's name must be a text, got {shown(name)}")
     examples = _examples(example)
+    load_triton()  # before PyTorch does, for which it may be too late
     try:
         with _inference(module) as ours:
             proto = _exported(ours, examples, dynamic)
