@@ -56,6 +56,8 @@ class Scope:
                 if name not in names:
                     listed = ", ".join(sorted(names))
                     raise GlnnError(f"{option}: expected one of {listed}, got {name!r}")
+        if not self.backends:
+            raise GlnnError(f"--backends: expected one or more of {', '.join(GL)}, got none")
 
     @property
     def whole(self) -> bool:

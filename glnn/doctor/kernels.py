@@ -23,6 +23,7 @@ from glnn.kernels.verdicts import (
     allowed,
     kernel_key,
     program_key,
+    verdict_key,
 )
 from glnn.types import Array
 
@@ -125,6 +126,8 @@ class KernelDoctor:
         wrong = examine(backend, [(kernel, form.large(backend))], lambda *of: told.append(of[2]))
         verdict = backend.verdicts.find(kernel, problem, offers)
         if wrong or verdict.wrong is not None:
+            # In its place comes one on all of the program: see `_doubt`.
+            backend.verdicts.found.pop(verdict_key(kernel, form.large(backend), offers), None)
             return told[-1].text if told else verdict.wrong
         if verdict.part is not None:
             result.part = min(verdict.part, result.part or verdict.part)
