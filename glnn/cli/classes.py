@@ -179,7 +179,8 @@ class Classes:
             out.say(f"... and {len(self.names) - SHOWN} more (all of them with --json)")
         if self.others:
             show_outputs(out, [one.output for one in self.others.values()])
-        out.say(f"{len(self.names)} samples on {where}")
+        count = len(self.names)
+        out.say(f"{count} sample{'' if count == 1 else 's'} on {where}")
         if (accuracy := self.accuracy) is not None:
             out.say(f"accuracy {100 * accuracy:.2f}%")
 

@@ -120,7 +120,8 @@ def test_images(cli: Glnn, tmp_path: Path, digits: Digits) -> None:
     inverted = f"{light}: inverted, because the background is light"
     assert inverted in found["notes"]
     assert f"{light}: resized from 280x280 to 28x28" in found["notes"]
-    assert inverted in cli("run", "lenet", light).out
+    one = cli("run", "lenet", light).out
+    assert inverted in one and "1 sample on " in one
     assert "inverted" not in cli("run", "lenet", dark).out
 
 
