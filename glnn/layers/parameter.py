@@ -77,4 +77,5 @@ def read_only(array: Array) -> Array:
     """`array`, which nobody else has, as a view that cannot be written to, nor be made so."""
     whole: Array = np.ascontiguousarray(array)
     whole.flags.writeable = False
-    return whole.view()
+    view: Array = whole.view()
+    return view
