@@ -123,6 +123,12 @@ def test_images(cli: Glnn, tmp_path: Path, digits: Digits) -> None:
     one = cli("run", "lenet", light).out
     assert inverted in one and "1 sample on " in one
     assert "inverted" not in cli("run", "lenet", dark).out
+    kept = cli(
+        "run", "lenet", light, "--no-invert", "--dump", tmp_path / "x.npz", "--tensor", "input"
+    )
+    assert "inverted" not in kept.out
+    with np.load(tmp_path / "x.npz") as dumped:
+        assert dumped["input"][0, 0, 0, 0] > 0.9
 
 
 def test_arrays(cli: Glnn, tmp_path: Path, digits: Digits) -> None:
