@@ -76,6 +76,11 @@ def picture_options(command: Command) -> Command:
 
 
 def _options() -> list[Callable[[Any], Any]]:
+    return [*_reading(), *_drawing()]
+
+
+def _reading() -> list[Callable[[Any], Any]]:
+    """Those of how pictures become samples, and of their classes' names."""
     return [
         click.option(
             "--labels",
@@ -132,6 +137,12 @@ def _options() -> list[Callable[[Any], Any]]:
             help="Leave a light background, as of X-rays, to a model of one channel that takes "
             "pictures as digits, white on black, where it does not say what it takes.",
         ),
+    ]
+
+
+def _drawing() -> list[Callable[[Any], Any]]:
+    """Those of what is drawn on pictures."""
+    return [
         click.option(
             "--drawn",
             metavar="FOLDER",

@@ -39,8 +39,9 @@ class Reader:
 
         asked: fields of a Preprocessing that are to be others, and `invert`. instead: what is taken
         in place of the model's own, as `read_preprocessing` takes it. A model that says nothing,
-        and takes grey pictures of one size, gets digits where nobody asks for anything else. Raises ModelError
-        without Pillow and for what cannot be, ShapeError where the input takes no pictures.
+        and takes grey pictures of one size, gets digits where nobody asks for anything else.
+        Raises ModelError without Pillow and for what cannot be, ShapeError where the input takes
+        no pictures.
         """
         check_pillow()
         info = model.inputs[0]
