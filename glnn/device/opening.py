@@ -20,6 +20,7 @@ from glnn.device.context import (
     Version,
 )
 from glnn.device.egl import DEFAULT, DEVICE, SURFACELESS, Egl, remember
+from glnn.device.triton import load_triton
 from glnn.device.window import WindowContext
 from glnn.errors import DeviceError, shown
 from glnn.process import GL_PROCESS, step_back
@@ -54,6 +55,7 @@ def gpus() -> tuple[Gpu, ...]:
     Raises DeviceError in a fork of a process that used GL.
     """
     GL_PROCESS.opening()
+    load_triton()
     found: list[Gpu] = []
     try:
         with elsewhere():
@@ -133,6 +135,7 @@ def open_context(
     low: whether others are to go first. It is current. Raises NoDeviceError.
     """
     GL_PROCESS.opening()
+    load_triton()
     attempts: list[Attempt] = []
     for what, way in _ways(gpu, platform, low, attempts):
         default = WINDOW_VERSIONS if way is WindowContext else ES_VERSIONS

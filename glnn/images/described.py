@@ -23,6 +23,8 @@ KNOWN = frozenset(
     {"do_resize", "do_center_crop", "do_rescale", "do_normalize", "do_flip_channel_order"}
 )
 """What glnn does of what is asked by `do_`, beside what is IGNORED as it changes nothing."""
+HUGGING_FACE = KNOWN | {"image_mean", "image_processor_type", "feature_extractor_type"}
+"""What only its files of preprocessing have: that of a model, too, has an image_size."""
 RESAMPLE = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 FORMATS: Mapping[str, dict[str, Any]] = {
     "gray8": {"colours": "L"},
@@ -110,7 +112,7 @@ def from_config(document: object) -> Preprocessing:
     timm = document.get("pretrained_cfg", document)
     if isinstance(timm, dict) and "input_size" in timm:
         return _timm(timm)
-    if any(key.startswith(("do_", "image_")) for key in document):
+    if not document.keys().isdisjoint(HUGGING_FACE):
         return _hugging_face(document)
     return Preprocessing.from_json(document)
 

@@ -45,6 +45,13 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
     "BOOL": np.dtype("?"),
 }
 """How the numbers of each type lie in the file."""
+OTHERS: Mapping[bytes, str] = {
+    b"PK\x03\x04": "a .pt, .npz or .zip file does",
+    b"\x80": "a .pt or .pkl file does, as a pickle",
+    b"\x93NUMPY": "an .npy file does",
+    b"\x89HDF": "an .h5 file does",
+}
+"""What files of other kinds begin with."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +139,10 @@ def _entries(path: Path, file: IO[bytes], size: int) -> list[Entry]:
     begin = file.read(8)
     length = int.from_bytes(begin, "little")
     if len(begin) < 8 or length > size - 8:
-        raise ValueError("it is cut short, or no such file")
+        kind = next((kind for start, kind in OTHERS.items() if begin.startswith(start)), "")
+        raise ValueError(
+            f"it begins as {kind}" if kind else "it is cut short, or is no .safetensors file"
+        )
     if length > MOST_JSON:
         raise ValueError(f"its header has {length} bytes, more than {MOST_JSON}")
     said = parse_json(file.read(length), str(path))

@@ -107,15 +107,35 @@ class Wanted:
         self, given: Mapping[str, Any], missing: Sequence[str], unexpected: Sequence[str]
     ) -> str:
         """What helps where all is there under other names."""
-        if not missing or len(missing) != len(unexpected):
+        if not missing or not unexpected:
             return ""
-        shapes = [tuple(getattr(given[key], "shape", ())) for key in unexpected]
-        if shapes != [self.shapes[name] for name in missing]:
+        more = _before(missing, unexpected)
+        if more:
+            said = f"; the prefix {more!r} is the difference"
+            if set(self.shapes) <= {key.removeprefix(more) for key in given}:
+                said += f": give {{k.removeprefix({more!r}): v for k, v in state_dict.items()}}"
+            return said
+        kept = [key for key in given if not self._passes(key)]
+        shapes = [tuple(getattr(given[key], "shape", ())) for key in kept]
+        if shapes != list(self.shapes.values()):
             return ""
+        values = "state_dict.values()"
+        if len(kept) < len(given):
+            values = f'(v for k, v in state_dict.items() if not k.endswith("{COUNTED}"))'
         return (
             "; in this order their shapes agree: name the layers as PyTorch does, or give "
-            "dict(zip(model.state_dict(), state_dict.values()))"
+            f"dict(zip(model.state_dict(), {values}))"
         )
+
+
+def _before(missing: Sequence[str], unexpected: Sequence[str]) -> str:
+    """What each of `missing` is called with before it in `unexpected`, or ""."""
+    for key in unexpected:
+        if key.endswith(f".{missing[0]}"):
+            prefix = key.removesuffix(missing[0])
+            if {f"{prefix}{name}" for name in missing} <= set(unexpected):
+                return prefix
+    return ""
 
 
 def _prefix(names: Sequence[str], known: Mapping[str, str]) -> str:

@@ -65,7 +65,7 @@ def is_weights(path: str | os.PathLike[str]) -> bool:
 def unwrapped(given: object, where: str) -> Mapping[str, Any]:
     """The state dict that `given` is, or has as one of WRAPPERS. where: what errors call it.
 
-    Raises ModelError where it is none.
+    Raises ModelError where it is none, and where it has one by another name.
     """
     if not isinstance(given, Mapping):
         hint = ""
@@ -79,7 +79,18 @@ def unwrapped(given: object, where: str) -> Mapping[str, Any]:
     for key in given:
         if not isinstance(key, str):
             raise ModelError(f"{where}: expected arrays by their names, got {shown(key)} as a name")
+    if not any(map(_is_array, given.values())):
+        for key, one in given.items():
+            if isinstance(one, Mapping) and any(map(_is_array, one.values())):
+                raise ModelError(
+                    f"{where}: expected arrays by their names, got a checkpoint, whose "
+                    f'"{key}" has them: give torch.load(path)["{key}"]'
+                )
     return given
+
+
+def _is_array(value: object) -> bool:
+    return hasattr(value, "shape")
 
 
 def arrays_of(given: Mapping[str, Any], where: str) -> dict[str, Array]:
@@ -93,6 +104,8 @@ def arrays_of(given: Mapping[str, Any], where: str) -> dict[str, Array]:
         if not isinstance(array, np.ndarray) or array.dtype.hasobject:
             got = f"{array.dtype} array" if isinstance(array, np.ndarray) else type(value).__name__
             raise ModelError(f"{where}: {name!r} must be an array or a tensor, got {got}")
+        if np.ma.is_masked(array):
+            raise ModelError(f"{where}: {name!r} has masked values, which are no numbers")
         found[name] = array.astype(np.float32) if array.dtype.name == "bfloat16" else array
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,10 @@ from glnn.model.files import check_inflated
 from glnn.reading import check_file, regular
 from glnn.types import Array
 from glnn.writing import whole
+
+ZIP, PICKLE = b"PK\x03\x04", b"\x80"
+OLD = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+"""How files of torch.save begin: archives, or before 1.6 pickles, the first of which is this."""
 
 
 def read(path: Path) -> Any:
@@ -33,13 +38,8 @@ def read(path: Path) -> Any:
         return found
     except GlnnError:
         raise
-    except pickle.UnpicklingError:
-        raise ModelError(
-            f"{path}: has more than tensors, which is not read, as it would be run: save the "
-            "weights alone, torch.save(model.state_dict(), path)"
-        ) from None
     except Exception as error:  # PyTorch raises any
-        raise ModelError(f"{path}: PyTorch cannot read it: {first_line(error)}") from None
+        raise ModelError(f"{path}: {_wrong(path, error)}") from None
 
 
 def save(path: Path, arrays: Mapping[str, Array]) -> None:
@@ -53,6 +53,31 @@ def save(path: Path, arrays: Mapping[str, Array]) -> None:
             torch.save(tensors, stream)
     except (OSError, ValueError, TypeError, RuntimeError) as error:
         raise ModelError(f"{path}: cannot be written: {fault(error)}") from None  # type: ignore[arg-type]
+
+
+def _wrong(path: Path, error: Exception) -> str:
+    """What is wrong with the file, from what PyTorch raised and from how the file begins."""
+    try:
+        with open(path, "rb", opener=regular) as file:
+            begin = file.read(len(OLD))
+            names = zipfile.ZipFile(file).namelist() if begin.startswith(ZIP) else []
+    except (OSError, ValueError, RuntimeError, zipfile.BadZipFile):
+        return "it is cut short, or damaged: PyTorch cannot read it"
+    if any(name.endswith("/constants.pkl") for name in names):
+        return (
+            "it is TorchScript, which is not read, as it would be run: save the weights alone, "
+            "torch.save(torch.jit.load(path).state_dict(), other)"
+        )
+    if not names and not begin.startswith(PICKLE):
+        return "it is cut short, or is no file of torch.save"
+    if isinstance(error, EOFError) or "unexpected EOF" in str(error) or len(begin) < len(OLD):
+        return "it is cut short: PyTorch cannot read it"
+    if isinstance(error, pickle.UnpicklingError):
+        return (
+            "has more than tensors, which is not read, as it would be run: save the "
+            "weights alone, torch.save(model.state_dict(), path)"
+        )
+    return f"PyTorch cannot read it: {first_line(error)}"
 
 
 def _tensors(found: Any) -> Iterator[Any]:

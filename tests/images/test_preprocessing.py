@@ -146,6 +146,7 @@ def test_a_photo_is_turned_as_the_camera_says(tmp_path: Path) -> None:
         ({"std": (0.5, 0, 0.5)}, "must be positive"),
         ({"std": (10**400,)}, "std: expected numbers"),
         ({"scale": -1}, "must be positive"),
+        ({"std": 1e-50}, "must be positive"),  # 0 to float32
         ({"scale": None}, "scale: expected"),
         ({"colours": "CMYK"}, "colours: expected RGB, BGR, L"),
         ({"colours": "L", "mean": (1, 2, 3)}, "mean: expected one number"),
@@ -260,6 +261,8 @@ def test_what_others_say(config: dict[str, Any], expected: Preprocessing, tmp_pa
         {"do_resize": True, "size": {"longest_edge": 3}},
         {"do_resize": True, "size": 224, "resample": 9},
         {"do_pad": True},
+        {"do_resize": True, "size": {"height": 8, "width": 8}, "do_pad": True},
+        {"image_size": 224, "num_channels": 3, "model_type": "vit"},  # of a model
         {"do_resize": True, "size": 224},  # of a square, or of the shorter side
         {"do_color_quantize": True},
         {"do_resize": True, "size": {"shortest_edge": 8}, "rescale_offset": True},

@@ -144,7 +144,17 @@ def test_headers_that_are_none(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
     for content in (b"", b"1234567", b"\0" * 7 + b"\x80", (3).to_bytes(8, "little") + b"{}"):
         path.write_bytes(content)
-        with pytest.raises(ModelError, match="it is cut short, or no such file"):
+        with pytest.raises(ModelError, match=r"it is cut short, or is no \.safetensors file"):
+            glnn.load_weights(path)
+    np.savez(tmp_path / "w.npz", w=np.ones(3))
+    np.save(tmp_path / "w.npy", np.ones(3))
+    for content, says in (
+        ((tmp_path / "w.npz").read_bytes(), r"begins as a \.pt, \.npz or \.zip file does"),
+        ((tmp_path / "w.npy").read_bytes(), r"begins as an \.npy file does"),
+        (pickle.dumps({"w": np.ones(3)}), r"begins as a \.pt or \.pkl file does, as a pickle"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(ModelError, match=says):
             glnn.load_weights(path)
     with path.open("wb") as stream:  # a hole of 20 MB
         stream.write((20 << 20).to_bytes(8, "little"))
@@ -218,6 +228,7 @@ def test_pytorch_that_is_missing_is_hinted_at(tmp_path: Path, monkeypatch) -> No
     ("given", "path", "says"),
     [
         ({"a": [1]}, "w.npz", "w.npz: 'a' must be an array or a tensor, got list"),
+        ({"a": np.ma.array([1.0, 2.0], mask=[0, 1])}, "w.npz", "w.npz: 'a' has masked values"),
         ({"a": np.array([{}])}, "w.npz", "'a' must be an array or a tensor, got object array"),
         ({"a": Tensor(WEIGHT, broken="no")}, "w.npz", "w.npz: 'a' is no plain tensor"),
         ({"a": WEIGHT.astype(complex)}, "w.safetensors", "cannot hold 'a' of complex128"),

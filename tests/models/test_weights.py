@@ -43,7 +43,7 @@ def test_layers_by_name_and_place(net: Model) -> None:
     assert net["fc1"] is net[0] is net.nodes[0].layer
     assert net[-1] is net[np.int64(2)] is net["fc2"]
     assert len(net) == 3 and list(net) == [net["fc1"], net["act"], net["fc2"]]
-    assert "act" in net and net["act"] in net and "conv" not in net
+    assert "act" in net and net["act"] in net and "conv" not in net and WEIGHT not in net
     assert Model((), (TensorInfo("x", ("N", 3)),), ("x",))  # whatever its length
 
 
@@ -230,6 +230,47 @@ def test_other_names_in_the_same_order_are_hinted_at(net: Model) -> None:
         net.load_state_dict(given)
     net.load_state_dict(dict(zip(net.state_dict(), given.values())))
     assert numbers(net)["fc2.bias"] == [4]
+
+
+def test_what_is_hinted_at_can_be_loaded(net: Model) -> None:
+    """Counts of batches lie between the others; some names have a prefix."""
+    counted = {f"x{i}.{name}": array for i, (name, array) in enumerate(state(net).items())}
+    for name in ("x1.num_batches_tracked", "bn.num_batches_tracked"):
+        counted[name] = np.int64(3)
+    begin = {"x0.fc1.weight": counted["x0.fc1.weight"], "b.num_batches_tracked": np.int64(1)}
+    prefixed = {
+        f"backbone.{name}" if name.startswith("fc1") else name: array
+        for name, array in state(net).items()
+    }
+    for state_dict, says in (
+        (begin | counted, "in this order their shapes agree"),
+        (prefixed, "the prefix 'backbone.' is the difference"),
+    ):
+        with pytest.raises(ModelError, match=says) as caught:
+            net.load_state_dict(state_dict)
+        hint = str(caught.value).rpartition("give ")[2]
+        net.load_state_dict(eval(hint, {"model": net, "state_dict": state_dict}))
+        assert numbers(net) == {name: array.tolist() for name, array in state(net).items()}
+        net["fc1"].weight = np.zeros_like(net["fc1"].weight)
+
+
+def test_a_prefix_behind_another_is_said(net: Model) -> None:
+    given = {
+        f"module.backbone.{name}" if name.startswith("fc1") else f"module.{name}": array
+        for name, array in state(net).items()
+    }
+    with pytest.raises(ModelError, match=r"the prefix 'module.backbone.' is the difference$"):
+        net.load_state_dict(given)
+
+
+def test_a_checkpoint_by_another_name(net: Model) -> None:
+    saved = {"net": state(net), "epoch": 3, "optimizer": {"state": {}, "param_groups": []}}
+    with pytest.raises(ModelError) as caught:
+        net.load_state_dict(saved)
+    assert str(caught.value) == (
+        'state_dict: expected arrays by their names, got a checkpoint, whose "net" has them: '
+        'give torch.load(path)["net"]'
+    )
 
 
 @pytest.mark.parametrize(

@@ -206,6 +206,30 @@ def test_damaged_files(tmp_path: Path) -> None:
         glnn.load_weights(path)
 
 
+@pytest.mark.parametrize("zipped", [True, False])
+def test_files_that_are_cut_short(tmp_path: Path, zipped: bool) -> None:
+    path = tmp_path / "w.pt"
+    torch.save(nn.Linear(99, 99).state_dict(), path, _use_new_zipfile_serialization=zipped)
+    content = path.read_bytes()
+    for length in (0, 1, 3, 10, 1000, 20000, len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:length])
+        with pytest.raises(ModelError, match=r"w\.pt: it is cut short"):
+            glnn.load_weights(path)
+
+
+def test_torchscript_is_refused_by_its_name(tmp_path: Path) -> None:
+    torch.jit.script(nn.Linear(2, 2)).save(tmp_path / "w.pt")
+    with pytest.raises(ModelError, match=r"w\.pt: it is TorchScript") as caught:
+        glnn.load_weights(tmp_path / "w.pt")
+    assert "weights_only" not in str(caught.value)
+
+
+def test_a_checkpoint_by_another_name_in_a_file(tmp_path: Path) -> None:
+    torch.save({"net": nn.Linear(2, 2).state_dict(), "epoch": 3}, tmp_path / "w.pt")
+    with pytest.raises(ModelError, match=r'w\.pt: .* give torch\.load\(path\)\["net"\]'):
+        glnn.load_weights(tmp_path / "w.pt")
+
+
 def test_attention() -> None:
     theirs = nn.MultiheadAttention(8, 2, batch_first=True).eval()
     layer = layers.MultiheadAttention(8, 2, batch_first=True)
