@@ -121,7 +121,7 @@ def run(
     options |= {"precision": precision, "prefer": prefer}
     opened = partial(InferenceSession, loaded, backend, **options)
     into = partial(Dump.asked, dump, tensors, loaded)
-    running = Running(opened, into, None if trace is None else Trace())
+    running = Running(opened, into, None if trace is None else Trace(), backend == "auto")
     if (live := live_input(inputs, frames)) is not None:
         check_live(live, {"batch": batch, "dump": dump, "trace": trace, "show": asked.show})
         _watch(running, loaded, live, asked, top, frames, wide, as_json)
