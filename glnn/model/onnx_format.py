@@ -168,7 +168,8 @@ class GraphModel(Model):
         return replace(_model(imported(proto, self.name), self.name), metadata=self.metadata)
 
     def __str__(self) -> str:
-        return summary(self.name, of_graph(self.graph), self.inputs, self.outputs)
+        named = self.source.initializers if self.source else ()
+        return summary(self.name, of_graph(self.graph, named), self.inputs, self.outputs)
 
     @cached_property
     def tensors(self) -> Mapping[str, TensorInfo]:

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from glnn.errors import ModelError, ShapeError, UnsupportedOpError
+from glnn.graph.graph import Kind, Value
 from glnn.graph.graph import Node as GraphNode
-from glnn.graph.graph import Value
+from glnn.layers import Layer
 from glnn.model.model import Model
 from glnn.model.node import Node
 from glnn.model.onnx_found import Found
@@ -29,10 +30,11 @@ def as_layers(model: Model) -> Model:
         for value in node.inputs
         if value is not None and isinstance(value.data, np.ndarray)
     }
+    sizes: set[Value] = set()
     nodes: list[Node] = []
     for node in model.graph.nodes:
         try:
-            _add(node, arrays, nodes)
+            _add(node, arrays, sizes, nodes)
         except (ShapeError, UnsupportedOpError) as error:
             what = f"{model.name}: node {node.name!r}, {node.operator}"
             raise ModelError(f"{what}, is no layer of glnn's: {error}") from None
@@ -43,27 +45,47 @@ def as_layers(model: Model) -> Model:
         raise ModelError(f"{model.name} is no model of layers: {error}") from None
 
 
-def _add(node: GraphNode, arrays: dict[Value, Array], nodes: list[Node]) -> None:
-    """Add what `node` computes to `nodes`, or to `arrays` what is the same in each run."""
+def _add(node: GraphNode, arrays: dict[Value, Array], sizes: set[Value], nodes: list[Node]) -> None:
+    """Add what `node` computes to `nodes`; to `arrays` where it is the same in each run; to `sizes`
+    what only counts the batch, as its result's type tells the layer that reads it.
+    """
+    operator = node.operator
+    kind = operator.op_type if isinstance(operator, OnnxOperator) else ""
     if all(value in arrays for value in node.reads):
-        found = node.operator.reference(*(None if v is None else arrays[v] for v in node.inputs))
+        found = operator.reference(*(None if v is None else arrays[v] for v in node.inputs))
         arrays.update(zip(node.outputs, found, strict=True))
         return
-    operator = node.operator
-    if not isinstance(operator, OnnxOperator) or operator.op_type not in ROWS:
+    if kind == "CastLike" and node.inputs[0] in arrays:  # whose second operand is but a type
+        (result,) = node.outputs
+        arrays[result] = arrays[node.inputs[0]].astype(result.type.dtype.numpy)
+        return
+    if kind == "Shape" or all(value in arrays or value in sizes for value in node.reads):
+        sizes.update(node.outputs)
+        return
+    if kind not in ROWS or not isinstance(operator, OnnxOperator):
         raise UnsupportedOpError(f"there is none for {operator}")
     if len(node.outputs) != 1:
         raise UnsupportedOpError("a layer has one result")
-    given = tuple(v.name for v in node.inputs if v is not None and v not in arrays)
+    if kind != "Reshape" and any(value in sizes for value in node.reads):
+        raise UnsupportedOpError("it computes with the batch's size")
     known = tuple(None if v is None else arrays.get(v) for v in node.inputs)
-    types = tuple(v.type for v in node.inputs if v is not None and v not in arrays)
+    changing = [v for v in node.reads if v not in arrays and v not in sizes]
+    types = tuple(v.type for v in changing)
     (result,) = node.outputs
-    layer = ROWS[operator.op_type](Found(operator, types, known, result.type))
-    if layer.inputs != len(given):
-        raise UnsupportedOpError(f"of {len(given)} tensors that a run changes")
+    layer = ROWS[kind](Found(operator, types, known, result.type))
+    if layer.inputs != len(changing):
+        raise UnsupportedOpError(f"of {len(changing)} tensors that a run changes")
     taken = {one.name for one in nodes}
-    name = node.name if node.name not in taken else result.name
-    nodes.append(Node(name, layer, given, result.name))
+    names = (_theirs(node, layer), node.name, result.name)
+    name = next(name for name in names if name and name not in taken)
+    nodes.append(Node(name, layer, tuple(v.name for v in changing), result.name))
+
+
+def _theirs(node: GraphNode, layer: Layer) -> str:
+    """`conv1`, where the node's parameters are called `conv1.weight` and as the layer's; or ""."""
+    found = {v.name.rpartition(".")[::2] for v in node.reads if v.kind is Kind.CONSTANT}
+    starts = {start for start, end in found if end in layer.shapes}
+    return starts.pop() if len(starts) == 1 else ""
 
 
 def _input(info: TensorInfo) -> TensorInfo:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import prod
 
 import numpy as np
 
@@ -103,9 +104,21 @@ def _flatten(found: Found) -> Layer:
 def _reshape(found: Found) -> Layer:
     """Where it keeps the batch and joins the rest."""
     (batch, *rest), dims = found.dims, found.result.dims
-    if len(dims) != 2 or dims[0] != batch or not all(isinstance(n, int) for n in rest):
+    known = len(dims) == 2 and all(isinstance(n, int) for n in rest)
+    if not known or dims[0] != batch or (isinstance(dims[1], int) and dims[1] != prod(rest)):
         raise UnsupportedOpError(f"it must keep the batch and join the rest, got {dims}")
     return nn.Flatten()
+
+
+def _reduce_mean(found: Found) -> Layer:
+    """Where it is over all behind the channels: so PyTorch writes AdaptiveAvgPool2d(1)."""
+    rank = len(found.dims)
+    given = found.optional(1) if len(found.arrays) > 1 else found.get("axes")
+    axes = [] if given is None else sorted(int(axis) % rank for axis in given)
+    kinds = {3: nn.AdaptiveAvgPool1d, 4: nn.AdaptiveAvgPool2d, 5: nn.AdaptiveAvgPool3d}
+    if rank not in kinds or axes != list(range(2, rank)) or found.get("keepdims", 1) != 1:
+        raise UnsupportedOpError(f"it must be over all behind the channels, and keep {rank} sizes")
+    return kinds[rank](1)
 
 
 def _softmax(kind: type[nn.Softmax]) -> Row:
@@ -174,6 +187,7 @@ ROWS: Mapping[str, Row] = {
     **{"BatchNormalization": _batch_norm, "InstanceNormalization": _instance_norm},
     **{"GroupNormalization": _group_norm, "LayerNormalization": _layer_norm, "Gelu": _gelu},
     **{"Flatten": _flatten, "Reshape": _reshape, "Concat": _concat, "PRelu": _prelu},
+    "ReduceMean": _reduce_mean,
     **{"Softmax": _softmax(nn.Softmax), "LogSoftmax": _softmax(nn.LogSoftmax), "Clip": _clip},
     "LeakyRelu": _numbers(nn.LeakyReLU, alpha=0.01),
     "Elu": _numbers(nn.ELU, alpha=1.0),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import prod
 
 from glnn.errors import printable
@@ -37,14 +37,22 @@ def of_layers(nodes: Sequence[Node], tensors: Mapping[str, TensorInfo]) -> list[
     ]
 
 
-def of_graph(graph: Graph) -> list[Row]:
-    """Those of a graph's nodes; a constant counts where it is read first."""
+def of_graph(graph: Graph, named: Collection[str]) -> list[Row]:
+    """Those of a graph's nodes; a constant counts where it is read first.
+
+    Sizes and places (int64), and single numbers that are none of those `named`, are no parameters.
+    """
     seen: set[Value] = set()
     rows: list[Row] = []
     for node in graph.nodes:
         read = [v for v in node.reads if v.kind is Kind.CONSTANT and v not in seen]
         seen.update(read)
-        count = sum(prod(value.type.shape) for value in read)
+        shapes_read = [
+            value.type.shape
+            for value in read
+            if value.type.dtype is not DType.int64 and (value.type.shape or value.name in named)
+        ]
+        count = sum(map(prod, shapes_read))
         shapes = " ".join(show(value.type.dims) for value in node.outputs)
         rows.append((node.name, str(node.operator), shapes, count))
     return rows

@@ -442,6 +442,77 @@ def test_a_tensor_beside_the_file_is_refused(tmp_path: Path) -> None:
         model.save(tmp_path / "x.onnx")
 
 
+AS_PYTORCH = """
+<ir_version: 8, opset_import: ["" : 18]>
+net (float[N, 2, 6, 6] x) => (float[N, 3] y, float[N, 2] z)
+<float low = {0}, float high = {6}, int64[1] minus = {-1}, int64[1] rest = {72},
+ int64[2] image = {-1, -2}, int64[1] two = {2}>
+{
+    sizes = Shape <start = 0, end = 1> (x)
+    batch = Squeeze (sizes)
+    normal = BatchNormalization (x, w, b, m, v)
+    below = CastLike (low, normal)
+    above = CastLike (high, normal)
+    clipped = Clip (normal, below, above)
+    first = Reshape (batch, minus)
+    flat = Concat <axis = 0> (first, rest)
+    joined = Reshape (clipped, flat)
+    y = Gemm <transB = 1> (joined, fcw, fcb)
+    mean = ReduceMean <keepdims = 1> (clipped, image)
+    pair = Concat <axis = 0> (first, two)
+    z = Reshape (mean, pair)
+}
+"""
+PARAMETERS = {
+    "w": ("body.bn.weight", (2,)),
+    "b": ("body.bn.bias", (2,)),
+    "m": ("body.bn.running_mean", (2,)),
+    "v": ("body.bn.running_var", (2,)),
+    "fcw": ("fc.weight", (3, 72)),
+    "fcb": ("fc.bias", (3,)),
+}
+"""Of AS_PYTORCH: what they are called there, and their shapes."""
+
+
+def test_what_pytorch_writes_comes_back_as_layers(tmp_path: Path) -> None:
+    """Shapes by way of the batch's size, types by way of other tensors; by PyTorch's names."""
+    generator = np.random.default_rng(5)
+    proto = onnx.parser.parse_model(AS_PYTORCH)
+    arrays = {name: generator.random(shape, np.float32) for name, shape in PARAMETERS.values()}
+    for node in proto.graph.node:
+        node.input[:] = [PARAMETERS.get(name, (name,))[0] for name in node.input]
+    proto.graph.initializer.extend(map(onnx.numpy_helper.from_array, arrays.values(), arrays))
+    onnx.save(proto, tmp_path / "net.onnx")
+    model = glnn.load(tmp_path / "net.onnx")
+    assert "229 parameters" in str(model).splitlines()[0]  # 4 x 2 + 3 x 72 + 3, and 0 and 6
+    model.save(tmp_path / "net.json")
+    layers = glnn.load(tmp_path / "net.json")
+    state = layers.state_dict()
+    assert {n: a.tolist() for n, a in state.items()} == {n: a.tolist() for n, a in arrays.items()}
+    x = generator.standard_normal((5, 2, 6, 6), np.float32)
+    expected = onnxruntime.InferenceSession(tmp_path / "net.onnx").run(None, {"x": x})
+    found = glnn.InferenceSession(tmp_path / "net.json", "cpu").run(None, {"x": x})
+    assert max(map(error, found, expected)) <= 2e-6
+
+
+@pytest.mark.parametrize(
+    ("nodes", "says"),
+    [
+        (
+            "size = Shape (x) n = Cast <to = 1> (size) y = Add (x, n)",
+            "it computes with the batch's",
+        ),
+        ("size = Shape (x) y = Expand (x, size)", "there is none for Expand"),
+        ("y = ReduceMean <keepdims = 1> (x)", "it must be over all behind the channels"),
+    ],
+)
+def test_what_needs_the_batch_s_size_is_no_layer(nodes: str, says: str, tmp_path: Path) -> None:
+    head = '<ir_version: 8, opset_import: ["" : 18]> net (float[N, 2, 6, 4] x) => (float[] y)'
+    onnx.save(onnx.parser.parse_model(f"{head} {{ {nodes} }}"), tmp_path / "net.onnx")
+    with pytest.raises(ModelError, match=f"is no layer of glnn's: {says}"):
+        glnn.load(tmp_path / "net.onnx").save(tmp_path / "net.json")
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_a_random_network(seed: int, tmp_path: Path) -> None:
     """As ONNX, and where it comes back as layers, as these."""

@@ -14,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch: make check-torch has it")
 nn = torch.nn
 
-from glnn import InferenceSession, Model  # noqa: E402
+from glnn import InferenceSession, Model, load  # noqa: E402
 from glnn.errors import ModelError  # noqa: E402
 from glnn.graph.error import relative_error  # noqa: E402
 
@@ -244,3 +244,21 @@ def test_saved_and_loaded(tmp_path) -> None:
     model = like(net, x, name="net")
     model.save(tmp_path / "net.onnx")
     check(glnn.load(tmp_path / "net.onnx"), net, x)
+
+
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_a_cnn_is_saved_as_layers(tmp_path, dynamic: bool) -> None:
+    """A .json file, whose layers have PyTorch's names."""
+    net = nn.Sequential(
+        *(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU6(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(4, 6, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 3)),
+    ).eval()
+    x = torch.rand(1, 1, 12, 12)
+    model = Model.from_torch(net, x, dynamic=dynamic)
+    expected = sum(t.numel() for t in net.state_dict().values() if t.is_floating_point())
+    assert f" {expected} parameters" in str(model).splitlines()[0]
+    model.save(tmp_path / "net.json")
+    saved = load(tmp_path / "net.json")
+    assert isinstance(saved, Model)
+    saved.load_state_dict(net.state_dict())
+    assert relative_error(saved(x.numpy(), "cpu"), net(x).double().numpy()) < 1e-6
