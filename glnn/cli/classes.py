@@ -85,7 +85,8 @@ def best_of(scores: Array, top: int, labels: Labels | None = None) -> list[list[
         raise ModelError(
             f"labels: there is a name of class {max(labels)}, the model has {scores.shape[1]}"
         )
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :top]
+    signed = scores.astype(np.float64)  # less than nothing is much to a byte, and no bool
+    order = np.argsort(-signed, axis=1, kind="stable")[:, :top]
     chances = probabilities(scores)
     names = {} if labels is None else labels
     return [
@@ -178,7 +179,8 @@ class Classes:
             out.say(f"... and {len(self.names) - SHOWN} more (all of them with --json)")
         if self.others:
             show_outputs(out, [one.output for one in self.others.values()])
-        out.say(f"{len(self.names)} samples on {where}")
+        count = len(self.names)
+        out.say(f"{count} sample{'' if count == 1 else 's'} on {where}")
         if (accuracy := self.accuracy) is not None:
             out.say(f"accuracy {100 * accuracy:.2f}%")
 

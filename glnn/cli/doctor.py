@@ -79,7 +79,7 @@ def doctor(
     if as_json:
         print_json(report.to_json())
     else:
-        _show(report, Screen(wide))
+        _show(report, Screen(wide), path)
     if not report.ok:
         context.exit(WRONG)
 
@@ -124,7 +124,7 @@ def printable_lines(text: str) -> str:
     return "\n".join(printable(line) for line in text.split("\n"))
 
 
-def _show(report: Report, out: Screen) -> None:
+def _show(report: Report, out: Screen, path: Path | None) -> None:
     heads = (Column("op", least=12), Column("backend", least=None), figures("right"))
     bad = (figures("in parts"), figures("not used"), Column("why", 1, least=24))
     listed = Table((*heads, *bad))
@@ -133,3 +133,4 @@ def _show(report: Report, out: Screen) -> None:
     out.show(listed)
     for sentence in report.sentences:
         out.say(sentence)
+    out.say(f"For a report of a fault: {path or 'glnn doctor --report FILE'}")

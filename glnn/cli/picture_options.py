@@ -13,7 +13,17 @@ from glnn.images.preprocessing import COLOURS
 from glnn.images.resizing import FILTERS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-FIELDS = ("resize", "crop", "interpolation", "antialias", "scale", "mean", "std", "colours")
+FIELDS = (
+    "resize",
+    "crop",
+    "interpolation",
+    "antialias",
+    "scale",
+    "mean",
+    "std",
+    "colours",
+    "invert",
+)
 
 
 @dataclass(frozen=True)
@@ -21,7 +31,7 @@ class Asked:
     """What was asked for."""
 
     fields: Mapping[str, Any] = field(default_factory=dict)
-    """Those of a Preprocessing that are to be others than the model's."""
+    """Those of a Preprocessing that are to be others than the model's, and `invert`."""
     instead: str | None = None
     """What to take in place of the model's: `imagenet`, or a file."""
     labels: str | None = None
@@ -43,7 +53,8 @@ class Asked:
         names += ["--preprocessing"] if self.instead is not None else []
         names += ["--drawn"] if self.drawn is not None else []
         names += ["--show"] if self.show else []
-        return names[0].replace("--antialias", "--no-antialias") if names else None
+        first = names[0] if names else None
+        return {"--antialias": "--no-antialias", "--invert": "--no-invert"}.get(first or "", first)
 
 
 def picture_options(command: Command) -> Command:
@@ -52,6 +63,7 @@ def picture_options(command: Command) -> Command:
     @wraps(command)
     def with_asked(*args: Any, **kwargs: Any) -> Any:
         kwargs["antialias"] = kwargs.pop("no_antialias")
+        kwargs["invert"] = kwargs.pop("no_invert")
         given = {name: kwargs.pop(name) for name in FIELDS}
         taken = {name: value for name, value in given.items() if value is not None}
         others = {name: kwargs.pop(name) for name in ("instead", "labels", "drawn", "show")}
@@ -64,6 +76,11 @@ def picture_options(command: Command) -> Command:
 
 
 def _options() -> list[Callable[[Any], Any]]:
+    return [*_reading(), *_drawing()]
+
+
+def _reading() -> list[Callable[[Any], Any]]:
+    """Those of how pictures become samples, and of their classes' names."""
     return [
         click.option(
             "--labels",
@@ -91,7 +108,7 @@ def _options() -> list[Callable[[Any], Any]]:
         click.option(
             "--no-antialias",
             is_flag=True,
-            callback=_antialias,
+            callback=_without,
             help="Do not average over what becomes smaller: bilinear as in OpenCV, to 1 of 255.",
         ),
         click.option(
@@ -114,6 +131,19 @@ def _options() -> list[Callable[[Any], Any]]:
             help="The channels that the model takes; L is grey.",
         ),
         click.option(
+            "--no-invert",
+            is_flag=True,
+            callback=_without,
+            help="Leave a light background, as of X-rays, to a model of one channel that takes "
+            "pictures as digits, white on black, where it does not say what it takes.",
+        ),
+    ]
+
+
+def _drawing() -> list[Callable[[Any], Any]]:
+    """Those of what is drawn on pictures."""
+    return [
+        click.option(
             "--drawn",
             metavar="FOLDER",
             help="Write each picture there, called as it is, with its classes drawn on it.",
@@ -124,7 +154,7 @@ def _options() -> list[Callable[[Any], Any]]:
     ]
 
 
-def _antialias(context: click.Context, parameter: click.Parameter, without: bool) -> bool | None:
+def _without(context: click.Context, parameter: click.Parameter, without: bool) -> bool | None:
     """False where that was asked for, else None: as the model says."""
     return False if without else None
 

@@ -30,31 +30,35 @@ class Reader:
     """The input."""
     chosen: Chosen | None
     """What is done to them; None: they are digits, white on black."""
+    invert: bool = True
+    """Whether digits on a light background are inverted."""
 
     @classmethod
     def of(cls, model: Model, asked: Mapping[str, Any], instead: str | None) -> Reader:
         """For the only input of `model`.
 
-        asked: fields of a Preprocessing that are to be others. instead: what is taken in place of
-        the model's own, as `read_preprocessing` takes it. A model that says nothing, and takes grey
-        pictures of one size, gets digits where nobody asks for anything else. Raises ModelError
-        without Pillow and for what cannot be, ShapeError where the input takes no pictures.
+        asked: fields of a Preprocessing that are to be others, and `invert`. instead: what is taken
+        in place of the model's own, as `read_preprocessing` takes it. A model that says nothing,
+        and takes grey pictures of one size, gets digits where nobody asks for anything else.
+        Raises ModelError without Pillow and for what cannot be, ShapeError where the input takes
+        no pictures.
         """
         check_pillow()
         info = model.inputs[0]
         place = Place.of(info)
-        plain = not asked and instead is None and described(model.metadata) is None
+        fields = {name: value for name, value in asked.items() if name != "invert"}
+        plain = not fields and instead is None and described(model.metadata) is None
         if plain and place.channels == 1 and place.first and place.known is not None:
-            return cls(info, None)
+            return cls(info, None, asked.get("invert", True))
         taken = None if instead is None else read_preprocessing(instead)
-        return cls(info, Chosen.of(info, model.metadata, asked, taken))
+        return cls(info, Chosen.of(info, model.metadata, fields, taken))
 
     def read(self, path: Path, keep: bool) -> tuple[NDArray[Any], list[str], Picture | None]:
         """The picture in the file `path` as a sample (1, ...), what is to be said of it, and where
         it is kept itself, H x W x 3. Raises ModelError or ShapeError where it cannot be one.
         """
         if self.chosen is None:
-            sample, notes = read_image(path, self.info)
+            sample, notes = read_image(path, self.info, self.invert)
             kept = np.asarray(flattened(opened(path))[0]) if keep else None
             return sample, notes, kept
         image, notes = flattened(opened(path))
@@ -64,7 +68,7 @@ class Reader:
     def sample(self, picture: Picture) -> NDArray[Any]:
         """A picture, uint8 H x W x 3, as a sample (1, ...). Raises ShapeError as `read`."""
         if self.chosen is None:
-            return digit_of(image_of(picture), self.info)[0]
+            return digit_of(image_of(picture), self.info, self.invert)[0]
         return self.chosen.how.sample(picture, self.info)
 
     @property

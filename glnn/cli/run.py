@@ -121,7 +121,7 @@ def run(
     options |= {"precision": precision, "prefer": prefer}
     opened = partial(InferenceSession, loaded, backend, **options)
     into = partial(Dump.asked, dump, tensors, loaded)
-    running = Running(opened, into, None if trace is None else Trace())
+    running = Running(opened, into, None if trace is None else Trace(), backend == "auto")
     if (live := live_input(inputs, frames)) is not None:
         check_live(live, {"batch": batch, "dump": dump, "trace": trace, "show": asked.show})
         _watch(running, loaded, live, asked, top, frames, wide, as_json)
@@ -231,7 +231,7 @@ def _run(
         count = batch_size(loaded, batch, len(given.x))
         running.begin(1)
         x = {loaded.inputs[0].name: np.resize(given.x, (count, *given.x.shape[1:]))}
-        said = [*source.notes, *given.notes]
+        said = [*source.notes, *given.notes, *_counted(len(given.x), count, source)]
         return Done(Outputs.of(running.run(x), said), running.dump, None, source)
     count = batch_size(loaded, batch, default)
     labels, notes = named(asked.labels, loaded.metadata, loaded.tensors[output].shape[1])
@@ -240,6 +240,14 @@ def _run(
     running.begin(-(-(source.total or 0) // count))
     whole = running.classify(source, count, found, drawn, shown)
     return Done(found, running.dump, drawn, source, whole)
+
+
+def _counted(read: int, count: int, source: Source) -> list[str]:
+    """What is to be said where one run takes other samples than those that there are."""
+    there = read if source.total is None else source.total - len(source.failed)
+    if there > count:
+        return [f"one run takes {count} samples: the first of {there}, the others are left out"]
+    return [f"one run takes {count} samples: the {there} are repeated"] if there < count else []
 
 
 def _watch(

@@ -17,6 +17,9 @@ from glnn.profiling import Trace
 from glnn.session import InferenceSession
 from glnn.types import Array
 
+FIRST = "first run: auto sees once which backend is the fastest"
+"""What the bar says until the first run is done, where a session may have to see that."""
+
 
 @dataclass
 class Running:
@@ -28,6 +31,8 @@ class Running:
     """Where tensors are dumped to, by the number of runs."""
     trace: Trace | None = None
     """What collects events."""
+    measures: bool = False
+    """Whether the first run may be what `auto` chooses a backend by."""
     sessions: list[InferenceSession] = field(default_factory=list)
     """The one, once it is opened."""
     dump: Dump | None = None
@@ -66,14 +71,17 @@ class Running:
         """
         info = self.session.get_inputs()[0]
         with progress(shown) as bar:
-            task = bar.add_task("classifying", total=source.total)
+            seen = self.trace is not None or self.session.restored
+            first = FIRST if self.measures and not seen else "classifying"
+            task = bar.add_task(first, total=source.total)
             try:
                 for inputs in source.batches(batch):
                     results = self.run({info.name: self._filled(inputs, info.shape, batch)})
                     best = found.add(inputs, results)
                     if drawn is not None:
                         drawn.take(inputs, best)
-                    bar.update(task, completed=len(found.names) + len(source.failed))
+                    done = len(found.names) + len(source.failed)
+                    bar.update(task, description="classifying", completed=done)
             except KeyboardInterrupt:
                 found.trim()
                 if not found.names:

@@ -61,19 +61,20 @@ def network(speed: Speed) -> Iterator[str]:
     """Where LeNet is to run, by images at once."""
     for one in speed.of(LENET):
         images = "one image" if one.size == 1 else f"{one.size} images at once"
-        fastest = one.fastest
-        if fastest is None:
-            continue
-        least = one.in_all[fastest]
-        others = sorted(
-            (name for name in one.in_all if name != fastest), key=lambda name: one.in_all[name]
-        )
-        alike = [name for name in others if one.in_all[name] < ALIKE * least]
-        rest = ", ".join(f"{_called(name)} {milli(one.in_all[name])}" for name in others)
-        named = " or ".join(_called(name) for name in [fastest, *alike])
-        late = f"{' and '.join(map(_called, one.left_out))} would take too long"
-        beside = "".join(f"; {text}" for text in (rest, late if one.left_out else "") if text)
-        yield f"For LeNet, {images}: {named} ({milli(least)}{beside})."
+        if one.in_all:
+            yield f"For LeNet, {images}: {_places(one)}."
+
+
+def _places(one: Contest) -> str:
+    """Where it is the fastest, those that are as fast, and the times elsewhere."""
+    first, *others = sorted(one.in_all, key=lambda name: one.in_all[name])
+    least = one.in_all[first]
+    alike = [name for name in others if one.in_all[name] < ALIKE * least]
+    rest = ", ".join(f"{_called(name)} {milli(one.in_all[name])}" for name in others)
+    named = " or ".join(_called(name) for name in [first, *alike])
+    late = f"{' and '.join(map(_called, one.left_out))} would take too long"
+    beside = "".join(f"; {text}" for text in (rest, late if one.left_out else "") if text)
+    return f"{named} ({milli(least)}{beside})"
 
 
 def products(speed: Speed) -> Iterator[str]:
@@ -118,15 +119,11 @@ def _winning(contests: list[Contest]) -> list[Contest]:
 
 
 def convolutions(speed: Speed) -> Iterator[str]:
-    """Whether the GPU is worth it for a convolution."""
+    """Where a convolution is to run."""
     for one in speed.of(CONV):
-        if (gain := one.gain) is not None:
-            found = f"{_gpu(speed) if gain > 1 else 'the CPU'} ({_times(max(gain, 1 / gain))})"
-            alike = max(gain, 1 / gain) < ALIKE
-            yield (
-                f"For a convolution of {CHANNELS} channels of {one.size} x {one.size}: "
-                f"{f'{_gpu(speed)} and the CPU are alike' if alike else found}."
-            )
+        if one.gain is not None:
+            what = f"{CHANNELS} channels of {one.size} x {one.size}"
+            yield f"For a convolution of {what}: {_places(one)}."
 
 
 def backends(speed: Speed) -> Iterator[str]:
@@ -178,11 +175,13 @@ def launches(speed: Speed) -> Iterator[str]:
 
 def compiling(speed: Speed) -> Iterator[str]:
     """Whether shaders take long to compile."""
+    keep = "" if speed.keeps else "let glnn keep programs (GLNN_CACHE names a folder), and "
     for one in speed.compiling:
         if one.compiled + one.first > LONG_COMPILE:
+            took = milli(one.compiled + one.first)
             yield (
-                f"A new shader takes {one.backend} {milli(one.compiled + one.first)}: let glnn "
-                "keep programs (GLNN_CACHE), and run a model once before it is needed."
+                f"A new shader takes {one.backend} {took}: {keep}run a model once before it is "
+                "needed."
             )
 
 

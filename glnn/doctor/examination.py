@@ -20,7 +20,7 @@ from glnn.doctor.looks import Look, function_looks
 from glnn.errors import DeviceError, GlnnError
 from glnn.graph.functions import FUNCTIONS
 from glnn.kernels.library import declared
-from glnn.kernels.verdicts import ALWAYS, FUNCTION, Verdict, Verdicts, function_key
+from glnn.kernels.verdicts import FUNCTION, Verdict, Verdicts, function_key
 from glnn.settings import Settings
 from glnn.types import DType
 
@@ -56,6 +56,8 @@ class Scope:
                 if name not in names:
                     listed = ", ".join(sorted(names))
                     raise GlnnError(f"{option}: expected one of {listed}, got {name!r}")
+        if not self.backends:
+            raise GlnnError(f"--backends: expected one or more of {', '.join(GL)}, got none")
 
     @property
     def whole(self) -> bool:
@@ -189,15 +191,14 @@ def _kept(
     for doctor in doctors:
         mine |= doctor.backend.verdicts.found
     names = {doctor.backend.name for doctor in doctors}
-    ops = {one.op for one in found.kernels}
     known = {look.name for some in looks for look in some}
+    # Of a kernel that was looked at in part, as the driver gave up, the former verdict stays.
+    looked = set[str]() if found.lost else set[str]().union(*(one.looked for one in doctors))
 
     def dropped(key: str) -> bool:
         """Whether a former verdict of a doctor is on what was looked at anew."""
         backend, op, name, *_ = key.split(" ")
-        if backend not in names:
-            return False
-        return name in known if op == FUNCTION else op in ops and key.endswith(ALWAYS)
+        return backend in names and name in known if op == FUNCTION else key in looked
 
     try:
         verdicts.renew(mine, dropped)

@@ -23,6 +23,7 @@ from glnn.kernels.verdicts import (
     allowed,
     kernel_key,
     program_key,
+    verdict_key,
 )
 from glnn.types import Array
 
@@ -83,6 +84,7 @@ class KernelDoctor:
         file = backend.verdicts.file
         backend.verdicts = Verdicts(replace(file, path=None), dict(functions))
         self.results: dict[str, KernelResult] = {}
+        self.looked: set[str] = set()  # the keys of verdicts on all that was looked at to its end
 
     def look(self, form: Form) -> None:
         """See whether `form` is right, in launches of any size; the verdict is the backend's.
@@ -108,9 +110,16 @@ class KernelDoctor:
                 result.left[form.what] = str(error)
                 return
             raise
+        self.looked |= {kernel_key(kernel)} if form.name else {kernel_key(kernel), self._key(form)}
         if wrong is not None:
             result.wrong[form.what] = wrong
             self._doubt(form, wrong)
+
+    def _key(self, form: Form) -> str:
+        """Of a verdict on the program of `form`."""
+        return (
+            f"{program_key(form.kernel, form.problem, self.backend.device.capabilities)} {ALWAYS}"
+        )
 
     def _result(self, kernel: Kernel) -> KernelResult:
         key = kernel_key(kernel)
@@ -125,6 +134,8 @@ class KernelDoctor:
         wrong = examine(backend, [(kernel, form.large(backend))], lambda *of: told.append(of[2]))
         verdict = backend.verdicts.find(kernel, problem, offers)
         if wrong or verdict.wrong is not None:
+            # In its place comes one on all of the program: see `_doubt`.
+            backend.verdicts.found.pop(verdict_key(kernel, form.large(backend), offers), None)
             return told[-1].text if told else verdict.wrong
         if verdict.part is not None:
             result.part = min(verdict.part, result.part or verdict.part)
@@ -156,9 +167,7 @@ class KernelDoctor:
         verdicts, offers = self.backend.verdicts, self.backend.device.capabilities
         whole = form.plain and not form.kernel.generate
         self._result(form.kernel).whole |= whole
-        key = kernel_key(form.kernel)
-        if not whole and not form.name:
-            key = f"{program_key(form.kernel, form.problem, offers)} {ALWAYS}"
+        key = kernel_key(form.kernel) if whole or form.name else self._key(form)
         verdicts.keep({key: Verdict(wrong=f"its results on {offers.renderer} are wrong: {why}")})
 
 

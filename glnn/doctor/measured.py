@@ -68,11 +68,6 @@ class Contest:
         return self.flops / seconds if seconds and self.flops else None
 
     @property
-    def fastest(self) -> str | None:
-        """The backend whose run was the shortest in all; None where there is none."""
-        return min(self.in_all, key=lambda name: self.in_all[name], default=None)
-
-    @property
     def gain(self) -> float | None:
         """How many times as fast as the CPU the faster GPU backend is, in all; None: unknown."""
         times = [self.in_all[name] for name in GPU_BACKENDS if name in self.in_all]
@@ -130,6 +125,8 @@ class Speed:
     """What all of this took."""
     waiting: float = 1.0
     """Seconds that a thread which only computes needs for each of its own: above 1, others run."""
+    keeps: bool = True
+    """Whether programs are kept on disk."""
 
     def of(self, what: str) -> tuple[Contest, ...]:
         """The contests of that work, the smallest first."""

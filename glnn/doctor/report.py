@@ -43,7 +43,26 @@ class Report:
         found += self.limits.sentences if self.limits else ()
         found += summary(self.examination)
         found += advice(self.speed) if self.speed else ()
-        return tuple(found)
+        return (*found, self.verdict)
+
+    @property
+    def verdict(self) -> str:
+        """Whether anything is wrong, in one sentence."""
+        seen, limits = self.examination, self.limits
+        if self.ok:
+            looked = "here" if seen.scope.whole else "in what was looked at"
+            return f"Nothing is wrong {looked}."
+        counts = {
+            "function": len({(one.backend, one.name) for one in seen.functions if one.wrong}),
+            "kernel": sum(bool(one.wrong) for one in seen.kernels),
+            "kernel in large launches": sum(
+                one.part is not None and not one.wrong for one in seen.kernels
+            ),
+            "limit": len(limits.wrong) + len(limits.before) if limits else 0,
+            "reset of the context": seen.lost is not None,
+        }
+        said = ", ".join(_counted(int(n), what) for what, n in counts.items() if n)
+        return f"Wrong here: {said}. None of it is used as it is."
 
     def to_json(self) -> dict[str, Any]:
         """All of it."""
@@ -75,14 +94,18 @@ class Report:
 
 
 def rows(seen: Examination) -> list[tuple[str, ...]]:
-    """Op, backend, how many kernels are right, in parts, not used or so for some, and why."""
+    """Op, backend, how many kernels are right, in parts, not used or so for some, and why.
+
+    Functions are counted once, whatever types they take.
+    """
     found: list[tuple[str, ...]] = []
     for backend in seen.scope.backends:
         own = [one for one in seen.functions if one.backend == backend]
         if own:
             wrong = [f"{one.name} of {one.dtype}" for one in own if one.wrong]
-            right = str(len(own) - len(wrong))
-            found.append(("functions", backend, right, "", _count(len(wrong)), ", ".join(wrong)))
+            bad = len({one.name for one in own if one.wrong})
+            right = str(len(_right(own)))
+            found.append(("functions", backend, right, "", _count(bad), ", ".join(wrong)))
     ops = dict.fromkeys((one.op, one.backend) for one in seen.kernels)
     for op, backend in sorted(ops):
         some = [one for one in seen.kernels if (one.op, one.backend) == (op, backend)]
@@ -139,11 +162,14 @@ def summary(seen: Examination) -> Iterator[str]:
             continue
         functions = [one for one in seen.functions if one.backend == backend]
         kernels = [one for one in seen.kernels if one.backend == backend and one.problems]
-        names = len({one.name for one in functions if not one.wrong})
+        fine = sum(not one.wrong for one in functions)
         right = sum(not one.wrong for one in kernels)
         problems = sum(one.problems for one in kernels)
-        said = [f"functions that are right: {names}"] if functions else []
-        said += [f"kernels: {right}, which computed {problems} problems"] if kernels else []
+        typed = f" ({fine} by the types of their arguments)"
+        said = [f"functions that are right: {len(_right(functions))}{typed}"] if functions else []
+        said += (
+            [f"kernels: {right}, which computed {_counted(problems, 'problem')}"] if kernels else []
+        )
         if said:
             yield f"{backend}: {'; '.join(said)}."
         yield from _freedoms(backend, functions)
@@ -151,12 +177,17 @@ def summary(seen: Examination) -> Iterator[str]:
         yield f"Nothing of this is kept: {seen.kept}."
 
 
+def _right(functions: Sequence[FunctionResult]) -> set[str]:
+    """The names of those that are right of every type."""
+    wrong = {one.name for one in functions if one.wrong}
+    return {one.name for one in functions} - wrong
+
+
 def _freedoms(backend: str, functions: Sequence[FunctionResult]) -> Iterator[str]:
     """What differs from other drivers, as GL allows."""
-    if flushing := [one for one in functions if one.flushes]:
-        yield (
-            f"{backend}: numbers below 1.2e-38 are 0 to {len(flushing)} functions, as GL allows."
-        )
+    if flushing := {one.name for one in functions if one.flushes}:
+        names = _counted(len(flushing), "function")
+        yield f"{backend}: numbers below 1.2e-38 are 0 to {names}, as GL allows."
     for one in functions:
         if one.imprecise:
             yield (
@@ -186,6 +217,12 @@ def _line(op: str, backend: str, right: str, parts: str, wrong: str, why: str) -
     """A row of the table in words."""
     said = [f"{right} right", parts and f"{parts} in parts", wrong and f"{wrong} not used"]
     return f"{op} by {backend}: {', '.join(filter(None, said))}{why and f' ({why})'}"
+
+
+def _counted(number: int, what: str) -> str:
+    """A number of things; the first word is what there are more of."""
+    word, *more = what.split(" ")
+    return " ".join([str(number), f"{word}{'' if number == 1 else 's'}", *more])
 
 
 def _count(number: int) -> str:

@@ -13,6 +13,7 @@ from glnn.backends import open_backend
 from glnn.backends.backend import Way
 from glnn.backends.gl import GlBackend
 from glnn.device import Buffer, Device, SharedMemory, Source
+from glnn.disk import Disk
 from glnn.doctor.contests import SIDES, contests, timed
 from glnn.doctor.ground import PIECE, Words, count_from
 from glnn.doctor.measured import GPU_BACKENDS, Compiling, Launching, Room, Speed, Transfer
@@ -22,6 +23,7 @@ from glnn.graph.operators import Pointwise
 from glnn.kernels.problem import Problem
 from glnn.layout import parse
 from glnn.process import processors
+from glnn.settings import Settings
 
 CHAIN, FEW = 100, 64
 """Launches of a chain, and the numbers of each."""
@@ -75,6 +77,7 @@ def measure_speed(
         room=room,
         seconds=perf_counter() - start,
         waiting=others,
+        keeps=Disk.of(Settings.from_environment()).keeps,
     )
 
 

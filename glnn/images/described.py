@@ -14,6 +14,17 @@ from glnn.reading import check_file, read
 KEY = "preprocessing"
 """Under which a model's metadata have it, as JSON."""
 MOST = 1 << 24  # bytes of a file that describes
+IMAGENET = Preprocessing.imagenet()
+SHORTEST = ("bit", "chineseclip", "clip", "convnext", "levit", "mobile", "poolformer")
+"""How the names of Hugging Face's processors begin to which a size of one number is the shorter
+side; to all others it is that of a square."""
+IGNORED = frozenset({"do_convert_rgb", "do_reduce_labels"})
+KNOWN = frozenset(
+    {"do_resize", "do_center_crop", "do_rescale", "do_normalize", "do_flip_channel_order"}
+)
+"""What glnn does of what is asked by `do_`, beside what is IGNORED as it changes nothing."""
+HUGGING_FACE = KNOWN | {"image_mean", "image_processor_type", "feature_extractor_type"}
+"""What only its files of preprocessing have: that of a model, too, has an image_size."""
 RESAMPLE = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 FORMATS: Mapping[str, dict[str, Any]] = {
     "gray8": {"colours": "L"},
@@ -101,7 +112,7 @@ def from_config(document: object) -> Preprocessing:
     timm = document.get("pretrained_cfg", document)
     if isinstance(timm, dict) and "input_size" in timm:
         return _timm(timm)
-    if any(key.startswith(("do_", "image_")) for key in document):
+    if not document.keys().isdisjoint(HUGGING_FACE):
         return _hugging_face(document)
     return Preprocessing.from_json(document)
 
@@ -116,15 +127,18 @@ def _timm(cfg: Mapping[str, Any]) -> Preprocessing:
     mode = cfg.get("crop_mode") or "center"
     if mode not in ("center", "squash") or channels not in (1, 3):
         raise ModelError(f"crop_mode {shown(mode)} of {channels} channels is none that glnn knows")
-    resize: Any = larger if mode == "squash" or height != width else larger[0]
+    if mode == "center" and larger[0] != larger[1]:
+        raise ModelError(f"crop_mode center of {height} x {width}: expected as high as wide")
     name = cfg.get("interpolation") or "bicubic"
+    coloured = channels == 3
+    resize: Any = larger if mode == "squash" else larger[0]
     return Preprocessing(
         resize,
         (height, width),
         "bilinear" if name == "random" else name,
-        mean=cfg.get("mean") or (),
-        std=cfg.get("std") or (),
-        colours="RGB" if channels == 3 else "L",
+        mean=cfg.get("mean") or (IMAGENET.mean if coloured else ()),
+        std=cfg.get("std") or (IMAGENET.std if coloured else ()),
+        colours="RGB" if coloured else "L",
     )
 
 
@@ -132,10 +146,16 @@ def _hugging_face(config: Mapping[str, Any]) -> Preprocessing:
     """Of a preprocessor_config.json: what its `do_` entries say, each with its default."""
     factor = config.get("rescale_factor", 1 / 255)
     normalised = config.get("do_normalize", True)
-    if config.get("do_pad") or not isinstance(factor, (int, float)) or config.get("offset"):
-        raise ModelError("do_pad, offset and a rescale_factor that is no number are not known here")
+    asked = [key for key, value in config.items() if key.startswith("do_") and value]
+    asked += [key for key in ("offset", "rescale_offset", "include_top") if config.get(key)]
+    if unknown := [key for key in asked if key not in KNOWN | IGNORED]:
+        raise ModelError(f"{shown(unknown[0])} is not known here")
+    if not isinstance(factor, (int, float)):
+        raise ModelError(f"rescale_factor: expected a number, got {shown(factor)}")
+    if config.get("do_normalize") and not (config.get("image_mean") and config.get("image_std")):
+        raise ModelError("do_normalize: expected image_mean and image_std")
     crop = config.get("do_center_crop", "crop_size" in config) or None
-    resize = _edges(config.get("size")) if config.get("do_resize", True) else None
+    resize = _resize(config) if config.get("do_resize", True) else None
     crop = crop and _edges(config.get("crop_size"))
     part = config.get("crop_pct")
     if isinstance(resize, int) and isinstance(part, (int, float)) and not crop and 0.1 <= part <= 1:
@@ -151,7 +171,24 @@ def _hugging_face(config: Mapping[str, Any]) -> Preprocessing:
         scale=255 * factor if config.get("do_rescale", True) else 255.0,
         mean=(config.get("image_mean") or ()) if normalised else (),
         std=(config.get("image_std") or ()) if normalised else (),
+        colours="BGR" if config.get("do_flip_channel_order") else "RGB",
     )
+
+
+def _resize(config: Mapping[str, Any]) -> Any:
+    """The size that pictures get. One number, as old files have it, is that of a square, but to
+    some processors that of the shorter side.
+    """
+    size = _edges(config.get("size"))
+    if size is None or isinstance(config.get("size"), dict):
+        return size
+    names = (config.get(f"{kind}_type") for kind in ("image_processor", "feature_extractor"))
+    name = next((one for one in names if isinstance(one, str)), None)
+    if name is None:
+        raise ModelError(
+            f"size {size}: expected shortest_edge, or height and width, or an image_processor_type"
+        )
+    return size if name.lower().startswith(SHORTEST) else (size, size)
 
 
 def _edges(size: object) -> Any:

@@ -21,19 +21,24 @@ if TYPE_CHECKING:
 LIGHT = 127  # a grey value above this is nearer to white than to black
 
 
-def read_image(path: str | os.PathLike[str], info: TensorInfo) -> tuple[NDArray[Any], list[str]]:
+def read_image(
+    path: str | os.PathLike[str], info: TensorInfo, invert: bool = True
+) -> tuple[NDArray[Any], list[str]]:
     """The image in the file `path` as the input `info`, and what was done to make it so.
 
     The result is (1, 1, h, w), white on black, float32 in 0..1 or, where the input is of uint8,
     bytes: a coloured image is turned to grey, one of another size is resized and keeps its
-    proportions, one of a light background is inverted. Needs Pillow. Raises ModelError where the
-    file is no image of FORMATS or Pillow is missing, ShapeError where the input is no grey image.
+    proportions, one of a light background is inverted unless `invert` is False. Needs Pillow.
+    Raises ModelError where the file is no image of FORMATS or Pillow is missing, ShapeError where
+    the input is no grey image.
     """
     _sizes(info)
-    return digit_of(opened(Path(path)), info)
+    return digit_of(opened(Path(path)), info, invert)
 
 
-def digit_of(image: Image.Image, info: TensorInfo) -> tuple[NDArray[Any], list[str]]:
+def digit_of(
+    image: Image.Image, info: TensorInfo, invert: bool = True
+) -> tuple[NDArray[Any], list[str]]:
     """The same of an image. Raises ShapeError where the input is no grey image."""
     height, width = _sizes(info)
     grey, notes = flattened(image, grey=True)
@@ -46,7 +51,7 @@ def digit_of(image: Image.Image, info: TensorInfo) -> tuple[NDArray[Any], list[s
 
         notes.append(f"resized from {grey.width}x{grey.height} to {width}x{height}")
         pixels = np.asarray(ImageOps.pad(grey, (width, height), color=background))
-    if background > LIGHT:
+    if invert and background > LIGHT:
         notes.append("inverted, because the background is light")
         pixels = 255 - pixels
     if info.dtype is not DType.uint8:

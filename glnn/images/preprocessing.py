@@ -69,7 +69,7 @@ class Preprocessing:
         object.__setattr__(self, "scale", _number("scale", self.scale))
         for name in ("mean", "std"):
             object.__setattr__(self, name, self._numbers(name))
-        if not self.scale > 0 or not all(n > 0 for n in self.std):
+        if not all(np.float32(n) > 0 for n in (self.scale, *self.std)):
             raise ModelError(f"scale and std must be positive, got {self.scale} and {self.std}")
 
     def _numbers(self, name: str) -> tuple[float, ...]:

@@ -70,6 +70,16 @@ class Verdict:
         others = tuple(seen for seen in self.right if not within(seen, launch))
         return replace(self, right=(*others, launch))
 
+    def beside(self, other: Verdict) -> Verdict:
+        """What is to be believed where `other` was found of the same: the worse of the two."""
+        if self.wrong is not None or other.wrong is not None:
+            return self if self.wrong is not None else other
+        parts = [part for part in (self.part, other.part) if part is not None]
+        found = replace(self, part=min(parts, default=None))
+        for launch in other.right:
+            found = found if found.covers(launch) else found.and_right(launch)
+        return found
+
 
 def within(launch: LaunchSize, other: LaunchSize) -> bool:
     """Whether `other` is as large along every axis."""
@@ -144,10 +154,13 @@ class Verdicts:
     def renew(self, found: Mapping[str, Verdict], dropped: Callable[[str], bool]) -> None:
         """Take the verdicts `found` in the place of those whose key is `dropped`.
 
-        Raises OSError where the file cannot be written: it is the former one then.
+        What others saw to be wrong, or right in parts only, stays so: `found` may be of other
+        sizes. Raises OSError where the file cannot be written: it is the former one then.
         """
         kept = {**self.file.again(_verdict), **self.found}
-        self.found = {key: kept[key] for key in kept if not dropped(key)} | dict(found)
+        stay = {key: kept[key] for key in kept if not dropped(key)}
+        both = {key: one.beside(stay[key]) for key, one in found.items() if key in stay}
+        self.found = {**stay, **found, **both}
         self.revision += 1
         self.file.write({key: asdict(verdict) for key, verdict in self.found.items()})
 

@@ -74,7 +74,8 @@ class Parameter(Generic[T]):
 
 
 def read_only(array: Array) -> Array:
-    """`array` as a view that cannot be written to."""
-    view: Array = np.ascontiguousarray(array).view()
-    view.flags.writeable = False
+    """`array`, which nobody else has, as a view that cannot be written to, nor be made so."""
+    whole: Array = np.ascontiguousarray(array)
+    whole.flags.writeable = False
+    view: Array = whole.view()
     return view

@@ -22,6 +22,8 @@ BETWEEN = {**LINEAR, "bicubic": 4}
 """And between four of them."""
 MODES = ("nearest", "nearest-exact", *BETWEEN)
 CUBIC = Filter(linear=False)
+MOST_PLACES = 1 << 24
+"""Along a dimension: float32, in which they are counted, has no more whole numbers in a row."""
 
 
 class Upsample(Layer):
@@ -77,8 +79,10 @@ class Upsample(Layer):
             if not isinstance(size, int) or size < 1:
                 raise ShapeError(f"{kind}: x must have places along {axis}, got {dims}")
             found[axis] = self.places(size, axis - 2, len(dims) - 2)
-        if prod(places.count for places in found.values()) > MOST:  # more than there is memory for
-            sizes = tuple(places.count for places in found.values())
+        sizes = tuple(places.count for places in found.values())
+        if max(sizes) > MOST_PLACES:
+            raise ShapeError(f"{kind}: {sizes} places are more than {MOST_PLACES} along one side")
+        if prod(sizes) > MOST:  # more than there is memory for
             raise ShapeError(f"{kind}: {sizes} places are more than {MOST}")
         for axis, places in found.items():
             x = self._along(scope, x, axis, places)

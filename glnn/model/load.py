@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from glnn import data
-from glnn.errors import ModelError
+from glnn.errors import ModelError, shown
 from glnn.model import json_format, rovder
 from glnn.model.builders import BUILDERS
 from glnn.model.files import parse_json, read
@@ -44,9 +44,8 @@ def load(source: str | os.PathLike[str], *, untrained: bool = False) -> Model:
                 f"{path}: holds weights alone: make or load the model, and then "
                 "model.load_state_dict(path), or glnn convert with --weights"
             )
-        raise ModelError(
-            f"unknown model {str(path)!r}: expected a .json or .onnx file, or one of {names}"
-        )
+        expected = f"expected a .json or .onnx file, or one of {names}"
+        raise ModelError(f"{_unknown(path)}: {expected}")
     while True:
         content = read(path)
         try:
@@ -55,6 +54,19 @@ def load(source: str | os.PathLike[str], *, untrained: bool = False) -> Model:
             if read(path) == content:
                 raise
         # It was saved anew meanwhile: the weights that it named are gone.
+
+
+def _unknown(path: Path) -> str:
+    """What is wrong with a model's name that has no known ending: it may be that of a file."""
+    try:
+        there = path.exists()
+    except (OSError, ValueError):  # a name too long, or one that holds a zero byte
+        return f"unknown model {shown(str(path))}"
+    if there:
+        what = f"unknown ending {path.suffix!r}" if path.suffix else "unknown kind of file"
+        return f"{path}: {'is not a file' if path.is_dir() else what}"
+    looks = path.suffix or len(path.parts) > 1
+    return f"{path}: no such file" if looks else f"unknown model {str(path)!r}"
 
 
 def load_bytes(content: bytes) -> Model:

@@ -104,6 +104,8 @@ def arrays_of(given: Mapping[str, Any], where: str) -> dict[str, Array]:
         if not isinstance(array, np.ndarray) or array.dtype.hasobject:
             got = f"{array.dtype} array" if isinstance(array, np.ndarray) else type(value).__name__
             raise ModelError(f"{where}: {name!r} must be an array or a tensor, got {got}")
+        if np.ma.is_masked(array):
+            raise ModelError(f"{where}: {name!r} has masked values, which are no numbers")
         found[name] = array.astype(np.float32) if array.dtype.name == "bfloat16" else array
     return found
 

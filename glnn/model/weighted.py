@@ -63,7 +63,9 @@ class Weighted:
 
     def __contains__(self, one: object) -> bool:
         """Whether `one` is a layer of its, or the name of one."""
-        return any(one is node.layer or one == node.name for node in self.nodes)
+        if isinstance(one, str):
+            return any(one == node.name for node in self.nodes)
+        return any(one is node.layer for node in self.nodes)
 
     def begin(self, seed: int) -> None:
         """Assign every parameter initial values by `seed`, each layer's of its own.

@@ -119,10 +119,30 @@ def _exported(module: Any, examples: Tensors, dynamic: bool) -> Any:
 
 
 def _program(module: Any, examples: Tensors, dynamic: bool) -> Any:
-    """The module as PyTorch exports it. dynamic: whether first sizes are open."""
+    """The module as PyTorch exports it. dynamic: whether first sizes are open.
+
+    Raises RefusedError where they are to be and it goes one way of several by them.
+    """
     free = _first_sizes(module, examples) if dynamic else None
     program = torch.export.export(module, examples, dynamic_shapes=free, strict=False)
+    if dynamic:
+        _check_ways(program)
     return program.run_decompositions(decompositions())
+
+
+def _check_ways(program: Any) -> None:
+    """Raise RefusedError where PyTorch asked for more of open sizes than that two are the same.
+
+    Only the way that the examples go was exported then.
+    """
+    values = (node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder")
+    shapes = {id(v.fake_mode): v.fake_mode.shape_env for v in values if hasattr(v, "fake_mode")}
+    for environment in shapes.values():
+        for guard in environment.guards if environment is not None else ():
+            asked = guard.expr
+            sides = [side.is_Symbol for side in asked.args]
+            if getattr(asked, "rel_op", "") != "==" or not all(sides):
+                raise RefusedError(f"it goes by whether {asked}")
 
 
 def _first_sizes(module: Any, examples: Tensors) -> dict[str, Any]:

@@ -26,7 +26,11 @@ def test_what_is_right_is_said_and_certified(cli: Glnn, cached: Path) -> None:
     assert "glnn doctor has not run here yet" in cli("info").out
     shown = cli(*FEW, "--report", str(cached / "report.txt"))
     assert (shown.code, shown.err) == (0, "")
-    assert "functions that are right: 1; kernels: 1" in shown.out
+    assert "functions that are right: 1 (4 by the types of their arguments)" in shown.out
+    assert "; kernels: 1, which computed" in shown.out
+    *_, verdict, paste = shown.out.splitlines()
+    assert verdict == "Nothing is wrong in what was looked at."
+    assert paste == f"For a report of a fault: {cached / 'report.txt'}"
     report = (cached / "report.txt").read_text("utf-8")
     with Device() as device:
         assert device.capabilities.renderer in report
@@ -56,6 +60,9 @@ def test_what_is_wrong_is_in_the_report(
     (kernel,) = found["kernels"]
     assert (kernel["op"], kernel["outcome"]) == ("pack", "not used")
     assert {one["name"] for one in found["functions"] if one["wrong"]} == {"abs"}
+    assert found["sentences"][-1] == (
+        "Wrong here: 1 function, 1 kernel. None of it is used as it is."
+    )
     report = (cached / "report.txt").read_text("utf-8")
     for line in (
         "    glnn doctor --op pack --backends feedback",

@@ -27,7 +27,8 @@ PICKLED = np.array([{}], object)
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("fly", "No such command 'fly'"),
+        ("fly", "No such command 'fly': expected one of bench, cache"),
+        ("rnu lenet", "No such command 'rnu': did you mean 'run'?"),
         ("--fly", "--fly"),
         ("info --fly", "--fly"),
         ("info --limits tiny", "'tiny' is not 'es31-minimum'"),
@@ -36,6 +37,10 @@ PICKLED = np.array([{}], object)
         ("run", "Missing argument 'MODEL'"),
         ("run vgg", "unknown model 'vgg': expected a .json or .onnx file, or one of lenet"),
         ("run vgg.onnx", "vgg.onnx: no such file"),
+        ("run r18.onn x.png", "r18.onn: no such file: expected a .json or .onnx file, or one of"),
+        ("run nets/vgg", "nets/vgg: no such file"),
+        (f"run {__file__}", "unknown ending '.py': expected a .json or .onnx file"),
+        ("run .", ".: is not a file: expected a .json or .onnx file"),
         ("run gone.json", "gone.json: no such file"),
         ("run lenet --backend cuda", "'cuda' is not one of 'auto', 'compute', 'feedback', 'cpu'"),
         ("run lenet --batch 0", "0 is not in the range x>=1"),

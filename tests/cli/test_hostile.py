@@ -242,8 +242,8 @@ def test_only_raster_images_are_opened(
     refusal = cli("run", "lenet", path).refusal
     assert refusal == f"{path}: expected an image ({', '.join(FORMATS)})"
     assert f"an image ({', '.join(FORMATS)})" in cli("run", "--help").out
-    readme = Path(__file__).parents[2] / "README.md"
-    assert not readme.exists() or f"{', '.join(FORMATS)} (extra: images)" in readme.read_text()
+    page = Path(__file__).parents[2] / "docs/pictures.md"
+    assert not page.exists() or f"{', '.join(FORMATS)} (extra: images)" in page.read_text("utf-8")
 
 
 def test_an_image_of_very_many_pixels(cli: Glnn, tmp_path: Path) -> None:

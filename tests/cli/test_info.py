@@ -22,11 +22,11 @@ VERBS = {
     ),
     "bench": (
         ["bench", "lenet", "--repeat", "1"],
-        "model batch repeat precision fused machine device software version backends closed",
+        "model batch inputs repeat precision fused machine device software version backends closed",
     ),
     "verify": (
         ["verify", "lenet"],
-        "model backend tolerance layers worst ok first_divergence",
+        "model backend inputs tolerance layers worst ok first_divergence",
     ),
     "plan": (
         ["plan", "lenet"],

@@ -12,10 +12,10 @@ import pytest
 import glnn
 from glnn import images
 from glnn.cli import sources
-from glnn.cli.classes import Classes, probabilities
+from glnn.cli.classes import Classes, best_of, probabilities
 from glnn.cli.running import Running
 from glnn.cli.sources import Inputs
-from glnn.layers import Flatten, Linear
+from glnn.layers import Conv2d, Flatten, Linear
 from glnn.model import Model
 from glnn.model.model import Node
 from glnn.tensor_info import TensorInfo
@@ -245,3 +245,24 @@ def test_probabilities() -> None:
     assert found[2, 1] == pytest.approx(1 / (1 + np.exp(-3)))
     assert found[3].tolist() == given[3].astype(float).tolist()  # as near as float16 has it
     assert np.isnan(found[4]).all()
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.bool_])
+def test_scores_that_have_no_negative(dtype: type) -> None:
+    least = np.iinfo(np.int8).min if dtype is np.int8 else 0
+    (found,) = best_of(np.array([[least, 1]]).astype(dtype), 2)
+    assert [one.number for one in found] == [1, 0]
+
+
+def test_what_gives_no_classes_says_what_it_leaves_out(
+    cli: Glnn, photos: Path, tmp_path: Path
+) -> None:
+    net = tmp_path / "filter.json"
+    Model.sequential([Conv2d(3, 2, 3)], (3, 8, 8)).save(net)
+    for options, said in (
+        (("--batch", 3), "one run takes 3 samples: the first of 4, the others are left out"),
+        (("--batch", 9), "one run takes 9 samples: the 4 are repeated"),
+        ((), None),
+    ):
+        notes = cli("run", net, photos, *options, *CPU, "--json").json["notes"]
+        assert [one for one in notes if "one run" in one] == ([said] if said else [])

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from rich.progress import Progress, TaskID
 
 import glnn
 from glnn import data
 from glnn.backends import NAMES
+from glnn.cli import running
 from glnn.layers import Pointwise as Function
 from glnn.model import Model
 from glnn.model.model import Node
@@ -107,6 +110,29 @@ def test_a_forced_kernel_changes_nothing(cli: Glnn) -> None:
     assert found["accuracy"] >= 0.98
 
 
+def test_the_bar_says_that_backends_are_measured(
+    cli: Glnn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GLNN_CACHE", str(tmp_path))
+    said: list[str] = []
+
+    class Bar(Progress):
+        def add_task(self, description: str, *more: Any, **named: Any) -> TaskID:
+            said.append(description)
+            return super().add_task(description, *more, **named)
+
+        def update(self, *more: Any, **named: Any) -> None:
+            said.append(named["description"])
+            super().update(*more, **named)
+
+    monkeypatch.setattr(running, "progress", lambda shown: Bar(disable=True))
+    cli("run", "lenet", "--batch", 500)
+    assert said == [running.FIRST, "classifying", "classifying"]
+    said.clear()
+    cli("run", "lenet", "--batch", 500, "--backend", "cpu")
+    assert set(said) == {"classifying"}
+
+
 def test_images(cli: Glnn, tmp_path: Path, digits: Digits) -> None:
     image = pytest.importorskip("PIL.Image")
     dark, light = tmp_path / "dark.png", tmp_path / "light.jpg"
@@ -120,8 +146,15 @@ def test_images(cli: Glnn, tmp_path: Path, digits: Digits) -> None:
     inverted = f"{light}: inverted, because the background is light"
     assert inverted in found["notes"]
     assert f"{light}: resized from 280x280 to 28x28" in found["notes"]
-    assert inverted in cli("run", "lenet", light).out
+    one = cli("run", "lenet", light).out
+    assert inverted in one and "1 sample on " in one
     assert "inverted" not in cli("run", "lenet", dark).out
+    kept = cli(
+        "run", "lenet", light, "--no-invert", "--dump", tmp_path / "x.npz", "--tensor", "input"
+    )
+    assert "inverted" not in kept.out
+    with np.load(tmp_path / "x.npz") as dumped:
+        assert dumped["input"][0, 0, 0, 0] > 0.9
 
 
 def test_arrays(cli: Glnn, tmp_path: Path, digits: Digits) -> None:

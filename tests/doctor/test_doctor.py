@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from glnn import __version__
 from glnn.backends import open_backend
 from glnn.backends.compute import Compute
 from glnn.compile import evaluate
@@ -27,7 +28,14 @@ from glnn.errors import GlnnError, UnsupportedOpError
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import LocalResponseNorm, Pointwise, Softmax
 from glnn.kernels.problem import Problem
-from glnn.kernels.verdicts import Verdicts
+from glnn.kernels.verdicts import (
+    ALWAYS,
+    Verdict,
+    Verdicts,
+    kernel_key,
+    program_key,
+    verdict_key,
+)
 from glnn.layers import Linear, Tanh
 from glnn.model import Model
 from glnn.session import InferenceSession
@@ -151,6 +159,50 @@ def test_a_mended_driver_is_believed_again(own, cached, monkeypatch) -> None:
     assert Compute(own).why_not(problem) is None
 
 
+def test_what_a_first_use_saw_is_not_forgotten(own, cached) -> None:
+    backend, offers = Compute(own), own.capabilities
+    planar, nhwc = (
+        next(one for one in forms(backend, NORM.ops) if one.kernel.name == name)
+        for name in ("planar", "nhwc")
+    )
+    keys = [verdict_key(one.kernel, one.problem, offers) for one in (planar, nhwc)]
+    kept = Verdict(wrong="off by 3"), Verdict(((5, 4, 3),), part=64)
+    backend.verdicts.keep(dict(zip(keys, kept, strict=True)))  # of sizes that no doctor has
+    assert examine_device(own, NORM).ok
+    backend = Compute(own)
+    assert "off by 3" in str(backend.why_not(planar.problem, "planar"))
+    found = backend.verdicts.find(nhwc.kernel, nhwc.problem, offers)
+    assert found.part == 64 and found.covers((5, 4, 3)) and len(found.right) == 2
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_doctor_keeps_what_it_did_not_look_at_again(own, cached, monkeypatch, lost) -> None:
+    backend, offers = Compute(own), own.capabilities
+    form = forms(backend, NORM.ops)[-1]
+    key = kernel_key(form.kernel)
+    other = program_key(form.kernel, form.problem, offers).replace("SIZE=5", "SIZE=9")
+    kept = {one: Verdict(wrong="off by 3") for one in (key, f"{other} {ALWAYS}")}
+    backend.verdicts.keep(kept)
+    if lost:
+        looked = "glnn.doctor.examination._looked"
+        monkeypatch.setattr(looked, lambda doctor, form: "the driver gave up")
+    assert examine_device(own, NORM).ok != lost
+    stay = kept.keys() & Verdicts.load(cached, offers, __version__).found.keys()
+    assert stay == kept.keys() - (set() if lost else {key})
+
+
+def test_a_mended_kernel_is_believed_again(own, cached, monkeypatch) -> None:
+    with monkeypatch.context() as context:
+        end = "result[image * out_row + element]"
+        wrong = f"squares += 5.0; {end}"
+        _replaced(context, "local_response_norm/planar.comp", end, wrong)
+        assert not examine_device(own, NORM).ok
+    with Device() as mended:  # which has compiled nothing yet
+        assert examine_device(mended, NORM).ok
+        for form in forms(Compute(mended), NORM.ops):
+            assert Compute(mended).why_not(form.problem, form.kernel.name) is None
+
+
 def test_an_interruption_keeps_nothing(own, cached) -> None:
     def interrupted(what: str, done: int, total: int) -> None:
         if done == 2:
@@ -206,8 +258,9 @@ def test_what_there_is_not() -> None:
         ({"ops": ("matmal",)}, "--op"),
         ({"functions": ("tan2",)}, "--function"),
         ({"backends": ("cpu",)}, "--backends"),
+        ({"backends": ()}, "--backends"),
     ):
-        with pytest.raises(GlnnError, match=f"{said}: expected one of .* got"):
+        with pytest.raises(GlnnError, match=f"{said}: expected one .*of .* got"):
             Scope(**scope)
 
 

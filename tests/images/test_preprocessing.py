@@ -146,6 +146,7 @@ def test_a_photo_is_turned_as_the_camera_says(tmp_path: Path) -> None:
         ({"std": (0.5, 0, 0.5)}, "must be positive"),
         ({"std": (10**400,)}, "std: expected numbers"),
         ({"scale": -1}, "must be positive"),
+        ({"std": 1e-50}, "must be positive"),  # 0 to float32
         ({"scale": None}, "scale: expected"),
         ({"colours": "CMYK"}, "colours: expected RGB, BGR, L"),
         ({"colours": "L", "mean": (1, 2, 3)}, "mean: expected one number"),
@@ -216,8 +217,31 @@ CONFIGS: list[tuple[dict[str, Any], Preprocessing]] = [
         Preprocessing(124, (112, 112), "bicubic", **HALF),
     ),
     (
-        {"input_size": [3, 96, 64], "crop_pct": 1.0, "interpolation": "random"},
-        Preprocessing((96, 64), (96, 64)),
+        {"input_size": [3, 96, 64], "crop_pct": 1.0, "crop_mode": "squash"},
+        Preprocessing((96, 64), (96, 64), "bicubic", **IMAGENET),
+    ),
+    (
+        {"input_size": [1, 64, 64], "crop_pct": 1.0, "interpolation": "random"},
+        Preprocessing(64, (64, 64), colours="L"),
+    ),
+    (
+        {"do_resize": True, "size": 224, "feature_extractor_type": "ViTFeatureExtractor"},
+        Preprocessing((224, 224)),
+    ),
+    (
+        {
+            **{"do_resize": True, "size": 224, "resample": 3, "image_mean": [0.5] * 3},
+            **{"image_std": [0.5] * 3, "image_processor_type": "CLIPImageProcessor"},
+            **{"crop_size": 224, "do_center_crop": True, "do_convert_rgb": True},
+        },
+        Preprocessing(224, 224, "bicubic", **HALF),
+    ),
+    (
+        {  # MobileViT: blue comes first
+            **{"do_flip_channel_order": True, "do_center_crop": True, "crop_size": 256},
+            "size": {"shortest_edge": 288},
+        },
+        Preprocessing(288, 256, colours="BGR"),
     ),
 ]
 
@@ -237,6 +261,13 @@ def test_what_others_say(config: dict[str, Any], expected: Preprocessing, tmp_pa
         {"do_resize": True, "size": {"longest_edge": 3}},
         {"do_resize": True, "size": 224, "resample": 9},
         {"do_pad": True},
+        {"do_resize": True, "size": {"height": 8, "width": 8}, "do_pad": True},
+        {"image_size": 224, "num_channels": 3, "model_type": "vit"},  # of a model
+        {"do_resize": True, "size": 224},  # of a square, or of the shorter side
+        {"do_color_quantize": True},
+        {"do_resize": True, "size": {"shortest_edge": 8}, "rescale_offset": True},
+        {"do_normalize": True, "image_mean": [0.5] * 3},
+        {"input_size": [3, 96, 64], "crop_pct": 1.0},
         {"do_rescale": True, "rescale_factor": "1/255"},
         {"input_size": [3, 224]},
         {"input_size": [3, 224, 224], "crop_pct": 7},

@@ -316,6 +316,7 @@ IMAGES = np.ones((1, 4, 5, 5), np.float32)
         (lambda: Upsample(scale_factor=0), "scale_factor must be a number above 0, got 0"),
         (lambda: Upsample(scale_factor=0.1)(IMAGES, backend="cpu"), "0.1 leaves nothing of 5"),
         (lambda: Upsample((1, 2, 3))(IMAGES, backend="cpu"), "or one for 2 dimensions"),
+        (lambda: Upsample((1, 2**24 + 1))(IMAGES, backend="cpu"), "more than 16777216 along one"),
         (lambda: Upsample(3, mode="linear")(IMAGES, backend="cpu"), "must have 3 dimensions"),
         (
             lambda: Upsample(3, mode="bilinear")(np.ones((1, 1, 2, 2), np.int32), backend="cpu"),

@@ -67,6 +67,8 @@ def test_no_attribute_can_be_written_to(layer: Layer) -> None:
             setattr(layer, name, value)
     for name, array in layer.parameters.items():
         assert not array.flags.writeable, name
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            array.flags.writeable = True
     for name in ("__class__", "__dict__", "weigth", *vars(layer)):
         if name not in layer.shapes:
             with pytest.raises(ReadOnlyError):

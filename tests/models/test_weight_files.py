@@ -228,6 +228,7 @@ def test_pytorch_that_is_missing_is_hinted_at(tmp_path: Path, monkeypatch) -> No
     ("given", "path", "says"),
     [
         ({"a": [1]}, "w.npz", "w.npz: 'a' must be an array or a tensor, got list"),
+        ({"a": np.ma.array([1.0, 2.0], mask=[0, 1])}, "w.npz", "w.npz: 'a' has masked values"),
         ({"a": np.array([{}])}, "w.npz", "'a' must be an array or a tensor, got object array"),
         ({"a": Tensor(WEIGHT, broken="no")}, "w.npz", "w.npz: 'a' is no plain tensor"),
         ({"a": WEIGHT.astype(complex)}, "w.safetensors", "cannot hold 'a' of complex128"),

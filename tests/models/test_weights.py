@@ -43,7 +43,7 @@ def test_layers_by_name_and_place(net: Model) -> None:
     assert net["fc1"] is net[0] is net.nodes[0].layer
     assert net[-1] is net[np.int64(2)] is net["fc2"]
     assert len(net) == 3 and list(net) == [net["fc1"], net["act"], net["fc2"]]
-    assert "act" in net and net["act"] in net and "conv" not in net
+    assert "act" in net and net["act"] in net and "conv" not in net and WEIGHT not in net
     assert Model((), (TensorInfo("x", ("N", 3)),), ("x",))  # whatever its length
 
 

@@ -144,6 +144,25 @@ def test_a_batch_that_cannot_be_open() -> None:
         Model.from_torch(nn.ReLU(), torch.randn(2, 3), dynamic="yes")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "way", [lambda n: n > 3, lambda n: n != 4, lambda n: n % 2 == 0], ids=["more", "other", "even"]
+)
+def test_ways_that_a_batch_decides_keep_it_fixed(way: Any) -> None:
+    class Ways(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return 2 * x if way(x.shape[0]) else -x
+
+    for batch in (2, 5):
+        assert like(Ways(), torch.randn(batch, 3)).inputs[0].shape == (batch, 3)
+
+
+def test_sizes_that_must_be_the_same_are_open() -> None:
+    module = nn.Bilinear(3, 4, 2)
+    model = like(module, torch.randn(2, 3), torch.randn(2, 4))
+    assert [info.shape for info in model.inputs] == [("N", 3), ("N", 4)]
+    check(model, module, torch.randn(5, 3), torch.randn(5, 4))
+
+
 def test_states_whose_first_size_is_no_batch() -> None:
     class Words(nn.Module):
         def __init__(self) -> None:
