@@ -38,10 +38,10 @@ lint: gl $(VENV)/test.stamp
 # GLNN_PACKAGES: the packages of examples/requirements.txt are there, no test may be left out for want of one.
 # QUICK: what has many small programs takes a third less time where LLVM does not optimise them; all
 # models run by programs that it did, and so does everything in check-contexts and check-exhaustive.
-SMALL := tests/backends tests/filters tests/gradients
+SMALL := tests/backends tests/filters tests/gradients tests/cli tests/doctor tests/stored tests/training
 QUICK := GALLIVM_PERF=nopt
 check: test-system $(VENV)/test.stamp
-	$(QUICK) $(BIN)/python -m pytest -n auto --dist worksteal $(SMALL)
+	$(QUICK) GLNN_PACKAGES=1 $(BIN)/python -m pytest -n auto --dist worksteal $(SMALL)
 	GLNN_PACKAGES=1 $(BIN)/python -m pytest -n auto --dist worksteal $(SMALL:%=--ignore %)
 
 # The ONNX backend test suite: all of it on compute, what the GPU must do alone on feedback, and
@@ -64,28 +64,28 @@ check-exhaustive: test-system $(VENV)/test.stamp
 	GLNN_EXHAUSTIVE=1 $(BIN)/python -m pytest -n auto --timeout 3000
 
 # True contexts of older versions: Mesa says so, and then has nothing newer. Every kernel, and what is
-# made of them, by a third of its tests; `make check` has the least limits. `make check-contexts` has all
+# made of them, by a fifth of its tests; `make check` has the least limits. `make check-contexts` has all
 # tests and all models there, too, with the least limits and those of ONNX.
 CONTEXTS := not OpenGL and not minimum
-THIRD := GLNN_SHARE=3
+FIFTH := GLNN_SHARE=5
 OLDER := tests/backends tests/filters tests/models/test_layers.py tests/models/test_graphs.py \
     tests/models/test_control.py tests/models/test_memory.py tests/models/test_transfers.py \
     tests/models/test_states.py tests/gradients tests/training/test_step.py tests/training/test_generator.py
 check-es31: test-system $(VENV)/test.stamp
-	$(QUICK) $(THIRD) MESA_GLES_VERSION_OVERRIDE=3.1 $(BIN)/python -m pytest -n auto \
+	$(QUICK) $(FIFTH) MESA_GLES_VERSION_OVERRIDE=3.1 $(BIN)/python -m pytest -n auto \
 	    -k '$(CONTEXTS)' $(OLDER)
 
 check-es30: test-system $(VENV)/test.stamp
-	$(QUICK) $(THIRD) MESA_GLES_VERSION_OVERRIDE=3.0 $(BIN)/python -m pytest -n auto \
+	$(QUICK) $(FIFTH) MESA_GLES_VERSION_OVERRIDE=3.0 $(BIN)/python -m pytest -n auto \
 	    -k '$(CONTEXTS)' $(OLDER)
 
 check-contexts:
-	$(MAKE) check-es31 check-es30 check-gl33 CONTEXTS='not OpenGL' QUICK= THIRD=GLNN_SHARE=1 \
+	$(MAKE) check-es31 check-es30 check-gl33 CONTEXTS='not OpenGL' QUICK= FIFTH=GLNN_SHARE=1 \
 	    OLDER='tests/backends tests/filters tests/models tests/onnx'
 
 # Desktop GL 3.3, which has no compute shaders, by a hidden window: EGL finds no vendor there.
 check-gl33: test-system $(VENV)/test.stamp
-	$(QUICK) $(THIRD) __EGL_VENDOR_LIBRARY_FILENAMES=/nowhere MESA_GL_VERSION_OVERRIDE=3.3 \
+	$(QUICK) $(FIFTH) __EGL_VENDOR_LIBRARY_FILENAMES=/nowhere MESA_GL_VERSION_OVERRIDE=3.3 \
 	    MESA_GLES_VERSION_OVERRIDE=3.0 xvfb-run -a $(BIN)/python -m pytest -n auto \
 	    -k '$(CONTEXTS)' $(OLDER)
 

@@ -26,7 +26,7 @@ CONTEXTS: dict[str, dict[str, Any]] = {
 }
 SHARE = os.environ.get("GLNN_SHARE")
 """Of the tests of a kernel one in so many is run: unless it says so, all, or on the least limits
-half. Of all those on desktop OpenGL it is one in eight. With GLNN_EXHAUSTIVE all are run."""
+a third. Of all those on desktop OpenGL it is one in eight. With GLNN_EXHAUSTIVE all are run."""
 
 
 def _alike(item: pytest.Item) -> tuple[object, ...]:
@@ -37,7 +37,7 @@ def _alike(item: pytest.Item) -> tuple[object, ...]:
         return 8, HERE
     given = item.callspec.params if hasattr(item, "callspec") else {}
     kernel = (str(given.get(name)) for name in ("opened", "backend", "kernel"))
-    share = 2 if "es31-minimum" in item.name else 1
+    share = 3 if "es31-minimum" in item.name else 1
     return int(SHARE or share), item.path, item.name.split("[")[0], *kernel
 
 
