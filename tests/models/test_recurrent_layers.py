@@ -244,3 +244,4 @@ def test_what_the_page_shows_runs(capsys: pytest.CaptureFixture[str]) -> None:
         exec(part.split("```")[0], names)
     assert capsys.readouterr().out == "(3, 5, 32) (4, 3, 16)\n"
     assert names["model"].tensors["write.h_n"].shape == (1, "N", 16)
+    assert names["scores"].shape == (3, 10)
