@@ -60,7 +60,7 @@ class Programs(Examined):
         asked = program_key(kernel, problem, offers), parts, str(bound), *values
         text = self._texts.get(asked)
         if text is None or text not in programs:
-            source = self._source(kernel, problem, defines, fetched, bound)
+            source = self.source(kernel, problem, defines, fetched, bound)
             text = source.text, *values
             if text in programs:
                 LOG.debug("%s was compiled before", source.name)
@@ -79,7 +79,7 @@ class Programs(Examined):
         LOG.debug("%s %s in %.1f ms", done, source.name, 1e3 * span.seconds)
         return made
 
-    def _source(
+    def source(
         self,
         kernel: Kernel,
         problem: Problem,

@@ -1,0 +1,156 @@
+"""The steps of networks as a device would run them, and the shader of each, for offline compilers.
+
+Run it where the device's own driver opens, if only its compiler: nothing is computed. Each shader
+goes to --sources once; a line of JSON a step says which one it is, its invocations, multiply-adds
+and bytes. `benchmarks.board_times` makes times of that and of what a compiler says of the shaders.
+
+    … run v3d-7.1 python -m benchmarks.board_plan networks/mobilenet_v2.onnx --sources shaders >steps
+    python -m benchmarks.board_plan --products 128,512 --architecture NVIDIA --sources shaders >steps
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from math import prod
+from pathlib import Path
+
+import rich_click as click
+
+import glnn
+from benchmarks.command import run
+from glnn.backends import open_backend
+from glnn.backends.compute import Compute
+from glnn.compile.outline import Outline
+from glnn.device import Source
+from glnn.errors import GlnnError
+from glnn.graph.operators import Conv2d, Matmul
+from glnn.kernels import library
+from glnn.kernels.binding import bind
+from glnn.kernels.cache import Reads
+from glnn.kernels.kernel import Kernel
+from glnn.kernels.problem import Problem
+from glnn.kernels.select import why_not
+from glnn.types import Shape
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one launch is asked for."""
+
+    model: str
+    """The network that it is a step of, or `matmul n`."""
+    step: str
+    op: str
+    kernel: str
+    source: str
+    """The file of its shader."""
+    invocations: int
+    multiply_adds: int
+    """Of a product or a convolution, those that are needed, whatever is padded; 0 of all else."""
+    bytes: int
+    """What is read and written at the least."""
+    launches: int
+    taps: int = 1
+    """Of a convolution's kernel, which the loops around the innermost walk along."""
+    lines: float = 0.0
+    """Cache lines that workgroups read, of a product by a kernel that shares no memory."""
+
+
+class Sources:
+    """Complete shaders in a folder, each once."""
+
+    def __init__(self, backend: Compute, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._backend, self._folder = backend, folder
+
+    def work(self, model: str, step: str, kernel: Kernel, problem: Problem) -> Work:
+        """What `kernel` is asked for by `problem`; its shader is written."""
+        groups = self._backend.launch_size(kernel, problem)
+        local = kernel.launch.local_size(kernel.defaults)
+        source = self._source(kernel, problem)
+        name = f"{problem.op.name}-{kernel.name}-{sha256(source.text.encode()).hexdigest()[:12]}"
+        path = self._folder / f"{name}.comp"
+        if not path.exists():
+            path.write_text(source.text, "utf-8")
+        multiplies = isinstance(problem.op, Matmul | Conv2d)
+        cost = problem.cost
+        return Work(
+            model,
+            step,
+            problem.op.name,
+            kernel.name,
+            path.name,
+            prod(groups) * prod(local),
+            cost.flops // 2 if multiplies else 0,
+            cost.bytes,
+            self._backend.launches(kernel, problem),
+            prod(problem.shape("weight")[2:]) if isinstance(problem.op, Conv2d) else 1,
+            _lines(kernel, problem) * prod(groups),
+        )
+
+    def _source(self, kernel: Kernel, problem: Problem) -> Source:
+        offers = self._backend.device.capabilities
+        bound = bind(kernel, problem.shapes, problem.epilogue, offers, {})
+        if kernel.textures:
+            raise GlnnError(f"{kernel.name} reads textures: expected one that reads buffers")
+        return self._backend.source(kernel, problem, problem.defines(kernel), {}, bound)
+
+
+def _lines(kernel: Kernel, problem: Problem) -> float:
+    """Cache lines that a workgroup reads of a product; 0 where nothing is known of that."""
+    reads = Reads.of(kernel)
+    if reads is None or problem.generated(kernel) is not None:
+        return 0.0
+    across, down, _ = kernel.launch.local_size(kernel.defaults)
+    return reads.lines((across, down)) * problem.op_sizes["k"] / reads.period
+
+
+def of_network(path: Path, backend: Compute, sources: Sources) -> Iterator[Work]:
+    """The launches of the network of the file `path`, one sample."""
+    model = glnn.load(path)
+    shapes: dict[str, Shape] = {}
+    for info in model.inputs:
+        shape = tuple(n if isinstance(n, int) else 1 for n in info.shape)
+        shapes[info.name] = shape
+    outline = Outline.of(model.graph, backend, shapes)
+    for entry in outline.schedule.entries:
+        if isinstance(entry.choice, Kernel):
+            yield sources.work(path.stem, entry.task.name, entry.choice, entry.problem)
+
+
+def of_products(size: int, architecture: str, backend: Compute, sources: Sources) -> Iterator[Work]:
+    """Square products of `size` by each kernel, with the parameters of `architecture`."""
+    for declared in library():
+        if declared.op != "matmul" or declared.backend != "compute" or declared.stages:
+            continue
+        kernel = declared.for_architecture(architecture)
+        problem = Problem.of(Matmul(), {"x": (size, size), "weight": (size, size)}, {})
+        if kernel.textures or why_not(kernel, problem, backend.device.capabilities):
+            continue
+        yield sources.work(f"matmul {size}", kernel.name, kernel, problem)
+
+
+@click.command(help=__doc__)
+@click.argument("networks", nargs=-1, type=click.Path(exists=True, path_type=Path))
+@click.option("--sources", "folder", required=True, type=click.Path(path_type=Path))
+@click.option("--products", default="", help="Sizes of square products, by commas.")
+@click.option("--architecture", default="NVIDIA", help="Whose parameters products have.")
+def main(networks: tuple[Path, ...], folder: Path, products: str, architecture: str) -> None:
+    """See above."""
+    backend = open_backend("compute")
+    if not isinstance(backend, Compute):
+        raise GlnnError(f"expected compute shaders, got the backend {backend.name}")
+    sources = Sources(backend, folder)
+    for path in networks:
+        for work in of_network(path, backend, sources):
+            click.echo(json.dumps(asdict(work)))
+    for size in (int(text) for text in products.split(",") if text):
+        for work in of_products(size, architecture, backend, sources):
+            click.echo(json.dumps(asdict(work)))
+
+
+if __name__ == "__main__":
+    run(main)
