@@ -4,8 +4,9 @@ Run it where the device's own driver opens, if only its compiler: nothing is com
 goes to --sources once; a line of JSON a step says which one it is, its invocations, multiply-adds
 and bytes. `benchmarks.board_times` makes times of that and of what a compiler says of the shaders.
 
-    … run v3d-7.1 python -m benchmarks.board_plan networks/mobilenet_v2.onnx --sources shaders >steps
-    python -m benchmarks.board_plan --products 128,512 --architecture NVIDIA --sources shaders >steps
+    … run v3d-7.1 python -m benchmarks.board_plan mobilenet_v2.onnx --sources shaders >steps
+    python -m benchmarks.board_plan --products 128,512 --architecture NVIDIA \\
+        --sources shaders >steps
 """
 
 from __future__ import annotations

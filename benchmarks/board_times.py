@@ -2,20 +2,20 @@
 
     time = launches x launch + max(issue, loads, lines, memory, depth)
 
-issue: the instructions of all invocations over what the GPU issues a second. loads: theirs of up to
-four floats, likewise. lines: of cache that workgroups of a product read (Gronqvist's model, `glnn kernels
---cache`). memory: the bytes of the operands and the result over the bandwidth. depth: the
-instructions of one invocation, one after the other. An inner loop counts as often as its
-multiply-adds are needed; where a kernel has none, as often as its loads are. It is for ranking kernels
-and finding what a board would spend its time on, and no measurement: rates are vendors' public
-figures or, for bandwidth and launches, rough.
+issue: the instructions of all invocations over what the GPU issues a second. loads: theirs of up
+to four floats, likewise. lines: of cache that workgroups of a product read (Gronqvist's model,
+`glnn kernels --cache`). memory: the bytes of the operands and the result over the bandwidth. depth:
+the instructions of one invocation, one after the other. An inner loop counts as often as its
+multiply-adds are needed; where a kernel has none, as often as its loads are. It is for ranking
+kernels and finding what a board would spend its time on, and no measurement: rates are vendors'
+public figures or, for bandwidth and launches, rough.
 
-`benchmarks.board_plan` writes the steps and the shaders, an offline compiler the statistics, one JSON
-object a line (see `benchmarks.boards`):
+`benchmarks.board_plan` writes the steps and the shaders, an offline compiler the statistics, one
+JSON object a line (see `benchmarks.boards`). --measured: are kernels ranked as they were timed?
 
     python -m benchmarks.board_times v3d-7.1 --steps steps --statistics lines
     python -m benchmarks.board_times H200 --steps steps --statistics lines \\
-        --measured benchmarks/measured/rovder_2017.json       # are kernels ranked as they were timed?
+        --measured benchmarks/measured/rovder_2017.json
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def _first(loop: Mapping[str, Any], keys: Iterable[str]) -> int:
 
 
 def ranks(numbers: Sequence[float]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The place of each of `numbers` in their order; the mean of their places where some are equal."""
+    """The place of each of `numbers` in their order; equal ones have the mean of their places."""
     values = np.asarray(numbers)
     below = (values[:, None] > values).sum(1)
     same = (values[:, None] == values).sum(1)
