@@ -95,6 +95,17 @@ def best_of(scores: Array, top: int, labels: Labels | None = None) -> list[list[
     ]
 
 
+def scores_of(results: Mapping[str, Array], output: str, count: int) -> Array:
+    """What `output` gives for the first `count` samples of a run: (count, classes).
+
+    results: of the run, by the outputs' names. Raises ModelError where it is of another shape.
+    """
+    scores = np.asarray(results[output])[:count]
+    if scores.ndim != 2 or len(scores) != count or not scores.shape[1]:
+        raise ModelError(f"output {output!r} gives no classes, but {scores.shape}")
+    return scores
+
+
 @dataclass
 class Classes:
     """The best classes of the samples so far."""
@@ -125,10 +136,7 @@ class Classes:
         ModelError where the output of the classes is not (n, classes).
         """
         count = len(inputs.x)
-        scores = np.asarray(results[self.output])[:count]
-        if scores.ndim != 2 or len(scores) != count or not scores.shape[1]:
-            raise ModelError(f"output {self.output!r} gives no classes, but {scores.shape}")
-        found = best_of(scores, self.top, self.labels)
+        found = best_of(scores_of(results, self.output, count), self.top, self.labels)
         self.best += found
         self.names += inputs.names
         self.notes += inputs.notes

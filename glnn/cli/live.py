@@ -11,15 +11,14 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
 
-import numpy as np
 import rich_click as click
 from rich.cells import cell_len, set_cell_size
 
-from glnn.cli.classes import Best, best_of
+from glnn.cli.classes import Best, best_of, scores_of
 from glnn.cli.drawn import folder_of
 from glnn.cli.options import print_json
 from glnn.cli.reader import Reader
-from glnn.cli.running import Running
+from glnn.cli.running import Running, filled
 from glnn.cli.screen import Screen
 from glnn.errors import ModelError, printable
 from glnn.images.camera import Camera, Frame, is_camera, is_video
@@ -105,12 +104,8 @@ class Watching:
         """The best classes of a frame. Raises what the runs of its session do."""
         info = self.reader.info
         x = self.reader.sample(frame)
-        if isinstance(info.shape[0], int):
-            x = np.resize(x, (info.shape[0], *x.shape[1:]))  # the model takes no fewer
-        scores = np.asarray(self.running.run({info.name: x})[self.output])[:1]
-        if scores.ndim != 2 or len(scores) != 1 or not scores.shape[1]:
-            raise ModelError(f"output {self.output!r} gives no classes, but {scores.shape}")
-        return best_of(scores, self.top, self.labels)[0]
+        found = self.running.run({info.name: filled(x, info.shape[0])})
+        return best_of(scores_of(found, self.output, 1), self.top, self.labels)[0]
 
     def seen(self, camera: Camera, frames: int | None) -> Iterator[Seen]:
         """Each frame, or so many of them, with its classes."""

@@ -12,13 +12,23 @@ from glnn.cli.classes import Classes
 from glnn.cli.drawn import Drawn
 from glnn.cli.dump import Dump
 from glnn.cli.screen import progress
-from glnn.cli.sources import Inputs, Source
+from glnn.cli.sources import Source
 from glnn.profiling import Trace
 from glnn.session import InferenceSession
 from glnn.types import Array
 
 FIRST = "first run: auto sees once which backend is the fastest"
 """What the bar says until the first run is done, where a session may have to see that."""
+
+
+def filled(x: Array, size: Any) -> Array:
+    """The samples x (n, ...), repeated where there are fewer than the model takes.
+
+    size: of the input's batch: an integer where the model takes no other.
+    """
+    if isinstance(size, int) and len(x) < size:
+        return np.resize(x, (size, *x.shape[1:]))
+    return x
 
 
 @dataclass
@@ -76,7 +86,7 @@ class Running:
             task = bar.add_task(first, total=source.total)
             try:
                 for inputs in source.batches(batch):
-                    results = self.run({info.name: self._filled(inputs, info.shape, batch)})
+                    results = self.run({info.name: filled(inputs.x, info.shape[0])})
                     best = found.add(inputs, results)
                     if drawn is not None:
                         drawn.take(inputs, best)
@@ -88,10 +98,3 @@ class Running:
                     raise
                 return False
         return True
-
-    def _filled(self, inputs: Inputs, shape: tuple[Any, ...], batch: int) -> Array:
-        """The samples, repeated where the model takes no fewer than `batch`."""
-        x = inputs.x
-        if len(x) < batch and isinstance(shape[0], int):
-            x = np.resize(x, (batch, *x.shape[1:]))
-        return x

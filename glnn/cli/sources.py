@@ -203,7 +203,7 @@ class Source:
         if waiting:
             yield Inputs.of(waiting)
         if not any_there:
-            raise ModelError(f"none of the {len(self.failed)} pictures could be read")
+            raise self._none_left()
 
     def _samples(self, at_once: int) -> Iterator[Sample]:
         """All of them; of pictures behind one another so many are read at once."""
@@ -228,6 +228,9 @@ class Source:
         say(said)
         self.failed.append({"in": path, "error": said})
 
+    def _none_left(self) -> ModelError:
+        return ModelError(f"none of the {len(self.failed)} pictures could be read")
+
     @property
     def notes(self) -> list[str]:
         """What is said once, of all pictures."""
@@ -239,7 +242,7 @@ class Source:
         """
         found = list(islice(self._samples(AT_ONCE), most))
         if not found:
-            raise ModelError(f"none of the {len(self.failed)} pictures could be read")
+            raise self._none_left()
         for one in found:
             if one.x.shape[1:] != found[0].x.shape[1:]:
                 sizes = f"{found[0].x.shape[1:]} and {one.x.shape[1:]}"

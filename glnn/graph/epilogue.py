@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from glnn.errors import ShapeError
+from glnn.graph.blockwise import evaluated
 from glnn.graph.expression import Arg, Expr, call
 from glnn.types import Array, Shape
 
@@ -76,14 +75,18 @@ class Epilogue:
                 found = shapes.get(operand, "nothing")
                 raise ShapeError(f"{name}: {operand} must have shape {shape}, got {found}")
 
-    def evaluate(self, result: Array, *operands: Array) -> Array:
-        """The result's numbers by NumPy, operands being of the shapes that `shape` says."""
+    def evaluate(self, result: Array, *operands: Array, in_place: bool = False) -> Array:
+        """The result's numbers by NumPy, operands being of the shapes that `shapes` says.
+
+        in_place: whether they take the place of `result`, which nobody else has.
+        """
         spread = []
         for extent, operand in zip(self.extents, operands, strict=True):
             if extent == "channel":
                 operand = operand.reshape(-1, *(1,) * (result.ndim - 2))
             spread.append(operand)
-        return np.asarray(self.expr.evaluate(result, *spread), result.dtype)
+        out = result if in_place else None
+        return evaluated(self.expr, (result, *spread), result.shape, result.dtype, out)
 
 
 def gemm(alpha: float, beta: float | None = None) -> Epilogue | None:

@@ -109,7 +109,9 @@ class Problem:
         own = {n: as_float(array) for n, array in operands.items() if n not in self.extents}
         first, *rest = self.op.reference(*self.op.positional(own))
         if self.epilogue is not None:
-            first = self.epilogue.evaluate(first, *(operands[n] for n in self.epilogue.names))
+            fresh = first.flags.owndata and all(first is not array for array in own.values())
+            extra = (operands[n] for n in self.epilogue.names)
+            first = self.epilogue.evaluate(first, *extra, in_place=fresh)
         return (as_float(first), *map(as_float, rest))
 
     @cached_property

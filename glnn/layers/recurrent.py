@@ -127,11 +127,8 @@ class Recurrent(Stateful):
             raise ShapeError(f"{name}: there must be from 1 to {most} steps, got {steps}")
         batch: tuple[Dim, ...] = () if len(dims) == 2 else (dims[0 if self.batch_first else 1],)
         count = self.num_layers * (2 if self.bidirectional else 1)
-        for called, state, size in zip(self.states, states, (self.width, self.hidden_size)):
-            if state.type.dims != (count, *batch, size):
-                wanted = f"({', '.join(map(str, (count, *batch, size)))})"
-                got = state.type.dims
-                raise ShapeError(f"{name}: {called} must have shape {wanted}, got {got}")
+        sizes = self.width, self.hidden_size
+        self._check_states(states, *((count, *batch, size) for size in sizes))
 
     def config(self) -> dict[str, Any]:
         found = {"input_size": self.input_size, "hidden_size": self.hidden_size}

@@ -67,10 +67,7 @@ class Cell(Stateful):
             size = self.input_size
             raise ShapeError(f"{name}: x must have shape (n, {size}) or ({size},), got {dims}")
         wanted = (*dims[:-1], self.hidden_size)
-        for called, state in zip(self.states, states, strict=False):
-            if state.type.dims != wanted:
-                sizes = f"({', '.join(map(str, wanted))})"
-                raise ShapeError(f"{name}: {called} must have shape {sizes}, got {state.type.dims}")
+        self._check_states(states, wanted, wanted)
 
     def config(self) -> dict[str, Any]:
         found = {"input_size": self.input_size, "hidden_size": self.hidden_size}

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from glnn.errors import ShapeError, shown
+from glnn.graph.graph import Value
 from glnn.layers.layer import Array, Layer
 from glnn.layers.parameter import Parameter
+from glnn.types import Dim
 
 
 class Stateful(Layer):
@@ -44,6 +46,15 @@ class Stateful(Layer):
             wanted = f"({', '.join(self.states)})"
             raise ShapeError(f"{type(self).__name__} hx must be {wanted}, got {shown(hx)}")
         return tuple(hx)
+
+    def _check_states(self, given: Sequence[Value], *wanted: tuple[Dim, ...]) -> None:
+        """Raise ShapeError unless each state that is given has the dimensions that are wanted."""
+        for called, state, dims in zip(self.states, given, wanted, strict=False):
+            if state.type.dims != dims:
+                raise ShapeError(
+                    f"{type(self).__name__}: {called} must have shape "
+                    f"({', '.join(map(str, dims))}), got {state.type.dims}"
+                )
 
     def _returned(self, found: tuple[Array, ...]) -> Any:
         """The results as PyTorch gives them."""

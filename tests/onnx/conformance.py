@@ -14,6 +14,7 @@ within 1e-2. --strict has the cases of `gpu_cases` alone, with `onnx.reference` 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import logging
 import os
@@ -51,6 +52,10 @@ RTOL = {"float32": 1e-3, "float16": 1e-2, "bfloat16": 2**-6, "float64": 1e-3}
 ATOL = 1e-5
 FAILURES = Path(__file__).with_name("failures.toml")
 STATUSES = ("gpu", "host", "refused", "wrong")
+LONGEST = 300.0  # seconds of a case: a process that hangs says where, and all of it fails
+ALONE = {"LP_NUM_THREADS": "0", "OPENBLAS_NUM_THREADS": "1"}
+"""What has llvmpipe and NumPy compute in the thread that asks: cases are small, and as many
+processes as there are cores leave their threads nothing but to wait for one another."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +184,11 @@ def corrupt_downloads() -> None:
 
 
 def _one(kind: str, name: str, backend: str) -> Result:
-    return run(kind, _CASES[kind, name], backend)
+    faulthandler.dump_traceback_later(LONGEST, exit=True)
+    try:
+        return run(kind, _CASES[kind, name], backend)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def all_results(
@@ -195,6 +204,8 @@ def all_results(
     names = [(kind, case.name) for kind, case in cases(kinds, match)]
     if strict or corrupt:
         names = [one for one in names if one in set(gpu_cases.frozen())]
+    for name, value in ALONE.items():
+        os.environ.setdefault(name, value)  # of the processes: this one has NumPy loaded
     context = get_context("spawn")
     start = (kinds, strict, corrupt)
     with ProcessPoolExecutor(workers, context, _start, start) as pool:

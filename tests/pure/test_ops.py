@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -25,6 +23,7 @@ from glnn.graph.operators import (
     Softmax,
     Subsample,
     Unflatten,
+    correlation,
 )
 from glnn.graph.operators.reorder import Reorder
 from glnn.graph.patterns import SCALE_AND_SHIFT
@@ -80,9 +79,7 @@ def test_conv2d(rng, monkeypatch, shape, weight, attributes) -> None:
     x, w = rng(shape), rng(weight)
     expected = oracle.conv2d(x, w, **attributes)
     both(Conv2d(**attributes), expected, x=x, weight=w)
-    monkeypatch.setattr(
-        sys.modules["glnn.graph.operators.conv2d"], "COLUMN_BYTES", 1
-    )  # one image at a time
+    monkeypatch.setattr(correlation, "BLOCK_BYTES", 1)  # one image at a time
     both(Conv2d(**attributes), expected, x=x, weight=w)
 
 
@@ -371,18 +368,10 @@ def test_splitting_the_batch_changes_nothing(rng, monkeypatch, images) -> None:
     op = Conv2d(padding=(1, 1, 1, 1), groups=2)
     operands = {"x": rng((5, 4, 6, 7)), "weight": rng((6, 2, 3, 3))}
     whole = op.compute(operands)
-    parts: list[int] = []
-    columns = Conv2d._columns
-
-    def counted(self, x, *rest):
-        parts.append(len(x))
-        return columns(self, x, *rest)
-
-    monkeypatch.setattr(Conv2d, "_columns", counted)
     one = 4 * 4 * 9 * 6 * 7  # bytes of the columns of one image
-    monkeypatch.setattr(sys.modules["glnn.graph.operators.conv2d"], "COLUMN_BYTES", images * one)
+    monkeypatch.setattr(correlation, "BLOCK_BYTES", images * one)
+    assert correlation._block((2, 6, 7), 2 * 9, 4) == (images, 2, 6)
     np.testing.assert_array_equal(op.compute(operands), whole)
-    assert parts == [images] * (5 // images) + [5 % images] * (5 % images > 0)
 
 
 def test_convolutions_of_nothing() -> None:

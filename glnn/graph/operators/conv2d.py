@@ -7,18 +7,16 @@ from dataclasses import dataclass
 from math import gcd, prod
 from typing import ClassVar
 
-import numpy as np
-
 from glnn.errors import ShapeError
 from glnn.graph.contraction import Contraction
 from glnn.graph.operator import Shapes, rank
 from glnn.graph.operators import windows
+from glnn.graph.operators.correlation import correlated
 from glnn.graph.operators.windows import Pair, Sides
 from glnn.types import Array, Shape
 
 FEW = 8  # channels of a result
 UNIT = 16  # pixels: as many as one invocation may compute
-COLUMN_BYTES = 64 << 20  # im2col is split over the batch to stay below
 
 
 @dataclass(frozen=True)
@@ -71,26 +69,9 @@ class Conv2d(Contraction):
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
         x, weight = operands["x"], operands["weight"].astype(operands["x"].dtype, copy=False)
-        n, o, oh, ow = self.shape_of({k: v.shape for k, v in operands.items()})
-        kh, kw = weight.shape[2:]
-        taps = kh * kw * x.shape[1]
-        images = max(1, COLUMN_BYTES // max(1, taps * oh * ow * x.dtype.itemsize))
-        result = np.empty((n, o, oh, ow), x.dtype)
-        flat = weight.reshape(self.groups, o // self.groups, taps // self.groups)
-        for start in range(0, n, images):
-            part = x[start : start + images]
-            columns = self._columns(part, (kh, kw), (oh, ow))
-            result[start : start + images] = (flat @ columns).reshape(len(part), o, oh, ow)
-        return result
-
-    def _columns(self, x: Array, kernel: Pair, out: Pair) -> Array:
-        """im2col: (n, groups, c / groups * kh * kw, oh * ow)."""
-        n, c = x.shape[:2]
-        columns = np.zeros((n, c, *kernel, *out), x.dtype)
-        geometry = kernel, self.stride, self.padding, self.dilation
-        for (ky, kx), (ys, xs), met in windows.every_tap(x, out, *geometry):
-            columns[:, :, ky, kx, ys, xs] = met
-        return columns.reshape(n, self.groups, c // self.groups * prod(kernel), out[0] * out[1])
+        *_, oh, ow = self.shape_of({k: v.shape for k, v in operands.items()})
+        geometry = self.stride, self.padding, self.dilation, self.groups
+        return correlated(x, weight, (oh, ow), *geometry)
 
     def flops(self, shapes: Shapes) -> int:
         out = self.shape_of(shapes)

@@ -13,7 +13,8 @@ from glnn.errors import ShapeError
 from glnn.graph.contraction import Contraction
 from glnn.graph.operator import Shapes, rank
 from glnn.graph.operators import windows
-from glnn.graph.operators.conv2d import COLUMN_BYTES, FEW
+from glnn.graph.operators.conv2d import FEW
+from glnn.graph.operators.correlation import COLUMN_BYTES
 from glnn.graph.operators.windows import Pair, Sides
 from glnn.types import Array, Shape
 

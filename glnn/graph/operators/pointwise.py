@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.errors import ShapeError
+from glnn.graph.blockwise import evaluated
 from glnn.graph.bounds import narrow_expression, of_expression
 from glnn.graph.expression import Expr
 from glnn.graph.interval import Interval
@@ -50,8 +51,7 @@ class Pointwise(Operator):
         given = [array for array in arrays if array is not None]
         dtype = self._dtype([DType.of(array) for array in given])
         shape = np.broadcast_shapes(*(array.shape for array in given))
-        found = np.asarray(self.expr.evaluate(*given), dtype.numpy)
-        return (np.array(np.broadcast_to(found, shape)),)
+        return (evaluated(self.expr, given, shape, dtype.numpy),)
 
     def _dtype(self, given: list[DType]) -> DType:
         """The type of the result, where float32 may be given as float64 for a precise reference."""

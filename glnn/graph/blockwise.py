@@ -1,0 +1,60 @@
+"""Expressions by NumPy block by block, so that what is between two functions stays in a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from glnn.graph.expression import Expr
+from glnn.types import Array, Shape
+
+NUMBERS = 1 << 16  # of a block: some of them, of 4 bytes, are what a core's cache holds
+
+
+def evaluated(
+    expr: Expr,
+    arrays: Sequence[Array],
+    shape: Shape,
+    dtype: np.dtype[np.generic],
+    out: Array | None = None,
+) -> Array:
+    """`expr` of `arrays`, which broadcast to `shape`, as an array of its own. Never warns.
+
+    out: of that shape and dtype, where the result is to lie; it may be one of `arrays`, but may not
+    share memory with others.
+    """
+    if out is None:
+        out = np.empty(shape, dtype)
+    if prod(shape) <= NUMBERS:
+        out[...] = expr.evaluate(*arrays)
+        return out
+    for place in blocks(shape):
+        parts = (array[_within(array.shape, place, len(shape))] for array in arrays)
+        out[place] = expr.evaluate(*parts)
+    return out
+
+
+def blocks(shape: Shape) -> Iterator[tuple[slice, ...]]:
+    """Where the blocks of an array of `shape` lie: of NUMBERS, or of one row where that is more.
+
+    All have a slice for each of the first axes, the same number of them.
+    """
+    inner = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    last = next((axis for axis, size in enumerate(inner) if size <= NUMBERS), len(shape) - 1)
+    steps = [*(1 for _ in range(last)), max(NUMBERS // max(inner[last], 1), 1)]
+    sizes = zip(shape, steps, strict=False)
+    yield from product(
+        *([slice(i, i + step) for i in range(0, size, step)] for size, step in sizes)
+    )
+
+
+def _within(own: Shape, place: tuple[slice, ...], rank: int) -> tuple[slice, ...]:
+    """What an array of shape `own` has at a place of one of `rank` dimensions that it broadcasts
+    to.
+    """
+    missing = rank - len(own)
+    pairs = zip(own, place[missing:], strict=False)
+    return tuple(slice(None) if size == 1 else part for size, part in pairs)

@@ -1,0 +1,108 @@
+"""NumPy's convolution against sums written out; expressions block by block against the whole."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from glnn.graph import blockwise
+from glnn.graph.blockwise import blocks, evaluated
+from glnn.graph.epilogue import Epilogue
+from glnn.graph.expression import Arg, call
+from glnn.graph.operators import Conv2d, correlation
+from glnn.kernels.problem import Problem
+from glnn.types import Array
+
+CASES = {
+    "one pixel": ((2, 3, 5, 7), (4, 3, 1, 1), {}),
+    "one pixel, grouped": ((3, 6, 1, 5), (4, 3, 1, 1), {"groups": 2}),
+    "one pixel, strided": ((1, 3, 7, 5), (2, 3, 1, 1), {"stride": (2, 3)}),
+    "one pixel, padded": ((1, 3, 2, 3), (2, 3, 1, 1), {"padding": (1, 0, 2, 1)}),
+    "three by three": ((2, 3, 7, 5), (5, 3, 3, 3), {"padding": (1, 1, 1, 1)}),
+    "uneven": ((1, 2, 9, 8), (3, 2, 3, 2), {"stride": (2, 1), "padding": (0, 2, 1, 0)}),
+    "dilated": ((2, 3, 11, 9), (2, 3, 3, 3), {"dilation": (3, 2), "padding": (3, 0, 1, 2)}),
+    "depthwise": ((2, 7, 6, 5), (7, 1, 3, 3), {"groups": 7, "padding": (1, 1, 1, 1)}),
+    "two for each": ((1, 3, 6, 5), (6, 1, 5, 3), {"groups": 3, "padding": (2, 1, 2, 1)}),
+    "grouped": ((3, 4, 5, 6), (6, 2, 2, 3), {"groups": 2, "stride": (2, 2)}),
+    "far apart": ((1, 2, 3, 3), (2, 2, 2, 2), {"stride": (50, 70), "padding": (60, 40, 55, 90)}),
+    "no samples": ((0, 2, 5, 5), (3, 2, 3, 3), {}),
+    "no channels": ((2, 0, 4, 4), (3, 0, 3, 3), {}),
+    "no results": ((1, 2, 4, 4), (0, 2, 3, 3), {}),
+}
+
+
+def summed(x: Array, weight: Array, op: Conv2d) -> Array:
+    """The convolution, number by number."""
+    top, left, bottom, right = op.padding
+    x = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)))
+    n, o, (share, kh, kw) = len(x), len(weight), weight.shape[1:]
+    oh = (x.shape[2] - op.dilation[0] * (kh - 1) - 1) // op.stride[0] + 1
+    ow = (x.shape[3] - op.dilation[1] * (kw - 1) - 1) // op.stride[1] + 1
+    found = np.zeros((n, o, oh, ow))
+    for to, y, z in product(range(o), range(oh), range(ow)):
+        first = to // (o // op.groups) * share
+        top, left = y * op.stride[0], z * op.stride[1]
+        down = slice(top, top + (kh - 1) * op.dilation[0] + 1, op.dilation[0])
+        across = slice(left, left + (kw - 1) * op.dilation[1] + 1, op.dilation[1])
+        met = x[:, first : first + share, down, across]
+        found[:, to, y, z] = (met * weight[to]).sum(axis=(1, 2, 3))
+    return found
+
+
+@pytest.mark.parametrize("bytes_of_block", [1, 700, 5000, 1 << 20])
+@pytest.mark.parametrize("name", CASES)
+def test_a_convolution_is_the_sums_whatever_its_blocks_are(
+    name: str, bytes_of_block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(correlation, "BLOCK_BYTES", bytes_of_block)
+    monkeypatch.setattr(correlation, "LEAST_COLUMNS", 1 if bytes_of_block < 1 << 20 else 512)
+    given, weights, more = CASES[name]
+    rng = np.random.default_rng(7)
+    x, weight, op = rng.normal(size=given), rng.normal(size=weights), Conv2d(**more)
+    expected = summed(x, weight, op)
+    found = op.compute({"x": x, "weight": weight})
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    turned = np.ascontiguousarray(x.transpose(3, 1, 2, 0)).transpose(3, 1, 2, 0)
+    np.testing.assert_array_equal(op.compute({"x": turned, "weight": weight}), found)
+    narrow = op.compute({"x": x.astype(np.float32), "weight": weight.astype(np.float32)})
+    assert narrow.dtype == np.float32 and narrow.flags.owndata
+    np.testing.assert_allclose(narrow, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (0, 3), (97,), (3, 1, 41), (2, 0, 5), (1, 7, 13, 3)])
+def test_blocks_are_every_number_once(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blockwise, "NUMBERS", 16)
+    rng = np.random.default_rng(3)
+    x, row = rng.normal(size=shape), rng.normal(size=shape[-1:])
+    column = rng.normal(size=(*shape[:-1], 1)) if shape else rng.normal(size=())
+    expr = call("add", call("mul", Arg(0), Arg(1)), call("exp", Arg(2)))
+    found = evaluated(expr, (x, row, column), shape, x.dtype)
+    np.testing.assert_allclose(found, x * row + np.exp(column), rtol=1e-14)
+    if x.size > 16:
+        seen = np.zeros(shape, int)
+        for place in blocks(shape):
+            seen[place] += 1
+        assert (seen == 1).all()
+    given = x.copy()
+    assert evaluated(expr, (given, row, column), shape, x.dtype, given) is given
+    np.testing.assert_array_equal(given, found)
+
+
+def test_an_epilogue_takes_the_place_of_no_operand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blockwise, "NUMBERS", 16)
+    rng = np.random.default_rng(5)
+    x, weight, bias = (rng.normal(size=s) for s in ((2, 3, 5, 4), (4, 3, 3, 3), (4,)))
+    operands = {"x": x, "weight": weight, "e1": bias}
+    epilogue = Epilogue(call("relu", call("add", Arg(0), Arg(1))), ("channel",))
+    op = Conv2d(padding=(1, 1, 1, 1))
+    problem = Problem.of(op, {k: v.shape for k, v in operands.items()}, {}, epilogue)
+    before = {name: array.copy() for name, array in operands.items()}
+    found = problem.compute(operands)
+    expected = np.maximum(summed(x, weight, op) + bias[:, None, None], 0)
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    for name, array in operands.items():
+        np.testing.assert_array_equal(array, before[name])
