@@ -33,6 +33,12 @@ class Way(Enum):
 class Memory(Protocol):
     """Room that several tensors share, one after the other."""
 
+    def worth(self, launches: int, flops: int) -> bool:
+        """Whether so many launches are as much as `flops` of sums, each weight read for one sample,
+        where a product of matrices does as many at its own pace.
+        """
+        return False
+
     @property
     def nbytes(self) -> int: ...
 
@@ -66,6 +72,8 @@ class Backend(ABC):
     """Whether what is kept is packed as its layout says, by `device.copying.packed`."""
     in_place: ClassVar[bool] = False
     """Whether a launch may write memory that it reads at the same place."""
+    turns: ClassVar[bool] = False
+    """Whether a launch may have several turns, which read what those before them wrote."""
     device: Device | None
 
     @property

@@ -15,9 +15,11 @@ from glnn.device import Buffer, Device, Program, Source, confuses_values
 from glnn.device.places import Place, Range, place
 from glnn.device.recording import Recorder
 from glnn.graph.operators.concat import MOST_INPUTS
+from glnn.kernels.architecture import architecture
 from glnn.kernels.binding import bind
 from glnn.kernels.generate.generated import Uniform
 from glnn.kernels.kernel import Kernel
+from glnn.kernels.predict import pace
 from glnn.kernels.problem import Problem
 from glnn.kernels.verdicts import LaunchSize
 from glnn.layout import Layout
@@ -97,6 +99,7 @@ class Compute(GlBackend):
     name: ClassVar[str] = "compute"
     operands: ClassVar[int] = 15  # beside the result, what most devices have storage blocks for
     in_place: ClassVar[bool] = True
+    turns: ClassVar[bool] = True
     joins: ClassVar[int] = MOST_INPUTS  # a dispatch for each of them
 
     @classmethod
@@ -110,6 +113,10 @@ class Compute(GlBackend):
     @property
     def adjoining(self) -> int:
         return self.device.capabilities.max_shader_storage_block_size
+
+    def worth(self, launches: int, flops: int) -> bool:
+        of = pace(architecture(self.device.capabilities))
+        return launches * of.launch + flops / of.products > flops / of.others
 
     def compile(self, source: Source) -> Program:
         return Program.compute(self.device, source)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import numpy as np
 import pytest
 
-from glnn.errors import ShapeError
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.operators import Recurrence
 from tests import oracle
@@ -80,6 +77,7 @@ def test_lstms(opened, rng, name, kernel, d, layers, t, b, h, units) -> None:
         kernel,
     )
     wide, given = weight.astype(np.float64), x.astype(np.float64)
+    hidden = np.zeros(0)
     for chain in range(count):
         inputs = given[chain] if layers == 1 else given[0]
         if layers > 1 and chain:

@@ -1,4 +1,4 @@
-"""What kernels of recurrent layers get: the expressions of the new states, a launch for each step."""
+"""What kernels of recurrent layers get: the expressions of new states, the launches of steps."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ Types = Mapping[str, TensorType]
 STEPS = 64  # that one workgroup makes in a launch: drivers end what takes long
 
 
-def generate(
-    op: Operator, types: Types, layouts: Mapping[str, Layout], backend: str
-) -> Generated:
+def generate(op: Operator, types: Types, layouts: Mapping[str, Layout], backend: str) -> Generated:
     """For the templates of shaders/recurrent_step."""
     if not isinstance(op, RecurrentStep):
         raise UnsupportedOpError(f"it computes a step of a recurrent layer, no {op.name}")
