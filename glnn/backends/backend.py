@@ -33,12 +33,6 @@ class Way(Enum):
 class Memory(Protocol):
     """Room that several tensors share, one after the other."""
 
-    def worth(self, launches: int, flops: int) -> bool:
-        """Whether so many launches are as much as `flops` of sums, each weight read for one sample,
-        where a product of matrices does as many at its own pace.
-        """
-        return False
-
     @property
     def nbytes(self) -> int: ...
 
@@ -72,9 +66,14 @@ class Backend(ABC):
     """Whether what is kept is packed as its layout says, by `device.copying.packed`."""
     in_place: ClassVar[bool] = False
     """Whether a launch may write memory that it reads at the same place."""
-    turns: ClassVar[bool] = False
-    """Whether a launch may have several turns, which read what those before them wrote."""
     device: Device | None
+
+    @property
+    def worth(self) -> Callable[[int, int], bool] | None:
+        """Whether so many launches take longer than so many operations, of sums for one sample, do
+        beyond those of a product of matrices; None where no launch has turns.
+        """
+        return None
 
     @property
     def binds(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -99,7 +99,6 @@ class Compute(GlBackend):
     name: ClassVar[str] = "compute"
     operands: ClassVar[int] = 15  # beside the result, what most devices have storage blocks for
     in_place: ClassVar[bool] = True
-    turns: ClassVar[bool] = True
     joins: ClassVar[int] = MOST_INPUTS  # a dispatch for each of them
 
     @classmethod
@@ -114,9 +113,14 @@ class Compute(GlBackend):
     def adjoining(self) -> int:
         return self.device.capabilities.max_shader_storage_block_size
 
-    def worth(self, launches: int, flops: int) -> bool:
+    @property
+    def worth(self) -> Callable[[int, int], bool]:
         of = pace(architecture(self.device.capabilities))
-        return launches * of.launch + flops / of.products > flops / of.others
+
+        def worth(launches: int, flops: int) -> bool:
+            return launches * of.launch > flops / of.others - flops / of.products
+
+        return worth
 
     def compile(self, source: Source) -> Program:
         return Program.compute(self.device, source)

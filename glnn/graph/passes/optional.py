@@ -135,7 +135,7 @@ def shortened(
 
     types: of every value, sizes known; those of new ones are added. operands: how many a pointwise
     node may come to have. worth: whether so many launches are worth so many operations; None where
-    a launch has no turns (`Backend.turns`).
+    no launch has turns (`Backend.worth`).
     """
     for one, change in _ORDER:
         if one in without:
