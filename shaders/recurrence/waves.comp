@@ -48,10 +48,15 @@ vec4 state_before(int step, int chain, int row, int quad, int which) {
 void add_up(int begin, int chain, int step, int gate, int first, int lane, int from, int side) {
     vec4 sums[ROWS * AT_ONCE];
     for (int i = 0; i < ROWS * AT_ONCE; ++i) sums[i] = vec4(0.0);
+    int pitch = step > 0 ? RESULTS : STATES, chains_before = max(step - 1, 0) * chains + chain;
     for (int k = from; k < quads; k += side) {
         vec4 h[ROWS];
-        for (int row = 0; row < ROWS; ++row)
-            h[row] = state_before(step, chain, min(first + row, batch - 1), k, SUMMED);
+        for (int row = 0; row < ROWS; ++row) {
+            int own = chains_before * batch + min(first + row, batch - 1);
+            int at = (own * quads + k) * pitch + SUMMED;
+            if (step > 0) h[row] = result[at];
+            else h[row] = state[at];
+        }
         for (int i = 0; i < AT_ONCE; ++i) {
             int place = begin + (gate + i) * 4 * quads * quads + k;
             vec4 w0 = weight[place], w1 = weight[place + quads];
