@@ -28,7 +28,7 @@ layout(std430, binding = 3) buffer Out { vec4 result[]; };
 uniform int chains, layers;  // chains: layers, or directions, whose states are there
 uniform int first_chain, active_chains;  // of this launch
 shared vec4 part[4 * ROWS * LANES];
-shared float fresh[16 * ROWS * QUADS];  // new states, four units together
+shared float fresh[4 * RESULTS * ROWS * QUADS];  // new states, four units together
 // The lanes of four units, and how many sums of theirs `finish` adds up.
 #define SIDE (LANES / QUADS)
 #define LAST (SIDE < 8 ? SIDE / 2 : 4)

@@ -65,7 +65,7 @@ def test_lstms(opened, rng, name, kernel, d, layers, t, b, h, units) -> None:
     weight[..., units:], x[..., units:] = 0, 9
     states = [rng((count, b, h)) for _ in range(6)]
     states[0][..., units:] = states[1][..., units:] = 0
-    op, operands = Recurrence(lstm(), 0, units, layers), dict(x=x, weight=weight)
+    op, operands = Recurrence(lstm(), 0, units, layers), {"x": x, "weight": weight}
     operands["state"] = packed(states)
     alone = layers == 1 and (kernel != "whole" or 4 * h <= 512)
     if kernel != "waves" and not alone:
@@ -88,7 +88,8 @@ def test_lstms(opened, rng, name, kernel, d, layers, t, b, h, units) -> None:
 def test_the_second_of_two_states_is_summed(opened, rng, name, kernel) -> None:
     x, weight, states = rng((2, 5, 3, 1, 8)), rng((2, 1, 8, 8)) / 3, rng((2, 2, 3, 8))
     op = Recurrence((call("sub", Arg(1), Arg(3)), PLAIN[0]), 1)
-    found = run(opened(name), op, dict(x=x, weight=weight, state=packed([*states])), kernel)
+    operands = {"x": x, "weight": weight, "state": packed([*states])}
+    found = run(opened(name), op, operands, kernel)
     first, second = states.astype(np.float64)
     for step in range(5):
         sums = np.stack([second[i] @ weight[i, 0].T.astype(np.float64) for i in range(2)])

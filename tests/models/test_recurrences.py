@@ -108,3 +108,16 @@ def test_states_that_follow_from_the_layer_below_keep_layers_apart(compute: Back
     y, h, c = expected(below, x, zero, zero)
     (found,) = plan.run({"x": x}).values()
     close(found, expected(above, y.astype(np.float32), h.astype(np.float32), c)[0])
+
+
+def test_few_launches_are_not_worth_many_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        worth = open_backend("compute").worth
+    except DeviceError as failure:
+        pytest.skip(str(failure))
+    assert worth is not None and worth(63, 1) and not worth(63, 1 << 50)
+    assert open_backend("cpu").worth is None
+    monkeypatch.setattr(Compute, "worth", property(lambda self: lambda launches, flops: False))
+    x = np.zeros((3, 1, 3), np.float32)
+    plan = Plan(model(LSTM(3, 132, 2), 3, 1).graph, open_backend("compute"), {"x": x.shape})
+    assert joined(plan) == [1, 1]

@@ -14,7 +14,7 @@ from glnn.graph.operator import Cost, Known, Operator, Shapes, Types
 from glnn.graph.operators.recurrent_step import MOST_GATES
 from glnn.types import Array, DType, Shape, TensorType
 
-MOST_STATES = 4
+MOST_STATES = 5
 """How many states of a unit may change."""
 MOST_SUMS = 512
 """How many sums over the units a workgroup that has a layer by itself keeps in shared memory."""

@@ -127,9 +127,9 @@ def _concatenated(rewriting: Rewriting, states: Sequence[Value]) -> list[tuple[N
             if not known or rewriting.output(value):
                 return None
         apart.append(views)
-    inner = {node for views in apart[:-1] for one in views for node in rewriting.readers(one)}
+    inner = [node for views in apart[:-1] for one in views for node in rewriting.readers(one)]
     found = []
-    for node in inner:
+    for node in dict.fromkeys(inner):
         given = list(node.inputs)
         places = [given.index(one) for one in apart[0] if one in given]
         first = places[0] if places else 0
