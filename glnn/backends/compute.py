@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -10,14 +10,16 @@ from typing import ClassVar
 
 from glnn.backends.backend import Choice, Launch
 from glnn.backends.gl import GlBackend
-from glnn.backends.launch import Fetched, GlLaunch, Touched
+from glnn.backends.launch import Fetched, GlLaunch, Sending, Touched
 from glnn.device import Buffer, Device, Program, Source, confuses_values
 from glnn.device.places import Place, Range, place
 from glnn.device.recording import Recorder
 from glnn.graph.operators.concat import MOST_INPUTS
+from glnn.kernels.architecture import architecture
 from glnn.kernels.binding import bind
 from glnn.kernels.generate.generated import Uniform
 from glnn.kernels.kernel import Kernel
+from glnn.kernels.predict import pace
 from glnn.kernels.problem import Problem
 from glnn.kernels.verdicts import LaunchSize
 from glnn.layout import Layout
@@ -35,6 +37,8 @@ class Dispatch:
     groups: Groups
     alone: bool = False
     """Whether it is sent off by itself, as drivers end what takes long."""
+    after: bool = False
+    """Whether it reads what those before it wrote to the same result."""
 
 
 class ComputeLaunch(GlLaunch):
@@ -68,16 +72,19 @@ class ComputeLaunch(GlLaunch):
     def _place(self, buffer: Buffer) -> Place:
         return place(buffer.range(self._device, 0))
 
-    def record(self, recorder: Recorder) -> None:
+    def record(self, recorder: Recorder, sending: Sending) -> None:
         out, given = self.out, self._in_place
         if given is not None and self._place(given) != self._place(out):
             size = 4 * out.layout.size(out.shape)
             target, source = out.push(self._device), given.push(self._device)
             recorder.copy(target, out.first, source, given.first, size)
         Fetched.record(self._textures, recorder)
-        reads = filter(None, (one.read for one in self._textures))
+        reads = list(filter(None, (one.read for one in self._textures)))
         recorder.uses([*self._bound, *reads], [self._place(out)])
         for dispatch in self._dispatches:
+            if dispatch.after:
+                sending.next(recorder)
+                recorder.uses([*self._bound, *reads], [self._place(out)])
             for range in dispatch.buffers:
                 recorder.bind(range)
             recorder.uniforms(self._program, dispatch.uniforms)
@@ -105,6 +112,15 @@ class Compute(GlBackend):
     @property
     def adjoining(self) -> int:
         return self.device.capabilities.max_shader_storage_block_size
+
+    @property
+    def worth(self) -> Callable[[int, int], bool]:
+        of = pace(architecture(self.device.capabilities))
+
+        def worth(launches: int, flops: int) -> bool:
+            return launches * of.launch > flops / of.others - flops / of.products
+
+        return worth
 
     def compile(self, source: Source) -> Program:
         return Program.compute(self.device, source)
@@ -161,10 +177,11 @@ class Compute(GlBackend):
         made = problem.generated(kernel)
         for launch in () if made is None else made.launches:
             own = {name: launch.uniforms.get(name, value) for name, value in uniforms.items()}
-            operands = [bound[name] for name in (launch.operand, "out")]
+            names = (launch.operand, "out") if launch.operand else bound
+            operands = [bound[name] for name in names]
             counts = {k: v for k, v in launch.uniforms.items() if isinstance(v, int)}
             groups = self._groups(kernel, {**sizes, **counts})
-            yield from _in_parts(operands, own, groups, most)
+            yield from _in_parts(operands, own, groups, most, after=launch.after)
         if made is not None and made.launches:
             return
         if split is None:
@@ -209,10 +226,15 @@ def _in_parts(
     uniforms: Mapping[str, Uniform],
     groups: Groups,
     most: int | None,
+    *,
+    after: bool = False,
 ) -> Iterator[Dispatch]:
-    """The dispatch of `groups`, or several of at most `most` of them each."""
+    """The dispatch of `groups`, or several of at most `most` of them each.
+
+    after: whether it reads what those before it wrote; its own parts do not read one another's.
+    """
     if most is None:
-        yield Dispatch(buffers, uniforms, groups)
+        yield Dispatch(buffers, uniforms, groups, after=after)
         return
     counts: list[int] = []
     for count in groups:  # as many as may be along x, then along y, then along z
@@ -222,4 +244,5 @@ def _in_parts(
         part = tuple(min(counts[i], groups[i] - first[i]) for i in range(3))
         places = {"first_group": first, "all_groups": groups}
         known = {name: places.get(name, value) for name, value in uniforms.items()}
-        yield Dispatch(buffers, known, (part[0], part[1], part[2]), part != groups)
+        groups_now = part[0], part[1], part[2]
+        yield Dispatch(buffers, known, groups_now, part != groups, after and not any(first))

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from glnn.backends.backend import Choice, Launch
 from glnn.backends.gl import GlBackend
-from glnn.backends.launch import Fetched, GlLaunch
+from glnn.backends.launch import Fetched, GlLaunch, Sending
 from glnn.device import Buffer, Device, Program, Source
 from glnn.device.recording import Attributes, Capture, Recorder
 from glnn.errors import ShaderError
@@ -60,7 +60,7 @@ class FeedbackLaunch(GlLaunch):
             for draw in draws
         ]
 
-    def record(self, recorder: Recorder) -> None:
+    def record(self, recorder: Recorder, sending: Sending) -> None:
         Fetched.record(self._textures, recorder)
         out = self.out.push(self._device)
         for draw, uniforms in self._draws:

@@ -72,6 +72,21 @@ class Touched:
     writes: frozenset[Place]
 
 
+class Sending:
+    """How often the commands of launches, and of turns of one launch, are sent off."""
+
+    def __init__(self, device: Device) -> None:
+        self._batches = _batches(architecture(device.capabilities), device.low)
+        self._left = next(self._batches)
+
+    def next(self, recorder: Recorder) -> None:
+        """One more follows: send off those before it where they are enough."""
+        if not self._left:
+            recorder.flush()
+            self._left = next(self._batches)
+        self._left -= 1
+
+
 class GlLaunch(ABC):
     """What runs one problem on `device`, and the buffer of its result."""
 
@@ -79,8 +94,8 @@ class GlLaunch(ABC):
         self.name, self.out, self._device = name, out, device
 
     @abstractmethod
-    def record(self, recorder: Recorder) -> None:
-        """Write down what it asks of GL."""
+    def record(self, recorder: Recorder, sending: Sending) -> None:
+        """Write down what it asks of GL. sending: is asked before each turn but the first."""
 
     @property
     def touches(self) -> Touched | None:
@@ -105,20 +120,15 @@ def recorded(device: Device, launches: Iterable[Launch]) -> Recording:
 
 def record(recorder: Recorder, launches: Iterable[Launch]) -> None:
     """Write down `launches`, one after the other."""
-    device = recorder.device
-    batches = _batches(architecture(device.capabilities), device.low)
-    left = next(batches)
+    sending = Sending(recorder.device)
     for launch in launches:
-        if not left:
-            recorder.flush()
-            left = next(batches)
+        sending.next(recorder)
         if isinstance(launch, GlLaunch):
             recorder.step(launch.name)
-            launch.record(recorder)
+            launch.record(recorder, sending)
         else:
             recorder.step("host")
             recorder.call(launch)
-        left -= 1
 
 
 def in_levels(launches: Iterable[Launch]) -> list[Launch]:

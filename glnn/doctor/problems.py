@@ -21,6 +21,7 @@ from glnn.graph.operators import (
     Pointwise,
     Pool2d,
     Pool2dGradient,
+    Recurrence,
     RecurrentStep,
     Reduce,
     Resample,
@@ -104,6 +105,16 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
     "cum_sum": [
         (CumSum(1), {"x": (37, 131)}),
         (CumSum(0, exclusive=True, reverse=True), {"x": (37, 131)}),
+    ],
+    "recurrence": [
+        (
+            Recurrence((call("tanh", call("add", Arg(0), Arg(1))), Arg(2)), 1, 35),
+            {"x": (2, 3, 5, 1, 36), "weight": (2, 1, 36, 36), "state": (2, 5, 9, 2, 4)},
+        ),
+        (
+            Recurrence((call("tanh", call("add", Arg(0), Arg(1))),), 0, 35, 3),
+            {"x": (1, 4, 5, 1, 36), "weight": (5, 1, 36, 36), "state": (3, 5, 9, 2, 4)},
+        ),
     ],
     "recurrent_step": [
         (

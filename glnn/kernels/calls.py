@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from glnn.errors import UnsupportedOpError
 from glnn.graph.expression import Call, Expr
 from glnn.graph.operators.pointwise import Pointwise
+from glnn.graph.operators.recurrence import Recurrence
 from glnn.graph.operators.recurrent_step import RecurrentStep
 from glnn.graph.operators.reduce import Reduce
 from glnn.kernels.generate.expression import types_on_gpu
@@ -34,7 +35,7 @@ def _expressions(problem: Problem) -> Iterator[tuple[Expr, list[DType]]]:
     if isinstance(op, Reduce):
         yield op.prologue, given
         yield op.finish, [op.prologue.infer(given)]
-    if isinstance(op, RecurrentStep):
+    if isinstance(op, RecurrentStep | Recurrence):
         floats = [DType.float32] * max(expr.arity for expr in op.exprs)
         yield from ((expr, floats) for expr in op.exprs)
     if problem.epilogue is not None:

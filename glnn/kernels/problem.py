@@ -187,7 +187,8 @@ class Problem:
         made = self.generated(kernel)
         if made is None:
             return kernel
-        return expanded(kernel, tuple(self.shapes), made.reads, apart=bool(made.launches))
+        apart = any(launch.operand for launch in made.launches)
+        return expanded(kernel, tuple(self.shapes), made.reads, apart=apart)
 
     def split(self, kernel: Kernel, device: Capabilities) -> Split | None:
         """The parts in which `kernel` computes this where one dispatch would be too much."""

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from itertools import islice
+from types import SimpleNamespace
+from typing import cast
 
-from glnn.backends.launch import _batches
+from glnn.backends.launch import Sending, _batches
+from glnn.device import Device
+from glnn.device.recording import Recorder
 
 
 def test_launches_are_sent_off_by_more_and_more_at_once() -> None:
@@ -18,3 +22,16 @@ def test_adreno_begins_with_every_launch() -> None:
 
 def test_others_come_between_launches_of_a_device_of_low_priority() -> None:
     assert list(islice(_batches("NVIDIA", low=True), 4)) == [1, 1, 1, 1]
+
+
+def test_turns_of_a_launch_count_as_launches() -> None:
+    """Some are sent off while others are asked for, also where one launch has all of them."""
+    events: list[str] = []
+    device = SimpleNamespace(capabilities=SimpleNamespace(renderer="X", vendor="Y"), low=False)
+    recorder = SimpleNamespace(flush=lambda: events.append("flush"))
+    sending = Sending(cast(Device, device))
+    for _ in range(10):
+        sending.next(cast(Recorder, recorder))
+        events.append("turn")
+    before = [i - events[:i].count("flush") for i, one in enumerate(events) if one == "flush"]
+    assert before == [1, 3, 7]

@@ -23,6 +23,7 @@ from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.pool2d import Pool2d
 from glnn.graph.operators.pool2d_gradient import Pool2dGradient
 from glnn.graph.operators.rearrange import Rearrange
+from glnn.graph.operators.recurrence import Recurrence
 from glnn.graph.operators.recurrent_step import RecurrentStep
 from glnn.graph.operators.reduce import Reduce
 from glnn.graph.operators.reorder import Reorder
@@ -69,6 +70,7 @@ __all__ = [
     "Pool2d",
     "Pool2dGradient",
     "Rearrange",
+    "Recurrence",
     "RecurrentStep",
     "Reduce",
     "Reorder",

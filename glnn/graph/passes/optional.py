@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import Enum
+from functools import partial
 
 from glnn.errors import GlnnError, shown
 from glnn.graph.graph import Graph, Value
@@ -17,6 +18,7 @@ from glnn.graph.passes.images import with_pads, with_pools
 from glnn.graph.passes.moves import without_moves
 from glnn.graph.passes.products import scaled_last
 from glnn.graph.passes.recognise import with_layer_norms, with_rms_norms, with_softmaxes
+from glnn.graph.passes.recurrences import Worth, with_recurrences
 from glnn.graph.passes.sink import sink
 from glnn.types import TensorType
 
@@ -32,6 +34,8 @@ class Pass(Enum):
     """Operands of one number that never changes go into expressions."""
     COMMON = "common"
     """What is computed twice is computed once."""
+    RECURRENCES = "recurrences"
+    """Steps of recurrent layers become one operator, layers one on another too."""
     LAYER_NORM = "layer_norm"
     """Layer normalisations in small pieces become one operator."""
     RMS_NORM = "rms_norm"
@@ -99,6 +103,7 @@ _ORDER: tuple[tuple[Pass, Callable[[Graph, Types], Graph]], ...] = (
     (Pass.IDENTITIES, without_identities),
     (Pass.NUMBERS, with_numbers),
     (Pass.COMMON, lambda graph, _: with_common(graph)),
+    (Pass.RECURRENCES, partial(with_recurrences, worth=lambda launches, flops: False)),
     (Pass.LAYER_NORM, with_layer_norms),
     (Pass.RMS_NORM, with_rms_norms),
     (Pass.SOFTMAX, with_softmaxes),
@@ -120,14 +125,23 @@ _ORDER: tuple[tuple[Pass, Callable[[Graph, Types], Graph]], ...] = (
 
 
 def shortened(
-    graph: Graph, types: Types, operands: int, without: frozenset[Pass] = frozenset()
+    graph: Graph,
+    types: Types,
+    operands: int,
+    without: frozenset[Pass] = frozenset(),
+    worth: Worth | None = None,
 ) -> Graph:
     """`graph` computed in fewer steps, by all passes but those `without`.
 
     types: of every value, sizes known; those of new ones are added. operands: how many a pointwise
-    node may come to have.
+    node may come to have. worth: whether so many launches are worth so many operations; None where
+    no launch has turns (`Backend.worth`).
     """
     for one, change in _ORDER:
-        if one not in without:
+        if one in without:
+            continue
+        if one is not Pass.RECURRENCES:
             graph = change(graph, types)
+        elif worth is not None:
+            graph = with_recurrences(graph, types, worth)
     return graph if Pass.FUSE in without else fuse(graph, types, operands)

@@ -10,7 +10,7 @@ from glnn.errors import UnsupportedOpError
 from glnn.graph.index_map import Leg, Walk
 from glnn.graph.operator import Operator
 from glnn.graph.operators.concat import Concat
-from glnn.kernels.generate.generated import Generated, OperandLaunch, Uniform
+from glnn.kernels.generate.generated import Generated, OneLaunch, Uniform
 from glnn.kernels.generate.move import loops, on_gpu, strides
 from glnn.layout import Layout
 from glnn.types import DType, TensorType
@@ -40,7 +40,7 @@ def pieces(op: Operator, types: Operands, layouts: Mapping[str, Layout], backend
         name: loops(_of_rank(walk, rank), False, 0, width=width) for name, walk in walks.items()
     }
     largest = max(names, key=lambda name: walks[name].places)
-    launches = tuple(OperandLaunch(name, made[name].uniforms) for name in names)
+    launches = tuple(OneLaunch(made[name].uniforms, name) for name in names)
     plain = made[largest]
     return replace(plain, launches=launches)
 

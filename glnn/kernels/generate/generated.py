@@ -10,13 +10,15 @@ Uniform = int | float | tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class OperandLaunch:
-    """One of several launches, each of which has an operand of its own."""
+class OneLaunch:
+    """One of several launches that together compute a problem."""
 
-    operand: str
-    """Which; all have the same binding."""
     uniforms: Mapping[str, Uniform]
     """In which it differs from the others."""
+    operand: str = ""
+    """The operand that it has of its own, where each has one; all have the same binding."""
+    after: bool = False
+    """Whether it reads what those before it wrote."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Generated:
     reads: Mapping[str, str | int] = field(default_factory=dict)
     """For feedback, how each operand is read: a texel's format, or an attribute's floats."""
 
-    launches: tuple[OperandLaunch, ...] = ()
+    launches: tuple[OneLaunch, ...] = ()
     """The launches that compute it, one after the other, where there are several (compute)."""
 
     def __hash__(self) -> int:

@@ -44,6 +44,8 @@ GENERATORS: Mapping[str, Generator] = {
     "scatter": Generator(scatter.generate, scatter.examples),
     "pointwise": Generator(pointwise.generate, pointwise.examples),
     "recurrent": Generator(recurrent.generate, recurrent.examples),
+    "recurrent_waves": Generator(recurrent.waves, recurrent.recurrences),
+    "recurrent_whole": Generator(recurrent.whole, recurrent.single_recurrences),
     "reduce": Generator(reduce.generate, reduce.examples),
 }
 """By what declarations say in `generate`."""

@@ -1,25 +1,65 @@
-"""What kernels get that compute a step of a recurrent layer: the expressions of the new states."""
+"""What kernels of recurrent layers get: the expressions of new states, the launches of steps."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from glnn.errors import UnsupportedOpError
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.operator import Operator
+from glnn.graph.operators.recurrence import Recurrence
 from glnn.graph.operators.recurrent_step import RecurrentStep
 from glnn.kernels.generate.expression import fingerprint, function, types_on_gpu, uniforms
-from glnn.kernels.generate.generated import Generated, Uniform
+from glnn.kernels.generate.generated import Generated, OneLaunch, Uniform
 from glnn.layout import Layout
 from glnn.types import DType, TensorType
 
+Types = Mapping[str, TensorType]
+STEPS = 64  # that one workgroup makes in a launch: drivers end what takes long
 
-def generate(
-    op: Operator, types: Mapping[str, TensorType], layouts: Mapping[str, Layout], backend: str
-) -> Generated:
+
+def generate(op: Operator, types: Types, layouts: Mapping[str, Layout], backend: str) -> Generated:
     """For the templates of shaders/recurrent_step."""
     if not isinstance(op, RecurrentStep):
-        raise UnsupportedOpError(f"it computes steps of recurrent layers, no {op.name}")
+        raise UnsupportedOpError(f"it computes a step of a recurrent layer, no {op.name}")
+    return _generated(op, types)
+
+
+def waves(op: Operator, types: Types, layouts: Mapping[str, Layout], backend: str) -> Generated:
+    """For recurrence/waves: a launch for each step, in which each upper layer is one behind."""
+    if not isinstance(op, Recurrence):
+        raise UnsupportedOpError(f"it computes all steps of recurrent layers, no {op.name}")
+    steps, chains, active = types["x"].shape[1], types["state"].shape[0], []
+    for now in range(steps + op.layers - 1):
+        first, last = max(now - steps + 1, 0), min(now + 1, op.layers)
+        active.append((first, last - first) if op.layers > 1 else (0, chains))
+    launches = tuple(
+        OneLaunch({"now": now, "first_chain": first, "active_chains": count}, after=now > 0)
+        for now, (first, count) in enumerate(active)
+    )
+    most = max(count for _, count in active)
+    uniforms: dict[str, Uniform] = {"now": 0, "first_chain": 0, "active_chains": most}
+    return _with(_generated(op, types), launches, uniforms)
+
+
+def whole(op: Operator, types: Types, layouts: Mapping[str, Layout], backend: str) -> Generated:
+    """For recurrence/whole: a launch for each `STEPS` steps."""
+    if not isinstance(op, Recurrence):
+        raise UnsupportedOpError(f"it computes all steps of recurrent layers, no {op.name}")
+    count = -(-types["x"].shape[1] // STEPS)
+    launches = tuple(OneLaunch({"now": now}, after=now > 0) for now in range(count))
+    return _with(_generated(op, types), launches, {"now": 0, "most_steps": STEPS})
+
+
+def _with(
+    made: Generated, launches: tuple[OneLaunch, ...], uniforms: Mapping[str, Uniform]
+) -> Generated:
+    return replace(made, launches=launches, uniforms={**made.uniforms, **uniforms})
+
+
+def _generated(op: RecurrentStep | Recurrence, types: Types) -> Generated:
+    """What both have: the states' expressions."""
     gates, inputs = types["weight"].shape[1], types["x"].shape[3]
     states = types["state"].shape[3]
     floats = [DType.float32] * (gates + inputs + states)
@@ -76,3 +116,22 @@ def examples() -> Mapping[str, tuple[Operator, dict[str, TensorType]]]:
         "one": (RecurrentStep((one,), 1), operands(1, 1)),
         "two": (RecurrentStep((hidden, cell), 2, units=7), operands(4, 2)),
     }
+
+
+def recurrences() -> Mapping[str, tuple[Operator, dict[str, TensorType]]]:
+    """Those of all steps: of two directions, and of layers one on another."""
+    found: dict[str, tuple[Operator, dict[str, TensorType]]] = {}
+    for name, (step, types) in examples().items():
+        assert isinstance(step, RecurrentStep)
+        op = Recurrence(step.exprs, units=step.units)
+        found[name] = op, types
+        _, gates, h, _ = types["weight"].shape
+        own = {"x": (1, 3, 2, gates, h), "weight": (3, gates, h, h), "state": types["state"].shape}
+        stacked = {key: TensorType(shape) for key, shape in own.items()}
+        found[f"{name}-stacked"] = replace(op, layers=2), stacked
+    return found
+
+
+def single_recurrences() -> Mapping[str, tuple[Operator, dict[str, TensorType]]]:
+    """Those of layers that are not one on another."""
+    return {k: v for k, v in recurrences().items() if not k.endswith("-stacked")}

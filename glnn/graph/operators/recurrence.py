@@ -1,0 +1,152 @@
+"""All steps of recurrent layers: of directions side by side, or of layers one on another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+
+from glnn.errors import ShapeError
+from glnn.graph.expression import Expr
+from glnn.graph.operator import Cost, Known, Operator, Shapes, Types
+from glnn.graph.operators.recurrent_step import MOST_GATES
+from glnn.types import Array, DType, Shape, TensorType
+
+MOST_STATES = 5
+"""How many states of a unit may change."""
+MOST_SUMS = 512
+"""How many sums over the units a workgroup that has a layer by itself keeps in shared memory."""
+MOST_UNITS = 256
+"""How many units it has the states of there."""
+MOST_WEIGHTS = 1 << 16
+"""How many weights it reads in every step, which caches are to hold."""
+
+
+@dataclass(frozen=True)
+class Recurrence(Operator):
+    """The states of all units after each of t steps: many a `RecurrentStep`, one after the other.
+
+    x: (d, t, b, i, h), of each of d directions, t steps and b samples the i inputs of each of h
+    units, a multiple of four. weight: (d, g, h, h), the g <= 4 sums of a unit over all units.
+    state: (d, b, h / 4, s, 4), the s states of each unit before the first step, four units
+    together; those behind the r that the expressions give never change.
+    Result: (t, d, b, h / 4, r, 4). All are float32.
+
+    Of l > 1 `layers` d is 1, and the inputs of an upper layer's units are their sums over the
+    units of the layer below, i = g of them. The weight is (2 l - 1, g, h, h) then: each layer's
+    own, and those of each upper layer for the layer below. States are (l, b, h / 4, s, 4), and the
+    result is (t, l, b, h / 4, r, 4). Hochreiter and Schmidhuber 1997, Long Short-Term Memory;
+    Appleyard et al. 2016, Optimizing Performance of Recurrent Neural Networks on GPUs.
+    """
+
+    name: ClassVar[str] = "recurrence"
+    parameters: ClassVar[tuple[str, ...]] = ("weight",)
+    exprs: tuple[Expr, ...]
+    """Each of the r new states: of the g sums, the i inputs and the s states of a unit."""
+    summed: int = 0
+    """Which state is summed."""
+    units: int = 0
+    """How many units there are but for those that fill up; these have states of 0. 0: all are."""
+    layers: int = 1
+    """How many layers there are one on another."""
+
+    def __post_init__(self) -> None:
+        few = 1 <= len(self.exprs) <= MOST_STATES
+        if not few or not 0 <= self.summed < len(self.exprs) or self.units < 0 or self.layers < 1:
+            raise ShapeError(f"recurrence: no such attributes: {self}")
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return ("x", "weight", "state")
+
+    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+        given = self.named(types)
+        for name, one in given.items():
+            if one.dtype is not DType.float32:
+                raise ShapeError(f"recurrence: {name} must be float32, got {one}")
+        return (TensorType(self.shape_of({name: one.shape for name, one in given.items()})),)
+
+    def shape_of(self, shapes: Shapes) -> Shape:
+        x, weight, state = shapes["x"], shapes["weight"], shapes["state"]
+        if len(x) != 5 or len(weight) != 4 or len(state) != 5:
+            raise ShapeError(
+                "recurrence: x must be (d, t, b, i, h), weight (d, g, h, h) and state "
+                f"(d, b, h / 4, s, 4), got {x}, {weight} and {state}"
+            )
+        d, t, b, i, h = x
+        chains, g, s = d * self.layers, weight[1], state[3]
+        stacked = self.layers > 1
+        matrices = 2 * self.layers - 1 if stacked else d
+        whole = weight == (matrices, g, h, h) and state == (chains, b, h // 4, s, 4)
+        if h % 4 or not whole or not 1 <= g <= MOST_GATES or (stacked and (d != 1 or i != g)):
+            raise ShapeError(f"recurrence: x {x}, weight {weight} and state {state} differ")
+        if len(self.exprs) > s or self.units > h:
+            raise ShapeError(f"recurrence: x {x} and state {state} have too little for {self}")
+        if max(expr.arity for expr in self.exprs) > g + i + s:
+            raise ShapeError(f"recurrence: expressions of more than {g + i + s} arguments")
+        return t, chains, b, h // 4, len(self.exprs), 4
+
+    def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        given = self.named(arrays)
+        x, weight, state = given["x"], given["weight"], given["state"]
+        shape = self.shape_of({name: array.shape for name, array in given.items()})
+        d, t, b, _, h = x.shape
+        turned = weight.swapaxes(-1, -2).astype(x.dtype, copy=False)
+        result = np.zeros(shape, x.dtype)
+        states = [state[..., s, :].reshape(-1, b, h) for s in range(state.shape[3])]
+        for layer in range(self.layers):
+            own, before = (
+                slice(layer * d, (layer + 1) * d),
+                [one[layer * d :][:d] for one in states],
+            )
+            below = result[:, layer - 1, ..., self.summed, :].reshape(t, 1, b, h)
+            for step in range(t):
+                with np.errstate(all="ignore"):
+                    sums = (before[self.summed][:, None] @ turned[own]).swapaxes(0, 1)
+                    inputs = x[:, step].transpose(2, 0, 1, 3)
+                    if layer:
+                        inputs = (below[step] @ turned[self.layers + layer - 1])[:, None]
+                new = [expr.evaluate(*sums, *inputs, *before) for expr in self.exprs]
+                for r, one in enumerate(new):
+                    before[r] = np.array(np.broadcast_to(one, (d, b, h)))
+                    before[r][..., self.units or h :] = 0
+                    result[step, own, :, :, r] = before[r].reshape(d, b, h // 4, 4)
+        return (result,)
+
+    def cost(self, types: Types) -> Cost:
+        given = {name: one.shape for name, one in self.named(types).items()}
+        _, t, b, _, h = given["x"]
+        chains, each = given["state"][0], sum(expr.flops for expr in self.exprs)
+        sums = t * b * prod(given["weight"])
+        moved = sum(map(prod, given.values())) + prod(self.shape_of(given))
+        return Cost(2 * sums + t * chains * b * h * each, 4 * moved)
+
+    def depth(self, shapes: Shapes) -> int:
+        return shapes["x"][-1]
+
+    def trial(self, name: str, numbers: Array, shapes: Shapes) -> Array:
+        """Weights small enough that rounding dies away from step to step."""
+        return numbers / np.float32(shapes["x"][-1] ** 0.5) if name == "weight" else numbers
+
+    def defines(self, shapes: Shapes) -> dict[str, int]:
+        alone = self.layers == 1 and one_holds(shapes["weight"][1], shapes["x"][-1])
+        return {"STACKED": int(self.layers > 1), "ALONE": int(alone)}
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        d, t, b, _, h = shapes["x"]
+        return {
+            "chains": d * self.layers,
+            "layers": self.layers,
+            "steps": t,
+            "batch": b,
+            "quads": h // 4,
+            "units": self.units or h,
+        }
+
+
+def one_holds(gates: int, units: int) -> bool:
+    """Whether one workgroup is to have all units of a layer, and make all of its steps."""
+    few = units <= MOST_UNITS and gates * units <= MOST_SUMS
+    return few and gates * units * units <= MOST_WEIGHTS

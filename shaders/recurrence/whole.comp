@@ -1,0 +1,92 @@
+#version 310 es
+// One chain of a sample a workgroup: it makes step after step by itself, with the states of all
+// units in shared memory. SIDE lanes side by side add up four sums.
+#ifndef LANES
+#define LANES 128
+#endif
+#ifndef SIDE
+#define SIDE 4
+#endif
+#include "common/launch.glsl"
+layout(local_size_x = LANES) in;
+layout(std430, binding = 0) buffer X { float x[]; };
+layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
+layout(std430, binding = 2) buffer State { vec4 state[]; };
+layout(std430, binding = 3) buffer Out { float result[]; };
+#include "recurrent_step/cell.glsl"
+uniform int chains, most_steps;  // most_steps: of one launch
+shared vec4 part[128 * SIDE];  // what each lane added up, SIDE of them behind one another
+shared float held[RESULTS * 256];  // the states that change, one behind the other
+
+void wait() {
+    memoryBarrierShared();
+    barrier();
+}
+
+// Take the states before the step `step` of a sample of a chain, its row.
+void take(int step, int row, int lane) {
+    for (int unit = lane; unit < 4 * quads; unit += LANES) {
+        int quad = row * quads + unit / 4, of_four = unit % 4;
+        for (int i = 0; i < RESULTS; ++i) {
+            int stored = (((step - 1) * chains * batch * quads + quad) * RESULTS + i) * 4 + of_four;
+            if (step == 0) held[i * 4 * quads + unit] = state[quad * STATES + i][of_four];
+            else held[i * 4 * quads + unit] = result[stored];
+        }
+    }
+}
+
+// Add up what `lane` does for each four sums that it has a share of.
+void add_up(int chain, int lane) {
+    int share = lane % SIDE;
+    for (int four = lane / SIDE; four < GATES * quads; four += LANES / SIDE) {
+        int begin = (chain * GATES * quads + four) * 4 * quads;
+        vec4 sum = vec4(0.0);
+        for (int k = share; k < quads; k += SIDE) {
+            int at = SUMMED * 4 * quads + 4 * k, place = begin + k;
+            vec4 h = vec4(held[at], held[at + 1], held[at + 2], held[at + 3]);
+            sum += vec4(dot(weight[place], h), dot(weight[place + quads], h),
+                        dot(weight[place + 2 * quads], h), dot(weight[place + 3 * quads], h));
+        }
+        part[four * SIDE + share] = sum;
+    }
+}
+
+// The states of the units of `lane` after a step. from: where the step's inputs of the row lie.
+void finish(int step, int row, int from, int lane) {
+    for (int unit = lane; unit < 4 * quads; unit += LANES) {
+        int quad = unit / 4, of_four = unit % 4, own = row * quads + quad;
+        float sums[GATES], given[INPUTS], before[STATES];
+        for (int i = 0; i < INPUTS; ++i) given[i] = x[from + i * 4 * quads + unit];
+        for (int i = 0; i < GATES; ++i) {
+            float sum = 0.0;
+            for (int k = 0; k < SIDE; ++k) sum += part[(i * quads + quad) * SIDE + k][of_four];
+            sums[i] = sum;
+        }
+        for (int i = 0; i < STATES; ++i) {
+            if (i < RESULTS) before[i] = held[i * 4 * quads + unit];
+            else before[i] = state[own * STATES + i][of_four];
+        }
+        int to = (step * chains * batch * quads + own) * RESULTS * 4 + of_four;
+        for (int r = 0; r < RESULTS; ++r) {
+            float found = unit < units ? new_state(r, sums, given, before) : 0.0;
+            held[r * 4 * quads + unit] = found;
+            result[to + 4 * r] = found;
+        }
+    }
+}
+
+void main() {
+    int lane = int(gl_LocalInvocationID.x);
+    for (int row = int(WORKGROUP_ID.y); row < chains * batch; row += int(WORKGROUP_COUNT.y)) {
+        int chain = row / batch, begin = now * most_steps;
+        take(begin, row, lane);
+        wait();
+        for (int step = begin; step < min(begin + most_steps, steps); ++step) {
+            add_up(chain, lane);
+            wait();
+            int of_batch = row - chain * batch;
+            finish(step, row, ((chain * steps + step) * batch + of_batch) * INPUTS * 4 * quads, lane);
+            wait();
+        }
+    }
+}

@@ -1,0 +1,120 @@
+"""All steps of recurrent layers, by every kernel, against loops in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from glnn.errors import ShapeError, UnsupportedOpError
+from glnn.graph.expression import Arg, Expr, call
+from glnn.graph.operators import Recurrence
+from tests import oracle
+from tests.backends.harness import TOLERANCE, kernels, run
+
+PLAIN = (call("tanh", call("add", Arg(0), Arg(1))),)
+
+
+def lstm() -> tuple[Expr, ...]:
+    """The new output and cell: sums, inputs of i, o, f, g, output and cell before, and biases."""
+    gates = [call("add", call("add", Arg(i), Arg(4 + i)), Arg(10 + i)) for i in range(4)]
+    i, o, f = (call("sigmoid", gate) for gate in gates[:3])
+    cell = call("add", call("mul", f, Arg(9)), call("mul", i, call("tanh", gates[3])))
+    return call("mul", o, call("tanh", cell)), cell
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def packed(states: list[np.ndarray]) -> np.ndarray:
+    """(..., h) each, as (..., h / 4, s, 4)."""
+    return np.stack([one.reshape(*one.shape[:-1], -1, 4) for one in states], -2)
+
+
+def one_layer(inputs: np.ndarray, weight: np.ndarray, states: list[np.ndarray], units: int):
+    """Hidden and cell after each step (t, b, h), of inputs (t, b, 4, h), by a loop."""
+    hidden, cell, bias = states[0], states[1], np.stack(states[2:], 1)
+    found = []
+    for now in inputs:
+        gates = np.stack([hidden @ own.T for own in weight], 1) + now + bias
+        i, o, f = (sigmoid(gates[:, k]) for k in range(3))
+        cell = f * cell + i * np.tanh(gates[:, 3])
+        hidden = o * np.tanh(cell)
+        hidden[:, units:] = cell[:, units:] = 0
+        found.append((hidden, cell))
+    return (np.stack(one) for one in zip(*found, strict=True))
+
+
+CASES = [  # directions, layers, steps, batch, h, units
+    (1, 1, 1, 1, 4, 1),
+    (2, 1, 7, 3, 8, 7),
+    (1, 1, 3, 7, 132, 129),
+    (2, 1, 66, 1, 20, 20),
+    (1, 2, 3, 1, 20, 20),
+    (1, 3, 7, 3, 8, 5),
+    (1, 4, 2, 7, 4, 3),
+    (1, 3, 1, 1, 132, 129),
+]
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("recurrence"))
+@pytest.mark.parametrize(("d", "layers", "t", "b", "h", "units"), CASES)
+def test_lstms(opened, rng, name, kernel, d, layers, t, b, h, units) -> None:
+    count = d * layers
+    x, weight = rng((d, t, b, 4, h)), rng((count + layers - 1, 4, h, h)) / 4
+    weight[..., units:], x[..., units:] = 0, 9
+    states = [rng((count, b, h)) for _ in range(6)]
+    states[0][..., units:] = states[1][..., units:] = 0
+    op, operands = Recurrence(lstm(), 0, units, layers), {"x": x, "weight": weight}
+    operands["state"] = packed(states)
+    alone = layers == 1 and (kernel != "whole" or 4 * h <= 512)
+    if kernel != "waves" and not alone:
+        with pytest.raises(UnsupportedOpError, match=f"{kernel}: .* it needs"):
+            run(opened(name), op, operands, kernel)
+        return
+    found = run(opened(name), op, operands, kernel)
+    wide, given = weight.astype(np.float64), x.astype(np.float64)
+    hidden = np.zeros(0)
+    for chain in range(count):
+        inputs = given[chain] if layers == 1 else given[0]
+        if layers > 1 and chain:
+            inputs = np.stack([hidden @ own.T for own in wide[layers + chain - 1]], 2)
+        own = [one[chain].astype(np.float64) for one in states]
+        hidden, cell = one_layer(inputs, wide[chain], own, units)
+        assert oracle.error(found[:, chain], packed([hidden, cell])) <= TOLERANCE
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("recurrence"))
+def test_the_second_of_two_states_is_summed(opened, rng, name, kernel) -> None:
+    x, weight, states = rng((2, 5, 3, 1, 8)), rng((2, 1, 8, 8)) / 3, rng((2, 2, 3, 8))
+    op = Recurrence((call("sub", Arg(1), Arg(3)), PLAIN[0]), 1)
+    operands = {"x": x, "weight": weight, "state": packed([*states])}
+    found = run(opened(name), op, operands, kernel)
+    first, second = states.astype(np.float64)
+    for step in range(5):
+        sums = np.stack([second[i] @ weight[i, 0].T.astype(np.float64) for i in range(2)])
+        first, second = x[:, step, :, 0] - second, np.tanh(sums + x[:, step, :, 0])
+        assert oracle.error(found[step], packed([first, second])) <= TOLERANCE
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    shapes = {"x": (1, 2, 3, 1, 8), "weight": (1, 1, 8, 8), "state": (1, 3, 2, 1, 4)}
+    assert Recurrence(PLAIN).shape_of(shapes) == (2, 1, 3, 2, 1, 4)
+    above = {**shapes, "weight": (3, 1, 8, 8), "state": (2, 3, 2, 1, 4)}
+    assert Recurrence(PLAIN, layers=2).shape_of(above) == (2, 2, 3, 2, 1, 4)
+    for wrong in (
+        {"x": (1, 2, 3, 1, 7)},
+        {"weight": (1, 5, 8, 8)},
+        {"weight": (3, 1, 8, 8)},
+        {"state": (1, 3, 8, 1)},
+        {"state": (2, 3, 2, 1, 4)},
+    ):
+        with pytest.raises(ShapeError, match="recurrence"):
+            Recurrence(PLAIN).shape_of({**shapes, **wrong})
+    with pytest.raises(ShapeError, match="differ"):
+        Recurrence(PLAIN, layers=2).shape_of(shapes)
+    with pytest.raises(ShapeError, match="too little"):
+        Recurrence(PLAIN, units=9).shape_of(shapes)
+    for wrong in ({"exprs": ()}, {"summed": 1}, {"layers": 0}):
+        with pytest.raises(ShapeError, match="no such"):
+            Recurrence(**{"exprs": PLAIN, **wrong})

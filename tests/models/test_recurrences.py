@@ -1,0 +1,123 @@
+"""Recurrent layers whose steps are one operator, and those one on another, against float64."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from glnn.backends import Backend, open_backend
+from glnn.backends.compute import Compute
+from glnn.compile.plan import Plan
+from glnn.errors import DeviceError
+from glnn.graph.operators import Recurrence
+from glnn.graph.passes import Pass
+from glnn.layers import GRU, LSTM, RNN
+from glnn.model import Model
+from glnn.model.node import Node
+from glnn.tensor_info import TensorInfo
+from tests.models.test_recurrent_layers import close, expected
+
+CASES: list[tuple[Any, int, int, list[int] | None]] = [  # layer, steps, samples, joined layers
+    (LSTM(3, 4), 1, 2, []),
+    (LSTM(3, 5), 7, 3, [1]),
+    (GRU(2, 7, 3), 3, 1, [1, 1, 1]),
+    (RNN(4, 1, 2, bidirectional=True), 67, 2, [1, 1]),
+    (LSTM(5, 129, 2), 3, 1, [2]),
+    (GRU(3, 171, 3, bias=False), 7, 3, [3]),
+    (RNN(6, 259, 2, nonlinearity="relu"), 3, 4, [2]),
+    (GRU(4, 172, 2), 3, 2, [2]),
+    (LSTM(2, 132, 2), 3, 7, [1, 1]),
+    (LSTM(3, 132, 2, bidirectional=True), 3, 1, [1, 1]),
+    (LSTM(4, 140, 2, proj_size=3), 3, 1, [1, 1]),
+]
+MORE: list[tuple[Any, int, int, list[int] | None]] = [
+    (kind(3, hidden, layers, bidirectional=both), steps, samples, None)
+    for kind in (LSTM, GRU, RNN)
+    for hidden in (1, 3, 4, 7, 20, 64, 129, 256)
+    for layers in (1, 2, 3)
+    for both in (False, True)
+    for steps, samples in ((1, 7), (3, 1), (7, 3), (64, 1))
+    if os.environ.get("GLNN_EXHAUSTIVE")
+]
+
+
+@pytest.fixture(params=[None, "es31-minimum"])
+def compute(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
+    """A backend on which launches are worth any operations."""
+    always = property(lambda self: lambda launches, flops: True)
+    monkeypatch.setattr(Compute, "worth", always)
+    try:
+        yield open_backend("compute", limits=request.param)
+    except DeviceError as failure:
+        pytest.skip(str(failure))
+
+
+def model(layer: Any, t: int, n: int) -> Model:
+    """The layer, of t steps of n samples, with all of its results."""
+    inputs = (TensorInfo("x", (t, n, layer.input_size)),)
+    return Model((Node("r", layer, ("x",), "r"),), inputs, ("r", *(f"r.{m}" for m in layer.more)))
+
+
+def joined(plan: Plan) -> list[int]:
+    """How many layers each operator of all steps has."""
+    return [step.op.layers for step in plan.steps if isinstance(step.op, Recurrence)]
+
+
+@pytest.mark.parametrize(("layer", "t", "n", "layers"), [*CASES, *MORE], ids=str)
+def test_as_loops_in_float64(compute: Backend, layer: Any, t: int, n: int, layers: Any) -> None:
+    rng = np.random.default_rng(t * n)
+    x = rng.standard_normal((t, n, layer.input_size)).astype(np.float32)
+    rows = layer.num_layers * (2 if layer.bidirectional else 1)
+    sizes = layer.proj_size or layer.hidden_size, layer.hidden_size
+    zeros = [np.zeros((rows, n, size)) for size in sizes]
+    wanted = expected(layer, x, *zeros)[: 1 + len(layer.more)]
+    plan = Plan(model(layer, t, n).graph, compute, {"x": x.shape})
+    assert layers is None or joined(plan) == layers
+    close(tuple(plan.run({"x": x}).values()), wanted)
+
+
+def test_left_out_it_is_a_step_after_the_other(compute: Backend) -> None:
+    layer = LSTM(3, 132, 2)
+    x = np.random.default_rng(0).standard_normal((5, 1, 3)).astype(np.float32)
+    graph = model(layer, 5, 1).graph
+    plan = Plan(graph, compute, {"x": x.shape})
+    apart = Plan(graph, compute, {"x": x.shape}, without=frozenset({Pass.RECURRENCES}))
+    assert joined(plan) == [2] and joined(apart) == []
+    assert sum(step.op.name == "recurrent_step" for step in apart.steps) == 10
+    assert len(plan.steps) < 10
+    for one, other in zip(plan.run({"x": x}).values(), apart.run({"x": x}).values(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_states_that_follow_from_the_layer_below_keep_layers_apart(compute: Backend) -> None:
+    """As where a decoder begins where an encoder ended, and reads what that said, too."""
+    below, above = LSTM(3, 132), LSTM(132, 132)
+    nodes = (
+        Node("below", below, ("x",), "below"),
+        Node("above", above, ("below", "below.h_n", "below.c_n"), "above"),
+    )
+    net = Model(nodes, (TensorInfo("x", (3, 1, 3)),), ("above",))
+    x = np.random.default_rng(1).standard_normal((3, 1, 3)).astype(np.float32)
+    plan = Plan(net.graph, compute, {"x": x.shape})
+    assert joined(plan) == [1, 1]
+    zero = np.zeros((1, 1, 132))
+    y, h, c = expected(below, x, zero, zero)
+    (found,) = plan.run({"x": x}).values()
+    close(found, expected(above, y.astype(np.float32), h.astype(np.float32), c)[0])
+
+
+def test_few_launches_are_not_worth_many_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        worth = open_backend("compute").worth
+    except DeviceError as failure:
+        pytest.skip(str(failure))
+    assert worth is not None and worth(63, 1) and not worth(63, 1 << 50)
+    assert open_backend("cpu").worth is None
+    monkeypatch.setattr(Compute, "worth", property(lambda self: lambda launches, flops: False))
+    x = np.zeros((3, 1, 3), np.float32)
+    plan = Plan(model(LSTM(3, 132, 2), 3, 1).graph, open_backend("compute"), {"x": x.shape})
+    assert joined(plan) == [1, 1]
