@@ -45,6 +45,7 @@ class Operand:
     in_place: bool = False  # the result takes its memory
     stacks: bool = False  # it may be a stack of matrices, too
     halves: bool = False  # it may be float16, too
+    bytes: bool = False  # it may be int8, too, four numbers in a word
 
     def __post_init__(self) -> None:
         try:
@@ -177,6 +178,7 @@ OPERAND: Mapping[str, Reader] = {
     "in_place": flag,
     "stacks": flag,
     "halves": flag,
+    "bytes": flag,
 }
 LAUNCH: Mapping[str, Reader] = {
     "workgroup": list_of(Quantity.read),

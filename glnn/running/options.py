@@ -12,7 +12,7 @@ from glnn.settings import BACKENDS
 
 NAMES = BACKENDS
 """The backends, in the order in which `auto` tries them."""
-PRECISIONS = ("float32", "float16")
+PRECISIONS = ("float32", "float16", "int8")
 """As what weights may be stored."""
 PREFERENCES = ("fastest", "gpu")
 """What `auto` may take."""
