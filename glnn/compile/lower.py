@@ -19,6 +19,7 @@ from glnn.graph.constant import Constant, constant
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import Pointwise
+from glnn.graph.operators.quantize import RoundedWeight
 from glnn.graph.passes import (
     Pass,
     expanded,
@@ -264,9 +265,14 @@ class _Lowering:
         """`value`, of `type`, as an operator is given it that takes it in `halves` or does not."""
         if not halves:
             type = widened(type)
-        elif type.dtype is DType.float32:
+        elif type.dtype is DType.float32 and not self._is_rounded(value):
             type = TensorType(type.dims, self.precision)
         return Weight(constant(self.graph, value, self.known), type)
+
+    def _is_rounded(self, value: Value) -> bool:
+        """Whether it has the roundings of int8, and is to have no others."""
+        maker = self.graph.producers.get(value)
+        return maker is not None and isinstance(maker.operator, RoundedWeight)
 
     def _apart(self, node: Node, layer: str) -> list[Task]:
         """The nodes that were joined into `node`, as tasks of their own."""

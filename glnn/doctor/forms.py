@@ -76,7 +76,7 @@ class Form:
     problem: Problem
     """Which."""
     plain: bool = False
-    """Whether the kernel cannot be used at all where this is wrong: no epilogue, all floats whole."""
+    """Whether the kernel cannot be used at all where this is wrong: no epilogue, all are floats."""
     first: bool = False
     """Whether it is the one that is looked at in many sizes, and in a large launch."""
     name: str | None = None

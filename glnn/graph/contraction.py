@@ -15,6 +15,7 @@ from glnn.types import Array, DType, Shape, TensorType, as_float
 
 FLOATS = (DType.float32, DType.float16)
 
+
 class Contraction(Operator):
     """An operator of one float32 result, whose kernels are written by hand.
 
@@ -31,9 +32,9 @@ class Contraction(Operator):
     def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
         given = self.named(types)
         for name, one in given.items():
-            known = FLOATS + (DType.int8,) * (name in self.bytes)
-            if one.dtype not in known:
-                texts = " or ".join(dtype.value for dtype in known)
+            able = FLOATS + (DType.int8,) * (name in self.bytes)
+            if one.dtype not in able:
+                texts = " or ".join(dtype.value for dtype in able)
                 raise ShapeError(f"{self.name}: {name} must be {texts}, got {one}")
         return (TensorType(self.shape_of({name: one.shape for name, one in given.items()})),)
 

@@ -56,6 +56,8 @@ class Operand:
             raise DeclarationError(
                 f"expected one of {sorted(TEXELS)}, got {self.texture!r}", "texture"
             )
+        if self.bytes and self.texture is not None:
+            raise DeclarationError("expected a buffer: no texel holds them", "bytes")
         if len(self.places) > 1:
             raise DeclarationError(f"expected one place for it, got {' and '.join(self.places)}")
 

@@ -52,7 +52,8 @@ class Options:
         if self.kernels is not None and not _names(self.kernels):
             raise GlnnError(f"kernels must map ops to kernels' names, got {shown(self.kernels)}")
         if not isinstance(self.precision, str) or self.precision not in PRECISIONS:
-            known = " or ".join(PRECISIONS)
+            known = ", ".join(PRECISIONS[:-1])
+            known = f"{known} or {PRECISIONS[-1]}"
             raise GlnnError(f"precision must be {known}, got {shown(self.precision)}")
         if not isinstance(self.prefer, str) or self.prefer not in PREFERENCES:
             known = " or ".join(PREFERENCES)

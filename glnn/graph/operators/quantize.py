@@ -17,6 +17,7 @@ from glnn.graph.operator import Cost, Known, Operator, Types
 from glnn.types import Array, DType, TensorType
 
 MOST = 127  # of an int8: as far from 0 on either side
+LARGEST = float(np.finfo(np.float32).max)
 PART = 1 << 20  # numbers that are rounded at once
 
 
@@ -62,7 +63,7 @@ class QuantizedWeight(_OfWeights):
 
 @dataclass(frozen=True)
 class RoundedWeight(_OfWeights):
-    """The weights as int8 and scale say they are, as float32: what has no kernels for int8 takes."""
+    """What int8 and scale say the weights are, as floats: for where there are no kernels."""
 
     name: ClassVar[str] = "rounded_weight"
 
@@ -73,7 +74,8 @@ class RoundedWeight(_OfWeights):
         x = self.named(arrays)["x"]
         found, scales = np.empty(x.shape, x.dtype), _scales(x)
         for some in _parts(x):
-            found[some] = _rounded(x[some], scales[some]) * _spread(scales[some], x)
+            made = _rounded(x[some], scales[some]) * _spread(scales[some], x)
+            found[some] = np.clip(made, -LARGEST, LARGEST)  # 127 scales may be an ulp more
         return (found,)
 
 
@@ -83,7 +85,8 @@ def _scales(x: Array) -> Array:
     least, most = rows.min(1, initial=0.0), rows.max(1, initial=0.0)
     with np.errstate(invalid="ignore", under="ignore"):
         scales = (np.maximum(most, -least).astype(np.float64) / MOST).astype(np.float32)
-    return np.where(np.isfinite(scales), scales, np.float32(np.nan))
+    found: Array = np.where(np.isfinite(scales), scales, np.float32(np.nan))
+    return found
 
 
 def _parts(x: Array) -> Iterator[slice]:
