@@ -65,6 +65,8 @@ def _weight(
     plain = found in graph.fixed and type.dtype is DType.float32 and prod(type.shape) >= LEAST
     if not plain or len(type.shape) != len(result):  # a stack of matrices
         return None
+    if type.shape[1] == 1:  # of channels one by one, which read more of images than of weights
+        return None
     rows = prod(result) // result[1]
     return found if rows <= MOST_USES * samples else None
 
