@@ -81,6 +81,11 @@ class Backend(ABC):
         return self.operands
 
     @property
+    def takes_bytes(self) -> bool:
+        """Whether kernels of it take weights of int8, four in a word."""
+        return False
+
+    @property
     def adjoining(self) -> int:
         """Bytes of tensors that may lie one behind the other to be one to a launch; 0 for none."""
         return 0

@@ -32,7 +32,7 @@ from glnn.errors import DeviceError
 from glnn.kernels.architecture import PATIENT, architecture
 from glnn.kernels.binding import textures
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.library import revision
+from glnn.kernels.library import declared, revision
 from glnn.kernels.predict import pace, predicted
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import alternatives, choose, why_chosen
@@ -120,6 +120,10 @@ class GlBackend(Programs):
     @property
     def watched(self) -> bool:
         return self._longest > 0
+
+    @property
+    def takes_bytes(self) -> bool:
+        return any(kernel.bytes for kernel in declared() if kernel.backend == self.name)
 
     def launches(self, kernel: Kernel, problem: Problem) -> int:
         """How many such launches that takes."""

@@ -166,7 +166,8 @@ def _known(problem: Problem, spoiled: bool, whole: bool) -> tuple[dict[str, Arra
         kind = problem.types[name].dtype
         if kind.kind != "float":
             least, most = 0, 1 if kind is DType.bool else 99
-            if kind is not DType.bool and problem.layouts.get(name) == PACKED.name:
+            packed = problem.layouts.get(name) == PACKED.name or name in problem.bytes
+            if kind is not DType.bool and packed:
                 least, most = np.iinfo(kind.numpy).min, np.iinfo(kind.numpy).max  # the sign, too
             numbers: Array = generator.integers(least, most + 1, taken)
         else:

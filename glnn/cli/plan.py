@@ -179,6 +179,7 @@ def _step(step: Step, within: str, first: int) -> dict[str, Any]:
         "shape": step.shape,
         "layouts": dict(step.layouts),
         "halves": step.halves,
+        "int8": step.bytes,
         "reads": dict(step.reads),
         "block": None if step.memory is None else first + step.memory,
         "bytes": result,

@@ -19,6 +19,7 @@ from glnn.graph.constant import Constant, constant
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import Pointwise
+from glnn.graph.operators.quantize import RoundedWeight
 from glnn.graph.passes import (
     Pass,
     expanded,
@@ -29,6 +30,8 @@ from glnn.graph.passes import (
     of_one_result,
     own_outputs,
     packed_outputs,
+    quantized,
+    samples_of,
     shortened,
     within_operands,
 )
@@ -60,10 +63,12 @@ def lowered(
     without: the passes that are left out. instead: what to take in the place of kernels that would
     be chosen (see Schedule). states: the inputs that are on the device already. updates: by
     what the outputs are called that are some of them from the next run on. precision: of the
-    weights that operators take as float16, too (`Operator.halves`). body: whether it is that of a
+    weights that operators take as float16, too (`Operator.halves`); int8 has those as int8 that
+    layers bound by memory read, the others as float16. body: whether it is that of a
     branch or a loop. Raises UnsupportedOpError or LimitError where the backend cannot compute a
     node.
     """
+    samples = samples_of({v.name: v.type for v in graph.inputs}, shapes)
     graph = fixed_captures(known_branches(graph))
     given = {v.name: v.type.of_shape(shapes[v.name]) for v in graph.inputs}
     graph = expanded(graph, given)
@@ -83,6 +88,8 @@ def lowered(
     if backend.device is not None and not body:
         graph, types = packed_outputs(*own_outputs(graph, types))
     graph = within_operands(graph, types, backend.joins)
+    if precision is DType.int8:
+        graph, precision = _of_bytes(graph, types, backend, samples), DType.float16
     nodes = tuple(_rounding(node, types) for node in graph.nodes)
     graph = updates_last(Graph(nodes, graph.inputs, graph.outputs, graph.name), updates or {})
     packs = backend.device is not None and not body
@@ -105,6 +112,17 @@ def lowered(
         made = _shortest(lowering, replace(asked, left=left))
     made.hosts = hosts_own(made, _shared(graph) if body else ())
     return graph, made
+
+
+def _of_bytes(
+    graph: Graph, types: dict[Value, TensorType], backend: Backend, samples: int
+) -> Graph:
+    """`graph` with weights as int8 where `backend` has kernels for them.
+
+    NumPy computes with floats that are rounded so.
+    """
+    host = backend.device is None
+    return quantized(graph, types, samples, whole=host) if host or backend.takes_bytes else graph
 
 
 def _shared(graph: Graph) -> tuple[str, ...]:
@@ -247,9 +265,14 @@ class _Lowering:
         """`value`, of `type`, as an operator is given it that takes it in `halves` or does not."""
         if not halves:
             type = widened(type)
-        elif type.dtype is DType.float32:
+        elif type.dtype is DType.float32 and not self._is_rounded(value):
             type = TensorType(type.dims, self.precision)
         return Weight(constant(self.graph, value, self.known), type)
+
+    def _is_rounded(self, value: Value) -> bool:
+        """Whether it has the roundings of int8, and is to have no others."""
+        maker = self.graph.producers.get(value)
+        return maker is not None and isinstance(maker.operator, RoundedWeight)
 
     def _apart(self, node: Node, layer: str) -> list[Task]:
         """The nodes that were joined into `node`, as tasks of their own."""

@@ -120,7 +120,7 @@ class Outline:
 
     @property
     def saved(self) -> int:
-        """Bytes that the parameters which are stored as float16 would take more as float32."""
+        """Bytes that parameters which are stored as float16 or int8 would take more as float32."""
         return sum(step.saved for step in self.every)
 
     @property

@@ -14,7 +14,7 @@ from glnn.compile.weights import Weight, Weights
 from glnn.graph.operator import Cost, Operator, Shapes
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout
-from glnn.types import DType, Shape, TensorType, widened
+from glnn.types import DType, Shape, TensorType
 
 Kept = tuple[Weight, Layout, bool]
 """What `Weights` has a parameter by."""
@@ -32,7 +32,8 @@ class Step:
     computes it, so that its operands are read back and its results uploaded, or runs its
     bodies. why: why it computes it, beside a GPU; empty where it does not. passing: bytes of
     the parameters that go into textures, until they are there. halves: the parameters that are
-    stored as float16. saved: bytes that these would take more as float32. joins: where it makes
+    stored as float16, bytes: those that are as int8, four in a word. saved: bytes that these would
+    take more as float32. joins: where it makes
     several tensors at once, these, which lie one behind the other in its result.
     """
 
@@ -54,6 +55,7 @@ class Step:
     host: bool
     why: str
     halves: tuple[str, ...]
+    bytes: tuple[str, ...]
     saved: int
     joins: tuple[str, ...] = ()
 
@@ -82,6 +84,7 @@ class Step:
         copies = {name: nbytes for name, nbytes in copies.items() if name not in again}
         packed = {name: _bytes(backend, entry.layouts[name], one) for name, one in kept.items()}
         halves = {name: one for name, one in kept.items() if one.dtype is DType.float16}
+        small = {name: kept[name] for name in entry.problem.bytes if name in kept}
         return cls(
             name=task.name,
             layer=task.layer,
@@ -105,7 +108,9 @@ class Step:
             host=entry.host,
             why=_why(entry, backend),
             halves=tuple(halves),
-            saved=_wide(backend, entry, halves) - sum(copies.get(n, packed[n]) for n in halves),
+            bytes=tuple(small),
+            saved=_wide(backend, entry, halves | small)
+            - sum(copies.get(n, packed[n]) for n in halves | small),
             joins=task.joins,
         )
 
@@ -139,11 +144,11 @@ def _bytes(backend: Backend, layout: Layout, type: TensorType) -> int:
     return 4 * backend.capacity(layout.words(type))
 
 
-def _wide(backend: Backend, entry: Entry, halves: Mapping[str, TensorType]) -> int:
-    """Bytes that the parameters `halves` would take as float32."""
-    if not halves:
+def _wide(backend: Backend, entry: Entry, small: Mapping[str, TensorType]) -> int:
+    """Bytes that the parameters `small` would take as float32."""
+    if not small:
         return 0
-    problem, types = entry.problem, {name: widened(one) for name, one in halves.items()}
+    problem, types = entry.problem, {name: TensorType(one.dims) for name, one in small.items()}
     operands = {**dict(problem.operands), **types}
     wide = Problem.of(problem.op, operands, problem.layouts, problem.epilogue)
     copies = backend.copies(entry.choice, wide)

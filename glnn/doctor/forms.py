@@ -76,7 +76,7 @@ class Form:
     problem: Problem
     """Which."""
     plain: bool = False
-    """Whether the kernel cannot be used at all where this is wrong: no epilogue, no float16."""
+    """Whether the kernel cannot be used at all where this is wrong: no epilogue, all are floats."""
     first: bool = False
     """Whether it is the one that is looked at in many sizes, and in a large launch."""
     name: str | None = None
@@ -158,7 +158,7 @@ def _of(backend: GlBackend, kernel: Kernel, full: bool) -> Iterator[Form]:
             continue
         if why_not(adapted, problem, offers) is not None:
             continue
-        plain = problem.epilogue is None and not problem.halves
+        plain = problem.epilogue is None and not problem.halves and not problem.bytes
         if kernel.stages:
             if problem not in known:
                 yield Form(adapted, problem, plain, name=kernel.name)
@@ -191,11 +191,12 @@ def _problems(kernel: Kernel, full: bool) -> Iterator[Problem]:
     yield from bare
     for problem in bare if full else bare[:1]:
         yield from _lying(kernel, problem)
-        for name in kernel.halves:
+        smaller = [(name, DType.float16) for name in kernel.halves]
+        for name, dtype in (*smaller, *((name, DType.int8) for name in kernel.bytes)):
             if name in problem.types:
-                half = {**dict(problem.operands)}
-                half[name] = replace(half[name], dtype=DType.float16)
-                yield Problem.of(problem.op, half, problem.layouts)
+                small = {**dict(problem.operands)}
+                small[name] = replace(small[name], dtype=dtype)
+                yield Problem.of(problem.op, small, problem.layouts)
     if kernel.epilogue:
         for problem in bare if full else bare[:1]:
             for epilogue in EPILOGUES if full else EPILOGUES[:2]:

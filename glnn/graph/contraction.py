@@ -7,9 +7,13 @@ from collections.abc import Mapping
 from math import prod
 from typing import ClassVar
 
+import numpy as np
+
 from glnn.errors import ShapeError
 from glnn.graph.operator import Cost, Known, Operands, Operator, Shapes, Types, typed
 from glnn.types import Array, DType, Shape, TensorType, as_float
+
+FLOATS = (DType.float32, DType.float16)
 
 
 class Contraction(Operator):
@@ -28,13 +32,18 @@ class Contraction(Operator):
     def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
         given = self.named(types)
         for name, one in given.items():
-            if one.dtype is not DType.float32 and one.dtype is not DType.float16:
-                raise ShapeError(f"{self.name}: {name} must be float32 or float16, got {one}")
+            able = FLOATS + (DType.int8,) * (name in self.bytes)
+            if one.dtype not in able:
+                texts = " or ".join(dtype.value for dtype in able)
+                raise ShapeError(f"{self.name}: {name} must be {texts}, got {one}")
         return (TensorType(self.shape_of({name: one.shape for name, one in given.items()})),)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
-        given = self.named(arrays)
-        return (self.compute({name: as_float(array) for name, array in given.items()}),)
+        given = {name: as_float(array) for name, array in self.named(arrays).items()}
+        for name in self.bytes:
+            if given[name].dtype == np.int8:
+                given[name] = given[name].astype(given[self.inputs[0]].dtype)
+        return (self.compute(given),)
 
     def cost(self, types: Types) -> Cost:
         return self.cost_of(self.named(types))
@@ -64,7 +73,9 @@ class Contraction(Operator):
     def cost_of(self, operands: Operands) -> Cost:
         types = typed(operands)
         shapes = {name: one.shape for name, one in types.items()}
-        words = sum(one.dtype.words(prod(one.shape)) for one in types.values())
+        sizes = {name: one.dtype.words(prod(one.shape)) for name, one in types.items()}
+        packed = (name for name in self.bytes if name in types and types[name].dtype is DType.int8)
+        words = sum((sizes | {name: -(-sizes[name] // 4) for name in packed}).values())
         return Cost(self.flops(shapes), 4 * (words + prod(self.shape_of(shapes))))
 
     def check_operands(self, shapes: Mapping[str, object]) -> None:

@@ -56,7 +56,8 @@ class Operator(ABC):
     have pointwise work done on its first result before that is stored. One that is `control` runs
     graphs, its bodies (`operators.control`), between which the host decides. One that is a
     `composite` is made of others once the types are known (`graph.composite`). Operands in
-    `halves` may be float16, which are stored so and computed with as float32.
+    `halves` may be float16, which are stored so and computed with as float32; those in `bytes` may
+    be int8, four of them stored in a word.
     """
 
     name: ClassVar[str]
@@ -74,6 +75,7 @@ class Operator(ABC):
     control: ClassVar[bool] = False
     composite: ClassVar[bool] = False
     halves: ClassVar[tuple[str, ...]] = ()
+    bytes: ClassVar[tuple[str, ...]] = ()
 
     @property
     def operands(self) -> tuple[str, ...]:

@@ -88,6 +88,8 @@ def why_not_problem(kernel: Kernel, problem: Problem) -> str | None:
         return reason
     if unfit := [name for name in problem.halves if name not in kernel.halves]:
         return f"it takes no float16 as {unfit[0]}"
+    if unfit := [name for name in problem.bytes if name not in kernel.bytes]:
+        return f"it takes no int8 as {unfit[0]}"
     stacks = problem.op.stacks(problem.shapes)
     if unknown := [name for name in stacks if not kernel.operands[name].stacks]:
         return f"it takes one matrix as {unknown[0]}, no stack of them"

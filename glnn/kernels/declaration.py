@@ -45,6 +45,7 @@ class Operand:
     in_place: bool = False  # the result takes its memory
     stacks: bool = False  # it may be a stack of matrices, too
     halves: bool = False  # it may be float16, too
+    bytes: bool = False  # it may be int8, too, four numbers in a word
 
     def __post_init__(self) -> None:
         try:
@@ -55,6 +56,8 @@ class Operand:
             raise DeclarationError(
                 f"expected one of {sorted(TEXELS)}, got {self.texture!r}", "texture"
             )
+        if self.bytes and self.texture is not None:
+            raise DeclarationError("expected a buffer: no texel holds them", "bytes")
         if len(self.places) > 1:
             raise DeclarationError(f"expected one place for it, got {' and '.join(self.places)}")
 
@@ -177,6 +180,7 @@ OPERAND: Mapping[str, Reader] = {
     "in_place": flag,
     "stacks": flag,
     "halves": flag,
+    "bytes": flag,
 }
 LAUNCH: Mapping[str, Reader] = {
     "workgroup": list_of(Quantity.read),

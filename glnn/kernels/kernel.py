@@ -89,8 +89,9 @@ class Kernel:
             raise DeclarationError(f"expected one of {forms}", "epilogue", "form")
         if len(self.wants("out")) != 1:
             raise DeclarationError("expected one layout", "operands", "out")
-        if self.operands["out"].halves:
-            raise DeclarationError("a result is float32", "operands", "out", "halves")
+        for key in ("halves", "bytes"):
+            if getattr(self.operands["out"], key):
+                raise DeclarationError("a result is float32", "operands", "out", key)
         for name, operand in self.operands.items():
             with under("operands"), under(name):
                 self._check_place(operand, (RESULTS if name == "out" else PLACES)[self.backend])
@@ -140,6 +141,11 @@ class Kernel:
     def halves(self) -> tuple[str, ...]:
         """The operands that may be float16, too."""
         return tuple(name for name, operand in self.operands.items() if operand.halves)
+
+    @cached_property
+    def bytes(self) -> tuple[str, ...]:
+        """The operands that may be int8, too, four numbers in a word."""
+        return tuple(name for name, operand in self.operands.items() if operand.bytes)
 
     @cached_property
     def bindings(self) -> dict[str, int]:

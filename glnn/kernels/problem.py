@@ -23,7 +23,7 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.lying import Lying
 from glnn.kernels.places import places
 from glnn.kernels.split import Split
-from glnn.layout import Layout, parse
+from glnn.layout import Layout, narrowed, parse
 from glnn.types import Array, DType, Shape, TensorType, as_float, widened
 
 
@@ -140,8 +140,14 @@ class Problem:
         """The first result's shape."""
         return self.results[0].shape
 
+    @cached_property
+    def bytes(self) -> tuple[str, ...]:
+        """The weights that are int8, four of them in a word."""
+        types = dict(self.operands)
+        return tuple(n for n in self.op.bytes if n in types and types[n].dtype is DType.int8)
+
     def defines(self, kernel: Kernel | None = None) -> dict[str, int]:
-        """The op's attributes, which of its optional operands are there, and which are halves.
+        """The op's attributes, which of its optional operands are there, which are halves or bytes.
 
         And what is a `#define` of `kernel`, where that is generated.
         """
@@ -151,6 +157,7 @@ class Problem:
             **self.op.defines(self.own),
             **{f"HAS_{name.upper()}": int(name in self.shapes) for name in self.op.optional},
             **{f"{name.upper()}_HALF": 1 for name in self.halves},
+            **{f"{name.upper()}_BYTES": 1 for name in self.bytes},
             **({} if made is None else made.defines),
             **({} if kernel is None else self.lies.defines(kernel)),
         }
@@ -216,6 +223,7 @@ class Problem:
         if key not in self.memo:
             self.memo[key] = self.lies.chosen(kernel)
         found = dict(self.memo[key])
+        found |= {name: narrowed(found[name]) for name in self.bytes if name in found}
         if split is not None and split.weight is not None:  # parts are of what lies as is wanted
             found["x"] = parse(kernel.wants("x")[0]).at(self.shape("x"))
             found["weight"] = split.weight

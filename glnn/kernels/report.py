@@ -66,8 +66,8 @@ class Example:
     @classmethod
     def all_of(cls, kernel: Kernel) -> Iterator[Example]:
         """One with the parameters' defaults and the attributes that it needs, a bias and a ReLU
-        where it can, and one more for each operand that may be float16; as many as its generator
-        has, where it has one.
+        where it can, and one more for each operand that may be float16, or int8; as many as its
+        generator has, where it has one.
         """
         if not kernel.generate:
             name, texts = f"{kernel.op}-{kernel.name}", _finished(kernel)
@@ -76,6 +76,9 @@ class Example:
             for operand in kernel.halves:
                 half = {**defines, f"{operand.upper()}_HALF": 1}
                 yield cls(f"{name}-float16-{operand}", kernel, half, texts)
+            for operand in kernel.bytes:
+                packed = {**defines, f"{operand.upper()}_BYTES": 1}
+                yield cls(f"{name}-int8-{operand}", kernel, packed, texts)
             return
         for name, (op, types) in GENERATORS[kernel.generate].examples().items():
             narrow = (name for name, one in types.items() if one.dtype.narrow)

@@ -12,8 +12,9 @@ from glnn.graph.epilogue import Extent
 from glnn.graph.operator import Operator, Shapes
 from glnn.graph.operators.matmul import Matmul
 from glnn.kernels.kernel import Kernel
-from glnn.layout import Layout, Morton, parse
+from glnn.layout import Layout, Morton, narrowed, parse
 from glnn.layout.layout import RowMajor
+from glnn.layout.parse import NARROW
 from glnn.types import DType, TensorType
 
 ONE = 0, 4  # words of an operand of one number
@@ -25,6 +26,17 @@ class Stored:
 
     layout: Layout
     dtype: DType
+
+    @classmethod
+    def of(cls, op: Operator, name: str, layout: str, type: TensorType) -> Stored:
+        """The operand of `op` called `name`, of that `type`, in the layout so called."""
+        packed = name in op.bytes and type.dtype is DType.int8
+        return cls(narrowed(parse(layout)) if packed else parse(layout), type.dtype)
+
+    @property
+    def in_word(self) -> int:
+        """How many numbers are in a word."""
+        return 4 // self.layout.number(self.dtype).itemsize
 
     def words(self, *shape: int) -> int:
         """Words that one of `shape` takes."""
@@ -76,7 +88,7 @@ class Split(ABC):
         if kernel.textures or not set(kernel.launch.sizes) <= set(counted):
             return None
         most = device.max_shader_storage_block_size // 4
-        each = [(n, Stored(parse(text), types[n].dtype)) for n in takes for text in takes[n]]
+        each = [(n, Stored.of(op, n, text, types[n])) for n in takes for text in takes[n]]
         given = dict(reversed(each))  # as is wanted the most, though it may lie otherwise by now
         limits = {name: _dispatched(kernel, name, counted, device) for name in ("m", "n", "batch")}
         small = all(one.words(*shapes[name]) <= most for name, one in each)
@@ -190,7 +202,7 @@ def _tiles(
     if stored.words(n, k) <= most and n <= min(limits["n"], most):
         columns = n
     else:
-        unit = align * (2 if stored.dtype is DType.float16 else 1)  # columns that begin a part
+        unit = align * stored.in_word  # columns that begin a part
         weight_row = -(-stored.words(unit, k) // unit)
         fit = min(most // max(weight_row, 1), most, limits["n"]) // unit * unit
         columns = _share(n, fit, unit)
@@ -237,4 +249,5 @@ def _in_parts(layout: Layout, columns: int, k: int) -> Layout:
     if not isinstance(layout, Morton):
         return layout
     _, wide = layout.padded((columns, k))
-    return parse(f"R {columns} {wide} {layout.name}")
+    whole = parse(f"R {columns} {wide} {layout.name.removeprefix(NARROW)}")
+    return narrowed(whole) if layout.narrow else whole

@@ -2,6 +2,6 @@
 
 from glnn.layout.layout import Layout
 from glnn.layout.morton import Morton
-from glnn.layout.parse import parse
+from glnn.layout.parse import narrowed, parse
 
-__all__ = ["Layout", "Morton", "parse"]
+__all__ = ["Layout", "Morton", "narrowed", "parse"]

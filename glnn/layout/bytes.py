@@ -13,7 +13,6 @@ import numpy as np
 
 from glnn.errors import LayoutError
 from glnn.layout.layout import DENSE, PACKED, Array, Dim, Layout
-from glnn.types import DType
 
 ALIGNMENT = 16  # numbers: of bytes one uvec4, one RGBA texel
 
@@ -21,12 +20,11 @@ ALIGNMENT = 16  # numbers: of bytes one uvec4, one RGBA texel
 class Narrow(Layout):
     """What the two have in common: numbers as the host has them, whatever the padding holds."""
 
+    narrow = True
+
     @property
     def unpacked(self) -> Layout:
         return DENSE
-
-    def number(self, dtype: DType) -> np.dtype[np.generic]:
-        return dtype.numpy
 
     def pack(self, array: Array) -> Array:
         flat = np.zeros(self.size(array.shape), array.dtype)

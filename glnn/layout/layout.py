@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import LayoutError
-from glnn.types import DType, TensorType, word
+from glnn.types import DType, TensorType
 
 Array = NDArray[Any]
 CHANNELS_LAST = "nhwC4c"
@@ -60,6 +60,8 @@ class Layout(ABC):
     name: str
     in_rows: ClassVar[bool] = False
     """Whether rows follow one another, padded or not."""
+    narrow: bool = False
+    """Whether numbers are as small as the host's."""
 
     @property
     def unpacked(self) -> Layout:
@@ -68,7 +70,7 @@ class Layout(ABC):
 
     def number(self, dtype: DType) -> np.dtype[Any]:
         """What a number of `dtype` is in memory."""
-        return dtype.word
+        return dtype.numpy if self.narrow else dtype.word
 
     @property
     def ranks(self) -> tuple[int, ...] | None:
@@ -128,10 +130,12 @@ class RowMajor(Layout):
     in_rows: ClassVar[bool] = True
     name: str = "R"
     alignment: int = 1
-    """Words to a multiple of which each row is padded."""
+    """Numbers to a multiple of which each row is padded."""
+    narrow: bool = False
 
     def at(self, shape: tuple[int, ...]) -> Layout:
-        return DENSE if self.row(shape) == DENSE.row(shape) else self
+        dense = not self.narrow and self.row(shape) == DENSE.row(shape)
+        return DENSE if dense else self
 
     def rows(self, shape: tuple[int, ...]) -> int:
         """How many rows there are: arrays of fewer than two dimensions are one."""
@@ -155,10 +159,10 @@ class RowMajor(Layout):
         )
 
     def pack(self, array: Array) -> Array:
-        size = self.size(array.shape)
+        size, number = self.size(array.shape), self.number(DType.of(array))
         if size == array.size:
-            return np.ascontiguousarray(array, word(array.dtype)).reshape(-1)
-        flat = np.zeros(size, word(array.dtype))
+            return np.ascontiguousarray(array, number).reshape(-1)
+        flat = np.zeros(size, number)
         if array.size:
             rows = self.rows(array.shape)
             self._matrix(flat, array.shape)[:] = array.reshape(rows, -1)
@@ -184,13 +188,11 @@ class Packed(RowMajor):
     """`packed`: as `R`, but of numbers as small as the host's."""
 
     name: str = "packed"
+    narrow: bool = True
 
     @property
     def unpacked(self) -> Layout:
         return DENSE
-
-    def number(self, dtype: DType) -> np.dtype[Any]:
-        return dtype.numpy
 
     def at(self, shape: tuple[int, ...]) -> Layout:
         return self
@@ -214,6 +216,7 @@ class Blocked(Layout):
     letters: str
     order: tuple[str, ...]  # outer dimensions, outermost first
     blocks: tuple[tuple[int, str], ...]  # inner blocks, outermost first
+    narrow: bool = False
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -287,13 +290,13 @@ class Blocked(Layout):
         return shape
 
     def pack(self, array: Array) -> Array:
-        padded = self.padded(array.shape)
+        padded, number = self.padded(array.shape), self.number(DType.of(array))
         source: Array = array
         if padded != array.shape:
-            source = np.zeros(padded, word(array.dtype))
+            source = np.zeros(padded, number)
             source[tuple(slice(n) for n in array.shape)] = array
         split = source.reshape(self._split(padded)).transpose(self._axes())
-        return np.ascontiguousarray(split, word(array.dtype)).reshape(-1)
+        return np.ascontiguousarray(split, number).reshape(-1)
 
     def unpack(self, flat: Array, shape: tuple[int, ...]) -> Array:
         _check_size(self, flat, shape)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from glnn.errors import LayoutError
 from glnn.layout.layout import ROW_ALIGNMENT, Dim, Layout
-from glnn.types import word
+from glnn.types import DType
 
 Array = NDArray[Any]
 
@@ -38,6 +38,7 @@ class Morton(Layout):
     name: str
     bases: tuple[str, ...]
     chunks: tuple[tuple[int, int], ...]
+    narrow: bool = False
 
     def __post_init__(self) -> None:
         for (rows, columns), (inner_rows, inner_columns) in zip(
@@ -118,13 +119,14 @@ class Morton(Layout):
     def pack(self, array: Array) -> Array:
         """The elements of `array` in stored order, a contiguous vector of words; padding is 0."""
         split, order = self.axes(array.shape)
+        number = self.number(DType.of(array))
         whole: Array = array
         padded = (*array.shape[:-2], *self.padded(array.shape))
         if padded != array.shape:
-            whole = np.zeros(padded, word(array.dtype))
+            whole = np.zeros(padded, number)
             whole[..., : array.shape[-2], : array.shape[-1]] = array
         stored = whole.reshape(split).transpose(order)
-        return np.ascontiguousarray(stored, word(array.dtype)).reshape(-1)
+        return np.ascontiguousarray(stored, number).reshape(-1)
 
     def unpack(self, flat: Array, shape: tuple[int, ...]) -> Array:
         """The array of `shape` that `flat` stores, as a new array."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import cache
 
 from glnn.errors import LayoutError, shown
 from glnn.layout.bytes import PACKED_ROWS, PackedTiles
-from glnn.layout.layout import DENSE, PACKED, PADDED, Blocked, Layout
+from glnn.layout.layout import DENSE, PACKED, PADDED, Blocked, Layout, RowMajor
 from glnn.layout.morton import Morton
 
 NAMED: dict[str, Layout] = {one.name: one for one in (DENSE, PADDED, PACKED, PACKED_ROWS)}
+NARROW = "packed "  # before a layout's name: its numbers are as small as the host's
 MOST = 2**31 - 1  # what shaders count
 MOST_NUMBERS = 24  # each is a dimension of an array, of which NumPy takes 32
 
@@ -24,6 +26,8 @@ def parse(text: str) -> Layout:
         return NAMED[text]
     if tiles := re.fullmatch(r"packed ([0-9]+)x([0-9]+)", text):
         return PackedTiles(int(tiles[1]), int(tiles[2]))
+    if text.startswith(NARROW):
+        return narrowed(parse(text.removeprefix(NARROW)))
     if len(re.findall("[0-9]+", text)) > MOST_NUMBERS:
         raise LayoutError(f"layout {shown(text)}: expected at most {MOST_NUMBERS} sizes")
     if (morton := Morton.parse(text)) is not None:
@@ -44,3 +48,13 @@ def parse(text: str) -> Layout:
             f"layout {shown(text)}: upper-case dimensions and inner blocks do not match"
         )
     return Blocked(text, dims, order, blocks)
+
+
+def narrowed(layout: Layout) -> Layout:
+    """`layout` with numbers as small as the host's: `packed C 4 4 C` of `C 4 4 C`.
+
+    Raises LayoutError where that is none of rows, of chunks or of blocks with a word each.
+    """
+    if layout.narrow or not isinstance(layout, RowMajor | Blocked | Morton):
+        raise LayoutError(f"layout {layout.name}: its numbers are as small as the host's already")
+    return replace(layout, name=NARROW + layout.name, narrow=True)

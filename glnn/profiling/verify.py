@@ -17,7 +17,7 @@ from glnn.graph.graph import Value
 
 Array = NDArray[Any]
 TOLERANCE = 1e-5
-TOLERANCES = {"float32": TOLERANCE, "float16": 2e-3}
+TOLERANCES = {"float32": TOLERANCE, "float16": 2e-3, "int8": 2e-3}
 """What is allowed by the precision of the weights."""
 
 

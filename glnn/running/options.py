@@ -12,7 +12,7 @@ from glnn.settings import BACKENDS
 
 NAMES = BACKENDS
 """The backends, in the order in which `auto` tries them."""
-PRECISIONS = ("float32", "float16")
+PRECISIONS = ("float32", "float16", "int8")
 """As what weights may be stored."""
 PREFERENCES = ("fastest", "gpu")
 """What `auto` may take."""
@@ -52,7 +52,8 @@ class Options:
         if self.kernels is not None and not _names(self.kernels):
             raise GlnnError(f"kernels must map ops to kernels' names, got {shown(self.kernels)}")
         if not isinstance(self.precision, str) or self.precision not in PRECISIONS:
-            known = " or ".join(PRECISIONS)
+            known = ", ".join(PRECISIONS[:-1])
+            known = f"{known} or {PRECISIONS[-1]}"
             raise GlnnError(f"precision must be {known}, got {shown(self.precision)}")
         if not isinstance(self.prefer, str) or self.prefer not in PREFERENCES:
             known = " or ".join(PREFERENCES)

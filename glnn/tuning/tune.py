@@ -156,7 +156,10 @@ class _Search:
                 np.float16 if name in problem.halves else np.float32,
             )
             for name, one in problem.operands
+            if name not in problem.bytes
         }
+        for name in problem.bytes:
+            self._operands[name] = generator.integers(-127, 128, problem.shape(name), np.int8)
         kind = np.float64 if problem.op.flops(problem.shapes) <= EXACT else np.float32
         self._expected = problem.compute(
             {name: array.astype(kind) for name, array in self._operands.items()}

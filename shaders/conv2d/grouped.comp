@@ -20,12 +20,19 @@
 #ifndef WEIGHT_HALF
 #define WEIGHT_HALF 0
 #endif
+#ifndef WEIGHT_BYTES
+#define WEIGHT_BYTES 0
+#endif
 layout(local_size_x = WG_X, local_size_y = WG_Y, local_size_z = WG_Z) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 #if WEIGHT_HALF
 #include "common/half.glsl"
 layout(std430, binding = 1) buffer Weight { uint weight[]; };
 #define WEIGHT(i) one_half(weight[(i) / 2], i)
+#elif WEIGHT_BYTES
+#include "common/bytes.glsl"
+layout(std430, binding = 1) buffer Weight { int weight[]; };
+#define WEIGHT(i) float(one_signed(weight[(i) / 4], i))
 #else
 layout(std430, binding = 1) buffer Weight { float weight[]; };
 #define WEIGHT(i) weight[i]

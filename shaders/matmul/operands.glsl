@@ -1,5 +1,5 @@
-// The operands of matmul as vec4: floats or halves (X_HALF, WEIGHT_HALF), in buffers or one of them
-// in a texture (X_TEXTURE, WEIGHT_TEXTURE). How these lie is up to the kernel: x in rows, or in
+// The operands of matmul as vec4: floats or halves (X_HALF, WEIGHT_HALF), weights also bytes
+// (WEIGHT_BYTES), in buffers or one of them in a texture (X_TEXTURE, WEIGHT_TEXTURE). How these lie is up to the kernel: x in rows, or in
 // columns (X_IN_C); weights as the first layout that the kernel takes, or in rows (WEIGHT_IN_R4), or
 // in columns (WEIGHT_IN_C).
 #include "matmul/lying.glsl"
@@ -8,6 +8,9 @@
 #endif
 #ifndef WEIGHT_HALF
 #define WEIGHT_HALF 0
+#endif
+#ifndef WEIGHT_BYTES
+#define WEIGHT_BYTES 0
 #endif
 #ifndef X_TEXTURE
 #define X_TEXTURE 0
@@ -22,6 +25,9 @@
 #if X_HALF || WEIGHT_HALF
 #include "common/half.glsl"
 #endif
+#if WEIGHT_BYTES
+#include "common/bytes.glsl"
+#endif
 #if X_TEXTURE
 uniform highp X_SAMPLER x;
 #elif X_HALF
@@ -33,6 +39,8 @@ layout(std430, binding = 0) buffer X { vec4 x[]; };
 uniform highp WEIGHT_SAMPLER weight;
 #elif WEIGHT_HALF
 layout(std430, binding = 1) buffer Weight { uvec2 weight[]; };
+#elif WEIGHT_BYTES
+layout(std430, binding = 1) buffer Weight { int weight[]; };
 #else
 layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
 #endif
@@ -52,6 +60,8 @@ vec4 weight_at(int i) {
     return texel(weight, i);
 #elif WEIGHT_HALF
     return four_halves(weight[i]);
+#elif WEIGHT_BYTES
+    return vec4(four_signed(weight[i]));
 #else
     return weight[i];
 #endif

@@ -152,9 +152,9 @@ def test_what_float16_does_not_hold_is_said(backend) -> None:
     np.testing.assert_allclose(opened.run(None, {"input": x})[0], 3 + layer.bias[None], rtol=1e-6)
 
 
-@pytest.mark.parametrize("precision", ["half", "bfloat16", "int8", None, 16, np.float16])
+@pytest.mark.parametrize("precision", ["half", "bfloat16", "int4", None, 16, np.float16])
 def test_a_wrong_precision_is_refused(precision) -> None:
-    with pytest.raises(GlnnError, match="precision must be float32 or float16, got"):
+    with pytest.raises(GlnnError, match="precision must be float32, float16 or int8, got"):
         glnn.InferenceSession(small_vgg(), "cpu", precision=precision)
 
 

@@ -33,6 +33,7 @@ class Conv2d(Contraction):
     deepens: ClassVar[bool] = True
     parameters: ClassVar[tuple[str, ...]] = ("weight",)
     halves: ClassVar[tuple[str, ...]] = ("weight",)
+    bytes: ClassVar[tuple[str, ...]] = ("weight",)
     stride: Pair = (1, 1)
     padding: Sides = (0, 0, 0, 0)
     dilation: Pair = (1, 1)

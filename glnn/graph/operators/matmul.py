@@ -30,6 +30,7 @@ class Matmul(Contraction):
     deepens: ClassVar[bool] = True
     parameters: ClassVar[tuple[str, ...]] = ("weight",)
     halves: ClassVar[tuple[str, ...]] = ("x", "weight")
+    bytes: ClassVar[tuple[str, ...]] = ("weight",)
 
     def shape_of(self, shapes: Shapes) -> Shape:
         x, weight = shapes["x"], shapes["weight"]

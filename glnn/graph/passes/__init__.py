@@ -6,6 +6,7 @@ from glnn.graph.passes.narrow import narrow
 from glnn.graph.passes.operands import of_few_operands, of_one_result, within_operands
 from glnn.graph.passes.optional import Pass, shortened
 from glnn.graph.passes.outputs import own_outputs, packed_outputs
+from glnn.graph.passes.quantize import quantized, samples_of
 
 __all__ = [
     "Pass",
@@ -18,6 +19,8 @@ __all__ = [
     "opened",
     "own_outputs",
     "packed_outputs",
+    "quantized",
+    "samples_of",
     "shortened",
     "within_operands",
 ]

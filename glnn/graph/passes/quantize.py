@@ -1,0 +1,128 @@
+"""Weights that layers bound by memory read, as int8: four in a word, a scale for each channel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from glnn.graph.constant import Constant, constant, evaluated
+from glnn.graph.epilogue import Epilogue
+from glnn.graph.expression import Arg, call
+from glnn.graph.graph import Graph, Node, Value
+from glnn.graph.operators.quantize import QuantizedWeight, RoundedWeight, WeightScales
+from glnn.types import DType, Shape, TensorType
+
+MOST_USES = 64
+"""How often a sample uses each weight of a layer that is bound by reading them.
+
+A GPU does 14 (H200) to 50 (boards) operations in the time in which it reads a byte, and a float32
+that is used so often makes for a half as many a byte.
+"""
+LEAST = 1 << 13
+"""Numbers of a weight that is worth it: smaller ones stay in caches, and launches take longer."""
+SCALED = Epilogue(call("mul", Arg(0), Arg(1)), ("channel",))
+
+
+def quantized(
+    graph: Graph, types: dict[Value, TensorType], samples: int, *, whole: bool = False
+) -> Graph:
+    """`graph` in which layers bound by reading their weights take these as int8.
+
+    Each has the scale of its output channels in its epilogue, before all else; the layer as it was
+    is among its origins, for devices where no kernel can. A weight with numbers that are not finite
+    stays what it is. types: of every value, sizes known; those of new ones are added. samples: of a
+    batch, so that it does not depend on it which layers these are. whole: have the layers take
+    what int8 and scale say as float32 instead.
+    """
+    known: dict[Value, Constant] = {}
+    finite: dict[Value, bool] = {}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        weight = _weight(graph, node, types, samples)
+        if weight is not None and weight not in finite:
+            finite[weight] = _finite(constant(graph, weight, known))
+        if weight is None or not finite[weight]:
+            nodes.append(node)
+        elif whole:
+            nodes += _rounded(node, weight, types)
+        else:
+            nodes += _scaled(node, weight, types)
+    return Graph(tuple(nodes), graph.inputs, graph.outputs, graph.name)
+
+
+def _weight(
+    graph: Graph, node: Node, types: Mapping[Value, TensorType], samples: int
+) -> Value | None:
+    """The weight that `node` is to have as int8; None where it has none."""
+    operator = node.operator
+    if not operator.bytes or not operator.has_epilogue or node.outputs[0] in graph.fixed:
+        return None
+    found = operator.named(node.inputs)[operator.bytes[0]]
+    type, result = types[found], types[node.outputs[0]].shape
+    plain = found in graph.fixed and type.dtype is DType.float32 and prod(type.shape) >= LEAST
+    if not plain or len(type.shape) != len(result):  # a stack of matrices
+        return None
+    if type.shape[1] == 1:  # of channels one by one, which read more of images than of weights
+        return None
+    rows = prod(result) // result[1]
+    return found if rows <= MOST_USES * samples else None
+
+
+def _finite(weight: Constant) -> bool:
+    """Whether all of its numbers are."""
+    found = evaluated(weight)
+    return bool(np.isfinite(found.min()) and np.isfinite(found.max()))
+
+
+def _scaled(node: Node, weight: Value, types: dict[Value, TensorType]) -> tuple[Node, ...]:
+    """`node` with `weight` as int8, behind what computes that and its scales."""
+    packed = _made(node, "int8", QuantizedWeight().infer([types[weight]])[0], types)
+    scales = _made(node, "scales", WeightScales().infer([types[weight]])[0], types)
+    epilogue = SCALED if node.epilogue is None else SCALED.then(node.epilogue)
+    made = replace(
+        _taking(node, packed),
+        epilogue=epilogue,
+        extras=(scales, *node.extras),
+        origins=(node,),
+    )
+    return (
+        Node(packed.name, QuantizedWeight(), (weight,), (packed,)),
+        Node(scales.name, WeightScales(), (weight,), (scales,)),
+        made,
+    )
+
+
+def _rounded(node: Node, weight: Value, types: dict[Value, TensorType]) -> tuple[Node, ...]:
+    """`node` with `weight` rounded, behind what does that."""
+    made = _made(node, "rounded", types[weight], types)
+    rounding = Node(made.name, RoundedWeight(), (weight,), (made,))
+    return rounding, _taking(node, made)
+
+
+def _taking(node: Node, weight: Value) -> Node:
+    """`node` with another weight."""
+    named = zip(node.operator.names(len(node.inputs)), node.inputs, strict=True)
+    inputs = tuple(weight if name in node.operator.bytes else value for name, value in named)
+    return replace(node, inputs=inputs)
+
+
+def _made(node: Node, what: str, type: TensorType, types: dict[Value, TensorType]) -> Value:
+    """A new value of `type`, made of the weight of `node`."""
+    found = Value(f"{node.outputs[0].name}: weight, {what}", type)
+    types[found] = type
+    return found
+
+
+def samples_of(inputs: Mapping[str, TensorType], shapes: Mapping[str, Shape]) -> int:
+    """How many samples inputs of `shapes` have: the size that the symbol of their batch stands for.
+
+    inputs: their types as the model says them. That is `N` where there is one, else the symbol of
+    a first dimension; 1 where the model says no such size.
+    """
+    places = [(name, i, dim) for name, one in inputs.items() for i, dim in enumerate(one.dims)]
+    named = [shapes[name][i] for name, i, dim in places if dim == "N"]
+    first = [shapes[name][i] for name, i, dim in places if i == 0 and isinstance(dim, str)]
+    return max((named or first or [1])[0], 1)
