@@ -18,6 +18,7 @@ from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.constant import Constant, constant
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Node, Value
+from glnn.graph.operator import Operands, Operator
 from glnn.graph.operators import Pointwise
 from glnn.graph.passes import (
     Pass,
@@ -79,7 +80,8 @@ def lowered(
         graph = narrow(graph, types, body=body)
         types = _bound(graph, shapes)
     graph = of_few_operands(of_one_result(graph), types, backend.binds)
-    graph = shortened(graph, types, backend.operands, without)
+    pays = partial(_pays, backend, kernels)
+    graph = shortened(graph, types, backend.operands, without, pays)
     if backend.device is not None and not body:
         graph, types = packed_outputs(*own_outputs(graph, types))
     graph = within_operands(graph, types, backend.joins)
@@ -105,6 +107,13 @@ def lowered(
         made = _shortest(lowering, replace(asked, left=left))
     made.hosts = hosts_own(made, _shared(graph) if body else ())
     return graph, made
+
+
+def _pays(
+    backend: Backend, kernels: Mapping[str, str], operator: Operator, types: Operands
+) -> bool:
+    """Whether `operator` is to be made of several: a kernel is meant for it, or asked for."""
+    return backend.suits(Problem.of(operator, types, {}), kernels.get(operator.name))
 
 
 def _shared(graph: Graph) -> tuple[str, ...]:

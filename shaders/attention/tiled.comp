@@ -43,6 +43,11 @@
 #define SHARE (BN / PARTS)     // keys of a step that an invocation takes the powers of
 #define A_LOADS ((BQ * BK / 4 + LANES - 1) / LANES)
 #define B_LOADS ((BK * COLUMNS + LANES - 1) / LANES)
+#if ZEROS
+#define NOTHING 0.0
+#else
+#define NOTHING NAN
+#endif
 #define LEAST uintBitsToFloat(0xff7fffffu)
 #if PARTS * TM != WG_X || TM % 4 != 0 || BK * AM < LANES + BQ
 #error WG_X must be a multiple of TM, TM of four, and BK large enough for a step's maxima
@@ -280,15 +285,12 @@ void main() {
             for (int j = 0; j < VN; ++j) {
                 int from = (first_column + j * WG_X + column) * 4;
                 if (first_query + line >= queries || from >= columns) continue;
-#if ZEROS
-                vec4 found = sound ? total[(g * 4 + i) * VN + j] * factor : vec4(0.0);
-#else
-                vec4 found = sound ? total[(g * 4 + i) * VN + j] * factor : vec4(NAN);
-#endif
+                vec4 found = sound ? total[(g * 4 + i) * VN + j] * factor : vec4(NOTHING);
 #if WIDE
                 result[(at + from) / 4] = found;
 #else
-                for (int c = 0; c < min(4, columns - from); ++c) result[at + from + c] = found[c];
+                for (int c = 0; c < 4; ++c)
+                    if (from + c < columns) result[at + from + c] = found[c];
 #endif
             }
         }

@@ -40,7 +40,11 @@ def test_any_sizes(opened, rng, name, kernel) -> None:
             rng((batch, heads, tokens, numbers))
             for tokens, numbers in ((queries, width), (keys, width), (keys, columns))
         )
-        walks = (dense(heads, queries, width), dense(heads, keys, width), dense(heads, keys, columns))
+        walks = (
+            dense(heads, queries, width),
+            dense(heads, keys, width),
+            dense(heads, keys, columns),
+        )
         given, mask = {"q": q, "k": k, "v": v}, np.zeros((1, 1))
         if kernel.endswith("masked"):
             given["mask"] = mask = 4 * rng((batch, queries, keys))

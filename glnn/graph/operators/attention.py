@@ -52,9 +52,9 @@ class Attention(Contraction):
     """softmax(scale Q K^T + mask) V for each head of each sample (Vaswani et al. 2017, 3.2.1).
 
     q, k, v and mask: any shapes, float32, read as the walks `at` say, so that heads need not be
-    moved apart: Q is (batch, heads, queries, width), K (batch, heads, keys, width), V (batch, heads,
-    keys, columns), the mask (batch, heads, queries, keys). Result: batch, heads and
-    queries in the order `order`, each a dimension, and then columns. A row of scores with NaN, with
+    moved apart: Q is (batch, heads, queries, width), K (batch, heads, keys, width), V (batch,
+    heads, keys, columns), the mask (batch, heads, queries, keys). Result: batch, heads and queries
+    in the order `order`, each a dimension, and then columns. A row of scores with NaN, with
     infinity or of nothing but minus infinity gives NaN altogether, or zeros.
     """
 

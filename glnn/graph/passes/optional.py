@@ -8,6 +8,7 @@ from enum import Enum
 from glnn.errors import GlnnError, shown
 from glnn.graph.graph import Graph, Value
 from glnn.graph.passes.activations import with_activations
+from glnn.graph.passes.attention import Pays, with_attention
 from glnn.graph.passes.common import with_common, with_numbers
 from glnn.graph.passes.concats import with_shared_concats
 from glnn.graph.passes.fold import fold
@@ -52,6 +53,8 @@ class Pass(Enum):
     """Moves that follow one another become one, or none."""
     FOLD = "fold"
     """Batch normalisations go into weights."""
+    ATTENTION = "attention"
+    """Attention in pieces becomes one operator, where the backend gains by that."""
     FUSE = "fuse"
     """Pointwise work joins what it is done on."""
     CONCATS = "concats"
@@ -88,7 +91,7 @@ class Pass(Enum):
 FUSING = frozenset(
     {
         *(Pass.LAYER_NORM, Pass.RMS_NORM, Pass.SOFTMAX, Pass.ACTIVATIONS),
-        *(Pass.PADS, Pass.MOVES, Pass.FOLD, Pass.FUSE),
+        *(Pass.PADS, Pass.MOVES, Pass.FOLD, Pass.ATTENTION, Pass.FUSE),
     }
 )
 """Those that make one step of several in the model, as of a product, its bias and its ReLU."""
@@ -120,14 +123,20 @@ _ORDER: tuple[tuple[Pass, Callable[[Graph, Types], Graph]], ...] = (
 
 
 def shortened(
-    graph: Graph, types: Types, operands: int, without: frozenset[Pass] = frozenset()
+    graph: Graph,
+    types: Types,
+    operands: int,
+    without: frozenset[Pass] = frozenset(),
+    pays: Pays | None = None,
 ) -> Graph:
     """`graph` computed in fewer steps, by all passes but those `without`.
 
     types: of every value, sizes known; those of new ones are added. operands: how many a pointwise
-    node may come to have.
+    node may come to have. pays: whether an operator is worth being made of several; None: never.
     """
     for one, change in _ORDER:
         if one not in without:
             graph = change(graph, types)
+    if pays is not None and Pass.ATTENTION not in without:
+        graph = with_attention(graph, types, pays)
     return graph if Pass.FUSE in without else fuse(graph, types, operands)
