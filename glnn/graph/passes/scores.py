@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from glnn.graph.expression import Arg, Call, Expr, Scalar
+from glnn.graph.expression import Arg, Call, Constant, Expr, Scalar
 from glnn.graph.graph import Node, Value
 from glnn.graph.operators import Matmul, Pointwise, Softmax
 from glnn.graph.operators.reshape import View
@@ -45,7 +45,7 @@ def scores_of(rewriting: Rewriting, weighted: Node) -> Scores | None:
                 return None
             soft = True
         elif isinstance(operator, Pointwise) and not soft:
-            if zeros or operator.expr != _SOUND or len(node.inputs) != 1:
+            if zeros or not _is_sound(operator.expr) or len(node.inputs) != 1:
                 return None
             zeros = True
         elif isinstance(operator, Pointwise):
@@ -61,8 +61,13 @@ def scores_of(rewriting: Rewriting, weighted: Node) -> Scores | None:
     return None
 
 
-_SOUND = Call("where", (Call("isnan", (Arg(0),)), Scalar(0.0), Arg(0)))
-"""As PyTorch has it."""
+def _is_sound(expr: Expr) -> bool:
+    """Whether `expr` has 0 where its argument is NaN, as PyTorch's rows without a softmax."""
+    if not isinstance(expr, Call) or expr.function != "where":
+        return False
+    test, instead, otherwise = expr.arguments
+    unsure = test == Call("isnan", (Arg(0),)) and otherwise == Arg(0)
+    return unsure and isinstance(instead, Scalar | Constant) and float(instead.value) == 0.0
 
 
 def _rows_stay(rewriting: Rewriting, node: Node) -> bool:
@@ -112,7 +117,7 @@ def _multiple(expr: Expr, place: int) -> tuple[float, int | None] | None:
         scale, added = found
         if expr.function == "add" and added is None and isinstance(other, Arg):
             return None if other.index == place else (scale, other.index)
-        number = float(other.value) if isinstance(other, Scalar) else 0.0
+        number = float(other.value) if isinstance(other, Scalar | Constant) else 0.0
         if expr.function == "mul" and added is None and number:
             return scale * number, None
         if expr.function == "div" and added is None and number and one is expr.arguments[0]:
