@@ -34,6 +34,7 @@ from glnn.graph.passes import (
     within_operands,
 )
 from glnn.kernels.problem import Problem
+from glnn.kernels.select import names_of
 from glnn.layout import Layout
 from glnn.layout.bytes import PACKED_ROWS
 from glnn.layout.layout import DENSE, PACKED, RowMajor
@@ -80,8 +81,7 @@ def lowered(
         graph = narrow(graph, types, body=body)
         types = _bound(graph, shapes)
     graph = of_few_operands(of_one_result(graph), types, backend.binds)
-    pays = partial(_pays, backend, kernels)
-    graph = shortened(graph, types, backend.operands, without, pays)
+    graph = shortened(graph, types, backend.operands, without, partial(_pays, backend, kernels))
     if backend.device is not None and not body:
         graph, types = packed_outputs(*own_outputs(graph, types))
     graph = within_operands(graph, types, backend.joins)
@@ -113,7 +113,8 @@ def _pays(
     backend: Backend, kernels: Mapping[str, str], operator: Operator, types: Operands
 ) -> bool:
     """Whether `operator` is to be made of several: a kernel is meant for it, or asked for."""
-    return backend.suits(Problem.of(operator, types, {}), kernels.get(operator.name))
+    problem, asked = Problem.of(operator, types, {}), names_of(kernels.get(operator.name, ""))
+    return any(backend.suits(problem, kernel) for kernel in asked or (None,))
 
 
 def _shared(graph: Graph) -> tuple[str, ...]:

@@ -7,7 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from glnn.compile import Executor
+from glnn.backends import open_backend
+from glnn.backends.compute import Compute
+from glnn.compile import Executor, Plan
 from glnn.graph.builder import Builder, constant
 from glnn.graph.compose.matmul import matmul
 from glnn.graph.expression import formula
@@ -25,7 +27,8 @@ from glnn.graph.operators import (
 )
 from glnn.graph.operators.attention import Attention
 from glnn.graph.operators.move import Move
-from glnn.graph.passes import shortened
+from glnn.graph.passes import Pass, shortened
+from glnn.kernels import kernels_for
 from glnn.layers import MultiheadAttention
 from glnn.layers.scope import Scope
 from glnn.types import TensorType
@@ -225,3 +228,33 @@ def test_the_layer(batch_first, rng) -> None:
     (expected,) = graph.reference(x.astype(np.float64), y.astype(np.float64))
     found = Executor(graph, "compute", kernels={"attention": "tiled"}).run({"a": x, "b": y})
     assert oracle.error(found["y"], expected) <= 1e-5
+
+
+def test_it_is_for_those_that_gain(monkeypatch, rng) -> None:
+    sizes = {"outputs": 1 << 14}
+    (kernel,) = (k for k in kernels_for("attention", "compute") if k.name == "tiled")
+    assert kernel.suits(sizes, "NVIDIA") and not kernel.suits(sizes, "llvmpipe")
+    graph = made(plain)
+    given = feeds(graph, rng)
+    assert "attention" not in ops(graph, given)
+    monkeypatch.setattr(Compute, "suits", lambda self, *asked: self.why_not(*asked) is None)
+    assert ops(graph, given) == ["attention"]
+    assert "attention" not in ops(graph, given, Pass.ATTENTION)
+
+    def refused(self, problem, kernel=None):
+        return "it is wrong here" if problem.op.name == "attention" else None
+
+    monkeypatch.setattr(Compute, "why_not", refused)
+    assert "attention" not in ops(graph, given)
+
+
+def ops(graph: Graph, given: dict[str, np.ndarray], *without: Pass) -> list[str]:
+    """What the steps of a plan are."""
+    backend = open_backend("compute")
+    shapes = {name: x.shape for name, x in given.items()}
+    plan = Plan(graph, backend, shapes, without=without)
+    expected = graph.reference(*(x.astype(np.float64) for x in given.values()))
+    found = plan.run(given)
+    for value, right in zip(graph.outputs, expected, strict=True):
+        assert oracle.error(found[value.name], right) <= 1e-5
+    return [step.op.name for step in plan.steps]
