@@ -101,6 +101,13 @@ class Backend(ABC):
         """The kernels that `problem` may be given, `choice` first; none where there is but one."""
         return []
 
+    def suits(self, problem: Problem, kernel: str | None = None) -> bool:
+        """Whether a kernel is meant for problems such as `problem`, here.
+
+        kernel: the one asked for, which then only has to be able to.
+        """
+        return False
+
     @abstractmethod
     def layouts(self, choice: Choice, problem: Problem) -> Mapping[str, Layout]:
         """The layout in which `choice` wants each operand and leaves `out`."""

@@ -35,7 +35,7 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import declared, revision
 from glnn.kernels.predict import pace, predicted
 from glnn.kernels.problem import Problem
-from glnn.kernels.select import alternatives, choose, why_chosen
+from glnn.kernels.select import alternatives, choose, suits, why_chosen
 from glnn.kernels.tuned import Tuned
 from glnn.kernels.verdicts import Verdicts, work
 from glnn.layout import Layout
@@ -106,6 +106,12 @@ class GlBackend(Programs):
                 why = why_chosen(found, problem, kernel, self.tuned)
                 LOG.debug("%s of %s: %s", problem.op.name, dict(problem.shapes), why)
         return found
+
+    def suits(self, problem: Problem, kernel: str | None = None) -> bool:
+        if self.why_not(problem, kernel) is not None:
+            return False
+        chosen = self.choose(problem, kernel)
+        return kernel is not None or suits(chosen, problem, self.device.capabilities, self.tuned)
 
     def alternatives(self, choice: Choice, problem: Problem) -> list[Alternative]:
         assert isinstance(choice, Kernel)

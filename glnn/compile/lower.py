@@ -18,9 +18,11 @@ from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.constant import Constant, constant
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Node, Value
+from glnn.graph.operator import Operands, Operator
 from glnn.graph.operators import Pointwise
 from glnn.graph.operators.quantize import RoundedWeight
 from glnn.graph.passes import (
+    Offers,
     Pass,
     expanded,
     fixed_captures,
@@ -36,6 +38,7 @@ from glnn.graph.passes import (
     within_operands,
 )
 from glnn.kernels.problem import Problem
+from glnn.kernels.select import names_of
 from glnn.layout import Layout
 from glnn.layout.bytes import PACKED_ROWS
 from glnn.layout.layout import DENSE, PACKED, RowMajor
@@ -84,7 +87,9 @@ def lowered(
         graph = narrow(graph, types, body=body)
         types = _bound(graph, shapes)
     graph = of_few_operands(of_one_result(graph), types, backend.binds)
-    graph = shortened(graph, types, backend.operands, without, backend.worth)
+    pays = partial(_pays, backend, kernels)
+    offers = Offers(backend.operands, worth=backend.worth, pays=pays)
+    graph = shortened(graph, types, offers, without)
     if backend.device is not None and not body:
         graph, types = packed_outputs(*own_outputs(graph, types))
     graph = within_operands(graph, types, backend.joins)
@@ -123,6 +128,14 @@ def _of_bytes(
     """
     host = backend.device is None
     return quantized(graph, types, samples, whole=host) if host or backend.takes_bytes else graph
+
+
+def _pays(
+    backend: Backend, kernels: Mapping[str, str], operator: Operator, types: Operands
+) -> bool:
+    """Whether `operator` is to be made of several: a kernel is meant for it, or asked for."""
+    problem, asked = Problem.of(operator, types, {}), names_of(kernels.get(operator.name, ""))
+    return any(backend.suits(problem, kernel) for kernel in asked or (None,))
 
 
 def _shared(graph: Graph) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from glnn.graph.operators import (
     Softmax,
     Subsample,
 )
+from glnn.graph.operators.attention import Attention, Walk
 from glnn.graph.operators.gather import Gather
 from glnn.graph.operators.im2row import Im2row
 from glnn.graph.operators.matmul_parts import MatmulParts
@@ -48,6 +50,11 @@ from glnn.types import Array, DType, Shape, TensorType
 RELU, TANH = (Epilogue(call(name, Arg(0))) for name in ("relu", "tanh"))
 SUMMED = Epilogue(call("add", Arg(0), Arg(1)), ("full",))
 BIASED_TANH = BIASED.then(TANH)
+
+# Queries, keys and values of three heads in rows, as one product has made them; and each by itself.
+ATTENTION = Attention(2, 3, 37, 37, 11, 11, tuple(Walk(33 * i, 3663, 11, 99) for i in range(3)))
+APART = Walk(0, 1656, 8, 24), Walk(0, 1608, 536, 8), Walk(0, 2412, 804, 12)
+ROWS_ATTENTION = Attention(2, 3, 69, 67, 8, 12, APART, 0.3, (2, 0, 1))
 
 INDEX = TensorType((45,), DType.int32)
 
@@ -72,6 +79,14 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
     "matmul_sum": [
         (MatmulSum(3), {"x": (3 * 67, 131), "e1": (131,)}, BIASED_TANH),
         (MatmulSum(9, "columns"), {"x": (1, 131, 67, 9), "e1": (67, 131)}, SUMMED),
+    ],
+    "attention": [
+        (ATTENTION, {"q": (2, 37, 99), "k": (2, 37, 99), "v": (2, 37, 99)}),
+        (
+            replace(ATTENTION, at=(*ATTENTION.at, Walk(0, 0, 37 * 37, 37)), zeros=True),
+            {"q": (2, 37, 99), "k": (2, 37, 99), "v": (2, 37, 99), "mask": (3, 37, 37)},
+        ),
+        (ROWS_ATTENTION, {"q": (2, 69, 24), "k": (2, 3, 67, 8), "v": (2, 3, 67, 12)}),
     ],
     "pointwise": [
         (Pointwise(call("add", Arg(0), Arg(1))), {"x0": (37, 131), "x1": (131,)}),

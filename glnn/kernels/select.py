@@ -142,6 +142,13 @@ def why_chosen(kernel: Kernel, problem: Problem, asked: str | None, tuned: Tuned
     return f"{kernel.name} {dict(kernel.defaults)}, {why}"
 
 
+def suits(kernel: Kernel, problem: Problem, device: Capabilities, tuned: Tuned) -> bool:
+    """Whether `kernel`, which was chosen for `problem`, is meant for it: declared so, or tuned."""
+    found = tuned.find(kernel.backend, problem)
+    best = found is not None and found.kernel == kernel.name
+    return best or kernel.suits(_sizes(problem, kernel), architecture(device))
+
+
 def alternatives(
     backend: str,
     problem: Problem,

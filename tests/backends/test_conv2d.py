@@ -81,7 +81,8 @@ def _grid() -> list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]]:
 def _why_refused(kernel: str, weight: tuple[int, ...], op: Conv2d) -> str | None:
     """What the kernel so called needs and such a convolution is not."""
     direct = ("direct", "direct_plain", "direct_last", "direct_nhwc")
-    if kernel in (*direct, "loop_nchw", "loop_nhwc", "feedback") or kernel.removeprefix("feedback_").startswith("im2"):
+    planar = (*direct, "loop_nchw", "loop_nhwc", "feedback")
+    if kernel in planar or kernel.removeprefix("feedback_").startswith("im2"):
         return None if op.groups == 1 else "GROUPS"
     if kernel.startswith("winograd"):
         plain = op.groups == 1 and op.stride == op.dilation == (1, 1)

@@ -9,7 +9,7 @@ import pytest
 
 from glnn.graph.constant import constant, evaluated
 from glnn.graph.graph import Graph, Node
-from glnn.graph.passes import shortened, within_operands
+from glnn.graph.passes import Offers, shortened, within_operands
 from glnn.graph.passes.identities import without_dead
 from glnn.layers import (
     Add,
@@ -49,7 +49,7 @@ def passed(given: Model, batch: int = 2) -> Graph:
     """The graph of a model, everything joined that can be."""
     graph = given.graph
     types = graph.bind({v.name: v.type.bound({BATCH: batch}) for v in graph.inputs})
-    return shortened(graph, types, MOST)
+    return shortened(graph, types, Offers(MOST))
 
 
 def chain(*layers: Layer, shape: tuple[int, ...] = (3,)) -> list[Node]:

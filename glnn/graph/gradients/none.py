@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from glnn.graph.operator import Operator
 from glnn.graph.operators import (
     ArgReduce,
+    Attention,
     Conv2dInputGradient,
     Conv2dWeightGradient,
     If,
@@ -35,6 +36,7 @@ NONE: Mapping[type[Operator], str] = {
     Conv2dInputGradient: _GRADIENT,
     Conv2dWeightGradient: _GRADIENT,
     Pool2dGradient: _GRADIENT,
+    Attention: _PLANNED,
     Im2row: _PLANNED,
     MatmulParts: _PLANNED,
     MatmulSum: _PLANNED,

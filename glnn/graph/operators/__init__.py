@@ -1,6 +1,7 @@
 """The operators, one a file."""
 
 from glnn.graph.operators.arg_reduce import ArgReduce
+from glnn.graph.operators.attention import Attention
 from glnn.graph.operators.branch import If
 from glnn.graph.operators.concat import Concat
 from glnn.graph.operators.conv2d import Conv2d
@@ -42,6 +43,7 @@ from glnn.graph.operators.zero import Zero
 
 __all__ = [
     "ArgReduce",
+    "Attention",
     "Concat",
     "Conv2d",
     "Conv2dInputGradient",

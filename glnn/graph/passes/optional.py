@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from enum import Enum
-from functools import partial
 
 from glnn.errors import GlnnError, shown
 from glnn.graph.graph import Graph, Value
 from glnn.graph.passes.activations import with_activations
+from glnn.graph.passes.attention import Pays, with_attention
 from glnn.graph.passes.common import with_common, with_numbers
 from glnn.graph.passes.concats import with_shared_concats
 from glnn.graph.passes.fold import fold
@@ -56,6 +57,8 @@ class Pass(Enum):
     """Moves that follow one another become one, or none."""
     FOLD = "fold"
     """Batch normalisations go into weights."""
+    ATTENTION = "attention"
+    """Attention in pieces becomes one operator, where the backend gains by that."""
     FUSE = "fuse"
     """Pointwise work joins what it is done on."""
     CONCATS = "concats"
@@ -92,56 +95,85 @@ class Pass(Enum):
 FUSING = frozenset(
     {
         *(Pass.LAYER_NORM, Pass.RMS_NORM, Pass.SOFTMAX, Pass.ACTIVATIONS),
-        *(Pass.PADS, Pass.MOVES, Pass.FOLD, Pass.FUSE),
+        *(Pass.PADS, Pass.MOVES, Pass.FOLD, Pass.ATTENTION, Pass.FUSE),
     }
 )
 """Those that make one step of several in the model, as of a product, its bias and its ReLU."""
 
 Types = dict[Value, TensorType]
-_ORDER: tuple[tuple[Pass, Callable[[Graph, Types], Graph]], ...] = (
-    (Pass.DEAD, lambda graph, _: without_dead(graph)),
-    (Pass.IDENTITIES, without_identities),
-    (Pass.NUMBERS, with_numbers),
-    (Pass.COMMON, lambda graph, _: with_common(graph)),
-    (Pass.RECURRENCES, partial(with_recurrences, worth=lambda launches, flops: False)),
-    (Pass.LAYER_NORM, with_layer_norms),
-    (Pass.RMS_NORM, with_rms_norms),
-    (Pass.SOFTMAX, with_softmaxes),
-    (Pass.ACTIVATIONS, with_activations),
-    (Pass.PADS, with_pads),
-    (Pass.POOLS, with_pools),
-    (Pass.PRODUCTS, scaled_last),
-    (Pass.SINK, sink),
-    (Pass.MOVES, without_moves),
-    (Pass.IDENTITIES, without_identities),
-    (Pass.SINK, sink),
-    (Pass.MOVES, without_moves),
-    (Pass.IDENTITIES, without_identities),
-    (Pass.COMMON, lambda graph, _: with_common(graph)),
-    (Pass.FOLD, fold),
-    (Pass.CONCATS, lambda graph, _: with_shared_concats(graph)),
+
+
+@dataclass(frozen=True)
+class Offers:
+    """What passes are told of the backend that a graph is for."""
+
+    operands: int
+    """How many a pointwise node may come to have."""
+    worth: Worth | None = None
+    """Whether so many launches are worth so many operations; None where no launch has turns."""
+    pays: Pays | None = None
+    """Whether an operator is worth being made of several; None: never."""
+
+
+Change = Callable[[Graph, Types, Offers], Graph]
+
+
+def _of_graph(change: Callable[[Graph], Graph]) -> Change:
+    return lambda graph, types, offers: change(graph)
+
+
+def _of_types(change: Callable[[Graph, Types], Graph]) -> Change:
+    return lambda graph, types, offers: change(graph, types)
+
+
+def _recurrences(graph: Graph, types: Types, offers: Offers) -> Graph:
+    return graph if offers.worth is None else with_recurrences(graph, types, offers.worth)
+
+
+def _attention(graph: Graph, types: Types, offers: Offers) -> Graph:
+    return graph if offers.pays is None else with_attention(graph, types, offers.pays)
+
+
+def _fuse(graph: Graph, types: Types, offers: Offers) -> Graph:
+    return fuse(graph, types, offers.operands)
+
+
+_ORDER: tuple[tuple[Pass, Change], ...] = (
+    (Pass.DEAD, _of_graph(without_dead)),
+    (Pass.IDENTITIES, _of_types(without_identities)),
+    (Pass.NUMBERS, _of_types(with_numbers)),
+    (Pass.COMMON, _of_graph(with_common)),
+    (Pass.RECURRENCES, _recurrences),
+    (Pass.LAYER_NORM, _of_types(with_layer_norms)),
+    (Pass.RMS_NORM, _of_types(with_rms_norms)),
+    (Pass.SOFTMAX, _of_types(with_softmaxes)),
+    (Pass.ACTIVATIONS, _of_types(with_activations)),
+    (Pass.PADS, _of_types(with_pads)),
+    (Pass.POOLS, _of_types(with_pools)),
+    (Pass.PRODUCTS, _of_types(scaled_last)),
+    (Pass.SINK, _of_types(sink)),
+    (Pass.MOVES, _of_types(without_moves)),
+    (Pass.IDENTITIES, _of_types(without_identities)),
+    (Pass.SINK, _of_types(sink)),
+    (Pass.MOVES, _of_types(without_moves)),
+    (Pass.IDENTITIES, _of_types(without_identities)),
+    (Pass.COMMON, _of_graph(with_common)),
+    (Pass.FOLD, _of_types(fold)),
+    (Pass.CONCATS, _of_graph(with_shared_concats)),
+    (Pass.ATTENTION, _attention),
+    (Pass.FUSE, _fuse),
 )
-"""Those that every backend is given; what joins what depends on how many operands it takes."""
+"""In the order in which they are done, some of them again."""
 
 
 def shortened(
-    graph: Graph,
-    types: Types,
-    operands: int,
-    without: frozenset[Pass] = frozenset(),
-    worth: Worth | None = None,
+    graph: Graph, types: Types, offers: Offers, without: frozenset[Pass] = frozenset()
 ) -> Graph:
     """`graph` computed in fewer steps, by all passes but those `without`.
 
-    types: of every value, sizes known; those of new ones are added. operands: how many a pointwise
-    node may come to have. worth: whether so many launches are worth so many operations; None where
-    no launch has turns (`Backend.worth`).
+    types: of every value, sizes known; those of new ones are added.
     """
     for one, change in _ORDER:
-        if one in without:
-            continue
-        if one is not Pass.RECURRENCES:
-            graph = change(graph, types)
-        elif worth is not None:
-            graph = with_recurrences(graph, types, worth)
-    return graph if Pass.FUSE in without else fuse(graph, types, operands)
+        if one not in without:
+            graph = change(graph, types, offers)
+    return graph

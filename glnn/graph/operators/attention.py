@@ -1,0 +1,163 @@
+"""Attention: values weighted by the softmax of products of queries and keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import permutations
+from math import isfinite, prod
+from typing import ClassVar
+
+import numpy as np
+
+from glnn.errors import ShapeError, shown
+from glnn.graph.contraction import Contraction
+from glnn.graph.operator import Shapes
+from glnn.types import Array, Shape
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Where the numbers of an operand lie in it, row major: how far apart, counted in numbers.
+
+    Number i of token t of head h of sample s is at start + s sample + h head + t token + i step.
+    """
+
+    start: int = 0
+    """Where the first number lies."""
+    sample: int = 0
+    """From one sample to the next; 0 where all have the same."""
+    head: int = 0
+    """From one head to the next; 0 where all have the same."""
+    token: int = 0
+    """From one token to the next; of a mask, from one query to the next."""
+    step: int = 1
+    """From one number of a token to the next; of a mask, from one key to the next."""
+
+    def last(self, *sizes: int) -> int:
+        """The farthest place of a walk of so many samples, heads, tokens and numbers."""
+        steps = (self.sample, self.head, self.token, self.step)
+        return self.start + sum((n - 1) * step for n, step in zip(sizes, steps, strict=True))
+
+    def view(self, x: Array, *sizes: int) -> Array:
+        """x as (samples, heads, tokens, numbers), not to be written."""
+        flat = np.ascontiguousarray(x).reshape(-1)[self.start :]
+        steps = (self.sample, self.head, self.token, self.step)
+        strides = tuple(flat.itemsize * step for step in steps)
+        return np.lib.stride_tricks.as_strided(flat, sizes, strides, writeable=False)
+
+
+@dataclass(frozen=True)
+class Attention(Contraction):
+    """softmax(scale Q K^T + mask) V for each head of each sample (Vaswani et al. 2017, 3.2.1).
+
+    q, k, v and mask: any shapes, float32, read as the walks `at` say, so that heads need not be
+    moved apart: Q is (batch, heads, queries, width), K (batch, heads, keys, width), V (batch,
+    heads, keys, columns), the mask (batch, heads, queries, keys). Result: batch, heads and queries
+    in the order `order`, each a dimension, and then columns. A row of scores with NaN, with
+    infinity or of nothing but minus infinity gives NaN altogether, or zeros.
+    """
+
+    name: ClassVar[str] = "attention"
+    inputs: ClassVar[tuple[str, ...]] = ("q", "k", "v", "mask")
+    optional: ClassVar[tuple[str, ...]] = ("mask",)
+    spoiled: ClassVar[tuple[str, ...]] = ("q", "k")
+    batch: int
+    """Samples."""
+    heads: int
+    queries: int
+    keys: int
+    width: int
+    """Numbers of a query and of a key."""
+    columns: int
+    """Numbers of a value."""
+    at: tuple[Walk, ...]
+    """Of q, k, v and, where there is one, the mask."""
+    scale: float = 1.0
+    order: tuple[int, int, int] = (0, 2, 1)
+    """Of batch 0, heads 1 and queries 2 in the result."""
+    zeros: bool = False
+    """Whether rows without a softmax are zeros, not NaN."""
+
+    def __post_init__(self) -> None:
+        sizes = (self.batch, self.heads, self.queries, self.keys, self.width, self.columns)
+        if any(n < 1 for n in sizes):
+            raise ShapeError(f"attention: sizes must be 1 or more, got {sizes}")
+        if self.order not in permutations(range(3)):
+            raise ShapeError(f"attention: order must be that of 0, 1, 2, got {shown(self.order)}")
+        if len(self.at) not in (3, 4) or any(walk.step != 1 for walk in self.at[:3]):
+            raise ShapeError("attention: walks must be of q, k, v and perhaps a mask, by ones")
+        if not isfinite(self.scale):
+            raise ShapeError(f"attention: scale must be finite, got {self.scale}")
+
+    @property
+    def spans(self) -> dict[str, tuple[Walk, Shape]]:
+        """How each operand is walked, and what it then is: (batch, heads, tokens, numbers)."""
+        tokens = {"q": self.queries, "k": self.keys, "v": self.keys, "mask": self.queries}
+        numbers = {"q": self.width, "k": self.width, "v": self.columns, "mask": self.keys}
+        return {
+            name: (walk, (self.batch, self.heads, tokens[name], numbers[name]))
+            for name, walk in zip(self.inputs, self.at, strict=False)
+        }
+
+    def shape_of(self, shapes: Shapes) -> Shape:
+        if set(shapes) != set(self.spans):
+            raise ShapeError(f"attention: expected {list(self.spans)}, got {list(shapes)}")
+        for name, (walk, sizes) in self.spans.items():
+            ends = walk.start, walk.last(*sizes)
+            if min(*ends, walk.sample, walk.head, walk.token, walk.step) < 0:
+                raise ShapeError(f"attention: {name} must be walked forwards, got {walk}")
+            if ends[1] >= prod(shapes[name]):
+                raise ShapeError(f"attention: {name} {shapes[name]} ends before {walk} of {sizes}")
+        sizes = (self.batch, self.heads, self.queries)
+        return (*(sizes[i] for i in self.order), self.columns)
+
+    def compute(self, operands: Mapping[str, Array]) -> Array:
+        self.shape_of({name: array.shape for name, array in operands.items()})
+        seen = {n: walk.view(operands[n], *sizes) for n, (walk, sizes) in self.spans.items()}
+        # inf - inf is NaN, as it should be; a difference that overflows has the power 0.
+        with np.errstate(invalid="ignore", over="ignore"):
+            scores = (seen["q"] @ seen["k"].swapaxes(2, 3)) * seen["q"].dtype.type(self.scale)
+            if "mask" in seen:
+                scores = scores + seen["mask"]
+            most = scores.max(axis=-1, keepdims=True)
+            powers = np.exp(scores - most)
+            weights = powers / powers.sum(axis=-1, keepdims=True, dtype=np.float64)
+            found = weights.astype(powers.dtype) @ seen["v"]
+            sound = np.isfinite(most)
+            found = np.where(sound, found, found.dtype.type(0 if self.zeros else np.nan))
+        return np.ascontiguousarray(found.transpose(*self.order, 3))
+
+    def flops(self, shapes: Shapes) -> int:
+        # Two products; scale, mask, maximum, difference, exponential, sum.
+        scores = self.batch * self.heads * self.queries * self.keys
+        return scores * (2 * self.width + 2 * self.columns + 6)
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        found = {"batch": self.batch, "heads": self.heads, "queries": self.queries}
+        found |= {"keys": self.keys, "width": self.width, "columns": self.columns}
+        for name, (walk, _) in self.spans.items():
+            found |= {f"{name}_start": walk.start, f"{name}_sample": walk.sample}
+            found |= {f"{name}_head": walk.head, f"{name}_token": walk.token}
+        if len(self.at) == 4:
+            found["mask_step"] = self.at[3].step
+        apart, sizes = self.columns, (self.batch, self.heads, self.queries)
+        for i in reversed(self.order):
+            found[("out_sample", "out_head", "out_token")[i]] = apart
+            apart *= sizes[i]
+        return found
+
+    def derived(self, shapes: Shapes) -> dict[str, int]:
+        """wide: whether all of q, k, v and the result are whole vec4."""
+        places = [(w.start, w.sample, w.head, w.token) for w in self.at[:3]]
+        numbers = (self.width, self.columns, *(n for place in places for n in place))
+        return {"wide": int(all(n % 4 == 0 for n in numbers))}
+
+    def defines(self, shapes: Shapes) -> dict[str, int]:
+        return {"ZEROS": int(self.zeros)}
+
+    def scalars(self) -> dict[str, float]:
+        return {"scale": self.scale}
+
+    def depth(self, shapes: Shapes) -> int:
+        return self.keys

@@ -1,0 +1,127 @@
+"""How the tokens of heads lie in what they are moved from, so that they need not be moved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import prod
+
+from glnn.graph.graph import Value
+from glnn.graph.operator import Operator
+from glnn.graph.operators.attention import Walk
+from glnn.graph.operators.move import Move
+from glnn.graph.operators.reshape import View
+from glnn.graph.passes.factors import Chain
+from glnn.graph.passes.rewriting import Rewriting
+from glnn.types import Shape
+
+Legs = list[tuple[int, int]]
+"""Sizes and how far places lie apart, the outermost first: what a dimension is a product of."""
+
+
+def joined(legs: Iterable[tuple[int, int]]) -> Legs:
+    """Neighbours that are one walk as one; none of one place."""
+    found: Legs = []
+    for size, apart in legs:
+        if size == 1:
+            continue
+        if found and found[-1][1] == size * apart:
+            found[-1] = found[-1][0] * size, apart
+        else:
+            found.append((size, apart))
+    return found
+
+
+def legs_of(chain: Chain, dim: int) -> Legs:
+    """Those of a dimension of what `chain` gives, in the memory of what it begins with."""
+    return joined(
+        (one.size, 0 if one.axis is None else one.step * prod(chain.shape[one.axis + 1 :]))
+        for one in chain.dims[dim]
+    )
+
+
+@dataclass(frozen=True)
+class Read:
+    """How rows of numbers, tokens of heads, are read from a value."""
+
+    value: Value
+    start: int
+    stack: Legs
+    """What heads and samples are a product of: two legs at most."""
+    token: int
+    step: int
+
+    @classmethod
+    def of(cls, value: Value, chain: Chain, tokens: int) -> Read | None:
+        """Of what `chain`, of `value`, makes: (stack tokens, numbers). None where it cannot."""
+        rows, numbers = legs_of(chain, 0), legs_of(chain, 1)
+        token, start = 0, 0
+        if tokens > 1:
+            size, token = rows.pop() if rows else (1, 0)
+            if size % tokens:
+                return None
+            rows = joined([*rows, (size // tokens, token * tokens)])
+        for place, apart in zip(chain.base, _apart(chain.shape), strict=True):
+            start += place * apart
+        step = numbers[0][1] if numbers else 1
+        steps = (*(apart for _, apart in rows), token, step)
+        beyond = any(
+            one.axis is not None and one.size > chain.shape[one.axis]
+            for factors in chain.dims
+            for one in factors
+        )
+        if len(rows) > 2 or len(numbers) > 1 or min(steps) < 0 or beyond:
+            return None
+        return cls(value, start, rows, token, step)
+
+    def walk(self, heads: int) -> Walk:
+        """The same of stacks of so many heads."""
+        outer, inner = 0, 0
+        if len(self.stack) == 2:
+            (_, outer), (_, inner) = self.stack
+        elif self.stack:
+            ((_, inner),) = self.stack
+            outer = heads * inner
+        return Walk(self.start, outer, inner, self.token, self.step)
+
+
+def _apart(shape: Shape) -> list[int]:
+    return [prod(shape[i + 1 :]) for i in range(len(shape))]
+
+
+def _sources(
+    rewriting: Rewriting, value: Value, last: Iterable[Operator]
+) -> Iterator[tuple[Value, Chain]]:
+    """What `value` and then `last` are moves of: the farthest first, `value` itself at the end."""
+    steps: list[tuple[Value, tuple[Operator, Shape] | None]] = [(value, None)]
+    while (node := rewriting.computed(value)) is not None:
+        operator, shape = node.operator, rewriting.shape(value)
+        if node.epilogue is not None or not isinstance(operator, View | Move):
+            break
+        (before,) = node.inputs
+        assert before is not None
+        value = before
+        steps.append((value, (operator, shape)))
+    for count in range(len(steps) - 1, -1, -1):
+        source = steps[count][0]
+        chain: Chain | None = Chain.of(rewriting.shape(source))
+        for _, step in reversed(steps[1 : count + 1]):
+            assert step is not None
+            chain = None if chain is None else chain.then(*step)
+        for operator in last:
+            chain = None if chain is None else chain.then(operator)
+        if chain is not None:
+            yield source, chain
+
+
+def read(
+    rewriting: Rewriting, value: Value | None, tokens: int, *last: Operator, rows: bool = True
+) -> Read | None:
+    """How to read `value`, of which `last` would make rows of numbers. rows: by ones."""
+    if value is None:
+        return None
+    for source, chain in _sources(rewriting, value, last):
+        found = Read.of(source, chain, tokens)
+        if found is not None and (found.step == 1 or not rows):
+            return found
+    return None

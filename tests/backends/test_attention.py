@@ -1,0 +1,142 @@
+"""Attention as one kernel, against its definition in float64."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from glnn.errors import ShapeError
+from glnn.graph.operators.attention import Attention, Walk
+from tests import oracle
+from tests.backends.harness import TOLERANCE, kernels, run
+
+SIZES = (  # batch, heads, queries, keys, width, columns
+    (1, 1, 1, 1, 1, 1),
+    (1, 2, 3, 7, 3, 5),
+    (2, 3, 7, 3, 8, 8),
+    (1, 1, 127, 129, 20, 20),
+    (2, 1, 33, 65, 64, 64),
+    (1, 2, 129, 31, 80, 12),
+    (1, 1, 5, 200, 128, 130),
+)
+KERNELS = kernels("attention")
+
+
+def exact(q, k, v, scale=1.0, mask=0.0):
+    """Of (batch, heads, tokens, numbers), in float64."""
+    scores = scale * np.einsum("bhqd,bhkd->bhqk", q.astype(float), k.astype(float)) + mask
+    with np.errstate(invalid="ignore"):
+        powers = np.exp(scores - scores.max(-1, keepdims=True))
+    weights = powers / powers.sum(-1, keepdims=True)
+    return np.einsum("bhqk,bhkd->bhqd", weights, v.astype(float))
+
+
+def dense(heads, tokens, numbers):
+    """Of (batch, heads, tokens, numbers), one behind the other."""
+    return Walk(0, heads * tokens * numbers, tokens * numbers, numbers)
+
+
+def given(rng, sizes):
+    """Queries, keys and values, each by itself, and how they are walked."""
+    batch, heads, queries, keys, width, columns = sizes
+    each = ((queries, width), (keys, width), (keys, columns))
+    arrays = [rng((batch, heads, *one)) for one in each]
+    walks = tuple(dense(heads, *one) for one in each)
+    return dict(zip("qkv", arrays, strict=True)), walks
+
+
+@pytest.mark.parametrize(("name", "kernel"), KERNELS)
+def test_any_sizes(opened, rng, name, kernel) -> None:
+    for sizes in SIZES:
+        (operands, walks), (batch, _, queries, keys, *_) = given(rng, sizes), sizes
+        added = 0.0
+        if "masked" in kernel:  # for each sample, for all heads
+            operands["mask"] = mask = 4 * rng((batch, queries, keys))
+            added, walks = mask[:, None], (*walks, Walk(0, queries * keys, 0, keys))
+        got = run(opened(name), Attention(*sizes, walks, 0.7), operands, kernel)
+        expected = exact(*(operands[one] for one in "qkv"), 0.7, added).transpose(0, 2, 1, 3)
+        assert oracle.error(got, expected) <= TOLERANCE, sizes
+
+
+@pytest.mark.parametrize("width", [8, 7])
+def test_operands_are_read_where_they_lie_in_one_tensor(opened, rng, width) -> None:
+    batch, heads, tokens = 2, 3, 37
+    x = rng((batch, tokens, 3, heads, width))
+    row = 3 * heads * width
+    at = tuple(Walk(i * heads * width, tokens * row, width, row) for i in range(3))
+    q, k, v = np.moveaxis(x, (2, 3), (0, 2))
+    op = Attention(batch, heads, tokens, tokens, width, width, at, 0.3)
+    got = run(opened("compute"), op, dict.fromkeys("qkv", x), None)
+    assert oracle.error(got, exact(q, k, v, 0.3).transpose(0, 2, 1, 3)) <= TOLERANCE
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
+def test_the_result_lies_in_any_order(opened, rng, order) -> None:
+    sizes = (2, 3, 5, 9, 4, 4)
+    operands, walks = given(rng, sizes)
+    got = run(opened("compute"), Attention(*sizes, walks, order=order), operands, None)
+    expected = exact(*operands.values()).transpose(*order, 3)
+    assert got.shape == expected.shape and oracle.error(got, expected) <= TOLERANCE
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+def test_rows_without_a_softmax(opened, rng, zeros) -> None:
+    backend = opened("compute")
+    sizes = (1, 2, 6, 70, 4, 8)
+    operands, walks = given(rng, sizes)
+    mask = np.zeros((6, 70), np.float32)
+    mask[0, 1:] = mask[1, :69] = -np.inf  # what is left has it all
+    mask[2], mask[3, 66], mask[4, 3] = -np.inf, np.nan, np.inf
+    operands["mask"] = mask
+    op = Attention(*sizes, (*walks, Walk(0, 0, 0, 70)), zeros=zeros)
+    if backend.device.capabilities.max_compute_shader_storage_blocks < 5:
+        pytest.skip("a mask takes a fifth storage block")
+    got = run(backend, op, operands, "tiled_masked")
+    v = operands["v"]
+    assert oracle.error(got[0, 0], v[0, :, 0]) <= TOLERANCE
+    assert oracle.error(got[0, 1], v[0, :, 69]) <= TOLERANCE
+    bad = got[0, 2:5]
+    assert (bad == 0).all() if zeros else np.isnan(bad).all()
+    expected = exact(*(operands[one] for one in "qkv"))
+    assert oracle.error(got[0, 5], expected[0, :, 5]) <= TOLERANCE
+
+
+@pytest.mark.parametrize(("name", "kernel"), KERNELS)
+def test_large_scores_do_not_overflow(opened, rng, name, kernel) -> None:
+    if "masked" in kernel:
+        return
+    sizes = (1, 1, 5, 140, 4, 4)
+    operands, walks = given(rng, sizes)
+    operands["q"] *= 1000
+    got = run(opened(name), Attention(*sizes, walks, 10.0), operands, kernel)
+    exactly = exact(*operands.values(), 10.0).transpose(0, 2, 1, 3)
+    assert oracle.error(got, exactly) <= 1e-3  # scores of 1e4 are rounded to 1e-3
+
+
+def test_the_reference_is_the_definition(rng) -> None:
+    for sizes in SIZES:
+        operands, walks = given(rng, sizes)
+        wide = [array.astype(np.float64) for array in operands.values()]
+        (got,) = Attention(*sizes, walks, 0.7).reference(*wide)
+        assert oracle.error(got, exact(*wide, 0.7).transpose(0, 2, 1, 3)) <= 1e-14
+
+
+def test_what_is_wrong_is_said() -> None:
+    at = (dense(1, 3, 4),) * 3
+    op = Attention(1, 1, 3, 3, 4, 4, at)
+    with pytest.raises(ShapeError, match=r"v .* ends before"):
+        op.shape_of({"q": (3, 4), "k": (3, 4), "v": (3, 3)})
+    with pytest.raises(ShapeError, match="sizes must be 1 or more"):
+        replace(op, keys=0)
+    with pytest.raises(ShapeError, match="order must be"):
+        replace(op, order=(0, 1, 1))
+    with pytest.raises(ShapeError, match="by ones"):
+        replace(op, at=(*at[:2], replace(at[2], step=2)))
+    with pytest.raises(ShapeError, match="scale must be finite"):
+        replace(op, scale=float("nan"))
+    with pytest.raises(ShapeError, match="forwards"):
+        shapes = dict.fromkeys("qkv", (3, 4))
+        replace(op, at=(*at[:2], replace(at[2], token=-4, start=8))).shape_of(shapes)
