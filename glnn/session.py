@@ -49,9 +49,7 @@ class InferenceSession(Remade):
     shares one, as `gpu` and `limits` say. kernels: kernels to take, by the name of the op;
     of several names, with commas between, the first that can compute it.
     precision: "float32", or "float16" to store the weights of convolutions and products and the
-    tables of embeddings as halves; they are rounded once, and computed with in float32. "int8" has
-    those of layers that are bound by reading them as int8 with a scale for each output channel
-    (Krishnamoorthi 2018, section 2.2), the others as halves.
+    tables of embeddings as halves, rounded once; "int8" as docs/backends.md says.
     max_batch: to how many samples the requests of `run_async` that wait are joined at the most, for
     a model that computes each sample by itself. The batch, N, must come first in all its inputs and
     outputs. Joined runs are of batches that are powers of two, or of `max_batch`. without: names of

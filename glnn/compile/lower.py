@@ -71,17 +71,11 @@ def lowered(
     branch or a loop. Raises UnsupportedOpError or LimitError where the backend cannot compute a
     node.
     """
-    samples = samples_of({v.name: v.type for v in graph.inputs}, shapes)
-    graph = fixed_captures(known_branches(graph))
+    inputs, graph = graph.inputs, fixed_captures(known_branches(graph))
     given = {v.name: v.type.of_shape(shapes[v.name]) for v in graph.inputs}
     graph = expanded(graph, given)
     types = _bound(graph, shapes)
-    for node in graph.nodes:
-        if unknown := [value for value in node.outputs if types[value].symbols]:
-            raise UnsupportedOpError(
-                f"layer {node.name!r}: the sizes of {unknown[0].name!r}, {types[unknown[0]]}, are "
-                "known only once it has run, so there is no single plan"
-            )
+    _check_known(graph, types)
     _check_sizes(graph, types)
     if not all(map(backend.holds, (one.dtype for one in types.values()))):
         graph = narrow(graph, types, body=body)
@@ -94,9 +88,8 @@ def lowered(
         graph, types = packed_outputs(*own_outputs(graph, types))
     graph = within_operands(graph, types, backend.joins)
     if precision is DType.int8:
-        graph, precision = _of_bytes(graph, types, backend, samples), DType.float16
-    nodes = tuple(_rounding(node, types) for node in graph.nodes)
-    graph = updates_last(Graph(nodes, graph.inputs, graph.outputs, graph.name), updates or {})
+        graph, precision = _of_bytes(graph, types, backend, inputs, shapes), DType.float16
+    graph = updates_last(_all_rounding(graph, types), updates or {})
     packs = backend.device is not None and not body
     rows: dict[str, RowMajor] = {}
     if updates:
@@ -120,12 +113,17 @@ def lowered(
 
 
 def _of_bytes(
-    graph: Graph, types: dict[Value, TensorType], backend: Backend, samples: int
+    graph: Graph,
+    types: dict[Value, TensorType],
+    backend: Backend,
+    inputs: tuple[Value, ...],
+    shapes: Mapping[str, Shape],
 ) -> Graph:
     """`graph` with weights as int8 where `backend` has kernels for them.
 
-    NumPy computes with floats that are rounded so.
+    NumPy computes with floats that are rounded so. inputs: the model's, of these `shapes`.
     """
+    samples = samples_of({value.name: value.type for value in inputs}, shapes)
     host = backend.device is None
     return quantized(graph, types, samples, whole=host) if host or backend.takes_bytes else graph
 
@@ -197,6 +195,16 @@ def _check_sizes(graph: Graph, types: Types) -> None:
             raise LimitError(
                 f"{value.name!r} of {graph.name}, {type}, would take {nbytes >> 20} MiB, which is "
                 f"over half of the {most >> 20} MiB that the host has"
+            )
+
+
+def _check_known(graph: Graph, types: Types) -> None:
+    """Raise UnsupportedOpError where only a run tells a size."""
+    for node in graph.nodes:
+        if unknown := [value for value in node.outputs if types[value].symbols]:
+            raise UnsupportedOpError(
+                f"layer {node.name!r}: the sizes of {unknown[0].name!r}, {types[unknown[0]]}, are "
+                "known only once it has run, so there is no single plan"
             )
 
 
@@ -290,6 +298,12 @@ class _Lowering:
     def _apart(self, node: Node, layer: str) -> list[Task]:
         """The nodes that were joined into `node`, as tasks of their own."""
         return [self.task(_rounding(origin, self.types), layer) for origin in node.origins]
+
+
+def _all_rounding(graph: Graph, types: Types) -> Graph:
+    """`graph` of nodes that round: see `_rounding`."""
+    nodes = tuple(_rounding(node, types) for node in graph.nodes)
+    return Graph(nodes, graph.inputs, graph.outputs, graph.name)
 
 
 def _rounding(node: Node, types: Types) -> Node:
