@@ -45,6 +45,7 @@ class Operand:
     in_place: bool = False  # the result takes its memory
     stacks: bool = False  # it may be a stack of matrices, too
     halves: bool = False  # it may be float16, too
+    strips: bool = False  # it may be some channels of wider images, too (layout/strip.py)
 
     def __post_init__(self) -> None:
         try:
@@ -177,6 +178,7 @@ OPERAND: Mapping[str, Reader] = {
     "in_place": flag,
     "stacks": flag,
     "halves": flag,
+    "strips": flag,
 }
 LAUNCH: Mapping[str, Reader] = {
     "workgroup": list_of(Quantity.read),
