@@ -58,6 +58,8 @@ class Pass(Enum):
     """Concatenations share what they begin with."""
     GROUP = "group"
     """Updates of states that lie one behind the other in memory become one launch."""
+    STRIPS = "strips"
+    """Concatenations and slices of channels are only placed in memory."""
     LEAVE = "leave"
     """Small work between steps of the host's is the host's, too."""
 
