@@ -79,7 +79,8 @@ def lowered(
         graph = narrow(graph, types, body=body)
         types = _bound(graph, shapes)
     graph = of_few_operands(of_one_result(graph), types, backend.binds)
-    graph = shortened(graph, types, backend.operands, without)
+    joins = without if backend.strips else without | {Pass.STACK}
+    graph = shortened(graph, types, backend.operands, joins)
     if backend.device is not None and not body:
         graph, types = packed_outputs(*own_outputs(graph, types))
     graph = within_operands(graph, types, backend.joins)

@@ -38,7 +38,7 @@ def lay_strips(schedule: Schedule, kept: Iterable[str]) -> None:
 
     kept: tensors that stay in memory of their own, as somebody reads them after a run.
     """
-    if schedule.backend.device is None:
+    if not schedule.backend.strips:
         return
     made = {schedule.tensors[entry.task.output].memory for entry in schedule.entries}
     fixed = {schedule.tensors[name].memory for name in kept}

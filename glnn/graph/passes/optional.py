@@ -18,6 +18,7 @@ from glnn.graph.passes.moves import without_moves
 from glnn.graph.passes.products import scaled_last
 from glnn.graph.passes.recognise import with_layer_norms, with_rms_norms, with_softmaxes
 from glnn.graph.passes.sink import sink
+from glnn.graph.passes.stack import with_stacked
 from glnn.types import TensorType
 
 
@@ -58,6 +59,8 @@ class Pass(Enum):
     """Concatenations share what they begin with."""
     GROUP = "group"
     """Updates of states that lie one behind the other in memory become one launch."""
+    STACK = "stack"
+    """Convolutions and products of the same operand become one, of which they are slices."""
     STRIPS = "strips"
     """Concatenations and slices of channels are only placed in memory."""
     LEAVE = "leave"
@@ -132,4 +135,10 @@ def shortened(
     for one, change in _ORDER:
         if one not in without:
             graph = change(graph, types)
-    return graph if Pass.FUSE in without else fuse(graph, types, operands)
+    if Pass.FUSE in without:
+        return graph
+    graph = fuse(graph, types, operands)
+    if Pass.STACK in without or (stacked := with_stacked(graph, types)) is graph:
+        return graph
+    stacked = stacked if Pass.MOVES in without else without_moves(stacked, types)
+    return fuse(stacked, types, operands)
