@@ -79,8 +79,7 @@ def lowered(
         graph = narrow(graph, types, body=body)
         types = _bound(graph, shapes)
     graph = of_few_operands(of_one_result(graph), types, backend.binds)
-    joins = without if backend.strips else without | {Pass.STACK}
-    graph = shortened(graph, types, backend.operands, joins)
+    graph = shortened(graph, types, backend.operands, without, strips=backend.strips)
     if backend.device is not None and not body:
         graph, types = packed_outputs(*own_outputs(graph, types))
     graph = within_operands(graph, types, backend.joins)

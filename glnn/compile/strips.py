@@ -2,8 +2,8 @@
 
 What makes an operand of a concatenation of channels writes it to where it belongs there, as some
 channels of wider images (`layout/strip.py`), where it and all who read that can; what cannot be
-placed so is copied to its place. A concatenation that begins another one is placed in that first, so
-that all layers of a block of a DenseNet (Huang et al. 2017) write into one memory. A slice of
+placed so is copied to its place. A concatenation that begins another one is itself placed in that,
+so that all layers of a block of a DenseNet (Huang et al. 2017) write into one memory. A slice of
 channels is read where it lies. Only whole vec4 are placed: each part but the last has a multiple of
 four channels. All this is done to a schedule whose kernels are chosen, and changes none of them.
 """
@@ -24,7 +24,7 @@ from glnn.graph.operators.move import Move, Slice
 from glnn.kernels.admit import why_not_here, why_not_problem
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
-from glnn.layout import Layout, Strip, parse
+from glnn.layout import Layout, Strip, alone, parse
 from glnn.layout.layout import CHANNELS_LAST, PADDED, RowMajor
 from glnn.types import DType
 
@@ -230,13 +230,13 @@ def _of_channels(entry: Entry) -> bool:
     """Whether `entry` puts channels of images behind one another that lie channels last."""
     op, layouts = entry.task.op, entry.layouts.values()
     channels = isinstance(op, Concat) and op.axis % 4 == 1
-    return channels and all(layout.alone == IMAGES for layout in layouts) and not entry.host
+    return channels and all(alone(layout) == IMAGES for layout in layouts) and not entry.host
 
 
 def _sliced(entry: Entry) -> int | None:
     """The channel that `entry` takes from, where it takes channels as they follow one another."""
     op = entry.task.op
-    lie = all(layout.alone == IMAGES for layout in entry.layouts.values())
+    lie = all(alone(layout) == IMAGES for layout in entry.layouts.values())
     if not isinstance(op, Move) or not lie or entry.host or len(entry.problem.operands) != 1:
         return None
     x, out = entry.problem.shape("x"), entry.problem.output
@@ -244,7 +244,7 @@ def _sliced(entry: Entry) -> int | None:
     start = next((axis.start for axis in found.dims[1] if axis.axis == 1), 0)
     axes = tuple((Axis(n, i, start if i == 1 else 0),) for i, n in enumerate(out))
     same = found.dims == axes and x[2:] == out[2:] and x[0] == out[0]
-    inside = 0 <= start and start + out[1] <= x[1] and start % 4 == 0
+    inside = start >= 0 and start + out[1] <= x[1] and start % 4 == 0
     return start if same and inside else None
 
 

@@ -9,7 +9,7 @@ from glnn.graph.epilogue import Extent
 from glnn.graph.operator import Operator, Shapes
 from glnn.kernels.declaration import ANY
 from glnn.kernels.kernel import Kernel
-from glnn.layout import Layout, Strip, parse
+from glnn.layout import Layout, Strip, alone, parse
 from glnn.layout.layout import DENSE, ROW_ALIGNMENT
 
 
@@ -108,7 +108,7 @@ class Lying:
         chosen = self.chosen(kernel) if several else {}
         return {
             f"{name.upper()}_IN_{text.replace(' ', '_')}": int(
-                parse(text).at(self.shapes[name]) == chosen[name].alone.at(self.shapes[name])
+                parse(text).at(self.shapes[name]) == alone(chosen[name]).at(self.shapes[name])
             )
             for name, texts in several.items()
             for text in texts

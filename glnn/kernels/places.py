@@ -10,8 +10,8 @@ from glnn.types import Shape
 def places(name: str, layout: Layout, shape: Shape) -> dict[str, int]:
     """The uniforms of the operand called `name`, an array of `shape` that lies in `layout`.
 
-    Rows, columns, pixels and what a matrix of a stack takes count numbers, floats or halves; so does
-    the place of the first of all, which is not 0 where it lies among others.
+    Rows, columns, pixels and what a matrix of a stack takes count numbers, floats or halves; so
+    does the place of the first of all, which is not 0 where it lies among others.
     """
     found = {f"{name}_size": layout.size(shape), f"{name}_first": layout.first}
     if isinstance(layout, Strip):

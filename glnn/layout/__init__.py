@@ -3,6 +3,6 @@
 from glnn.layout.layout import Layout
 from glnn.layout.morton import Morton
 from glnn.layout.parse import parse
-from glnn.layout.strip import Strip
+from glnn.layout.strip import Strip, alone
 
-__all__ = ["Layout", "Morton", "Strip", "parse"]
+__all__ = ["Layout", "Morton", "Strip", "alone", "parse"]

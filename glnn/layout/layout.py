@@ -60,21 +60,13 @@ class Layout(ABC):
     name: str
     in_rows: ClassVar[bool] = False
     """Whether rows follow one another, padded or not."""
+    first: int = 0
+    """The place of the first element."""
 
     @property
     def unpacked(self) -> Layout:
         """How a tensor lies that is computed of one in this layout, number by number."""
         return self
-
-    @property
-    def alone(self) -> Layout:
-        """How a tensor lies that has the memory for itself, where it lies among others here."""
-        return self
-
-    @property
-    def first(self) -> int:
-        """The place of the first element."""
-        return 0
 
     def number(self, dtype: DType) -> np.dtype[Any]:
         """What a number of `dtype` is in memory."""

@@ -1,14 +1,14 @@
 """Some channels of wider images that lie channels last, or some columns of wider rows.
 
-`nhwC4c 16/64` are channels from the 16th on of images of which a pixel takes 64 numbers, `R4 16/64`
-the same of a matrix whose rows are the pixels. What makes some channels of a concatenation writes
-them to where they belong, and a slice of channels is read where it lies. The other numbers belong to
-somebody else: what writes a strip writes whole vec4 of its own, and no others.
+`nhwC4c 16/64` are channels that begin at number 16 of a pixel that takes 64, `R4 16/64` the same of
+a matrix whose rows are the pixels. What makes some channels of a concatenation writes them to where
+they belong, and a slice of channels is read where it lies. The other numbers belong to somebody
+else: what writes a strip writes whole vec4 of its own, and no others.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 
 import numpy as np
@@ -24,13 +24,13 @@ class Strip(Layout):
 
     whole: Layout
     """How the tensor lies that has these channels alone: `nhwC4c` or `R4`."""
-    start: int
+    first: int = field()  # a layout has 0
     """The first of them, counted in numbers from where a pixel begins; whole vec4 are before it."""
     wide: int
     """Numbers from one pixel to the next, whole vec4."""
 
     def __post_init__(self) -> None:
-        if self.start % ROW_ALIGNMENT or self.wide % ROW_ALIGNMENT or self.start >= self.wide:
+        if self.first % ROW_ALIGNMENT or self.wide % ROW_ALIGNMENT or self.first >= self.wide:
             raise LayoutError(
                 f"layout {self.name}: expected multiples of {ROW_ALIGNMENT}, the first less than "
                 "the second"
@@ -39,19 +39,11 @@ class Strip(Layout):
     @property
     def name(self) -> str:  # type: ignore[override]
         """The text that `parse` reads."""
-        return f"{self.whole.name} {self.start}/{self.wide}"
+        return f"{self.whole.name} {self.first}/{self.wide}"
 
     @property
     def unpacked(self) -> Layout:
         return self.whole
-
-    @property
-    def alone(self) -> Layout:
-        return self.whole
-
-    @property
-    def first(self) -> int:
-        return self.start
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -63,7 +55,7 @@ class Strip(Layout):
 
     def size(self, shape: Shape) -> int:
         taken = self._taken(shape)
-        if self.start + taken > self.wide:
+        if self.first + taken > self.wide:
             raise LayoutError(f"layout {self.name} has no room for {taken} numbers of a pixel")
         return self.whole.size(shape) // taken * self.wide if taken else 0
 
@@ -102,4 +94,9 @@ class Strip(Layout):
 
     def _own(self, flat: Array, taken: int) -> Array:
         """Its own numbers in `flat`, pixel by pixel."""
-        return flat.reshape(-1, self.wide)[:, self.start : self.start + taken]
+        return flat.reshape(-1, self.wide)[:, self.first : self.first + taken]
+
+
+def alone(layout: Layout) -> Layout:
+    """How a tensor lies that has memory for itself, where it may lie among others in `layout`."""
+    return layout.whole if isinstance(layout, Strip) else layout

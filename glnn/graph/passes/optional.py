@@ -125,12 +125,17 @@ _ORDER: tuple[tuple[Pass, Callable[[Graph, Types], Graph]], ...] = (
 
 
 def shortened(
-    graph: Graph, types: Types, operands: int, without: frozenset[Pass] = frozenset()
+    graph: Graph,
+    types: Types,
+    operands: int,
+    without: frozenset[Pass] = frozenset(),
+    *,
+    strips: bool = False,
 ) -> Graph:
     """`graph` computed in fewer steps, by all passes but those `without`.
 
     types: of every value, sizes known; those of new ones are added. operands: how many a pointwise
-    node may come to have.
+    node may come to have. strips: whether slices of channels are taken where they lie.
     """
     for one, change in _ORDER:
         if one not in without:
@@ -138,7 +143,7 @@ def shortened(
     if Pass.FUSE in without:
         return graph
     graph = fuse(graph, types, operands)
-    if Pass.STACK in without or (stacked := with_stacked(graph, types)) is graph:
+    if not strips or Pass.STACK in without or (stacked := with_stacked(graph, types)) is graph:
         return graph
     stacked = stacked if Pass.MOVES in without else without_moves(stacked, types)
     return fuse(stacked, types, operands)

@@ -1,4 +1,4 @@
-"""Convolutions, or products, of the same operand as one: their weights stacked, its result sliced."""
+"""Convolutions, or products, of the same operand as one: weights stacked, its result sliced."""
 
 from __future__ import annotations
 
@@ -7,8 +7,17 @@ from dataclasses import dataclass
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operator import Operator
-from glnn.graph.operators import Concat, Conv2d, Matmul, Pointwise, Pool2d, Slice
-from glnn.graph.operators.move import Move
+from glnn.graph.operators import (
+    Concat,
+    Conv2d,
+    Matmul,
+    Pointwise,
+    Pool2d,
+    Rearrange,
+    Reshape,
+    Slice,
+    Transpose,
+)
 from glnn.graph.passes.rewriting import Rewriting
 from glnn.types import Shape, TensorType
 
@@ -17,7 +26,7 @@ LEAST = 32  # outputs: kernels for fewer take no slices as they lie
 
 def with_stacked(graph: Graph, types: dict[Value, TensorType]) -> Graph:
     """`graph` in which convolutions of the same images by the same attributes are one, and products
-    of the same rows, where the same is done to their results and all have multiples of four outputs.
+    of the same rows, where the same is done to their results and all have whole fours of outputs.
 
     So the first convolutions of an Inception block's branches (Szegedy et al. 2016), and queries,
     keys and values of attention, are one launch. What each gave is a slice of channels, which its
@@ -65,19 +74,25 @@ class _Kind:
         extents = () if node.epilogue is None else node.epilogue.extents
         if "full" in extents or not all(map(rewriting.fixed, node.extras)):
             return None
-        if not all(_sees(one, out) for one in rewriting.readers(out)):
+        if not all(_sees(rewriting, one, out) for one in rewriting.readers(out)):
             return None
         pairs = zip(extents, node.extras, strict=True)
         numbers = tuple(value if extent == "one" else None for extent, value in pairs)
         return cls(x, operator, node.epilogue, shape[1:], numbers)
 
 
-def _sees(reader: Node, value: Value) -> bool:
+def _sees(rewriting: Rewriting, reader: Node, value: Value) -> bool:
     """Whether `reader` takes a slice where it lies, or moves it, which it then does at once."""
-    first = reader.inputs[:1] == (value,) and reader.reads.count(value) == 1
-    operator = reader.operator
-    images = isinstance(operator, Pool2d) or (isinstance(operator, Conv2d) and operator.groups == 1)
-    return first and (images or isinstance(operator, Move))
+    operator, made = reader.operator, reader.outputs[0]
+    if reader.inputs[:1] != (value,) or reader.reads.count(value) > 1:
+        return False
+    if isinstance(operator, Reshape):  # which moves nothing
+        others = (one.operator for one in rewriting.readers(made))
+        rows = len(rewriting.shape(value)) == 2 and not rewriting.output(made)
+        return rows and all(isinstance(other, Transpose | Rearrange) for other in others)
+    if len(rewriting.shape(value)) != 4:
+        return isinstance(operator, Transpose | Rearrange)
+    return isinstance(operator, Pool2d) or (isinstance(operator, Conv2d) and operator.groups == 1)
 
 
 def _stack(rewriting: Rewriting, kind: _Kind, nodes: list[Node]) -> None:

@@ -14,7 +14,7 @@ from glnn.graph.operator import Operator
 from glnn.graph.operators.move import Flip, Move, Transpose
 from glnn.graph.operators.pad import Pad
 from glnn.kernels.generate.generated import Generated, Uniform
-from glnn.layout import Layout
+from glnn.layout import Layout, alone
 from glnn.layout.layout import CHANNELS_LAST
 from glnn.types import DType, Shape, TensorType
 
@@ -136,7 +136,7 @@ def walk_of(op: Operator, types: Mapping[str, TensorType], layouts: Mapping[str,
     steps = strides(layouts["x"], x), strides(layouts["out"], out)
     found = op.map(x)
     walk = found.walk(x, *steps)
-    if layouts["x"].alone.name == layouts["out"].alone.name == CHANNELS_LAST:
+    if alone(layouts["x"]).name == alone(layouts["out"]).name == CHANNELS_LAST:
         channels = -(-x[1] // 4) * 4
         if (whole := found.padded(1, x[1], channels)) is not None:
             walk = whole.walk((x[0], channels, *x[2:]), *steps)

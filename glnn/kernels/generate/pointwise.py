@@ -136,7 +136,7 @@ def generate(
     strip = isinstance(out, Strip)
     if strip:
         shapes |= {"target": shapes["out"]}
-        layouts = {**layouts, "out": out.alone, "target": out}
+        layouts = {**layouts, "out": out.whole, "target": out}
     geometry = Geometry.of(shapes, layouts)
     reads = {name: geometry.read(name) for name in types if name != "out"}
     reads |= {k: AMONG.get(read, read) for k, read in reads.items() if layouts[k].first}
@@ -158,7 +158,7 @@ def generate(
         values |= {f"{name}_stride": own for name, own in geometry.strides.items()}
     if strip:
         values |= {"target_first": out.first, "target_size": out.size(shapes["out"])}
-        values |= {"out_size": out.alone.size(shapes["out"])}
+        values |= {"out_size": out.whole.size(shapes["out"])}
     zeros = out.zeros and types["out"].shape[1] % 4 != 0
     if zeros:
         _, channels, high, wide = types["out"].shape
