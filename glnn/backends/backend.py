@@ -62,6 +62,8 @@ class Backend(ABC):
     """How many tensors a concatenation joins at once."""
     shares: ClassVar[bool] = False
     """Whether tensors may share memory (see `memory`)."""
+    strips: ClassVar[bool] = False
+    """Whether kernels take and give some channels of wider images (`layout/strip.py`)."""
     packs: ClassVar[bool] = False
     """Whether what is kept is packed as its layout says, by `device.copying.packed`."""
     in_place: ClassVar[bool] = False

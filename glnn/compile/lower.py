@@ -82,7 +82,7 @@ def lowered(
         types = _bound(graph, shapes)
     graph = of_few_operands(of_one_result(graph), types, backend.binds)
     pays = partial(_pays, backend, kernels)
-    offers = Offers(backend.operands, worth=backend.worth, pays=pays)
+    offers = Offers(backend.operands, backend.strips, backend.worth, pays)
     graph = shortened(graph, types, offers, without)
     if backend.device is not None and not body:
         graph, types = packed_outputs(*own_outputs(graph, types))

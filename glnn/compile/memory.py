@@ -118,7 +118,7 @@ def _spans(schedule: Schedule, kept: set[str]) -> dict[str, tuple[int, int]]:
     for i, entry in enumerate(schedule.entries):
         for name in (*entry.task.operands.values(), entry.task.output):
             need(name, i)
-    made = {entry.task.output for entry in schedule.entries}
+    made = {schedule.tensors[entry.task.output].memory for entry in schedule.entries}
     for name, tensor in schedule.tensors.items():
         if tensor.memory == name and name not in made:  # an input
             need(name, -1)

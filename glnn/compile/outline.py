@@ -16,6 +16,7 @@ from glnn.compile.memory import Arena
 from glnn.compile.schedule import Schedule
 from glnn.compile.step import Step
 from glnn.compile.step import held as held_by
+from glnn.compile.strips import lay_strips
 from glnn.compile.task import Decision
 from glnn.compile.weights import Weight, Weights
 from glnn.errors import UnsupportedOpError
@@ -286,6 +287,8 @@ class Outline:
         wholes = placed(schedule, there, states)
         ends = (name for one in there for name in (one.before, one.after) if name is not None)
         kept = [*outputs.values(), *ends]
+        if Pass.STRIPS not in asked.without and not {"concat", "move"} & asked.kernels.keys():
+            lay_strips(schedule, kept)
         if Pass.GROUP not in asked.without:
             group(schedule, wholes, kept)
         for entry in schedule.entries:

@@ -89,6 +89,17 @@ class Schedule(Problems):
             entries = range(min(left), max(left) + 1) if left else range(0)
             self.decisions[i] = replace(decision, entries=entries)
 
+    def replace(self, others: Mapping[int, Sequence[Entry]]) -> None:
+        """Have `others` in the place of the entries that they are given for by their numbers."""
+        ends, entries = [0], list[Entry]()
+        for number, entry in enumerate(self.entries):
+            entries += others.get(number, (entry,))
+            ends.append(len(entries))
+        self.entries = entries
+        for i, decision in enumerate(self.decisions):
+            first, last = ends[decision.entries.start], ends[decision.entries.stop]
+            self.decisions[i] = replace(decision, entries=range(first, last))
+
     def add_input(
         self, name: str, type: TensorType, layout: str = "R", *, fed: bool = True
     ) -> None:

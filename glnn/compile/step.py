@@ -13,7 +13,7 @@ from glnn.compile.task import Entry
 from glnn.compile.weights import Weight, Weights
 from glnn.graph.operator import Cost, Operator, Shapes
 from glnn.kernels.problem import Problem
-from glnn.layout import Layout
+from glnn.layout import Layout, alone
 from glnn.types import DType, Shape, TensorType
 
 Kept = tuple[Weight, Layout, bool]
@@ -99,7 +99,7 @@ class Step:
             reads={} if entry.host else backend.reads(entry.choice, entry.problem),
             memory=arena.block.get(out.memory),
             nbytes=(
-                4 * out.layout.words(out.type) if out.memory in arena.block else 0,
+                4 * alone(out.layout).words(out.type) if out.memory in arena.block else 0,
                 sum(nbytes for name, nbytes in packed.items() if name not in copies),
                 sum(copies.values()),
             ),

@@ -46,6 +46,7 @@ class Operand:
     stacks: bool = False  # it may be a stack of matrices, too
     halves: bool = False  # it may be float16, too
     bytes: bool = False  # it may be int8, too, four numbers in a word
+    strips: bool = False  # it may be some channels of wider images, too (layout/strip.py)
 
     def __post_init__(self) -> None:
         try:
@@ -181,6 +182,7 @@ OPERAND: Mapping[str, Reader] = {
     "stacks": flag,
     "halves": flag,
     "bytes": flag,
+    "strips": flag,
 }
 LAUNCH: Mapping[str, Reader] = {
     "workgroup": list_of(Quantity.read),

@@ -198,6 +198,11 @@ class Kernel:
         """In which layouts it takes `name`, one of several operands declared together perhaps."""
         return self.layouts.get(name) or self.layouts.get(name.rstrip("0123456789") + MANY, ())
 
+    def takes_strips(self, name: str) -> bool:
+        """Whether `name`, or `out`, may be some channels of wider images."""
+        one = self.operands.get(name) or self.operands.get(name.rstrip("0123456789") + MANY)
+        return one is not None and one.strips
+
     def check_names(self, key: str, names: Iterable[str], known: Iterable[str]) -> None:
         """Raise ShaderError unless the op knows all `names`, which the declaration has at `key`."""
         if unknown := set(names) - set(known):

@@ -9,7 +9,7 @@ from glnn.graph.epilogue import Extent
 from glnn.graph.operator import Operator, Shapes
 from glnn.kernels.declaration import ANY
 from glnn.kernels.kernel import Kernel
-from glnn.layout import Layout, parse
+from glnn.layout import Layout, Strip, alone, parse
 from glnn.layout.layout import DENSE, ROW_ALIGNMENT
 
 
@@ -37,8 +37,9 @@ class Lying:
         """The layout of each operand and of `out` when `kernel` runs."""
         known = {name: self.accepted(name, kernel) for name in kernel.layouts}
         known |= {name: (text,) for name, text in self.op.fixed_layouts().items()}
+        out = (self.taken("out", known["out"]).name,)
         for name, extent in self.extents.items():
-            known[name] = known["out"] if extent == "full" else ("R",)
+            known[name] = out if extent == "full" else ("R",)
         return {name: self.taken(name, known[name]) for name in (*self.own, *self.extents, "out")}
 
     def taken(self, name: str, wanted: Iterable[str]) -> Layout:
@@ -71,6 +72,9 @@ class Lying:
         are not padded one by one, nor are the columns of matrices below one another.
         """
         wanted = kernel.wants(name)
+        lies = parse(self.layouts.get(name, "R"))
+        if isinstance(lies, Strip) and kernel.takes_strips(name):
+            return (lies.name,) if {ANY, lies.whole.name} & {*wanted} else wanted
         if len(wanted) < 2 or not (stacks := self.op.stacks(self.own)):
             return wanted
         rows = name not in stacks or self.shapes[name][-1] % ROW_ALIGNMENT == 0
@@ -104,7 +108,7 @@ class Lying:
         chosen = self.chosen(kernel) if several else {}
         return {
             f"{name.upper()}_IN_{text.replace(' ', '_')}": int(
-                parse(text).at(self.shapes[name]) == chosen[name]
+                parse(text).at(self.shapes[name]) == alone(chosen[name]).at(self.shapes[name])
             )
             for name, texts in several.items()
             for text in texts

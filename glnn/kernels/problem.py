@@ -23,7 +23,7 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.lying import Lying
 from glnn.kernels.places import places
 from glnn.kernels.split import Split
-from glnn.layout import Layout, narrowed, parse
+from glnn.layout import Layout, Strip, narrowed, parse
 from glnn.types import Array, DType, Shape, TensorType, as_float, widened
 
 
@@ -66,7 +66,13 @@ class Problem:
         if self.epilogue:
             output = self.op.results(types)[0].shape
             types |= {n: TensorType(s) for n, s in self.epilogue.shapes(output).items()}
-        return Problem.of(self.op, types, self.layouts, self.epilogue)
+        output = self.op.results({name: types[name] for name in self.own})[0].shape
+        after = {**{name: one.shape for name, one in types.items()}, "out": output}
+        layouts = dict(self.layouts)
+        for name, text in layouts.items():
+            if isinstance(lies := parse(text), Strip):
+                layouts[name] = lies.resized(self.shape(name), after[name]).name
+        return Problem.of(self.op, types, layouts, self.epilogue)
 
     def of_samples(self, count: int) -> Problem:
         """The same with so many samples."""
@@ -183,7 +189,7 @@ class Problem:
         """
         if not kernel.generate:
             return None
-        wanted = tuple(kernel.wants(name) or (ANY,) for name in self.types)
+        wanted = tuple(self.lies.accepted(name, kernel) or (ANY,) for name in self.types)
         return _generated(self, kernel.generate, kernel.backend, wanted)
 
     def adapted(self, kernel: Kernel) -> Kernel:

@@ -3,5 +3,6 @@
 from glnn.layout.layout import Layout
 from glnn.layout.morton import Morton
 from glnn.layout.parse import narrowed, parse
+from glnn.layout.strip import Strip, alone
 
-__all__ = ["Layout", "Morton", "narrowed", "parse"]
+__all__ = ["Layout", "Morton", "Strip", "alone", "narrowed", "parse"]

@@ -62,6 +62,8 @@ class Layout(ABC):
     """Whether rows follow one another, padded or not."""
     narrow: bool = False
     """Whether numbers are as small as the host's."""
+    first: int = 0
+    """The place of the first element."""
 
     @property
     def unpacked(self) -> Layout:

@@ -8,8 +8,9 @@ from functools import cache
 
 from glnn.errors import LayoutError, shown
 from glnn.layout.bytes import PACKED_ROWS, PackedTiles
-from glnn.layout.layout import DENSE, PACKED, PADDED, Blocked, Layout, RowMajor
+from glnn.layout.layout import CHANNELS_LAST, DENSE, PACKED, PADDED, Blocked, Layout, RowMajor
 from glnn.layout.morton import Morton
+from glnn.layout.strip import Strip
 
 NAMED: dict[str, Layout] = {one.name: one for one in (DENSE, PADDED, PACKED, PACKED_ROWS)}
 NARROW = "packed "  # before a layout's name: its numbers are as small as the host's
@@ -28,6 +29,8 @@ def parse(text: str) -> Layout:
         return PackedTiles(int(tiles[1]), int(tiles[2]))
     if text.startswith(NARROW):
         return narrowed(parse(text.removeprefix(NARROW)))
+    if strip := re.fullmatch(rf"({CHANNELS_LAST}|{PADDED.name}) ([0-9]+)/([0-9]+)", text):
+        return Strip(parse(strip[1]), int(strip[2]), int(strip[3]))
     if len(re.findall("[0-9]+", text)) > MOST_NUMBERS:
         raise LayoutError(f"layout {shown(text)}: expected at most {MOST_NUMBERS} sizes")
     if (morton := Morton.parse(text)) is not None:

@@ -10,6 +10,7 @@ layout(std430, binding = 0) buffer X { vec4 x[]; };
 layout(std430, binding = 2) buffer Out { vec4 result[]; };
 #include <epilogue>
 uniform int n, c, h, w, o, oh, ow;
+uniform int x_first, x_pixel, out_first, out_pixel;  // floats, multiples of 4
 
 // The top left corner of the window of a pixel, counted through all images, and its image.
 ivec3 corner(int pixel) {
@@ -23,11 +24,11 @@ ivec3 corner(int pixel) {
 int meets(ivec3 at, int ky, int kx) {
     int iy = at.y + ky * DILATION_H, ix = at.x + kx * DILATION_W;
     bool inside = iy >= 0 && iy < h && ix >= 0 && ix < w;
-    return inside ? ((at.z * h + iy) * w + ix) * ((c + 3) / 4) : -1;
+    return inside ? ((at.z * h + iy) * w + ix) * (x_pixel / 4) + x_first / 4 : -1;
 }
 
 // Stores the sums of the `quad`th output channels of a pixel.
 void finish(vec4 sum, int pixel, int quad) {
-    int place = pixel * ((o + 3) / 4) + quad;
+    int place = pixel * (out_pixel / 4) + out_first / 4 + quad;
     result[place] = epilogue(sum, place, quad);
 }

@@ -2,7 +2,7 @@
 // and split_k have in common. See matmul/operands.glsl; the first layout of the weights is tiles of
 // 4 x 4, four vec4 of four columns each.
 uniform int m, n, k;
-uniform int x_row, x_rows, out_row;  // floats, multiples of 4
+uniform int x_first, x_row, x_rows, out_row;  // floats, multiples of 4
 uniform int weight_row, weight_rows, weight_matrix;
 
 vec4 sum[TM * TN];
@@ -15,7 +15,7 @@ int depth_of(int step, int l, bool ragged) {
 // The numbers of a step of TM rows from `row` on; those past `last` repeat it.
 void take_rows(out vec4 a[TM], int row, int last, int step, bool ragged) {
 #if !X_IN_C
-    int first = row * (x_row / 4) + step;
+    int first = row * (x_row / 4) + x_first / 4 + step;
     for (int i = 0; i < TM; ++i) a[i] = x_at(first + min(i, last - row) * (x_row / 4));
 #elif TM % 4 == 0
     for (int i = 0; i < TM; i += 4) {
@@ -98,7 +98,7 @@ void add_up(int matrix, int row, int column, int start, int apart) {
     if (k % 4 > 0 && start == k / 4 % apart) add(matrix, row, column, k / 4, true);
 #else
     int stride = x_row / 4, columns = (n + 3) / 4;
-    int first = (matrix * m + row) * stride, last = m - 1 - row;
+    int first = (matrix * m + row) * stride + x_first / 4, last = m - 1 - row;
     int tiles = matrix * (weight_matrix / 4);
     int steps = (k + 3) / 4;
     for (int step = start; step < steps; step += apart) {

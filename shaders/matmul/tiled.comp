@@ -36,7 +36,7 @@
 #define B_BY_DEPTHS WEIGHT_IN_R4
 #include "common/tile.glsl"
 uniform int m, n, k;
-uniform int x_row, x_rows, out_row;  // floats, multiples of 4
+uniform int x_first, x_row, x_rows, out_row;  // floats, multiples of 4
 uniform int weight_row, weight_rows, weight_matrix;
 
 int batch = 0;
@@ -44,7 +44,7 @@ int batch = 0;
 // Loads the operands of the step at `start`. Only where it is ragged, on the last step of a k
 // that is no multiple of BK, is anything tested: a test would make the loads be waited for.
 void fetch(int start, bool ragged) {
-    int first = batch * m * (x_row / 4);
+    int first = batch * m * (x_row / 4) + x_first / 4;
     for (int i = 0; i < A_LOADS; ++i) {
         ivec2 from = a_item(i * INVOCATIONS + lane);
         int depth = start + from.x;

@@ -41,8 +41,8 @@ Indices next(Indices found) {
 }
 
 // Where an operand has the number for these; what is asked for padding may lie past its end.
-int where(Indices found, int stride[RANK], int size) {
-    int sum = 0;
+int where(Indices found, int stride[RANK], int first, int size) {
+    int sum = first;
     for (int i = 0; i < RANK; ++i) sum += found.along[i] * stride[i];
     return min(sum, size - 1);
 }

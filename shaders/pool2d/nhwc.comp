@@ -9,9 +9,10 @@ layout(local_size_x = WG_X) in;
 layout(std430, binding = 0) buffer X { vec4 x[]; };
 layout(std430, binding = 1) buffer Out { vec4 result[]; };
 uniform int n, c, h, w, oh, ow;
+uniform int x_first, x_pixel, out_first, out_pixel;  // floats, multiples of 4
 
 vec4 pool(int image, int y, int column, int quad) {
-    int quads = (c + 3) / 4;
+    quad += x_first / 4;
     int top = WINDOW_TOP(y), height = WINDOW_HEIGHT(y);
     int left = WINDOW_LEFT(column), width = WINDOW_WIDTH(column);
     vec4 value = vec4(NOTHING);
@@ -21,7 +22,7 @@ vec4 pool(int image, int y, int column, int quad) {
         int row = (image * h + iy) * w;
         for (int kx = 0; kx < width; ++kx) {
             int ix = left + kx * DILATION_W;
-            if (ix >= 0 && ix < w) value = joined(value, x[(row + ix) * quads + quad]);
+            if (ix >= 0 && ix < w) value = joined(value, x[(row + ix) * (x_pixel / 4) + quad]);
         }
     }
 #if MODE == 1
@@ -35,7 +36,8 @@ void main() {
     int stride = int(WORKGROUP_COUNT.x) * WG_X;
     for (int i = int(INVOCATION_ID.x); i < n * oh * ow * quads; i += stride) {
         int pixel = i / quads;
-        int row = pixel / ow;
-        result[i] = pool(row / oh, row % oh, pixel - row * ow, i - pixel * quads);
+        int row = pixel / ow, quad = i - pixel * quads;
+        result[pixel * (out_pixel / 4) + out_first / 4 + quad] =
+            pool(row / oh, row % oh, pixel - row * ow, quad);
     }
 }

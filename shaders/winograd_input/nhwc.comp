@@ -21,7 +21,7 @@ layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Out { float result[]; };
 uniform int c, h, w, tiles_down, tiles_across;
 uniform int tiles, first_tile;  // of this launch
-uniform int out_row;
+uniform int x_first, x_pixel, out_row;  // floats
 
 float[WINDOW] transformed(float d[WINDOW]) {
 #if TILE == 2
@@ -42,7 +42,6 @@ void main() {
     int place = first_tile + tile - image * tiles_down * tiles_across;
     int top = place / tiles_across * TILE - PADDING_TOP;
     int left = place % tiles_across * TILE - PADDING_LEFT;
-    int pixel = (c + 3) / 4 * 4;  // floats
 
     float patch_rows[WINDOW * WINDOW];
     for (int i = 0; i < WINDOW; ++i) {
@@ -51,7 +50,7 @@ void main() {
         for (int j = 0; j < WINDOW; ++j) {
             int column = left + j;
             bool inside = row >= 0 && row < h && column >= 0 && column < w;
-            int at = ((image * h + row) * w + column) * pixel + channel;
+            int at = x_first + ((image * h + row) * w + column) * x_pixel + channel;
             float met = x[inside ? at : 0];
             line[j] = inside ? met : 0.0;
         }

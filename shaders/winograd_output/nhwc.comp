@@ -18,7 +18,7 @@ layout(std430, binding = 1) buffer Out { float result[]; };
 #include <epilogue>
 uniform int o, oh, ow, tiles_down, tiles_across;
 uniform int tiles, first_tile;  // of this launch
-uniform int x_row;
+uniform int x_row, out_first, out_pixel;  // floats
 
 float[TILE] transformed(float m[WINDOW]) {
 #if TILE == 2
@@ -52,7 +52,8 @@ void main() {
         float met[TILE] = transformed(line);
         for (int j = 0; j < TILE; ++j) {
             if (top + i >= oh || left + j >= ow) continue;
-            int at = ((image * oh + top + i) * ow + left + j) * ((o + 3) / 4 * 4) + channel;
+            int pixel = (image * oh + top + i) * ow + left + j;
+            int at = out_first + pixel * out_pixel + channel;
             result[at] = epilogue(met[j], at, channel);
         }
     }

@@ -33,7 +33,7 @@ from glnn.kernels import kernels_for
 from glnn.kernels.admit import fitted, why_not_problem
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
-from glnn.layout import Layout
+from glnn.layout import Layout, Strip
 from glnn.layout.bytes import Narrow
 from glnn.layout.layout import PACKED, RowMajor
 from glnn.types import DType, TensorType
@@ -139,6 +139,9 @@ def run_kernel(
     guard = memory[end:].view(np.uint32)
     assert (guard == np.uint32(0x7FC0BEEF)).all(), "the kernel wrote past its result"
     flat = memory[:used].view(layout.number(made.dtype))[: layout.size(shape)]
+    if isinstance(layout, Strip):
+        others = np.delete(flat.view(np.uint32).reshape(-1, layout.wide), _own(layout, shape), 1)
+        assert (others == np.uint32(0x7FC0BEEF)).all(), "the kernel wrote beside its result"
     result = layout.unpack(flat, shape)
     if layout.name == "nChw4c":  # lanes past the last channel: conv2d multiplies them by 0
         np.testing.assert_array_equal(flat, layout.pack(result))
@@ -207,6 +210,11 @@ def _with_poisoned_padding(layout: Layout, array: Array) -> Array:
         return padded
     array = array if array.dtype.kind == "f" else array.astype(np.int32).view(np.float32)
     poison = POISON if array.dtype == np.float32 else np.nan
+    if isinstance(layout, Strip):
+        memory = np.full((layout.size(array.shape) // layout.wide, layout.wide), POISON)
+        own = _with_poisoned_padding(layout.whole, array)
+        memory[:, _own(layout, array.shape)] = own.reshape(len(memory), -1)
+        return memory.reshape(-1)
     if layout.name in ("nhwC4c", "nChw4c"):
         n, c, *size = array.shape
         padding = poison if layout.name == "nhwC4c" else 0.5
@@ -221,6 +229,11 @@ def _with_poisoned_padding(layout: Layout, array: Array) -> Array:
     padded = np.full(layout.size(array.shape), poison, array.dtype)
     padded[: rows * row].reshape(rows, row)[:, : array.size // rows] = array.reshape(rows, -1)
     return padded
+
+
+def _own(strip: Strip, shape: tuple[int, ...]) -> slice:
+    """Which numbers of a pixel an array of `shape` takes, what pads its channels too."""
+    return slice(strip.start, strip.start + -(-shape[1] // 4) * 4)
 
 
 def _buffer(backend: GlBackend, of: TensorType, layout: Layout) -> Buffer:

@@ -21,6 +21,7 @@ from glnn.graph.passes.products import scaled_last
 from glnn.graph.passes.recognise import with_layer_norms, with_rms_norms, with_softmaxes
 from glnn.graph.passes.recurrences import Worth, with_recurrences
 from glnn.graph.passes.sink import sink
+from glnn.graph.passes.stack import with_stacked
 from glnn.types import TensorType
 
 
@@ -65,6 +66,10 @@ class Pass(Enum):
     """Concatenations share what they begin with."""
     GROUP = "group"
     """Updates of states that lie one behind the other in memory become one launch."""
+    STACK = "stack"
+    """Convolutions and products of the same operand become one, of which they are slices."""
+    STRIPS = "strips"
+    """Concatenations and slices of channels are only placed in memory."""
     LEAVE = "leave"
     """Small work between steps of the host's is the host's, too."""
 
@@ -109,6 +114,8 @@ class Offers:
 
     operands: int
     """How many a pointwise node may come to have."""
+    strips: bool = False
+    """Whether slices of channels are taken where they lie."""
     worth: Worth | None = None
     """Whether so many launches are worth so many operations; None where no launch has turns."""
     pays: Pays | None = None
@@ -138,6 +145,11 @@ def _fuse(graph: Graph, types: Types, offers: Offers) -> Graph:
     return fuse(graph, types, offers.operands)
 
 
+def _stack(graph: Graph, types: Types, offers: Offers) -> Graph:
+    stacked = with_stacked(graph, types) if offers.strips else graph
+    return graph if stacked is graph else _fuse(without_moves(stacked, types), types, offers)
+
+
 _ORDER: tuple[tuple[Pass, Change], ...] = (
     (Pass.DEAD, _of_graph(without_dead)),
     (Pass.IDENTITIES, _of_types(without_identities)),
@@ -162,6 +174,7 @@ _ORDER: tuple[tuple[Pass, Change], ...] = (
     (Pass.CONCATS, _of_graph(with_shared_concats)),
     (Pass.ATTENTION, _attention),
     (Pass.FUSE, _fuse),
+    (Pass.STACK, _stack),
 )
 """In the order in which they are done, some of them again."""
 
@@ -173,7 +186,10 @@ def shortened(
 
     types: of every value, sizes known; those of new ones are added.
     """
+    left_out = without | {Pass.STACK} if Pass.FUSE in without else without  # what is fused is stacked
+        {Pass.STACK} if Pass.FUSE in without else set()
+    )  # it stacks what is fused
     for one, change in _ORDER:
-        if one not in without:
+        if one not in left_out:
             graph = change(graph, types, offers)
     return graph

@@ -32,7 +32,8 @@ def pieces(op: Operator, types: Operands, layouts: Mapping[str, Layout], backend
         legs = [Leg(*leg) for leg in zip(own, strides(layouts[name], own), writes, strict=True)]
         legs.sort(key=lambda leg: -leg.write)  # in the order of memory, whatever the layout
         walk = Walk.of(legs)
-        walks[name] = replace(walk, target=begin * writes[axis])
+        target = layouts["out"].first + begin * writes[axis]
+        walks[name] = replace(walk, base=layouts[name].first, target=target)
         begin += own[axis]
     width = 4 if all(walk.quads is not None for walk in walks.values()) else 1
     rank = max(len(walk.legs) for walk in walks.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -13,7 +14,7 @@ from glnn.graph.operator import Operator
 from glnn.graph.operators.move import Flip, Move, Transpose
 from glnn.graph.operators.pad import Pad
 from glnn.kernels.generate.generated import Generated, Uniform
-from glnn.layout import Layout
+from glnn.layout import Layout, alone
 from glnn.layout.layout import CHANNELS_LAST
 from glnn.types import DType, Shape, TensorType
 
@@ -134,11 +135,13 @@ def walk_of(op: Operator, types: Mapping[str, TensorType], layouts: Mapping[str,
     on_gpu(types)
     steps = strides(layouts["x"], x), strides(layouts["out"], out)
     found = op.map(x)
-    if layouts["x"].name == layouts["out"].name == CHANNELS_LAST:
+    walk = found.walk(x, *steps)
+    if alone(layouts["x"]).name == alone(layouts["out"]).name == CHANNELS_LAST:
         channels = -(-x[1] // 4) * 4
         if (whole := found.padded(1, x[1], channels)) is not None:
-            return whole.walk((x[0], channels, *x[2:]), *steps)
-    return found.walk(x, *steps)
+            walk = whole.walk((x[0], channels, *x[2:]), *steps)
+    begin, target = layouts["x"].first, layouts["out"].first
+    return replace(walk, base=walk.base + begin, target=walk.target + target)
 
 
 def on_gpu(types: Mapping[str, TensorType]) -> None:

@@ -20,9 +20,11 @@ from glnn.kernels.generate.expression import (
 from glnn.kernels.generate.generated import Generated, Uniform
 from glnn.kernels.generate.geometry import Geometry, Read
 from glnn.kernels.generate.packing import Packing, packing
-from glnn.layout import Layout
+from glnn.layout import Layout, Strip
 from glnn.types import DType, Shape, TensorType
 
+AMONG = {Read.SAME: Read.QUAD, Read.ONE: Read.SPLAT}
+"""How what begins behind others in its memory is read, in the place of how it would be."""
 ATTRIBUTES = 4  # mat4 that a vertex may have: GL guarantees 16 vec4
 MANY, FEW = 4, 2  # vec4 that a vertex captures: few where numbers or functions take registers
 LONG = frozenset(("arc", "rest", "trigonometric"))
@@ -77,7 +79,7 @@ class Fetch:
             block = f"layout(std430, binding = {self.place}) buffer {name.upper()}"
             found = [f"{block} {{ {kind} {name}[]; }};"]
         if self.read in (Read.QUAD, Read.SPLAT, Read.EACH):
-            found.append(f"uniform int {name}_stride[RANK], {name}_size;")
+            found.append(f"uniform int {name}_stride[RANK], {name}_first, {name}_size;")
         return found
 
     @property
@@ -102,7 +104,7 @@ class Fetch:
 
     @property
     def _where(self) -> str:
-        return f"where(at, {self.name}_stride, {self.name}_size)"
+        return f"where(at, {self.name}_stride, {self.name}_first, {self.name}_size)"
 
     def _at(self, index: str) -> str:
         """The four numbers there, or the one."""
@@ -129,8 +131,15 @@ def generate(
     if wrong := [name for name, one in types.items() if not one.dtype.on_gpu]:
         raise UnsupportedOpError(f"{wrong[0]} is {types[wrong[0]].dtype.value}, which no GPU has")
     types_on_gpu(op.expr, [one.dtype for name, one in types.items() if name != "out"])
-    geometry = Geometry.of({name: one.shape for name, one in types.items()}, layouts)
+    shapes = {name: one.shape for name, one in types.items()}
+    out = layouts["out"]
+    strip = out if isinstance(out, Strip) else None
+    if strip is not None:
+        shapes |= {"target": shapes["out"]}
+        layouts = {**layouts, "out": strip.whole, "target": strip}
+    geometry = Geometry.of(shapes, layouts)
     reads = {name: geometry.read(name) for name in types if name != "out"}
+    reads |= {k: AMONG.get(read, read) for k, read in reads.items() if layouts[k].first}
     few = any(row.source in LONG for row in op.expr.expanded.functions)
     few = few or Read.EACH in reads.values() or len(geometry.places) > 3
     vectors = FEW if few else MANY
@@ -142,12 +151,17 @@ def generate(
         place, attribute = i + 1 if stored else None, vectors if given else 0
         packed = packing(dtype, layouts[name], fetched=not stored)
         fetches.append(Fetch(name, dtype.kind, read, place, packed, attribute))
-    placed = any(fetch.read in (Read.QUAD, Read.SPLAT, Read.EACH) for fetch in fetches)
+    placed = strip is not None or any(
+        one.read in (Read.QUAD, Read.SPLAT, Read.EACH) for one in fetches
+    )
     values: dict[str, Uniform] = {**uniforms(op.expr)}
     if placed:
         values |= {"place": geometry.places, "extent": geometry.extents}
         values |= {f"{name}_stride": own for name, own in geometry.strides.items()}
-    zeros = layouts["out"].zeros and types["out"].shape[1] % 4 != 0
+    if strip is not None:
+        values |= {"target_first": strip.first, "target_size": strip.size(shapes["out"])}
+        values |= {"out_size": strip.whole.size(shapes["out"])}
+    zeros = out.zeros and types["out"].shape[1] % 4 != 0
     if zeros:
         _, channels, high, wide = types["out"].shape
         values |= {"channels": channels, "pixels": high * wide}
@@ -165,6 +179,7 @@ def generate(
         {
             "RANK": len(geometry.places) if placed else 0,
             "ZEROS": int(zeros),
+            "STRIP": int(strip),
             **_asked(types),
             **({"VECTORS": vectors} if backend == "feedback" else {}),
         },

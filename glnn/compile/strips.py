@@ -1,0 +1,253 @@
+"""Channels that are only placed: concatenations and slices that no launch makes.
+
+What makes an operand of a concatenation of channels writes it to where it belongs there, as some
+channels of wider images (`layout/strip.py`), where it and all who read that can; what cannot be
+placed so is copied to its place. A concatenation that begins another one is itself placed in that,
+so that all layers of a block of a DenseNet (Huang et al. 2017) write into one memory. A slice of
+channels is read where it lies. Only whole vec4 are placed: each part but the last has a multiple of
+four channels. All this is done to a schedule whose kernels are chosen, and changes none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from glnn.compile.schedule import Schedule
+from glnn.compile.task import Entry, Task
+from glnn.compile.tensor import Tensor
+from glnn.errors import LimitError, UnsupportedOpError
+from glnn.graph.index_map import Axis
+from glnn.graph.operators.concat import Concat
+from glnn.graph.operators.move import Move, Slice
+from glnn.kernels.admit import why_not_here, why_not_problem
+from glnn.kernels.kernel import Kernel
+from glnn.kernels.problem import Problem
+from glnn.layout import Layout, Strip, alone, parse
+from glnn.layout.layout import CHANNELS_LAST, PADDED, RowMajor
+from glnn.types import DType
+
+IMAGES = parse(CHANNELS_LAST)
+COPYING = "images"
+"""The kernel that copies what nobody can place: it takes strips."""
+
+
+def lay_strips(schedule: Schedule, kept: Iterable[str]) -> None:
+    """Have concatenations and slices of channels in `schedule` be only placed, where that can be.
+
+    kept: tensors that stay in memory of their own, as somebody reads them after a run.
+    """
+    if not schedule.backend.strips:
+        return
+    made = {schedule.tensors[entry.task.output].memory for entry in schedule.entries}
+    fixed = {schedule.tensors[name].memory for name in kept}
+    fixed |= {tensor.memory for tensor in schedule.tensors.values()} - made
+    laying = _Laying(schedule, frozenset(fixed))
+    for entry in reversed(schedule.entries):
+        if isinstance(entry.task.op, Concat):
+            laying.concatenation(entry.task.output)
+    for entry in tuple(schedule.entries):
+        if isinstance(entry.task.op, Move):
+            laying.slice(entry.task.output)
+
+
+@dataclass(frozen=True)
+class _Target:
+    """Where a tensor is to lie: among others in a memory, from the number `start` of a pixel on."""
+
+    memory: str
+    start: int
+    wide: int
+    pixels: int
+    channels: int
+
+    def layout(self, tensor: Tensor) -> Strip | None:
+        """How `tensor` lies there; None where it is not made of such pixels, or lies in part of
+        something already.
+        """
+        if tensor.type.dtype is not DType.float32 or tensor.offset is not None:
+            return None
+        shape, lies, taken = tensor.shape, tensor.layout, -(-self.channels // 4) * 4
+        if lies == IMAGES and shape[1] == self.channels:
+            same = shape[0] * prod(shape[2:]) == self.pixels
+            return Strip(IMAGES, self.start, self.wide) if same else None
+        rows = isinstance(lies, RowMajor) and shape == (self.pixels, self.channels)
+        if rows and isinstance(lies, RowMajor) and lies.row(shape) == taken:
+            return Strip(PADDED, self.start, self.wide)
+        return None
+
+
+@dataclass(frozen=True)
+class _Laying:
+    """A schedule, and the memories in it that stay what they are."""
+
+    schedule: Schedule
+    fixed: frozenset[str]
+
+    def concatenation(self, output: str) -> None:
+        """Place the operands of the concatenation called so, where at least one can be."""
+        number, entry = self._found(output)
+        tensors, out = self.schedule.tensors, self.schedule.tensors[output]
+        operands = tuple(entry.task.operands.values())
+        whole = len(operands) == len(entry.problem.operands) and len(set(operands)) > 1
+        if out.memory in self.fixed or not whole or not _of_channels(entry):
+            return
+        wide = out.layout.wide if isinstance(out.layout, Strip) else _whole(out.shape[1])
+        pixels, start = out.shape[0] * prod(out.shape[2:]), out.layout.first
+        targets: list[_Target] = []
+        for name in operands:
+            channels = tensors[name].shape[1]
+            targets.append(_Target(out.memory, start, wide, pixels, channels))
+            start += channels
+        if any(one.channels % 4 for one in targets[:-1]) or len(set(operands)) < len(operands):
+            return
+        copies: list[tuple[Entry, Tensor]] = []
+        for name, target in zip(operands, targets, strict=True):
+            if (copy := self._copy(entry, name, target)) is None:
+                return
+            copies.append(copy)
+        left = [
+            copy
+            for name, target, copy in zip(operands, targets, copies, strict=True)
+            if not self._move(name, target, number)
+        ]
+        if len(left) == len(operands):
+            return
+        tensors.update({copied.task.output: tensor for copied, tensor in left})
+        made = [self._lying(copied) for copied, _ in left]
+        self.schedule.replace({number: made})
+
+    def slice(self, output: str) -> None:
+        """See the slice called so where its operand has it, if all who read it can."""
+        number, entry = self._found(output)
+        start = _sliced(entry)
+        out, x = self.schedule.tensors[output], self.schedule.tensors[entry.task.operands["x"]]
+        if start is None or out.layout != IMAGES or out.memory in self.fixed:
+            return
+        if self._updated(x.memory):
+            return
+        wide = x.layout.wide if isinstance(x.layout, Strip) else _whole(x.shape[1])
+        pixels = out.shape[0] * prod(out.shape[2:])
+        target = _Target(x.memory, x.layout.first + start, wide, pixels, out.shape[1])
+        if self._move(output, target, number):
+            self.schedule.replace({number: ()})
+
+    def _found(self, output: str) -> tuple[int, Entry]:
+        """The entry that makes `output`, and its number."""
+        entries = enumerate(self.schedule.entries)
+        return next((i, entry) for i, entry in entries if entry.task.output == output)
+
+    def _updated(self, memory: str) -> bool:
+        """Whether some launch changes what lies in `memory`."""
+        return any(
+            self.schedule.tensors[entry.task.output].memory == memory
+            for entry in self.schedule.entries
+            if entry.task.op.updates in entry.task.operands
+        )
+
+    def _copy(self, entry: Entry, name: str, target: _Target) -> tuple[Entry, Tensor] | None:
+        """What copies `name`, an operand of `entry`, to `target`, and what it makes; None where
+        nothing does.
+        """
+        lies = self.schedule.tensors[name]
+        layout = Strip(IMAGES, target.start, target.wide)
+        op = Slice((0,), (target.channels,), (1,), (1,))
+        given = {"x": lies.layout.name, "out": layout.name}
+        problem = Problem.of(op, {"x": lies.type}, given)
+        try:
+            choice = self.schedule.backend.choose(problem, COPYING)
+        except (UnsupportedOpError, LimitError):
+            return None
+        copy = self.schedule.free(f"{name} in {entry.task.output}")
+        label = f"{entry.task.name}: {name}"
+        task = Task(label, op, {"x": name}, {}, copy, entry.task.layer)
+        layouts = self.schedule.backend.layouts(choice, problem)
+        tensor = Tensor(lies.type, layout, target.memory)
+        if layouts["out"] != layout:
+            return None
+        return Entry(task, choice, problem, layouts), tensor
+
+    def _lying(self, entry: Entry) -> Entry:
+        """`entry` once its operands have been placed."""
+        lies = {k: self.schedule.tensors[v].layout for k, v in entry.task.operands.items()}
+        found = _with(self.schedule, entry, lies)
+        return entry if found is None else found
+
+    def _move(self, name: str, target: _Target, maker: int) -> bool:
+        """Have all that lies in the memory of `name` lie at `target`, if that can be.
+
+        maker: the number of the entry that will not be there, which need not be asked.
+        """
+        schedule, memory = self.schedule, self.schedule.tensors[name].memory
+        if memory in self.fixed or memory == target.memory or self._updated(memory):
+            return False
+        found: dict[str, Tensor] = {}
+        for other, tensor in schedule.tensors.items():
+            if tensor.memory == memory:
+                layout = target.layout(tensor)
+                if layout is None:
+                    return False
+                found[other] = replace(tensor, layout=layout, memory=target.memory)
+        changed: dict[int, Sequence[Entry]] = {}
+        for number, entry in enumerate(schedule.entries):
+            lies: dict[str, Layout] = {
+                operand: found[one].layout
+                for operand, one in entry.task.operands.items()
+                if one in found
+            }
+            if entry.task.output in found:
+                lies["out"] = found[entry.task.output].layout
+            if not lies or number == maker:
+                continue
+            if (made := _with(schedule, entry, lies)) is None:
+                return False
+            changed[number] = (made,)
+        schedule.tensors.update(found)
+        schedule.replace(changed)
+        return True
+
+
+def _with(schedule: Schedule, entry: Entry, lies: Mapping[str, Layout]) -> Entry | None:
+    """`entry` whose operands, or result, lie so; None where its kernel cannot take or give that."""
+    kernel, problem, device = entry.choice, entry.problem, schedule.backend.device
+    if entry.host or not isinstance(kernel, Kernel) or device is None or entry.task.joins:
+        return None
+    if not all(map(kernel.takes_strips, lies)) or problem.split(kernel, device.capabilities):
+        return None
+    if "full" in problem.extents.values() and (problem.extents.keys() | {"out"}) & lies.keys():
+        return None  # what lies as the result does is to do so still
+    changed = problem.lying({**problem.layouts, **{k: one.name for k, one in lies.items()}})
+    if why_not_problem(kernel, changed) or why_not_here(kernel, changed, device.capabilities):
+        return None
+    layouts = schedule.backend.layouts(kernel, changed)
+    if layouts != {**entry.layouts, **lies} or changed.split(kernel, device.capabilities):
+        return None
+    return replace(entry, problem=changed, layouts=layouts)
+
+
+def _of_channels(entry: Entry) -> bool:
+    """Whether `entry` puts channels of images behind one another that lie channels last."""
+    op, layouts = entry.task.op, entry.layouts.values()
+    channels = isinstance(op, Concat) and op.axis % 4 == 1
+    return channels and all(alone(layout) == IMAGES for layout in layouts) and not entry.host
+
+
+def _sliced(entry: Entry) -> int | None:
+    """The channel that `entry` takes from, where it takes channels as they follow one another."""
+    op = entry.task.op
+    lie = all(alone(layout) == IMAGES for layout in entry.layouts.values())
+    if not isinstance(op, Move) or not lie or entry.host or len(entry.problem.operands) != 1:
+        return None
+    x, out = entry.problem.shape("x"), entry.problem.output
+    found = op.map(x)
+    start = next((axis.start for axis in found.dims[1] if axis.axis == 1), 0)
+    axes = tuple((Axis(n, i, start if i == 1 else 0),) for i, n in enumerate(out))
+    same = found.dims == axes and x[2:] == out[2:] and x[0] == out[0]
+    inside = start >= 0 and start + out[1] <= x[1] and start % 4 == 0
+    return start if same and inside else None
+
+
+def _whole(channels: int) -> int:
+    """Numbers of a pixel of so many channels, whole vec4."""
+    return -(-channels // 4) * 4

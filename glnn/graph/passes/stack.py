@@ -1,0 +1,119 @@
+"""Convolutions, or products, of the same operand as one: weights stacked, its result sliced."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from glnn.graph.epilogue import Epilogue
+from glnn.graph.graph import Graph, Node, Value
+from glnn.graph.operator import Operator
+from glnn.graph.operators import (
+    Concat,
+    Conv2d,
+    Matmul,
+    Pointwise,
+    Pool2d,
+    Rearrange,
+    Reshape,
+    Slice,
+    Transpose,
+)
+from glnn.graph.passes.rewriting import Rewriting
+from glnn.types import Shape, TensorType
+
+LEAST = 32  # outputs: kernels for fewer take no slices as they lie
+
+
+def with_stacked(graph: Graph, types: dict[Value, TensorType]) -> Graph:
+    """`graph` in which convolutions of the same images by the same attributes are one, and products
+    of the same rows, where the same is done to their results and all have whole fours of outputs.
+
+    So the first convolutions of an Inception block's branches (Szegedy et al. 2016), and queries,
+    keys and values of attention, are one launch. What each gave is a slice of channels, which its
+    readers, convolutions and pools, take where it lies, or move. What goes into a concatenation
+    stays by itself: it is placed there. types: of every value; those of new ones are added.
+    """
+    rewriting = Rewriting(graph, types)
+    found: dict[_Kind, list[Node]] = {}
+    for node in rewriting.nodes:
+        if (kind := _Kind.of(rewriting, node)) is not None:
+            found.setdefault(kind, []).append(node)
+    for kind, nodes in found.items():
+        if len(nodes) > 1:
+            _stack(rewriting, kind, nodes)
+    return rewriting.graph()
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What nodes have in common that are stacked."""
+
+    x: Value
+    operator: Operator
+    epilogue: Epilogue | None
+    weight: Shape
+    """The shape of the weight of an output."""
+    numbers: tuple[Value | None, ...]
+    """The operands of the epilogue that are a single number; None for one of each output."""
+
+    @classmethod
+    def of(cls, rewriting: Rewriting, node: Node) -> _Kind | None:
+        """That of `node`; None where it is not to be stacked."""
+        operator, out = node.operator, node.outputs[0]
+        if not isinstance(operator, Conv2d | Matmul) or len(node.reads) < 2:
+            return None
+        if rewriting.fixed(out) or rewriting.output(out) or len(node.inputs) != 2:
+            return None
+        x, weight = node.inputs
+        if x is None or weight is None or not rewriting.fixed(weight):
+            return None
+        shape, rank = rewriting.shape(weight), len(rewriting.shape(out))
+        plain = operator.groups == 1 if isinstance(operator, Conv2d) else rank == len(shape) == 2
+        if not plain or shape[0] % 4 or shape[0] < LEAST:
+            return None
+        extents = () if node.epilogue is None else node.epilogue.extents
+        if "full" in extents or not all(map(rewriting.fixed, node.extras)):
+            return None
+        if not all(_sees(rewriting, one, out) for one in rewriting.readers(out)):
+            return None
+        pairs = zip(extents, node.extras, strict=True)
+        numbers = tuple(value if extent == "one" else None for extent, value in pairs)
+        return cls(x, operator, node.epilogue, shape[1:], numbers)
+
+
+def _sees(rewriting: Rewriting, reader: Node, value: Value) -> bool:
+    """Whether `reader` takes a slice where it lies, or moves it, which it then does at once."""
+    operator, made = reader.operator, reader.outputs[0]
+    if reader.inputs[:1] != (value,) or reader.reads.count(value) > 1:
+        return False
+    if isinstance(operator, Reshape):  # which moves nothing
+        others = (one.operator for one in rewriting.readers(made))
+        rows = len(rewriting.shape(value)) == 2 and not rewriting.output(made)
+        return rows and all(isinstance(other, Transpose | Rearrange) for other in others)
+    if len(rewriting.shape(value)) != 4:
+        return isinstance(operator, Transpose | Rearrange)
+    return isinstance(operator, Pool2d) or (isinstance(operator, Conv2d) and operator.groups == 1)
+
+
+def _stack(rewriting: Rewriting, kind: _Kind, nodes: list[Node]) -> None:
+    """Have `nodes` be slices of one."""
+    name = f"{nodes[0].name} and {len(nodes) - 1} more"
+    weights = [node.inputs[1] for node in nodes]
+    value = rewriting.add(name, kind.operator, kind.x, rewriting.add(name, Concat(0), *weights))
+    sizes = [rewriting.shape(node.outputs[0])[1] for node in nodes]
+    if kind.epilogue is not None:
+        spread = (1,) * (len(rewriting.shape(value)) - 2)
+        operands: list[Value] = []
+        for i, number in enumerate(kind.numbers):
+            if number is None:
+                own = [
+                    rewriting.reshaped(name, node.extras[i], (size, *spread))
+                    for node, size in zip(nodes, sizes, strict=True)
+                ]
+                number = rewriting.add(name, Concat(0), *own)
+            operands.append(number)
+        value = rewriting.add(name, Pointwise(kind.epilogue.expr), value, *operands)
+    start = 0
+    for node, size in zip(nodes, sizes, strict=True):
+        rewriting.replace(node, Slice((start,), (start + size,), (1,), (1,)), value)
+        start += size
