@@ -186,10 +186,9 @@ def shortened(
 
     types: of every value, sizes known; those of new ones are added.
     """
-    left_out = without | {Pass.STACK} if Pass.FUSE in without else without  # what is fused is stacked
-        {Pass.STACK} if Pass.FUSE in without else set()
-    )  # it stacks what is fused
+    if Pass.FUSE in without:
+        without |= {Pass.STACK}  # what is fused is stacked
     for one, change in _ORDER:
-        if one not in left_out:
+        if one not in without:
             graph = change(graph, types, offers)
     return graph

@@ -179,7 +179,7 @@ def generate(
         {
             "RANK": len(geometry.places) if placed else 0,
             "ZEROS": int(zeros),
-            "STRIP": int(strip),
+            "STRIP": int(strip is not None),
             **_asked(types),
             **({"VECTORS": vectors} if backend == "feedback" else {}),
         },
