@@ -35,6 +35,7 @@ from glnn.types import TensorType
 from tests import oracle
 
 N, T, H, D = 2, 5, 3, 4  # samples, tokens, heads, numbers of a head
+MINUS = constant(np.array(-np.inf, np.float32))
 ROWS = (N, T, 3 * H * D)
 """Queries, keys and values of all heads, behind one another for each token."""
 
@@ -111,6 +112,15 @@ def causal(net: Net, x: Value) -> Value:
     return merged(net, matmul(net, weights, v))
 
 
+def unsure(net: Net, x: Value) -> Value:
+    """A mask of bools, and zeros for NaN by two nodes: as PyTorch exports it."""
+    q, k, v = parts(net, x)
+    mask = net.of("where(a < 0.0, 0.0, b)", net.input("mask", N, 1, T, T), MINUS)
+    weights = net(Softmax(-1), net.of("a + b", matmul(net, q, k, transposed=True), mask))
+    weights = net.of("where(a, 0.0, b)", net.of("isnan(a)", weights), weights)
+    return merged(net, matmul(net, weights, v))
+
+
 def shared_keys(net: Net, x: Value) -> Value:
     """One head of keys and values for all of queries, which lie below one another."""
     q, k, v = parts(net, x)
@@ -130,6 +140,7 @@ BLOCKS = {
     "mask of heads": masked(H, T, T),
     "mask of all": masked(N, H, T, T),
     "causal": causal,
+    "unsure": unsure,
 }
 
 
@@ -153,8 +164,10 @@ def feeds(graph: Graph, rng) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("block", BLOCKS.values(), ids=list(BLOCKS))
 def test_one_operator_does_it_all(block, rng) -> None:
     graph = made(block)
-    (node,) = steps(graph)
+    *_, node = found = steps(graph)
     assert isinstance(node.operator, Attention)
+    assert len(found) == (2 if block is unsure else 1)  # that makes its mask
+    assert node.operator.zeros == (block in (causal, unsure))
     assert len(steps(graph, pays=False)) > 3
     given = feeds(graph, rng)
     (expected,) = graph.reference(*(x.astype(np.float64) for x in given.values()))
@@ -241,8 +254,11 @@ def test_it_is_for_those_that_gain(monkeypatch, rng) -> None:
     assert ops(graph, given) == ["attention"]
     assert "attention" not in ops(graph, given, Pass.ATTENTION)
 
+    able = Compute.why_not
+
     def refused(self, problem, kernel=None):
-        return "it is wrong here" if problem.op.name == "attention" else None
+        wrong = problem.op.name == "attention"
+        return "it is wrong here" if wrong else able(self, problem, kernel)
 
     monkeypatch.setattr(Compute, "why_not", refused)
     assert "attention" not in ops(graph, given)

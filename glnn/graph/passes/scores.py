@@ -23,51 +23,79 @@ class Scores:
     mask: Value | None
     """What is added then."""
     shape: Shape
-    """What the mask broadcasts to."""
+    """What the mask broadcasts to; of no meaning without one."""
     zeros: bool
     """Whether rows without a softmax become zeros."""
 
 
 def scores_of(rewriting: Rewriting, weighted: Node) -> Scores | None:
     """What the first factor of the product `weighted` is made of, all for it alone."""
-    value, scale, zeros, soft = weighted.inputs[0], 1.0, False, False
-    mask: tuple[Value, Shape] | None = None
+    soft = _softmax(rewriting, weighted)
+    if soft is None:
+        return None
+    (value,), zeros = soft[0].inputs, soft[1]
+    scale, mask = 1.0, None
+    full: Shape = ()
     while (node := rewriting.computed(value)) is not None and rewriting.alone(value):
         operator, shape = node.operator, rewriting.shape(node.outputs[0])
-        if node.epilogue is not None or not shape or shape[-1] == 0:
+        if node.epilogue is not None:
             return None
         if isinstance(operator, Matmul):
-            whole = (node.outputs[0], shape) if mask is None else mask
-            added = None if mask is None else mask[0]
-            return Scores(node, scale, added, whole[1], zeros) if soft else None
-        if isinstance(operator, Softmax):
-            if soft or operator.log or operator.axis not in (-1, len(shape) - 1):
-                return None
-            soft = True
-        elif isinstance(operator, Pointwise) and not soft:
-            if zeros or not _is_sound(operator.expr) or len(node.inputs) != 1:
-                return None
-            zeros = True
-        elif isinstance(operator, Pointwise):
+            return Scores(node, scale, mask, full, zeros)
+        if isinstance(operator, Pointwise):
             found = _affine(rewriting, node)
             if found is None or (found[2] is not None and (mask is not None or scale != 1.0)):
                 return None
             value, scale = found[0], scale * found[1]
-            mask = mask if found[2] is None else (found[2], shape)
-            continue
-        elif not isinstance(operator, View) or not _rows_stay(rewriting, node):
+            mask, full = (mask, full) if found[2] is None else (found[2], shape)
+        elif isinstance(operator, View) and _rows_stay(rewriting, node):
+            value = node.inputs[0]
+        else:
             return None
-        value = node.inputs[0]
     return None
 
 
-def _is_sound(expr: Expr) -> bool:
-    """Whether `expr` has 0 where its argument is NaN, as PyTorch's rows without a softmax."""
+def _softmax(rewriting: Rewriting, weighted: Node) -> tuple[Node, bool] | None:
+    """The softmax along rows that is the first factor of `weighted`, and whether NaN of it became
+    zeros.
+    """
+    value, zeros, own = weighted.inputs[0], False, False
+    while (node := rewriting.computed(value)) is not None and node.epilogue is None:
+        operator = node.operator
+        if not own and not rewriting.alone(value):
+            return None
+        if isinstance(operator, Softmax):
+            last = len(rewriting.shape(node.outputs[0])) - 1
+            return (node, zeros) if operator.axis in (-1, last) and not operator.log else None
+        if isinstance(operator, Pointwise) and not zeros:
+            value, zeros, own = _guarded(rewriting, node), True, True
+        elif isinstance(operator, View) and _rows_stay(rewriting, node):
+            value, own = node.inputs[0], False
+        else:
+            return None
+    return None
+
+
+def _guarded(rewriting: Rewriting, node: Node) -> Value | None:
+    """x where `node` is x with 0 for NaN, in one node or two, and reads x alone."""
+    assert isinstance(node.operator, Pointwise)
+    expr = node.operator.expr
     if not isinstance(expr, Call) or expr.function != "where":
-        return False
-    test, instead, otherwise = expr.arguments
-    unsure = test == Call("isnan", (Arg(0),)) and otherwise == Arg(0)
-    return unsure and isinstance(instead, Scalar | Constant) and float(instead.value) == 0.0
+        return None
+    test, instead, x = expr.arguments
+    if not isinstance(x, Arg) or not isinstance(instead, Scalar | Constant) or instead.value:
+        return None
+    value, readers = node.inputs[x.index], {node}
+    if isinstance(test, Arg):
+        maker = rewriting.computed(node.inputs[test.index])
+        if maker is None or maker.inputs != (value,) or not rewriting.alone(maker.outputs[0]):
+            return None
+        readers.add(maker)
+        test = maker.operator.expr if isinstance(maker.operator, Pointwise) else test
+        x = Arg(0)
+    if test != Call("isnan", (x,)) or value is None or rewriting.output(value):
+        return None
+    return value if set(rewriting.readers(value)) == readers else None
 
 
 def _rows_stay(rewriting: Rewriting, node: Node) -> bool:
