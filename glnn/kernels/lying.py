@@ -106,7 +106,9 @@ class Lying:
             if name in self.shapes
         }
         chosen = self.chosen(kernel) if several else {}
-        return {
+        lies = ((name, parse(text)) for name, text in self.layouts.items())
+        strips = {f"{name.upper()}_STRIP": 1 for name, one in lies if isinstance(one, Strip)}
+        return strips | {
             f"{name.upper()}_IN_{text.replace(' ', '_')}": int(
                 parse(text).at(self.shapes[name]) == alone(chosen[name]).at(self.shapes[name])
             )

@@ -18,13 +18,13 @@ void convolve(int quad, int y, int left) {
     vec4 sum[PX];
     for (int p = 0; p < PX; ++p) sum[p] = vec4(0.0);
     int first = y * ow + left;  // rows are counted through all images
-    ivec3 corners[PX];
-    for (int p = 0; p < PX; ++p) corners[p] = corner(min(first + p, n * oh * ow - 1));
+    int image = y / oh;
+    ivec3 from = ivec3(left * STRIDE_W - PADDING_LEFT, (y - image * oh) * STRIDE_H - PADDING_TOP, image);
     for (int ky = 0; ky < KERNEL_H; ++ky) {
         for (int kx = 0; kx < KERNEL_W; ++kx) {
             vec4 weights = WEIGHT((ky * KERNEL_W + kx) * quads + quad);
             for (int p = 0; p < PX; ++p) {
-                int at = meets(corners[p], ky, kx);
+                int at = meets(from + ivec3(p * STRIDE_W, 0, 0), ky, kx);
                 vec4 met = x[max(at, 0) + quad];
                 sum[p] += at < 0 ? vec4(0.0) : met * weights;
             }

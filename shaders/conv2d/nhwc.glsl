@@ -24,11 +24,11 @@ ivec3 corner(int pixel) {
 int meets(ivec3 at, int ky, int kx) {
     int iy = at.y + ky * DILATION_H, ix = at.x + kx * DILATION_W;
     bool inside = iy >= 0 && iy < h && ix >= 0 && ix < w;
-    return inside ? ((at.z * h + iy) * w + ix) * (x_pixel / 4) + x_first / 4 : -1;
+    return inside ? ((at.z * h + iy) * w + ix) * (x_pixel >> 2) + (x_first >> 2) : -1;
 }
 
 // Stores the sums of the `quad`th output channels of a pixel.
 void finish(vec4 sum, int pixel, int quad) {
-    int place = pixel * (out_pixel / 4) + out_first / 4 + quad;
+    int place = pixel * (out_pixel >> 2) + (out_first >> 2) + quad;
     result[place] = epilogue(sum, place, quad);
 }

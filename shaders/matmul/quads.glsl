@@ -5,6 +5,17 @@ uniform int m, n, k;
 uniform int x_first, x_row, x_rows, out_row;  // floats, multiples of 4
 uniform int weight_row, weight_rows, weight_matrix;
 
+// Where x begins: not at 0 where it is some columns of wider rows (X_STRIP). The test is for Mali's
+// compiler, which has no register left where it is not.
+#ifndef X_STRIP
+#define X_STRIP 0
+#endif
+#if X_STRIP
+#define X_BEGIN (x_first >> 2)
+#else
+#define X_BEGIN 0
+#endif
+
 vec4 sum[TM * TN];
 
 // Where number l of a step lies along k; ragged: the step reaches beyond k, where anything may lie.
@@ -15,7 +26,7 @@ int depth_of(int step, int l, bool ragged) {
 // The numbers of a step of TM rows from `row` on; those past `last` repeat it.
 void take_rows(out vec4 a[TM], int row, int last, int step, bool ragged) {
 #if !X_IN_C
-    int first = row * (x_row / 4) + x_first / 4 + step;
+    int first = row * (x_row >> 2) + X_BEGIN + step;
     for (int i = 0; i < TM; ++i) a[i] = x_at(first + min(i, last - row) * (x_row / 4));
 #elif TM % 4 == 0
     for (int i = 0; i < TM; i += 4) {
@@ -97,8 +108,8 @@ void add_up(int matrix, int row, int column, int start, int apart) {
     for (int step = start; step < k / 4; step += apart) add(matrix, row, column, step, false);
     if (k % 4 > 0 && start == k / 4 % apart) add(matrix, row, column, k / 4, true);
 #else
-    int stride = x_row / 4, columns = (n + 3) / 4;
-    int first = (matrix * m + row) * stride + x_first / 4, last = m - 1 - row;
+    int stride = x_row >> 2, columns = (n + 3) / 4;
+    int first = (matrix * m + row) * stride + X_BEGIN, last = m - 1 - row;
     int tiles = matrix * (weight_matrix / 4);
     int steps = (k + 3) / 4;
     for (int step = start; step < steps; step += apart) {

@@ -41,5 +41,5 @@ void main() {
     // Each invocation finishes some of the workgroup's results.
     for (int i = slice; i < TM; i += WG_K)
         if (row + i < m && int(INVOCATION_ID.x) < columns)
-            finish(part[i * WG_X + lane], column, (row + i) * (out_row / 4) + column);
+            finish(part[i * WG_X + lane], column, (row + i) * (out_row / 4) + out_first / 4 + column);
 }

@@ -132,13 +132,14 @@ void main() {
     meet();
     if (slice > 0) return;
 
+    int first = batch * m * (out_row / 4) + out_first / 4;
     for (int g = 0; g < GM; ++g) {
         for (int i = 0; i < 4; ++i) {
             int at = tile_row + (g * WG_Y + row) * 4 + i;
             for (int j = 0; j < GN; ++j) {
                 int quad = tile_column + j * WG_X + column;
                 if (at < m && quad < columns)
-                    finish(sum[(g * 4 + i) * GN + j], quad, (batch * m + at) * (out_row / 4) + quad);
+                    finish(sum[(g * 4 + i) * GN + j], quad, first + at * (out_row / 4) + quad);
             }
         }
     }

@@ -3,9 +3,7 @@ uniform int out_first;  // floats, a multiple of 4: where the result begins in i
 layout(std430, binding = 2) buffer Out { vec4 result[]; };
 #include <epilogue>
 
-// Stores four sums at `place`, counted from where the result begins; they are the `quad`th of the
-// columns.
+// Stores four sums at `place`; they are the `quad`th of the columns.
 void finish(vec4 sum, int quad, int place) {
-    place += out_first / 4;
     result[place] = epilogue(sum, place, quad);
 }

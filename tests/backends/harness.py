@@ -233,7 +233,7 @@ def _with_poisoned_padding(layout: Layout, array: Array) -> Array:
 
 def _own(strip: Strip, shape: tuple[int, ...]) -> slice:
     """Which numbers of a pixel an array of `shape` takes, what pads its channels too."""
-    return slice(strip.start, strip.start + -(-shape[1] // 4) * 4)
+    return slice(strip.first, strip.first + -(-shape[1] // 4) * 4)
 
 
 def _buffer(backend: GlBackend, of: TensorType, layout: Layout) -> Buffer:

@@ -220,3 +220,33 @@ def test_moves_pack_what_is_computed(tag, shape) -> None:
     for op in back:
         (moved,) = op.reference(moved)
     np.testing.assert_array_equal(moved, stack)
+
+
+@pytest.mark.parametrize("text", ["nhwC4c 0/12", "nhwC4c 8/20", "R4 4/16", "R4 0/8"])
+@pytest.mark.parametrize("c", [1, 4, 7])
+def test_a_strip_is_some_numbers_of_each_pixel(text, c) -> None:
+    layout = parse(text)
+    first, wide = (int(n) for n in text.split(" ")[1].split("/"))
+    shape = (2, c, 3, 5) if text.startswith("n") else (6, c)
+    x = counting(shape)
+    pixels = x.transpose(0, 2, 3, 1).reshape(-1, c) if len(shape) == 4 else x
+    expected = np.zeros((len(pixels), wide), np.float32)
+    expected[:, first : first + c] = pixels
+    flat = layout.pack(x)
+    np.testing.assert_array_equal(flat, expected.reshape(-1))
+    assert flat.size == layout.size(shape) == layout.words(TensorType(shape))
+    np.testing.assert_array_equal(layout.unpack(flat, shape), x)
+    for index in np.ndindex(*shape):
+        places = ((d.axis, d.step, d.extent, d.stride) for d in layout.dims(shape))
+        split = [index[axis] // step % extent * stride for axis, step, extent, stride in places]
+        assert flat[layout.first + sum(split)] == x[index]
+
+
+def test_a_strip_fits_into_its_pixel() -> None:
+    for text in ("nhwC4c 3/8", "nhwC4c 0/6", "R4 8/8"):
+        with pytest.raises(LayoutError, match="multiples of 4"):
+            parse(text)
+    with pytest.raises(LayoutError, match="no room for 8"):
+        parse("nhwC4c 4/8").size((1, 5, 2, 2))
+    with pytest.raises(LayoutError):
+        parse("nChw4c 0/8")
