@@ -13,6 +13,9 @@ from glnn.errors import UnsupportedOpError
 from glnn.graph.contraction import Contraction
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.kernels import kernels_for
+from glnn.kernels.architecture import architecture
+from glnn.kernels.kernel import Kernel
+from glnn.kernels.predict import pace, prologue_pays
 from glnn.kernels.problem import Problem
 from glnn.layout import parse
 from glnn.layout.layout import DENSE, RowMajor
@@ -67,6 +70,20 @@ class Problems(Tensors):
             except UnsupportedOpError:
                 continue
         return False
+
+    def _dearer(self, choice: Choice, problem: Problem) -> bool:
+        """Whether `choice` would do the prologue of `problem` so often that a step is less."""
+        device = self.backend.device
+        if not isinstance(choice, Kernel) or device is None:
+            return False
+        own = pace(architecture(device.capabilities))
+        return not prologue_pays(problem, choice, own, self._of_stage)
+
+    def _of_stage(self, problem: Problem, name: str | None) -> Kernel:
+        """What the backend takes for a stage."""
+        choice = self.backend.choose(problem, name)
+        assert isinstance(choice, Kernel)
+        return choice
 
     def _reorders(self, task: Task, choice: Choice, problem: Problem) -> bool:
         """Whether operands of its epilogue would be reordered for `choice`, and its result back."""

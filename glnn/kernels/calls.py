@@ -37,6 +37,9 @@ def _expressions(problem: Problem) -> Iterator[tuple[Expr, list[DType]]]:
     if isinstance(op, RecurrentStep):
         floats = [DType.float32] * max(expr.arity for expr in op.exprs)
         yield from ((expr, floats) for expr in op.exprs)
+    if problem.prologue is not None:
+        floats = [DType.float32] * (1 + len(problem.prologue.extents))
+        yield problem.prologue.expr, floats
     if problem.epilogue is not None:
         names = problem.epilogue.names
         beside = [problem.types[name].dtype for name in names]

@@ -6,18 +6,21 @@ held against one another, never against a clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from glnn.graph.decompose import Stage
 from glnn.graph.operator import Operator
 from glnn.graph.operators.pointwise import Pointwise
+from glnn.graph.prologued import prologue_of
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.types import TensorType, widened
 
 Types = dict[str, TensorType]
+Ask = Callable[[Problem, str | None], Kernel]
+"""Gives the kernel for a problem, the one so called if that is said."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,34 @@ def predicted(problem: Problem, kernel: Kernel, of: Pace) -> Prediction:
     weights += sum(_bytes(problem.types[name]) for name in fixed if name in read)
     time = sum(of.seconds(stage.op, operands) for stage, operands, _ in stages)
     return Prediction(time, weights, _alive(problem, stages))
+
+
+def prologue_pays(problem: Problem, kernel: Kernel, of: Pace, ask: Ask) -> bool:
+    """Whether to do the prologue of `problem` over and over, as `kernel` reads x, takes less time
+    than to do it once in a launch of its own, which reads x and writes as much.
+
+    Its functions are counted as the additions of a product are: what is read waits for them. ask:
+    chooses for the stages of a kernel.
+    """
+    prologue, x = problem.prologue, prod(problem.shape("x"))
+    if prologue is None:
+        return True
+    flops = prologue.expr.flops
+    alone = of.launch + 8 * x / of.bytes + flops * x / of.others
+    return 2 * flops * _prepared(problem, kernel, ask) / of.products <= alone
+
+
+def _prepared(problem: Problem, kernel: Kernel, ask: Ask) -> int:
+    """How many numbers `kernel` makes by the prologue of `problem`."""
+    for stage, operands, _ in _stages(problem, kernel) if kernel.stages else ():
+        if prologue_of(stage.op) is not None:
+            own = Problem.of(stage.op, operands, {})
+            return _prepared(own, ask(own, stage.kernel), ask)
+    sizes = problem.sizes(kernel)
+    rows, _ = problem.op.product(problem.own) or (1, 1)
+    reads = rows * problem.op.depth(problem.own) * sizes.get("groups", 1)
+    times = (along.invocations(sizes, kernel.defaults) for along in kernel.prologue or ())
+    return reads * prod(times)
 
 
 def _stages(problem: Problem, kernel: Kernel) -> Iterator[tuple[Stage, Types, TensorType]]:

@@ -10,6 +10,8 @@ layout(std430, binding = 0) buffer X { vec4 x[]; };
 layout(std430, binding = 2) buffer Out { vec4 result[]; };
 #include <epilogue>
 uniform int n, c, h, w, o, oh, ow;
+#define PROLOGUE_CHANNELS c
+#include <prologue>
 
 // The top left corner of the window of a pixel, counted through all images, and its image.
 ivec3 corner(int pixel) {

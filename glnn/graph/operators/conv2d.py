@@ -10,10 +10,11 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.graph.contraction import Contraction
 from glnn.graph.operator import Shapes, rank
 from glnn.graph.operators import windows
 from glnn.graph.operators.windows import Pair, Sides
+from glnn.graph.prologue import Prologue
+from glnn.graph.prologued import Prologued
 from glnn.types import Array, Shape
 
 FEW = 8  # channels of a result
@@ -22,7 +23,7 @@ COLUMN_BYTES = 64 << 20  # im2col is split over the batch to stay below
 
 
 @dataclass(frozen=True)
-class Conv2d(Contraction):
+class Conv2d(Prologued):
     """The convolution of x by weight; an epilogue does the rest.
 
     x: (n, c, h, w). weight: (o, c / groups, kh, kw). Result: (n, o, oh, ow). padding: zeros at the
@@ -41,6 +42,8 @@ class Conv2d(Contraction):
     groups: int = 1
     exact: bool = False
     """Whether sums of whole numbers below 2^24 must be exact: none is of transformed numbers."""
+    prologue: Prologue | None = None
+    """What is done to x before: of images, an operand has a number for each channel of each."""
 
     def __post_init__(self) -> None:
         windows.check(
@@ -67,10 +70,12 @@ class Conv2d(Contraction):
         oh, ow = windows.outputs((h, w), (kh, kw), self.stride, self.padding, self.dilation)
         if oh < 1 or ow < 1:
             raise ShapeError(f"conv2d: the kernel of {weight} is larger than the padded x {x}")
+        self.check_prologue(shapes)
         return n, o, oh, ow
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
-        x, weight = operands["x"], operands["weight"].astype(operands["x"].dtype, copy=False)
+        x = self.prepared(operands)
+        weight = operands["weight"].astype(x.dtype, copy=False)
         n, o, oh, ow = self.shape_of({k: v.shape for k, v in operands.items()})
         kh, kw = weight.shape[2:]
         taps = kh * kw * x.shape[1]
@@ -94,7 +99,13 @@ class Conv2d(Contraction):
 
     def flops(self, shapes: Shapes) -> int:
         out = self.shape_of(shapes)
-        return prod(out) * 2 * prod(shapes["weight"][1:])
+        return prod(out) * 2 * prod(shapes["weight"][1:]) + self.prologue_flops(shapes)
+
+    def along(self, shapes: Shapes) -> tuple[str, ...]:
+        return (*super().along(shapes), *self.by_image())
+
+    def fixed_layouts(self) -> Mapping[str, str]:
+        return self.layouts_of("nhwC4c")
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         n, o, oh, ow = self.shape_of(shapes)
@@ -143,4 +154,5 @@ class Conv2d(Contraction):
         least = -(-depth // prod(kernel))
         made = least + (share - least) % 4 if share > 1 else 1  # a whole quad or not, as before
         o_made = min(o, FEW + o % 4) if few and self.groups == 1 else o
-        return {**shapes, "x": (n, made * self.groups, h, w), "weight": (o_made, made, *kernel)}
+        found = self.with_x(shapes, (n, made * self.groups, h, w))
+        return {**found, "weight": (o_made, made, *kernel)}

@@ -16,6 +16,7 @@ from glnn.graph.passes.identities import without_dead, without_identities
 from glnn.graph.passes.images import with_pads, with_pools
 from glnn.graph.passes.moves import without_moves
 from glnn.graph.passes.products import scaled_last
+from glnn.graph.passes.prologues import with_prologues
 from glnn.graph.passes.recognise import with_layer_norms, with_rms_norms, with_softmaxes
 from glnn.graph.passes.sink import sink
 from glnn.types import TensorType
@@ -54,6 +55,8 @@ class Pass(Enum):
     """Batch normalisations go into weights."""
     FUSE = "fuse"
     """Pointwise work joins what it is done on."""
+    PROLOGUE = "prologue"
+    """Pointwise work joins the one product or convolution that reads what it makes."""
     CONCATS = "concats"
     """Concatenations share what they begin with."""
     GROUP = "group"
@@ -88,7 +91,7 @@ class Pass(Enum):
 FUSING = frozenset(
     {
         *(Pass.LAYER_NORM, Pass.RMS_NORM, Pass.SOFTMAX, Pass.ACTIVATIONS),
-        *(Pass.PADS, Pass.MOVES, Pass.FOLD, Pass.FUSE),
+        *(Pass.PADS, Pass.MOVES, Pass.FOLD, Pass.FUSE, Pass.PROLOGUE),
     }
 )
 """Those that make one step of several in the model, as of a product, its bias and its ReLU."""
@@ -130,4 +133,6 @@ def shortened(
     for one, change in _ORDER:
         if one not in without:
             graph = change(graph, types)
-    return graph if Pass.FUSE in without else fuse(graph, types, operands)
+    if Pass.FUSE not in without:
+        graph = fuse(graph, types, operands)
+    return graph if Pass.PROLOGUE in without else with_prologues(graph, types)
