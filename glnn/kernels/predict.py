@@ -153,10 +153,10 @@ def prologue_pays(problem: Problem, kernel: Kernel, of: Pace, ask: Ask) -> bool:
     Its functions are counted as the additions of a product are: what is read waits for them. ask:
     chooses for the stages of a kernel.
     """
-    prologue, x = problem.prologue, prod(problem.shape("x"))
+    prologue = problem.prologue
     if prologue is None:
         return True
-    flops = prologue.expr.flops
+    flops, x = prologue.expr.flops, prod(problem.shape("x"))
     alone = of.launch + 8 * x / of.bytes + flops * x / of.others
     return 2 * flops * _prepared(problem, kernel, ask) / of.products <= alone
 
