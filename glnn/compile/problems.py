@@ -11,11 +11,12 @@ from glnn.compile.tensor import unpacked
 from glnn.compile.tensors import Tensors
 from glnn.errors import UnsupportedOpError
 from glnn.graph.contraction import Contraction
+from glnn.graph.operators.perceptron import Perceptron
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.kernels import kernels_for
 from glnn.kernels.architecture import architecture
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.predict import pace, prologue_pays
+from glnn.kernels.predict import pace, perceptron_pays, prologue_pays
 from glnn.kernels.problem import Problem
 from glnn.layout import parse
 from glnn.layout.layout import DENSE, RowMajor
@@ -72,12 +73,20 @@ class Problems(Tensors):
         return False
 
     def _dearer(self, choice: Choice, problem: Problem) -> bool:
-        """Whether `choice` would do the prologue of `problem` so often that a step is less."""
-        device = self.backend.device
+        """Whether `choice`, for what passes joined, takes more time than steps of their own: it may
+        want x reordered, do a prologue over and over, or compute two products by few workgroups.
+        """
+        device, pair = self.backend.device, isinstance(problem.op, Perceptron)
         if not isinstance(choice, Kernel) or device is None:
             return False
+        if problem.prologue is None and not pair:
+            return False
         own = pace(architecture(device.capabilities))
-        return not prologue_pays(problem, choice, own, self._of_stage)
+        if pair:
+            pays = perceptron_pays(problem, own)
+        else:
+            pays = prologue_pays(problem, choice, own, self._of_stage)
+        return not (problem.fits(choice) and pays)
 
     def _of_stage(self, problem: Problem, name: str | None) -> Kernel:
         """What the backend takes for a stage."""

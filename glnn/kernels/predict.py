@@ -32,8 +32,9 @@ class Pace:
     columns: of a product's result, what is computed at once: it computes whole ones. step: seconds
     of each term of the sums of a product or convolution, however few results there are. feedback:
     how many times as long as compute shaders a network takes by transform feedback, at the least.
-    wait, send: seconds, beside its bytes, that the host takes in the middle of a plan to have a
-    tensor back or to bring one. bus: bytes a second of either.
+    lone: which share of its bytes one workgroup reads by itself. wait, send: seconds, beside its
+    bytes, that the host takes in the middle of a plan to have a tensor back or to bring one. bus:
+    bytes a second of either.
     """
 
     products: float
@@ -44,6 +45,7 @@ class Pace:
     columns: int
     step: float = 0.0
     feedback: float = 0.5
+    lone: float = 0.25
     wait: float = 1e-4
     send: float = 2e-5
     bus: float = 2e9
@@ -63,8 +65,8 @@ class Pace:
 
 
 PACES = {
-    "llvmpipe": Pace(23e9, 7e9, 8e9, 4e-5, 8, 64, feedback=0.05),
-    "NVIDIA": Pace(2e13, 5e12, 2.5e12, 1e-5, 32, 64, 2e-8, 20.0, 2e-5, 1e-5, 3e9),
+    "llvmpipe": Pace(23e9, 7e9, 8e9, 4e-5, 8, 64, feedback=0.05, lone=0.5),
+    "NVIDIA": Pace(2e13, 5e12, 2.5e12, 1e-5, 32, 64, 2e-8, 20.0, 0.016, 2e-5, 1e-5, 3e9),
     "Midgard": Pace(10e9, 4e9, 4e9, 1e-4, 4, 32),
     "Bifrost": Pace(12e9, 6e9, 4e9, 1e-4, 6, 32),
     "Valhall": Pace(100e9, 40e9, 12e9, 1e-4, 6, 32),
@@ -144,6 +146,12 @@ def predicted(problem: Problem, kernel: Kernel, of: Pace) -> Prediction:
     weights += sum(_bytes(problem.types[name]) for name in fixed if name in read)
     time = sum(of.seconds(stage.op, operands) for stage, operands, _ in stages)
     return Prediction(time, weights, _alive(problem, stages))
+
+
+def perceptron_pays(problem: Problem, of: Pace) -> bool:
+    """Whether two products, a sample a workgroup, take less time than the launch that is spared."""
+    nbytes = sum(4 * prod(problem.shape(name)) for name in problem.op.parameters)
+    return max(nbytes / of.lone, problem.output[0] * nbytes) / of.bytes <= of.launch
 
 
 def prologue_pays(problem: Problem, kernel: Kernel, of: Pace, ask: Ask) -> bool:

@@ -15,6 +15,7 @@ from glnn.graph.passes.fuse import fuse
 from glnn.graph.passes.identities import without_dead, without_identities
 from glnn.graph.passes.images import with_pads, with_pools
 from glnn.graph.passes.moves import without_moves
+from glnn.graph.passes.perceptrons import with_perceptrons
 from glnn.graph.passes.products import scaled_last
 from glnn.graph.passes.prologues import with_prologues
 from glnn.graph.passes.recognise import with_layer_norms, with_rms_norms, with_softmaxes
@@ -55,6 +56,8 @@ class Pass(Enum):
     """Batch normalisations go into weights."""
     FUSE = "fuse"
     """Pointwise work joins what it is done on."""
+    PERCEPTRON = "perceptron"
+    """Two small products one after the other become one operator."""
     PROLOGUE = "prologue"
     """Pointwise work joins the one product or convolution that reads what it makes."""
     CONCATS = "concats"
@@ -91,7 +94,8 @@ class Pass(Enum):
 FUSING = frozenset(
     {
         *(Pass.LAYER_NORM, Pass.RMS_NORM, Pass.SOFTMAX, Pass.ACTIVATIONS),
-        *(Pass.PADS, Pass.MOVES, Pass.FOLD, Pass.FUSE, Pass.PROLOGUE),
+        *(Pass.PADS, Pass.MOVES, Pass.FOLD, Pass.FUSE),
+        *(Pass.PERCEPTRON, Pass.PROLOGUE),
     }
 )
 """Those that make one step of several in the model, as of a product, its bias and its ReLU."""
@@ -135,4 +139,6 @@ def shortened(
             graph = change(graph, types)
     if Pass.FUSE not in without:
         graph = fuse(graph, types, operands)
+    if Pass.PERCEPTRON not in without:
+        graph = with_perceptrons(graph, types)
     return graph if Pass.PROLOGUE in without else with_prologues(graph, types)
