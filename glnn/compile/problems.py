@@ -85,11 +85,11 @@ class Problems(Tensors):
         if pair:
             pays = perceptron_pays(problem, own)
         else:
-            pays = prologue_pays(problem, choice, own, self._of_stage)
+            pays = prologue_pays(problem, choice, own, self._taken)
         return not (problem.fits(choice) and pays)
 
-    def _of_stage(self, problem: Problem, name: str | None) -> Kernel:
-        """What the backend takes for a stage."""
+    def _taken(self, problem: Problem, name: str | None) -> Kernel:
+        """What the backend takes for a problem beside that of a task."""
         choice = self.backend.choose(problem, name)
         assert isinstance(choice, Kernel)
         return choice

@@ -7,11 +7,13 @@ held against one another, never against a clock.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from glnn.graph.decompose import Stage
 from glnn.graph.operator import Operator
+from glnn.graph.operators.conv2d import Conv2d
+from glnn.graph.operators.matmul import Matmul
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.prologued import prologue_of
 from glnn.kernels.kernel import Kernel
@@ -158,28 +160,40 @@ def prologue_pays(problem: Problem, kernel: Kernel, of: Pace, ask: Ask) -> bool:
     """Whether to do the prologue of `problem` over and over, as `kernel` reads x, takes less time
     than to do it once in a launch of its own, which reads x and writes as much.
 
-    Its functions are counted as the additions of a product are: what is read waits for them. ask:
-    chooses for the stages of a kernel.
+    Its functions are counted as the additions of a product are: what is read waits for them. It
+    does not where another kernel would be taken without it. ask: chooses for what `problem` is
+    without, and for the stages of a kernel.
     """
-    prologue = problem.prologue
-    if prologue is None:
+    if problem.prologue is None:
         return True
-    flops, x = prologue.expr.flops, prod(problem.shape("x"))
+    inner, taken = _multiplied(problem, kernel, ask)
+    for one, own in ((problem, kernel), (inner, taken)):
+        if ask(_without_prologue(one), None).name != own.name:
+            return False
+    flops, x = problem.prologue.expr.flops, prod(problem.shape("x"))
     alone = of.launch + 8 * x / of.bytes + flops * x / of.others
-    return 2 * flops * _prepared(problem, kernel, ask) / of.products <= alone
+    sizes, (rows, _) = inner.sizes(taken), inner.op.product(inner.own) or (1, 1)
+    reads = rows * inner.op.depth(inner.own) * sizes.get("groups", 1)
+    times = (along.invocations(sizes, taken.defaults) for along in taken.prologue or ())
+    return 2 * flops * reads * prod(times) / of.products <= alone
 
 
-def _prepared(problem: Problem, kernel: Kernel, ask: Ask) -> int:
-    """How many numbers `kernel` makes by the prologue of `problem`."""
+def _multiplied(problem: Problem, kernel: Kernel, ask: Ask) -> tuple[Problem, Kernel]:
+    """What does the prologue: `problem` itself, or a stage of `kernel`, and the kernel of that."""
     for stage, operands, _ in _stages(problem, kernel) if kernel.stages else ():
         if prologue_of(stage.op) is not None:
             own = Problem.of(stage.op, operands, {})
-            return _prepared(own, ask(own, stage.kernel), ask)
-    sizes = problem.sizes(kernel)
-    rows, _ = problem.op.product(problem.own) or (1, 1)
-    reads = rows * problem.op.depth(problem.own) * sizes.get("groups", 1)
-    times = (along.invocations(sizes, kernel.defaults) for along in kernel.prologue or ())
-    return reads * prod(times)
+            return _multiplied(own, ask(own, stage.kernel), ask)
+    return problem, kernel
+
+
+def _without_prologue(problem: Problem) -> Problem:
+    """The same of an x that nothing is done to."""
+    assert isinstance(problem.op, Conv2d | Matmul)
+    beside = problem.op.beside
+    types = {name: one for name, one in problem.operands if name not in beside}
+    layouts = {name: lies for name, lies in problem.given if name not in beside}
+    return Problem.of(replace(problem.op, prologue=None), types, layouts, problem.epilogue)
 
 
 def _stages(problem: Problem, kernel: Kernel) -> Iterator[tuple[Stage, Types, TensorType]]:

@@ -14,9 +14,6 @@
 layout(local_size_x = WG_X) in;
 uniform int n, k;
 uniform int x_row, weight_row, out_row;  // floats, multiples of 4
-uniform int image_rows;
-#define PROLOGUE_CHANNELS k
-#include <prologue>
 shared float part[ROWS * WG_X];
 
 void main() {
@@ -30,12 +27,12 @@ void main() {
     for (int i = 0; i < ROWS; ++i) sum[i] = vec4(0.0);
     int steps = k / 4, left = k - 4 * steps;
     for (int step = lane; step < steps; step += WG_X) {
-        vec4 a = prologue(x_at(start + step), step, row / image_rows);
+        vec4 a = x_at(start + step);
         for (int i = 0; i < ROWS; ++i)
             sum[i] += a * weight_at((first + min(i, last)) * stride + step);
     }
     if (left > 0 && lane == steps % WG_X) {  // what pads the rows may be anything
-        vec4 a = first_of(prologue(x_at(start + steps), steps, row / image_rows), left);
+        vec4 a = first_of(x_at(start + steps), left);
         for (int i = 0; i < ROWS; ++i)
             sum[i] += a * first_of(weight_at((first + min(i, last)) * stride + steps), left);
     }
