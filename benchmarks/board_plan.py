@@ -94,7 +94,7 @@ class Sources:
 
     def _source(self, kernel: Kernel, problem: Problem) -> Source:
         offers = self._backend.device.capabilities
-        bound = bind(kernel, problem.shapes, problem.epilogue, offers, {})
+        bound = bind(kernel, problem, offers, {})
         if kernel.textures:
             raise GlnnError(f"{kernel.name} reads textures: expected one that reads buffers")
         return self._backend.source(kernel, problem, problem.defines(kernel), {}, bound)

@@ -143,7 +143,7 @@ class Compute(GlBackend):
     ) -> Launch:
         assert isinstance(choice, Kernel) and isinstance(out, Buffer)
         buffers = {k: b for k, b in {**operands, "out": out}.items() if isinstance(b, Buffer)}
-        bound = bind(choice, operands, problem.epilogue, self.device.capabilities, {})
+        bound = bind(choice, problem, self.device.capabilities, {})
         places = {**choice.places(operands), **bound.places}
         part = self.part(choice, problem)
         defines = problem.defines(choice) | ({} if part is None else {"IN_PARTS": 1})

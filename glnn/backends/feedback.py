@@ -99,7 +99,7 @@ class Feedback(GlBackend):
         buffers = {k: b for k, b in operands.items() if isinstance(b, Buffer)}
         textures = self.fetched(problem, choice, buffers)
         samplers = {name: one.sampler for name, one in textures.items()}
-        bound = bind(choice, operands, problem.epilogue, self.device.capabilities, samplers)
+        bound = bind(choice, problem, self.device.capabilities, samplers)
         program = self.program(choice, problem, problem.defines(choice), textures, bound, own)
         return FeedbackLaunch(
             self.device,

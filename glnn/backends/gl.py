@@ -31,6 +31,7 @@ from glnn.device.memory import LEAST
 from glnn.errors import DeviceError
 from glnn.kernels.architecture import PATIENT, architecture
 from glnn.kernels.binding import textures
+from glnn.kernels.generate.prologue import names_of
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import declared, revision
 from glnn.kernels.predict import pace, predicted
@@ -177,7 +178,8 @@ class GlBackend(Programs):
 
     def reads(self, choice: Choice, problem: Problem) -> Mapping[str, str]:
         assert isinstance(choice, Kernel)
-        found = dict.fromkeys((*choice.bindings, *problem.extents), "buffer")
+        beside = (*names_of(problem.prologue), *problem.extents)
+        found = dict.fromkeys((*choice.bindings, *beside), "buffer")
         found |= {choice.in_place: "buffer"} if choice.in_place else {}
         found |= dict.fromkeys(choice.attributes, "attribute")
         found |= self._samplers(choice, problem)

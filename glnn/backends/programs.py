@@ -90,7 +90,10 @@ class Programs(Examined):
         header = self.device.capabilities.header(self.name)
         samplers = {name: one.sampler for name, one in fetched.items()}
         made = problem.generated(kernel)
-        texts = written(kernel, problem.epilogue, bound) if made is None else made.texts
+        if made is None:
+            texts = written(kernel, problem.epilogue, bound, problem.prologue)
+        else:
+            texts = made.texts
         return assemble(kernel, header, {**kernel.defaults, **defines}, samplers, texts)
 
     def confuses_values(self) -> bool:

@@ -11,8 +11,12 @@ from glnn.compile.tensor import unpacked
 from glnn.compile.tensors import Tensors
 from glnn.errors import UnsupportedOpError
 from glnn.graph.contraction import Contraction
+from glnn.graph.operators.perceptron import Perceptron
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.kernels import kernels_for
+from glnn.kernels.architecture import architecture
+from glnn.kernels.kernel import Kernel
+from glnn.kernels.predict import pace, perceptron_pays, prologue_pays
 from glnn.kernels.problem import Problem
 from glnn.layout import parse
 from glnn.layout.layout import DENSE, RowMajor
@@ -67,6 +71,28 @@ class Problems(Tensors):
             except UnsupportedOpError:
                 continue
         return False
+
+    def _dearer(self, choice: Choice, problem: Problem) -> bool:
+        """Whether `choice`, for what passes joined, takes more time than steps of their own: it may
+        want x reordered, do a prologue over and over, or compute two products by few workgroups.
+        """
+        device, pair = self.backend.device, isinstance(problem.op, Perceptron)
+        if not isinstance(choice, Kernel) or device is None:
+            return False
+        if problem.prologue is None and not pair:
+            return False
+        own = pace(architecture(device.capabilities))
+        if pair:
+            pays = perceptron_pays(problem, own)
+        else:
+            pays = prologue_pays(problem, choice, own, self._taken)
+        return not (problem.fits(choice) and pays)
+
+    def _taken(self, problem: Problem, name: str | None) -> Kernel:
+        """What the backend takes for a problem beside that of a task."""
+        choice = self.backend.choose(problem, name)
+        assert isinstance(choice, Kernel)
+        return choice
 
     def _reorders(self, task: Task, choice: Choice, problem: Problem) -> bool:
         """Whether operands of its epilogue would be reordered for `choice`, and its result back."""

@@ -147,7 +147,7 @@ class Schedule(Problems):
             else:
                 raise
             return
-        if task.apart and self._reorders(task, choice, problem):
+        if task.apart and (self._reorders(task, choice, problem) or self._dearer(choice, problem)):
             self._add_all(task.apart())
         elif isinstance(task.op, Move) and isinstance(choice, Kernel) and forced is None:
             self._wait(task, choice, problem)

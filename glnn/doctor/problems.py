@@ -19,6 +19,7 @@ from glnn.graph.operators import (
     LocalResponseNorm,
     Matmul,
     Normalize,
+    Perceptron,
     Pointwise,
     Pool2d,
     Pool2dGradient,
@@ -136,6 +137,13 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
             RecurrentStep((call("tanh", call("add", Arg(0), Arg(1))), Arg(2)), 1, 1, 35),
             {"x": (2, 3, 5, 1, 36), "weight": (2, 1, 36, 36), "state": (2, 5, 9, 2, 4)},
         ),
+    ],
+    "perceptron": [
+        (
+            Perceptron(call("relu", Arg(0)), call("sigmoid", Arg(0))),
+            {"x": (3, 37, 1, 1), "first": (9, 38), "second": (131, 10)},
+        ),
+        (Perceptron(), {"x": (2, 131, 1, 1), "first": (1031, 132), "second": (3, 1032)}),
     ],
     "pool2d": [
         (Pool2d("max", (3, 2), (2, 1)), {"x": (2, 5, 11, 9)}),

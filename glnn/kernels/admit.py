@@ -9,8 +9,9 @@ from glnn.device import Capabilities
 from glnn.errors import LimitError
 from glnn.graph.operators.reorder import Reorder
 from glnn.kernels.architecture import architecture
-from glnn.kernels.binding import textures, why_not_epilogue
+from glnn.kernels.binding import textures, why_not_epilogue, why_not_prologue
 from glnn.kernels.declaration import ANY, UNFIT
+from glnn.kernels.generate.prologue import names_of
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.layout import parse
@@ -81,7 +82,9 @@ def _fitted(kernel: Kernel, device: Capabilities) -> Kernel | None:
 
 def why_not_problem(kernel: Kernel, problem: Problem) -> str | None:
     """Why `kernel` cannot compute `problem` on any device; None when it can."""
-    known = {*kernel.layouts, *problem.extents}
+    if reason := why_not_prologue(kernel, problem.prologue):
+        return reason
+    known = {*kernel.layouts, *problem.extents, *names_of(problem.prologue)}
     if missing := [name for name in problem.shapes if name not in known]:
         return f"it takes no operand {missing[0]}"
     if reason := why_not_epilogue(kernel, problem.epilogue):

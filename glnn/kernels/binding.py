@@ -1,15 +1,19 @@
-"""Where the operands of an epilogue lie for a kernel on one device."""
+"""Where the operands of a prologue and of an epilogue lie for a kernel on one device."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from glnn.device import Capabilities
 from glnn.errors import UnsupportedOpError
 from glnn.graph.epilogue import Epilogue
+from glnn.graph.prologue import Prologue
 from glnn.kernels.generate.epilogue import Bound, generated
 from glnn.kernels.generate.expression import types_on_gpu
+from glnn.kernels.generate.prologue import generated_before, names_of
 from glnn.kernels.kernel import Kernel
+from glnn.kernels.problem import Problem
 from glnn.types import DType
 
 TEXELS = {"float": "r32f", "vec4": "rgba32f"}
@@ -47,52 +51,81 @@ def why_not_epilogue(kernel: Kernel, epilogue: Epilogue | None) -> str | None:
     return None
 
 
-def why_not_bound(
-    kernel: Kernel, operands: Iterable[str], epilogue: Epilogue | None, device: Capabilities
-) -> str | None:
-    """Why `device` cannot bind what `epilogue` has beside `operands`; None when it can."""
-    if epilogue is None or not epilogue.extents or kernel.stages:
+def why_not_prologue(kernel: Kernel, prologue: Prologue | None) -> str | None:
+    """Why `kernel` cannot prepare its x so on any device; None when it can."""
+    if prologue is None:
         return None
-    count = len(epilogue.extents)
+    if kernel.prologue is None:
+        return "it takes no prologue"
+    try:
+        types_on_gpu(prologue.expr, [DType.float32] * (1 + len(prologue.extents)))
+    except UnsupportedOpError as error:
+        return str(error)
+    return None
+
+
+def why_not_bound(kernel: Kernel, problem: Problem, device: Capabilities) -> str | None:
+    """Why `device` cannot bind what the prologue and the epilogue of `problem` have beside the
+    operator's operands; None when it can.
+    """
+    epilogue, before = problem.epilogue, len(names_of(problem.prologue))
+    extents = () if epilogue is None else epilogue.extents
+    if kernel.stages or not (extents or before):
+        return None
+    count = len(extents)
     if kernel.backend == "feedback":
         units, taken = device.max_vertex_texture_image_units, len(kernel.textures)
         if taken + count <= units:
             return None
         return f"its epilogue has {count} operands, of {units} vertex textures {taken} are taken"
     blocks = device.max_compute_shader_storage_blocks
-    taken = _taken(kernel, operands)
-    bound = _buffers(epilogue, taken, blocks)
-    if bound.in_place is not None and kernel.in_place in set(operands):
+    taken = _taken(kernel, problem.shapes)
+    if taken + before > blocks:
+        return f"its prologue has {before} operands, of {blocks} storage blocks {taken} are taken"
+    if epilogue is None:
+        return None
+    bound = _buffers(epilogue, taken + before, blocks)
+    if bound.in_place is not None and kernel.in_place in problem.shapes:
         return f"its epilogue reads {bound.in_place} where {kernel.in_place} lies"
     if len(bound.places) + (bound.in_place is not None) == count:
         return None
+    taken += before
     return f"its epilogue has {count} operands, of {blocks} storage blocks {taken} are taken"
 
 
 def bind(
-    kernel: Kernel,
-    operands: Iterable[str],
-    epilogue: Epilogue | None,
-    device: Capabilities,
-    samplers: Mapping[str, str],
+    kernel: Kernel, problem: Problem, device: Capabilities, samplers: Mapping[str, str]
 ) -> Bound:
-    """How `kernel` gets at what `epilogue` has beside `operands`, which `device` can bind.
+    """How `kernel` gets at what the prologue and the epilogue of `problem` have beside the
+    operator's operands, which `device` can bind: those of the prologue come first.
 
     samplers: what each operand is to a shader that fetches it.
     """
-    if epilogue is None:
-        return Bound()
+    epilogue = problem.epilogue
     if kernel.backend == "feedback":
-        return Bound(samplers={name: samplers[name] for name in epilogue.names})
+        names = () if epilogue is None else epilogue.names
+        return Bound(samplers={name: samplers[name] for name in names})
+    taken = _taken(kernel, problem.shapes)
+    before = {name: taken + i for i, name in enumerate(names_of(problem.prologue))}
+    if epilogue is None:
+        return Bound(before)
     blocks = device.max_compute_shader_storage_blocks
-    return _buffers(epilogue, _taken(kernel, operands), blocks)
+    bound = _buffers(epilogue, taken + len(before), blocks)
+    return replace(bound, places={**before, **bound.places})
 
 
-def written(kernel: Kernel, epilogue: Epilogue | None, bound: Bound) -> dict[str, str]:
-    """What `assemble` puts into the source of `kernel` for an epilogue that is bound so."""
-    if kernel.epilogue is None or kernel.stages:
+def written(
+    kernel: Kernel, epilogue: Epilogue | None, bound: Bound, prologue: Prologue | None = None
+) -> dict[str, str]:
+    """What `assemble` puts into the source of `kernel` for what is done to x before and to the
+    result behind, whose operands are bound so.
+    """
+    if kernel.stages:
         return {}
-    return generated(epilogue, kernel.epilogue.form, bound)
+    found = {} if kernel.prologue is None else generated_before(prologue, bound.places)
+    if kernel.epilogue is not None:
+        found |= generated(epilogue, kernel.epilogue.form, bound)
+    return found
 
 
 def _taken(kernel: Kernel, operands: Iterable[str]) -> int:

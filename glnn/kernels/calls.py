@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from glnn.errors import UnsupportedOpError
 from glnn.graph.expression import Call, Expr
+from glnn.graph.operators.perceptron import Perceptron
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.recurrence import Recurrence
 from glnn.graph.operators.recurrent_step import RecurrentStep
@@ -38,6 +39,11 @@ def _expressions(problem: Problem) -> Iterator[tuple[Expr, list[DType]]]:
     if isinstance(op, RecurrentStep | Recurrence):
         floats = [DType.float32] * max(expr.arity for expr in op.exprs)
         yield from ((expr, floats) for expr in op.exprs)
+    if isinstance(op, Perceptron):
+        yield from ((expr, [DType.float32]) for expr in (op.inner, op.outer))
+    if problem.prologue is not None:
+        floats = [DType.float32] * (1 + len(problem.prologue.extents))
+        yield problem.prologue.expr, floats
     if problem.epilogue is not None:
         names = problem.epilogue.names
         beside = [problem.types[name].dtype for name in names]

@@ -194,6 +194,7 @@ LAUNCH: Mapping[str, Reader] = {
 }
 FINISH: Mapping[str, Reader] = {"form": text, "extents": list_of(text)}
 KEYS: Mapping[str, Reader] = {
+    "prologue": _axis,
     "summary": text,
     "operands": table_of(record(Operand, OPERAND)),
     "stages": text,

@@ -18,7 +18,7 @@ from glnn.glsl import DOCUMENTS
 from glnn.graph.decompose import LOWERINGS
 from glnn.kernels.declaration import PREDICTED, SUITS, Architectures, Finish, Operand, Where, read
 from glnn.kernels.forms import DeclarationError, under
-from glnn.kernels.launch import Launch, Quantity
+from glnn.kernels.launch import Along, Launch, Quantity
 
 BACKENDS = {".comp": "compute", ".vert": "feedback"}
 EPILOGUES = ("float", "vec4")  # the forms of common/epilogue.glsl
@@ -46,6 +46,9 @@ class Kernel:
     generate: str = ""  # the generator of `kernels.generate` that fills in its template
     launch: Launch = field(default_factory=Launch)
     epilogue: Finish | None = None  # None where it takes none
+    # How often a number that is read of x goes through a prologue, as the factors of a grid's
+    # dimension: for what each invocation, or workgroup, computes of a row. None: it takes none.
+    prologue: tuple[Along, ...] | None = None
     tune: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # the default first
     where: Where = field(default_factory=Where)
     architectures: Architectures = field(default_factory=Architectures)
@@ -95,6 +98,8 @@ class Kernel:
         for name, operand in self.operands.items():
             with under("operands"), under(name):
                 self._check_place(operand, (RESULTS if name == "out" else PLACES)[self.backend])
+        for along in self.prologue or ():
+            self._check_parameters("prologue", along.covered.names)
         with under("architectures"):
             for name, values in self.architectures.parameters.items():
                 self._check_parameters(name, values)

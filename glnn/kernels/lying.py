@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from glnn.graph.epilogue import Extent
 from glnn.graph.operator import Operator, Shapes
+from glnn.graph.prologued import prologue_of
 from glnn.kernels.declaration import ANY
 from glnn.kernels.kernel import Kernel
 from glnn.layout import Layout, Strip, alone, parse
@@ -69,12 +70,15 @@ class Lying:
         """The layouts in which `kernel` takes `name`.
 
         Of stacks only rows in which each row of each matrix begins with a vec4: the rows of a stack
-        are not padded one by one, nor are the columns of matrices below one another.
+        are not padded one by one, nor are the columns of matrices below one another. What has a
+        prologue is read by four channels at a time, as it lies in the first layout.
         """
         wanted = kernel.wants(name)
         lies = parse(self.layouts.get(name, "R"))
         if isinstance(lies, Strip) and kernel.takes_strips(name):
             return (lies.name,) if {ANY, lies.whole.name} & {*wanted} else wanted
+        if name == "x" and prologue_of(self.op) is not None:
+            return wanted[:1]
         if len(wanted) < 2 or not (stacks := self.op.stacks(self.own)):
             return wanted
         rows = name not in stacks or self.shapes[name][-1] % ROW_ALIGNMENT == 0

@@ -6,18 +6,23 @@ held against one another, never against a clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 
 from glnn.graph.decompose import Stage
 from glnn.graph.operator import Operator
+from glnn.graph.operators.conv2d import Conv2d
+from glnn.graph.operators.matmul import Matmul
 from glnn.graph.operators.pointwise import Pointwise
+from glnn.graph.prologued import prologue_of
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.types import TensorType, widened
 
 Types = dict[str, TensorType]
+Ask = Callable[[Problem, str | None], Kernel]
+"""Gives the kernel for a problem, the one so called if that is said."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +34,9 @@ class Pace:
     columns: of a product's result, what is computed at once: it computes whole ones. step: seconds
     of each term of the sums of a product or convolution, however few results there are. feedback:
     how many times as long as compute shaders a network takes by transform feedback, at the least.
-    wait, send: seconds, beside its bytes, that the host takes in the middle of a plan to have a
-    tensor back or to bring one. bus: bytes a second of either.
+    lone: which share of its bytes one workgroup reads by itself. wait, send: seconds, beside its
+    bytes, that the host takes in the middle of a plan to have a tensor back or to bring one. bus:
+    bytes a second of either.
     """
 
     products: float
@@ -41,6 +47,7 @@ class Pace:
     columns: int
     step: float = 0.0
     feedback: float = 0.5
+    lone: float = 0.25
     wait: float = 1e-4
     send: float = 2e-5
     bus: float = 2e9
@@ -60,8 +67,8 @@ class Pace:
 
 
 PACES = {
-    "llvmpipe": Pace(23e9, 7e9, 8e9, 4e-5, 8, 64, feedback=0.05),
-    "NVIDIA": Pace(2e13, 5e12, 2.5e12, 1e-5, 32, 64, 2e-8, 20.0, 2e-5, 1e-5, 3e9),
+    "llvmpipe": Pace(23e9, 7e9, 8e9, 4e-5, 8, 64, feedback=0.05, lone=0.5),
+    "NVIDIA": Pace(2e13, 5e12, 2.5e12, 1e-5, 32, 64, 2e-8, 20.0, 0.016, 2e-5, 1e-5, 3e9),
     "Midgard": Pace(10e9, 4e9, 4e9, 1e-4, 4, 32),
     "Bifrost": Pace(12e9, 6e9, 4e9, 1e-4, 6, 32),
     "Valhall": Pace(100e9, 40e9, 12e9, 1e-4, 6, 32),
@@ -141,6 +148,52 @@ def predicted(problem: Problem, kernel: Kernel, of: Pace) -> Prediction:
     weights += sum(_bytes(problem.types[name]) for name in fixed if name in read)
     time = sum(of.seconds(stage.op, operands) for stage, operands, _ in stages)
     return Prediction(time, weights, _alive(problem, stages))
+
+
+def perceptron_pays(problem: Problem, of: Pace) -> bool:
+    """Whether two products, a sample a workgroup, take less time than the launch that is spared."""
+    nbytes = sum(4 * prod(problem.shape(name)) for name in problem.op.parameters)
+    return max(nbytes / of.lone, problem.output[0] * nbytes) / of.bytes <= of.launch
+
+
+def prologue_pays(problem: Problem, kernel: Kernel, of: Pace, ask: Ask) -> bool:
+    """Whether to do the prologue of `problem` over and over, as `kernel` reads x, takes less time
+    than to do it once in a launch of its own, which reads x and writes as much.
+
+    Its functions are counted as the additions of a product are: what is read waits for them. It
+    does not where another kernel would be taken without it. ask: chooses for what `problem` is
+    without, and for the stages of a kernel.
+    """
+    if problem.prologue is None:
+        return True
+    inner, taken = _multiplied(problem, kernel, ask)
+    for one, own in ((problem, kernel), (inner, taken)):
+        if ask(_without_prologue(one), None).name != own.name:
+            return False
+    flops, x = problem.prologue.expr.flops, prod(problem.shape("x"))
+    alone = of.launch + 8 * x / of.bytes + flops * x / of.others
+    sizes, (rows, _) = inner.sizes(taken), inner.op.product(inner.own) or (1, 1)
+    reads = rows * inner.op.depth(inner.own) * sizes.get("groups", 1)
+    times = (along.invocations(sizes, taken.defaults) for along in taken.prologue or ())
+    return 2 * flops * reads * prod(times) / of.products <= alone
+
+
+def _multiplied(problem: Problem, kernel: Kernel, ask: Ask) -> tuple[Problem, Kernel]:
+    """What does the prologue: `problem` itself, or a stage of `kernel`, and the kernel of that."""
+    for stage, operands, _ in _stages(problem, kernel) if kernel.stages else ():
+        if prologue_of(stage.op) is not None:
+            own = Problem.of(stage.op, operands, {})
+            return _multiplied(own, ask(own, stage.kernel), ask)
+    return problem, kernel
+
+
+def _without_prologue(problem: Problem) -> Problem:
+    """The same of an x that nothing is done to."""
+    assert isinstance(problem.op, Conv2d | Matmul)
+    beside = problem.op.beside
+    types = {name: one for name, one in problem.operands if name not in beside}
+    layouts = {name: lies for name, lies in problem.given if name not in beside}
+    return Problem.of(replace(problem.op, prologue=None), types, layouts, problem.epilogue)
 
 
 def _stages(problem: Problem, kernel: Kernel) -> Iterator[tuple[Stage, Types, TensorType]]:

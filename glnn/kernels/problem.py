@@ -13,12 +13,15 @@ from glnn.graph.decompose import LOWERINGS, Lowered
 from glnn.graph.epilogue import Epilogue, Extent
 from glnn.graph.operator import Cost, Operands, Operator, Shapes, typed
 from glnn.graph.operators.matmul import Matmul
+from glnn.graph.prologue import Prologue
+from glnn.graph.prologued import prologue_of
 from glnn.kernels.batches import Batches
 from glnn.kernels.declaration import ANY
 from glnn.kernels.expansion import expanded
 from glnn.kernels.generate.epilogue import scalars
 from glnn.kernels.generate.generated import Generated, Uniform
 from glnn.kernels.generate.generators import GENERATORS
+from glnn.kernels.generate.prologue import scalars_before
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.lying import Lying
 from glnn.kernels.places import places
@@ -88,6 +91,11 @@ class Problem:
     def extents(self) -> dict[str, Extent]:
         """How each operand of its epilogue lies against the result."""
         return {} if self.epilogue is None else self.epilogue.named_extents
+
+    @property
+    def prologue(self) -> Prologue | None:
+        """What is done to x before it is multiplied."""
+        return prologue_of(self.op)
 
     @property
     def along(self) -> tuple[str, ...]:
@@ -268,6 +276,7 @@ class Problem:
     def _uniforms(self, kernel: Kernel) -> dict[str, Uniform]:
         own = {**self.op_sizes, **self.op.scalars()}
         values: dict[str, Uniform] = {**own, **scalars(self.epilogue)}
+        values |= scalars_before(self.prologue)
         for name, layout in self.chosen_layouts(kernel).items():
             values |= places(name, layout, self.shape(name))
         made = self.generated(kernel)

@@ -12,11 +12,13 @@ from glnn.device.texture import PLANE, TEXELS
 from glnn.errors import LimitError, ShaderError, UnsupportedOpError
 from glnn.graph.epilogue import BIASED, Epilogue
 from glnn.graph.expression import Arg, call
+from glnn.graph.prologue import Prologue
 from glnn.kernels.admit import fitted, why_not_device, why_not_problem
 from glnn.kernels.architecture import architecture
 from glnn.kernels.binding import textures, written
 from glnn.kernels.generate.epilogue import Bound
 from glnn.kernels.generate.generators import GENERATORS
+from glnn.kernels.generate.prologue import generated_before
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import declared, library
 from glnn.kernels.problem import Problem
@@ -24,6 +26,7 @@ from glnn.kernels.source import assemble
 from glnn.kernels.verdicts import Seen, Verdicts
 
 BLOCKS = 4  # storage blocks that every device binds
+SCALED = Prologue(call("relu", call("mul", Arg(0), Arg(1))), ("image",))
 
 ES_HEADERS = {"compute": "#version 310 es", "feedback": "#version 300 es"}
 _PRECISION = "\nprecision highp float;\nprecision highp int;\nprecision highp sampler2D;"
@@ -66,13 +69,16 @@ class Example:
     @classmethod
     def all_of(cls, kernel: Kernel) -> Iterator[Example]:
         """One with the parameters' defaults and the attributes that it needs, a bias and a ReLU
-        where it can, and one more for each operand that may be float16, or int8; as many as its
-        generator has, where it has one.
+        where it can, one more for a prologue and for each operand that may be float16, or int8; as
+        many as its generator has, where it has one.
         """
         if not kernel.generate:
             name, texts = f"{kernel.op}-{kernel.name}", _finished(kernel)
             defines = {**kernel.defaults, **kernel.where.attributes}
             yield cls(name, kernel, defines, texts)
+            if kernel.prologue is not None and not kernel.stages:
+                own = {**written(kernel, None, Bound()), **_prepared(kernel)}
+                yield cls(f"{name}-prologue", kernel, defines, own)
             for operand in kernel.halves:
                 half = {**defines, f"{operand.upper()}_HALF": 1}
                 yield cls(f"{name}-float16-{operand}", kernel, half, texts)
@@ -94,6 +100,13 @@ class Example:
                 continue
             texts = {} if made is None else made.texts
             yield cls(f"{kernel.op}-{kernel.name}-{name}", adapted, defines, texts)
+
+
+def _prepared(kernel: Kernel) -> dict[str, str]:
+    """What stands for a prologue of `kernel` where it is compiled alone: a number for each channel
+    of each image, and a ReLU.
+    """
+    return generated_before(SCALED, {"p1": max(kernel.bindings.values(), default=0) + 1})
 
 
 def _finished(kernel: Kernel) -> dict[str, str]:

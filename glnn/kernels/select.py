@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 
 from glnn.device import Capabilities
@@ -14,15 +14,13 @@ from glnn.kernels.binding import why_not_bound
 from glnn.kernels.declaration import PREDICTED
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import kernels_for
-from glnn.kernels.predict import Pace, pace, seconds, seconds_whole
+from glnn.kernels.predict import Ask, Pace, pace, seconds, seconds_whole
 from glnn.kernels.problem import Problem
 from glnn.kernels.tuned import Tuned
 from glnn.kernels.verdicts import Verdicts
 from glnn.layout import parse
 from glnn.types import TensorType, widened
 
-Ask = Callable[[Problem, str | None], Kernel]
-"""Gives the kernel for a problem, the one so called if that is said."""
 GAIN = 0.9  # of the time of one kernel: what is predicted to be less is worth several
 
 
@@ -250,7 +248,7 @@ def _refusal(
     """Why `kernel` cannot be taken: a LimitError where only the sizes stand in the way."""
     if reason := why_not_device(kernel, device) or why_not_problem(kernel, problem):
         return UnsupportedOpError(reason)
-    if reason := why_not_bound(kernel, problem.shapes, problem.epilogue, device):
+    if reason := why_not_bound(kernel, problem, device):
         return UnsupportedOpError(reason)
     if kernel.stages:
         if verdicts and (reason := verdicts.of_kernel(kernel).wrong):

@@ -83,6 +83,8 @@ class Split(ABC):
         plain = takes["out"][:1] == takes["x"][:1] == ("R4",)
         if not isinstance(op, Matmul) or kernel.backend != "compute" or not plain:
             return None
+        if op.prologue is not None:  # which counts rows of the whole
+            return None
         shapes = {name: one.shape for name, one in types.items()}
         counted = {**kernel.defaults, **op.sizes(shapes)}
         if kernel.textures or not set(kernel.launch.sizes) <= set(counted):

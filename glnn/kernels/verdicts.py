@@ -17,6 +17,7 @@ from glnn.kernels.binding import textures
 from glnn.kernels.calls import called
 from glnn.kernels.generate.epilogue import reads_as
 from glnn.kernels.generate.expression import function_fingerprint
+from glnn.kernels.generate.prologue import reads_before
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import declared
 from glnn.kernels.problem import Problem
@@ -207,6 +208,8 @@ def _program_key(kernel: Kernel, problem: Problem, device: Capabilities) -> str:
     known = {**kernel.defaults, **problem.defines(kernel), **samplers}
     if kernel.epilogue:
         known["epilogue"] = reads_as(problem.epilogue)
+    if kernel.prologue is not None:
+        known["prologue"] = reads_before(problem.prologue)
     words = [f"{name}={value}" for name, value in sorted(known.items())]
     words += [] if made is None else [made.structure.replace(" ", "")]
     return " ".join([kernel.backend, kernel.op, kernel.name, fingerprint(kernel), *words])
@@ -247,7 +250,7 @@ def _function_keys(backend: str, problem: Problem) -> tuple[str, ...]:
 def allowed(kernel: Kernel, problem: Problem) -> float:
     """The relative error that the results of `kernel` may have."""
     expressions = [problem.op.expr] if isinstance(problem.op, Pointwise) else []
-    expressions += [problem.epilogue.expr] if problem.epilogue else []
+    expressions += [one.expr for one in (problem.prologue, problem.epilogue) if one]
     rounds = any(row.name == "cast_float16" for expr in expressions for row in expr.functions)
     return max(kernel.tolerance, ROUNDED) if rounds else kernel.tolerance
 

@@ -28,6 +28,7 @@
 #include "common/tile.glsl"
 
 int channel = 0, tap_y = 0, tap_x = 0;  // of the step to fetch
+int fetched;  // the first channel of the step that was fetched
 int channels, group;
 ivec3 corners[A_LOADS];
 int rest[A_LOADS];  // how many of the loaded channels matter: none outside of the image
@@ -35,6 +36,7 @@ int rest[A_LOADS];  // how many of the loaded channels matter: none outside of t
 // Loads the operands of a step and goes on to the next. What does not matter is cleared later, by
 // `mask`: a test here would make the loads be waited for.
 void fetch() {
+    fetched = channel;
     for (int i = 0; i < A_LOADS; ++i) {
         int at = meets(corners[i], tap_y, tap_x);
         int depth = channel + (i * INVOCATIONS + lane) % (BK / 4) * 4;
@@ -61,7 +63,11 @@ void fetch() {
 }
 
 void mask() {
-    for (int i = 0; i < A_LOADS; ++i) a_next[i] = first_of(a_next[i], rest[i]);
+    for (int i = 0; i < A_LOADS; ++i) {
+        int depth = min(fetched + (i * INVOCATIONS + lane) % (BK / 4) * 4, channels - 1);
+        a_next[i] = prologue(a_next[i], (group * channels + depth) / 4, corners[i].z);
+        a_next[i] = first_of(a_next[i], rest[i]);
+    }
 }
 
 // The sums along taps and channels.

@@ -11,6 +11,8 @@ layout(std430, binding = 2) buffer Out { vec4 result[]; };
 #include <epilogue>
 uniform int n, c, h, w, o, oh, ow;
 uniform int x_first, x_pixel, out_first, out_pixel;  // floats, multiples of 4
+#define PROLOGUE_CHANNELS c
+#include <prologue>
 
 // The top left corner of the window of a pixel, counted through all images, and its image.
 ivec3 corner(int pixel) {

@@ -4,6 +4,9 @@
 uniform int m, n, k;
 uniform int x_first, x_row, x_rows, out_row;  // floats, multiples of 4
 uniform int weight_row, weight_rows, weight_matrix;
+uniform int image_rows;
+#define PROLOGUE_CHANNELS k
+#include <prologue>
 
 // Where x begins: not at 0 where it is some columns of wider rows (X_STRIP). The test is for Mali's
 // compiler, which has no register left where it is not.
@@ -21,6 +24,11 @@ vec4 sum[TM * TN];
 // Where number l of a step lies along k; ragged: the step reaches beyond k, where anything may lie.
 int depth_of(int step, int l, bool ragged) {
     return ragged ? min(4 * step + l, k - 1) : 4 * step + l;
+}
+
+// Has the numbers of a step of TM rows from `row` on be what the prologue makes of them.
+void prepare(inout vec4 a[TM], int row, int last, int step) {
+    for (int i = 0; i < TM; ++i) a[i] = prologue(a[i], step, min(row + i, last) / image_rows);
 }
 
 // The numbers of a step of TM rows from `row` on; those past `last` repeat it.
@@ -43,6 +51,7 @@ void take_rows(out vec4 a[TM], int row, int last, int step, bool ragged) {
             a[i][l] = x_at(depth_of(step, l, ragged) * (x_rows / 4) + at / 4)[at % 4];
     }
 #endif
+    prepare(a, row, last, step);
     if (ragged)
         for (int i = 0; i < TM; ++i) a[i] = first_of(a[i], k - 4 * step);
 }
@@ -115,6 +124,7 @@ void add_up(int matrix, int row, int column, int start, int apart) {
     for (int step = start; step < steps; step += apart) {
         vec4 a[TM];
         for (int i = 0; i < TM; ++i) a[i] = x_at(first + min(i, last) * stride + step);
+        prepare(a, matrix * m + row, matrix * m + m - 1, step);
         if (4 * step + 4 > k)  // the row's padding may hold anything
             for (int i = 0; i < TM; ++i) a[i] = first_of(a[i], k - 4 * step);
         for (int j = 0; j < TN; ++j) {

@@ -38,12 +38,17 @@
 uniform int m, n, k;
 uniform int x_first, x_row, x_rows, out_row;  // floats, multiples of 4
 uniform int weight_row, weight_rows, weight_matrix;
+uniform int image_rows;
+#define PROLOGUE_CHANNELS k
+#include <prologue>
 
 int batch = 0;
+int fetched = 0;  // where along k the step begins that was fetched
 
 // Loads the operands of the step at `start`. Only where it is ragged, on the last step of a k
 // that is no multiple of BK, is anything tested: a test would make the loads be waited for.
 void fetch(int start, bool ragged) {
+    fetched = start;
     int first = batch * m * (x_row / 4) + x_first / 4;
     for (int i = 0; i < A_LOADS; ++i) {
         ivec2 from = a_item(i * INVOCATIONS + lane);
@@ -82,26 +87,40 @@ void fetch(int start, bool ragged) {
     }
 }
 
+// Puts what was fetched into shared memory: of x, what the prologue makes of it. It is done here, and
+// not as the numbers are loaded, so that nobody waits for them before.
+void put(int turn) {
+#if HAS_PROLOGUE
+    for (int i = 0; i < A_LOADS; ++i) {
+        ivec2 from = a_item(i * INVOCATIONS + lane);
+        int depth = fetched + from.x, at = batch * m + min(tile_row + from.y, m - 1);
+        a_next[i] = prologue(a_next[i], min(depth, k - 1) / 4, at / image_rows);
+        if (fetched + BK > k) a_next[i] = first_of(a_next[i], k - depth);
+    }
+#endif
+    store(turn);
+}
+
 // The sums along k.
 void walk(const int gm, const int gn) {
     int whole = k / BK;
     int turn = 0;
     if (whole > 0) {
         fetch(0, false);
-        store(0);
+        put(0);
 #if AHEAD
         fetch(min(1, whole - 1) * BK, false);
 #endif
         wait();
         for (int step = 0; step < whole; ++step) {
 #if AHEAD
-            store(1 - turn);
+            put(1 - turn);
             fetch(min(step + 2, whole - 1) * BK, false);
             multiply(turn, gm, gn);
 #else
             fetch(min(step + 1, whole - 1) * BK, false);
             multiply(turn, gm, gn);
-            store(1 - turn);
+            put(1 - turn);
 #endif
             turn = 1 - turn;
             wait();
@@ -109,7 +128,7 @@ void walk(const int gm, const int gn) {
     }
     if (whole * BK < k) {
         fetch(whole * BK, true);
-        store(turn);
+        put(turn);
         wait();
         multiply(turn, gm, gn);
     }

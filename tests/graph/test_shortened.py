@@ -156,6 +156,11 @@ def excited(net: Net, x: Value) -> Value:
     return normed(net, net.of("a * b", y, gate))
 
 
+def normed_first(net: Net, x: Value) -> Value:
+    """A normalisation and a ReLU before a convolution, as in a dense block."""
+    return conv(net, net.of("relu(a)", normed(net, net(Pool2d(), x))), 8)
+
+
 def shuffled(net: Net, x: Value) -> Value:
     """Channels of two halves in turns, of which each half goes its own way (Ma et al. 2018)."""
     n, c, h, w = x.type.shape
@@ -286,7 +291,7 @@ def written(node: Node) -> str:
             # A product, a move for each of its parts, two products, a move back, a product.
             [*["Matmul"] * 4, *["Rearrange"] * 3, "Softmax", "Transpose"],
         ),
-        (excited, IMAGE, ["Conv2d", "Pool2d", "Conv2d", "Conv2d", "add(mul(mul(#0, #1), #2), #3)"]),
+        (excited, IMAGE, ["Conv2d", "Pool2d", "Perceptron", "add(mul(mul(#0, #1), #2), #3)"]),
         (
             shuffled,
             IMAGE,
@@ -321,6 +326,8 @@ SHORTENS: dict[Pass, tuple[Block, tuple[int, ...]]] = {
     Pass.SINK: (attention, ROWS),
     Pass.MOVES: (attention, ROWS),
     Pass.FUSE: (attention, ROWS),
+    Pass.PERCEPTRON: (excited, IMAGE),
+    Pass.PROLOGUE: (normed_first, IMAGE),
 }
 
 

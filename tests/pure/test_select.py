@@ -254,7 +254,7 @@ def test_where_an_epilogues_operands_lie() -> None:
     def bound(device: Capabilities, *extents: Extent) -> Bound:
         made = finished(*extents)
         implicit = choose("compute", made, device, "implicit")
-        return bind(implicit, made.shapes, made.epilogue, device, {})
+        return bind(implicit, made, device, {})
 
     assert bound(least, "full") == Bound({"e1": 3})
     assert bound(least, "channel", "full") == Bound({"e1": 3}, "e2")

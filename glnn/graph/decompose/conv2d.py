@@ -62,10 +62,13 @@ def by_product(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> L
     """A 1 x 1 convolution of stride 1: the pixels' channels by the weights."""
     assert isinstance(op, Conv2d)
     n, _, h, w = op.shape_of(shapes)
+    beside = {name: f"{name} rows" if name in op.by_image() else name for name in op.beside}
+    operands = {"x": "rows", "weight": "matrix", **beside}
     return Lowered(
         (
             Stage("rows", Rows(), {"x": "x"}),
-            Stage("product", Matmul(), {"x": "rows", "weight": "matrix"}, finishes=True),
+            *(Stage(beside[name], Rows(), {"x": name}) for name in op.by_image()),
+            Stage("product", Matmul(op.prologue), operands, finishes=True),
             Stage("result", Images((n, h, w)), {"x": "product"}),
         ),
         {"matrix": _matrix(shapes)},

@@ -20,6 +20,7 @@ from glnn.graph.operators.move import Expand, Flip, Slice, Transpose
 from glnn.graph.operators.normalize import Normalize
 from glnn.graph.operators.pack import Pack
 from glnn.graph.operators.pad import Pad, Roll, Tile
+from glnn.graph.operators.perceptron import Perceptron
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.pool2d import Pool2d
 from glnn.graph.operators.pool2d_gradient import Pool2dGradient
@@ -68,6 +69,7 @@ __all__ = [
     "Normalize",
     "Pack",
     "Pad",
+    "Perceptron",
     "Pointwise",
     "Pool2d",
     "Pool2dGradient",

@@ -8,11 +8,12 @@ from math import gcd, prod
 from typing import ClassVar
 
 from glnn.errors import ShapeError
-from glnn.graph.contraction import Contraction
 from glnn.graph.operator import Shapes, rank
 from glnn.graph.operators import windows
 from glnn.graph.operators.correlation import correlated
 from glnn.graph.operators.windows import Pair, Sides
+from glnn.graph.prologue import Prologue
+from glnn.graph.prologued import Prologued
 from glnn.types import Array, Shape
 
 FEW = 8  # channels of a result
@@ -20,7 +21,7 @@ UNIT = 16  # pixels: as many as one invocation may compute
 
 
 @dataclass(frozen=True)
-class Conv2d(Contraction):
+class Conv2d(Prologued):
     """The convolution of x by weight; an epilogue does the rest.
 
     x: (n, c, h, w). weight: (o, c / groups, kh, kw). Result: (n, o, oh, ow). padding: zeros at the
@@ -40,6 +41,8 @@ class Conv2d(Contraction):
     groups: int = 1
     exact: bool = False
     """Whether sums of whole numbers below 2^24 must be exact: none is of transformed numbers."""
+    prologue: Prologue | None = None
+    """What is done to x before: of images, an operand has a number for each channel of each."""
 
     def __post_init__(self) -> None:
         windows.check(
@@ -66,17 +69,25 @@ class Conv2d(Contraction):
         oh, ow = windows.outputs((h, w), (kh, kw), self.stride, self.padding, self.dilation)
         if oh < 1 or ow < 1:
             raise ShapeError(f"conv2d: the kernel of {weight} is larger than the padded x {x}")
+        self.check_prologue(shapes)
         return n, o, oh, ow
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
-        x, weight = operands["x"], operands["weight"].astype(operands["x"].dtype, copy=False)
+        x = self.prepared(operands)
+        weight = operands["weight"].astype(x.dtype, copy=False)
         *_, oh, ow = self.shape_of({k: v.shape for k, v in operands.items()})
         geometry = self.stride, self.padding, self.dilation, self.groups
         return correlated(x, weight, (oh, ow), *geometry)
 
     def flops(self, shapes: Shapes) -> int:
         out = self.shape_of(shapes)
-        return prod(out) * 2 * prod(shapes["weight"][1:])
+        return prod(out) * 2 * prod(shapes["weight"][1:]) + self.prologue_flops(shapes)
+
+    def along(self, shapes: Shapes) -> tuple[str, ...]:
+        return (*super().along(shapes), *self.by_image())
+
+    def fixed_layouts(self) -> Mapping[str, str]:
+        return self.layouts_of("nhwC4c")
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         n, o, oh, ow = self.shape_of(shapes)
@@ -125,4 +136,5 @@ class Conv2d(Contraction):
         least = -(-depth // prod(kernel))
         made = least + (share - least) % 4 if share > 1 else 1  # a whole quad or not, as before
         o_made = min(o, FEW + o % 4) if few and self.groups == 1 else o
-        return {**shapes, "x": (n, made * self.groups, h, w), "weight": (o_made, made, *kernel)}
+        found = self.with_x(shapes, (n, made * self.groups, h, w))
+        return {**found, "weight": (o_made, made, *kernel)}

@@ -9,15 +9,16 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.graph.contraction import Contraction
 from glnn.graph.operator import Shapes, rank
+from glnn.graph.prologue import Prologue
+from glnn.graph.prologued import Prologued
 from glnn.types import Array, Shape
 
 FEW = 8  # columns of a result
 
 
 @dataclass(frozen=True)
-class Matmul(Contraction):
+class Matmul(Prologued):
     """x weight^T, BLAS's GEMM with the second operand transposed; an epilogue does the rest.
 
     x: (m, k). weight: (n, k). Result: (m, n).
@@ -31,6 +32,8 @@ class Matmul(Contraction):
     parameters: ClassVar[tuple[str, ...]] = ("weight",)
     halves: ClassVar[tuple[str, ...]] = ("x", "weight")
     bytes: ClassVar[tuple[str, ...]] = ("weight",)
+    prologue: Prologue | None = None
+    """What is done to x before: of images, an operand has a row for each of equal runs of rows."""
 
     def shape_of(self, shapes: Shapes) -> Shape:
         x, weight = shapes["x"], shapes["weight"]
@@ -43,11 +46,13 @@ class Matmul(Contraction):
             raise ShapeError(
                 f"matmul: x {x} and weight {weight} must agree in their last dimension"
             )
+        self.check_prologue(shapes)
         return x[0], weight[-2]
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
-        wide = np.result_type(operands["x"], operands["weight"])
-        x, weight = (operands[name].astype(wide, copy=False) for name in ("x", "weight"))
+        given = {"x": self.prepared(operands), "weight": operands["weight"]}
+        wide = np.result_type(*given.values())
+        x, weight = (array.astype(wide, copy=False) for array in given.values())
         weight = weight.swapaxes(-1, -2)
         if weight.ndim == 2:
             return np.asarray(x @ weight)
@@ -56,12 +61,18 @@ class Matmul(Contraction):
 
     def flops(self, shapes: Shapes) -> int:
         m, n = self.shape_of(shapes)
-        return m * n * 2 * shapes["x"][1]
+        return m * n * 2 * shapes["x"][1] + self.prologue_flops(shapes)
+
+    def fixed_layouts(self) -> Mapping[str, str]:
+        return self.layouts_of("R4")
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         m, n = self.shape_of(shapes)
         batch = shapes["weight"][0] if self.stacks(shapes) else 1
-        return {"m": m // batch, "n": n, "k": shapes["x"][1], "batch": batch}
+        found = {"m": m // batch, "n": n, "k": shapes["x"][1], "batch": batch}
+        if self.prologue is not None:
+            found["image_rows"] = m // max(self.prologue.images(shapes), 1)
+        return found
 
     def product(self, shapes: Shapes) -> tuple[int, int]:
         sizes = self.sizes(shapes)
@@ -83,4 +94,4 @@ class Matmul(Contraction):
         (m, k), (*batch, n, _) = shapes["x"], shapes["weight"]
         made = depth + (k - depth) % 4  # a whole quad or not, as before
         n_made = min(n, FEW + n % 4) if few else n
-        return {**shapes, "x": (m, made), "weight": (*batch, n_made, made)}
+        return {**self.with_x(shapes, (m, made)), "weight": (*batch, n_made, made)}

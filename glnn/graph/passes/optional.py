@@ -17,7 +17,9 @@ from glnn.graph.passes.fuse import fuse
 from glnn.graph.passes.identities import without_dead, without_identities
 from glnn.graph.passes.images import with_pads, with_pools
 from glnn.graph.passes.moves import without_moves
+from glnn.graph.passes.perceptrons import with_perceptrons
 from glnn.graph.passes.products import scaled_last
+from glnn.graph.passes.prologues import with_prologues
 from glnn.graph.passes.recognise import with_layer_norms, with_rms_norms, with_softmaxes
 from glnn.graph.passes.recurrences import Worth, with_recurrences
 from glnn.graph.passes.sink import sink
@@ -62,6 +64,10 @@ class Pass(Enum):
     """Attention in pieces becomes one operator, where the backend gains by that."""
     FUSE = "fuse"
     """Pointwise work joins what it is done on."""
+    PERCEPTRON = "perceptron"
+    """Two small products one after the other become one operator."""
+    PROLOGUE = "prologue"
+    """Pointwise work joins the one product or convolution that reads what it makes."""
     CONCATS = "concats"
     """Concatenations share what they begin with."""
     GROUP = "group"
@@ -101,6 +107,7 @@ FUSING = frozenset(
     {
         *(Pass.LAYER_NORM, Pass.RMS_NORM, Pass.SOFTMAX, Pass.ACTIVATIONS),
         *(Pass.PADS, Pass.MOVES, Pass.FOLD, Pass.ATTENTION, Pass.FUSE),
+        *(Pass.PERCEPTRON, Pass.PROLOGUE),
     }
 )
 """Those that make one step of several in the model, as of a product, its bias and its ReLU."""
@@ -174,7 +181,9 @@ _ORDER: tuple[tuple[Pass, Change], ...] = (
     (Pass.CONCATS, _of_graph(with_shared_concats)),
     (Pass.ATTENTION, _attention),
     (Pass.FUSE, _fuse),
+    (Pass.PERCEPTRON, _of_types(with_perceptrons)),
     (Pass.STACK, _stack),
+    (Pass.PROLOGUE, _of_types(with_prologues)),
 )
 """In the order in which they are done, some of them again."""
 

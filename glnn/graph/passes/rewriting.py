@@ -114,6 +114,10 @@ class Rewriting:
         for one in before:
             self.prune(one)
 
+    def put(self, node: Node) -> None:
+        """Have `node` make its results, which nobody makes now."""
+        self._put(node)
+
     def drop(self, node: Node) -> None:
         """Leave `node` out, and what only it has read."""
         for value in node.outputs:
