@@ -20,7 +20,7 @@ from glnn.kernels.generate.expression import (
 from glnn.kernels.generate.generated import Generated, Uniform
 from glnn.kernels.generate.geometry import Geometry, Read
 from glnn.kernels.generate.packing import Packing, packing
-from glnn.layout import Layout, Strip
+from glnn.layout import Layout, Strip, alone
 from glnn.types import DType, Shape, TensorType
 
 AMONG = {Read.SAME: Read.QUAD, Read.ONE: Read.SPLAT}
@@ -136,7 +136,7 @@ def generate(
     strip = isinstance(out, Strip)
     if strip:
         shapes |= {"target": shapes["out"]}
-        layouts = {**layouts, "out": out.whole, "target": out}
+        layouts = {**layouts, "out": alone(out), "target": out}
     geometry = Geometry.of(shapes, layouts)
     reads = {name: geometry.read(name) for name in types if name != "out"}
     reads |= {k: AMONG.get(read, read) for k, read in reads.items() if layouts[k].first}
@@ -158,7 +158,7 @@ def generate(
         values |= {f"{name}_stride": own for name, own in geometry.strides.items()}
     if strip:
         values |= {"target_first": out.first, "target_size": out.size(shapes["out"])}
-        values |= {"out_size": out.whole.size(shapes["out"])}
+        values |= {"out_size": alone(out).size(shapes["out"])}
     zeros = out.zeros and types["out"].shape[1] % 4 != 0
     if zeros:
         _, channels, high, wide = types["out"].shape
