@@ -41,6 +41,7 @@ class Operand:
     # of them, else in the first; `any` takes what comes, and out follows
     binding: int | None = None  # the storage buffer (compute)
     texture: str | None = None  # the texel format of the texture that it is fetched from
+    texels: str | None = None  # that of the texture buffer by which it is fetched from its own memory
     attribute: Quantity | None = None  # the floats that a vertex takes of it (feedback)
     in_place: bool = False  # the result takes its memory
     stacks: bool = False  # it may be a stack of matrices, too
@@ -51,10 +52,9 @@ class Operand:
             _ = [parse(text) for text in self.layout if text != ANY]
         except LayoutError as error:
             raise DeclarationError(str(error), "layout") from None
-        if self.texture is not None and self.texture not in TEXELS:
-            raise DeclarationError(
-                f"expected one of {sorted(TEXELS)}, got {self.texture!r}", "texture"
-            )
+        for key, given in (("texture", self.texture), ("texels", self.texels)):
+            if given is not None and given not in TEXELS:
+                raise DeclarationError(f"expected one of {sorted(TEXELS)}, got {given!r}", key)
         if len(self.places) > 1:
             raise DeclarationError(f"expected one place for it, got {' and '.join(self.places)}")
 
@@ -64,6 +64,7 @@ class Operand:
         found = {
             "binding": self.binding is not None,
             "texture": self.texture is not None,
+            "texels": self.texels is not None,
             "attribute": self.attribute is not None,
             "in_place": self.in_place,
         }
@@ -173,6 +174,7 @@ OPERAND: Mapping[str, Reader] = {
     "layout": _layouts,
     "binding": whole,
     "texture": text,
+    "texels": text,
     "attribute": Quantity.read,
     "in_place": flag,
     "stacks": flag,
