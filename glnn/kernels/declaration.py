@@ -41,7 +41,7 @@ class Operand:
     # of them, else in the first; `any` takes what comes, and out follows
     binding: int | None = None  # the storage buffer (compute)
     texture: str | None = None  # the texel format of the texture that it is fetched from
-    texels: str | None = None  # that of the texture buffer by which it is fetched from its own memory
+    texels: str | None = None  # that by which it is fetched from its own memory (compute)
     attribute: Quantity | None = None  # the floats that a vertex takes of it (feedback)
     in_place: bool = False  # the result takes its memory
     stacks: bool = False  # it may be a stack of matrices, too
