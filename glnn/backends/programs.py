@@ -87,7 +87,7 @@ class Programs(Examined):
         fetched: Mapping[str, Fetched],
         bound: Bound,
     ) -> Source:
-        header = self.device.capabilities.header(self.name)
+        header = self.device.capabilities.header(self.name, kernel.texture_buffers)
         samplers = {name: one.sampler for name, one in fetched.items()}
         made = problem.generated(kernel)
         if made is None:

@@ -134,13 +134,17 @@ class Capabilities:
             f"OpenGL {'ES ' if self.api == 'es' else ''}{major}.{minor}"
         )
 
-    def header(self, stage: str) -> str:
-        """The first lines of a shader's source; `stage` is "compute" or "feedback"."""
+    def header(self, stage: str, buffers: bool = False) -> str:
+        """The first lines of a shader's source; `stage` is "compute" or "feedback".
+
+        buffers: whether a compute shader fetches from texture buffers, which that of feedback does
+        wherever there are some.
+        """
         if stage not in ("compute", "feedback"):
             raise ValueError(f"stage must be compute or feedback, got {stage!r}")
         if self.api == "gl":
             return f"#version {430 if stage == 'compute' else 330} core\n"
-        buffers = stage == "feedback" and self.max_texture_buffer_size > 0
+        buffers = (buffers or stage == "feedback") and self.max_texture_buffer_size > 0
         number = 320 if buffers else 310 if stage == "compute" else 300
         return f"#version {number} es\n{PRECISION}"
 

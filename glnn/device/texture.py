@@ -117,6 +117,13 @@ class DataTexture:
         raise LimitError(f"{floats} floats take {_why_not(device, texels, LAYERS)}")
 
     @staticmethod
+    def buffer_for(device: Capabilities, floats: int, texel: str) -> str:
+        """The sampler of a buffer itself. Raises LimitError where the device has none so large."""
+        if reason := _why_not(device, _texels(floats, TEXELS[texel]), BUFFER):
+            raise LimitError(f"{floats} floats take {reason}")
+        return TEXELS[texel].prefix + BUFFER
+
+    @staticmethod
     def bytes_for(floats: int, texel: str, sampler: str) -> int:
         """Device memory that it takes besides the buffer."""
         sampler = sampler.removeprefix(TEXELS[texel].prefix)

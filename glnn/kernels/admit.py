@@ -42,6 +42,8 @@ def _why_not_device(kernel: Kernel, device: Capabilities) -> str | None:
         return None
     if reason := device.why_no_compute():
         return reason
+    if kernel.texture_buffers and not device.max_texture_buffer_size:
+        return "texture buffers need OpenGL ES 3.2"
     local = kernel.launch.local_size(kernel.defaults)
     if prod(local) > device.max_compute_work_group_invocations:
         most = device.max_compute_work_group_invocations

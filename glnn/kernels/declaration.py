@@ -41,6 +41,7 @@ class Operand:
     # of them, else in the first; `any` takes what comes, and out follows
     binding: int | None = None  # the storage buffer (compute)
     texture: str | None = None  # the texel format of the texture that it is fetched from
+    texels: str | None = None  # that by which it is fetched from its own memory (compute)
     attribute: Quantity | None = None  # the floats that a vertex takes of it (feedback)
     in_place: bool = False  # the result takes its memory
     stacks: bool = False  # it may be a stack of matrices, too
@@ -53,11 +54,10 @@ class Operand:
             _ = [parse(text) for text in self.layout if text != ANY]
         except LayoutError as error:
             raise DeclarationError(str(error), "layout") from None
-        if self.texture is not None and self.texture not in TEXELS:
-            raise DeclarationError(
-                f"expected one of {sorted(TEXELS)}, got {self.texture!r}", "texture"
-            )
-        if self.bytes and self.texture is not None:
+        for key, given in (("texture", self.texture), ("texels", self.texels)):
+            if given is not None and given not in TEXELS:
+                raise DeclarationError(f"expected one of {sorted(TEXELS)}, got {given!r}", key)
+        if self.bytes and (self.texture or self.texels):
             raise DeclarationError("expected a buffer: no texel holds them", "bytes")
         if len(self.places) > 1:
             raise DeclarationError(f"expected one place for it, got {' and '.join(self.places)}")
@@ -68,6 +68,7 @@ class Operand:
         found = {
             "binding": self.binding is not None,
             "texture": self.texture is not None,
+            "texels": self.texels is not None,
             "attribute": self.attribute is not None,
             "in_place": self.in_place,
         }
@@ -177,6 +178,7 @@ OPERAND: Mapping[str, Reader] = {
     "layout": _layouts,
     "binding": whole,
     "texture": text,
+    "texels": text,
     "attribute": Quantity.read,
     "in_place": flag,
     "stacks": flag,

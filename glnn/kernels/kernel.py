@@ -24,7 +24,10 @@ BACKENDS = {".comp": "compute", ".vert": "feedback"}
 EPILOGUES = ("float", "vec4")  # the forms of common/epilogue.glsl
 STAGE = "stage"
 MANY = "*"  # behind the name of an operand that an op has any number of
-PLACES = {"compute": ("binding", "texture", "in_place"), "feedback": ("texture", "attribute")}
+PLACES = {
+    "compute": ("binding", "texture", "texels", "in_place"),
+    "feedback": ("texture", "attribute"),
+}
 """What an operand may say of where it is, by backend."""
 RESULTS = {"compute": ("binding",), "feedback": ()}
 """What `out` may say."""
@@ -161,7 +164,13 @@ class Kernel:
     @cached_property
     def textures(self) -> dict[str, str]:
         """The texel format of each operand that is fetched from a texture."""
-        return {name: one.texture for name, one in self.operands.items() if one.texture}
+        found = {name: one.texture or one.texels for name, one in self.operands.items()}
+        return {name: texel for name, texel in found.items() if texel}
+
+    @cached_property
+    def texture_buffers(self) -> bool:
+        """Whether it fetches what it has textures of from the operands' own memory."""
+        return any(operand.texels for operand in self.operands.values())
 
     @cached_property
     def attributes(self) -> dict[str, Quantity]:
@@ -194,9 +203,11 @@ class Kernel:
     def sampler(self, texel: str, floats: int, device: Capabilities) -> str:
         """What an operand of so many floats of memory is to the shader that fetches from it.
 
-        texel: its format. A compute shader is given textures, buffers it can bind. Raises
-        LimitError.
+        texel: its format. A compute shader is given textures, as buffers it can bind, unless it
+        asks for texture buffers. Raises LimitError.
         """
+        if self.texture_buffers:
+            return DataTexture.buffer_for(device, floats, texel)
         return DataTexture.sampler_for(device, floats, texel, self.backend == "feedback")
 
     def wants(self, name: str) -> tuple[str, ...]:

@@ -195,7 +195,7 @@ def _reason(kernel: Kernel, device: Device, compile: bool) -> str | None:
             return f"not admissible: {fault}"
         fetched = textures(one.kernel, BIASED)
         samplers = {name: one.kernel.sampler(texel, 4, offers) for name, texel in fetched.items()}
-        header = offers.header(kernel.backend)
+        header = offers.header(kernel.backend, kernel.texture_buffers)
         source = assemble(one.kernel, header, one.defines, samplers, one.texts)
         try:
             device.perform(partial(link, device, kernel, source))

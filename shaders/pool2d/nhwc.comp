@@ -6,7 +6,17 @@
 #include "common/launch.glsl"
 #include "pool2d/windows.glsl"
 layout(local_size_x = WG_X) in;
+#ifndef X_TEXTURE
+#define X_TEXTURE 0
+#endif
+#if X_TEXTURE
+#include "common/texel.glsl"
+uniform highp X_SAMPLER x;
+#define X(i) texel(x, i)
+#else
 layout(std430, binding = 0) buffer X { vec4 x[]; };
+#define X(i) x[i]
+#endif
 layout(std430, binding = 1) buffer Out { vec4 result[]; };
 uniform int n, c, h, w, oh, ow;
 uniform int x_first, x_pixel, out_first, out_pixel;  // floats, multiples of 4
@@ -22,7 +32,7 @@ vec4 pool(int image, int y, int column, int quad) {
         int row = (image * h + iy) * w;
         for (int kx = 0; kx < width; ++kx) {
             int ix = left + kx * DILATION_W;
-            if (ix >= 0 && ix < w) value = joined(value, x[(row + ix) * (x_pixel / 4) + quad]);
+            if (ix >= 0 && ix < w) value = joined(value, X((row + ix) * (x_pixel / 4) + quad));
         }
     }
 #if MODE == 1

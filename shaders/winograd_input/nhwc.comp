@@ -1,6 +1,6 @@
 #version 310 es
-// B^T d B of the patches of channels-last images, one channel of a tile an invocation. The matrices
-// are those of glnn/graph/operators/winograd.py.
+// B^T d B of the patches of channels-last images, one channel of a tile an invocation, or of texels
+// (X_TEXTURE) four. The matrices are those of glnn/graph/operators/winograd.py.
 #ifndef WG_X
 #define WG_X 32
 #endif
@@ -17,51 +17,65 @@
 #define WINDOW (TILE + 2)
 #include "common/launch.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
+#ifndef X_TEXTURE
+#define X_TEXTURE 0
+#endif
+#if X_TEXTURE
+#include "common/texel.glsl"
+uniform highp X_SAMPLER x;
+#define X(i) texel(x, i)
+#define NUMBER vec4
+#define LANES 4  // channels of an invocation
+#else
 layout(std430, binding = 0) buffer X { float x[]; };
-layout(std430, binding = 1) buffer Out { float result[]; };
+#define X(i) x[i]
+#define NUMBER float
+#define LANES 1
+#endif
+layout(std430, binding = 1) buffer Out { NUMBER result[]; };
 uniform int c, h, w, tiles_down, tiles_across;
 uniform int tiles, first_tile;  // of this launch
 uniform int x_first, x_pixel, out_row;  // floats
 
-float[WINDOW] transformed(float d[WINDOW]) {
+NUMBER[WINDOW] transformed(NUMBER d[WINDOW]) {
 #if TILE == 2
-    return float[WINDOW](d[2] - d[0], d[1] + d[2], d[2] - d[1], d[3] - d[1]);
+    return NUMBER[WINDOW](d[2] - d[0], d[1] + d[2], d[2] - d[1], d[3] - d[1]);
 #else
-    float even = d[4] - 2.0 * d[2], odd = 0.70710678 * d[3] - 1.41421356 * d[1];
-    float even2 = d[4] - 0.5 * d[2], odd2 = 1.41421356 * d[3] - 0.70710678 * d[1];
-    return float[WINDOW](d[0] - 2.5 * d[2] + d[4], even + odd, even - odd, even2 + odd2,
-                         even2 - odd2, d[1] - 2.5 * d[3] + d[5]);
+    NUMBER even = d[4] - 2.0 * d[2], odd = 0.70710678 * d[3] - 1.41421356 * d[1];
+    NUMBER even2 = d[4] - 0.5 * d[2], odd2 = 1.41421356 * d[3] - 0.70710678 * d[1];
+    return NUMBER[WINDOW](d[0] - 2.5 * d[2] + d[4], even + odd, even - odd, even2 + odd2,
+                          even2 - odd2, d[1] - 2.5 * d[3] + d[5]);
 #endif
 }
 
 void main() {
-    int channel = int(INVOCATION_ID.x);
+    int channel = int(INVOCATION_ID.x);  // or the quad of channels
     int tile = int(INVOCATION_ID.y);
-    if (channel >= c || tile >= tiles) return;
+    if (channel >= (c + LANES - 1) / LANES || tile >= tiles) return;
     int image = (first_tile + tile) / (tiles_down * tiles_across);
     int place = first_tile + tile - image * tiles_down * tiles_across;
     int top = place / tiles_across * TILE - PADDING_TOP;
     int left = place % tiles_across * TILE - PADDING_LEFT;
 
-    float patch_rows[WINDOW * WINDOW];
+    NUMBER patch_rows[WINDOW * WINDOW];
     for (int i = 0; i < WINDOW; ++i) {
         int row = top + i;
-        float line[WINDOW];
+        NUMBER line[WINDOW];
         for (int j = 0; j < WINDOW; ++j) {
             int column = left + j;
             bool inside = row >= 0 && row < h && column >= 0 && column < w;
-            int at = x_first + ((image * h + row) * w + column) * x_pixel + channel;
-            float met = x[inside ? at : 0];
-            line[j] = inside ? met : 0.0;
+            int at = (x_first + ((image * h + row) * w + column) * x_pixel) / LANES + channel;
+            NUMBER met = X(inside ? at : 0);
+            line[j] = inside ? met : NUMBER(0.0);
         }
         line = transformed(line);
         for (int j = 0; j < WINDOW; ++j) patch_rows[i * WINDOW + j] = line[j];
     }
     for (int j = 0; j < WINDOW; ++j) {
-        float line[WINDOW];
+        NUMBER line[WINDOW];
         for (int i = 0; i < WINDOW; ++i) line[i] = patch_rows[i * WINDOW + j];
         line = transformed(line);
         for (int i = 0; i < WINDOW; ++i)
-            result[((i * WINDOW + j) * tiles + tile) * out_row + channel] = line[i];
+            result[((i * WINDOW + j) * tiles + tile) * (out_row / LANES) + channel] = line[i];
     }
 }

@@ -1,6 +1,6 @@
 #version 310 es
-// A^T m A of the tiles of products, one channel of a tile an invocation, to
-// channels-last images. The matrices are those of glnn/graph/operators/winograd.py.
+// A^T m A of the tiles of products, one channel of a tile an invocation, or of texels
+// (X_TEXTURE) four, to channels-last images. The matrices are those of glnn/graph/operators/winograd.py.
 #ifndef WG_X
 #define WG_X 32
 #endif
@@ -13,47 +13,61 @@
 #include "common/launch.glsl"
 #define WINDOW (TILE + 2)
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
+#ifndef X_TEXTURE
+#define X_TEXTURE 0
+#endif
+#if X_TEXTURE
+#include "common/texel.glsl"
+uniform highp X_SAMPLER x;
+#define X(i) texel(x, i)
+#define NUMBER vec4
+#define LANES 4  // channels of an invocation
+#else
 layout(std430, binding = 0) buffer X { float x[]; };
-layout(std430, binding = 1) buffer Out { float result[]; };
+#define X(i) x[i]
+#define NUMBER float
+#define LANES 1
+#endif
+layout(std430, binding = 1) buffer Out { NUMBER result[]; };
 #include <epilogue>
 uniform int o, oh, ow, tiles_down, tiles_across;
 uniform int tiles, first_tile;  // of this launch
 uniform int x_row, out_first, out_pixel;  // floats
 
-float[TILE] transformed(float m[WINDOW]) {
+NUMBER[TILE] transformed(NUMBER m[WINDOW]) {
 #if TILE == 2
-    return float[TILE](m[0] + m[1] + m[2], m[1] - m[2] + m[3]);
+    return NUMBER[TILE](m[0] + m[1] + m[2], m[1] - m[2] + m[3]);
 #else
-    float even = m[1] + m[2], odd = m[1] - m[2];
-    float even2 = m[3] + m[4], odd2 = m[3] - m[4];
-    return float[TILE](m[0] + even + even2, 0.70710678 * odd + 1.41421356 * odd2,
+    NUMBER even = m[1] + m[2], odd = m[1] - m[2];
+    NUMBER even2 = m[3] + m[4], odd2 = m[3] - m[4];
+    return NUMBER[TILE](m[0] + even + even2, 0.70710678 * odd + 1.41421356 * odd2,
                        0.5 * even + 2.0 * even2, 0.35355339 * odd + 2.82842712 * odd2 + m[5]);
 #endif
 }
 
 void main() {
-    int channel = int(INVOCATION_ID.x);
+    int channel = int(INVOCATION_ID.x);  // or the quad of channels
     int tile = int(INVOCATION_ID.y);
-    if (channel >= o || tile >= tiles) return;
-    float columns[WINDOW * TILE];
+    if (channel >= (o + LANES - 1) / LANES || tile >= tiles) return;
+    NUMBER columns[WINDOW * TILE];
     for (int j = 0; j < WINDOW; ++j) {
-        float line[WINDOW];
+        NUMBER line[WINDOW];
         for (int i = 0; i < WINDOW; ++i)
-            line[i] = x[((i * WINDOW + j) * tiles + tile) * x_row + channel];
-        float met[TILE] = transformed(line);
+            line[i] = X(((i * WINDOW + j) * tiles + tile) * (x_row / LANES) + channel);
+        NUMBER met[TILE] = transformed(line);
         for (int i = 0; i < TILE; ++i) columns[i * WINDOW + j] = met[i];
     }
     int image = (first_tile + tile) / (tiles_down * tiles_across);
     int place = first_tile + tile - image * tiles_down * tiles_across;
     int top = place / tiles_across * TILE, left = place % tiles_across * TILE;
     for (int i = 0; i < TILE; ++i) {
-        float line[WINDOW];
+        NUMBER line[WINDOW];
         for (int j = 0; j < WINDOW; ++j) line[j] = columns[i * WINDOW + j];
-        float met[TILE] = transformed(line);
+        NUMBER met[TILE] = transformed(line);
         for (int j = 0; j < TILE; ++j) {
             if (top + i >= oh || left + j >= ow) continue;
             int pixel = (image * oh + top + i) * ow + left + j;
-            int at = out_first + pixel * out_pixel + channel;
+            int at = (out_first + pixel * out_pixel) / LANES + channel;
             result[at] = epilogue(met[j], at, channel);
         }
     }

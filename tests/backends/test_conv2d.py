@@ -78,8 +78,10 @@ def _grid() -> list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]]:
     return cases
 
 
-def _why_refused(kernel: str, weight: tuple[int, ...], op: Conv2d) -> str | None:
-    """What the kernel so called needs and such a convolution is not."""
+def _why_refused(
+    backend: GlBackend, kernel: str, weight: tuple[int, ...], op: Conv2d
+) -> str | None:
+    """What the kernel so called needs and such a convolution is not, or the device has not."""
     direct = ("direct", "direct_plain", "direct_last", "direct_nhwc")
     planar = (*direct, "loop_nchw", "loop_nhwc", "feedback")
     if kernel in planar or kernel.removeprefix("feedback_").startswith("im2"):
@@ -92,7 +94,9 @@ def _why_refused(kernel: str, weight: tuple[int, ...], op: Conv2d) -> str | None
     if kernel in ("pointwise", "pointwise_few"):
         plain = op.groups == 1 and op.stride == (1, 1) and not any(op.padding)
         return None if plain and weight[2:] == (1, 1) else "it needs"
-    if kernel in ("depthwise", "feedback_depthwise"):
+    if "fetched" in kernel and not backend.device.capabilities.max_texture_buffer_size:
+        return "texture buffers"
+    if kernel in ("depthwise", "depthwise_fetched", "feedback_depthwise"):
         return None if op.groups == weight[0] and weight[1] == 1 else "DEPTHWISE"
     if kernel.startswith("implicit") and op.groups > 1:
         whole = weight[1] % 4 == 0 and weight[0] // op.groups % 4 == 0
@@ -135,7 +139,7 @@ def _compare(
     op = Conv2d(**attributes)
     operands = {"x": rng(x_shape), "weight": rng(w_shape).astype(dtype)}
     reason, epilogue = backend.why_not(problem_of(op, operands), kernel), None
-    refused = _why_refused(kernel, w_shape, op)
+    refused = _why_refused(backend, kernel, w_shape, op)
     if refused is not None:
         assert reason is not None and refused in reason
         return
@@ -173,7 +177,7 @@ def test_epilogue(opened, rng, name, kernel, function) -> None:
     if kernel.endswith("_ki"):
         del operands["e1"]
     epilogue = finish(bias="e1" in operands, activation=function)
-    if _why_refused(kernel, weight.shape, op):
+    if _why_refused(backend, kernel, weight.shape, op):
         pytest.skip("another kernel size, or groups")
     got = run(backend, op, operands, kernel, epilogue)
     expected = oracle.conv2d(x, weight, operands.get("e1"), function=function)
@@ -184,7 +188,7 @@ def test_epilogue(opened, rng, name, kernel, function) -> None:
 def test_not_a_number_spoils_only_what_it_touches(opened, rng, name, kernel) -> None:
     backend = opened(name)
     x, weight = rng((2, 3, 6, 6)), rng((5, 3, 3, 3))
-    if _why_refused(kernel, weight.shape, Conv2d()):
+    if _why_refused(backend, kernel, weight.shape, Conv2d()):
         pytest.skip("another kernel size, or groups")
     x[0, 1, 2, 2], x[1, 2, 5, 5] = np.nan, np.inf
     with np.errstate(invalid="ignore"):

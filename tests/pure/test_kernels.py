@@ -244,3 +244,18 @@ def test_no_shader_has_a_variable_named_as_a_function_of_expressions() -> None:
         declared = re.findall(rf"^(?:uniform )?{kind}([^;(]+);", text, re.MULTILINE)
         names = {name for line in declared for name in re.findall(r"[A-Za-z_]\w*", line)}
         assert not names & functions, path
+
+
+def test_texture_buffers_are_taken_where_they_suit_and_there_are_some() -> None:
+    (fetched,) = (k for k in kernels_for("matmul", "compute") if k.name == "fetched")
+    llvmpipe = replace(DEVICE, renderer="llvmpipe", max_texture_buffer_size=1 << 20)
+    assert choose("compute", problem(1024, 1024), llvmpipe).name == "fetched"
+    assert fetched.sampler("rgba32f", 4 << 20, llvmpipe) == "samplerBuffer"
+    with pytest.raises(LimitError, match="1048577 texels, a buffer has 1048576"):
+        fetched.sampler("rgba32f", 4 + (4 << 20), llvmpipe)
+    elsewhere = replace(llvmpipe, vendor="NVIDIA Corporation", renderer="a GPU")
+    assert choose("compute", problem(1024, 1024), elsewhere).name == "blocked"
+    without = replace(llvmpipe, max_texture_buffer_size=0)
+    assert choose("compute", problem(1024, 1024), without).name == "blocked"
+    assert fitted(fetched, without) is None
+    assert why_not_device(fetched, without) == "texture buffers need OpenGL ES 3.2"

@@ -123,6 +123,7 @@ class Conv2d(Prologued):
             **windows.defines((kh, kw), self.stride, self.padding, self.dilation),
             "GROUPS": self.groups,
             "WHOLE_QUADS": int(whole),
+            "RAGGED": int(share % 4 > 0),
             "PADDED": int(any(self.padding)),
             "DEPTHWISE": int(self.groups == shapes["x"][1] == o),
         }

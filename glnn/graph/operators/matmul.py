@@ -79,7 +79,8 @@ class Matmul(Prologued):
         return sizes["m"], sizes["n"]
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
-        return {"BATCHED": int(bool(self.stacks(shapes)))}
+        ragged = shapes["x"][1] % 4 > 0
+        return {"BATCHED": int(bool(self.stacks(shapes))), "RAGGED": int(ragged)}
 
     def stacks(self, shapes: Shapes) -> tuple[str, ...]:
         return ("weight",) if len(shapes["weight"]) == 3 else ()

@@ -1,0 +1,81 @@
+#version 310 es
+// Implicit GEMM of texels: TM pixels by 4 TN output channels an invocation, as implicit. All weights
+// of a step are there before they are multiplied (see matmul/fetched.comp).
+#ifndef WG_X
+#define WG_X 8
+#endif
+#ifndef WG_Y
+#define WG_Y 8
+#endif
+#ifndef TM
+#define TM 8
+#endif
+#ifndef TN
+#define TN 2
+#endif
+#ifndef X_TEXTURE
+#define X_TEXTURE 1
+#endif
+#ifndef WEIGHT_TEXTURE
+#define WEIGHT_TEXTURE 1
+#endif
+#ifndef PADDED
+#define PADDED 1
+#endif
+#ifndef RAGGED
+#define RAGGED 1
+#endif
+#include "common/launch.glsl"
+#include "conv2d/nhwc.glsl"
+layout(local_size_x = WG_X, local_size_y = WG_Y) in;
+
+void main() {
+    int quads = (o + 3) / 4;  // all groups'
+    int last = quads / GROUPS - 1;
+    int quad = int(INVOCATION_ID.x) * TN;
+    int pixel = int(INVOCATION_ID.y) * TM;
+    int pixels = n * oh * ow;
+    if (pixel >= pixels || quad > last) return;
+    int group = int(WORKGROUP_ID.z);
+    int first = group * (last + 1);
+    int channels = c / GROUPS;
+    int depth = (channels + 3) / 4;
+
+    // What reaches beyond the last pixel or channel repeats it.
+    ivec3 corners[TM];
+    for (int i = 0; i < TM; ++i) corners[i] = corner(min(pixel + i, pixels - 1));
+    int tile[TN];
+    for (int j = 0; j < TN; ++j) tile[j] = (first + min(quad + j, last)) * 4;
+    vec4 sum[TM * TN];
+    for (int i = 0; i < TM * TN; ++i) sum[i] = vec4(0.0);
+    for (int ky = 0; ky < KERNEL_H; ++ky) {
+        for (int kx = 0; kx < KERNEL_W; ++kx) {
+            int at[TM];
+            for (int i = 0; i < TM; ++i) at[i] = meets(corners[i], ky, kx);
+            int from = (ky * KERNEL_W + kx) * depth * quads * 4;
+            for (int step = 0; step < depth; ++step) {
+                vec4 a[TM];
+                for (int i = 0; i < TM; ++i) {
+#if PADDED
+                    vec4 met = x_at(max(at[i], 0) + group * depth + step);
+                    a[i] = at[i] < 0 ? vec4(0.0) : met;
+#else
+                    a[i] = x_at(at[i] + group * depth + step);
+#endif
+#if RAGGED  // the padding of channels may hold anything
+                    a[i] = first_of(a[i], channels - 4 * step);
+#endif
+                }
+                for (int j = 0; j < TN; ++j) {
+                    int t = from + step * quads * 4 + tile[j];
+                    mat4 weights = mat4(WEIGHT(t), WEIGHT(t + 1), WEIGHT(t + 2), WEIGHT(t + 3));
+                    for (int i = 0; i < TM; ++i) sum[i * TN + j] += weights * a[i];
+                }
+            }
+        }
+    }
+    for (int i = 0; i < TM; ++i)
+        for (int j = 0; j < TN; ++j)
+            if (pixel + i < pixels && quad + j <= last)
+                finish(sum[i * TN + j], pixel + i, first + quad + j);
+}

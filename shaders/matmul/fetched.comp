@@ -1,0 +1,65 @@
+#version 310 es
+// C = A B^T: TM rows by 4 TN columns an invocation, as blocked, of texels. All that a step needs of a
+// quad of columns is there before it is multiplied, so that each sum is loaded and stored once a step
+// where registers are few. A CPU fetches a texel for all its lanes several times as fast as it loads
+// from a buffer, whose bounds it holds each lane against.
+#ifndef WG_X
+#define WG_X 8
+#endif
+#ifndef WG_Y
+#define WG_Y 8
+#endif
+#ifndef TM
+#define TM 8
+#endif
+#ifndef TN
+#define TN 2
+#endif
+#ifndef BATCHED
+#define BATCHED 0
+#endif
+#ifndef RAGGED
+#define RAGGED 1
+#endif
+#include "common/launch.glsl"
+#include "matmul/texels.glsl"
+#include "matmul/vector.glsl"
+layout(local_size_x = WG_X, local_size_y = WG_Y) in;
+uniform int m, out_row;
+
+void main() {
+#if BATCHED
+    int matrix = int(WORKGROUP_ID.z);
+#else
+    const int matrix = 0;
+#endif
+    int columns = (n + 3) / 4;
+    int column = int(INVOCATION_ID.x) * TN;
+    int row = int(INVOCATION_ID.y) * TM;
+    if (row >= m || column >= columns) return;
+
+    // What reaches beyond the last row or column repeats it.
+    int first = matrix * m + row, last = m - 1 - row;
+    int steps = (k + 3) / 4;
+    int start[TM];
+    for (int i = 0; i < TM; ++i) start[i] = (first + min(i, last)) * (x_row / 4);
+    vec4 sum[TM * TN];
+    for (int i = 0; i < TM * TN; ++i) sum[i] = vec4(0.0);
+    for (int step = 0; step < steps; ++step) {
+        int rest = RAGGED == 1 ? k - 4 * step : 4;
+        vec4 a[TM];
+        for (int i = 0; i < TM; ++i) a[i] = texel(x, start[i] + step);
+#if RAGGED  // the row's padding may hold anything
+        for (int i = 0; i < TM; ++i) a[i] = first_of(a[i], rest);
+#endif
+        for (int j = 0; j < TN; ++j) {
+            mat4 weights = weights_of(matrix, min(column + j, columns - 1), step, rest);
+            for (int i = 0; i < TM; ++i) sum[i * TN + j] += weights * a[i];
+        }
+    }
+    int target = out_first / 4 + first * (out_row / 4) + column;
+    for (int i = 0; i < TM; ++i)
+        for (int j = 0; j < TN; ++j)
+            if (i <= last && column + j < columns)
+                finish(sum[i * TN + j], column + j, target + i * (out_row / 4) + j);
+}
