@@ -43,6 +43,7 @@ void convolve(int quad, int y, int left) {
         for (int i = 0; i < APART; ++i) {
             bool inside = there && column[i] >= 0 && column[i] < w;
             vec4 met = x_at((start + (inside ? column[i] : 0)) * quads + quad);
+            met = prologue(met, quad, image);
             line[i] = inside ? met : vec4(0.0);
         }
         for (int kx = 0; kx < KERNEL_W; ++kx) {

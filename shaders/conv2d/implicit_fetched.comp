@@ -29,6 +29,9 @@
 #include "conv2d/nhwc.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 
+// Four channels of the pixel at `pixel`, after the prologue.
+vec4 taken(int pixel, int quad, int image) { return prologue(x_at(pixel + quad), quad, image); }
+
 void main() {
     int quads = (o + 3) / 4;  // all groups'
     int last = quads / GROUPS - 1;
@@ -57,10 +60,10 @@ void main() {
                 vec4 a[TM];
                 for (int i = 0; i < TM; ++i) {
 #if PADDED
-                    vec4 met = x_at(max(at[i], 0) + group * depth + step);
+                    vec4 met = taken(max(at[i], 0), group * depth + step, corners[i].z);
                     a[i] = at[i] < 0 ? vec4(0.0) : met;
 #else
-                    a[i] = x_at(at[i] + group * depth + step);
+                    a[i] = taken(at[i], group * depth + step, corners[i].z);
 #endif
 #if RAGGED  // the padding of channels may hold anything
                     a[i] = first_of(a[i], channels - 4 * step);
