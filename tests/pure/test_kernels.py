@@ -74,7 +74,11 @@ def test_a_declaration_is_read(folder) -> None:
         ('summary = "nothing"', "", "key 'summary' is missing"),
         ('x = { layout = "R"', 'x = { layout = "Q"', "k.toml: operands.x.layout: "),
         ("out = {", "y = {", "operands.out: expected one layout"),
-        (", binding = 0", "", "operands.x: expected binding or texture or in_place, got none"),
+        (
+            ", binding = 0",
+            "",
+            "operands.x: expected binding or texture or texels or in_place, got none",
+        ),
         ('"WG_X"', '"WG_Z"', "launch.workgroup: WG_Z is not one of ('WG_X', 'TM')"),
         ("TM = [2]", "TM = []", "every parameter needs a default"),
         ("TM = [2]", "TM = [0]", "launch.grid: expected at least 1 everywhere"),
@@ -198,8 +202,11 @@ def test_reasons_are_listed() -> None:
 
 def test_every_kernel_is_admissible_on_the_smallest_legal_device() -> None:
     least = DEVICE.with_minimum()
-    # One of Rovder's workgroups is larger than that device allows.
-    assert [k.name for k in library() if fitted(k, least) is None] == ["cross_rm_cm_8x32"]
+    refused = [k for k in library() if fitted(k, least) is None]
+    # One of Rovder's workgroups is larger than that device allows, and it has no texture buffers.
+    assert [k.name for k in refused if not k.texture_buffers] == ["cross_rm_cm_8x32"]
+    some = replace(least, max_texture_buffer_size=1 << 16)
+    assert all(k in refused and fitted(k, some) for k in library() if k.texture_buffers)
 
 
 def test_no_binding_is_beyond_what_the_smallest_device_has() -> None:
