@@ -218,10 +218,16 @@ def test_operands_larger_than_a_storage_block_are_split(small_blocks, rng, kerne
     got = run(small_blocks, Matmul(), operands, kernel, epilogue)
     most = allowed("matmul", kernel)
     assert oracle.error(got, oracle.matmul(*operands.values(), -1.5, 0.25)) <= most
-    for operand in next(k for k in kernels_for("matmul", "compute") if k.name == kernel).halves:
+    declared = next(k for k in kernels_for("matmul", "compute") if k.name == kernel)
+    for operand in declared.halves:
         operands[operand] = operands[operand].astype(np.float16).astype(np.float32)
         halves = {**operands, operand: operands[operand].astype(np.float16)}
         got = run(small_blocks, Matmul(), halves, kernel, epilogue)
+        assert oracle.error(got, oracle.matmul(*operands.values(), -1.5, 0.25)) <= most
+    for operand in declared.bytes:
+        packed = np.rint(40 * operands[operand]).clip(-127, 127).astype(np.int8)
+        operands[operand] = packed.astype(np.float32)
+        got = run(small_blocks, Matmul(), {**operands, operand: packed}, kernel, epilogue)
         assert oracle.error(got, oracle.matmul(*operands.values(), -1.5, 0.25)) <= most
 
 
