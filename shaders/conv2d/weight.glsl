@@ -1,5 +1,6 @@
-// Weights as vec4: floats, halves (WEIGHT_HALF) or bytes (WEIGHT_BYTES), or texels (WEIGHT_TEXTURE). WEIGHT(i) is one. With WEIGHT_TILES they come
-// as tiles of four: OF_TILE(tile, l) is one, behind READ_TILE(tile), which reads the bytes of a tile at once.
+// Weights as vec4: floats, halves (WEIGHT_HALF), bytes (WEIGHT_BYTES) or texels (WEIGHT_TEXTURE).
+// WEIGHT(i) is one. With WEIGHT_TILES they come as tiles of four: OF_TILE(tile, l) is one, behind
+// READ_TILE(tile), which reads the bytes of a tile at once.
 #ifndef WEIGHT_TEXTURE
 #define WEIGHT_TEXTURE 0
 #endif
