@@ -42,7 +42,7 @@ void convolve(int quad, int y, int left) {
         vec4 line[APART];
         for (int i = 0; i < APART; ++i) {
             bool inside = there && column[i] >= 0 && column[i] < w;
-            vec4 met = x_at((start + (inside ? column[i] : 0)) * quads + quad);
+            vec4 met = x_at((start + (inside ? column[i] : 0)) * (x_pixel >> 2) + (x_first >> 2) + quad);
             met = prologue(met, quad, image);
             line[i] = inside ? met : vec4(0.0);
         }

@@ -25,7 +25,7 @@
 #include "matmul/texels.glsl"
 #include "matmul/vector.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
-uniform int m, out_row;
+uniform int m, x_first, out_row;
 
 void main() {
 #if BATCHED
@@ -42,7 +42,7 @@ void main() {
     int first = matrix * m + row, last = m - 1 - row;
     int steps = (k + 3) / 4;
     int start[TM];
-    for (int i = 0; i < TM; ++i) start[i] = (first + min(i, last)) * (x_row / 4);
+    for (int i = 0; i < TM; ++i) start[i] = x_first / 4 + (first + min(i, last)) * (x_row / 4);
     vec4 sum[TM * TN];
     for (int i = 0; i < TM * TN; ++i) sum[i] = vec4(0.0);
     for (int step = 0; step < steps; ++step) {

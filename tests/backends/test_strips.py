@@ -63,7 +63,7 @@ def pool(rng: Any, kernel: str, c: int) -> Made:
 
 
 def transformed(rng: Any, kernel: str, c: int) -> Made:
-    tile, x = int(kernel[-1]), rng((2, c, 5, 7))
+    tile, x = int(kernel.split("_")[1]), rng((2, c, 5, 7))
     padding = (1, 1, 1, 1)
     return WinogradInput(tile, padding), {"x": x}, oracle.winograd_input(x, tile, padding)
 
