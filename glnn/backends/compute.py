@@ -71,7 +71,7 @@ class ComputeLaunch(GlLaunch):
     def record(self, recorder: Recorder) -> None:
         out, given = self.out, self._in_place
         if given is not None and self._place(given) != self._place(out):
-            size = 4 * out.layout.size(out.shape)
+            size = 4 * out.words
             target, source = out.push(self._device), given.push(self._device)
             recorder.copy(target, out.first, source, given.first, size)
         Fetched.record(self._textures, recorder)
@@ -126,7 +126,8 @@ class Compute(GlBackend):
     ) -> Launch:
         assert isinstance(choice, Kernel) and isinstance(out, Buffer)
         buffers = {k: b for k, b in {**operands, "out": out}.items() if isinstance(b, Buffer)}
-        bound = bind(choice, operands, problem.epilogue, self.device.capabilities, {})
+        offers, halves = self.device.capabilities, problem.halves
+        bound = bind(choice, operands, problem.epilogue, offers, {}, halves)
         places = {**choice.places(operands), **bound.places}
         part = self.part(choice, problem)
         defines = problem.defines(choice) | ({} if part is None else {"IN_PARTS": 1})

@@ -35,7 +35,7 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import revision
 from glnn.kernels.predict import pace, predicted
 from glnn.kernels.problem import Problem
-from glnn.kernels.select import alternatives, choose, why_chosen
+from glnn.kernels.select import alternatives, choose, why_chosen, why_not
 from glnn.kernels.tuned import Tuned
 from glnn.kernels.verdicts import Verdicts, work
 from glnn.layout import Layout
@@ -106,6 +106,10 @@ class GlBackend(Programs):
                 why = why_chosen(found, problem, kernel, self.tuned)
                 LOG.debug("%s of %s: %s", problem.op.name, dict(problem.shapes), why)
         return found
+
+    def takes(self, choice: Choice, problem: Problem) -> bool:
+        assert isinstance(choice, Kernel)
+        return why_not(choice, problem, self.device.capabilities, self.verdicts) is None
 
     def alternatives(self, choice: Choice, problem: Problem) -> list[Alternative]:
         assert isinstance(choice, Kernel)

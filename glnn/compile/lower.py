@@ -8,6 +8,7 @@ from functools import partial
 from math import prod
 
 from glnn.backends import Backend, Choice
+from glnn.compile.halved import store_halves
 from glnn.compile.leaving import hosts_own, left_to_host
 from glnn.compile.order import updates_last
 from glnn.compile.padding import padded_for_products
@@ -60,7 +61,8 @@ def lowered(
     without: the passes that are left out. instead: what to take in the place of kernels that would
     be chosen (see Schedule). states: the inputs that are on the device already. updates: by
     what the outputs are called that are some of them from the next run on. precision: of the
-    weights that operators take as float16, too (`Operator.halves`). body: whether it is that of a
+    weights that operators take as float16, too (`Operator.halves`), and of what is computed where
+    everyone who reads it can (`store_halves`). body: whether it is that of a
     branch or a loop. Raises UnsupportedOpError or LimitError where the backend cannot compute a
     node.
     """
@@ -103,6 +105,8 @@ def lowered(
     leaves = Pass.LEAVE not in without and not kernels
     if leaves and (left := left_to_host(made, _names(graph))):
         made = _shortest(lowering, replace(asked, left=left))
+    if precision is DType.float16 and not body and Pass.HALVES not in without:
+        store_halves(made, (value.name for value in graph.outputs))
     made.hosts = hosts_own(made, _shared(graph) if body else ())
     return graph, made
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from glnn.device import Capabilities
 from glnn.errors import UnsupportedOpError
@@ -48,9 +48,16 @@ def why_not_epilogue(kernel: Kernel, epilogue: Epilogue | None) -> str | None:
 
 
 def why_not_bound(
-    kernel: Kernel, operands: Iterable[str], epilogue: Epilogue | None, device: Capabilities
+    kernel: Kernel,
+    operands: Iterable[str],
+    epilogue: Epilogue | None,
+    device: Capabilities,
+    halves: Container[str] = (),
 ) -> str | None:
-    """Why `device` cannot bind what `epilogue` has beside `operands`; None when it can."""
+    """Why `device` cannot bind what `epilogue` has beside `operands`; None when it can.
+
+    halves: what is float16, `out` perhaps.
+    """
     if epilogue is None or not epilogue.extents or kernel.stages:
         return None
     count = len(epilogue.extents)
@@ -61,7 +68,7 @@ def why_not_bound(
         return f"its epilogue has {count} operands, of {units} vertex textures {taken} are taken"
     blocks = device.max_compute_shader_storage_blocks
     taken = _taken(kernel, operands)
-    bound = _buffers(epilogue, taken, blocks)
+    bound = _buffers(epilogue, taken, blocks, halves)
     if bound.in_place is not None and kernel.in_place in set(operands):
         return f"its epilogue reads {bound.in_place} where {kernel.in_place} lies"
     if len(bound.places) + (bound.in_place is not None) == count:
@@ -75,17 +82,18 @@ def bind(
     epilogue: Epilogue | None,
     device: Capabilities,
     samplers: Mapping[str, str],
+    halves: Container[str] = (),
 ) -> Bound:
     """How `kernel` gets at what `epilogue` has beside `operands`, which `device` can bind.
 
-    samplers: what each operand is to a shader that fetches it.
+    samplers: what each operand is to a shader that fetches it. halves: what is float16.
     """
     if epilogue is None:
         return Bound()
     if kernel.backend == "feedback":
         return Bound(samplers={name: samplers[name] for name in epilogue.names})
     blocks = device.max_compute_shader_storage_blocks
-    return _buffers(epilogue, _taken(kernel, operands), blocks)
+    return _buffers(epilogue, _taken(kernel, operands), blocks, halves)
 
 
 def written(kernel: Kernel, epilogue: Epilogue | None, bound: Bound) -> dict[str, str]:
@@ -100,15 +108,20 @@ def _taken(kernel: Kernel, operands: Iterable[str]) -> int:
     return max(kernel.places(operands).values(), default=-1) + 1
 
 
-def _buffers(epilogue: Epilogue, taken: int, blocks: int) -> Bound:
+def _buffers(epilogue: Epilogue, taken: int, blocks: int, halves: Container[str]) -> Bound:
     """The bindings after those taken, as many as there are.
 
-    Where one is missing, the last operand that lies as the result does is in the result's memory.
+    Where one is missing, the last operand that lies as the result does, in numbers of the same
+    size, is in the result's memory.
     """
     names, left, in_place = list(epilogue.names), max(blocks - taken, 0), None
     if len(names) > left:
-        full = [n for n, e in zip(names, epilogue.extents, strict=True) if e == "full"]
+        half = "out" in halves
+        full = [n for n, e in epilogue.named_extents.items() if e == "full"]
+        full = [name for name in full if (name in halves) is half]
         if full:
             in_place = full[-1]
             names.remove(in_place)
-    return Bound({name: taken + i for i, name in enumerate(names[:left])}, in_place)
+    places = {name: taken + i for i, name in enumerate(names[:left])}
+    stored = frozenset(name for name in epilogue.names if name in halves)
+    return Bound(places, in_place, halves=stored)

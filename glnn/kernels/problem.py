@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
@@ -36,7 +36,7 @@ class Problem:
     operands: tuple[tuple[str, TensorType], ...]
     """The type of each operand that is there, by name; those of the epilogue last."""
     results: tuple[TensorType, ...]
-    """The types of `out`, `out1`, ...; what is computed as float16 is stored as float32."""
+    """The types of `out`, `out1`, ...; the first is float16 where it is to be stored so."""
     given: tuple[tuple[str, str], ...] = ()
     """How the operands lie that are computed; others are packed as a kernel wants them."""
     epilogue: Epilogue | None = None
@@ -49,24 +49,43 @@ class Problem:
         operands: Operands,
         layouts: Mapping[str, str],
         epilogue: Epilogue | None = None,
+        *,
+        rounded: bool = False,
     ) -> Problem:
         """The problem of `op` on operands of these types or shapes, which lie in `layouts`.
 
-        Raises ShapeError where they do not fit the operator or the epilogue.
+        rounded: whether the first result is stored as float16, where others are float32. Raises ShapeError where they do not fit the operator or the epilogue.
         """
-        return _problem(op, tuple(typed(operands).items()), tuple(layouts.items()), epilogue)
+        types, given = tuple(typed(operands).items()), tuple(layouts.items())
+        return _problem(op, types, given, epilogue, rounded)
 
     def lying(self, layouts: Mapping[str, str]) -> Problem:
         """The same whose operands lie in other layouts."""
-        return Problem.of(self.op, dict(self.operands), layouts, self.epilogue)
+        return self._of(self.types, layouts)
+
+    def stored(self, halves: Container[str]) -> Problem:
+        """The same whose operands, and `out`, are stored as float16 where `halves` has them."""
+        types = {
+            name: TensorType(one.dims, DType.float16) if name in halves else one
+            for name, one in self.types.items()
+        }
+        return self._of(types, self.layouts)
+
+    def _of(self, types: Mapping[str, TensorType], layouts: Mapping[str, str]) -> Problem:
+        """The same with other types of operands, and of `out` where that is said."""
+        operands = {name: types[name] for name in self.shapes}
+        rounded = types.get("out", self.results[0]).dtype is DType.float16
+        return Problem.of(self.op, operands, layouts, self.epilogue, rounded=rounded)
 
     def resized(self, shapes: Shapes) -> Problem:
         """The same of operands of other shapes; those of its epilogue follow."""
         types = {n: TensorType(shapes[n], self.types[n].dtype) for n in self.own}
         if self.epilogue:
-            output = self.op.results(types)[0].shape
-            types |= {n: TensorType(s) for n, s in self.epilogue.shapes(output).items()}
-        return Problem.of(self.op, types, self.layouts, self.epilogue)
+            wide = {n: widened(one) for n, one in types.items()}
+            output = self.op.results(wide)[0].shape
+            extra = self.epilogue.shapes(output).items()
+            types |= {n: TensorType(s, self.types[n].dtype) for n, s in extra}
+        return self._of(types, self.layouts)
 
     def of_samples(self, count: int) -> Problem:
         """The same with so many samples."""
@@ -94,11 +113,14 @@ class Problem:
     def cost(self) -> Cost:
         """What one run needs at the least, its epilogue's functions counted."""
         cost = self.op.cost_of({name: self.types[name] for name in self.own})
+        outputs = prod(self.output)
+        saved = 4 * (outputs - self.results[0].dtype.words(outputs))
         if self.epilogue is None:
-            return cost
-        extra = 4 * sum(prod(self.shapes[name]) for name in self.extents)
-        flops = self.epilogue.expr.flops * prod(self.output)
-        return Cost(cost.flops + flops, cost.bytes + extra)
+            return Cost(cost.flops, cost.bytes - saved)
+        beside = (self.types[name] for name in self.extents)
+        extra = 4 * sum(one.dtype.words(prod(one.shape)) for one in beside)
+        flops = self.epilogue.expr.flops * outputs
+        return Cost(cost.flops + flops, cost.bytes + extra - saved)
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
         """The first result by NumPy, its epilogue's too, floats in the operands' precision."""
@@ -106,10 +128,11 @@ class Problem:
 
     def compute_all(self, operands: Mapping[str, Array]) -> tuple[Array, ...]:
         """All results by NumPy."""
-        own = {n: as_float(array) for n, array in operands.items() if n not in self.extents}
+        floats = {n: as_float(array) for n, array in operands.items()}
+        own = {n: array for n, array in floats.items() if n not in self.extents}
         first, *rest = self.op.reference(*self.op.positional(own))
         if self.epilogue is not None:
-            first = self.epilogue.evaluate(first, *(operands[n] for n in self.epilogue.names))
+            first = self.epilogue.evaluate(first, *(floats[n] for n in self.epilogue.names))
         return (as_float(first), *map(as_float, rest))
 
     @cached_property
@@ -130,8 +153,8 @@ class Problem:
 
     @cached_property
     def halves(self) -> tuple[str, ...]:
-        """The operands that are float16."""
-        return tuple(name for name, one in self.operands if one.dtype is DType.float16)
+        """The operands that are float16, and `out` where that is."""
+        return tuple(name for name, one in self.types.items() if one.dtype is DType.float16)
 
     @property
     def output(self) -> Shape:
@@ -267,13 +290,17 @@ def _problem(
     operands: tuple[tuple[str, TensorType], ...],
     given: tuple[tuple[str, str], ...],
     epilogue: Epilogue | None,
+    rounded: bool,
 ) -> Problem:
     """See `Problem.of`: one problem for all that ask for it, so that it is looked into once."""
     names, types = epilogue.names if epilogue else (), dict(operands)
     asked = {name: one for name, one in operands if name not in names}
     op.check_operands(asked)
     own = {name: asked[name] for name in op.names(len(asked)) if name in asked}  # in their order
-    results = tuple(map(widened, op.results(own)))
+    results = op.results({name: widened(one) for name, one in own.items()})
+    results = tuple(map(widened, results))
+    if rounded:
+        results = (TensorType(results[0].dims, DType.float16), *results[1:])
     extra = {name: types[name] for name in names if name in types}
     if epilogue:
         shapes = {name: one.shape for name, one in extra.items()}

@@ -25,7 +25,7 @@ void convolve(int quad, int y, int left) {
             vec4 weights = WEIGHT((ky * KERNEL_W + kx) * quads + quad);
             for (int p = 0; p < PX; ++p) {
                 int at = meets(corners[p], ky, kx);
-                vec4 met = x[max(at, 0) + quad];
+                vec4 met = X_AT(max(at, 0) + quad);
                 sum[p] += at < 0 ? vec4(0.0) : met * weights;
             }
         }

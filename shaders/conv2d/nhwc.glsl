@@ -5,9 +5,10 @@
 #define GROUPS 1
 #endif
 #include "common/first_of.glsl"
+#include "common/fours.glsl"
 #include "conv2d/weight.glsl"
-layout(std430, binding = 0) buffer X { vec4 x[]; };
-layout(std430, binding = 2) buffer Out { vec4 result[]; };
+layout(std430, binding = 0) buffer X { X_FOUR x[]; };
+layout(std430, binding = 2) buffer Out { OUT_FOUR result[]; };
 #include <epilogue>
 uniform int n, c, h, w, o, oh, ow;
 
@@ -29,5 +30,5 @@ int meets(ivec3 at, int ky, int kx) {
 // Stores the sums of the `quad`th output channels of a pixel.
 void finish(vec4 sum, int pixel, int quad) {
     int place = pixel * ((o + 3) / 4) + quad;
-    result[place] = epilogue(sum, place, quad);
+    result[place] = STORED(epilogue(sum, place, quad));
 }

@@ -1,8 +1,9 @@
 // What the matmul kernels that compute four columns at a time do to four sums before storing them.
-layout(std430, binding = 2) buffer Out { vec4 result[]; };
+#include "common/fours.glsl"
+layout(std430, binding = 2) buffer Out { OUT_FOUR result[]; };
 #include <epilogue>
 
 // Stores four sums at `place`; they are the `quad`th of the columns.
 void finish(vec4 sum, int quad, int place) {
-    result[place] = epilogue(sum, place, quad);
+    result[place] = STORED(epilogue(sum, place, quad));
 }

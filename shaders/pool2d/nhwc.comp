@@ -6,8 +6,9 @@
 #include "common/launch.glsl"
 #include "pool2d/windows.glsl"
 layout(local_size_x = WG_X) in;
-layout(std430, binding = 0) buffer X { vec4 x[]; };
-layout(std430, binding = 1) buffer Out { vec4 result[]; };
+#include "common/fours.glsl"
+layout(std430, binding = 0) buffer X { X_FOUR x[]; };
+layout(std430, binding = 1) buffer Out { OUT_FOUR result[]; };
 uniform int n, c, h, w, oh, ow;
 
 vec4 pool(int image, int y, int column, int quad) {
@@ -21,7 +22,7 @@ vec4 pool(int image, int y, int column, int quad) {
         int row = (image * h + iy) * w;
         for (int kx = 0; kx < width; ++kx) {
             int ix = left + kx * DILATION_W;
-            if (ix >= 0 && ix < w) value = joined(value, x[(row + ix) * quads + quad]);
+            if (ix >= 0 && ix < w) value = joined(value, X_AT((row + ix) * quads + quad));
         }
     }
 #if MODE == 1
@@ -36,6 +37,6 @@ void main() {
     for (int i = int(INVOCATION_ID.x); i < n * oh * ow * quads; i += stride) {
         int pixel = i / quads;
         int row = pixel / ow;
-        result[i] = pool(row / oh, row % oh, pixel - row * ow, i - pixel * quads);
+        result[i] = STORED(pool(row / oh, row % oh, pixel - row * ow, i - pixel * quads));
     }
 }

@@ -21,7 +21,7 @@ from glnn.kernels.generate.generated import Generated, Uniform
 from glnn.kernels.generate.geometry import Geometry, Read
 from glnn.kernels.generate.packing import Packing, packing
 from glnn.layout import Layout
-from glnn.types import DType, Shape, TensorType
+from glnn.types import DType, Shape, TensorType, widened
 
 ATTRIBUTES = 4  # mat4 that a vertex may have: GL guarantees 16 vec4
 MANY, FEW = 4, 2  # vec4 that a vertex captures: few where numbers or functions take registers
@@ -128,7 +128,7 @@ def generate(
         raise UnsupportedOpError(f"it computes expressions, no {op.name}")
     if wrong := [name for name, one in types.items() if not one.dtype.on_gpu]:
         raise UnsupportedOpError(f"{wrong[0]} is {types[wrong[0]].dtype.value}, which no GPU has")
-    types_on_gpu(op.expr, [one.dtype for name, one in types.items() if name != "out"])
+    types_on_gpu(op.expr, [widened(one).dtype for name, one in types.items() if name != "out"])
     geometry = Geometry.of({name: one.shape for name, one in types.items()}, layouts)
     reads = {name: geometry.read(name) for name in types if name != "out"}
     few = any(row.source in LONG for row in op.expr.expanded.functions)
@@ -152,7 +152,7 @@ def generate(
         _, channels, high, wide = types["out"].shape
         values |= {"channels": channels, "pixels": high * wide}
     kind, expr = types["out"].dtype.kind, op.expr
-    dtypes = [types[fetch.name].dtype for fetch in fetches]
+    dtypes = [widened(types[fetch.name]).dtype for fetch in fetches]
     words = [fingerprint(expr), *(fetch.structure for fetch in fetches)]
     words += [dtype.value for dtype in (*dtypes, types["out"].dtype)]
     return Generated(
