@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from glnn.backends.gl import GlBackend
@@ -192,10 +192,8 @@ def _problems(kernel: Kernel, full: bool) -> Iterator[Problem]:
     for problem in bare if full else bare[:1]:
         yield from _lying(kernel, problem)
         for name in kernel.halves:
-            if name in problem.types:
-                half = {**dict(problem.operands)}
-                half[name] = replace(half[name], dtype=DType.float16)
-                yield Problem.of(problem.op, half, problem.layouts)
+            if name in problem.types and problem.types[name].dtype is DType.float32:
+                yield problem.stored({name})
     if kernel.epilogue:
         for problem in bare if full else bare[:1]:
             for epilogue in EPILOGUES if full else EPILOGUES[:2]:
