@@ -54,7 +54,8 @@ class Problem:
     ) -> Problem:
         """The problem of `op` on operands of these types or shapes, which lie in `layouts`.
 
-        rounded: whether the first result is stored as float16, where others are float32. Raises ShapeError where they do not fit the operator or the epilogue.
+        rounded: whether the first result is stored as float16, not as float32. Raises ShapeError
+        where they do not fit the operator or the epilogue.
         """
         types, given = tuple(typed(operands).items()), tuple(layouts.items())
         return _problem(op, types, given, epilogue, rounded)
@@ -81,8 +82,7 @@ class Problem:
         """The same of operands of other shapes; those of its epilogue follow."""
         types = {n: TensorType(shapes[n], self.types[n].dtype) for n in self.own}
         if self.epilogue:
-            wide = {n: widened(one) for n, one in types.items()}
-            output = self.op.results(wide)[0].shape
+            output = self.op.results({n: widened(one) for n, one in types.items()})[0].shape
             extra = self.epilogue.shapes(output).items()
             types |= {n: TensorType(s, self.types[n].dtype) for n, s in extra}
         return self._of(types, self.layouts)
@@ -297,8 +297,8 @@ def _problem(
     asked = {name: one for name, one in operands if name not in names}
     op.check_operands(asked)
     own = {name: asked[name] for name in op.names(len(asked)) if name in asked}  # in their order
-    results = op.results({name: widened(one) for name, one in own.items()})
-    results = tuple(map(widened, results))
+    made = op.results({name: widened(one) for name, one in own.items()})
+    results = tuple(map(widened, made))
     if rounded:
         results = (TensorType(results[0].dims, DType.float16), *results[1:])
     extra = {name: types[name] for name in names if name in types}

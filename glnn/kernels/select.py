@@ -243,9 +243,7 @@ def _refusal(
     """Why `kernel` cannot be taken: a LimitError where only the sizes stand in the way."""
     if reason := why_not_device(kernel, device) or why_not_problem(kernel, problem):
         return UnsupportedOpError(reason)
-    if reason := why_not_bound(
-        kernel, problem.shapes, problem.epilogue, device, problem.halves
-    ):
+    if reason := why_not_bound(kernel, problem.shapes, problem.epilogue, device, problem.halves):
         return UnsupportedOpError(reason)
     if kernel.stages:
         if verdicts and (reason := verdicts.of_kernel(kernel).wrong):

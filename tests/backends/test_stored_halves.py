@@ -79,7 +79,7 @@ def test_products(opened, rng, kernel) -> None:
     for m, n, k in ((1, 1, 1), (7, 129, 3), (127, 31, 65)):
         x, weight, bias = halved(rng((m, k))), halved(rng((n, k))), rng((n,))
         operands = {"x": x, "weight": weight, "e1": bias, "e2": halved(rng((m, n)))}
-        if (reason := backend.why_not(problem_of(Matmul(), operands, BOTH, rounded=True), kernel)):
+        if reason := backend.why_not(problem_of(Matmul(), operands, BOTH, rounded=True), kernel):
             pytest.skip(reason)
         got = run(backend, Matmul(), operands, kernel, BOTH, rounded=True)
         sums = exactly(x) @ exactly(weight).T + bias
@@ -149,7 +149,11 @@ def test_expressions(opened, rng, layout) -> None:
     """Halves and floats together are computed as floats, and rounded once, at the end."""
     expr = call("add", call("mul", Arg(0), call("sigmoid", Arg(1))), Arg(2))
     for n, c, h, w in ((1, 1, 1, 1), (2, 7, 3, 5), (1, 12, 7, 9)):
-        image, gate, beside = halved(rng((n, c, h, w))), halved(rng((n, c, 1, 1))), rng((n, c, h, w))
+        image, gate, beside = (
+            halved(rng((n, c, h, w))),
+            halved(rng((n, c, 1, 1))),
+            rng((n, c, h, w)),
+        )
         operands = {"x0": image, "x1": gate, "x2": beside}
         layouts = dict.fromkeys(operands, layout)
         got = run(
