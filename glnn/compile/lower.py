@@ -102,13 +102,21 @@ def lowered(
         made = _shortest(lowering, asked)
     if updates or states:
         return graph, made
-    leaves = Pass.LEAVE not in without and not kernels
+    return graph, _settled(made, lowering, asked, without)
+
+
+def _settled(
+    made: Schedule, lowering: _Lowering, asked: _Asked, without: frozenset[Pass]
+) -> Schedule:
+    """`made` with what is decided once kernels are: whose steps are the host's, what are halves."""
+    graph = lowering.graph
+    leaves = Pass.LEAVE not in without and not asked.kernels
     if leaves and (left := left_to_host(made, _names(graph))):
         made = _shortest(lowering, replace(asked, left=left))
-    if precision is DType.float16 and not body and Pass.HALVES not in without:
+    if lowering.precision is DType.float16 and not asked.body and Pass.HALVES not in without:
         store_halves(made, (value.name for value in graph.outputs))
-    made.hosts = hosts_own(made, _shared(graph) if body else ())
-    return graph, made
+    made.hosts = hosts_own(made, _shared(graph) if asked.body else ())
+    return made
 
 
 def _shared(graph: Graph) -> tuple[str, ...]:
