@@ -10,6 +10,7 @@ from glnn.backends.backend import Alternative
 from glnn.compile.budget import Budget, Open, Taken, fitted
 from glnn.compile.carried import NO_STATES, Carried, Held, carried, on_device, with_turns
 from glnn.compile.grouped import group, placed
+from glnn.compile.halved import store_halves
 from glnn.compile.hosted import Hosted, label
 from glnn.compile.lower import lowered
 from glnn.compile.memory import Arena
@@ -289,6 +290,8 @@ class Outline:
         kept = [*outputs.values(), *ends]
         if Pass.STRIPS not in asked.without and not {"concat", "move"} & asked.kernels.keys():
             lay_strips(schedule, kept)
+        if asked.precision is DType.float16 and not (body or there or Pass.HALVES in asked.without):
+            store_halves(schedule, kept)
         if Pass.GROUP not in asked.without:
             group(schedule, wholes, kept)
         for entry in schedule.entries:
