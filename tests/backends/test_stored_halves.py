@@ -9,7 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from glnn.graph.expression import Arg, call
-from glnn.graph.operators import Concat, Conv2d, Matmul, Pointwise, Pool2d
+from glnn.graph.operators import Concat, Conv2d, Matmul, Pad, Pointwise, Pool2d, Slice
+from glnn.graph.operators.move import Flip
 from glnn.types import DType
 from tests import oracle
 from tests.backends.epilogues import finish
@@ -145,6 +146,24 @@ def test_concatenations(opened, rng) -> None:
     assert reason is not None and "whole fours" in reason
     mixed = {"x0": parts["x0"], "x1": rng((2, 8, 3, 5))}
     assert backend.why_not(problem_of(Concat(), mixed, rounded=True), "nhwc") is not None
+
+
+@WITHIN
+def test_moves_of_images(opened, rng) -> None:
+    """Words are moved, nothing is rounded; all that is moved is halves, and what is put in is 0."""
+    backend = opened("compute")
+    given = {"x": halved(rng((2, 12, 3, 5)))}
+    for op, expected in (
+        (Slice((4,), (12,), (1,), (1,)), given["x"][:, 4:12]),
+        (Flip((2, 3)), given["x"][:, :, ::-1, ::-1]),
+        (Pad((0, 0, 1, 2), (0, 0, 0, 1)), np.pad(given["x"], ((0, 0), (0, 0), (1, 0), (2, 1)))),
+    ):
+        got = run(backend, op, given, "images", rounded=True)
+        np.testing.assert_array_equal(got, expected)
+    filled = problem_of(Pad((0, 0, 1, 0), (0, 0, 0, 0), fill=2.0), given, rounded=True)
+    assert "is 0" in str(backend.why_not(filled, "images"))
+    for one, rounded in ((given, False), ({"x": rng((2, 12, 3, 5))}, True)):
+        assert backend.why_not(problem_of(Flip((2, 3)), one, rounded=rounded), "images") is not None
 
 
 @WITHIN
