@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
-from typing import Any
+from dataclasses import dataclass
 
 from glnn.backends import Backend
 from glnn.compile.hosted import LATE, Hosted, label
@@ -21,7 +21,7 @@ from glnn.compile.weights import Weights
 from glnn.errors import UnsupportedOpError
 from glnn.graph.graph import Graph, Node, Value, ordered
 from glnn.graph.operators.control import Control
-from glnn.graph.passes import Pass, expanded, fixed_captures, known_branches, opened
+from glnn.graph.passes import Pass, expanded, fixed_captures, known_branches, opened, samples_of
 from glnn.process import ProcessLock
 from glnn.running.run import check_out
 from glnn.types import Array, DType, TensorType, content
@@ -31,6 +31,32 @@ PLANS_KEPT = 4  # of each part
 Types = Mapping[Value, TensorType]
 
 
+@dataclass(frozen=True, eq=False)
+class _Shared:
+    """What all parts of a graph are planned with; see Plan."""
+
+    backend: Backend
+    weights: Weights
+    precision: DType
+    samples: int
+    without: frozenset[Pass]
+
+    def plan(
+        self, graph: Graph, types: Mapping[str, TensorType], told: Mapping[str, Array] | None
+    ) -> Plan | Cut:
+        """That of a part; see `planned`."""
+        return planned(
+            graph,
+            self.backend,
+            types,
+            weights=self.weights,
+            precision=self.precision,
+            samples=self.samples,
+            without=self.without,
+            told=told,
+        )
+
+
 class Cut:
     """A graph on one backend for one set of input shapes, in parts."""
 
@@ -38,30 +64,27 @@ class Cut:
         self,
         graph: Graph,
         late: Sequence[Node],
-        backend: Backend,
         head: Plan | Cut,
         asked: Sequence[Value],
-        weights: Weights,
-        precision: DType,
+        shared: _Shared,
         told: Iterable[str],
-        without: frozenset[Pass],
     ) -> None:
         """late: what `head`, the plan of the first part, leaves out. asked: what that gives. told:
         the inputs whose numbers are known already.
         """
-        self.graph, self.backend, self._head = graph, backend, head
+        self.graph, self.backend, self._head = graph, shared.backend, head
         self._asked = tuple(asked)
         self.why = _why(graph, late)
         self._now = _ready(graph, late, told)
         self._bodies = {
-            body: Plans(body, backend, weights, precision, without)
+            body: Plans(body, shared)
             for node in self._now
             if isinstance(node.operator, Control)
             for body in node.operator.bodies
         }
         tail = _tail(graph, [node for node in late if node not in self._now], self._now)
         self._inputs, self._outputs = tail.inputs, tail.outputs
-        self._tail = Plans(tail, backend, weights, precision, without)
+        self._tail = Plans(tail, shared)
 
     @property
     def hosted(self) -> tuple[Hosted, ...]:
@@ -113,16 +136,8 @@ class Cut:
 class Plans:
     """The plans of a part, by the shapes of its inputs: the last few are kept."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        backend: Backend,
-        weights: Weights,
-        precision: DType,
-        without: frozenset[Pass],
-    ) -> None:
-        self._graph, self._backend, self._weights = graph, backend, weights
-        self._precision, self._without = precision, without
+    def __init__(self, graph: Graph, shared: _Shared) -> None:
+        self._graph, self._shared = graph, shared
         self._kept: OrderedDict[tuple[object, ...], Plan | Cut] = OrderedDict()
         self._lock = ProcessLock()
 
@@ -143,15 +158,7 @@ class Plans:
         key = (*types.values(), *((n, content(array)) for n, array in told.items()))
         with self._lock:
             if key not in self._kept:
-                self._kept[key] = planned(
-                    self._graph,
-                    self._backend,
-                    types,
-                    weights=self._weights,
-                    precision=self._precision,
-                    without=self._without,
-                    told=told,
-                )
+                self._kept[key] = self._shared.plan(self._graph, types, told)
                 if len(self._kept) > PLANS_KEPT:
                     self._kept.popitem(last=False)
             self._kept.move_to_end(key)
@@ -172,14 +179,17 @@ def planned(
     keep: bool = False,
     weights: Weights | None = None,
     precision: DType = DType.float32,
+    samples: int | None = None,
     without: frozenset[Pass] = frozenset(),
     told: Mapping[str, Array] | None = None,
 ) -> Plan | Cut:
     """`graph` made ready for inputs of `types`; the arguments are those of Plan, which raises the
     same; UnsupportedOpError where kernels are named for what comes in parts. told: the numbers of
-    inputs that sizes depend on.
+    inputs that sizes depend on. samples: None where `graph` says by symbols of its inputs.
     """
     weights = Weights(backend) if weights is None else weights
+    shapes = {name: type.shape for name, type in types.items()}
+    samples = samples_of(graph, shapes) if samples is None else samples
     told = deepcopy(told)  # they become constants of the plan, and are the caller's to change
     if any(node.operator.control or node.operator.composite for node in graph.nodes):
         graph = fixed_captures(known_branches(opened(graph, types, told)))
@@ -188,13 +198,10 @@ def planned(
                 why = _why(graph, late)
                 raise UnsupportedOpError(f"{why}, so no kernels can be asked for, got {kernels}")
             first = _head(graph, late)
-            options: dict[str, Any] = {"weights": weights, "precision": precision}
-            head = planned(first, backend, types, **options, without=without, told=told)
-            return Cut(
-                graph, late, backend, head, first.outputs, weights, precision, told or (), without
-            )
+            shared = _Shared(backend, weights, precision, samples, without)
+            head = shared.plan(first, types, told)
+            return Cut(graph, late, head, first.outputs, shared, told or ())
         graph = expanded(graph, types, told)
-    shapes = {name: type.shape for name, type in types.items()}
     return Plan(
         graph,
         backend,
@@ -203,6 +210,7 @@ def planned(
         keep=keep,
         weights=weights,
         precision=precision,
+        samples=samples,
         without=without,
     )
 

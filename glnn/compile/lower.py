@@ -33,7 +33,6 @@ from glnn.graph.passes import (
     own_outputs,
     packed_outputs,
     quantized,
-    samples_of,
     shortened,
     within_operands,
 )
@@ -56,6 +55,7 @@ def lowered(
     *,
     without: frozenset[Pass] = frozenset(),
     precision: DType = DType.float32,
+    samples: int = 1,
     body: bool = False,
     instead: Mapping[str, Choice] | None = None,
     states: Container[str] = (),
@@ -67,11 +67,11 @@ def lowered(
     be chosen (see Schedule). states: the inputs that are on the device already. updates: by
     what the outputs are called that are some of them from the next run on. precision: of the
     weights that operators take as float16, too (`Operator.halves`); int8 has those as int8 that
-    layers bound by memory read, the others as float16. body: whether it is that of a
-    branch or a loop. Raises UnsupportedOpError or LimitError where the backend cannot compute a
-    node.
+    layers bound by memory read, the others as float16. samples: of the batch, which tells these
+    layers. body: whether it is that of a branch or a loop. Raises UnsupportedOpError or LimitError
+    where the backend cannot compute a node.
     """
-    inputs, graph = graph.inputs, fixed_captures(known_branches(graph))
+    graph = fixed_captures(known_branches(graph))
     given = {v.name: v.type.of_shape(shapes[v.name]) for v in graph.inputs}
     graph = expanded(graph, given)
     types = _bound(graph, shapes)
@@ -88,7 +88,7 @@ def lowered(
         graph, types = packed_outputs(*own_outputs(graph, types))
     graph = within_operands(graph, types, backend.joins)
     if precision is DType.int8:
-        graph, precision = _of_bytes(graph, types, backend, inputs, shapes), DType.float16
+        graph, precision = _of_bytes(graph, types, backend, samples), DType.float16
     graph = updates_last(_all_rounding(graph, types), updates or {})
     packs = backend.device is not None and not body
     rows: dict[str, RowMajor] = {}
@@ -113,17 +113,12 @@ def lowered(
 
 
 def _of_bytes(
-    graph: Graph,
-    types: dict[Value, TensorType],
-    backend: Backend,
-    inputs: tuple[Value, ...],
-    shapes: Mapping[str, Shape],
+    graph: Graph, types: dict[Value, TensorType], backend: Backend, samples: int
 ) -> Graph:
     """`graph` with weights as int8 where `backend` has kernels for them.
 
-    NumPy computes with floats that are rounded so. inputs: the model's, of these `shapes`.
+    NumPy computes with floats that are rounded so.
     """
-    samples = samples_of({value.name: value.type for value in inputs}, shapes)
     host = backend.device is None
     return quantized(graph, types, samples, whole=host) if host or backend.takes_bytes else graph
 

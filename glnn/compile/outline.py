@@ -24,7 +24,7 @@ from glnn.errors import UnsupportedOpError
 from glnn.graph.constant import constant
 from glnn.graph.graph import Graph, Value
 from glnn.graph.operators.control import Control
-from glnn.graph.passes import Pass
+from glnn.graph.passes import Pass, samples_of
 from glnn.kernels.select import names_of
 from glnn.layout import parse
 from glnn.types import DType, Shape, TensorType
@@ -38,7 +38,7 @@ Key = tuple[str, str]
 class _Asked:
     """What an outline is made for, beside its graph and shapes.
 
-    instead: what to take in the place of kernels that would be chosen, by the tensor of the result.
+    samples: of a batch. instead: what to take for chosen kernels, by the tensor of the result.
     """
 
     backend: Backend
@@ -47,6 +47,7 @@ class _Asked:
     keep: bool
     weights: Weights | None
     precision: DType
+    samples: int
     states: Held = NO_STATES
     instead: Mapping[Key, Choice] = field(default_factory=dict)
 
@@ -171,6 +172,7 @@ class Outline:
         weights: Weights | None = None,
         precision: DType = DType.float32,
         available: int | None = None,
+        samples: int | None = None,
         states: Held = NO_STATES,
     ) -> Outline:
         """The outline of `graph`; the arguments are those of Plan, which raises the same.
@@ -178,8 +180,8 @@ class Outline:
         available: the bytes that it should need at the most. Where the fastest kernels need more,
         others are taken instead, until it does or nothing helps.
         """
-        kernels = dict(kernels or {})
-        asked = _Asked(backend, kernels, without, keep, weights, precision, states)
+        kernels, count = dict(kernels or {}), samples or samples_of(graph, shapes)
+        asked = _Asked(backend, kernels, without, keep, weights, precision, count, states)
         made = cls._of(graph, shapes, asked)
         if available is not None and made.need > available:
             # What is updated at once is there at once.
@@ -273,6 +275,7 @@ class Outline:
             asked.kernels,
             without=asked.without,
             precision=asked.precision,
+            samples=asked.samples,
             body=body,
             instead={name: choice for (at, name), choice in asked.instead.items() if at == within},
             states=states.types,

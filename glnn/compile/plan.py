@@ -41,7 +41,8 @@ class Plan(Runner[PlannedLane]):
     without: the passes that are left out.
     keep: whether every tensor keeps its memory, so that `value` can be asked for any.
     weights: those that several plans share; None has its own. precision: as what the weights of
-    contractions and tables that are looked up are stored, float32 or float16.
+    contractions and tables that are looked up are stored, float32, float16 or int8. samples: of
+    the batch; None where `graph` says by symbols of its inputs.
     states: what stays on the device from run to run. An input called as one of them is not given
     in a run: it is that state. updates: by a state's name the name of the output that is its
     content from the next run on; whatever a run computes, it computes of the content before. Such
@@ -62,6 +63,7 @@ class Plan(Runner[PlannedLane]):
         keep: bool = False,
         weights: Weights | None = None,
         precision: DType = DType.float32,
+        samples: int | None = None,
         states: States | None = None,
         updates: Mapping[str, str] | None = None,
     ) -> None:
@@ -83,6 +85,7 @@ class Plan(Runner[PlannedLane]):
                         keep=keep,
                         weights=self._weights,
                         precision=precision,
+                        samples=samples,
                         available=(available := (states or backend).available()),
                         states=held,
                     )

@@ -97,8 +97,10 @@ class Schedule(Problems):
             ends.append(len(entries))
         self.entries = entries
         for i, decision in enumerate(self.decisions):
-            first, last = ends[decision.entries.start], ends[decision.entries.stop]
-            self.decisions[i] = replace(decision, entries=range(first, last))
+            before = decision.entries
+            first, last = ends[before.start], ends[before.stop]
+            if (first, last) != (before.start, before.stop):
+                self.decisions[i] = replace(decision, entries=range(first, last))
 
     def add_input(
         self, name: str, type: TensorType, layout: str = "R", *, fed: bool = True
@@ -163,7 +165,13 @@ class Schedule(Problems):
         layouts = self.backend.layouts(choice, problem)
         self.tensors[task.output] = Tensor(problem.results[0], layouts["out"], task.output)
         self._moved_from[task.output] = task.operands["x"], task.op
-        self._waiting[task.output] = lambda: self._make(task, choice, problem, None)
+
+        def moved() -> None:
+            seen = self.tensors[task.output]  # maybe in another shape and layout: see `_packed`
+            self._make(task, choice, problem, None)
+            self.tensors[task.output] = seen
+
+        self._waiting[task.output] = moved
 
     def _make(self, task: Task, choice: Choice, problem: Problem, forced: str | None) -> None:
         """Append what computes `task` by `choice`."""

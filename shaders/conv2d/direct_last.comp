@@ -26,7 +26,7 @@ layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 2) buffer Out { vec4 result[]; };
 #include <epilogue>
 uniform int n, c, h, w, o, oh, ow;
-uniform int x_row;
+uniform int x_row, out_first, out_pixel;  // floats
 
 // Pixels of a row that one invocation's windows span.
 #define MOST_SPAN 16  // that registers have room for
@@ -78,7 +78,8 @@ void convolve(int quad, int left, int image, int y) {
     for (int p = 0; p < PX; ++p) {
         for (int j = 0; j < TN; ++j) {
             if (left + p >= ow || quad + j >= quads) continue;
-            int at = ((image * oh + y) * ow + left + p) * quads + quad + j;
+            int pixel = (image * oh + y) * ow + left + p;
+            int at = pixel * (out_pixel >> 2) + (out_first >> 2) + quad + j;
             result[at] = epilogue(sum[p * TN + j], at, quad + j);
         }
     }

@@ -3,6 +3,7 @@
 // patch matrix are gathered as they are multiplied, so that none is ever stored. With KEEP the windows' corners stay
 // in registers, else they are found anew for each tap. With PARTS each tap is summed up by itself,
 // which makes long sums three times as exact, and takes twice the registers.
+#define WEIGHT_TILES 1
 #ifndef WG_X
 #define WG_X 8
 #endif
@@ -68,9 +69,10 @@ void main() {
                 if (4 * step + 4 > channels)  // the padding of channels may hold anything
                     for (int i = 0; i < TM; ++i) a[i] = first_of(a[i], channels - 4 * step);
                 for (int j = 0; j < TN; ++j) {
-                    int tile = ((tap + step) * quads + first + min(quad + j, last)) * 4;
+                    int tile = (tap + step) * quads + first + min(quad + j, last);
+                    READ_TILE(tile);
                     for (int l = 0; l < 4; ++l) {
-                        vec4 b = WEIGHT(tile + l);
+                        vec4 b = OF_TILE(tile, l);
                         for (int i = 0; i < TM; ++i) sum[i * TN + j] += a[i][l] * b;
                     }
                 }

@@ -1,5 +1,6 @@
-// Weights as vec4: floats, halves (WEIGHT_HALF) or bytes (WEIGHT_BYTES) of a buffer, or texels
-// (WEIGHT_TEXTURE).
+// Weights as vec4: floats, halves (WEIGHT_HALF), bytes (WEIGHT_BYTES) or texels (WEIGHT_TEXTURE).
+// WEIGHT(i) is one. With WEIGHT_TILES they come as tiles of four: OF_TILE(tile, l) is one, behind
+// READ_TILE(tile), which reads the bytes of a tile at once.
 #ifndef WEIGHT_TEXTURE
 #define WEIGHT_TEXTURE 0
 #endif
@@ -8,6 +9,9 @@
 #endif
 #ifndef WEIGHT_BYTES
 #define WEIGHT_BYTES 0
+#endif
+#ifndef WEIGHT_TILES
+#define WEIGHT_TILES 0
 #endif
 #if WEIGHT_TEXTURE
 #include "common/texel.glsl"
@@ -19,9 +23,19 @@ layout(std430, binding = 1) buffer Weight { uvec2 weight[]; };
 #define WEIGHT(i) four_halves(weight[i])
 #elif WEIGHT_BYTES
 #include "common/bytes.glsl"
+#if WEIGHT_TILES
+layout(std430, binding = 1) buffer Weight { ivec4 weight[]; };
+#define READ_TILE(tile) ivec4 quads_read = weight[tile]
+#define OF_TILE(tile, l) vec4(four_signed(quads_read[l]))
+#else
 layout(std430, binding = 1) buffer Weight { int weight[]; };
 #define WEIGHT(i) vec4(four_signed(weight[i]))
+#endif
 #else
 layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
 #define WEIGHT(i) weight[i]
+#endif
+#if WEIGHT_TILES && !WEIGHT_BYTES
+#define READ_TILE(tile)
+#define OF_TILE(tile, l) WEIGHT(4 * (tile) + (l))
 #endif

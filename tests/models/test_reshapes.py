@@ -180,3 +180,18 @@ def test_an_input_that_is_seen_in_other_rows_is_padded_by_a_launch(backend) -> N
     steps, x, found = planned(backend, (2, 3, 7), make)
     assert error(found, x.reshape(6, 7).astype(np.float64) @ weight(5, 7).T) <= 1e-5
     assert steps == (["Matmul"] if backend.name == "cpu" else ["Pad", "Matmul"])
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(3, 17, 3), (3, 17, 1), (2, 1, 6), (7, 4, 5)])
+def test_a_row_each_of_a_stack_is_packed(backend, m, n, k) -> None:
+    """As keys of one token are: rows that are padded, seen as a stack, and packed from there."""
+    builder, rng = Builder(), np.random.default_rng(n)
+    q, x = builder.input("q", TensorType((m * n, k))), builder.input("x", TensorType((m, k)))
+    stack = by(builder, Reshape((m, 1, k), True), product(builder, x, k, k))
+    graph = builder.graph([by(builder, Matmul(), q, stack)])
+    given = {one.name: rng.standard_normal(one.type.shape).astype(np.float32) for one in (q, x)}
+    plan = Plan(graph, backend, {name: array.shape for name, array in given.items()})
+    (found,) = plan.run(given).values()
+    rows = given["x"].astype(np.float64) @ weight(k, k).T
+    expected = given["q"].reshape(m, n, k) @ rows[:, :, None]
+    assert error(found, expected.reshape(-1, 1)) <= 1e-5

@@ -145,7 +145,10 @@ def test_a_value_of_the_wrong_form_names_its_key_and_file(key, value, got) -> No
         ({"epilogue": {"extents": ["one"]}}, "epilogue: key 'form' is missing"),
         ({"epilogue": {"form": "vec4", "extents": ["two"]}}, "epilogue.extents: unknown extent"),
         ({"operands": {"x": OPERANDS["x"]}}, "operands.out: expected one layout"),
-        ({"operands": operands()}, "operands.x: expected binding or texture or in_place, got none"),
+        (
+            {"operands": operands()},
+            "operands.x: expected binding or texture or texels or in_place, got none",
+        ),
         ({"operands": operands(binding=0, texture="r32f")}, "operands.x: expected one place"),
         ({"operands": operands(attribute=4)}, "operands.x: expected binding or texture or "),
         ({"operands": operands(texture="rgba8")}, "operands.x.texture: expected one of"),

@@ -21,20 +21,24 @@ KERNELS = {k.name: k for k in kernels_for("matmul", "compute")}
 MANY = (65535, 65535, 65535)
 GROUPS = st.sampled_from([MANY, (3, 5, 65535), (65535, 2, 2)])
 NAMES = st.sampled_from(["blocked", "tiled", "matvec", "scalar_nn"])
-HALVES = st.sampled_from([(), ("weight",), ("x",), ("x", "weight")])
+HALF, BYTE = DType.float16, DType.int8
+SMALL = st.sampled_from(
+    [{}, {"weight": HALF}, {"x": HALF}, {"x": HALF, "weight": HALF}, {"weight": BYTE}]
+)
 
 
 def typed(
-    kernel: Kernel, shapes: dict[str, tuple[int, ...]], halves: tuple[str, ...]
+    kernel: Kernel, shapes: dict[str, tuple[int, ...]], small: dict[str, DType]
 ) -> dict[str, TensorType]:
-    """Operands of which those in `halves` are float16 where the kernel takes such."""
-    taken = {name: DType.float16 for name in halves if name in kernel.halves}
+    """Operands of which those in `small` are as small where the kernel takes such."""
+    able = {HALF: kernel.halves, BYTE: kernel.bytes}
+    taken = {name: dtype for name, dtype in small.items() if name in able[dtype]}
     return {n: TensorType(shape, taken.get(n, DType.float32)) for n, shape in shapes.items()}
 
 
-@example("tiled", (), 1, 342, 9, 16, MANY)  # R4, which it takes too, would be too large
-@given(NAMES, HALVES, *[st.integers(1, 400)] * 3, st.sampled_from([16, 64, 256]), GROUPS)
-def test_parts(name, halves, m, n, k, alignment, most) -> None:
+@example("tiled", {}, 1, 342, 9, 16, MANY)  # R4, which it takes too, would be too large
+@given(NAMES, SMALL, *[st.integers(1, 400)] * 3, st.sampled_from([16, 64, 256]), GROUPS)
+def test_parts(name, small, m, n, k, alignment, most) -> None:
     device = replace(
         DEVICE,
         max_shader_storage_block_size=16384,
@@ -43,7 +47,7 @@ def test_parts(name, halves, m, n, k, alignment, most) -> None:
     )
     kernel = KERNELS[name]
     shapes = {"x": (m, k), "weight": (n, k), "e1": (n,)}
-    problem = Problem.of(Matmul(), typed(kernel, shapes, halves), {}, BIASED)
+    problem = Problem.of(Matmul(), typed(kernel, shapes, small), {}, BIASED)
     split = problem.split(kernel, device)
     layouts = problem.chosen_layouts(kernel, split)
     sizes = {o: layouts[o].words(problem.types[o]) for o in layouts}
@@ -94,13 +98,13 @@ def test_workgroups_bound_the_parts_too(name) -> None:
 
 @given(
     st.sampled_from(["blocked", "tiled"]),
-    HALVES,
+    SMALL,
     st.integers(1, 150),
     *[st.integers(1, 20)] * 3,
     st.sampled_from([16, 256]),
     st.sampled_from([3, 65535]),
 )
-def test_parts_of_a_stack(name, halves, batch, m, n, k, alignment, most) -> None:
+def test_parts_of_a_stack(name, small, batch, m, n, k, alignment, most) -> None:
     device = replace(
         DEVICE,
         max_shader_storage_block_size=16384,
@@ -109,7 +113,7 @@ def test_parts_of_a_stack(name, halves, batch, m, n, k, alignment, most) -> None
     )
     kernel = KERNELS[name]
     shapes = {"x": (batch * m, k), "weight": (batch, n, k), "e1": (n,)}
-    problem = Problem.of(Matmul(), typed(kernel, shapes, halves), {}, BIASED)
+    problem = Problem.of(Matmul(), typed(kernel, shapes, small), {}, BIASED)
     split = problem.split(kernel, device)
     layouts = problem.chosen_layouts(kernel, split)
     sizes = {o: layouts[o].words(problem.types[o]) for o in layouts}

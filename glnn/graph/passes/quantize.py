@@ -116,13 +116,13 @@ def _made(node: Node, what: str, type: TensorType, types: dict[Value, TensorType
     return found
 
 
-def samples_of(inputs: Mapping[str, TensorType], shapes: Mapping[str, Shape]) -> int:
+def samples_of(graph: Graph, shapes: Mapping[str, Shape]) -> int:
     """How many samples inputs of `shapes` have: the size that the symbol of their batch stands for.
 
-    inputs: their types as the model says them. That is `N` where there is one, else the symbol of
-    a first dimension; 1 where the model says no such size.
+    graph: as the model says it, its inputs of sizes yet unknown. That is `N` where there is one,
+    else the symbol of a first dimension; 1 where the model says no such size.
     """
-    places = [(name, i, dim) for name, one in inputs.items() for i, dim in enumerate(one.dims)]
+    places = [(v.name, i, dim) for v in graph.inputs for i, dim in enumerate(v.type.dims)]
     named = [shapes[name][i] for name, i, dim in places if dim == "N"]
     first = [shapes[name][i] for name, i, dim in places if i == 0 and isinstance(dim, str)]
     return max((named or first or [1])[0], 1)

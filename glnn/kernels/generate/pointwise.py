@@ -124,6 +124,26 @@ class Fetch:
         return f"texel({self.name}, {index})" + (".x" if self.texel in ("r32f", "r32i") else "")
 
 
+def _fetches(
+    reads: Mapping[str, Read],
+    types: Mapping[str, TensorType],
+    layouts: Mapping[str, Layout],
+    vectors: int,
+    *,
+    stored: bool,
+) -> list[Fetch]:
+    """How each operand is read. stored: from storage buffers, else from textures and attributes."""
+    found: list[Fetch] = []
+    for i, (name, read) in enumerate(reads.items()):
+        dtype = types[name].dtype
+        spare = sum(fetch.attribute > 0 for fetch in found) < ATTRIBUTES
+        given = read is Read.SAME and dtype is DType.float32 and spare and not stored
+        place, attribute = i + 1 if stored else None, vectors if given else 0
+        packed = packing(dtype, layouts[name], fetched=not stored)
+        found.append(Fetch(name, dtype.kind, read, place, packed, attribute))
+    return found
+
+
 def generate(
     op: Operator, types: Mapping[str, TensorType], layouts: Mapping[str, Layout], backend: str
 ) -> Generated:
@@ -145,14 +165,7 @@ def generate(
     few = any(row.source in LONG for row in op.expr.expanded.functions)
     few = few or Read.EACH in reads.values() or len(geometry.places) > 3
     vectors = FEW if few else MANY
-    fetches: list[Fetch] = []
-    for i, (name, read) in enumerate(reads.items()):
-        stored, dtype = backend == "compute", types[name].dtype
-        spare = sum(fetch.attribute > 0 for fetch in fetches) < ATTRIBUTES
-        given = read is Read.SAME and dtype is DType.float32 and spare and not stored
-        place, attribute = i + 1 if stored else None, vectors if given else 0
-        packed = packing(dtype, layouts[name], fetched=not stored)
-        fetches.append(Fetch(name, dtype.kind, read, place, packed, attribute))
+    fetches = _fetches(reads, types, layouts, vectors, stored=backend == "compute")
     placed = strip is not None or any(one.read in SOUGHT for one in fetches)
     values: dict[str, Uniform] = {**uniforms(op.expr)}
     if placed:
