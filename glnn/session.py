@@ -49,7 +49,8 @@ class InferenceSession(Remade):
     shares one, as `gpu` and `limits` say. kernels: kernels to take, by the name of the op;
     of several names, with commas between, the first that can compute it.
     precision: "float32", or "float16" to store the weights of convolutions and products and the
-    tables of embeddings as halves, rounded once; "int8" as docs/backends.md says.
+    tables of embeddings as halves, and on compute what steps give each other, where those who read
+    it can (docs/backends.md), rounded once; "int8" as docs/backends.md says.
     max_batch: to how many samples the requests of `run_async` that wait are joined at the most, for
     a model that computes each sample by itself. The batch, N, must come first in all its inputs and
     outputs. Joined runs are of batches that are powers of two, or of `max_batch`. without: names of

@@ -29,10 +29,10 @@ class DType(Enum):
     """The type of a tensor's numbers, called as NumPy calls it.
 
     The GPU has float32, int32 and, in a word of 32 bits each, uint8, int8 and bool; inputs of these
-    lie there as on the host, four in a word. Weights and inputs of float16 lie there two in a word,
-    and are computed with as float32; what is computed is stored as float32. All others are the
-    host's; those that NumPy itself has not are `ml_dtypes`'. `object` is of texts, or of a single
-    value that is no tensor: a list of tensors, or one that may be missing.
+    lie there as on the host, four in a word. What is stored as float16 lies there two in a word,
+    and is computed with as float32. All others are the host's; those that NumPy itself has not are
+    `ml_dtypes`'. `object` is of texts, or of a single value that is no tensor: a list of tensors,
+    or one that may be missing.
     """
 
     float32 = "float32"

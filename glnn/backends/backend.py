@@ -110,6 +110,13 @@ class Backend(ABC):
         """
         return False
 
+    def takes(self, choice: Choice, problem: Problem) -> bool:
+        """Whether `choice`, with its parameters as they are, can compute `problem` here.
+
+        Raises UnsupportedOpError where it is no problem for it at all.
+        """
+        return True
+
     @abstractmethod
     def layouts(self, choice: Choice, problem: Problem) -> Mapping[str, Layout]:
         """The layout in which `choice` wants each operand and leaves `out`."""

@@ -75,7 +75,7 @@ class ComputeLaunch(GlLaunch):
     def record(self, recorder: Recorder, sending: Sending) -> None:
         out, given = self.out, self._in_place
         if given is not None and self._place(given) != self._place(out):
-            size = 4 * out.layout.size(out.shape)
+            size = 4 * out.words
             target, source = out.push(self._device), given.push(self._device)
             recorder.copy(target, out.first, source, given.first, size)
         Fetched.record(self._textures, recorder)

@@ -36,7 +36,7 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import declared, revision
 from glnn.kernels.predict import pace, predicted
 from glnn.kernels.problem import Problem
-from glnn.kernels.select import alternatives, choose, suits, why_chosen
+from glnn.kernels.select import alternatives, choose, suits, why_chosen, why_not
 from glnn.kernels.tuned import Tuned
 from glnn.kernels.verdicts import Verdicts, work
 from glnn.layout import Layout
@@ -113,6 +113,10 @@ class GlBackend(Programs):
             return False
         chosen = self.choose(problem, kernel)
         return kernel is not None or suits(chosen, problem, self.device.capabilities, self.tuned)
+
+    def takes(self, choice: Choice, problem: Problem) -> bool:
+        assert isinstance(choice, Kernel)
+        return why_not(choice, problem, self.device.capabilities, self.verdicts) is None
 
     def alternatives(self, choice: Choice, problem: Problem) -> list[Alternative]:
         assert isinstance(choice, Kernel)

@@ -10,6 +10,7 @@ from glnn.backends.backend import Alternative
 from glnn.compile.budget import Budget, Open, Taken, fitted
 from glnn.compile.carried import NO_STATES, Carried, Held, carried, on_device, with_turns
 from glnn.compile.grouped import group, placed
+from glnn.compile.halved import store_halves
 from glnn.compile.hosted import Hosted, label
 from glnn.compile.lower import lowered
 from glnn.compile.memory import Arena
@@ -26,7 +27,7 @@ from glnn.graph.operators.control import Control
 from glnn.graph.passes import Pass, samples_of
 from glnn.kernels.select import names_of
 from glnn.layout import parse
-from glnn.types import DType, Shape, TensorType
+from glnn.types import DType, Shape
 
 SMALL = 1 << 14  # floats of what shares no memory where launches may change places
 Key = tuple[str, str]
@@ -292,14 +293,17 @@ class Outline:
         kept = [*outputs.values(), *ends]
         if Pass.STRIPS not in asked.without and not {"concat", "move"} & asked.kernels.keys():
             lay_strips(schedule, kept)
+        if asked.precision is DType.float16 and not (body or there or Pass.HALVES in asked.without):
+            store_halves(schedule, kept)
         if Pass.GROUP not in asked.without:
             group(schedule, wholes, kept)
         for entry in schedule.entries:
             if isinstance(op := entry.task.op, Control):
-                given = op.given(op.positional(dict(entry.problem.operands)))
+                types = op.given(op.positional(dict(entry.problem.operands)))
+                given = ({k: one.shape for k, one in some.items()} for some in types)
                 bodies[entry.task.output] = tuple(
-                    cls._of(one, _shapes(types), asked, f"{within}{entry.task.name}/{one.name}/")
-                    for one, types in zip(op.bodies, given, strict=True)
+                    cls._of(one, own_shapes, asked, f"{within}{entry.task.name}/{one.name}/")
+                    for one, own_shapes in zip(op.bodies, given, strict=True)
                 )
                 kept += [*entry.task.operands.values(), entry.task.output, *entry.task.more]
         share, least = backend.shares and not asked.keep, SMALL if there else 0
@@ -314,7 +318,3 @@ class Outline:
     def examine(self) -> bool:
         """See whether its kernels are right here; whether some are not, so that it is made anew."""
         return any(outline.schedule.examine() for _, outline in self.walk())
-
-
-def _shapes(types: Mapping[str, TensorType]) -> dict[str, Shape]:
-    return {name: type.shape for name, type in types.items()}

@@ -28,7 +28,7 @@ from glnn.running.lanes import Lanes
 from glnn.running.runner import Runner
 from glnn.running.store import Store
 from glnn.span import Span, Spans
-from glnn.types import Array, DType, Shape
+from glnn.types import Array, DType, Shape, widened
 
 LOG = logging.getLogger(__name__)
 
@@ -181,7 +181,7 @@ class Plan(Runner[PlannedLane]):
         tensor = self.outline.schedule.tensors.get(name)
         if tensor is None:
             raise ModelError(f"the plan of {self.graph.name} keeps no tensor {name!r}")
-        return Output(name, self._types.get(name, tensor.type.dtype), tensor.shape)
+        return Output(name, self._types.get(name, widened(tensor.type).dtype), tensor.shape)
 
 
 def _ends(graph: Graph, outline: Outline, inputs: Mapping[str, Store], states: Held) -> Ends:

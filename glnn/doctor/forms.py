@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from glnn.backends.gl import GlBackend
@@ -193,10 +193,8 @@ def _problems(kernel: Kernel, full: bool) -> Iterator[Problem]:
         yield from _lying(kernel, problem)
         smaller = [(name, DType.float16) for name in kernel.halves]
         for name, dtype in (*smaller, *((name, DType.int8) for name in kernel.bytes)):
-            if name in problem.types:
-                small = {**dict(problem.operands)}
-                small[name] = replace(small[name], dtype=dtype)
-                yield Problem.of(problem.op, small, problem.layouts)
+            if name in problem.types and problem.types[name].dtype is DType.float32:
+                yield problem.stored({name}, dtype)
     if kernel.epilogue:
         for problem in bare if full else bare[:1]:
             for epilogue in EPILOGUES if full else EPILOGUES[:2]:

@@ -91,7 +91,8 @@ def why_not_problem(kernel: Kernel, problem: Problem) -> str | None:
         return f"it takes no operand {missing[0]}"
     if reason := why_not_epilogue(kernel, problem.epilogue):
         return reason
-    if unfit := [name for name in problem.halves if name not in kernel.halves]:
+    halves = kernel.as_halves(problem.extents)
+    if unfit := [name for name in problem.halves if name not in halves]:
         return f"it takes no float16 as {unfit[0]}"
     if unfit := [name for name in problem.bytes if name not in kernel.bytes]:
         return f"it takes no int8 as {unfit[0]}"

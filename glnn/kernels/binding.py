@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 
 from glnn.device import Capabilities
@@ -84,7 +84,7 @@ def why_not_bound(kernel: Kernel, problem: Problem, device: Capabilities) -> str
         return f"its prologue has {before} operands, of {blocks} storage blocks {taken} are taken"
     if epilogue is None:
         return None
-    bound = _buffers(epilogue, taken + before, blocks)
+    bound = _buffers(epilogue, taken + before, blocks, problem.halves)
     if bound.in_place is not None and kernel.in_place in problem.shapes:
         return f"its epilogue reads {bound.in_place} where {kernel.in_place} lies"
     if len(bound.places) + (bound.in_place is not None) == count:
@@ -110,7 +110,7 @@ def bind(
     if epilogue is None:
         return Bound(before)
     blocks = device.max_compute_shader_storage_blocks
-    bound = _buffers(epilogue, taken + len(before), blocks)
+    bound = _buffers(epilogue, taken + len(before), blocks, problem.halves)
     return replace(bound, places={**before, **bound.places})
 
 
@@ -133,15 +133,20 @@ def _taken(kernel: Kernel, operands: Iterable[str]) -> int:
     return max(kernel.places(operands).values(), default=-1) + 1
 
 
-def _buffers(epilogue: Epilogue, taken: int, blocks: int) -> Bound:
+def _buffers(epilogue: Epilogue, taken: int, blocks: int, halves: Container[str]) -> Bound:
     """The bindings after those taken, as many as there are.
 
-    Where one is missing, the last operand that lies as the result does is in the result's memory.
+    Where one is missing, the last operand that lies as the result does, in numbers of the same
+    size, is in the result's memory.
     """
     names, left, in_place = list(epilogue.names), max(blocks - taken, 0), None
     if len(names) > left:
-        full = [n for n, e in zip(names, epilogue.extents, strict=True) if e == "full"]
+        half = "out" in halves
+        full = [n for n, e in epilogue.named_extents.items() if e == "full"]
+        full = [name for name in full if (name in halves) is half]
         if full:
             in_place = full[-1]
             names.remove(in_place)
-    return Bound({name: taken + i for i, name in enumerate(names[:left])}, in_place)
+    places = {name: taken + i for i, name in enumerate(names[:left])}
+    stored = frozenset(name for name in epilogue.names if name in halves)
+    return Bound(places, in_place, halves=stored)

@@ -13,7 +13,7 @@ from glnn.graph.operators.recurrent_step import RecurrentStep
 from glnn.graph.operators.reduce import Reduce
 from glnn.kernels.generate.expression import types_on_gpu
 from glnn.kernels.problem import Problem
-from glnn.types import DType
+from glnn.types import DType, widened
 
 Called = tuple[str, str]
 """A function's name and the kind of numbers that it is called with: "float", "int" or "bool"."""
@@ -30,7 +30,7 @@ def called(problem: Problem) -> frozenset[Called]:
 
 def _expressions(problem: Problem) -> Iterator[tuple[Expr, list[DType]]]:
     """Each expression in `problem`, and the types of its arguments."""
-    op, given = problem.op, [problem.types[name].dtype for name in problem.own]
+    op, given = problem.op, [widened(problem.types[name]).dtype for name in problem.own]
     if isinstance(op, Pointwise):
         yield op.expr, given
     if isinstance(op, Reduce):
@@ -46,8 +46,8 @@ def _expressions(problem: Problem) -> Iterator[tuple[Expr, list[DType]]]:
         yield problem.prologue.expr, floats
     if problem.epilogue is not None:
         names = problem.epilogue.names
-        beside = [problem.types[name].dtype for name in names]
-        yield problem.epilogue.expr, [problem.results[0].dtype, *beside]
+        beside = [widened(problem.types[name]).dtype for name in names]
+        yield problem.epilogue.expr, [widened(problem.results[0]).dtype, *beside]
 
 
 def _of(expr: Expr, dtypes: Sequence[DType]) -> set[Called]:

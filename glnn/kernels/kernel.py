@@ -95,9 +95,10 @@ class Kernel:
             raise DeclarationError(f"expected one of {forms}", "epilogue", "form")
         if len(self.wants("out")) != 1:
             raise DeclarationError("expected one layout", "operands", "out")
-        for key in ("halves", "bytes"):
-            if getattr(self.operands["out"], key):
-                raise DeclarationError("a result is float32", "operands", "out", key)
+        if self.operands["out"].bytes:
+            raise DeclarationError("a result is float32", "operands", "out", "bytes")
+        if self.operands["out"].halves and self.backend == "feedback":
+            raise DeclarationError("what is captured is float32", "operands", "out", "halves")
         for name, operand in self.operands.items():
             with under("operands"), under(name):
                 self._check_place(operand, (RESULTS if name == "out" else PLACES)[self.backend])
@@ -149,6 +150,14 @@ class Kernel:
     def halves(self) -> tuple[str, ...]:
         """The operands that may be float16, too."""
         return tuple(name for name, operand in self.operands.items() if operand.halves)
+
+    def as_halves(self, extents: Mapping[str, str]) -> frozenset[str]:
+        """Those, and the operands of an epilogue that may be: what lies as `out`, where that may.
+
+        extents: how each operand of the epilogue lies against the result.
+        """
+        full = (name for name, extent in extents.items() if extent == "full")
+        return frozenset((*self.halves, *(full if "out" in self.halves else ())))
 
     @cached_property
     def bytes(self) -> tuple[str, ...]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from math import prod
 from typing import Any
 
 from glnn.device import Capabilities
@@ -25,9 +24,10 @@ from glnn.kernels.generate.prologue import scalars_before
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.lying import Lying
 from glnn.kernels.places import places
+from glnn.kernels.reference import computed, cost_of, results_of
 from glnn.kernels.split import Split
-from glnn.layout import Layout, Strip, narrowed, parse
-from glnn.types import Array, DType, Shape, TensorType, as_float, widened
+from glnn.layout import Layout, narrowed, parse, resized
+from glnn.types import Array, DType, Shape, TensorType
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Problem:
     operands: tuple[tuple[str, TensorType], ...]
     """The type of each operand that is there, by name; those of the epilogue last."""
     results: tuple[TensorType, ...]
-    """The types of `out`, `out1`, ...; what is computed as float16 is stored as float32."""
+    """The types of `out`, `out1`, ...; the first is float16 where it is to be stored so."""
     given: tuple[tuple[str, str], ...] = ()
     """How the operands lie that are computed; others are packed as a kernel wants them."""
     epilogue: Epilogue | None = None
@@ -52,30 +52,43 @@ class Problem:
         operands: Operands,
         layouts: Mapping[str, str],
         epilogue: Epilogue | None = None,
+        *,
+        rounded: bool = False,
     ) -> Problem:
         """The problem of `op` on operands of these types or shapes, which lie in `layouts`.
 
-        Raises ShapeError where they do not fit the operator or the epilogue.
+        rounded: whether the first result is stored as float16, not as float32. Raises ShapeError
+        where they do not fit the operator or the epilogue.
         """
-        return _problem(op, tuple(typed(operands).items()), tuple(layouts.items()), epilogue)
+        types = tuple(typed(operands).items())
+        return _problem(op, types, tuple(layouts.items()), epilogue, rounded)
 
     def lying(self, layouts: Mapping[str, str]) -> Problem:
         """The same whose operands lie in other layouts."""
-        return Problem.of(self.op, dict(self.operands), layouts, self.epilogue)
+        return self._of(self.types, layouts)
+
+    def stored(self, names: Container[str], dtype: DType = DType.float16) -> Problem:
+        """The same whose operands, and `out`, are stored as `dtype` where `names` has them."""
+        given = self.types.items()
+        types = {n: TensorType(one.dims, dtype) if n in names else one for n, one in given}
+        return self._of(types, self.layouts)
+
+    def _of(self, types: Mapping[str, TensorType], layouts: Mapping[str, str]) -> Problem:
+        """The same with other types of operands, and of `out` where that is said."""
+        operands = {name: types[name] for name in self.shapes}
+        rounded = types.get("out", self.results[0]).dtype is DType.float16
+        return Problem.of(self.op, operands, layouts, self.epilogue, rounded=rounded)
 
     def resized(self, shapes: Shapes) -> Problem:
         """The same of operands of other shapes; those of its epilogue follow."""
         types = {n: TensorType(shapes[n], self.types[n].dtype) for n in self.own}
+        (out, *_) = results_of(self.op, types)
         if self.epilogue:
-            output = self.op.results(types)[0].shape
-            types |= {n: TensorType(s) for n, s in self.epilogue.shapes(output).items()}
-        output = self.op.results({name: types[name] for name in self.own})[0].shape
-        after = {**{name: one.shape for name, one in types.items()}, "out": output}
-        layouts = dict(self.layouts)
-        for name, text in layouts.items():
-            if isinstance(lies := parse(text), Strip):
-                layouts[name] = lies.resized(self.shape(name), after[name]).name
-        return Problem.of(self.op, types, layouts, self.epilogue)
+            extra = self.epilogue.shapes(out.shape).items()
+            types |= {n: TensorType(s, self.types[n].dtype) for n, s in extra}
+        after = {**types, "out": out}
+        lie = {n: resized(t, self.shape(n), after[n].shape) for n, t in self.layouts.items()}
+        return self._of(types, lie)
 
     def of_samples(self, count: int) -> Problem:
         """The same with so many samples."""
@@ -107,12 +120,7 @@ class Problem:
     @cached_property
     def cost(self) -> Cost:
         """What one run needs at the least, its epilogue's functions counted."""
-        cost = self.op.cost_of({name: self.types[name] for name in self.own})
-        if self.epilogue is None:
-            return cost
-        extra = 4 * sum(prod(self.shapes[name]) for name in self.extents)
-        flops = self.epilogue.expr.flops * prod(self.output)
-        return Cost(cost.flops + flops, cost.bytes + extra)
+        return cost_of(self.op, dict(self.operands), self.results[0], self.epilogue)
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
         """The first result by NumPy, its epilogue's too, floats in the operands' precision."""
@@ -120,13 +128,7 @@ class Problem:
 
     def compute_all(self, operands: Mapping[str, Array]) -> tuple[Array, ...]:
         """All results by NumPy."""
-        own = {n: as_float(array) for n, array in operands.items() if n not in self.extents}
-        first, *rest = self.op.reference(*self.op.positional(own))
-        if self.epilogue is not None:
-            fresh = first.flags.owndata and all(first is not array for array in own.values())
-            extra = (operands[n] for n in self.epilogue.names)
-            first = self.epilogue.evaluate(first, *extra, in_place=fresh)
-        return (as_float(first), *map(as_float, rest))
+        return computed(self.op, operands, self.epilogue)
 
     @cached_property
     def types(self) -> Mapping[str, TensorType]:
@@ -146,8 +148,8 @@ class Problem:
 
     @cached_property
     def halves(self) -> tuple[str, ...]:
-        """The operands that are float16."""
-        return tuple(name for name, one in self.operands if one.dtype is DType.float16)
+        """The operands that are float16, and `out` where that is."""
+        return tuple(name for name, one in self.types.items() if one.dtype is DType.float16)
 
     @property
     def output(self) -> Shape:
@@ -274,9 +276,8 @@ class Problem:
         return dict(self.memo[key])
 
     def _uniforms(self, kernel: Kernel) -> dict[str, Uniform]:
-        own = {**self.op_sizes, **self.op.scalars()}
-        values: dict[str, Uniform] = {**own, **scalars(self.epilogue)}
-        values |= scalars_before(self.prologue)
+        values: dict[str, Uniform] = {**self.op_sizes, **self.op.scalars()}
+        values |= {**scalars(self.epilogue), **scalars_before(self.prologue)}
         for name, layout in self.chosen_layouts(kernel).items():
             values |= places(name, layout, self.shape(name))
         made = self.generated(kernel)
@@ -293,17 +294,17 @@ def _problem(
     operands: tuple[tuple[str, TensorType], ...],
     given: tuple[tuple[str, str], ...],
     epilogue: Epilogue | None,
+    rounded: bool,
 ) -> Problem:
     """See `Problem.of`: one problem for all that ask for it, so that it is looked into once."""
     names, types = epilogue.names if epilogue else (), dict(operands)
     asked = {name: one for name, one in operands if name not in names}
     op.check_operands(asked)
     own = {name: asked[name] for name in op.names(len(asked)) if name in asked}  # in their order
-    results = tuple(map(widened, op.results(own)))
+    results = results_of(op, own, rounded)
     extra = {name: types[name] for name in names if name in types}
     if epilogue:
-        shapes = {name: one.shape for name, one in extra.items()}
-        epilogue.check(op.name, shapes, results[0].shape)
+        epilogue.check(op.name, {n: one.shape for n, one in extra.items()}, results[0].shape)
     return Problem(op, tuple({**own, **extra}.items()), results, given, epilogue)
 
 

@@ -77,13 +77,16 @@ class Split(ABC):
 
         types: of each operand and `out`. extents: of the operands of an epilogue.
         No part exceeds a storage block or the workgroups that may be dispatched, and each begins
-        where a storage buffer may be bound, at multiples of the offset alignment.
+        where a storage buffer may be bound, at multiples of the offset alignment. Results that are
+        halves are not cut.
         """
         takes = {name: kernel.wants(name) for name in ("x", "weight", "out")}
         plain = takes["out"][:1] == takes["x"][:1] == ("R4",)
         if not isinstance(op, Matmul) or kernel.backend != "compute" or not plain:
             return None
         if op.prologue is not None:  # which counts rows of the whole
+            return None
+        if any(types[name].dtype is DType.float16 for name in ("out", *extents)):
             return None
         shapes = {name: one.shape for name, one in types.items()}
         counted = {**kernel.defaults, **op.sizes(shapes)}

@@ -11,6 +11,7 @@ from glnn.layout.bytes import PACKED_ROWS, PackedTiles
 from glnn.layout.layout import CHANNELS_LAST, DENSE, PACKED, PADDED, Blocked, Layout, RowMajor
 from glnn.layout.morton import Morton
 from glnn.layout.strip import Strip
+from glnn.types import Shape
 
 NAMED: dict[str, Layout] = {one.name: one for one in (DENSE, PADDED, PACKED, PACKED_ROWS)}
 NARROW = "packed "  # before a layout's name: its numbers are as small as the host's
@@ -61,3 +62,9 @@ def narrowed(layout: Layout) -> Layout:
     if layout.narrow or not isinstance(layout, RowMajor | Blocked | Morton):
         raise LayoutError(f"layout {layout.name}: its numbers are as small as the host's already")
     return replace(layout, name=NARROW + layout.name, narrow=True)
+
+
+def resized(text: str, before: Shape, after: Shape) -> str:
+    """What the layout called `text` of a tensor of the shape `before` is for one of `after`."""
+    layout = parse(text)
+    return layout.resized(before, after).name if isinstance(layout, Strip) else text

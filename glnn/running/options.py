@@ -36,7 +36,7 @@ class Options:
     kernels: Mapping[str, str] | None = None
     """Kernels to take, by the name of the op."""
     precision: str = "float32"
-    """As what weights are stored, one of PRECISIONS."""
+    """As what weights are stored, and what steps give each other: one of PRECISIONS."""
     max_batch: int = 1
     """To how many samples requests are joined at the most."""
     without: Iterable[Any] = ()

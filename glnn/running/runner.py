@@ -168,6 +168,8 @@ class Runner(ABC, Generic[L]):
             found = to_float16(found)
         elif dtype is DType.int64:
             found = found.astype(np.int64, copy=False)
+        else:
+            found = as_float(found)
         if out is None:
             return found
         if to is None or not np.may_share_memory(to, out):  # to reshape it was to copy it

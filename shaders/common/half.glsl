@@ -7,3 +7,8 @@ vec4 four_halves(uvec2 words) {
 float one_half(uint word, int i) {
     return unpackHalf2x16(word)[i & 1];
 }
+
+// Four numbers as halves; what is beyond 65504 is infinite.
+uvec2 halves_of(vec4 four) {
+    return uvec2(packHalf2x16(four.xy), packHalf2x16(four.zw));
+}

@@ -25,7 +25,7 @@ void convolve(int quad, int y, int left) {
             vec4 weights = WEIGHT((ky * KERNEL_W + kx) * quads + quad);
             for (int p = 0; p < PX; ++p) {
                 int at = meets(from + ivec3(p * STRIDE_W, 0, 0), ky, kx);
-                vec4 met = prologue(x[max(at, 0) + quad], quad, from.z);
+                vec4 met = prologue(X_AT(max(at, 0) + quad), quad, from.z);
                 sum[p] += at < 0 ? vec4(0.0) : met * weights;
             }
         }

@@ -62,7 +62,7 @@ void main() {
             for (int step = 0; step < depth; ++step) {
                 vec4 a[TM];
                 for (int i = 0; i < TM; ++i) {
-                    vec4 met = prologue(x[max(at[i], 0) + group * depth + step],
+                    vec4 met = prologue(X_AT(max(at[i], 0) + group * depth + step),
                                         group * depth + step, min(pixel + i, pixels - 1) / (oh * ow));
                     a[i] = at[i] < 0 ? vec4(0.0) : met;
                 }

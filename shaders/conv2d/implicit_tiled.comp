@@ -41,7 +41,7 @@ void fetch() {
         int at = meets(corners[i], tap_y, tap_x);
         int depth = channel + (i * INVOCATIONS + lane) % (BK / 4) * 4;
         rest[i] = at < 0 ? 0 : channels - depth;
-        a_next[i] = x[rest[i] > 0 ? at + (group * channels + depth) / 4 : 0];
+        a_next[i] = X_AT(rest[i] > 0 ? at + (group * channels + depth) / 4 : 0);
     }
     int columns = (o + 3) / 4;
     int share = columns / GROUPS;

@@ -14,13 +14,14 @@
 #if X_TEXTURE || WEIGHT_TEXTURE
 #include "common/texel.glsl"
 #endif
+#include "common/fours.glsl"
 #include "conv2d/weight.glsl"
 #if X_TEXTURE
 uniform highp X_SAMPLER x;
 #else
-layout(std430, binding = 0) buffer X { vec4 x[]; };
+layout(std430, binding = 0) buffer X { X_FOUR x[]; };
 #endif
-layout(std430, binding = 2) buffer Out { vec4 result[]; };
+layout(std430, binding = 2) buffer Out { OUT_FOUR result[]; };
 #include <epilogue>
 uniform int n, c, h, w, o, oh, ow;
 uniform int x_first, x_pixel, out_first, out_pixel;  // floats, multiples of 4
@@ -31,7 +32,7 @@ vec4 x_at(int i) {
 #if X_TEXTURE
     return texel(x, i);
 #else
-    return x[i];
+    return X_AT(i);
 #endif
 }
 
@@ -53,5 +54,5 @@ int meets(ivec3 at, int ky, int kx) {
 // Stores the sums of the `quad`th output channels of a pixel.
 void finish(vec4 sum, int pixel, int quad) {
     int place = pixel * (out_pixel >> 2) + (out_first >> 2) + quad;
-    result[place] = epilogue(sum, place, quad);
+    result[place] = STORED(epilogue(sum, place, quad));
 }

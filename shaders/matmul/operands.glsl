@@ -3,9 +3,6 @@
 // columns (X_IN_C); weights as the first layout that the kernel takes, or in rows (WEIGHT_IN_R4), or
 // in columns (WEIGHT_IN_C).
 #include "matmul/lying.glsl"
-#ifndef X_HALF
-#define X_HALF 0
-#endif
 #ifndef WEIGHT_HALF
 #define WEIGHT_HALF 0
 #endif
@@ -22,18 +19,14 @@
 #if X_TEXTURE || WEIGHT_TEXTURE
 #include "common/texel.glsl"
 #endif
-#if X_HALF || WEIGHT_HALF
-#include "common/half.glsl"
-#endif
+#include "common/fours.glsl"
 #if WEIGHT_BYTES
 #include "common/bytes.glsl"
 #endif
 #if X_TEXTURE
 uniform highp X_SAMPLER x;
-#elif X_HALF
-layout(std430, binding = 0) buffer X { uvec2 x[]; };
 #else
-layout(std430, binding = 0) buffer X { vec4 x[]; };
+layout(std430, binding = 0) buffer X { X_FOUR x[]; };
 #endif
 #if WEIGHT_TEXTURE
 uniform highp WEIGHT_SAMPLER weight;
@@ -48,10 +41,8 @@ layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
 vec4 x_at(int i) {
 #if X_TEXTURE
     return texel(x, i);
-#elif X_HALF
-    return four_halves(x[i]);
 #else
-    return x[i];
+    return X_AT(i);
 #endif
 }
 

@@ -5,7 +5,12 @@
 #ifndef WIDTH
 #define WIDTH 1
 #endif
-#if WIDTH == 4
+#ifndef OUT_HALF
+#define OUT_HALF 0  // numbers are halves, of which four together are two words
+#endif
+#if WIDTH == 4 && OUT_HALF
+#define WORDS ivec2
+#elif WIDTH == 4
 #define WORDS ivec4
 #else
 #define WORDS int

@@ -10,7 +10,8 @@
 #include "common/launch.glsl"
 #include "pointwise/value.glsl"
 layout(local_size_x = WG_X) in;
-layout(std430, binding = 0) buffer Out { RESULT result[]; };
+#include "common/fours.glsl"
+layout(std430, binding = 0) buffer Out { OUT_FOUR result[]; };
 uniform int out_size;  // numbers, padding included
 #if STRIP
 uniform int target_stride[RANK], target_first, target_size;
@@ -28,5 +29,6 @@ int target(int quad) {
 void main() {
     int stride = int(WORKGROUP_COUNT.x) * WG_X;
     int quads = (out_size + 3) / 4;
-    for (int i = int(INVOCATION_ID.x); i < quads; i += stride) result[target(i)] = value(i, 0);
+    for (int i = int(INVOCATION_ID.x); i < quads; i += stride)
+        result[target(i)] = STORED(value(i, 0));
 }

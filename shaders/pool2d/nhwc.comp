@@ -9,15 +9,16 @@ layout(local_size_x = WG_X) in;
 #ifndef X_TEXTURE
 #define X_TEXTURE 0
 #endif
+#include "common/fours.glsl"
 #if X_TEXTURE
 #include "common/texel.glsl"
 uniform highp X_SAMPLER x;
 #define X(i) texel(x, i)
 #else
-layout(std430, binding = 0) buffer X { vec4 x[]; };
-#define X(i) x[i]
+layout(std430, binding = 0) buffer X { X_FOUR x[]; };
+#define X(i) X_AT(i)
 #endif
-layout(std430, binding = 1) buffer Out { vec4 result[]; };
+layout(std430, binding = 1) buffer Out { OUT_FOUR result[]; };
 uniform int n, c, h, w, oh, ow;
 uniform int x_first, x_pixel, out_first, out_pixel;  // floats, multiples of 4
 
@@ -48,6 +49,6 @@ void main() {
         int pixel = i / quads;
         int row = pixel / ow, quad = i - pixel * quads;
         result[pixel * (out_pixel / 4) + out_first / 4 + quad] =
-            pool(row / oh, row % oh, pixel - row * ow, quad);
+            STORED(pool(row / oh, row % oh, pixel - row * ow, quad));
     }
 }

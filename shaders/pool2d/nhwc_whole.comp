@@ -10,8 +10,9 @@
 #include "common/launch.glsl"
 #include "pool2d/windows.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
-layout(std430, binding = 0) buffer X { vec4 x[]; };
-layout(std430, binding = 1) buffer Out { vec4 result[]; };
+#include "common/fours.glsl"
+layout(std430, binding = 0) buffer X { X_FOUR x[]; };
+layout(std430, binding = 1) buffer Out { OUT_FOUR result[]; };
 uniform int n, c, h, w;
 uniform int x_first, x_pixel, out_first, out_pixel;  // floats, multiples of 4
 shared vec4 lanes[WG_X * WG_Y];
@@ -25,14 +26,14 @@ void main() {
         vec4 value = vec4(NOTHING);
         if (quad < quads)
             for (int i = lane; i < h * w; i += WG_Y)
-                value = joined(value, x[(image * h * w + i) * (x_pixel / 4) + x_first / 4 + quad]);
+                value = joined(value, X_AT((image * h * w + i) * (x_pixel / 4) + x_first / 4 + quad));
         lanes[place] = value;
         memoryBarrierShared();
         barrier();
         if (lane == 0 && quad < quads) {
             for (int i = 1; i < WG_Y; ++i) value = joined(value, lanes[i * WG_X + place]);
             result[image * (out_pixel / 4) + out_first / 4 + quad] =
-                value / places(0, 0, h, w, h, w);
+                STORED(value / places(0, 0, h, w, h, w));
         }
         memoryBarrierShared();
         barrier();

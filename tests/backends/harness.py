@@ -59,7 +59,14 @@ def allowed(op: str, kernel: str | None) -> float:
 
 def of_halves(op: str) -> list[tuple[str, str, str]]:
     """(backend, kernel, operand) for every operand that a kernel of `op` takes as float16."""
-    return [(b, k.name, name) for b in BACKENDS for k in kernels_for(op, b) for name in k.halves]
+    found = [(b, k.name, name) for b in BACKENDS for k in kernels_for(op, b) for name in k.halves]
+    return [one for one in found if one[2] != "out"]
+
+
+def rounding(op: str) -> list[str]:
+    """The compute kernels of `op` that store results as float16, those made of stages aside."""
+    known = kernels_for(op, "compute")
+    return [k.name for k in known if "out" in k.halves and not k.stages]
 
 
 def taken(kernel: Kernel, problem: Problem) -> Kernel | None:
@@ -78,17 +85,20 @@ def run(
     kernel: str | None,
     epilogue: Epilogue | None = None,
     layouts: Mapping[str, str] = NO_LAYOUTS,
+    *,
+    rounded: bool = False,
 ) -> Array:
     """The result of the kernel so called, checked as `run_kernel` does; skips where it cannot.
 
-    layouts: how operands lie, for kernels that take several.
+    layouts: how operands lie, for kernels that take several. rounded: whether it is stored as
+    float16.
     """
-    problem = problem_of(op, operands, epilogue, layouts)
+    problem = problem_of(op, operands, epilogue, layouts, rounded=rounded)
     for declared in kernels_for(op.name, backend.name):
         if declared.name == kernel and fitted(declared, backend.device.capabilities) is None:
             pytest.skip(str(backend.why_not(problem, kernel)))
     choice = backend.choose(problem, kernel)
-    return run_kernel(backend, op, operands, choice, epilogue, layouts)
+    return run_kernel(backend, op, operands, choice, epilogue, layouts, rounded=rounded)
 
 
 def problem_of(
@@ -96,10 +106,12 @@ def problem_of(
     operands: Mapping[str, Array],
     epilogue: Epilogue | None = None,
     layouts: Mapping[str, str] = NO_LAYOUTS,
+    *,
+    rounded: bool = False,
 ) -> Problem:
     """The problem of `op` on these arrays."""
     types = {name: TensorType.of(array) for name, array in operands.items()}
-    return Problem.of(op, types, layouts, epilogue)
+    return Problem.of(op, types, layouts, epilogue, rounded=rounded)
 
 
 def run_kernel(
@@ -109,11 +121,13 @@ def run_kernel(
     choice: Kernel,
     epilogue: Epilogue | None = None,
     layouts: Mapping[str, str] = NO_LAYOUTS,
+    *,
+    rounded: bool = False,
 ) -> Array:
     """The result of `choice`, checked for stray writes. Raises what the backend raises."""
     if choice.stages:
         return _run_stages(backend, op, operands, choice, epilogue)
-    problem = problem_of(op, operands, epilogue, layouts)
+    problem = problem_of(op, operands, epilogue, layouts, rounded=rounded)
     _see(backend, [(choice, problem)])
     taken = backend.layouts(choice, problem)
     stores: dict[str, Buffer] = {}

@@ -56,4 +56,5 @@ class Concat(Operator):
         return (np.concatenate(given, self.axis),)
 
     def cost(self, types: Types) -> Cost:
-        return Cost(0, 8 * prod(self.infer(types)[0].shape))
+        words = sum(one.dtype.words(prod(one.shape)) for one in types if one is not None)
+        return Cost(0, 4 * (words + prod(self.infer(types)[0].shape)))

@@ -72,7 +72,8 @@ class Pointwise(Operator):
     def cost(self, types: Types) -> Cost:
         given = [one for one in types if one is not None]
         count = prod(broadcast(self.named([one.shape for one in given])))
-        return Cost(self.expr.flops * count, 4 * (count + sum(prod(one.shape) for one in given)))
+        words = sum(one.dtype.words(prod(one.shape)) for one in given)
+        return Cost(self.expr.flops * count, 4 * (count + words))
 
     def shape_of(self, shapes: Shapes) -> Shape:
         return broadcast(shapes)

@@ -78,6 +78,8 @@ class Pass(Enum):
     """Concatenations and slices of channels are only placed in memory."""
     LEAVE = "leave"
     """Small work between steps of the host's is the host's, too."""
+    HALVES = "halves"
+    """With weights of float16, what is computed is stored so, too, where all who read it can."""
 
     @classmethod
     def named(cls, names: Iterable[str | Pass]) -> frozenset[Pass]:

@@ -22,7 +22,7 @@ ENDLESS = 2**31 - 1
 
 def pieces(op: Operator, types: Operands, layouts: Mapping[str, Layout], backend: str) -> Generated:
     """For kernels that put each operand into its place of the result by a launch of its own."""
-    axis, names = _checked(op, types)
+    axis, names = _checked(op, types, halves=backend == "compute")
     shape = types["out"].shape
     writes = strides(layouts["out"], shape)
     walks: dict[str, Walk] = {}
@@ -40,6 +40,8 @@ def pieces(op: Operator, types: Operands, layouts: Mapping[str, Layout], backend
     made = {
         name: loops(_of_rank(walk, rank), False, 0, width=width) for name, walk in walks.items()
     }
+    if width == 1 and types["out"].dtype is DType.float16:
+        raise UnsupportedOpError("halves are moved by four, and channels are not in whole fours")
     largest = max(names, key=lambda name: walks[name].places)
     launches = tuple(OneLaunch(made[name].uniforms, name) for name in names)
     plain = made[largest]
@@ -148,11 +150,15 @@ def _of_rank(walk: Walk, rank: int) -> Walk:
     return replace(walk, legs=(*more, *walk.legs))
 
 
-def _checked(op: Operator, types: Operands) -> tuple[int, list[str]]:
-    """The axis, and the operands' names. Raises UnsupportedOpError where it is no concatenation."""
+def _checked(op: Operator, types: Operands, halves: bool = False) -> tuple[int, list[str]]:
+    """The axis, and the operands' names. Raises UnsupportedOpError where it is no concatenation.
+
+    halves: whether all may be float16.
+    """
     if not isinstance(op, Concat):
         raise UnsupportedOpError(f"it puts tensors behind one another, no {op.name}")
-    on_gpu(types)
+    if not halves or any(one.dtype is not DType.float16 for one in types.values()):
+        on_gpu(types)
     return op.axis % len(types["out"].dims), [name for name in types if name != "out"]
 
 

@@ -15,6 +15,8 @@ from glnn.types import DType
 TEMPLATE = "common/epilogue.glsl"
 # NVIDIA's compiler (580) makes products of 4096 by 5% slower where sums are stored as they are.
 IDENTITY = Epilogue(call("mul", 1.0, Arg(0)))
+WORDS = {"float": "uint", "vec4": "uvec2"}
+"""GLSL's type of what memory of halves is seen as, by the form."""
 PREFIX = "epilogue_scalar"  # of the uniforms of the expression's numbers
 
 
@@ -24,11 +26,13 @@ class Bound:
 
     places: the storage-buffer binding of each that has one. in_place: the one that lies in the
     result's own memory. samplers: what each is to the shader that fetches it from a texture.
+    halves: those in buffers, or in the result's memory, that are float16.
     """
 
     places: Mapping[str, int] = field(default_factory=dict)
     in_place: str | None = None
     samplers: Mapping[str, str] = field(default_factory=dict)
+    halves: frozenset[str] = frozenset()
 
 
 def scalars(epilogue: Epilogue | None) -> dict[str, float | int]:
@@ -45,6 +49,7 @@ def generated(epilogue: Epilogue | None, form: str, bound: Bound) -> dict[str, s
     operands = [
         f"#define EPILOGUE_QUADS {int(form == 'vec4')}",
         *(['#include "common/texel.glsl"'] if bound.samplers else []),
+        *(['#include "common/half.glsl"'] if bound.halves else []),
         *(_declaration(name, form, bound) for name in found.names if name != bound.in_place),
     ]
     numbers = ["value"]
@@ -71,7 +76,8 @@ def _declaration(name: str, form: str, bound: Bound) -> str:
     if name in bound.samplers:
         return f"uniform highp {bound.samplers[name]} {name};"
     block = f"layout(std430, binding = {bound.places[name]}) buffer {name.upper()}"
-    return f"{block} {{ {form} {name}[]; }};"
+    kind = WORDS[form] if name in bound.halves else form
+    return f"{block} {{ {kind} {name}[]; }};"
 
 
 def _fetch(name: str, extent: Extent, form: str, bound: Bound) -> str:
@@ -81,7 +87,15 @@ def _fetch(name: str, extent: Extent, form: str, bound: Bound) -> str:
     if name in bound.samplers:
         four = f"texel({name}, {index})"
     else:
-        four = f"{'result' if name == bound.in_place else name}[{index}]"
+        memory = "result" if name == bound.in_place else name
+        four = _stored(memory, index, form) if name in bound.halves else f"{memory}[{index}]"
     if form == "float":
         return f"{four}.x" if name in bound.samplers else four
     return f"vec4({four}.x)" if extent == "one" else four
+
+
+def _stored(memory: str, index: str, form: str) -> str:
+    """The number or the four at `index` of halves."""
+    if form == "float":
+        return f"one_half({memory}[{index} / 2], {index})"
+    return f"four_halves({memory}[{index}])"

@@ -26,11 +26,15 @@ def generate(
     op: Operator, types: Mapping[str, TensorType], layouts: Mapping[str, Layout], backend: str
 ) -> Generated:
     """For kernels that move words one by one, or four where those lie together: `Generator`."""
-    walk = walk_of(op, types, layouts)
-    assert isinstance(op, Move)  # else it has no walk
     capture = backend == "feedback"
+    halves = not capture and types["x"].dtype is types["out"].dtype is DType.float16
+    walk = walk_of(op, types, layouts, halves)
+    assert isinstance(op, Move)  # else it has no walk
     walk = walk.whole if capture else walk
-    return loops(walk, capture, layouts["x"].size(types["x"].shape), bits(op.value, types["x"]))
+    if halves and (walk.quads is None or op.value):
+        raise UnsupportedOpError("halves are moved by four, and what is put beside them is 0")
+    fill = 0 if halves else bits(op.value, types["x"])
+    return loops(walk, capture, layouts["x"].size(types["x"].shape), fill)
 
 
 def loops(
@@ -127,12 +131,21 @@ def turn(
     return Generated(str(len(walk.legs)), {}, {"RANK": len(walk.legs)}, uniforms)
 
 
-def walk_of(op: Operator, types: Mapping[str, TensorType], layouts: Mapping[str, Layout]) -> Walk:
-    """The loops of `op` in memory. Raises UnsupportedOpError where it or a layout has none."""
+def walk_of(
+    op: Operator,
+    types: Mapping[str, TensorType],
+    layouts: Mapping[str, Layout],
+    halves: bool = False,
+) -> Walk:
+    """The loops of `op` in memory. Raises UnsupportedOpError where it or a layout has none.
+
+    halves: whether it moves numbers that are half a word.
+    """
     if not isinstance(op, Move):
         raise UnsupportedOpError(f"it moves numbers, no {op.name}")
     x, out = types["x"].shape, types["out"].shape
-    on_gpu(types)
+    if not halves:
+        on_gpu(types)
     steps = strides(layouts["x"], x), strides(layouts["out"], out)
     found = op.map(x)
     walk = found.walk(x, *steps)

@@ -21,10 +21,12 @@ from glnn.kernels.generate.generated import Generated, Uniform
 from glnn.kernels.generate.geometry import Geometry, Read
 from glnn.kernels.generate.packing import Packing, packing
 from glnn.layout import Layout, Strip
-from glnn.types import DType, Shape, TensorType
+from glnn.types import DType, Shape, TensorType, widened
 
 AMONG = {Read.SAME: Read.QUAD, Read.ONE: Read.SPLAT}
 """How what begins behind others in its memory is read, in the place of how it would be."""
+SOUGHT = (Read.QUAD, Read.SPLAT, Read.EACH)
+"""How what is read lies elsewhere than the result does."""
 ATTRIBUTES = 4  # mat4 that a vertex may have: GL guarantees 16 vec4
 MANY, FEW = 4, 2  # vec4 that a vertex captures: few where numbers or functions take registers
 LONG = frozenset(("arc", "rest", "trigonometric"))
@@ -78,7 +80,7 @@ class Fetch:
         else:
             block = f"layout(std430, binding = {self.place}) buffer {name.upper()}"
             found = [f"{block} {{ {kind} {name}[]; }};"]
-        if self.read in (Read.QUAD, Read.SPLAT, Read.EACH):
+        if self.read in SOUGHT:
             found.append(f"uniform int {name}_stride[RANK], {name}_first, {name}_size;")
         return found
 
@@ -150,7 +152,7 @@ def generate(
         raise UnsupportedOpError(f"it computes expressions, no {op.name}")
     if wrong := [name for name, one in types.items() if not one.dtype.on_gpu]:
         raise UnsupportedOpError(f"{wrong[0]} is {types[wrong[0]].dtype.value}, which no GPU has")
-    types_on_gpu(op.expr, [one.dtype for name, one in types.items() if name != "out"])
+    types_on_gpu(op.expr, [widened(one).dtype for name, one in types.items() if name != "out"])
     shapes = {name: one.shape for name, one in types.items()}
     out = layouts["out"]
     strip = out if isinstance(out, Strip) else None
@@ -164,9 +166,7 @@ def generate(
     few = few or Read.EACH in reads.values() or len(geometry.places) > 3
     vectors = FEW if few else MANY
     fetches = _fetches(reads, types, layouts, vectors, stored=backend == "compute")
-    placed = strip is not None or any(
-        one.read in (Read.QUAD, Read.SPLAT, Read.EACH) for one in fetches
-    )
+    placed = strip is not None or any(one.read in SOUGHT for one in fetches)
     values: dict[str, Uniform] = {**uniforms(op.expr)}
     if placed:
         values |= {"place": geometry.places, "extent": geometry.extents}
@@ -179,7 +179,7 @@ def generate(
         _, channels, high, wide = types["out"].shape
         values |= {"channels": channels, "pixels": high * wide}
     kind, expr = types["out"].dtype.kind, op.expr
-    dtypes = [types[fetch.name].dtype for fetch in fetches]
+    dtypes = [widened(types[fetch.name]).dtype for fetch in fetches]
     words = [fingerprint(expr), *(fetch.structure for fetch in fetches)]
     words += [dtype.value for dtype in (*dtypes, types["out"].dtype)]
     return Generated(
