@@ -20,35 +20,44 @@
 #include "conv2d/nhwc.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 
-// Pixels of a row that the windows of an invocation span, those between the taps left out.
-#define APART (DILATION_W > 1 ? PX * KERNEL_W : (PX - 1) * STRIDE_W + KERNEL_W)
+// Whether windows share columns of a row: else each tap of each pixel has its own.
+#define SHARED (DILATION_W == 1 && STRIDE_W <= KERNEL_W)
+// Columns of a row that the windows of an invocation meet, those between the taps left out.
+#define APART (SHARED ? (PX - 1) * STRIDE_W + KERNEL_W : PX * KERNEL_W)
 // Which of them tap `kx` of pixel `p` meets.
-#define PLACE(p, kx) (DILATION_W > 1 ? (p) * KERNEL_W + (kx) : (p) * STRIDE_W + (kx))
+#define PLACE(p, kx) (SHARED ? (p) * STRIDE_W + (kx) : (p) * KERNEL_W + (kx))
+#define MOST 32  // that registers have room for
+
+// What lies in a row that begins at pixel `start`, which is -1 outside of the image.
+vec4 met(int start, int column, int quad, int image) {
+    bool inside = start >= 0 && column >= 0 && column < w;
+    vec4 found = x_at((inside ? start + column : 0) * (x_pixel >> 2) + (x_first >> 2) + quad);
+    return inside ? prologue(found, quad, image) : vec4(0.0);
+}
 
 void convolve(int quad, int y, int left) {
     int quads = (c + 3) / 4;
     int image = y / oh;  // rows are counted through all images
     int top = (y - image * oh) * STRIDE_H - PADDING_TOP;
-    int column[APART];
-    for (int p = 0; p < PX; ++p)
-        for (int kx = 0; kx < KERNEL_W; ++kx)
-            column[PLACE(p, kx)] = (left + p) * STRIDE_W - PADDING_LEFT + kx * DILATION_W;
     vec4 sum[PX];
     for (int p = 0; p < PX; ++p) sum[p] = vec4(0.0);
     for (int ky = 0; ky < KERNEL_H; ++ky) {
         int row = top + ky * DILATION_H;
-        bool there = row >= 0 && row < h;
-        int start = (image * h + (there ? row : 0)) * w;
+        int start = row >= 0 && row < h ? (image * h + row) * w : -1;
+#define COLUMN(p, kx) ((left + (p)) * STRIDE_W - PADDING_LEFT + (kx) * DILATION_W)
+#if KERNEL_W <= MOST / PX
         vec4 line[APART];
-        for (int i = 0; i < APART; ++i) {
-            bool inside = there && column[i] >= 0 && column[i] < w;
-            vec4 met = x_at((start + (inside ? column[i] : 0)) * (x_pixel >> 2) + (x_first >> 2) + quad);
-            met = prologue(met, quad, image);
-            line[i] = inside ? met : vec4(0.0);
-        }
+        for (int p = 0; p < PX; ++p)
+            for (int kx = 0; kx < KERNEL_W; ++kx)
+                if (!SHARED || p == 0 || kx + STRIDE_W >= KERNEL_W)
+                    line[PLACE(p, kx)] = met(start, COLUMN(p, kx), quad, image);
+#define MET(p, kx) line[PLACE(p, kx)]
+#else
+#define MET(p, kx) met(start, COLUMN(p, kx), quad, image)
+#endif
         for (int kx = 0; kx < KERNEL_W; ++kx) {
             vec4 weights = WEIGHT((ky * KERNEL_W + kx) * quads + quad);
-            for (int p = 0; p < PX; ++p) sum[p] += line[PLACE(p, kx)] * weights;
+            for (int p = 0; p < PX; ++p) sum[p] += MET(p, kx) * weights;
         }
     }
     for (int p = 0; p < PX; ++p)

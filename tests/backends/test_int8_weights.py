@@ -61,7 +61,7 @@ def test_convolutions(opened, rng, name, kernel) -> None:
     for x_shape, w_shape, attributes in CONVOLUTIONS:
         op, x, (weight, scales) = Conv2d(**attributes), rng(x_shape), made(w_shape)
         operands = {"x": x, "weight": weight, "e1": scales}
-        if _why_refused(kernel, w_shape, op):
+        if _why_refused(opened(name), kernel, w_shape, op):
             with pytest.raises(UnsupportedOpError):
                 run(opened(name), op, operands, kernel, SCALED)
             continue

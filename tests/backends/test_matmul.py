@@ -158,7 +158,7 @@ def test_few_results_of_a_long_sum_are_split_along_k(opened) -> None:
     small = backend.choose(Problem.of(Matmul(), {"x": (100, 400), "weight": (120, 400)}, {}))
     large = backend.choose(Problem.of(Matmul(), {"x": (1000, 400), "weight": (1200, 400)}, {}))
     if architecture(backend.device.capabilities) == "llvmpipe":  # shared memory is slow there
-        assert (small.name, large.name) == ("blocked", "blocked")
+        assert small.name == large.name and small.name in ("blocked", "fetched")
         return
     assert small.name == "split_k"
     assert large.name in ("blocked", "tiled_middling")  # as the device suits
@@ -220,7 +220,7 @@ def test_operands_larger_than_a_storage_block_are_split(small_blocks, rng, kerne
     most = allowed("matmul", kernel)
     assert oracle.error(got, oracle.matmul(*operands.values(), -1.5, 0.25)) <= most
     declared = next(k for k in kernels_for("matmul", "compute") if k.name == kernel)
-    for operand in declared.halves:
+    for operand in set(declared.halves) & set(operands):
         operands[operand] = operands[operand].astype(np.float16).astype(np.float32)
         halves = {**operands, operand: operands[operand].astype(np.float16)}
         got = run(small_blocks, Matmul(), halves, kernel, epilogue)
@@ -240,10 +240,10 @@ def test_the_default_splits_what_a_storage_block_does_not_hold(small_blocks, rng
 
 def test_a_row_that_exceeds_a_storage_block_is_refused_before_gl_is_asked(small_blocks) -> None:
     shapes = {"x": (2, 4097), "weight": (1, 4097)}
-    reason = small_blocks.why_not(Problem.of(Matmul(), shapes, {}))
+    reason = small_blocks.why_not(Problem.of(Matmul(), shapes, {}), "blocked")
     assert reason is not None and "a storage block has" in reason
     with pytest.raises(LimitError):
-        small_blocks.choose(Problem.of(Matmul(), shapes, {}))
+        small_blocks.choose(Problem.of(Matmul(), shapes, {}), "blocked")
 
 
 @pytest.mark.parametrize("transpose_a", [False, True])

@@ -172,7 +172,8 @@ def test_a_layers_training_is_right(opened, rng, name, batch, inner, outer) -> N
 def test_what_would_reorder_changing_weights_is_not_preferred(opened) -> None:
     """Weights in columns are not given to the kernel of few rows, which wants them in rows."""
     backend, shapes = opened("compute"), {"x": (2, 784), "weight": (512, 784)}
-    assert backend.choose(Problem.of(Matmul(), shapes, {"x": "R", "weight": "R"})).name == "matvec"
+    rows = backend.choose(Problem.of(Matmul(), shapes, {"x": "R", "weight": "R"}))
+    assert rows.name in ("matvec", "matvec_fetched")  # as the device suits
     columns = backend.choose(Problem.of(Matmul(), shapes, {"x": "R", "weight": "C"}))
     assert "C" in columns.layouts["weight"]
-    assert backend.choose(Problem.of(Matmul(), shapes, {"x": "R"})).name == "matvec"
+    assert backend.choose(Problem.of(Matmul(), shapes, {"x": "R"})).name == rows.name

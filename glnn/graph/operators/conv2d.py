@@ -102,8 +102,8 @@ class Conv2d(Prologued):
 
     def derived(self, shapes: Shapes) -> dict[str, int]:
         """The kernel's size; the greatest powers of two, up to 16, that divide a row and a plane of
-        the result; whether pixels that follow one another meet inputs that do, across rows too; and
-        whether whole numbers must be exact.
+        the result; whether pixels that follow one another meet inputs that do, across rows too;
+        whether whole numbers must be exact; and whether a group's channels end within a quad.
         """
         *_, oh, ow = self.shape_of(shapes)
         kernel_h, kernel_w = shapes["weight"][2:]
@@ -114,6 +114,7 @@ class Conv2d(Prologued):
             "plane_unit": gcd(oh * ow, UNIT),
             "follows": int(self.stride == (1, 1) and ow == shapes["x"][3]),
             "exact": int(self.exact),
+            "ragged": int(shapes["weight"][1] % 4 > 0),
         }
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
@@ -123,7 +124,6 @@ class Conv2d(Prologued):
             **windows.defines((kh, kw), self.stride, self.padding, self.dilation),
             "GROUPS": self.groups,
             "WHOLE_QUADS": int(whole),
-            "RAGGED": int(share % 4 > 0),
             "PADDED": int(any(self.padding)),
             "DEPTHWISE": int(self.groups == shapes["x"][1] == o),
         }

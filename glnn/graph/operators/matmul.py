@@ -79,8 +79,11 @@ class Matmul(Prologued):
         return sizes["m"], sizes["n"]
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
-        ragged = shapes["x"][1] % 4 > 0
-        return {"BATCHED": int(bool(self.stacks(shapes))), "RAGGED": int(ragged)}
+        return {"BATCHED": int(bool(self.stacks(shapes)))}
+
+    def derived(self, shapes: Shapes) -> dict[str, int]:
+        """Whether the sums end within a quad."""
+        return {"ragged": int(shapes["x"][1] % 4 > 0)}
 
     def stacks(self, shapes: Shapes) -> tuple[str, ...]:
         return ("weight",) if len(shapes["weight"]) == 3 else ()
