@@ -52,7 +52,8 @@ def test_vgg16_whole(limits, monkeypatch) -> None:
         assert error(got, expected) <= 1e-5
     assert session.plan({"input": x.shape}) is plan and len(programs) == compiled
     moved = [step.name for step in plan.steps if step.op.name == "reorder"]
-    assert moved == ["input to nhwC4c", "pool5 to R"]
+    *first, last = moved  # some devices read the picture as it comes
+    assert last == "pool5 to R" and first in ([], ["input to nhwC4c"])
 
 
 @pytest.mark.parametrize("kernel", ["implicit", "winograd_2", "winograd_4", "im2col_morton"])

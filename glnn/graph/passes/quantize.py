@@ -122,7 +122,8 @@ def samples_of(graph: Graph, shapes: Mapping[str, Shape]) -> int:
     graph: as the model says it, its inputs of sizes yet unknown. That is `N` where there is one,
     else the symbol of a first dimension; 1 where the model says no such size.
     """
-    places = [(v.name, i, dim) for v in graph.inputs for i, dim in enumerate(v.type.dims)]
-    named = [shapes[name][i] for name, i, dim in places if dim == "N"]
-    first = [shapes[name][i] for name, i, dim in places if i == 0 and isinstance(dim, str)]
+    pairs = [zip(v.type.dims, shapes[v.name], strict=False) for v in graph.inputs]  # bound later
+    sizes = [(i, dim, size) for one in pairs for i, (dim, size) in enumerate(one)]
+    named = [size for _, dim, size in sizes if dim == "N"]
+    first = [size for i, dim, size in sizes if i == 0 and isinstance(dim, str)]
     return max((named or first or [1])[0], 1)
