@@ -68,14 +68,14 @@ class _Target:
         """
         if tensor.type.dtype is not DType.float32 or tensor.offset is not None:
             return None
-        shape, lies, taken = tensor.shape, tensor.layout, -(-self.channels // 4) * 4
+        shape, lies = tensor.shape, tensor.layout
         if lies == IMAGES and shape[1] == self.channels:
             same = shape[0] * prod(shape[2:]) == self.pixels
             return Strip(IMAGES, self.start, self.wide) if same else None
-        rows = isinstance(lies, RowMajor) and shape == (self.pixels, self.channels)
-        if rows and isinstance(lies, RowMajor) and lies.row(shape) == taken:
-            return Strip(PADDED, self.start, self.wide)
-        return None
+        if not isinstance(lies, RowMajor) or shape != (self.pixels, self.channels):
+            return None
+        same = lies.row(shape) == _whole(self.channels)
+        return Strip(PADDED, self.start, self.wide) if same else None
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,8 @@ class _Laying:
         number, entry = self._found(output)
         tensors, out = self.schedule.tensors, self.schedule.tensors[output]
         operands = tuple(entry.task.operands.values())
-        whole = len(operands) == len(entry.problem.operands) and len(set(operands)) > 1
+        whole = len(operands) == len(entry.problem.operands)
+        whole = whole and 1 < len(operands) == len(set(operands))
         if out.memory in self.fixed or not whole or not _of_channels(entry):
             return
         wide = out.layout.wide if isinstance(out.layout, Strip) else _whole(out.shape[1])
@@ -100,7 +101,7 @@ class _Laying:
             channels = tensors[name].shape[1]
             targets.append(_Target(out.memory, start, wide, pixels, channels))
             start += channels
-        if any(one.channels % 4 for one in targets[:-1]) or len(set(operands)) < len(operands):
+        if any(one.channels % 4 for one in targets[:-1]):
             return
         copies: list[tuple[Entry, Tensor]] = []
         for name, target in zip(operands, targets, strict=True):
