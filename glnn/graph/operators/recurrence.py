@@ -10,9 +10,9 @@ import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.expression import Expr
-from glnn.graph.operator import Cost, Known, Operator, Shapes, Types
-from glnn.graph.operators.recurrent_step import MOST_GATES
-from glnn.types import Array, DType, Shape, TensorType
+from glnn.graph.operator import Cost, Shapes, Types
+from glnn.graph.operators.recurrent_step import MOST_GATES, Recurrent
+from glnn.types import Array, Shape
 
 MOST_STATES = 5
 """How many states of a unit may change."""
@@ -25,7 +25,7 @@ MOST_WEIGHTS = 1 << 16
 
 
 @dataclass(frozen=True)
-class Recurrence(Operator):
+class Recurrence(Recurrent):
     """The states of all units after each of t steps: many a `RecurrentStep`, one after the other.
 
     x: (d, t, b, i, h), of each of d directions, t steps and b samples the i inputs of each of h
@@ -42,7 +42,6 @@ class Recurrence(Operator):
     """
 
     name: ClassVar[str] = "recurrence"
-    parameters: ClassVar[tuple[str, ...]] = ("weight",)
     exprs: tuple[Expr, ...]
     """Each of the r new states: of the g sums, the i inputs and the s states of a unit."""
     summed: int = 0
@@ -57,24 +56,8 @@ class Recurrence(Operator):
         if not few or not 0 <= self.summed < len(self.exprs) or self.units < 0 or self.layers < 1:
             raise ShapeError(f"recurrence: no such attributes: {self}")
 
-    @property
-    def operands(self) -> tuple[str, ...]:
-        return ("x", "weight", "state")
-
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
-        given = self.named(types)
-        for name, one in given.items():
-            if one.dtype is not DType.float32:
-                raise ShapeError(f"recurrence: {name} must be float32, got {one}")
-        return (TensorType(self.shape_of({name: one.shape for name, one in given.items()})),)
-
     def shape_of(self, shapes: Shapes) -> Shape:
-        x, weight, state = shapes["x"], shapes["weight"], shapes["state"]
-        if len(x) != 5 or len(weight) != 4 or len(state) != 5:
-            raise ShapeError(
-                "recurrence: x must be (d, t, b, i, h), weight (d, g, h, h) and state "
-                f"(d, b, h / 4, s, 4), got {x}, {weight} and {state}"
-            )
+        x, weight, state = self.ranked(shapes)
         d, t, b, i, h = x
         chains, g, s = d * self.layers, weight[1], state[3]
         stacked = self.layers > 1

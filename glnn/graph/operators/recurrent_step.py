@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
@@ -16,8 +17,41 @@ from glnn.types import Array, DType, Shape, TensorType
 MOST_GATES = 4
 
 
+class Recurrent(Operator):
+    """An operator of x, weight and state, all float32, whose result is float32, too."""
+
+    parameters: ClassVar[tuple[str, ...]] = ("weight",)
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return ("x", "weight", "state")
+
+    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
+        given = self.named(types)
+        for name, one in given.items():
+            if one.dtype is not DType.float32:
+                raise ShapeError(f"{self.name}: {name} must be float32, got {one}")
+        return (TensorType(self.shape_of({name: one.shape for name, one in given.items()})),)
+
+    @abstractmethod
+    def shape_of(self, shapes: Shapes) -> Shape:
+        """The result's shape. Raises ShapeError where the operands do not fit."""
+
+    def ranked(self, shapes: Shapes) -> tuple[Shape, Shape, Shape]:
+        """The shapes of x, weight and state. Raises ShapeError unless they have 5, 4 and 5
+        dimensions.
+        """
+        x, weight, state = (shapes[name] for name in self.operands)
+        if len(x) != 5 or len(weight) != 4 or len(state) != 5:
+            raise ShapeError(
+                f"{self.name}: x must be (d, t, b, i, h), weight (d, g, h, h) and state "
+                f"(d, b, h / 4, s, 4), got {x}, {weight} and {state}"
+            )
+        return x, weight, state
+
+
 @dataclass(frozen=True)
-class RecurrentStep(Operator):
+class RecurrentStep(Recurrent):
     """The states of all units after a step, of those before it and of the step's inputs.
 
     x: (d, t, b, i, h), of each of d directions, t steps and b samples the i inputs of each of h
@@ -28,7 +62,6 @@ class RecurrentStep(Operator):
     """
 
     name: ClassVar[str] = "recurrent_step"
-    parameters: ClassVar[tuple[str, ...]] = ("weight",)
     exprs: tuple[Expr, ...]
     """Each of the r new states: of the g sums, the i inputs and the s states of a unit."""
     step: int = 0
@@ -42,24 +75,8 @@ class RecurrentStep(Operator):
         if not self.exprs or min(self.step, self.summed, self.units) < 0:
             raise ShapeError(f"recurrent_step: no such attributes: {self}")
 
-    @property
-    def operands(self) -> tuple[str, ...]:
-        return ("x", "weight", "state")
-
-    def infer(self, types: Types, known: Known = ()) -> tuple[TensorType, ...]:
-        given = self.named(types)
-        for name, one in given.items():
-            if one.dtype is not DType.float32:
-                raise ShapeError(f"recurrent_step: {name} must be float32, got {one}")
-        return (TensorType(self.shape_of({name: one.shape for name, one in given.items()})),)
-
     def shape_of(self, shapes: Shapes) -> Shape:
-        x, weight, state = shapes["x"], shapes["weight"], shapes["state"]
-        if len(x) != 5 or len(weight) != 4 or len(state) != 5:
-            raise ShapeError(
-                "recurrent_step: x must be (d, t, b, i, h), weight (d, g, h, h) and state "
-                f"(d, b, h / 4, s, 4), got {x}, {weight} and {state}"
-            )
+        x, weight, state = self.ranked(shapes)
         d, t, b, i, h = x
         g, s = weight[1], state[3]
         whole = h % 4 == 0 and weight == (d, g, h, h) and state == (d, b, h // 4, s, 4)
