@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glnn.device import SharedMemory
+from glnn.backends.compute import Compute
+from glnn.device import Device, SharedMemory
+from glnn.errors import DeviceError
 from glnn.layers import (
     AdaptiveAvgPool2d,
     Add,
@@ -30,6 +32,19 @@ from glnn.model import Model
 from glnn.model.model import Node
 from glnn.tensor_info import BATCH, TensorInfo
 from tests.files import name_weights_plainly
+
+
+@pytest.fixture(scope="module", params=["", "es31-minimum"])
+def compute(request):
+    """The backend of compute shaders, also with the least limits."""
+    try:
+        device = Device(limits=request.param or None)
+    except DeviceError as error:
+        pytest.skip(str(error))
+    if reason := Compute.why_not_device(device):
+        pytest.skip(reason)
+    yield Compute(device)
+    device.close()
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from glnn.compile.carried import Held
 from glnn.compile.outline import Outline
 from glnn.compile.plan import Plan
 from glnn.compile.states import States, aligned
-from glnn.device import Device
 from glnn.errors import DeviceError, LimitError
 from glnn.graph.builder import Builder
 from glnn.graph.expression import Arg, Expr, call
@@ -44,18 +43,6 @@ pytestmark = pytest.mark.usefixtures("poisoned")
 X, Y, Z = Arg(0), Arg(1), Arg(2)
 PLAIN = frozenset({Pass.GROUP})
 SHAPES: tuple[Shape, ...] = ((3, 43), (129,), (7, 3), (64,), (1,), (2, 32), (65,), (127,))
-
-
-@pytest.fixture(scope="module", params=["", "es31-minimum"])
-def compute(request):
-    try:
-        device = Device(limits=request.param or None)
-    except DeviceError as error:
-        pytest.skip(str(error))
-    if reason := Compute.why_not_device(device):
-        pytest.skip(reason)
-    yield Compute(device)
-    device.close()
 
 
 def together(step: StepGraph, backend: Backend, *, alone: bool = False) -> States:

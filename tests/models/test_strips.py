@@ -11,7 +11,6 @@ from glnn import layers
 from glnn.backends.compute import Compute
 from glnn.backends.cpu import Cpu
 from glnn.compile.plan import Plan
-from glnn.device import Device
 from glnn.errors import DeviceError
 from glnn.graph.builder import Builder, constant
 from glnn.graph.expression import Arg, call
@@ -38,18 +37,6 @@ from tests.references import results
 
 pytestmark = pytest.mark.usefixtures("poisoned")
 SAME = (1, 1, 1, 1)
-
-
-@pytest.fixture(scope="module", params=["", "es31-minimum"])
-def compute(request):
-    try:
-        device = Device(limits=request.param or None)
-    except DeviceError as error:
-        pytest.skip(str(error))
-    if reason := Compute.why_not_device(device):
-        pytest.skip(reason)
-    yield Compute(device)
-    device.close()
 
 
 class Net:
