@@ -13,6 +13,7 @@ from glnn.errors import UnsupportedOpError
 from glnn.graph.contraction import Contraction
 from glnn.graph.operators.perceptron import Perceptron
 from glnn.graph.operators.pointwise import Pointwise
+from glnn.graph.operators.separable_conv2d import SeparableConv2d
 from glnn.kernels import kernels_for
 from glnn.kernels.architecture import architecture
 from glnn.kernels.kernel import Kernel
@@ -79,6 +80,8 @@ class Problems(Tensors):
         device, pair = self.backend.device, isinstance(problem.op, Perceptron)
         if not isinstance(choice, Kernel) or device is None:
             return False
+        if isinstance(problem.op, SeparableConv2d):
+            return not problem.fits(choice)
         if problem.prologue is None and not pair:
             return False
         own = pace(architecture(device.capabilities))

@@ -22,6 +22,7 @@ from glnn.graph.passes.products import scaled_last
 from glnn.graph.passes.prologues import with_prologues
 from glnn.graph.passes.recognise import with_layer_norms, with_rms_norms, with_softmaxes
 from glnn.graph.passes.recurrences import Worth, with_recurrences
+from glnn.graph.passes.separable import with_separable
 from glnn.graph.passes.sink import sink
 from glnn.graph.passes.stack import with_stacked
 from glnn.types import TensorType
@@ -68,6 +69,9 @@ class Pass(Enum):
     """Two small products one after the other become one operator."""
     PROLOGUE = "prologue"
     """Pointwise work joins the one product or convolution that reads what it makes."""
+    SEPARABLE = "separable"
+    """A depthwise convolution and a pointwise one behind it become one operator, where the backend
+    gains by that."""
     CONCATS = "concats"
     """Concatenations share what they begin with."""
     GROUP = "group"
@@ -109,7 +113,7 @@ FUSING = frozenset(
     {
         *(Pass.LAYER_NORM, Pass.RMS_NORM, Pass.SOFTMAX, Pass.ACTIVATIONS),
         *(Pass.PADS, Pass.MOVES, Pass.FOLD, Pass.ATTENTION, Pass.FUSE),
-        *(Pass.PERCEPTRON, Pass.PROLOGUE),
+        *(Pass.PERCEPTRON, Pass.PROLOGUE, Pass.SEPARABLE),
     }
 )
 """Those that make one step of several in the model, as of a product, its bias and its ReLU."""
@@ -150,6 +154,10 @@ def _attention(graph: Graph, types: Types, offers: Offers) -> Graph:
     return graph if offers.pays is None else with_attention(graph, types, offers.pays)
 
 
+def _separable(graph: Graph, types: Types, offers: Offers) -> Graph:
+    return graph if offers.pays is None else with_separable(graph, types, offers.pays)
+
+
 def _fuse(graph: Graph, types: Types, offers: Offers) -> Graph:
     return fuse(graph, types, offers.operands)
 
@@ -186,6 +194,7 @@ _ORDER: tuple[tuple[Pass, Change], ...] = (
     (Pass.PERCEPTRON, _of_types(with_perceptrons)),
     (Pass.STACK, _stack),
     (Pass.PROLOGUE, _of_types(with_prologues)),
+    (Pass.SEPARABLE, _separable),
 )
 """In the order in which they are done, some of them again."""
 
