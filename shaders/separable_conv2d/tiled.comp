@@ -16,7 +16,7 @@
 #define TM 4
 #endif
 #ifndef PX
-#define PX 4
+#define PX 1
 #endif
 #ifndef DEEP
 #define DEEP 1
