@@ -27,6 +27,7 @@ from glnn.graph.operators import (
     RecurrentStep,
     Reduce,
     Resample,
+    SeparableConv2d,
     Sobel,
     Softmax,
     Subsample,
@@ -45,12 +46,14 @@ from glnn.graph.operators.shift_add import ShiftAdd
 from glnn.graph.operators.winograd_input import WinogradInput
 from glnn.graph.operators.winograd_output import WinogradOutput
 from glnn.graph.operators.zero import Zero
+from glnn.graph.prologue import Prologue
 from glnn.kernels.problem import Problem
 from glnn.types import Array, DType, Shape, TensorType
 
 RELU, TANH = (Epilogue(call(name, Arg(0))) for name in ("relu", "tanh"))
 SUMMED = Epilogue(call("add", Arg(0), Arg(1)), ("full",))
 BIASED_TANH = BIASED.then(TANH)
+BIASED_RELU = Prologue(BIASED.then(RELU).expr, ("channel",))
 
 # Queries, keys and values of three heads in rows, as one product has made them; and each by itself.
 ATTENTION = Attention(2, 3, 37, 37, 11, 11, tuple(Walk(33 * i, 3663, 11, 99) for i in range(3)))
@@ -224,6 +227,20 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
             Conv2d((1, 2), (1, 1, 1, 1), groups=17),
             {"x": (2, 17, 11, 9), "weight": (17, 1, 3, 3), "e1": (17,)},
             BIASED,
+        ),
+    ],
+    "separable_conv2d": [
+        (
+            SeparableConv2d((2, 1), (1, 1, 0, 1), prologue=BIASED_RELU),
+            {
+                **{"x": (2, 37, 11, 9), "depthwise": (37, 1, 3, 3), "weight": (35, 37, 1, 1)},
+                **{"p1": (37,), "e1": (35,), "e2": (2, 35, 5, 9)},
+            },
+            BIASED.then(SUMMED),
+        ),
+        (  # more channels than shared memory holds at a time
+            SeparableConv2d(),
+            {"x": (1, 1031, 3, 5), "depthwise": (1031, 1, 3, 3), "weight": (7, 1031, 1, 1)},
         ),
     ],
     "im2row": [

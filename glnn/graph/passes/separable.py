@@ -23,20 +23,23 @@ def with_separable(graph: Graph, types: dict[Value, TensorType], pays: Pays) -> 
     """
     rewriting = Rewriting(graph, types)
     for node in rewriting.nodes:
-        first = rewriting.computed(node.inputs[0]) if node.inputs else None
-        if first is not None and rewriting.alone(node.inputs[0]):
-            _join(rewriting, first, node, pays)
+        if _is_pointwise(rewriting, node):
+            _join(rewriting, node, pays)
     return rewriting.graph()
 
 
-def _join(rewriting: Rewriting, first: Node, last: Node, pays: Pays) -> None:
-    """Both as one, where they are such a pair and that pays."""
+def _join(rewriting: Rewriting, last: Node, pays: Pays) -> None:
+    """`last` and what makes its x as one, where they are such a pair and that pays."""
+    x = last.inputs[0]
+    first = rewriting.computed(x)
+    if first is None or not rewriting.alone(x) or last.reads.count(x) > 1:
+        return
     window = first.operator
     if not isinstance(window, Conv2d) or not _is_depthwise(rewriting, first):
         return
     extents = () if first.epilogue is None else first.epilogue.extents
     spread: list[Spread] = [one for one in extents if one != "full"]
-    if not _is_pointwise(rewriting, last) or len(spread) < len(extents):
+    if len(spread) < len(extents):
         return
     prologue = None if first.epilogue is None else Prologue(first.epilogue.expr, tuple(spread))
     operator = SeparableConv2d(window.stride, window.padding, window.dilation, prologue)

@@ -1,0 +1,214 @@
+"""Depthwise and pointwise convolutions become one operator where they can, and give the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from glnn.backends import open_backend
+from glnn.backends.compute import Compute
+from glnn.compile import Executor, Plan
+from glnn.device import Device
+from glnn.graph.builder import Builder, constant
+from glnn.graph.expression import formula
+from glnn.graph.graph import Graph, Node, Value
+from glnn.graph.operator import Operator
+from glnn.graph.operators import Conv2d, Pointwise, SeparableConv2d
+from glnn.graph.passes import Offers, Pass, quantize, shortened
+from glnn.kernels import kernels_for
+from glnn.kernels.predict import pace, separable_pays
+from glnn.kernels.problem import Problem
+from glnn.types import DType, TensorType
+from tests import oracle
+
+IMAGE = (2, 6, 7, 5)
+WINDOW = Conv2d((2, 1), (1, 1, 1, 1), groups=6)
+KERNEL = {"separable_conv2d": "tiled_small"}
+
+
+class Net:
+    """A graph in the making, of operators called one after the other."""
+
+    def __init__(self) -> None:
+        self.builder = Builder("net")
+        self._numbers = np.random.default_rng(5)
+
+    def __call__(self, operator: Operator, *given: Value) -> Value:
+        return self.builder.add(operator, *given, name=operator.name)[0]
+
+    def of(self, text: str, *given: Value) -> Value:
+        return self(Pointwise(formula(text)), *given)
+
+    def fixed(self, *shape: int) -> Value:
+        return constant(self._numbers.normal(size=shape).astype(np.float32))
+
+    def depthwise(self, x: Value, operator: Conv2d = WINDOW, kernel: int = 3) -> Value:
+        return self(operator, x, self.fixed(6, 1, kernel, kernel))
+
+    def pointwise(self, x: Value, o: int = 6) -> Value:
+        return self(Conv2d(), x, self.fixed(o, x.type.shape[1], 1, 1))
+
+
+def plain(net: Net, x: Value) -> Value:
+    return net.pointwise(net.depthwise(x))
+
+
+def bottleneck(net: Net, x: Value) -> Value:
+    """An inverted residual block (Sandler et al. 2018)."""
+    same = Conv2d(padding=(1, 1, 1, 1), groups=6)
+    y = net.depthwise(net.of("relu(a)", net.pointwise(x)), same)
+    y = net.of("minimum(relu(a * b + c), 6.0)", y, net.fixed(6, 1, 1), net.fixed(1, 6, 1, 1))
+    return net.of("a + b + c", net.pointwise(y), net.fixed(6, 1, 1), x)
+
+
+def sloped(net: Net, x: Value) -> Value:
+    """A PReLU between the two, a number for each channel."""
+    y = net.of("where(a > 0.0, a, a * b)", net.depthwise(x), net.fixed(6, 1, 1))
+    return net.of("sigmoid(a)", net.pointwise(y, 9))
+
+
+JOINED: dict[str, Callable[[Net, Value], Value]] = {
+    "plain": plain,
+    "bottleneck": bottleneck,
+    "sloped": sloped,
+}
+
+
+def read_twice(net: Net, x: Value) -> Value:
+    y = net.depthwise(x)
+    return net.of("a + b", net.pointwise(y), y)
+
+
+def full_between(net: Net, x: Value) -> Value:
+    same = Conv2d(padding=(1, 1, 1, 1), groups=6)
+    return net.pointwise(net.of("relu(a) + b", net.depthwise(x, same), x))
+
+
+def two_taps(net: Net, x: Value) -> Value:
+    return net(Conv2d(), net.depthwise(x), net.fixed(6, 6, 2, 1))
+
+
+def strided(net: Net, x: Value) -> Value:
+    return net(Conv2d((1, 2)), net.depthwise(x), net.fixed(6, 6, 1, 1))
+
+
+def padded(net: Net, x: Value) -> Value:
+    return net(Conv2d(padding=(0, 1, 0, 0)), net.depthwise(x), net.fixed(6, 6, 1, 1))
+
+
+def grouped(net: Net, x: Value) -> Value:
+    return net(Conv2d(groups=2), net.depthwise(x), net.fixed(6, 3, 1, 1))
+
+
+def multiplied(net: Net, x: Value) -> Value:
+    return net.pointwise(net(WINDOW, x, net.fixed(12, 1, 3, 3)))
+
+
+def of_two_channels(net: Net, x: Value) -> Value:
+    y = net(Conv2d(groups=3), x, net.fixed(6, 2, 3, 3))
+    return net.pointwise(y)
+
+
+def changing(net: Net, x: Value) -> Value:
+    weight = net.builder.input("weight", TensorType((6, 6, 1, 1)))
+    return net(Conv2d(), net.depthwise(x), weight)
+
+
+APART = (
+    *(read_twice, full_between, two_taps, strided, padded, grouped, multiplied, of_two_channels),
+    changing,
+)
+
+
+def made(block: Callable[[Net, Value], Value]) -> Graph:
+    net = Net()
+    x = net.builder.input("x", TensorType(IMAGE))
+    return net.builder.graph([block(net, x)])
+
+
+def steps(graph: Graph, pays: bool = True) -> list[Node]:
+    """The nodes that a run computes."""
+    types = graph.bind({value.name: value.type for value in graph.inputs})
+    short = shortened(graph, types, Offers(8, pays=lambda *_: pays))
+    return [node for node in short.nodes if node.outputs[0] not in short.fixed]
+
+
+def feeds(graph: Graph, rng) -> dict[str, np.ndarray]:
+    return {value.name: rng(value.type.shape) for value in graph.inputs}
+
+
+@pytest.mark.parametrize("block", JOINED.values(), ids=list(JOINED))
+def test_one_operator_does_both(block, rng) -> None:
+    graph = made(block)
+    operators = [node.operator for node in steps(graph)]
+    assert sum(isinstance(one, SeparableConv2d) for one in operators) == 1
+    assert not any(isinstance(one, Conv2d) and one.groups > 1 for one in operators)
+    assert not any(isinstance(n.operator, SeparableConv2d) for n in steps(graph, pays=False))
+    given = feeds(graph, rng)
+    (expected,) = graph.reference(*(x.astype(np.float64) for x in given.values()))
+    (found,) = Executor(graph, "compute", kernels=KERNEL).run(given).values()
+    assert oracle.error(found, expected) <= 1e-5
+
+
+@pytest.mark.parametrize(("precision", "near"), [(DType.float16, 2e-3), (DType.int8, 2e-2)])
+def test_weights_may_be_rounded(monkeypatch, rng, precision, near) -> None:
+    monkeypatch.setattr(quantize, "LEAST", 1)
+    graph = made(bottleneck)
+    given = feeds(graph, rng)
+    (expected,) = graph.reference(*(x.astype(np.float64) for x in given.values()))
+    executor = Executor(graph, "compute", kernels=KERNEL, precision=precision)
+    (found,) = executor.run(given).values()
+    assert 1e-5 < oracle.error(found, expected) <= near
+
+
+@pytest.mark.parametrize("block", APART)
+def test_others_stay(block) -> None:
+    assert not any(isinstance(node.operator, SeparableConv2d) for node in steps(made(block)))
+
+
+def ops(graph: Graph, given: dict[str, np.ndarray], *without: Pass) -> list[str]:
+    """What the steps of a plan are."""
+    backend = open_backend("compute")
+    shapes = {name: x.shape for name, x in given.items()}
+    plan = Plan(graph, backend, shapes, without=without)
+    expected = graph.reference(*(x.astype(np.float64) for x in given.values()))
+    (found,) = plan.run(given).values()
+    assert oracle.error(found, expected[0]) <= 1e-5
+    return [step.op.name for step in plan.steps]
+
+
+def test_it_is_for_those_that_gain(monkeypatch, rng) -> None:
+    graph = made(bottleneck)
+    given = feeds(graph, rng)
+    assert "separable_conv2d" not in ops(graph, given)
+    monkeypatch.setattr(Compute, "suits", lambda self, *asked: self.why_not(*asked) is None)
+    assert "separable_conv2d" in ops(graph, given)
+    assert "separable_conv2d" not in ops(graph, given, Pass.SEPARABLE)
+
+
+def test_what_no_kernel_takes_is_taken_apart(rng) -> None:
+    """Four storage blocks have no room for the bias between the two."""
+    graph = made(bottleneck)
+    given = feeds(graph, rng)
+    (expected,) = graph.reference(*(x.astype(np.float64) for x in given.values()))
+    with Device(limits="es31-minimum") as device:
+        (found,) = Executor(graph, "compute", device=device).run(given).values()
+    assert oracle.error(found, expected) <= 1e-5
+
+
+@pytest.mark.parametrize(
+    ("channels", "wanted", "side", "kernel", "pays"),
+    [(960, 320, 7, 3, True), (32, 16, 112, 3, True), (256, 1024, 28, 7, False)],
+)
+def test_what_is_made_anew_costs_less_than_a_launch(channels, wanted, side, kernel, pays) -> None:
+    half = kernel // 2
+    shapes = {
+        "x": (1, channels, side, side),
+        "depthwise": (channels, 1, kernel, kernel),
+        "weight": (wanted, channels, 1, 1),
+    }
+    problem = Problem.of(SeparableConv2d(padding=(half,) * 4), shapes, {})
+    (declared,) = (k for k in kernels_for("separable_conv2d", "compute") if k.name == "tiled_small")
+    assert separable_pays(problem, declared.for_architecture("NVIDIA"), pace("NVIDIA")) is pays
