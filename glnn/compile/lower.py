@@ -11,6 +11,7 @@ from glnn.backends import Backend, Choice
 from glnn.compile.leaving import hosts_own, left_to_host
 from glnn.compile.order import updates_last
 from glnn.compile.padding import padded_for_products
+from glnn.compile.pays import pays
 from glnn.compile.schedule import Schedule
 from glnn.compile.task import Task
 from glnn.compile.weights import Weight
@@ -18,8 +19,7 @@ from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.constant import Constant, constant
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Node, Value
-from glnn.graph.operator import Operands, Operator
-from glnn.graph.operators import Pointwise, SeparableConv2d
+from glnn.graph.operators import Pointwise
 from glnn.graph.operators.quantize import RoundedWeight
 from glnn.graph.passes import (
     Offers,
@@ -36,11 +36,7 @@ from glnn.graph.passes import (
     shortened,
     within_operands,
 )
-from glnn.kernels.architecture import architecture
-from glnn.kernels.kernel import Kernel
-from glnn.kernels.predict import pace, separable_pays
 from glnn.kernels.problem import Problem
-from glnn.kernels.select import names_of
 from glnn.layout import Layout
 from glnn.layout.bytes import PACKED_ROWS
 from glnn.layout.layout import DENSE, PACKED, RowMajor
@@ -84,8 +80,8 @@ def lowered(
         graph = narrow(graph, types, body=body)
         types = _bound(graph, shapes)
     graph = of_few_operands(of_one_result(graph), types, backend.binds)
-    pays = partial(_pays, backend, kernels)
-    offers = Offers(backend.operands, backend.strips, backend.worth, pays)
+    worth = partial(pays, backend, kernels)
+    offers = Offers(backend.operands, backend.strips, backend.worth, worth)
     graph = shortened(graph, types, offers, without)
     if backend.device is not None and not body:
         graph, types = packed_outputs(*own_outputs(graph, types))
@@ -124,23 +120,6 @@ def _of_bytes(
     """
     host = backend.device is None
     return quantized(graph, types, samples, whole=host) if host or backend.takes_bytes else graph
-
-
-def _pays(
-    backend: Backend, kernels: Mapping[str, str], operator: Operator, types: Operands
-) -> bool:
-    """Whether `operator` is to be made of several: a kernel is asked for, or one that is meant for
-    it takes no more time than they.
-    """
-    problem, asked = Problem.of(operator, types, {}), names_of(kernels.get(operator.name, ""))
-    if asked:
-        return any(backend.suits(problem, kernel) for kernel in asked)
-    if not backend.suits(problem) or backend.device is None:
-        return False
-    if not isinstance(operator, SeparableConv2d):
-        return True
-    choice, of = backend.choose(problem), pace(architecture(backend.device.capabilities))
-    return isinstance(choice, Kernel) and separable_pays(problem, choice, of)
 
 
 def _shared(graph: Graph) -> tuple[str, ...]:
