@@ -19,7 +19,7 @@ from glnn.graph.constant import Constant, constant
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operator import Operands, Operator
-from glnn.graph.operators import Pointwise
+from glnn.graph.operators import Conv2d, Pointwise, Pool2d
 from glnn.graph.operators.quantize import RoundedWeight
 from glnn.graph.passes import (
     Offers,
@@ -82,7 +82,8 @@ def lowered(
         types = _bound(graph, shapes)
     graph = of_few_operands(of_one_result(graph), types, backend.binds)
     pays = partial(_pays, backend, kernels)
-    offers = Offers(backend.operands, backend.strips, backend.worth, pays)
+    pools = backend.device is not None and not {Conv2d.name, Pool2d.name} & kernels.keys()
+    offers = Offers(backend.operands, backend.strips, backend.worth, pays, pools)
     graph = shortened(graph, types, offers, without)
     if backend.device is not None and not body:
         graph, types = packed_outputs(*own_outputs(graph, types))

@@ -54,6 +54,10 @@ class Conv2d(Prologued):
         )
 
     def shape_of(self, shapes: Shapes) -> Shape:
+        return self.convolved(shapes)
+
+    def convolved(self, shapes: Shapes) -> Shape:
+        """The shape of the convolution itself. Raises ShapeError where the operands do not fit."""
         x, weight = shapes["x"], shapes["weight"]
         rank(self.name, "x", x, 4, "(n, c, h, w)")
         rank(self.name, "weight", weight, 4, "(o, c / groups, kh, kw)")
@@ -75,12 +79,12 @@ class Conv2d(Prologued):
     def compute(self, operands: Mapping[str, Array]) -> Array:
         x = self.prepared(operands)
         weight = operands["weight"].astype(x.dtype, copy=False)
-        *_, oh, ow = self.shape_of({k: v.shape for k, v in operands.items()})
+        *_, oh, ow = self.convolved({k: v.shape for k, v in operands.items()})
         geometry = self.stride, self.padding, self.dilation, self.groups
         return correlated(x, weight, (oh, ow), *geometry)
 
     def flops(self, shapes: Shapes) -> int:
-        out = self.shape_of(shapes)
+        out = self.convolved(shapes)
         return prod(out) * 2 * prod(shapes["weight"][1:]) + self.prologue_flops(shapes)
 
     def along(self, shapes: Shapes) -> tuple[str, ...]:
@@ -97,7 +101,7 @@ class Conv2d(Prologued):
         return dict(zip(names, values, strict=True))
 
     def product(self, shapes: Shapes) -> tuple[int, int]:
-        n, o, oh, ow = self.shape_of(shapes)
+        n, o, oh, ow = self.convolved(shapes)
         return n * oh * ow, o // self.groups
 
     def derived(self, shapes: Shapes) -> dict[str, int]:

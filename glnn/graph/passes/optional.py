@@ -18,6 +18,7 @@ from glnn.graph.passes.identities import without_dead, without_identities
 from glnn.graph.passes.images import with_pads, with_pools
 from glnn.graph.passes.moves import without_moves
 from glnn.graph.passes.perceptrons import with_perceptrons
+from glnn.graph.passes.pooled import with_pooled
 from glnn.graph.passes.products import scaled_last
 from glnn.graph.passes.prologues import with_prologues
 from glnn.graph.passes.recognise import with_layer_norms, with_rms_norms, with_softmaxes
@@ -68,6 +69,8 @@ class Pass(Enum):
     """Two small products one after the other become one operator."""
     PROLOGUE = "prologue"
     """Pointwise work joins the one product or convolution that reads what it makes."""
+    POOLED = "pooled"
+    """Pools over windows of 2 x 2 join the convolution before."""
     CONCATS = "concats"
     """Concatenations share what they begin with."""
     GROUP = "group"
@@ -109,7 +112,7 @@ FUSING = frozenset(
     {
         *(Pass.LAYER_NORM, Pass.RMS_NORM, Pass.SOFTMAX, Pass.ACTIVATIONS),
         *(Pass.PADS, Pass.MOVES, Pass.FOLD, Pass.ATTENTION, Pass.FUSE),
-        *(Pass.PERCEPTRON, Pass.PROLOGUE),
+        *(Pass.PERCEPTRON, Pass.PROLOGUE, Pass.POOLED),
     }
 )
 """Those that make one step of several in the model, as of a product, its bias and its ReLU."""
@@ -129,6 +132,8 @@ class Offers:
     """Whether so many launches are worth so many operations; None where no launch has turns."""
     pays: Pays | None = None
     """Whether an operator is worth being made of several; None: never."""
+    pools: bool = False
+    """Whether kernels may pool what they convolve."""
 
 
 Change = Callable[[Graph, Types, Offers], Graph]
@@ -152,6 +157,10 @@ def _attention(graph: Graph, types: Types, offers: Offers) -> Graph:
 
 def _fuse(graph: Graph, types: Types, offers: Offers) -> Graph:
     return fuse(graph, types, offers.operands)
+
+
+def _pooled(graph: Graph, types: Types, offers: Offers) -> Graph:
+    return with_pooled(graph, types) if offers.pools else graph
 
 
 def _stack(graph: Graph, types: Types, offers: Offers) -> Graph:
@@ -186,6 +195,7 @@ _ORDER: tuple[tuple[Pass, Change], ...] = (
     (Pass.PERCEPTRON, _of_types(with_perceptrons)),
     (Pass.STACK, _stack),
     (Pass.PROLOGUE, _of_types(with_prologues)),
+    (Pass.POOLED, _pooled),
 )
 """In the order in which they are done, some of them again."""
 
