@@ -99,7 +99,7 @@ def _why_refused(
         return "texture buffers"
     if kernel in ("depthwise", "depthwise_fetched", "feedback_depthwise"):
         return None if op.groups == weight[0] and weight[1] == 1 else "DEPTHWISE"
-    if kernel.startswith("implicit") and op.groups > 1:
+    if kernel.startswith(("implicit", "split_k")) and op.groups > 1:
         whole = weight[1] % 4 == 0 and weight[0] // op.groups % 4 == 0
         return None if whole else "WHOLE_QUADS"
     return None

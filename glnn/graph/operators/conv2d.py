@@ -96,8 +96,9 @@ class Conv2d(Prologued):
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         n, o, oh, ow = self.shape_of(shapes)
         _, c, h, w = shapes["x"]
-        names = ("n", "c", "h", "w", "o", "oh", "ow", "groups", "o_group", "pixels")
-        values = (n, c, h, w, o, oh, ow, self.groups, o // self.groups, n * oh * ow)
+        names = ("n", "c", "h", "w", "o", "oh", "ow", "groups", "o_group", "pixels", "depth")
+        o_group, pixels, depth = o // self.groups, n * oh * ow, self.depth(shapes)
+        values = (n, c, h, w, o, oh, ow, self.groups, o_group, pixels, depth)
         return dict(zip(names, values, strict=True))
 
     def product(self, shapes: Shapes) -> tuple[int, int]:
