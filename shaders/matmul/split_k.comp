@@ -30,7 +30,7 @@ void join() {
     int lane = int(gl_LocalInvocationIndex) % LANES;
     int slice = int(gl_LocalInvocationID.z);
     for (int width = WG_K / 2; width > 0; width /= 2) {
-        int first = slice % width * TM * TN;
+        int first = (slice & (width - 1)) * TM * TN;
         if (slice >= width && slice < 2 * width)
             for (int i = 0; i < TM * TN; ++i) part[(first + i) * LANES + lane] = sum[i];
         memoryBarrierShared();
