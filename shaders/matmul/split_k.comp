@@ -23,36 +23,42 @@
 #include "matmul/quads.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y, local_size_z = WG_K) in;
 #define LANES (WG_X * WG_Y)
-shared vec4 part[WG_K / 2 * TM * TN * LANES];
+#define PART (TM * TN * LANES)  // what a slice has summed up
+#define HALF (WG_K / 2)
+shared vec4 part[HALF * PART];
 
-// Adds up the slices' sums in the first slice: in turns, those of one half to those of the other.
-void join() {
-    int lane = int(gl_LocalInvocationIndex) % LANES;
-    int slice = int(gl_LocalInvocationID.z);
-    for (int width = WG_K / 2; width > 0; width /= 2) {
-        int first = (slice & (width - 1)) * TM * TN;
-        if (slice >= width && slice < 2 * width)
-            for (int i = 0; i < TM * TN; ++i) part[(first + i) * LANES + lane] = sum[i];
-        memoryBarrierShared();
-        barrier();
-        if (slice < width)
-            for (int i = 0; i < TM * TN; ++i) sum[i] += part[(first + i) * LANES + lane];
-        memoryBarrierShared();
-        barrier();
-    }
+void wait() {
+    memoryBarrierShared();
+    barrier();
 }
 
 void main() {
     int columns = (n + 3) / 4;
+    int lane = int(gl_LocalInvocationID.y) * WG_X + int(gl_LocalInvocationID.x);
+    int slice = int(gl_LocalInvocationID.z);
     int column = int(INVOCATION_ID.x) * TN;
     int row = int(INVOCATION_ID.y) * TM;
-    add_up(0, row, column, int(gl_LocalInvocationID.z), WG_K);
-    join();
-    if (gl_LocalInvocationID.z > 0u) return;
 
-    int target = row * (out_row / 4) + out_first / 4 + column;
-    for (int i = 0; i < TM; ++i)
-        for (int j = 0; j < TN; ++j)
-            if (row + i < m && column + j < columns)
-                finish(sum[i * TN + j], column + j, target + i * (out_row / 4) + j);
+    // Half of the slices store their sums, the others add theirs, then half of these, and so on.
+    add_up(0, row, column, slice, WG_K);
+    int own = (slice & (HALF - 1)) * PART + lane;
+    if (slice >= HALF)
+        for (int i = 0; i < TM * TN; ++i) part[own + i * LANES] = sum[i];
+    wait();
+    if (slice < HALF)
+        for (int i = 0; i < TM * TN; ++i) part[own + i * LANES] += sum[i];
+    for (int width = HALF / 2; width > 0; width /= 2) {
+        wait();
+        if (slice < width)
+            for (int i = 0; i < TM * TN; ++i)
+                part[own + i * LANES] += part[own + width * PART + i * LANES];
+    }
+    wait();
+
+    // Each invocation finishes some of the workgroup's results.
+    for (int i = slice; i < TM * TN; i += WG_K) {
+        int at = row + i / TN, quad = column + i % TN;
+        if (at < m && quad < columns)
+            finish(part[i * LANES + lane], quad, at * (out_row / 4) + out_first / 4 + quad);
+    }
 }
