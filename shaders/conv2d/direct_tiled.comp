@@ -49,8 +49,10 @@ uniform int x_row;
 #define HIGH ((WG_Z - 1) * STRIDE_H + (KERNEL_H - 1) * DILATION_H + 1)
 #define AREA (WIDE * HIGH)
 #define TAPS (KERNEL_H * KERNEL_W)
-// Input channels at once: one, and as many as there is ROOM for, in floats, beside it.
-#define AT_ONCE (1 + ROOM / (AREA + 4 * TAPS * QUADS))
+// Input channels at once: one, and those that there is ROOM for, in floats, beside it.
+#define FITTING (1 + ROOM / (AREA + 4 * TAPS * QUADS))
+#define AT_ONCE (FITTING < MOST ? FITTING : MOST)
+#define MOST 8
 #define LOADS 8  // of an invocation that are under way together
 
 shared float areas[AT_ONCE * AREA];
