@@ -18,6 +18,7 @@ from glnn.types import Array, Shape
 
 FEW = 8  # channels of a result
 UNIT = 16  # pixels: as many as one invocation may compute
+COMPACT = 7, 4  # pixels that a window spans, and moves by, at the most: a tile's fit into 16 KiB
 
 
 @dataclass(frozen=True)
@@ -125,12 +126,14 @@ class Conv2d(Prologued):
     def defines(self, shapes: Shapes) -> dict[str, int]:
         o, share, kh, kw = shapes["weight"]
         whole = self.groups == 1 or (share % 4 == 0 and o // self.groups % 4 == 0)
+        span = max((k - 1) * d + 1 for k, d in zip((kh, kw), self.dilation, strict=True))
         return {
             **windows.defines((kh, kw), self.stride, self.padding, self.dilation),
             "GROUPS": self.groups,
             "WHOLE_QUADS": int(whole),
             "PADDED": int(any(self.padding)),
             "DEPTHWISE": int(self.groups == shapes["x"][1] == o),
+            "COMPACT": int(span <= COMPACT[0] and max(self.stride) <= COMPACT[1]),
         }
 
     def depth(self, shapes: Shapes) -> int:
