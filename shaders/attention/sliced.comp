@@ -38,7 +38,11 @@
 #define PARTS 8            // of a group of four queries' keys, when rows are reduced
 #define K_LOADS ((DEPTHS + WG_Y - 1) / WG_Y)
 #define Q_LOADS ((BK + WG_X - 1) / WG_X)
-#define JOINED (KEY / WG_Y) // queries whose slices the tile's memory holds
+#if KEY / WG_Y < BQ
+#define JOINED (KEY / WG_Y)  // queries whose slices the tile's memory holds
+#else
+#define JOINED BQ
+#endif
 #if ZEROS
 #define NOTHING 0.0
 #else
@@ -95,17 +99,17 @@ void wait() {
     barrier();
 }
 
-// Loads queries, and keys from `first` on, from a depth on; behind the last is that once more.
+// Loads queries, and keys from `first` on, from a depth on; zeros behind the last.
 void fetch_scores(int first, int depth) {
     for (int i = 0; i < K_LOADS; ++i) {
         int item = i * LANES + lane, from = depth + item % DEPTHS * 4;
-        int at = k_from + min(first + item / DEPTHS, keys - 1) * k_token + from;
-        k_next[i] = FOUR(k, at, width - from);
+        int token = first + item / DEPTHS;
+        k_next[i] = FOUR(k, k_from + token * k_token + from, token < keys ? width - from : 0);
     }
     for (int i = 0; i < Q_LOADS; ++i) {
         int item = i * LANES + lane, from = depth + item % DEPTHS * 4;
-        int at = q_from + min(first_query + item / DEPTHS, queries - 1) * q_token + from;
-        q_next[i] = FOUR(q, at, width - from);
+        int token = first_query + item / DEPTHS;
+        q_next[i] = FOUR(q, q_from + token * q_token + from, token < queries ? width - from : 0);
     }
 }
 
@@ -130,26 +134,6 @@ vec4 fetch_value(int first, int count, int turn) {
     return FOUR(v, at, ahead < count ? columns - column : 0);
 }
 
-// The scores of this invocation's key among those from `first` on; the first depths are loaded.
-vec4 multiply_scores(int first) {
-    vec4 sums[4];
-    for (int i = 0; i < 4; ++i) sums[i] = vec4(0.0);
-    for (int depth = 0; depth < width; depth += BK) {
-        wait();
-        store_scores();
-        wait();
-        if (depth + BK < width) fetch_scores(first, depth + BK);
-        else if (first + WG_X < keys) fetch_scores(first + WG_X, 0);
-        for (int d = 0; d < DEPTHS; ++d) {
-            vec4 numbers = tile[key * KEY + d];
-            for (int i = 0; i < 4; ++i) sums[i] += q_tile[(group * 4 + i) * DEPTHS + d] * numbers;
-        }
-    }
-    vec4 score;
-    for (int i = 0; i < 4; ++i) score[i] = dot(sums[i], vec4(scale));
-    return score;
-}
-
 // What is added to the scores of a key.
 vec4 fetch_mask(int token) {
     vec4 added = vec4(0.0);
@@ -159,6 +143,28 @@ vec4 fetch_mask(int token) {
         added[i] = mask[at + min(first_query + group * 4 + i, queries - 1) * mask_token];
 #endif
     return added;
+}
+
+// The scores of this invocation's key of `count` from `first` on, the least behind the last; the
+// first depths are loaded.
+vec4 multiply_scores(int first, int count) {
+    vec4 added = fetch_mask(first + key);
+    vec4 sums[4];
+    for (int i = 0; i < 4; ++i) sums[i] = vec4(0.0);
+    for (int depth = 0; depth < width; depth += BK) {
+        wait();
+        store_scores();
+        wait();
+        if (depth + BK < width) fetch_scores(first, depth + BK);
+        else if (first + WG_X < keys) fetch_scores(first + WG_X, 0);
+        if (key >= count) continue;
+        for (int d = 0; d < DEPTHS; ++d) {
+            vec4 numbers = tile[key * KEY + d];
+            for (int i = 0; i < 4; ++i) sums[i] += q_tile[(group * 4 + i) * DEPTHS + d] * numbers;
+        }
+    }
+    for (int i = 0; i < 4; ++i) added[i] += dot(sums[i], vec4(scale));
+    return key < count ? added : vec4(LEAST);
 }
 
 // Powers of the scores where all slices can read them. most, sum: the greatest scores so far of
@@ -235,7 +241,8 @@ void finish(int line, int at_quad, vec4 found) {
 void join() {
     for (int line = 0; line < BQ; line += JOINED) {
         wait();
-        for (int i = 0; i < min(JOINED, BQ - line); ++i) tile[i * LANES + lane] = total[line + i];
+        for (int i = 0; i < JOINED; ++i)
+            if (line + i < BQ) tile[i * LANES + lane] = total[line + i];
         wait();
         for (int item = lane; item < min(JOINED, BQ - line) * quads; item += LANES) {
             int at = item / quads * LANES + item % quads;
@@ -271,8 +278,7 @@ void main() {
     for (int first = 0; first < keys; first += WG_X) {
         int count = min(WG_X, keys - first);
         for (int j = 0; j < VALUES; ++j) v_next[j] = fetch_value(first, count, j);
-        vec4 added = fetch_mask(first + key);
-        vec4 score = multiply_scores(first) + added;
+        vec4 score = multiply_scores(first, count);
         share_powers(score, key < count, most, sum);
         add_values(first, count);
     }
