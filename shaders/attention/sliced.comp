@@ -157,10 +157,12 @@ vec4 multiply_scores(int first, int count) {
         wait();
         if (depth + BK < width) fetch_scores(first, depth + BK);
         else if (first + WG_X < keys) fetch_scores(first + WG_X, 0);
-        if (key >= count) continue;
-        for (int d = 0; d < DEPTHS; ++d) {
-            vec4 numbers = tile[key * KEY + d];
-            for (int i = 0; i < 4; ++i) sums[i] += q_tile[(group * 4 + i) * DEPTHS + d] * numbers;
+        if (key < count) {
+            for (int d = 0; d < DEPTHS; ++d) {
+                vec4 numbers = tile[key * KEY + d];
+                for (int i = 0; i < 4; ++i)
+                    sums[i] += q_tile[(group * 4 + i) * DEPTHS + d] * numbers;
+            }
         }
     }
     for (int i = 0; i < 4; ++i) added[i] += dot(sums[i], vec4(scale));
