@@ -19,7 +19,7 @@ from glnn.graph.constant import Constant, constant
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operator import Operands, Operator
-from glnn.graph.operators import Conv2d, Pointwise, Pool2d
+from glnn.graph.operators import Conv2d, Pointwise, Pool2d, SeparableConv2d
 from glnn.graph.operators.quantize import RoundedWeight
 from glnn.graph.passes import (
     Offers,
@@ -36,6 +36,9 @@ from glnn.graph.passes import (
     shortened,
     within_operands,
 )
+from glnn.kernels.architecture import architecture
+from glnn.kernels.kernel import Kernel
+from glnn.kernels.predict import pace, separable_pays
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import names_of
 from glnn.layout import Layout
@@ -127,9 +130,18 @@ def _of_bytes(
 def _pays(
     backend: Backend, kernels: Mapping[str, str], operator: Operator, types: Operands
 ) -> bool:
-    """Whether `operator` is to be made of several: a kernel is meant for it, or asked for."""
+    """Whether `operator` is to be made of several: a kernel is asked for, or one that is meant for
+    it takes no more time than they.
+    """
     problem, asked = Problem.of(operator, types, {}), names_of(kernels.get(operator.name, ""))
-    return any(backend.suits(problem, kernel) for kernel in asked or (None,))
+    if asked:
+        return any(backend.suits(problem, kernel) for kernel in asked)
+    if not backend.suits(problem) or backend.device is None:
+        return False
+    if not isinstance(operator, SeparableConv2d):
+        return True
+    choice, of = backend.choose(problem), pace(architecture(backend.device.capabilities))
+    return isinstance(choice, Kernel) and separable_pays(problem, choice, of)
 
 
 def _shared(graph: Graph) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from glnn.graph.contraction import Contraction
 from glnn.graph.operators.perceptron import Perceptron
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.pooled_conv2d import PooledConv2d
+from glnn.graph.operators.separable_conv2d import SeparableConv2d
 from glnn.kernels import kernels_for
 from glnn.kernels.architecture import architecture
 from glnn.kernels.kernel import Kernel
@@ -82,6 +83,8 @@ class Problems(Tensors):
         pooled = isinstance(problem.op, PooledConv2d)
         if not isinstance(choice, Kernel) or device is None:
             return False
+        if isinstance(problem.op, SeparableConv2d):
+            return not problem.fits(choice)
         if problem.prologue is None and not pair and not pooled:
             return False
         own = pace(architecture(device.capabilities))

@@ -167,6 +167,19 @@ def pool_pays(problem: Problem, kernel: Kernel, ask: Ask) -> bool:
     return ask(alone, None).name == kernel.name
 
 
+def separable_pays(problem: Problem, kernel: Kernel, of: Pace) -> bool:
+    """Whether depthwise results that each workgroup of `kernel` along the channels makes anew take
+    less time than a launch that makes them once, and than to write and to read them.
+    """
+    sizes, functions = problem.sizes(kernel), problem.prologue
+    across = kernel.launch.groups(sizes, kernel.defaults)[0]
+    taps = prod(problem.shape("depthwise")[2:]) * 2
+    flops = taps if functions is None else taps + functions.expr.flops
+    between = sizes["pixels"] * sizes["c"]
+    spared = of.launch + 8 * between / of.bytes
+    return (across - 1) * between * flops / of.others <= spared
+
+
 def prologue_pays(problem: Problem, kernel: Kernel, of: Pace, ask: Ask) -> bool:
     """Whether to do the prologue of `problem` over and over, as `kernel` reads x, takes less time
     than to do it once in a launch of its own, which reads x and writes as much.

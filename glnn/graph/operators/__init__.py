@@ -34,6 +34,7 @@ from glnn.graph.operators.resample import Resample
 from glnn.graph.operators.reshape import Flatten, Reshape, Squeeze, Unflatten, Unsqueeze
 from glnn.graph.operators.rows import Images, Rows
 from glnn.graph.operators.scatter import ScatterElements, ScatterND
+from glnn.graph.operators.separable_conv2d import SeparableConv2d
 from glnn.graph.operators.shift_add import ShiftAdd
 from glnn.graph.operators.sobel import Sobel
 from glnn.graph.operators.softmax import Softmax
@@ -86,6 +87,7 @@ __all__ = [
     "Rows",
     "ScatterElements",
     "ScatterND",
+    "SeparableConv2d",
     "ShiftAdd",
     "Slice",
     "Sobel",

@@ -23,6 +23,7 @@ from glnn.graph.passes.products import scaled_last
 from glnn.graph.passes.prologues import with_prologues
 from glnn.graph.passes.recognise import with_layer_norms, with_rms_norms, with_softmaxes
 from glnn.graph.passes.recurrences import Worth, with_recurrences
+from glnn.graph.passes.separable import with_separable
 from glnn.graph.passes.sink import sink
 from glnn.graph.passes.stack import with_stacked
 from glnn.types import TensorType
@@ -71,6 +72,9 @@ class Pass(Enum):
     """Pointwise work joins the one product or convolution that reads what it makes."""
     POOLED = "pooled"
     """Pools over windows of 2 x 2 join the convolution before."""
+    SEPARABLE = "separable"
+    """A depthwise convolution and a pointwise one behind it become one operator, where the backend
+    gains by that."""
     CONCATS = "concats"
     """Concatenations share what they begin with."""
     GROUP = "group"
@@ -112,7 +116,7 @@ FUSING = frozenset(
     {
         *(Pass.LAYER_NORM, Pass.RMS_NORM, Pass.SOFTMAX, Pass.ACTIVATIONS),
         *(Pass.PADS, Pass.MOVES, Pass.FOLD, Pass.ATTENTION, Pass.FUSE),
-        *(Pass.PERCEPTRON, Pass.PROLOGUE, Pass.POOLED),
+        *(Pass.PERCEPTRON, Pass.PROLOGUE, Pass.POOLED, Pass.SEPARABLE),
     }
 )
 """Those that make one step of several in the model, as of a product, its bias and its ReLU."""
@@ -153,6 +157,10 @@ def _recurrences(graph: Graph, types: Types, offers: Offers) -> Graph:
 
 def _attention(graph: Graph, types: Types, offers: Offers) -> Graph:
     return graph if offers.pays is None else with_attention(graph, types, offers.pays)
+
+
+def _separable(graph: Graph, types: Types, offers: Offers) -> Graph:
+    return graph if offers.pays is None else with_separable(graph, types, offers.pays)
 
 
 def _fuse(graph: Graph, types: Types, offers: Offers) -> Graph:
@@ -196,6 +204,7 @@ _ORDER: tuple[tuple[Pass, Change], ...] = (
     (Pass.STACK, _stack),
     (Pass.PROLOGUE, _of_types(with_prologues)),
     (Pass.POOLED, _pooled),
+    (Pass.SEPARABLE, _separable),
 )
 """In the order in which they are done, some of them again."""
 
