@@ -1,11 +1,11 @@
 #version 310 es
 // Many steps a launch, by workgroups that wait for what they read. The first launch marks all
-// numbers of the result as absent. Behind it a workgroup takes the next task, QUADS times four units
-// of ROWS samples in a step, loads their weights, and asks for the states before until they are
-// there. Tasks are numbered by steps and taken in that order, so that each waits only for some that
-// others have begun: the earliest never waits, however few workgroups run at once. Merrill and
-// Garland 2016, Single-pass Parallel Prefix Scan with Decoupled Look-back. Layers one on another are
-// a wave, as in waves.comp; of an upper layer's lanes every other one sums the units below.
+// numbers of the result as absent. Behind it a workgroup takes the next task, QUADS times four
+// units of ROWS samples in a step, loads their weights, and asks for the states before until they
+// are there. Tasks are numbered by steps and taken in that order, so that each waits only for some
+// that others have begun: the earliest never waits, however few workgroups run at once. Merrill and
+// Garland 2016, Single-pass Parallel Prefix Scan with Decoupled Look-back. Layers one on another
+// are a wave, as in waves.comp; of an upper layer's lanes every other one sums the units below.
 #ifndef LANES
 #define LANES 128
 #endif
