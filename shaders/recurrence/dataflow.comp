@@ -18,6 +18,9 @@
 #ifndef GROUPS
 #define GROUPS 1
 #endif
+#ifndef CALM
+#define CALM 1
+#endif
 #ifndef STACKED
 #define STACKED 1
 #endif
@@ -35,8 +38,9 @@ layout(std430, binding = 3) coherent volatile buffer Out { uvec4 result[]; };
 #define ABSENT 0x7fa5c3e1u
 #define ANY_NAN 0x7fc00000u
 // GROUPS: how many workgroups there are. One by itself never waits.
-// How often is asked: seconds, after which the result is NaN, but the device is free again.
-#define PATIENCE (1 << 22)
+// CALM: 1 where a workgroup asks for one number alone as long as the step is not the next to be made.
+// How often is asked: far longer than any step takes. Then the result is NaN, but the device is free.
+#define PATIENCE (1 << 18)
 uniform int chains, layers, most_waves;  // most_waves: of one launch
 shared vec4 part[SUMS * LANES];
 shared float chunk[4 * CHUNKS * SUMS * QUADS];  // of the lanes of a sum, every CHUNKSth together
@@ -81,6 +85,13 @@ void store(Share share, int which, float found) {
     result[place + which][share.of_four] = bits == ABSENT ? ANY_NAN : bits;
 }
 
+// Ask until the step two before that of `share` is being made: nothing is there until then.
+void rest(Share share) {
+    if (share.step < 2) return;
+    int at = place_before(share.step - 1, share.chain, share.first_row, 0);
+    for (int i = 0; i < PATIENCE && result[at].x == ABSENT; ++i) {}
+}
+
 // Ask until the states that `share` needs are there: of the four units `k` for all samples, which
 // are summed, and those of its own unit.
 void await(Share share, int k, out vec4 h[ROWS], inout float before[STATES]) {
@@ -119,6 +130,9 @@ void add_up(Share share, int lane, inout float before[STATES]) {
         vec4 w[4 * GATES], h[ROWS];
         for (int i = 0; i < 4 * GATES; ++i)
             w[i] = weight[share.place + (i / 4 * 4 * quads + i % 4) * quads + known];
+#if CALM
+        if (k == share.from) rest(share);
+#endif
         await(share, known, h, before);
         if (k < quads)
             for (int i = 0; i < SUMS; ++i) {

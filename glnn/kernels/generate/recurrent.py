@@ -53,9 +53,7 @@ def whole(op: Operator, types: Types, layouts: Mapping[str, Layout], backend: st
     return _with(_generated(op, types), launches, {"now": 0, "most_steps": STEPS})
 
 
-def dataflow(
-    op: Operator, types: Types, layouts: Mapping[str, Layout], backend: str
-) -> Generated:
+def dataflow(op: Operator, types: Types, layouts: Mapping[str, Layout], backend: str) -> Generated:
     """For recurrence/dataflow: a launch that marks the result, one for each `WAVES` waves."""
     if not isinstance(op, Recurrence):
         raise UnsupportedOpError(f"it computes all steps of recurrent layers, no {op.name}")
