@@ -23,7 +23,7 @@ def sigmoid(x: Array) -> Array:
     """1 / (1 + exp(-x))."""
     found = np.asarray(np.exp(-x))
     found += 1
-    return np.divide(1, found, out=found)
+    return np.asarray(np.divide(1, found, out=found))
 
 
 def relu(x: Array) -> Array:
