@@ -20,7 +20,7 @@ SETS = [
     ("split_k", ROWS),
     ("split_k_columns", ROWS | {"UNROLL": 4, "TM": 8, "TN": 1}),
 ]
-LAYOUTS = [{}, {"x": "C"}, {"weight": "C"}, {"x": "C", "weight": "R4"}]
+LAYOUTS: list[dict[str, str]] = [{}, {"x": "C"}, {"weight": "C"}, {"x": "C", "weight": "R4"}]
 SIZES = [(1, 1, 1), (3, 7, 127), (129, 131, 37), (67, 33, 257), (31, 64, 64), (64, 129, 16)]
 
 
