@@ -23,7 +23,10 @@ from glnn.kernels.problem import Problem
 from glnn.profiling.timing import time_work
 
 Array = NDArray[np.float32]
-IMPLICIT = ("implicit", "implicit_tiled", "implicit_tiled_middling", "implicit_tiled_small")
+IMPLICIT = (
+    *("implicit", "implicit_tiled", "implicit_tiled_middling", "implicit_tiled_small"),
+    *("split_k", "split_k_small"),
+)
 PAPER = "im2col_morton"  # Rovder 2019's
 NAMES = (
     *IMPLICIT,

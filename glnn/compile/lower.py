@@ -19,7 +19,7 @@ from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.constant import Constant, constant
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Node, Value
-from glnn.graph.operators import Pointwise
+from glnn.graph.operators import Conv2d, Pointwise, Pool2d
 from glnn.graph.operators.quantize import RoundedWeight
 from glnn.graph.passes import (
     Offers,
@@ -80,8 +80,9 @@ def lowered(
         graph = narrow(graph, types, body=body)
         types = _bound(graph, shapes)
     graph = of_few_operands(of_one_result(graph), types, backend.binds)
-    worth = partial(pays, backend, kernels)
-    offers = Offers(backend.operands, backend.strips, backend.worth, worth)
+    gains = partial(pays, backend, kernels)
+    pools = backend.device is not None and not {Conv2d.name, Pool2d.name} & kernels.keys()
+    offers = Offers(backend.operands, backend.strips, backend.worth, gains, pools)
     graph = shortened(graph, types, offers, without)
     if backend.device is not None and not body:
         graph, types = packed_outputs(*own_outputs(graph, types))

@@ -13,11 +13,12 @@ from glnn.errors import UnsupportedOpError
 from glnn.graph.contraction import Contraction
 from glnn.graph.operators.perceptron import Perceptron
 from glnn.graph.operators.pointwise import Pointwise
+from glnn.graph.operators.pooled_conv2d import PooledConv2d
 from glnn.graph.operators.separable_conv2d import SeparableConv2d
 from glnn.kernels import kernels_for
 from glnn.kernels.architecture import architecture
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.predict import pace, perceptron_pays, prologue_pays
+from glnn.kernels.predict import pace, perceptron_pays, pool_pays, prologue_pays
 from glnn.kernels.problem import Problem
 from glnn.layout import parse
 from glnn.layout.layout import DENSE, RowMajor
@@ -75,17 +76,21 @@ class Problems(Tensors):
 
     def _dearer(self, choice: Choice, problem: Problem) -> bool:
         """Whether `choice`, for what passes joined, takes more time than steps of their own: it may
-        want x reordered, do a prologue over and over, or compute two products by few workgroups.
+        want x reordered, do a prologue over and over, compute two products by few workgroups, or
+        convolve in another way than without a pool.
         """
         device, pair = self.backend.device, isinstance(problem.op, Perceptron)
+        pooled = isinstance(problem.op, PooledConv2d)
         if not isinstance(choice, Kernel) or device is None:
             return False
         if isinstance(problem.op, SeparableConv2d):  # the pass has seen to it
             return False
-        if problem.prologue is None and not pair:
+        if problem.prologue is None and not pair and not pooled:
             return False
         own = pace(architecture(device.capabilities))
-        if pair:
+        if pooled:
+            pays = pool_pays(problem, choice, self._taken)
+        elif pair:
             pays = perceptron_pays(problem, own)
         else:
             pays = prologue_pays(problem, choice, own, self._taken)

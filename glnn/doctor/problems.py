@@ -23,6 +23,7 @@ from glnn.graph.operators import (
     Pointwise,
     Pool2d,
     Pool2dGradient,
+    PooledConv2d,
     Recurrence,
     RecurrentStep,
     Reduce,
@@ -147,6 +148,14 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
             {"x": (3, 37, 1, 1), "first": (9, 38), "second": (131, 10)},
         ),
         (Perceptron(), {"x": (2, 131, 1, 1), "first": (1031, 132), "second": (3, 1032)}),
+    ],
+    "pooled_conv2d": [
+        (
+            PooledConv2d((2, 1), (1, 1, 1, 1)),
+            {"x": (2, 5, 11, 9), "weight": (7, 5, 3, 3), "e1": (7,)},
+            BIASED,
+        ),
+        (PooledConv2d(mode="average"), {"x": (2, 17, 13, 11), "weight": (37, 17, 3, 3)}),
     ],
     "pool2d": [
         (Pool2d("max", (3, 2), (2, 1)), {"x": (2, 5, 11, 9)}),

@@ -1,4 +1,4 @@
-"""Expressions by NumPy block by block, so that what is between two functions stays in a cache."""
+"""What NumPy has at once, so that what is between two of its functions stays in a cache."""
 
 from __future__ import annotations
 
@@ -49,6 +49,12 @@ def blocks(shape: Shape) -> Iterator[tuple[slice, ...]]:
     yield from product(
         *([slice(i, i + step) for i in range(0, size, step)] for size, step in sizes)
     )
+
+
+def runs(count: int, each: int) -> Iterator[slice]:
+    """`count` things of `each` numbers in blocks of NUMBERS, or of one where that is more."""
+    step = max(NUMBERS // max(each, 1), 1)
+    return (slice(i, i + step) for i in range(0, count, step))
 
 
 def _within(own: Shape, place: tuple[slice, ...], rank: int) -> tuple[slice, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import ClassVar
 
@@ -39,11 +39,15 @@ class Contraction(Operator):
         return (TensorType(self.shape_of({name: one.shape for name, one in given.items()})),)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
+        return (self.compute(self.given(arrays)),)
+
+    def given(self, arrays: Sequence[Array | None]) -> dict[str, Array]:
+        """The operands' `arrays` by name, as floats."""
         given = {name: as_float(array) for name, array in self.named(arrays).items()}
         for name in self.bytes:
             if given[name].dtype == np.int8:
                 given[name] = given[name].astype(given[self.inputs[0]].dtype)
-        return (self.compute(given),)
+        return given
 
     def cost(self, types: Types) -> Cost:
         return self.cost_of(self.named(types))

@@ -44,13 +44,16 @@ class Expr:
 
     def evaluate(self, *arrays: Array) -> Array:
         """The value by NumPy for these arguments, which broadcast. Never warns."""
-
-        def value(part: Expr, arguments: tuple[Any, ...]) -> Any:
-            if isinstance(part, Arg):
-                return arrays[part.index]
-            return part.row.evaluate(*arguments) if isinstance(part, Call) else _value(part)
-
-        return np.asarray(self.expanded.fold(value)[-1])
+        whole, found = self.expanded, list[Any]()
+        with np.errstate(all="ignore"):
+            for (part, places), spent in zip(whole._listed, whole._spent, strict=True):
+                if isinstance(part, Call):
+                    found.append(part.row.evaluate(*[found[place] for place in places]))
+                else:
+                    found.append(arrays[part.index] if isinstance(part, Arg) else _value(part))
+                for place in spent:
+                    found[place] = None  # its memory, which a cache still has, is the next one's
+        return np.asarray(found[-1])
 
     def replace(self, change: Callable[[Expr], Expr | None]) -> Expr:
         """The same with each part that `change` gives something for replaced by that."""
@@ -186,6 +189,15 @@ class Expr:
             return id(part) if isinstance(part, Scalar) else part._own
 
         return parts_of(self, lambda part: part.arguments, key)
+
+    @cached_property
+    def _spent(self) -> tuple[tuple[int, ...], ...]:
+        """For each part, the places of those that nobody reads after it."""
+        last = {place: i for i, (_, places) in enumerate(self._listed) for place in places}
+        spent: list[list[int]] = [[] for _ in self._listed]
+        for place, i in last.items():
+            spent[i].append(place)
+        return tuple(map(tuple, spent))
 
     @property
     def _own(self) -> tuple[Any, ...]:

@@ -15,6 +15,7 @@ from glnn.types import DType
 Number = float | int | bool
 NUMBERS = {"float": DType.float32, "int": DType.int32, "bool": DType.bool}
 """The type of numbers of each kind where no tensor's is among them."""
+ARRAYS = np.ndarray, np.generic
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,22 +102,20 @@ class Function:
     def evaluate(self, *arguments: Any) -> Any:
         """The value by NumPy of arrays and Python's numbers, which take the arrays' type.
 
-        What overflows or is not defined is inf or NaN, and no warning. Of numbers alone, a number.
+        What overflows or is not defined is inf or NaN, of which NumPy warns unless it is told not
+        to. Of numbers alone, a number.
         """
         assert self.numpy is not None, self.name
         rest = arguments[self.condition :]
-        dtypes = [a.dtype for a in rest if isinstance(a, np.ndarray | np.generic)]
-        # A cast to float32 stands beside what a precise reference is given as float64.
-        dtype = (
-            max(dtypes, key=_width) if dtypes else NUMBERS[kind_of(rest[0])].value if rest else None
-        )
-        if not dtypes and isinstance(rest[0], float):
-            dtype = np.float64
+        arrays = [a for a in rest if isinstance(a, ARRAYS)]
+        dtype: Any
+        if arrays:  # a cast to float32 stands beside what a precise reference has as float64
+            dtype = max([a.dtype for a in arrays], key=_width)
+        else:
+            dtype = np.float64 if isinstance(rest[0], float) else NUMBERS[kind_of(rest[0])].value
         typed = [np.asarray(a, dtype) for a in rest]
-        with np.errstate(all="ignore"):
-            found = self.numpy(*arguments[: self.condition], *typed)
-        arrays = any(isinstance(a, np.ndarray | np.generic) for a in arguments)
-        return np.asarray(found) if arrays else np.asarray(found).item()
+        found = np.asarray(self.numpy(*arguments[: self.condition], *typed))
+        return found if arrays or isinstance(arguments[0], ARRAYS) else found.item()
 
 
 def kind_of(number: Number) -> str:

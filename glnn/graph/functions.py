@@ -80,8 +80,7 @@ _ARITHMETIC = (
        gradient="where(a > b, da, where(a < b, db, 0.5 * (da + db)))", interval=corners(max)),
     _F("minimum", 2, np.minimum, _both("lesser(a, b)", "min(a, b)"), "extremes",
        gradient="where(a < b, da, where(a > b, db, 0.5 * (da + db)))", interval=corners(min)),
-    _F("clip", 3, lambda x, low, high: np.minimum(np.maximum(x, low), high),
-       _both("clipped(a, b, c)", "min(max(a, b), c)"), "extremes",
+    _F("clip", 3, np.clip, _both("clipped(a, b, c)", "min(max(a, b), c)"), "extremes",
        gradient="where(maximum(a, b) > c, dc, where(a < b, where(b < c, db, 0.0), da))", flops=2,
        interval=corners(lambda x, low, high: min(max(x, low), high))),
     _F("ceil", 1, np.ceil, "float_ceil(a)", "round", interval=corners(np.ceil)),
@@ -161,7 +160,7 @@ _LOGIC = (
     _cast("cast_bool", {"float": "not_zero(a)", "int": "a != 0", "bool": "a"}),
 )
 _ACTIVATIONS = (
-    _F("relu", 1, lambda x: np.maximum(x, 0), "greater(a, 0.0)", "extremes",
+    _F("relu", 1, numeric.relu, "greater(a, 0.0)", "extremes",
        gradient="where(a <= 0.0, 0.0, da)", by_result="where(a <= 0.0, 0.0, da)",
        interval=corners(lambda x: max(x, 0))),
     _F("leaky_relu", 2, lambda x, slope: np.where(x > 0, x, slope * x), "a > 0.0 ? a : b * a",

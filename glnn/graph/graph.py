@@ -122,10 +122,11 @@ class Node:
     def reference(self, arrays: Mapping[Value, Array]) -> tuple[Array, ...]:
         """The results by NumPy for values that are `arrays`."""
         given = (None if value is None else arrays[value] for value in self.inputs)
-        first, *rest = self.operator.reference(*given)
-        if self.epilogue is not None:
-            first = self.epilogue.evaluate(first, *(arrays[value] for value in self.extras))
-        return (first, *rest)
+        if self.epilogue is None:
+            return self.operator.reference(*given)
+        extras = [arrays[value] for value in self.extras]
+        epilogue = self.epilogue
+        return self.operator.concluded(lambda first: epilogue.evaluate(first, *extras), *given)
 
 
 @dataclass(frozen=True, eq=False)

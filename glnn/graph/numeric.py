@@ -21,7 +21,15 @@ _exact_erf = np.frompyfunc(math.erf, 1, 1)
 
 def sigmoid(x: Array) -> Array:
     """1 / (1 + exp(-x))."""
-    return np.asarray(1 / (1 + np.exp(-x)))
+    found = np.asarray(np.exp(-x))
+    found += 1
+    return np.asarray(np.divide(1, found, out=found))
+
+
+def relu(x: Array) -> Array:
+    """The greater of x and 0: `np.maximum` takes three times as long where one is a number."""
+    most = np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).max
+    return np.asarray(np.clip(x, 0, most))
 
 
 def rsqrt(x: Array) -> Array:
@@ -33,11 +41,28 @@ def erf(x: Array) -> Array:
     """The error function."""
     if x.dtype.itemsize > 4:
         return np.asarray(_exact_erf(x), x.dtype)
-    wide = x.astype(np.float32)
-    size = np.minimum(np.abs(wide), np.float32(4))  # where it is 1; keeps NaN
-    far = np.copysign(1 - np.exp(np.polyval(np.array(FAR, np.float32), size) * size - size), wide)
-    near = wide + wide * np.polyval(np.array(NEAR, np.float32), size * size)
-    return np.asarray(np.where(size > 0.927734375, far, near), x.dtype)
+    size = np.minimum(np.abs(x.astype(np.float32, copy=False)), 4)  # where it is 1; keeps NaN
+    far = _polynomial(FAR, size)
+    far *= size
+    far -= size
+    np.subtract(1, np.exp(far, out=far), out=far)
+    near = _polynomial(NEAR, size * size)
+    near *= size
+    near += size
+    beyond = size > 0.927734375  # products choose faster than np.where, which branches
+    far *= beyond
+    near *= ~beyond
+    near += far
+    return np.asarray(np.copysign(near, x), x.dtype)
+
+
+def _polynomial(factors: tuple[float, ...], x: Array) -> Array:
+    """The polynomial by Horner's rule, highest powers first."""
+    result = np.full_like(x, factors[0])
+    for factor in factors[1:]:
+        result *= x
+        result += x.dtype.type(factor)
+    return result
 
 
 def div(a: Array, b: Array) -> Array:

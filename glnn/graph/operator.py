@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar, TypeVar
@@ -93,6 +93,11 @@ class Operator(ABC):
     @abstractmethod
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         """The results by NumPy, of floats in the precision of the operands, 32 or 64 bits."""
+
+    def concluded(self, finish: Callable[[Array], Array], *arrays: Array | None) -> tuple[Array, ...]:
+        """The results by NumPy where `finish`, an epilogue, is done on the first one's numbers."""
+        first, *rest = self.reference(*arrays)
+        return (finish(first), *rest)
 
     @abstractmethod
     def cost(self, types: Types) -> Cost:

@@ -7,7 +7,7 @@ held against one another, never against a clock.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import prod
 
 from glnn.graph.decompose import Stage
@@ -15,6 +15,7 @@ from glnn.graph.operator import Operator
 from glnn.graph.operators.conv2d import Conv2d
 from glnn.graph.operators.matmul import Matmul
 from glnn.graph.operators.pointwise import Pointwise
+from glnn.graph.operators.pooled_conv2d import PooledConv2d
 from glnn.graph.prologued import prologue_of
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
@@ -154,6 +155,16 @@ def perceptron_pays(problem: Problem, of: Pace) -> bool:
     """Whether two products, a sample a workgroup, take less time than the launch that is spared."""
     nbytes = sum(4 * prod(problem.shape(name)) for name in problem.op.parameters)
     return max(nbytes / of.lone, problem.output[0] * nbytes) / of.bytes <= of.launch
+
+
+def pool_pays(problem: Problem, kernel: Kernel, ask: Ask) -> bool:
+    """Whether `kernel`, which pools what it convolves, is the one that would convolve without."""
+    assert isinstance(problem.op, PooledConv2d)
+    own = problem.op
+    geometry = {one.name: getattr(own, one.name) for one in fields(Conv2d)}
+    types, layouts = dict(problem.operands), dict(problem.given)
+    alone = Problem.of(Conv2d(**geometry), types, layouts, problem.epilogue)
+    return ask(alone, None).name == kernel.name
 
 
 def separable_pays(problem: Problem, kernel: Kernel, of: Pace) -> bool:

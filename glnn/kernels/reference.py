@@ -25,11 +25,12 @@ def computed(
     """All results of `op` by NumPy, `epilogue` after the first, whose operands are there, too."""
     floats = {name: as_float(array) for name, array in operands.items()}
     extra = [floats.pop(name) for name in epilogue.names] if epilogue else []
-    first, *rest = op.reference(*op.positional(floats))
-    if epilogue is not None:
+
+    def finish(first: Array) -> Array:
         fresh = first.flags.owndata and all(first is not array for array in floats.values())
-        first = epilogue.evaluate(first, *extra, in_place=fresh)
-    return (as_float(first), *map(as_float, rest))
+        return epilogue.evaluate(first, *extra, in_place=fresh) if epilogue else first
+
+    return tuple(map(as_float, op.concluded(finish, *op.positional(floats))))
 
 
 def cost_of(

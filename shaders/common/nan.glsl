@@ -15,6 +15,10 @@ float decayed(float x) {
     return exp(-min(x, 104.0));
 }
 
+vec4 decayed(vec4 x) {
+    return exp(-min(x, vec4(104.0)));
+}
+
 // The greater of two, NaN if either is: what numpy.maximum gives.
 float greater(float a, float b) {
     return is_nan(a) ? a : is_nan(b) ? b : max(a, b);

@@ -4,7 +4,7 @@
 // Runs of 32 invocations cover 4 x 8 patches of the tile, so that they share words; an invocation's
 // rows and columns are groups of four spread over the tile; both operands are kept k-major. A is
 // loaded four depths of a row at a time, or four rows at a depth (A_BY_ROWS); B four columns at a
-// depth, or four depths of a column (B_BY_DEPTHS).
+// depth, or four depths of a column (B_BY_DEPTHS). A_FOURS keeps A as vec4.
 #ifndef A_BY_ROWS
 #define A_BY_ROWS 0
 #endif
@@ -21,10 +21,23 @@
 #define GN (TN / 4)
 #define A_LOADS ((BM * BK / 4 + INVOCATIONS - 1) / INVOCATIONS)
 #define B_LOADS ((BK * BN / 4 + INVOCATIONS - 1) / INVOCATIONS)
+#ifndef STRIP
 #define STRIP 8
+#endif
+#ifndef A_FOURS
+#define A_FOURS 0
+#endif
+#define DEPTHS (BK / SLICES)
+#define DEPTHS_AHEAD (AHEAD == 2 && DEPTHS % 2 == 0)
 layout(local_size_x = WG_X, local_size_y = WG_Y, local_size_z = SLICES) in;
 
+#if A_FOURS
+shared vec4 a_tile[2 * BK * AM / 4];  // k-major
+#define A_NUMBER(at) a_tile[(at) / 4][(at) % 4]
+#else
 shared float a_tile[2 * BK * AM];  // k-major
+#define A_NUMBER(at) a_tile[at]
+#endif
 #if B_BY_DEPTHS
 #define BP (BN + 4)
 shared float b_tile[2 * BK * BP];
@@ -81,10 +94,14 @@ void store(int turn) {
         ivec2 to = a_item(item);
 #if A_BY_ROWS
         int at = (turn * BK + to.x) * AM + to.y * 4;
+#if A_FOURS
+        a_tile[at / 4] = a_next[i];
+#else
         for (int j = 0; j < 4; ++j) a_tile[at + j] = a_next[i][j];
+#endif
 #else
         int at = (turn * BK + to.x) * AM + to.y;
-        for (int j = 0; j < 4; ++j) a_tile[at + j * AM] = a_next[i][j];
+        for (int j = 0; j < 4; ++j) A_NUMBER(at + j * AM) = a_next[i][j];
 #endif
     }
     for (int i = 0; i < B_LOADS; ++i) {
@@ -100,6 +117,16 @@ void store(int turn) {
     }
 }
 
+// Four rows of A at a depth of both turns.
+vec4 a_at(int depth, int quad) {
+    int at = depth * AM + quad * 4;
+#if A_FOURS
+    return a_tile[at / 4];
+#else
+    return vec4(a_tile[at], a_tile[at + 1], a_tile[at + 2], a_tile[at + 3]);
+#endif
+}
+
 // Four columns of B at a depth of both turns.
 vec4 b_at(int depth, int quad) {
 #if B_BY_DEPTHS
@@ -110,26 +137,73 @@ vec4 b_at(int depth, int quad) {
 #endif
 }
 
-// Multiplies this slice's depths of the step; gm and gn: groups of rows and of columns that matter.
+// Loads what this invocation multiplies at a depth of both turns; gm and gn: groups of rows and of
+// columns that matter.
+void take(int depth, const int gm, const int gn, out vec4 a[GM], out vec4 b[GN]) {
+    for (int g = 0; g < gm; ++g) a[g] = a_at(depth, g * WG_Y + row);
+    for (int g = 0; g < gn; ++g) b[g] = b_at(depth, g * WG_X + column);
+}
+
+void add(const int gm, const int gn, vec4 a[GM], vec4 b[GN]) {
+    for (int g = 0; g < gm; ++g)
+        for (int i = 0; i < 4; ++i)
+            for (int j = 0; j < gn; ++j) sum[(g * 4 + i) * GN + j] += a[g][i] * b[j];
+}
+
+// This slice's first depth of a turn.
+int first_depth(int turn) {
+    return turn * BK + slice * DEPTHS;
+}
+
+// Multiplies this slice's depths of the step.
 void multiply(int turn, const int gm, const int gn) {
-    for (int step = 0; step < BK / SLICES; ++step) {
-        int depth = turn * BK + slice * (BK / SLICES) + step;
+    for (int step = 0; step < DEPTHS; ++step) {
         vec4 a[GM];
         vec4 b[GN];
-        for (int g = 0; g < gm; ++g) {
-            int at = depth * AM + (g * WG_Y + row) * 4;
-            a[g] = vec4(a_tile[at], a_tile[at + 1], a_tile[at + 2], a_tile[at + 3]);
-        }
-        for (int g = 0; g < gn; ++g) b[g] = b_at(depth, g * WG_X + column);
-        for (int g = 0; g < gm; ++g)
-            for (int i = 0; i < 4; ++i)
-                for (int j = 0; j < gn; ++j) sum[(g * 4 + i) * GN + j] += a[g][i] * b[j];
+        take(first_depth(turn) + step, gm, gn, a, b);
+        add(gm, gn, a, b);
     }
 }
 
 void wait() {
     memoryBarrierShared();
     barrier();
+}
+
+#if DEPTHS_AHEAD
+vec4 a_first[GM], b_first[GN];  // the first depth of the step to multiply
+#endif
+
+// Waits for the first step.
+void wait_for_first(const int gm, const int gn) {
+    wait();
+#if DEPTHS_AHEAD
+    take(first_depth(0), gm, gn, a_first, b_first);
+#endif
+}
+
+// Multiplies the step while the next, in the other turn, is being stored, and waits for that. Each
+// depth is loaded before the one before it is multiplied where DEPTHS_AHEAD, by two pairs of
+// registers that take turns.
+void multiply_and_wait(int turn, const int gm, const int gn) {
+#if DEPTHS_AHEAD
+    vec4 a[GM], b[GN];
+    int first = first_depth(turn);
+    for (int step = 1; step < DEPTHS - 1; step += 2) {
+        take(first + step, gm, gn, a, b);
+        add(gm, gn, a_first, b_first);
+        take(first + step + 1, gm, gn, a_first, b_first);
+        add(gm, gn, a, b);
+    }
+    take(first + DEPTHS - 1, gm, gn, a, b);
+    add(gm, gn, a_first, b_first);
+    wait();
+    take(first_depth(1 - turn), gm, gn, a_first, b_first);
+    add(gm, gn, a, b);
+#else
+    multiply(turn, gm, gn);
+    wait();
+#endif
 }
 
 #if SLICES > 1

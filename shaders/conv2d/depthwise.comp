@@ -1,5 +1,7 @@
 #version 310 es
-// Every channel by itself: PX pixels of a row of four channels an invocation, channels last.
+// Every channel by itself: PX pixels of a row of four channels an invocation, channels last. What the
+// windows of a row's pixels meet of a row is loaded at once and serves all their taps. SLICES
+// invocations share the rows of a window, so that few results are not waited for long.
 #ifndef WG_X
 #define WG_X 16
 #endif
@@ -9,35 +11,92 @@
 #ifndef PX
 #define PX 2
 #endif
+#ifndef SLICES
+#define SLICES 1
+#endif
 #include "common/launch.glsl"
 #include "conv2d/nhwc.glsl"
-layout(local_size_x = WG_X, local_size_y = WG_Y) in;
+layout(local_size_x = WG_X, local_size_y = WG_Y, local_size_z = SLICES) in;
 
-void convolve(int quad, int y, int left) {
+// Whether windows share columns of a row: else each tap of each pixel has its own.
+#define SHARED (DILATION_W == 1 && STRIDE_W <= KERNEL_W)
+// Columns of a row that the windows of an invocation meet, those between the taps left out.
+#define APART (SHARED ? (PX - 1) * STRIDE_W + KERNEL_W : PX * KERNEL_W)
+// Which of them tap `kx` of pixel `p` meets.
+#define PLACE(p, kx) (SHARED ? (p) * STRIDE_W + (kx) : (p) * KERNEL_W + (kx))
+#define MOST 32  // that registers have room for
+
+vec4 sum[PX];
+
+// What lies in a row that begins at pixel `start`, which is -1 outside of the image.
+vec4 met(int start, int column, int quad, int image) {
+    // Read in any case: loads that hang on a condition are waited for one by one.
+    bool inside = start >= 0 && column >= 0 && column < w;
+    vec4 found = x_at((inside ? start + column : 0) * (x_pixel >> 2) + (x_first >> 2) + quad);
+    return inside ? prologue(found, quad, image) : vec4(0.0);
+}
+
+// The sums along this slice's rows of the windows.
+void walk(int quad, int y, int left, int slice) {
     int quads = (c + 3) / 4;
-    vec4 sum[PX];
+    int image = y / oh;  // rows are counted through all images
+    int top = (y - image * oh) * STRIDE_H - PADDING_TOP;
     for (int p = 0; p < PX; ++p) sum[p] = vec4(0.0);
-    int first = y * ow + left;  // rows are counted through all images
-    int image = y / oh;
-    ivec3 from = ivec3(left * STRIDE_W - PADDING_LEFT, (y - image * oh) * STRIDE_H - PADDING_TOP, image);
-    for (int ky = 0; ky < KERNEL_H; ++ky) {
+    for (int first = 0; first < KERNEL_H; first += SLICES) {
+        int ky = min(first + slice, KERNEL_H - 1);
+        int row = top + ky * DILATION_H;
+        bool inside = first + slice == ky && row >= 0 && row < h;
+        int start = inside ? (image * h + row) * w : -1;
+#define COLUMN(p, kx) ((left + (p)) * STRIDE_W - PADDING_LEFT + (kx) * DILATION_W)
+#if KERNEL_W <= MOST / PX
+        vec4 line[APART];
+        for (int p = 0; p < PX; ++p)
+            for (int kx = 0; kx < KERNEL_W; ++kx)
+                if (!SHARED || p == 0 || kx + STRIDE_W >= KERNEL_W)
+                    line[PLACE(p, kx)] = met(start, COLUMN(p, kx), quad, image);
+#define MET(p, kx) line[PLACE(p, kx)]
+#else
+#define MET(p, kx) met(start, COLUMN(p, kx), quad, image)
+#endif
         for (int kx = 0; kx < KERNEL_W; ++kx) {
             vec4 weights = WEIGHT((ky * KERNEL_W + kx) * quads + quad);
-            for (int p = 0; p < PX; ++p) {
-                int at = meets(from + ivec3(p * STRIDE_W, 0, 0), ky, kx);
-                vec4 met = prologue(X_AT(max(at, 0) + quad), quad, from.z);
-                sum[p] += at < 0 ? vec4(0.0) : met * weights;
-            }
+            for (int p = 0; p < PX; ++p) sum[p] += MET(p, kx) * weights;
         }
     }
-    for (int p = 0; p < PX; ++p)
-        if (left + p < ow) finish(sum[p], first + p, quad);
 }
+
+#if SLICES > 1
+#define LANES (WG_X * WG_Y)
+shared vec4 parts[SLICES * PX * LANES];
+
+// The slices' sums together, in the first slice.
+void meet(int slice) {
+    int lane = int(gl_LocalInvocationIndex) % LANES;
+    memoryBarrierShared();
+    barrier();
+    for (int p = 0; p < PX; ++p) parts[(slice * PX + p) * LANES + lane] = sum[p];
+    memoryBarrierShared();
+    barrier();
+    for (int p = 0; p < PX; ++p)
+        for (int other = 1; other < SLICES; ++other)
+            sum[p] += parts[(other * PX + p) * LANES + lane];
+}
+#endif
 
 void main() {
     int quad = int(INVOCATION_ID.x);
     int left = int(INVOCATION_ID.y) * PX;
-    if (quad >= (c + 3) / 4 || left >= ow) return;
-    for (int y = int(WORKGROUP_ID.z); y < n * oh; y += int(WORKGROUP_COUNT.z))
-        convolve(quad, y, left);
+    int slice = int(gl_LocalInvocationID.z);
+    bool within = quad < (c + 3) / 4 && left < ow;
+#if SLICES == 1
+    if (!within) return;
+#endif
+    for (int y = int(WORKGROUP_ID.z); y < n * oh; y += int(WORKGROUP_COUNT.z)) {
+        walk(within ? quad : 0, y, left, slice);
+#if SLICES > 1
+        meet(slice);
+#endif
+        for (int p = 0; p < PX; ++p)
+            if (within && slice == 0 && left + p < ow) finish(sum[p], y * ow + left + p, quad);
+    }
 }

@@ -1,6 +1,9 @@
 // The sums of TM rows by 4 TN columns, to which four numbers along k at a time are added: what blocked
-// and split_k have in common. See matmul/operands.glsl; the first layout of the weights is tiles of
-// 4 x 4, four vec4 of four columns each.
+// and split_k have in common. See matmul/operands.glsl; weights in neither rows nor columns are tiles
+// of 4 x 4, four vec4 of four columns each. UNROLL steps at a time are loaded before they are used.
+#ifndef UNROLL
+#define UNROLL 1
+#endif
 uniform int m, n, k;
 uniform int x_first, x_row, x_rows, out_row;  // floats, multiples of 4
 uniform int weight_row, weight_rows, weight_matrix;
@@ -31,7 +34,7 @@ void prepare(inout vec4 a[TM], int row, int last, int step) {
     for (int i = 0; i < TM; ++i) a[i] = prologue(a[i], step, min(row + i, last) / image_rows);
 }
 
-// The numbers of a step of TM rows from `row` on; those past `last` repeat it.
+// Loads the numbers of a step of TM rows from `row` on; those past `last` repeat it.
 void take_rows(out vec4 a[TM], int row, int last, int step, bool ragged) {
 #if !X_IN_C
     int first = row * (x_row >> 2) + X_BEGIN + step;
@@ -51,9 +54,6 @@ void take_rows(out vec4 a[TM], int row, int last, int step, bool ragged) {
             a[i][l] = x_at(depth_of(step, l, ragged) * (x_rows / 4) + at / 4)[at % 4];
     }
 #endif
-    prepare(a, row, last, step);
-    if (ragged)
-        for (int i = 0; i < TM; ++i) a[i] = first_of(a[i], k - 4 * step);
 }
 
 // Four of the 16 weights of a step by a quad of columns: those of number l along k, or, where the
@@ -100,6 +100,9 @@ void add(int matrix, int row, int column, int step, bool ragged) {
 #else
     vec4 a[TM];
     take_rows(a, row, last, step, ragged);
+    prepare(a, row, last, step);
+    if (ragged)
+        for (int i = 0; i < TM; ++i) a[i] = first_of(a[i], k - 4 * step);
     for (int j = 0; j < TN; ++j) {
         for (int l = 0; l < 4; ++l) {
             vec4 b = take_weights(matrix, min(column + j, columns - 1), step, l, ragged);
@@ -109,13 +112,44 @@ void add(int matrix, int row, int column, int step, bool ragged) {
 #endif
 }
 
-// Adds up steps `start`, `start` + `apart`, ... of k. Where the weights are tiles, which never change,
+#if UNROLL > 1
+// Adds UNROLL whole steps from `step` on.
+void add_several(int matrix, int row, int column, int step) {
+    int columns = (n + 3) / 4, last = matrix * m + m - 1;
+    row += matrix * m;
+    vec4 a[UNROLL][TM], b[UNROLL][4 * TN];
+    for (int u = 0; u < UNROLL; ++u) {
+        take_rows(a[u], row, last, step + u, false);
+        for (int i = 0; i < 4 * TN; ++i) {
+            int quad = min(column + i / 4, columns - 1);
+            b[u][i] = take_weights(matrix, quad, step + u, i % 4, false);
+        }
+    }
+    for (int u = 0; u < UNROLL; ++u) {
+        prepare(a[u], row, last, step + u);
+        for (int i = 0; i < TM; ++i)
+            for (int j = 0; j < 4 * TN; ++j) {
+                int at = i * TN + j / 4;
+                sum[at] = plus(sum[at], a[u][i], b[u][j], j % 4);
+            }
+    }
+}
+#endif
+
+// Adds up share `start` of `apart` of the steps of k: every `apart`th, or UNROLL of them. Where the weights are tiles, which never change,
 // the last one is tested for in the loop and all is written out: else Mali's and V3D's compilers spill.
 void add_up(int matrix, int row, int column, int start, int apart) {
     for (int i = 0; i < TM * TN; ++i) sum[i] = vec4(0.0);
+#if UNROLL > 1
+    int groups = k / 4 / UNROLL;
+    for (int group = start; group < groups; group += apart)
+        add_several(matrix, row, column, group * UNROLL);
+    start += groups * UNROLL;
+#endif
 #if X_IN_C || WEIGHT_IN_R4 || WEIGHT_IN_C
-    for (int step = start; step < k / 4; step += apart) add(matrix, row, column, step, false);
-    if (k % 4 > 0 && start == k / 4 % apart) add(matrix, row, column, k / 4, true);
+    int step = start;
+    for (; step < k / 4; step += apart) add(matrix, row, column, step, false);
+    if (k % 4 > 0 && step == k / 4) add(matrix, row, column, step, true);
 #else
     int stride = x_row >> 2, columns = (n + 3) / 4;
     int first = (matrix * m + row) * stride + X_BEGIN, last = m - 1 - row;

@@ -26,6 +26,12 @@
 #ifndef AHEAD
 #define AHEAD 0
 #endif
+#ifndef STRIP
+#define STRIP 8
+#endif
+#ifndef A_FOURS
+#define A_FOURS 0
+#endif
 #ifndef BATCHED
 #define BATCHED 0
 #endif
@@ -111,22 +117,23 @@ void walk(const int gm, const int gn) {
 #if AHEAD
         fetch(min(1, whole - 1) * BK, false);
 #endif
-        wait();
+        wait_for_first(gm, gn);
         for (int step = 0; step < whole; ++step) {
 #if AHEAD
             put(1 - turn);
             fetch(min(step + 2, whole - 1) * BK, false);
-            multiply(turn, gm, gn);
+            multiply_and_wait(turn, gm, gn);
 #else
             fetch(min(step + 1, whole - 1) * BK, false);
             multiply(turn, gm, gn);
             put(1 - turn);
+            wait();
 #endif
             turn = 1 - turn;
-            wait();
         }
     }
     if (whole * BK < k) {
+        turn = 1 - turn;  // the other may still be read
         fetch(whole * BK, true);
         put(turn);
         wait();

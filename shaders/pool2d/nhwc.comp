@@ -29,11 +29,13 @@ vec4 pool(int image, int y, int column, int quad) {
     vec4 value = vec4(NOTHING);
     for (int ky = 0; ky < height; ++ky) {
         int iy = top + ky * DILATION_H;
-        if (iy < 0 || iy >= h) continue;
-        int row = (image * h + iy) * w;
+        int row = (image * h + clamp(iy, 0, h - 1)) * w;
         for (int kx = 0; kx < width; ++kx) {
             int ix = left + kx * DILATION_W;
-            if (ix >= 0 && ix < w) value = joined(value, X((row + ix) * (x_pixel / 4) + quad));
+            // Read in any case: loads that hang on a condition are waited for one by one.
+            vec4 tap = X((row + clamp(ix, 0, w - 1)) * (x_pixel / 4) + quad);
+            bool inside = iy >= 0 && iy < h && ix >= 0 && ix < w;
+            value = inside ? joined(value, tap) : value;
         }
     }
 #if MODE == 1

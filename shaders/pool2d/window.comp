@@ -17,10 +17,13 @@ float pool(int plane, int y, int column) {
     float value = NOTHING;
     for (int ky = 0; ky < height; ++ky) {
         int iy = top + ky * DILATION_H;
-        if (iy < 0 || iy >= h) continue;
+        int row = plane + clamp(iy, 0, h - 1) * w;
         for (int kx = 0; kx < width; ++kx) {
             int ix = left + kx * DILATION_W;
-            if (ix >= 0 && ix < w) value = joined(value, x[plane + iy * w + ix]);
+            // Read in any case: loads that hang on a condition are waited for one by one.
+            float tap = x[row + clamp(ix, 0, w - 1)];
+            bool inside = iy >= 0 && iy < h && ix >= 0 && ix < w;
+            value = inside ? joined(value, tap) : value;
         }
     }
 #if MODE == 1

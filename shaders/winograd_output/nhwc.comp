@@ -1,6 +1,6 @@
 #version 310 es
 // A^T m A of the tiles of products, one channel of a tile an invocation, or of texels
-// (X_TEXTURE) four, to channels-last images. The matrices are those of glnn/graph/operators/winograd.py.
+// (X_TEXTURE) four, to channels-last images, or pooled (POOL). The matrices are those of glnn/graph/operators/winograd.py.
 #ifndef WG_X
 #define WG_X 32
 #endif
@@ -11,6 +11,7 @@
 #define TILE 4
 #endif
 #include "common/launch.glsl"
+#include "common/pooled.glsl"
 #define WINDOW (TILE + 2)
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 #ifndef X_TEXTURE
@@ -60,15 +61,26 @@ void main() {
     int image = (first_tile + tile) / (tiles_down * tiles_across);
     int place = first_tile + tile - image * tiles_down * tiles_across;
     int top = place / tiles_across * TILE, left = place % tiles_across * TILE;
-    for (int i = 0; i < TILE; ++i) {
-        NUMBER line[WINDOW];
-        for (int j = 0; j < WINDOW; ++j) line[j] = columns[i * WINDOW + j];
-        NUMBER met[TILE] = transformed(line);
-        for (int j = 0; j < TILE; ++j) {
-            if (top + i >= oh || left + j >= ow) continue;
-            int pixel = (image * oh + top + i) * ow + left + j;
-            int at = (out_first + pixel * out_pixel) / LANES + channel;
+    for (int i = 0; i < TILE; i += SIDE) {
+        NUMBER met[SIDE * TILE];
+        for (int row = 0; row < SIDE; ++row) {
+            NUMBER line[WINDOW];
+            for (int j = 0; j < WINDOW; ++j) line[j] = columns[(i + row) * WINDOW + j];
+            NUMBER own[TILE] = transformed(line);
+            for (int j = 0; j < TILE; ++j) met[row * TILE + j] = own[j];
+        }
+        for (int j = 0; j < TILE; j += SIDE) {
+            int y = (top + i) / SIDE, column = (left + j) / SIDE;
+            if (y >= oh || column >= ow) continue;
+            int at = (out_first + ((image * oh + y) * ow + column) * out_pixel) / LANES + channel;
+#if POOL
+            NUMBER a = epilogue(met[j], at, channel), b = epilogue(met[j + 1], at, channel);
+            NUMBER c = epilogue(met[TILE + j], at, channel);
+            NUMBER d = epilogue(met[TILE + j + 1], at, channel);
+            result[at] = POOLED(a, b, c, d);
+#else
             result[at] = epilogue(met[j], at, channel);
+#endif
         }
     }
 }

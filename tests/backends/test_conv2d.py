@@ -83,7 +83,11 @@ def _why_refused(
     backend: GlBackend, kernel: str, weight: tuple[int, ...], op: Conv2d
 ) -> str | None:
     """What the kernel so called needs and such a convolution is not, or the device has not."""
-    direct = ("direct", "direct_plain", "direct_last", "direct_nhwc")
+    if kernel.startswith("direct_tiled") and op.groups == 1:
+        spans = [(k - 1) * d + 1 for k, d in zip(weight[2:], op.dilation, strict=True)]
+        return None if max(spans) <= 7 and max(op.stride) <= 4 else "COMPACT"
+    direct = ("direct", "direct_plain", "direct_last", "direct_tiled", "direct_tiled_last")
+    direct = (*direct, "direct_nhwc")
     planar = (*direct, "loop_nchw", "loop_nhwc", "feedback")
     if kernel in planar or kernel.removeprefix("feedback_").startswith("im2"):
         return None if op.groups == 1 else "GROUPS"
@@ -97,9 +101,9 @@ def _why_refused(
         return None if plain and weight[2:] == (1, 1) else "it needs"
     if "fetched" in kernel and not backend.device.capabilities.max_texture_buffer_size:
         return "texture buffers"
-    if kernel in ("depthwise", "depthwise_fetched", "feedback_depthwise"):
+    if kernel.startswith("depthwise") or kernel == "feedback_depthwise":
         return None if op.groups == weight[0] and weight[1] == 1 else "DEPTHWISE"
-    if kernel.startswith("implicit") and op.groups > 1:
+    if kernel.startswith(("implicit", "split_k")) and op.groups > 1:
         whole = weight[1] % 4 == 0 and weight[0] // op.groups % 4 == 0
         return None if whole else "WHOLE_QUADS"
     return None

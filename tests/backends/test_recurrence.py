@@ -54,6 +54,7 @@ CASES = [  # directions, layers, steps, batch, h, units
     (1, 3, 7, 3, 8, 5),
     (1, 4, 2, 7, 4, 3),
     (1, 3, 1, 1, 132, 129),
+    (1, 2, 258, 1, 4, 3),
 ]
 
 
@@ -68,7 +69,7 @@ def test_lstms(opened, rng, name, kernel, d, layers, t, b, h, units) -> None:
     op, operands = Recurrence(lstm(), 0, units, layers), {"x": x, "weight": weight}
     operands["state"] = packed(states)
     alone = layers == 1 and (kernel != "whole" or 4 * h <= 512)
-    if kernel != "waves" and not alone:
+    if kernel not in ("waves", "dataflow") and not alone:
         with pytest.raises(UnsupportedOpError, match=f"{kernel}: .* it needs"):
             run(opened(name), op, operands, kernel)
         return
@@ -95,6 +96,17 @@ def test_the_second_of_two_states_is_summed(opened, rng, name, kernel) -> None:
         sums = np.stack([second[i] @ weight[i, 0].T.astype(np.float64) for i in range(2)])
         first, second = x[:, step, :, 0] - second, np.tanh(sums + x[:, step, :, 0])
         assert oracle.error(found[step], packed([first, second])) <= TOLERANCE
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("recurrence"))
+def test_states_may_be_any_nan(opened, rng, name, kernel) -> None:
+    x = rng((1, 3, 1, 1, 8))
+    x[0, 1, 0, 0, 2:4] = np.array([0x7FA5C3E1, 0x7FC00000], np.uint32).view(np.float32)
+    operands = {"x": x, "weight": rng((1, 1, 8, 8)), "state": rng((1, 1, 2, 2, 4))}
+    found = run(opened(name), Recurrence((PLAIN[0], Arg(1))), operands, kernel)
+    passed = found[:, 0, 0, :, 1].reshape(3, 8)
+    np.testing.assert_array_equal(passed, x[0, :, 0, 0])
+    assert np.isnan(found[2, 0, 0, :, 0]).all() and not np.isnan(found[0]).any()
 
 
 def test_what_does_not_fit_is_refused() -> None:

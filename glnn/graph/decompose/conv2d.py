@@ -15,6 +15,7 @@ from glnn.graph.operators.conv2d_weight_gradient import Conv2dWeightGradient
 from glnn.graph.operators.im2row import Im2row
 from glnn.graph.operators.matmul import Matmul
 from glnn.graph.operators.pad import Pad
+from glnn.graph.operators.pooled_conv2d import PooledConv2d
 from glnn.graph.operators.rearrange import Rearrange
 from glnn.graph.operators.reduce import Reduce
 from glnn.graph.operators.reorder import Reorder
@@ -36,17 +37,18 @@ def by_winograd(op: Operator, shapes: Shapes, parameters: Mapping[str, int]) -> 
     PARTS: of the tiles, one after the other in the same memory, where there are as many tiles.
     """
     assert isinstance(op, Conv2d)
-    form = winograd(parameters["TILE"])
-    n, o, oh, ow = op.shape_of(shapes)
+    form, out = winograd(parameters["TILE"]), op.shape_of(shapes)
+    n, o, oh, ow = op.convolved(shapes)
+    mode = op.mode if isinstance(op, PooledConv2d) else None
     weight = (form.window**2, o, shapes["weight"][1])
     tiles = n * -(-oh // form.tile) * -(-ow // form.tile)
     count = min(parameters["PARTS"], tiles)
-    stages = [] if count < 2 else [Stage("room", Zero((n, o, oh, ow), "nhwC4c"), {}, "flat")]
+    stages = [] if count < 2 else [Stage("room", Zero(out, "nhwC4c"), {}, "flat")]
     for i in range(count):
         first, end = i * tiles // count, (i + 1) * tiles // count
         part, whole = ((first, end - first), f" {i + 1}") if count > 1 else (None, "")
         ahead = WinogradInput(form.tile, op.padding, part)
-        back = WinogradOutput((n, oh, ow), form.tile, part)
+        back = WinogradOutput((n, oh, ow), form.tile, part, mode)
         reads = {"x": f"products{whole}", **({"into": stages[-1].name} if stages else {})}
         stages += [
             Stage(f"tiles{whole}", ahead, {"x": "x"}),

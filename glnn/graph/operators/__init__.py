@@ -24,6 +24,7 @@ from glnn.graph.operators.perceptron import Perceptron
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.pool2d import Pool2d
 from glnn.graph.operators.pool2d_gradient import Pool2dGradient
+from glnn.graph.operators.pooled_conv2d import PooledConv2d
 from glnn.graph.operators.rearrange import Rearrange
 from glnn.graph.operators.recurrence import Recurrence
 from glnn.graph.operators.recurrent_step import RecurrentStep
@@ -74,6 +75,7 @@ __all__ = [
     "Pointwise",
     "Pool2d",
     "Pool2dGradient",
+    "PooledConv2d",
     "Rearrange",
     "Recurrence",
     "RecurrentStep",

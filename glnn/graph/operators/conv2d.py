@@ -18,6 +18,7 @@ from glnn.types import Array, Shape
 
 FEW = 8  # channels of a result
 UNIT = 16  # pixels: as many as one invocation may compute
+COMPACT = 7, 4  # pixels that a window spans, and moves by, at the most: a tile's fit into 16 KiB
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,10 @@ class Conv2d(Prologued):
         )
 
     def shape_of(self, shapes: Shapes) -> Shape:
+        return self.convolved(shapes)
+
+    def convolved(self, shapes: Shapes) -> Shape:
+        """The shape of the convolution itself. Raises ShapeError where the operands do not fit."""
         x, weight = shapes["x"], shapes["weight"]
         rank(self.name, "x", x, 4, "(n, c, h, w)")
         rank(self.name, "weight", weight, 4, "(o, c / groups, kh, kw)")
@@ -75,12 +80,12 @@ class Conv2d(Prologued):
     def compute(self, operands: Mapping[str, Array]) -> Array:
         x = self.prepared(operands)
         weight = operands["weight"].astype(x.dtype, copy=False)
-        *_, oh, ow = self.shape_of({k: v.shape for k, v in operands.items()})
+        *_, oh, ow = self.convolved({k: v.shape for k, v in operands.items()})
         geometry = self.stride, self.padding, self.dilation, self.groups
         return correlated(x, weight, (oh, ow), *geometry)
 
     def flops(self, shapes: Shapes) -> int:
-        out = self.shape_of(shapes)
+        out = self.convolved(shapes)
         return prod(out) * 2 * prod(shapes["weight"][1:]) + self.prologue_flops(shapes)
 
     def along(self, shapes: Shapes) -> tuple[str, ...]:
@@ -92,12 +97,13 @@ class Conv2d(Prologued):
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         n, o, oh, ow = self.shape_of(shapes)
         _, c, h, w = shapes["x"]
-        names = ("n", "c", "h", "w", "o", "oh", "ow", "groups", "o_group", "pixels")
-        values = (n, c, h, w, o, oh, ow, self.groups, o // self.groups, n * oh * ow)
+        names = ("n", "c", "h", "w", "o", "oh", "ow", "groups", "o_group", "pixels", "depth")
+        o_group, pixels, depth = o // self.groups, n * oh * ow, self.depth(shapes)
+        values = (n, c, h, w, o, oh, ow, self.groups, o_group, pixels, depth)
         return dict(zip(names, values, strict=True))
 
     def product(self, shapes: Shapes) -> tuple[int, int]:
-        n, o, oh, ow = self.shape_of(shapes)
+        n, o, oh, ow = self.convolved(shapes)
         return n * oh * ow, o // self.groups
 
     def derived(self, shapes: Shapes) -> dict[str, int]:
@@ -120,12 +126,14 @@ class Conv2d(Prologued):
     def defines(self, shapes: Shapes) -> dict[str, int]:
         o, share, kh, kw = shapes["weight"]
         whole = self.groups == 1 or (share % 4 == 0 and o // self.groups % 4 == 0)
+        span = max((k - 1) * d + 1 for k, d in zip((kh, kw), self.dilation, strict=True))
         return {
             **windows.defines((kh, kw), self.stride, self.padding, self.dilation),
             "GROUPS": self.groups,
             "WHOLE_QUADS": int(whole),
             "PADDED": int(any(self.padding)),
             "DEPTHWISE": int(self.groups == shapes["x"][1] == o),
+            "COMPACT": int(span <= COMPACT[0] and max(self.stride) <= COMPACT[1]),
         }
 
     def depth(self, shapes: Shapes) -> int:

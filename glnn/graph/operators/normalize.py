@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.errors import ShapeError
+from glnn.graph.blockwise import runs
 from glnn.graph.contraction import Contraction
 from glnn.graph.operator import Shapes
 from glnn.types import Array, Shape
@@ -88,16 +89,23 @@ class Normalize(Contraction):
     def compute(self, operands: Mapping[str, Array]) -> Array:
         x = operands["x"]
         self.shape_of({name: array.shape for name, array in operands.items()})
-        rows = x.reshape(self.grouped(x.shape)).astype(np.float64)  # long sums of like numbers
+        outer, *groups = self.grouped(x.shape)
+        inner = x.shape[-self.dims :] if self.dims is not None else x.shape[1:]
+        spread, result = self.spread(x.shape), np.empty(x.shape, x.dtype)
+        given, made = x.reshape(outer, *groups), result.reshape(outer, *inner)
         with np.errstate(all="ignore"):
-            centred = rows - rows.mean(axis=-1, keepdims=True) if self.centred else rows
-            variance = np.square(centred).mean(axis=-1, keepdims=True)
-            result = (centred / np.sqrt(variance + self.eps)).reshape(x.shape)
-            if "weight" in operands:
-                result = result * operands["weight"].reshape(self.spread(x.shape))
-            if "bias" in operands:
-                result = result + operands["bias"].reshape(self.spread(x.shape))
-        return np.asarray(result, x.dtype)
+            for part in runs(outer, prod(inner)):
+                rows = given[part].astype(np.float64)  # long sums of like numbers
+                if self.centred:
+                    rows -= rows.mean(axis=-1, keepdims=True)
+                rows /= np.sqrt(np.square(rows).mean(axis=-1, keepdims=True) + self.eps)
+                rows = rows.reshape(-1, *inner)
+                if "weight" in operands:
+                    rows *= operands["weight"].reshape(spread)
+                if "bias" in operands:
+                    rows += operands["bias"].reshape(spread)
+                made[part] = rows
+        return result
 
     def flops(self, shapes: Shapes) -> int:
         return 8 * prod(shapes["x"])  # mean, distances, squares, their mean, quotients, parameters

@@ -128,15 +128,22 @@ class Pool2d(Contraction):
         shape = self.shape_of({"x": x.shape})
         if self.kernel is None:
             return self._compute_shared(x, (shape[2], shape[3]))
-        result = np.full(shape, -np.inf if self.mode == "max" else 0, x.dtype)
-        geometry = self.reach({"x": x.shape}), self.stride, self.padding, self.dilation
-        for _, (ys, xs), met in windows.every_tap(x, (shape[2], shape[3]), *geometry):
-            part = result[:, :, ys, xs]
-            if self.mode == "max":
-                np.maximum(part, met, out=part)
-            else:
-                part += met
-        return result if self.mode == "max" else result / self.divisors(x, shape)
+        down, across = self.reach({"x": x.shape})
+        result = self._joined(self._joined(x, 0, shape[2], down), 1, shape[3], across)
+        if self.mode == "average":
+            result /= self.divisors(x, shape)
+        return result
+
+    def _joined(self, x: Array, axis: int, count: int, kernel: int) -> Array:
+        """The maximum or the sum of each of `count` windows along one axis of the images."""
+        join, none = (np.maximum, -np.inf) if self.mode == "max" else (np.add, 0)
+        result = np.full((*x.shape[: 2 + axis], count, *x.shape[3 + axis :]), none, x.dtype)
+        given, joined = np.moveaxis(x, 2 + axis, 0), np.moveaxis(result, 2 + axis, 0)
+        for tap in range(kernel):
+            first = tap * self.dilation[axis] - self.padding[axis]
+            made, met = windows.rows(x.shape[2 + axis], count, first, self.stride[axis])
+            join(joined[made], given[met], out=joined[made])
+        return result
 
     def divisors(self, x: Array, shape: Shape) -> Array:
         """What the sum over each window is divided by for the mean: (oh, ow), or one number.

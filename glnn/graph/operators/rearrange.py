@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from glnn.errors import ShapeError
 from glnn.graph.index_map import Axis, IndexMap
@@ -61,16 +62,17 @@ class Rearrange(Move):
 
     def moved(self, x: Array) -> Array:
         flat = [axis for factors in self.axes for axis in factors]
-        places: list[Array] = [np.zeros((1,) * len(flat), np.intp) for _ in self.shape]
-        for i, axis in enumerate(flat):
-            if axis.axis is not None:
-                steps = axis.start + axis.step * np.arange(axis.size)
-                along = (*(1,) * i, axis.size, *(1,) * (len(flat) - i - 1))
-                places[axis.axis] = places[axis.axis] + steps.reshape(along)
-        sizes = [axis.size for axis in flat]
-        outside = np.zeros((), bool)
-        for i, (place, size) in enumerate(zip(places, self.shape, strict=True)):
-            outside = outside | (place >= size)
-            places[i] = np.minimum(place, size - 1)
-        found = np.broadcast_to(np.where(outside, x.dtype.type(0), x[tuple(places)]), sizes)
-        return found.reshape([prod(axis.size for axis in factors) for factors in self.axes])
+        walked = [[one for one in flat if one.axis == axis] for axis in range(x.ndim)]
+        first = [sum(one.start for one in along) for along in walked]
+        last = [
+            start + sum(max(one.step, 0) * max(one.size - 1, 0) for one in along)
+            for start, along in zip(first, walked, strict=True)
+        ]
+        beyond = [max(end + 1 - size, 0) for end, size in zip(last, self.shape, strict=True)]
+        if any(beyond):
+            x = np.pad(x, [(0, more) for more in beyond])
+        begun = x[tuple(slice(start, None) for start in first)]
+        strides = [0 if one.axis is None else one.step * x.strides[one.axis] for one in flat]
+        found = as_strided(begun, [one.size for one in flat], strides, writeable=False)
+        sizes = [prod(one.size for one in factors) for factors in self.axes]
+        return np.array(found, order="C").reshape(sizes)

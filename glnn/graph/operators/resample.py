@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.errors import ShapeError
+from glnn.graph.blockwise import runs
 from glnn.graph.operator import Cost, Known, Operator, Shapes, Types
 from glnn.graph.operators.gather import in_range
 from glnn.graph.operators.move import normalised, whole_numbers
@@ -58,12 +59,16 @@ class Resample(Operator):
         given = self.named(arrays)
         x, index = given["x"], given["index"]
         self.infer([TensorType.of(array) for array in arrays if array is not None])
-        axis = self.axis % x.ndim
-        index = np.clip(index, 0, x.shape[axis] - 1)
-        weight = given["weight"].astype(x.dtype, copy=False)
-        spread = weight.reshape(*weight.shape, *(1,) * (x.ndim - 1 - axis))
+        result = np.zeros(self.shape_of({"x": x.shape, "index": index.shape}), x.dtype)
+        axis, inner = self.axis % x.ndim, self._inner({"x": x.shape})
+        before, count = prod(x.shape[:axis]), index.shape[1]
+        x, sums = x.reshape(before, x.shape[axis], inner), result.reshape(before, count, inner)
+        weight = given["weight"].astype(x.dtype, copy=False)[..., None]
         with np.errstate(all="ignore"):
-            return (np.asarray((np.take(x, index, axis) * spread).sum(axis), x.dtype),)
+            for part in runs(before, count * inner):
+                for at, share in zip(index, weight, strict=True):
+                    sums[part] += x[part].take(at, 1, mode="clip") * share
+        return (result,)
 
     def cost(self, types: Types) -> Cost:
         given = self.named(types)

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from glnn.graph.blockwise import runs
 from glnn.graph.contraction import Contraction
 from glnn.graph.operator import Shapes
 from glnn.graph.operators.reduce import axes_of, check_axes
@@ -42,12 +43,17 @@ class Softmax(Contraction):
         self.shape_of({"x": x.shape})
         if x.size == 0:
             return np.array(x)
+        axis, result = self.axis % x.ndim, np.empty(x.shape, x.dtype)
+        view = prod(x.shape[:axis]), x.shape[axis], prod(x.shape[axis + 1 :])
+        given, made = x.reshape(view), result.reshape(view)
         # inf - inf is NaN, as it should be; a difference that overflows has the power 0.
         with np.errstate(invalid="ignore", over="ignore"):
-            below = x - x.max(axis=self.axis, keepdims=True)
-            powers = np.exp(below)
-            total = powers.sum(axis=self.axis, keepdims=True, dtype=np.float64)
-            return np.asarray(below - np.log(total) if self.log else powers / total, x.dtype)
+            for part in runs(view[0], view[1] * view[2]):
+                below = given[part] - given[part].max(axis=1, keepdims=True)
+                powers = np.exp(below, out=None if self.log else below)
+                total = powers.sum(axis=1, keepdims=True, dtype=np.float64)
+                made[part] = below - np.log(total) if self.log else powers / total
+        return result
 
     def flops(self, shapes: Shapes) -> int:
         return 5 * prod(shapes["x"])  # maximum, difference, exponential, sum, quotient

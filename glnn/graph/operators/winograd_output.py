@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
@@ -12,6 +12,7 @@ import numpy as np
 from glnn.errors import ShapeError
 from glnn.graph.contraction import Contraction
 from glnn.graph.operator import Cost, Operands, Shapes, rank, typed
+from glnn.graph.operators.pool2d import MODES, Pool2d
 from glnn.graph.operators.windows import Pair
 from glnn.graph.operators.winograd import check_part, part_of, winograd
 from glnn.types import Array, Shape
@@ -19,11 +20,13 @@ from glnn.types import Array, Shape
 
 @dataclass(frozen=True)
 class WinogradOutput(Contraction):
-    """A^T m A for every tile m of the products.
+    """A^T m A for every tile m of the products, and the pool of that, if there is one.
 
     images: the result's n, oh and ow. x: (stack * tiles, o), as WinogradInput stacks it. part: the
     first tile, of those of all images, and how many; None for all. into: optional, (n, o, oh, ow),
-    what the result is where there are other tiles; zeros unless given. Result: (n, o, oh, ow).
+    what the result is where there are other tiles; zeros unless given. mode: of a pool over windows
+    of 2 x 2, behind an epilogue, "max" or "average". Result: (n, o, oh, ow), halves of these where
+    it is pooled.
     """
 
     name: ClassVar[str] = "winograd_output"
@@ -33,9 +36,12 @@ class WinogradOutput(Contraction):
     images: tuple[int, int, int] = (1, 1, 1)
     tile: int = 4
     part: Pair | None = None
+    mode: str | None = None
 
     def __post_init__(self) -> None:
         winograd(self.tile)
+        if self.mode is not None and self.mode not in MODES:
+            raise ShapeError(f"{self.name}: mode must be max or average, got {self.mode!r}")
         if len(self.images) != 3 or any(size < 0 for size in self.images):
             raise ShapeError(f"{self.name}: images must be (n, oh, ow), got {self.images}")
         check_part(self.name, self.part)
@@ -56,27 +62,45 @@ class WinogradOutput(Contraction):
         expected = winograd(self.tile).window ** 2 * self._part[1]
         if rows != expected:
             raise ShapeError(f"{self.name}: x must have {expected} rows, got shape {shapes['x']}")
-        if shapes.get("into", (n, o, oh, ow)) != (n, o, oh, ow):
-            raise ShapeError(
-                f"{self.name}: into must have shape {(n, o, oh, ow)}, got {shapes['into']}"
-            )
-        return n, o, oh, ow
+        result = self._pooled((n, o, oh, ow))
+        if shapes.get("into", result) != result:
+            raise ShapeError(f"{self.name}: into must have shape {result}, got {shapes['into']}")
+        return result
+
+    def _pooled(self, shape: Shape) -> Shape:
+        return shape if self.mode is None else (*shape[:2], shape[2] // 2, shape[3] // 2)
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
+        return self._concluded(operands, lambda whole: whole)
+
+    def concluded(self, finish: Callable[[Array], Array], *arrays: Array | None) -> tuple[Array, ...]:
+        return (self._concluded(self.given(arrays), finish),)
+
+    def _concluded(self, operands: Mapping[str, Array], finish: Callable[[Array], Array]) -> Array:
+        """The result; `finish` is done on each image before it is pooled, if it is."""
         x = operands["x"]
-        n, o, oh, ow = self.shape_of({k: v.shape for k, v in operands.items()})
+        shape = self.shape_of({k: v.shape for k, v in operands.items()})
+        (n, oh, ow), o = self.images, x.shape[1]
         form, (down, across), (first, count) = winograd(self.tile), self._tiles, self._part
         back = form.result.astype(x.dtype)
         stack = x.reshape(form.window, form.window, count, o)
         whole = np.zeros((n, o, down * self.tile, across * self.tile), x.dtype)
-        whole[:, :, :oh, :ow] = operands.get("into", 0)
+        if self.mode is None:
+            whole[:, :, :oh, :ow] = operands.get("into", 0)
         tiled = (n, o, down, self.tile, across, self.tile)
         tiles = whole.reshape(tiled).transpose(0, 2, 4, 1, 3, 5).reshape(-1, o, *(self.tile,) * 2)
         tiles[first : first + count] = np.einsum(
             "it,tuko,ju->koij", back, stack, back, optimize=True
         )
         apart = tiles.reshape(n, down, across, o, *(self.tile,) * 2).transpose(0, 3, 1, 4, 2, 5)
-        return np.array(apart.reshape(whole.shape)[:, :, :oh, :ow])
+        result = finish(np.array(apart.reshape(whole.shape)[:, :, :oh, :ow]))
+        if self.mode is None:
+            return result
+        pooled = Pool2d(self.mode).compute({"x": result})
+        own = np.arange(n * down * across).reshape(n, 1, down, 1, across, 1) - first
+        there = np.broadcast_to((own >= 0) & (own < count), (n, 1, *tiled[2:]))
+        there = there.reshape(n, 1, *whole.shape[2:])[:, :, ::2, ::2][..., : shape[2], : shape[3]]
+        return np.where(there, pooled, operands.get("into", np.zeros(shape, x.dtype)))
 
     def flops(self, shapes: Shapes) -> int:
         return prod(shapes["x"]) * 2 * self.tile
@@ -96,4 +120,4 @@ class WinogradOutput(Contraction):
         return {**sizes, "tiles": count, "first_tile": first}
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
-        return {"TILE": self.tile}
+        return {"TILE": self.tile, "POOL": 0 if self.mode is None else 1 + MODES.index(self.mode)}

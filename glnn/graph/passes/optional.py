@@ -18,6 +18,7 @@ from glnn.graph.passes.identities import without_dead, without_identities
 from glnn.graph.passes.images import with_pads, with_pools
 from glnn.graph.passes.moves import without_moves
 from glnn.graph.passes.perceptrons import with_perceptrons
+from glnn.graph.passes.pooled import with_pooled
 from glnn.graph.passes.products import scaled_last
 from glnn.graph.passes.prologues import with_prologues
 from glnn.graph.passes.recognise import with_layer_norms, with_rms_norms, with_softmaxes
@@ -69,6 +70,8 @@ class Pass(Enum):
     """Two small products one after the other become one operator."""
     PROLOGUE = "prologue"
     """Pointwise work joins the one product or convolution that reads what it makes."""
+    POOLED = "pooled"
+    """Pools over windows of 2 x 2 join the convolution before."""
     SEPARABLE = "separable"
     """A depthwise convolution and a pointwise one behind it become one operator, where the backend
     gains by that."""
@@ -113,7 +116,7 @@ FUSING = frozenset(
     {
         *(Pass.LAYER_NORM, Pass.RMS_NORM, Pass.SOFTMAX, Pass.ACTIVATIONS),
         *(Pass.PADS, Pass.MOVES, Pass.FOLD, Pass.ATTENTION, Pass.FUSE),
-        *(Pass.PERCEPTRON, Pass.PROLOGUE, Pass.SEPARABLE),
+        *(Pass.PERCEPTRON, Pass.PROLOGUE, Pass.POOLED, Pass.SEPARABLE),
     }
 )
 """Those that make one step of several in the model, as of a product, its bias and its ReLU."""
@@ -133,6 +136,8 @@ class Offers:
     """Whether so many launches are worth so many operations; None where no launch has turns."""
     pays: Pays | None = None
     """Whether an operator is worth being made of several; None: never."""
+    pools: bool = False
+    """Whether kernels may pool what they convolve."""
 
 
 Change = Callable[[Graph, Types, Offers], Graph]
@@ -160,6 +165,10 @@ def _separable(graph: Graph, types: Types, offers: Offers) -> Graph:
 
 def _fuse(graph: Graph, types: Types, offers: Offers) -> Graph:
     return fuse(graph, types, offers.operands)
+
+
+def _pooled(graph: Graph, types: Types, offers: Offers) -> Graph:
+    return with_pooled(graph, types) if offers.pools else graph
 
 
 def _stack(graph: Graph, types: Types, offers: Offers) -> Graph:
@@ -194,6 +203,7 @@ _ORDER: tuple[tuple[Pass, Change], ...] = (
     (Pass.PERCEPTRON, _of_types(with_perceptrons)),
     (Pass.STACK, _stack),
     (Pass.PROLOGUE, _of_types(with_prologues)),
+    (Pass.POOLED, _pooled),
     (Pass.SEPARABLE, _separable),
 )
 """In the order in which they are done, some of them again."""

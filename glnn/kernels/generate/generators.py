@@ -46,6 +46,7 @@ GENERATORS: Mapping[str, Generator] = {
     "perceptron": Generator(perceptron.generate, perceptron.examples),
     "pointwise": Generator(pointwise.generate, pointwise.examples),
     "recurrent": Generator(recurrent.generate, recurrent.examples),
+    "recurrent_dataflow": Generator(recurrent.dataflow, recurrent.recurrences),
     "recurrent_waves": Generator(recurrent.waves, recurrent.recurrences),
     "recurrent_whole": Generator(recurrent.whole, recurrent.single_recurrences),
     "reduce": Generator(reduce.generate, reduce.examples),

@@ -17,6 +17,7 @@ from glnn.types import DType, TensorType
 
 Types = Mapping[str, TensorType]
 STEPS = 64  # that one workgroup makes in a launch: drivers end what takes long
+WAVES = 256  # that workgroups which wait for each other make in a launch
 
 
 def generate(op: Operator, types: Types, layouts: Mapping[str, Layout], backend: str) -> Generated:
@@ -50,6 +51,15 @@ def whole(op: Operator, types: Types, layouts: Mapping[str, Layout], backend: st
     count = -(-types["x"].shape[1] // STEPS)
     launches = tuple(OneLaunch({"now": now}, after=now > 0) for now in range(count))
     return _with(_generated(op, types), launches, {"now": 0, "most_steps": STEPS})
+
+
+def dataflow(op: Operator, types: Types, layouts: Mapping[str, Layout], backend: str) -> Generated:
+    """For recurrence/dataflow: a launch that marks the result, one for each `WAVES` waves."""
+    if not isinstance(op, Recurrence):
+        raise UnsupportedOpError(f"it computes all steps of recurrent layers, no {op.name}")
+    count = 1 + -(-(types["x"].shape[1] + op.layers - 1) // WAVES)
+    launches = tuple(OneLaunch({"now": now}, after=now > 0) for now in range(count))
+    return _with(_generated(op, types), launches, {"now": 0, "most_waves": WAVES})
 
 
 def _with(

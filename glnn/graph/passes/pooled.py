@@ -1,0 +1,57 @@
+"""Pools over windows of 2 x 2 joined to the convolution before, whose result is then never stored.
+
+Behind `fuse`: what is done to the convolution's numbers is in an epilogue by then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+from glnn.graph.graph import Graph, Node, Value
+from glnn.graph.operators import Conv2d, Pool2d, PooledConv2d
+from glnn.graph.passes.rewriting import Rewriting
+from glnn.types import DType, TensorType
+
+
+def with_pooled(graph: Graph, types: dict[Value, TensorType]) -> Graph:
+    """`graph` with convolutions whose result one such pool alone reads as one node with it."""
+    rewriting = Rewriting(graph, types)
+    for node in rewriting.nodes:
+        first = rewriting.computed(node.inputs[0]) if node.inputs else None
+        if first is not None and rewriting.alone(node.inputs[0]):
+            _join(rewriting, first, node)
+    return rewriting.graph()
+
+
+def _join(rewriting: Rewriting, first: Node, last: Node) -> None:
+    """Both as one, where they are such a convolution and its pool."""
+    convolution, pool = first.operator, last.operator
+    if type(convolution) is not Conv2d or not isinstance(pool, Pool2d):
+        return
+    if convolution.prologue is not None or convolution.exact or last.epilogue is not None:
+        return
+    if first.epilogue is not None and "full" in first.epilogue.extents:
+        return
+    result = rewriting.types[first.outputs[0]]
+    if result.dtype is not DType.float32 or not _side_by_side(pool, result.shape[2:]):
+        return
+    geometry = {one.name: getattr(convolution, one.name) for one in fields(convolution)}
+    names = dict.fromkeys((*first.name.split(" + "), *last.name.split(" + ")))
+    joined = replace(
+        first,
+        name=" + ".join(names),
+        operator=PooledConv2d(**geometry, mode=pool.mode),
+        outputs=last.outputs,
+        origins=(first, last),
+    )
+    rewriting.drop(last)
+    rewriting.drop(first)
+    rewriting.put(joined)
+
+
+def _side_by_side(pool: Pool2d, size: tuple[int, ...]) -> bool:
+    """Whether the windows of `pool` are 2 x 2 of images of that size, none over the edge."""
+    plain = Pool2d(pool.mode, count_include_pad=pool.count_include_pad)
+    if any(length % 2 for length in size):
+        return pool == plain
+    return pool in (plain, replace(plain, ceil_mode=True))

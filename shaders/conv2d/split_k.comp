@@ -1,0 +1,131 @@
+#version 310 es
+// Implicit GEMM for few results and a long k: a workgroup computes TM pixels by 4 WG_X TN output
+// channels, its WG_K slices each sum a part of k straight from memory, and shared memory joins the
+// parts. Along k lie the taps, of each the channels in quads.
+#ifndef WG_X
+#define WG_X 8
+#endif
+#ifndef WG_K
+#define WG_K 16
+#endif
+#ifndef TM
+#define TM 4
+#endif
+#ifndef TN
+#define TN 1
+#endif
+#ifndef UNROLL
+#define UNROLL 1
+#endif
+#ifndef RAGGED
+#define RAGGED 1
+#endif
+#include "common/launch.glsl"
+#include "conv2d/nhwc.glsl"
+// As many slices as make 32 invocations share a run of quads and take it in turns: they read x side
+// by side, and a slice seldom goes on to another tap.
+#define TURNS (32 / WG_X)
+#define RESULTS (WG_X * TM * TN)
+layout(local_size_x = WG_X, local_size_y = 1, local_size_z = WG_K) in;
+shared vec4 part[WG_K * RESULTS];
+
+int channels, depth;       // of a group: numbers and quads
+int group, column, share;  // the first quad of output channels, of `share` in the group
+ivec3 corners[TM];
+vec4 sum[TM * TN];
+
+// The corners of the windows of TM pixels from `pixel` on; behind the last one, that again.
+void find_corners(int pixel) {
+    int pixels = n * oh * ow;
+    ivec3 at = corner(min(pixel, pixels - 1));
+    for (int i = 0; i < TM; ++i) {
+        corners[i] = at;
+        if (pixel + i + 1 >= pixels) continue;
+        at.x += STRIDE_W;
+        if (at.x < ow * STRIDE_W - PADDING_LEFT) continue;
+        at.x = -PADDING_LEFT;
+        at.y += STRIDE_H;
+        if (at.y < oh * STRIDE_H - PADDING_TOP) continue;
+        at.y = -PADDING_TOP;
+        ++at.z;
+    }
+}
+
+// Adds quads `first`, `first` + TURNS, ... before `end` of a tap's channels; at: where the tap meets
+// each pixel's image. UNROLL quads at a time are loaded before any is multiplied.
+void add_up(int tap, int at[TM], int first, int end) {
+    int columns = share * GROUPS;
+    for (int start = first; start < end; start += UNROLL * TURNS) {
+        vec4 a[UNROLL * TM];
+        vec4 b[UNROLL * 4 * TN];
+        for (int u = 0; u < UNROLL; ++u) {
+            int quad = min(start + u * TURNS, end - 1);
+            for (int i = 0; i < TM; ++i)
+                a[u * TM + i] = X_AT(max(at[i], 0) + group * depth + quad);
+            for (int l = 0; l < 4; ++l) {
+                int channel = RAGGED == 1 ? min(4 * quad + l, channels - 1) : 4 * quad + l;
+                int row = (tap * channels + channel) * columns + group * share;
+                for (int j = 0; j < TN; ++j)
+                    b[(u * 4 + l) * TN + j] = WEIGHT(row + min(column + j * WG_X, share - 1));
+            }
+        }
+        for (int u = 0; u < UNROLL; ++u) {
+            int quad = start + u * TURNS;
+            for (int i = 0; i < TM; ++i) {
+                vec4 met = a[u * TM + i];
+                met = prologue(met, group * depth + min(quad, end - 1), corners[i].z);
+                met = at[i] >= 0 && quad < end ? met : vec4(0.0);
+#if RAGGED
+                met = first_of(met, channels - 4 * quad);  // behind them may be anything
+#endif
+                for (int l = 0; l < 4; ++l)
+                    for (int j = 0; j < TN; ++j)
+                        sum[i * TN + j] += met[l] * b[(u * 4 + l) * TN + j];
+            }
+        }
+    }
+}
+
+// The sums of a slice: of its run of k, and its turns of that.
+void walk(int slice) {
+    int quads = KERNEL_H * KERNEL_W * depth;
+    int run = (quads + WG_K - 1) / WG_K * TURNS;
+    int step = slice / TURNS * run;
+    int end = min(step + run, quads);
+    step += slice % TURNS;
+    while (step < end) {
+        int tap = step / depth;
+        int first = step - tap * depth;
+        int at[TM];
+        for (int i = 0; i < TM; ++i) at[i] = meets(corners[i], tap / KERNEL_W, tap % KERNEL_W);
+        int before = min(end - tap * depth, depth);
+        add_up(tap, at, first, before);
+        step += (before - first + TURNS - 1) / TURNS * TURNS;
+    }
+}
+
+void main() {
+    int lane = int(gl_LocalInvocationID.x);
+    int slice = int(gl_LocalInvocationID.z);
+    int tile_column = int(WORKGROUP_ID.x) * WG_X * TN;
+    int pixel = int(WORKGROUP_ID.y) * TM;
+    group = int(WORKGROUP_ID.z);
+    channels = c / GROUPS;
+    depth = (channels + 3) / 4;
+    share = (o + 3) / 4 / GROUPS;
+    column = tile_column + lane;
+    find_corners(pixel);
+    for (int i = 0; i < TM * TN; ++i) sum[i] = vec4(0.0);
+    walk(slice);
+    for (int i = 0; i < TM * TN; ++i) part[slice * RESULTS + i * WG_X + lane] = sum[i];
+    memoryBarrierShared();
+    barrier();
+
+    // Each invocation joins and finishes some of the workgroup's results.
+    for (int item = slice * WG_X + lane; item < RESULTS; item += WG_X * WG_K) {
+        vec4 total = part[item];
+        for (int s = 1; s < WG_K; ++s) total += part[s * RESULTS + item];
+        int row = pixel + item / (WG_X * TN), quad = tile_column + item % (WG_X * TN);
+        if (row < n * oh * ow && quad < share) finish(total, row, group * share + quad);
+    }
+}

@@ -1,0 +1,118 @@
+"""Convolutions whose result is pooled, by every kernel, and what graphs make of pools behind them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import glnn
+from glnn.errors import ShapeError
+from glnn.graph.epilogue import Epilogue
+from glnn.graph.expression import Arg, call
+from glnn.graph.operators import Conv2d, PooledConv2d
+from glnn.layers import AvgPool2d, MaxPool2d, ReLU, Sigmoid
+from glnn.layers import Conv2d as Layer
+from tests import oracle
+from tests.backends.harness import Array, allowed, kernels, run
+
+MOST = PooledConv2d(padding=(1, 1, 1, 1))
+MEAN = replace(MOST, mode="average")
+BIASED = Epilogue(call("sigmoid", call("add", Arg(0), Arg(1))), ("channel",))
+
+
+def expected(op: PooledConv2d, given: dict[str, Array]) -> Array:
+    """By loops over windows, from the convolution of the tests' own."""
+    geometry = op.stride, op.padding, op.dilation, op.groups
+    whole = oracle.conv2d(given["x"], given["weight"], None, *geometry)
+    if "e1" in given:
+        whole = 1 / (1 + np.exp(-(whole + given["e1"].astype(np.float64)[:, None, None])))
+    down, across = whole.shape[2] // 2, whole.shape[3] // 2
+    found = np.empty((*whole.shape[:2], down, across))
+    for y in range(down):
+        for x in range(across):
+            window = whole[:, :, 2 * y : 2 * y + 2, 2 * x : 2 * x + 2].reshape(*whole.shape[:2], 4)
+            found[:, :, y, x] = window.max(2) if op.mode == "max" else window.mean(2)
+    return found
+
+
+@pytest.mark.parametrize("op", [MOST, MEAN])
+@pytest.mark.parametrize("epilogue", [None, BIASED])
+@pytest.mark.parametrize(
+    "sizes",
+    [(1, 1, 2, 2, 1), (2, 17, 13, 9, 19), (1, 16, 7, 14, 16), (3, 5, 30, 3, 7), (1, 37, 12, 11, 131)],
+)
+@pytest.mark.parametrize(("name", "kernel"), kernels("pooled_conv2d"))
+def test_any_sizes(opened, rng, name, kernel, sizes, epilogue, op) -> None:
+    n, c, h, w, o = sizes
+    given = {"x": rng((n, c, h, w)), "weight": rng((o, c, 3, 3))}
+    extra = {} if epilogue is None else {"e1": rng((o,))}
+    got = run(opened(name), op, {**given, **extra}, kernel, epilogue)
+    assert oracle.error(got, expected(op, given | extra)) <= allowed("pooled_conv2d", kernel)
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        PooledConv2d(stride=(2, 1), padding=(0, 2, 1, 3)),
+        PooledConv2d(dilation=(2, 3), mode="average"),
+        PooledConv2d(stride=(1, 3), dilation=(1, 7), padding=(3, 0, 0, 9)),
+    ],
+)
+@pytest.mark.parametrize("kernel", [(5, 4), (1, 2), (1, 1)])
+def test_any_windows(opened, rng, op, kernel) -> None:
+    given = {"x": rng((2, 3, 17, 26)), "weight": rng((6, 3, *kernel))}
+    got = run(opened("compute"), op, given, "direct")
+    assert oracle.error(got, expected(op, given)) <= allowed("pooled_conv2d", "direct")
+
+
+def test_nan_and_infinity(opened, rng) -> None:
+    given = {"x": rng((1, 2, 9, 8)), "weight": rng((3, 2, 3, 3))}
+    given["x"][0, 1, 4, 4], given["x"][0, 0, 0, 0] = np.nan, np.inf
+    got = run(opened("compute"), MOST, given, "direct")
+    with np.errstate(invalid="ignore"):
+        wanted = expected(MOST, given)
+    assert np.array_equal(np.isnan(got), np.isnan(wanted))
+    assert np.array_equal(np.isinf(got), np.isinf(wanted))
+
+
+def test_its_mode_and_size_are_checked() -> None:
+    with pytest.raises(ShapeError, match="pooled_conv2d: mode must be max or average, got 'min'"):
+        PooledConv2d(mode="min")
+    with pytest.raises(ShapeError, match="window"):
+        PooledConv2d().shape_of({"x": (1, 3, 3, 3), "weight": (4, 3, 3, 3)})
+
+
+@pytest.mark.parametrize("pool", [MaxPool2d(2), AvgPool2d(2)])
+@pytest.mark.parametrize("channels", [3, 48])
+def test_networks_pool_as_they_convolve(opened, rng, channels, pool) -> None:
+    """The same numbers as in two steps, where the same kernel is taken; fewer steps then."""
+    net = glnn.Model.sequential(
+        [Layer(channels, 40, 3, padding=1), ReLU(), pool, Layer(40, 8, 5), Sigmoid()],
+        input_shape=(channels, 34, 29),
+    )
+    x = rng((2, channels, 34, 29))
+    backend = opened("compute")
+    joined = glnn.InferenceSession(net, "compute", device=backend.device)
+    apart = glnn.InferenceSession(net, "compute", device=backend.device, without=["pooled"])
+    feeds = {joined.get_inputs()[0].name: x}
+    (got,), (wanted,) = joined.run(None, feeds), apart.run(None, feeds)
+    assert oracle.error(got, glnn.InferenceSession(net, "cpu").run(None, feeds)[0]) <= 1e-4
+    ops = [step.op for step in joined.plan(feeds_shapes(feeds)).outline.steps]
+    if any(isinstance(op, PooledConv2d) or getattr(op, "mode", None) for op in ops):
+        assert oracle.error(got, wanted) <= 1e-6
+
+
+def feeds_shapes(feeds: dict[str, Array]) -> dict[str, tuple[int, ...]]:
+    return {name: array.shape for name, array in feeds.items()}
+
+
+@pytest.mark.parametrize("op", [Conv2d(), MOST])
+def test_what_asks_for_kernels_of_convolutions_gets_them(opened, rng, op) -> None:
+    net = glnn.Model.sequential([Layer(3, 4, 3), MaxPool2d(2)], input_shape=(3, 12, 12))
+    device = opened("compute").device
+    for kernels_asked in ({"conv2d": "direct"}, {"pool2d": "window"}):
+        session = glnn.InferenceSession(net, "compute", device=device, kernels=kernels_asked)
+        plan = session.plan({session.get_inputs()[0].name: (1, 3, 12, 12)})
+        assert "pooled_conv2d" not in {step.op.name for step in plan.outline.steps}

@@ -1,0 +1,68 @@
+"""Convolutions whose sums are split over the slices of a workgroup: runs of k of all lengths."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from glnn.graph.epilogue import BIASED
+from glnn.graph.expression import Arg, call
+from glnn.graph.operators import Conv2d
+from glnn.graph.prologue import Prologue
+from glnn.kernels import kernels_for
+from glnn.kernels.admit import why_not_device
+from glnn.kernels.architecture import architecture
+from glnn.kernels.problem import Problem
+from tests import oracle
+from tests.backends.harness import TOLERANCE, run_kernel
+
+NAMES = ("split_k", "split_k_small")
+# (x, weight, attributes)
+CASES: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    # less than a quad for each slice, and one more than two for each of 64
+    ((1, 3, 1, 1), (1, 3, 1, 1), {}),
+    ((1, 513, 3, 1), (7, 513, 1, 1), {}),
+    # runs that end within a tap, tiles that reach from one image to the next
+    ((1, 129, 7, 7), (33, 129, 3, 3), {"padding": (1, 1, 1, 1), "stride": (2, 2)}),
+    ((3, 68, 5, 9), (127, 68, 1, 7), {"padding": (0, 3, 0, 3)}),
+    ((5, 7, 1, 3), (3, 7, 1, 3), {"padding": (0, 2, 0, 1)}),
+    ((2, 24, 7, 5), (136, 12, 5, 3), {"groups": 2, "dilation": (1, 2), "padding": (2, 0, 1, 3)}),
+]
+PARAMETERS = [
+    {},
+    {"WG_X": 4, "WG_K": 8, "TM": 1},
+    {"WG_X": 4, "WG_K": 64, "UNROLL": 2},
+    {"WG_X": 16, "WG_K": 32, "TM": 2, "TN": 2},
+    {"WG_K": 8, "TM": 8, "TN": 2, "UNROLL": 4},
+]
+
+
+@pytest.mark.parametrize("parameters", PARAMETERS)
+@pytest.mark.parametrize(("x_shape", "w_shape", "attributes"), CASES)
+def test_runs_of_all_lengths(opened, rng, x_shape, w_shape, attributes, parameters) -> None:
+    """Behind a prologue that does not leave 0 where images are padded."""
+    backend = opened("compute")
+    declared = next(k for k in kernels_for("conv2d", "compute") if k.name in NAMES)
+    choice = declared.with_parameters(**parameters)
+    if reason := why_not_device(choice, backend.device.capabilities):
+        pytest.skip(reason)
+    operands = {"x": rng(x_shape), "weight": rng(w_shape), "e1": rng((w_shape[0],))}
+    op = Conv2d(**attributes, prologue=Prologue(call("add", Arg(0), 0.5), ()))
+    got = run_kernel(backend, op, operands, choice, BIASED)
+    x, weight, bias = (array.astype(np.float64) for array in operands.values())
+    assert oracle.error(got, oracle.conv2d(x + 0.5, weight, bias, **attributes)) <= TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("channels", "size", "taken"),
+    [(128, 14, True), (192, 28, True), (128, 112, False), (9, 14, False)],
+)
+def test_few_results_of_a_long_sum(opened, channels, size, taken) -> None:
+    """NVIDIA's GPUs take it where results are few and sums are long."""
+    backend = opened("compute")
+    shapes = {"x": (1, channels, size, size), "weight": (64, channels, 3, 3)}
+    chosen = backend.choose(Problem.of(Conv2d((2, 2), (1, 1, 1, 1)), shapes, {})).name
+    here = architecture(backend.device.capabilities) == "NVIDIA"
+    assert (chosen in NAMES) == (here and taken)
