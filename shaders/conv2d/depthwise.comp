@@ -16,15 +16,10 @@
 #endif
 #include "common/launch.glsl"
 #include "conv2d/nhwc.glsl"
+#include "conv2d/line.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y, local_size_z = SLICES) in;
 
-// Whether windows share columns of a row: else each tap of each pixel has its own.
-#define SHARED (DILATION_W == 1 && STRIDE_W <= KERNEL_W)
-// Columns of a row that the windows of an invocation meet, those between the taps left out.
-#define APART (SHARED ? (PX - 1) * STRIDE_W + KERNEL_W : PX * KERNEL_W)
-// Which of them tap `kx` of pixel `p` meets.
-#define PLACE(p, kx) (SHARED ? (p) * STRIDE_W + (kx) : (p) * KERNEL_W + (kx))
-#define MOST 32  // that registers have room for
+#define MOST 32  // columns that registers have room for
 
 vec4 sum[PX];
 
@@ -49,10 +44,10 @@ void walk(int quad, int y, int left, int slice) {
         int start = inside ? (image * h + row) * w : -1;
 #define COLUMN(p, kx) ((left + (p)) * STRIDE_W - PADDING_LEFT + (kx) * DILATION_W)
 #if KERNEL_W <= MOST / PX
-        vec4 line[APART];
+        vec4 line[APART(PX)];
         for (int p = 0; p < PX; ++p)
             for (int kx = 0; kx < KERNEL_W; ++kx)
-                if (!SHARED || p == 0 || kx + STRIDE_W >= KERNEL_W)
+                if (FIRST(p, kx))
                     line[PLACE(p, kx)] = met(start, COLUMN(p, kx), quad, image);
 #define MET(p, kx) line[PLACE(p, kx)]
 #else

@@ -26,6 +26,7 @@
 #endif
 #include "common/launch.glsl"
 #include "conv2d/nhwc.glsl"
+#include "conv2d/line.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y, local_size_z = WG_K) in;
 #ifndef DEPTHWISE_HALF
 #define DEPTHWISE_HALF 0
@@ -41,11 +42,6 @@ layout(std430, binding = 3) buffer Depthwise { vec4 depthwise[]; };
 #define QUADS (DEEP * WG_X * WG_K)
 // Pixels of which an invocation makes depthwise results at a time.
 #define SPAN (PX < TM ? PX : TM)
-// Whether their windows share columns of a row, else each tap of each has its own; how many columns
-// they meet; and which of them tap `kx` of pixel `p` meets.
-#define SHARED (DILATION_W == 1 && STRIDE_W <= KERNEL_W)
-#define APART (SHARED ? (SPAN - 1) * STRIDE_W + KERNEL_W : SPAN * KERNEL_W)
-#define PLACE(p, kx) (SHARED ? (p) * STRIDE_W + (kx) : (p) * KERNEL_W + (kx))
 shared vec4 held[WG_Y * TM * QUADS];  // depthwise results, a pixel's after another's; then parts
 vec4 weights[4 * AHEAD];
 
@@ -83,10 +79,10 @@ void convolve(int base, int count) {
         vec4 sum[SPAN];
         for (int p = 0; p < SPAN; ++p) sum[p] = vec4(0.0);
         for (int ky = 0; ky < KERNEL_H; ++ky) {
-            vec4 line[APART];
+            vec4 line[APART(SPAN)];
             for (int p = 0; p < SPAN; ++p) {
                 for (int kx = 0; kx < KERNEL_W; ++kx) {
-                    if (SHARED && p > 0 && kx + STRIDE_W < KERNEL_W) continue;
+                    if (!FIRST(p, kx)) continue;
                     int met = meets(from + ivec3(p * STRIDE_W, 0, 0), ky, kx);
                     vec4 found = x_at(max(met, 0) + quad);
                     line[PLACE(p, kx)] = met < 0 ? vec4(0.0) : found;

@@ -101,6 +101,11 @@ class SeparableConv2d(Prologued):
         n, o, oh, ow = self.shape_of(shapes)
         return n * oh * ow, o
 
+    def derived(self, shapes: Shapes) -> dict[str, int]:
+        """The depthwise kernel's size."""
+        kernel_h, kernel_w = shapes["depthwise"][2:]
+        return {"kernel_h": kernel_h, "kernel_w": kernel_w}
+
     def defines(self, shapes: Shapes) -> dict[str, int]:
         kernel = shapes["depthwise"][2], shapes["depthwise"][3]
         return windows.defines(kernel, self.stride, self.padding, self.dilation)
