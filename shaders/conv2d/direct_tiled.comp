@@ -22,14 +22,14 @@
 #define ROOM 1024
 #endif
 #ifndef PLANAR
-#define PLANAR 0
+#define PLANAR 1
 #endif
 #include "common/launch.glsl"
 #include "common/window.glsl"
+#include "common/fours.glsl"
 #include "conv2d/weight.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y, local_size_z = WG_Z) in;
 layout(std430, binding = 0) buffer X { float x[]; };
-#include "common/fours.glsl"
 #if PLANAR
 layout(std430, binding = 2) buffer Out { float result[]; };
 uniform int out_row;
