@@ -56,7 +56,7 @@ def exactly(array: Array) -> Array:
 @WITHIN
 @pytest.mark.parametrize("kernel", rounding("conv2d"))
 def test_convolutions(opened, rng, kernel) -> None:
-    """Images where they can be, weights, a residual and the result as halves; the bias is float32."""
+    """Images where that can be, weights, a residual and the result as halves; the bias float32."""
     backend = opened("compute")
     stored = next(k.halves for k in kernels_for("conv2d", "compute") if k.name == kernel)
     taken = 0
