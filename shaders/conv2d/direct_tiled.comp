@@ -2,7 +2,7 @@
 // Direct convolution of planar images through shared memory, to planar images or to such with their
 // channels last: a workgroup computes WG_Z rows of WG_Y PX pixels by 4 WG_X TN output channels, an
 // invocation PX pixels of a row by 4 TN of the channels. What the tile's windows meet of some channels
-// and their weights are loaded at once. For windows that span little (COMPACT).
+// and their weights are loaded first, LOADS numbers or fours of an invocation's at once. For windows that span little (COMPACT).
 #ifndef WG_X
 #define WG_X 8
 #endif
@@ -20,6 +20,9 @@
 #endif
 #ifndef ROOM
 #define ROOM 1024
+#endif
+#ifndef LOADS
+#define LOADS 2
 #endif
 #ifndef PLANAR
 #define PLANAR 1
@@ -53,7 +56,6 @@ uniform int x_row;
 #define FITTING (1 + ROOM / (AREA + 4 * TAPS * QUADS))
 #define AT_ONCE (FITTING < MOST ? FITTING : MOST)
 #define MOST 8
-#define LOADS 8  // of an invocation that are under way together
 
 shared float areas[AT_ONCE * AREA];
 shared vec4 weights[AT_ONCE * TAPS * QUADS];
