@@ -1,8 +1,9 @@
 #version 310 es
 // Direct convolution of planar images through shared memory, to planar images or to such with their
 // channels last: a workgroup computes WG_Z rows of WG_Y PX pixels by 4 WG_X TN output channels, an
-// invocation PX pixels of a row by 4 TN of the channels. What the tile's windows meet of some channels
-// and their weights are loaded first, LOADS numbers or fours of an invocation's at once. For windows that span little (COMPACT).
+// invocation PX pixels of a row by 4 TN of the channels. What the tile's windows meet of some
+// channels, and their weights, are loaded first, LOADS of each invocation's under way together. For
+// windows that span little (COMPACT).
 #ifndef WG_X
 #define WG_X 8
 #endif
