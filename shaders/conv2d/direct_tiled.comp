@@ -1,8 +1,9 @@
 #version 310 es
 // Direct convolution of planar images through shared memory, to planar images or to such with their
 // channels last: a workgroup computes WG_Z rows of WG_Y PX pixels by 4 WG_X TN output channels, an
-// invocation PX pixels of a row by 4 TN of the channels. What the tile's windows meet of some channels
-// and their weights are loaded at once. For windows that span little (COMPACT).
+// invocation PX pixels of a row by 4 TN of the channels. What the tile's windows meet of some
+// channels, and their weights, are loaded first, LOADS of each invocation's under way together. For
+// windows that span little (COMPACT).
 #ifndef WG_X
 #define WG_X 8
 #endif
@@ -21,15 +22,18 @@
 #ifndef ROOM
 #define ROOM 1024
 #endif
+#ifndef LOADS
+#define LOADS 2
+#endif
 #ifndef PLANAR
-#define PLANAR 0
+#define PLANAR 1
 #endif
 #include "common/launch.glsl"
 #include "common/window.glsl"
+#include "common/fours.glsl"
 #include "conv2d/weight.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y, local_size_z = WG_Z) in;
 layout(std430, binding = 0) buffer X { float x[]; };
-#include "common/fours.glsl"
 #if PLANAR
 layout(std430, binding = 2) buffer Out { float result[]; };
 uniform int out_row;
@@ -53,7 +57,6 @@ uniform int x_row;
 #define FITTING (1 + ROOM / (AREA + 4 * TAPS * QUADS))
 #define AT_ONCE (FITTING < MOST ? FITTING : MOST)
 #define MOST 8
-#define LOADS 8  // of an invocation that are under way together
 
 shared float areas[AT_ONCE * AREA];
 shared vec4 weights[AT_ONCE * TAPS * QUADS];

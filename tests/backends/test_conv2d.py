@@ -34,6 +34,9 @@ CASES = [
     ((2, 5, 6, 7), (5, 1, 3, 3), {"groups": 5, "padding": (1, 1, 1, 1)}),
     ((1, 4, 5, 5), (8, 1, 3, 1), {"groups": 4}),
     ((1, 3, 2, 2), (2, 3, 3, 3), {"padding": (2, 2, 2, 2), "stride": (2, 3)}),
+    # the largest windows that a tile's memory is measured for
+    ((2, 5, 31, 39), (9, 5, 7, 7), {"stride": (4, 4), "padding": (3, 3, 3, 3)}),
+    ((1, 3, 19, 17), (33, 3, 3, 3), {"dilation": (3, 3), "stride": (4, 1), "padding": (3,) * 4}),
     # rows of whole vertices, pixels that only follow one another in memory, and neither
     ((2, 5, 6, 8), (9, 5, 3, 3), {"padding": (1, 1, 1, 1)}),
     ((2, 5, 9, 17), (9, 5, 3, 3), {"stride": (1, 2)}),
@@ -83,11 +86,11 @@ def _why_refused(
     backend: GlBackend, kernel: str, weight: tuple[int, ...], op: Conv2d
 ) -> str | None:
     """What the kernel so called needs and such a convolution is not, or the device has not."""
-    if kernel.startswith("direct_tiled") and op.groups == 1:
+    if kernel.startswith("direct_tiled"):
         spans = [(k - 1) * d + 1 for k, d in zip(weight[2:], op.dilation, strict=True)]
-        return None if max(spans) <= 7 and max(op.stride) <= 4 else "COMPACT"
-    direct = ("direct", "direct_plain", "direct_last", "direct_tiled", "direct_tiled_last")
-    direct = (*direct, "direct_nhwc")
+        compact = max(spans) <= 7 and max(op.stride) <= 4
+        return "GROUPS" if op.groups > 1 else None if compact else "COMPACT"
+    direct = ("direct", "direct_plain", "direct_last", "direct_nhwc")
     planar = (*direct, "loop_nchw", "loop_nhwc", "feedback")
     if kernel in planar or kernel.removeprefix("feedback_").startswith("im2"):
         return None if op.groups == 1 else "GROUPS"
