@@ -21,6 +21,7 @@ SIZES = (  # batch, heads, queries, keys, width, columns
     (2, 1, 33, 65, 64, 64),
     (1, 2, 129, 31, 80, 12),
     (1, 1, 5, 200, 128, 130),
+    (1, 1, 2, 11, 3, 523),
 )
 KERNELS = kernels("attention")
 
@@ -61,29 +62,32 @@ def test_any_sizes(opened, rng, name, kernel) -> None:
         assert oracle.error(got, expected) <= TOLERANCE, sizes
 
 
+@pytest.mark.parametrize("kernel", ["tiled", "sliced"])
 @pytest.mark.parametrize("width", [8, 7])
-def test_operands_are_read_where_they_lie_in_one_tensor(opened, rng, width) -> None:
+def test_operands_are_read_where_they_lie_in_one_tensor(opened, rng, width, kernel) -> None:
     batch, heads, tokens = 2, 3, 37
     x = rng((batch, tokens, 3, heads, width))
     row = 3 * heads * width
     at = tuple(Walk(i * heads * width, tokens * row, width, row) for i in range(3))
     q, k, v = np.moveaxis(x, (2, 3), (0, 2))
     op = Attention(batch, heads, tokens, tokens, width, width, at, 0.3)
-    got = run(opened("compute"), op, dict.fromkeys("qkv", x), None)
+    got = run(opened("compute"), op, dict.fromkeys("qkv", x), kernel)
     assert oracle.error(got, exact(q, k, v, 0.3).transpose(0, 2, 1, 3)) <= TOLERANCE
 
 
+@pytest.mark.parametrize("kernel", ["tiled", "sliced"])
 @pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
-def test_the_result_lies_in_any_order(opened, rng, order) -> None:
+def test_the_result_lies_in_any_order(opened, rng, order, kernel) -> None:
     sizes = (2, 3, 5, 9, 4, 4)
     operands, walks = given(rng, sizes)
-    got = run(opened("compute"), Attention(*sizes, walks, order=order), operands, None)
+    got = run(opened("compute"), Attention(*sizes, walks, order=order), operands, kernel)
     expected = exact(*operands.values()).transpose(*order, 3)
     assert got.shape == expected.shape and oracle.error(got, expected) <= TOLERANCE
 
 
+@pytest.mark.parametrize("kernel", ["tiled_masked", "sliced_masked"])
 @pytest.mark.parametrize("zeros", [False, True])
-def test_rows_without_a_softmax(opened, rng, zeros) -> None:
+def test_rows_without_a_softmax(opened, rng, zeros, kernel) -> None:
     backend = opened("compute")
     sizes = (1, 2, 6, 70, 4, 8)
     operands, walks = given(rng, sizes)
@@ -94,7 +98,7 @@ def test_rows_without_a_softmax(opened, rng, zeros) -> None:
     op = Attention(*sizes, (*walks, Walk(0, 0, 0, 70)), zeros=zeros)
     if backend.device.capabilities.max_compute_shader_storage_blocks < 5:
         pytest.skip("a mask takes a fifth storage block")
-    got = run(backend, op, operands, "tiled_masked")
+    got = run(backend, op, operands, kernel)
     v = operands["v"]
     assert oracle.error(got[0, 0], v[0, :, 0]) <= TOLERANCE
     assert oracle.error(got[0, 1], v[0, :, 69]) <= TOLERANCE

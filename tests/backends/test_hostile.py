@@ -25,6 +25,7 @@ from glnn.graph.operators import (
     Pool2d,
     Softmax,
 )
+from glnn.graph.operators.attention import Attention, Walk
 from tests.backends.epilogues import function as activated
 from tests.backends.harness import BACKENDS, kernels, run
 
@@ -51,6 +52,17 @@ float hostile_max(float a, float b) {
 }
 float hostile_min(float a, float b) {
     return no_number(a) ? A_IS_NAN : no_number(b) ? B_IS_NAN : min(a, b);
+}
+vec4 hostile_exp(vec4 v) {
+    return vec4(hostile_exp(v.x), hostile_exp(v.y), hostile_exp(v.z), hostile_exp(v.w));
+}
+vec4 hostile_max(vec4 a, vec4 b) {
+    for (int j = 0; j < 4; ++j) a[j] = hostile_max(a[j], b[j]);
+    return a;
+}
+vec4 hostile_min(vec4 a, vec4 b) {
+    for (int j = 0; j < 4; ++j) a[j] = hostile_min(a[j], b[j]);
+    return a;
 }
 int hostile_max(int a, int b) { return max(a, b); }
 int hostile_min(int a, int b) { return min(a, b); }
@@ -118,13 +130,27 @@ def test_activations(hostile, name, function) -> None:
     check(hostile(name), op, {"x0": SPECIAL.reshape(2, -1)}, None)
 
 
+def scores() -> Array:
+    """Rows of seven with every special value, of nothing else, and of large numbers."""
+    found = np.tile(np.linspace(-1, 1, 7, dtype=np.float32), (len(SPECIAL) + 5, 1))
+    found[: len(SPECIAL), 3] = SPECIAL
+    found[-1], found[-2], found[-3, 5:] = -np.inf, np.nan, np.inf
+    found[-4] = [-1000, -89, 0, 1000, 912, 896, 1000]
+    return found
+
+
 @pytest.mark.parametrize(("name", "kernel"), kernels("softmax"))
 def test_softmax(hostile, name, kernel) -> None:
-    ordinary = np.tile(np.linspace(-1, 1, 7, dtype=np.float32), (len(SPECIAL) + 5, 1))
-    ordinary[: len(SPECIAL), 3] = SPECIAL
-    ordinary[-1], ordinary[-2], ordinary[-3, 5:] = -np.inf, np.nan, np.inf
-    ordinary[-4] = [-1000, -89, 0, 1000, 912, 896, 1000]
-    check(hostile(name), Softmax(), {"x": ordinary}, kernel)
+    check(hostile(name), Softmax(), {"x": scores()}, kernel)
+
+
+@pytest.mark.parametrize("kernel", ["tiled_masked", "sliced_masked"])
+def test_attention(hostile, kernel) -> None:
+    mask = scores()
+    (queries, keys), rows = mask.shape, Walk(token=7)
+    op = Attention(1, 1, queries, keys, 1, keys, (Walk(token=1), Walk(token=1), rows, rows))
+    q, k, v = np.zeros(queries, np.float32), np.ones(keys, np.float32), np.eye(7, dtype=np.float32)
+    check(hostile("compute"), op, {"q": q, "k": k, "v": v, "mask": mask}, kernel)
 
 
 @pytest.mark.parametrize(("name", "kernel"), kernels("pool2d"))

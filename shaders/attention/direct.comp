@@ -1,0 +1,165 @@
+#version 310 es
+// softmax(scale Q K^T + mask) V of a head where registers are few and shared memory is no faster
+// than what it would save: as sliced.comp, but nothing is loaded ahead, queries and keys are read
+// where they lie, and what is added up over the steps stays in shared memory.
+//
+// For each step along the keys: an invocation has the scores of one key and four queries, powers of
+// these in shared memory, and products with values, of which an invocation has four columns, the
+// invocations of a slice all columns, and the slices take turns at the keys.
+#ifndef WG_X
+#define WG_X 64
+#endif
+#ifndef WIDE
+#define WIDE 0
+#endif
+#ifndef HAS_MASK
+#define HAS_MASK 0
+#endif
+#ifndef ZEROS
+#define ZEROS 0
+#endif
+#include "common/launch.glsl"
+#include "common/nan.glsl"
+#define PARTS 8  // of a step's keys, when rows are reduced
+#if ZEROS
+#define NOTHING 0.0
+#else
+#define NOTHING NAN
+#endif
+#define LEAST uintBitsToFloat(0xff7fffffu)
+layout(local_size_x = WG_X) in;
+#if WIDE
+#define NUMBERS vec4
+#else
+#define NUMBERS float
+#endif
+layout(std430, binding = 0) buffer Q { NUMBERS q[]; };
+layout(std430, binding = 1) buffer K { NUMBERS k[]; };
+layout(std430, binding = 2) buffer V { NUMBERS v[]; };
+layout(std430, binding = 3) buffer Out { NUMBERS result[]; };
+#if HAS_MASK
+layout(std430, binding = 4) buffer Mask { float mask[]; };
+uniform int mask_start, mask_sample, mask_head, mask_token, mask_step;
+#endif
+uniform int heads, queries, keys, width, columns;
+uniform int q_start, q_sample, q_head, q_token;
+uniform int k_start, k_sample, k_head, k_token;
+uniform int v_start, v_sample, v_head, v_token;
+uniform int out_sample, out_head, out_token;
+uniform float scale;
+
+shared vec4 total[4 * WG_X];  // of each query, what the slices added up
+shared vec4 powers[WG_X];     // scores and their powers, of four queries each
+shared vec4 parts[PARTS];     // greatest scores, sums of powers of four queries each
+
+// Four numbers from `at` on, of which `left` are there; zeros behind them.
+#if WIDE
+#define FOUR(numbers, at, left) ((left) > 0 ? numbers[(at) / 4] : vec4(0.0))
+#else
+#define FOUR(numbers, at, left) \
+    vec4((left) > 0 ? numbers[at] : 0.0, (left) > 1 ? numbers[(at) + 1] : 0.0, \
+         (left) > 2 ? numbers[(at) + 2] : 0.0, (left) > 3 ? numbers[(at) + 3] : 0.0)
+#endif
+
+void wait() {
+    memoryBarrierShared();
+    barrier();
+}
+
+// The scores of a key and four queries, the last of them once more behind it.
+vec4 scores(int first_query, int key, int image, int head) {
+    int from = q_start + image * q_sample + head * q_head;
+    int k_at = k_start + image * k_sample + head * k_head + key * k_token;
+    vec4 score = vec4(0.0);
+    for (int i = 0; i < width; i += 4) {
+        vec4 numbers = FOUR(k, k_at + i, width - i);
+        for (int j = 0; j < 4; ++j) {
+            int at = from + min(first_query + j, queries - 1) * q_token + i;
+            score[j] += dot(FOUR(q, at, width - i), numbers);
+        }
+    }
+    score *= scale;
+#if HAS_MASK
+    int mask_at = mask_start + image * mask_sample + head * mask_head + key * mask_step;
+    for (int j = 0; j < 4; ++j)
+        score[j] += mask[mask_at + min(first_query + j, queries - 1) * mask_token];
+#endif
+    return score;
+}
+
+// Powers of the scores where all slices can read them. most, sum: the greatest scores so far, and
+// the sums of this invocation's powers. Returns what former sums are to be multiplied by.
+vec4 share_powers(vec4 score, bool there, inout vec4 most, inout vec4 sum) {
+    int lane = int(gl_LocalInvocationIndex);
+    for (int i = 0; i < 4; ++i) {
+        // Infinity and NaN leave no softmax: the sum tells, and no maximum is taken of them.
+        if (is_finite(score[i]) || floatBitsToUint(score[i]) == 0xff800000u) continue;
+        score[i] = LEAST;
+        sum[i] = NAN;
+    }
+    powers[lane] = score;
+    wait();
+    if (lane < PARTS) {
+        vec4 part = powers[lane];
+        for (int i = PARTS + lane; i < WG_X; i += PARTS) part = max(part, powers[i]);
+        parts[lane] = part;
+    }
+    wait();
+    vec4 before = most;
+    for (int i = 0; i < PARTS; ++i) most = max(most, parts[i]);
+    vec4 less = decayed(most - before), power = there ? decayed(most - score) : vec4(0.0);
+    sum = sum * less + power;
+    powers[lane] = power;
+    wait();
+    return less;
+}
+
+void main() {
+    int lane = int(gl_LocalInvocationIndex);
+    int image = int(WORKGROUP_ID.z) / heads, head = int(WORKGROUP_ID.z) - image * heads;
+    int first_query = int(WORKGROUP_ID.y) * 4, first_quad = int(WORKGROUP_ID.x) * WG_X;
+    int quads = min((columns + 3) / 4 - first_quad, WG_X), slices = WG_X / quads;
+    int slice = lane / quads, column = (first_quad + lane - slice * quads) * 4;
+    for (int i = 0; i < 4; ++i) total[i * WG_X + lane] = vec4(0.0);
+    vec4 most = vec4(LEAST), sum = vec4(0.0);
+    for (int first = 0; first < keys; first += WG_X) {
+        int count = min(WG_X, keys - first);
+        vec4 score = vec4(LEAST);
+        if (lane < count) score = scores(first_query, first + lane, image, head);
+        vec4 less = share_powers(score, lane < count, most, sum);
+        vec4 sums[4];
+        for (int i = 0; i < 4; ++i) sums[i] = total[i * WG_X + lane] * less[i];
+        int v_at = v_start + image * v_sample + head * v_head + column;
+        for (int key = slice; key < count; key += slices) {
+            vec4 value = FOUR(v, v_at + (first + key) * v_token, columns - column);
+            for (int i = 0; i < 4; ++i) sums[i] += powers[key][i] * value;
+        }
+        for (int i = 0; i < 4; ++i) total[i * WG_X + lane] = sums[i];
+        wait();
+    }
+    powers[lane] = sum;
+    wait();
+    if (lane < PARTS) {
+        vec4 part = powers[lane];
+        for (int i = PARTS + lane; i < WG_X; i += PARTS) part += powers[i];
+        parts[lane] = part;
+    }
+    wait();
+    int out_at = image * out_sample + head * out_head + column;
+    for (int i = slice; i < 4 && slice < slices && first_query + i < queries; i += slices) {
+        float all = 0.0;
+        for (int j = 0; j < PARTS; ++j) all += parts[j][i];
+        vec4 found = vec4(0.0);
+        for (int j = lane - slice * quads; j < slices * quads; j += quads)
+            found += total[i * WG_X + j];
+        // Nothing that is finite where no score was.
+        found = is_finite(all) && all > 0.0 ? found / all : vec4(NOTHING);
+        int at = out_at + (first_query + i) * out_token;
+#if WIDE
+        result[at / 4] = found;
+#else
+        for (int c = 0; c < 4; ++c)
+            if (column + c < columns) result[at + c] = found[c];
+#endif
+    }
+}
