@@ -104,9 +104,11 @@ class Example:
 
 def _prepared(kernel: Kernel) -> dict[str, str]:
     """What stands for a prologue of `kernel` where it is compiled alone: a number for each channel
-    of each image, and a ReLU.
+    of each image, and a ReLU; that alone where there are no storage blocks for numbers.
     """
-    return generated_before(SCALED, {"p1": max(kernel.bindings.values(), default=0) + 1})
+    place = max(kernel.bindings.values(), default=0) + 1
+    prologue = SCALED if place < BLOCKS else Prologue(call("relu", Arg(0)))
+    return generated_before(prologue, {"p1": place})
 
 
 def _finished(kernel: Kernel) -> dict[str, str]:

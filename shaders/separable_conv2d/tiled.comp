@@ -40,8 +40,9 @@ layout(std430, binding = 3) buffer Depthwise { vec4 depthwise[]; };
 #endif
 #define INVOCATIONS (WG_X * WG_Y * WG_K)
 #define QUADS (DEEP * WG_X * WG_K)
-// Pixels of which an invocation makes depthwise results at a time.
-#define SPAN (PX < TM ? PX : TM)
+// Pixels of which an invocation makes depthwise results at a time: several where their windows have
+// most of their columns in common.
+#define SPAN (STRIDE_W > 1 ? 1 : PX < TM ? PX : TM)
 shared vec4 held[WG_Y * TM * QUADS];  // depthwise results, a pixel's after another's; then parts
 vec4 weights[4 * AHEAD];
 
@@ -82,10 +83,11 @@ void convolve(int base, int count) {
             vec4 line[APART(SPAN)];
             for (int p = 0; p < SPAN; ++p) {
                 for (int kx = 0; kx < KERNEL_W; ++kx) {
-                    if (!FIRST(p, kx)) continue;
-                    int met = meets(from + ivec3(p * STRIDE_W, 0, 0), ky, kx);
-                    vec4 found = x_at(max(met, 0) + quad);
-                    line[PLACE(p, kx)] = met < 0 ? vec4(0.0) : found;
+                    if (FIRST(p, kx)) {
+                        int met = meets(from + ivec3(p * STRIDE_W, 0, 0), ky, kx);
+                        vec4 found = x_at(max(met, 0) + quad);
+                        line[PLACE(p, kx)] = met < 0 ? vec4(0.0) : found;
+                    }
                 }
             }
             for (int kx = 0; kx < KERNEL_W; ++kx) {
@@ -118,10 +120,11 @@ void main() {
         while (first < end) {
             for (int step = 0; step < AHEAD; ++step) {
                 int quad = first + step * WG_K;
-                if (step > 0 && quad >= end) break;
-                for (int i = 0; i < TM; ++i) {
-                    vec4 a = held[(row + i) * QUADS + quad - base];
-                    for (int l = 0; l < 4; ++l) sum[i] += a[l] * weights[4 * step + l];
+                if (quad < end) {
+                    for (int i = 0; i < TM; ++i) {
+                        vec4 a = held[(row + i) * QUADS + quad - base];
+                        for (int l = 0; l < 4; ++l) sum[i] += a[l] * weights[4 * step + l];
+                    }
                 }
             }
             first += AHEAD * WG_K;
