@@ -69,7 +69,7 @@ class Pace:
 
 PACES = {
     "llvmpipe": Pace(23e9, 7e9, 8e9, 4e-5, 8, 64, feedback=0.05, lone=0.5),
-    "NVIDIA": Pace(2e13, 5e12, 2.5e12, 1e-5, 32, 64, 2e-8, 20.0, 0.016, 2e-5, 1e-5, 3e9),
+    "NVIDIA": Pace(2e13, 5e12, 2.5e12, 1e-5, 32, 64, 2e-9, 20.0, 0.016, 2e-5, 1e-5, 3e9),
     "Midgard": Pace(10e9, 4e9, 4e9, 1e-4, 4, 32),
     "Bifrost": Pace(12e9, 6e9, 4e9, 1e-4, 6, 32),
     "Valhall": Pace(100e9, 40e9, 12e9, 1e-4, 6, 32),
