@@ -58,6 +58,8 @@ class Work:
     """Of a convolution's kernel, which the loops around the innermost walk along."""
     lines: float = 0.0
     """Cache lines that workgroups read, of a product by a kernel that shares no memory."""
+    strided: bool = False
+    """Whether its outermost loop is along the grid, where most walk it once."""
 
 
 class Sources:
@@ -90,6 +92,7 @@ class Sources:
             self._backend.launches(kernel, problem),
             prod(problem.shape("weight")[2:]) if isinstance(problem.op, Conv2d) else 1,
             _lines(kernel, problem) * prod(groups),
+            kernel.launch.strided,
         )
 
     def _source(self, kernel: Kernel, problem: Problem) -> Source:

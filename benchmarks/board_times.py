@@ -135,7 +135,9 @@ def _loops(
     most = max((_first(loop, kind) for loop in loops), default=0)
     many = (loop for loop in loops if 2 * _first(loop, kind) >= most)
     inner: Mapping[str, Any] = max(many, key=lambda loop: int(loop["depth"]), default={})
-    outer = max(loops, key=lambda loop: float(loop.get(machine.unit, 0)), default=inner)
+    depth = min(inner.get("depth", 1), 2 if work.strided else 1)  # of the outermost that repeats
+    around = (loop for loop in loops if int(loop["depth"]) >= depth)
+    outer = max(around, key=lambda loop: float(loop.get(machine.unit, 0)), default=inner)
     done = _first(inner, kind)
     if work.multiply_adds:
         needed, done = work.multiply_adds, done * machine.vector

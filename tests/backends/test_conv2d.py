@@ -97,7 +97,7 @@ def _why_refused(
         return None if plain and weight[2:] == (1, 1) else "it needs"
     if "fetched" in kernel and not backend.device.capabilities.max_texture_buffer_size:
         return "texture buffers"
-    if kernel in ("depthwise", "depthwise_fetched", "feedback_depthwise"):
+    if kernel.startswith("depthwise") or kernel == "feedback_depthwise":
         return None if op.groups == weight[0] and weight[1] == 1 else "DEPTHWISE"
     if kernel.startswith("implicit") and op.groups > 1:
         whole = weight[1] % 4 == 0 and weight[0] // op.groups % 4 == 0
