@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from glnn import layers
-from glnn.backends import Backend
 from glnn.backends.compute import Compute
 from glnn.compile.outline import Outline
 from glnn.device import Device
@@ -89,7 +88,7 @@ def squeezenet() -> Model:
 
 
 @pytest.fixture(params=["", "V3D 7.1", "Mali-T860 (Panfrost)", "Mali-G52 (Panfrost)"])
-def board(request: pytest.FixtureRequest) -> Iterator[Backend]:
+def board(request: pytest.FixtureRequest) -> Iterator[Compute]:
     """A device with the least limits, of those architectures that have the fewest registers."""
     try:
         device = Device(limits="es31-minimum")
@@ -109,7 +108,7 @@ def board(request: pytest.FixtureRequest) -> Iterator[Backend]:
     ("build", "parameters"), [(mobilenet_v2, 3_504_872), (squeezenet, 1_235_496)]
 )
 def test_a_board_of_512_mib_has_room(
-    board: Backend, build: Callable[[], Model], parameters: int
+    board: Compute, build: Callable[[], Model], parameters: int
 ) -> None:
     """A sixteenth of it at the most: the system and the program need the rest."""
     model = build()
@@ -118,7 +117,7 @@ def test_a_board_of_512_mib_has_room(
     assert 3.9 * parameters <= found.parameters
 
 
-def test_midgard_alone_walks_along_taps(board: Backend) -> None:
+def test_midgard_alone_walks_along_taps(board: Compute) -> None:
     """The other kernels of convolutions channel by channel have no room in its registers."""
     found = Outline.of(mobilenet_v2().graph, board, {"x": (1, 3, 224, 224)})
     midgard = architecture(board.device.capabilities) == "Midgard"
