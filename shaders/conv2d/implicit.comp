@@ -2,7 +2,8 @@
 // Implicit GEMM: TM pixels by 4 TN output channels an invocation, no shared memory. The rows of the
 // patch matrix are gathered as they are multiplied, so that none is ever stored. With KEEP the windows' corners stay
 // in registers, else they are found anew for each tap. With PARTS each tap is summed up by itself,
-// which makes long sums three times as exact, and takes twice the registers.
+// which makes long sums three times as exact, and takes twice the registers. With TOGETHER the weights
+// of all TN quads are in registers at once: Mesa unrolls that where weights are halves.
 #define WEIGHT_TILES 1
 #ifndef WG_X
 #define WG_X 8
@@ -21,6 +22,14 @@
 #endif
 #ifndef PARTS
 #define PARTS 0
+#endif
+#ifndef TOGETHER
+#define TOGETHER 0
+#endif
+#if TOGETHER
+#define WIDE TN
+#else
+#define WIDE 1
 #endif
 #include "common/launch.glsl"
 #include "conv2d/nhwc.glsl"
@@ -68,12 +77,15 @@ void main() {
                 }
                 if (4 * step + 4 > channels)  // the padding of channels may hold anything
                     for (int i = 0; i < TM; ++i) a[i] = first_of(a[i], channels - 4 * step);
-                for (int j = 0; j < TN; ++j) {
-                    int tile = (tap + step) * quads + first + min(quad + j, last);
-                    READ_TILE(tile);
+                for (int q = 0; q < TN; q += WIDE) {
+                    TILE tiles[WIDE];
+                    for (int j = 0; j < WIDE; ++j)
+                        tiles[j] = READ_TILE((tap + step) * quads + first + min(quad + q + j, last));
                     for (int l = 0; l < 4; ++l) {
-                        vec4 b = OF_TILE(tile, l);
-                        for (int i = 0; i < TM; ++i) sum[i * TN + j] += a[i][l] * b;
+                        vec4 b[WIDE];
+                        for (int j = 0; j < WIDE; ++j) b[j] = OF_TILE(tiles[j], l);
+                        for (int i = 0; i < TM; ++i)
+                            for (int j = 0; j < WIDE; ++j) sum[i * TN + q + j] += a[i][l] * b[j];
                     }
                 }
             }
