@@ -94,8 +94,10 @@ void main() {
 #endif
         }
     }
+    vec4 made[TM * TN];  // Mesa keeps the loop below, and has what it indexes in memory
+    for (int i = 0; i < TM * TN; ++i) made[i] = sum[i];
     for (int i = 0; i < TM; ++i)
         for (int j = 0; j < TN; ++j)
             if (pixel + i < pixels && quad + j <= last)
-                finish(sum[i * TN + j], pixel + i, first + quad + j);
+                finish(made[i * TN + j], pixel + i, first + quad + j);
 }
