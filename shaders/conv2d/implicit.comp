@@ -3,7 +3,8 @@
 // patch matrix are gathered as they are multiplied, so that none is ever stored. The corners of the
 // windows stay in registers with KEEP 2, the first one's with KEEP 1; those that do not are found anew for
 // each tap, one from the other. With PARTS each tap is summed up by itself, which makes long sums three
-// times as exact, and takes twice the registers.
+// times as exact, and takes twice the registers. With TOGETHER the weights of all TN quads are in
+// registers at once: Mesa unrolls that where weights are halves.
 #define WEIGHT_TILES 1
 #ifndef WG_X
 #define WG_X 8
@@ -22,6 +23,14 @@
 #endif
 #ifndef PARTS
 #define PARTS 0
+#endif
+#ifndef TOGETHER
+#define TOGETHER 0
+#endif
+#if TOGETHER
+#define WIDE TN
+#else
+#define WIDE 1
 #endif
 #include "common/launch.glsl"
 #include "conv2d/nhwc.glsl"
@@ -82,12 +91,15 @@ void main() {
                 }
                 if (4 * step + 4 > channels)  // the padding of channels may hold anything
                     for (int i = 0; i < TM; ++i) a[i] = first_of(a[i], channels - 4 * step);
-                for (int j = 0; j < TN; ++j) {
-                    int tile = (tap + step) * quads + first + min(quad + j, last);
-                    READ_TILE(tile);
+                for (int q = 0; q < TN; q += WIDE) {
+                    TILE tiles[WIDE];
+                    for (int j = 0; j < WIDE; ++j)
+                        tiles[j] = READ_TILE((tap + step) * quads + first + min(quad + q + j, last));
                     for (int l = 0; l < 4; ++l) {
-                        vec4 b = OF_TILE(tile, l);
-                        for (int i = 0; i < TM; ++i) sum[i * TN + j] += a[i][l] * b;
+                        vec4 b[WIDE];
+                        for (int j = 0; j < WIDE; ++j) b[j] = OF_TILE(tiles[j], l);
+                        for (int i = 0; i < TM; ++i)
+                            for (int j = 0; j < WIDE; ++j) sum[i * TN + q + j] += a[i][l] * b[j];
                     }
                 }
             }
@@ -96,8 +108,10 @@ void main() {
 #endif
         }
     }
+    vec4 made[TM * TN];  // Mesa keeps the loop below, and has what it indexes in memory
+    for (int i = 0; i < TM * TN; ++i) made[i] = sum[i];
     for (int i = 0; i < TM; ++i)
         for (int j = 0; j < TN; ++j)
             if (pixel + i < pixels && quad + j <= last)
-                finish(sum[i * TN + j], pixel + i, first + quad + j);
+                finish(made[i * TN + j], pixel + i, first + quad + j);
 }
