@@ -59,7 +59,7 @@ class Work:
     lines: float = 0.0
     """Cache lines that workgroups read, of a product by a kernel that shares no memory."""
     strided: bool = False
-    """Whether its outermost loop is over what other kernels have more workgroups for: it runs once."""
+    """Whether its outermost loop is along the grid, where most walk it once."""
 
 
 class Sources:

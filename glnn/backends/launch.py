@@ -14,13 +14,10 @@ from glnn.backends.backend import Launch
 from glnn.device import Buffer, DataTexture, Device
 from glnn.device.places import Marks, Place, place
 from glnn.device.recording import Recorder, Recording
-from glnn.kernels.architecture import architecture
+from glnn.kernels.architecture import EAGER, architecture
 
 if TYPE_CHECKING:
     import moderngl
-
-EAGER = ("Adreno",)
-"""Architectures whose drivers are best told to begin with every launch."""
 
 
 class Fetched:

@@ -10,6 +10,7 @@ four channels. All this is done to a schedule whose kernels are chosen, and chan
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -43,13 +44,14 @@ def lay_strips(schedule: Schedule, kept: Iterable[str]) -> None:
     made = {schedule.tensors[entry.task.output].memory for entry in schedule.entries}
     fixed = {schedule.tensors[name].memory for name in kept}
     fixed |= {tensor.memory for tensor in schedule.tensors.values()} - made
-    laying = _Laying(schedule, frozenset(fixed))
-    for entry in reversed(schedule.entries):
+    laying = _Laying(schedule, fixed)
+    for number, entry in reversed([*enumerate(schedule.entries)]):
         if isinstance(entry.task.op, Concat):
-            laying.concatenation(entry.task.output)
-    for entry in tuple(schedule.entries):
+            laying.concatenation(number)
+    for number, entry in enumerate(schedule.entries):
         if isinstance(entry.task.op, Move):
-            laying.slice(entry.task.output)
+            laying.slice(number)
+    schedule.replace(laying.entries)
 
 
 @dataclass(frozen=True)
@@ -78,21 +80,32 @@ class _Target:
         return Strip(PADDED, self.start, self.wide) if same else None
 
 
-@dataclass(frozen=True)
 class _Laying:
-    """A schedule, and the memories in it that stay what they are."""
+    """A schedule, and what is to be in the place of each of its entries."""
 
-    schedule: Schedule
-    fixed: frozenset[str]
+    def __init__(self, schedule: Schedule, fixed: Iterable[str]) -> None:
+        """fixed: the memories that stay what they are."""
+        self.schedule = schedule
+        self.entries: dict[int, Sequence[Entry]] = {}
+        self._fixed = frozenset(fixed)
+        self._updated = set[str]()  # memories in which a launch changes what lies there
+        self._tensors = defaultdict[str, list[str]](list)  # by memory
+        self._users = defaultdict[str, set[int]](set)  # of a tensor: the entries that have it
+        for name, tensor in schedule.tensors.items():
+            self._tensors[tensor.memory].append(name)
+        for number, entry in enumerate(schedule.entries):
+            self._put(number, (entry,))
+            if entry.task.op.updates in entry.task.operands:
+                self._updated.add(schedule.tensors[entry.task.output].memory)
 
-    def concatenation(self, output: str) -> None:
-        """Place the operands of the concatenation called so, where at least one can be."""
-        number, entry = self._found(output)
-        tensors, out = self.schedule.tensors, self.schedule.tensors[output]
+    def concatenation(self, number: int) -> None:
+        """Place the operands of the concatenation so numbered, where at least one can be."""
+        (entry,) = self.entries[number]
+        tensors, out = self.schedule.tensors, self.schedule.tensors[entry.task.output]
         operands = tuple(entry.task.operands.values())
         whole = len(operands) == len(entry.problem.operands)
         whole = whole and 1 < len(operands) == len(set(operands))
-        if out.memory in self.fixed or not whole or not _of_channels(entry):
+        if out.memory in self._fixed or not whole or not _of_channels(entry):
             return
         wide = out.layout.wide if isinstance(out.layout, Strip) else _whole(out.shape[1])
         pixels, start = out.shape[0] * prod(out.shape[2:]), out.layout.first
@@ -115,37 +128,32 @@ class _Laying:
         ]
         if len(left) == len(operands):
             return
-        tensors.update({copied.task.output: tensor for copied, tensor in left})
-        made = [self._lying(copied) for copied, _ in left]
-        self.schedule.replace({number: made})
+        for copied, tensor in left:
+            tensors[copied.task.output] = tensor
+            self._tensors[tensor.memory].append(copied.task.output)
+        self._put(number, [self._lying(copied) for copied, _ in left])
 
-    def slice(self, output: str) -> None:
-        """See the slice called so where its operand has it, if all who read it can."""
-        number, entry = self._found(output)
-        start = _sliced(entry)
+    def slice(self, number: int) -> None:
+        """See the slice so numbered where its operand has it, if all who read it can."""
+        (entry,) = self.entries[number]
+        start, output = _sliced(entry), entry.task.output
         out, x = self.schedule.tensors[output], self.schedule.tensors[entry.task.operands["x"]]
-        if start is None or out.layout != IMAGES or out.memory in self.fixed:
+        if start is None or out.layout != IMAGES or out.memory in self._fixed:
             return
-        if self._updated(x.memory):
+        if x.memory in self._updated:
             return
         wide = x.layout.wide if isinstance(x.layout, Strip) else _whole(x.shape[1])
         pixels = out.shape[0] * prod(out.shape[2:])
         target = _Target(x.memory, x.layout.first + start, wide, pixels, out.shape[1])
         if self._move(output, target, number):
-            self.schedule.replace({number: ()})
+            self._put(number, ())
 
-    def _found(self, output: str) -> tuple[int, Entry]:
-        """The entry that makes `output`, and its number."""
-        entries = enumerate(self.schedule.entries)
-        return next((i, entry) for i, entry in entries if entry.task.output == output)
-
-    def _updated(self, memory: str) -> bool:
-        """Whether some launch changes what lies in `memory`."""
-        return any(
-            self.schedule.tensors[entry.task.output].memory == memory
-            for entry in self.schedule.entries
-            if entry.task.op.updates in entry.task.operands
-        )
+    def _put(self, number: int, entries: Sequence[Entry]) -> None:
+        """Have `entries` in the place of the one so numbered."""
+        self.entries[number] = entries
+        for entry in entries:
+            for name in (entry.task.output, *entry.task.operands.values()):
+                self._users[name].add(number)
 
     def _copy(self, entry: Entry, name: str, target: _Target) -> tuple[Entry, Tensor] | None:
         """What copies `name`, an operand of `entry`, to `target`, and what it makes; None where
@@ -181,32 +189,33 @@ class _Laying:
         maker: the number of the entry that will not be there, which need not be asked.
         """
         schedule, memory = self.schedule, self.schedule.tensors[name].memory
-        if memory in self.fixed or memory == target.memory or self._updated(memory):
+        if memory in self._fixed or memory in self._updated or memory == target.memory:
             return False
         found: dict[str, Tensor] = {}
-        for other, tensor in schedule.tensors.items():
-            if tensor.memory == memory:
-                layout = target.layout(tensor)
-                if layout is None:
-                    return False
-                found[other] = replace(tensor, layout=layout, memory=target.memory)
-        changed: dict[int, Sequence[Entry]] = {}
-        for number, entry in enumerate(schedule.entries):
-            lies: dict[str, Layout] = {
-                operand: found[one].layout
-                for operand, one in entry.task.operands.items()
-                if one in found
-            }
-            if entry.task.output in found:
-                lies["out"] = found[entry.task.output].layout
-            if not lies or number == maker:
-                continue
-            if (made := _with(schedule, entry, lies)) is None:
+        for other in self._tensors[memory]:
+            tensor = schedule.tensors[other]
+            layout = target.layout(tensor)
+            if layout is None:
                 return False
-            changed[number] = (made,)
+            found[other] = replace(tensor, layout=layout, memory=target.memory)
+        changed: dict[int, list[Entry]] = {}
+        for number in set[int]().union(*(self._users[one] for one in found)) - {maker}:
+            changed[number] = []
+            for entry in self.entries[number]:
+                lies = _lies(entry, found)
+                if (made := _with(schedule, entry, lies) if lies else entry) is None:
+                    return False
+                changed[number].append(made)
         schedule.tensors.update(found)
-        schedule.replace(changed)
+        self._tensors[target.memory] += self._tensors.pop(memory)
+        self.entries |= changed
         return True
+
+
+def _lies(entry: Entry, found: Mapping[str, Tensor]) -> dict[str, Layout]:
+    """How operands of `entry`, and its result, lie that are among `found`."""
+    names = {**entry.task.operands, "out": entry.task.output}
+    return {operand: found[name].layout for operand, name in names.items() if name in found}
 
 
 def _with(schedule: Schedule, entry: Entry, lies: Mapping[str, Layout]) -> Entry | None:

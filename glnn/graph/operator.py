@@ -94,7 +94,9 @@ class Operator(ABC):
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         """The results by NumPy, of floats in the precision of the operands, 32 or 64 bits."""
 
-    def concluded(self, finish: Callable[[Array], Array], *arrays: Array | None) -> tuple[Array, ...]:
+    def concluded(
+        self, finish: Callable[[Array], Array], *arrays: Array | None
+    ) -> tuple[Array, ...]:
         """The results by NumPy where `finish`, an epilogue, is done on the first one's numbers."""
         first, *rest = self.reference(*arrays)
         return (finish(first), *rest)

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from glnn.errors import ShapeError
+from glnn.graph.blockwise import evaluated
 from glnn.graph.expression import Expr
 from glnn.types import Array, Shape
 
@@ -87,4 +88,4 @@ class Prologue:
             elif extent == "image":
                 operand = np.repeat(operand, len(x) // max(len(operand), 1), axis=0)
             spread.append(operand)
-        return np.asarray(self.expr.evaluate(x, *spread), x.dtype)
+        return evaluated(self.expr, (x, *spread), x.shape, x.dtype)

@@ -18,6 +18,9 @@ ARCHITECTURES: dict[str, tuple[str, ...]] = {
 PATIENT = ("NVIDIA", "llvmpipe")
 """Architectures whose drivers were seen to let launches take as long as they need."""
 
+EAGER = ("Adreno",)
+"""Architectures whose drivers are best told to begin with every launch."""
+
 
 def architecture(device: Capabilities) -> str | None:
     """The architecture of `device`; None for one unknown."""

@@ -20,7 +20,7 @@
 #endif
 #include "common/launch.glsl"
 #include "common/nan.glsl"
-#define PARTS 8  // of a step's keys, when rows are reduced
+#define PARTS 4  // of a step's keys, when rows are reduced
 #if ZEROS
 #define NOTHING 0.0
 #else
@@ -48,17 +48,20 @@ uniform int v_start, v_sample, v_head, v_token;
 uniform int out_sample, out_head, out_token;
 uniform float scale;
 
+// What an invocation has to do with four queries at a time is a vec4.
 shared vec4 total[4 * WG_X];  // of each query, what the slices added up
-shared vec4 powers[WG_X];     // scores and their powers, of four queries each
-shared vec4 parts[PARTS];     // greatest scores, sums of powers of four queries each
+shared vec4 sums[WG_X];       // of the powers
+shared vec4 powers[WG_X];     // scores and their powers
+shared vec4 parts[PARTS];     // greatest scores of a step, sums of powers
+shared vec4 most;             // the greatest scores so far
 
-// Four numbers from `at` on, of which `left` are there; zeros behind them.
+// Four numbers of values from `at` on, of which `left`, at least one, are there; zeros behind them.
 #if WIDE
-#define FOUR(numbers, at, left) ((left) > 0 ? numbers[(at) / 4] : vec4(0.0))
+#define VALUES(at, left) v[(at) >> 2]
 #else
-#define FOUR(numbers, at, left) \
-    vec4((left) > 0 ? numbers[at] : 0.0, (left) > 1 ? numbers[(at) + 1] : 0.0, \
-         (left) > 2 ? numbers[(at) + 2] : 0.0, (left) > 3 ? numbers[(at) + 3] : 0.0)
+#define VALUES(at, left) \
+    vec4(v[at], (left) > 1 ? v[(at) + 1] : 0.0, \
+         (left) > 2 ? v[(at) + 2] : 0.0, (left) > 3 ? v[(at) + 3] : 0.0)
 #endif
 
 void wait() {
@@ -68,35 +71,39 @@ void wait() {
 
 // The scores of a key and four queries, the last of them once more behind it.
 vec4 scores(int first_query, int key, int image, int head) {
-    int from = q_start + image * q_sample + head * q_head;
     int k_at = k_start + image * k_sample + head * k_head + key * k_token;
+    ivec4 line = min(first_query + ivec4(0, 1, 2, 3), ivec4(queries - 1));
+    ivec4 q_at = q_start + image * q_sample + head * q_head + line * q_token;
     vec4 score = vec4(0.0);
+#if WIDE
     for (int i = 0; i < width; i += 4) {
-        vec4 numbers = FOUR(k, k_at + i, width - i);
-        for (int j = 0; j < 4; ++j) {
-            int at = from + min(first_query + j, queries - 1) * q_token + i;
-            score[j] += dot(FOUR(q, at, width - i), numbers);
-        }
+        vec4 numbers = k[(k_at + i) >> 2];
+        for (int j = 0; j < 4; ++j) score[j] += dot(q[(q_at[j] + i) >> 2], numbers);
     }
+#else
+    for (int i = 0; i < width; ++i)
+        for (int j = 0; j < 4; ++j) score[j] += q[q_at[j] + i] * k[k_at + i];
+#endif
     score *= scale;
 #if HAS_MASK
     int mask_at = mask_start + image * mask_sample + head * mask_head + key * mask_step;
-    for (int j = 0; j < 4; ++j)
-        score[j] += mask[mask_at + min(first_query + j, queries - 1) * mask_token];
+    for (int j = 0; j < 4; ++j) score[j] += mask[mask_at + line[j] * mask_token];
 #endif
     return score;
 }
 
-// Powers of the scores where all slices can read them. most, sum: the greatest scores so far, and
-// the sums of this invocation's powers. Returns what former sums are to be multiplied by.
-vec4 share_powers(vec4 score, bool there, inout vec4 most, inout vec4 sum) {
+// Powers of the scores where all slices can read them, for this invocation's key if it is there.
+// Returns what former sums are to be multiplied by.
+vec4 share_powers(vec4 score, bool there) {
     int lane = int(gl_LocalInvocationIndex);
+    vec4 sum = sums[lane];
     for (int i = 0; i < 4; ++i) {
         // Infinity and NaN leave no softmax: the sum tells, and no maximum is taken of them.
         if (is_finite(score[i]) || floatBitsToUint(score[i]) == 0xff800000u) continue;
         score[i] = LEAST;
         sum[i] = NAN;
     }
+    sums[lane] = sum;
     powers[lane] = score;
     wait();
     if (lane < PARTS) {
@@ -105,12 +112,13 @@ vec4 share_powers(vec4 score, bool there, inout vec4 most, inout vec4 sum) {
         parts[lane] = part;
     }
     wait();
-    vec4 before = most;
-    for (int i = 0; i < PARTS; ++i) most = max(most, parts[i]);
-    vec4 less = decayed(most - before), power = there ? decayed(most - score) : vec4(0.0);
-    sum = sum * less + power;
+    vec4 now = most;
+    for (int i = 0; i < PARTS; ++i) now = max(now, parts[i]);
+    vec4 less = decayed(now - most), power = there ? decayed(now - score) : vec4(0.0);
+    sums[lane] = sums[lane] * less + power;
     powers[lane] = power;
     wait();
+    if (lane == 0) most = now;
     return less;
 }
 
@@ -121,27 +129,26 @@ void main() {
     int quads = min((columns + 3) / 4 - first_quad, WG_X), slices = WG_X / quads;
     int slice = lane / quads, column = (first_quad + lane - slice * quads) * 4;
     for (int i = 0; i < 4; ++i) total[i * WG_X + lane] = vec4(0.0);
-    vec4 most = vec4(LEAST), sum = vec4(0.0);
+    sums[lane] = vec4(0.0);
+    if (lane == 0) most = vec4(LEAST);
     for (int first = 0; first < keys; first += WG_X) {
         int count = min(WG_X, keys - first);
         vec4 score = vec4(LEAST);
         if (lane < count) score = scores(first_query, first + lane, image, head);
-        vec4 less = share_powers(score, lane < count, most, sum);
-        vec4 sums[4];
-        for (int i = 0; i < 4; ++i) sums[i] = total[i * WG_X + lane] * less[i];
+        vec4 less = share_powers(score, lane < count);
+        vec4 added[4];
+        for (int i = 0; i < 4; ++i) added[i] = total[i * WG_X + lane] * less[i];
         int v_at = v_start + image * v_sample + head * v_head + column;
         for (int key = slice; key < count; key += slices) {
-            vec4 value = FOUR(v, v_at + (first + key) * v_token, columns - column);
-            for (int i = 0; i < 4; ++i) sums[i] += powers[key][i] * value;
+            vec4 value = VALUES(v_at + (first + key) * v_token, columns - column);
+            for (int i = 0; i < 4; ++i) added[i] += powers[key][i] * value;
         }
-        for (int i = 0; i < 4; ++i) total[i * WG_X + lane] = sums[i];
+        for (int i = 0; i < 4; ++i) total[i * WG_X + lane] = added[i];
         wait();
     }
-    powers[lane] = sum;
-    wait();
     if (lane < PARTS) {
-        vec4 part = powers[lane];
-        for (int i = PARTS + lane; i < WG_X; i += PARTS) part += powers[i];
+        vec4 part = sums[lane];
+        for (int i = PARTS + lane; i < WG_X; i += PARTS) part += sums[i];
         parts[lane] = part;
     }
     wait();

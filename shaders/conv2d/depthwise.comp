@@ -81,7 +81,7 @@ void meet(int slice) {
 void main() {
     int quad = int(INVOCATION_ID.x);
     int left = int(INVOCATION_ID.y) * PX;
-    int slice = int(gl_LocalInvocationID.z);
+    int slice = SLICES > 1 ? int(gl_LocalInvocationID.z) : 0;
     bool within = quad < (c + 3) / 4 && left < ow;
 #if SLICES == 1
     if (!within) return;

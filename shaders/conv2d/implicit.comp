@@ -1,8 +1,10 @@
 #version 310 es
 // Implicit GEMM: TM pixels by 4 TN output channels an invocation, no shared memory. The rows of the
-// patch matrix are gathered as they are multiplied, so that none is ever stored. With KEEP the windows' corners stay
-// in registers, else they are found anew for each tap. With PARTS each tap is summed up by itself,
-// which makes long sums three times as exact, and takes twice the registers.
+// patch matrix are gathered as they are multiplied, so that none is ever stored. The corners of the
+// windows stay in registers with KEEP 2, the first one's with KEEP 1; those that do not are found anew for
+// each tap, one from the other. With PARTS each tap is summed up by itself, which makes long sums three
+// times as exact, and takes twice the registers. With TOGETHER the weights of all TN quads are in
+// registers at once: Mesa unrolls that where weights are halves.
 #define WEIGHT_TILES 1
 #ifndef WG_X
 #define WG_X 8
@@ -22,6 +24,14 @@
 #ifndef PARTS
 #define PARTS 0
 #endif
+#ifndef TOGETHER
+#define TOGETHER 0
+#endif
+#if TOGETHER
+#define WIDE TN
+#else
+#define WIDE 1
+#endif
 #include "common/launch.glsl"
 #include "conv2d/nhwc.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
@@ -36,12 +46,16 @@ void main() {
     int group = int(WORKGROUP_ID.z);
     int first = group * (last + 1);
 
-#if KEEP
+#if KEEP == 2
     ivec3 corners[TM];
-    for (int i = 0; i < TM; ++i) corners[i] = corner(min(pixel + i, pixels - 1));
-#define CORNER(i) corners[i]
+    corners[0] = corner(pixel);
+    for (int i = 1; i < TM; ++i) corners[i] = next_corner(corners[i - 1]);
+#define BEGIN corners[0]
+#elif KEEP == 1
+    ivec3 begin = corner(pixel);
+#define BEGIN begin
 #else
-#define CORNER(i) corner(min(pixel + i, pixels - 1))
+#define BEGIN corner(pixel)
 #endif
     vec4 sum[TM * TN];
     for (int i = 0; i < TM * TN; ++i) sum[i] = vec4(0.0);
@@ -49,8 +63,17 @@ void main() {
     int depth = (channels + 3) / 4;
     for (int ky = 0; ky < KERNEL_H; ++ky) {
         for (int kx = 0; kx < KERNEL_W; ++kx) {
-            int at[TM];
-            for (int i = 0; i < TM; ++i) at[i] = meets(CORNER(i), ky, kx);
+            int at[TM], image[TM];
+            ivec3 here = BEGIN;
+            for (int i = 0; i < TM; ++i) {
+#if KEEP == 2
+                here = corners[i];
+#else
+                if (i > 0) here = next_corner(here);
+#endif
+                at[i] = meets(here, ky, kx);
+                image[i] = here.z;
+            }
             int tap = (ky * KERNEL_W + kx) * depth;
 #if PARTS
             vec4 total[TM * TN];
@@ -62,18 +85,21 @@ void main() {
             for (int step = 0; step < depth; ++step) {
                 vec4 a[TM];
                 for (int i = 0; i < TM; ++i) {
-                    vec4 met = prologue(X_AT(max(at[i], 0) + group * depth + step),
-                                        group * depth + step, min(pixel + i, pixels - 1) / (oh * ow));
+                    int from = group * depth + step;
+                    vec4 met = prologue(X_AT(max(at[i], 0) + from), from, image[i]);
                     a[i] = at[i] < 0 ? vec4(0.0) : met;
                 }
                 if (4 * step + 4 > channels)  // the padding of channels may hold anything
                     for (int i = 0; i < TM; ++i) a[i] = first_of(a[i], channels - 4 * step);
-                for (int j = 0; j < TN; ++j) {
-                    int tile = (tap + step) * quads + first + min(quad + j, last);
-                    READ_TILE(tile);
+                for (int q = 0; q < TN; q += WIDE) {
+                    TILE tiles[WIDE];
+                    for (int j = 0; j < WIDE; ++j)
+                        tiles[j] = READ_TILE((tap + step) * quads + first + min(quad + q + j, last));
                     for (int l = 0; l < 4; ++l) {
-                        vec4 b = OF_TILE(tile, l);
-                        for (int i = 0; i < TM; ++i) sum[i * TN + j] += a[i][l] * b;
+                        vec4 b[WIDE];
+                        for (int j = 0; j < WIDE; ++j) b[j] = OF_TILE(tiles[j], l);
+                        for (int i = 0; i < TM; ++i)
+                            for (int j = 0; j < WIDE; ++j) sum[i * TN + q + j] += a[i][l] * b[j];
                     }
                 }
             }
@@ -82,8 +108,10 @@ void main() {
 #endif
         }
     }
+    vec4 made[TM * TN];  // Mesa keeps the loop below, and has what it indexes in memory
+    for (int i = 0; i < TM * TN; ++i) made[i] = sum[i];
     for (int i = 0; i < TM; ++i)
         for (int j = 0; j < TN; ++j)
             if (pixel + i < pixels && quad + j <= last)
-                finish(sum[i * TN + j], pixel + i, first + quad + j);
+                finish(made[i * TN + j], pixel + i, first + quad + j);
 }

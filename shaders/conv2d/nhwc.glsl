@@ -44,6 +44,15 @@ ivec3 corner(int pixel) {
     return ivec3((rest - y * ow) * STRIDE_W - PADDING_LEFT, y * STRIDE_H - PADDING_TOP, image);
 }
 
+// The corner of the pixel behind the one whose corner is `at`; that of one in the last image past its end.
+ivec3 next_corner(ivec3 at) {
+    at.x += STRIDE_W;
+    if (at.x < ow * STRIDE_W - PADDING_LEFT) return at;
+    at = ivec3(-PADDING_LEFT, at.y + STRIDE_H, at.z);
+    if (at.y < oh * STRIDE_H - PADDING_TOP) return at;
+    return ivec3(-PADDING_LEFT, -PADDING_TOP, min(at.z + 1, n - 1));
+}
+
 // The first vec4 of the pixel that a tap meets; -1 outside of the image.
 int meets(ivec3 at, int ky, int kx) {
     int iy = at.y + ky * DILATION_H, ix = at.x + kx * DILATION_W;

@@ -1,6 +1,6 @@
 // Weights as vec4: floats, halves (WEIGHT_HALF), bytes (WEIGHT_BYTES) or texels (WEIGHT_TEXTURE).
-// WEIGHT(i) is one. With WEIGHT_TILES they come as tiles of four: OF_TILE(tile, l) is one, behind
-// READ_TILE(tile), which reads the bytes of a tile at once.
+// WEIGHT(i) is one. With WEIGHT_TILES they come as tiles of four: READ_TILE(i) is a TILE, of which
+// OF_TILE(tile, l) is one. The bytes of a tile are read at once.
 #ifndef WEIGHT_TEXTURE
 #define WEIGHT_TEXTURE 0
 #endif
@@ -25,8 +25,9 @@ layout(std430, binding = 1) buffer Weight { uvec2 weight[]; };
 #include "common/bytes.glsl"
 #if WEIGHT_TILES
 layout(std430, binding = 1) buffer Weight { ivec4 weight[]; };
-#define READ_TILE(tile) ivec4 quads_read = weight[tile]
-#define OF_TILE(tile, l) vec4(four_signed(quads_read[l]))
+#define TILE ivec4
+#define READ_TILE(i) weight[i]
+#define OF_TILE(tile, l) vec4(four_signed(tile[l]))
 #else
 layout(std430, binding = 1) buffer Weight { int weight[]; };
 #define WEIGHT(i) vec4(four_signed(weight[i]))
@@ -36,6 +37,7 @@ layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
 #define WEIGHT(i) weight[i]
 #endif
 #if WEIGHT_TILES && !WEIGHT_BYTES
-#define READ_TILE(tile)
-#define OF_TILE(tile, l) WEIGHT(4 * (tile) + (l))
+#define TILE int
+#define READ_TILE(i) (4 * (i))
+#define OF_TILE(tile, l) WEIGHT(tile + l)
 #endif

@@ -1,4 +1,4 @@
-"""Convolutions whose result is pooled, by every kernel, and what graphs make of pools behind them."""
+"""Convolutions whose result is pooled, by every kernel, and what graphs make of pools."""
 
 from __future__ import annotations
 
@@ -41,7 +41,13 @@ def expected(op: PooledConv2d, given: dict[str, Array]) -> Array:
 @pytest.mark.parametrize("epilogue", [None, BIASED])
 @pytest.mark.parametrize(
     "sizes",
-    [(1, 1, 2, 2, 1), (2, 17, 13, 9, 19), (1, 16, 7, 14, 16), (3, 5, 30, 3, 7), (1, 37, 12, 11, 131)],
+    [
+        (1, 1, 2, 2, 1),
+        (2, 17, 13, 9, 19),
+        (1, 16, 7, 14, 16),
+        (3, 5, 30, 3, 7),
+        (1, 37, 12, 11, 131),
+    ],
 )
 @pytest.mark.parametrize(("name", "kernel"), kernels("pooled_conv2d"))
 def test_any_sizes(opened, rng, name, kernel, sizes, epilogue, op) -> None:

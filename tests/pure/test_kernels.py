@@ -205,7 +205,8 @@ def test_every_kernel_is_admissible_on_the_smallest_legal_device() -> None:
     refused = [k for k in library() if fitted(k, least) is None]
     # One of Rovder's workgroups is larger than that device allows, a mask takes a fifth block, and
     # there are no texture buffers.
-    several = ["sliced_masked", "tiled_masked", "tiled_masked_many", "cross_rm_cm_8x32"]
+    masked = ["direct_masked", "sliced_masked", "tiled_masked", "tiled_masked_many"]
+    several = [*masked, "cross_rm_cm_8x32"]
     assert [k.name for k in refused if not k.texture_buffers] == several
     some = replace(least, max_texture_buffer_size=1 << 16)
     assert all(k in refused and fitted(k, some) for k in library() if k.texture_buffers)

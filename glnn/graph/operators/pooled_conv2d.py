@@ -42,7 +42,9 @@ class PooledConv2d(Conv2d):
     def compute(self, operands: Mapping[str, Array]) -> Array:
         return self.pool.compute({"x": super().compute(operands)})
 
-    def concluded(self, finish: Callable[[Array], Array], *arrays: Array | None) -> tuple[Array, ...]:
+    def concluded(
+        self, finish: Callable[[Array], Array], *arrays: Array | None
+    ) -> tuple[Array, ...]:
         convolved = super().compute(self.given(arrays))
         return (self.pool.compute({"x": finish(convolved)}),)
 

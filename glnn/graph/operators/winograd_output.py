@@ -73,7 +73,9 @@ class WinogradOutput(Contraction):
     def compute(self, operands: Mapping[str, Array]) -> Array:
         return self._concluded(operands, lambda whole: whole)
 
-    def concluded(self, finish: Callable[[Array], Array], *arrays: Array | None) -> tuple[Array, ...]:
+    def concluded(
+        self, finish: Callable[[Array], Array], *arrays: Array | None
+    ) -> tuple[Array, ...]:
         return (self._concluded(self.given(arrays), finish),)
 
     def _concluded(self, operands: Mapping[str, Array], finish: Callable[[Array], Array]) -> Array:
