@@ -207,9 +207,9 @@ def _preferred(
 
 
 def _sizes(problem: Problem, kernel: Kernel) -> dict[str, int]:
-    """What a kernel may be meant for: sizes, and whether it takes the first input as it lies."""
+    """What a kernel may be meant for: sizes, and what `where` has besides."""
     own = {"outputs": prod(problem.output), "taken": int(problem.fits(kernel))}
-    return {**problem.op_sizes, **own}
+    return {**problem.op_sizes, **own, "prologue": int(problem.prologue is not None)}
 
 
 def _fast(kernels: Iterable[Kernel], problem: Problem, of: Pace) -> list[Kernel]:

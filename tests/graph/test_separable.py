@@ -15,7 +15,7 @@ from glnn.graph.builder import Builder, constant
 from glnn.graph.expression import formula
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operator import Operator
-from glnn.graph.operators import Conv2d, Pointwise, SeparableConv2d
+from glnn.graph.operators import Conv2d, Pointwise, Pool2d, SeparableConv2d
 from glnn.graph.passes import Offers, Pass, quantize, shortened
 from glnn.kernels import kernels_for
 from glnn.kernels.predict import pace, separable_pays
@@ -25,6 +25,7 @@ from tests import oracle
 
 IMAGE = (2, 6, 7, 5)
 WINDOW = Conv2d((2, 1), (1, 1, 1, 1), groups=6)
+SAME = Conv2d(padding=(1, 1, 1, 1), groups=6)
 KERNEL = {"separable_conv2d": "tiled_small"}
 
 
@@ -57,8 +58,7 @@ def plain(net: Net, x: Value) -> Value:
 
 def bottleneck(net: Net, x: Value) -> Value:
     """An inverted residual block (Sandler et al. 2018)."""
-    same = Conv2d(padding=(1, 1, 1, 1), groups=6)
-    y = net.depthwise(net.of("relu(a)", net.pointwise(x)), same)
+    y = net.depthwise(net.of("relu(a)", net.pointwise(x)), SAME)
     y = net.of("minimum(relu(a * b + c), 6.0)", y, net.fixed(6, 1, 1), net.fixed(1, 6, 1, 1))
     return net.of("a + b + c", net.pointwise(y), net.fixed(6, 1, 1), x)
 
@@ -82,8 +82,7 @@ def read_twice(net: Net, x: Value) -> Value:
 
 
 def full_between(net: Net, x: Value) -> Value:
-    same = Conv2d(padding=(1, 1, 1, 1), groups=6)
-    return net.pointwise(net.of("relu(a) + b", net.depthwise(x, same), x))
+    return net.pointwise(net.of("relu(a) + b", net.depthwise(x, SAME), x))
 
 
 def two_taps(net: Net, x: Value) -> Value:
@@ -111,6 +110,15 @@ def of_two_channels(net: Net, x: Value) -> Value:
     return net.pointwise(y)
 
 
+def pooled(net: Net, x: Value) -> Value:
+    """The pool is part of the pointwise convolution by then."""
+    return net(Pool2d(), net.pointwise(net.depthwise(x, SAME)))
+
+
+def pooled_between(net: Net, x: Value) -> Value:
+    return net.pointwise(net(Pool2d(), net.depthwise(x, SAME)))
+
+
 def changing(net: Net, x: Value) -> Value:
     weight = net.builder.input("weight", TensorType((6, 6, 1, 1)))
     return net(Conv2d(), net.depthwise(x), weight)
@@ -118,7 +126,7 @@ def changing(net: Net, x: Value) -> Value:
 
 APART = (
     *(read_twice, full_between, two_taps, strided, padded, grouped, multiplied, of_two_channels),
-    changing,
+    *(pooled, pooled_between, changing),
 )
 
 
@@ -131,7 +139,7 @@ def made(block: Callable[[Net, Value], Value]) -> Graph:
 def steps(graph: Graph, pays: bool = True) -> list[Node]:
     """The nodes that a run computes."""
     types = graph.bind({value.name: value.type for value in graph.inputs})
-    short = shortened(graph, types, Offers(8, pays=lambda *_: pays))
+    short = shortened(graph, types, Offers(8, pays=lambda *_: pays, pools=True))
     return [node for node in short.nodes if node.outputs[0] not in short.fixed]
 
 

@@ -18,6 +18,7 @@ import faulthandler
 import json
 import logging
 import os
+import re
 import sys
 import time
 import warnings
@@ -53,9 +54,17 @@ ATOL = 1e-5
 FAILURES = Path(__file__).with_name("failures.toml")
 STATUSES = ("gpu", "host", "refused", "wrong")
 LONGEST = 300.0  # seconds of a case: a process that hangs says where, and all of it fails
-ALONE = {"LP_NUM_THREADS": "0", "OPENBLAS_NUM_THREADS": "1"}
-"""What has llvmpipe and NumPy compute in the thread that asks: cases are small, and as many
-processes as there are cores leave their threads nothing but to wait for one another."""
+SETTINGS = {
+    "LP_NUM_THREADS": "0",
+    "OPENBLAS_NUM_THREADS": "1",
+    "GALLIVM_PERF": "nopt",
+    "GLNN_TRUST": "1",
+    "GLNN_CACHE": "",
+}
+"""What processes are told. llvmpipe and NumPy compute in the thread that asks: cases are small, and
+as many processes as there are cores leave their threads nothing but to wait for one another. LLVM
+optimises no programs that run once. Every result is looked at here, so that nothing is gained by a
+look at the kernels, or by what is kept on disk."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +178,6 @@ def _start(kinds: Sequence[str], strict: bool, corrupt: bool) -> None:
 
 def corrupt_downloads() -> None:
     """Change whatever comes from the GPU in this process, by a hook of tests."""
-    os.environ["GLNN_TRUST"] = "1"  # else all kernels are found to be wrong
     read = Buffer._read
 
     def corrupted(self: Buffer, out: Any = None) -> Any:
@@ -191,6 +199,13 @@ def _one(kind: str, name: str, backend: str) -> Result:
         faulthandler.cancel_dump_traceback_later()
 
 
+def names_of(kinds: Sequence[str], match: str, *, gpu: bool) -> list[tuple[str, str]]:
+    """Kind and name of each case of `kinds` whose name `match` finds; gpu: of the GPU's alone."""
+    if not gpu:
+        return [(kind, case.name) for kind, case in cases(kinds, match)]
+    return [one for one in gpu_cases.frozen() if one[0] in kinds and re.search(match, one[1])]
+
+
 def all_results(
     kinds: Sequence[str] = KINDS,
     match: str = "",
@@ -201,12 +216,11 @@ def all_results(
     corrupt: bool = False,
 ) -> Iterator[Result]:
     """Those of all cases, in `workers` processes of their own."""
-    names = [(kind, case.name) for kind, case in cases(kinds, match)]
-    if strict or corrupt:
-        names = [one for one in names if one in set(gpu_cases.frozen())]
-    for name, value in ALONE.items():
+    names = names_of(kinds, match, gpu=strict or corrupt)
+    for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)  # of the processes: this one has NumPy loaded
-    context = get_context("spawn")
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["tests.onnx.loaded"])
     start = (kinds, strict, corrupt)
     with ProcessPoolExecutor(workers, context, _start, start) as pool:
         yield from pool.map(_one, *zip(*names, strict=True), [backend] * len(names), chunksize=8)
@@ -266,7 +280,7 @@ def main() -> int:
     found: list[Result] = []
     more = {"strict": args.strict, "corrupt": args.corrupt}
     kinds = args.kind or KINDS
-    total = len(cases(kinds, args.match))
+    total = len(names_of(kinds, args.match, gpu=args.strict or args.corrupt))
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("cases", total=total)
         for result in all_results(kinds, args.match, args.backend, args.workers, **more):

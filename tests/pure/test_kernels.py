@@ -12,7 +12,9 @@ import pytest
 from glnn.device import Capabilities
 from glnn.errors import LimitError, ShaderError, UnsupportedOpError
 from glnn.glsl import shaders_folder
+from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Conv2d, Matmul
+from glnn.graph.prologue import Prologue
 from glnn.kernels import export, kernels_for, library
 from glnn.kernels.admit import fitted, why_not_device
 from glnn.kernels.declaration import Architectures, Range, Where
@@ -185,6 +187,24 @@ def test_a_device_whose_registers_are_too_few_is_refused() -> None:
     assert fitted(tiled, midgard) is None
     assert "registers of Mali-T860" in (why_not_device(tiled, midgard) or "")
     assert choose("compute", problem(1024, 1024), midgard).name == "blocked"
+
+
+@pytest.mark.parametrize("renderer", ["Mali-T860", "Mali-G52", "Mali-G610", "V3D 7.1", "Adreno"])
+def test_boards_have_kernels_of_their_own(renderer: str) -> None:
+    """By what their compilers make of them: see benchmarks/boards.md."""
+    board = replace(DEVICE, renderer=renderer)
+    operands = {"x": (1024, 64), "weight": (1024, 64)}
+    before = Prologue(call("relu", Arg(0)), ())
+    behind = Problem.of(Matmul(prologue=before), operands, {})
+    few, mali = choose("compute", problem(49, 160, 960), board), renderer.startswith("Mali")
+    assert few.path.stem == "split_k" and few.defaults["WG_X"] * few.defaults["WG_K"] == 64
+    more = choose("compute", problem(196, 384, 64), board)
+    assert more.name == ("split_k" if renderer == "Adreno" else "blocked")
+    assert choose("compute", behind, board).name == ("blocked_prologue" if mali else "blocked")
+    operands = {"x": (1, 96, 56, 56), "weight": (96, 1, 3, 3)}
+    apart = Problem.of(Conv2d(padding=(1, 1, 1, 1), groups=96), operands, {"x": "nhwC4c"})
+    walked = "depthwise_walked" if renderer == "Mali-T860" else "depthwise"
+    assert choose("compute", apart, board).name == walked
 
 
 def test_reasons_are_listed() -> None:

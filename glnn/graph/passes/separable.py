@@ -12,7 +12,7 @@ from glnn.graph.operators import Conv2d, SeparableConv2d
 from glnn.graph.passes.attention import Pays
 from glnn.graph.passes.rewriting import Rewriting
 from glnn.graph.prologue import Prologue, Spread
-from glnn.types import DType, TensorType
+from glnn.types import DType, Shape, TensorType
 
 
 def with_separable(graph: Graph, types: dict[Value, TensorType], pays: Pays) -> Graph:
@@ -74,24 +74,27 @@ def _beside(rewriting: Rewriting, node: Node, prologue: Prologue | None) -> list
 
 def _is_depthwise(rewriting: Rewriting, node: Node) -> bool:
     """Whether `node` convolves each channel by itself, to one channel each."""
-    operator, weight = node.operator, node.inputs[1]
-    if not isinstance(operator, Conv2d) or weight is None or not _is_plain(rewriting, node):
-        return False
-    return operator.groups > 1 and rewriting.shape(weight)[:2] == (operator.groups, 1)
+    operator, shape = _convolution(rewriting, node)
+    return operator is not None and operator.groups > 1 and shape[:2] == (operator.groups, 1)
 
 
 def _is_pointwise(rewriting: Rewriting, node: Node) -> bool:
     """Whether `node` is a convolution of one tap of all channels."""
-    operator, weight = node.operator, node.inputs[1] if len(node.inputs) > 1 else None
-    if not isinstance(operator, Conv2d) or weight is None or not _is_plain(rewriting, node):
+    operator, shape = _convolution(rewriting, node)
+    if operator is None or operator.groups > 1 or shape[2:] != (1, 1):
         return False
-    one = rewriting.shape(weight)[2:] == (1, 1) and operator.groups == 1
-    return one and operator.stride == (1, 1) and not any(operator.padding)
+    return operator.stride == (1, 1) and not any(operator.padding)
 
 
-def _is_plain(rewriting: Rewriting, node: Node) -> bool:
-    """Whether the convolution `node` is of float32, with weights that no run changes."""
-    assert isinstance(node.operator, Conv2d)
-    if node.operator.prologue is not None or not rewriting.fixed(node.inputs[1]):
-        return False
-    return all(rewriting.types[value].dtype is DType.float32 for value in node.reads)
+def _convolution(rewriting: Rewriting, node: Node) -> tuple[Conv2d | None, Shape]:
+    """What `node` convolves by, and the shape of its weight, which no run changes; None where it
+    does more, or something else, or is not of float32.
+    """
+    operator = node.operator
+    if type(operator) is not Conv2d or operator.prologue is not None:
+        return None, ()
+    weight = node.inputs[1]
+    floats = all(rewriting.types[value].dtype is DType.float32 for value in node.reads)
+    if weight is None or not rewriting.fixed(weight) or not floats:
+        return None, ()
+    return operator, rewriting.shape(weight)
