@@ -157,8 +157,10 @@ def test_the_choice_follows_size_and_device() -> None:
     assert choose("compute", problem(), DEVICE).name == "split_k"
     assert choose("compute", problem(1024, 1024), DEVICE).name == "blocked"
     nvidia = replace(DEVICE, vendor="NVIDIA Corporation")
-    assert choose("compute", problem(512, 512), nvidia).name == "tiled_small"
-    assert choose("compute", problem(1024, 1024), nvidia).name == "blocked"  # sums are short
+    assert choose("compute", problem(512, 512), nvidia).name == "tiled_narrow"
+    assert choose("compute", problem(512, 512, 512), nvidia).name == "tiled_small"
+    assert choose("compute", problem(1024, 1024), nvidia).name == "tiled_narrow_many"
+    assert choose("compute", problem(1024, 1024, 32), nvidia).name == "blocked"
     assert choose("compute", problem(1024, 1024, 1024), nvidia).name == "tiled_middling"
     assert choose("compute", problem(2048, 2048), nvidia).name == "tiled"
     assert choose("compute", problem(), DEVICE, "tiled").name == "tiled"
