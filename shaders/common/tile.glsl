@@ -4,7 +4,7 @@
 // Runs of 32 invocations cover 4 x 8 patches of the tile, so that they share words; an invocation's
 // rows and columns are groups of four spread over the tile; both operands are kept k-major. A is
 // loaded four depths of a row at a time, or four rows at a depth (A_BY_ROWS); B four columns at a
-// depth, or four depths of a column (B_BY_DEPTHS). A_FOURS keeps A as vec4.
+// depth, or four depths of a column (B_BY_DEPTHS).
 #ifndef A_BY_ROWS
 #define A_BY_ROWS 0
 #endif
@@ -21,23 +21,12 @@
 #define GN (TN / 4)
 #define A_LOADS ((BM * BK / 4 + INVOCATIONS - 1) / INVOCATIONS)
 #define B_LOADS ((BK * BN / 4 + INVOCATIONS - 1) / INVOCATIONS)
-#ifndef STRIP
 #define STRIP 8
-#endif
-#ifndef A_FOURS
-#define A_FOURS 0
-#endif
 #define DEPTHS (BK / SLICES)
 #define DEPTHS_AHEAD (AHEAD == 2 && DEPTHS % 2 == 0)
 layout(local_size_x = WG_X, local_size_y = WG_Y, local_size_z = SLICES) in;
 
-#if A_FOURS
-shared vec4 a_tile[2 * BK * AM / 4];  // k-major
-#define A_NUMBER(at) a_tile[(at) / 4][(at) % 4]
-#else
 shared float a_tile[2 * BK * AM];  // k-major
-#define A_NUMBER(at) a_tile[at]
-#endif
 #if B_BY_DEPTHS
 #define BP (BN + 4)
 shared float b_tile[2 * BK * BP];
@@ -94,14 +83,10 @@ void store(int turn) {
         ivec2 to = a_item(item);
 #if A_BY_ROWS
         int at = (turn * BK + to.x) * AM + to.y * 4;
-#if A_FOURS
-        a_tile[at / 4] = a_next[i];
-#else
         for (int j = 0; j < 4; ++j) a_tile[at + j] = a_next[i][j];
-#endif
 #else
         int at = (turn * BK + to.x) * AM + to.y;
-        for (int j = 0; j < 4; ++j) A_NUMBER(at + j * AM) = a_next[i][j];
+        for (int j = 0; j < 4; ++j) a_tile[at + j * AM] = a_next[i][j];
 #endif
     }
     for (int i = 0; i < B_LOADS; ++i) {
@@ -120,11 +105,7 @@ void store(int turn) {
 // Four rows of A at a depth of both turns.
 vec4 a_at(int depth, int quad) {
     int at = depth * AM + quad * 4;
-#if A_FOURS
-    return a_tile[at / 4];
-#else
     return vec4(a_tile[at], a_tile[at + 1], a_tile[at + 2], a_tile[at + 3]);
-#endif
 }
 
 // Four columns of B at a depth of both turns.

@@ -136,8 +136,9 @@ void add_several(int matrix, int row, int column, int step) {
 }
 #endif
 
-// Adds up share `start` of `apart` of the steps of k: every `apart`th, or UNROLL of them. Where the weights are tiles, which never change,
-// the last one is tested for in the loop and all is written out: else Mali's and V3D's compilers spill.
+// Adds up share `start` of `apart` of the steps of k: every `apart`th, or UNROLL of them. Where the
+// weights are tiles, which never change, the last one is tested for in the loop and all is written out:
+// else Mali's and V3D's compilers spill.
 void add_up(int matrix, int row, int column, int start, int apart) {
     for (int i = 0; i < TM * TN; ++i) sum[i] = vec4(0.0);
 #if UNROLL > 1

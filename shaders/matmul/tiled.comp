@@ -26,12 +26,6 @@
 #ifndef AHEAD
 #define AHEAD 0
 #endif
-#ifndef STRIP
-#define STRIP 8
-#endif
-#ifndef A_FOURS
-#define A_FOURS 0
-#endif
 #ifndef BATCHED
 #define BATCHED 0
 #endif

@@ -18,9 +18,6 @@
 #ifndef GROUPS
 #define GROUPS 1
 #endif
-#ifndef CALM
-#define CALM 1
-#endif
 #ifndef STACKED
 #define STACKED 1
 #endif
@@ -38,7 +35,6 @@ layout(std430, binding = 3) coherent volatile buffer Out { uvec4 result[]; };
 #define ABSENT 0x7fa5c3e1u
 #define ANY_NAN 0x7fc00000u
 // GROUPS: how many workgroups there are. One by itself never waits.
-// CALM: 1 where a workgroup asks for one number alone as long as the step is not the next to be made.
 // How often is asked: far longer than any step takes. Then the result is NaN, but the device is free.
 #define PATIENCE (1 << 18)
 uniform int chains, layers, most_waves;  // most_waves: of one launch
@@ -85,7 +81,8 @@ void store(Share share, int which, float found) {
     result[place + which][share.of_four] = bits == ABSENT ? ANY_NAN : bits;
 }
 
-// Ask until the step two before that of `share` is being made: nothing is there until then.
+// Ask for one number alone until the step two before that of `share` is being made: nothing of the
+// step before it is there until then.
 void rest(Share share) {
     if (share.step < 2) return;
     int at = place_before(share.step - 1, share.chain, share.first_row, 0);
@@ -130,9 +127,7 @@ void add_up(Share share, int lane, inout float before[STATES]) {
         vec4 w[4 * GATES], h[ROWS];
         for (int i = 0; i < 4 * GATES; ++i)
             w[i] = weight[share.place + (i / 4 * 4 * quads + i % 4) * quads + known];
-#if CALM
         if (k == share.from) rest(share);
-#endif
         await(share, known, h, before);
         if (k < quads)
             for (int i = 0; i < SUMS; ++i) {

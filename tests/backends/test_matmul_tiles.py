@@ -13,12 +13,12 @@ from tests.backends.harness import TOLERANCE, run_kernel
 
 LARGE = {"WG_X": 16, "WG_Y": 8, "TM": 8, "TN": 4, "BK": 8, "SLICES": 1, "AHEAD": 2}
 SLICED = {"WG_X": 8, "WG_Y": 4, "TM": 4, "TN": 8, "BK": 16, "SLICES": 4, "AHEAD": 2}
-ROWS = {"WG_X": 8, "WG_Y": 4, "TM": 4, "TN": 2, "WG_K": 8, "UNROLL": 2}
+ROWS = {"WG_X": 8, "WG_Y": 2, "TM": 2, "WG_K": 8, "UNROLL": 2}
 SETS = [
     ("tiled", LARGE),
-    ("tiled", SLICED | {"A_FOURS": 1, "STRIP": 4}),
+    ("tiled", SLICED),
     ("split_k", ROWS),
-    ("split_k_columns", ROWS | {"UNROLL": 4, "TM": 8, "TN": 1}),
+    ("split_k_columns", ROWS | {"WG_Y": 1, "TM": 4, "WG_K": 32}),
 ]
 LAYOUTS: list[dict[str, str]] = [{}, {"x": "C"}, {"weight": "C"}, {"x": "C", "weight": "R4"}]
 SIZES = [(1, 1, 1), (3, 7, 127), (129, 131, 37), (67, 33, 257), (31, 64, 64), (64, 129, 16)]
