@@ -80,10 +80,7 @@ def lowered(
         graph = narrow(graph, types, body=body)
         types = _bound(graph, shapes)
     graph = of_few_operands(of_one_result(graph), types, backend.binds)
-    gains = partial(pays, backend, kernels)
-    pools = backend.device is not None and not {Conv2d.name, Pool2d.name} & kernels.keys()
-    offers = Offers(backend.operands, backend.strips, backend.worth, gains, pools)
-    graph = shortened(graph, types, offers, without)
+    graph = shortened(graph, types, _offers(backend, kernels), without)
     if backend.device is not None and not body:
         graph, types = packed_outputs(*own_outputs(graph, types))
     graph = within_operands(graph, types, backend.joins)
@@ -110,6 +107,13 @@ def lowered(
         made = _shortest(lowering, replace(asked, left=left))
     made.hosts = hosts_own(made, _shared(graph) if body else ())
     return graph, made
+
+
+def _offers(backend: Backend, kernels: Mapping[str, str]) -> Offers:
+    """What `backend` offers to passes where `kernels` were asked for by name."""
+    gains = partial(pays, backend, kernels)
+    pools = backend.device is not None and not {Conv2d.name, Pool2d.name} & kernels.keys()
+    return Offers(backend.operands, backend.strips, backend.worth, gains, pools)
 
 
 def _of_bytes(

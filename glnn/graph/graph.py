@@ -122,10 +122,9 @@ class Node:
     def reference(self, arrays: Mapping[Value, Array]) -> tuple[Array, ...]:
         """The results by NumPy for values that are `arrays`."""
         given = (None if value is None else arrays[value] for value in self.inputs)
-        if self.epilogue is None:
+        epilogue, extras = self.epilogue, [arrays[value] for value in self.extras]
+        if epilogue is None:
             return self.operator.reference(*given)
-        extras = [arrays[value] for value in self.extras]
-        epilogue = self.epilogue
         return self.operator.concluded(lambda first: epilogue.evaluate(first, *extras), *given)
 
 

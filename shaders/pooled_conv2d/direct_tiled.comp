@@ -1,7 +1,7 @@
 #version 310 es
 // Direct convolution of planar images through shared memory, pooled by 2 x 2, to planar images.
 #ifndef WG_X
-#define WG_X 8
+#define WG_X 4
 #endif
 #ifndef WG_Y
 #define WG_Y 2
