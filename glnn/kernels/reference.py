@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
+import numpy as np
+
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.operator import Cost, Operator
 from glnn.types import Array, DType, TensorType, as_float, widened
@@ -30,7 +32,8 @@ def computed(
         fresh = first.flags.owndata and all(first is not array for array in floats.values())
         return epilogue.evaluate(first, *extra, in_place=fresh) if epilogue else first
 
-    return tuple(map(as_float, op.concluded(finish, *op.positional(floats))))
+    with np.errstate(all="ignore"):  # what overflows or is not defined is inf or NaN
+        return tuple(map(as_float, op.concluded(finish, *op.positional(floats))))
 
 
 def cost_of(

@@ -28,6 +28,7 @@ from glnn.graph.operators import (
     Softmax,
 )
 from glnn.graph.operators.gather import Gather
+from glnn.graph.prologue import Prologue
 from glnn.kernels import library
 from glnn.kernels.admit import fitted, why_not_device
 from glnn.kernels.problem import Problem
@@ -215,6 +216,17 @@ def test_a_convolution_of_one_image(examined, rng, lossy) -> None:
     got = evaluate(op, {"x": x, "weight": weight}, examined)
     expected = op.compute({"x": x.astype("f8"), "weight": weight.astype("f8")})
     assert error(got, expected) <= 1e-5
+
+
+def test_products_of_several_images(examined, rng) -> None:
+    """Each has numbers of its own that its rows are multiplied by: few rows are not all images."""
+    if examined.name == "feedback":
+        pytest.skip("no kernel takes a prologue")
+    scaled = Prologue(call("mul", Arg(0), Arg(1)), ("image",))
+    given = {"x": rng((30, 12)), "weight": rng((9, 12)), "p1": rng((2, 12))}
+    got = evaluate(Matmul(scaled), given, examined)
+    wide = {name: array.astype("f8") for name, array in given.items()}
+    assert error(got, (wide["x"] * np.repeat(wide["p1"], 15, 0)) @ wide["weight"].T) <= 1e-5
 
 
 def _right_or_refused(backend, op, operands, kernel=None) -> None:

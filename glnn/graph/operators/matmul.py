@@ -89,7 +89,9 @@ class Matmul(Prologued):
         return ("weight",) if len(shapes["weight"]) == 3 else ()
 
     def along(self, shapes: Shapes) -> tuple[str, ...]:
-        return () if self.stacks(shapes) else ("x",)
+        """None where rows are of several images: fewer rows would be of others."""
+        several = self.prologue is not None and self.prologue.images(shapes) > 1
+        return () if several or self.stacks(shapes) else ("x",)
 
     def depth(self, shapes: Shapes) -> int:
         return shapes["x"][1]
