@@ -5,36 +5,14 @@
 #define GROUPS 1
 #endif
 #include "common/first_of.glsl"
-#ifndef X_TEXTURE
-#define X_TEXTURE 0
-#endif
-#ifndef WEIGHT_TEXTURE
-#define WEIGHT_TEXTURE 0
-#endif
-#if X_TEXTURE || WEIGHT_TEXTURE
-#include "common/texel.glsl"
-#endif
-#include "common/fours.glsl"
+#include "common/x.glsl"
 #include "conv2d/weight.glsl"
-#if X_TEXTURE
-uniform highp X_SAMPLER x;
-#else
-layout(std430, binding = 0) buffer X { X_FOUR x[]; };
-#endif
 layout(std430, binding = 2) buffer Out { OUT_FOUR result[]; };
 #include <epilogue>
 uniform int n, c, h, w, o, oh, ow;
 uniform int x_first, x_pixel, out_first, out_pixel;  // floats, multiples of 4
 #define PROLOGUE_CHANNELS c
 #include <prologue>
-
-vec4 x_at(int i) {
-#if X_TEXTURE
-    return texel(x, i);
-#else
-    return X_AT(i);
-#endif
-}
 
 // The top left corner of the window of a pixel, counted through all images, and its image.
 ivec3 corner(int pixel) {

@@ -9,24 +9,10 @@
 #ifndef WEIGHT_BYTES
 #define WEIGHT_BYTES 0
 #endif
-#ifndef X_TEXTURE
-#define X_TEXTURE 0
-#endif
-#ifndef WEIGHT_TEXTURE
-#define WEIGHT_TEXTURE 0
-#endif
 #include "common/first_of.glsl"
-#if X_TEXTURE || WEIGHT_TEXTURE
-#include "common/texel.glsl"
-#endif
-#include "common/fours.glsl"
+#include "common/x.glsl"
 #if WEIGHT_BYTES
 #include "common/bytes.glsl"
-#endif
-#if X_TEXTURE
-uniform highp X_SAMPLER x;
-#else
-layout(std430, binding = 0) buffer X { X_FOUR x[]; };
 #endif
 #if WEIGHT_TEXTURE
 uniform highp WEIGHT_SAMPLER weight;
@@ -37,14 +23,6 @@ layout(std430, binding = 1) buffer Weight { int weight[]; };
 #else
 layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
 #endif
-
-vec4 x_at(int i) {
-#if X_TEXTURE
-    return texel(x, i);
-#else
-    return X_AT(i);
-#endif
-}
 
 vec4 weight_at(int i) {
 #if WEIGHT_TEXTURE

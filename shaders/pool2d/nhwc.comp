@@ -6,18 +6,8 @@
 #include "common/launch.glsl"
 #include "pool2d/windows.glsl"
 layout(local_size_x = WG_X) in;
-#ifndef X_TEXTURE
-#define X_TEXTURE 0
-#endif
-#include "common/fours.glsl"
-#if X_TEXTURE
-#include "common/texel.glsl"
-uniform highp X_SAMPLER x;
-#define X(i) texel(x, i)
-#else
-layout(std430, binding = 0) buffer X { X_FOUR x[]; };
-#define X(i) X_AT(i)
-#endif
+#include "common/x.glsl"
+#define X(i) x_at(i)
 layout(std430, binding = 1) buffer Out { OUT_FOUR result[]; };
 uniform int n, c, h, w, oh, ow;
 uniform int x_first, x_pixel, out_first, out_pixel;  // floats, multiples of 4

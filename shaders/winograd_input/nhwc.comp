@@ -17,21 +17,7 @@
 #define WINDOW (TILE + 2)
 #include "common/launch.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
-#ifndef X_TEXTURE
-#define X_TEXTURE 0
-#endif
-#if X_TEXTURE
-#include "common/texel.glsl"
-uniform highp X_SAMPLER x;
-#define X(i) texel(x, i)
-#define NUMBER vec4
-#define LANES 4  // channels of an invocation
-#else
-layout(std430, binding = 0) buffer X { float x[]; };
-#define X(i) x[i]
-#define NUMBER float
-#define LANES 1
-#endif
+#include "common/lanes.glsl"
 layout(std430, binding = 1) buffer Out { NUMBER result[]; };
 uniform int c, h, w, tiles_down, tiles_across;
 uniform int tiles, first_tile;  // of this launch

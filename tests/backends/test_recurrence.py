@@ -6,29 +6,11 @@ import numpy as np
 import pytest
 
 from glnn.errors import ShapeError, UnsupportedOpError
-from glnn.graph.expression import Arg, Expr, call
+from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Recurrence
 from tests import oracle
+from tests.backends.cells import PLAIN, lstm, packed, sigmoid
 from tests.backends.harness import TOLERANCE, kernels, run
-
-PLAIN = (call("tanh", call("add", Arg(0), Arg(1))),)
-
-
-def lstm() -> tuple[Expr, ...]:
-    """The new output and cell: sums, inputs of i, o, f, g, output and cell before, and biases."""
-    gates = [call("add", call("add", Arg(i), Arg(4 + i)), Arg(10 + i)) for i in range(4)]
-    i, o, f = (call("sigmoid", gate) for gate in gates[:3])
-    cell = call("add", call("mul", f, Arg(9)), call("mul", i, call("tanh", gates[3])))
-    return call("mul", o, call("tanh", cell)), cell
-
-
-def sigmoid(x: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-x))
-
-
-def packed(states: list[np.ndarray]) -> np.ndarray:
-    """(..., h) each, as (..., h / 4, s, 4)."""
-    return np.stack([one.reshape(*one.shape[:-1], -1, 4) for one in states], -2)
 
 
 def one_layer(inputs: np.ndarray, weight: np.ndarray, states: list[np.ndarray], units: int):
@@ -45,6 +27,7 @@ def one_layer(inputs: np.ndarray, weight: np.ndarray, states: list[np.ndarray], 
     return (np.stack(one) for one in zip(*found, strict=True))
 
 
+BIASES = tuple(map(Arg, range(10, 14)))
 CASES = [  # directions, layers, steps, batch, h, units
     (1, 1, 1, 1, 4, 1),
     (2, 1, 7, 3, 8, 7),
@@ -66,7 +49,7 @@ def test_lstms(opened, rng, name, kernel, d, layers, t, b, h, units) -> None:
     weight[..., units:], x[..., units:] = 0, 9
     states = [rng((count, b, h)) for _ in range(6)]
     states[0][..., units:] = states[1][..., units:] = 0
-    op, operands = Recurrence(lstm(), 0, units, layers), {"x": x, "weight": weight}
+    op, operands = Recurrence(lstm(*BIASES), 0, units, layers), {"x": x, "weight": weight}
     operands["state"] = packed(states)
     alone = layers == 1 and (kernel != "whole" or 4 * h <= 512)
     if kernel not in ("waves", "dataflow") and not alone:

@@ -6,31 +6,10 @@ import numpy as np
 import pytest
 
 from glnn.errors import ShapeError
-from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.operators import RecurrentStep
 from tests import oracle
+from tests.backends.cells import PLAIN, lstm, packed, sigmoid
 from tests.backends.harness import TOLERANCE, kernels, run
-
-PLAIN = (call("tanh", call("add", Arg(0), Arg(1))),)
-
-
-def lstm() -> tuple[Expr, ...]:
-    """The new output and cell: sums, inputs of i, o, f, g, then output and cell before."""
-    gates = [call("add", Arg(i), Arg(4 + i)) for i in range(4)]
-    i, o, f = (call("sigmoid", gate) for gate in gates[:3])
-    cell = call("add", call("mul", f, Arg(9)), call("mul", i, call("tanh", gates[3])))
-    return call("mul", o, call("tanh", cell)), cell
-
-
-def sigmoid(x: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-x))
-
-
-def packed(states: list[np.ndarray]) -> np.ndarray:
-    """(d, b, h) each, as (d, b, h / 4, s, 4)."""
-    d, b, h = states[0].shape
-    return np.stack([one.reshape(d, b, h // 4, 4) for one in states], 3)
-
 
 CASES = [  # directions, steps, step, batch, h, units
     (1, 1, 0, 1, 4, 1),
