@@ -100,7 +100,7 @@ def plans(found: Found, batch: int) -> Cells:
                 number(row["plan_mib"]),
                 number(row["host_mib"]),
                 number(sum(cold[key] for key in START) if cold else None),
-                number(sum(row[key] for key in START)),
+                number(sum(row[key] for key in START) if cold else None),
             ]
         )
     return heads, cells
