@@ -1,7 +1,6 @@
 #version 310 es
-// Direct convolution of planar images, pooled by 2 x 2: PX windows of a row by four output channels
-// an invocation. What the windows meet of an input row is read once and serves every tap of the
-// kernel's row; a weight serves all pixels of the windows. See conv2d/direct.comp.
+// Direct convolution of planar images, pooled by 2 x 2: PX windows of a row by four output channels an
+// invocation.
 #ifndef WG_X
 #define WG_X 4
 #endif
@@ -17,76 +16,4 @@
 #ifndef POOL
 #define POOL 1
 #endif
-#include "common/launch.glsl"
-#include "common/window.glsl"
-#include "common/pooled.glsl"
-#include "conv2d/weight.glsl"
-layout(local_size_x = WG_X, local_size_y = WG_Y, local_size_z = WG_Z) in;
-layout(std430, binding = 0) buffer X { float x[]; };
-layout(std430, binding = 2) buffer Out { float result[]; };
-#include <epilogue>
-uniform int n, c, h, w, o, oh, ow;
-uniform int x_row, out_row;
-#define WIDE (SIDE * PX)  // pixels of a row
-// What their windows span of an input row.
-#define SPAN ((WIDE - 1) * STRIDE_W + (KERNEL_W - 1) * DILATION_W + 1)
-
-// The number at a column of the row that begins at `start`; 0 outside of the image.
-float pixel(int start, int column, bool inside) {
-    // Read in any case: loads that hang on a condition are waited for one by one.
-    float value = x[start + clamp(column, 0, w - 1)];
-    return inside && column >= 0 && column < w ? value : 0.0;
-}
-
-void convolve(int image, int quad, int left, int y) {
-    vec4 sum[SIDE * WIDE];
-    for (int i = 0; i < SIDE * WIDE; ++i) sum[i] = vec4(0.0);
-    int first = left * SIDE * STRIDE_W - PADDING_LEFT;
-    for (int channel = 0; channel < c; ++channel) {
-        for (int ky = 0; ky < KERNEL_H; ++ky) {
-            int tap = ((quad * c + channel) * KERNEL_H + ky) * KERNEL_W, start[SIDE];
-            bool inside[SIDE];
-            for (int i = 0; i < SIDE; ++i) {
-                int row = (y * SIDE + i) * STRIDE_H - PADDING_TOP + ky * DILATION_H;
-                inside[i] = row >= 0 && row < h;
-                start[i] = image * x_row + (channel * h + clamp(row, 0, h - 1)) * w;
-            }
-#if SPAN <= 16
-            float line[SIDE * SPAN];
-            for (int i = 0; i < SIDE * SPAN; ++i)
-                line[i] = pixel(start[i / SPAN], first + i % SPAN, inside[i / SPAN]);
-#define MET(i, column) line[(i) * SPAN + (column)]
-#else
-#define MET(i, column) pixel(start[i], first + (column), inside[i])
-#endif
-            for (int kx = 0; kx < KERNEL_W; ++kx) {
-                vec4 weights = WEIGHT(tap + kx);
-                for (int i = 0; i < SIDE; ++i)
-                    for (int p = 0; p < WIDE; ++p)
-                        sum[i * WIDE + p] += MET(i, p * STRIDE_W + kx * DILATION_W) * weights;
-            }
-        }
-    }
-    int plane = oh * ow;
-    int place = image * out_row + quad * 4 * plane + y * ow + left;
-    for (int p = 0; p < PX; ++p) {
-        if (left + p >= ow) break;
-        vec4 a = epilogue(sum[2 * p], 0, quad), b = epilogue(sum[2 * p + 1], 0, quad);
-        vec4 c = epilogue(sum[WIDE + 2 * p], 0, quad), d = epilogue(sum[WIDE + 2 * p + 1], 0, quad);
-        vec4 value = POOLED(a, b, c, d);
-        result[place + p] = value.x;
-        if (quad * 4 + 1 < o) result[place + plane + p] = value.y;
-        if (quad * 4 + 2 < o) result[place + 2 * plane + p] = value.z;
-        if (quad * 4 + 3 < o) result[place + 3 * plane + p] = value.w;
-    }
-}
-
-void main() {
-    int left = int(INVOCATION_ID.x) * PX;
-    int y = int(INVOCATION_ID.y);
-    if (left >= ow || y >= oh) return;
-    int quads = (o + 3) / 4;
-    int stride = int(WORKGROUP_COUNT.z) * WG_Z;
-    for (int z = int(INVOCATION_ID.z); z < quads * n; z += stride)
-        convolve(z / quads, z % quads, left, y);
-}
+#include "conv2d/direct.glsl"

@@ -1,6 +1,7 @@
 #version 310 es
 // A^T m A of the tiles of products, one channel of a tile an invocation, or of texels
-// (X_TEXTURE) four, to channels-last images, or pooled (POOL). The matrices are those of glnn/graph/operators/winograd.py.
+// (X_TEXTURE) four, to channels-last images, or pooled (POOL). The matrices are those of
+// glnn/graph/operators/winograd.py.
 #ifndef WG_X
 #define WG_X 32
 #endif
