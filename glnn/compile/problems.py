@@ -74,10 +74,12 @@ class Problems(Tensors):
                 continue
         return False
 
-    def _dearer(self, choice: Choice, problem: Problem) -> bool:
+    def _dearer(self, choice: Choice, problem: Problem, asked: bool) -> bool:
         """Whether `choice`, for what passes joined, takes more time than steps of their own: it may
         want x reordered, do a prologue over and over, compute two products by few workgroups, or
         convolve in another way than without a pool.
+
+        asked: whether it was asked for, or others given up; then two that were joined stay so.
         """
         device, pair = self.backend.device, isinstance(problem.op, Perceptron)
         pooled = isinstance(problem.op, PooledConv2d)
@@ -85,7 +87,7 @@ class Problems(Tensors):
             return False
         if isinstance(problem.op, SeparableConv2d):  # the pass has seen to it
             return False
-        if problem.prologue is None and not pair and not pooled:
+        if asked if pair or pooled else problem.prologue is None:
             return False
         own = pace(architecture(device.capabilities))
         if pooled:

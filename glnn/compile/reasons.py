@@ -58,8 +58,8 @@ def _reason(
     first = backend.choose(decision.problem)
     wanted = next((option for option in options if option.choice == first), chosen)
     whole = next((option for option in options[1:] if not _staged(option)), None)
-    held = [*filter(None, [whole]), wanted, *options[1:], chosen]
-    other = next(option for option in held if option is not chosen or option is held[-1])
+    held = [*filter(None, [whole]), wanted, *options[1:]]
+    other = next(option for option in held if option is not chosen)
     weights, levels = chosen.takes.weights, outline.level
     above = max(levels(decision, wanted) - outline.most, 0)
     return Reason(

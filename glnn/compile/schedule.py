@@ -149,7 +149,9 @@ class Schedule(Problems):
             else:
                 raise
             return
-        if task.apart and (self._reorders(task, choice, problem) or self._dearer(choice, problem)):
+        asked = task.op.name in self._kernels or self._other(task) is not None
+        dearer = self._reorders(task, choice, problem) or self._dearer(choice, problem, asked)
+        if task.apart and dearer:
             self._add_all(task.apart())
         elif isinstance(task.op, Move) and isinstance(choice, Kernel) and forced is None:
             self._wait(task, choice, problem)

@@ -122,3 +122,16 @@ def test_what_asks_for_kernels_of_convolutions_gets_them(opened, rng, op) -> Non
         session = glnn.InferenceSession(net, "compute", device=device, kernels=kernels_asked)
         plan = session.plan({session.get_inputs()[0].name: (1, 3, 12, 12)})
         assert "pooled_conv2d" not in {step.op.name for step in plan.outline.steps}
+
+
+@pytest.mark.parametrize("kernel", ["direct", "direct_tiled", "winograd_2"])
+def test_what_asks_for_a_kernel_that_pools_gets_it(opened, rng, kernel) -> None:
+    net = glnn.Model.sequential([Layer(3, 4, 3), MaxPool2d(2)], input_shape=(3, 12, 12))
+    device, asked = opened("compute").device, {"pooled_conv2d": kernel}
+    session = glnn.InferenceSession(net, "compute", device=device, kernels=asked)
+    feeds = {session.get_inputs()[0].name: rng((2, 3, 12, 12))}
+    got, wanted = (one.run(None, feeds)[0] for one in (session, glnn.InferenceSession(net, "cpu")))
+    assert oracle.error(got, wanted) <= allowed("pooled_conv2d", kernel)
+    assert kernel in {
+        name for s in session.plan(feeds_shapes(feeds)).steps for name in (s.kernel, s.via)
+    }

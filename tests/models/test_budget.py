@@ -119,11 +119,17 @@ def test_reasons(compute) -> None:
     free, short = list(reasons(most, None)), list(reasons(least, least.need))
     assert [one.name for one in free] == [one.name for one in short]
     for had, has in zip(free, short, strict=True):
-        assert had.other in IMPLICIT and had.given_up is None
+        assert had.other in {*IMPLICIT, "direct"} and had.given_up is None
         assert had.kernel.startswith("winograd") and had.weights > 0
         assert (has.kernel, has.other, has.given_up) == (had.other, had.kernel, had.kernel)
         assert has.weights == -had.weights and has.lacking >= had.weights
         assert had.times == pytest.approx(1 / has.times)
+
+
+def test_what_computes_all_at_once_is_held_against_others(compute, monkeypatch) -> None:
+    monkeypatch.setattr("glnn.kernels.select.GAIN", 0)  # so Winograd is not taken
+    held = list(reasons(outline(chain(), compute, 1), None))
+    assert held and all(one.other.startswith("winograd") for one in held)
 
 
 def test_weights_of_parts_are_counted_once(compute) -> None:
