@@ -77,7 +77,7 @@ PACES = {
     "Adreno": Pace(150e9, 60e9, 20e9, 1e-4, 8, 64),
 }
 """By architecture: llvmpipe's measured on two cores, NVIDIA's on an H200 (a launch and a step by
-products and convolutions of one image, k from 16 to 960; wait and send by benchmarks.host_steps);
+products and convolutions of one image, k from 96 to 4608; wait and send by benchmarks.host_steps);
 boards' by their peaks and buses."""
 OTHER = Pace(50e9, 20e9, 10e9, 1e-4, 8, 64)
 """That of an architecture unknown."""
