@@ -208,7 +208,7 @@ class Compute(GlBackend):
     def launches(self, kernel: Kernel, problem: Problem) -> int:
         made = problem.generated(kernel)
         if made is not None and made.launches:
-            return len(made.launches)
+            return sum(not launch.brief for launch in made.launches)
         split = problem.split(kernel, self.device.capabilities)
         return 1 if split is None else sum(1 for _ in split.parts(problem.shapes))
 

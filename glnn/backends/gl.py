@@ -137,7 +137,7 @@ class GlBackend(Programs):
         return any(kernel.bytes for kernel in declared() if kernel.backend == self.name)
 
     def launches(self, kernel: Kernel, problem: Problem) -> int:
-        """How many such launches that takes."""
+        """How many launches share its work."""
         return 1
 
     def part(self, kernel: Kernel, problem: Problem) -> int | None:

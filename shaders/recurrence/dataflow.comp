@@ -4,8 +4,11 @@
 // units of ROWS samples in a step, loads their weights, and asks for the states before until they
 // are there. Tasks are numbered by steps and taken in that order, so that each waits only for some
 // that others have begun: the earliest never waits, however few workgroups run at once. Merrill and
-// Garland 2016, Single-pass Parallel Prefix Scan with Decoupled Look-back. Layers one on another
-// are a wave, as in waves.comp; of an upper layer's lanes every other one sums the units below.
+// Garland 2016, Single-pass Parallel Prefix Scan with Decoupled Look-back. GL does not promise that
+// workgroups that have begun go on: one that waited in vain stores nothing and ends the taking of
+// tasks. In the last launch one workgroup, which never waits, makes what is absent still. Layers one
+// on another are a wave, as in waves.comp; of an upper layer's lanes every other one sums the units
+// below.
 #ifndef LANES
 #define LANES 128
 #endif
@@ -17,6 +20,9 @@
 #endif
 #ifndef GROUPS
 #define GROUPS 1
+#endif
+#ifndef PATIENCE
+#define PATIENCE 262144
 #endif
 #ifndef STACKED
 #define STACKED 1
@@ -34,27 +40,28 @@ layout(std430, binding = 3) coherent volatile buffer Out { uvec4 result[]; };
 // A NaN that no arithmetic gives, and what a state is that has its bits all the same.
 #define ABSENT 0x7fa5c3e1u
 #define ANY_NAN 0x7fc00000u
+#define GIVEN_UP 0x80000000u  // so many tasks are taken once a workgroup waited in vain
 // GROUPS: how many workgroups there are. One by itself never waits.
-// How often is asked: far longer than any step takes. Then the result is NaN, but the device is free.
-#define PATIENCE (1 << 18)
+// PATIENCE: how often a state is asked for, far longer than any step takes.
 uniform int chains, layers, most_waves;  // most_waves: of one launch
 shared vec4 part[SUMS * LANES];
 shared float chunk[4 * CHUNKS * SUMS * QUADS];  // of the lanes of a sum, every CHUNKSth together
-shared uint taken;
+shared uint found[4 * RESULTS * ROWS * QUADS];  // the bits of the new states
+shared uint taken, in_vain;  // in_vain: 1 where a lane waited so
 
 void wait() {
     memoryBarrierShared();
     barrier();
 }
 
-int result_fours() {
-    return steps * chains * batch * quads * RESULTS;
+// Whose last word counts the tasks that are taken: it is of the last task, that of the last launch.
+int last_four() {
+    return steps * chains * batch * quads * RESULTS - 1;
 }
 
-// The result without a number in it. Its last word counts the tasks that are taken: the last task
-// of all writes it, and nobody reads it.
+// The result without a number in it.
 void mark(int first, int stride) {
-    int last = result_fours() - 1;
+    int last = last_four();
     for (int i = first; i <= last; i += stride)
         result[i] = uvec4(ABSENT, ABSENT, ABSENT, i == last ? 0u : ABSENT);
 }
@@ -73,48 +80,44 @@ struct Share {
     int summed_chain, summed_step;  // whose states are summed: the layer below has made that step
     int place, from, side;  // of its weights; the fours of units from `from` on, every `side`th
     int row, quad, of_four;  // the unit that it finishes, if it is one of so many first lanes
+    int patience;
 };
-
-void store(Share share, int which, float found) {
-    uint bits = 4 * share.quad + share.of_four < units ? floatBitsToUint(found) : 0u;
-    int place = place_before(share.step + 1, share.chain, share.row, share.quad);
-    result[place + which][share.of_four] = bits == ABSENT ? ANY_NAN : bits;
-}
 
 // Ask for one number alone until the step two before that of `share` is being made: nothing of the
 // step before it is there until then.
 void rest(Share share) {
     if (share.step < 2) return;
     int at = place_before(share.step - 1, share.chain, share.first_row, 0);
-    for (int i = 0; i < PATIENCE && result[at].x == ABSENT; ++i) {}
+    for (int i = 0; i < share.patience && result[at].x == ABSENT; ++i) {}
 }
 
 // Ask until the states that `share` needs are there: of the four units `k` for all samples, which
 // are summed, and those of its own unit.
 void await(Share share, int k, out vec4 h[ROWS], inout float before[STATES]) {
     int own = place_before(share.step, share.chain, share.row, share.quad);
-    int patience = PATIENCE;
-    bool absent = true;
-    while (absent && patience > 0) {
+    bool absent = true, given = max(share.step, share.summed_step) == 0;  // all of it in `state`
+    for (int i = given ? 1 : share.patience; i > 0 && absent; --i) {
         absent = false;
-        for (int i = 0; i < ROWS; ++i) {
-            int row = min(share.first_row + i, batch - 1);
+        for (int j = 0; j < ROWS; ++j) {
+            int row = min(share.first_row + j, batch - 1);
             int at = place_before(share.summed_step, share.summed_chain, row, k) + SUMMED;
-            uvec4 bits;
-            if (share.summed_step == 0) bits = floatBitsToUint(state[at]);
-            else bits = result[at];
-            h[i] = uintBitsToFloat(bits);
-            absent = absent || any(equal(bits, uvec4(ABSENT)));
+            if (share.summed_step == 0) h[j] = state[at];
+            else {
+                uvec4 bits = result[at];
+                absent = absent || any(equal(bits, uvec4(ABSENT)));
+                h[j] = uintBitsToFloat(bits);
+            }
         }
-        for (int i = 0; i < RESULTS; ++i) {
-            uint bits;
-            if (share.step == 0) bits = floatBitsToUint(state[own + i][share.of_four]);
-            else bits = result[own + i][share.of_four];
-            before[i] = uintBitsToFloat(bits);
-            absent = absent || bits == ABSENT;
+        for (int j = 0; j < RESULTS; ++j) {
+            if (share.step == 0) before[j] = state[own + j][share.of_four];
+            else {
+                uint bits = result[own + j][share.of_four];
+                absent = absent || bits == ABSENT;
+                before[j] = uintBitsToFloat(bits);
+            }
         }
-        --patience;
     }
+    if (absent) in_vain = 1u;
 }
 
 // What a lane adds up for all gates goes to `part`, the states of its unit to `before`.
@@ -150,7 +153,7 @@ void join(int lane) {
     }
 }
 
-// The new states of a lane's unit, of the `of_row`th sample and the `of_quad`th four.
+// Find the new states of a lane's unit, of the `of_row`th sample and the `of_quad`th four.
 void finish(Share share, int of_row, int of_quad, float given[INPUTS], float before[STATES]) {
     float sums[GATES];
     bool upper = STACKED == 1 && share.chain > 0;
@@ -166,11 +169,26 @@ void finish(Share share, int of_row, int of_quad, float given[INPUTS], float bef
         if (upper) given[i] = odd;
 #endif
     }
-    for (int r = 0; r < RESULTS; ++r) store(share, r, new_state(r, sums, given, before));
+    for (int r = 0; r < RESULTS; ++r) {
+        uint bits = floatBitsToUint(new_state(r, sums, given, before));
+        if (4 * share.quad + share.of_four >= units) bits = 0u;
+        int place = ((of_quad * ROWS + of_row) * RESULTS + r) * 4 + share.of_four;
+        found[place] = bits == ABSENT ? ANY_NAN : bits;
+    }
 }
 
-// One step of a chain, of units from the four `first_quad` and samples from `first_row` on.
-void work(int chain, int step, int first_quad, int first_row, int lane) {
+// Store what was found, four units a lane: parts of a vec4 are no single store in all drivers.
+void store(int chain, int step, int first_quad, int first_row, int lane) {
+    if (lane >= RESULTS * ROWS * QUADS) return;
+    int row = first_row + lane / RESULTS % ROWS, quad = first_quad + lane / RESULTS / ROWS;
+    if (row >= batch || quad >= quads) return;
+    int i = 4 * lane, place = place_before(step + 1, chain, row, quad) + lane % RESULTS;
+    result[place] = uvec4(found[i], found[i + 1], found[i + 2], found[i + 3]);
+}
+
+// One step of a chain, of units from the four `first_quad` and samples from `first_row` on; false
+// where it waited in vain.
+bool work(int chain, int step, int first_quad, int first_row, int patience, int lane) {
     bool upper = STACKED == 1 && chain > 0, below = upper && lane % 2 == 1;
     int of_side = lane % SIDE, of_four = lane % 4;
     int of_quad = lane / 4 % QUADS, of_row = lane / 4 / QUADS % ROWS;
@@ -180,7 +198,7 @@ void work(int chain, int step, int first_quad, int first_row, int lane) {
     Share share = Share(
         chain, step, first_row, below ? chain - 1 : chain, below ? step + 1 : step,
         place * 4 * quads, upper ? of_side / 2 : of_side, upper ? SIDE / 2 : SIDE,
-        row, quad, of_four);
+        row, quad, of_four, patience);
     float given[INPUTS], before[STATES];
     int own = place_before(0, chain, row, quad), direction = STACKED == 1 ? 0 : chain;
     for (int i = RESULTS; i < STATES; ++i) before[i] = state[own + i][of_four];
@@ -188,30 +206,60 @@ void work(int chain, int step, int first_quad, int first_row, int lane) {
     for (int i = 0; i < INPUTS; ++i) given[i] = x[(inputs + i * quads) * 4 + of_four];
     add_up(share, lane, before);
     wait();
+    bool vain = in_vain == 1u;
     join(lane);
     wait();
+    if (vain) return false;
     bool there = first_row + of_row < batch && first_quad + of_quad < quads;
     if (there && lane < 4 * ROWS * QUADS) finish(share, of_row, of_quad, given, before);
+    wait();
+    store(chain, step, first_quad, first_row, lane);
+    return true;
+}
+
+// The task; false where it waited in vain. alone: no other is made meanwhile, but it may be made.
+bool make(int task, bool alone, int lane) {
+    int across = (quads + QUADS - 1) / QUADS, tiles = (batch + ROWS - 1) / ROWS;
+    int of_chain = across * tiles, wave = task / of_chain / chains;
+    int chain = task / of_chain - wave * chains, place = task % of_chain;
+    int step = STACKED == 1 ? wave - chain : wave;
+    if (step < 0 || step >= steps) return true;
+    int quad = place / tiles * QUADS, row = place % tiles * ROWS;
+    if (alone && result[place_before(step + 1, chain, row, quad)].x != ABSENT) return true;
+    return work(chain, step, quad, row, alone ? 1 : PATIENCE, lane);
 }
 
 void main() {
     int lane = int(gl_LocalInvocationID.x), groups = int(WORKGROUP_COUNT.y);
-    int group = int(WORKGROUP_ID.y), begin = (now - 1) * most_waves;
+    int group = int(WORKGROUP_ID.y);
     if (now == 0) {
         mark(group * LANES + lane, groups * LANES);
         return;
     }
-    int across = (quads + QUADS - 1) / QUADS, tiles = (batch + ROWS - 1) / ROWS;
-    int of_chain = across * tiles, waves = STACKED == 1 ? steps + layers - 1 : steps;
-    int tasks = min(waves - begin, most_waves) * chains * of_chain;
-    for (int turn = group; turn < tasks; turn += groups) {
-        if (lane == 0) taken = atomicAdd(result[result_fours() - 1].w, 1u);
+    int of_wave = (quads + QUADS - 1) / QUADS * ((batch + ROWS - 1) / ROWS) * chains;
+    int waves = STACKED == 1 ? steps + layers - 1 : steps;
+    int begin = (now - 1) * most_waves, last = waves * of_wave - 1;
+    if (lane == 0) in_vain = 0u;
+    if (begin >= waves) {
+        if (group > 0) return;
+        bool given_up = result[last_four()].w >= GIVEN_UP;
+        for (int task = given_up ? 0 : last; task <= last; ++task) {
+            wait();
+            make(task, true, lane);
+            memoryBarrierBuffer();
+        }
+        return;
+    }
+    int end = min(min(waves - begin, most_waves) * of_wave, last - begin * of_wave);
+    for (int turn = group; turn < end; turn += groups) {
+        if (lane == 0) taken = atomicAdd(result[last_four()].w, 1u);
         wait();
-        int task = int(taken);
+        uint task = taken;
         wait();
-        int wave = task / (chains * of_chain), chain = task / of_chain - wave * chains;
-        int step = STACKED == 1 ? wave - chain : wave, place = task % of_chain;
-        if (step >= 0 && step < steps)
-            work(chain, step, place / tiles * QUADS, place % tiles * ROWS, lane);
+        if (task >= GIVEN_UP) return;
+        if (!make(int(task), false, lane)) {
+            if (lane == 0) atomicOr(result[last_four()].w, GIVEN_UP);
+            return;
+        }
     }
 }

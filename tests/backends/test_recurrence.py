@@ -8,9 +8,14 @@ import pytest
 from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Recurrence
+from glnn.kernels import kernels_for
+from glnn.kernels.architecture import ARCHITECTURES
+from glnn.kernels.generate import recurrent
+from glnn.kernels.problem import Problem
+from glnn.types import TensorType
 from tests import oracle
 from tests.backends.cells import PLAIN, lstm, packed, sigmoid
-from tests.backends.harness import TOLERANCE, kernels, run
+from tests.backends.harness import TOLERANCE, kernels, problem_of, run, run_kernel
 
 
 def one_layer(inputs: np.ndarray, weight: np.ndarray, states: list[np.ndarray], units: int):
@@ -90,6 +95,64 @@ def test_states_may_be_any_nan(opened, rng, name, kernel) -> None:
     passed = found[:, 0, 0, :, 1].reshape(3, 8)
     np.testing.assert_array_equal(passed, x[0, :, 0, 0])
     assert np.isnan(found[2, 0, 0, :, 0]).all() and not np.isnan(found[0]).any()
+
+
+(DATAFLOW,) = (k for k in kernels_for("recurrence", "compute") if k.name == "dataflow")
+PATIENCE = DATAFLOW.defaults["PATIENCE"]
+
+
+@pytest.mark.parametrize("opened", ["as it is"], indirect=True)
+@pytest.mark.parametrize(("groups", "patience"), [(1, 0), (3, 1), (128, 0), (128, PATIENCE)])
+@pytest.mark.parametrize(("d", "layers", "t", "b", "h"), [(1, 3, 7, 3, 8), (2, 1, 5, 3, 132)])
+def test_workgroups_that_wait(opened, rng, groups, patience, d, layers, t, b, h) -> None:
+    """Those that wait in vain too, as all do that have no patience."""
+    shapes = {"x": (d, t, b, 4, h), "weight": (d + 2 * layers - 2, 4, h, h)}
+    operands = {name: rng(shape) / 4 for name, shape in shapes.items()}
+    operands["state"] = rng((d * layers, b, h // 4, 6, 4))
+    op = Recurrence(lstm(*BIASES), units=h - 1, layers=layers)
+    operands["weight"][..., h - 1] = operands["state"][:, :, -1, :2, 3] = 0
+    kernel = DATAFLOW.with_parameters(LANES=32, GROUPS=groups, PATIENCE=patience)
+    problem = problem_of(op, operands)
+    wanted = problem.compute({k: v.astype(np.float64) for k, v in operands.items()})
+    found = run_kernel(opened("compute"), op, operands, kernel)
+    assert oracle.error(found, wanted) <= TOLERANCE
+
+
+@pytest.mark.parametrize("opened", ["as it is"], indirect=True)
+@pytest.mark.parametrize(("groups", "patience"), [(1, PATIENCE), (128, 0)])
+def test_given_states_are_never_absent(opened, rng, groups, patience) -> None:
+    state = rng((1, 2, 2, 2, 4))
+    state[0, 1, 1, :, 2] = np.array(0x7FA5C3E1, np.uint32).view(np.float32)  # its mark
+    operands = {"x": rng((1, 3, 2, 1, 8)), "weight": rng((1, 1, 8, 8)), "state": state}
+    kernel = DATAFLOW.with_parameters(GROUPS=groups, PATIENCE=patience)
+    found = run_kernel(opened("compute"), Recurrence((PLAIN[0], Arg(3))), operands, kernel)
+    assert np.isnan(found[:, 0, 1, :, 0]).all() and np.isfinite(found[:, 0, 0]).all()
+    passed = found[:, 0, 1, :, 1].reshape(3, 8)
+    np.testing.assert_array_equal(passed, np.broadcast_to(state[0, 1, :, 1].reshape(8), (3, 8)))
+
+
+def test_workgroups_wait_where_it_was_seen_to_work() -> None:
+    assert DATAFLOW.tune["GROUPS"] == (1,)
+    own = {name: DATAFLOW.for_architecture(name).defaults["GROUPS"] for name in ARCHITECTURES}
+    assert {name for name, groups in own.items() if groups > 1} == {"NVIDIA"}
+
+
+@pytest.mark.parametrize(
+    ("h", "b", "t", "waves"), [(8, 1, 257, 256), (2048, 1, 64, 32), (1 << 14, 1, 3, 1)]
+)
+def test_launches_read_little(h, b, t, waves) -> None:
+    shapes = {"x": (1, t, b, 4, h), "weight": (1, 4, h, h), "state": (1, b, h // 4, 6, 4)}
+    types = {name: TensorType(shape) for name, shape in shapes.items()}
+    made = recurrent.dataflow(Recurrence(lstm(*BIASES)), types, {}, "compute")
+    assert made.uniforms["most_waves"] == waves
+    assert sum(not launch.brief for launch in made.launches) == -(-t // waves)
+
+
+def test_a_launch_has_its_share_of_the_work(opened) -> None:
+    backend, shapes = opened("compute"), {"x": (1, 257, 1, 1, 8), "weight": (1, 1, 8, 8)}
+    op = Recurrence((PLAIN[0],))
+    problem = Problem.of(op, {**shapes, "state": (1, 1, 2, 1, 4)}, {})
+    assert backend.launches(DATAFLOW, problem) == 2
 
 
 def test_what_does_not_fit_is_refused() -> None:

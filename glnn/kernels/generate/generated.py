@@ -19,6 +19,8 @@ class OneLaunch:
     """The operand that it has of its own, where each has one; all have the same binding."""
     after: bool = False
     """Whether it reads what those before it wrote."""
+    brief: bool = False
+    """Whether it has next to none of the work."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 
 from glnn.errors import UnsupportedOpError
 from glnn.graph.expression import Arg, Expr, call
@@ -17,7 +18,8 @@ from glnn.types import DType, TensorType
 
 Types = Mapping[str, TensorType]
 STEPS = 64  # that one workgroup makes in a launch: drivers end what takes long
-WAVES = 256  # that workgroups which wait for each other make in a launch
+WAVES = 256  # at most, that workgroups which wait for each other make in a launch
+READ = 1 << 31  # bytes of weights that they read in one, where a wave reads less
 
 
 def generate(op: Operator, types: Types, layouts: Mapping[str, Layout], backend: str) -> Generated:
@@ -54,12 +56,17 @@ def whole(op: Operator, types: Types, layouts: Mapping[str, Layout], backend: st
 
 
 def dataflow(op: Operator, types: Types, layouts: Mapping[str, Layout], backend: str) -> Generated:
-    """For recurrence/dataflow: a launch that marks the result, one for each `WAVES` waves."""
+    """For recurrence/dataflow: launches that mark the result, make waves of it, and the rest."""
     if not isinstance(op, Recurrence):
         raise UnsupportedOpError(f"it computes all steps of recurrent layers, no {op.name}")
-    count = 1 + -(-(types["x"].shape[1] + op.layers - 1) // WAVES)
-    launches = tuple(OneLaunch({"now": now}, after=now > 0) for now in range(count))
-    return _with(_generated(op, types), launches, {"now": 0, "most_waves": WAVES})
+    read = 4 * types["x"].shape[2] * prod(types["weight"].shape)
+    most = min(max(READ // read, 1), WAVES)
+    count = -(-(types["x"].shape[1] + op.layers - 1) // most)
+    launches = tuple(
+        OneLaunch({"now": now}, after=now > 0, brief=not 1 <= now <= count)
+        for now in range(count + 2)
+    )
+    return _with(_generated(op, types), launches, {"now": 0, "most_waves": most})
 
 
 def _with(
