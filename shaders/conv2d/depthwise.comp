@@ -55,6 +55,8 @@ void walk(int quad, int y, int left, int slice) {
 #endif
         for (int kx = 0; kx < KERNEL_W; ++kx) {
             vec4 weights = WEIGHT((ky * KERNEL_W + kx) * quads + quad);
+            // A slice without a row adds nothing: 0 times an infinite weight would be NaN.
+            if (KERNEL_H % SLICES > 0 && first + slice > ky) weights = vec4(0.0);
             for (int p = 0; p < PX; ++p) sum[p] += MET(p, kx) * weights;
         }
     }

@@ -68,6 +68,9 @@ void mask() {
         a_next[i] = prologue(a_next[i], (group * channels + depth) / 4, corners[i].z);
         a_next[i] = first_of(a_next[i], rest[i]);
     }
+    if (fetched + BK <= channels) return;
+    for (int i = 0; i < B_LOADS; ++i)  // 0 times an infinite weight would be NaN
+        if (fetched + (i * INVOCATIONS + lane) / (BN / 4) >= channels) b_next[i] = vec4(0.0);
 }
 
 // The sums along taps and channels.

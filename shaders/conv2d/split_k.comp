@@ -63,18 +63,21 @@ void add_up(int tap, int at[TM], int first, int end) {
             for (int i = 0; i < TM; ++i)
                 a[u * TM + i] = X_AT(max(at[i], 0) + group * depth + quad);
             for (int l = 0; l < 4; ++l) {
-                int channel = RAGGED == 1 ? min(4 * quad + l, channels - 1) : 4 * quad + l;
-                int row = (tap * channels + channel) * columns + group * share;
-                for (int j = 0; j < TN; ++j)
-                    b[(u * 4 + l) * TN + j] = WEIGHT(row + min(column + j * WG_X, share - 1));
+                int channel = 4 * quad + l;
+                bool behind = RAGGED == 1 && channel >= channels;
+                int row = (tap * channels + (behind ? channels - 1 : channel)) * columns;
+                for (int j = 0; j < TN; ++j) {
+                    vec4 found = WEIGHT(row + group * share + min(column + j * WG_X, share - 1));
+                    b[(u * 4 + l) * TN + j] = behind ? vec4(0.0) : found;  // not 0 times infinity
+                }
             }
         }
         for (int u = 0; u < UNROLL; ++u) {
             int quad = start + u * TURNS;
+            if (u > 0 && quad >= end) continue;
             for (int i = 0; i < TM; ++i) {
-                vec4 met = a[u * TM + i];
-                met = prologue(met, group * depth + min(quad, end - 1), corners[i].z);
-                met = at[i] >= 0 && quad < end ? met : vec4(0.0);
+                vec4 met = prologue(a[u * TM + i], group * depth + quad, corners[i].z);
+                met = at[i] >= 0 ? met : vec4(0.0);
 #if RAGGED
                 met = first_of(met, channels - 4 * quad);  // behind them may be anything
 #endif

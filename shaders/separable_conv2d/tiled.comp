@@ -57,12 +57,16 @@ ivec2 tile_at(int tile) {
     return ivec2((tile - row * across) * TM, row);
 }
 
-// Loads the weights of AHEAD steps of this slice, the first of them of that quad of channels.
+// Loads the weights of AHEAD steps of this slice, the first of them of that quad of channels. Those
+// behind the last channel are 0: what they are multiplied by is 0, and may not meet infinity.
 void fetch(int first, int column) {
     for (int l = 0; l < 4 * AHEAD; ++l) {
         int channel = 4 * (first + l / 4 * WG_K) + l % 4;
         weights[l] = WEIGHT(min(channel, c - 1) * ((o + 3) / 4) + column);
     }
+    if (c % 4 == 0) return;
+    for (int l = 0; l < 4 * AHEAD; ++l)
+        if (4 * (first + l / 4 * WG_K) + l % 4 >= c) weights[l] = vec4(0.0);
 }
 
 // Puts the depthwise results of the `count` quads of channels from `base` on into shared memory.

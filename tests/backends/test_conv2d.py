@@ -210,6 +210,30 @@ def test_not_a_number_spoils_only_what_it_touches(opened, rng, name, kernel) -> 
     assert oracle.error(got, expected) < 1e-5
 
 
+@pytest.mark.parametrize(("name", "kernel"), kernels("conv2d"))
+@pytest.mark.parametrize(
+    ("x_shape", "w_shape", "groups"),
+    [
+        ((1, 7, 4, 5), (9, 7, 1, 1), 1),
+        ((2, 7, 6, 5), (9, 7, 3, 3), 1),
+        ((1, 7, 6, 5), (7, 1, 3, 3), 7),
+    ],
+)
+def test_an_infinite_weight_meets_nothing_but_its_channel(
+    opened, rng, name, kernel, x_shape, w_shape, groups
+) -> None:
+    """The last one of a sum: no 0 that fills up a quad, a tile or a slice is multiplied by it."""
+    if kernel.startswith("winograd"):
+        pytest.skip("its transforms subtract weights from one another")
+    backend, op = opened(name), Conv2d(groups=groups)
+    given = {"x": rng(x_shape), "weight": rng(w_shape)}
+    given["weight"][2, -1, -1, -1] = np.inf
+    if reason := backend.why_not(problem_of(op, given), kernel):
+        pytest.skip(reason)
+    expected = oracle.conv2d(*given.values(), groups=groups)
+    assert oracle.error(run(backend, op, given, kernel), expected) <= TOLERANCE
+
+
 @pytest.mark.parametrize("backend_name", ["compute", "feedback", "cpu"])
 def test_public_function(opened, rng, backend_name) -> None:
     backend = backend_name if backend_name == "cpu" else opened(backend_name)

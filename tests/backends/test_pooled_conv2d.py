@@ -11,7 +11,8 @@ import glnn
 from glnn.errors import ShapeError
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.expression import Arg, call
-from glnn.graph.operators import Conv2d, PooledConv2d
+from glnn.graph.operators import Conv2d, Pool2d, PooledConv2d
+from glnn.graph.operators.winograd_output import WinogradOutput
 from glnn.layers import AvgPool2d, MaxPool2d, ReLU, Sigmoid
 from glnn.layers import Conv2d as Layer
 from tests import oracle
@@ -90,28 +91,48 @@ def test_its_mode_and_size_are_checked() -> None:
         PooledConv2d().shape_of({"x": (1, 3, 3, 3), "weight": (4, 3, 3, 3)})
 
 
+def few_channels(pool: MaxPool2d | AvgPool2d) -> glnn.Model:
+    """LeNet's convolutions: planar."""
+    first, second = Layer(1, 6, 5, padding=2), Layer(6, 16, 5)
+    layers = [first, Sigmoid(), pool, second, ReLU(), pool]
+    return glnn.Model.sequential(layers, input_shape=(1, 30, 25))
+
+
+def many_channels(pool: MaxPool2d | AvgPool2d) -> glnn.Model:
+    """The second of them by Winograd's algorithm, channels last."""
+    first, second = Layer(3, 64, 3, stride=2), Layer(64, 96, 3, padding=1)
+    layers = [first, ReLU(), second, Sigmoid(), pool]
+    return glnn.Model.sequential(layers, input_shape=(3, 67, 61))
+
+
 @pytest.mark.parametrize("pool", [MaxPool2d(2), AvgPool2d(2)])
-@pytest.mark.parametrize("channels", [3, 48])
-def test_networks_pool_as_they_convolve(opened, rng, channels, pool) -> None:
-    """The same numbers as in two steps, where the same kernel is taken; fewer steps then."""
-    net = glnn.Model.sequential(
-        [Layer(channels, 40, 3, padding=1), ReLU(), pool, Layer(40, 8, 5), Sigmoid()],
-        input_shape=(channels, 34, 29),
-    )
-    x = rng((2, channels, 34, 29))
-    backend = opened("compute")
-    joined = glnn.InferenceSession(net, "compute", device=backend.device)
-    apart = glnn.InferenceSession(net, "compute", device=backend.device, without=["pooled"])
-    feeds = {joined.get_inputs()[0].name: x}
-    (got,), (wanted,) = joined.run(None, feeds), apart.run(None, feeds)
+@pytest.mark.parametrize(
+    ("build", "renderer", "joined"),
+    [
+        (few_channels, "", ["direct", "direct"]),
+        (few_channels, "NVIDIA H200", ["direct", "direct_tiled"]),
+        (many_channels, "", ["winograd_output"]),
+    ],
+)
+def test_networks_pool_as_they_convolve(
+    opened, rng, monkeypatch, build, renderer, joined, pool
+) -> None:
+    """The same numbers as in two steps, by the same kernels, and no step that only pools."""
+    device, net = opened("compute").device, build(pool)
+    if renderer:
+        offers = replace(device.capabilities, renderer=renderer)
+        monkeypatch.setattr(device, "capabilities", offers)
+    session = glnn.InferenceSession(net, "compute", device=device)
+    (info,) = session.get_inputs()
+    feeds = {info.name: rng((2, *info.shape[1:]))}
+    (got,) = session.run(None, feeds)
+    steps = session.plan({info.name: feeds[info.name].shape}).outline.steps
+    pooling = [step for step in steps if getattr(step.op, "mode", None)]
+    names = [s.op.name if isinstance(s.op, WinogradOutput) else s.kernel for s in pooling]
+    assert names == joined and not any(isinstance(step.op, Pool2d) for step in steps)
+    apart = glnn.InferenceSession(net, "compute", device=device, without=["pooled"])
+    assert oracle.error(got, apart.run(None, feeds)[0]) <= 1e-6
     assert oracle.error(got, glnn.InferenceSession(net, "cpu").run(None, feeds)[0]) <= 1e-4
-    ops = [step.op for step in joined.plan(feeds_shapes(feeds)).outline.steps]
-    if any(isinstance(op, PooledConv2d) or getattr(op, "mode", None) for op in ops):
-        assert oracle.error(got, wanted) <= 1e-6
-
-
-def feeds_shapes(feeds: dict[str, Array]) -> dict[str, tuple[int, ...]]:
-    return {name: array.shape for name, array in feeds.items()}
 
 
 @pytest.mark.parametrize("op", [Conv2d(), MOST])

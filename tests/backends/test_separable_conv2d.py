@@ -130,6 +130,16 @@ def test_channels_in_several_turns(opened, rng, name, kernel) -> None:
         assert oracle.error(got, expected(op, given)) <= TOLERANCE
 
 
+@pytest.mark.parametrize(("name", "kernel"), KERNELS)
+def test_an_infinite_weight_meets_nothing_but_its_channel(opened, rng, name, kernel) -> None:
+    """The last one of a sum: what fills up a quad is not multiplied by it."""
+    op = SeparableConv2d()
+    for operand, at in (("weight", (2, 6)), ("depthwise", (6, 0, 2, 1))):
+        given = operands(rng, op, (3, 3), 1, 7, 9, 5)
+        given[operand][at] = np.inf
+        assert oracle.error(run(opened(name), op, given, kernel), expected(op, given)) <= TOLERANCE
+
+
 @pytest.mark.parametrize("name", ["x", "depthwise", "weight", "out"])
 @pytest.mark.parametrize(("backend_name", "kernel"), KERNELS)
 def test_halves(opened, rng, backend_name, kernel, name) -> None:

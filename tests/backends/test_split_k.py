@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from glnn.backends.gl import GlBackend
 from glnn.graph.epilogue import BIASED
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Conv2d
@@ -14,6 +15,7 @@ from glnn.graph.prologue import Prologue
 from glnn.kernels import kernels_for
 from glnn.kernels.admit import why_not_device
 from glnn.kernels.architecture import architecture
+from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from tests import oracle
 from tests.backends.harness import TOLERANCE, run_kernel
@@ -39,20 +41,39 @@ PARAMETERS = [
 ]
 
 
+def split_k(backend: GlBackend, parameters: dict[str, int]) -> Kernel:
+    """The kernel with these parameters; skips where the device does not allow them."""
+    declared = next(k for k in kernels_for("conv2d", "compute") if k.name in NAMES)
+    choice = declared.with_parameters(**parameters)
+    if reason := why_not_device(choice, backend.device.capabilities):
+        pytest.skip(reason)
+    return choice
+
+
 @pytest.mark.parametrize("parameters", PARAMETERS)
 @pytest.mark.parametrize(("x_shape", "w_shape", "attributes"), CASES)
 def test_runs_of_all_lengths(opened, rng, x_shape, w_shape, attributes, parameters) -> None:
     """Behind a prologue that does not leave 0 where images are padded."""
     backend = opened("compute")
-    declared = next(k for k in kernels_for("conv2d", "compute") if k.name in NAMES)
-    choice = declared.with_parameters(**parameters)
-    if reason := why_not_device(choice, backend.device.capabilities):
-        pytest.skip(reason)
+    choice = split_k(backend, parameters)
     operands = {"x": rng(x_shape), "weight": rng(w_shape), "e1": rng((w_shape[0],))}
     op = Conv2d(**attributes, prologue=Prologue(call("add", Arg(0), 0.5), ()))
     got = run_kernel(backend, op, operands, choice, BIASED)
     x, weight, bias = (array.astype(np.float64) for array in operands.values())
     assert oracle.error(got, oracle.conv2d(x + 0.5, weight, bias, **attributes)) <= TOLERANCE
+
+
+@pytest.mark.parametrize("parameters", PARAMETERS)
+def test_an_infinite_weight_meets_nothing_but_its_channel(opened, rng, parameters) -> None:
+    """The last one of a tap, which slices whose run has ended load, too."""
+    backend = opened("compute")
+    choice = split_k(backend, parameters)
+    operands = {"x": rng((1, 69, 5, 4)), "weight": rng((7, 69, 3, 2))}
+    operands["weight"][3, 68] = np.inf
+    got = run_kernel(backend, Conv2d(), operands, choice)
+    with np.errstate(invalid="ignore"):
+        expected = oracle.conv2d(*operands.values())
+    assert oracle.error(got, expected) <= TOLERANCE
 
 
 @pytest.mark.parametrize(
