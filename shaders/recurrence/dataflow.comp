@@ -46,7 +46,7 @@ layout(std430, binding = 3) coherent volatile buffer Out { uvec4 result[]; };
 uniform int chains, layers, most_waves;  // most_waves: of one launch
 shared vec4 part[SUMS * LANES];
 shared float chunk[4 * CHUNKS * SUMS * QUADS];  // of the lanes of a sum, every CHUNKSth together
-shared uint found[4 * RESULTS * ROWS * QUADS];  // the bits of the new states
+shared uint stored[4 * RESULTS * ROWS * QUADS];  // the bits of the new states
 shared uint taken, in_vain;  // in_vain: 1 where a lane waited so
 
 void wait() {
@@ -54,7 +54,7 @@ void wait() {
     barrier();
 }
 
-// Whose last word counts the tasks that are taken: it is of the last task, that of the last launch.
+// Of the result: its last word counts the tasks that are taken, until the last launch stores it.
 int last_four() {
     return steps * chains * batch * quads * RESULTS - 1;
 }
@@ -92,8 +92,8 @@ void rest(Share share) {
 }
 
 // Ask until the states that `share` needs are there: of the four units `k` for all samples, which
-// are summed, and those of its own unit.
-void await(Share share, int k, out vec4 h[ROWS], inout float before[STATES]) {
+// are summed, and those of its own unit. False where they are not.
+bool await(Share share, int k, out vec4 h[ROWS], inout float before[STATES]) {
     int own = place_before(share.step, share.chain, share.row, share.quad);
     bool absent = true, given = max(share.step, share.summed_step) == 0;  // all of it in `state`
     for (int i = given ? 1 : share.patience; i > 0 && absent; --i) {
@@ -117,7 +117,7 @@ void await(Share share, int k, out vec4 h[ROWS], inout float before[STATES]) {
             }
         }
     }
-    if (absent) in_vain = 1u;
+    return !absent;
 }
 
 // What a lane adds up for all gates goes to `part`, the states of its unit to `before`.
@@ -131,7 +131,10 @@ void add_up(Share share, int lane, inout float before[STATES]) {
         for (int i = 0; i < 4 * GATES; ++i)
             w[i] = weight[share.place + (i / 4 * 4 * quads + i % 4) * quads + known];
         if (k == share.from) rest(share);
-        await(share, known, h, before);
+        if (!await(share, known, h, before)) {
+            in_vain = 1u;
+            break;
+        }
         if (k < quads)
             for (int i = 0; i < SUMS; ++i) {
                 int row = i / GATES, gate = i % GATES * 4;
@@ -173,17 +176,17 @@ void finish(Share share, int of_row, int of_quad, float given[INPUTS], float bef
         uint bits = floatBitsToUint(new_state(r, sums, given, before));
         if (4 * share.quad + share.of_four >= units) bits = 0u;
         int place = ((of_quad * ROWS + of_row) * RESULTS + r) * 4 + share.of_four;
-        found[place] = bits == ABSENT ? ANY_NAN : bits;
+        stored[place] = bits == ABSENT ? ANY_NAN : bits;
     }
 }
 
-// Store what was found, four units a lane: parts of a vec4 are no single store in all drivers.
+// Store them, four units a lane: parts of a vec4 are no single store in all drivers.
 void store(int chain, int step, int first_quad, int first_row, int lane) {
     if (lane >= RESULTS * ROWS * QUADS) return;
     int row = first_row + lane / RESULTS % ROWS, quad = first_quad + lane / RESULTS / ROWS;
     if (row >= batch || quad >= quads) return;
     int i = 4 * lane, place = place_before(step + 1, chain, row, quad) + lane % RESULTS;
-    result[place] = uvec4(found[i], found[i + 1], found[i + 2], found[i + 3]);
+    result[place] = uvec4(stored[i], stored[i + 1], stored[i + 2], stored[i + 3]);
 }
 
 // One step of a chain, of units from the four `first_quad` and samples from `first_row` on; false

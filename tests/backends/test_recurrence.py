@@ -99,11 +99,12 @@ def test_states_may_be_any_nan(opened, rng, name, kernel) -> None:
 
 (DATAFLOW,) = (k for k in kernels_for("recurrence", "compute") if k.name == "dataflow")
 PATIENCE = DATAFLOW.defaults["PATIENCE"]
+WAITING = [(1, 3, 7, 3, 8), (2, 1, 5, 3, 132), (1, 1, 258, 1, 4)]
 
 
 @pytest.mark.parametrize("opened", ["as it is"], indirect=True)
 @pytest.mark.parametrize(("groups", "patience"), [(1, 0), (3, 1), (128, 0), (128, PATIENCE)])
-@pytest.mark.parametrize(("d", "layers", "t", "b", "h"), [(1, 3, 7, 3, 8), (2, 1, 5, 3, 132)])
+@pytest.mark.parametrize(("d", "layers", "t", "b", "h"), WAITING)
 def test_workgroups_that_wait(opened, rng, groups, patience, d, layers, t, b, h) -> None:
     """Those that wait in vain too, as all do that have no patience."""
     shapes = {"x": (d, t, b, 4, h), "weight": (d + 2 * layers - 2, 4, h, h)}
