@@ -2,17 +2,44 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
+from glnn.backends.gl import GlBackend
 from glnn.doctor.problems import PROBLEMS, numbers, precise
 from glnn.errors import LimitError
 from glnn.kernels import library
 from glnn.kernels.admit import fitted, why_not_device
+from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from tests.backends.harness import TOLERANCE, run_kernel, taken
 from tests.oracle import error
 
 TUNED = [(k, name) for k in library() for name, values in k.tune.items() if len(values) > 1]
+
+
+OF_NVIDIA = [k for k in library() if "NVIDIA" in k.architectures.parameters]
+if not os.environ.get("GLNN_EXHAUSTIVE"):
+    OF_NVIDIA = OF_NVIDIA[2::3]  # large tiles take llvmpipe half a minute to compile
+
+
+def computed(backend: GlBackend, rng, kernel: Kernel) -> int:
+    """How many of the doctor's problems `kernel` can compute; each must be right."""
+    ran = 0
+    for op, shapes, *rest in PROBLEMS[kernel.op]:
+        problem = Problem.of(op, shapes, {}, *rest)
+        if (one := taken(kernel, problem)) is None:
+            continue
+        operands = numbers(rng, problem)
+        try:
+            got = run_kernel(backend, op, operands, one, problem.epilogue)
+        except LimitError:  # what the driver alone knows
+            continue
+        expected = problem.compute(precise(operands))
+        assert error(got, expected) <= max(TOLERANCE, kernel.tolerance), kernel.defaults
+        ran += 1
+    return ran
 
 
 @pytest.mark.parametrize("opened", ["as it is"], indirect=True)
@@ -28,18 +55,18 @@ def test_every_value_of_a_parameter(opened, rng, kernel, name) -> None:
     ran = 0
     for value in kernel.tune[name]:
         candidate = start.with_parameters(**{name: value})
-        if why_not_device(candidate, offers) is not None:
-            continue
-        for op, shapes, *rest in PROBLEMS[kernel.op]:
-            problem = Problem.of(op, shapes, {}, *rest)
-            if (one := taken(candidate, problem)) is None:
-                continue
-            operands = numbers(rng, problem)
-            try:
-                got = run_kernel(backend, op, operands, one, problem.epilogue)
-            except LimitError:  # what the driver alone knows
-                continue
-            expected = problem.compute(precise(operands))
-            assert error(got, expected) <= max(TOLERANCE, kernel.tolerance), (name, value)
-            ran += 1
+        if why_not_device(candidate, offers) is None:
+            ran += computed(backend, rng, candidate)
     assert ran, "no value of it was tried"
+
+
+@pytest.mark.parametrize("opened", ["as it is"], indirect=True)
+@pytest.mark.parametrize("kernel", OF_NVIDIA, ids=[f"{k.op}-{k.name}" for k in OF_NVIDIA])
+def test_the_parameters_of_nvidia(opened, rng, kernel) -> None:
+    """All at once, as the GPUs take them that most tests do not run on."""
+    backend = opened(kernel.backend)
+    choice = kernel.for_architecture("NVIDIA")
+    if reason := why_not_device(choice, backend.device.capabilities):
+        pytest.skip(reason)
+    if not computed(backend, rng, choice):
+        pytest.skip("the driver has no room for it")

@@ -14,9 +14,7 @@ from glnn.graph.operators import Conv2d
 from glnn.graph.prologue import Prologue
 from glnn.kernels import kernels_for
 from glnn.kernels.admit import why_not_device
-from glnn.kernels.architecture import architecture
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.problem import Problem
 from tests import oracle
 from tests.backends.harness import TOLERANCE, run_kernel
 
@@ -74,16 +72,3 @@ def test_an_infinite_weight_meets_nothing_but_its_channel(opened, rng, parameter
     with np.errstate(invalid="ignore"):
         expected = oracle.conv2d(*operands.values())
     assert oracle.error(got, expected) <= TOLERANCE
-
-
-@pytest.mark.parametrize(
-    ("channels", "size", "taken"),
-    [(128, 14, True), (192, 28, True), (128, 112, False), (9, 14, False)],
-)
-def test_few_results_of_a_long_sum(opened, channels, size, taken) -> None:
-    """NVIDIA's GPUs take it where results are few and sums are long."""
-    backend = opened("compute")
-    shapes = {"x": (1, channels, size, size), "weight": (64, channels, 3, 3)}
-    chosen = backend.choose(Problem.of(Conv2d((2, 2), (1, 1, 1, 1)), shapes, {})).name
-    here = architecture(backend.device.capabilities) == "NVIDIA"
-    assert (chosen in NAMES) == (here and taken)

@@ -166,6 +166,39 @@ def test_the_choice_follows_size_and_device() -> None:
     assert choose("compute", problem(), DEVICE, "tiled").name == "tiled"
 
 
+@pytest.mark.parametrize(
+    ("x", "weight", "stride", "taken"),
+    [
+        # both sides of 16384, 65536 and 160000 results
+        ((1, 64, 16, 16), (64, 64, 3, 3), 1, "split_k_small"),
+        ((1, 64, 16, 16), (65, 64, 3, 3), 1, "split_k"),
+        ((1, 64, 64, 64), (64, 64, 3, 3), 2, "split_k"),
+        ((1, 64, 64, 64), (65, 64, 3, 3), 2, "split_k_middling"),
+        ((1, 64, 100, 100), (64, 64, 3, 3), 2, "split_k_middling"),
+        ((1, 64, 100, 100), (65, 64, 3, 3), 2, "implicit_tiled_small"),
+        # and of sums of 256 terms
+        ((1, 29, 16, 16), (64, 29, 3, 3), 1, "split_k_small"),
+        ((1, 28, 16, 16), (64, 28, 3, 3), 1, "implicit_tiled_small"),
+        # ResNet-18's, and VGG-16's last
+        ((1, 128, 28, 28), (128, 128, 3, 3), 1, "split_k_middling"),
+        ((1, 512, 7, 7), (512, 512, 3, 3), 1, "split_k"),
+        ((1, 512, 14, 14), (512, 512, 3, 3), 1, "winograd"),
+        ((1, 512, 28, 28), (512, 512, 3, 3), 1, "winograd"),
+    ],
+)
+def test_nvidia_splits_long_sums_of_few_results(x, weight, stride, taken) -> None:
+    offers = replace(
+        DEVICE,
+        vendor="NVIDIA Corporation",
+        max_compute_work_group_invocations=1024,
+        max_compute_work_group_size=(1024, 1024, 64),
+        max_compute_shared_memory_size=48 << 10,
+    )
+    shapes, op = {"x": x, "weight": weight}, Conv2d((stride,) * 2, (1, 1, 1, 1))
+    chosen = choose("compute", Problem.of(op, shapes, {"x": "nhwC4c"}), offers)
+    assert taken in (chosen.name, chosen.stages)
+
+
 def test_parameters_shrink_until_the_device_admits_them() -> None:
     (tiled,) = (k for k in kernels_for("matmul", "compute") if k.name == "tiled")
     nvidia = replace(DEVICE, vendor="NVIDIA Corporation")
