@@ -50,19 +50,27 @@ void convolve(int image, int quad, int left, int y) {
     for (int channel = 0; channel < c; ++channel) {
         for (int ky = 0; ky < KERNEL_H; ++ky) {
             int tap = (channel * KERNEL_H + ky) * KERNEL_W, start[SIDE];
+            int top = y * SIDE * STRIDE_H - PADDING_TOP + ky * DILATION_H;
+#if POOL
             bool inside[SIDE];
             for (int i = 0; i < SIDE; ++i) {
-                int row = (y * SIDE + i) * STRIDE_H - PADDING_TOP + ky * DILATION_H;
+                int row = top + i * STRIDE_H;
                 inside[i] = row >= 0 && row < h;
                 start[i] = image * x_row + (channel * h + clamp(row, 0, h - 1)) * w;
             }
+#define INSIDE(i) inside[i]
+#else
+            if (top < 0 || top >= h) continue;
+            start[0] = image * x_row + (channel * h + top) * w;
+#define INSIDE(i) true
+#endif
 #if SPAN <= 16
             float line[SIDE * SPAN];
             for (int i = 0; i < SIDE * SPAN; ++i)
-                line[i] = pixel(start[i / SPAN], first + i % SPAN, inside[i / SPAN]);
+                line[i] = pixel(start[i / SPAN], first + i % SPAN, INSIDE(i / SPAN));
 #define MET(i, column) line[(i) * SPAN + (column)]
 #else
-#define MET(i, column) pixel(start[i], first + (column), inside[i])
+#define MET(i, column) pixel(start[i], first + (column), INSIDE(i))
 #endif
             for (int kx = 0; kx < KERNEL_W; ++kx) {
                 vec4 weights = weights_at(quad, tap + kx);
