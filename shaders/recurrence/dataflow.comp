@@ -242,27 +242,25 @@ void main() {
     int of_wave = (quads + QUADS - 1) / QUADS * ((batch + ROWS - 1) / ROWS) * chains;
     int waves = STACKED == 1 ? steps + layers - 1 : steps;
     int begin = (now - 1) * most_waves, last = waves * of_wave - 1;
-    if (lane == 0) in_vain = 0u;
-    if (begin >= waves) {
+    int turn = group, end = min(min(waves - begin, most_waves) * of_wave, last - begin * of_wave);
+    bool alone = begin >= waves;  // the last launch: what is absent, at least the last task
+    if (alone) {
         if (group > 0) return;
-        bool given_up = result[last_four()].w >= GIVEN_UP;
-        for (int task = given_up ? 0 : last; task <= last; ++task) {
-            wait();
-            make(task, true, lane);
-            memoryBarrierBuffer();
-        }
-        return;
+        turn = result[last_four()].w >= GIVEN_UP ? 0 : last;
+        end = last + 1;
+        groups = 1;
     }
-    int end = min(min(waves - begin, most_waves) * of_wave, last - begin * of_wave);
-    for (int turn = group; turn < end; turn += groups) {
-        if (lane == 0) taken = atomicAdd(result[last_four()].w, 1u);
+    if (lane == 0) in_vain = 0u;
+    for (; turn < end; turn += groups) {
+        if (lane == 0) taken = alone ? uint(turn) : atomicAdd(result[last_four()].w, 1u);
         wait();
         uint task = taken;
         wait();
         if (task >= GIVEN_UP) return;
-        if (!make(int(task), false, lane)) {
+        if (!make(int(task), alone, lane)) {
             if (lane == 0) atomicOr(result[last_four()].w, GIVEN_UP);
             return;
         }
+        if (alone) memoryBarrierBuffer();
     }
 }
