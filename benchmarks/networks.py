@@ -113,8 +113,12 @@ def measured(bar: Progress, found: Iterator[Contender], exact: Array, repeat: in
 def layered(
     bar: Progress, model: glnn.Model, x: Array, repeat: int, kernels: Mapping[str, str] | None
 ) -> tuple[Profile, list[Row]]:
-    """The layers of `model` on compute with `kernels`: what `layers_of` gives."""
-    return layers_of(bar, glnn.InferenceSession(model, "compute", kernels=kernels), x, repeat)
+    """The layers of `model` on compute with `kernels`: what `layers_of` gives.
+
+    Pools are layers of their own, as the documents have them.
+    """
+    session = glnn.InferenceSession(model, "compute", kernels=kernels, without=["pooled"])
+    return layers_of(bar, session, x, repeat)
 
 
 def layers_of(

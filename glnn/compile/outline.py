@@ -184,8 +184,8 @@ class Outline:
         asked = _Asked(backend, kernels, without, keep, weights, precision, count, states)
         made = cls._of(graph, shapes, asked)
         if available is not None and made.need > available:
-            # What is updated at once is there at once.
-            asked = replace(asked, without=asked.without | {Pass.GROUP})
+            # What is updated at once is there at once, and few kernels pool what they convolve.
+            asked = replace(asked, without=asked.without | {Pass.GROUP, Pass.POOLED})
             made = cls._of(graph, shapes, asked)
             if made.need > available:
                 made = cls._fitted(made, graph, shapes, asked, available)

@@ -79,7 +79,7 @@ class Problems(Tensors):
         want x reordered, do a prologue over and over, compute two products by few workgroups, or
         convolve in another way than without a pool.
 
-        asked: whether it was asked for, or others given up; then two that were joined stay so.
+        asked: whether a kernel is asked for the operator; then two that were joined stay so.
         """
         device, pair = self.backend.device, isinstance(problem.op, Perceptron)
         pooled = isinstance(problem.op, PooledConv2d)

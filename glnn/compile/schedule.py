@@ -149,7 +149,7 @@ class Schedule(Problems):
             else:
                 raise
             return
-        asked = task.op.name in self._kernels or self._other(task) is not None
+        asked = task.op.name in self._kernels
         dearer = self._reorders(task, choice, problem) or self._dearer(choice, problem, asked)
         if task.apart and dearer:
             self._add_all(task.apart())
