@@ -19,7 +19,7 @@ from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.constant import Constant, constant
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Node, Value
-from glnn.graph.operators import Conv2d, Pointwise, Pool2d
+from glnn.graph.operators import Conv2d, Pointwise, Pool2d, PooledConv2d
 from glnn.graph.operators.quantize import RoundedWeight
 from glnn.graph.passes import (
     Offers,
@@ -36,6 +36,7 @@ from glnn.graph.passes import (
     shortened,
     within_operands,
 )
+from glnn.kernels import kernels_for
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout
 from glnn.layout.bytes import PACKED_ROWS
@@ -112,7 +113,8 @@ def lowered(
 def _offers(backend: Backend, kernels: Mapping[str, str]) -> Offers:
     """What `backend` offers to passes where `kernels` were asked for by name."""
     gains = partial(pays, backend, kernels)
-    pools = backend.device is not None and not {Conv2d.name, Pool2d.name} & kernels.keys()
+    asked = {Conv2d.name, Pool2d.name} & kernels.keys()
+    pools = not asked and bool(kernels_for(PooledConv2d.name, backend.name))
     return Offers(backend.operands, backend.strips, backend.worth, gains, pools)
 
 

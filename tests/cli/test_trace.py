@@ -105,6 +105,9 @@ def test_ctrl_c_leaves_nothing_half_written(
             _, err = run.communicate(timeout=30)
         finally:
             run.kill()
-    assert run.returncode == 130 and err.endswith("glnn: interrupted\n")
+    assert run.returncode == 130 and err.splitlines()[-1].startswith("glnn: interrupted")
     left = [path.name for path in tmp_path.rglob("*") if path.is_file()]
+    if "t.json" in left:  # some digits were done
+        left.remove("t.json")
+        assert json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     assert all(name.startswith("run-") and name.endswith(".npz") for name in left), left
