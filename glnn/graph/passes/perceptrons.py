@@ -24,10 +24,8 @@ def with_perceptrons(graph: Graph, types: dict[Value, TensorType]) -> Graph:
     types: of every value; those of new ones are added.
     """
     rewriting = Rewriting(graph, types)
-    for node in rewriting.nodes:
-        first = rewriting.computed(node.inputs[0]) if node.inputs else None
-        if first is not None and rewriting.alone(node.inputs[0]):
-            _join(rewriting, first, node)
+    for first, last in rewriting.pairs():
+        _join(rewriting, first, last)
     return rewriting.graph()
 
 

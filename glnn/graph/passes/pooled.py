@@ -16,10 +16,8 @@ from glnn.types import DType, TensorType
 def with_pooled(graph: Graph, types: dict[Value, TensorType]) -> Graph:
     """`graph` with convolutions whose result one such pool alone reads as one node with it."""
     rewriting = Rewriting(graph, types)
-    for node in rewriting.nodes:
-        first = rewriting.computed(node.inputs[0]) if node.inputs else None
-        if first is not None and rewriting.alone(node.inputs[0]):
-            _join(rewriting, first, node)
+    for first, last in rewriting.pairs():
+        _join(rewriting, first, last)
     return rewriting.graph()
 
 

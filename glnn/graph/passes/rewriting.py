@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from glnn.errors import ShapeError
@@ -70,6 +71,15 @@ class Rewriting:
     def alone(self, value: Value | None) -> bool:
         """Whether one node reads `value` and nobody else."""
         return value is not None and value not in self._outputs and len(self.readers(value)) == 1
+
+    def pairs(self) -> Iterator[tuple[Node, Node]]:
+        """Each node whose first operand is computed in each run and read by it alone, behind the
+        node that makes that.
+        """
+        for node in self.nodes:
+            first = self.computed(node.inputs[0]) if node.inputs else None
+            if first is not None and self.alone(node.inputs[0]):
+                yield first, node
 
     def numbers(self, value: Value) -> Array | None:
         """The numbers of a value that neither a run nor an assignment changes."""
