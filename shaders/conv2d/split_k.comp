@@ -34,23 +34,6 @@ int group, column, share;  // the first quad of output channels, of `share` in t
 ivec3 corners[TM];
 vec4 sum[TM * TN];
 
-// The corners of the windows of TM pixels from `pixel` on; behind the last one, that again.
-void find_corners(int pixel) {
-    int pixels = n * oh * ow;
-    ivec3 at = corner(min(pixel, pixels - 1));
-    for (int i = 0; i < TM; ++i) {
-        corners[i] = at;
-        if (pixel + i + 1 >= pixels) continue;
-        at.x += STRIDE_W;
-        if (at.x < ow * STRIDE_W - PADDING_LEFT) continue;
-        at.x = -PADDING_LEFT;
-        at.y += STRIDE_H;
-        if (at.y < oh * STRIDE_H - PADDING_TOP) continue;
-        at.y = -PADDING_TOP;
-        ++at.z;
-    }
-}
-
 // Adds quads `first`, `first` + TURNS, ... before `end` of a tap's channels; at: where the tap meets
 // each pixel's image. UNROLL quads at a time are loaded before any is multiplied.
 void add_up(int tap, int at[TM], int first, int end) {
@@ -117,7 +100,8 @@ void main() {
     depth = (channels + 3) / 4;
     share = (o + 3) / 4 / GROUPS;
     column = tile_column + lane;
-    find_corners(pixel);
+    corners[0] = corner(min(pixel, n * oh * ow - 1));
+    for (int i = 1; i < TM; ++i) corners[i] = next_corner(corners[i - 1]);
     for (int i = 0; i < TM * TN; ++i) sum[i] = vec4(0.0);
     walk(slice);
     for (int i = 0; i < TM * TN; ++i) part[slice * RESULTS + i * WG_X + lane] = sum[i];
