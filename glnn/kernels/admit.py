@@ -106,12 +106,15 @@ def why_not_problem(kernel: Kernel, problem: Problem) -> str | None:
         if shape is not None and ranks is not None and len(shape) - (name in stacks) not in ranks:
             return f"layout {text} does not take {name} of shape {shape}"
     defines = problem.defines(kernel)
-    kernel.check_names("where", kernel.where.attributes, defines)
+    kernel.check_names("where", {**kernel.where.attributes, **kernel.where.bounds}, defines)
     for floats in kernel.attributes.values():
         kernel.check_names("operands", floats.names, {**kernel.tune, **defines})
     for name, value in kernel.where.attributes.items():
         if defines[name] != value:
             return f"{name} is {defines[name]}, it needs {value}"
+    for name, bounds in kernel.where.bounds.items():
+        if defines[name] not in bounds:
+            return f"{name} is {defines[name]}, it needs {bounds}"
     if isinstance(problem.op, Reorder):
         wanted = {"x": problem.op.source, "out": problem.op.target}
         if kernel.wants("x") == (ANY,):

@@ -89,6 +89,9 @@ class Range:
     def __contains__(self, size: int) -> bool:
         return self.min <= size and (self.max is None or size <= self.max)
 
+    def __str__(self) -> str:
+        return f"at least {self.min}" if self.max is None else f"{self.min} to {self.max}"
+
 
 @dataclass(frozen=True)
 class Where:
@@ -96,14 +99,18 @@ class Where:
 
     attributes: Mapping[str, int] = field(default_factory=dict)  # it needs these values
     sizes: Mapping[str, Range] = field(default_factory=dict)  # it suits these
+    bounds: Mapping[str, Range] = field(default_factory=dict)  # it needs attributes within these
 
     @classmethod
     def read(cls, value: Any) -> Where:
-        """That of a table as { GROUPS = 1, m = { max = 4 } }."""
-        sizes = {n: v for n, v in entries(value) if isinstance(v, Mapping)}
-        rest = {n: v for n, v in entries(value) if n not in sizes}
+        """That of a table as { GROUPS = 1, STRIDE_H = { max = 4 }, m = { max = 4 } }."""
+        ranges = {n: v for n, v in entries(value) if isinstance(v, Mapping)}
+        rest = {n: v for n, v in entries(value) if n not in ranges}
         value_of = of_type(int, "an integer, or a table of min and max")
-        return cls(table_of(value_of)(rest), table_of(record(Range, RANGE))(sizes))
+        read = table_of(record(Range, RANGE))(ranges)
+        bounds = {n: v for n, v in read.items() if n.isupper()}
+        sizes = {n: v for n, v in read.items() if n not in bounds}
+        return cls(table_of(value_of)(rest), sizes, bounds)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 // Direct convolution of planar images through shared memory: a workgroup computes WG_Z rows of WG_Y PX
 // results by 4 WG_X TN output channels, an invocation PX results of a row by 4 TN of the channels. What
 // the tile's windows meet of some channels and their weights are loaded at once. For windows that span
-// little (COMPACT). With a POOL a result is what windows of 2 x 2 make of the convolution.
+// little. With a POOL a result is what windows of 2 x 2 make of the convolution.
 #include "common/launch.glsl"
 #include "common/window.glsl"
 #include "common/pooled.glsl"

@@ -88,8 +88,9 @@ def _why_refused(
     """What the kernel so called needs and such a convolution is not, or the device has not."""
     if kernel.startswith("direct_tiled"):
         spans = [(k - 1) * d + 1 for k, d in zip(weight[2:], op.dilation, strict=True)]
-        compact = max(spans) <= 7 and max(op.stride) <= 4
-        return "GROUPS" if op.groups > 1 else None if compact else "COMPACT"
+        if op.groups > 1 or max(spans) > 7:
+            return "GROUPS" if op.groups > 1 else "WINDOW"
+        return "STRIDE" if max(op.stride) > 4 else None
     direct = ("direct", "direct_plain", "direct_last", "direct_nhwc")
     planar = (*direct, "loop_nchw", "loop_nhwc", "feedback")
     if kernel in planar or kernel.removeprefix("feedback_").startswith("im2"):

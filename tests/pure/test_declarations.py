@@ -205,7 +205,7 @@ operands = { x = "C", out.stacks = true }
 launch.strided = true
 tune = { TM = [8], TN = [1] }
 architectures = { V3D = { TM = 1 }, others = "suits" }
-where = { m = { max = 9 } }
+where = { m = { max = 9 }, STRIDE_H = { max = 4 } }
 """
 
 
@@ -224,7 +224,7 @@ def test_variants_say_what_is_theirs(tmp_path) -> None:
     assert [k.launch.strided for k in kernels] == [False, True]
     assert one.launch.grid == other.launch.grid == ((Along("n", Quantity((("TM",),))),),)
     assert one.where == Where({"GROUPS": 1}, {"m": Range(4)})
-    assert other.where == Where({"GROUPS": 1}, {"m": Range(0, 9)})
+    assert other.where == Where({"GROUPS": 1}, {"m": Range(0, 9)}, {"STRIDE_H": Range(0, 4)})
     assert [one.architectures.fit(name) for name in ("V3D", "NVIDIA", None)] == [
         "unfit",
         "slow",

@@ -247,6 +247,9 @@ def test_reasons_are_listed() -> None:
     assert choose("compute", grouped, DEVICE).name == "grouped"
     with pytest.raises(UnsupportedOpError, match="direct: GROUPS is 2, it needs 1"):
         choose("compute", grouped, DEVICE, "direct")
+    wide = Problem.of(Conv2d(dilation=(1, 2)), {"x": (1, 4, 9, 9), "weight": (4, 4, 3, 5)}, {})
+    with pytest.raises(UnsupportedOpError, match="direct_tiled: WINDOW is 9, it needs 0 to 7"):
+        choose("compute", wide, DEVICE, "direct_tiled")
     with pytest.raises(LimitError, match="a storage block has 134217728"):
         choose("compute", problem(1, 1, 1 << 26), DEVICE)
     old = replace(DEVICE, version=(3, 0))

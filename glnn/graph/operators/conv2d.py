@@ -18,7 +18,6 @@ from glnn.types import Array, Shape
 
 FEW = 8  # channels of a result
 UNIT = 16  # pixels: as many as one invocation may compute
-COMPACT = 7, 4  # pixels that a window spans, and moves by, at the most: a tile's fit into 16 KiB
 
 
 @dataclass(frozen=True)
@@ -107,15 +106,18 @@ class Conv2d(Prologued):
         return n * oh * ow, o // self.groups
 
     def derived(self, shapes: Shapes) -> dict[str, int]:
-        """The kernel's size; the greatest powers of two, up to 16, that divide a row and a plane of
-        the result; whether pixels that follow one another meet inputs that do, across rows too;
-        whether whole numbers must be exact; and whether a group's channels end within a quad.
+        """The kernel's size; the pixels that a window spans, down or across; the greatest powers of
+        two, up to 16, that divide a row and a plane of the result; whether pixels that follow one
+        another meet inputs that do, across rows too; whether whole numbers must be exact; and
+        whether a group's channels end within a quad.
         """
         *_, oh, ow = self.shape_of(shapes)
         kernel_h, kernel_w = shapes["weight"][2:]
+        along = zip((kernel_h, kernel_w), self.dilation, strict=True)
         return {
             "kernel_h": kernel_h,
             "kernel_w": kernel_w,
+            "window": max((k - 1) * d + 1 for k, d in along),
             "row_unit": gcd(ow, UNIT),
             "plane_unit": gcd(oh * ow, UNIT),
             "follows": int(self.stride == (1, 1) and ow == shapes["x"][3]),
@@ -126,14 +128,12 @@ class Conv2d(Prologued):
     def defines(self, shapes: Shapes) -> dict[str, int]:
         o, share, kh, kw = shapes["weight"]
         whole = self.groups == 1 or (share % 4 == 0 and o // self.groups % 4 == 0)
-        span = max((k - 1) * d + 1 for k, d in zip((kh, kw), self.dilation, strict=True))
         return {
             **windows.defines((kh, kw), self.stride, self.padding, self.dilation),
             "GROUPS": self.groups,
             "WHOLE_QUADS": int(whole),
             "PADDED": int(any(self.padding)),
             "DEPTHWISE": int(self.groups == shapes["x"][1] == o),
-            "COMPACT": int(span <= COMPACT[0] and max(self.stride) <= COMPACT[1]),
         }
 
     def depth(self, shapes: Shapes) -> int:
