@@ -7,7 +7,7 @@ held against one another, never against a clock.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from math import prod
 
 from glnn.graph.decompose import Stage
@@ -160,10 +160,8 @@ def perceptron_pays(problem: Problem, of: Pace) -> bool:
 def pool_pays(problem: Problem, kernel: Kernel, ask: Ask) -> bool:
     """Whether `kernel`, which pools what it convolves, is the one that would convolve without."""
     assert isinstance(problem.op, PooledConv2d)
-    own = problem.op
-    geometry = {one.name: getattr(own, one.name) for one in fields(Conv2d)}
     types, layouts = dict(problem.operands), dict(problem.given)
-    alone = Problem.of(Conv2d(**geometry), types, layouts, problem.epilogue)
+    alone = Problem.of(problem.op.convolution, types, layouts, problem.epilogue)
     return ask(alone, None).name == kernel.name
 
 

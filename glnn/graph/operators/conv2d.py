@@ -10,10 +10,9 @@ from typing import ClassVar
 from glnn.errors import ShapeError
 from glnn.graph.operator import Shapes, rank
 from glnn.graph.operators import windows
+from glnn.graph.operators.convolving import Convolving
 from glnn.graph.operators.correlation import correlated
-from glnn.graph.operators.windows import Pair, Sides
 from glnn.graph.prologue import Prologue
-from glnn.graph.prologued import Prologued
 from glnn.types import Array, Shape
 
 FEW = 8  # channels of a result
@@ -21,23 +20,16 @@ UNIT = 16  # pixels: as many as one invocation may compute
 
 
 @dataclass(frozen=True)
-class Conv2d(Prologued):
+class Conv2d(Convolving):
     """The convolution of x by weight; an epilogue does the rest.
 
-    x: (n, c, h, w). weight: (o, c / groups, kh, kw). Result: (n, o, oh, ow). padding: zeros at the
-    top, left, bottom and right.
+    x: (n, c, h, w). weight: (o, c / groups, kh, kw). Result: (n, o, oh, ow).
     """
 
-    has_epilogue: ClassVar[bool] = True
     name: ClassVar[str] = "conv2d"
-    samples: ClassVar[bool] = True
-    deepens: ClassVar[bool] = True
     parameters: ClassVar[tuple[str, ...]] = ("weight",)
     halves: ClassVar[tuple[str, ...]] = ("weight",)
     bytes: ClassVar[tuple[str, ...]] = ("weight",)
-    stride: Pair = (1, 1)
-    padding: Sides = (0, 0, 0, 0)
-    dilation: Pair = (1, 1)
     groups: int = 1
     exact: bool = False
     """Whether sums of whole numbers below 2^24 must be exact: none is of transformed numbers."""
@@ -45,13 +37,8 @@ class Conv2d(Prologued):
     """What is done to x before: of images, an operand has a number for each channel of each."""
 
     def __post_init__(self) -> None:
-        windows.check(
-            self.name,
-            stride=(self.stride, 2, 1),
-            padding=(self.padding, 4, 0),
-            dilation=(self.dilation, 2, 1),
-            groups=((self.groups,), 1, 1),
-        )
+        super().__post_init__()
+        windows.check(self.name, groups=((self.groups,), 1, 1))
 
     def shape_of(self, shapes: Shapes) -> Shape:
         return self.convolved(shapes)
@@ -61,18 +48,13 @@ class Conv2d(Prologued):
         x, weight = shapes["x"], shapes["weight"]
         rank(self.name, "x", x, 4, "(n, c, h, w)")
         rank(self.name, "weight", weight, 4, "(o, c / groups, kh, kw)")
-        n, c, h, w = x
-        o, share, kh, kw = weight
+        (n, c, *_), (o, share, *_) = x, weight
         if c != share * self.groups or o % self.groups:
             raise ShapeError(
-                f"conv2d: x {x} and weight {weight} do not fit {self.groups} groups: "
+                f"{self.name}: x {x} and weight {weight} do not fit {self.groups} groups: "
                 f"weight must be (multiple of {self.groups}, {c / self.groups:g}, kh, kw)"
             )
-        if min(kh, kw) < 1:
-            raise ShapeError(f"conv2d: the kernel must be at least 1 x 1, weight is {weight}")
-        oh, ow = windows.outputs((h, w), (kh, kw), self.stride, self.padding, self.dilation)
-        if oh < 1 or ow < 1:
-            raise ShapeError(f"conv2d: the kernel of {weight} is larger than the padded x {x}")
+        oh, ow = self.windows(x, weight)
         self.check_prologue(shapes)
         return n, o, oh, ow
 
@@ -86,12 +68,6 @@ class Conv2d(Prologued):
     def flops(self, shapes: Shapes) -> int:
         out = self.convolved(shapes)
         return prod(out) * 2 * prod(shapes["weight"][1:]) + self.prologue_flops(shapes)
-
-    def along(self, shapes: Shapes) -> tuple[str, ...]:
-        return (*super().along(shapes), *self.by_image())
-
-    def fixed_layouts(self) -> Mapping[str, str]:
-        return self.layouts_of("nhwC4c")
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         n, o, oh, ow = self.shape_of(shapes)
@@ -126,10 +102,10 @@ class Conv2d(Prologued):
         }
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
-        o, share, kh, kw = shapes["weight"]
+        o, share, *_ = weight = shapes["weight"]
         whole = self.groups == 1 or (share % 4 == 0 and o // self.groups % 4 == 0)
         return {
-            **windows.defines((kh, kw), self.stride, self.padding, self.dilation),
+            **self.window_defines(weight),
             "GROUPS": self.groups,
             "WHOLE_QUADS": int(whole),
             "PADDED": int(any(self.padding)),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
 
 from glnn.errors import ShapeError
 from glnn.graph.operator import Shapes
@@ -31,6 +31,16 @@ class PooledConv2d(Conv2d):
         if self.mode not in MODES:
             raise ShapeError(f"pooled_conv2d: mode must be max or average, got {self.mode!r}")
 
+    @classmethod
+    def of(cls, convolution: Conv2d, mode: str) -> PooledConv2d:
+        """`convolution`, pooled."""
+        return cls(**_attributes(convolution), mode=mode)
+
+    @property
+    def convolution(self) -> Conv2d:
+        """What is pooled."""
+        return Conv2d(**_attributes(self))
+
     @property
     def pool(self) -> Pool2d:
         """What is done last."""
@@ -53,3 +63,8 @@ class PooledConv2d(Conv2d):
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
         return {**super().defines(shapes), "POOL": 1 + MODES.index(self.mode)}
+
+
+def _attributes(convolution: Conv2d) -> dict[str, Any]:
+    """What it has as a convolution, pooled or not."""
+    return {one.name: getattr(convolution, one.name) for one in fields(Conv2d)}

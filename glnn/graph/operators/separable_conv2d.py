@@ -11,61 +11,39 @@ import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.operator import Shapes, rank
-from glnn.graph.operators import windows
+from glnn.graph.operators.convolving import Convolving
 from glnn.graph.operators.correlation import correlated
-from glnn.graph.operators.windows import Pair, Sides
 from glnn.graph.prologue import Prologue
-from glnn.graph.prologued import Prologued
 from glnn.types import Array, Shape
 
 
 @dataclass(frozen=True)
-class SeparableConv2d(Prologued):
+class SeparableConv2d(Convolving):
     """The pointwise convolution by `weight` of `prologue`(the depthwise one of x by `depthwise`).
 
     x: (n, c, h, w). depthwise: (c, 1, kh, kw). weight: (o, c, 1, 1). Result: (n, o, oh, ow). The
-    window is the depthwise convolution's; padding: zeros at the top, left, bottom and right. So
-    MobileNets have it (Howard et al. 2017, section 3.1).
+    window is the depthwise convolution's. So MobileNets have it (Howard et al. 2017, section 3.1).
     """
 
-    has_epilogue: ClassVar[bool] = True
     name: ClassVar[str] = "separable_conv2d"
-    samples: ClassVar[bool] = True
-    deepens: ClassVar[bool] = True
     parameters: ClassVar[tuple[str, ...]] = ("depthwise", "weight")
     halves: ClassVar[tuple[str, ...]] = ("depthwise", "weight")
     bytes: ClassVar[tuple[str, ...]] = ("weight",)
-    stride: Pair = (1, 1)
-    padding: Sides = (0, 0, 0, 0)
-    dilation: Pair = (1, 1)
     prologue: Prologue | None = None
     """What is done to the depthwise convolution's results before they are multiplied."""
-
-    def __post_init__(self) -> None:
-        windows.check(
-            self.name,
-            stride=(self.stride, 2, 1),
-            padding=(self.padding, 4, 0),
-            dilation=(self.dilation, 2, 1),
-        )
 
     def shape_of(self, shapes: Shapes) -> Shape:
         x, depthwise, weight = (shapes[name] for name in ("x", "depthwise", "weight"))
         rank(self.name, "x", x, 4, "(n, c, h, w)")
         rank(self.name, "depthwise", depthwise, 4, "(c, 1, kh, kw)")
         rank(self.name, "weight", weight, 4, "(o, c, 1, 1)")
-        n, c, h, w = x
-        if depthwise[:2] != (c, 1) or weight[1:] != (c, 1, 1) or min(depthwise[2:]) < 1:
+        n, c, *_ = x
+        if depthwise[:2] != (c, 1) or weight[1:] != (c, 1, 1):
             raise ShapeError(
                 f"{self.name}: x {x}, depthwise {depthwise} and weight {weight} do not fit: they "
                 "must be (n, c, h, w), (c, 1, kh, kw) and (o, c, 1, 1)"
             )
-        kernel = depthwise[2], depthwise[3]
-        oh, ow = windows.outputs((h, w), kernel, self.stride, self.padding, self.dilation)
-        if min(oh, ow) < 1:
-            raise ShapeError(
-                f"{self.name}: the kernel of {depthwise} is larger than the padded x {x}"
-            )
+        oh, ow = self.windows(x, depthwise)
         self.check_prologue(shapes)
         return n, weight[0], oh, ow
 
@@ -85,12 +63,6 @@ class SeparableConv2d(Prologued):
         c, *_ = shapes["depthwise"]
         return n * oh * ow * c * (2 * prod(shapes["depthwise"][2:]) + functions + 2 * o)
 
-    def along(self, shapes: Shapes) -> tuple[str, ...]:
-        return (*super().along(shapes), *self.by_image())
-
-    def fixed_layouts(self) -> Mapping[str, str]:
-        return self.layouts_of("nhwC4c")
-
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         n, o, oh, ow = self.shape_of(shapes)
         _, c, h, w = shapes["x"]
@@ -107,8 +79,7 @@ class SeparableConv2d(Prologued):
         return {"kernel_h": kernel_h, "kernel_w": kernel_w}
 
     def defines(self, shapes: Shapes) -> dict[str, int]:
-        kernel = shapes["depthwise"][2], shapes["depthwise"][3]
-        return windows.defines(kernel, self.stride, self.padding, self.dilation)
+        return self.window_defines(shapes["depthwise"])
 
     def depth(self, shapes: Shapes) -> int:
         return shapes["x"][1]

@@ -5,7 +5,7 @@ Behind `fuse`: what is done to the convolution's numbers is in an epilogue by th
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import Conv2d, Pool2d, PooledConv2d
@@ -33,12 +33,11 @@ def _join(rewriting: Rewriting, first: Node, last: Node) -> None:
     result = rewriting.types[first.outputs[0]]
     if result.dtype is not DType.float32 or not _side_by_side(pool, result.shape[2:]):
         return
-    geometry = {one.name: getattr(convolution, one.name) for one in fields(convolution)}
     names = dict.fromkeys((*first.name.split(" + "), *last.name.split(" + ")))
     joined = replace(
         first,
         name=" + ".join(names),
-        operator=PooledConv2d(**geometry, mode=pool.mode),
+        operator=PooledConv2d.of(convolution, pool.mode),
         outputs=last.outputs,
         origins=(first, last),
     )
