@@ -112,6 +112,11 @@ class Where:
         sizes = {n: v for n, v in read.items() if n not in bounds}
         return cls(table_of(value_of)(rest), sizes, bounds)
 
+    @property
+    def least(self) -> dict[str, int]:
+        """Values of the attributes that it needs."""
+        return {**self.attributes, **{n: one.min for n, one in self.bounds.items() if one.min}}
+
 
 @dataclass(frozen=True)
 class Architectures:
@@ -217,7 +222,7 @@ KEYS: Mapping[str, Reader] = {
     "priority": whole,
     "tolerance": share,
 }
-"""All keys that there are, but for `variants`."""
+"""All keys that there are, but for `variants` and `also`."""
 SHORT = {"operands": "layout", "architectures": "fit"}
 """Of tables whose entries may be one value: what that is."""
 
@@ -236,6 +241,17 @@ def variants(declared: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]
         if not found:
             raise DeclarationError("expected at least one")
     return {called: _merged(common, own) for called, own in found.items()}
+
+
+def by_op(declared: Mapping[str, Any], op: str) -> dict[str, dict[str, Any]]:
+    """What is `declared` of a kernel for `op`, and for the ops that it is for also, by op.
+
+    Raises DeclarationError.
+    """
+    own = {key: value for key, value in declared.items() if key != "also"}
+    with under("also"):
+        others = table_of(lambda one: spelled(dict(entries(one))))(declared.get("also", {}))
+    return {op: own, **{other: _merged(own, differs) for other, differs in others.items()}}
 
 
 def spelled(declared: Mapping[str, Any]) -> dict[str, Any]:

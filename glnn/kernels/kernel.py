@@ -62,12 +62,13 @@ class Kernel:
 
     @classmethod
     def declared(
-        cls, declaration: Path, path: Path, text: Mapping[str, Any], name: str = ""
+        cls, declaration: Path, path: Path, text: Mapping[str, Any], name: str = "", op: str = ""
     ) -> Kernel:
         """The kernel called `name`, of the shader at `path`, that the file `declaration` declares.
 
-        text: what the file says of it, its variant put in. name: the file's unless given. Raises
-        ShaderError on an unknown key, a missing one, or a value that makes no sense.
+        text: what the file says of it, its variant put in. name, op: the file's and its folder's
+        unless given. Raises ShaderError on an unknown key, a missing one, or a value that makes no
+        sense.
         """
         name = name or declaration.stem
         with _said(declaration, name):
@@ -75,7 +76,7 @@ class Kernel:
             if "backend" in values and "stages" not in values:
                 raise DeclarationError("the shader's file says that", "backend")
         values["backend"] = BACKENDS.get(path.suffix) or values.get("backend", "compute")
-        op, said = path.parent.name, json.dumps(text)
+        op, said = op or path.parent.name, json.dumps(text)
         return cls(name, op, path=path, declaration=declaration, text=said, **values)
 
     def __post_init__(self) -> None:
@@ -198,6 +199,10 @@ class Kernel:
     def document(self) -> bool:
         """Whether it is there because a document has it, and runs only where it is named."""
         return self.declaration.parents[1].name == DOCUMENTS
+
+    def like(self, other: Kernel) -> bool:
+        """Whether `other`, of another op perhaps, is declared with it."""
+        return (self.declaration, self.name) == (other.declaration, other.name)
 
     @property
     def defaults(self) -> dict[str, int]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from glnn import glsl
 from glnn.errors import GlnnError, ShaderError
 from glnn.glsl import DOCUMENTS, shaders_folder
-from glnn.kernels.declaration import variants
+from glnn.kernels.declaration import by_op, variants
 from glnn.kernels.forms import DeclarationError
 from glnn.kernels.kernel import BACKENDS, Kernel, place
 from glnn.kernels.source import known_fingerprint
@@ -48,18 +48,20 @@ def read(folder: Path) -> tuple[Kernel, ...]:
 
 def _kernels(declaration: Path) -> Iterator[Kernel]:
     """The kernels of a declaration. Raises ShaderError."""
+    own = declaration.parent.name
     try:
         found = variants(tomllib.loads(declaration.read_text("utf-8")), declaration.stem)
+        texts = [(n, op, one) for n in found for op, one in by_op(found[n], own).items()]
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, DeclarationError) as error:
         raise ShaderError(f"{declaration}: {error}") from None
     except OSError as error:
         raise ShaderError(f"{declaration}: cannot be read: {error.strerror}") from None
     beside = [path for path in map(declaration.with_suffix, BACKENDS) if path.exists()]
-    for name, text in found.items():
+    for name, op, text in texts:
         if len(beside) != 1 and "stages" not in text:
             raise ShaderError(f"{declaration}: expected one shader beside it, found {len(beside)}")
         path = declaration if "stages" in text else beside[0]
-        yield Kernel.declared(declaration, path, text, name)
+        yield Kernel.declared(declaration, path, text, name, op)
 
 
 def of_user(folder: Path, shipped: tuple[Kernel, ...]) -> tuple[Kernel, ...]:

@@ -74,7 +74,7 @@ class Example:
         """
         if not kernel.generate:
             name, texts = f"{kernel.op}-{kernel.name}", _finished(kernel)
-            defines = {**kernel.defaults, **kernel.where.attributes}
+            defines = {**kernel.defaults, **kernel.where.least}
             yield cls(name, kernel, defines, texts)
             if kernel.prologue is not None and not kernel.stages:
                 own = {**written(kernel, None, Bound()), **_prepared(kernel)}

@@ -237,6 +237,26 @@ def test_variants_say_what_is_theirs(tmp_path) -> None:
     assert before[0] == after[0] and before[1] != after[1]
 
 
+def test_a_kernel_may_be_for_another_op_too(tmp_path) -> None:
+    """With what is said of it, and what is different there."""
+    (tmp_path / "op").mkdir()
+    (tmp_path / "op" / "k.comp").write_text("// k")
+    declaration = tmp_path / "op" / "k.toml"
+    differs = "{ tune = { TM = [1] }, where.POOL = { min = 1 }, architectures.V3D = 'slow' }"
+    declaration.write_text(f"{VARIANTS}also.more = {differs}\n")
+    more, one, other = read_folder(tmp_path)
+    assert [(k.op, k.name) for k in (more, other)] == [("more", "other"), ("op", "other")]
+    assert more.like(other) and not more.like(one)
+    assert (more.path, more.operands, more.launch) == (other.path, other.operands, other.launch)
+    assert (more.tune, other.tune) == ({"TM": (1,), "TN": (1,)}, {"TM": (8,), "TN": (1,)})
+    assert more.where.bounds == {**other.where.bounds, "POOL": Range(1)}
+    assert more.where.least == {"GROUPS": 1, "POOL": 1}
+    assert (more.architectures.fit("V3D"), other.architectures.fit("V3D")) == ("slow", "suits")
+    declaration.write_text(f"{VARIANTS}also.more = 1\n")
+    with pytest.raises(ShaderError, match=r"k\.toml: also\.more: expected a table, got 1"):
+        read_folder(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
