@@ -71,13 +71,6 @@ class Backend(ABC):
     device: Device | None
 
     @property
-    def worth(self) -> Callable[[int, int], bool] | None:
-        """Whether so many launches take longer than so many operations, of sums for one sample, do
-        beyond those of a product of matrices; None where no launch has turns.
-        """
-        return None
-
-    @property
     def binds(self) -> int:
         """How many operands a kernel can be bound to at least."""
         return self.operands

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -15,11 +15,9 @@ from glnn.device import Buffer, Device, Program, Source, confuses_values
 from glnn.device.places import Place, Range, place
 from glnn.device.recording import Recorder
 from glnn.graph.operators.concat import MOST_INPUTS
-from glnn.kernels.architecture import architecture
 from glnn.kernels.binding import bind
 from glnn.kernels.generate.generated import Uniform
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.predict import pace
 from glnn.kernels.problem import Problem
 from glnn.kernels.verdicts import LaunchSize
 from glnn.layout import Layout
@@ -113,15 +111,6 @@ class Compute(GlBackend):
     @property
     def adjoining(self) -> int:
         return self.device.capabilities.max_shader_storage_block_size
-
-    @property
-    def worth(self) -> Callable[[int, int], bool]:
-        of = pace(architecture(self.device.capabilities))
-
-        def worth(launches: int, flops: int) -> bool:
-            return launches * of.launch > flops / of.others - flops / of.products
-
-        return worth
 
     def compile(self, source: Source) -> Program:
         return Program.compute(self.device, source)

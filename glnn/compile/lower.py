@@ -11,7 +11,7 @@ from glnn.backends import Backend, Choice
 from glnn.compile.leaving import hosts_own, left_to_host
 from glnn.compile.order import updates_last
 from glnn.compile.padding import padded_for_products
-from glnn.compile.pays import pays
+from glnn.compile.pays import pays, worth
 from glnn.compile.schedule import Schedule
 from glnn.compile.task import Task
 from glnn.compile.weights import Weight
@@ -19,7 +19,7 @@ from glnn.errors import LimitError, UnsupportedOpError
 from glnn.graph.constant import Constant, constant
 from glnn.graph.expression import Arg, call
 from glnn.graph.graph import Graph, Node, Value
-from glnn.graph.operators import Conv2d, Pointwise, Pool2d, PooledConv2d
+from glnn.graph.operators import Pointwise
 from glnn.graph.operators.quantize import RoundedWeight
 from glnn.graph.passes import (
     Offers,
@@ -36,7 +36,6 @@ from glnn.graph.passes import (
     shortened,
     within_operands,
 )
-from glnn.kernels import kernels_for
 from glnn.kernels.problem import Problem
 from glnn.layout import Layout
 from glnn.layout.bytes import PACKED_ROWS
@@ -113,9 +112,7 @@ def lowered(
 def _offers(backend: Backend, kernels: Mapping[str, str]) -> Offers:
     """What `backend` offers to passes where `kernels` were asked for by name."""
     gains = partial(pays, backend, kernels)
-    asked = {Conv2d.name, Pool2d.name} & kernels.keys()
-    pools = not asked and bool(kernels_for(PooledConv2d.name, backend.name))
-    return Offers(backend.operands, backend.strips, backend.worth, gains, pools)
+    return Offers(backend.operands, backend.strips, worth(backend), gains)
 
 
 def _of_bytes(

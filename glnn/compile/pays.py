@@ -1,34 +1,194 @@
-"""Whether passes are to make one operator of several."""
+"""Whether it pays that passes make one operator of several: what decides it, by operator."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import prod
 
-from glnn.backends import Backend
+from glnn.backends.backend import Backend, Choice
 from glnn.graph.operator import Operands, Operator
-from glnn.graph.operators import Conv2d, SeparableConv2d
+from glnn.graph.operators import (
+    Attention,
+    Conv2d,
+    Matmul,
+    Perceptron,
+    Pool2d,
+    PooledConv2d,
+    Recurrence,
+    SeparableConv2d,
+)
+from glnn.graph.passes.recurrences import Worth
+from glnn.graph.prologued import prologue_of
+from glnn.kernels import kernels_for
 from glnn.kernels.architecture import architecture
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.predict import pace, separable_pays
+from glnn.kernels.predict import Ask, Pace, pace, stages_of
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import names_of
 
 
+@dataclass(frozen=True)
+class Case:
+    """An operator that is made of several, or may be, and the kernel that would compute it.
+
+    of: the architecture's pace. ask: chooses for what it would be otherwise.
+    """
+
+    problem: Problem
+    kernel: Kernel
+    of: Pace
+    ask: Ask
+
+
+Rule = Callable[[Case], bool]
+
+
+def separable_pays(case: Case) -> bool:
+    """Whether depthwise results that each workgroup along the channels makes anew take less time
+    than a launch that makes them once, and than to write and to read them.
+    """
+    problem, kernel, of = case.problem, case.kernel, case.of
+    sizes, functions = problem.sizes(kernel), problem.prologue
+    across = kernel.launch.groups(sizes, kernel.defaults)[0]
+    taps = prod(problem.shape("depthwise")[2:]) * 2
+    flops = taps if functions is None else taps + functions.expr.flops
+    between = sizes["pixels"] * sizes["c"]
+    spared = of.launch + 8 * between / of.bytes
+    return (across - 1) * between * flops / of.others <= spared
+
+
+def pool_pays(case: Case) -> bool:
+    """Whether x lies as the kernel takes it, which would convolve without a pool, too."""
+    problem = case.problem
+    assert isinstance(problem.op, PooledConv2d)
+    given = dict(problem.operands), dict(problem.given)
+    alone = Problem.of(problem.op.convolution, *given, problem.epilogue)
+    return problem.fits(case.kernel) and case.kernel.like(case.ask(alone, None))
+
+
+def perceptron_pays(case: Case) -> bool:
+    """Whether x lies as the kernel takes it, and two products, a sample a workgroup, take less time
+    than the launch that is spared.
+    """
+    problem, of = case.problem, case.of
+    nbytes = sum(4 * prod(problem.shape(name)) for name in problem.op.parameters)
+    time = max(nbytes / of.lone, problem.output[0] * nbytes) / of.bytes
+    return problem.fits(case.kernel) and time <= of.launch
+
+
+def prologue_pays(case: Case) -> bool:
+    """Whether x lies as the kernel takes it, and to do the prologue over and over, as it reads x,
+    takes less time than to do it once in a launch of its own, which reads x and writes as much.
+
+    Its functions are counted as the additions of a product are: what is read waits for them. It
+    does not where another kernel would be taken without it.
+    """
+    problem, of = case.problem, case.of
+    if problem.prologue is None:
+        return True
+    if not problem.fits(case.kernel):
+        return False
+    inner = _multiplied(case)
+    for one in (case, inner):
+        if not one.kernel.like(case.ask(_without_prologue(one.problem), None)):
+            return False
+    flops, x = problem.prologue.expr.flops, prod(problem.shape("x"))
+    alone = of.launch + 8 * x / of.bytes + flops * x / of.others
+    op, shapes, sizes = inner.problem.op, inner.problem.own, inner.problem.sizes(inner.kernel)
+    rows, _ = op.product(shapes) or (1, 1)
+    reads = rows * op.depth(shapes) * sizes.get("groups", 1)
+    parameters = inner.kernel.defaults
+    times = (along.invocations(sizes, parameters) for along in inner.kernel.prologue or ())
+    return 2 * flops * reads * prod(times) / of.products <= alone
+
+
+def _multiplied(case: Case) -> Case:
+    """What does the prologue: `case` itself, or a stage of its kernel."""
+    for stage, operands, _ in stages_of(case.problem, case.kernel):
+        if prologue_of(stage.op) is not None:
+            own = Problem.of(stage.op, operands, {})
+            return _multiplied(replace(case, problem=own, kernel=case.ask(own, stage.kernel)))
+    return case
+
+
+def _without_prologue(problem: Problem) -> Problem:
+    """The same of an x that nothing is done to."""
+    assert isinstance(problem.op, Conv2d | Matmul)
+    beside = problem.op.beside
+    types = {name: one for name, one in problem.operands if name not in beside}
+    layouts = {name: lies for name, lies in problem.given if name not in beside}
+    return Problem.of(replace(problem.op, prologue=None), types, layouts, problem.epilogue)
+
+
+@dataclass(frozen=True)
+class Joining:
+    """What decides whether an operator is made of several.
+
+    instead: the ops whose place it takes: where a kernel is asked for one of these, it is not made.
+    made: whether to make it where a kernel is meant for it. kept: whether it is left so, once it
+    is known how its operands lie. None: always.
+    """
+
+    instead: tuple[str, ...] = ()
+    made: Rule | None = None
+    kept: Rule | None = None
+
+
+JOININGS: Mapping[str, Joining] = {
+    Attention.name: Joining(),
+    SeparableConv2d.name: Joining((Conv2d.name,), made=separable_pays),
+    PooledConv2d.name: Joining((Conv2d.name, Pool2d.name), kept=pool_pays),
+    Perceptron.name: Joining(kept=perceptron_pays),
+    Conv2d.name: Joining(kept=prologue_pays),
+    Matmul.name: Joining(kept=prologue_pays),
+}
+"""By the operator's name; convolutions and products are of several where they have a prologue."""
+
+
 def pays(backend: Backend, kernels: Mapping[str, str], operator: Operator, types: Operands) -> bool:
-    """Whether `operator`, of operands of these types by name, is to be made of several: a kernel
-    is asked for, or one is meant for it and what it computes anew costs less than a launch, and
-    none is asked for of those that it takes the place of.
+    """Whether a pass is to make `operator`, of operands of these types by name: a kernel is asked
+    for, or one is meant for it, and none is asked for of those that it takes the place of.
 
     kernels: those asked for, by the name of the op.
     """
     problem, asked = Problem.of(operator, types, {}), names_of(kernels.get(operator.name, ""))
     if asked:
         return any(backend.suits(problem, kernel) for kernel in asked)
-    if not backend.suits(problem):
+    joining = JOININGS[operator.name]
+    if kernels.keys() & joining.instead or not backend.suits(problem):
         return False
-    if not isinstance(operator, SeparableConv2d) or backend.device is None:
+    return _holds(joining.made, backend, problem, backend.choose(problem))
+
+
+def stays(backend: Backend, kernels: Mapping[str, str], problem: Problem, choice: Choice) -> bool:
+    """Whether what was joined stays so, where `choice` is to compute it: a kernel is asked for what
+    it is made of several for, not for a convolution or a product, or its rule holds.
+    """
+    joining = JOININGS.get(problem.op.name, Joining())
+    asked = problem.op.name in kernels and problem.prologue is None
+    return asked or _holds(joining.kept, backend, problem, choice)
+
+
+def _holds(rule: Rule | None, backend: Backend, problem: Problem, choice: Choice) -> bool:
+    """Whether `rule`, if there is one, holds where `choice` is to compute `problem`."""
+    if rule is None or backend.device is None or not isinstance(choice, Kernel):
         return True
-    if Conv2d.name in kernels:
-        return False
-    choice, of = backend.choose(problem), pace(architecture(backend.device.capabilities))
-    return isinstance(choice, Kernel) and separable_pays(problem, choice, of)
+
+    def ask(other: Problem, name: str | None) -> Kernel:
+        taken = backend.choose(other, name)
+        assert isinstance(taken, Kernel)
+        return taken
+
+    of = pace(architecture(backend.device.capabilities))
+    return rule(Case(problem, choice, of, ask))
+
+
+def worth(backend: Backend) -> Worth | None:
+    """Whether so many launches take longer than so many operations, of sums for one sample, do
+    beyond those of a product of matrices; None where no launch has turns.
+    """
+    if backend.device is None or not kernels_for(Recurrence.name, backend.name):
+        return None
+    of = pace(architecture(backend.device.capabilities))
+    return lambda launches, flops: launches * of.launch > flops / of.others - flops / of.products

@@ -11,14 +11,8 @@ from glnn.compile.tensor import unpacked
 from glnn.compile.tensors import Tensors
 from glnn.errors import UnsupportedOpError
 from glnn.graph.contraction import Contraction
-from glnn.graph.operators.perceptron import Perceptron
 from glnn.graph.operators.pointwise import Pointwise
-from glnn.graph.operators.pooled_conv2d import PooledConv2d
-from glnn.graph.operators.separable_conv2d import SeparableConv2d
 from glnn.kernels import kernels_for
-from glnn.kernels.architecture import architecture
-from glnn.kernels.kernel import Kernel
-from glnn.kernels.predict import pace, perceptron_pays, pool_pays, prologue_pays
 from glnn.kernels.problem import Problem
 from glnn.layout import parse
 from glnn.layout.layout import DENSE, RowMajor
@@ -73,36 +67,6 @@ class Problems(Tensors):
             except UnsupportedOpError:
                 continue
         return False
-
-    def _dearer(self, choice: Choice, problem: Problem, asked: bool) -> bool:
-        """Whether `choice`, for what passes joined, takes more time than steps of their own: it may
-        want x reordered, do a prologue over and over, compute two products by few workgroups, or
-        convolve in another way than without a pool.
-
-        asked: whether a kernel is asked for the operator; then two that were joined stay so.
-        """
-        device, pair = self.backend.device, isinstance(problem.op, Perceptron)
-        pooled = isinstance(problem.op, PooledConv2d)
-        if not isinstance(choice, Kernel) or device is None:
-            return False
-        if isinstance(problem.op, SeparableConv2d):  # the pass has seen to it
-            return False
-        if asked if pair or pooled else problem.prologue is None:
-            return False
-        own = pace(architecture(device.capabilities))
-        if pooled:
-            pays = pool_pays(problem, choice, self._taken)
-        elif pair:
-            pays = perceptron_pays(problem, own)
-        else:
-            pays = prologue_pays(problem, choice, own, self._taken)
-        return not (problem.fits(choice) and pays)
-
-    def _taken(self, problem: Problem, name: str | None) -> Kernel:
-        """What the backend takes for a problem beside that of a task."""
-        choice = self.backend.choose(problem, name)
-        assert isinstance(choice, Kernel)
-        return choice
 
     def _reorders(self, task: Task, choice: Choice, problem: Problem) -> bool:
         """Whether operands of its epilogue would be reordered for `choice`, and its result back."""

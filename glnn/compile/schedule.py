@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from glnn.backends.backend import Backend, Choice
 from glnn.backends.cpu import NumpyKernel
+from glnn.compile.pays import stays
 from glnn.compile.problems import Problems
 from glnn.compile.task import Decision, Entry, Task
 from glnn.compile.tensor import Tensor, can_reorder
@@ -149,14 +150,18 @@ class Schedule(Problems):
             else:
                 raise
             return
-        asked = task.op.name in self._kernels
-        dearer = self._reorders(task, choice, problem) or self._dearer(choice, problem, asked)
-        if task.apart and dearer:
+        if task.apart and not self._stays(task, choice, problem):
             self._add_all(task.apart())
         elif isinstance(task.op, Move) and isinstance(choice, Kernel) and forced is None:
             self._wait(task, choice, problem)
         else:
             self._make(task, choice, problem, forced)
+
+    def _stays(self, task: Task, choice: Choice, problem: Problem) -> bool:
+        """Whether `task`, of several that were joined, is to be one step by `choice`."""
+        if self._reorders(task, choice, problem):
+            return False
+        return stays(self.backend, self._kernels, problem, choice)
 
     def _add_all(self, tasks: Iterable[Task]) -> None:
         for task in tasks:

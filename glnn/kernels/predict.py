@@ -7,16 +7,12 @@ held against one another, never against a clock.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 from glnn.graph.decompose import Stage
 from glnn.graph.operator import Operator
-from glnn.graph.operators.conv2d import Conv2d
-from glnn.graph.operators.matmul import Matmul
 from glnn.graph.operators.pointwise import Pointwise
-from glnn.graph.operators.pooled_conv2d import PooledConv2d
-from glnn.graph.prologued import prologue_of
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.types import TensorType, widened
@@ -131,7 +127,7 @@ def seconds(problem: Problem, kernel: Kernel, of: Pace) -> float:
     """Seconds of `problem` by `kernel`, by way of its stages if it has some."""
     if not kernel.stages:
         return seconds_whole(problem, of)
-    return sum(of.seconds(stage.op, operands) for stage, operands, _ in _stages(problem, kernel))
+    return sum(of.seconds(stage.op, operands) for stage, operands, _ in stages_of(problem, kernel))
 
 
 def predicted(problem: Problem, kernel: Kernel, of: Pace) -> Prediction:
@@ -142,7 +138,7 @@ def predicted(problem: Problem, kernel: Kernel, of: Pace) -> Prediction:
         words = sum(layouts[name].words(problem.types[name]) for name in fixed)
         alone = _bytes(problem.results[0]), frozenset(problem.shapes)
         return Prediction(seconds_whole(problem, of), 4 * words, (alone,))
-    lowered, stages = problem.lowered(kernel), list(_stages(problem, kernel))
+    lowered, stages = problem.lowered(kernel), list(stages_of(problem, kernel))
     derived = [made for made in lowered.derived.values() if made.source in fixed]
     read = {name for stage in lowered.stages for name in stage.operands.values()}
     weights = sum(_bytes(TensorType(d.shape, problem.types[d.source].dtype)) for d in derived)
@@ -151,75 +147,10 @@ def predicted(problem: Problem, kernel: Kernel, of: Pace) -> Prediction:
     return Prediction(time, weights, _alive(problem, stages))
 
 
-def perceptron_pays(problem: Problem, of: Pace) -> bool:
-    """Whether two products, a sample a workgroup, take less time than the launch that is spared."""
-    nbytes = sum(4 * prod(problem.shape(name)) for name in problem.op.parameters)
-    return max(nbytes / of.lone, problem.output[0] * nbytes) / of.bytes <= of.launch
-
-
-def pool_pays(problem: Problem, kernel: Kernel, ask: Ask) -> bool:
-    """Whether `kernel`, which pools what it convolves, is the one that would convolve without."""
-    assert isinstance(problem.op, PooledConv2d)
-    types, layouts = dict(problem.operands), dict(problem.given)
-    alone = Problem.of(problem.op.convolution, types, layouts, problem.epilogue)
-    return ask(alone, None).name == kernel.name
-
-
-def separable_pays(problem: Problem, kernel: Kernel, of: Pace) -> bool:
-    """Whether depthwise results that each workgroup of `kernel` along the channels makes anew take
-    less time than a launch that makes them once, and than to write and to read them.
-    """
-    sizes, functions = problem.sizes(kernel), problem.prologue
-    across = kernel.launch.groups(sizes, kernel.defaults)[0]
-    taps = prod(problem.shape("depthwise")[2:]) * 2
-    flops = taps if functions is None else taps + functions.expr.flops
-    between = sizes["pixels"] * sizes["c"]
-    spared = of.launch + 8 * between / of.bytes
-    return (across - 1) * between * flops / of.others <= spared
-
-
-def prologue_pays(problem: Problem, kernel: Kernel, of: Pace, ask: Ask) -> bool:
-    """Whether to do the prologue of `problem` over and over, as `kernel` reads x, takes less time
-    than to do it once in a launch of its own, which reads x and writes as much.
-
-    Its functions are counted as the additions of a product are: what is read waits for them. It
-    does not where another kernel would be taken without it. ask: chooses for what `problem` is
-    without, and for the stages of a kernel.
-    """
-    if problem.prologue is None:
-        return True
-    inner, taken = _multiplied(problem, kernel, ask)
-    for one, own in ((problem, kernel), (inner, taken)):
-        if ask(_without_prologue(one), None).name != own.name:
-            return False
-    flops, x = problem.prologue.expr.flops, prod(problem.shape("x"))
-    alone = of.launch + 8 * x / of.bytes + flops * x / of.others
-    sizes, (rows, _) = inner.sizes(taken), inner.op.product(inner.own) or (1, 1)
-    reads = rows * inner.op.depth(inner.own) * sizes.get("groups", 1)
-    times = (along.invocations(sizes, taken.defaults) for along in taken.prologue or ())
-    return 2 * flops * reads * prod(times) / of.products <= alone
-
-
-def _multiplied(problem: Problem, kernel: Kernel, ask: Ask) -> tuple[Problem, Kernel]:
-    """What does the prologue: `problem` itself, or a stage of `kernel`, and the kernel of that."""
-    for stage, operands, _ in _stages(problem, kernel) if kernel.stages else ():
-        if prologue_of(stage.op) is not None:
-            own = Problem.of(stage.op, operands, {})
-            return _multiplied(own, ask(own, stage.kernel), ask)
-    return problem, kernel
-
-
-def _without_prologue(problem: Problem) -> Problem:
-    """The same of an x that nothing is done to."""
-    assert isinstance(problem.op, Conv2d | Matmul)
-    beside = problem.op.beside
-    types = {name: one for name, one in problem.operands if name not in beside}
-    layouts = {name: lies for name, lies in problem.given if name not in beside}
-    return Problem.of(replace(problem.op, prologue=None), types, layouts, problem.epilogue)
-
-
-def _stages(problem: Problem, kernel: Kernel) -> Iterator[tuple[Stage, Types, TensorType]]:
-    """Each stage of `kernel`, the types of its operands, and of its result."""
+def stages_of(problem: Problem, kernel: Kernel) -> Iterator[tuple[Stage, Types, TensorType]]:
+    """Each stage of `kernel`, if it has some, the types of its operands, and of its result."""
+    if not kernel.stages:
+        return
     lowered, types = problem.lowered(kernel), dict(problem.types)
     for name, made in lowered.derived.items():
         types[name] = TensorType(made.shape, types[made.source].dtype)

@@ -10,6 +10,7 @@ import pytest
 from glnn.backends import open_backend
 from glnn.backends.compute import Compute
 from glnn.compile import Executor, Plan
+from glnn.compile.pays import Case, separable_pays
 from glnn.device import Device
 from glnn.graph.builder import Builder, constant
 from glnn.graph.expression import formula
@@ -18,7 +19,7 @@ from glnn.graph.operator import Operator
 from glnn.graph.operators import Conv2d, Pointwise, Pool2d, SeparableConv2d
 from glnn.graph.passes import Offers, Pass, quantize, shortened
 from glnn.kernels import kernels_for
-from glnn.kernels.predict import pace, separable_pays
+from glnn.kernels.predict import pace
 from glnn.kernels.problem import Problem
 from glnn.types import DType, TensorType
 from tests import oracle
@@ -139,7 +140,7 @@ def made(block: Callable[[Net, Value], Value]) -> Graph:
 def steps(graph: Graph, pays: bool = True) -> list[Node]:
     """The nodes that a run computes."""
     types = graph.bind({value.name: value.type for value in graph.inputs})
-    short = shortened(graph, types, Offers(8, pays=lambda *_: pays, pools=True))
+    short = shortened(graph, types, Offers(8, pays=lambda *_: pays))
     return [node for node in short.nodes if node.outputs[0] not in short.fixed]
 
 
@@ -235,4 +236,6 @@ def test_what_is_made_anew_costs_less_than_a_launch(channels, wanted, side, kern
     }
     problem = Problem.of(SeparableConv2d(padding=(half,) * 4), shapes, {})
     (declared,) = (k for k in kernels_for("separable_conv2d", "compute") if k.name == "tiled_small")
-    assert separable_pays(problem, declared.for_architecture("NVIDIA"), pace("NVIDIA")) is pays
+    kernel = declared.for_architecture("NVIDIA")
+    case = Case(problem, kernel, pace("NVIDIA"), lambda *_: kernel)
+    assert separable_pays(case) is pays

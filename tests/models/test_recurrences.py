@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from glnn.backends import Backend, open_backend
-from glnn.backends.compute import Compute
+from glnn.compile import lower
+from glnn.compile.pays import worth
 from glnn.compile.plan import Plan
 from glnn.errors import DeviceError
 from glnn.graph.operators import Recurrence
@@ -48,8 +49,8 @@ MORE: list[tuple[Any, int, int, list[int] | None]] = [
 @pytest.fixture(params=[None, "es31-minimum"])
 def compute(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
     """A backend on which launches are worth any operations."""
-    always = property(lambda self: lambda launches, flops: True)
-    monkeypatch.setattr(Compute, "worth", always)
+    worthy = {"compute": lambda launches, flops: True}
+    monkeypatch.setattr(lower, "worth", lambda backend: worthy.get(backend.name))
     try:
         yield open_backend("compute", limits=request.param)
     except DeviceError as failure:
@@ -112,12 +113,12 @@ def test_states_that_follow_from_the_layer_below_keep_layers_apart(compute: Back
 
 def test_few_launches_are_not_worth_many_operations(monkeypatch: pytest.MonkeyPatch) -> None:
     try:
-        worth = open_backend("compute").worth
+        gains = worth(open_backend("compute"))
     except DeviceError as failure:
         pytest.skip(str(failure))
-    assert worth is not None and worth(63, 1) and not worth(63, 1 << 50)
-    assert open_backend("cpu").worth is None
-    monkeypatch.setattr(Compute, "worth", property(lambda self: lambda launches, flops: False))
+    assert gains is not None and gains(63, 1) and not gains(63, 1 << 50)
+    assert worth(open_backend("cpu")) is None
+    monkeypatch.setattr(lower, "worth", lambda backend: lambda launches, flops: False)
     x = np.zeros((3, 1, 3), np.float32)
     plan = Plan(model(LSTM(3, 132, 2), 3, 1).graph, open_backend("compute"), {"x": x.shape})
     assert joined(plan) == [1, 1]

@@ -136,8 +136,6 @@ class Offers:
     """Whether so many launches are worth so many operations; None where no launch has turns."""
     pays: Pays | None = None
     """Whether an operator is worth being made of several; None: never."""
-    pools: bool = False
-    """Whether kernels may pool what they convolve."""
 
 
 Change = Callable[[Graph, Types, Offers], Graph]
@@ -151,24 +149,19 @@ def _of_types(change: Callable[[Graph, Types], Graph]) -> Change:
     return lambda graph, types, offers: change(graph, types)
 
 
+def _paying(change: Callable[[Graph, Types, Pays], Graph]) -> Change:
+    def changed(graph: Graph, types: Types, offers: Offers) -> Graph:
+        return graph if offers.pays is None else change(graph, types, offers.pays)
+
+    return changed
+
+
 def _recurrences(graph: Graph, types: Types, offers: Offers) -> Graph:
     return graph if offers.worth is None else with_recurrences(graph, types, offers.worth)
 
 
-def _attention(graph: Graph, types: Types, offers: Offers) -> Graph:
-    return graph if offers.pays is None else with_attention(graph, types, offers.pays)
-
-
-def _separable(graph: Graph, types: Types, offers: Offers) -> Graph:
-    return graph if offers.pays is None else with_separable(graph, types, offers.pays)
-
-
 def _fuse(graph: Graph, types: Types, offers: Offers) -> Graph:
     return fuse(graph, types, offers.operands)
-
-
-def _pooled(graph: Graph, types: Types, offers: Offers) -> Graph:
-    return with_pooled(graph, types) if offers.pools else graph
 
 
 def _stack(graph: Graph, types: Types, offers: Offers) -> Graph:
@@ -198,13 +191,13 @@ _ORDER: tuple[tuple[Pass, Change], ...] = (
     (Pass.COMMON, _of_graph(with_common)),
     (Pass.FOLD, _of_types(fold)),
     (Pass.CONCATS, _of_graph(with_shared_concats)),
-    (Pass.ATTENTION, _attention),
+    (Pass.ATTENTION, _paying(with_attention)),
     (Pass.FUSE, _fuse),
     (Pass.PERCEPTRON, _of_types(with_perceptrons)),
     (Pass.STACK, _stack),
     (Pass.PROLOGUE, _of_types(with_prologues)),
-    (Pass.POOLED, _pooled),
-    (Pass.SEPARABLE, _separable),
+    (Pass.POOLED, _paying(with_pooled)),
+    (Pass.SEPARABLE, _paying(with_separable)),
 )
 """In the order in which they are done, some of them again."""
 

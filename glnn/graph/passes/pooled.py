@@ -9,20 +9,23 @@ from dataclasses import replace
 
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import Conv2d, Pool2d, PooledConv2d
+from glnn.graph.passes.attention import Pays
 from glnn.graph.passes.rewriting import Rewriting
 from glnn.types import DType, TensorType
 
 
-def with_pooled(graph: Graph, types: dict[Value, TensorType]) -> Graph:
-    """`graph` with convolutions whose result one such pool alone reads as one node with it."""
+def with_pooled(graph: Graph, types: dict[Value, TensorType], pays: Pays) -> Graph:
+    """`graph` with convolutions whose result one such pool alone reads as one node with it, where
+    that pays.
+    """
     rewriting = Rewriting(graph, types)
     for first, last in rewriting.pairs():
-        _join(rewriting, first, last)
+        _join(rewriting, first, last, pays)
     return rewriting.graph()
 
 
-def _join(rewriting: Rewriting, first: Node, last: Node) -> None:
-    """Both as one, where they are such a convolution and its pool."""
+def _join(rewriting: Rewriting, first: Node, last: Node, pays: Pays) -> None:
+    """Both as one, where they are such a convolution and its pool and that pays."""
     convolution, pool = first.operator, last.operator
     if type(convolution) is not Conv2d or not isinstance(pool, Pool2d):
         return
@@ -33,11 +36,15 @@ def _join(rewriting: Rewriting, first: Node, last: Node) -> None:
     result = rewriting.types[first.outputs[0]]
     if result.dtype is not DType.float32 or not _side_by_side(pool, result.shape[2:]):
         return
+    operator = PooledConv2d.of(convolution, pool.mode)
+    named = operator.named(first.inputs)
+    if not pays(operator, {name: rewriting.types[value] for name, value in named.items()}):
+        return
     names = dict.fromkeys((*first.name.split(" + "), *last.name.split(" + ")))
     joined = replace(
         first,
         name=" + ".join(names),
-        operator=PooledConv2d.of(convolution, pool.mode),
+        operator=operator,
         outputs=last.outputs,
         origins=(first, last),
     )

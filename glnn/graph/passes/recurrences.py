@@ -38,7 +38,7 @@ MOST_NUMBERS = 1 << 25
 MOST_SAMPLES = 4
 """Of layers that are joined: more are better off with a product of the whole sequence."""
 Worth = Callable[[int, int], bool]
-"""Whether so many launches are worth so many operations: see `Backend.worth`."""
+"""Whether so many launches are worth so many operations: see `compile.pays`."""
 SUM = call("add", Arg(0), Arg(1))
 
 
