@@ -153,9 +153,9 @@ def pays(backend: Backend, kernels: Mapping[str, str], operator: Operator, types
     kernels: those asked for, by the name of the op.
     """
     problem, asked = Problem.of(operator, types, {}), names_of(kernels.get(operator.name, ""))
-    if asked:
-        return any(backend.suits(problem, kernel) for kernel in asked)
     joining = JOININGS[operator.name]
+    if asked:  # what is looked at again is taken apart then, where no such kernel can
+        return joining.kept is not None or any(backend.suits(problem, one) for one in asked)
     if kernels.keys() & joining.instead or not backend.suits(problem):
         return False
     return _holds(joining.made, backend, problem, backend.choose(problem))
