@@ -145,16 +145,16 @@ def test_what_asks_for_kernels_of_convolutions_gets_them(opened, rng, op) -> Non
         assert "pooled_conv2d" not in {step.op.name for step in plan.outline.steps}
 
 
+@pytest.mark.parametrize("beside", [{}, {"conv2d": "direct"}])
 @pytest.mark.parametrize("kernel", ["direct", "direct_tiled", "winograd_2"])
-def test_what_asks_for_a_kernel_that_pools_gets_it(opened, rng, kernel) -> None:
-    net = glnn.Model.sequential([Layer(3, 4, 3), MaxPool2d(2)], input_shape=(3, 12, 12))
-    device, asked = opened("compute").device, {"pooled_conv2d": kernel}
+def test_what_asks_for_a_kernel_that_pools_gets_it(opened, rng, kernel, beside) -> None:
+    layers = [Layer(3, 4, 3), MaxPool2d(2), Layer(4, 5, 2)]
+    net = glnn.Model.sequential(layers, input_shape=(3, 12, 12))
+    device, asked = opened("compute").device, {"pooled_conv2d": kernel, **beside}
     session = glnn.InferenceSession(net, "compute", device=device, kernels=asked)
     feeds = {session.get_inputs()[0].name: rng((2, 3, 12, 12))}
     got, wanted = (one.run(None, feeds)[0] for one in (session, glnn.InferenceSession(net, "cpu")))
     assert oracle.error(got, wanted) <= allowed("pooled_conv2d", kernel)
-    assert kernel in {
-        name
-        for s in session.plan({k: v.shape for k, v in feeds.items()}).steps
-        for name in (s.kernel, s.via)
-    }
+    plan = session.plan({k: v.shape for k, v in feeds.items()})
+    assert kernel in {name for step in plan.steps for name in (step.kernel, step.via)}
+    assert [step.op.name for step in plan.steps].count("pool2d") == 0
