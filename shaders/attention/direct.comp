@@ -9,44 +9,9 @@
 #ifndef WG_X
 #define WG_X 64
 #endif
-#ifndef WIDE
-#define WIDE 0
-#endif
-#ifndef HAS_MASK
-#define HAS_MASK 0
-#endif
-#ifndef ZEROS
-#define ZEROS 0
-#endif
-#include "common/launch.glsl"
-#include "common/nan.glsl"
+#include "attention/operands.glsl"
 #define PARTS 4  // of a step's keys, when rows are reduced
-#if ZEROS
-#define NOTHING 0.0
-#else
-#define NOTHING NAN
-#endif
-#define LEAST uintBitsToFloat(0xff7fffffu)
 layout(local_size_x = WG_X) in;
-#if WIDE
-#define NUMBERS vec4
-#else
-#define NUMBERS float
-#endif
-layout(std430, binding = 0) buffer Q { NUMBERS q[]; };
-layout(std430, binding = 1) buffer K { NUMBERS k[]; };
-layout(std430, binding = 2) buffer V { NUMBERS v[]; };
-layout(std430, binding = 3) buffer Out { NUMBERS result[]; };
-#if HAS_MASK
-layout(std430, binding = 4) buffer Mask { float mask[]; };
-uniform int mask_start, mask_sample, mask_head, mask_token, mask_step;
-#endif
-uniform int heads, queries, keys, width, columns;
-uniform int q_start, q_sample, q_head, q_token;
-uniform int k_start, k_sample, k_head, k_token;
-uniform int v_start, v_sample, v_head, v_token;
-uniform int out_sample, out_head, out_token;
-uniform float scale;
 
 // What an invocation has to do with four queries at a time is a vec4.
 shared vec4 total[4 * WG_X];  // of each query, what the slices added up
@@ -63,11 +28,6 @@ shared vec4 most;             // the greatest scores so far
     vec4(v[at], (left) > 1 ? v[(at) + 1] : 0.0, \
          (left) > 2 ? v[(at) + 2] : 0.0, (left) > 3 ? v[(at) + 3] : 0.0)
 #endif
-
-void wait() {
-    memoryBarrierShared();
-    barrier();
-}
 
 // The scores of a key and four queries, the last of them once more behind it.
 vec4 scores(int first_query, int key, int image, int head) {

@@ -20,17 +20,7 @@
 #ifndef VALUES
 #define VALUES 8
 #endif
-#ifndef WIDE
-#define WIDE 0
-#endif
-#ifndef HAS_MASK
-#define HAS_MASK 0
-#endif
-#ifndef ZEROS
-#define ZEROS 0
-#endif
-#include "common/launch.glsl"
-#include "common/nan.glsl"
+#include "attention/operands.glsl"
 #define LANES (WG_X * WG_Y)
 #define BQ (4 * WG_Y)      // queries of a workgroup
 #define DEPTHS (BK / 4)    // of a step, in vec4
@@ -43,35 +33,10 @@
 #else
 #define JOINED BQ
 #endif
-#if ZEROS
-#define NOTHING 0.0
-#else
-#define NOTHING NAN
-#endif
-#define LEAST uintBitsToFloat(0xff7fffffu)
 #if BK % 4 != 0 || WG_X % PARTS != 0 || KEY < WG_Y
 #error BK must be a multiple of four that has as many vec4 as WG_Y, WG_X one of eight
 #endif
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
-#if WIDE
-#define NUMBERS vec4
-#else
-#define NUMBERS float
-#endif
-layout(std430, binding = 0) buffer Q { NUMBERS q[]; };
-layout(std430, binding = 1) buffer K { NUMBERS k[]; };
-layout(std430, binding = 2) buffer V { NUMBERS v[]; };
-layout(std430, binding = 3) buffer Out { NUMBERS result[]; };
-#if HAS_MASK
-layout(std430, binding = 4) buffer Mask { float mask[]; };
-uniform int mask_start, mask_sample, mask_head, mask_token, mask_step;
-#endif
-uniform int heads, queries, keys, width, columns;
-uniform int q_start, q_sample, q_head, q_token;
-uniform int k_start, k_sample, k_head, k_token;
-uniform int v_start, v_sample, v_head, v_token;
-uniform int out_sample, out_head, out_token;
-uniform float scale;
 
 shared vec4 tile[WG_X * KEY];     // keys, each by its depths; then what the slices added up
 shared vec4 q_tile[BQ * DEPTHS];  // queries, each by its depths
@@ -84,20 +49,6 @@ int quads, slices, quad, slice; // columns of this workgroup, in vec4; the place
 int first_query, first_quad;    // of this workgroup
 int q_from, k_from, v_from, mask_from, out_from; // where the head begins
 vec4 k_next[K_LOADS], q_next[Q_LOADS], v_next[VALUES], total[BQ];
-
-// Four numbers from `at` on, of which `left` are there; zeros behind them.
-#if WIDE
-#define FOUR(numbers, at, left) ((left) > 0 ? numbers[(at) / 4] : vec4(0.0))
-#else
-#define FOUR(numbers, at, left) \
-    vec4((left) > 0 ? numbers[at] : 0.0, (left) > 1 ? numbers[(at) + 1] : 0.0, \
-         (left) > 2 ? numbers[(at) + 2] : 0.0, (left) > 3 ? numbers[(at) + 3] : 0.0)
-#endif
-
-void wait() {
-    memoryBarrierShared();
-    barrier();
-}
 
 // Loads queries, and keys from `first` on, from a depth on; zeros behind the last.
 void fetch_scores(int first, int depth) {

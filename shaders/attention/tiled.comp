@@ -22,17 +22,7 @@
 #ifndef BK
 #define BK 16
 #endif
-#ifndef WIDE
-#define WIDE 0
-#endif
-#ifndef HAS_MASK
-#define HAS_MASK 0
-#endif
-#ifndef ZEROS
-#define ZEROS 0
-#endif
-#include "common/launch.glsl"
-#include "common/nan.glsl"
+#include "attention/operands.glsl"
 #define LANES (WG_X * WG_Y)
 #define BQ (WG_Y * TM)         // queries of a workgroup
 #define BN (4 * WG_X)          // keys of a step
@@ -43,35 +33,10 @@
 #define SHARE (BN / PARTS)     // keys of a step that an invocation takes the powers of
 #define A_LOADS ((BQ * BK / 4 + LANES - 1) / LANES)
 #define B_LOADS ((BK * COLUMNS + LANES - 1) / LANES)
-#if ZEROS
-#define NOTHING 0.0
-#else
-#define NOTHING NAN
-#endif
-#define LEAST uintBitsToFloat(0xff7fffffu)
 #if PARTS * TM != WG_X || TM % 4 != 0 || BK * AM < LANES + BQ
 #error WG_X must be a multiple of TM, TM of four, and BK large enough for a step's maxima
 #endif
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
-#if WIDE
-#define NUMBERS vec4
-#else
-#define NUMBERS float
-#endif
-layout(std430, binding = 0) buffer Q { NUMBERS q[]; };
-layout(std430, binding = 1) buffer K { NUMBERS k[]; };
-layout(std430, binding = 2) buffer V { NUMBERS v[]; };
-layout(std430, binding = 3) buffer Out { NUMBERS result[]; };
-#if HAS_MASK
-layout(std430, binding = 4) buffer Mask { float mask[]; };
-uniform int mask_start, mask_sample, mask_head, mask_token, mask_step;
-#endif
-uniform int heads, queries, keys, width, columns;
-uniform int q_start, q_sample, q_head, q_token;
-uniform int k_start, k_sample, k_head, k_token;
-uniform int v_start, v_sample, v_head, v_token;
-uniform int out_sample, out_head, out_token;
-uniform float scale;
 
 shared float a_tile[BK * AM];  // queries, depth by depth; then what rows have in common
 shared float b_tile[BK * BP];  // keys, depth by depth; then values, key by key
@@ -82,20 +47,6 @@ int q_from, k_from, v_from;     // where the head begins
 int first_query, first_column;  // of this workgroup
 vec4 a_next[A_LOADS], b_next[B_LOADS];
 vec4 score[TM], total[TM * VN];
-
-// Four numbers from `at` on, of which `left` are there; zeros behind them.
-#if WIDE
-#define FOUR(numbers, at, left) ((left) > 0 ? numbers[(at) / 4] : vec4(0.0))
-#else
-#define FOUR(numbers, at, left) \
-    vec4((left) > 0 ? numbers[at] : 0.0, (left) > 1 ? numbers[(at) + 1] : 0.0, \
-         (left) > 2 ? numbers[(at) + 2] : 0.0, (left) > 3 ? numbers[(at) + 3] : 0.0)
-#endif
-
-void wait() {
-    memoryBarrierShared();
-    barrier();
-}
 
 // Loads queries and keys from a depth on, those beyond the last being the last once more.
 void fetch_scores(int first, int depth) {
