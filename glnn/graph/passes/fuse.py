@@ -16,6 +16,7 @@ from glnn.graph.epilogue import Epilogue, Extent
 from glnn.graph.expression import MOST_CALLS, Arg, Call, Expr
 from glnn.graph.graph import Graph, Node, Value, ordered
 from glnn.graph.operators import Pointwise
+from glnn.graph.passes.rewriting import of_both
 from glnn.types import DType, Shape, TensorType
 
 Types = Mapping[Value, TensorType]
@@ -111,7 +112,7 @@ class _Fusion:
         if whole.calls > MOST_CALLS:
             return None
         made = replace(
-            _named(first, node),
+            of_both(first, first, node),
             epilogue=Epilogue(whole, tuple(extents)),
             extras=tuple(extras),
             outputs=node.outputs,
@@ -145,7 +146,7 @@ class _Fusion:
         whole = node.operator.expr(*arguments)
         if len(operands) > self._most or whole.calls > MOST_CALLS:
             return None
-        joined = _named(first, node)
+        joined = of_both(first, first, node)
         return replace(
             joined, operator=Pointwise(whole), inputs=tuple(operands), outputs=node.outputs
         )
@@ -171,9 +172,3 @@ def _sorted(expr: Expr) -> Expr:
         return min(place for place, _ in given), Call(one.function, arguments)
 
     return expr.fold(part)[-1][1]
-
-
-def _named(first: Node, node: Node) -> Node:
-    """`first` by both names, made of both."""
-    names = dict.fromkeys((*first.name.split(" + "), *node.name.split(" + ")))
-    return replace(first, name=" + ".join(names), origins=(first, node))

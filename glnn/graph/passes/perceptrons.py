@@ -36,17 +36,9 @@ def _join(rewriting: Rewriting, first: Node, last: Node) -> None:
     if inner is None or outer is None:
         return
     weights = [_biased(rewriting, node) for node in (first, last)]
-    names = dict.fromkeys((*first.name.split(" + "), *last.name.split(" + ")))
-    joined = Node(
-        " + ".join(names),
-        Perceptron(inner, outer),
-        (first.inputs[0], *weights),
-        last.outputs,
-        origins=(first, last),
-    )
-    rewriting.drop(last)
-    rewriting.drop(first)
-    rewriting.put(joined)
+    inputs = first.inputs[0], *weights
+    joined = Node(last.name, Perceptron(inner, outer), inputs, last.outputs)
+    rewriting.join(first, last, joined)
 
 
 def _function(rewriting: Rewriting, node: Node) -> Expr | None:

@@ -40,17 +40,8 @@ def _join(rewriting: Rewriting, first: Node, last: Node, pays: Pays) -> None:
     named = operator.named(first.inputs)
     if not pays(operator, {name: rewriting.types[value] for name, value in named.items()}):
         return
-    names = dict.fromkeys((*first.name.split(" + "), *last.name.split(" + ")))
-    joined = replace(
-        first,
-        name=" + ".join(names),
-        operator=operator,
-        outputs=last.outputs,
-        origins=(first, last),
-    )
-    rewriting.drop(last)
-    rewriting.drop(first)
-    rewriting.put(joined)
+    joined = replace(first, operator=operator, outputs=last.outputs)
+    rewriting.join(first, last, joined)
 
 
 def _side_by_side(pool: Pool2d, size: tuple[int, ...]) -> bool:

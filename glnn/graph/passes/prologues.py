@@ -58,16 +58,8 @@ def _join(rewriting: Rewriting, node: Node, operator: Conv2d | Matmul) -> None:
     places = (Arg(0) if v is source else Arg(1 + beside.index(v)) for v in given)
     prologue = Prologue(first.operator.expr(*places), tuple(e for e in extents if e is not None))
     seen = _seen(rewriting, node.name, prologue, beside, shape)
-    joined = replace(
-        node,
-        name=" + ".join(dict.fromkeys((*first.name.split(" + "), *node.name.split(" + ")))),
-        operator=replace(operator, prologue=prologue),
-        inputs=(source, weight, *seen),
-        origins=(first, node),
-    )
-    rewriting.drop(node)
-    rewriting.drop(first)
-    rewriting.put(joined)
+    operator, inputs = replace(operator, prologue=prologue), (source, weight, *seen)
+    rewriting.join(first, node, replace(node, operator=operator, inputs=inputs))
 
 
 def _read_once(rewriting: Rewriting, operator: Conv2d | Matmul, weight: Value) -> bool:

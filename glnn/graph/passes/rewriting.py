@@ -128,6 +128,12 @@ class Rewriting:
         """Have `node` make its results, which nobody makes now."""
         self._put(node)
 
+    def join(self, first: Node, last: Node, joined: Node) -> None:
+        """Have `joined`, which is made of both, in the place of `last`, and `first` nowhere."""
+        self.drop(last)
+        self.drop(first)
+        self.put(of_both(joined, first, last))
+
     def drop(self, node: Node) -> None:
         """Leave `node` out, and what only it has read."""
         for value in node.outputs:
@@ -166,3 +172,9 @@ class Rewriting:
 
 def _given(value: Value) -> bool:
     return value.kind.value in ("constant", "variable")
+
+
+def of_both(joined: Node, first: Node, last: Node) -> Node:
+    """`joined`, which is made of both, by their names."""
+    names = dict.fromkeys((*first.name.split(" + "), *last.name.split(" + ")))
+    return replace(joined, name=" + ".join(names), origins=(first, last))

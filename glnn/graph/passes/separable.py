@@ -50,17 +50,7 @@ def _join(rewriting: Rewriting, last: Node, pays: Pays) -> None:
         for value in beside:
             rewriting.prune(value)
         return
-    names = dict.fromkeys((*first.name.split(" + "), *last.name.split(" + ")))
-    joined = replace(
-        last,
-        name=" + ".join(names),
-        operator=operator,
-        inputs=inputs,
-        origins=(first, last),
-    )
-    rewriting.drop(last)
-    rewriting.drop(first)
-    rewriting.put(joined)
+    rewriting.join(first, last, replace(last, operator=operator, inputs=inputs))
 
 
 def _beside(rewriting: Rewriting, node: Node, prologue: Prologue | None) -> list[Value]:
