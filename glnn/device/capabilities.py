@@ -34,6 +34,7 @@ COMPUTE_LIMITS = {
     "shader_storage_buffer_offset_alignment": 0x90DF,
     "max_compute_uniform_components": 0x8263,
 }
+SM_COUNT_NV = 0x933B  # of NV_shader_thread_group; NVIDIA's ES has it without saying so
 Triple = tuple[int, int, int]
 MINIMUM: dict[str, int | Triple] = {  # what OpenGL ES 3.1 guarantees, tables 20.40 to 20.48
     "max_compute_work_group_invocations": 128,
@@ -99,6 +100,8 @@ class Capabilities:
     """Whether buffers may stay mapped while they are used: EXT_buffer_storage."""
     own_memory: bool = False
     """Whether the GPU is known to have memory of its own, and not to share the host's."""
+    processors: int = 0
+    """How many multiprocessors share a launch's workgroups; 0 where the driver does not tell."""
     minimum: bool = False
 
     def __post_init__(self) -> None:
@@ -186,7 +189,14 @@ class Capabilities:
         storage = "GL_EXT_buffer_storage" in extensions
         # Its extension that tells how much there is, GL_NVX_gpu_memory_info, is not ES's.
         own = "nvidia" in asked.vendor.lower() and "tegra" not in asked.renderer.lower()
-        asked = replace(asked, timer_query=timer, buffer_storage=storage, own_memory=own)
+        processors = gl.offered(SM_COUNT_NV) if own else 0
+        asked = replace(
+            asked,
+            timer_query=timer,
+            buffer_storage=storage,
+            own_memory=own,
+            processors=processors,
+        )
         if not asked.compute:
             return asked
         limits = {name: gl.integer(key) for name, key in COMPUTE_LIMITS.items()}
@@ -212,6 +222,7 @@ class _Questions:
         self._integer = load("glGetIntegerv", None, c_uint, ctypes.c_void_p)
         self._integer_at = load("glGetIntegeri_v", None, c_uint, c_uint, ctypes.c_void_p)
         self._long = load("glGetInteger64v", None, c_uint, ctypes.c_void_p)
+        self._error = load("glGetError", c_uint)
 
     def string(self, key: int, index: int | None = None) -> str:
         text = self._string(key) if index is None else self._string_at(key, index)
@@ -221,6 +232,11 @@ class _Questions:
         value = c_int()
         self._integer(key, byref(value))
         return value.value
+
+    def offered(self, key: int) -> int:
+        """The integer `key`, 0 where the driver does not know it."""
+        value = self.integer(key)
+        return 0 if self._error() else value
 
     def long(self, key: int) -> int:
         value = c_int64()

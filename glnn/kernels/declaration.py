@@ -220,6 +220,7 @@ KEYS: Mapping[str, Reader] = {
     "where": Where.read,
     "architectures": Architectures.read,
     "priority": whole,
+    "rate": whole,
     "tolerance": share,
 }
 """All keys that there are, but for `variants` and `also`."""

@@ -56,6 +56,8 @@ class Kernel:
     where: Where = field(default_factory=Where)
     architectures: Architectures = field(default_factory=Architectures)
     priority: int = 0  # among the kernels that suit, the greatest is the default
+    rate: int = 0  # how fast it is where no processor waits: among several of one priority, the one
+    # whose rate is the greatest with what its workgroups leave undone (`Launch.filled`) taken off
     tolerance: float = 1e-5  # the relative error that its results may have
     folder: Path | None = None  # the user's, which it was found in; None where it ships with glnn
     edition: int = 0  # another one where its files had changed when they were read again

@@ -109,6 +109,18 @@ class Launch:
         x, y, z, *_ = (*(-(-n // size) for n, size in zip(wide, local, strict=False)), 1, 1, 1)
         return x, y, z
 
+    def filled(
+        self, sizes: Mapping[str, int], parameters: Mapping[str, int], processors: int
+    ) -> float:
+        """The share of invocations with work in what so many processors do until the last of them
+        is done: workgroups reach over the edges, and they are no whole number of turns.
+        """
+        known = {**parameters, **sizes}
+        axes = [along for axis in self.grid for along in axis]
+        wanted = prod(known[along.size] / along.covered.of(known) for along in axes)
+        turns = -(-prod(self.groups(sizes, parameters)) // processors)
+        return wanted / max(turns * processors * prod(self.local_size(parameters)), 1)
+
     @property
     def bounded(self) -> int:
         """How many dimensions are not walked in strides: a device bounds their workgroups."""

@@ -196,7 +196,10 @@ def _preferred(
             found.append(fitted(adapted, device) or adapted)
     here = architecture(device)
     if len(found) > 1:
-        found.sort(key=lambda k: (problem.lies.moved(k), -k.priority, not problem.fits(k)))
+        speeds = {id(k): _rate(k, problem, device) for k in found}
+        found.sort(
+            key=lambda k: (problem.lies.moved(k), -k.priority, -speeds[id(k)], not problem.fits(k))
+        )
     suiting = [kernel for kernel in found if kernel.suits(_sizes(problem, kernel), here)]
     timed = [k for k in suiting if k.architectures.fit(here) == PREDICTED]
     fast = _fast(timed, problem, pace(here))
@@ -204,6 +207,14 @@ def _preferred(
     yield from (kernel for kernel in suiting if kernel not in timed)
     rest = [kernel for kernel in found if kernel not in suiting or kernel in timed]
     yield from (kernel for kernel in reversed(rest) if kernel not in fast)
+
+
+def _rate(kernel: Kernel, problem: Problem, device: Capabilities) -> float:
+    """How fast `kernel` is, of those that say so, without what it leaves processors idle."""
+    if not kernel.rate or not device.processors:
+        return kernel.rate
+    sizes = problem.sizes(kernel)
+    return kernel.rate * kernel.launch.filled(sizes, kernel.defaults, device.processors)
 
 
 def _sizes(problem: Problem, kernel: Kernel) -> dict[str, int]:

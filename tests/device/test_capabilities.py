@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
+from ctypes import c_uint
 from typing import Any
 
 import pytest
 
-from glnn.device import Capabilities, Device
+from glnn.device import Capabilities, Device, capabilities
 
 ES31 = Capabilities("es", (3, 1), "V", "R", "", "", "here", max_texture_size=4096)
 GUARANTEED: dict[str, Any] = {  # OpenGL ES 3.1, tables of implementation-dependent values
@@ -110,3 +112,54 @@ def test_capabilities_are_frozen_and_checked() -> None:
         ES31.renderer = "other"  # type: ignore[misc]
     with pytest.raises(ValueError, match="api"):
         dataclasses.replace(ES31, api="vulkan")
+
+
+@pytest.mark.parametrize(("vendor", "processors"), [("NVIDIA Corporation", 46), ("Mesa", 0)])
+def test_nvidias_drivers_tell_how_many_processors_there_are(vendor, processors) -> None:
+    asked = Capabilities.ask(Told(vendor, {capabilities.SM_COUNT_NV: 46}))
+    assert asked.processors == processors
+
+
+def test_a_driver_that_does_not_know_its_processors_leaves_no_error() -> None:
+    context = Told("NVIDIA Corporation", {})
+    assert Capabilities.ask(context).processors == 0
+    assert context.errors == []
+
+
+class Told:
+    """A context whose GL knows the integers `known` beside OpenGL ES 3.0's, which are all 1."""
+
+    what = "nowhere"
+
+    def __init__(self, vendor: str, known: dict[int, int]) -> None:
+        own = (capabilities.MAJOR_VERSION, capabilities.MINOR_VERSION, capabilities.NUM_EXTENSIONS)
+        self.integers = dict(zip(own, (3, 0, 0), strict=True))
+        self.integers |= dict.fromkeys(capabilities.LIMITS.values(), 1) | known
+        self.strings = {capabilities.VENDOR: vendor, capabilities.VERSION: "OpenGL ES 3.0"}
+        self.errors: list[int] = []
+        self.kept: list[Any] = []
+
+    def load_opengl_function(self, name: str) -> int | None:
+        functions: dict[str, tuple[Any, Any]] = {
+            "glGetString": (ctypes.CFUNCTYPE(ctypes.c_void_p, c_uint), self.string),
+            "glGetIntegerv": (ctypes.CFUNCTYPE(None, c_uint, ctypes.c_void_p), self.integer),
+            "glGetError": (ctypes.CFUNCTYPE(c_uint), self.error),
+        }
+        if name not in functions:
+            return ctypes.cast(ctypes.CFUNCTYPE(None)(lambda: None), ctypes.c_void_p).value
+        kind, function = functions[name]
+        self.kept.append(kind(function))
+        return ctypes.cast(self.kept[-1], ctypes.c_void_p).value
+
+    def string(self, key: int) -> int | None:
+        self.kept.append(ctypes.create_string_buffer(self.strings.get(key, "").encode()))
+        return ctypes.addressof(self.kept[-1])
+
+    def integer(self, key: int, place: int) -> None:
+        if key in self.integers:
+            ctypes.cast(place, ctypes.POINTER(ctypes.c_int))[0] = self.integers[key]
+        else:
+            self.errors.append(0x0500)
+
+    def error(self) -> int:
+        return self.errors.pop() if self.errors else 0

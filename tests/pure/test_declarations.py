@@ -101,6 +101,7 @@ def nested(keys: str, value: object) -> dict[str, object]:
         ("where.m.min", "4", "4"),
         ("backend", 1, 1),
         ("priority", "high", "high"),
+        ("rate", 1.5, 1.5),
         ("stages", 1, 1),
         ("generate", 1, 1),
         ("tolerance", 1, 1),

@@ -326,6 +326,53 @@ def test_an_unknown_kernel_is_named_beside_the_known(offer) -> None:
         Problem.of(RELU, {"y": (2, 2)}, {})
 
 
+def tiles(name: str, side: int, rate: int, **values: object) -> Kernel:
+    """Products by workgroups that compute `side` x `side` results, 64 invocations of them."""
+    across = {"workgroup": [8, 8], "grid": [f"n / {side // 8}", f"m / {side // 8}"]}
+    text = {
+        "summary": "",
+        "operands": bound(x=0, weight=1, out=2),
+        "launch": across,
+        "rate": rate,
+        **values,
+    }
+    path = Path(f"shaders/matmul/{name}.comp")
+    return Kernel.declared(path.with_suffix(".toml"), path, text)
+
+
+def test_the_share_of_processors_with_work_is_counted_from_the_grid() -> None:
+    launch_of = tiles("large", 64, 1).launch
+    # 3 x 3 workgroups of 64 x 64 for 129 x 129 results: 9 of them in two turns of 8 processors
+    share = launch_of.filled({"m": 129, "n": 129}, {}, 8)
+    assert share == pytest.approx(129 * 129 / (2 * 8 * 64 * 64))
+    assert launch_of.filled({"m": 128, "n": 256}, {}, 8) == 1.0
+    assert launch_of.filled({"m": 0, "n": 256}, {}, 8) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "processors", "chosen"),
+    [
+        (128, 256, 8, "large"),  # 8 tiles for 8 processors
+        (129, 256, 8, "small"),  # 12, so that 4 processors have two turns and 4 wait
+        (448, 448, 8, "large"),  # 49 in 7 turns
+        (129, 256, 0, "large"),  # nobody knows how many there are
+        (129, 256, 1, "large"),  # 12 turns of large tiles, or 40 of small ones, three times as fast
+    ],
+)
+def test_tiles_that_leave_few_processors_idle_are_chosen(offer, m, n, processors, chosen) -> None:
+    device = replace(DEVICE, processors=processors)
+    offer(tiles("small", 32, 40), tiles("large", 64, 50), tiles("other", 32, 90, priority=-1))
+    product = Problem.of(Matmul(), {"x": (m, 8), "weight": (n, 8)}, {})
+    assert choose("compute", product, device).name == chosen
+
+
+def test_a_rate_counts_among_kernels_of_one_priority_only(offer) -> None:
+    device = replace(DEVICE, processors=8)
+    offer(tiles("large", 64, 50), tiles("small", 32, 40), tiles("first", 64, 0, priority=1))
+    product = Problem.of(Matmul(), {"x": (129, 8), "weight": (256, 8)}, {})
+    assert choose("compute", product, device).name == "first"
+
+
 def test_the_greatest_priority_that_suits_is_chosen(offer) -> None:
     few = kernel("few", where={"outputs": {"max": 16}}, priority=3)
     many = kernel("many", where={"outputs": {"min": 64}}, priority=2)
