@@ -143,10 +143,17 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
     ],
     "perceptron": [
         (
-            Perceptron(call("relu", Arg(0)), call("sigmoid", Arg(0))),
-            {"x": (3, 37, 1, 1), "first": (9, 38), "second": (131, 10)},
+            Perceptron((9, 131), (call("relu", Arg(0)), call("sigmoid", Arg(0)))),
+            {"x": (3, 37, 1, 1), "weights": (38 * 12 + 10 * 132,)},
         ),
-        (Perceptron(), {"x": (2, 131, 1, 1), "first": (1031, 132), "second": (3, 1032)}),
+        (
+            Perceptron((1031, 3), (Arg(0), Arg(0))),
+            {"x": (2, 131), "weights": (132 * 1032 + 1032 * 4,)},
+        ),
+        (
+            Perceptron((129, 7, 37), (call("relu", Arg(0)), call("tanh", Arg(0)), Arg(0))),
+            {"x": (3, 131), "weights": (132 * 132 + 130 * 8 + 8 * 40,)},
+        ),
     ],
     "pooled_conv2d": [
         (

@@ -40,7 +40,7 @@ def _expressions(problem: Problem) -> Iterator[tuple[Expr, list[DType]]]:
         floats = [DType.float32] * max(expr.arity for expr in op.exprs)
         yield from ((expr, floats) for expr in op.exprs)
     if isinstance(op, Perceptron):
-        yield from ((expr, [DType.float32]) for expr in (op.inner, op.outer))
+        yield from ((expr, [DType.float32]) for expr in op.functions)
     if problem.prologue is not None:
         floats = [DType.float32] * (1 + len(problem.prologue.extents))
         yield problem.prologue.expr, floats

@@ -1,4 +1,4 @@
-"""Two products as one, by every kernel, and what graphs make of squeeze-and-excitations."""
+"""Layers one behind another as one operator, by every kernel."""
 
 from __future__ import annotations
 
@@ -15,35 +15,66 @@ from glnn.kernels.problem import Problem
 from tests import oracle
 from tests.backends.harness import TOLERANCE, Array, kernels, run, run_kernel
 
-GATED = Perceptron(call("relu", Arg(0)), call("sigmoid", call("sub", Arg(0), 0.25)))
-RAISED = Perceptron(call("exp", Arg(0)))
+GATE = (call("relu", Arg(0)), call("sigmoid", call("sub", Arg(0), 0.25)))
+RAISED = (call("exp", Arg(0)),) * 3
 """What is not 0 at 0: what pads the hidden numbers must not be added up."""
+MADE = {
+    call("relu", Arg(0)): lambda x: np.maximum(x, 0),
+    GATE[1]: lambda x: 1 / (1 + np.exp(-(x - 0.25))),
+    call("exp", Arg(0)): np.exp,
+}
 
 
-def expected(op: Perceptron, x: Array, first: Array, second: Array) -> Array:
-    x, first, second = (array.astype(np.float64) for array in (x, first, second))
-    hidden = oracle.matmul(x[:, :, 0, 0], first[:, :-1], first[:, -1])
-    hidden = np.maximum(hidden, 0) if op == GATED else np.exp(hidden)
-    out = oracle.matmul(hidden, second[:, :-1], second[:, -1])
-    return (1 / (1 + np.exp(-(out - 0.25))) if op == GATED else out)[:, :, None, None]
+def layers(rng, c: int, widths: tuple[int, ...]) -> list[tuple[Array, Array]]:
+    """Matrices and biases."""
+    found = []
+    for deep, wide in zip((c, *widths), widths, strict=False):
+        found.append((rng((wide, deep)) / np.float32(2 * deep**0.5), rng((wide,)) / np.float32(4)))
+    return found
 
 
-def operands(rng, n: int, c: int, hidden: int, o: int) -> dict[str, Array]:
-    first = rng((hidden, c + 1)) / np.float32(c**0.5)
-    second = rng((o, hidden + 1)) / np.float32(hidden**0.5)
-    return {"x": rng((n, c, 1, 1)), "first": first, "second": second}
+def weights_of(own: list[tuple[Array, Array]]) -> Array:
+    """As the operator takes them; what pads rows is NaN, as nobody looks at it."""
+    parts = []
+    for matrix, bias in own:
+        rows = np.full((matrix.shape[1] + 1, -(-len(bias) // 4) * 4), np.nan, np.float32)
+        rows[:, : len(bias)] = [*matrix.T, bias]
+        parts.append(rows.ravel())
+    return np.concatenate(parts)
 
 
-@pytest.mark.parametrize("op", [GATED, RAISED])
+def expected(op: Perceptron, x: Array, own: list[tuple[Array, Array]]) -> Array:
+    found = x.astype(np.float64).reshape(x.shape[:2])
+    for function, (matrix, bias) in zip(op.functions, own, strict=True):
+        sums = oracle.matmul(found, matrix.astype(np.float64), bias.astype(np.float64))
+        found = MADE[function](sums)
+    return found.reshape(*found.shape, *x.shape[2:])
+
+
+def operands(rng, op: Perceptron, *shape: int) -> tuple[dict[str, Array], Array]:
+    """What `op` is given for an x of that shape, and what is to come of it."""
+    x, own = rng(shape), layers(rng, shape[1], op.widths)
+    return {"x": x, "weights": weights_of(own)}, expected(op, x, own)
+
+
+@pytest.mark.parametrize("functions", [GATE, RAISED[:2], RAISED, RAISED[:1]], ids=len)
 @pytest.mark.parametrize(
-    "sizes",
-    [(1, 1, 1, 1), (3, 7, 3, 129), (2, 129, 7, 1), (1, 37, 127, 37), (5, 576, 144, 576)],
+    ("shape", "widths"),
+    [
+        ((1, 1), (1, 1, 1)),
+        ((3, 7, 1, 1), (3, 129, 5)),
+        ((2, 129), (7, 1, 7)),
+        ((1, 37), (127, 37, 129)),
+        ((5, 576, 1, 1), (144, 576, 3)),
+        ((7, 400), (120, 84, 10)),
+    ],
 )
 @pytest.mark.parametrize(("name", "kernel"), kernels("perceptron"))
-def test_any_sizes(opened, rng, name, kernel, sizes, op) -> None:
-    given = operands(rng, *sizes)
+def test_any_sizes(opened, rng, name, kernel, shape, widths, functions) -> None:
+    op = Perceptron(widths[: len(functions)], functions)
+    given, correct = operands(rng, op, *shape)
     got = run(opened(name), op, given, kernel)
-    assert oracle.error(got, expected(op, **given)) <= TOLERANCE
+    assert oracle.error(got, correct) <= TOLERANCE
 
 
 @pytest.mark.parametrize("lanes", [32, 64, 512, 1024])
@@ -53,32 +84,43 @@ def test_any_number_of_lanes(opened, rng, lanes) -> None:
     choice = kernels_for("perceptron", "compute")[0].with_parameters(WG=lanes)
     if why_not_device(choice, backend.device.capabilities):
         return
-    for sizes in ((2, 5, 9, 4099), (2, 67, 2047, 3)):
-        given = operands(rng, *sizes)
+    for shape, widths in (((2, 5), (9, 4099)), ((2, 67), (2047, 3)), ((2, 9), (1023, 1021, 5))):
+        op = Perceptron(widths, (*GATE, GATE[0])[: len(widths)])
+        given, correct = operands(rng, op, *shape)
         types = {name: array.shape for name, array in given.items()}
-        got = run_kernel(backend, GATED, given, Problem.of(GATED, types, {}).adapted(choice))
-        assert oracle.error(got, expected(GATED, **given)) <= TOLERANCE
+        got = run_kernel(backend, op, given, Problem.of(op, types, {}).adapted(choice))
+        assert oracle.error(got, correct) <= TOLERANCE
 
 
-def test_more_hidden_numbers_than_there_is_room_for(opened, rng) -> None:
-    with pytest.raises(UnsupportedOpError, match="room for 2048 hidden numbers, no 2049"):
-        evaluate(GATED, operands(rng, 1, 2, 2049, 2), opened("compute"))
+@pytest.mark.parametrize(("widths", "room"), [((2049, 2), 2048), ((3, 1025, 2), 1024)])
+def test_more_hidden_numbers_than_there_is_room_for(opened, rng, widths, room) -> None:
+    op = Perceptron(widths, RAISED[: len(widths)])
+    given, _ = operands(rng, op, 1, 2)
+    with pytest.raises(UnsupportedOpError, match=f"room for {room} hidden numbers of a layer, no"):
+        evaluate(op, given, opened("compute"))
 
 
 @pytest.mark.parametrize(
     "shapes",
     [
-        {"x": (2, 3, 1, 1), "first": (5, 3), "second": (7, 6)},
-        {"x": (2, 3, 1, 1), "first": (5, 4), "second": (7, 5)},
-        {"x": (2, 3, 1, 2), "first": (5, 4), "second": (7, 6)},
-        {"x": (2, 3), "first": (5, 4), "second": (7, 6)},
+        {"x": (2, 3), "weights": (4 * 8 + 6 * 8 + 1,)},
+        {"x": (2, 4), "weights": (4 * 8 + 6 * 8,)},
+        {"x": (2, 3, 1, 2), "weights": (4 * 8 + 6 * 8,)},
+        {"x": (2, 3, 1), "weights": (4 * 8 + 6 * 8,)},
+        {"x": (2, 3), "weights": (4 * 8 + 6 * 8, 1)},
     ],
 )
 def test_operands_must_fit(shapes) -> None:
     with pytest.raises(ShapeError, match="perceptron: "):
-        Problem.of(GATED, shapes, {})
+        Problem.of(Perceptron((5, 7), GATE), shapes, {})
 
 
 def test_its_functions_are_of_one_sum() -> None:
     with pytest.raises(ShapeError, match="must be of one sum"):
-        Perceptron(call("add", Arg(0), Arg(1)))
+        Perceptron((3,), (call("add", Arg(0), Arg(1)),))
+
+
+@pytest.mark.parametrize(("widths", "functions"), [((), ()), ((3,), GATE), ((0, 3), GATE)])
+def test_each_layer_has_a_width_and_a_function(widths, functions) -> None:
+    with pytest.raises(ShapeError, match="a width of at least 1 and a function for each layer"):
+        Perceptron(widths, functions)

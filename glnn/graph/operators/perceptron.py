@@ -1,8 +1,8 @@
-"""Two small products one after the other, with a function behind each."""
+"""Small products one after the other, with a function behind each."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,68 +11,88 @@ import numpy as np
 from glnn.errors import ShapeError
 from glnn.graph.contraction import Contraction
 from glnn.graph.expression import Arg, Expr
-from glnn.graph.operator import Shapes, rank
+from glnn.graph.operator import Shapes
 from glnn.types import Array, Shape
 
 SUM = Arg(0)
+QUAD = 4  # numbers that a kernel reads and makes at once
+
+
+def padded(width: int) -> int:
+    """The columns that a layer of so many results has in memory."""
+    return -(-width // QUAD) * QUAD
 
 
 @dataclass(frozen=True)
 class Perceptron(Contraction):
-    """outer(second [inner(first [x, 1]), 1]) of images of one pixel: a layer and another behind it.
+    """f2(W2 [f1(W1 [x, 1]), 1]) and so on: fully connected layers, one behind another.
 
-    x: (n, c, 1, 1). first: (hidden, c + 1). second: (o, hidden + 1). The last column of either is a
-    bias. Result: (n, o, 1, 1). So a squeeze-and-excitation makes the scales of its channels (Hu et
-    al. 2018, section 3.2).
+    x: (n, c), or images of one pixel (n, c, 1, 1). weights: one dimension, layer after layer a row
+    of each term, the one behind the last of the biases; rows are padded to whole fours, by what is
+    not looked at. Result: (n, o), or (n, o, 1, 1). So a squeeze-and-excitation makes the scales of
+    its channels (Hu et al. 2018, section 3.2), and a classifier its scores.
     """
 
     name: ClassVar[str] = "perceptron"
     samples: ClassVar[bool] = True
     deepens: ClassVar[bool] = True
-    parameters: ClassVar[tuple[str, ...]] = ("first", "second")
-    inner: Expr = SUM
-    """What is made of each hidden sum, Arg(0)."""
-    outer: Expr = SUM
-    """What is made of each sum of the result, Arg(0)."""
+    parameters: ClassVar[tuple[str, ...]] = ("weights",)
+    widths: tuple[int, ...]
+    """How many results each layer has."""
+    functions: tuple[Expr, ...]
+    """What each layer makes of each of its sums, Arg(0)."""
 
     def __post_init__(self) -> None:
-        for expr in (self.inner, self.outer):
+        if not self.widths or len(self.widths) != len(self.functions) or min(self.widths) < 1:
+            raise ShapeError(
+                f"perceptron: expected a width of at least 1 and a function for each layer, got "
+                f"{self.widths} and {len(self.functions)} functions"
+            )
+        for expr in self.functions:
             if expr.arity > 1:
                 raise ShapeError(f"perceptron: {expr.text()} must be of one sum")
 
+    def size(self, c: int) -> int:
+        """How many numbers its weights are for samples of `c` numbers."""
+        return sum((terms + 1) * padded(width) for terms, width in self.layers(c))
+
+    def layers(self, c: int) -> Iterator[tuple[int, int]]:
+        """The terms and the results of each layer, for samples of `c` numbers."""
+        return zip((c, *self.widths), self.widths, strict=False)
+
     def shape_of(self, shapes: Shapes) -> Shape:
-        x, first, second = (shapes[name] for name in ("x", "first", "second"))
-        rank(self.name, "x", x, 4, "(n, c, 1, 1)")
-        rank(self.name, "first", first, 2, "(hidden, c + 1)")
-        rank(self.name, "second", second, 2, "(o, hidden + 1)")
-        if x[2:] != (1, 1) or first[1] != x[1] + 1 or second[1] != first[0] + 1:
+        x, weights = shapes["x"], shapes["weights"]
+        if len(x) not in (2, 4) or x[2:] not in ((), (1, 1)):
+            raise ShapeError(f"perceptron: x must be (n, c) or (n, c, 1, 1), got {x}")
+        if weights != (self.size(x[1]),):
             raise ShapeError(
-                f"perceptron: x {x}, first {first} and second {second} do not fit: they must be "
-                "(n, c, 1, 1), (hidden, c + 1) and (o, hidden + 1)"
+                f"perceptron: weights must be ({self.size(x[1])},) for x {x} and widths "
+                f"{self.widths}, got {weights}"
             )
-        return x[0], second[0], 1, 1
+        return x[0], self.widths[-1], *x[2:]
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
-        found = operands["x"].reshape(operands["x"].shape[:2])
-        for name, expr in (("first", self.inner), ("second", self.outer)):
-            weight = operands[name].astype(found.dtype, copy=False)
-            sums = found @ weight[:, :-1].T + weight[:, -1]
-            found = np.asarray(expr.evaluate(sums), found.dtype)
-        return found.reshape(*found.shape, 1, 1)
+        x = operands["x"]
+        found, rest = x.reshape(x.shape[:2]), operands["weights"].astype(x.dtype, copy=False)
+        for (terms, width), expr in zip(self.layers(x.shape[1]), self.functions, strict=True):
+            size = (terms + 1) * padded(width)
+            weight, rest = rest[:size].reshape(terms + 1, -1)[:, :width], rest[size:]
+            found = np.asarray(expr.evaluate(found @ weight[:-1] + weight[-1]), x.dtype)
+        return found.reshape(*found.shape, *x.shape[2:])
 
     def flops(self, shapes: Shapes) -> int:
-        (hidden, deep), (o, wide) = shapes["first"], shapes["second"]
-        functions = hidden * self.inner.flops + o * self.outer.flops
-        return shapes["x"][0] * (2 * hidden * deep + 2 * o * wide + functions)
+        n, c, *_ = shapes["x"]
+        layers = zip(self.layers(c), self.functions, strict=True)
+        return n * sum(width * (2 * (terms + 1) + f.flops) for (terms, width), f in layers)
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
-        (n, c, *_), (hidden, _), (o, _) = (shapes[name] for name in ("x", "first", "second"))
-        return {"n": n, "c": c, "hidden": hidden, "o": o}
+        n, c, *_ = shapes["x"]
+        return {"n": n, "c": c, "o": self.widths[-1]}
 
     def depth(self, shapes: Shapes) -> int:
         return shapes["x"][1]
 
     def of_depth(self, shapes: Shapes, depth: int, *, few: bool = False) -> Shapes:
-        (n, c, *_), (hidden, _) = shapes["x"], shapes["first"]
-        made = depth + (c - depth) % 4  # a whole quad or not, as before
-        return {**shapes, "x": (n, made, 1, 1), "first": (hidden, made + 1)}
+        n, c, *rest = shapes["x"]
+        made = depth + (c - depth) % QUAD  # a whole quad or not, as before
+        return {**shapes, "x": (n, made, *rest), "weights": (self.size(made),)}

@@ -1,7 +1,7 @@
-"""Two products of images of one pixel, the second of what the first makes, as one operator.
+"""Products one behind another, of rows or of images of one pixel, as one operator.
 
-That is what a squeeze-and-excitation makes its scales by. Behind `fuse`: biases and functions are
-in epilogues by then.
+A squeeze-and-excitation makes its scales by such, a classifier its scores. Behind `fuse`: biases
+and functions are in epilogues by then.
 """
 
 from __future__ import annotations
@@ -11,40 +11,53 @@ import numpy as np
 from glnn.graph.builder import constant
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.graph import Graph, Node, Value
-from glnn.graph.operators import Concat, Conv2d, Perceptron
+from glnn.graph.operators import Concat, Conv2d, Matmul, Pad, Perceptron, Transpose
+from glnn.graph.passes.attention import Pays
 from glnn.graph.passes.rewriting import Rewriting
 from glnn.types import DType, TensorType
 
 BIASED = call("add", Arg(0), Arg(1))
 
 
-def with_perceptrons(graph: Graph, types: dict[Value, TensorType]) -> Graph:
-    """`graph` with pairs of such products, of fixed weights, where one reads what is between alone.
+def with_perceptrons(graph: Graph, types: dict[Value, TensorType], pays: Pays) -> Graph:
+    """`graph` with runs of such products, of fixed weights, where one reads what is between alone.
 
-    types: of every value; those of new ones are added.
+    types: of every value; those of new ones are added. pays: whether it is worth it.
     """
     rewriting = Rewriting(graph, types)
     for first, last in rewriting.pairs():
-        _join(rewriting, first, last)
+        _join(rewriting, first, last, pays)
     return rewriting.graph()
 
 
-def _join(rewriting: Rewriting, first: Node, last: Node) -> None:
-    """Both as one, where they are such products."""
-    functions = [_function(rewriting, node) for node in (first, last)]
-    inner, outer = functions
-    if inner is None or outer is None:
+def _join(rewriting: Rewriting, first: Node, last: Node, pays: Pays) -> None:
+    """Both as one, where they are such products, or layers and such a product behind them."""
+    layers, layer = _layers(rewriting, first), _layer(rewriting, last)
+    if layers is None or layer is None:
         return
-    weights = [_biased(rewriting, node) for node in (first, last)]
-    inputs = first.inputs[0], *weights
-    joined = Node(last.name, Perceptron(inner, outer), inputs, last.outputs)
-    rewriting.join(first, last, joined)
+    joined = Perceptron(layers.widths + layer.widths, layers.functions + layer.functions)
+    x = first.inputs[0]
+    assert x is not None
+    size = TensorType((joined.size(rewriting.shape(x)[1]),))
+    if not pays(joined, {"x": rewriting.types[x], "weights": size}):
+        return
+    weights = rewriting.add(
+        last.name, Concat(0), _weights(rewriting, first), _weights(rewriting, last)
+    )
+    node = Node(last.name, joined, (x, weights), last.outputs)
+    rewriting.join(first, last, node)
 
 
-def _function(rewriting: Rewriting, node: Node) -> Expr | None:
-    """What `node` makes of each of its sums, a bias added; None where it is no such product."""
+def _layers(rewriting: Rewriting, node: Node) -> Perceptron | None:
+    """The layers that `node` is; None where it is no such product."""
     operator = node.operator
-    if not isinstance(operator, Conv2d) or operator.prologue is not None:
+    return operator if isinstance(operator, Perceptron) else _layer(rewriting, node)
+
+
+def _layer(rewriting: Rewriting, node: Node) -> Perceptron | None:
+    """The one layer that `node` is; None where it is no such product."""
+    operator = node.operator
+    if not isinstance(operator, Conv2d | Matmul) or operator.prologue is not None:
         return None
     x, weight = node.inputs[:2]
     given = (x, weight, *node.extras)
@@ -52,10 +65,17 @@ def _function(rewriting: Rewriting, node: Node) -> Expr | None:
         return None
     if x is None or weight is None or not all(map(rewriting.fixed, (weight, *node.extras))):
         return None
-    if rewriting.shape(weight)[1:] != (rewriting.shape(x)[1], 1, 1) or operator.groups > 1:
+    shape, one = rewriting.shape(weight), rewriting.shape(x)[1:]
+    if shape[1:] != one or one[1:] not in ((), (1, 1)):  # a stack of matrices has one more
         return None
-    if rewriting.shape(x)[2:] != (1, 1) or any(operator.padding):
+    if isinstance(operator, Conv2d) and (operator.groups > 1 or any(operator.padding)):
         return None
+    function = _function(node)
+    return None if function is None else Perceptron(shape[:1], (function,))
+
+
+def _function(node: Node) -> Expr | None:
+    """What `node` makes of each of its sums, a bias added; None where it takes other operands."""
     if node.epilogue is None or not node.epilogue.extents:
         return Arg(0) if node.epilogue is None else node.epilogue.expr
     if node.epilogue.extents != ("channel",):
@@ -65,15 +85,20 @@ def _function(rewriting: Rewriting, node: Node) -> Expr | None:
     return sums(Arg(0), Arg(0), Arg(0)) if left == {2} else None
 
 
-def _biased(rewriting: Rewriting, node: Node) -> Value:
-    """The weights of `node` as a matrix, whose last column is the bias."""
+def _weights(rewriting: Rewriting, node: Node) -> Value:
+    """The weights of `node` as `Perceptron` takes them."""
     weight = node.inputs[1]
     assert weight is not None
-    rows, depth = rewriting.shape(weight)[:2]
-    matrix = rewriting.reshaped(node.name, weight, (rows, depth))
-    bias: Value = constant(np.zeros((rows, 1), np.float32))
+    if isinstance(node.operator, Perceptron):
+        return weight
+    width, depth = rewriting.shape(weight)[:2]
+    matrix = rewriting.reshaped(node.name, weight, (width, depth))
+    bias: Value = constant(np.zeros((width, 1), np.float32))
     if node.extras:
-        bias = rewriting.reshaped(node.name, node.extras[0], (rows, 1))
+        bias = rewriting.reshaped(node.name, node.extras[0], (width, 1))
     else:
         rewriting.types[bias] = bias.type
-    return rewriting.add(node.name, Concat(1), matrix, bias)
+    both = rewriting.add(node.name, Concat(1), matrix, bias)
+    rows = rewriting.add(node.name, Pad((0, 0), (-width % 4, 0)), both)
+    turned = rewriting.add(node.name, Transpose((1, 0)), rows)
+    return rewriting.reshaped(node.name, turned, (turned.type.shape[0] * turned.type.shape[1],))

@@ -1,4 +1,4 @@
-"""What kernels get that compute two products at once: the functions behind them."""
+"""What kernels get that compute layers one behind another: the functions behind them."""
 
 from __future__ import annotations
 
@@ -22,26 +22,43 @@ def generate(
 ) -> Generated:
     """For the template of shaders/perceptron."""
     if not isinstance(op, Perceptron):
-        raise UnsupportedOpError(f"it computes two products at once, no {op.name}")
-    hidden = types["first"].shape[0]
-    if hidden > MOST_HIDDEN:
-        raise UnsupportedOpError(f"it has room for {MOST_HIDDEN} hidden numbers, no {hidden}")
-    functions = {"inner": op.inner, "outer": op.outer}
-    values: dict[str, Uniform] = {}
-    for name, expr in functions.items():
+        raise UnsupportedOpError(f"it computes layers one behind another, no {op.name}")
+    count = len(op.widths)
+    room, hidden = MOST_HIDDEN // (2 if count > 2 else 1), max((0, *op.widths[:-1]))
+    if hidden > room:  # what a layer reads stays while it makes what the next one does
+        raise UnsupportedOpError(f"it has room for {room} hidden numbers of a layer, no {hidden}")
+    values: dict[str, Uniform] = {"widths": (types["x"].shape[1], *op.widths)}
+    for i, expr in enumerate(op.functions):
         types_on_gpu(expr, FLOATS)
-        values |= uniforms(expr, f"{name}_")
-    texts = [function(expr, FLOATS, name, f"{name}_") for name, expr in functions.items()]
+        values |= uniforms(expr, f"scalar_{i}_")
     return Generated(
-        ":".join(map(fingerprint, functions.values())),
-        {"functions": lambda: "\n".join(texts)},
-        {"MOST_HIDDEN": MOST_HIDDEN},
+        ":".join(map(fingerprint, op.functions)),
+        {"layers": lambda: _layers(op)},
+        {"MOST_HIDDEN": room, "LAYERS": count},
         values,
     )
 
 
+def _layers(op: Perceptron) -> str:
+    """The functions, and `finished`, which gives what a layer makes of four sums."""
+    names = [f"function_{i}" for i in range(len(op.functions))]
+    parts = [
+        function(expr, FLOATS, name, f"scalar_{i}_")
+        for i, (name, expr) in enumerate(zip(names, op.functions, strict=True))
+    ]
+    *others, last = names
+    cases = [f"    if (layer == {i}) return {name}(sum);" for i, name in enumerate(others)]
+    body = ["vec4 finished(int layer, vec4 sum) {", *cases, f"    return {last}(sum);", "}"]
+    return "\n".join(parts + body)
+
+
 def examples() -> Mapping[str, tuple[Operator, dict[str, TensorType]]]:
     """Operators that have every way of the template compiled."""
-    shapes = {"x": (3, 37, 1, 1), "first": (9, 38), "second": (37, 10)}
-    op = Perceptron(call("relu", Arg(0)), call("sigmoid", call("mul", Arg(0), 0.5)))
-    return {"excitation": (op, {name: TensorType(shape) for name, shape in shapes.items()})}
+    gate = call("sigmoid", call("mul", Arg(0), 0.5))
+    found: dict[str, tuple[Operator, dict[str, TensorType]]] = {}
+    for name, op, x in (
+        ("excitation", Perceptron((9, 37), (call("relu", Arg(0)), gate)), (3, 37, 1, 1)),
+        ("layers", Perceptron((9, 7, 5), (call("tanh", Arg(0)), gate, Arg(0))), (3, 37)),
+    ):
+        found[name] = op, {"x": TensorType(x), "weights": TensorType((op.size(x[1]),))}
+    return found
