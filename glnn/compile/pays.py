@@ -68,13 +68,18 @@ def pool_pays(case: Case) -> bool:
 
 
 def perceptron_pays(case: Case) -> bool:
-    """Whether x lies as the kernel takes it, and two products, a sample a workgroup, take less time
-    than the launch that is spared.
-    """
+    """Whether the layers, a sample a workgroup, take less time than the launches that are spared."""
     problem, of = case.problem, case.of
-    nbytes = sum(4 * prod(problem.shape(name)) for name in problem.op.parameters)
+    assert isinstance(problem.op, Perceptron)
+    nbytes = 4 * prod(problem.shape("weights"))
     time = max(nbytes / of.lone, problem.output[0] * nbytes) / of.bytes
-    return problem.fits(case.kernel) and time <= of.launch
+    spared = (len(problem.op.widths) - 1) * of.launch
+    return time <= spared
+
+
+def fits(case: Case) -> bool:
+    """Whether x lies as the kernel takes it."""
+    return case.problem.fits(case.kernel)
 
 
 def prologue_pays(case: Case) -> bool:
@@ -139,7 +144,7 @@ JOININGS: Mapping[str, Joining] = {
     Attention.name: Joining(),
     SeparableConv2d.name: Joining((Conv2d.name,), made=separable_pays),
     PooledConv2d.name: Joining((Conv2d.name, Pool2d.name), kept=pool_pays),
-    Perceptron.name: Joining(kept=perceptron_pays),
+    Perceptron.name: Joining((Conv2d.name, Matmul.name), perceptron_pays, fits),
     Conv2d.name: Joining(kept=prologue_pays),
     Matmul.name: Joining(kept=prologue_pays),
 }

@@ -22,6 +22,7 @@ from glnn.graph.operators import (
     Matmul,
     Normalize,
     Pad,
+    Perceptron,
     Pointwise,
     Pool2d,
     Reduce,
@@ -264,10 +265,14 @@ def steps(block: Block, shape: tuple[int, ...], *without: Pass) -> list[Node]:
     net = Net()
     graph = net.graph(block(net, net.input("x", *shape)))
     types = graph.bind({"x": TensorType(shape)})
-    graph = shortened(graph, types, Offers(MANY), frozenset(without))
+    graph = shortened(graph, types, Offers(MANY, pays=_of_layers), frozenset(without))
     fixed = graph.fixed
     computed = [node for node in graph.nodes if node.outputs[0] not in fixed]
     return [node for node in computed if not node.operator.view]
+
+
+def _of_layers(operator: Operator, types: object) -> bool:
+    return isinstance(operator, Perceptron)
 
 
 def written(node: Node) -> str:

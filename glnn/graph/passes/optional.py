@@ -67,7 +67,7 @@ class Pass(Enum):
     FUSE = "fuse"
     """Pointwise work joins what it is done on."""
     PERCEPTRON = "perceptron"
-    """Two small products one after the other become one operator."""
+    """Small products one after the other become one operator, where the backend gains by that."""
     PROLOGUE = "prologue"
     """Pointwise work joins the one product or convolution that reads what it makes."""
     POOLED = "pooled"
@@ -193,7 +193,7 @@ _ORDER: tuple[tuple[Pass, Change], ...] = (
     (Pass.CONCATS, _of_graph(with_shared_concats)),
     (Pass.ATTENTION, _paying(with_attention)),
     (Pass.FUSE, _fuse),
-    (Pass.PERCEPTRON, _of_types(with_perceptrons)),
+    (Pass.PERCEPTRON, _paying(with_perceptrons)),
     (Pass.STACK, _stack),
     (Pass.PROLOGUE, _of_types(with_prologues)),
     (Pass.POOLED, _paying(with_pooled)),
