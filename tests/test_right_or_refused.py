@@ -19,7 +19,7 @@ import glnn
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
 from glnn.compile import Plan, evaluate
-from glnn.doctor.problems import PROBLEMS, numbers, precise
+from glnn.doctor.problems import PROBLEMS
 from glnn.errors import DeviceError, UnsupportedOpError
 from glnn.graph.epilogue import BIASED
 from glnn.graph.expression import Arg, call
@@ -28,6 +28,7 @@ from glnn.kernels.library import declared
 from glnn.kernels.problem import Problem
 from tests.backends.harness import TOLERANCE
 from tests.oracle import error
+from tests.problems import numbers, precise
 from tests.random_models import random_model
 from tests.references import results
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-
-import numpy as np
 
 from glnn.graph.epilogue import BIASED, Epilogue
 from glnn.graph.expression import Arg, call
@@ -48,8 +46,7 @@ from glnn.graph.operators.winograd_input import WinogradInput
 from glnn.graph.operators.winograd_output import WinogradOutput
 from glnn.graph.operators.zero import Zero
 from glnn.graph.prologue import Prologue
-from glnn.kernels.problem import Problem
-from glnn.types import Array, DType, Shape, TensorType
+from glnn.types import DType, Shape, TensorType
 
 RELU, TANH = (Epilogue(call(name, Arg(0))) for name in ("relu", "tanh"))
 SUMMED = Epilogue(call("add", Arg(0), Arg(1)), ("full",))
@@ -70,6 +67,13 @@ def _given(**operands: TensorType | Shape) -> Operands:
 
 Small = tuple[Operator, Operands] | tuple[Operator, Operands, Epilogue]
 """An operator, its operands' shapes (types where not all are float32), perhaps an epilogue."""
+
+
+def _layers(widths: tuple[int, ...], functions: tuple[str, ...], *x: int) -> Small:
+    op = Perceptron(widths, tuple(call(name, Arg(0)) for name in functions))
+    return op, {"x": x, "weights": (op.size(x[1]),)}
+
+
 PROBLEMS: Mapping[str, Sequence[Small]] = {
     "matmul": [
         (Matmul(), {"x": (67, 37), "weight": (131, 37), "e1": (131,)}, BIASED_TANH),
@@ -142,18 +146,9 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
         ),
     ],
     "perceptron": [
-        (
-            Perceptron((9, 131), (call("relu", Arg(0)), call("sigmoid", Arg(0)))),
-            {"x": (3, 37, 1, 1), "weights": (38 * 12 + 10 * 132,)},
-        ),
-        (
-            Perceptron((1031, 3), (Arg(0), Arg(0))),
-            {"x": (2, 131), "weights": (132 * 1032 + 1032 * 4,)},
-        ),
-        (
-            Perceptron((129, 7, 37), (call("relu", Arg(0)), call("tanh", Arg(0)), Arg(0))),
-            {"x": (3, 131), "weights": (132 * 132 + 130 * 8 + 8 * 40,)},
-        ),
+        _layers((9, 131), ("relu", "sigmoid"), 3, 37, 1, 1),
+        _layers((1031, 3), ("abs", "neg"), 2, 131),
+        _layers((129, 7, 37), ("relu", "tanh", "neg"), 3, 131),
     ],
     "pooled_conv2d": [
         (
@@ -297,22 +292,3 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
         for tile, rows in ((2, 16 * 2 * 4 * 3), (4, 36 * 2 * 2 * 2))
     ],
 }
-
-
-def numbers(rng: Callable[[tuple[int, ...]], Array], problem: Problem) -> dict[str, Array]:
-    """Operands of `problem`: normal float32 numbers, and integers from -5 to 99."""
-    integers = np.random.default_rng(7).integers
-    return {
-        name: rng(one.shape)
-        if one.dtype is DType.float32
-        else integers(-5, 100, one.shape).astype(one.dtype.numpy)
-        for name, one in problem.operands
-    }
-
-
-def precise(operands: Mapping[str, Array]) -> dict[str, Array]:
-    """The same, what is float32 in float64."""
-    return {
-        name: array.astype(np.float64) if array.dtype == np.float32 else array
-        for name, array in operands.items()
-    }

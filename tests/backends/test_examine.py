@@ -13,7 +13,7 @@ from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
 from glnn.compile import evaluate
 from glnn.device import Program, Source
-from glnn.doctor.problems import PROBLEMS, numbers
+from glnn.doctor.problems import PROBLEMS
 from glnn.errors import DeviceError, UnsupportedOpError
 from glnn.graph.expression import Arg, call
 from glnn.graph.index_map import Axis
@@ -36,6 +36,7 @@ from glnn.kernels.verdicts import Verdict, Verdicts
 from glnn.types import DType, TensorType
 from tests.backends.harness import BACKENDS, taken
 from tests.oracle import error
+from tests.problems import numbers
 
 pytestmark = pytest.mark.usefixtures("by_methods")
 

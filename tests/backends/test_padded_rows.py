@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from glnn.doctor.problems import PROBLEMS, numbers, precise
+from glnn.doctor.problems import PROBLEMS
 from glnn.kernels import kernels_for
 from glnn.kernels.problem import Problem
 from glnn.layout import parse
 from tests.backends.harness import run
 from tests.oracle import error
+from tests.problems import numbers, precise
 
 OPS = [
     *("pointwise", "softmax", "reduce", "normalize", "concat", "gather", "scatter", "move"),

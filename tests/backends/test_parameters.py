@@ -7,7 +7,7 @@ import os
 import pytest
 
 from glnn.backends.gl import GlBackend
-from glnn.doctor.problems import PROBLEMS, numbers, precise
+from glnn.doctor.problems import PROBLEMS
 from glnn.errors import LimitError
 from glnn.kernels import library
 from glnn.kernels.admit import fitted, why_not_device
@@ -15,6 +15,7 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from tests.backends.harness import TOLERANCE, run_kernel, taken
 from tests.oracle import error
+from tests.problems import numbers, precise
 
 TUNED = [(k, name) for k in library() for name, values in k.tune.items() if len(values) > 1]
 

@@ -8,7 +8,7 @@ import pytest
 
 from glnn.backends.compute import Compute
 from glnn.backends.feedback import Feedback
-from glnn.doctor.problems import PROBLEMS, numbers, precise
+from glnn.doctor.problems import PROBLEMS
 from glnn.errors import GlnnError
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Matmul, Pointwise
@@ -19,6 +19,7 @@ from glnn.kernels.verdicts import Verdict
 from glnn.settings import Settings
 from tests.backends.harness import BACKENDS, TOLERANCE, run_kernel, taken
 from tests.oracle import error
+from tests.problems import numbers, precise
 
 pytestmark = pytest.mark.usefixtures("by_methods")
 

@@ -1,0 +1,29 @@
+"""Operands of the doctor's problems."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from glnn.kernels.problem import Problem
+from glnn.types import Array, DType
+
+
+def numbers(rng: Callable[[tuple[int, ...]], Array], problem: Problem) -> dict[str, Array]:
+    """Operands of `problem`: normal float32 numbers, and integers from -5 to 99."""
+    integers = np.random.default_rng(7).integers
+    return {
+        name: rng(one.shape)
+        if one.dtype is DType.float32
+        else integers(-5, 100, one.shape).astype(one.dtype.numpy)
+        for name, one in problem.operands
+    }
+
+
+def precise(operands: Mapping[str, Array]) -> dict[str, Array]:
+    """The same, what is float32 in float64."""
+    return {
+        name: array.astype(np.float64) if array.dtype == np.float32 else array
+        for name, array in operands.items()
+    }
