@@ -142,7 +142,12 @@ def cudnn() -> Peer | None:
 
 
 def measured(
-    backend: GlBackend, case: Case, batch: int, repeat: int, peer: Peer | None, roof: tuple[float, float]
+    backend: GlBackend,
+    case: Case,
+    batch: int,
+    repeat: int,
+    peer: Peer | None,
+    roof: tuple[float, float],
 ) -> dict[str, Any]:
     """A row. roof: operations and bytes that the device does in a second."""
     generator = np.random.default_rng(case.c)

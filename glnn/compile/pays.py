@@ -68,7 +68,7 @@ def pool_pays(case: Case) -> bool:
 
 
 def perceptron_pays(case: Case) -> bool:
-    """Whether the layers, a sample a workgroup, take less time than the launches that are spared."""
+    """Whether layers, a sample a workgroup, take less time than the launches that are spared."""
     problem, of = case.problem, case.of
     assert isinstance(problem.op, Perceptron)
     nbytes = 4 * prod(problem.shape("weights"))
