@@ -1,7 +1,6 @@
 #version 310 es
 // C = A B^T for stacks of small matrices: TM rows by 4 TN columns an invocation, no shared memory.
-// Invocations follow one another through quads of columns, then rows, then matrices, so that a
-// workgroup has several matrices, and work for each of its invocations.
+// As blocked, but that a workgroup has several matrices (matmul/flat.glsl).
 #ifndef WG_X
 #define WG_X 64
 #endif
@@ -15,19 +14,16 @@
 #define BATCHED 0
 #endif
 #include "common/launch.glsl"
+#include "matmul/flat.glsl"
 #include "matmul/operands.glsl"
 #include "matmul/vector.glsl"
 #include "matmul/quads.glsl"
 layout(local_size_x = WG_X) in;
-uniform int batch;
 
 void main() {
     int columns = (n + 3) / 4;
-    int across = (columns + TN - 1) / TN, down = (m + TM - 1) / TM;
-    int block = int(INVOCATION_ID.x) / across;
-    int matrix = block / down;
-    int column = (int(INVOCATION_ID.x) - block * across) * TN;
-    int row = (block - matrix * down) * TM;
+    ivec3 place = flat_place(columns, m, TN, TM);
+    int matrix = place.x, row = place.y, column = place.z;
     if (matrix >= batch) return;
 
     add_up(matrix, row, column, 0, 1);
