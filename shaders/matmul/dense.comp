@@ -44,7 +44,7 @@ layout(std430, binding = 1) buffer Weight { float weight[]; };
 #endif
 
 void main() {
-    ivec3 place = flat_place(n, m, 1, TM);
+    ivec3 place = flat_place(int(INVOCATION_ID.x), n, m, 1, TM);
     int matrix = place.x, row = place.y, column = place.z;
     if (matrix >= batch) return;
 

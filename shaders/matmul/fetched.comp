@@ -36,7 +36,7 @@ uniform int m, x_first, out_row;
 void main() {
     int columns = (n + 3) / 4;
 #if FLAT
-    ivec3 place = flat_place(columns, m, TN, TM);
+    ivec3 place = flat_place(int(INVOCATION_ID.x), columns, m, TN, TM);
     int matrix = place.x, row = place.y, column = place.z;
     if (matrix >= batch) return;
 #else

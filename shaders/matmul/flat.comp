@@ -22,7 +22,7 @@ layout(local_size_x = WG_X) in;
 
 void main() {
     int columns = (n + 3) / 4;
-    ivec3 place = flat_place(columns, m, TN, TM);
+    ivec3 place = flat_place(int(INVOCATION_ID.x), columns, m, TN, TM);
     int matrix = place.x, row = place.y, column = place.z;
     if (matrix >= batch) return;
 

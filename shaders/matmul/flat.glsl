@@ -3,10 +3,9 @@
 // dimension.
 uniform int batch;
 
-// The matrix, the row and the column with which an invocation begins, where it takes `high` of `rows`
+// The matrix, the row and the column with which invocation `at` begins, where each takes `high` of `rows`
 // by `wide` of `columns`. Some invocations may stand beyond the last matrix.
-ivec3 flat_place(int columns, int rows, int wide, int high) {
-    int at = int(INVOCATION_ID.x);
+ivec3 flat_place(int at, int columns, int rows, int wide, int high) {
     int across = (columns + wide - 1) / wide, down = (rows + high - 1) / high;
     int block = at / across, matrix = block / down;
     return ivec3(matrix, (block - matrix * down) * high, (at - block * across) * wide);
