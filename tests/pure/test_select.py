@@ -437,6 +437,7 @@ def test_a_kernel_that_is_slow_on_an_architecture_is_passed_over_there(offer) ->
         ((7, 129, 13, 64), "C", "flat_narrow"),
         ((1000, 3, 3, 3), "R", "dense"),
         ((64, 3, 129, 5), "R", "dense"),
+        ((64, 3, 129, 5), None, "flat_few"),  # packed once
         ((2, 33, 31, 64), "R", "blocked_lying"),
         ((1, 8, 8, 8), None, "split_k"),
     ],
