@@ -12,6 +12,7 @@ that are timed each by itself and added up.
     python -m benchmarks.matmul --sizes 96,384,1152
     python -m benchmarks.matmul --kernels default,morton_4_2 --sizes 1024,4096 --json
     python -m benchmarks.matmul --sizes 1x4096x25088 --alpha-beta
+    python -m benchmarks.matmul --sizes 8x8x8,7x7x32 --batch 1000
     python -m benchmarks.matmul --document rovder_2017 --plot figures/
 """
 
@@ -55,7 +56,7 @@ PEER_ROWS = {"cpu": "NumPy"}  # what a document calls it, and what is measured h
 
 
 def numpy_peer(a: Array, b: Array, c: Array | None) -> tuple[float, Array]:
-    """Seconds and result of NumPy's BLAS."""
+    """Seconds and result of NumPy's BLAS, of stacks matrix by matrix."""
 
     def work() -> Array:
         result: Array = a @ b
@@ -80,13 +81,14 @@ def torch_peer() -> Peer | None:
     def run(a: Array, b: Array, c: Array | None) -> tuple[float, Array]:
         left, right = torch.from_numpy(a).cuda(), torch.from_numpy(b).cuda()
         given = None if c is None else torch.from_numpy(c).cuda()
-        out = torch.empty((len(a), b.shape[1]), device="cuda")
+        out = torch.empty((*a.shape[:-1], b.shape[-1]), device="cuda")
 
         def work() -> None:
             if given is None:
-                torch.mm(left, right, out=out)
+                torch.matmul(left, right, out=out)
             else:
-                torch.addmm(given, left, right, beta=BETA, alpha=ALPHA, out=out)
+                add = torch.addmm if given.ndim == 2 else torch.baddbmm
+                add(given, left, right, beta=BETA, alpha=ALPHA, out=out)
 
         def seconds(count: int) -> float:
             start, end = torch.cuda.Event(True), torch.cuda.Event(True)
@@ -131,20 +133,24 @@ def measure(
     others: dict[str, Peer],
     scaled: bool,
     workgroups: bool = False,
+    batch: int = 1,
 ) -> Iterator[dict[str, Any]]:
     """A row for each kernel that can run on matrices of `size`, and for each peer.
 
-    scaled: ALPHA A B + BETA C. workgroups: the best of each kernel's workgroups.
+    scaled: ALPHA A B + BETA C. workgroups: the best of each kernel's workgroups. batch: how many
+    products of that size, where there are several.
     """
     m, n, k = _shape(size)
     generator = np.random.default_rng(m + n + k)
-    a = generator.random((m, k), dtype=np.float32) - np.float32(0.5)
-    b = generator.random((k, n), dtype=np.float32) - np.float32(0.5)
-    c = generator.random((m, n), dtype=np.float32) if scaled else None
+    stack = (batch,) if batch > 1 else ()
+    a = generator.random((*stack, m, k), dtype=np.float32) - np.float32(0.5)
+    b = generator.random((*stack, k, n), dtype=np.float32) - np.float32(0.5)
+    c = generator.random((*stack, m, n), dtype=np.float32) if scaled else None
     op, epilogue = Matmul(), gemm(ALPHA, BETA) if scaled else None
-    operands = {"x": a, "weight": b.T} | ({"e1": c} if c is not None else {})
+    operands = {"x": a.reshape(-1, k), "weight": b.swapaxes(-1, -2)}
+    operands |= {"e1": c.reshape(-1, n)} if c is not None else {}
     halves = {n: v.astype(np.float16) if n != "e1" else v for n, v in operands.items()}
-    flops = 2 * m * n * (k + scaled)
+    flops = 2 * batch * m * n * (k + scaled)
     for name in names:
         row: dict[str, Any] = {"size": size, "name": name}
         plain = name.removesuffix(HALVES)
@@ -219,6 +225,7 @@ def _names(text: str | None) -> list[str]:
     help="Measure what this document measured, and print its numbers beside ours.",
 )
 @click.option("--alpha-beta", is_flag=True, help=f"{ALPHA} A B + {BETA} C instead of A B.")
+@click.option("--batch", default=1, type=click.IntRange(1), help="So many products in a stack.")
 @click.option("--peers/--no-peers", default=True, help="Also time other libraries.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw to this file, or folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -227,6 +234,7 @@ def main(
     kernels: str | None,
     document: str | None,
     alpha_beta: bool,
+    batch: int,
     peers: bool,
     plot: Path | None,
     as_json: bool,
@@ -239,12 +247,14 @@ def main(
     if document == "cheng":
         os.environ |= cheng.COMPILED_ANEW
     others = installed_peers() if peers else {}
+    if batch > 1:  # CLBlast is asked for one product at a time
+        others = {name: peer for name, peer in others.items() if not name.startswith("CLBlast")}
     best = document in IN_WORKGROUPS
     rows: list[dict[str, Any]] = []
     with progress(not as_json) as bar:
         peak = peak_gflops(backend.device)
         for size, names in bar.track(wanted.items(), description="timing"):
-            rows += measure(backend, names, size, others, alpha_beta or best, best)
+            rows += measure(backend, names, size, others, alpha_beta or best, best, batch)
         if document == "cheng":
             rows = cheng.whole(backend, rows)
             rows += cheng.first_runs(map(int, wanted)) if peers else []

@@ -2,7 +2,7 @@
 // C = A B^T: TM rows by 4 TN columns an invocation, as blocked, of texels. All that a step needs of a
 // quad of columns is there before it is multiplied, so that each sum is loaded and stored once a step
 // where registers are few. A CPU fetches a texel for all its lanes several times as fast as it loads
-// from a buffer, whose bounds it holds each lane against.
+// from a buffer, whose bounds it holds each lane against. FLAT: of stacks of small matrices.
 #ifndef WG_X
 #define WG_X 8
 #endif
@@ -18,6 +18,9 @@
 #ifndef BATCHED
 #define BATCHED 0
 #endif
+#ifndef FLAT
+#define FLAT 0
+#endif
 #ifndef RAGGED
 #define RAGGED 1
 #endif
@@ -26,17 +29,26 @@
 #include "matmul/vector.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 uniform int m, x_first, out_row;
+#if FLAT
+#include "matmul/flat.glsl"
+#endif
 
 void main() {
+    int columns = (n + 3) / 4;
+#if FLAT
+    ivec3 place = flat_place(int(INVOCATION_ID.x), columns, m, TN, TM);
+    int matrix = place.x, row = place.y, column = place.z;
+    if (matrix >= batch) return;
+#else
 #if BATCHED
     int matrix = int(WORKGROUP_ID.z);
 #else
     const int matrix = 0;
 #endif
-    int columns = (n + 3) / 4;
     int column = int(INVOCATION_ID.x) * TN;
     int row = int(INVOCATION_ID.y) * TM;
     if (row >= m || column >= columns) return;
+#endif
 
     // What reaches beyond the last row or column repeats it.
     int first = matrix * m + row, last = m - 1 - row;

@@ -36,6 +36,8 @@ SIZES = [
     (129, 127, 31),
     (257, 33, 127),
 ]
+# Some of one matrix a workgroup, some of many, of which the last one is not full.
+STACKS = [(1, 3, 5, 2), (3, 5, 7, 9), (2, 33, 31, 8), (127, 1, 7, 3), (7, 3, 129, 5)]
 # With what epilogue: none, a bias, a bias and c; the names of its operands follow.
 EPILOGUES = (
     (None, ()),
@@ -89,7 +91,7 @@ def test_what_takes_no_halves_is_refused(opened, name) -> None:
 
 
 @pytest.mark.parametrize(("name", "kernel"), kernels("matmul"))
-@pytest.mark.parametrize(("batch", "m", "n", "k"), [(1, 3, 5, 2), (3, 5, 7, 9), (2, 33, 31, 8)])
+@pytest.mark.parametrize(("batch", "m", "n", "k"), STACKS)
 def test_batches(opened, rng, name, kernel, batch, m, n, k) -> None:
     backend = opened(name)
     x, weight, bias, c = rng((batch * m, k)), rng((batch, n, k)), rng((n,)), rng((batch * m, n))

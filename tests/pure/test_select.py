@@ -473,3 +473,27 @@ def test_a_kernel_that_is_slow_on_an_architecture_is_passed_over_there(offer) ->
     offer(kernel("quick", architectures={"V3D": "slow"}, priority=1), kernel("plain"))
     assert choose("compute", problem(2, 2), DEVICE).name == "quick"
     assert choose("compute", problem(2, 2), replace(DEVICE, renderer="V3D 4.2")).name == "plain"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "weight", "name"),
+    [
+        ((1000, 8, 8, 8), None, "flat"),
+        ((384, 7, 7, 32), "R", "flat"),
+        ((64, 3, 129, 64), "C", "flat_few"),
+        ((7, 129, 13, 64), "C", "flat_narrow"),
+        ((1000, 3, 3, 3), "R", "dense"),
+        ((64, 3, 129, 5), "R", "dense"),
+        ((64, 3, 129, 5), None, "flat_few"),  # packed once
+        ((2, 33, 31, 64), "R", "blocked_lying"),
+        ((1, 8, 8, 8), None, "split_k"),
+    ],
+)
+def test_stacks_of_small_matrices_share_workgroups(sizes, weight, name) -> None:
+    """And those whose rows are no whole fours are taken as they lie."""
+    batch, m, n, k = sizes
+    stack = (batch, n, k) if batch > 1 else (n, k)
+    layouts = {} if weight is None else {"x": "R", "weight": weight}
+    found = Problem.of(Matmul(), {"x": (batch * m, k), "weight": stack}, layouts)
+    nvidia = replace(DEVICE, vendor="NVIDIA", max_compute_work_group_count=(65535, 65535, 65535))
+    assert choose("compute", found, nvidia).name == name
