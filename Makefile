@@ -36,13 +36,14 @@ lint: gl $(VENV)/test.stamp
 	$(BIN)/mypy
 
 # GLNN_PACKAGES: the packages of examples/requirements.txt are there, no test may be left out for want of one.
-# QUICK: what has many small programs takes a third less time where LLVM does not optimise them; models
+# QUICK: what has many small programs takes a third less time where LLVM does not optimise them; layers
 # and networks run by programs that it did, and so does everything in check-contexts and check-exhaustive.
 # As many processes as there are cores leave BLAS's own threads nothing but to wait for one another.
 # Left to check-exhaustive: half of the cases of each kernel's test, which are others for each kernel,
 # three of four on the least limits, all but one in 16 on desktop GL; each value of each parameter on
 # more than one problem.
-LARGE := tests/models tests/onnx/test_light.py $(wildcard tests/test_*.py)
+LARGE := tests/models/test_layers.py tests/models/test_deep.py tests/onnx/test_light.py \
+    tests/test_examples.py tests/test_benchmarks.py
 QUICK := GALLIVM_PERF=nopt
 PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 check: test-system $(VENV)/test.stamp
