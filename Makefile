@@ -73,8 +73,9 @@ check-exhaustive: test-system $(VENV)/test.stamp
 # True contexts of older versions: Mesa says so, and then has nothing newer. Every kernel, and what is
 # made of them, by a part of its tests, on each context another: GLNN_SHARE says how many it is a part
 # of. `make check` has the least limits. `make check-contexts` has all tests and all models there, too,
-# with the least limits and those of ONNX.
-CONTEXTS := not OpenGL and not minimum
+# with the least limits and those of ONNX. What has no GL in it is the same on each.
+CONTEXTS := not OpenGL and not minimum and not cpu] and not [cpu and not on_the_cpu and not against_pytorch \
+    and not central_differences
 OLDER := tests/backends tests/filters tests/models/test_layers.py tests/models/test_graphs.py \
     tests/models/test_control.py tests/models/test_memory.py tests/models/test_transfers.py \
     tests/models/test_states.py tests/gradients tests/training/test_step.py tests/training/test_generator.py
