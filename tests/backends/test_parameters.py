@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -17,10 +18,22 @@ from tests.backends.harness import TOLERANCE, run_kernel, taken
 from tests.oracle import error
 
 EXHAUSTIVE = bool(os.environ.get("GLNN_EXHAUSTIVE"))
-TUNED = [(k, name) for k in library() for name, values in k.tune.items() if len(values) > 1]
 OF_NVIDIA = [k for k in library() if "NVIDIA" in k.architectures.parameters]
 if not EXHAUSTIVE:
     OF_NVIDIA = OF_NVIDIA[2::3]  # large tiles take llvmpipe half a minute to compile
+
+
+def tuned() -> dict[tuple[Path, str], list[Kernel]]:
+    """The kernels of each shader that have several values of a parameter, by its file and name."""
+    found: dict[tuple[Path, str], list[Kernel]] = {}
+    for kernel in library():
+        for name, values in kernel.tune.items():
+            if len(values) > 1:
+                found.setdefault((kernel.path, name), []).append(kernel)
+    return found
+
+
+TUNED = tuned()
 
 
 def computed(backend: GlBackend, rng, kernel: Kernel, turn: int) -> int:
@@ -49,19 +62,27 @@ def computed(backend: GlBackend, rng, kernel: Kernel, turn: int) -> int:
 
 @pytest.mark.parametrize("opened", ["as it is"], indirect=True)
 @pytest.mark.parametrize(
-    ("kernel", "name"), TUNED, ids=[f"{k.op}-{k.name}-{name}" for k, name in TUNED]
+    ("path", "name"), TUNED, ids=[f"{path.parent.name}-{path.name}-{name}" for path, name in TUNED]
 )
-def test_every_value_of_a_parameter(opened, rng, kernel, name) -> None:
-    backend = opened(kernel.backend)
+def test_every_value_of_a_parameter(opened, rng, path, name) -> None:
+    """By one of a shader's kernels, in each turn another, unless GLNN_EXHAUSTIVE asks for all."""
+    kernels = TUNED[path, name]
+    backend = opened(kernels[0].backend)
     offers = backend.device.capabilities
-    start = fitted(kernel, offers)
-    if start is None:
-        pytest.skip(str(why_not_device(kernel, offers)))
-    ran, first = 0, TUNED.index((kernel, name))
-    for turn, value in enumerate(kernel.tune[name], first):
-        candidate = start.with_parameters(**{name: value})
-        if why_not_device(candidate, offers) is None:
-            ran += computed(backend, rng, candidate, turn)
+    fit = {k.name: start for k in kernels if (start := fitted(k, offers)) is not None}
+    if not fit:
+        pytest.skip(str(why_not_device(kernels[0], offers)))
+    ran = 0
+    for turn, value in enumerate(sorted({v for k in kernels for v in k.tune[name]})):
+        for place in range(len(kernels)):
+            kernel = kernels[(turn + place) % len(kernels)]
+            if value not in kernel.tune[name] or kernel.name not in fit:
+                continue
+            candidate = fit[kernel.name].with_parameters(**{name: value})
+            if why_not_device(candidate, offers) is None:
+                ran += (here := computed(backend, rng, candidate, turn))
+                if here and not EXHAUSTIVE:
+                    break
     assert ran, "no value of it was tried"
 
 
