@@ -57,9 +57,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item not in left]
 
 
-@pytest.fixture(scope="session", params=CONTEXTS)
+@pytest.fixture(scope="session", params=[*CONTEXTS][: 1 if int(SHARE or 1) > 1 else None])
 def opened(request: pytest.FixtureRequest) -> Opened:
-    """Gives the backend of a name; skips one that the context cannot have."""
+    """Gives the backend of a name; skips one that the context cannot have.
+
+    An older context, of which a part is run, is only looked at as it is.
+    """
     try:
         device = Device(**CONTEXTS[request.param])
     except DeviceError as error:
