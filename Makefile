@@ -40,7 +40,7 @@ lint: gl $(VENV)/test.stamp
 # and networks run by programs that it did, and so does everything in check-contexts and check-exhaustive.
 # As many processes as there are cores leave BLAS's own threads nothing but to wait for one another.
 # Left to check-exhaustive: half of the cases of each kernel's test, which are others for each kernel,
-# three of four on the least limits, all but one in 16 on desktop GL; each value of each parameter on
+# five of six on the least limits, all but one in 24 on desktop GL; each value of each parameter on
 # more than one problem.
 LARGE := tests/models/test_layers.py tests/models/test_deep.py tests/onnx/test_light.py \
     tests/test_examples.py tests/test_benchmarks.py

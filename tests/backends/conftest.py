@@ -26,8 +26,8 @@ CONTEXTS: dict[str, dict[str, Any]] = {
 }
 SHARE = os.environ.get("GLNN_SHARE")
 """Of the tests of a kernel in a file one in so many is run, on an older context. Without it half of
-a test's cases are, of three or more of a kernel, or ten; on the least limits a fourth of a kernel's
-tests; of all those on desktop OpenGL one in sixteen. With GLNN_EXHAUSTIVE all are run."""
+a test's cases are, of three or more of a kernel, or ten; on the least limits a sixth of a kernel's
+tests; of all those on desktop OpenGL one in 24. With GLNN_EXHAUSTIVE all are run."""
 
 
 def _alike(item: pytest.Item) -> tuple[int, int, tuple[object, ...]]:
@@ -35,11 +35,11 @@ def _alike(item: pytest.Item) -> tuple[int, int, tuple[object, ...]]:
     if item.path.parent != HERE or os.environ.get("GLNN_EXHAUSTIVE"):
         return 1, 1, (item,)
     if "OpenGL" in item.name:
-        return 16, 1, ("OpenGL",)
+        return 24, 1, ("OpenGL",)
     given = item.callspec.params if hasattr(item, "callspec") else {}
     kernel = [given.get(name) for name in ("opened", "backend", "name", "kernel")]
     if SHARE or "es31-minimum" in item.name:  # tests of all kernels say them otherwise than by name
-        return int(SHARE or 4), 1, (item.path, *(one for one in kernel if isinstance(one, str)))
+        return int(SHARE or 6), 1, (item.path, *(one for one in kernel if isinstance(one, str)))
     return 2, 3 if kernel[-1] else 10, (item.path, item.name.split("[")[0], *map(str, kernel))
 
 
