@@ -36,21 +36,28 @@ lint: gl $(VENV)/test.stamp
 	$(BIN)/mypy
 
 # GLNN_PACKAGES: the packages of examples/requirements.txt are there, no test may be left out for want of one.
-# QUICK: what has many small programs takes a third less time where LLVM does not optimise them; all
-# models run by programs that it did, and so does everything in check-contexts and check-exhaustive.
-SMALL := tests/backends tests/filters tests/gradients tests/cli tests/doctor tests/stored tests/training
+# QUICK: what has many small programs takes a third less time where LLVM does not optimise them; layers
+# and networks run by programs that it did, and so does everything in check-contexts and check-exhaustive.
+# As many processes as there are cores leave BLAS's own threads nothing but to wait for one another.
+# Left to check-exhaustive: half of the cases of each kernel's test, which are others for each kernel,
+# five of six on the least limits, all but one in 24 on desktop GL; each value of each parameter on
+# more than one problem.
+LARGE := tests/models/test_layers.py tests/models/test_deep.py tests/onnx/test_light.py \
+    tests/test_examples.py tests/test_benchmarks.py
 QUICK := GALLIVM_PERF=nopt
+PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 check: test-system $(VENV)/test.stamp
-	$(QUICK) GLNN_PACKAGES=1 $(BIN)/python -m pytest -n auto --dist worksteal $(SMALL)
-	GLNN_PACKAGES=1 $(BIN)/python -m pytest -n auto --dist worksteal $(SMALL:%=--ignore %)
+	$(QUICK) GLNN_PACKAGES=1 $(PYTEST) --dist worksteal $(LARGE:%=--ignore %)
+	GLNN_PACKAGES=1 $(PYTEST) --dist worksteal $(LARGE)
 
 # The ONNX backend test suite: all of it on compute, what the GPU must do alone on feedback, and
-# whether the GPU did it. `make conformance` has all three on every backend, and saves tables.
+# whether the GPU did it, for each third case. `make conformance` has all three whole on every
+# backend, and saves tables.
 CONFORMANCE := $(BIN)/python -m tests.onnx.conformance --check
 check-onnx: test-system $(VENV)/test.stamp
 	$(CONFORMANCE) --backend compute
 	$(CONFORMANCE) --backend feedback --strict
-	$(CONFORMANCE) --backend compute --corrupt
+	$(CONFORMANCE) --backend compute --corrupt --share 3
 
 conformance: test-system $(VENV)/test.stamp
 	for backend in cpu compute feedback; do \
@@ -64,30 +71,31 @@ check-exhaustive: test-system $(VENV)/test.stamp
 	GLNN_EXHAUSTIVE=1 $(BIN)/python -m pytest -n auto --timeout 3000
 
 # True contexts of older versions: Mesa says so, and then has nothing newer. Every kernel, and what is
-# made of them, by a fifth of its tests; `make check` has the least limits. `make check-contexts` has all
-# tests and all models there, too, with the least limits and those of ONNX.
-CONTEXTS := not OpenGL and not minimum
-FIFTH := GLNN_SHARE=5
+# made of them, by a part of its tests, on each context another: GLNN_SHARE says how many it is a part
+# of. `make check` has the least limits. `make check-contexts` has all tests and all models there, too,
+# with the least limits and those of ONNX. What has no GL in it is the same on each.
+CONTEXTS := not OpenGL and not minimum and not cpu] and not [cpu and not on_the_cpu and not against_pytorch \
+    and not central_differences
 OLDER := tests/backends tests/filters tests/models/test_layers.py tests/models/test_graphs.py \
-    tests/models/test_control.py tests/models/test_memory.py tests/models/test_transfers.py \
-    tests/models/test_states.py tests/gradients tests/training/test_step.py tests/training/test_generator.py
+    tests/models/test_control.py tests/models/test_transfers.py tests/models/test_states.py \
+    tests/gradients tests/training/test_step.py tests/training/test_generator.py
+check-es31: SHARE := GLNN_SHARE=9
 check-es31: test-system $(VENV)/test.stamp
-	$(QUICK) $(FIFTH) MESA_GLES_VERSION_OVERRIDE=3.1 $(BIN)/python -m pytest -n auto \
-	    -k '$(CONTEXTS)' $(OLDER)
+	$(QUICK) $(SHARE) MESA_GLES_VERSION_OVERRIDE=3.1 $(PYTEST) -k '$(CONTEXTS)' $(OLDER)
 
+check-es30: SHARE := GLNN_SHARE=6
 check-es30: test-system $(VENV)/test.stamp
-	$(QUICK) $(FIFTH) MESA_GLES_VERSION_OVERRIDE=3.0 $(BIN)/python -m pytest -n auto \
-	    -k '$(CONTEXTS)' $(OLDER)
+	$(QUICK) $(SHARE) MESA_GLES_VERSION_OVERRIDE=3.0 $(PYTEST) -k '$(CONTEXTS)' $(OLDER)
 
 check-contexts:
-	$(MAKE) check-es31 check-es30 check-gl33 CONTEXTS='not OpenGL' QUICK= FIFTH=GLNN_SHARE=1 \
+	$(MAKE) check-es31 check-es30 check-gl33 CONTEXTS='not OpenGL' QUICK= SHARE=GLNN_SHARE=1 \
 	    OLDER='tests/backends tests/filters tests/models tests/onnx'
 
 # Desktop GL 3.3, which has no compute shaders, by a hidden window: EGL finds no vendor there.
+check-gl33: SHARE := GLNN_SHARE=7
 check-gl33: test-system $(VENV)/test.stamp
-	$(QUICK) $(FIFTH) __EGL_VENDOR_LIBRARY_FILENAMES=/nowhere MESA_GL_VERSION_OVERRIDE=3.3 \
-	    MESA_GLES_VERSION_OVERRIDE=3.0 xvfb-run -a $(BIN)/python -m pytest -n auto \
-	    -k '$(CONTEXTS)' $(OLDER)
+	$(QUICK) $(SHARE) __EGL_VENDOR_LIBRARY_FILENAMES=/nowhere MESA_GL_VERSION_OVERRIDE=3.3 \
+	    MESA_GLES_VERSION_OVERRIDE=3.0 xvfb-run -a env $(PYTEST) -k '$(CONTEXTS)' $(OLDER)
 
 # Two more of Mesa's drivers, no part of `make test`. zink is OpenGL over Vulkan, here a CPU's; it
 # compiles for each size anew, so that some tests take minutes: nopt makes that a third shorter.
@@ -121,9 +129,9 @@ check-timers: test-system $(VENV)/test.stamp
 
 # The wheel, installed, tested from a folder outside the repository: what depends on where files lie.
 # All else has been tested by then; `make check-wheel WHEEL=tests` has that, too.
-WHEEL := tests/pure tests/test_examples.py tests/models/test_session.py tests/models/test_load.py \
-    tests/models/test_saving.py tests/models/test_json_format.py tests/cli/test_run.py \
-    tests/cli/test_info.py tests/cli/test_kernels.py tests/cli/test_convert.py tests/cli/test_builders.py
+WHEEL := tests/pure/test_declarations.py tests/pure/test_kernels.py tests/test_examples.py \
+    tests/models/test_session.py tests/models/test_load.py tests/models/test_json_format.py \
+    tests/cli/test_run.py tests/cli/test_info.py tests/cli/test_kernels.py tests/cli/test_convert.py
 check-wheel: test-system $(VENV)/test.stamp
 	rm -rf build/wheel && mkdir -p build/wheel
 	$(BIN)/python -m build --wheel --outdir build/wheel . >build/wheel/log 2>&1 \

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
@@ -27,6 +28,11 @@ settings.register_profile("glnn", deadline=None, derandomize=not os.environ.get(
 settings.load_profile("glnn")
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def pytest_collection_finish() -> None:
+    """Tens of thousands of tests are no garbage, and nothing looks through them again for it."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

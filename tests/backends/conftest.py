@@ -25,38 +25,44 @@ CONTEXTS: dict[str, dict[str, Any]] = {
     "OpenGL 3.3": {"version": (3, 3)},
 }
 SHARE = os.environ.get("GLNN_SHARE")
-"""Of the tests of a kernel one in so many is run: unless it says so, all, or on the least limits
-a third. Of all those on desktop OpenGL it is one in eight. With GLNN_EXHAUSTIVE all are run."""
+"""Of the tests of a kernel in a file one in so many is run, on an older context. Without it half of
+a test's cases are, of three or more of a kernel, or ten; on the least limits a sixth of a kernel's
+tests; of all those on desktop OpenGL one in 24. With GLNN_EXHAUSTIVE all are run."""
 
 
-def _alike(item: pytest.Item) -> tuple[object, ...]:
-    """One in how many tests is run, and what those have in common of which that is."""
+def _alike(item: pytest.Item) -> tuple[int, int, tuple[object, ...]]:
+    """One in how many tests is run of at least how many, and what these have in common."""
     if item.path.parent != HERE or os.environ.get("GLNN_EXHAUSTIVE"):
-        return 1, item
+        return 1, 1, (item,)
     if "OpenGL" in item.name:
-        return 8, HERE
+        return 24, 1, ("OpenGL",)
     given = item.callspec.params if hasattr(item, "callspec") else {}
-    kernel = (str(given.get(name)) for name in ("opened", "backend", "kernel"))
-    share = 3 if "es31-minimum" in item.name else 1
-    return int(SHARE or share), item.path, item.name.split("[")[0], *kernel
+    kernel = [given.get(name) for name in ("opened", "backend", "name", "kernel")]
+    if SHARE or "es31-minimum" in item.name:  # tests of all kernels say them otherwise than by name
+        return int(SHARE or 6), 1, (item.path, *(one for one in kernel if isinstance(one, str)))
+    return 2, 3 if kernel[-1] else 10, (item.path, item.name.split("[")[0], *map(str, kernel))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out a part that chance, not the order of parameters, chooses: the same in every run."""
-    groups: defaultdict[tuple[object, ...], list[pytest.Item]] = defaultdict(list)
+    groups: defaultdict[tuple[int, int, tuple[object, ...]], list[pytest.Item]] = defaultdict(list)
     for item in items:
         groups[_alike(item)].append(item)
     left = set()
-    for (share, *_), group in groups.items():
-        group.sort(key=lambda item: crc32(item.nodeid.encode()))
-        left |= {item for place, item in enumerate(group) if place % share}
+    for (share, least, _), group in groups.items():
+        if len(group) >= least:
+            group.sort(key=lambda item: crc32(f"{SHARE} {item.nodeid}".encode()))
+            left |= {item for place, item in enumerate(group) if place % share}
     config.hook.pytest_deselected(items=list(left))
     items[:] = [item for item in items if item not in left]
 
 
-@pytest.fixture(scope="session", params=CONTEXTS)
+@pytest.fixture(scope="session", params=[*CONTEXTS][: 1 if int(SHARE or 1) > 1 else None])
 def opened(request: pytest.FixtureRequest) -> Opened:
-    """Gives the backend of a name; skips one that the context cannot have."""
+    """Gives the backend of a name; skips one that the context cannot have.
+
+    An older context, of which a part is run, is only looked at as it is.
+    """
     try:
         device = Device(**CONTEXTS[request.param])
     except DeviceError as error:

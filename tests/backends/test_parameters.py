@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -17,18 +18,33 @@ from tests.backends.harness import TOLERANCE, run_kernel, taken
 from tests.oracle import error
 from tests.problems import numbers, precise
 
-TUNED = [(k, name) for k in library() for name, values in k.tune.items() if len(values) > 1]
-
-
+EXHAUSTIVE = bool(os.environ.get("GLNN_EXHAUSTIVE"))
 OF_NVIDIA = [k for k in library() if "NVIDIA" in k.architectures.parameters]
-if not os.environ.get("GLNN_EXHAUSTIVE"):
+if not EXHAUSTIVE:
     OF_NVIDIA = OF_NVIDIA[2::3]  # large tiles take llvmpipe half a minute to compile
 
 
-def computed(backend: GlBackend, rng, kernel: Kernel) -> int:
-    """How many of the doctor's problems `kernel` can compute; each must be right."""
-    ran = 0
-    for op, shapes, *rest in PROBLEMS[kernel.op]:
+def tuned() -> dict[tuple[Path, str], list[Kernel]]:
+    """The kernels of each shader that have several values of a parameter, by its file and name."""
+    found: dict[tuple[Path, str], list[Kernel]] = {}
+    for kernel in library():
+        for name, values in kernel.tune.items():
+            if len(values) > 1:
+                found.setdefault((kernel.path, name), []).append(kernel)
+    return found
+
+
+TUNED = tuned()
+
+
+def computed(backend: GlBackend, rng, kernel: Kernel, turn: int) -> int:
+    """How many of the doctor's problems `kernel` can compute; each must be right.
+
+    One is enough, unless GLNN_EXHAUSTIVE asks for all: in each turn another is the first.
+    """
+    ran, problems = 0, PROBLEMS[kernel.op]
+    for place in range(len(problems)):
+        op, shapes, *rest = problems[(turn + place) % len(problems)]
         problem = Problem.of(op, shapes, {}, *rest)
         if (one := taken(kernel, problem)) is None:
             continue
@@ -40,24 +56,34 @@ def computed(backend: GlBackend, rng, kernel: Kernel) -> int:
         expected = problem.compute(precise(operands))
         assert error(got, expected) <= max(TOLERANCE, kernel.tolerance), kernel.defaults
         ran += 1
+        if not EXHAUSTIVE:
+            break
     return ran
 
 
 @pytest.mark.parametrize("opened", ["as it is"], indirect=True)
 @pytest.mark.parametrize(
-    ("kernel", "name"), TUNED, ids=[f"{k.op}-{k.name}-{name}" for k, name in TUNED]
+    ("path", "name"), TUNED, ids=[f"{path.parent.name}-{path.name}-{name}" for path, name in TUNED]
 )
-def test_every_value_of_a_parameter(opened, rng, kernel, name) -> None:
-    backend = opened(kernel.backend)
+def test_every_value_of_a_parameter(opened, rng, path, name) -> None:
+    """By one of a shader's kernels, in each turn another, unless GLNN_EXHAUSTIVE asks for all."""
+    kernels = TUNED[path, name]
+    backend = opened(kernels[0].backend)
     offers = backend.device.capabilities
-    start = fitted(kernel, offers)
-    if start is None:
-        pytest.skip(str(why_not_device(kernel, offers)))
+    fit = {k.name: start for k in kernels if (start := fitted(k, offers)) is not None}
+    if not fit:
+        pytest.skip(str(why_not_device(kernels[0], offers)))
     ran = 0
-    for value in kernel.tune[name]:
-        candidate = start.with_parameters(**{name: value})
-        if why_not_device(candidate, offers) is None:
-            ran += computed(backend, rng, candidate)
+    for turn, value in enumerate(sorted({v for k in kernels for v in k.tune[name]})):
+        for place in range(len(kernels)):
+            kernel = kernels[(turn + place) % len(kernels)]
+            if value not in kernel.tune[name] or kernel.name not in fit:
+                continue
+            candidate = fit[kernel.name].with_parameters(**{name: value})
+            if why_not_device(candidate, offers) is None:
+                ran += (here := computed(backend, rng, candidate, turn))
+                if here and not EXHAUSTIVE:
+                    break
     assert ran, "no value of it was tried"
 
 
@@ -69,5 +95,5 @@ def test_the_parameters_of_nvidia(opened, rng, kernel) -> None:
     choice = kernel.for_architecture("NVIDIA")
     if reason := why_not_device(choice, backend.device.capabilities):
         pytest.skip(reason)
-    if not computed(backend, rng, choice):
+    if not computed(backend, rng, choice, OF_NVIDIA.index(kernel)):
         pytest.skip("the driver has no room for it")

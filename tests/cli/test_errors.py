@@ -71,7 +71,7 @@ def test_arguments(cli: Glnn, arguments: str, says: str) -> None:
     assert says in cli(*arguments.split(), *["--json"] * (arguments[0] != "-")).refusal
 
 
-@pytest.mark.parametrize("arguments", ["fly", "run", "run lenet --backend cuda", "run vgg"])
+@pytest.mark.parametrize("arguments", ["fly", "run vgg"])
 def test_in_a_process_of_its_own(process: Glnn, arguments: str) -> None:
     assert process(*arguments.split()).refusal
 
@@ -285,13 +285,13 @@ def test_a_drivers_message_keeps_its_lines(cli: Glnn, monkeypatch: pytest.Monkey
     assert failed.err.splitlines()[1] == "rows.comp:1: syntax error"
 
 
-def test_names_are_not_markup(process: Glnn, samples: Path, small: Path, tmp_path: Path) -> None:
+def test_names_are_not_markup(cli: Glnn, samples: Path, small: Path, tmp_path: Path) -> None:
     odd = tmp_path / "a[bold]b.npy"
     odd.write_bytes(samples.read_bytes())
-    done = process("run", small, odd, "--backend", "cpu")
+    done = cli("run", small, odd, "--backend", "cpu")
     assert done.code == 0
     assert "a[bold]b.npy[0]" in done.out
-    assert process("run", small, tmp_path / "a[/x].npy", "--backend", "cpu").refusal
+    assert cli("run", small, tmp_path / "a[/x].npy", "--backend", "cpu").refusal
 
 
 def test_a_full_disk_is_no_traceback(environment: Mapping[str, str]) -> None:
@@ -309,11 +309,11 @@ def test_a_full_disk_is_no_traceback(environment: Mapping[str, str]) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_model_of_a_fixed_batch(process: Glnn, small: Path, samples: Path) -> None:
+def test_a_model_of_a_fixed_batch(cli: Glnn, small: Path, samples: Path) -> None:
     small.write_text(small.read_text().replace('"N"', "5"))
-    assert process("run", small, samples, "--backend", "cpu", "--json").code == 0
-    assert process("bench", small, samples, "--repeat", 1).code == 0
-    refusal = process("verify", small, samples, "--batch", 3).refusal
+    assert cli("run", small, samples, "--backend", "cpu", "--json").code == 0
+    assert cli("bench", small, samples, "--repeat", 1).code == 0
+    refusal = cli("verify", small, samples, "--batch", 3).refusal
     assert "--batch: small takes 5 samples a run, got 3" in refusal
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from glnn.backends.opening import _shared
 from glnn.errors import printable
 from glnn.images.files import FORMATS
 from tests.cli.conftest import Glnn, Result
@@ -50,13 +51,18 @@ Placed = Callable[[Path], None]
 
 
 @pytest.fixture
-def cache(process: Glnn, tmp_path: Path) -> Callable[..., Result]:
-    """Calls the command line with a cache folder of its own."""
-    return lambda *arguments: process(*arguments, GLNN_CACHE=str(tmp_path / "cache"))
+def cache(cli: Glnn, cached: None) -> Callable[..., Result]:
+    """Calls the command line, as if for the first time, with a cache folder of its own."""
+
+    def call(*arguments: object) -> Result:
+        _shared.backends.clear()
+        return cli(*arguments)
+
+    return call
 
 
 @pytest.fixture
-def choices(cache: Callable[..., Result], tmp_path: Path) -> Path:
+def choices(cache: Callable[..., Result]) -> Path:
     """Where that cache keeps what tuning found for this device."""
     shown = cache("tune", "--show", "--json")
     if shown.code:
@@ -157,7 +163,10 @@ def odd(small: Path) -> Path:
 
 
 @pytest.mark.parametrize("width", ["80", "300"])
-def test_odd_names_everywhere(process: Glnn, odd: Path, samples: Path, width: str) -> None:
+def test_odd_names_everywhere(
+    cli: Glnn, monkeypatch: pytest.MonkeyPatch, odd: Path, samples: Path, width: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
     inputs = odd.with_suffix(".npy")
     inputs.write_bytes(samples.read_bytes())
     for verb in (
@@ -166,10 +175,10 @@ def test_odd_names_everywhere(process: Glnn, odd: Path, samples: Path, width: st
         ("verify", odd, inputs),
         ("plan", odd),
     ):
-        done = process(*verb, COLUMNS=width)
+        done = cli(*verb)
         assert safe(done), verb
         assert done.code == 0 and "\\x1b" in done.out
-        assert safe(process(*verb, "--json"))
+        assert safe(cli(*verb, "--json"))
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ import pytest
 from rich.cells import cell_len
 
 from glnn.cli.screen import Column, Screen, Table, figures, number, size
+from glnn.layers import MaxPool2d
+from glnn.model import Model
 from tests.cli.conftest import Glnn
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
@@ -84,7 +86,7 @@ def of_plan(report: Any) -> list[str]:
 IMPORTANT: list[tuple[str, Callable[[Any], list[str]]]] = [
     ("info", lambda r: [r["device"]["renderer"], str(r["limits"]["max_texture_size"])]),
     (
-        "run lenet --top 10",
+        "run lenet --top 10 --backend cpu",
         lambda r: [f"{best['score']:.4f}" for top in r["top"][:10] for best in top[:5]],
     ),
     ("verify lenet", lambda r: [f"{layer['error']:.2e}" for layer in r["layers"]]),
@@ -100,7 +102,7 @@ IMPORTANT: list[tuple[str, Callable[[Any], list[str]]]] = [
 @pytest.mark.parametrize(("arguments", "important"), IMPORTANT, ids=[a for a, _ in IMPORTANT])
 def test_every_verb_in_its_columns(
     terminal: Terminal,
-    process: Glnn,
+    cli: Glnn,
     arguments: str,
     important: Callable[[Any], list[str]],
     columns: int,
@@ -109,7 +111,7 @@ def test_every_verb_in_its_columns(
     assert max(map(cell_len, lines)) <= columns
     text = "\n".join(lines)
     assert "…" not in text and len(tables(lines)) >= 1
-    for value in important(process(*arguments.split(), "--json").json):
+    for value in important(cli(*arguments.split(), "--json").json):
         assert value in text
 
 
@@ -148,8 +150,10 @@ def test_a_kernels_text_is_not_a_word_a_line(terminal: Terminal) -> None:
 
 
 def test_tune(terminal: Terminal, tmp_path: Path) -> None:
-    more = {"GLNN_CACHE": str(tmp_path / "cache")}
-    for columns, arguments in ((80, ("--size", "4x4x4")), (120, ("--show",))):
+    """A pool has the fewest kernels to try."""
+    more, path = {"GLNN_CACHE": str(tmp_path / "cache")}, tmp_path / "pool.json"
+    Model.sequential([MaxPool2d(2)], (3, 8, 8)).save(path)
+    for columns, arguments in ((80, (path,)), (120, ("--show",))):
         lines = terminal(columns, "tune", *arguments, **more)
         assert max(map(cell_len, lines)) <= columns
         (rows,) = tables(lines)
@@ -161,11 +165,9 @@ def test_tune(terminal: Terminal, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "arguments", ["plan lenet --backend feedback", "kernels --op conv2d", "layout C 2 64"]
 )
-def test_wide_and_pipes_show_all_on_one_line(
-    terminal: Terminal, process: Glnn, arguments: str
-) -> None:
+def test_wide_and_pipes_show_all_on_one_line(terminal: Terminal, cli: Glnn, arguments: str) -> None:
     wide = terminal(80, *arguments.split(), "--wide")
-    piped = [line.rstrip() for line in process(*arguments.split()).out.splitlines()]
+    piped = [line.rstrip() for line in cli(*arguments.split()).out.splitlines()]
     assert [line for line in wide if "free on" not in line] == [
         line for line in piped if "free on" not in line
     ]

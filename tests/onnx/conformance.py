@@ -8,6 +8,7 @@ Each case is right on the GPU ("gpu"), right with steps on the host ("host"), "r
 reason, or "wrong". Integers, bools and texts are exact, float32 within 1e-3 and 1e-5, float16
 within 1e-2. --strict has the cases of `gpu_cases` alone, with `onnx.reference` unimportable.
 --corrupt has every download from the GPU changed: none is right then, but results without numbers.
+--share 3 has each third case.
 --check fails where a case is not what it should be: see `failures.toml`.
 """
 
@@ -207,16 +208,15 @@ def names_of(kinds: Sequence[str], match: str, *, gpu: bool) -> list[tuple[str, 
 
 
 def all_results(
+    names: Sequence[tuple[str, str]],
     kinds: Sequence[str] = KINDS,
-    match: str = "",
     backend: str = "compute",
     workers: int = 1,
     *,
     strict: bool = False,
     corrupt: bool = False,
 ) -> Iterator[Result]:
-    """Those of all cases, in `workers` processes of their own."""
-    names = names_of(kinds, match, gpu=strict or corrupt)
+    """Those of all cases so named, in `workers` processes of their own."""
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)  # of the processes: this one has NumPy loaded
     context = get_context("forkserver")
@@ -267,6 +267,7 @@ def main() -> int:
     parser.add_argument("--backend", default="compute", choices=["compute", "feedback", "cpu"])
     parser.add_argument("--kind", action="append", choices=KINDS)
     parser.add_argument("--match", default="", help="a regular expression of names")
+    parser.add_argument("--share", type=int, default=1, help="one case in so many")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--strict", action="store_true", help="the GPU's cases, by the GPU alone")
     parser.add_argument("--corrupt", action="store_true", help="what comes from the GPU is changed")
@@ -280,10 +281,10 @@ def main() -> int:
     found: list[Result] = []
     more = {"strict": args.strict, "corrupt": args.corrupt}
     kinds = args.kind or KINDS
-    total = len(names_of(kinds, args.match, gpu=args.strict or args.corrupt))
+    names = names_of(kinds, args.match, gpu=args.strict or args.corrupt)[:: args.share]
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("cases", total=total)
-        for result in all_results(kinds, args.match, args.backend, args.workers, **more):
+        task = progress.add_task("cases", total=len(names))
+        for result in all_results(names, kinds, args.backend, args.workers, **more):
             found.append(result)
             progress.advance(task)
             if not args.quiet and result.status != ("wrong" if args.corrupt else "gpu"):
