@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from glnn.device import Device, Program, Source
+from glnn.device import Capabilities, Device, Program, Source
 from glnn.device.texture import PLANE, TEXELS
 from glnn.errors import LimitError, ShaderError, UnsupportedOpError
 from glnn.graph.epilogue import BIASED, Epilogue
@@ -216,17 +216,24 @@ def link(device: Device, kernel: Kernel, source: Source) -> Program:
 
 
 def export(
-    directory: Path, kernels: tuple[Kernel, ...] | None = None, architecture: str | None = None
+    directory: Path,
+    kernels: tuple[Kernel, ...] | None = None,
+    architecture: str | None = None,
+    device: Capabilities | None = None,
 ) -> list[Path]:
     """Write the complete GLSL ES source of every kernel, for compilers that need no device.
 
     Each is one file `OP-NAME.comp` or `.vert` with includes expanded and the default parameters,
-    those of that `architecture` where a kernel has some; returns their paths.
+    those of that `architecture` where a kernel has some; returns their paths. device: only what it
+    admits, with the parameters that it would run with there.
     """
     directory.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     for shader in library() if kernels is None else kernels:
-        for one in Example.all_of(shader.for_architecture(architecture)):
+        chosen = fitted(shader, device) if device else shader.for_architecture(architecture)
+        for one in Example.all_of(chosen) if chosen else ():
+            if device and why_not_device(one.kernel, device):
+                continue
             header = ES_HEADERS[shader.backend] + _PRECISION
             planes = {k: TEXELS[v].prefix + PLANE for k, v in one.kernel.textures.items()}
             samplers = planes if shader.generate else {}

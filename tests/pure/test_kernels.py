@@ -149,6 +149,18 @@ def test_every_exported_source_is_valid_glsl_es(tmp_path) -> None:
         assert done.returncode == 0, done.stdout
 
 
+def test_what_is_exported_for_a_board_is_what_it_admits(tmp_path) -> None:
+    midgard = replace(DEVICE, renderer="Mali-T860 (Panfrost)")
+    names = ("blocked", "tiled", "feedback_4x4")
+    kernels = tuple(k for k in library() if k.op == "matmul" and k.name in names)
+    paths = export(tmp_path, kernels, device=midgard)
+    found = {path.name.split("-")[1].split(".")[0] for path in paths}
+    assert found == {"blocked", "feedback_4x4"}  # tiled is unfit there
+    assert "#define TM 4\n" in (tmp_path / "matmul-blocked.comp").read_text("utf-8")
+    old = replace(midgard, version=(3, 0))  # no compute shaders
+    assert {path.suffix for path in export(tmp_path, kernels, device=old)} == {".vert"}
+
+
 def problem(m: int = 64, n: int = 64, k: int = 64) -> Problem:
     return Problem.of(Matmul(), {"x": (m, k), "weight": (n, k)}, {})
 
