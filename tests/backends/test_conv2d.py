@@ -90,7 +90,7 @@ def _why_refused(
         spans = [(k - 1) * d + 1 for k, d in zip(weight[2:], op.dilation, strict=True)]
         compact = max(spans) <= 7 and max(op.stride) <= 4
         return "GROUPS" if op.groups > 1 else None if compact else "COMPACT"
-    direct = ("direct", "direct_plain", "direct_last", "direct_nhwc")
+    direct = ("direct", "direct_plain", "direct_last", "direct_last_small", "direct_nhwc")
     planar = (*direct, "loop_nchw", "loop_nhwc", "feedback")
     if kernel in planar or kernel.removeprefix("feedback_").startswith("im2"):
         return None if op.groups == 1 else "GROUPS"
