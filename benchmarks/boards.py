@@ -34,8 +34,8 @@ results. Every kernel with the parameters that it would run with on the board, c
 with a bias and a ReLU. What is generated is there with each of the examples that its generator has,
 as `gather-compute-rows`. What a board is not given is not compiled for it. It is `unfit` where its
 declaration says so, as it would spill there; else it is refused for the device's limits, as those
-of invocations, shared memory, storage blocks or texture buffers. `python -m benchmarks.boards`
-writes this page.
+of invocations, shared memory, storage blocks or texture buffers. Where there are no compute shaders
+cells are empty. `python -m benchmarks.boards` writes this page.
 """
 CHOICE = """\
 ## Large matrix products: the default against the baseline
@@ -57,6 +57,8 @@ ALL = """\
 
 A cell gives instructions and registers (`r`) or, where the compiler counts those only, threads in
 flight (`t`) or waves (`w`); `spills` are those of registers to memory, which should never happen.
+Behind a prologue Mali is given `blocked_prologue`, not `blocked`; where both operands were computed
+`blocked_lying`, which on Midgard spills then.
 """
 STAGES = ("COMPUTE", "VERTEX", "VERTEX_BIN", "VERT", "CL", "CS")
 KERNELS = {f"{k.op}-{k.name}{k.path.suffix}": k for k in library()}
@@ -103,8 +105,10 @@ def cell(entry: dict[str, Any]) -> str:
     return f"{text}, {spills(stats)} spills" if spills(stats) else text
 
 
-def absent(target: str, file: str) -> str:
-    """Why `file` was not compiled for `target`."""
+def absent(target: str, file: str, able: bool) -> str:
+    """Why `file` was not compiled for `target`. able: whether any of its kind was."""
+    if not able:
+        return ""
     fit = kernel_of(file).architectures.fit(architecture_called(target))
     return "unfit" if fit == UNFIT else "refused"
 
@@ -189,9 +193,15 @@ def page(lines: Iterable[str]) -> str:
     targets = list(dict.fromkeys(e["target"] for e in entries))
     files = sorted({e["file"] for e in entries})
     known = {(e["target"], e["file"]): e for e in entries}
+    kinds = {(target, Path(file).suffix) for target, file in known}
     rows = [f"| kernel | {' | '.join(targets)} |", "|---" * (len(targets) + 1) + "|"]
     for file in files:
-        cells = [cell(known[t, file]) if (t, file) in known else absent(t, file) for t in targets]
+        cells = [
+            cell(known[t, file])
+            if (t, file) in known
+            else absent(t, file, (t, Path(file).suffix) in kinds)
+            for t in targets
+        ]
         rows.append(f"| {file} | {' | '.join(cells)} |")
     spilling = sum("spills" in cell(e) for e in entries)
     failures = sum("does not compile" in cell(e) for e in entries)
