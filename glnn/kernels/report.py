@@ -24,6 +24,7 @@ from glnn.kernels.library import declared, library
 from glnn.kernels.problem import Problem
 from glnn.kernels.source import assemble
 from glnn.kernels.verdicts import Seen, Verdicts
+from glnn.layout import parse
 
 BLOCKS = 4  # storage blocks that every device binds
 SCALED = Prologue(call("relu", call("mul", Arg(0), Arg(1))), ("image",))
@@ -74,7 +75,7 @@ class Example:
         """
         if not kernel.generate:
             name, texts = f"{kernel.op}-{kernel.name}", _finished(kernel)
-            defines = {**kernel.defaults, **kernel.where.attributes}
+            defines = {**kernel.defaults, **kernel.where.attributes, **_lying(kernel)}
             yield cls(name, kernel, defines, texts)
             if kernel.prologue is not None and not kernel.stages:
                 own = {**written(kernel, None, Bound()), **_prepared(kernel)}
@@ -100,6 +101,13 @@ class Example:
                 continue
             texts = {} if made is None else made.texts
             yield cls(f"{kernel.op}-{kernel.name}-{name}", adapted, defines, texts)
+
+
+def _lying(kernel: Kernel) -> dict[str, int]:
+    """What says that operands lie in the first of the layouts that `kernel` takes."""
+    several = ((n, texts) for n, texts in kernel.layouts.items() if len(texts) > 1)
+    apart = ((n, texts) for n, texts in several if not all(parse(t).in_rows for t in texts))
+    return {f"{name.upper()}_IN_{texts[0].replace(' ', '_')}": 1 for name, texts in apart}
 
 
 def _prepared(kernel: Kernel) -> dict[str, str]:
