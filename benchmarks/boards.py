@@ -1,16 +1,15 @@
 """What board GPUs' compilers make of the kernels: tables from an offline compiler's statistics.
 
-Write the sources with `glnn kernels --export DIR --architecture NAME`, compile them for its
-boards with a compiler that prints one JSON object a line (keys: target, renderer, driver, file, ok,
-stats with registers, threads, spills, fills, inst; loops with the instructions of each loop), and
-give all lines to this script; it writes the tables in Markdown.
+Where each board's own driver opens, if only its compiler, write the sources that it admits; compile
+them with what prints one JSON object a line (keys: target, file, ok; stats with registers, threads,
+spills, fills, inst; loops with the instructions of each loop; where it failed log, and rc "timeout"
+where it ran out of time), and give all lines to this script; it writes the tables in Markdown.
 
-    for pair in Midgard:mali-t760,mali-t860 Bifrost:mali-g31,mali-g52 Valhall:mali-g610 \\
-                V3D:v3d-4.2,v3d-7.1 Adreno:adreno-630; do
-        glnn kernels --export sources/${pair%:*} --architecture ${pair%:*} >/dev/null
-        … stats ${pair#*:} sources/${pair%:*}/*
+    for board in mali-t760 mali-t860 mali-g31 mali-g52 mali-g610 v3d-4.2 v3d-7.1 \\
+                 adreno-630 adreno-306; do
+        … run $board glnn kernels --export sources/$board --admissible >/dev/null
+        … stats $board sources/$board/*
     done >lines
-    … stats adreno-306 sources/Adreno/*.vert >>lines    # it has no compute shaders
     python -m benchmarks.boards <lines >benchmarks/boards.md
 """
 
@@ -19,7 +18,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +30,19 @@ HEAD = """\
 # The kernels on board GPUs
 
 Compiled by Mesa 25.0.7's own board drivers without the boards: static statistics, no speed and no
-results. Every kernel with the parameters of the board's architecture, convolutions as 3 x 3 with a
-bias and a ReLU. What is generated is there with each of the examples that its generator has, as
-`gather-compute-rows`. A kernel that is not admissible on a board says so in its declaration
-(`unfit`): it would spill there. `python -m benchmarks.boards` writes this page.
+results. Every kernel with the parameters that it would run with on the board, convolutions as 3 x 3
+with a bias and a ReLU. What is generated is there with each of the examples that its generator has,
+as `gather-compute-rows`. What a board is not given is not compiled for it. It is `unfit` where its
+declaration says so, as it would spill there; else it is refused for the device's limits, as those
+of invocations, shared memory, storage blocks or texture buffers. Where there are no compute shaders
+cells are empty. `python -m benchmarks.boards` writes this page.
 """
 CHOICE = """\
 ## Large matrix products: the default against the baseline
 
-The inner loop of `blocked`, with its architecture's parameters, and of Rovder's `cross_rm_rm`:
-multiply-adds and loads of up to four floats for each time around, registers, threads in flight
-(waves on Adreno) and spills.
+The inner loop of `blocked` and of `blocked_lying`, which V3D is given, with the architecture's
+parameters, and of Rovder's `cross_rm_rm`: multiply-adds and loads of up to four floats for each
+time around, registers, threads in flight (waves on Adreno) and spills.
 """
 SOBEL = """\
 ## Gronqvist's Sobel kernels on Midgard
@@ -57,28 +57,24 @@ ALL = """\
 
 A cell gives instructions and registers (`r`) or, where the compiler counts those only, threads in
 flight (`t`) or waves (`w`); `spills` are those of registers to memory, which should never happen.
-Where a default workgroup has too many invocations, glnn takes a smaller one if the kernel has one.
+Behind a prologue Mali is given `blocked_prologue`, not `blocked`; where both operands were computed
+`blocked_lying`, which on Midgard spills then.
 """
 STAGES = ("COMPUTE", "VERTEX", "VERTEX_BIN", "VERT", "CL", "CS")
 KERNELS = {f"{k.op}-{k.name}{k.path.suffix}": k for k in library()}
-CHOSEN, BASELINE = "matmul-blocked.comp", "matmul-cross_rm_rm.comp"
-MIDGARD_INVOCATIONS = 128
+CHOSEN = "matmul-blocked.comp", "matmul-blocked_lying.comp"
+BASELINE = "matmul-cross_rm_rm.comp"
+TIMEOUT = "timeout"
+MIDGARD = "Midgard"
 MIDGARD_ITEMS = 64  # a core, for each thread that the compiler counts
 FOUR = 4  # Midgard counts a vec4 multiplication as one instruction
 
 
-def architecture(entry: dict[str, Any]) -> str | None:
-    """The architecture of the board that `entry` is of."""
-    return architecture_called(
-        f"{entry.get('driver', '')} {entry.get('renderer', '')} {entry['target']}"
-    )
-
-
-def kernel_of(entry: dict[str, Any]) -> Kernel:
-    """The kernel that `entry` is of, an example of it where it is generated."""
-    path = Path(entry["file"])
+def kernel_of(file: str) -> Kernel:
+    """The kernel whose source `file` is, an example of it perhaps."""
+    path = Path(file)
     op, name, *_ = path.stem.split("-")
-    return KERNELS[f"{op}-{name}{path.suffix}"].for_architecture(architecture(entry))
+    return KERNELS[f"{op}-{name}{path.suffix}"]
 
 
 def statistics(entry: dict[str, Any]) -> dict[str, Any]:
@@ -95,14 +91,10 @@ def spills(stats: dict[str, Any]) -> int:
 
 def cell(entry: dict[str, Any]) -> str:
     """What one compiler says of one kernel."""
-    kernel = kernel_of(entry)
-    if kernel.architectures.fit(architecture(entry)) == UNFIT:
-        return "not admissible"
-    invocations = prod(kernel.launch.local_size(kernel.defaults))
-    if architecture(entry) == "Midgard" and invocations > MIDGARD_INVOCATIONS:
-        return f"{invocations} invocations: too many"
+    if entry.get("rc") == TIMEOUT:
+        return "out of time"
     if not entry["ok"]:
-        return f"does not compile: {entry.get('error', '')[:60]}"
+        return f"does not compile: {entry.get('log', '')[:60]}"
     stats = statistics(entry)
     if not stats:
         return "compiles"
@@ -114,10 +106,19 @@ def cell(entry: dict[str, Any]) -> str:
     return f"{text}, {spills(stats)} spills" if spills(stats) else text
 
 
+def absent(target: str, file: str, able: bool) -> str:
+    """Why `file` was not compiled for `target`. able: whether any of its kind was."""
+    if not able:
+        return ""
+    fit = kernel_of(file).architectures.fit(architecture_called(target))
+    return "unfit" if fit == UNFIT else "refused"
+
+
 def inner_loop(entry: dict[str, Any]) -> tuple[int, int]:
     """Multiply-adds and loads of up to four floats in the loop that multiplies the most."""
     loops = [loop for stage in entry.get("loops") or [] for loop in stage["loops"]]
-    vectors = FOUR if architecture(entry) == "Midgard" and entry["file"] == CHOSEN else 1
+    midgard = architecture_called(entry["target"]) == MIDGARD
+    vectors = FOUR if midgard and entry["file"] in CHOSEN else 1
     counted = [
         (
             int(loop.get("fma") or loop.get("mad_f") or vectors * loop.get("fmul", 0)),
@@ -143,11 +144,11 @@ def choice(entries: dict[tuple[str, str], dict[str, Any]], targets: list[str]) -
     )
     rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for target in targets:
-        for file in (CHOSEN, BASELINE):
+        for file in (*CHOSEN, BASELINE):
             entry = entries.get((target, file))
             if entry is None or not entry["ok"]:
                 continue
-            kernel = kernel_of(entry)
+            kernel = kernel_of(file).for_architecture(architecture_called(target))
             values = " ".join(f"{k}={v}" for k, v in kernel.defaults.items())
             stats = statistics(entry)
             multiplied, loads = inner_loop(entry)
@@ -170,11 +171,7 @@ def choice(entries: dict[tuple[str, str], dict[str, Any]], targets: list[str]) -
 
 def sobel(entries: dict[tuple[str, str], dict[str, Any]], targets: list[str]) -> list[str]:
     """The rows that set the document's kernels beside its table; none where no Midgard is there."""
-    boards = [
-        target
-        for target in targets
-        if any(key[0] == target and architecture(e) == "Midgard" for key, e in entries.items())
-    ]
+    boards = [target for target in targets if architecture_called(target) == MIDGARD]
     theirs = figure("gronqvist", "table_1_1").rows
     heads = ["kernel", "A", "LS", "items"]
     heads += [f"{board}: {what}" for board in boards for what in ("words", "registers", "items")]
@@ -197,18 +194,29 @@ def page(lines: Iterable[str]) -> str:
     targets = list(dict.fromkeys(e["target"] for e in entries))
     files = sorted({e["file"] for e in entries})
     known = {(e["target"], e["file"]): e for e in entries}
+    kinds = {(target, Path(file).suffix) for target, file in known}
     rows = [f"| kernel | {' | '.join(targets)} |", "|---" * (len(targets) + 1) + "|"]
     for file in files:
-        cells = [cell(known[t, file]) if (t, file) in known else "" for t in targets]
+        cells = [
+            cell(known[t, file])
+            if (t, file) in known
+            else absent(t, file, (t, Path(file).suffix) in kinds)
+            for t in targets
+        ]
         rows.append(f"| {file} | {' | '.join(cells)} |")
     spilling = sum("spills" in cell(e) for e in entries)
     failures = sum("does not compile" in cell(e) for e in entries)
-    summary = f"{len(entries)} compilations, {failures} failed, {spilling} with spills."
+    late = sum(entry.get("rc") == TIMEOUT for entry in entries)
+    summary = f"{len(entries)} compilations, {failures} failed, {late} out of time, "
+    summary += f"{spilling} with spills."
+    given = {kernel_of(file) for file in files}
+    never = ", ".join(f"`{name}`" for name, kernel in KERNELS.items() if kernel not in given)
+    never = f"No board is given {never}.\n\n" if never else ""
     chosen = "\n".join(choice(known, targets))
     beside = "\n".join(sobel(known, targets))
     beside = f"{SOBEL}\n{beside}\n\n" if beside else ""
     head = f"{HEAD}\n{summary}\n\n{CHOICE}\n{chosen}\n\n{beside}"
-    return f"{head}{ALL}\n" + "\n".join(rows) + "\n"
+    return f"{head}{ALL}\n{never}" + "\n".join(rows) + "\n"
 
 
 if __name__ == "__main__":

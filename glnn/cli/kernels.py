@@ -11,7 +11,7 @@ from glnn import __version__
 from glnn.cli.cache_lines import show_cache
 from glnn.cli.options import device_options, print_json
 from glnn.cli.screen import Column, Screen, Table, progress
-from glnn.device import Device
+from glnn.device import Capabilities, Device
 from glnn.device.believed import BrokenLimits
 from glnn.doctor.certificate import Certificates
 from glnn.errors import DeviceError, GlnnError, printable
@@ -37,6 +37,11 @@ from glnn.settings import Settings
     type=click.Choice(list(ARCHITECTURES)),
     help="Export with the parameters of this architecture.",
 )
+@click.option(
+    "--admissible",
+    is_flag=True,
+    help="Export only what this device admits, with the parameters that it runs here with.",
+)
 @click.option("--cache", is_flag=True, help="Only the cache lines that matrix products read.")
 @click.option("--forget", is_flag=True, help="Forget what was seen of their results here, first.")
 @device_options
@@ -45,6 +50,7 @@ def kernels(
     compiled: bool,
     directory: Path | None,
     architecture: str | None,
+    admissible: bool,
     cache: bool,
     forget: bool,
     gpu: str | None,
@@ -72,9 +78,12 @@ def kernels(
       glnn kernels --cache
       GLNN_KERNELS=mine/ glnn kernels --op matmul --compile
       glnn kernels --export sources/ --architecture Bifrost
+      glnn kernels --export sources/ --admissible
     """
     if architecture is not None and directory is None:
         raise GlnnError(f"--architecture: expected --export with it, got {architecture} alone")
+    if admissible and (directory is None or architecture is not None):
+        raise GlnnError("--admissible: expected --export with it, and no --architecture")
     ops = sorted({kernel.op for kernel in declared()})
     if op is not None and op not in ops:
         raise GlnnError(f"--op: no kernels for {op!r}, expected one of {', '.join(ops)}")
@@ -86,7 +95,8 @@ def kernels(
         return
     found = _rows(op, compiled, gpu, limits, forget, shown=not as_json)
     if directory is not None:
-        _export(directory, op, architecture)
+        offers = _offers(gpu, limits) if admissible else None
+        _export(directory, op, architecture, offers)
     if as_json:
         print_json({"kernels": [asdict(row) for row in found]})
     else:
@@ -125,10 +135,18 @@ def _table(found: list[Row]) -> Table:
     return listed
 
 
-def _export(directory: Path, op: str | None, architecture: str | None) -> None:
+def _offers(gpu: str | None, limits: str | None) -> Capabilities:
+    """What this device offers. Raises DeviceError where there is none."""
+    with Device(gpu, limits) as device:
+        return device.capabilities
+
+
+def _export(
+    directory: Path, op: str | None, architecture: str | None, offers: Capabilities | None
+) -> None:
     try:
         chosen = tuple(k for k in library() if op in (None, k.op))
-        written = export(directory, chosen, architecture)
+        written = export(directory, chosen, architecture, offers)
     except OSError as error:
         raise GlnnError(f"--export: cannot write to {directory}: {error.strerror}") from None
     click.echo(printable(f"wrote {len(written)} sources to {directory}"), err=True)

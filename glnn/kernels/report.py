@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from glnn.device import Device, Program, Source
+from glnn.device import Capabilities, Device, Program, Source
 from glnn.device.texture import PLANE, TEXELS
 from glnn.errors import LimitError, ShaderError, UnsupportedOpError
 from glnn.graph.epilogue import BIASED, Epilogue
@@ -24,6 +24,7 @@ from glnn.kernels.library import declared, library
 from glnn.kernels.problem import Problem
 from glnn.kernels.source import assemble
 from glnn.kernels.verdicts import Seen, Verdicts
+from glnn.layout import parse
 
 BLOCKS = 4  # storage blocks that every device binds
 SCALED = Prologue(call("relu", call("mul", Arg(0), Arg(1))), ("image",))
@@ -74,7 +75,7 @@ class Example:
         """
         if not kernel.generate:
             name, texts = f"{kernel.op}-{kernel.name}", _finished(kernel)
-            defines = {**kernel.defaults, **kernel.where.least}
+            defines = {**kernel.defaults, **kernel.where.least, **_lying(kernel)}
             yield cls(name, kernel, defines, texts)
             if kernel.prologue is not None and not kernel.stages:
                 own = {**written(kernel, None, Bound()), **_prepared(kernel)}
@@ -100,6 +101,13 @@ class Example:
                 continue
             texts = {} if made is None else made.texts
             yield cls(f"{kernel.op}-{kernel.name}-{name}", adapted, defines, texts)
+
+
+def _lying(kernel: Kernel) -> dict[str, int]:
+    """What says that operands lie in the first of the layouts that `kernel` takes."""
+    several = ((n, texts) for n, texts in kernel.layouts.items() if len(texts) > 1)
+    apart = ((n, texts) for n, texts in several if not all(parse(t).in_rows for t in texts))
+    return {f"{name.upper()}_IN_{texts[0].replace(' ', '_')}": 1 for name, texts in apart}
 
 
 def _prepared(kernel: Kernel) -> dict[str, str]:
@@ -216,17 +224,24 @@ def link(device: Device, kernel: Kernel, source: Source) -> Program:
 
 
 def export(
-    directory: Path, kernels: tuple[Kernel, ...] | None = None, architecture: str | None = None
+    directory: Path,
+    kernels: tuple[Kernel, ...] | None = None,
+    architecture: str | None = None,
+    device: Capabilities | None = None,
 ) -> list[Path]:
     """Write the complete GLSL ES source of every kernel, for compilers that need no device.
 
     Each is one file `OP-NAME.comp` or `.vert` with includes expanded and the default parameters,
-    those of that `architecture` where a kernel has some; returns their paths.
+    those of that `architecture` where a kernel has some; returns their paths. device: only what it
+    admits, with the parameters that it would run with there.
     """
     directory.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     for shader in library() if kernels is None else kernels:
-        for one in Example.all_of(shader.for_architecture(architecture)):
+        chosen = fitted(shader, device) if device else shader.for_architecture(architecture)
+        for one in Example.all_of(chosen) if chosen else ():
+            if device and why_not_device(one.kernel, device):
+                continue
             header = ES_HEADERS[shader.backend] + _PRECISION
             planes = {k: TEXELS[v].prefix + PLANE for k, v in one.kernel.textures.items()}
             samplers = planes if shader.generate else {}

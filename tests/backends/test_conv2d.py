@@ -93,7 +93,7 @@ def _why_refused(
         if op.groups > 1 or max(spans) > 7:
             return "GROUPS" if op.groups > 1 else "WINDOW"
         return "STRIDE" if max(op.stride) > 4 else None
-    direct = ("direct", "direct_plain", "direct_last", "direct_nhwc")
+    direct = ("direct", "direct_plain", "direct_last", "direct_last_small", "direct_nhwc")
     planar = (*direct, "loop_nchw", "loop_nhwc", "feedback")
     if kernel in planar or kernel.removeprefix("feedback_").startswith("im2"):
         return None if op.groups == 1 else "GROUPS"

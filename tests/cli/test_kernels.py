@@ -133,6 +133,27 @@ def test_export_for_an_architecture(cli: Glnn, tmp_path: Path) -> None:
     assert refusal == "--architecture: expected --export with it, got Adreno alone"
 
 
+def test_export_of_what_is_admissible(cli: Glnn, tmp_path: Path) -> None:
+    """Those that the table says run here; Rovder's 8 x 32 has too many invocations."""
+    options = ("--op", "matmul", "--limits", "es31-minimum")
+    done = cli("kernels", *options, "--export", tmp_path / "some", "--admissible")
+    rows = cli("kernels", *options, "--json").json["kernels"]
+    assert cli("kernels", "--op", "matmul", "--export", tmp_path / "all").code == 0
+    found = {path.stem.split("-")[1] for path in (tmp_path / "some").iterdir()}
+    every = {path.stem.split("-")[1] for path in (tmp_path / "all").iterdir()}
+    able = {row["name"] for row in rows if row["ok"] and not row["stages"]}
+    assert done.code == 0 and found == able and "blocked" in found
+    assert "cross_rm_cm_8x32" in every - found
+    row = next(row for row in rows if row["name"] == "cheng_v2")
+    text = (tmp_path / "some" / "matmul-cheng_v2.comp").read_text("utf-8")
+    for name, value in row["parameters"].items():
+        assert f"#define {name} {value}\n" in text
+    assert row["defaults"] == "within the limits"
+    for options in (["--admissible"], ["--export", tmp_path, "--architecture", "V3D"]):
+        refusal = cli("kernels", "--admissible", *options).refusal
+        assert refusal == "--admissible: expected --export with it, and no --architecture"
+
+
 def test_where_parameters_come_from(cli: Glnn) -> None:
     rows = {r["name"]: r for r in cli("kernels", "--op", "matmul", "--json").json["kernels"]}
     if "llvmpipe" not in cli("info", "--json").out or not rows["blocked"]["ok"]:

@@ -149,6 +149,21 @@ def test_every_exported_source_is_valid_glsl_es(tmp_path) -> None:
         assert done.returncode == 0, done.stdout
 
 
+def test_what_is_exported_for_a_board_is_what_it_admits(tmp_path) -> None:
+    midgard = replace(DEVICE, renderer="Mali-T860 (Panfrost)")
+    names = ("blocked", "tiled", "feedback_4x4")
+    kernels = tuple(k for k in library() if k.op == "matmul" and k.name in names)
+    paths = export(tmp_path, kernels, device=midgard)
+    found = {path.name.split("-")[1].split(".")[0] for path in paths}
+    assert found == {"blocked", "feedback_4x4"}  # tiled is unfit there
+    assert "#define TM 4\n" in (tmp_path / "matmul-blocked.comp").read_text("utf-8")
+    (lying,) = (k for k in library() if k.op == "matmul" and k.name == "blocked_lying")
+    export(tmp_path, (lying,), device=midgard)  # of weights in columns, its first layout
+    assert "#define WEIGHT_IN_C 1\n" in (tmp_path / "matmul-blocked_lying.comp").read_text("utf-8")
+    old = replace(midgard, version=(3, 0))  # no compute shaders
+    assert {path.suffix for path in export(tmp_path, kernels, device=old)} == {".vert"}
+
+
 def problem(m: int = 64, n: int = 64, k: int = 64) -> Problem:
     return Problem.of(Matmul(), {"x": (m, k), "weight": (n, k)}, {})
 
@@ -237,12 +252,17 @@ def test_boards_have_kernels_of_their_own(renderer: str) -> None:
     few, mali = choose("compute", problem(49, 160, 960), board), renderer.startswith("Mali")
     assert few.path.stem == "split_k" and few.defaults["WG_X"] * few.defaults["WG_K"] == 64
     more = choose("compute", problem(196, 384, 64), board)
-    assert more.name == ("split_k" if renderer == "Adreno" else "blocked")
-    assert choose("compute", behind, board).name == ("blocked_prologue" if mali else "blocked")
+    blocked = "blocked_lying" if renderer == "V3D 7.1" else "blocked"
+    assert more.name == ("split_k" if renderer == "Adreno" else blocked)
+    assert choose("compute", behind, board).name == ("blocked_prologue" if mali else blocked)
     operands = {"x": (1, 96, 56, 56), "weight": (96, 1, 3, 3)}
     apart = Problem.of(Conv2d(padding=(1, 1, 1, 1), groups=96), operands, {"x": "nhwC4c"})
     walked = "depthwise_walked" if renderer == "Mali-T860" else "depthwise"
     assert choose("compute", apart, board).name == walked
+    operands = {"x": (1, 3, 57, 57), "weight": (9, 3, 3, 3)}
+    first = Problem.of(Conv2d((2, 2), (1, 1, 1, 1)), operands, {"x": "R"})
+    last = "direct_last_small" if renderer == "Mali-T860" else "direct_last"
+    assert choose("compute", first, board).name == last
 
 
 def test_reasons_are_listed() -> None:
