@@ -1,6 +1,6 @@
 """Convolutions of the networks that people run, one by one, beside cuDNN and the roofline.
 
-Everything is on the device; a time is that of all launches of a convolution, by the GPU's timer
+Everything is on the device, images as the kernel takes them; a time is that of all launches of a convolution, by the GPU's timer
 where it is believed. PyTorch's is that of a CUDA graph of several, with cuDNN's benchmark on and
 TF32 off. The roof is the greater of operations over the device's greatest FP32 rate and bytes, each
 once, over the bandwidth of a copy, both measured in the same run; "of the roof" is its share of
@@ -155,7 +155,7 @@ def measured(
     x = generator.standard_normal((batch, case.c, case.side, case.side), dtype=np.float32)
     weight = generator.standard_normal(shape, dtype=np.float32) / np.float32(shape[1] ** 0.5)
     op, operands = case.operator, {"x": x, "weight": weight}
-    found = kernel_time(backend, op, operands, None, repeat)
+    found = kernel_time(backend, op, operands, None, repeat, layouts={"x": "nhwC4c"})
     flops = op.flops({name: array.shape for name, array in operands.items()})
     bound = max(flops / roof[0], found.nbytes / roof[1])
     row: dict[str, Any] = {"name": case.name, "kernel": found.kernel, "ms": 1e3 * found.seconds}

@@ -52,10 +52,12 @@ def kernel_time(
     repeat: int = 7,
     epilogue: Epilogue | None = None,
     sets: int = 1,
+    layouts: Mapping[str, str] | None = None,
 ) -> KernelTime:
     """Time `kernel` on `operands`. Raises GlnnError where its result is wrong or it cannot run.
 
     sets: of buffers, which take turns: what is in a cache of one serves the others nothing.
+    layouts: how operands lie that a kernel of stages is given, row major unless said.
     """
     types = {name: TensorType.of(array) for name, array in operands.items()}
     problem = Problem.of(op, types, {}, epilogue)
@@ -63,7 +65,7 @@ def kernel_time(
     chosen = choice.name
     error = None
     if problem.cost.flops <= 2 * CHECKED:
-        work, out = prepare(op, operands, backend, kernel, epilogue=epilogue)
+        work, out = prepare(op, operands, backend, kernel, layouts, epilogue)
         work()
         expected = problem.compute({k: exact(v) for k, v in operands.items()})
         error = relative_error(out.pull(), expected)
@@ -72,7 +74,7 @@ def kernel_time(
 
     # Prepared anew: drivers may keep a result that was read back on the host.
     def prepared() -> Launch:
-        return prepare(op, operands, backend, kernel, epilogue=epilogue)[0]
+        return prepare(op, operands, backend, kernel, layouts, epilogue)[0]
 
     works = [prepared() for _ in range(sets)]
 
