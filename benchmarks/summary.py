@@ -118,6 +118,16 @@ def networks(table: Callable[[Json, int], network_tables.Cells]) -> str:
     return markdown(heads, [[*row] for row in rows])
 
 
+def convolutions() -> str:
+    """Convolutions one by one, in microseconds."""
+    table: list[list[object]] = []
+    for row in measured("convolutions")["rows"]:
+        times = (number(1e3 * row[key]) for key in ("ms", "cudnn_ms"))
+        rest = number(row["over_cudnn"]), f"{row['of_roof']:.0%}"
+        table.append([row["name"], row["kernel"], *times, *rest])
+    return markdown(["us", "kernel", "glnn", "cuDNN", "over cuDNN", "of the roof"], table)
+
+
 def filters(image: str) -> str:
     """Image filters on pictures of that size, of bytes, the names of versions left out."""
     rows = [row for row in measured("filters")["rows"] if row["image"].startswith(image)]
@@ -198,6 +208,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "training": training,
     "trained": accuracies,
     "starts": starts,
+    "convolutions": convolutions,
     "networks": lambda: networks(network_tables.beside),
     "plans of networks": lambda: networks(network_tables.plans),
 }

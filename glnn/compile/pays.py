@@ -132,19 +132,20 @@ class Joining:
 
     instead: the ops whose place it takes: where a kernel is asked for one of these, it is not made.
     made: whether to make it where a kernel is meant for it. kept: whether it is left so, once it
-    is known how its operands lie. None: always.
+    is known how its operands lie. None: always. host: whether NumPy gains by it, too.
     """
 
     instead: tuple[str, ...] = ()
     made: Rule | None = None
     kept: Rule | None = None
+    host: bool = True
 
 
 JOININGS: Mapping[str, Joining] = {
     Attention.name: Joining(),
     SeparableConv2d.name: Joining((Conv2d.name,), made=separable_pays),
     PooledConv2d.name: Joining((Conv2d.name, Pool2d.name), kept=pool_pays),
-    Perceptron.name: Joining((Conv2d.name, Matmul.name), perceptron_pays, fits),
+    Perceptron.name: Joining((Conv2d.name, Matmul.name), perceptron_pays, fits, host=False),
     Conv2d.name: Joining(kept=prologue_pays),
     Matmul.name: Joining(kept=prologue_pays),
 }
@@ -161,6 +162,8 @@ def pays(backend: Backend, kernels: Mapping[str, str], operator: Operator, types
     joining = JOININGS[operator.name]
     if asked:  # what is looked at again is taken apart then, where no such kernel can
         return joining.kept is not None or any(backend.suits(problem, one) for one in asked)
+    if backend.device is None and not joining.host:
+        return False
     if kernels.keys() & joining.instead or not backend.suits(problem):
         return False
     return _holds(joining.made, backend, problem, backend.choose(problem))

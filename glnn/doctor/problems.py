@@ -71,7 +71,7 @@ Small = tuple[Operator, Operands] | tuple[Operator, Operands, Epilogue]
 
 def _layers(widths: tuple[int, ...], functions: tuple[str, ...], *x: int) -> Small:
     op = Perceptron(widths, tuple(call(name, Arg(0)) for name in functions))
-    return op, {"x": x, "weights": (op.size(x[1]),)}
+    return op, {"x": x, **op.sides(x[1])}
 
 
 PROBLEMS: Mapping[str, Sequence[Small]] = {

@@ -8,6 +8,9 @@
 #ifndef LAYERS
 #define LAYERS 2
 #endif
+#ifndef WEIGHTS_HALF
+#define WEIGHTS_HALF 0
+#endif
 #ifndef MOST_HIDDEN
 #define MOST_HIDDEN 2048
 #endif
@@ -16,8 +19,16 @@
 #define TURNS (LAYERS > 2 ? 2 : 1)  // what a layer reads stays while it writes
 layout(local_size_x = WG) in;
 layout(std430, binding = 0) buffer X { vec4 x[]; };
+layout(std430, binding = 2) buffer Biases { vec4 biases[]; };
+layout(std430, binding = 3) buffer Out { vec4 result[]; };
+#if WEIGHTS_HALF
+#include "common/half.glsl"
+layout(std430, binding = 1) buffer Weights { uvec2 weights[]; };
+vec4 weights_at(int i) { return four_halves(weights[i]); }
+#else
 layout(std430, binding = 1) buffer Weights { vec4 weights[]; };
-layout(std430, binding = 2) buffer Out { vec4 result[]; };
+vec4 weights_at(int i) { return weights[i]; }
+#endif
 #include <layers>
 uniform int n;
 uniform int widths[LAYERS + 1];
@@ -34,8 +45,8 @@ int place(int layer) {
     return (layer - 1) % TURNS * (MOST_HIDDEN / 4);
 }
 
-// One layer of a sample, whose weights begin at `first`.
-void multiply(int layer, int image, int first) {
+// One layer of a sample; where its weights and its biases begin.
+void multiply(int layer, int image, int first, int bias) {
     int terms = widths[layer], quads = (widths[layer + 1] + 3) / 4;
     int lane = int(gl_LocalInvocationIndex);
     int across = min(quads, WG), slices = 1;
@@ -48,7 +59,7 @@ void multiply(int layer, int image, int first) {
             vec4 four = layer > 0 ? between[place(layer) + step] : x[image * ((terms + 3) / 4) + step];
             if (4 * step + 4 > terms) four = first_of(four, terms - 4 * step);
             for (int l = 0; l < 4; ++l)
-                sum += four[l] * weights[first + min(4 * step + l, terms - 1) * quads + quad];
+                sum += four[l] * weights_at(first + min(4 * step + l, terms - 1) * quads + quad);
         }
         part[lane] = sum;
         for (int width = slices / 2; width > 0; width /= 2) {
@@ -56,7 +67,7 @@ void multiply(int layer, int image, int first) {
             if (slice < width) part[lane] += part[lane + width * across];
         }
         if (slice == 0 && base + lane < quads) {
-            vec4 whole = finished(layer, part[lane] + weights[first + terms * quads + quad]);
+            vec4 whole = finished(layer, part[lane] + biases[bias + quad]);
             if (layer == LAYERS - 1)
                 result[image * quads + quad] = whole;
             else
@@ -68,10 +79,12 @@ void multiply(int layer, int image, int first) {
 
 void main() {
     for (int image = int(WORKGROUP_ID.y); image < n; image += int(WORKGROUP_COUNT.y)) {
-        int first = 0;
+        int first = 0, bias = 0;
         for (int layer = 0; layer < LAYERS; ++layer) {
-            multiply(layer, image, first);
-            first += (widths[layer] + 1) * ((widths[layer + 1] + 3) / 4);
+            multiply(layer, image, first, bias);
+            int quads = (widths[layer + 1] + 3) / 4;
+            first += widths[layer] * quads;
+            bias += quads;
         }
     }
 }

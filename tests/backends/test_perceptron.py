@@ -33,14 +33,15 @@ def layers(rng, c: int, widths: tuple[int, ...]) -> list[tuple[Array, Array]]:
     return found
 
 
-def weights_of(own: list[tuple[Array, Array]]) -> Array:
+def sides_of(own: list[tuple[Array, Array]]) -> dict[str, Array]:
     """As the operator takes them; what pads rows is NaN, as nobody looks at it."""
-    parts = []
+    found: dict[str, list[Array]] = {"weights": [], "biases": []}
     for matrix, bias in own:
-        rows = np.full((matrix.shape[1] + 1, -(-len(bias) // 4) * 4), np.nan, np.float32)
-        rows[:, : len(bias)] = [*matrix.T, bias]
-        parts.append(rows.ravel())
-    return np.concatenate(parts)
+        for rows, name in ((matrix.T, "weights"), (bias[None], "biases")):
+            wide = np.full((len(rows), -(-len(bias) // 4) * 4), np.nan, np.float32)
+            wide[:, : len(bias)] = rows
+            found[name].append(wide.ravel())
+    return {name: np.concatenate(parts) for name, parts in found.items()}
 
 
 def expected(op: Perceptron, x: Array, own: list[tuple[Array, Array]]) -> Array:
@@ -54,7 +55,7 @@ def expected(op: Perceptron, x: Array, own: list[tuple[Array, Array]]) -> Array:
 def operands(rng, op: Perceptron, *shape: int) -> tuple[dict[str, Array], Array]:
     """What `op` is given for an x of that shape, and what is to come of it."""
     x, own = rng(shape), layers(rng, shape[1], op.widths)
-    return {"x": x, "weights": weights_of(own)}, expected(op, x, own)
+    return {"x": x, **sides_of(own)}, expected(op, x, own)
 
 
 @pytest.mark.parametrize("functions", [GATE, RAISED[:2], RAISED, RAISED[:1]], ids=len)
@@ -75,6 +76,15 @@ def test_any_sizes(opened, rng, name, kernel, shape, widths, functions) -> None:
     given, correct = operands(rng, op, *shape)
     got = run(opened(name), op, given, kernel)
     assert oracle.error(got, correct) <= TOLERANCE
+
+
+@pytest.mark.parametrize(("name", "kernel"), kernels("perceptron"))
+def test_weights_of_float16(opened, rng, name, kernel) -> None:
+    op = Perceptron((129, 7, 10), (*GATE, GATE[0]))
+    given, _ = operands(rng, op, 3, 37)
+    given["weights"] = given["weights"].astype(np.float16)
+    exact = {key: array.astype(np.float64) for key, array in given.items()}
+    assert oracle.error(run(opened(name), op, given, kernel), op.compute(exact)) <= TOLERANCE
 
 
 @pytest.mark.parametrize("lanes", [32, 64, 512, 1024])
@@ -103,11 +113,12 @@ def test_more_hidden_numbers_than_there_is_room_for(opened, rng, widths, room) -
 @pytest.mark.parametrize(
     "shapes",
     [
-        {"x": (2, 3), "weights": (4 * 8 + 6 * 8 + 1,)},
-        {"x": (2, 4), "weights": (4 * 8 + 6 * 8,)},
-        {"x": (2, 3, 1, 2), "weights": (4 * 8 + 6 * 8,)},
-        {"x": (2, 3, 1), "weights": (4 * 8 + 6 * 8,)},
-        {"x": (2, 3), "weights": (4 * 8 + 6 * 8, 1)},
+        {"x": (2, 3), "weights": (3 * 8 + 5 * 8 + 1,), "biases": (16,)},
+        {"x": (2, 3), "weights": (3 * 8 + 5 * 8,), "biases": (12,)},
+        {"x": (2, 4), "weights": (3 * 8 + 5 * 8,), "biases": (16,)},
+        {"x": (2, 3, 1, 2), "weights": (3 * 8 + 5 * 8,), "biases": (16,)},
+        {"x": (2, 3, 1), "weights": (3 * 8 + 5 * 8,), "biases": (16,)},
+        {"x": (2, 3), "weights": (3 * 8 + 5 * 8, 1), "biases": (16,)},
     ],
 )
 def test_operands_must_fit(shapes) -> None:

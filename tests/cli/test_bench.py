@@ -36,7 +36,8 @@ def test_lenet(cli: Glnn) -> None:
         check_kernel_times(timed)
         layers = [layer for layer in timed["layers"] if layer["op"] != "reorder"]
         first = ("pooled_conv2d",) if name == "compute" else ("conv2d", "pool2d")
-        ops = [*first, *first, "matmul", "matmul", "matmul", "softmax"]
+        last = ("matmul", "perceptron") if name == "compute" else ("matmul",) * 3
+        ops = [*first, *first, *last, "softmax"]
         assert [layer["op"] for layer in layers] == ops
         each = 2 * 25 + 1 + 4  # the products, a bias, and a sigmoid's negation, exp, sum, quotient
         assert layers[0]["gflop"] == pytest.approx(3 * 6 * 28 * 28 * each / 1e9, rel=0.1)

@@ -70,7 +70,8 @@ def test_lenet(cli: Glnn, backend: str) -> None:
     ops = [step["op"] for step in found["steps"] if step["op"] != "reorder"]
     joined = backend == "compute"
     first = ["pooled_conv2d"] if joined else ["conv2d", "pool2d"]
-    assert ops == first * 2 + ["matmul"] * 3 + ["softmax"]
+    last = ["matmul", "perceptron"] if joined else ["matmul"] * 3
+    assert ops == first * 2 + last + ["softmax"]
     for step in found["steps"]:
         assert set(step) == set(STEP.split())
         assert step["via"] is None

@@ -25,18 +25,19 @@ def padded(width: int) -> int:
 
 @dataclass(frozen=True)
 class Perceptron(Contraction):
-    """f2(W2 [f1(W1 [x, 1]), 1]) and so on: fully connected layers, one behind another.
+    """f2(W2 f1(W1 x + b1) + b2) and so on: fully connected layers, one behind another.
 
     x: (n, c), or images of one pixel (n, c, 1, 1). weights: one dimension, layer after layer a row
-    of each term, the one behind the last of the biases; rows are padded to whole fours, by what is
-    not looked at. Result: (n, o), or (n, o, 1, 1). So a squeeze-and-excitation makes the scales of
-    its channels (Hu et al. 2018, section 3.2), and a classifier its scores.
+    of each term; biases: one dimension, layer after layer a row. Rows are padded to whole fours, by
+    what is not looked at. Result: (n, o), or (n, o, 1, 1). So a squeeze-and-excitation makes the
+    scales of its channels (Hu et al. 2018, section 3.2), and a classifier its scores.
     """
 
     name: ClassVar[str] = "perceptron"
     samples: ClassVar[bool] = True
     deepens: ClassVar[bool] = True
-    parameters: ClassVar[tuple[str, ...]] = ("weights",)
+    parameters: ClassVar[tuple[str, ...]] = ("weights", "biases")
+    halves: ClassVar[tuple[str, ...]] = ("weights",)
     widths: tuple[int, ...]
     """How many results each layer has."""
     functions: tuple[Expr, ...]
@@ -52,38 +53,42 @@ class Perceptron(Contraction):
             if expr.arity > 1:
                 raise ShapeError(f"perceptron: {expr.text()} must be of one sum")
 
-    def size(self, c: int) -> int:
-        """How many numbers its weights are for samples of `c` numbers."""
-        return sum((terms + 1) * padded(width) for terms, width in self.layers(c))
+    def sides(self, c: int) -> dict[str, Shape]:
+        """The shapes of the weights and of the biases for samples of `c` numbers."""
+        rows = [(terms, padded(width)) for terms, width in self.layers(c)]
+        weights = sum(terms * wide for terms, wide in rows)
+        return {"weights": (weights,), "biases": (sum(wide for _, wide in rows),)}
 
     def layers(self, c: int) -> Iterator[tuple[int, int]]:
         """The terms and the results of each layer, for samples of `c` numbers."""
         return zip((c, *self.widths), self.widths, strict=False)
 
     def shape_of(self, shapes: Shapes) -> Shape:
-        x, weights = shapes["x"], shapes["weights"]
+        x, own = shapes["x"], {name: shapes[name] for name in self.parameters}
         if len(x) not in (2, 4) or x[2:] not in ((), (1, 1)):
             raise ShapeError(f"perceptron: x must be (n, c) or (n, c, 1, 1), got {x}")
-        if weights != (self.size(x[1]),):
+        if (expected := self.sides(x[1])) != own:
             raise ShapeError(
-                f"perceptron: weights must be ({self.size(x[1])},) for x {x} and widths "
-                f"{self.widths}, got {weights}"
+                f"perceptron: weights and biases must be {tuple(expected.values())} for x {x} and "
+                f"widths {self.widths}, got {tuple(own.values())}"
             )
         return x[0], self.widths[-1], *x[2:]
 
     def compute(self, operands: Mapping[str, Array]) -> Array:
         x = operands["x"]
-        found, rest = x.reshape(x.shape[:2]), operands["weights"].astype(x.dtype, copy=False)
+        found = x.reshape(x.shape[:2])
+        weights, biases = (operands[n].astype(x.dtype, copy=False) for n in self.parameters)
         for (terms, width), expr in zip(self.layers(x.shape[1]), self.functions, strict=True):
-            size = (terms + 1) * padded(width)
-            weight, rest = rest[:size].reshape(terms + 1, -1)[:, :width], rest[size:]
-            found = np.asarray(expr.evaluate(found @ weight[:-1] + weight[-1]), x.dtype)
+            wide = padded(width)
+            weight, weights = weights[: terms * wide].reshape(terms, wide), weights[terms * wide :]
+            bias, biases = biases[:width], biases[wide:]
+            found = np.asarray(expr.evaluate(found @ weight[:, :width] + bias), x.dtype)
         return found.reshape(*found.shape, *x.shape[2:])
 
     def flops(self, shapes: Shapes) -> int:
         n, c, *_ = shapes["x"]
         layers = zip(self.layers(c), self.functions, strict=True)
-        return n * sum(width * (2 * (terms + 1) + f.flops) for (terms, width), f in layers)
+        return n * sum(width * (2 * terms + 1 + f.flops) for (terms, width), f in layers)
 
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         n, c, *_ = shapes["x"]
@@ -95,4 +100,4 @@ class Perceptron(Contraction):
     def of_depth(self, shapes: Shapes, depth: int, *, few: bool = False) -> Shapes:
         n, c, *rest = shapes["x"]
         made = depth + (c - depth) % QUAD  # a whole quad or not, as before
-        return {**shapes, "x": (n, made, *rest), "weights": (self.size(made),)}
+        return {**shapes, "x": (n, made, *rest), **self.sides(made)}

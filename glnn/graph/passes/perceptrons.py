@@ -12,6 +12,7 @@ from glnn.graph.builder import constant
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import Concat, Conv2d, Matmul, Pad, Perceptron, Transpose
+from glnn.graph.operators.perceptron import padded
 from glnn.graph.passes.attention import Pays
 from glnn.graph.passes.rewriting import Rewriting
 from glnn.types import DType, TensorType
@@ -38,13 +39,13 @@ def _join(rewriting: Rewriting, first: Node, last: Node, pays: Pays) -> None:
     joined = Perceptron(layers.widths + layer.widths, layers.functions + layer.functions)
     x = first.inputs[0]
     assert x is not None
-    size = TensorType((joined.size(rewriting.shape(x)[1]),))
-    if not pays(joined, {"x": rewriting.types[x], "weights": size}):
+    shapes = joined.sides(rewriting.shape(x)[1])
+    sides = {name: TensorType(shape) for name, shape in shapes.items()}
+    if not pays(joined, {"x": rewriting.types[x], **sides}):
         return
-    weights = rewriting.add(
-        last.name, Concat(0), _weights(rewriting, first), _weights(rewriting, last)
-    )
-    node = Node(last.name, joined, (x, weights), last.outputs)
+    own = zip(_sides(rewriting, first), _sides(rewriting, last), strict=True)
+    inputs = (rewriting.add(last.name, Concat(0), *both) for both in own)
+    node = Node(last.name, joined, (x, *inputs), last.outputs)
     rewriting.join(first, last, node)
 
 
@@ -85,20 +86,29 @@ def _function(node: Node) -> Expr | None:
     return sums(Arg(0), Arg(0), Arg(0)) if left == {2} else None
 
 
-def _weights(rewriting: Rewriting, node: Node) -> Value:
-    """The weights of `node` as `Perceptron` takes them."""
-    weight = node.inputs[1]
+def _sides(rewriting: Rewriting, node: Node) -> tuple[Value, Value]:
+    """The weights and the biases of `node` as `Perceptron` takes them."""
+    name, (_, weight, *rest) = node.name, node.inputs
     assert weight is not None
     if isinstance(node.operator, Perceptron):
-        return weight
+        (biases,) = rest
+        assert biases is not None
+        return weight, biases
     width, depth = rewriting.shape(weight)[:2]
-    matrix = rewriting.reshaped(node.name, weight, (width, depth))
-    bias: Value = constant(np.zeros((width, 1), np.float32))
+    matrix = rewriting.reshaped(name, weight, (width, depth))
+    turned = rewriting.add(name, Transpose((1, 0)), _padded(rewriting, name, matrix))
+    bias: Value = constant(np.zeros(width, np.float32))
     if node.extras:
-        bias = rewriting.reshaped(node.name, node.extras[0], (width, 1))
+        bias = rewriting.reshaped(name, node.extras[0], (width,))
     else:
         rewriting.types[bias] = bias.type
-    both = rewriting.add(node.name, Concat(1), matrix, bias)
-    rows = rewriting.add(node.name, Pad((0, 0), (-width % 4, 0)), both)
-    turned = rewriting.add(node.name, Transpose((1, 0)), rows)
-    return rewriting.reshaped(node.name, turned, (turned.type.shape[0] * turned.type.shape[1],))
+    flat = rewriting.reshaped(name, turned, (depth * padded(width),))
+    return flat, _padded(rewriting, name, bias)
+
+
+def _padded(rewriting: Rewriting, name: str, value: Value) -> Value:
+    """`value` with as many results as a layer has in memory."""
+    width, *rest = rewriting.shape(value)
+    more = padded(width) - width
+    none = (0,) * len(rest)
+    return rewriting.add(name, Pad((0, *none), (more, *none)), value) if more else value

@@ -60,5 +60,6 @@ def examples() -> Mapping[str, tuple[Operator, dict[str, TensorType]]]:
         ("excitation", Perceptron((9, 37), (call("relu", Arg(0)), gate)), (3, 37, 1, 1)),
         ("layers", Perceptron((9, 7, 5), (call("tanh", Arg(0)), gate, Arg(0))), (3, 37)),
     ):
-        found[name] = op, {"x": TensorType(x), "weights": TensorType((op.size(x[1]),))}
+        shapes = {"x": x, **op.sides(x[1])}
+        found[name] = op, {name: TensorType(shape) for name, shape in shapes.items()}
     return found
