@@ -1,10 +1,11 @@
 """Convolutions of the networks that people run, one by one, beside cuDNN and the roofline.
 
-Everything is on the device, images as the kernel takes them; a time is that of all launches of a convolution, by the GPU's timer
-where it is believed. PyTorch's is that of a CUDA graph of several, with cuDNN's benchmark on and
-TF32 off. The roof is the greater of operations over the device's greatest FP32 rate and bytes, each
-once, over the bandwidth of a copy, both measured in the same run; "of the roof" is its share of
-glnn's time, and small convolutions are bound by the time of a launch, which it does not count.
+Everything is on the device, images as the kernel takes them; a time is that of all launches of a
+convolution, by the GPU's timer where it is believed. PyTorch's is that of a CUDA graph of several,
+with cuDNN's benchmark on and TF32 off. The roof is the greater of operations over the device's
+greatest FP32 rate and bytes, each once, over the bandwidth of a copy, both measured in the same
+run; "of the roof" is its share of glnn's time, and small convolutions are bound by the time of a
+launch, which it does not count.
 
     python -m benchmarks.convolutions
     python -m benchmarks.convolutions --batch 8 --only depthwise,stem --json
