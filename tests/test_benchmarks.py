@@ -648,6 +648,17 @@ def test_vgg16() -> None:
     assert any(part.get("total") == 17.40 for part in result["parts"])
 
 
+def test_convolutions_one_by_one() -> None:
+    case = "depthwise 3x3 960, 7"
+    found = json.loads(
+        run("benchmarks.convolutions", "--only", "3x3 960", "--repeat", "1", "--no-peers", "--json")
+    )
+    (row,) = found["rows"]
+    assert row["name"] == case and row["error"] < 1e-6 and row["ms"] > 0 < row["of_roof"]
+    assert row["gflop"] == pytest.approx(2 * 9 * 960 * 7 * 7 / 1e9)
+    assert "cudnn_ms" not in row
+
+
 def test_variants_of_convolutions() -> None:
     from benchmarks.variants import convolutions
     from glnn.model.builders import vgg16
