@@ -68,7 +68,10 @@ def pool_pays(case: Case) -> bool:
 
 
 def perceptron_pays(case: Case) -> bool:
-    """Whether layers, a sample a workgroup, take less time than the launches that are spared."""
+    """Whether layers, a sample a workgroup, take less time than the launches that are spared.
+
+    Weights count as float32, as it is not known here whether they will be stored as halves.
+    """
     problem, of = case.problem, case.of
     assert isinstance(problem.op, Perceptron)
     nbytes = 4 * prod(problem.shape("weights"))
@@ -160,8 +163,9 @@ def pays(backend: Backend, kernels: Mapping[str, str], operator: Operator, types
     """
     problem, asked = Problem.of(operator, types, {}), names_of(kernels.get(operator.name, ""))
     joining = JOININGS[operator.name]
-    if asked:  # what is looked at again is taken apart then, where no such kernel can
-        return joining.kept is not None or any(backend.suits(problem, one) for one in asked)
+    if asked:
+        later = joining.made is None and joining.kept is not None  # `stays` decides
+        return later or any(backend.suits(problem, kernel) for kernel in asked)
     if backend.device is None and not joining.host:
         return False
     if kernels.keys() & joining.instead or not backend.suits(problem):

@@ -34,7 +34,7 @@ COMPUTE_LIMITS = {
     "shader_storage_buffer_offset_alignment": 0x90DF,
     "max_compute_uniform_components": 0x8263,
 }
-SM_COUNT_NV = 0x933B  # of NV_shader_thread_group; NVIDIA's ES has it without saying so
+SM_COUNT_NV = 0x933B  # of NV_shader_thread_group, which driver 580's ES answers but does not list
 Triple = tuple[int, int, int]
 MINIMUM: dict[str, int | Triple] = {  # what OpenGL ES 3.1 guarantees, tables 20.40 to 20.48
     "max_compute_work_group_invocations": 128,
@@ -100,7 +100,7 @@ class Capabilities:
     """Whether buffers may stay mapped while they are used: EXT_buffer_storage."""
     own_memory: bool = False
     """Whether the GPU is known to have memory of its own, and not to share the host's."""
-    processors: int = 0
+    multiprocessors: int = 0
     """How many multiprocessors share a launch's workgroups; 0 where the driver does not tell."""
     minimum: bool = False
 
@@ -189,13 +189,13 @@ class Capabilities:
         storage = "GL_EXT_buffer_storage" in extensions
         # Its extension that tells how much there is, GL_NVX_gpu_memory_info, is not ES's.
         own = "nvidia" in asked.vendor.lower() and "tegra" not in asked.renderer.lower()
-        processors = gl.offered(SM_COUNT_NV) if own else 0
+        multiprocessors = gl.offered(SM_COUNT_NV) if own else 0
         asked = replace(
             asked,
             timer_query=timer,
             buffer_storage=storage,
             own_memory=own,
-            processors=processors,
+            multiprocessors=multiprocessors,
         )
         if not asked.compute:
             return asked
@@ -235,6 +235,7 @@ class _Questions:
 
     def offered(self, key: int) -> int:
         """The integer `key`, 0 where the driver does not know it."""
+        self._error()  # of before
         value = self.integer(key)
         return 0 if self._error() else value
 

@@ -56,8 +56,9 @@ class Kernel:
     where: Where = field(default_factory=Where)
     architectures: Architectures = field(default_factory=Architectures)
     priority: int = 0  # among the kernels that suit, the greatest is the default
-    rate: int = 0  # how fast it is where no processor waits: among several of one priority, the one
-    # whose rate is the greatest with what its workgroups leave undone (`Launch.filled`) taken off
+    rate: int = (
+        0  # how fast it is where no processor waits, among others of its priority; 0: unsaid
+    )
     tolerance: float = 1e-5  # the relative error that its results may have
     folder: Path | None = None  # the user's, which it was found in; None where it ships with glnn
     edition: int = 0  # another one where its files had changed when they were read again
@@ -94,6 +95,8 @@ class Kernel:
         if self.stages and self.stages not in LOWERINGS:
             raise DeclarationError(f"expected one of {sorted(LOWERINGS)}", "stages")
         forms = (STAGE,) if self.stages else EPILOGUES
+        if self.rate < 0 or (self.rate and not self.launch.grid):
+            raise DeclarationError("expected at least 0, and a launch.grid", "rate")
         if self.epilogue and self.epilogue.form not in forms:
             raise DeclarationError(f"expected one of {forms}", "epilogue", "form")
         if len(self.wants("out")) != 1:

@@ -196,9 +196,9 @@ def _preferred(
             found.append(fitted(adapted, device) or adapted)
     here = architecture(device)
     if len(found) > 1:
-        speeds = {id(k): _rate(k, problem, device) for k in found}
+        rates = {id(k): _rate(k, problem, device) for k in found}
         found.sort(
-            key=lambda k: (problem.lies.moved(k), -k.priority, -speeds[id(k)], not problem.fits(k))
+            key=lambda k: (problem.lies.moved(k), -k.priority, not problem.fits(k), -rates[id(k)])
         )
     suiting = [kernel for kernel in found if kernel.suits(_sizes(problem, kernel), here)]
     timed = [k for k in suiting if k.architectures.fit(here) == PREDICTED]
@@ -210,11 +210,11 @@ def _preferred(
 
 
 def _rate(kernel: Kernel, problem: Problem, device: Capabilities) -> float:
-    """How fast `kernel` is, of those that say so, without what it leaves processors idle."""
-    if not kernel.rate or not device.processors:
-        return kernel.rate
+    """How fast `kernel` is, without what it leaves processors idle; 0 where nobody can tell."""
+    if not kernel.rate or not device.multiprocessors:
+        return 0.0
     sizes = problem.sizes(kernel)
-    return kernel.rate * kernel.launch.filled(sizes, kernel.defaults, device.processors)
+    return kernel.rate * kernel.launch.filled(sizes, kernel.defaults, device.multiprocessors)
 
 
 def _sizes(problem: Problem, kernel: Kernel) -> dict[str, int]:

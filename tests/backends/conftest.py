@@ -26,8 +26,9 @@ CONTEXTS: dict[str, dict[str, Any]] = {
 }
 SHARE = os.environ.get("GLNN_SHARE")
 """Of the tests of a kernel in a file one in so many is run, on an older context. Without it half of
-a test's cases are, of three or more of a kernel, or ten; on the least limits a sixth of a kernel's
-tests; of all those on desktop OpenGL one in 24. With GLNN_EXHAUSTIVE all are run."""
+a test's cases are, of three or more of a kernel, or ten, unless it is marked `whole`; on the least
+limits a sixth of a kernel's tests; of all those on desktop OpenGL one in 24. With GLNN_EXHAUSTIVE
+all are run."""
 
 
 def _alike(item: pytest.Item) -> tuple[int, int, tuple[object, ...]]:
@@ -40,6 +41,8 @@ def _alike(item: pytest.Item) -> tuple[int, int, tuple[object, ...]]:
     kernel = [given.get(name) for name in ("opened", "backend", "name", "kernel")]
     if SHARE or "es31-minimum" in item.name:  # tests of all kernels say them otherwise than by name
         return int(SHARE or 6), 1, (item.path, *(one for one in kernel if isinstance(one, str)))
+    if item.get_closest_marker("whole"):
+        return 1, 1, (item,)
     return 2, 3 if kernel[-1] else 10, (item.path, item.name.split("[")[0], *map(str, kernel))
 
 

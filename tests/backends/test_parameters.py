@@ -61,6 +61,7 @@ def computed(backend: GlBackend, rng, kernel: Kernel, turn: int) -> int:
     return ran
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("opened", ["as it is"], indirect=True)
 @pytest.mark.parametrize(
     ("path", "name"), TUNED, ids=[f"{path.parent.name}-{path.name}-{name}" for path, name in TUNED]
@@ -70,16 +71,16 @@ def test_every_value_of_a_parameter(opened, rng, path, name) -> None:
     kernels = TUNED[path, name]
     backend = opened(kernels[0].backend)
     offers = backend.device.capabilities
-    fit = {k.name: start for k in kernels if (start := fitted(k, offers)) is not None}
+    fit = {(k.op, k.name): start for k in kernels if (start := fitted(k, offers)) is not None}
     if not fit:
         pytest.skip(str(why_not_device(kernels[0], offers)))
     ran = 0
     for turn, value in enumerate(sorted({v for k in kernels for v in k.tune[name]})):
         for place in range(len(kernels)):
             kernel = kernels[(turn + place) % len(kernels)]
-            if value not in kernel.tune[name] or kernel.name not in fit:
+            if value not in kernel.tune[name] or (kernel.op, kernel.name) not in fit:
                 continue
-            candidate = fit[kernel.name].with_parameters(**{name: value})
+            candidate = fit[kernel.op, kernel.name].with_parameters(**{name: value})
             if why_not_device(candidate, offers) is None:
                 ran += (here := computed(backend, rng, candidate, turn))
                 if here and not EXHAUSTIVE:

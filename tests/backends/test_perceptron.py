@@ -11,6 +11,7 @@ from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Perceptron
 from glnn.kernels import kernels_for
 from glnn.kernels.admit import why_not_device
+from glnn.kernels.generate.perceptron import MOST_LAYERS
 from glnn.kernels.problem import Problem
 from tests import oracle
 from tests.backends.harness import TOLERANCE, Array, kernels, run, run_kernel
@@ -81,10 +82,24 @@ def test_any_sizes(opened, rng, name, kernel, shape, widths, functions) -> None:
 @pytest.mark.parametrize(("name", "kernel"), kernels("perceptron"))
 def test_weights_of_float16(opened, rng, name, kernel) -> None:
     op = Perceptron((129, 7, 10), (*GATE, GATE[0]))
-    given, _ = operands(rng, op, 3, 37)
+    x, own = rng((3, 37)), layers(rng, 37, op.widths)
+    rounded = [(matrix.astype(np.float16).astype(np.float32), bias) for matrix, bias in own]
+    given = {"x": x, **sides_of(own)}
     given["weights"] = given["weights"].astype(np.float16)
-    exact = {key: array.astype(np.float64) for key, array in given.items()}
-    assert oracle.error(run(opened(name), op, given, kernel), op.compute(exact)) <= TOLERANCE
+    got = run(opened(name), op, given, kernel)
+    assert oracle.error(got, expected(op, x, rounded)) <= TOLERANCE
+
+
+def test_no_more_layers_than_a_program_holds(opened, rng) -> None:
+    backend = opened("compute")
+    for count in (MOST_LAYERS, MOST_LAYERS + 1):
+        op = Perceptron((5,) * count, (call("relu", Arg(0)),) * count)
+        given, correct = operands(rng, op, 2, 7)
+        if count > MOST_LAYERS:
+            with pytest.raises(UnsupportedOpError, match="8 layers at the most, no 9"):
+                evaluate(op, given, backend)
+        else:
+            assert oracle.error(evaluate(op, given, backend), correct) <= TOLERANCE
 
 
 @pytest.mark.parametrize("lanes", [32, 64, 512, 1024])

@@ -117,12 +117,12 @@ def test_capabilities_are_frozen_and_checked() -> None:
 @pytest.mark.parametrize(("vendor", "processors"), [("NVIDIA Corporation", 46), ("Mesa", 0)])
 def test_nvidias_drivers_tell_how_many_processors_there_are(vendor, processors) -> None:
     asked = Capabilities.ask(Told(vendor, {capabilities.SM_COUNT_NV: 46}))
-    assert asked.processors == processors
+    assert asked.multiprocessors == processors
 
 
 def test_a_driver_that_does_not_know_its_processors_leaves_no_error() -> None:
     context = Told("NVIDIA Corporation", {})
-    assert Capabilities.ask(context).processors == 0
+    assert Capabilities.ask(context).multiprocessors == 0
     assert context.errors == []
 
 

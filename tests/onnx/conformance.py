@@ -267,7 +267,9 @@ def main() -> int:
     parser.add_argument("--backend", default="compute", choices=["compute", "feedback", "cpu"])
     parser.add_argument("--kind", action="append", choices=KINDS)
     parser.add_argument("--match", default="", help="a regular expression of names")
-    parser.add_argument("--share", type=int, default=1, help="one case in so many")
+    parser.add_argument(
+        "--share", type=int, choices=range(1, 100), metavar="N", default=1, help="one case in N"
+    )
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--strict", action="store_true", help="the GPU's cases, by the GPU alone")
     parser.add_argument("--corrupt", action="store_true", help="what comes from the GPU is changed")

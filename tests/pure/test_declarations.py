@@ -59,6 +59,12 @@ def nested(keys: str, value: object) -> dict[str, object]:
     return value
 
 
+@pytest.mark.parametrize(("rate", "values"), [(-1, {}), (1, {"launch": {}})])
+def test_a_rate_is_of_a_grid_and_no_less_than_0(rate, values) -> None:
+    with pytest.raises(ShaderError, match=r"rate: expected at least 0, and a launch\.grid"):
+        kernel(**{"rate": rate, **values})
+
+
 @pytest.mark.parametrize(
     ("key", "value", "got"),
     [

@@ -171,16 +171,19 @@ def problem(m: int = 64, n: int = 64, k: int = 64) -> Problem:
 def test_the_choice_follows_size_and_device() -> None:
     assert choose("compute", problem(), DEVICE).name == "split_k"
     assert choose("compute", problem(1024, 1024), DEVICE).name == "blocked"
-    nvidia = replace(DEVICE, vendor="NVIDIA Corporation", processors=132)
+    nvidia = replace(DEVICE, vendor="NVIDIA Corporation", multiprocessors=132)
     assert choose("compute", problem(512, 512), nvidia).name == "tiled_narrow"
     assert choose("compute", problem(512, 512, 512), nvidia).name == "tiled_small"
     assert choose("compute", problem(1024, 1024), nvidia).name == "tiled_narrow_many"
     assert choose("compute", problem(1024, 1024, 32), nvidia).name == "blocked"
     assert choose("compute", problem(1024, 1024, 1024), nvidia).name == "tiled_middling"
     assert choose("compute", problem(2048, 2048), nvidia).name == "tiled"
-    for side, taken in ((1500, "tiled_48"), (2049, "tiled_96"), (3000, "tiled_96")):
+    for side, taken in ((1500, "tiled_rows_48"), (2049, "tiled_rows_96"), (3000, "tiled_rows_96")):
         assert choose("compute", problem(side, side, side), nvidia).name == taken
     assert choose("compute", problem(4096, 4096, 4096), nvidia).name == "tiled"
+    older = replace(nvidia, multiprocessors=0)  # a driver that does not tell
+    assert choose("compute", problem(1024, 1024, 1024), older).name == "tiled_middling"
+    assert choose("compute", problem(1500, 1500, 1500), older).name == "tiled"
     assert choose("compute", problem(), DEVICE, "tiled").name == "tiled"
 
 

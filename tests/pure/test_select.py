@@ -355,19 +355,19 @@ def test_the_share_of_processors_with_work_is_counted_from_the_grid() -> None:
         (128, 256, 8, "large"),  # 8 tiles for 8 processors
         (129, 256, 8, "small"),  # 12, so that 4 processors have two turns and 4 wait
         (448, 448, 8, "large"),  # 49 in 7 turns
-        (129, 256, 0, "large"),  # nobody knows how many there are
+        (129, 256, 0, "small"),  # nobody tells how many there are: the first that is offered
         (129, 256, 1, "large"),  # 12 turns of large tiles, or 40 of small ones, three times as fast
     ],
 )
 def test_tiles_that_leave_few_processors_idle_are_chosen(offer, m, n, processors, chosen) -> None:
-    device = replace(DEVICE, processors=processors)
+    device = replace(DEVICE, multiprocessors=processors)
     offer(tiles("small", 32, 40), tiles("large", 64, 50), tiles("other", 32, 90, priority=-1))
     product = Problem.of(Matmul(), {"x": (m, 8), "weight": (n, 8)}, {})
     assert choose("compute", product, device).name == chosen
 
 
 def test_a_rate_counts_among_kernels_of_one_priority_only(offer) -> None:
-    device = replace(DEVICE, processors=8)
+    device = replace(DEVICE, multiprocessors=8)
     offer(tiles("large", 64, 50), tiles("small", 32, 40), tiles("first", 64, 0, priority=1))
     product = Problem.of(Matmul(), {"x": (129, 8), "weight": (256, 8)}, {})
     assert choose("compute", product, device).name == "first"

@@ -14,6 +14,7 @@ from glnn.layout import Layout
 from glnn.types import DType, TensorType
 
 MOST_HIDDEN = 2048  # numbers that stay in shared memory
+MOST_LAYERS = 8  # of one program: a layer takes a branch and a uniform
 FLOATS = [DType.float32]
 
 
@@ -24,6 +25,8 @@ def generate(
     if not isinstance(op, Perceptron):
         raise UnsupportedOpError(f"it computes layers one behind another, no {op.name}")
     count = len(op.widths)
+    if count > MOST_LAYERS:
+        raise UnsupportedOpError(f"it computes {MOST_LAYERS} layers at the most, no {count}")
     room, hidden = MOST_HIDDEN // (2 if count > 2 else 1), max((0, *op.widths[:-1]))
     if hidden > room:  # what a layer reads stays while it makes what the next one does
         raise UnsupportedOpError(f"it has room for {room} hidden numbers of a layer, no {hidden}")
