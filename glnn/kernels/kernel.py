@@ -56,9 +56,7 @@ class Kernel:
     where: Where = field(default_factory=Where)
     architectures: Architectures = field(default_factory=Architectures)
     priority: int = 0  # among the kernels that suit, the greatest is the default
-    rate: int = (
-        0  # how fast it is where no processor waits, among others of its priority; 0: unsaid
-    )
+    rate: int = 0  # how fast it is where no processor waits, among its priority; 0: unsaid
     tolerance: float = 1e-5  # the relative error that its results may have
     folder: Path | None = None  # the user's, which it was found in; None where it ships with glnn
     edition: int = 0  # another one where its files had changed when they were read again

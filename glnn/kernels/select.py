@@ -196,10 +196,12 @@ def _preferred(
             found.append(fitted(adapted, device) or adapted)
     here = architecture(device)
     if len(found) > 1:
-        rates = {id(k): _rate(k, problem, device) for k in found}
-        found.sort(
-            key=lambda k: (problem.lies.moved(k), -k.priority, not problem.fits(k), -rates[id(k)])
-        )
+
+        def order(k: Kernel) -> tuple[int, int, bool, float]:
+            first = problem.lies.moved(k), -k.priority, not problem.fits(k)
+            return *first, -_rate(k, problem, device)
+
+        found.sort(key=order)
     suiting = [kernel for kernel in found if kernel.suits(_sizes(problem, kernel), here)]
     timed = [k for k in suiting if k.architectures.fit(here) == PREDICTED]
     fast = _fast(timed, problem, pace(here))

@@ -12,17 +12,15 @@ from glnn.backends.compute import Compute
 from glnn.compile import Executor, Plan
 from glnn.compile.pays import Case, separable_pays
 from glnn.device import Device
-from glnn.graph.builder import Builder, constant
-from glnn.graph.expression import formula
 from glnn.graph.graph import Graph, Node, Value
-from glnn.graph.operator import Operator
-from glnn.graph.operators import Conv2d, Pointwise, Pool2d, SeparableConv2d
+from glnn.graph.operators import Conv2d, Pool2d, SeparableConv2d
 from glnn.graph.passes import Offers, Pass, quantize, shortened
 from glnn.kernels import kernels_for
 from glnn.kernels.predict import pace
 from glnn.kernels.problem import Problem
 from glnn.types import DType, TensorType
 from tests import oracle
+from tests.graph.nets import Net
 
 IMAGE = (2, 6, 7, 5)
 WINDOW = Conv2d((2, 1), (1, 1, 1, 1), groups=6)
@@ -30,21 +28,8 @@ SAME = Conv2d(padding=(1, 1, 1, 1), groups=6)
 KERNEL = {"separable_conv2d": "tiled_small"}
 
 
-class Net:
-    """A graph in the making, of operators called one after the other."""
-
-    def __init__(self) -> None:
-        self.builder = Builder("net")
-        self._numbers = np.random.default_rng(5)
-
-    def __call__(self, operator: Operator, *given: Value) -> Value:
-        return self.builder.add(operator, *given, name=operator.name)[0]
-
-    def of(self, text: str, *given: Value) -> Value:
-        return self(Pointwise(formula(text)), *given)
-
-    def fixed(self, *shape: int) -> Value:
-        return constant(self._numbers.normal(size=shape).astype(np.float32))
+class Channels(Net):
+    """With convolutions of six channels."""
 
     def depthwise(self, x: Value, operator: Conv2d = WINDOW, kernel: int = 3) -> Value:
         return self(operator, x, self.fixed(6, 1, kernel, kernel))
@@ -53,74 +38,74 @@ class Net:
         return self(Conv2d(), x, self.fixed(o, x.type.shape[1], 1, 1))
 
 
-def plain(net: Net, x: Value) -> Value:
+def plain(net: Channels, x: Value) -> Value:
     return net.pointwise(net.depthwise(x))
 
 
-def bottleneck(net: Net, x: Value) -> Value:
+def bottleneck(net: Channels, x: Value) -> Value:
     """An inverted residual block (Sandler et al. 2018)."""
     y = net.depthwise(net.of("relu(a)", net.pointwise(x)), SAME)
     y = net.of("minimum(relu(a * b + c), 6.0)", y, net.fixed(6, 1, 1), net.fixed(1, 6, 1, 1))
     return net.of("a + b + c", net.pointwise(y), net.fixed(6, 1, 1), x)
 
 
-def sloped(net: Net, x: Value) -> Value:
+def sloped(net: Channels, x: Value) -> Value:
     """A PReLU between the two, a number for each channel."""
     y = net.of("where(a > 0.0, a, a * b)", net.depthwise(x), net.fixed(6, 1, 1))
     return net.of("sigmoid(a)", net.pointwise(y, 9))
 
 
-JOINED: dict[str, Callable[[Net, Value], Value]] = {
+JOINED: dict[str, Callable[[Channels, Value], Value]] = {
     "plain": plain,
     "bottleneck": bottleneck,
     "sloped": sloped,
 }
 
 
-def read_twice(net: Net, x: Value) -> Value:
+def read_twice(net: Channels, x: Value) -> Value:
     y = net.depthwise(x)
     return net.of("a + b", net.pointwise(y), y)
 
 
-def full_between(net: Net, x: Value) -> Value:
+def full_between(net: Channels, x: Value) -> Value:
     return net.pointwise(net.of("relu(a) + b", net.depthwise(x, SAME), x))
 
 
-def two_taps(net: Net, x: Value) -> Value:
+def two_taps(net: Channels, x: Value) -> Value:
     return net(Conv2d(), net.depthwise(x), net.fixed(6, 6, 2, 1))
 
 
-def strided(net: Net, x: Value) -> Value:
+def strided(net: Channels, x: Value) -> Value:
     return net(Conv2d((1, 2)), net.depthwise(x), net.fixed(6, 6, 1, 1))
 
 
-def padded(net: Net, x: Value) -> Value:
+def padded(net: Channels, x: Value) -> Value:
     return net(Conv2d(padding=(0, 1, 0, 0)), net.depthwise(x), net.fixed(6, 6, 1, 1))
 
 
-def grouped(net: Net, x: Value) -> Value:
+def grouped(net: Channels, x: Value) -> Value:
     return net(Conv2d(groups=2), net.depthwise(x), net.fixed(6, 3, 1, 1))
 
 
-def multiplied(net: Net, x: Value) -> Value:
+def multiplied(net: Channels, x: Value) -> Value:
     return net.pointwise(net(WINDOW, x, net.fixed(12, 1, 3, 3)))
 
 
-def of_two_channels(net: Net, x: Value) -> Value:
+def of_two_channels(net: Channels, x: Value) -> Value:
     y = net(Conv2d(groups=3), x, net.fixed(6, 2, 3, 3))
     return net.pointwise(y)
 
 
-def pooled(net: Net, x: Value) -> Value:
+def pooled(net: Channels, x: Value) -> Value:
     """The pool is part of the pointwise convolution by then."""
     return net(Pool2d(), net.pointwise(net.depthwise(x, SAME)))
 
 
-def pooled_between(net: Net, x: Value) -> Value:
+def pooled_between(net: Channels, x: Value) -> Value:
     return net.pointwise(net(Pool2d(), net.depthwise(x, SAME)))
 
 
-def changing(net: Net, x: Value) -> Value:
+def changing(net: Channels, x: Value) -> Value:
     weight = net.builder.input("weight", TensorType((6, 6, 1, 1)))
     return net(Conv2d(), net.depthwise(x), weight)
 
@@ -131,8 +116,8 @@ APART = (
 )
 
 
-def made(block: Callable[[Net, Value], Value]) -> Graph:
-    net = Net()
+def made(block: Callable[[Channels, Value], Value]) -> Graph:
+    net = Channels(5)
     x = net.builder.input("x", TensorType(IMAGE))
     return net.builder.graph([block(net, x)])
 
@@ -204,7 +189,7 @@ def test_it_is_for_those_that_gain(monkeypatch, rng) -> None:
     assert "separable_conv2d" not in ops(graph, given, Pass.SEPARABLE)
 
 
-def residual(net: Net, x: Value) -> Value:
+def residual(net: Channels, x: Value) -> Value:
     """Nothing between the two, a bias and x behind them."""
     y = net.pointwise(net.depthwise(x, SAME))
     return net.of("a + b + c", y, net.fixed(6, 1, 1), x)

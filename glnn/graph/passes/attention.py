@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from itertools import permutations
 
 from glnn.graph.graph import Graph, Node, Value
-from glnn.graph.operator import Operator
 from glnn.graph.operators import Expand, Matmul, Reshape, Softmax, Transpose
 from glnn.graph.operators.attention import Attention
 from glnn.graph.operators.move import Move
 from glnn.graph.operators.reshape import View
 from glnn.graph.passes.factors import Chain
 from glnn.graph.passes.heads import Read, joined, legs_of, read
-from glnn.graph.passes.rewriting import Rewriting
+from glnn.graph.passes.rewriting import Pays, Rewriting
 from glnn.graph.passes.scores import Scores, scores_of
 from glnn.types import TensorType
 
-Pays = Callable[[Operator, Mapping[str, TensorType]], bool]
-"""Whether an operator of operands of these types, by name, is worth being made of several."""
 Order = tuple[int, int, int]
 
 

@@ -9,7 +9,7 @@ from enum import Enum
 from glnn.errors import GlnnError, shown
 from glnn.graph.graph import Graph, Value
 from glnn.graph.passes.activations import with_activations
-from glnn.graph.passes.attention import Pays, with_attention
+from glnn.graph.passes.attention import with_attention
 from glnn.graph.passes.common import with_common, with_numbers
 from glnn.graph.passes.concats import with_shared_concats
 from glnn.graph.passes.fold import fold
@@ -23,6 +23,7 @@ from glnn.graph.passes.products import scaled_last
 from glnn.graph.passes.prologues import with_prologues
 from glnn.graph.passes.recognise import with_layer_norms, with_rms_norms, with_softmaxes
 from glnn.graph.passes.recurrences import Worth, with_recurrences
+from glnn.graph.passes.rewriting import Pays
 from glnn.graph.passes.separable import with_separable
 from glnn.graph.passes.sink import sink
 from glnn.graph.passes.stack import with_stacked

@@ -13,8 +13,7 @@ from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import Concat, Conv2d, Matmul, Pad, Perceptron, Transpose
 from glnn.graph.operators.perceptron import padded
-from glnn.graph.passes.attention import Pays
-from glnn.graph.passes.rewriting import Rewriting
+from glnn.graph.passes.rewriting import Pays, Rewriting
 from glnn.types import DType, TensorType
 
 BIASED = call("add", Arg(0), Arg(1))

@@ -9,8 +9,7 @@ from dataclasses import replace
 
 from glnn.graph.graph import Graph, Node, Value
 from glnn.graph.operators import Conv2d, Pool2d, PooledConv2d
-from glnn.graph.passes.attention import Pays
-from glnn.graph.passes.rewriting import Rewriting
+from glnn.graph.passes.rewriting import Pays, Rewriting
 from glnn.types import DType, TensorType
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from glnn.errors import ShapeError
@@ -11,6 +11,9 @@ from glnn.graph.graph import Graph, Node, Value, ordered
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Identity, Reshape
 from glnn.types import Array, Shape, TensorType
+
+Pays = Callable[[Operator, Mapping[str, TensorType]], bool]
+"""Whether an operator of operands of these types, by name, is worth being made of several."""
 
 
 class Rewriting:
