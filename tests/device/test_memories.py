@@ -154,18 +154,18 @@ def test_staged_results_wait_for_their_fence_alone(device: Device, monkeypatch) 
     """Waiting for all commands would wait for the next run, too."""
     if not (device.capabilities.buffer_storage and device.capabilities.compute):
         pytest.skip("no memory is staged here")
-    x, finishes = numbers((129,), DType.float32), []
+    x, waits = numbers((129,), DType.float32), []
     memory = device.perform(lambda: StagedMemory(132, device))
     buffer = Buffer(x.shape, parse("R"), memory=memory)
 
     def work() -> np.ndarray:
         compute(device, buffer, memory, x)
         buffer.ask()
-        monkeypatch.setattr(device, "_finish", lambda: finishes.append(0))
+        monkeypatch.setattr(device, "wait", lambda: waits.append(0))
         return buffer.fetch()
 
     np.testing.assert_array_equal(device.perform(work), x)
-    assert not finishes
+    assert not waits
 
 
 @pytest.mark.parametrize("lost", [False, True])

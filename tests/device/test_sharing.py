@@ -366,10 +366,10 @@ def test_waiting_and_gl_errors_notice_a_reset() -> None:
 
 
 def test_whoever_waits_has_the_context() -> None:
-    """glFinish without one returns at once: what is thought to be done then may not be."""
+    """Without one there is nothing to wait for: what is thought to be done then may not be."""
     with Device() as device:
-        finish, current = device._finish, []
-        device._finish = lambda: current.append(device._gl.is_current()) or finish()
+        fence, current = device.fence, []
+        device.fence = lambda: current.append(device._gl.is_current()) or fence()
         device.finish()
         device.perform(device.finish)
         assert in_thread(device.finish) is None

@@ -162,3 +162,17 @@ def test_they_are_not_for_a_device_that_is_given(low: Device) -> None:
     with pytest.raises(GlnnError, match="priority and wait are for the Device that"):
         InferenceSession("lenet", device=low, wait="spin")
     assert InferenceSession("lenet", "cpu", priority="low").backend.device is None
+
+
+def test_a_driver_without_fences_is_waited_for_all_the_same() -> None:
+    """There glFinish is what is left."""
+    with Device() as device:
+        finish, finished = device._finish, []
+        device._finish = lambda: finished.append(device._gl.is_current()) or finish()
+        device.finish()
+        assert not finished and device.timeline.idle
+        functions = device.timeline._functions
+        assert functions is not None
+        device.timeline._functions = (lambda *arguments: None, *functions[1:])
+        device.finish()
+        assert finished == [True] and device.timeline.idle

@@ -266,10 +266,10 @@ def test_inputs_are_not_overwritten_while_they_are_read(
         assert device is not None
 
         def work(lane: PlannedLane = plan._lanes[0], device: Device = device) -> list[Array]:
-            together, finish, put = lane.prepared.together, device._finish, lane.inputs["x"].put
+            together, wait, put = lane.prepared.together, device.wait, lane.inputs["x"].put
             lane.prepared.__dict__["together"] = lambda: (waits and device.finish(), together())
             order: list[str] = []
-            device._finish = lambda: order.append("finish") or finish()
+            device.wait = lambda: order.append("wait") or wait()  # type: ignore[func-returns-value, method-assign]
             lane.inputs["x"].put = lambda array: order.append("put") or put(array)  # type: ignore[method-assign]
             kept = []
             for one in feeds:
@@ -279,7 +279,7 @@ def test_inputs_are_not_overwritten_while_they_are_read(
                 store: Any = lane.result("y")
                 kept.append(device.context.buffer(reserve=store.nbytes))
                 device.context.copy_buffer(kept[-1], store.push(device), store.nbytes)
-            round = ["put", *["finish"] * waits, "perform", "finish"]
+            round = ["put", *["wait"] * waits, "perform", "wait"]
             assert order == (round * len(feeds))[:-1]
             flat = [np.frombuffer(one.read(), np.float32)[: 256 * 256] for one in kept]
             return [store.layout.unpack(one, (256, 256)) for one in flat]
