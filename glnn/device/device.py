@@ -277,7 +277,7 @@ class Device:
         """The same as `finish`, for callers that are inside `perform`."""
         if self.closed:  # in the middle of the work
             raise DeviceError(self.lost or CLOSED)
-        # Not by glFinish: behind one, NVIDIA's driver (580) stops for 0.4 ms every 250 dispatches.
+        # Not by glFinish: with it NVIDIA's driver (580) stops for 0.4 ms every 250 dispatches.
         fence = self.fence()
         fence.wait(checked=False)
         if not fence.over:  # of a driver that made none, or cannot wait for it
