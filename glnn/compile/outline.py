@@ -64,7 +64,7 @@ class Outline:
     graph: what is computed, its pointwise work joined. blocks: bytes of each block of memory that
     tensors share. held: bytes of the parameters that are on the device already. bodies: by the
     first result of each step that runs graphs, the outlines of these; they have blocks of their
-    own. outputs: the tensor of each output that runs change, of a body in row major. constants: of
+    own. outputs: the tensor of each output that runs change, of a body in rows. constants: of
     a body, those of its outputs that no run changes. carried: the states.
     """
 
@@ -284,7 +284,7 @@ class Outline:
         there = carried(schedule, graph, states)
         own = states.updates.values()
         changing = [v for v in graph.outputs if graph.changes(v) and v.name not in own]
-        outputs = {v: schedule.in_rows(v.name) if body else v.name for v in changing}
+        outputs = {v: schedule.for_host(v.name, always=body) for v in changing}
         fixed = [value for value in graph.outputs if body and value not in outputs]
         constants = {value: Weight.made_of(constant(graph, value, {})) for value in fixed}
         bodies: dict[str, tuple[Outline, ...]] = {}

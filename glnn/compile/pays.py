@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from glnn.backends.backend import Backend, Choice
+from glnn.compile.tensor import Tensor, can_reorder
 from glnn.graph.operator import Operands, Operator
 from glnn.graph.operators import (
     Attention,
@@ -23,9 +24,10 @@ from glnn.graph.prologued import prologue_of
 from glnn.kernels import kernels_for
 from glnn.kernels.architecture import architecture
 from glnn.kernels.kernel import Kernel
-from glnn.kernels.predict import Ask, Pace, pace, stages_of
+from glnn.kernels.predict import HOST, Ask, Pace, pace, stages_of
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import names_of
+from glnn.layout.layout import DENSE
 
 
 @dataclass(frozen=True)
@@ -194,6 +196,17 @@ def _holds(rule: Rule | None, backend: Backend, problem: Problem, choice: Choice
 
     of = pace(architecture(backend.device.capabilities))
     return rule(Case(problem, choice, of, ask))
+
+
+def device_reorders(backend: Backend, tensor: Tensor) -> bool:
+    """Whether a launch has `tensor` in rows sooner than NumPy would, with which the host takes it
+    from its layout.
+    """
+    if backend.device is None or tensor.layout.in_rows:
+        return False
+    of, moved = pace(architecture(backend.device.capabilities)), 8 * prod(tensor.shape)
+    sooner = of.launch + moved / of.bytes < moved / HOST.bytes
+    return sooner and can_reorder(backend, tensor.type, tensor.layout, DENSE)
 
 
 def worth(backend: Backend) -> Worth | None:

@@ -64,10 +64,6 @@ class Schedule(Problems):
             (entry.choice, entry.problem) for entry in self.entries if not entry.host
         )
 
-    def in_rows(self, name: str) -> str:
-        """The name of the tensor `name` in row major: itself, or a reordered copy."""
-        return self._in_layout(name, parse("R"), Task(name, Identity(), {}, {}, name, name))
-
     def apart(self, name: str) -> str:
         """The name of a copy of the tensor `name`, which is row major, in memory of its own."""
         return self._written(name, {"x0": name}, {})

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Iterator
 from math import prod
 
 from glnn.backends.backend import Backend
+from glnn.compile.pays import device_reorders
 from glnn.compile.task import Task
 from glnn.compile.tensor import Tensor, reorder
 from glnn.errors import UnsupportedOpError
 from glnn.graph.expression import Arg
 from glnn.graph.operator import Operator
-from glnn.graph.operators import Reshape, Transpose
+from glnn.graph.operators import Identity, Reshape, Transpose
 from glnn.graph.operators.move import Move
 from glnn.graph.operators.pointwise import Pointwise
 from glnn.graph.operators.reorder import Reorder, packing, repadding, unpacking
@@ -60,6 +61,17 @@ class Tensors(ABC):
         """Have the tensor `name` be there, which may have to be moved yet."""
         if (waiting := self._waiting.pop(self.tensors[name].memory, None)) is not None:
             waiting()
+
+    def in_rows(self, name: str) -> str:
+        """The name of the tensor `name` in row major: itself, or a reordered copy."""
+        return self._in_layout(name, DENSE, Task(name, Identity(), {}, {}, name, name))
+
+    def for_host(self, name: str, *, always: bool) -> str:
+        """The name of the tensor `name` as the host takes it: in row major where a launch has it so
+        sooner than NumPy, or `always`; else as it lies.
+        """
+        rows = always or device_reorders(self.backend, self.tensors[name])
+        return self.in_rows(name) if rows else name
 
     @abstractmethod
     def add(self, task: Task) -> None:
