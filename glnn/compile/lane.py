@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
+from collections.abc import Mapping
+
 import numpy as np
 
 from glnn.backends.backend import Memory, Way
@@ -71,6 +74,7 @@ class PlannedLane(Lane):
     ) -> None:
         self.backend = outline.schedule.backend
         self._outline, self._weights = outline, weights
+        self._copied = {name: copy for name, copy in outline.outputs.items() if copy != name}
         self._states: dict[str, State] = {
             one.name: states[one.name] for one in outline.carried if states is not None
         }
@@ -109,9 +113,12 @@ class PlannedLane(Lane):
         return found
 
     @property
-    def stores(self) -> dict[str, Store]:
-        """The tensors, as the last run had them."""
-        return self.prepared.stores
+    def stores(self) -> Mapping[str, Store]:
+        """The tensors, as the last run had them; outputs as the host takes them."""
+        there = self.prepared.stores
+        if not self._copied:
+            return there
+        return ChainMap({name: there[copy] for name, copy in self._copied.items()}, there)
 
     def _perform(self) -> None:
         if self._states:
@@ -138,4 +145,4 @@ class PlannedLane(Lane):
 
     def result(self, name: str) -> Store:
         """The store of the tensor called `name`, as the last run left it."""
-        return self.inputs.get(name) or self.prepared.result(name)
+        return self.inputs.get(name) or self.prepared.result(self._copied.get(name, name))

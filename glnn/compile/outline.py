@@ -64,7 +64,7 @@ class Outline:
     graph: what is computed, its pointwise work joined. blocks: bytes of each block of memory that
     tensors share. held: bytes of the parameters that are on the device already. bodies: by the
     first result of each step that runs graphs, the outlines of these; they have blocks of their
-    own. outputs: the tensor of each output that runs change, of a body in rows. constants: of
+    own. outputs: the tensor that has each output that runs change, by its name. constants: of
     a body, those of its outputs that no run changes. carried: the states.
     """
 
@@ -75,7 +75,7 @@ class Outline:
     blocks: tuple[int, ...]
     held: int
     bodies: Mapping[str, tuple[Outline, ...]]
-    outputs: Mapping[Value, str]
+    outputs: Mapping[str, str]
     constants: Mapping[Value, Weight]
     carried: tuple[Carried, ...]
     tight: bool = False
@@ -284,8 +284,8 @@ class Outline:
         there = carried(schedule, graph, states)
         own = states.updates.values()
         changing = [v for v in graph.outputs if graph.changes(v) and v.name not in own]
-        outputs = {v: schedule.for_host(v.name, always=body) for v in changing}
-        fixed = [value for value in graph.outputs if body and value not in outputs]
+        outputs = {v.name: schedule.for_host(v.name, always=body) for v in changing}
+        fixed = [value for value in graph.outputs if body and value.name not in outputs]
         constants = {value: Weight.made_of(constant(graph, value, {})) for value in fixed}
         bodies: dict[str, tuple[Outline, ...]] = {}
         wholes = placed(schedule, there, states)

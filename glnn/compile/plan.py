@@ -170,7 +170,7 @@ class Plan(Runner[PlannedLane]):
         if name in self._constants:
             return self.fixed(name)
         check_read((name,), self.outline.carried)
-        tensor = self.outline.schedule.tensors.get(name)
+        tensor = self.outline.schedule.tensors.get(self.outline.outputs.get(name, name))
         if tensor is not None and tensor.memory in self.outline.arena.overwritten:
             raise ModelError(f"the memory of {name!r} serves others by now: plan with keep=True")
         _ = self._inner(name)
@@ -198,7 +198,7 @@ def _ends(graph: Graph, outline: Outline, inputs: Mapping[str, Store], states: H
     for value in graph.outputs:
         if value.name not in states.updates.values():
             here = planned[value.name]
-            fixed = here not in outline.outputs
+            fixed = here.name not in outline.outputs
             shape = here.type.shape if fixed else tensors[value.name].shape
             gives.append(Output(value.name, value.type.dtype, shape, fixed))
     return Ends(takes, tuple(gives))

@@ -172,8 +172,8 @@ class Prepared:
         self._held.append(made)
         results: list[Callable[[], Store]] = []
         for value in outline.graph.outputs:
-            if value in outline.outputs:
-                results.append(partial(made.result, outline.outputs[value]))
+            if value.name in outline.outputs:
+                results.append(partial(made.result, outline.outputs[value.name]))
             else:
                 results.append(self._fixed(outline.constants[value]))
         inputs = tuple(made.stores[value.name] for value in outline.graph.inputs)

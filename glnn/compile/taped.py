@@ -65,7 +65,7 @@ def taped(plan: Plan) -> Taped:
 
 def _place(outline: Outline, lane: PlannedLane, name: str) -> Place:
     """Where the tensor called `name` lies."""
-    tensor, store = outline.schedule.tensors[name], lane.stores[name]
+    tensor, store = outline.schedule.tensors[outline.outputs.get(name, name)], lane.stores[name]
     if not isinstance(store, Buffer) or tensor.memory not in outline.arena.block:
         raise TapeError(f"{name!r} is with the host")
     block = outline.arena.block[tensor.memory]
