@@ -1,7 +1,8 @@
 #version 310 es
 // Groups of few channels, channels last: PX pixels of a row by four output channels of a group an
 // invocation. What the windows of a row's pixels meet of a row is loaded at once and serves all their
-// taps.
+// taps. With UNROLL compilers know how many quads of channels a group has and write the steps out one
+// after the other; without, they keep the loop, which takes fewer registers.
 #ifndef WG_X
 #define WG_X 16
 #endif
@@ -11,6 +12,9 @@
 #ifndef PX
 #define PX 2
 #endif
+#ifndef UNROLL
+#define UNROLL 0
+#endif
 #ifndef SHARE
 #define SHARE 4
 #endif
@@ -18,7 +22,11 @@
 #include "conv2d/nhwc.glsl"
 #include "conv2d/line.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
+#if UNROLL
 #define DEPTH (SHARE / 4)  // quads of channels of a group
+#else
+#define DEPTH (c / GROUPS / 4)
+#endif
 
 void convolve(int quad, int y, int left) {
     int quads = o / 4;
