@@ -10,12 +10,18 @@ launch, which it does not count.
     python -m benchmarks.convolutions
     python -m benchmarks.convolutions --batch 8 --only depthwise,stem --json
     python -m benchmarks.convolutions --no-peers --repeat 3
+
+With --kernel those kernels are timed, with these values of their parameters, wherever they can
+compute a convolution; without it, the one that would be chosen.
+
+    python -m benchmarks.convolutions --only "groups 32" --kernel implicit \\
+        --kernel "grouped_last WG_X=8,16 PX=1,2"
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -24,6 +30,7 @@ import numpy as np
 import rich_click as click
 from numpy.typing import NDArray
 
+from benchmarks.candidates import Asked
 from benchmarks.command import run
 from benchmarks.record import machine
 from benchmarks.roofline import NUMBERS, intensities
@@ -35,6 +42,8 @@ from glnn.cli.screen import Screen, number, progress
 from glnn.errors import GlnnError
 from glnn.graph.error import relative_error
 from glnn.graph.operators import Conv2d
+from glnn.kernels.problem import Problem
+from glnn.tuning.tune import describe
 
 Array = NDArray[np.float32]
 Peer = Callable[["Case", Array, Array], "tuple[float, Array]"]
@@ -84,6 +93,9 @@ CASES = (
     Case("3x3 stride 2 512 > 512, 14", 512, 512, 14, (3, 3), 2),
     Case("3x3 dilation 2 256 > 256, 28", 256, 256, 28, (3, 3), 1, 2),
     Case("3x3 groups 32 128 > 128, 56", 128, 128, 56, (3, 3), 1, 1, 32),
+    Case("3x3 groups 32 256 > 256, 28", 256, 256, 28, (3, 3), 1, 1, 32),
+    Case("3x3 groups 32 512 > 512, 14", 512, 512, 14, (3, 3), 1, 1, 32),
+    Case("3x3 groups 32 1024 > 1024, 7", 1024, 1024, 7, (3, 3), 1, 1, 32),
     Case("5x5 48 > 64, 35", 48, 64, 35, (5, 5)),
     Case("1x7 192 > 192, 17", 192, 192, 17, (1, 7)),
     Case("7x1 192 > 192, 17", 192, 192, 17, (7, 1)),
@@ -149,38 +161,59 @@ def measured(
     repeat: int,
     peer: Peer | None,
     roof: tuple[float, float],
-) -> dict[str, Any]:
-    """A row. roof: operations and bytes that the device does in a second."""
+    asked: tuple[Asked, ...] = (),
+) -> Iterator[dict[str, Any]]:
+    """A row, or one for each kernel asked for.
+
+    roof: operations and bytes that the device does in a second.
+    """
     generator = np.random.default_rng(case.c)
     shape = case.o, case.c // case.groups, *case.kernel
     x = generator.standard_normal((batch, case.c, case.side, case.side), dtype=np.float32)
     weight = generator.standard_normal(shape, dtype=np.float32) / np.float32(shape[1] ** 0.5)
     op, operands = case.operator, {"x": x, "weight": weight}
-    found = kernel_time(backend, op, operands, None, repeat, layouts={"x": "nhwC4c"})
-    flops = op.flops({name: array.shape for name, array in operands.items()})
-    bound = max(flops / roof[0], found.nbytes / roof[1])
-    row: dict[str, Any] = {"name": case.name, "kernel": found.kernel, "ms": 1e3 * found.seconds}
-    row |= {"error": found.error, "gflop": flops / 1e9, "of_roof": bound / found.seconds}
-    if peer is not None:
+    shapes = {name: array.shape for name, array in operands.items()}
+    problem = Problem.of(op, shapes, {})
+    kernels = [kernel for one in asked for kernel in one.able(backend, problem)]
+    seconds, flops = None, op.flops(shapes)
+    if peer is not None and (kernels or not asked):
         seconds, result = peer(case, x, weight)
         error = relative_error(result, op.compute(operands))
         if not error <= WITHIN:
             raise GlnnError(f"{case.name}: PyTorch's result is off by {error:.1e}")
-        row |= {"cudnn_ms": 1e3 * seconds, "over_cudnn": found.seconds / seconds}
-    return row
+    for kernel in kernels if asked else (None,):
+        found = kernel_time(backend, op, operands, kernel, repeat, layouts={"x": "nhwC4c"})
+        bound = max(flops / roof[0], found.nbytes / roof[1])
+        row: dict[str, Any] = {"name": case.name, "ms": 1e3 * found.seconds}
+        row |= {"kernel": describe(kernel) if kernel else found.kernel, "error": found.error}
+        row |= {"gflop": flops / 1e9, "of_roof": bound / found.seconds}
+        if seconds is not None:
+            row |= {"cudnn_ms": 1e3 * seconds, "over_cudnn": found.seconds / seconds}
+        yield row
 
 
 @click.command(help=__doc__)
 @click.option("--batch", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--only", help="Those with one of these texts, with commas between, in their name.")
+@click.option(
+    "--kernel", "kernels", multiple=True, help='As "grouped_last PX=1,2"; may be repeated.'
+)
 @click.option("--repeat", type=click.IntRange(1), default=7, show_default=True)
 @click.option("--peers/--no-peers", default=True, help="Also time PyTorch on CUDA.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def main(batch: int, only: str | None, repeat: int, peers: bool, as_json: bool) -> None:
+def main(
+    batch: int,
+    only: str | None,
+    kernels: tuple[str, ...],
+    repeat: int,
+    peers: bool,
+    as_json: bool,
+) -> None:
     texts = [text.strip() for text in (only or "").split(",")]
     cases = [case for case in CASES if any(text in case.name for text in texts)]
     if not cases:
         raise GlnnError(f"--only: no convolution has {only!r} in its name")
+    asked = tuple(Asked.of("conv2d", text) for text in kernels)
     backend = open_backend("compute")
     assert isinstance(backend, GlBackend)
     rates = intensities(backend.device, numbers=NUMBERS)
@@ -192,8 +225,10 @@ def main(batch: int, only: str | None, repeat: int, peers: bool, as_json: bool) 
         task = bar.add_task("convolutions", total=len(cases))
         for case in cases:
             bar.update(task, description=case.name)
-            result["rows"].append(measured(backend, case, batch, repeat, peer, roof))
+            result["rows"] += measured(backend, case, batch, repeat, peer, roof, asked)
             bar.advance(task)
+    if not result["rows"]:
+        raise GlnnError("--kernel: none that is asked for computes one of these convolutions")
     if as_json:
         print(json.dumps(result, indent=2))
         return

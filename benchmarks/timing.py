@@ -18,6 +18,7 @@ from glnn.errors import GlnnError
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.error import relative_error
 from glnn.graph.operator import Operator
+from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.verdicts import allowed
 from glnn.profiling import time_work
@@ -48,7 +49,7 @@ def kernel_time(
     backend: GlBackend,
     op: Operator,
     operands: Mapping[str, Array],
-    kernel: str | None,
+    kernel: str | Kernel | None,
     repeat: int = 7,
     epilogue: Epilogue | None = None,
     sets: int = 1,
@@ -61,7 +62,7 @@ def kernel_time(
     """
     types = {name: TensorType.of(array) for name, array in operands.items()}
     problem = Problem.of(op, types, {}, epilogue)
-    choice = backend.choose(problem, kernel)
+    choice = kernel if isinstance(kernel, Kernel) else backend.choose(problem, kernel)
     chosen = choice.name
     error = None
     if problem.cost.flops <= 2 * CHECKED:

@@ -659,6 +659,19 @@ def test_convolutions_one_by_one() -> None:
     assert "cudnn_ms" not in row
 
 
+def test_convolutions_by_kernels_with_parameters() -> None:
+    """Each combination of values, of those kernels that can compute it."""
+    wanted = "depthwise_walked WG_X=4,8 WG_Y=16 PX=1,2", "grouped", "direct", "grouped_last"
+    asked = [part for one in wanted for part in ("--kernel", one)]
+    options = ["--only", "3x3 960", "--repeat", "1", "--no-peers", "--json"]
+    rows = json.loads(run("benchmarks.convolutions", *options, *asked))["rows"]
+    sizes = [(x, pixels) for x in (4, 8) for pixels in (1, 2)]
+    walked = [f"depthwise_walked WG_X={x} WG_Y=16 PX={pixels}" for x, pixels in sizes]
+    assert [row["kernel"] for row in rows[:4]] == walked
+    assert len(rows) == 5 and rows[4]["kernel"].startswith("grouped WG_X=")
+    assert all(row["ms"] > 0 and row["error"] < 1e-6 for row in rows)
+
+
 def test_variants_of_convolutions() -> None:
     from benchmarks.variants import convolutions
     from glnn.model.builders import vgg16
@@ -835,6 +848,8 @@ def test_variants_are_timed_by_name() -> None:
         ("vgg16 --size 33", "vgg16: size must be a multiple of 32, got 33"),
         ("vgg16 --kernel x", "Invalid value for '--kernel': expected OP=NAME, got 'x'"),
         ("lenet --plot a.txt", "--plot: expected a .png or .svg file, got a.txt"),
+        ("convolutions --only y", "--only: no convolution has 'y' in its name"),
+        ("convolutions --kernel x", "--kernel: conv2d has no kernel 'x'"),
     ],
 )
 def test_mistakes_with_networks_are_answered_too(arguments, says, monkeypatch, capsys) -> None:

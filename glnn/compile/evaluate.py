@@ -63,19 +63,20 @@ def prepare(
     op: Operator,
     operands: Mapping[str, NDArray[Any]],
     backend: Backend,
-    kernel: str | None = None,
+    kernel: str | Kernel | None = None,
     layouts: Mapping[str, str] | None = None,
     epilogue: Epilogue | None = None,
 ) -> tuple[Launch, Store]:
     """`op` made ready to run on `operands`, which are uploaded, and the store of its result.
 
+    kernel: its name, or one with parameters of its own, at whose results nobody looks before.
     layouts: how the inputs lie that a kernel of stages is given, row major unless said; any other
     kernel is given them as it takes them. epilogue: what is done to the result. Only inside
     `backend.perform`, or in the thread that opened the device. Raises what `evaluate` raises.
     """
     backend.activate()
     problem = _problem(op, operands, epilogue)
-    choice = _chosen(problem, backend, kernel)
+    choice = kernel if isinstance(kernel, Kernel) else _chosen(problem, backend, kernel)
     if isinstance(choice, Kernel) and choice.stages:
         schedule = _schedule(problem, operands, backend, choice, layouts or {})
         if schedule.examine():

@@ -239,6 +239,11 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
             {"x": (2, 17, 11, 9), "weight": (17, 1, 3, 3), "e1": (17,)},
             BIASED,
         ),
+        (  # groups of whole quads
+            Conv2d((2, 1), (1, 0, 0, 1), groups=3),
+            {"x": (2, 24, 11, 9), "weight": (12, 8, 3, 3), "e1": (12,)},
+            BIASED,
+        ),
     ],
     "separable_conv2d": [
         (

@@ -19,17 +19,7 @@
 #include "conv2d/line.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y, local_size_z = SLICES) in;
 
-#define MOST 32  // columns that registers have room for
-
 vec4 sum[PX];
-
-// What lies in a row that begins at pixel `start`, which is -1 outside of the image.
-vec4 met(int start, int column, int quad, int image) {
-    // Read in any case: loads that hang on a condition are waited for one by one.
-    bool inside = start >= 0 && column >= 0 && column < w;
-    vec4 found = x_at((inside ? start + column : 0) * (x_pixel >> 2) + (x_first >> 2) + quad);
-    return inside ? prologue(found, quad, image) : vec4(0.0);
-}
 
 // The sums along this slice's rows of the windows.
 void walk(int quad, int y, int left, int slice) {
@@ -48,10 +38,10 @@ void walk(int quad, int y, int left, int slice) {
         for (int p = 0; p < PX; ++p)
             for (int kx = 0; kx < KERNEL_W; ++kx)
                 if (FIRST(p, kx))
-                    line[PLACE(p, kx)] = met(start, COLUMN(p, kx), quad, image);
+                    line[PLACE(p, kx)] = met_at(start, COLUMN(p, kx), quad, image);
 #define MET(p, kx) line[PLACE(p, kx)]
 #else
-#define MET(p, kx) met(start, COLUMN(p, kx), quad, image)
+#define MET(p, kx) met_at(start, COLUMN(p, kx), quad, image)
 #endif
         for (int kx = 0; kx < KERNEL_W; ++kx) {
             vec4 weights = WEIGHT((ky * KERNEL_W + kx) * quads + quad);

@@ -45,6 +45,13 @@ CASES = [
     ((2, 5, 4, 7), (9, 5, 3, 3), {"padding": (1, 1, 1, 1)}),
     ((3, 9, 6, 6), (5, 9, 5, 5), {"padding": (2, 2, 2, 2), "dilation": (1, 1)}),
     ((2, 5, 10, 10), (9, 5, 5, 5), {}),
+    # groups of whole quads: of one each, of more results than channels, of more channels
+    ((1, 32, 9, 11), (32, 4, 3, 3), {"groups": 8, "padding": (1, 2, 0, 1), "stride": (2, 1)}),
+    ((2, 8, 7, 5), (24, 4, 3, 2), {"groups": 2, "dilation": (2, 3), "padding": (2, 0, 1, 2)}),
+    ((3, 36, 5, 6), (12, 12, 2, 3), {"groups": 3, "padding": (1, 1, 1, 1), "stride": (1, 2)}),
+    ((2, 8, 1, 1), (8, 4, 1, 1), {"groups": 2}),
+    ((1, 8, 3, 70), (8, 4, 2, 33), {"groups": 2}),
+    ((1, 8, 2, 150), (8, 4, 2, 3), {"groups": 2, "stride": (1, 40), "padding": (1, 9, 0, 9)}),
     # windows far apart, or wide: a row's segment would not fit into registers
     ((1, 2, 3, 150), (5, 2, 2, 3), {"stride": (1, 40)}),
     ((1, 2, 3, 150), (5, 2, 2, 3), {"dilation": (1, 50), "padding": (0, 9, 0, 9)}),
@@ -109,7 +116,9 @@ def _why_refused(
         return "texture buffers"
     if kernel.startswith("depthwise") or kernel == "feedback_depthwise":
         return None if op.groups == weight[0] and weight[1] == 1 else "DEPTHWISE"
-    if kernel.startswith(("implicit", "split_k")) and op.groups > 1:
+    if kernel.startswith("grouped_last") and op.groups == 1:
+        return "GROUPS"
+    if kernel.startswith(("implicit", "split_k", "grouped_last")) and op.groups > 1:
         whole = weight[1] % 4 == 0 and weight[0] // op.groups % 4 == 0
         return None if whole else "WHOLE_QUADS"
     return None
@@ -198,14 +207,16 @@ def test_epilogue(opened, rng, name, kernel, function) -> None:
 
 @pytest.mark.parametrize(("name", "kernel"), kernels("conv2d"))
 def test_not_a_number_spoils_only_what_it_touches(opened, rng, name, kernel) -> None:
-    backend = opened(name)
+    backend, op = opened(name), Conv2d(groups=2 if kernel.startswith("grouped_last") else 1)
     x, weight = rng((2, 3, 6, 6)), rng((5, 3, 3, 3))
-    if _why_refused(backend, kernel, weight.shape, Conv2d()):
+    if op.groups > 1:
+        x, weight = rng((2, 8, 6, 6)), rng((12, 4, 3, 3))
+    if _why_refused(backend, kernel, weight.shape, op):
         pytest.skip("another kernel size, or groups")
     x[0, 1, 2, 2], x[1, 2, 5, 5] = np.nan, np.inf
     with np.errstate(invalid="ignore"):
-        expected = oracle.conv2d(x, weight)
-    got = run(backend, Conv2d(), {"x": x, "weight": weight}, kernel)
+        expected = oracle.conv2d(x, weight, groups=op.groups)
+    got = run(backend, op, {"x": x, "weight": weight}, kernel)
     if kernel.startswith("winograd"):  # what a tile meets spoils the whole tile
         assert not np.isfinite(got[~np.isfinite(expected)]).any()
         clean = np.s_[1, :, :2, :2]
@@ -222,6 +233,7 @@ def test_not_a_number_spoils_only_what_it_touches(opened, rng, name, kernel) -> 
         ((1, 7, 4, 5), (9, 7, 1, 1), 1),
         ((2, 7, 6, 5), (9, 7, 3, 3), 1),
         ((1, 7, 6, 5), (7, 1, 3, 3), 7),
+        ((1, 8, 6, 5), (8, 4, 3, 3), 2),
     ],
 )
 def test_an_infinite_weight_meets_nothing_but_its_channel(

@@ -31,6 +31,12 @@ DEPTHWISE: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((2, 4, 1, 1), (4, 1, 1, 1), {"groups": 4}),
     ((1, 129, 9, 7), (129, 1, 5, 3), {"groups": 129, "stride": (2, 1), "dilation": (1, 2)}),
 ]
+GROUPED: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    ((2, 8, 5, 5), (16, 4, 3, 3), {"groups": 2}),
+    ((1, 36, 7, 3), (12, 12, 1, 1), {"groups": 3}),
+    ((2, 20, 9, 7), (20, 4, 5, 3), {"groups": 5, "stride": (2, 1), "padding": (1, 0, 2, 1)}),
+]
+SHAPES = {"depthwise": DEPTHWISE, "grouped_last": GROUPED}
 
 
 def rounded_once(got: Array, expected: Array) -> None:
@@ -60,9 +66,8 @@ def test_convolutions(opened, rng, kernel) -> None:
     backend = opened("compute")
     stored = next(k.halves for k in kernels_for("conv2d", "compute") if k.name == kernel)
     taken = 0
-    for x_shape, w_shape, attributes in (
-        DEPTHWISE if kernel.startswith("depthwise") else CONVOLUTIONS
-    ):
+    of_kind = (shapes for kind, shapes in SHAPES.items() if kernel.startswith(kind))
+    for x_shape, w_shape, attributes in next(of_kind, CONVOLUTIONS):
         op = Conv2d(**attributes)
         shape = op.shape_of({"x": x_shape, "weight": w_shape})
         x, weight, bias = rng(x_shape), halved(rng(w_shape)), rng(w_shape[:1])

@@ -37,8 +37,12 @@ def strip(array: Array, layout: str, start: int, behind: int) -> str:
 
 
 def conv(rng: Any, kernel: str, c: int) -> Made:
-    o = c if kernel.startswith("depthwise") else 8
-    groups = c if kernel.startswith("depthwise") else 1
+    o, groups = 8, 1
+    if kernel.startswith("depthwise"):
+        o = groups = c
+    if kernel.startswith("grouped_last"):
+        groups = c + 1
+        c, o = 4 * groups, 8 * groups
     x, weight, bias = rng((2, c, 5, 7)), rng((o, c // groups, 3, 3)), rng((o,))
     how: dict[str, Any] = {"stride": (1, 2), "padding": (1, 1, 1, 0), "groups": groups}
     expected = oracle.conv2d(x, weight, bias, function="relu", **how)

@@ -187,6 +187,15 @@ def test_the_choice_follows_size_and_device() -> None:
     assert choose("compute", problem(), DEVICE, "tiled").name == "tiled"
 
 
+NVIDIA = replace(
+    DEVICE,
+    vendor="NVIDIA Corporation",
+    max_compute_work_group_invocations=1024,
+    max_compute_work_group_size=(1024, 1024, 64),
+    max_compute_shared_memory_size=48 << 10,
+)
+
+
 @pytest.mark.parametrize(
     ("x", "weight", "stride", "taken"),
     [
@@ -208,16 +217,37 @@ def test_the_choice_follows_size_and_device() -> None:
     ],
 )
 def test_nvidia_splits_long_sums_of_few_results(x, weight, stride, taken) -> None:
-    offers = replace(
-        DEVICE,
-        vendor="NVIDIA Corporation",
-        max_compute_work_group_invocations=1024,
-        max_compute_work_group_size=(1024, 1024, 64),
-        max_compute_shared_memory_size=48 << 10,
-    )
     shapes, op = {"x": x, "weight": weight}, Conv2d((stride,) * 2, (1, 1, 1, 1))
-    chosen = choose("compute", Problem.of(op, shapes, {"x": "nhwC4c"}), offers)
+    chosen = choose("compute", Problem.of(op, shapes, {"x": "nhwC4c"}), NVIDIA)
     assert taken in (chosen.name, chosen.stages)
+
+
+@pytest.mark.parametrize(
+    ("x", "weight", "stride", "groups", "taken"),
+    [
+        # groups of 4, 12 and 16 results, of 2 channels, and few results in all
+        ((1, 128, 56, 56), (128, 4, 3, 3), 1, 32, "grouped_last"),
+        ((1, 32, 28, 28), (48, 8, 5, 5), 2, 4, "grouped_last"),
+        ((1, 256, 14, 14), (256, 16, 3, 3), 1, 16, "implicit_tiled_small"),
+        ((1, 64, 14, 14), (64, 2, 3, 3), 1, 32, "grouped"),
+        ((1, 16, 14, 14), (16, 4, 3, 3), 1, 4, "implicit_few"),
+        # both sides of 32 channels of planar images
+        ((1, 3, 64, 64), (32, 3, 3, 3), 2, 1, "direct_tiled_last_few"),
+        ((1, 3, 64, 64), (33, 3, 3, 3), 2, 1, "direct_tiled_last"),
+        # both sides of 65536 and 300000 results, by windows of five rows and others
+        ((1, 64, 63, 64), (64, 1, 5, 5), 2, 64, "depthwise_sliced_few"),
+        ((1, 64, 64, 65), (64, 1, 5, 5), 2, 64, "depthwise_sliced"),
+        ((1, 64, 63, 64), (64, 1, 3, 5), 2, 64, "depthwise_sliced"),
+        ((1, 64, 69, 68), (64, 1, 5, 5), 1, 64, "depthwise"),
+    ],
+)
+def test_nvidia_has_kernels_for_groups_first_layers_and_few_results(
+    x, weight, stride, groups, taken
+) -> None:
+    sides = tuple(side // 2 for side in weight[2:]) * 2
+    op, lies = Conv2d((stride,) * 2, sides, groups=groups), "R" if groups == 1 else "nhwC4c"
+    made = Problem.of(op, {"x": x, "weight": weight}, {"x": lies})
+    assert choose("compute", made, NVIDIA).name == taken
 
 
 def test_parameters_shrink_until_the_device_admits_them() -> None:
@@ -262,6 +292,10 @@ def test_boards_have_kernels_of_their_own(renderer: str) -> None:
     apart = Problem.of(Conv2d(padding=(1, 1, 1, 1), groups=96), operands, {"x": "nhwC4c"})
     walked = "depthwise_walked" if renderer == "Mali-T860" else "depthwise"
     assert choose("compute", apart, board).name == walked
+    operands = {"x": (1, 64, 28, 28), "weight": (64, 4, 3, 3)}
+    groups = Problem.of(Conv2d(padding=(1, 1, 1, 1), groups=16), operands, {"x": "nhwC4c"})
+    least = "implicit" if renderer == "Mali-T860" else "grouped_last"
+    assert choose("compute", groups, board).name == least
     operands = {"x": (1, 3, 57, 57), "weight": (9, 3, 3, 3)}
     first = Problem.of(Conv2d((2, 2), (1, 1, 1, 1)), operands, {"x": "R"})
     last = "direct_last_small" if renderer == "Mali-T860" else "direct_last"

@@ -84,8 +84,8 @@ class Conv2d(Convolving):
     def derived(self, shapes: Shapes) -> dict[str, int]:
         """The kernel's size; the pixels that a window spans, down or across; the greatest powers of
         two, up to 16, that divide a row and a plane of the result; whether pixels that follow one
-        another meet inputs that do, across rows too; whether whole numbers must be exact; and
-        whether a group's channels end within a quad.
+        another meet inputs that do, across rows too; whether whole numbers must be exact; a
+        group's channels, and whether they end within a quad.
         """
         *_, oh, ow = self.shape_of(shapes)
         kernel_h, kernel_w = shapes["weight"][2:]
@@ -98,6 +98,7 @@ class Conv2d(Convolving):
             "plane_unit": gcd(oh * ow, UNIT),
             "follows": int(self.stride == (1, 1) and ow == shapes["x"][3]),
             "exact": int(self.exact),
+            "share": shapes["weight"][1],
             "ragged": int(shapes["weight"][1] % 4 > 0),
         }
 
