@@ -234,11 +234,14 @@ def test_nvidia_splits_long_sums_of_few_results(x, weight, stride, taken) -> Non
         # both sides of 32 channels of planar images
         ((1, 3, 64, 64), (32, 3, 3, 3), 2, 1, "direct_tiled_last_few"),
         ((1, 3, 64, 64), (33, 3, 3, 3), 2, 1, "direct_tiled_last"),
-        # both sides of 65536 and 300000 results, by windows of five rows and others
-        ((1, 64, 63, 64), (64, 1, 5, 5), 2, 64, "depthwise_sliced_few"),
-        ((1, 64, 64, 65), (64, 1, 5, 5), 2, 64, "depthwise_sliced"),
+        # both sides of 300000 and 2000000 results, by windows of five rows and others
+        ((1, 64, 63, 64), (64, 1, 5, 5), 2, 64, "depthwise_sliced_five"),
+        ((1, 64, 68, 68), (64, 1, 5, 5), 1, 64, "depthwise_sliced_five"),
         ((1, 64, 63, 64), (64, 1, 3, 5), 2, 64, "depthwise_sliced"),
         ((1, 64, 69, 68), (64, 1, 5, 5), 1, 64, "depthwise"),
+        ((1, 64, 176, 177), (64, 1, 3, 3), 1, 64, "depthwise"),
+        ((1, 64, 177, 177), (64, 1, 3, 3), 1, 64, "depthwise_many"),
+        ((1, 64, 354, 354), (64, 1, 3, 3), 2, 64, "depthwise"),
     ],
 )
 def test_nvidia_has_kernels_for_groups_first_layers_and_few_results(

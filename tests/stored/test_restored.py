@@ -13,6 +13,7 @@ from glnn.device import Device
 from glnn.disk import Disk
 from glnn.errors import GlnnError
 from glnn.settings import Settings
+from tests.models.test_image_outputs import LARGE, check, expected, network
 from tests.random_models import random_model
 from tests.twice import Twice, numbers, same, written
 
@@ -41,6 +42,16 @@ def test_a_random_network(seed, backend, keeping: Device, tmp_path: Path, old: O
     for one, future in zip((*feeds, *feeds), futures, strict=True):
         same(future.result(), found.run(None, one))
     assert found.restored
+
+
+@pytest.mark.parametrize("backend", ["compute", "feedback"])
+def test_images_that_come_in_rows(backend, keeping: Device, tmp_path: Path, old: Old, rng) -> None:
+    model, weights = network(rng)
+    model.save(tmp_path / "net.json")
+    twice = Twice(old(tmp_path / "net.json"), {"backend": backend, "device": keeping})
+    feeds = {"x": rng(LARGE)}
+    for found in (twice.cold(feeds), twice.warm(feeds)):
+        check(found, expected(feeds["x"], weights))
 
 
 def test_the_least_limits(least: Device, tmp_path: Path, old: Old) -> None:
