@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator
 
 from glnn.backends.backend import Choice
 from glnn.backends.examined import Examined
-from glnn.backends.trial import PERIOD, Tell, Trial
+from glnn.backends.known import PERIOD
+from glnn.backends.trial import Tell, Trial
 from glnn.errors import DeviceError
 from glnn.graph.operator import upper
 from glnn.kernels.admit import why_not_here, why_not_problem

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from glnn.graph.error import relative_error, repeated_error
+from glnn.graph.error import quotient, relative_error, squares
 
 
 @pytest.mark.parametrize("error", [relative_error, repeated_error])

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.graph.contraction import Contraction
-from glnn.graph.operator import Cost, Operands, Shapes, rank, typed
+from glnn.graph.operator import Cost, Few, Operands, Shapes, rank, typed
 from glnn.graph.operators import windows
 from glnn.graph.operators.windows import Pair, Sides
 from glnn.graph.operators.winograd import check_part, part_of, winograd
@@ -71,6 +71,12 @@ class WinogradInput(Contraction):
         first, count = self._part({"x": x.shape})
         stack = stack.reshape(form.window**2, n * down * across, c)[:, first : first + count]
         return np.ascontiguousarray(stack).reshape(self.shape_of({"x": x.shape}))
+
+    def few(self, shapes: Shapes, count: int) -> Few | None:
+        if self.part is not None:
+            return None
+        some = {**shapes, "x": (count, *shapes["x"][1:])}
+        return Few(self, some, {"x": 1, "out": winograd(self.tile).window ** 2})
 
     def flops(self, shapes: Shapes) -> int:
         rows, c = self.shape_of(shapes)

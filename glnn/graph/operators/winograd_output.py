@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.contraction import Contraction
-from glnn.graph.operator import Cost, Operands, Shapes, rank, typed
+from glnn.graph.operator import Cost, Few, Operands, Shapes, rank, typed
 from glnn.graph.operators.pool2d import MODES, Pool2d
 from glnn.graph.operators.windows import Pair
 from glnn.graph.operators.winograd import check_part, part_of, winograd
@@ -103,6 +103,16 @@ class WinogradOutput(Contraction):
         there = np.broadcast_to((own >= 0) & (own < count), (n, 1, *tiled[2:]))
         there = there.reshape(n, 1, *whole.shape[2:])[:, :, ::2, ::2][..., : shape[2], : shape[3]]
         return np.where(there, pooled, operands.get("into", np.zeros(shape, x.dtype)))
+
+    def few(self, shapes: Shapes, count: int) -> Few | None:
+        if self.part is not None:
+            return None
+        stack = winograd(self.tile).window ** 2
+        some = {"x": (stack * count * prod(self._tiles), shapes["x"][1])}
+        if "into" in shapes:
+            some["into"] = (count, *shapes["into"][1:])
+        op = replace(self, images=(count, *self.images[1:]))
+        return Few(op, some, {**dict.fromkeys(some, 1), "x": stack, "out": 1})
 
     def flops(self, shapes: Shapes) -> int:
         return prod(shapes["x"]) * 2 * self.tile

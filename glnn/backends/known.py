@@ -1,0 +1,134 @@
+"""Operands of a problem, and the result that NumPy has for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from glnn.graph.operator import Few
+from glnn.kernels.problem import Problem
+from glnn.kernels.reference import computed
+from glnn.layout.layout import PACKED
+from glnn.types import Array, DType, Shape, TensorType
+
+PERIOD, FEWER = 7, 3  # samples that differ: primes, so that what is off by a power of two is seen
+LARGE = 1 << 22  # numbers of a result: of more, FEWER samples differ
+EXACT, EXACT_BYTES = 1 << 28, 1 << 27  # flops and bytes: above, the reference is float32, as
+# float64 takes the CPU too long, and its memory
+SPECIAL = (np.nan, np.inf, -np.inf, 88.7, -88.7, 104.0, -104.0)  # float32's exp ends at 88.7, -104
+CANCELLED = 5e-6  # of the greatest result: what float32 itself loses is no kernel's fault
+
+
+@dataclass(frozen=True)
+class Known:
+    """Operands of few samples, and their result."""
+
+    operands: Mapping[str, Array]
+    """Of each operand all of it, or a few samples, which are to be repeated."""
+    result: Array
+    """What NumPy makes of these."""
+    open: Array | None
+    """Where float32 does not hold the result; None where it does everywhere."""
+    stacks: Mapping[str, int]
+    """Of each operand, and of `out`, that is to be repeated, in how many runs: see `Few`."""
+
+    @classmethod
+    def of(cls, problem: Problem, *, spoiled: bool, whole: bool) -> Known:
+        """What is known of `problem`.
+
+        spoiled: whether special values are among the operands. whole: whether all samples differ.
+        """
+        few = None if whole else _few(problem, spoiled)
+        op, shapes, stacks = problem.op, problem.own, dict[str, int]()
+        if few is not None:
+            op, shapes, stacks = few.op, few.shapes, dict(few.stacks)
+            stacks |= {
+                n: stacks["out"] for n, extent in problem.extents.items() if extent == "full"
+            }
+        taken = dict(shapes)
+        if problem.epilogue is not None:
+            taken |= problem.epilogue.shapes(op.shape_of(shapes))
+        operands = _operands(problem, taken, spoiled)
+        types = {name: TensorType.of(array) for name, array in operands.items() if name in shapes}
+        cost = op.cost_of(types)
+        exact = cost.flops <= EXACT and cost.bytes <= EXACT_BYTES
+        precise = {
+            name: array.astype(np.float64) if exact and array.dtype.kind == "f" else array
+            for name, array in operands.items()
+        }
+        dtype, unsure = problem.results[0].dtype.numpy, None
+        with np.errstate(all="ignore"):
+            result = computed(op, precise, problem.epilogue)[0].astype(dtype)
+            if spoiled and exact:
+                rounded, expected = computed(op, operands, problem.epilogue)[0], measured(result)
+                unsure = far(rounded, expected, CANCELLED * greatest(expected))  # or overflows
+        return cls(
+            operands, result, unsure if unsure is not None and unsure.any() else None, stacks
+        )
+
+
+def _few(problem: Problem, spoiled: bool) -> Few | None:
+    """Few samples of `problem`; None where it has no more."""
+    for count in (PERIOD, FEWER):
+        few = problem.op.few(problem.own, count)
+        if few is None:
+            return None
+        out, whole = few.op.shape_of(few.shapes), problem.output
+        if spoiled or min(prod(out), prod(whole)) <= LARGE or count == FEWER:
+            return few if out[0] < whole[0] else None
+    return None
+
+
+def _operands(problem: Problem, shapes: Mapping[str, Shape], spoiled: bool) -> dict[str, Array]:
+    """Random operands of these shapes."""
+    generator = np.random.default_rng(2026)
+    found: dict[str, Array] = {}
+    for name, shape in shapes.items():
+        kind = problem.types[name].dtype
+        if kind.kind != "float":
+            least, most = 0, 1 if kind is DType.bool else 99
+            packed = problem.layouts.get(name) == PACKED.name or name in problem.bytes
+            if kind is not DType.bool and packed:
+                least, most = np.iinfo(kind.numpy).min, np.iinfo(kind.numpy).max  # the sign, too
+            numbers: Array = generator.integers(least, most + 1, shape)
+        else:
+            numbers = 2 * generator.random(shape, dtype=np.float32) - 1
+        made = problem.op.trial(name, np.asarray(numbers, kind.numpy), problem.shapes)
+        if spoiled and kind.kind == "float" and name in (*problem.op.spoiled, *problem.extents):
+            _spoil(made)
+        found[name] = made
+    return found
+
+
+def _spoil(array: Array) -> None:
+    """Put one special value into each sample but the first; half of a single one's stay."""
+    generator = np.random.default_rng(1)
+    if array.ndim > 1 and len(array) > 1 and array.size:
+        for row, value in zip(array[1:], SPECIAL, strict=False):
+            row.reshape(-1)[generator.integers(row.size)] = value
+    elif array.size > 1:
+        flat = array.reshape(-1)
+        places = generator.permutation(flat.size)[: min(flat.size // 2, len(SPECIAL))]
+        flat[places] = SPECIAL[: len(places)]
+
+
+def measured(array: Array) -> Array:
+    """`array` in numbers that may be far from each other: integers and bools as float64."""
+    return array if array.dtype == np.float32 else array.astype(np.float64)
+
+
+def greatest(array: Array) -> float:
+    """The greatest of its finite numbers."""
+    numbers = measured(array)
+    return float(np.abs(numbers[np.isfinite(numbers)]).max(initial=0.0))
+
+
+def far(got: Array, expected: Array, most: float) -> Array:
+    """Where `got` is off by more than `most`, or another NaN or infinity."""
+    with np.errstate(all="ignore"):
+        near = np.where(np.isfinite(expected), np.abs(got - expected) <= most, got == expected)
+        near |= np.isnan(got) & np.isnan(expected)
+    return np.asarray(~near)
