@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from glnn.backends.backend import Choice
 from glnn.backends.examined import Examined
-from glnn.backends.known import PERIOD
+from glnn.backends.known import PERIOD, spoilable
 from glnn.backends.trial import Tell, Trial
 from glnn.errors import DeviceError
 from glnn.graph.operator import upper
@@ -95,7 +95,7 @@ def _trials(
     """The problems that `kernel` is seen with: few results of whole sums, with special values; and
     a launch as large as asked, of short sums.
     """
-    op, offers, shapes = problem.op, backend.device.capabilities, problem.shapes
+    offers = backend.device.capabilities
     program = program_key(kernel, problem, offers)
 
     def fits(other: Problem) -> bool:
@@ -103,17 +103,22 @@ def _trials(
         fault = why_not_problem(kernel, other) or why_not_here(kernel, other, offers)
         return fault is None and program_key(kernel, other, offers) == program
 
+    def enough(other: Problem) -> bool:
+        """Whether it does, in a launch as large as asked."""
+        return fits(other) and within(launch, backend.launch_size(kernel, other))
+
+    whole, own = problem.op.undivided(problem.own)
+    if enough(undivided := problem.resized(own, whole)):
+        problem = undivided
+    op, shapes = problem.op, problem.own
     depth = op.depth(shapes)
     few: dict[str, Shape] = dict(shapes)
     if problem.output[:1] > (PERIOD,):
         few |= {name: (PERIOD, *shapes[name][1:]) for name in op.along(shapes)}
-    for deep in (upper(depth), depth):
-        small = problem.resized(op.of_depth(few, deep, few=True))
-        if fits(small):
-            yield Trial(backend, kernel, small, spoiled=True)
-            break
-    else:
-        yield Trial(backend, kernel, problem, spoiled=True)
+    deep = (problem.resized(op.of_depth(few, one, few=True)) for one in (upper(depth), depth))
+    small = next(filter(fits, deep), problem)
     large = problem.resized(op.of_depth(shapes, min(depth, SHORT)))
-    enough = fits(large) and within(launch, backend.launch_size(kernel, large))
-    yield Trial(backend, kernel, large if enough else problem, spoiled=False)
+    large = large if enough(large) else problem
+    if small != large or spoilable(problem):
+        yield Trial(backend, kernel, small, spoiled=True)
+    yield Trial(backend, kernel, large, spoiled=False)

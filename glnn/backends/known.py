@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
@@ -15,9 +14,8 @@ from glnn.layout.layout import PACKED
 from glnn.types import Array, DType, Shape, TensorType
 
 PERIOD, FEWER = 7, 3  # samples that differ: primes, so that what is off by a power of two is seen
-LARGE = 1 << 22  # numbers of a result: of more, FEWER samples differ
-EXACT, EXACT_BYTES = 1 << 28, 1 << 27  # flops and bytes: above, the reference is float32, as
-# float64 takes the CPU too long, and its memory
+EXACT = 1 << 28  # flops: above, the reference is float32, as float64 takes the CPU too long,
+LARGE = 1 << 25  # or bytes; and of more FEWER samples differ
 SPECIAL = (np.nan, np.inf, -np.inf, 88.7, -88.7, 104.0, -104.0)  # float32's exp ends at 88.7, -104
 CANCELLED = 5e-6  # of the greatest result: what float32 itself loses is no kernel's fault
 
@@ -54,7 +52,7 @@ class Known:
         operands = _operands(problem, taken, spoiled)
         types = {name: TensorType.of(array) for name, array in operands.items() if name in shapes}
         cost = op.cost_of(types)
-        exact = cost.flops <= EXACT and cost.bytes <= EXACT_BYTES
+        exact = cost.flops <= EXACT and cost.bytes <= LARGE
         precise = {
             name: array.astype(np.float64) if exact and array.dtype.kind == "f" else array
             for name, array in operands.items()
@@ -71,15 +69,23 @@ class Known:
 
 
 def _few(problem: Problem, spoiled: bool) -> Few | None:
-    """Few samples of `problem`; None where it has no more."""
+    """Few samples of `problem`; None where it has no more. spoiled: see `Known.of`."""
     for count in (PERIOD, FEWER):
         few = problem.op.few(problem.own, count)
         if few is None:
             return None
-        out, whole = few.op.shape_of(few.shapes), problem.output
-        if spoiled or min(prod(out), prod(whole)) <= LARGE or count == FEWER:
-            return few if out[0] < whole[0] else None
+        cost = few.op.cost_of(few.shapes)
+        much = cost.flops > EXACT or cost.bytes > LARGE
+        apart = spoiled and not few.stacks.keys().isdisjoint(spoilable(problem))
+        if apart or not much or count == FEWER:  # a special value needs a sample of its own
+            return few if few.op.shape_of(few.shapes)[0] < problem.output[0] else None
     return None
+
+
+def spoilable(problem: Problem) -> list[str]:
+    """The operands that special values may be among."""
+    names = (*problem.op.spoiled, *problem.extents)
+    return [n for n in names if n in problem.shapes and problem.types[n].dtype.kind == "float"]
 
 
 def _operands(problem: Problem, shapes: Mapping[str, Shape], spoiled: bool) -> dict[str, Array]:
@@ -97,7 +103,7 @@ def _operands(problem: Problem, shapes: Mapping[str, Shape], spoiled: bool) -> d
         else:
             numbers = 2 * generator.random(shape, dtype=np.float32) - 1
         made = problem.op.trial(name, np.asarray(numbers, kind.numpy), problem.shapes)
-        if spoiled and kind.kind == "float" and name in (*problem.op.spoiled, *problem.extents):
+        if spoiled and name in spoilable(problem):
             _spoil(made)
         found[name] = made
     return found

@@ -94,8 +94,8 @@ class Pattern:
             runs, places = np.divmod(np.arange(first, last), self.length)
             return np.asarray(packed[runs, places % self.period])
         if start + count <= self.period:
-            return packed[run, start : start + count]
-        return packed[run].take(np.arange(start, start + count), mode="wrap")
+            return np.asarray(packed[run, start : start + count])
+        return np.asarray(packed[run].take(np.arange(start, start + count), mode="wrap"))
 
     def fill(self, device: Device, buffer: Buffer, packed: Array) -> None:
         """Have the memory of `buffer` hold these periods over and over."""

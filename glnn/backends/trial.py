@@ -178,16 +178,16 @@ class Trial:
     def _fault(self, pieces: Iterable[Piece], error: float) -> Fault:
         """Where `pieces`, of that `error`, are wrong the most."""
         worst = -1.0, 0, 0.0, 0.0
-        for start, got, expected in pieces:
+        for start, there, right in pieces:
             with np.errstate(all="ignore"):
-                away = np.abs(got.astype(np.float64) - expected)
-            same = (got == expected) | (np.isnan(got) & np.isnan(expected))
+                away = np.abs(there.astype(np.float64) - right)
+            same = (there == right) | (np.isnan(there) & np.isnan(right))
             away = np.where(same, 0.0, np.where(np.isnan(away), np.inf, away))
             at = int(away.argmax())
             if away[at] > worst[0]:
-                worst = float(away[at]), start + at, float(got[at]), float(expected[at])
-        _, number, *values = worst
-        return Fault(self._problem.shapes, self._lies.element(number), *values, error)
+                worst = float(away[at]), start + at, float(there[at]), float(right[at])
+        _, number, got, expected = worst
+        return Fault(self._problem.shapes, self._lies.element(number), got, expected, error)
 
     def pace(self) -> float:
         """What the kernel does in a second, at the least."""

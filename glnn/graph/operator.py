@@ -255,6 +255,10 @@ class Operator(ABC):
             if name not in self.parameters and shape[:1] == first != ()
         )
 
+    def undivided(self, shapes: Shapes) -> tuple[Operator, Shapes]:
+        """What does as much at once, by the same program, where this is part of something else."""
+        return self, shapes
+
     def few(self, shapes: Shapes, count: int) -> Few | None:
         """The same of `count` samples; None where it has none, or they are not of themselves."""
         along = self.along(shapes)
