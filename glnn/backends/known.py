@@ -101,7 +101,9 @@ def _operands(problem: Problem, shapes: Mapping[str, Shape], spoiled: bool) -> d
                 least, most = np.iinfo(kind.numpy).min, np.iinfo(kind.numpy).max  # the sign, too
             numbers: Array = generator.integers(least, most + 1, shape)
         else:
-            numbers = 2 * generator.random(shape, dtype=np.float32) - 1
+            numbers = np.asarray(generator.random(shape, dtype=np.float32))
+            numbers *= 2
+            numbers -= 1
         made = problem.op.trial(name, np.asarray(numbers, kind.numpy), problem.shapes)
         if spoiled and name in spoilable(problem):
             _spoil(made)
@@ -129,6 +131,9 @@ def measured(array: Array) -> Array:
 def greatest(array: Array) -> float:
     """The greatest of its finite numbers."""
     numbers = measured(array)
+    most = max(float(numbers.max(initial=0)), -float(numbers.min(initial=0)))
+    if np.isfinite(most):
+        return most
     return float(np.abs(numbers[np.isfinite(numbers)]).max(initial=0.0))
 
 

@@ -14,21 +14,21 @@ from glnn.device.device import Device
 from glnn.device.staging import allocated
 from glnn.layout.layout import DENSE, PACKED
 
-PIECE = 1 << 22  # bytes that are copied at once, where fewer are repeated
+PIECE = 1 << 20  # bytes that are copied at once, where fewer are repeated
 
 
 def repeat(device: Device, buffer: Buffer, part: Part, numbers: NDArray[Any]) -> None:
     """Have `part` of the memory of `buffer`, in bytes, hold `numbers` over and over.
 
-    They go to the device once, and from there to each place. Whoever set `buffer` calls `wrote`.
+    They go to the device once, and from there to each place. Whoever asks tells `buffer` so.
     """
     first, last = part
     if first >= last or not numbers.nbytes:
         return
-    times = min(max(PIECE // numbers.nbytes, 1), -(-(last - first) // numbers.nbytes))
+    times = max(min(PIECE, last - first) // numbers.nbytes, 1)
     size = times * numbers.nbytes
-    words = np.zeros(-(-size // 4), np.uint32)
-    words.view(numbers.dtype)[: times * numbers.size] = np.tile(numbers, times)
+    words = np.empty(-(-size // 4), np.uint32)
+    words.view(numbers.dtype)[: times * numbers.size].reshape(times, -1)[:] = numbers
     target, copy = buffer.push(device), device.context.copy_buffer
     source = allocated(device, len(words), words)
     for at in range(first, last, size):
@@ -38,7 +38,7 @@ def repeat(device: Device, buffer: Buffer, part: Part, numbers: NDArray[Any]) ->
 
 
 def gathered(device: Device, buffer: Buffer, places: Sequence[Part]) -> NDArray[Any]:
-    """The numbers of `buffer` in `places`, as they lie there, one place behind the other.
+    """The numbers of `buffer` in `places`, as they lie there, one place behind another.
 
     The device puts them together, so that little is read, at once, and a driver that keeps what is
     read with the host has no reason to move the rest there.

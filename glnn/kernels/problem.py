@@ -85,7 +85,7 @@ class Problem:
         return Problem.of(op or self.op, operands, layouts, self.epilogue, rounded=rounded)
 
     def resized(self, shapes: Shapes, op: Operator | None = None) -> Problem:
-        """The same of operands of other shapes, or of another `op`; those of its epilogue follow."""
+        """The same of operands of other shapes, or of another op; those of its epilogue follow."""
         op, types = op or self.op, {n: TensorType(shapes[n], self.types[n].dtype) for n in self.own}
         (out, *_) = results_of(op, types)
         if self.epilogue:
