@@ -106,9 +106,11 @@ class Pattern:
 
     def element(self, number: int) -> tuple[int, ...]:
         """The place in the array of what is that number of its memory."""
-        packed = self.packed(np.arange(prod(self.few), dtype=np.int32).reshape(self.few))
-        index = int(self.at(packed, number, number + 1)[0])
-        place = tuple(map(int, np.unravel_index(index, self.few)))
+        given = self.few if self.repeats else self.shape
+        order = self.layout.pack(np.arange(prod(given), dtype=np.int32).reshape(given))
+        periods = order[: self.runs * self.period].reshape(self.runs, -1)
+        index = int(self.at(periods, number, number + 1)[0])
+        place = tuple(map(int, np.unravel_index(index, given)))
         return (number * self.shape[0] // self.size, *place[1:]) if self.repeats else place
 
 
@@ -130,7 +132,7 @@ def places(size: int) -> list[Part]:
         first, last = size * i // STRETCHES, size * (i + 1) // STRETCHES
         start = int(random.integers(first, last - PLACE))
         wanted.append((start, start + PLACE))
-    for power in (1 << i for i in range(ENDS.bit_length(), size.bit_length())):
+    for power in (1 << i for i in range(ENDS.bit_length() - 1, size.bit_length())):
         wanted.append((power - AROUND, min(power + AROUND, size)))
     found: list[Part] = []
     for first, last in sorted(wanted):
