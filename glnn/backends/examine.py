@@ -63,7 +63,10 @@ def _verdict(
     where, part = backend.device.capabilities.renderer, known.part
     wrong = f"its results on {where} are wrong, off by"
     try:
-        for trial in _trials(backend, kernel, problem, launch):
+        trial: Trial | None = None
+        for seen, spoiled in _seen(backend, kernel, problem, launch):
+            trial = None  # its memory is free for the next
+            trial = Trial(backend, kernel, seen, spoiled=spoiled)
             error, right = trial.look(part, known.pace)
             if tell and trial.fault:
                 tell(kernel, problem, trial.fault)
@@ -78,6 +81,7 @@ def _verdict(
                 error, right = trial.look(max(sent // 2, 1), known.pace)
                 if right is not None:
                     return Verdict(wrong=f"{wrong} {error:.1e} in launches of {max(sent // 2, 1)}")
+        assert trial is not None
         pace = trial.pace() if backend.watched else None
         if backend.watched and trial.look(part, pace)[1] is not None:  # as long as may be now
             part, pace = sent, None
@@ -89,11 +93,11 @@ def _verdict(
     return Verdict(known.right, part, pace).and_right(launch)
 
 
-def _trials(
+def _seen(
     backend: Examined, kernel: Kernel, problem: Problem, launch: LaunchSize
-) -> Iterator[Trial]:
-    """The problems that `kernel` is seen with: few results of whole sums, with special values; and
-    a launch as large as asked, of short sums.
+) -> Iterator[tuple[Problem, bool]]:
+    """The problems that `kernel` is seen with, and whether special values are among the operands:
+    few results of whole sums, with such; and a launch as large as asked, of short sums, without.
     """
     offers = backend.device.capabilities
     program = program_key(kernel, problem, offers)
@@ -120,5 +124,5 @@ def _trials(
     large = problem.resized(op.of_depth(shapes, min(depth, SHORT)))
     large = large if enough(large) else problem
     if small != large or spoilable(problem):
-        yield Trial(backend, kernel, small, spoiled=True)
-    yield Trial(backend, kernel, large, spoiled=False)
+        yield small, True
+    yield large, False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,8 +14,8 @@ from glnn.layout.layout import PACKED
 from glnn.types import Array, DType, Shape, TensorType
 
 PERIOD, FEWER = 7, 3  # samples that differ: primes, so that what is off by a power of two is seen
-EXACT = 1 << 28  # flops: above, the reference is float32, as float64 takes the CPU too long,
-LARGE = 1 << 25  # or bytes; and of more FEWER samples differ
+EXACT = 1 << 28  # flops: above, the reference is float32, as float64 takes the CPU too long
+LARGE = 1 << 25  # bytes: above, or above so many flops, FEWER samples differ
 SPECIAL = (np.nan, np.inf, -np.inf, 88.7, -88.7, 104.0, -104.0)  # float32's exp ends at 88.7, -104
 CANCELLED = 5e-6  # of the greatest result: what float32 itself loses is no kernel's fault
 
@@ -43,29 +43,27 @@ class Known:
         op, shapes, stacks = problem.op, problem.own, dict[str, int]()
         if few is not None:
             op, shapes, stacks = few.op, few.shapes, dict(few.stacks)
-            stacks |= {
-                n: stacks["out"] for n, extent in problem.extents.items() if extent == "full"
-            }
         taken = dict(shapes)
         if problem.epilogue is not None:
             taken |= problem.epilogue.shapes(op.shape_of(shapes))
         operands = _operands(problem, taken, spoiled)
         types = {name: TensorType.of(array) for name, array in operands.items() if name in shapes}
         cost = op.cost_of(types)
-        exact = cost.flops <= EXACT and cost.bytes <= LARGE
-        precise = {
-            name: array.astype(np.float64) if exact and array.dtype.kind == "f" else array
-            for name, array in operands.items()
-        }
-        dtype, unsure = problem.results[0].dtype.numpy, None
+        exact = cost.flops <= EXACT
+        precise = operands
+        if exact and (cost.flops or problem.epilogue):  # what is moved alone stays as it is
+            precise = {
+                name: array.astype(np.float64) if array.dtype.kind == "f" else array
+                for name, array in operands.items()
+            }
+        dtype = problem.results[0].dtype.numpy
         with np.errstate(all="ignore"):
             result = computed(op, precise, problem.epilogue)[0].astype(dtype)
-            if spoiled and exact:
-                rounded, expected = computed(op, operands, problem.epilogue)[0], measured(result)
-                unsure = far(rounded, expected, CANCELLED * greatest(expected))  # or overflows
-        return cls(
-            operands, result, unsure if unsure is not None and unsure.any() else None, stacks
-        )
+            if not (spoiled and exact):
+                return cls(operands, result, None, stacks)
+            rounded, expected = computed(op, operands, problem.epilogue)[0], measured(result)
+            unsure = far(rounded, expected, CANCELLED * greatest(expected))  # or overflows
+        return cls(operands, result, unsure if unsure.any() else None, stacks)
 
 
 def _few(problem: Problem, spoiled: bool) -> Few | None:
@@ -74,11 +72,14 @@ def _few(problem: Problem, spoiled: bool) -> Few | None:
         few = problem.op.few(problem.own, count)
         if few is None:
             return None
+        full = (name for name, extent in problem.extents.items() if extent == "full")
+        stacks = {**few.stacks, **dict.fromkeys(full, few.stacks["out"])}
         cost = few.op.cost_of(few.shapes)
         much = cost.flops > EXACT or cost.bytes > LARGE
-        apart = spoiled and not few.stacks.keys().isdisjoint(spoilable(problem))
+        apart = spoiled and not stacks.keys().isdisjoint(spoilable(problem))
         if apart or not much or count == FEWER:  # a special value needs a sample of its own
-            return few if few.op.shape_of(few.shapes)[0] < problem.output[0] else None
+            less = few.op.shape_of(few.shapes)[0] < problem.output[0]
+            return replace(few, stacks=stacks) if less else None
     return None
 
 

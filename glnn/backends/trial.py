@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from time import perf_counter
 
@@ -81,28 +82,17 @@ class Trial:
         self.size = prod(backend.launch_size(kernel, problem))
         known = Known.of(problem, spoiled=spoiled, whole=whole)
         layouts = backend.layouts(kernel, problem)
-        memory = backend.memory(backend.capacity(layouts["out"].size(problem.output)))
-        self._out = backend.allocate(
-            problem.output, layouts["out"], memory, problem.results[0].dtype
-        )
-        updates = problem.op.updates
-        self._updated: Array | None = None
-        self._stores: dict[str, Buffer] = {}
-        for name, array in known.operands.items():
-            lies = self._pattern(name, layouts[name], array.shape, known)
-            if name == updates:
-                self._updated, self._updates = lies.packed(array), lies
-                self._stores[name] = backend.allocate(lies.shape, lies.layout, memory)
-            elif lies.repeats:
-                store = backend.allocate(lies.shape, lies.layout, dtype=DType.of(array))
-                lies.fill(backend.device, store, lies.packed(array))
-                self._stores[name] = store
-                store.fixed = True  # only the device's copy is needed
-            else:
-                self._stores[name] = backend.keep(lies.whole(array), lies.layout)
+        self._memory = backend.memory(backend.capacity(layouts["out"].size(problem.output)))
+        dtype = problem.results[0].dtype
+        self._out = backend.allocate(problem.output, layouts["out"], self._memory, dtype)
+        self._updated: Callable[[], None] | None = None
+        self._stores = {
+            name: self._placed(name, array, self._pattern(name, layouts[name], array.shape, known))
+            for name, array in known.operands.items()
+        }
         self._lies = self._pattern("out", layouts["out"], known.result.shape, known)
         self._expected = self._lies.packed(known.result)
-        self._scale = greatest(known.result)
+        self._greatest = greatest(known.result)
         self._seen = self._lies.own
         if known.open is not None:
             shut = self._lies.packed((~known.open).astype(np.float32)) != 0
@@ -111,6 +101,20 @@ class Trial:
     def _pattern(self, name: str, layout: Layout, few: Shape, known: Known) -> Pattern:
         """How the tensor called `name` lies, which is made of one of the shape `few`."""
         return Pattern(layout, self._problem.shape(name), few, known.stacks.get(name, 1))
+
+    def _placed(self, name: str, array: Array, lies: Pattern) -> Buffer:
+        """The memory of an operand, of which `array` is all, or few samples."""
+        backend = self._backend
+        if name == self._problem.op.updates:  # each time anew, as the result takes its place
+            store = backend.allocate(lies.shape, lies.layout, self._memory)
+            self._updated = partial(lies.fill, backend.device, store, lies.packed(array))
+        elif lies.repeats:
+            store = backend.allocate(lies.shape, lies.layout, dtype=DType.of(array))
+            lies.fill(backend.device, store, lies.packed(array))
+            store.fixed = True
+        else:
+            store = backend.keep(lies.whole(array), lies.layout)
+        return store  # only the device's copy is needed
 
     def look(self, part: int | None, pace: float | None) -> tuple[float, int | None]:
         """The error of launches of at most `part`, and up to where one is right; None: it is.
@@ -130,8 +134,7 @@ class Trial:
             verdicts.found |= {} if before is None else {self._key: before}
         repeat(device, self._out, (0, 4 * self._out.size), POISON)
         if self._updated is not None:
-            store = self._stores[self._problem.op.updates or ""]
-            self._updates.fill(device, store, self._updated)
+            self._updated()
         self._perform()
         self.fault = None
         looked = places(self._lies.size)
@@ -163,7 +166,7 @@ class Trial:
         """The first number of the result's memory that is far off; 0 where none is."""
         before = 0  # up to there nothing was wrong
         for start, got, expected in pieces:
-            wrong = far(got, expected, FAR * self._scale)
+            wrong = far(got, expected, FAR * self._greatest)
             if wrong.any():
                 break
             before = start + len(got)
@@ -171,7 +174,7 @@ class Trial:
             return 0
         for first in range(before, start, MOST):  # what lies between two places
             for at, some, right in self._pieces([(first, min(first + MOST, start))]):
-                if (off := far(some, right, FAR * self._scale)).any():
+                if (off := far(some, right, FAR * self._greatest)).any():
                     return at + int(off.argmax())
         return start + int(wrong.argmax())
 
