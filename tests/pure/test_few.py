@@ -9,8 +9,9 @@ import pytest
 
 from glnn.backends.pattern import AROUND, ENDS, MOST, STRETCHES, Pattern, places
 from glnn.graph.expression import Arg, call
-from glnn.graph.operators import Conv2d, Matmul, Pointwise, Reduce, Softmax
+from glnn.graph.operators import Concat, Conv2d, Matmul, Pointwise, Reduce, Softmax
 from glnn.graph.operators.im2row import Im2row
+from glnn.graph.operators.move import Transpose
 from glnn.graph.operators.winograd_input import WinogradInput
 from glnn.graph.operators.winograd_output import WinogradOutput
 from glnn.layout import parse
@@ -21,6 +22,11 @@ OPS = [
     (ADD, {"x0": (5, 3, 4), "x1": (1, 3, 4)}),
     (Softmax(), {"x": (5, 6)}),
     (Conv2d(padding=(1, 0, 1, 2)), {"x": (5, 3, 6, 7), "weight": (4, 3, 3, 2)}),
+    (Concat(2), {"x0": (5, 3, 4), "x1": (5, 3, 2)}),
+    (Reduce("mean", (1, -1)), {"x0": (5, 3, 4)}),
+    (Reduce("sum", (1,), True, call("mul", Arg(0), Arg(1))), {"x0": (5, 3), "x1": (5, 1)}),
+    (Reduce("max", (1,), True, call("mul", Arg(0), Arg(1))), {"x0": (5, 3), "x1": (3,)}),
+    (Transpose((0, 3, 1, 2)), {"x": (5, 3, 4, 2)}),
     (Matmul(), {"x": (5, 6), "weight": (3, 6)}),
     (Matmul(), {"x": (20, 6), "weight": (4, 3, 6)}),
     (Im2row((3, 2), (2, 1)), {"x": (5, 3, 6, 7)}),
@@ -58,6 +64,8 @@ def test_what_has_no_samples() -> None:
     part = WinogradInput(4, (1, 1, 1, 1), (3, 4))
     assert part.few({"x": (5, 3, 9, 6)}, 2) is None
     assert Reduce("sum", (0,)).few({"x0": (5, 3)}, 2) is None
+    assert Concat(-2).few({"x0": (5, 3), "x1": (4, 3)}, 2) is None
+    assert Transpose((1, 0)).few({"x": (5, 3)}, 2) is None
 
 
 @pytest.mark.parametrize(
