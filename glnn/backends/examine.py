@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from glnn.backends.backend import Choice
 from glnn.backends.examined import Examined
@@ -112,7 +113,7 @@ def _seen(
         return fits(other) and within(launch, backend.launch_size(kernel, other))
 
     whole, own = problem.op.undivided(problem.own)
-    if enough(undivided := problem.resized(own, whole)):
+    if enough(undivided := replace(problem, op=whole).resized(own)):
         problem = undivided
     op, shapes = problem.op, problem.own
     depth = op.depth(shapes)
@@ -123,6 +124,6 @@ def _seen(
     small = next(filter(fits, deep), problem)
     large = problem.resized(op.of_depth(shapes, min(depth, SHORT)))
     large = large if enough(large) else problem
-    if small != large or spoilable(problem):
+    if spoilable(problem) or (op.deepens and small != large):  # else it would tell nothing more
         yield small, True
     yield large, False

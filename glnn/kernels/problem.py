@@ -73,27 +73,22 @@ class Problem:
         types = {n: TensorType(one.dims, dtype) if n in names else one for n, one in given}
         return self._of(types, self.layouts)
 
-    def _of(
-        self,
-        types: Mapping[str, TensorType],
-        layouts: Mapping[str, str],
-        op: Operator | None = None,
-    ) -> Problem:
-        """The same with other types of operands, and of `out` where that is said; or another op."""
+    def _of(self, types: Mapping[str, TensorType], layouts: Mapping[str, str]) -> Problem:
+        """The same with other types of operands, and of `out` where that is said."""
         operands = {name: types[name] for name in self.shapes}
         rounded = types.get("out", self.results[0]).dtype is DType.float16
-        return Problem.of(op or self.op, operands, layouts, self.epilogue, rounded=rounded)
+        return Problem.of(self.op, operands, layouts, self.epilogue, rounded=rounded)
 
-    def resized(self, shapes: Shapes, op: Operator | None = None) -> Problem:
-        """The same of operands of other shapes, or of another op; those of its epilogue follow."""
-        op, types = op or self.op, {n: TensorType(shapes[n], self.types[n].dtype) for n in self.own}
-        (out, *_) = results_of(op, types)
+    def resized(self, shapes: Shapes) -> Problem:
+        """The same of operands of other shapes; those of its epilogue follow."""
+        types = {n: TensorType(shapes[n], self.types[n].dtype) for n in self.own}
+        (out, *_) = results_of(self.op, types)
         if self.epilogue:
             extra = self.epilogue.shapes(out.shape).items()
             types |= {n: TensorType(s, self.types[n].dtype) for n, s in extra}
         after = {**types, "out": out}
         lie = {n: resized(t, self.shape(n), after[n].shape) for n, t in self.layouts.items()}
-        return self._of(types, lie, op)
+        return self._of(types, lie)
 
     def of_samples(self, count: int) -> Problem:
         """The same with so many samples."""
