@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from glnn.backends.backend import Choice
 from glnn.backends.examined import Examined
-from glnn.backends.trial import PERIOD, Tell, Trial
+from glnn.backends.known import PERIOD, spoilable
+from glnn.backends.trial import Tell, Trial
 from glnn.errors import DeviceError
 from glnn.graph.operator import upper
 from glnn.kernels.admit import why_not_here, why_not_problem
@@ -62,7 +64,10 @@ def _verdict(
     where, part = backend.device.capabilities.renderer, known.part
     wrong = f"its results on {where} are wrong, off by"
     try:
-        for trial in _trials(backend, kernel, problem, launch):
+        trial: Trial | None = None
+        for seen, spoiled in _seen(backend, kernel, problem, launch):
+            trial = None  # its memory is free for the next
+            trial = Trial(backend, kernel, seen, spoiled=spoiled)
             error, right = trial.look(part, known.pace)
             if tell and trial.fault:
                 tell(kernel, problem, trial.fault)
@@ -77,6 +82,7 @@ def _verdict(
                 error, right = trial.look(max(sent // 2, 1), known.pace)
                 if right is not None:
                     return Verdict(wrong=f"{wrong} {error:.1e} in launches of {max(sent // 2, 1)}")
+        assert trial is not None
         pace = trial.pace() if backend.watched else None
         if backend.watched and trial.look(part, pace)[1] is not None:  # as long as may be now
             part, pace = sent, None
@@ -88,13 +94,13 @@ def _verdict(
     return Verdict(known.right, part, pace).and_right(launch)
 
 
-def _trials(
+def _seen(
     backend: Examined, kernel: Kernel, problem: Problem, launch: LaunchSize
-) -> Iterator[Trial]:
-    """The problems that `kernel` is seen with: few results of whole sums, with special values; and
-    a launch as large as asked, of short sums.
+) -> Iterator[tuple[Problem, bool]]:
+    """The problems that `kernel` is seen with, and whether special values are among the operands:
+    few results of whole sums, with such; and a launch as large as asked, of short sums, without.
     """
-    op, offers, shapes = problem.op, backend.device.capabilities, problem.shapes
+    offers = backend.device.capabilities
     program = program_key(kernel, problem, offers)
 
     def fits(other: Problem) -> bool:
@@ -102,17 +108,22 @@ def _trials(
         fault = why_not_problem(kernel, other) or why_not_here(kernel, other, offers)
         return fault is None and program_key(kernel, other, offers) == program
 
+    def enough(other: Problem) -> bool:
+        """Whether it does, in a launch as large as asked."""
+        return fits(other) and within(launch, backend.launch_size(kernel, other))
+
+    whole, own = problem.op.undivided(problem.own)
+    if enough(undivided := replace(problem, op=whole).resized(own)):
+        problem = undivided
+    op, shapes = problem.op, problem.own
     depth = op.depth(shapes)
     few: dict[str, Shape] = dict(shapes)
     if problem.output[:1] > (PERIOD,):
         few |= {name: (PERIOD, *shapes[name][1:]) for name in op.along(shapes)}
-    for deep in (upper(depth), depth):
-        small = problem.resized(op.of_depth(few, deep, few=True))
-        if fits(small):
-            yield Trial(backend, kernel, small, spoiled=True)
-            break
-    else:
-        yield Trial(backend, kernel, problem, spoiled=True)
+    deep = (problem.resized(op.of_depth(few, one, few=True)) for one in (upper(depth), depth))
+    small = next(filter(fits, deep), problem)
     large = problem.resized(op.of_depth(shapes, min(depth, SHORT)))
-    enough = fits(large) and within(launch, backend.launch_size(kernel, large))
-    yield Trial(backend, kernel, large if enough else problem, spoiled=False)
+    large = large if enough(large) else problem
+    if spoilable(problem) or (op.deepens and small != large):  # else it would tell nothing more
+        yield small, True
+    yield large, False

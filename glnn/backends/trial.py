@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from time import perf_counter
 
 import numpy as np
 
 from glnn.backends.examined import Examined
+from glnn.backends.known import Known, far, greatest, measured
+from glnn.backends.pattern import MOST, Pattern, places
 from glnn.device import Buffer
-from glnn.graph.error import relative_error, repeated_error
+from glnn.device.copying import Part
+from glnn.device.pieces import gathered, repeat
+from glnn.graph.error import quotient, squares
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.verdicts import Verdict, allowed, verdict_key, work
-from glnn.layout.layout import PACKED
-from glnn.types import Array, DType, Shape, TensorType
+from glnn.layout import Layout
+from glnn.types import Array, DType, Shape
 
-PERIOD = 7  # samples that differ: a prime, so that what is off by a power of two is seen
 SLOWEST = 4e9  # units of `work` a second: what a board does that nothing is known of
 SHORTEST = 5e-3  # seconds that tell of a kernel's pace
-EXACT = 1 << 28  # flops: above, the reference is float32, as float64 takes the CPU too long
 FAR = 1e-3  # of the greatest result: what is off by more is where a launch begins to be wrong
-SPECIAL = (np.nan, np.inf, -np.inf, 88.7, -88.7, 104.0, -104.0)  # float32's exp ends at 88.7, -104
-CANCELLED = 5e-6  # of the greatest result: what float32 itself loses is no kernel's fault
+PIECE = 1 << 20  # results compared at once
+POISON = np.full(1 << 10, np.nan, np.float32)
+Piece = tuple[int, Array, Array]
+"""The first number of a piece of the result's memory, what is there, and what should be."""
 
 
 @dataclass(frozen=True)
@@ -75,26 +80,48 @@ class Trial:
         self._backend, self._kernel, self._problem = backend, kernel, problem
         self._key = verdict_key(kernel, problem, backend.device.capabilities)
         self.size = prod(backend.launch_size(kernel, problem))
-        operands, self._few, self._open = _known(problem, spoiled, whole)
-        op = problem.op
+        known = Known.of(problem, spoiled=spoiled, whole=whole)
         layouts = backend.layouts(kernel, problem)
-        memory = backend.memory(backend.capacity(layouts["out"].size(problem.output)))
+        self._memory = backend.memory(backend.capacity(layouts["out"].size(problem.output)))
         dtype = problem.results[0].dtype
-        self._out = backend.allocate(problem.output, layouts["out"], memory, dtype)
-        self._updated = operands.get(op.updates or "")
-        self._stores: dict[str, Buffer] = {}
-        for name, array in operands.items():
-            if name == op.updates:
-                self._stores[name] = backend.allocate(array.shape, layouts[name], memory)
-            else:  # only the device's copy is needed
-                self._stores[name] = backend.keep(array, layouts[name])
+        self._out = backend.allocate(problem.output, layouts["out"], self._memory, dtype)
+        self._updated: Callable[[], None] | None = None
+        self._stores = {
+            name: self._placed(name, array, self._pattern(name, layouts[name], array.shape, known))
+            for name, array in known.operands.items()
+        }
+        self._lies = self._pattern("out", layouts["out"], known.result.shape, known)
+        self._expected = self._lies.packed(known.result)
+        self._greatest = greatest(known.result)
+        self._seen = self._lies.own
+        if known.open is not None:
+            shut = self._lies.packed((~known.open).astype(np.float32)) != 0
+            self._seen = shut if self._seen is None else self._seen & shut
+
+    def _pattern(self, name: str, layout: Layout, few: Shape, known: Known) -> Pattern:
+        """How the tensor called `name` lies, which is made of one of the shape `few`."""
+        return Pattern(layout, self._problem.shape(name), few, known.stacks.get(name, 1))
+
+    def _placed(self, name: str, array: Array, lies: Pattern) -> Buffer:
+        """The memory of an operand, of which `array` is all, or few samples."""
+        backend = self._backend
+        if name == self._problem.op.updates:  # each time anew, as the result takes its place
+            store = backend.allocate(lies.shape, lies.layout, self._memory)
+            self._updated = partial(lies.fill, backend.device, store, lies.packed(array))
+        elif lies.repeats:
+            store = backend.allocate(lies.shape, lies.layout, dtype=DType.of(array))
+            lies.fill(backend.device, store, lies.packed(array))
+            store.fixed = True
+        else:
+            store = backend.keep(lies.whole(array), lies.layout)
+        return store  # only the device's copy is needed
 
     def look(self, part: int | None, pace: float | None) -> tuple[float, int | None]:
         """The error of launches of at most `part`, and up to where one is right; None: it is.
 
         pace: what the kernel is known to do in a second.
         """
-        op, verdicts = self._problem.op, self._backend.verdicts
+        verdicts, device = self._backend.verdicts, self._backend.device
         before = verdicts.found.get(self._key)
         verdicts.found[self._key] = Verdict(part=part, pace=pace)  # what launches are made by
         try:
@@ -105,40 +132,65 @@ class Trial:
         finally:
             del verdicts.found[self._key]
             verdicts.found |= {} if before is None else {self._key: before}
-        poison = np.full(self._out.size, np.nan, np.float32)
-        self._out.push(self._backend.device).write(poison)
-        if op.updates and self._updated is not None:
-            self._stores[op.updates].set(self._updated)
-            self._backend.upload(self._stores[op.updates])
+        repeat(device, self._out, (0, 4 * self._out.size), POISON)
+        if self._updated is not None:
+            self._updated()
         self._perform()
-        got = _measured(self._out.pull())
-        if self._open.any():
-            got = np.where(np.resize(self._open, got.shape), np.resize(self._few, got.shape), got)
-        error = self._error(got)
         self.fault = None
+        looked = places(self._lies.size)
+        pieces = list(self._pieces(looked))
+        sums = [squares(got, expected) for _, got, expected in pieces]
+        error = quotient(sum(one for one, _ in sums), sum(one for _, one in sums))
         if error <= allowed(self._kernel, self._problem):
             return error, None
-        self.fault = self._fault(got, error)
-        wrong = _far(got, np.resize(self._few, got.shape), FAR)
-        packed = self._out.layout.pack(wrong.astype(np.float32))
-        first = int(np.argmax(packed != 0)) * self._out.words // packed.size
-        return error, self._backend.right_until(self._kernel, self._problem, first)
+        self.fault = self._fault(pieces, error)
+        first = self._first_wrong(looked, pieces)
+        words = first * self._out.words // self._out.layout.size(self._problem.output)
+        return error, self._backend.right_until(self._kernel, self._problem, words)
 
-    def _fault(self, got: Array, error: float) -> Fault:
-        """Where `got`, of that `error`, is wrong the most."""
-        expected = np.resize(self._few, got.shape)
-        with np.errstate(all="ignore"):
-            away = np.abs(got.astype(np.float64) - expected)
-        same = (got == expected) | (np.isnan(got) & np.isnan(expected))
-        away = np.where(same, 0.0, np.where(np.isnan(away), np.inf, away))
-        place = np.unravel_index(int(away.argmax()), got.shape)
-        numbers = float(got[place]), float(expected[place])
-        return Fault(self._problem.shapes, tuple(map(int, place)), *numbers, error)
+    def _pieces(self, looked: Sequence[Part]) -> Iterator[Piece]:
+        """What the result's memory has in these places; what nobody looks at is as expected."""
+        numbers = gathered(self._backend.device, self._out, looked)
+        taken = 0
+        for first, last in looked:
+            for start in range(first, last, PIECE):
+                end = min(start + PIECE, last)
+                got = measured(numbers[taken : taken + end - start])
+                expected = measured(self._lies.at(self._expected, start, end))
+                if self._seen is not None:
+                    got = np.where(self._lies.at(self._seen, start, end), got, expected)
+                taken += end - start
+                yield start, got, expected
 
-    def _error(self, got: Array) -> float:
-        """How far `got` is from the few samples over and over: see `relative_error`."""
-        alike = got.shape == self._few.shape
-        return relative_error(got, self._few) if alike else repeated_error(got, self._few)
+    def _first_wrong(self, looked: Sequence[Part], pieces: Sequence[Piece]) -> int:
+        """The first number of the result's memory that is far off; 0 where none is."""
+        before = 0  # up to there nothing was wrong
+        for start, got, expected in pieces:
+            wrong = far(got, expected, FAR * self._greatest)
+            if wrong.any():
+                break
+            before = start + len(got)
+        else:
+            return 0
+        for first in range(before, start, MOST):  # what lies between two places
+            for at, some, right in self._pieces([(first, min(first + MOST, start))]):
+                if (off := far(some, right, FAR * self._greatest)).any():
+                    return at + int(off.argmax())
+        return start + int(wrong.argmax())
+
+    def _fault(self, pieces: Iterable[Piece], error: float) -> Fault:
+        """Where `pieces`, of that `error`, are wrong the most."""
+        worst = -1.0, 0, 0.0, 0.0
+        for start, there, right in pieces:
+            with np.errstate(all="ignore"):
+                away = np.abs(there.astype(np.float64) - right)
+            same = (there == right) | (np.isnan(there) & np.isnan(right))
+            away = np.where(same, 0.0, np.where(np.isnan(away), np.inf, away))
+            at = int(away.argmax())
+            if away[at] > worst[0]:
+                worst = float(away[at]), start + at, float(there[at]), float(right[at])
+        _, number, got, expected = worst
+        return Fault(self._problem.shapes, self._lies.element(number), got, expected, error)
 
     def pace(self) -> float:
         """What the kernel does in a second, at the least."""
@@ -149,72 +201,3 @@ class Trial:
         seconds = perf_counter() - start
         least = SLOWEST if seconds < SHORTEST else 0.0  # so short, it tells of the launch alone
         return max(work(self._problem) / max(seconds, SHORTEST), least)
-
-
-def _known(problem: Problem, spoiled: bool, whole: bool) -> tuple[dict[str, Array], Array, Array]:
-    """Operands of a few samples, over and over; their result; where float32 does not hold it.
-
-    whole: of as many samples as the problem has.
-    """
-    op, shapes = problem.op, problem.shapes
-    few_suffice = not whole and problem.output[:1] > (PERIOD,)
-    names = problem.along if few_suffice else ()
-    generator = np.random.default_rng(2026)
-    few: dict[str, Array] = {}
-    for name, shape in shapes.items():
-        taken = (PERIOD, *shape[1:]) if name in names else shape
-        kind = problem.types[name].dtype
-        if kind.kind != "float":
-            least, most = 0, 1 if kind is DType.bool else 99
-            packed = problem.layouts.get(name) == PACKED.name or name in problem.bytes
-            if kind is not DType.bool and packed:
-                least, most = np.iinfo(kind.numpy).min, np.iinfo(kind.numpy).max  # the sign, too
-            numbers: Array = generator.integers(least, most + 1, taken)
-        else:
-            numbers = 2 * generator.random(taken, dtype=np.float32) - 1
-        few[name] = op.trial(name, np.asarray(numbers, kind.numpy), shapes)
-        if spoiled and kind.kind == "float" and name in (*op.spoiled, *problem.extents):
-            _spoil(few[name])
-    types = {name: TensorType.of(array) for name, array in few.items() if name in problem.own}
-    exact = op.cost_of(types).flops <= EXACT
-    precise = {
-        name: array.astype(np.float64) if exact and array.dtype.kind == "f" else array
-        for name, array in few.items()
-    }
-    with np.errstate(all="ignore"):
-        expected = _measured(problem.compute(precise).astype(problem.results[0].dtype.numpy))
-        unsure = np.zeros(1, bool)
-        if spoiled and exact:
-            unsure = _far(problem.compute(few), expected, CANCELLED)  # or overflows on the way
-    operands = {
-        name: array if array.shape == shapes[name] else np.resize(array, shapes[name])
-        for name, array in few.items()
-    }
-    return operands, expected, unsure
-
-
-def _measured(array: Array) -> Array:
-    """`array` in numbers that may be far from each other: integers and bools as float64."""
-    return array if array.dtype == np.float32 else array.astype(np.float64)
-
-
-def _spoil(array: Array) -> None:
-    """Put one special value into each sample but the first; half of a single one's stay."""
-    generator = np.random.default_rng(1)
-    if array.ndim > 1 and len(array) > 1 and array.size:
-        for row, value in zip(array[1:], SPECIAL, strict=False):
-            row.reshape(-1)[generator.integers(row.size)] = value
-    elif array.size > 1:
-        flat = array.reshape(-1)
-        places = generator.permutation(flat.size)[: min(flat.size // 2, len(SPECIAL))]
-        flat[places] = SPECIAL[: len(places)]
-
-
-def _far(got: Array, expected: Array, far: float) -> Array:
-    """Where `got` is off by more than `far` of the greatest result, or another NaN or infinity."""
-    with np.errstate(all="ignore"):
-        finite = np.isfinite(expected)
-        scale = np.abs(expected[finite]).max(initial=0.0)
-        near = np.where(finite, np.abs(got - expected) <= far * scale, got == expected)
-        near |= np.isnan(got) & np.isnan(expected)
-    return np.asarray(~near)

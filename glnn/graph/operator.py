@@ -38,6 +38,20 @@ class Cost:
     bytes: int
 
 
+@dataclass(frozen=True)
+class Few:
+    """`op` on operands of these `shapes`, few samples: what stands for as many as one likes.
+
+    stacks: of each operand that has samples, and of `out`, how many runs of all samples lie behind
+    one another along its first dimension. Where each run of the operands has the few samples over
+    and over, so has each of the result.
+    """
+
+    op: Operator
+    shapes: Shapes
+    stacks: Mapping[str, int]
+
+
 class Operator(ABC):
     """What is computed. Subclasses are frozen dataclasses of the operator's attributes.
 
@@ -240,6 +254,18 @@ class Operator(ABC):
             for name, shape in shapes.items()
             if name not in self.parameters and shape[:1] == first != ()
         )
+
+    def undivided(self, shapes: Shapes) -> tuple[Operator, Shapes]:
+        """What does as much at once, by the same program, where this is part of something else."""
+        return self, shapes
+
+    def few(self, shapes: Shapes, count: int) -> Few | None:
+        """The same of `count` samples; None where it has none, or they are not of themselves."""
+        along = self.along(shapes)
+        if not along:
+            return None
+        some = {name: (count, *shapes[name][1:]) for name in along}
+        return Few(self, {**shapes, **some}, dict.fromkeys((*along, "out"), 1))
 
     def depth(self, shapes: Shapes) -> int:
         """How many numbers a kernel's loop may walk for one result, where no attribute says so."""

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.graph.operator import Cost, Known, Operator, Types
+from glnn.graph.operator import Cost, Few, Known, Operator, Shapes, Types
 from glnn.graph.operators.move import MOST_RANK, normalised, whole_numbers
 from glnn.types import Array, TensorType
 
@@ -49,6 +49,12 @@ class Concat(Operator):
             assert isinstance(total, int)
             total += other.shape[axis]
         return (TensorType((*x0.dims[:axis], total, *x0.dims[axis + 1 :]), x0.dtype),)
+
+    def few(self, shapes: Shapes, count: int) -> Few | None:
+        if self.axis in (0, -len(shapes["x0"])):
+            return None
+        some = {name: (count, *shape[1:]) for name, shape in shapes.items()}
+        return Few(self, some, dict.fromkeys((*some, "out"), 1))
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         given = [array for array in arrays if array is not None]

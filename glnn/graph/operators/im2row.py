@@ -11,7 +11,7 @@ import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.contraction import Contraction
-from glnn.graph.operator import Shapes, rank
+from glnn.graph.operator import Few, Shapes, rank
 from glnn.graph.operators import windows
 from glnn.graph.operators.windows import Pair, Sides
 from glnn.types import Array, Shape
@@ -69,6 +69,12 @@ class Im2row(Contraction):
         for (ky, kx), (ys, xs), met in windows.every_tap(x, out, *self._geometry):
             rows[:, ys, xs, ky, kx] = met.transpose(0, 2, 3, 1)
         return rows.reshape(n * prod(out), prod(self.kernel) * c)
+
+    def few(self, shapes: Shapes, count: int) -> Few | None:
+        some = {"x": (count, *shapes["x"][1:])}
+        if "into" in shapes:
+            some["into"] = self.shape_of(some)
+        return Few(self, some, dict.fromkeys((*some, "out"), 1))
 
     def flops(self, shapes: Shapes) -> int:
         return 0

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from glnn.errors import ShapeError
-from glnn.graph.operator import Shapes, rank
+from glnn.graph.operator import Few, Shapes, rank
 from glnn.graph.prologue import Prologue
 from glnn.graph.prologued import Prologued
 from glnn.types import Array, Shape
@@ -92,6 +92,13 @@ class Matmul(Prologued):
         """None where rows are of several images: fewer rows would be of others."""
         several = self.prologue is not None and self.prologue.images(shapes) > 1
         return () if several or self.stacks(shapes) else ("x",)
+
+    def few(self, shapes: Shapes, count: int) -> Few | None:
+        if not self.stacks(shapes) or self.prologue is not None:
+            return super().few(shapes, count)
+        batch = shapes["weight"][0]  # of each matrix some rows
+        some = {**shapes, "x": (batch * count, shapes["x"][1])}
+        return Few(self, some, {"x": batch, "out": batch})
 
     def depth(self, shapes: Shapes) -> int:
         return shapes["x"][1]

@@ -14,7 +14,7 @@ import numpy as np
 
 from glnn.errors import ShapeError, shown
 from glnn.graph.index_map import Axis, IndexMap
-from glnn.graph.operator import Cost, Known, Operator, Shapes, Types
+from glnn.graph.operator import Cost, Few, Known, Operator, Shapes, Types
 from glnn.types import MOST, Array, Dim, Shape, TensorType
 
 MOST_RANK = 8
@@ -97,6 +97,12 @@ class Transpose(Move):
 
     def map(self, shape: Shape) -> IndexMap:
         return IndexMap(tuple((Axis(shape[a], a),) for a in self._order(len(shape))))
+
+    def few(self, shapes: Shapes, count: int) -> Few | None:
+        x = shapes["x"]
+        if not x or self._order(len(x))[0]:
+            return None
+        return Few(self, {"x": (count, *x[1:])}, {"x": 1, "out": 1})
 
     def moved(self, x: Array) -> Array:
         return np.asarray(x.transpose(self.perm))

@@ -14,7 +14,7 @@ from glnn.graph.bounds import narrow_expression, of_expression
 from glnn.graph.expression import Arg, Expr, call
 from glnn.graph.interval import Interval, joined, powers
 from glnn.graph.numeric import div
-from glnn.graph.operator import Cost, Intervals, Known, Operator, Shapes, Types
+from glnn.graph.operator import Cost, Few, Intervals, Known, Operator, Shapes, Types
 from glnn.graph.operators.move import normalised
 from glnn.types import Array, Dim, DType, Shape, TensorType
 
@@ -77,6 +77,16 @@ class Reduce(Operator):
     def shape_of(self, shapes: Shapes) -> Shape:
         x, *_ = self._operands([TensorType(shape) for shape in shapes.values()])
         return TensorType(self._dims(x.dims)).shape
+
+    def few(self, shapes: Shapes, count: int) -> Few | None:
+        x = shapes["x0"]
+        if not x or self.parts or 0 in axes_of("reduce", self.axes, len(x)):
+            return None
+        alike = (
+            name for name in shapes if (len(shapes[name]), *shapes[name][:1]) == (len(x), x[0])
+        )
+        some = {name: (count, *shapes[name][1:]) for name in alike}
+        return Few(self, {**shapes, **some}, dict.fromkeys((*some, "out"), 1))
 
     def _dims(self, x: tuple[Dim, ...]) -> tuple[Dim, ...]:
         """The result's dimensions."""

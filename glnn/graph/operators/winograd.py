@@ -19,6 +19,7 @@ from glnn.errors import ShapeError
 
 Array = NDArray[Any]
 TILES = (2, 4)
+FEW = 8  # channels that tell whether a kernel is right
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
@@ -11,10 +11,10 @@ import numpy as np
 
 from glnn.errors import ShapeError
 from glnn.graph.contraction import Contraction
-from glnn.graph.operator import Cost, Operands, Shapes, rank, typed
+from glnn.graph.operator import Cost, Few, Operands, Operator, Shapes, rank, typed
 from glnn.graph.operators.pool2d import MODES, Pool2d
 from glnn.graph.operators.windows import Pair
-from glnn.graph.operators.winograd import check_part, part_of, winograd
+from glnn.graph.operators.winograd import FEW, check_part, part_of, winograd
 from glnn.types import Array, Shape
 
 
@@ -103,6 +103,31 @@ class WinogradOutput(Contraction):
         there = np.broadcast_to((own >= 0) & (own < count), (n, 1, *tiled[2:]))
         there = there.reshape(n, 1, *whole.shape[2:])[:, :, ::2, ::2][..., : shape[2], : shape[3]]
         return np.where(there, pooled, operands.get("into", np.zeros(shape, x.dtype)))
+
+    def undivided(self, shapes: Shapes) -> tuple[Operator, Shapes]:
+        return self._of(shapes, -(-self._part[1] // max(prod(self._tiles), 1)))
+
+    def few(self, shapes: Shapes, count: int) -> Few | None:
+        if self.part is not None:
+            return None
+        op, some = self._of(shapes, count)
+        stack = {"x": winograd(self.tile).window ** 2}
+        return Few(op, some, {**dict.fromkeys((*some, "out"), 1), **stack})
+
+    def _of(self, shapes: Shapes, count: int) -> tuple[Operator, dict[str, Shape]]:
+        """The same of so many whole images."""
+        _, oh, ow = self.images
+        rows = winograd(self.tile).window ** 2 * count * prod(self._tiles)
+        some: dict[str, Shape] = {"x": (rows, shapes["x"][1])}
+        if "into" in shapes:
+            some["into"] = (count, *shapes["into"][1:])
+        return replace(self, images=(count, oh, ow), part=None), some
+
+    def of_depth(self, shapes: Shapes, depth: int, *, few: bool = False) -> Shapes:
+        o = shapes["x"][1]
+        made = min(o, FEW + o % 4) if few else o
+        own = {name: shapes[name] for name in self.inputs if name in shapes}
+        return {**shapes, **{name: (n, made, *size) for name, (n, _, *size) in own.items()}}
 
     def flops(self, shapes: Shapes) -> int:
         return prod(shapes["x"]) * 2 * self.tile

@@ -1,0 +1,143 @@
+"""How a tensor lies in memory whose samples are few over and over, and where it is looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from glnn.device import Buffer, Device
+from glnn.device.copying import Part
+from glnn.device.pieces import repeat
+from glnn.layout import Layout
+from glnn.types import Array, Shape
+
+MOST = 1 << 22  # numbers: where there are more, some are looked at:
+ENDS = 1 << 20  # the first and the last so many,
+STRETCHES, PLACE = 256, 1 << 13  # in each of so many equal stretches so many at random,
+AROUND = 1 << 10  # and so many before and behind each power of two
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """How an array of `shape` lies, made of another one, of the shape `few`, with fewer samples.
+
+    stacks: how many runs of all samples lie behind one another along the first dimension; each has
+    the samples of the same run of the other one over and over.
+    """
+
+    layout: Layout
+    shape: Shape
+    few: Shape
+    stacks: int = 1
+
+    @cached_property
+    def repeats(self) -> bool:
+        """Whether its memory is runs of numbers over and over, as samples are blocks there."""
+        of = _block(self.layout, self.few)
+        return self.shape != self.few and of is not None and of == _block(self.layout, self.shape)
+
+    @cached_property
+    def size(self) -> int:
+        """How many numbers its memory has; what pads the last sample is left out."""
+        return self.runs * self.length
+
+    @property
+    def runs(self) -> int:
+        """How many runs its memory has."""
+        return self.stacks if self.repeats else 1
+
+    @cached_property
+    def length(self) -> int:
+        """The numbers of a run."""
+        return self._numbers(self.shape)
+
+    @cached_property
+    def period(self) -> int:
+        """After how many numbers they come again in a run."""
+        return self._numbers(self.few) if self.repeats else self.length
+
+    def _numbers(self, shape: Shape) -> int:
+        block = _block(self.layout, shape)
+        if not self.repeats or block is None:
+            return self.layout.size(shape)
+        return shape[0] // self.stacks * block
+
+    def packed(self, few: Array) -> Array:
+        """One period of each run, of which `few` has the elements; padding is 0."""
+        array = few if self.repeats else self.whole(few)
+        return self.layout.pack(array)[: self.runs * self.period].reshape(self.runs, -1)
+
+    def whole(self, few: Array) -> Array:
+        """The array of which `few` has few samples."""
+        if self.shape == self.few:
+            return few
+        runs = few.reshape(self.stacks, len(few) // self.stacks, *few.shape[1:])
+        samples = np.arange(self.shape[0] // self.stacks) % runs.shape[1]
+        return runs[:, samples].reshape(self.shape)
+
+    @cached_property
+    def own(self) -> Array | None:
+        """Which numbers of a period are elements, not padding; None where all are."""
+        if self.layout.size(self.shape) == prod(self.shape):
+            return None
+        own = self.packed(np.ones(self.few, np.float32)) != 0
+        return None if own.all() else own
+
+    def at(self, packed: Array, first: int, last: int) -> Array:
+        """The numbers from `first` up to `last` of memory that has these periods."""
+        run, start = divmod(first, self.length)
+        count, start = last - first, start % self.period
+        if last > (run + 1) * self.length:
+            runs, places = np.divmod(np.arange(first, last), self.length)
+            return np.asarray(packed[runs, places % self.period])
+        if start + count <= self.period:
+            return np.asarray(packed[run, start : start + count])
+        return np.asarray(packed[run].take(np.arange(start, start + count), mode="wrap"))
+
+    def fill(self, device: Device, buffer: Buffer, packed: Array) -> None:
+        """Have the memory of `buffer` hold these periods over and over."""
+        for run, numbers in enumerate(packed):
+            size = packed.itemsize * self.length
+            repeat(device, buffer, (run * size, (run + 1) * size), numbers)
+        buffer.wrote()
+
+    def element(self, number: int) -> tuple[int, ...]:
+        """The place in the array of what is that number of its memory."""
+        given = self.few if self.repeats else self.shape
+        order = self.layout.pack(np.arange(prod(given), dtype=np.int32).reshape(given))
+        periods = order[: self.runs * self.period].reshape(self.runs, -1)
+        index = int(self.at(periods, number, number + 1)[0])
+        place = tuple(map(int, np.unravel_index(index, given)))
+        return (number * self.shape[0] // self.size, *place[1:]) if self.repeats else place
+
+
+def _block(layout: Layout, shape: Shape) -> int | None:
+    """The numbers from one place along the first axis to the next; None where they lie apart."""
+    first, *rest = layout.dims(shape) or (None,)
+    if first is None or first.axis or first.step > 1 or not all(dim.axis for dim in rest):
+        return None
+    return first.stride
+
+
+def places(size: int) -> list[Part]:
+    """Where so many numbers are looked at: everywhere, if they are few."""
+    if size <= MOST:
+        return [(0, size)]
+    random = np.random.default_rng(size)
+    wanted = [(0, ENDS), (size - ENDS, size)]
+    for i in range(STRETCHES):
+        first, last = size * i // STRETCHES, size * (i + 1) // STRETCHES
+        start = int(random.integers(first, last - PLACE))
+        wanted.append((start, start + PLACE))
+    for power in (1 << i for i in range(ENDS.bit_length() - 1, size.bit_length())):
+        wanted.append((power - AROUND, min(power + AROUND, size)))
+    found: list[Part] = []
+    for first, last in sorted(wanted):
+        if found and first <= found[-1][1]:
+            found[-1] = found[-1][0], max(last, found[-1][1])
+        else:
+            found.append((first, last))
+    return found
