@@ -20,6 +20,9 @@
 #ifndef LAST
 #define LAST 0
 #endif
+#ifndef AT_ONCE
+#define AT_ONCE 4  // numbers that are fetched before they are added up: 4 or 2
+#endif
 #define RUN 256  // numbers of a run: what is added up one by one in a run, and of runs, stays short
 #include "common/nan.glsl"
 #include "reduce/walk.glsl"
@@ -131,10 +134,14 @@ VALUE walked(int i, int last, int apart) {
     while (i < last) {
         int stop = min(last, i + RUN * apart);
         VALUE run = START;
-        for (; i + 3 * apart < stop; i += 4 * apart) {
+        for (; i + (AT_ONCE - 1) * apart < stop; i += AT_ONCE * apart) {
             VALUE a = value(i), b = value(i + apart);
+#if AT_ONCE == 4
             VALUE c = value(i + 2 * apart), d = value(i + 3 * apart);
             run = join(run, join(join(a, b), join(c, d)));
+#else
+            run = join(run, join(a, b));
+#endif
         }
         for (; i < stop; i += apart) run = join(run, value(i));
         whole = join(whole, run);
