@@ -74,6 +74,7 @@ void main() {
             at[i] = meets(here, ky, kx);
             image[i] = here.z;
         }
+        int before = tap * depth;  // tiles of other taps
 #if PARTS
         vec4 total[TM * TN];
         for (int i = 0; i < TM * TN; ++i) {
@@ -93,7 +94,7 @@ void main() {
             for (int q = 0; q < TN; q += WIDE) {
                 TILE tiles[WIDE];
                 for (int j = 0; j < WIDE; ++j)
-                    tiles[j] = READ_TILE((tap * depth + step) * quads + first + min(quad + q + j, last));
+                    tiles[j] = READ_TILE((before + step) * quads + first + min(quad + q + j, last));
                 for (int l = 0; l < 4; ++l) {
                     vec4 b[WIDE];
                     for (int j = 0; j < WIDE; ++j) b[j] = OF_TILE(tiles[j], l);
