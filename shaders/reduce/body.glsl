@@ -3,7 +3,8 @@
 // neighbouring results. The host writes the operands, how each is fetched, the expressions, and
 // what is reduced: NUMBER, a float or an int, and four of them, NUMBERS; NOTHING, which changes no
 // other; SETTLED(x), what its type keeps of x. With ARG it is the place of the extreme, the first one
-// or with LAST the last one of several, where NaN is the most extreme.
+// or with LAST the last one of several, where NaN is the most extreme. AT_ONCE numbers, 4 or 2, are
+// fetched before they are added up.
 // Before this file: AT(x, i), the i-th number of x or, with WIDE, the i-th four.
 #ifndef KIND
 #define KIND 0  // 0: sum, 1: product, 2: maximum, 3: minimum
@@ -21,7 +22,7 @@
 #define LAST 0
 #endif
 #ifndef AT_ONCE
-#define AT_ONCE 4  // numbers that are fetched before they are added up: 4 or 2
+#define AT_ONCE 4
 #endif
 #define RUN 256  // numbers of a run: what is added up one by one in a run, and of runs, stays short
 #include "common/nan.glsl"
