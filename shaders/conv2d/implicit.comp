@@ -35,7 +35,7 @@
 #include "common/launch.glsl"
 #include "conv2d/nhwc.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
-uniform int taps;  // compilers write out those of which they know how many, and spill
+uniform int taps;
 
 void main() {
     int quads = (o + 3) / 4;  // all groups'
@@ -62,7 +62,8 @@ void main() {
     for (int i = 0; i < TM * TN; ++i) sum[i] = vec4(0.0);
     int channels = c / GROUPS;
     int depth = (channels + 3) / 4;
-    for (int tap = 0, ky = 0, kx = 0; tap < taps; ++tap) {
+    // tap: where its tiles begin. Compilers write few taps out where they know how many, and spill.
+    for (int tap = 0, ky = 0, kx = 0; tap < taps * depth; tap += depth) {
         int at[TM], image[TM];
         ivec3 here = BEGIN;
         for (int i = 0; i < TM; ++i) {
@@ -74,7 +75,6 @@ void main() {
             at[i] = meets(here, ky, kx);
             image[i] = here.z;
         }
-        int before = tap * depth;  // tiles of other taps
 #if PARTS
         vec4 total[TM * TN];
         for (int i = 0; i < TM * TN; ++i) {
@@ -94,7 +94,7 @@ void main() {
             for (int q = 0; q < TN; q += WIDE) {
                 TILE tiles[WIDE];
                 for (int j = 0; j < WIDE; ++j)
-                    tiles[j] = READ_TILE((before + step) * quads + first + min(quad + q + j, last));
+                    tiles[j] = READ_TILE((tap + step) * quads + first + min(quad + q + j, last));
                 for (int l = 0; l < 4; ++l) {
                     vec4 b[WIDE];
                     for (int j = 0; j < WIDE; ++j) b[j] = OF_TILE(tiles[j], l);
