@@ -21,6 +21,7 @@ from pathlib import Path
 import rich_click as click
 
 import glnn
+from benchmarks.board_layers import models
 from benchmarks.command import run
 from glnn.backends import open_backend
 from glnn.backends.compute import Compute
@@ -114,7 +115,11 @@ def _lines(kernel: Kernel, problem: Problem) -> float:
 
 def of_network(path: Path, backend: Compute, sources: Sources) -> Iterator[Work]:
     """The launches of the network of the file `path`, one sample."""
-    model = glnn.load(path)
+    yield from of_model(glnn.load(path), path.stem, backend, sources)
+
+
+def of_model(model: glnn.Model, name: str, backend: Compute, sources: Sources) -> Iterator[Work]:
+    """The launches of `model`, which is called `name`, one sample."""
     shapes: dict[str, Shape] = {}
     for info in model.inputs:
         shape = tuple(n if isinstance(n, int) else 1 for n in info.shape)
@@ -122,7 +127,7 @@ def of_network(path: Path, backend: Compute, sources: Sources) -> Iterator[Work]
     outline = Outline.of(model.graph, backend, shapes)
     for entry in outline.schedule.entries:
         if isinstance(entry.choice, Kernel):
-            yield sources.work(path.stem, entry.task.name, entry.choice, entry.problem)
+            yield sources.work(name, entry.task.name, entry.choice, entry.problem)
 
 
 def of_products(size: int, architecture: str, backend: Compute, sources: Sources) -> Iterator[Work]:
@@ -140,9 +145,12 @@ def of_products(size: int, architecture: str, backend: Compute, sources: Sources
 @click.command(help=__doc__)
 @click.argument("networks", nargs=-1, type=click.Path(exists=True, path_type=Path))
 @click.option("--sources", "folder", required=True, type=click.Path(path_type=Path))
+@click.option("--layers", is_flag=True, help="Layers by themselves: `benchmarks.board_layers`.")
 @click.option("--products", default="", help="Sizes of square products, by commas.")
 @click.option("--architecture", default="NVIDIA", help="Whose parameters products have.")
-def main(networks: tuple[Path, ...], folder: Path, products: str, architecture: str) -> None:
+def main(
+    networks: tuple[Path, ...], folder: Path, layers: bool, products: str, architecture: str
+) -> None:
     """See above."""
     backend = open_backend("compute")
     if not isinstance(backend, Compute):
@@ -150,6 +158,9 @@ def main(networks: tuple[Path, ...], folder: Path, products: str, architecture: 
     sources = Sources(backend, folder)
     for path in networks:
         for work in of_network(path, backend, sources):
+            click.echo(json.dumps(asdict(work)))
+    for model in models() if layers else ():
+        for work in of_model(model, model.name, backend, sources):
             click.echo(json.dumps(asdict(work)))
     for size in (int(text) for text in products.split(",") if text):
         for work in of_products(size, architecture, backend, sources):

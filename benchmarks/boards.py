@@ -24,7 +24,7 @@ from typing import Any
 from benchmarks.documents import figure
 from glnn.kernels import Kernel, library
 from glnn.kernels.architecture import architecture_called
-from glnn.kernels.declaration import UNFIT
+from glnn.kernels.declaration import SUITS, UNFIT
 
 HEAD = """\
 # The kernels on board GPUs
@@ -57,8 +57,8 @@ ALL = """\
 
 A cell gives instructions and registers (`r`) or, where the compiler counts those only, threads in
 flight (`t`) or waves (`w`); `spills` are those of registers to memory, which should never happen.
-Behind a prologue Mali is given `blocked_prologue`, not `blocked`; where both operands were computed
-`blocked_lying`, which on Midgard spills then.
+A kernel behind a prologue is `not given` where the board has one that is for prologues instead, as
+Mali has `blocked_prologue`, not `blocked`.
 """
 STAGES = ("COMPUTE", "VERTEX", "VERTEX_BIN", "VERT", "CL", "CS")
 KERNELS = {f"{k.op}-{k.name}{k.path.suffix}": k for k in library()}
@@ -89,8 +89,23 @@ def spills(stats: dict[str, Any]) -> int:
     return sum(int(stats.get(key) or 0) for key in ("spills", "fills", "stp", "ldp"))
 
 
+def replaced(entry: dict[str, Any]) -> bool:
+    """Whether a kernel that is for prologues is given behind one to the board, not this one."""
+    if not Path(entry["file"]).stem.endswith("-prologue"):
+        return False
+    kernel, board = kernel_of(entry["file"]), architecture_called(entry["target"])
+    return any(
+        other.path == kernel.path
+        and other.layouts == kernel.layouts
+        and other.priority > kernel.priority
+        and "prologue" in other.where.sizes
+        and other.architectures.fit(board) == SUITS
+        for other in KERNELS.values()
+    )
+
+
 def cell(entry: dict[str, Any]) -> str:
-    """What one compiler says of one kernel."""
+    """What one compiler says of one shader."""
     if entry.get("rc") == TIMEOUT:
         return "out of time"
     if not entry["ok"]:
@@ -104,6 +119,11 @@ def cell(entry: dict[str, Any]) -> str:
             text += f" {stats[key]}{letter}"
             break
     return f"{text}, {spills(stats)} spills" if spills(stats) else text
+
+
+def of_kernel(entry: dict[str, Any]) -> str:
+    """What is said of a kernel that was compiled for a board."""
+    return "not given" if replaced(entry) else cell(entry)
 
 
 def absent(target: str, file: str, able: bool) -> str:
@@ -198,13 +218,13 @@ def page(lines: Iterable[str]) -> str:
     rows = [f"| kernel | {' | '.join(targets)} |", "|---" * (len(targets) + 1) + "|"]
     for file in files:
         cells = [
-            cell(known[t, file])
+            of_kernel(known[t, file])
             if (t, file) in known
             else absent(t, file, (t, Path(file).suffix) in kinds)
             for t in targets
         ]
         rows.append(f"| {file} | {' | '.join(cells)} |")
-    spilling = sum("spills" in cell(e) for e in entries)
+    spilling = sum("spills" in of_kernel(e) for e in entries)
     failures = sum("does not compile" in cell(e) for e in entries)
     late = sum(entry.get("rc") == TIMEOUT for entry in entries)
     summary = f"{len(entries)} compilations, {failures} failed, {late} out of time, "

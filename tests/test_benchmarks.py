@@ -472,40 +472,6 @@ def test_filters() -> None:
     assert all(row["ms"] > 0 and (row["filter"] == "sobel" or row["steps_ms"] > 0) for row in ours)
 
 
-def test_boards() -> None:
-    stats = {"shader": "COMPUTE", "inst": 7, "registers": 3, "spills": 1, "fills": 2}
-    line = {"target": "mali-g52", "file": "softmax-rows.comp", "ok": True, "stats": [stats]}
-    loop = {"fma": 96, "ld": 10, "inner": True}
-    chosen = {
-        "target": "mali-g52",
-        "file": "matmul-blocked.comp",
-        "ok": True,
-        "stats": [{**stats, "spills": 0, "fills": 0, "threads": 1}],
-        "loops": [{"loops": [loop]}],
-    }
-    document = {
-        "target": "mali-t760",
-        "file": "sobel-char8.comp",
-        "ok": True,
-        "stats": [{**stats, "spills": 0, "fills": 0, "threads": 2, "bundles": 78}],
-    }
-    late = {"target": "mali-t760", "file": "conv2d-direct.comp", "ok": False, "rc": "timeout"}
-    wrong = {"target": "mali-g52", "file": "conv2d-direct.comp", "ok": False, "log": "no main"}
-    tiled = {**line, "file": "matmul-tiled.comp"}
-    lines = "\n".join(map(json.dumps, (line, chosen, document, late, wrong, tiled)))
-    page = run("benchmarks.boards", given=lines)
-    assert "6 compilations, 1 failed, 1 out of time, 2 with spills." in page
-    assert "| conv2d-direct.comp | does not compile: no main | out of time |" in page
-    assert "| matmul-tiled.comp | 7 3r, 3 spills | unfit |" in page
-    never = next(row for row in page.splitlines() if row.startswith("No board is given"))
-    assert "`sobel-char16.comp`" in never and "`sobel-char8.comp`" not in never
-    assert "| char8 | 17 | 9 | 128 | 78 | 3 | 128 |" in page
-    assert "| char16 | 21 | 7 | 64 | - | - | - |" in page
-    assert "| softmax-rows.comp | 7 3r, 3 spills | refused |" in page
-    row = "| mali-g52 | blocked WG_X=8 WG_Y=8 TM=6 TN=1 | 96 | 10 | 9.6 | 3 | 1 | 0 |"
-    assert row in page
-
-
 def test_lenet_by_layer_beside_rovder_2019() -> None:
     options = ["--batch", "2", "--repeat", "1", "--no-peers", "--json"]
     result = json.loads(run("benchmarks.lenet", *options))

@@ -13,14 +13,8 @@
 #endif
 #include "common/launch.glsl"
 #include "conv2d/nhwc.glsl"
+#include "conv2d/taps.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
-
-// The first tap of those `apart` that meets `size` places, and the one behind the last. begin: where the
-// first tap of the first window lies. end: where that of the last one does.
-ivec2 taps(int begin, int end, int size, int apart, int kernel) {
-    int first = (max(-end, 0) + apart - 1) / apart;
-    return ivec2(first, min((max(size - begin, 0) + apart - 1) / apart, kernel));
-}
 
 void convolve(int quad, int y, int left) {
     int quads = (c + 3) / 4;

@@ -35,6 +35,7 @@
 #include "common/launch.glsl"
 #include "conv2d/nhwc.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
+uniform int taps;
 
 void main() {
     int quads = (o + 3) / 4;  // all groups'
@@ -61,52 +62,52 @@ void main() {
     for (int i = 0; i < TM * TN; ++i) sum[i] = vec4(0.0);
     int channels = c / GROUPS;
     int depth = (channels + 3) / 4;
-    for (int ky = 0; ky < KERNEL_H; ++ky) {
-        for (int kx = 0; kx < KERNEL_W; ++kx) {
-            int at[TM], image[TM];
-            ivec3 here = BEGIN;
-            for (int i = 0; i < TM; ++i) {
+    // tap: where its tiles begin. Compilers write few taps out where they know how many, and spill.
+    for (int tap = 0, ky = 0, kx = 0; tap < taps * depth; tap += depth) {
+        int at[TM], image[TM];
+        ivec3 here = BEGIN;
+        for (int i = 0; i < TM; ++i) {
 #if KEEP == 2
-                here = corners[i];
+            here = corners[i];
 #else
-                if (i > 0) here = next_corner(here);
+            if (i > 0) here = next_corner(here);
 #endif
-                at[i] = meets(here, ky, kx);
-                image[i] = here.z;
-            }
-            int tap = (ky * KERNEL_W + kx) * depth;
-#if PARTS
-            vec4 total[TM * TN];
-            for (int i = 0; i < TM * TN; ++i) {
-                total[i] = sum[i];
-                sum[i] = vec4(0.0);
-            }
-#endif
-            for (int step = 0; step < depth; ++step) {
-                vec4 a[TM];
-                for (int i = 0; i < TM; ++i) {
-                    int from = group * depth + step;
-                    vec4 met = prologue(X_AT(max(at[i], 0) + from), from, image[i]);
-                    a[i] = at[i] < 0 ? vec4(0.0) : met;
-                }
-                if (4 * step + 4 > channels)  // the padding of channels may hold anything
-                    for (int i = 0; i < TM; ++i) a[i] = first_of(a[i], channels - 4 * step);
-                for (int q = 0; q < TN; q += WIDE) {
-                    TILE tiles[WIDE];
-                    for (int j = 0; j < WIDE; ++j)
-                        tiles[j] = READ_TILE((tap + step) * quads + first + min(quad + q + j, last));
-                    for (int l = 0; l < 4; ++l) {
-                        vec4 b[WIDE];
-                        for (int j = 0; j < WIDE; ++j) b[j] = OF_TILE(tiles[j], l);
-                        for (int i = 0; i < TM; ++i)
-                            for (int j = 0; j < WIDE; ++j) sum[i * TN + q + j] += a[i][l] * b[j];
-                    }
-                }
-            }
-#if PARTS
-            for (int i = 0; i < TM * TN; ++i) sum[i] += total[i];
-#endif
+            at[i] = meets(here, ky, kx);
+            image[i] = here.z;
         }
+#if PARTS
+        vec4 total[TM * TN];
+        for (int i = 0; i < TM * TN; ++i) {
+            total[i] = sum[i];
+            sum[i] = vec4(0.0);
+        }
+#endif
+        for (int step = 0; step < depth; ++step) {
+            vec4 a[TM];
+            for (int i = 0; i < TM; ++i) {
+                int from = group * depth + step;
+                vec4 met = prologue(X_AT(max(at[i], 0) + from), from, image[i]);
+                a[i] = at[i] < 0 ? vec4(0.0) : met;
+            }
+            if (4 * step + 4 > channels)  // the padding of channels may hold anything
+                for (int i = 0; i < TM; ++i) a[i] = first_of(a[i], channels - 4 * step);
+            for (int q = 0; q < TN; q += WIDE) {
+                TILE tiles[WIDE];
+                for (int j = 0; j < WIDE; ++j)
+                    tiles[j] = READ_TILE((tap + step) * quads + first + min(quad + q + j, last));
+                for (int l = 0; l < 4; ++l) {
+                    vec4 b[WIDE];
+                    for (int j = 0; j < WIDE; ++j) b[j] = OF_TILE(tiles[j], l);
+                    for (int i = 0; i < TM; ++i)
+                        for (int j = 0; j < WIDE; ++j) sum[i * TN + q + j] += a[i][l] * b[j];
+                }
+            }
+        }
+#if PARTS
+        for (int i = 0; i < TM * TN; ++i) sum[i] += total[i];
+#endif
+        kx = kx + 1 < KERNEL_W ? kx + 1 : 0;
+        if (kx == 0) ++ky;
     }
     vec4 made[TM * TN];  // Mesa keeps the loop below, and has what it indexes in memory
     for (int i = 0; i < TM * TN; ++i) made[i] = sum[i];

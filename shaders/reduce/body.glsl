@@ -3,7 +3,8 @@
 // neighbouring results. The host writes the operands, how each is fetched, the expressions, and
 // what is reduced: NUMBER, a float or an int, and four of them, NUMBERS; NOTHING, which changes no
 // other; SETTLED(x), what its type keeps of x. With ARG it is the place of the extreme, the first one
-// or with LAST the last one of several, where NaN is the most extreme.
+// or with LAST the last one of several, where NaN is the most extreme. AT_ONCE numbers, 4 or 2, are
+// fetched before they are added up.
 // Before this file: AT(x, i), the i-th number of x or, with WIDE, the i-th four.
 #ifndef KIND
 #define KIND 0  // 0: sum, 1: product, 2: maximum, 3: minimum
@@ -19,6 +20,9 @@
 #endif
 #ifndef LAST
 #define LAST 0
+#endif
+#ifndef AT_ONCE
+#define AT_ONCE 4
 #endif
 #define RUN 256  // numbers of a run: what is added up one by one in a run, and of runs, stays short
 #include "common/nan.glsl"
@@ -131,10 +135,14 @@ VALUE walked(int i, int last, int apart) {
     while (i < last) {
         int stop = min(last, i + RUN * apart);
         VALUE run = START;
-        for (; i + 3 * apart < stop; i += 4 * apart) {
+        for (; i + (AT_ONCE - 1) * apart < stop; i += AT_ONCE * apart) {
             VALUE a = value(i), b = value(i + apart);
+#if AT_ONCE == 4
             VALUE c = value(i + 2 * apart), d = value(i + 3 * apart);
             run = join(run, join(join(a, b), join(c, d)));
+#else
+            run = join(run, join(a, b));
+#endif
         }
         for (; i < stop; i += apart) run = join(run, value(i));
         whole = join(whole, run);

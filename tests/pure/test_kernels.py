@@ -291,10 +291,14 @@ def test_boards_have_kernels_of_their_own(renderer: str) -> None:
     blocked = "blocked_lying" if renderer == "V3D 7.1" else "blocked"
     assert more.name == ("split_k" if renderer == "Adreno" else blocked)
     assert choose("compute", behind, board).name == ("blocked_prologue" if mali else blocked)
-    operands = {"x": (1, 96, 56, 56), "weight": (96, 1, 3, 3)}
-    apart = Problem.of(Conv2d(padding=(1, 1, 1, 1), groups=96), operands, {"x": "nhwC4c"})
-    walked = "depthwise_walked" if renderer == "Mali-T860" else "depthwise"
-    assert choose("compute", apart, board).name == walked
+    both = Problem.of(Matmul(prologue=before), operands, {"x": "R4", "weight": "R4"})
+    lying = "blocked_lying_prologue" if renderer == "Mali-T860" else "blocked_lying"
+    assert choose("compute", both, board).name == lying
+    large = "depthwise_walked" if renderer == "Mali-T860" else "depthwise_rows"
+    for side, name in ((3, "depthwise_rows_small"), (5, large)):
+        operands = {"x": (1, 96, 56, 56), "weight": (96, 1, side, side)}
+        apart = Problem.of(Conv2d(padding=(1, 1, 1, 1), groups=96), operands, {"x": "nhwC4c"})
+        assert choose("compute", apart, board).name == name
     operands = {"x": (1, 64, 28, 28), "weight": (64, 4, 3, 3)}
     groups = Problem.of(Conv2d(padding=(1, 1, 1, 1), groups=16), operands, {"x": "nhwC4c"})
     least = "implicit" if renderer == "Mali-T860" else "grouped_last"
