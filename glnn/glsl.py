@@ -64,6 +64,7 @@ def included(
         if match := _INCLUDE.match(line):
             target = _target(match[1], folder)
             if target is None:
+                _target.cache_clear()  # it may be there when it is looked for again
                 raise ShaderError(f"{name}:{number}: no shader file {match[1]!r} to include")
             if target not in seen:
                 seen.add(target)
@@ -77,6 +78,7 @@ def included(
     return found
 
 
+@cache
 def _target(name: str, folder: Path) -> Path | None:
     """The file so called in `folder`, or else among glnn's own; None where neither has it."""
     for root in (folder.resolve(), shaders_folder()):
@@ -92,14 +94,20 @@ def anew() -> Iterator[None]:
     texts = _texts()
     former = dict(texts)
     texts.clear()
-    expanded.cache_clear()
+    _forget()
     try:
         yield
     except BaseException:
         texts.clear()
         texts.update(former)
-        expanded.cache_clear()
+        _forget()
         raise
+
+
+def _forget() -> None:
+    """Drop what was made of texts that may be others now."""
+    expanded.cache_clear()
+    _target.cache_clear()
 
 
 @cache

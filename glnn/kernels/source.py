@@ -35,7 +35,7 @@ def assemble(
     name = path.as_posix()
     lines = [(line, "(header)", i) for i, line in enumerate(header.splitlines(), 1)]
     body = lines_of_file(kernel.path, name, generated)
-    words = {word for line, _, _ in body for word in _WORD.findall(line)}
+    words = set(_WORD.findall("\n".join(line for line, _, _ in body)))
     known = {**defines, **{f"{name.upper()}_SAMPLER": kind for name, kind in samplers.items()}}
     used = [f"#define {key} {value}" for key, value in known.items() if key in words]
     lines += [(line, "(defines)", i) for i, line in enumerate(used, 1)]
