@@ -409,7 +409,7 @@ def test_sizes_and_defines_of_a_convolution() -> None:
     op = Conv2d((2, 3), (1, 2, 3, 4), (1, 2), 2)
     assert op.sizes(SHAPES) == {
         "n": 2, "c": 4, "h": 9, "w": 8, "o": 6, "oh": 6, "ow": 4, "groups": 2,
-        "o_group": 3, "pixels": 48, "depth": 12,
+        "o_group": 3, "pixels": 48, "depth": 12, "taps": 6,
     }  # fmt: skip
     assert op.defines(SHAPES) == {
         "KERNEL_H": 2, "KERNEL_W": 3, "STRIDE_H": 2, "STRIDE_W": 3, "PADDING_TOP": 1,

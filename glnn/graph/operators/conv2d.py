@@ -72,11 +72,11 @@ class Conv2d(Convolving):
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         n, o, oh, ow = self.shape_of(shapes)
         _, c, h, w = shapes["x"]
-        return {
-            **{"n": n, "c": c, "h": h, "w": w, "o": o, "oh": oh, "ow": ow},
-            **{"groups": self.groups, "o_group": o // self.groups, "pixels": n * oh * ow},
-            **{"depth": self.depth(shapes), "taps": prod(shapes["weight"][2:])},
-        }
+        names = ("n", "c", "h", "w", "o", "oh", "ow", "groups", "o_group", "pixels", "depth", "taps")
+        o_group, pixels, depth = o // self.groups, n * oh * ow, self.depth(shapes)
+        taps = prod(shapes["weight"][2:])
+        values = (n, c, h, w, o, oh, ow, self.groups, o_group, pixels, depth, taps)
+        return dict(zip(names, values, strict=True))
 
     def product(self, shapes: Shapes) -> tuple[int, int]:
         n, o, oh, ow = self.convolved(shapes)
