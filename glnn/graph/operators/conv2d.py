@@ -72,11 +72,10 @@ class Conv2d(Convolving):
     def sizes(self, shapes: Shapes) -> dict[str, int]:
         n, o, oh, ow = self.shape_of(shapes)
         _, c, h, w = shapes["x"]
-        names = ("n", "c", "h", "w", "o", "oh", "ow", "groups", "o_group", "pixels", "depth", "taps")
         o_group, pixels, depth = o // self.groups, n * oh * ow, self.depth(shapes)
-        taps = prod(shapes["weight"][2:])
-        values = (n, c, h, w, o, oh, ow, self.groups, o_group, pixels, depth, taps)
-        return dict(zip(names, values, strict=True))
+        sizes = {"n": n, "c": c, "h": h, "w": w, "o": o, "oh": oh, "ow": ow}
+        sizes |= {"groups": self.groups, "o_group": o_group, "pixels": pixels, "depth": depth}
+        return sizes | {"taps": prod(shapes["weight"][2:])}
 
     def product(self, shapes: Shapes) -> tuple[int, int]:
         n, o, oh, ow = self.convolved(shapes)
