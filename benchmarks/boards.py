@@ -24,7 +24,7 @@ from typing import Any
 from benchmarks.documents import figure
 from glnn.kernels import Kernel, library
 from glnn.kernels.architecture import architecture_called
-from glnn.kernels.declaration import SUITS, UNFIT
+from glnn.kernels.declaration import SUITS, UNFIT, Range
 
 HEAD = """\
 # The kernels on board GPUs
@@ -57,8 +57,8 @@ ALL = """\
 
 A cell gives instructions and registers (`r`) or, where the compiler counts those only, threads in
 flight (`t`) or waves (`w`); `spills` are those of registers to memory, which should never happen.
-A kernel behind a prologue is `not given` where the board has one that is for prologues instead, as
-Mali has `blocked_prologue`, not `blocked`.
+A kernel behind a prologue is `not given` where the board has another one for that, as Mali has
+`blocked_prologue`, not `blocked`.
 """
 STAGES = ("COMPUTE", "VERTEX", "VERTEX_BIN", "VERT", "CL", "CS")
 KERNELS = {f"{k.op}-{k.name}{k.path.suffix}": k for k in library()}
@@ -90,11 +90,11 @@ def spills(stats: dict[str, Any]) -> int:
 
 
 def replaced(entry: dict[str, Any]) -> bool:
-    """Whether a kernel that is for prologues is given behind one to the board, not this one."""
+    """Whether it is of a prologue, behind which the board is given another kernel."""
     if not Path(entry["file"]).stem.endswith("-prologue"):
         return False
     kernel, board = kernel_of(entry["file"]), architecture_called(entry["target"])
-    return any(
+    return 1 not in kernel.where.sizes.get("prologue", Range()) or any(
         other.path == kernel.path
         and other.layouts == kernel.layouts
         and other.priority > kernel.priority

@@ -299,6 +299,9 @@ def test_boards_have_kernels_of_their_own(renderer: str) -> None:
         operands = {"x": (1, 96, 56, 56), "weight": (96, 1, side, side)}
         apart = Problem.of(Conv2d(padding=(1, 1, 1, 1), groups=96), operands, {"x": "nhwC4c"})
         assert choose("compute", apart, board).name == name
+    joined = Problem.of(replace(apart.op, prologue=before), operands, {"x": "nhwC4c"})
+    walked = "depthwise_walked" if renderer == "Mali-T860" else "depthwise"
+    assert choose("compute", joined, board).name == walked
     operands = {"x": (1, 64, 28, 28), "weight": (64, 4, 3, 3)}
     groups = Problem.of(Conv2d(padding=(1, 1, 1, 1), groups=16), operands, {"x": "nhwC4c"})
     least = "implicit" if renderer == "Mali-T860" else "grouped_last"
