@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
 from collections.abc import Mapping
 
 import numpy as np
@@ -74,7 +73,6 @@ class PlannedLane(Lane):
     ) -> None:
         self.backend = outline.schedule.backend
         self._outline, self._weights = outline, weights
-        self._copied = {name: copy for name, copy in outline.outputs.items() if copy != name}
         self._states: dict[str, State] = {
             one.name: states[one.name] for one in outline.carried if states is not None
         }
@@ -115,10 +113,7 @@ class PlannedLane(Lane):
     @property
     def stores(self) -> Mapping[str, Store]:
         """The tensors, as the last run had them; outputs as the host takes them."""
-        there = self.prepared.stores
-        if not self._copied:
-            return there
-        return ChainMap({name: there[copy] for name, copy in self._copied.items()}, there)
+        return self.prepared.shown
 
     def _perform(self) -> None:
         if self._states:
@@ -145,4 +140,4 @@ class PlannedLane(Lane):
 
     def result(self, name: str) -> Store:
         """The store of the tensor called `name`, as the last run left it."""
-        return self.inputs.get(name) or self.prepared.result(self._copied.get(name, name))
+        return self.inputs.get(name) or self.prepared.result(self._outline.outputs.get(name, name))

@@ -184,8 +184,8 @@ class Outline:
         asked = _Asked(backend, kernels, without, keep, weights, precision, count, states)
         made = cls._of(graph, shapes, asked)
         if available is not None and made.need > available:
-            # What is updated at once is there at once, and few kernels pool what they convolve.
-            asked = replace(asked, without=asked.without | {Pass.GROUP, Pass.POOLED})
+            # What is updated at once is there at once, few kernels pool, no output needs a copy.
+            asked = replace(asked, without=asked.without | {Pass.GROUP, Pass.POOLED, Pass.ROWS})
             made = cls._of(graph, shapes, asked)
             if made.need > available:
                 made = cls._fitted(made, graph, shapes, asked, available)
@@ -284,7 +284,7 @@ class Outline:
         there = carried(schedule, graph, states)
         own = states.updates.values()
         changing = [v for v in graph.outputs if graph.changes(v) and v.name not in own]
-        outputs = {v.name: schedule.for_host(v.name, always=body) for v in changing}
+        outputs = schedule.for_host(changing, body, Pass.ROWS not in asked.without)
         fixed = [value for value in graph.outputs if body and value.name not in outputs]
         constants = {value: Weight.made_of(constant(graph, value, {})) for value in fixed}
         bodies: dict[str, tuple[Outline, ...]] = {}

@@ -28,6 +28,7 @@ from glnn.kernels.predict import HOST, Ask, Pace, pace, stages_of
 from glnn.kernels.problem import Problem
 from glnn.kernels.select import names_of
 from glnn.layout.layout import DENSE
+from glnn.types import DType
 
 
 @dataclass(frozen=True)
@@ -201,8 +202,13 @@ def _holds(rule: Rule | None, backend: Backend, problem: Problem, choice: Choice
 def device_reorders(backend: Backend, tensor: Tensor) -> bool:
     """Whether a launch has `tensor` in rows sooner than NumPy would, with which the host takes it
     from its layout.
+
+    Only of devices with memory of their own: what others write number by number takes as long as
+    NumPy does, on llvmpipe longer, and memory that they share with the host is short.
     """
-    if backend.device is None or tensor.layout.in_rows:
+    if backend.device is None or not backend.device.capabilities.own_memory:
+        return False
+    if tensor.layout.in_rows or tensor.type.dtype is not DType.float32:
         return False
     of, moved = pace(architecture(backend.device.capabilities)), 8 * prod(tensor.shape)
     sooner = of.launch + moved / of.bytes < moved / HOST.bytes

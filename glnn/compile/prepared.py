@@ -51,6 +51,8 @@ class Prepared:
         shared: dict[str, Store] = {} if beside is None else beside.stores
         self.stores: dict[str, Store] = {k: v for k, v in shared.items() if k not in own}
         self.stores |= self._allocate(arena)
+        self.shown: Mapping[str, Store] = self.stores
+        """The same, by the names of outputs those that the host takes them from."""
         self.launches: tuple[Launch, ...] = tuple(
             self._prepare(entry)
             if beside is None or own.intersection(entry.tensors)
@@ -90,7 +92,9 @@ class Prepared:
         """What `outline` says."""
         apart = bool(outline.carried)  # many small launches, of which few wait for one another
         schedule, arena, bodies = outline.schedule, outline.arena, outline.bodies
-        return cls(schedule, arena, weights, bodies, given, beside, apart)
+        made = cls(schedule, arena, weights, bodies, given, beside, apart)
+        made.shown = made.stores | {name: made.stores[one] for name, one in outline.outputs.items()}
+        return made
 
     def _memory(
         self, arena: Arena, given: Mapping[int, Memory | None], beside: Prepared | None

@@ -12,6 +12,7 @@ from glnn.compile.task import Task
 from glnn.compile.tensor import Tensor, reorder
 from glnn.errors import UnsupportedOpError
 from glnn.graph.expression import Arg
+from glnn.graph.graph import Value
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Identity, Reshape, Transpose
 from glnn.graph.operators.move import Move
@@ -66,12 +67,15 @@ class Tensors(ABC):
         """The name of the tensor `name` in row major: itself, or a reordered copy."""
         return self._in_layout(name, DENSE, Task(name, Identity(), {}, {}, name, name))
 
-    def for_host(self, name: str, *, always: bool) -> str:
-        """The name of the tensor `name` as the host takes it: in row major where a launch has it so
-        sooner than NumPy, or `always`; else as it lies.
+    def for_host(self, outputs: Iterable[Value], always: bool, gains: bool) -> dict[str, str]:
+        """By the names of `outputs`, the tensors that the host takes them from: themselves, or
+        copies in row major, `always`, or if that `gains` where a launch is sooner than NumPy.
         """
-        rows = always or device_reorders(self.backend, self.tensors[name])
-        return self.in_rows(name) if rows else name
+        tensors, found = self.tensors, {value.name: value.name for value in outputs}
+        for name in found:
+            if always or (gains and device_reorders(self.backend, tensors[name])):
+                found[name] = self.in_rows(name)
+        return found
 
     @abstractmethod
     def add(self, task: Task) -> None:

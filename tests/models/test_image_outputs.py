@@ -1,11 +1,16 @@
-"""Outputs that kernels leave channels last: a launch has large ones in rows, sooner than NumPy."""
+"""Outputs that kernels leave channels last: devices with memory of their own put them in rows."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from glnn.backends import NAMES
+from glnn.device import Device
 from glnn.layers import Conv2d, ReLU
 from glnn.layout.layout import Blocked
 from glnn.model import Model, Node, TensorInfo
@@ -42,11 +47,27 @@ def check(found: list[Array], wanted: list[Array]) -> None:
         assert got.shape == right.shape and oracle.error(got, right) <= 1e-5
 
 
+@pytest.fixture
+def own() -> Iterator[Device]:
+    """A device that says to have memory of its own."""
+    with Device() as device:
+        offers = device.capabilities
+        staged = offers.buffer_storage and offers.compute
+        device.capabilities = replace(offers, own_memory=True, buffer_storage=staged)
+        yield device
+
+
+def opened(model: Model, name: str, device: Device, **options: Any) -> InferenceSession:
+    """A session on `device`, or of NumPy."""
+    where = {} if name == "cpu" else {"device": device}
+    return InferenceSession(model, available(name), **where, **options)
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("shape", [LARGE, SMALL, (1, 5, 129, 3)])
-def test_results_are_right_however_they_are_asked_for(name, shape, rng) -> None:
+def test_results_are_right_however_they_are_asked_for(name, shape, rng, own) -> None:
     model, weights = network(rng, shape)
-    session, x = InferenceSession(model, available(name)), rng(shape)
+    session, x = opened(model, name, own), rng(shape)
     wanted = expected(x, weights)
     for _ in range(2):
         check(session.run(None, {"x": x}), wanted)
@@ -62,16 +83,27 @@ def test_results_are_right_however_they_are_asked_for(name, shape, rng) -> None:
 
 @pytest.mark.parametrize("name", ON_GPU)
 @pytest.mark.parametrize("keep", [False, True])
-def test_a_plan_tells_what_the_host_is_given(name, keep, rng) -> None:
+def test_a_plan_tells_what_the_host_is_given(name, keep, rng, own) -> None:
     model, weights = network(rng)
-    session, x = InferenceSession(model, available(name)), rng(LARGE)
+    session, x = opened(model, name, own), rng(LARGE)
     plan = session.plan({"x": LARGE}, keep=keep)
     plan.run({"x": x})
     check([plan.value("r"), plan.value("b")], expected(x, weights))
 
 
 @pytest.mark.parametrize("name", ON_GPU)
-def test_large_images_come_in_rows_and_small_ones_as_they_lie(name, rng, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("shape", "owns", "without", "host"),
+    [
+        (LARGE, True, (), 0),
+        (SMALL, True, (), 2),
+        (LARGE, False, (), 2),
+        (LARGE, True, ("rows",), 2),
+    ],
+)
+def test_large_images_come_in_rows_and_others_as_they_lie(
+    name, shape, owns, without, host, rng, own, monkeypatch
+) -> None:
     unpacked: list[Shape] = []
 
     def unpack(layout: Blocked, flat: Array, shape: tuple[int, ...]) -> Array:
@@ -80,13 +112,27 @@ def test_large_images_come_in_rows_and_small_ones_as_they_lie(name, rng, monkeyp
 
     original = Blocked.unpack
     monkeypatch.setattr(Blocked, "unpack", unpack)
-    for shape, host in ((LARGE, 0), (SMALL, 2)):
-        session = InferenceSession(network(rng, shape)[0], available(name))
-        steps = session.plan({"x": shape}).steps
-        lying = [step for step in steps if step.output in ("r", "b")]
-        assert not any(step.layouts["out"] == "R" for step in lying), "they lie in rows anyway"
-        assert sum("planar" in step.kernel for step in steps) == 2 - host
-        session.run(None, {"x": rng(shape)})
-        unpacked.clear()  # kernels are looked at before they are used
-        session.run(None, {"x": rng(shape)})
-        assert len(unpacked) == host
+    own.capabilities = replace(own.capabilities, own_memory=owns)
+    session = opened(network(rng, shape)[0], name, own, without=without)
+    steps = session.plan({"x": shape}).steps
+    lying = [step for step in steps if step.output in ("r", "b")]
+    assert not any(step.layouts["out"] == "R" for step in lying), "they lie in rows anyway"
+    copies = [step for step in steps if "planar" in step.kernel]
+    assert len(copies) == 2 - host
+    session.run(None, {"x": rng(shape)})
+    unpacked.clear()  # kernels are looked at before they are used
+    session.run(None, {"x": rng(shape)})
+    assert len(unpacked) == host
+
+
+@pytest.mark.parametrize("name", ON_GPU)
+def test_where_memory_is_short_they_come_as_they_lie(name, rng, own, monkeypatch) -> None:
+    model, weights = network(rng)
+    x = rng(LARGE)
+    need = opened(model, name, own).plan({"x": LARGE}).outline.need
+    least = opened(model, name, own, without=["rows"]).plan({"x": LARGE}).outline.need
+    assert least < need
+    monkeypatch.setenv("GLNN_MEMORY", str((least + need) // 2))
+    session = opened(model, name, own)
+    check(session.run(None, {"x": x}), expected(x, weights))
+    assert not any("planar" in step.kernel for step in session.plan({"x": LARGE}).steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +46,11 @@ def test_a_random_network(seed, backend, keeping: Device, tmp_path: Path, old: O
 
 
 @pytest.mark.parametrize("backend", ["compute", "feedback"])
-def test_images_that_come_in_rows(backend, keeping: Device, tmp_path: Path, old: Old, rng) -> None:
+def test_images_that_come_in_rows(
+    backend, keeping: Device, tmp_path: Path, old: Old, rng, monkeypatch
+) -> None:
+    offers = replace(keeping.capabilities, own_memory=True, buffer_storage=False)
+    monkeypatch.setattr(keeping, "capabilities", offers)
     model, weights = network(rng)
     model.save(tmp_path / "net.json")
     twice = Twice(old(tmp_path / "net.json"), {"backend": backend, "device": keeping})

@@ -88,6 +88,8 @@ class Pass(Enum):
     """Small work between steps of the host's is the host's, too."""
     HALVES = "halves"
     """With weights of float16, what is computed is stored so, too, where all who read it can."""
+    ROWS = "rows"
+    """A launch has outputs in rows that lie otherwise, where the host would take longer."""
 
     @classmethod
     def named(cls, names: Iterable[str | Pass]) -> frozenset[Pass]:
