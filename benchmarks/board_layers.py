@@ -24,6 +24,7 @@ import rich_click as click
 
 from benchmarks.boards import cell, spills, statistics
 from benchmarks.command import run
+from benchmarks.convolutions import Case
 from glnn import layers
 from glnn.errors import GlnnError
 from glnn.graph.graph import Value
@@ -64,17 +65,9 @@ class Scaled(Layer):
 
 
 @dataclass(frozen=True)
-class Window:
-    """A convolution of `c` channels to `o`, of images of `side` x `side` pixels."""
+class Window(Case):
+    """A convolution, or a transposed one."""
 
-    name: str
-    c: int
-    o: int
-    side: int
-    kernel: tuple[int, int] = (1, 1)
-    stride: int = 1
-    dilation: int = 1
-    groups: int = 1
     transposed: bool = False
 
     def layer(self) -> Layer:

@@ -304,8 +304,11 @@ def test_boards_have_kernels_of_their_own(renderer: str) -> None:
     assert choose("compute", joined, board).name == walked
     operands = {"x": (1, 64, 28, 28), "weight": (64, 4, 3, 3)}
     groups = Problem.of(Conv2d(padding=(1, 1, 1, 1), groups=16), operands, {"x": "nhwC4c"})
-    least = "implicit" if renderer == "Mali-T860" else "grouped_last"
-    assert choose("compute", groups, board).name == least
+    wide = Problem.of(Conv2d(dilation=(2, 2), groups=16), operands, {"x": "nhwC4c"})
+    small = {"Mali-T860": "implicit", "Adreno": "grouped_last"}.get(renderer, "grouped_last_small")
+    assert choose("compute", groups, board).name == small
+    large = "grouped_last" if renderer == "Adreno" else "implicit"
+    assert choose("compute", wide, board).name == large
     operands = {"x": (1, 3, 57, 57), "weight": (9, 3, 3, 3)}
     first = Problem.of(Conv2d((2, 2), (1, 1, 1, 1)), operands, {"x": "R"})
     last = "direct_last_small" if renderer == "Mali-T860" else "direct_last"
