@@ -44,8 +44,9 @@ def lines(path: Path, name: str, generated: Mapping[str, str] | None = None) -> 
     """The lines of the file at `path`, called `name`: no `#version`, each include put in once.
 
     generated: what stands for the lines `#include <name>`, by name; includes in it are put in, too.
-    None leaves these lines as they are. Files are found and read once (see `anew`). Raises ShaderError on a
-    file that cannot be read, and on an include that is missing or leaves the shaders folder.
+    None leaves these lines as they are. Files are looked for and read once (see `anew`). Raises
+    ShaderError on a file that cannot be read, and on an include that is missing or leaves the
+    shaders folder.
     """
     return included(_text(path), name, folder_of(path), set(), generated)
 
