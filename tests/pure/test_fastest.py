@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from glnn.backends.answers import MOST, Answers
+from glnn.backends.answers import Answers
 from glnn.choice import Choice
 from glnn.compile.fastest import shape_class
 from glnn.compile.measuring import steady
@@ -152,12 +152,14 @@ def test_a_damaged_file_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_the_oldest_answers_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = iter(range(1, MOST + 2))
+    most = 20
+    monkeypatch.setattr("glnn.backends.answers.MOST", most)
+    now = iter(range(1, most + 2))
     monkeypatch.setattr("glnn.backends.answers.time", lambda: next(now))
     answers, choice = Answers.load(None, DEVICE, "1"), Choice("cpu", {"cpu": 1.0})
-    for i in range(MOST + 1):
+    for i in range(most + 1):
         answers.keep(str(i), choice, "net", "x=1")
-    assert len(answers.found) == MOST and answers.find("0") is None and answers.find("1")
+    assert len(answers.found) == most and answers.find("0") is None and answers.find("1")
 
 
 @pytest.mark.parametrize(
