@@ -64,6 +64,10 @@ class Schedule(Problems):
             (entry.choice, entry.problem) for entry in self.entries if not entry.host
         )
 
+    def _layer(self, name: str) -> str:
+        layers = {entry.task.output: entry.task.layer for entry in self.entries}
+        return layers.get(self.tensors[name].memory, name)
+
     def apart(self, name: str) -> str:
         """The name of a copy of the tensor `name`, which is row major, in memory of its own."""
         return self._written(name, {"x0": name}, {})

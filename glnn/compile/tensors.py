@@ -65,7 +65,8 @@ class Tensors(ABC):
 
     def in_rows(self, name: str) -> str:
         """The name of the tensor `name` in row major: itself, or a reordered copy."""
-        return self._in_layout(name, DENSE, Task(name, Identity(), {}, {}, name, name))
+        layer = self._layer(name)
+        return self._in_layout(name, DENSE, Task(layer, Identity(), {}, {}, name, layer))
 
     def for_host(self, outputs: Iterable[Value], always: bool, gains: bool) -> dict[str, str]:
         """By the names of `outputs`, the tensors that the host takes them from: themselves, or
@@ -80,6 +81,10 @@ class Tensors(ABC):
     @abstractmethod
     def add(self, task: Task) -> None:
         """Append `task`, which makes a tensor."""
+
+    @abstractmethod
+    def _layer(self, name: str) -> str:
+        """The layer whose step has made the tensor `name`; that name where none has."""
 
     @abstractmethod
     def _by_host(self, name: str, layout: Layout, task: Task) -> str:
