@@ -65,8 +65,9 @@ class Schedule(Problems):
         )
 
     def _layer(self, name: str) -> str:
-        layers = {entry.task.output: entry.task.layer for entry in self.entries}
-        return layers.get(self.tensors[name].memory, name)
+        made = self.tensors[name].memory
+        tasks = (entry.task for entry in reversed(self.entries))
+        return next((task.layer for task in tasks if task.output == made), name)
 
     def apart(self, name: str) -> str:
         """The name of a copy of the tensor `name`, which is row major, in memory of its own."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar, TypeVar
@@ -264,8 +264,12 @@ class Operator(ABC):
         along = self.along(shapes)
         if not along:
             return None
-        some = {name: (count, *shapes[name][1:]) for name in along}
-        return Few(self, {**shapes, **some}, dict.fromkeys((*along, "out"), 1))
+        return self.few_of(shapes, along, count)
+
+    def few_of(self, shapes: Shapes, names: Iterable[str], count: int) -> Few:
+        """The same of so many of the samples that the operands `names` and the result have."""
+        some = {name: (count, *shapes[name][1:]) for name in names}
+        return Few(self, {**shapes, **some}, dict.fromkeys((*some, "out"), 1))
 
     def depth(self, shapes: Shapes) -> int:
         """How many numbers a kernel's loop may walk for one result, where no attribute says so."""

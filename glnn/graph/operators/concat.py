@@ -53,8 +53,7 @@ class Concat(Operator):
     def few(self, shapes: Shapes, count: int) -> Few | None:
         if self.axis in (0, -len(shapes["x0"])):
             return None
-        some = {name: (count, *shape[1:]) for name, shape in shapes.items()}
-        return Few(self, some, dict.fromkeys((*some, "out"), 1))
+        return self.few_of(shapes, shapes, count)
 
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         given = [array for array in arrays if array is not None]

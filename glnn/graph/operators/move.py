@@ -102,7 +102,7 @@ class Transpose(Move):
         x = shapes["x"]
         if not x or self._order(len(x))[0]:
             return None
-        return Few(self, {"x": (count, *x[1:])}, {"x": 1, "out": 1})
+        return self.few_of(shapes, ("x",), count)
 
     def moved(self, x: Array) -> Array:
         return np.asarray(x.transpose(self.perm))

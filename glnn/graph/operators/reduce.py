@@ -85,8 +85,7 @@ class Reduce(Operator):
         alike = (
             name for name in shapes if (len(shapes[name]), *shapes[name][:1]) == (len(x), x[0])
         )
-        some = {name: (count, *shapes[name][1:]) for name in alike}
-        return Few(self, {**shapes, **some}, dict.fromkeys((*some, "out"), 1))
+        return self.few_of(shapes, alike, count)
 
     def _dims(self, x: tuple[Dim, ...]) -> tuple[Dim, ...]:
         """The result's dimensions."""
