@@ -172,6 +172,17 @@ def test_a_launch_can_be_made_in_parts(kernel) -> None:
         assert "gl_InstanceID + first_instance" in own and own.count("gl_InstanceID") == 1
 
 
+@pytest.mark.parametrize("kernel", library(), ids=lambda k: f"{k.op}-{k.name}")
+def test_shared_memory_is_waited_for_in_one_way(kernel) -> None:
+    """By `wait` of common/wait.glsl, where it is told what the driver needs."""
+    source = assemble(kernel, "", {}, generated=next(Example.all_of(kernel)).texts)
+    lines = zip(source.text.splitlines(), source.origin, strict=True)
+    own = "\n".join(line for line, (file, _) in lines if file != "common/wait.glsl")
+    assert "memoryBarrierShared" not in own
+    if re.search(r"^shared ", own, re.MULTILINE):
+        assert "barrier()" not in own
+
+
 @pytest.mark.parametrize("name", sorted({k.op for k in library()}))
 def test_one_name_crosses_all_folders(name: str) -> None:
     assert (PACKAGE / "graph" / "operators" / f"{name}.py").is_file()

@@ -13,6 +13,7 @@ COMPUTE_ES, COMPUTE_GL = (3, 1), (4, 3)
 BUFFERS_ES = (3, 2)  # textures that are buffers; GL has them from 3.1 on
 FEEDBACK_ES, FEEDBACK_GL = (3, 0), (3, 3)
 PRECISION = "".join(f"precision highp {kind};\n" for kind in ("float", "int", "sampler2D"))
+BARRIER = "#define BARRIER_SUFFICES 1\n"  # for common/wait.glsl
 
 VENDOR, RENDERER, VERSION, GLSL_VERSION, EXTENSION = 0x1F00, 0x1F01, 0x1F02, 0x8B8C, 0x1F03
 MAJOR_VERSION, MINOR_VERSION, NUM_EXTENSIONS = 0x821B, 0x821C, 0x821D
@@ -137,6 +138,14 @@ class Capabilities:
             f"OpenGL {'ES ' if self.api == 'es' else ''}{major}.{minor}"
         )
 
+    @property
+    def barrier_suffices(self) -> bool:
+        """Whether barrier() is trusted to order shared memory by itself, as GLSL says it does.
+
+        NVIDIA's driver is; others are given memoryBarrierShared(), too.
+        """
+        return self.vendor.startswith("NVIDIA")
+
     def header(self, stage: str, buffers: bool = False) -> str:
         """The first lines of a shader's source; `stage` is "compute" or "feedback".
 
@@ -145,11 +154,12 @@ class Capabilities:
         """
         if stage not in ("compute", "feedback"):
             raise ValueError(f"stage must be compute or feedback, got {stage!r}")
+        barrier = BARRIER if stage == "compute" and self.barrier_suffices else ""
         if self.api == "gl":
-            return f"#version {430 if stage == 'compute' else 330} core\n"
+            return f"#version {430 if stage == 'compute' else 330} core\n{barrier}"
         buffers = (buffers or stage == "feedback") and self.max_texture_buffer_size > 0
         number = 320 if buffers else 310 if stage == "compute" else 300
-        return f"#version {number} es\n{PRECISION}"
+        return f"#version {number} es\n{PRECISION}{barrier}"
 
     def with_minimum(self) -> Capabilities:
         """The same with every limit lowered to what OpenGL ES 3.1 guarantees."""

@@ -10,6 +10,7 @@
 #define ZEROS 0
 #endif
 #include "common/launch.glsl"
+#include "common/wait.glsl"
 #include "common/nan.glsl"
 #if ZEROS
 #define NOTHING 0.0
@@ -45,8 +46,3 @@ uniform float scale;
     vec4((left) > 0 ? numbers[at] : 0.0, (left) > 1 ? numbers[(at) + 1] : 0.0, \
          (left) > 2 ? numbers[(at) + 2] : 0.0, (left) > 3 ? numbers[(at) + 3] : 0.0)
 #endif
-
-void wait() {
-    memoryBarrierShared();
-    barrier();
-}

@@ -12,6 +12,7 @@
 #define B_BY_DEPTHS 0
 #endif
 #include "common/launch.glsl"
+#include "common/wait.glsl"
 #define LANES (WG_X * WG_Y)
 #define INVOCATIONS (LANES * SLICES)
 #define BM (WG_Y * TM)
@@ -144,11 +145,6 @@ void multiply(int turn, const int gm, const int gn) {
         take(first_depth(turn) + step, gm, gn, a, b);
         add(gm, gn, a, b);
     }
-}
-
-void wait() {
-    memoryBarrierShared();
-    barrier();
 }
 
 #if DEPTHS_AHEAD

@@ -15,6 +15,7 @@
 #define SLICES 1
 #endif
 #include "common/launch.glsl"
+#include "common/wait.glsl"
 #include "conv2d/nhwc.glsl"
 #include "conv2d/line.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y, local_size_z = SLICES) in;
@@ -59,11 +60,9 @@ shared vec4 parts[SLICES * PX * LANES];
 // The slices' sums together, in the first slice.
 void meet(int slice) {
     int lane = int(gl_LocalInvocationIndex) % LANES;
-    memoryBarrierShared();
-    barrier();
+    wait();
     for (int p = 0; p < PX; ++p) parts[(slice * PX + p) * LANES + lane] = sum[p];
-    memoryBarrierShared();
-    barrier();
+    wait();
     for (int p = 0; p < PX; ++p)
         for (int other = 1; other < SLICES; ++other)
             sum[p] += parts[(other * PX + p) * LANES + lane];

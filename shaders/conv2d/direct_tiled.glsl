@@ -3,6 +3,7 @@
 // the tile's windows meet of some channels and their weights are loaded at once. For windows that span
 // little. With a POOL a result is what windows of 2 x 2 make of the convolution.
 #include "common/launch.glsl"
+#include "common/wait.glsl"
 #include "common/window.glsl"
 #include "common/pooled.glsl"
 #include "common/fours.glsl"
@@ -94,11 +95,6 @@ void multiply(int channels) {
             }
         }
     }
-}
-
-void wait() {
-    memoryBarrierShared();
-    barrier();
 }
 
 // Stores number `p` of the invocation's results of a row, of the `quad`th output channels: group `j`

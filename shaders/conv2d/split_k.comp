@@ -21,6 +21,7 @@
 #define RAGGED 1
 #endif
 #include "common/launch.glsl"
+#include "common/wait.glsl"
 #include "conv2d/nhwc.glsl"
 // As many slices as make 32 invocations share a run of quads and take it in turns: they read x side
 // by side, and a slice seldom goes on to another tap.
@@ -105,8 +106,7 @@ void main() {
     for (int i = 0; i < TM * TN; ++i) sum[i] = vec4(0.0);
     walk(slice);
     for (int i = 0; i < TM * TN; ++i) part[slice * RESULTS + i * WG_X + lane] = sum[i];
-    memoryBarrierShared();
-    barrier();
+    wait();
 
     // Each invocation joins and finishes some of the workgroup's results.
     for (int item = slice * WG_X + lane; item < RESULTS; item += WG_X * WG_K) {

@@ -8,6 +8,7 @@
 #define RESULTS 4
 #endif
 #include "common/launch.glsl"
+#include "common/wait.glsl"
 layout(local_size_x = LANES, local_size_y = RESULTS) in;
 #include "cum_sum/numbers.glsl"
 #include "reduce/walk.glsl"
@@ -17,11 +18,6 @@ uniform int lines, extent;
 
 #if LANES > 1
 shared NUMBER sums[LANES * RESULTS];
-
-void wait() {
-    memoryBarrierShared();
-    barrier();
-}
 #endif
 
 // The sums of `own` of all lanes up to this one, of those before it, and of all.

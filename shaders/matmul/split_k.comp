@@ -16,6 +16,7 @@
 #define TN 1
 #define BATCHED 0
 #include "common/launch.glsl"
+#include "common/wait.glsl"
 #include "matmul/operands.glsl"
 #include "matmul/vector.glsl"
 #include "matmul/quads.glsl"
@@ -32,8 +33,7 @@ void main() {
 
     add_up(0, row, column, slice, WG_K);
     for (int i = 0; i < TM; ++i) part[slice * RESULTS + i * LANES + lane] = sum[i];
-    memoryBarrierShared();
-    barrier();
+    wait();
 
     // Each invocation joins and finishes some of the workgroup's results. No compiler can count how
     // often the inner loop runs, and write it out: Midgard's then spills.

@@ -9,6 +9,7 @@
 #endif
 #define TILE 32
 #include "common/launch.glsl"
+#include "common/wait.glsl"
 layout(local_size_x = TILE, local_size_y = ROWS) in;
 layout(std430, binding = 0) buffer X { int x[]; };
 layout(std430, binding = 1) buffer Out { int result[]; };
@@ -39,13 +40,11 @@ void main() {
         for (int i = row; i < TILE; i += ROWS)
             if (top + column < high && left + i < wide)
                 tile[i * (TILE + 1) + column] = x[from + top + column + (left + i) * wide_reads];
-        memoryBarrierShared();
-        barrier();
+        wait();
         for (int i = row; i < TILE; i += ROWS)
             if (top + i < high && left + column < wide)
                 result[to + left + column + (top + i) * high_writes] =
                     tile[column * (TILE + 1) + i];
-        memoryBarrierShared();
-        barrier();
+        wait();
     }
 }

@@ -15,6 +15,7 @@
 #define MOST_HIDDEN 2048
 #endif
 #include "common/launch.glsl"
+#include "common/wait.glsl"
 #include "common/first_of.glsl"
 #define TURNS (LAYERS > 2 ? 2 : 1)  // what a layer reads stays while it writes
 layout(local_size_x = WG) in;
@@ -34,11 +35,6 @@ uniform int n;
 uniform int widths[LAYERS + 1];
 shared vec4 part[WG];
 shared vec4 between[TURNS * MOST_HIDDEN / 4];
-
-void wait() {
-    memoryBarrierShared();
-    barrier();
-}
 
 // Where between layers the numbers of the one before `layer` are.
 int place(int layer) {

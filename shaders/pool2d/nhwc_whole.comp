@@ -8,6 +8,7 @@
 #define WG_Y 16
 #endif
 #include "common/launch.glsl"
+#include "common/wait.glsl"
 #include "pool2d/windows.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y) in;
 #include "common/fours.glsl"
@@ -28,14 +29,12 @@ void main() {
             for (int i = lane; i < h * w; i += WG_Y)
                 value = joined(value, X_AT((image * h * w + i) * (x_pixel / 4) + x_first / 4 + quad));
         lanes[place] = value;
-        memoryBarrierShared();
-        barrier();
+        wait();
         if (lane == 0 && quad < quads) {
             for (int i = 1; i < WG_Y; ++i) value = joined(value, lanes[i * WG_X + place]);
             result[image * (out_pixel / 4) + out_first / 4 + quad] =
                 STORED(value / places(0, 0, h, w, h, w));
         }
-        memoryBarrierShared();
-        barrier();
+        wait();
     }
 }

@@ -28,6 +28,7 @@
 #define STACKED 1
 #endif
 #include "common/launch.glsl"
+#include "common/wait.glsl"
 layout(local_size_x = LANES) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
@@ -48,11 +49,6 @@ shared vec4 part[SUMS * LANES];
 shared float chunk[4 * CHUNKS * SUMS * QUADS];  // of the lanes of a sum, every CHUNKSth together
 shared uint stored[4 * RESULTS * ROWS * QUADS];  // the bits of the new states
 shared uint taken, in_vain;  // in_vain: 1 where a lane waited so
-
-void wait() {
-    memoryBarrierShared();
-    barrier();
-}
 
 // Of the result: its last word counts the tasks that are taken, until the last launch stores it.
 int last_four() {

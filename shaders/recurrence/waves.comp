@@ -19,6 +19,7 @@
 #define STACKED 1
 #endif
 #include "common/launch.glsl"
+#include "common/wait.glsl"
 layout(local_size_x = LANES) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
@@ -74,11 +75,6 @@ float joined(int sum, int first, int of_four) {
     float found = 0.0;
     for (int i = 0; i < LAST; ++i) found += part[sum * LANES + first + i][of_four];
     return found;
-}
-
-void wait() {
-    memoryBarrierShared();
-    barrier();
 }
 
 // The new states of a unit of four of a row, number `place` of those of the workgroup.

@@ -8,6 +8,7 @@
 #define SIDE 4
 #endif
 #include "common/launch.glsl"
+#include "common/wait.glsl"
 layout(local_size_x = LANES) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
@@ -17,11 +18,6 @@ layout(std430, binding = 3) buffer Out { float result[]; };
 uniform int chains, most_steps;  // most_steps: of one launch
 shared vec4 part[128 * SIDE];  // what each lane added up, SIDE of them behind one another
 shared float held[RESULTS * 256];  // the states that change, one behind the other
-
-void wait() {
-    memoryBarrierShared();
-    barrier();
-}
 
 // Take the states before the step `step` of a sample of a chain, its row.
 void take(int step, int row, int lane) {

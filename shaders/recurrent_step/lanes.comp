@@ -11,6 +11,7 @@
 #define TOGETHER 4
 #endif
 #include "common/launch.glsl"
+#include "common/wait.glsl"
 layout(local_size_x = LANES) in;
 layout(std430, binding = 0) buffer X { float x[]; };
 layout(std430, binding = 1) buffer Weight { vec4 weight[]; };
@@ -43,11 +44,6 @@ void add_up(int direction, int quad, int first, int gate, int lane) {
         }
     }
     for (int i = 0; i < ROWS * AT_ONCE; ++i) part[(gate * ROWS + i) * LANES + lane] = sums[i];
-}
-
-void wait() {
-    memoryBarrierShared();
-    barrier();
 }
 
 // The new states of a unit of one of the samples from `first` on.

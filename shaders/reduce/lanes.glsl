@@ -1,5 +1,6 @@
 // What the lanes of a workgroup know of a result, put together. Before this file: STATE, a type;
 // `join(STATE, STATE)`; LANES, how many share a result; RESULTS, how many results a workgroup has.
+#include "common/wait.glsl"
 #if LANES >= 1024
 #define FEW 32
 #elif LANES >= 256
@@ -11,11 +12,6 @@
 #endif
 #if LANES > 1
 shared STATE states[LANES * RESULTS];
-
-void wait() {
-    memoryBarrierShared();
-    barrier();
-}
 
 // Of `count` lanes from `first` on.
 STATE joined(int first, const int count, int line) {

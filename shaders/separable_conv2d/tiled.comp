@@ -25,6 +25,7 @@
 #define AHEAD 1
 #endif
 #include "common/launch.glsl"
+#include "common/wait.glsl"
 #include "conv2d/nhwc.glsl"
 #include "conv2d/line.glsl"
 layout(local_size_x = WG_X, local_size_y = WG_Y, local_size_z = WG_K) in;
@@ -45,11 +46,6 @@ layout(std430, binding = 3) buffer Depthwise { vec4 depthwise[]; };
 #define SPAN (STRIDE_W > 1 ? 1 : PX < TM ? PX : TM)
 shared vec4 held[WG_Y * TM * QUADS];  // depthwise results, a pixel's after another's; then parts
 vec4 weights[4 * AHEAD];
-
-void wait() {
-    memoryBarrierShared();
-    barrier();
-}
 
 // The first pixel of a tile in its row, and the row, counted through all images.
 ivec2 tile_at(int tile) {

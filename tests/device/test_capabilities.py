@@ -107,6 +107,16 @@ def test_headers() -> None:
         ES31.header("fragment")
 
 
+@pytest.mark.parametrize("api", ["es", "gl"])
+def test_only_a_driver_known_to_needs_no_barrier_for_shared_memory(api: str) -> None:
+    one, line = dataclasses.replace(ES31, api=api, version=(4, 3)), "#define BARRIER_SUFFICES 1"
+    for vendor, suffices in (("NVIDIA Corporation", True), ("ARM", False), ("Mesa", False)):
+        made = dataclasses.replace(one, vendor=vendor)
+        assert made.barrier_suffices == suffices
+        assert (line in made.header("compute").splitlines()) == suffices
+        assert line not in made.header("feedback")
+
+
 def test_capabilities_are_frozen_and_checked() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         ES31.renderer = "other"  # type: ignore[misc]
