@@ -52,9 +52,9 @@ void place() {
     tile_column = rest / rows * (BN / 4);
     lane = int(gl_LocalInvocationIndex);
     slice = lane / LANES;
-    int patch_of_32 = lane % LANES / 32;
-    column = patch_of_32 % (WG_X / 8) * 8 + lane % 8;
-    row = patch_of_32 / (WG_X / 8) * 4 + lane / 8 % 4;
+    int own = lane % LANES, patch_of_32 = own / 32;
+    column = patch_of_32 % (WG_X / 8) * 8 + own % 8;
+    row = patch_of_32 / (WG_X / 8) * 4 + own / 8 % 4;
     for (int i = 0; i < TM * GN; ++i) sum[i] = vec4(0.0);
 }
 
@@ -137,9 +137,9 @@ int first_depth(int turn) {
     return turn * BK + slice * DEPTHS;
 }
 
-// Multiplies this slice's depths of the step.
-void multiply(int turn, const int gm, const int gn) {
-    for (int step = 0; step < DEPTHS; ++step) {
+// Multiplies this slice's depths of the step, from one of them up to another.
+void multiply(int turn, const int from, const int to, const int gm, const int gn) {
+    for (int step = from; step < to; ++step) {
         vec4 a[GM];
         vec4 b[GN];
         take(first_depth(turn) + step, gm, gn, a, b);
@@ -149,21 +149,10 @@ void multiply(int turn, const int gm, const int gn) {
 
 #if DEPTHS_AHEAD
 vec4 a_first[GM], b_first[GN];  // the first depth of the step to multiply
-#endif
 
-// Waits for the first step.
-void wait_for_first(const int gm, const int gn) {
-    wait();
-#if DEPTHS_AHEAD
-    take(first_depth(0), gm, gn, a_first, b_first);
-#endif
-}
-
-// Multiplies the step while the next, in the other turn, is being stored, and waits for that. Each
-// depth is loaded before the one before it is multiplied where DEPTHS_AHEAD, by two pairs of
-// registers that take turns.
+// Multiplies the step while the next, in the other turn, is being stored, and waits for that: each
+// depth is loaded before the one before it is multiplied, by two pairs of registers that take turns.
 void multiply_and_wait(int turn, const int gm, const int gn) {
-#if DEPTHS_AHEAD
     vec4 a[GM], b[GN];
     int first = first_depth(turn);
     for (int step = 1; step < DEPTHS - 1; step += 2) {
@@ -177,10 +166,45 @@ void multiply_and_wait(int turn, const int gm, const int gn) {
     wait();
     take(first_depth(1 - turn), gm, gn, a_first, b_first);
     add(gm, gn, a, b);
-#else
-    multiply(turn, gm, gn);
-    wait();
+}
 #endif
+
+// The kernel's own: loads the operands of a step, one after another, and of one or two behind the
+// last anything; and stores what was loaded in a turn.
+void fetch(int step);
+void put(int turn);
+
+// The sums along so many steps.
+void walk(int steps, const int gm, const int gn) {
+    fetch(0);
+    put(0);
+#if AHEAD
+    fetch(1);
+#endif
+    wait();
+#if DEPTHS_AHEAD
+    take(first_depth(0), gm, gn, a_first, b_first);
+#endif
+    int turn = 0;
+    for (int step = 0; step < steps; ++step) {
+#if AHEAD == 0
+        fetch(step + 1);
+        multiply(turn, 0, DEPTHS, gm, gn);
+        put(1 - turn);
+        wait();
+#elif DEPTHS_AHEAD
+        put(1 - turn);
+        fetch(step + 2);
+        multiply_and_wait(turn, gm, gn);
+#else  // some products first: they need not wait for what is to be stored
+        multiply(turn, 0, DEPTHS / 4, gm, gn);
+        put(1 - turn);
+        fetch(step + 2);
+        multiply(turn, DEPTHS / 4, DEPTHS, gm, gn);
+        wait();
+#endif
+        turn = 1 - turn;
+    }
 }
 
 #if SLICES > 1

@@ -33,9 +33,9 @@ int channels, group;
 ivec3 corners[A_LOADS];
 int rest[A_LOADS];  // how many of the loaded channels matter: none outside of the image
 
-// Loads the operands of a step and goes on to the next. What does not matter is cleared later, by
-// `mask`: a test here would make the loads be waited for.
-void fetch() {
+// Loads the operands of a step, which is always the next one. What does not matter is cleared later,
+// by `mask`: a test here would make the loads be waited for.
+void fetch(int step) {
     fetched = channel;
     for (int i = 0; i < A_LOADS; ++i) {
         int at = meets(corners[i], tap_y, tap_x);
@@ -73,32 +73,9 @@ void mask() {
         if (fetched + (i * INVOCATIONS + lane) / (BN / 4) >= channels) b_next[i] = vec4(0.0);
 }
 
-// The sums along taps and channels.
-void walk(const int gm, const int gn) {
-    int steps = KERNEL_H * KERNEL_W * ((channels + BK - 1) / BK);
-    int turn = 0;
-    fetch();
+void put(int turn) {
     mask();
-    store(0);
-#if AHEAD
-    fetch();
-#endif
-    wait();
-    for (int step = 0; step < steps; ++step) {
-#if AHEAD
-        mask();
-        store(1 - turn);
-        fetch();
-        multiply(turn, gm, gn);
-#else
-        fetch();
-        multiply(turn, gm, gn);
-        mask();
-        store(1 - turn);
-#endif
-        turn = 1 - turn;
-        wait();
-    }
+    store(turn);
 }
 
 void main() {
@@ -111,12 +88,13 @@ void main() {
         corners[i] = corner(min(tile_row + (i * INVOCATIONS + lane) / (BK / 4), pixels - 1));
 
     // Tiles at the edges may have few rows or columns: the rest is not worth multiplying.
+    int steps = KERNEL_H * KERNEL_W * ((channels + BK - 1) / BK);
     if (GM > 1 && pixels - tile_row <= 4 * WG_Y)
-        walk(1, GN);
+        walk(steps, 1, GN);
     else if (GN > 1 && share - tile_column <= WG_X)
-        walk(GM, 1);
+        walk(steps, GM, 1);
     else
-        walk(GM, GN);
+        walk(steps, GM, GN);
     meet();
     if (slice > 0) return;
 

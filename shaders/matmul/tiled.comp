@@ -43,48 +43,72 @@ uniform int image_rows;
 #include <prologue>
 
 int batch = 0;
+int whole = 0;    // steps of k that are not ragged
 int fetched = 0;  // where along k the step begins that was fetched
+int a_from[A_LOADS], b_from[B_LOADS];  // where the loads of the first step lie, in vec4
+#if X_IN_C
+#define A_STRIDE (x_rows / 4)  // from a depth to the next
+#endif
+#if !WEIGHT_IN_R4
+#define B_STRIDE (weight_rows / 4)
+#endif
 
-// Loads the operands of the step at `start`. Only where it is ragged, on the last step of a k
-// that is no multiple of BK, is anything tested: a test would make the loads be waited for.
-void fetch(int start, bool ragged) {
-    fetched = start;
-    int first = batch * m * (x_row / 4) + x_first / 4;
+// Finds where the loads of the first step lie.
+void aim() {
     for (int i = 0; i < A_LOADS; ++i) {
         ivec2 from = a_item(i * INVOCATIONS + lane);
-        int depth = start + from.x;
 #if X_IN_C
-        int at = depth * (x_rows / 4) + min(tile_row / 4 + from.y, (m - 1) / 4);
-        a_next[i] = !ragged || depth < k ? x_at(at) : vec4(0.0);
+        a_from[i] = from.x * A_STRIDE + min(tile_row / 4 + from.y, (m - 1) / 4);
 #else
-        int at = first + min(tile_row + from.y, m - 1) * (x_row / 4) + depth / 4;
+        int of_row = batch * m + min(tile_row + from.y, m - 1);
+        a_from[i] = x_first / 4 + of_row * (x_row / 4) + from.x / 4;
+#endif
+    }
+    for (int i = 0; i < B_LOADS; ++i) {
+        ivec2 from = b_item(i * INVOCATIONS + lane);
+#if WEIGHT_IN_R4
+        int stride = (BATCHED == 1 ? k : weight_row) / 4;
+        b_from[i] = batch * (weight_row / 4) + from.x / 4;
+        b_from[i] += min(tile_column * 4 + from.y, n - 1) * stride;
+#else
+        b_from[i] = batch * (weight_matrix / 4) + from.x * B_STRIDE;
+        b_from[i] += min(tile_column + from.y, (n + 3) / 4 - 1);
+#endif
+    }
+}
+
+// Loads the operands of the step at `start`. Only where it is ragged, on the last step of a k that is
+// no multiple of BK, is anything tested: a test would make the loads be waited for.
+void load(int start, const bool ragged) {
+    fetched = start;
+    for (int i = 0; i < A_LOADS; ++i) {
+        int left = k - start - a_item(i * INVOCATIONS + lane).x;
+#if X_IN_C
+        a_next[i] = !ragged || left > 0 ? x_at(a_from[i] + start * A_STRIDE) : vec4(0.0);
+#else
+        int at = a_from[i] + (start >> 2);
         if (!ragged)
             a_next[i] = x_at(at);
         else  // the row's padding may hold anything
-            a_next[i] = depth < k ? first_of(x_at(at), k - depth) : vec4(0.0);
+            a_next[i] = left > 0 ? first_of(x_at(at), left) : vec4(0.0);
 #endif
     }
-#if WEIGHT_IN_R4
-    int stride = (BATCHED == 1 ? k : weight_row) / 4;
-    first = batch * (weight_row / 4);
-#else
-    int columns = (n + 3) / 4;
-    first = batch * (weight_matrix / 4);
-#endif
     for (int i = 0; i < B_LOADS; ++i) {
-        ivec2 from = b_item(i * INVOCATIONS + lane);
-        int depth = start + from.x;
+        int left = k - start - b_item(i * INVOCATIONS + lane).x;
 #if WEIGHT_IN_R4
-        int at = first + min(tile_column * 4 + from.y, n - 1) * stride + depth / 4;
+        int at = b_from[i] + (start >> 2);
         if (!ragged)
             b_next[i] = weight_at(at);
         else
-            b_next[i] = depth < k ? first_of(weight_at(at), k - depth) : vec4(0.0);
+            b_next[i] = left > 0 ? first_of(weight_at(at), left) : vec4(0.0);
 #else
-        int at = first + depth * (weight_rows / 4) + min(tile_column + from.y, columns - 1);
-        b_next[i] = !ragged || depth < k ? weight_at(at) : vec4(0.0);
+        b_next[i] = !ragged || left > 0 ? weight_at(b_from[i] + start * B_STRIDE) : vec4(0.0);
 #endif
     }
+}
+
+void fetch(int step) {
+    load(min(step, whole - 1) * BK, false);
 }
 
 // Puts what was fetched into shared memory: of x, what the prologue makes of it. It is done here, and
@@ -101,37 +125,16 @@ void put(int turn) {
     store(turn);
 }
 
-// The sums along k.
-void walk(const int gm, const int gn) {
-    int whole = k / BK;
-    int turn = 0;
-    if (whole > 0) {
-        fetch(0, false);
-        put(0);
-#if AHEAD
-        fetch(min(1, whole - 1) * BK, false);
-#endif
-        wait_for_first(gm, gn);
-        for (int step = 0; step < whole; ++step) {
-#if AHEAD
-            put(1 - turn);
-            fetch(min(step + 2, whole - 1) * BK, false);
-            multiply_and_wait(turn, gm, gn);
-#else
-            fetch(min(step + 1, whole - 1) * BK, false);
-            multiply(turn, gm, gn);
-            put(1 - turn);
-            wait();
-#endif
-            turn = 1 - turn;
-        }
-    }
+// The sums along k: whole steps, and what is left.
+void walk_k(const int gm, const int gn) {
+    whole = k / BK;
+    if (whole > 0) walk(whole, gm, gn);
     if (whole * BK < k) {
-        turn = 1 - turn;  // the other may still be read
-        fetch(whole * BK, true);
+        int turn = 1 - whole % 2;  // the other may still be read
+        load(whole * BK, true);
         put(turn);
         wait();
-        multiply(turn, gm, gn);
+        multiply(turn, 0, DEPTHS, gm, gn);
     }
 }
 
@@ -140,15 +143,16 @@ void main() {
 #if BATCHED
     batch = int(WORKGROUP_ID.z);
 #endif
+    aim();
 
     // Tiles at the edges may have few rows or columns: the rest is not worth multiplying.
     int columns = (n + 3) / 4;
     if (GM > 1 && m - tile_row <= 4 * WG_Y)
-        walk(1, GN);
+        walk_k(1, GN);
     else if (GN > 1 && columns - tile_column <= WG_X)
-        walk(GM, 1);
+        walk_k(GM, 1);
     else
-        walk(GM, GN);
+        walk_k(GM, GN);
     meet();
     if (slice > 0) return;
 
