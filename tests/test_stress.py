@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -32,13 +34,16 @@ def objects(device: Device) -> dict[str, int]:
     return count
 
 
-@pytest.mark.parametrize(("backend", "runs"), [("compute", 1000), ("feedback", 1000)])
-def test_runs_of_a_session_do_not_grow(backend, runs) -> None:
+def growth(backend: str, runs: int) -> tuple[dict[str, int], dict[str, int], int] | None:
+    """GL's objects before and after `runs` runs, and by how many bytes the process has grown.
+
+    None where the backend does not open.
+    """
     with Device() as device:
         try:
             session = glnn.InferenceSession("lenet", backend, device=device)
-        except DeviceError as error:
-            pytest.skip(str(error))
+        except DeviceError:
+            return None
         x = np.zeros((1, 1, 28, 28), np.float32)
         for _ in range(100):
             session.run(None, {"input": x})
@@ -46,8 +51,19 @@ def test_runs_of_a_session_do_not_grow(backend, runs) -> None:
         for _ in range(runs):
             session.run(None, {"input": x})
         gc.collect()
-        assert objects(device) == held
-        assert resident() - memory < MEGABYTE
+        return held, objects(device), resident() - memory
+
+
+@pytest.mark.parametrize(("backend", "runs"), [("compute", 1000), ("feedback", 1000)])
+def test_runs_of_a_session_do_not_grow(backend, runs) -> None:
+    """In a process of its own: what other tests left behind may grow or shrink meanwhile."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes:
+        found = processes.submit(growth, backend, runs).result()
+    if found is None:
+        pytest.skip(f"{backend} does not open")
+    held, after, grown = found
+    assert after == held
+    assert grown < MEGABYTE
 
 
 @pytest.mark.parametrize("backend", ["compute", "feedback"])
