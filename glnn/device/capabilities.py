@@ -142,7 +142,8 @@ class Capabilities:
     def barrier_suffices(self) -> bool:
         """Whether barrier() is trusted to order shared memory by itself, as GLSL says it does.
 
-        NVIDIA's driver is; others are given memoryBarrierShared(), too.
+        NVIDIA's own driver is (seen on an H200, 580), others are given memoryBarrierShared(), too:
+        Mesa's for NVIDIA's GPUs among them, whose vendor is another.
         """
         return self.vendor.startswith("NVIDIA")
 

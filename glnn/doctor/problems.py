@@ -78,7 +78,7 @@ PROBLEMS: Mapping[str, Sequence[Small]] = {
     "matmul": [
         (Matmul(), {"x": (67, 37), "weight": (131, 37), "e1": (131,)}, BIASED_TANH),
         (Matmul(), {"x": (3 * 67, 37), "weight": (3, 131, 37)}),
-        (Matmul(), {"x": (131 * 7, 5), "weight": (131, 9, 5), "e1": (9,)}, BIASED_TANH),
+        (Matmul(), {"x": (131 * 7, 69), "weight": (131, 9, 69), "e1": (9,)}, BIASED_TANH),
     ],
     "matmul_parts": [
         (MatmulParts(3), {"x": (67, 37), "weight": (131, 37)}),

@@ -169,12 +169,15 @@ void multiply_and_wait(int turn, const int gm, const int gn) {
 }
 #endif
 
-// The kernel's own: loads the operands of a step, one after another, and of one or two behind the
-// last anything; and stores what was loaded in a turn.
-void fetch(int step);
+// The kernel's own. `fetch` loads the operands of a step; it is called for 0, 1, 2 and so on, for one
+// or two behind the last as well, which only must not read what is not there. `put` stores in a turn
+// what was loaded.
+void fetch(int of_step);
 void put(int turn);
 
-// The sums along so many steps.
+// The sums along so many steps. The next step is loaded, and then stored in the other turn, while one
+// is multiplied: loaded before it and stored behind it (AHEAD 0); stored amid it, where the one behind
+// is loaded, too (1); or both before it, and each depth loaded before the last one is multiplied (2).
 void walk(int steps, const int gm, const int gn) {
     fetch(0);
     put(0);
@@ -196,7 +199,7 @@ void walk(int steps, const int gm, const int gn) {
         put(1 - turn);
         fetch(step + 2);
         multiply_and_wait(turn, gm, gn);
-#else  // some products first: they need not wait for what is to be stored
+#else
         multiply(turn, 0, DEPTHS / 4, gm, gn);
         put(1 - turn);
         fetch(step + 2);

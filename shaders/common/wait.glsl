@@ -1,6 +1,7 @@
 // Waits for the workgroup: behind it all see what each wrote to shared memory before it. By GLSL ES
-// barrier() does both; where a driver is known to (BARRIER_SUFFICES, of the device's header) it is by
-// itself, since NVIDIA's memory barrier also waits for loads from buffers that are on their way.
+// barrier() does both. Where the device's header says that its driver is trusted to
+// (BARRIER_SUFFICES), nothing else is called: NVIDIA's memory barrier waits for loads from buffers,
+// too, that are on their way.
 #ifndef BARRIER_SUFFICES
 #define BARRIER_SUFFICES 0
 #endif

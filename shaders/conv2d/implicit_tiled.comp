@@ -35,7 +35,7 @@ int rest[A_LOADS];  // how many of the loaded channels matter: none outside of t
 
 // Loads the operands of a step, which is always the next one. What does not matter is cleared later,
 // by `mask`: a test here would make the loads be waited for.
-void fetch(int step) {
+void fetch(int of_step) {
     fetched = channel;
     for (int i = 0; i < A_LOADS; ++i) {
         int at = meets(corners[i], tap_y, tap_x);

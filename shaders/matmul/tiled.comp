@@ -4,7 +4,7 @@
 // are on their way into registers.
 //
 // SLICES of a workgroup share each step's depths: few large tiles then still make for many
-// invocations. AHEAD stores a step before multiplying the one before it. See common/tile.glsl.
+// invocations. AHEAD says when the next steps are loaded and stored: see `walk` of common/tile.glsl.
 #ifndef WG_X
 #define WG_X 8
 #endif
@@ -107,8 +107,8 @@ void load(int start, const bool ragged) {
     }
 }
 
-void fetch(int step) {
-    load(min(step, whole - 1) * BK, false);
+void fetch(int of_step) {
+    load(min(of_step, whole - 1) * BK, false);
 }
 
 // Puts what was fetched into shared memory: of x, what the prologue makes of it. It is done here, and

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from glnn.errors import LimitError
@@ -13,10 +14,16 @@ from tests.backends.harness import TOLERANCE, run_kernel
 
 LARGE = {"WG_X": 16, "WG_Y": 8, "TM": 8, "TN": 4, "BK": 8, "SLICES": 1, "AHEAD": 2}
 SLICED = {"WG_X": 8, "WG_Y": 4, "TM": 4, "TN": 8, "BK": 16, "SLICES": 4, "AHEAD": 2}
+SMALL = {"WG_X": 8, "WG_Y": 4, "TM": 4, "TN": 4}
+AMID = SMALL | {"TM": 8, "TN": 8, "BK": 8, "SLICES": 2, "AHEAD": 1}  # of four depths one goes first
 ROWS = {"WG_X": 8, "WG_Y": 2, "TM": 2, "WG_K": 8, "UNROLL": 2}
 SETS = [
     ("tiled", LARGE),
     ("tiled", SLICED),
+    ("tiled", AMID),
+    ("tiled", SMALL | {"BK": 8, "SLICES": 4, "AHEAD": 1}),  # of two depths none
+    ("tiled", SMALL | {"BK": 8, "SLICES": 8, "AHEAD": 2}),  # a single depth
+    ("tiled_smallest", SMALL | {"BK": 32, "SLICES": 4, "AHEAD": 2}),
     ("split_k", ROWS),
     ("split_k_columns", ROWS | {"WG_Y": 1, "TM": 4, "WG_K": 32}),
 ]
@@ -24,19 +31,37 @@ LAYOUTS: list[dict[str, str]] = [{}, {"x": "C"}, {"weight": "C"}, {"x": "C", "we
 SIZES = [(1, 1, 1), (3, 7, 127), (129, 131, 37), (67, 33, 257), (31, 64, 64), (64, 129, 16)]
 
 
+def computed(backend, operands, name, parameters, layouts) -> np.ndarray:
+    (declared,) = (k for k in kernels_for("matmul", "compute") if k.name == name)
+    kernel = declared.with_parameters(**parameters)
+    if reason := why_not_device(kernel, backend.device.capabilities):
+        pytest.skip(reason)
+    try:
+        return run_kernel(backend, Matmul(), operands, kernel, layouts=layouts)
+    except LimitError as refused:  # what the driver alone knows
+        pytest.skip(str(refused))
+
+
 @pytest.mark.parametrize("opened", ["as it is"], indirect=True)
 @pytest.mark.parametrize("layouts", LAYOUTS, ids=str)
 @pytest.mark.parametrize(("name", "parameters"), SETS)
 def test_sets_of_parameters(opened, rng, name, parameters, layouts) -> None:
     backend = opened("compute")
-    (declared,) = (k for k in kernels_for("matmul", "compute") if k.name == name)
-    kernel = declared.with_parameters(**parameters)
-    if reason := why_not_device(kernel, backend.device.capabilities):
-        pytest.skip(reason)
     for m, n, k in SIZES:
         operands = {"x": rng((m, k)), "weight": rng((n, k))}
-        try:
-            got = run_kernel(backend, Matmul(), operands, kernel, layouts=layouts)
-        except LimitError as refused:  # what the driver alone knows
-            pytest.skip(str(refused))
+        got = computed(backend, operands, name, parameters, layouts)
         assert oracle.error(got, oracle.matmul(*operands.values())) <= TOLERANCE, (m, n, k)
+
+
+@pytest.mark.parametrize("opened", ["as it is"], indirect=True)
+@pytest.mark.parametrize("layouts", LAYOUTS, ids=str)
+@pytest.mark.parametrize(("name", "parameters"), SETS)
+def test_not_a_number_goes_where_numpy_sends_it(opened, rng, name, parameters, layouts) -> None:
+    """In whole steps as well as in the ragged one, of either operand."""
+    x, weight = rng((37, 67)), rng((41, 67))
+    x[2, 3], x[5, 66], x[36, 33] = np.nan, np.inf, -np.inf
+    weight[7, 64], weight[40, 1] = np.inf, np.nan
+    with np.errstate(invalid="ignore"):
+        expected = x.astype(np.float64) @ weight.T.astype(np.float64)
+    got = computed(opened("compute"), {"x": x, "weight": weight}, name, parameters, layouts)
+    assert oracle.error(got, expected) <= TOLERANCE

@@ -178,6 +178,8 @@ def test_the_choice_follows_size_and_device() -> None:
     assert choose("compute", problem(256, 256, 256), nvidia).name == "tiled_smallest"
     for few in ((192, 256, 256), (512, 191, 256), (63, 1024, 256), (256, 256, 127)):
         assert choose("compute", problem(*few), nvidia).name.startswith("split_k"), few
+    stack = Problem.of(Matmul(), {"x": (2 * 192, 256), "weight": (2, 192, 256)}, {})
+    assert choose("compute", stack, nvidia).name == "blocked_stack"
     assert choose("compute", problem(1024, 1024), nvidia).name == "tiled_narrow_many"
     assert choose("compute", problem(1024, 1024, 32), nvidia).name == "blocked"
     assert choose("compute", problem(1024, 1024, 1024), nvidia).name == "tiled_middling"
