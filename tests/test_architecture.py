@@ -13,6 +13,7 @@ import pytest
 
 import glnn
 from glnn.kernels import library
+from glnn.kernels.kernel import Kernel
 from glnn.kernels.report import Example
 from glnn.kernels.source import assemble
 
@@ -159,15 +160,20 @@ def test_a_shader_carries_the_defaults_of_its_declaration(kernel) -> None:
             assert int(default[1]) == value, name
 
 
+def apart(kernel: Kernel, included: str) -> tuple[str, str]:
+    """The kernel's source, and that without what the file `included` gives it."""
+    source = assemble(kernel, "", {}, generated=next(Example.all_of(kernel)).texts)
+    lines = zip(source.text.splitlines(), source.origin, strict=True)
+    return source.text, "\n".join(line for line, (file, _) in lines if file != included)
+
+
 @pytest.mark.parametrize("kernel", library(), ids=lambda k: f"{k.op}-{k.name}")
 def test_a_launch_can_be_made_in_parts(kernel) -> None:
     """Where an invocation stands is asked of common/launch.glsl alone."""
-    source = assemble(kernel, "", {}, generated=next(Example.all_of(kernel)).texts)
-    lines = zip(source.text.splitlines(), source.origin, strict=True)
-    own = "\n".join(line for line, (file, _) in lines if file != "common/launch.glsl")
+    text, own = apart(kernel, "common/launch.glsl")
     assert not re.findall(r"gl_(?:WorkGroupID|NumWorkGroups|GlobalInvocationID)", own)
     if kernel.backend == "compute":
-        assert "IN_PARTS" in source.text
+        assert "IN_PARTS" in text
     if kernel.launch.instances:
         assert "gl_InstanceID + first_instance" in own and own.count("gl_InstanceID") == 1
 
@@ -175,9 +181,7 @@ def test_a_launch_can_be_made_in_parts(kernel) -> None:
 @pytest.mark.parametrize("kernel", library(), ids=lambda k: f"{k.op}-{k.name}")
 def test_shared_memory_is_waited_for_in_one_way(kernel) -> None:
     """By `wait` of common/wait.glsl, where it is told what the driver needs."""
-    source = assemble(kernel, "", {}, generated=next(Example.all_of(kernel)).texts)
-    lines = zip(source.text.splitlines(), source.origin, strict=True)
-    own = "\n".join(line for line, (file, _) in lines if file != "common/wait.glsl")
+    _, own = apart(kernel, "common/wait.glsl")
     assert "memoryBarrierShared" not in own
     if re.search(r"^shared ", own, re.MULTILINE):
         assert "barrier()" not in own

@@ -17,7 +17,6 @@ from glnn.glsl import expanded, shaders_folder
 WALKED, END = 1 << 20, 64  # words that a dispatch writes, and at the ends of such a piece
 WALKING = 64  # invocations of such a workgroup
 OUT = "layout(std430, binding = 0) buffer Out { uint result[]; };\n"
-WAIT = expanded(shaders_folder() / "common" / "wait.glsl")  # as kernels do
 SHARED = """layout(local_size_x = %d, local_size_y = %d, local_size_z = %d) in;
 shared uint kept[%d];
 const uint COUNT = %du, STEP = %du;
@@ -78,7 +77,8 @@ def shared_memory(ground: Ground, nbytes: int) -> str | None:
 def _shared(ground: Ground, shape: tuple[int, int, int], words: int) -> str | None:
     x, y, z = shape
     step = x * y * z
-    program = ground.compute(OUT + WAIT + SHARED % (x, y, z, words, words, step))
+    wait = expanded(shaders_folder() / "common" / "wait.glsl")  # as kernels do
+    program = ground.compute(OUT + wait + SHARED % (x, y, z, words, words, step))
     out = ground.memory(GROUPS * words)
     ground.dispatch(program, (GROUPS, 1, 1), [out])
     expected = scattered(count_from(0, GROUPS * words)).reshape(GROUPS, words)[:, ::-1]
