@@ -1,8 +1,10 @@
 // A tile of BM rows by BN columns that a workgroup multiplies through shared memory: WG_X by WG_Y
 // invocations, times SLICES that share each step's depths, with TM by TN results each.
 //
-// Runs of 32 invocations cover 4 x 8 patches of the tile, so that they share words; an invocation's
-// rows and columns are groups of four spread over the tile; both operands are kept k-major. A is
+// Runs of 32 invocations cover 4 x 8 patches of the tile, and runs of four 2 x 2 of it, so that they
+// share words: NVIDIA's shared memory takes two cycles for a vec4 of each of 32 invocations where no
+// four neighbours read more than two words, else four. An invocation's rows and columns are groups
+// of four spread over the tile; both operands are kept k-major. A is
 // loaded four depths of a row at a time, or four rows at a depth (A_BY_ROWS); B four columns at a
 // depth, or four depths of a column (B_BY_DEPTHS).
 #ifndef A_BY_ROWS
@@ -53,8 +55,8 @@ void place() {
     lane = int(gl_LocalInvocationIndex);
     slice = lane / LANES;
     int own = lane % LANES, patch_of_32 = own / 32;
-    column = patch_of_32 % (WG_X / 8) * 8 + own % 8;
-    row = patch_of_32 / (WG_X / 8) * 4 + own / 8 % 4;
+    column = patch_of_32 % (WG_X / 8) * 8 + own % 2 + own / 4 % 4 * 2;
+    row = patch_of_32 / (WG_X / 8) * 4 + own / 2 % 2 + own / 16 % 2 * 2;
     for (int i = 0; i < TM * GN; ++i) sum[i] = vec4(0.0);
 }
 
@@ -119,11 +121,15 @@ vec4 b_at(int depth, int quad) {
 #endif
 }
 
-// Loads what this invocation multiplies at a depth of both turns; gm and gn: groups of rows and of
+// Loads what this invocation multiplies at depths of both turns; gm and gn: groups of rows and of
 // columns that matter.
+void take(int of_a, int of_b, const int gm, const int gn, out vec4 a[GM], out vec4 b[GN]) {
+    for (int g = 0; g < gm; ++g) a[g] = a_at(of_a, g * WG_Y + row);
+    for (int g = 0; g < gn; ++g) b[g] = b_at(of_b, g * WG_X + column);
+}
+
 void take(int depth, const int gm, const int gn, out vec4 a[GM], out vec4 b[GN]) {
-    for (int g = 0; g < gm; ++g) a[g] = a_at(depth, g * WG_Y + row);
-    for (int g = 0; g < gn; ++g) b[g] = b_at(depth, g * WG_X + column);
+    take(depth, depth, gm, gn, a, b);
 }
 
 void add(const int gm, const int gn, vec4 a[GM], vec4 b[GN]) {
@@ -229,7 +235,10 @@ void set_space(int i, vec4 v) {
 }
 
 // Adds up the slices' sums in the first slice, SPACE of each invocation at a time: what b_tile
-// holds. Written out, since an array indexed by a loop's variable would leave the registers.
+// holds. Written out, since an array indexed by a loop's variable would leave the registers. The
+// components are rotated on their way: NVIDIA's compiler has a vec4 that is stored begin at an even
+// register, as those of B do, and then both operands and the sum of half the multiplications were in
+// one bank, which gives two a cycle.
 #define SPACE (2 * BK * BN / 4 / LANES)
 #if SPACE * 16 < TM * GN
 #error too few turns to add up the slices
@@ -239,11 +248,11 @@ void set_space(int i, vec4 v) {
         wait(); \
         if (slice == other) \
             for (int i = 0; i < SPACE && turn * SPACE + i < TM * GN; ++i) \
-                set_space(i * LANES + lane % LANES, sum[turn * SPACE + i]); \
+                set_space(i * LANES + lane % LANES, sum[turn * SPACE + i].yzwx); \
         wait(); \
         if (slice == 0) \
             for (int i = 0; i < SPACE && turn * SPACE + i < TM * GN; ++i) \
-                sum[turn * SPACE + i] += space(i * LANES + lane); \
+                sum[turn * SPACE + i] += space(i * LANES + lane).wxyz; \
     }
 #endif
 

@@ -43,72 +43,73 @@ uniform int image_rows;
 #include <prologue>
 
 int batch = 0;
-int whole = 0;    // steps of k that are not ragged
-int fetched = 0;  // where along k the step begins that was fetched
+#if HAS_PROLOGUE
+int fetched = 0;  // the first depth of the step that was fetched
+#endif
 int a_from[A_LOADS], b_from[B_LOADS];  // where the loads of the first step lie, in vec4
 #if X_IN_C
 #define A_STRIDE (x_rows / 4)  // from a depth to the next
+#define A_DEPTHS k
+#else
+#define A_DEPTHS ((k + 3) & ~3)  // rows have whole fours
 #endif
-#if !WEIGHT_IN_R4
+#if WEIGHT_IN_R4
+#define B_DEPTHS ((k + 3) & ~3)
+#else
 #define B_STRIDE (weight_rows / 4)
+#define B_DEPTHS k
 #endif
 
 // Finds where the loads of the first step lie.
 void aim() {
+    int deepest = max(k - 1, 0);
     for (int i = 0; i < A_LOADS; ++i) {
         ivec2 from = a_item(i * INVOCATIONS + lane);
 #if X_IN_C
-        a_from[i] = from.x * A_STRIDE + min(tile_row / 4 + from.y, (m - 1) / 4);
+        a_from[i] = min(from.x, deepest) * A_STRIDE + min(tile_row / 4 + from.y, (m - 1) / 4);
 #else
         int of_row = batch * m + min(tile_row + from.y, m - 1);
-        a_from[i] = x_first / 4 + of_row * (x_row / 4) + from.x / 4;
+        a_from[i] = x_first / 4 + of_row * (x_row / 4) + min(from.x, deepest) / 4;
 #endif
     }
     for (int i = 0; i < B_LOADS; ++i) {
         ivec2 from = b_item(i * INVOCATIONS + lane);
 #if WEIGHT_IN_R4
         int stride = (BATCHED == 1 ? k : weight_row) / 4;
-        b_from[i] = batch * (weight_row / 4) + from.x / 4;
+        b_from[i] = batch * (weight_row / 4) + min(from.x, deepest) / 4;
         b_from[i] += min(tile_column * 4 + from.y, n - 1) * stride;
 #else
-        b_from[i] = batch * (weight_matrix / 4) + from.x * B_STRIDE;
+        b_from[i] = batch * (weight_matrix / 4) + min(from.x, deepest) * B_STRIDE;
         b_from[i] += min(tile_column + from.y, (n + 3) / 4 - 1);
 #endif
     }
 }
 
-// Loads the operands of the step at `start`. Only where it is ragged, on the last step of a k that is
-// no multiple of BK, is anything tested: a test would make the loads be waited for.
-void load(int start, const bool ragged) {
-    fetched = start;
-    for (int i = 0; i < A_LOADS; ++i) {
-        int left = k - start - a_item(i * INVOCATIONS + lane).x;
-#if X_IN_C
-        a_next[i] = !ragged || left > 0 ? x_at(a_from[i] + start * A_STRIDE) : vec4(0.0);
-#else
-        int at = a_from[i] + (start >> 2);
-        if (!ragged)
-            a_next[i] = x_at(at);
-        else  // the row's padding may hold anything
-            a_next[i] = left > 0 ? first_of(x_at(at), left) : vec4(0.0);
-#endif
-    }
-    for (int i = 0; i < B_LOADS; ++i) {
-        int left = k - start - b_item(i * INVOCATIONS + lane).x;
-#if WEIGHT_IN_R4
-        int at = b_from[i] + (start >> 2);
-        if (!ragged)
-            b_next[i] = weight_at(at);
-        else
-            b_next[i] = left > 0 ? first_of(weight_at(at), left) : vec4(0.0);
-#else
-        b_next[i] = !ragged || left > 0 ? weight_at(b_from[i] + start * B_STRIDE) : vec4(0.0);
-#endif
-    }
+// Where along k a step of an operand of so many depths is loaded from: sooner than it begins where it
+// would reach behind them. So no load is tested, which would make it be waited for.
+int start(int of_step, int depths) {
+    return min(of_step * BK, max(depths - BK, 0));
 }
 
 void fetch(int of_step) {
-    load(min(of_step, whole - 1) * BK, false);
+    int a_start = start(of_step, A_DEPTHS), b_start = start(of_step, B_DEPTHS);
+    for (int i = 0; i < A_LOADS; ++i) {
+#if X_IN_C
+        a_next[i] = x_at(a_from[i] + a_start * A_STRIDE);
+#else
+        a_next[i] = x_at(a_from[i] + (a_start >> 2));
+#endif
+    }
+    for (int i = 0; i < B_LOADS; ++i) {
+#if WEIGHT_IN_R4
+        b_next[i] = weight_at(b_from[i] + (b_start >> 2));
+#else
+        b_next[i] = weight_at(b_from[i] + b_start * B_STRIDE);
+#endif
+    }
+#if HAS_PROLOGUE
+    fetched = a_start;
+#endif
 }
 
 // Puts what was fetched into shared memory: of x, what the prologue makes of it. It is done here, and
@@ -117,24 +118,25 @@ void put(int turn) {
 #if HAS_PROLOGUE
     for (int i = 0; i < A_LOADS; ++i) {
         ivec2 from = a_item(i * INVOCATIONS + lane);
-        int depth = fetched + from.x, at = batch * m + min(tile_row + from.y, m - 1);
-        a_next[i] = prologue(a_next[i], min(depth, k - 1) / 4, at / image_rows);
-        if (fetched + BK > k) a_next[i] = first_of(a_next[i], k - depth);
+        int depth = min(fetched + from.x, k - 1), at = batch * m + min(tile_row + from.y, m - 1);
+        a_next[i] = prologue(a_next[i], depth / 4, at / image_rows);
     }
 #endif
     store(turn);
 }
 
-// The sums along k: whole steps, and what is left.
+// The sums along k: whole steps, and the depths behind them, which `walk` has stored and the slices
+// share. They are the last of what was loaded there, and those alone are multiplied: in a row's
+// padding may be anything.
 void walk_k(const int gm, const int gn) {
-    whole = k / BK;
-    if (whole > 0) walk(whole, gm, gn);
-    if (whole * BK < k) {
-        int turn = 1 - whole % 2;  // the other may still be read
-        load(whole * BK, true);
-        put(turn);
-        wait();
-        multiply(turn, 0, DEPTHS, gm, gn);
+    int whole = k / BK, first = whole * BK, turn = whole % 2;
+    walk(whole, gm, gn);
+    int a_first = turn * BK + first - start(whole, A_DEPTHS);
+    int b_first = turn * BK + first - start(whole, B_DEPTHS);
+    for (int depth = slice; depth < k - first; depth += SLICES) {
+        vec4 a[GM], b[GN];
+        take(a_first + depth, b_first + depth, gm, gn, a, b);
+        add(gm, gn, a, b);
     }
 }
 

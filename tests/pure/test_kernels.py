@@ -173,7 +173,8 @@ def test_the_choice_follows_size_and_device() -> None:
     assert choose("compute", problem(1024, 1024), DEVICE).name == "blocked"
     nvidia = replace(DEVICE, vendor="NVIDIA Corporation", multiprocessors=132)
     assert choose("compute", problem(512, 512), nvidia).name == "tiled_narrow"
-    assert choose("compute", problem(512, 512, 512), nvidia).name == "tiled_smaller"
+    assert choose("compute", problem(512, 512, 512), nvidia).name == "tiled_narrow"
+    assert choose("compute", problem(640, 640, 447), nvidia).name == "tiled_narrow"
     assert choose("compute", problem(640, 640, 640), nvidia).name == "tiled_small"
     assert choose("compute", problem(256, 256, 256), nvidia).name == "tiled_smallest"
     for few in ((192, 256, 256), (512, 191, 256), (63, 1024, 256), (256, 256, 127)):
