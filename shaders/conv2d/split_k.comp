@@ -105,7 +105,8 @@ void main() {
     for (int i = 1; i < TM; ++i) corners[i] = next_corner(corners[i - 1]);
     for (int i = 0; i < TM * TN; ++i) sum[i] = vec4(0.0);
     walk(slice);
-    for (int i = 0; i < TM * TN; ++i) part[slice * RESULTS + i * WG_X + lane] = sum[i];
+    // Rotated: other registers for the sums, see common/tile.glsl.
+    for (int i = 0; i < TM * TN; ++i) part[slice * RESULTS + i * WG_X + lane] = sum[i].yzwx;
     wait();
 
     // Each invocation joins and finishes some of the workgroup's results.
@@ -113,6 +114,6 @@ void main() {
         vec4 total = part[item];
         for (int s = 1; s < WG_K; ++s) total += part[s * RESULTS + item];
         int row = pixel + item / (WG_X * TN), quad = tile_column + item % (WG_X * TN);
-        if (row < n * oh * ow && quad < share) finish(total, row, group * share + quad);
+        if (row < n * oh * ow && quad < share) finish(total.wxyz, row, group * share + quad);
     }
 }

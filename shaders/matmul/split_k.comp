@@ -32,7 +32,8 @@ void main() {
     int row = int(INVOCATION_ID.y) * TM;
 
     add_up(0, row, column, slice, WG_K);
-    for (int i = 0; i < TM; ++i) part[slice * RESULTS + i * LANES + lane] = sum[i];
+    // Rotated: other registers for the sums, see common/tile.glsl.
+    for (int i = 0; i < TM; ++i) part[slice * RESULTS + i * LANES + lane] = sum[i].yzwx;
     wait();
 
     // Each invocation joins and finishes some of the workgroup's results. No compiler can count how
@@ -41,6 +42,6 @@ void main() {
     for (int i = slice; i < min(TM, m - row); i += WG_K) {
         vec4 total = vec4(0.0);
         for (int at = i * LANES + lane; at < WG_K * RESULTS; at += RESULTS) total += part[at];
-        finish(total, column, (row + i) * (out_row / 4) + out_first / 4 + column);
+        finish(total.wxyz, column, (row + i) * (out_row / 4) + out_first / 4 + column);
     }
 }
