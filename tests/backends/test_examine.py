@@ -156,7 +156,10 @@ def test_another_kernel_stands_in(examined, rng, monkeypatch) -> None:
 
 @pytest.mark.parametrize("kernel", SHADERS, ids=[f"{k.op}-{k.name}" for k in SHADERS])
 def test_what_is_right_is_used(opened, kernel, monkeypatch, tmp_path) -> None:
-    """On a driver that the other tests find right, no kernel is refused, whatever is among x."""
+    """On a driver that the other tests find right, no kernel is refused, whatever is among x.
+
+    softpipe captures wrongly from the 4,097th vertex of a draw on: there draws may be in parts.
+    """
     backend = _anew(opened(kernel.backend), monkeypatch, tmp_path)
     offers = backend.device.capabilities
     kernel = fitted(kernel, offers) or kernel
@@ -170,7 +173,8 @@ def test_what_is_right_is_used(opened, kernel, monkeypatch, tmp_path) -> None:
             backend.examine([(one, problem)])
             seen += 1
     assert seen and len(backend.verdicts.found) >= 1
-    assert [one.notable for one in backend.verdicts.seen() if one.notable] == []
+    parts = {"in launches of 4096 at most"} if offers.software == "softpipe" else set()
+    assert {one.notable for one in backend.verdicts.seen() if one.notable} <= parts
 
 
 @pytest.mark.parametrize("op", [RELU, SIGMOID, Softmax()], ids=str)
