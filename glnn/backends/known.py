@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from glnn.graph.operator import Few
+from glnn.graph.operator import Few, Operator
 from glnn.kernels.problem import Problem
 from glnn.kernels.reference import computed
 from glnn.layout.layout import PACKED
@@ -17,6 +17,7 @@ PERIOD, FEWER = 7, 3  # samples that differ: primes, so that what is off by a po
 EXACT = 1 << 28  # flops: above, the reference is float32, as float64 takes the CPU too long
 LARGE = 1 << 25  # bytes: above, or above so many flops, FEWER samples differ
 SPECIAL = (np.nan, np.inf, -np.inf, 88.7, -88.7, 104.0, -104.0)  # float32's exp ends at 88.7, -104
+REACHES = 1, 16, 256  # of operands: a comparison with 5, or 99, is the same for all small numbers
 CANCELLED = 5e-6  # of the greatest result: what float32 itself loses is no kernel's fault
 
 
@@ -46,8 +47,25 @@ class Known:
         taken = dict(shapes)
         if problem.epilogue is not None:
             taken |= problem.epilogue.shapes(op.shape_of(shapes))
-        operands = _operands(problem, taken, spoiled)
-        types = {name: TensorType.of(array) for name, array in operands.items() if name in shapes}
+        found = [cls._of(problem, op, taken, stacks, spoiled, REACHES[0])]
+        while not _varies(found[-1].result) and len(found) < len(REACHES):
+            reach = REACHES[len(found)]
+            found.append(cls._of(problem, op, taken, stacks, spoiled, reach))
+        return found[-1] if _varies(found[-1].result) else found[0]
+
+    @classmethod
+    def _of(
+        cls,
+        problem: Problem,
+        op: Operator,
+        shapes: Mapping[str, Shape],
+        stacks: Mapping[str, int],
+        spoiled: bool,
+        reach: int,
+    ) -> Known:
+        """What is known of `op`, `problem`'s or one of few samples, by operands of these shapes."""
+        operands = _operands(problem, shapes, spoiled, reach)
+        types = {k: TensorType.of(operands[k]) for k in shapes if k in problem.own}
         cost = op.cost_of(types)
         exact = cost.flops <= EXACT
         precise = operands
@@ -64,6 +82,11 @@ class Known:
             rounded, expected = computed(op, operands, problem.epilogue)[0], measured(result)
             unsure = far(rounded, expected, CANCELLED * greatest(expected))  # or overflows
         return cls(operands, result, unsure if unsure.any() else None, stacks)
+
+
+def _varies(result: Array) -> bool:
+    """Whether its numbers differ, where there are several: else no place is told apart."""
+    return result.size < 2 or bool((result != result.flat[0]).any())
 
 
 def _few(problem: Problem, spoiled: bool) -> Few | None:
@@ -89,22 +112,28 @@ def spoilable(problem: Problem) -> list[str]:
     return [n for n in names if n in problem.shapes and problem.types[n].dtype.kind == "float"]
 
 
-def _operands(problem: Problem, shapes: Mapping[str, Shape], spoiled: bool) -> dict[str, Array]:
-    """Random operands of these shapes."""
+def _operands(
+    problem: Problem, shapes: Mapping[str, Shape], spoiled: bool, reach: int
+) -> dict[str, Array]:
+    """Random operands of these shapes: floats up to `reach`, integers up to 100 times that."""
     generator = np.random.default_rng(2026)
     found: dict[str, Array] = {}
     for name, shape in shapes.items():
         kind = problem.types[name].dtype
         if kind.kind != "float":
             least, most = 0, 1 if kind is DType.bool else 99
+            if kind is not DType.bool and reach > 1:
+                bounds = np.iinfo(kind.numpy)
+                most = min(100 * reach - 1, bounds.max)
+                least = max(-most, bounds.min)
             packed = problem.layouts.get(name) == PACKED.name or name in problem.bytes
             if kind is not DType.bool and packed:
                 least, most = np.iinfo(kind.numpy).min, np.iinfo(kind.numpy).max  # the sign, too
             numbers: Array = generator.integers(least, most + 1, shape)
         else:
             numbers = np.asarray(generator.random(shape, dtype=np.float32))
-            numbers *= 2
-            numbers -= 1
+            numbers *= 2 * reach
+            numbers -= reach
         made = problem.op.trial(name, np.asarray(numbers, kind.numpy), problem.shapes)
         if spoiled and name in spoilable(problem):
             _spoil(made)

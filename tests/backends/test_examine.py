@@ -215,6 +215,24 @@ def test_the_sign_of_packed_bytes_is_among_what_is_seen(examined, monkeypatch) -
         examined.choose(problem)
 
 
+@pytest.mark.parametrize(("dtype", "bound"), [("float32", 5.0), ("uint8", 99), ("int32", -3)])
+def test_what_is_the_same_for_all_small_numbers(examined, lossy, dtype, bound) -> None:
+    """A comparison that is so tells nothing of where its numbers come from."""
+    given = np.random.default_rng(0).integers(
+        -8 if bound < 9 else 0, 200 if bound > 9 else 9, 40_000
+    )
+    x = given.astype(dtype)
+    of = Arg(0) if dtype == "float32" else call("cast_int32", Arg(0))
+    op = Pointwise(call("greater", of, bound))
+    try:
+        got = evaluate(op, {"x0": x}, examined)
+    except UnsupportedOpError as refused:
+        assert "are wrong, off by" in str(refused)
+        return
+    assert max(lossy) > MOST or examined.name == "compute", "no launch was large enough"
+    np.testing.assert_array_equal(got, x > bound)
+
+
 def test_a_convolution_of_one_image(examined, rng, lossy) -> None:
     x, weight = rng((1, 20, 40, 40)), rng((24, 20, 3, 3))
     op = Conv2d(padding=(1, 1, 1, 1))
