@@ -2,11 +2,11 @@
 // invocations, times SLICES that share each step's depths, with TM by TN results each.
 //
 // Runs of 32 invocations cover 4 x 8 patches of the tile, and runs of four 2 x 2 of it, so that they
-// share words: NVIDIA's shared memory takes two cycles for a vec4 of each of 32 invocations where no
-// four neighbours read more than two words, else four. An invocation's rows and columns are groups
-// of four spread over the tile; both operands are kept k-major. A is
-// loaded four depths of a row at a time, or four rows at a depth (A_BY_ROWS); B four columns at a
-// depth, or four depths of a column (B_BY_DEPTHS).
+// share what they read: NVIDIA's shared memory takes two cycles to give each of 32 invocations a vec4
+// where any four neighbours read two different ones at the most, else four. An invocation's rows and
+// columns are groups of four spread over the tile; both operands are kept k-major. A is loaded four
+// depths of a row at a time, or four rows at a depth (A_BY_ROWS); B four columns at a depth, or four
+// depths of a column (B_BY_DEPTHS).
 #ifndef A_BY_ROWS
 #define A_BY_ROWS 0
 #endif

@@ -131,11 +131,11 @@ void put(int turn) {
 void walk_k(const int gm, const int gn) {
     int whole = k / BK, first = whole * BK, turn = whole % 2;
     walk(whole, gm, gn);
-    int a_first = turn * BK + first - start(whole, A_DEPTHS);
-    int b_first = turn * BK + first - start(whole, B_DEPTHS);
+    int a_tail = turn * BK + first - start(whole, A_DEPTHS);
+    int b_tail = turn * BK + first - start(whole, B_DEPTHS);
     for (int depth = slice; depth < k - first; depth += SLICES) {
         vec4 a[GM], b[GN];
-        take(a_first + depth, b_first + depth, gm, gn, a, b);
+        take(a_tail + depth, b_tail + depth, gm, gn, a, b);
         add(gm, gn, a, b);
     }
 }

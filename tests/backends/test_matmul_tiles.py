@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from glnn.backends import programs
+from glnn.device import Source
 from glnn.errors import LimitError
 from glnn.graph.operators import Matmul
 from glnn.kernels import kernels_for
 from glnn.kernels.admit import why_not_device
+from glnn.kernels.source import assemble
 from tests import oracle
+from tests.backends import harness
 from tests.backends.harness import TOLERANCE, run_kernel
 
 LARGE = {"WG_X": 16, "WG_Y": 8, "TM": 8, "TN": 4, "BK": 8, "SLICES": 1, "AHEAD": 2}
@@ -65,3 +71,34 @@ def test_not_a_number_goes_where_numpy_sends_it(opened, rng, name, parameters, l
         expected = x.astype(np.float64) @ weight.T.astype(np.float64)
     got = computed(opened("compute"), {"x": x, "weight": weight}, name, parameters, layouts)
     assert oracle.error(got, expected) <= TOLERANCE
+
+
+CHECKS = {  # of each index of a load; NaN is stored where one was outside, which no result shows
+    "vec4 x_at(int i) {": "shared int outside; {} if (i < 0 || i >= x.length()) outside = 1;",
+    "vec4 weight_at(int i) {": "{} if (i < 0 || i >= weight.length()) outside = 1;",
+    "void main() {": "{} if (gl_LocalInvocationIndex == 0u) outside = 0; barrier();",
+    "epilogue(sum, place, quad)": "(outside == 0 ? {} : vec4(uintBitsToFloat(0x7fc00000u)))",
+}
+
+
+@pytest.mark.parametrize("opened", ["as it is"], indirect=True)
+@pytest.mark.parametrize("layouts", LAYOUTS, ids=str)
+@pytest.mark.parametrize(("name", "parameters"), [one for one in SETS if "tiled" in one[0]])
+def test_nothing_outside_is_loaded(opened, rng, monkeypatch, name, parameters, layouts) -> None:
+    """Not even what is multiplied by nothing: it may be where no memory is."""
+
+    def checked(*given) -> Source:
+        source = assemble(*given)
+        text = source.text
+        for found, instead in CHECKS.items():
+            assert text.count(found) == 1, found
+            text = text.replace(found, instead.replace("{}", found, 1))
+        return replace(source, text=text)
+
+    monkeypatch.setattr(programs, "assemble", checked)
+    monkeypatch.setattr(harness, "GUARD", 0)
+    backend = opened("compute")
+    for m, n, k in (*SIZES, (5, 66, 22), (70, 5, 7), (9, 9, 32)):
+        operands = {"x": rng((m, k)), "weight": rng((n, k))}
+        got = computed(backend, operands, name, parameters, layouts)
+        assert np.isfinite(got).all(), f"{m} x {k} by {n}"

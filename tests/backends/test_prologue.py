@@ -127,13 +127,14 @@ def test_with_other_parameters(opened, rng, kernel, parameters) -> None:
     name = "matmul" if product else "conv2d"
     (declared,) = (k for k in kernels_for(name, "compute") if k.name == kernel)
     groups = 12 if kernel == "depthwise" else 1
-    x, weight = rng((2, 12, 5, 9)), rng((12 if groups > 1 else 36, 12 // groups, 1, 1))
-    p1 = rng((2, 12, 1, 1))
+    c = 12 if groups > 1 else 22  # a step of 16, and a ragged one
+    x, weight = rng((2, c, 5, 9)), rng((12 if groups > 1 else 36, c // groups, 1, 1))
+    p1 = rng((2, c, 1, 1))
     expected = oracle.conv2d(x.astype(np.float64) * p1, weight, None, groups=groups)
     op: Matmul | Conv2d = Conv2d(groups=groups, prologue=SCALED)
     if product:
-        x = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).reshape(-1, 12)
-        weight, p1, op = weight.reshape(-1, 12), p1.reshape(2, 12), Matmul(SCALED)
+        x = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).reshape(-1, c)
+        weight, p1, op = weight.reshape(-1, c), p1.reshape(2, c), Matmul(SCALED)
         expected = expected.transpose(0, 2, 3, 1).reshape(-1, 36)
     choice = declared.with_parameters(**parameters)
     if why_not_device(choice, backend.device.capabilities):
