@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
@@ -47,11 +48,9 @@ class Known:
         taken = dict(shapes)
         if problem.epilogue is not None:
             taken |= problem.epilogue.shapes(op.shape_of(shapes))
-        found = [cls._of(problem, op, taken, stacks, spoiled, REACHES[0])]
-        while not _varies(found[-1].result) and len(found) < len(REACHES):
-            reach = REACHES[len(found)]
-            found.append(cls._of(problem, op, taken, stacks, spoiled, reach))
-        return found[-1] if _varies(found[-1].result) else found[0]
+        tried = (cls._of(problem, op, taken, stacks, spoiled, reach) for reach in REACHES)
+        first = next(tried)
+        return next((one for one in chain([first], tried) if _varies(one.result)), first)
 
     @classmethod
     def _of(
@@ -65,7 +64,7 @@ class Known:
     ) -> Known:
         """What is known of `op`, `problem`'s or one of few samples, by operands of these shapes."""
         operands = _operands(problem, shapes, spoiled, reach)
-        types = {k: TensorType.of(operands[k]) for k in shapes if k in problem.own}
+        types = {name: TensorType.of(operands[name]) for name in problem.own}
         cost = op.cost_of(types)
         exact = cost.flops <= EXACT
         precise = operands
@@ -121,14 +120,13 @@ def _operands(
     for name, shape in shapes.items():
         kind = problem.types[name].dtype
         if kind.kind != "float":
-            least, most = 0, 1 if kind is DType.bool else 99
-            if kind is not DType.bool and reach > 1:
+            least, most = 0, 1
+            if kind is not DType.bool:
                 bounds = np.iinfo(kind.numpy)
-                most = min(100 * reach - 1, bounds.max)
-                least = max(-most, bounds.min)
-            packed = problem.layouts.get(name) == PACKED.name or name in problem.bytes
-            if kind is not DType.bool and packed:
-                least, most = np.iinfo(kind.numpy).min, np.iinfo(kind.numpy).max  # the sign, too
+                least, most = bounds.min, bounds.max  # the sign, too
+                if problem.layouts.get(name) != PACKED.name and name not in problem.bytes:
+                    most = min(100 * reach - 1, most)
+                    least = 0 if reach == 1 else max(-most, least)
             numbers: Array = generator.integers(least, most + 1, shape)
         else:
             numbers = np.asarray(generator.random(shape, dtype=np.float32))
