@@ -638,6 +638,17 @@ def test_convolutions_by_kernels_with_parameters() -> None:
     assert all(row["ms"] > 0 and row["error"] < 1e-6 for row in rows)
 
 
+def test_what_follows_an_operator_by_kernel() -> None:
+    options = ["--sizes", "5x8x12", "--only", "3x3 960", "--repeat", "1", "--json"]
+    product, convolution = json.loads(run("benchmarks.epilogues", *options))["rows"]
+    assert product["name"] == "5x8x12" and convolution["name"] == "depthwise 3x3 960, 7"
+    for row in (product, convolution):
+        assert row["ms"] > 0 and row["GELU"] > 0 < row["residual"]
+    asked = ["--kernel", "blocked TM=2,4", "--kernel", "depthwise"]
+    rows = json.loads(run("benchmarks.epilogues", *options, *asked))["rows"]
+    assert [row["kernel"].split(" ")[0] for row in rows] == ["blocked", "blocked", "depthwise"]
+
+
 def test_variants_of_convolutions() -> None:
     from benchmarks.variants import convolutions
     from glnn.model.builders import vgg16

@@ -216,8 +216,16 @@ void walk(int steps, const int gm, const int gn) {
     }
 }
 
-#if SLICES > 1
-// The memory of b_tile as vec4.
+// Whether all slices finish what they have added up. Where there is one, it does so by itself if that
+// is short: a loop of long epilogues is not unrolled by NVIDIA's compiler, which keeps all sums in
+// memory then and took 14 to 27 times as long behind a GELU.
+#define TOGETHER (SLICES > 1 || EPILOGUE_LONG)
+#if TOGETHER
+// The memory of b_tile as vec4, and how many of each of a slice's invocations it holds.
+#define HELD (2 * BK * BN / 4 / LANES)
+#if HELD * 16 < TM * GN
+#error too few turns for the sums
+#endif
 vec4 space(int i) {
 #if B_BY_DEPTHS
     return vec4(b_tile[4 * i], b_tile[4 * i + 1], b_tile[4 * i + 2], b_tile[4 * i + 3]);
@@ -234,34 +242,54 @@ void set_space(int i, vec4 v) {
 #endif
 }
 
-// Adds up the slices' sums in the first slice, SPACE of each invocation at a time: what b_tile
-// holds. Written out, since an array indexed by a loop's variable would leave the registers. The
-// components are rotated on their way: NVIDIA's compiler has a vec4 that is stored begin at an even
-// register, as those of B do, and then both operands and the sum of half the multiplications were in
-// one bank, which gives two a cycle.
-#define SPACE (2 * BK * BN / 4 / LANES)
-#if SPACE * 16 < TM * GN
-#error too few turns to add up the slices
-#endif
+// Stores HELD of this invocation's sums, and adds others to them. Turns are numbers in the text, since
+// an array indexed by a loop's variable would leave the registers. The components are rotated on their
+// way: NVIDIA's compiler has a vec4 that is stored begin at an even register, as those of B do, and
+// then both operands and the sum of half the multiplications were in one bank, which gives two a cycle.
+#define LEND(turn) \
+    for (int i = 0; i < HELD && turn * HELD + i < TM * GN; ++i) \
+        set_space(i * LANES + lane % LANES, sum[turn * HELD + i].yzwx);
+#define ADD(turn) \
+    for (int i = 0; i < HELD && turn * HELD + i < TM * GN; ++i) \
+        sum[turn * HELD + i] += space(i * LANES + lane).wxyz;
 #define MEET(turn) \
-    if (turn * SPACE < TM * GN) { \
+    if (turn * HELD < TM * GN) { \
         wait(); \
-        if (slice == other) \
-            for (int i = 0; i < SPACE && turn * SPACE + i < TM * GN; ++i) \
-                set_space(i * LANES + lane % LANES, sum[turn * SPACE + i].yzwx); \
+        if (slice == other) { LEND(turn) } \
         wait(); \
-        if (slice == 0) \
-            for (int i = 0; i < SPACE && turn * SPACE + i < TM * GN; ++i) \
-                sum[turn * SPACE + i] += space(i * LANES + lane).wxyz; \
+        if (slice == 0) { ADD(turn) } \
     }
+#define LEND_FROM(turn) \
+    if (from == turn * HELD && turn * HELD < TM * GN) { LEND(turn) }
+#define EACH_TURN(DO) \
+    DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) \
+    DO(8) DO(9) DO(10) DO(11) DO(12) DO(13) DO(14) DO(15)
 #endif
 
 // The slices' sums together; only the first slice has them.
 void meet() {
 #if SLICES > 1
     for (int other = 1; other < SLICES; ++other) {
-        MEET(0) MEET(1) MEET(2) MEET(3) MEET(4) MEET(5) MEET(6) MEET(7)
-        MEET(8) MEET(9) MEET(10) MEET(11) MEET(12) MEET(13) MEET(14) MEET(15)
+        EACH_TURN(MEET)
     }
 #endif
 }
+
+#if TOGETHER
+// The kernel's own: finishes four sums of a row of the tile.
+void finish_at(int of_row, int of_quad, vec4 sums);
+
+// Finishes all sums, which come from shared memory: there is one text of it for all of them.
+void finish_together() {
+    for (int from = 0; from < TM * GN; from += HELD) {
+        if (SLICES > 1 || from == 0) wait();  // of one slice each reads what it has stored itself
+        if (slice == 0) { EACH_TURN(LEND_FROM) }
+        if (SLICES > 1) wait();
+        for (int i = slice; i < min(HELD, TM * GN - from); i += SLICES) {
+            int of_row = ((from + i) / GN / 4 * WG_Y + row) * 4 + (from + i) / GN % 4;
+            int of_quad = (from + i) % GN * WG_X + column;
+            finish_at(of_row, of_quad, space(i * LANES + lane % LANES).wxyz);
+        }
+    }
+}
+#endif

@@ -29,7 +29,7 @@
 
 int channel = 0, tap_y = 0, tap_x = 0;  // of the step to fetch
 int fetched;  // the first channel of the step that was fetched
-int channels, group;
+int channels, group, pixels, share;  // share: a group's columns in vec4
 ivec3 corners[A_LOADS];
 int rest[A_LOADS];  // how many of the loaded channels matter: none outside of the image
 
@@ -44,7 +44,6 @@ void fetch(int of_step) {
         a_next[i] = X_AT(rest[i] > 0 ? at + (group * channels + depth) / 4 : 0);
     }
     int columns = (o + 3) / 4;
-    int share = columns / GROUPS;
     int tap = (tap_y * KERNEL_W + tap_x) * channels;
     for (int i = 0; i < B_LOADS; ++i) {
         int item = i * INVOCATIONS + lane;
@@ -78,12 +77,19 @@ void put(int turn) {
     store(turn);
 }
 
+#if TOGETHER
+void finish_at(int of_row, int of_quad, vec4 sums) {
+    int pixel = tile_row + of_row, quad = tile_column + of_quad;
+    if (pixel < pixels && quad < share) finish(sums, pixel, group * share + quad);
+}
+#endif
+
 void main() {
     place();
     group = int(WORKGROUP_ID.z);
     channels = c / GROUPS;
-    int pixels = n * oh * ow;
-    int share = (o + 3) / 4 / GROUPS;
+    pixels = n * oh * ow;
+    share = (o + 3) / 4 / GROUPS;
     for (int i = 0; i < A_LOADS; ++i)
         corners[i] = corner(min(tile_row + (i * INVOCATIONS + lane) / (BK / 4), pixels - 1));
 
@@ -96,8 +102,9 @@ void main() {
     else
         walk(steps, GM, GN);
     meet();
-    if (slice > 0) return;
-
+#if TOGETHER
+    finish_together();
+#else
     for (int g = 0; g < GM; ++g) {
         for (int i = 0; i < 4; ++i) {
             int pixel = tile_row + (g * WG_Y + row) * 4 + i;
@@ -108,4 +115,5 @@ void main() {
             }
         }
     }
+#endif
 }

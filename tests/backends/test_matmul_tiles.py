@@ -37,13 +37,13 @@ LAYOUTS: list[dict[str, str]] = [{}, {"x": "C"}, {"weight": "C"}, {"x": "C", "we
 SIZES = [(1, 1, 1), (3, 7, 127), (129, 131, 37), (67, 33, 257), (31, 64, 64), (64, 129, 16)]
 
 
-def computed(backend, operands, name, parameters, layouts) -> np.ndarray:
+def computed(backend, operands, name, parameters, layouts, epilogue=None) -> np.ndarray:
     (declared,) = (k for k in kernels_for("matmul", "compute") if k.name == name)
     kernel = declared.with_parameters(**parameters)
     if reason := why_not_device(kernel, backend.device.capabilities):
         pytest.skip(reason)
     try:
-        return run_kernel(backend, Matmul(), operands, kernel, layouts=layouts)
+        return run_kernel(backend, Matmul(), operands, kernel, epilogue, layouts)
     except LimitError as refused:  # what the driver alone knows
         pytest.skip(str(refused))
 

@@ -17,6 +17,8 @@ TEMPLATE = "common/epilogue.glsl"
 IDENTITY = Epilogue(call("mul", 1.0, Arg(0)))
 WORDS = {"float": "uint", "vec4": "uvec2"}
 """GLSL's type of what memory of halves is seen as, by the form."""
+SHORT = 6
+"""Operations a number: as many as NVIDIA's compiler (580) unrolls for 32 fours, not ten."""
 PREFIX = "epilogue_scalar"  # of the uniforms of the expression's numbers
 
 
@@ -48,6 +50,7 @@ def generated(epilogue: Epilogue | None, form: str, bound: Bound) -> dict[str, s
     found = epilogue or IDENTITY
     operands = [
         f"#define EPILOGUE_QUADS {int(form == 'vec4')}",
+        f"#define EPILOGUE_LONG {int(found.expr.flops > SHORT)}",
         *(['#include "common/texel.glsl"'] if bound.samplers else []),
         *(['#include "common/half.glsl"'] if bound.halves else []),
         *(_declaration(name, form, bound) for name in found.names if name != bound.in_place),

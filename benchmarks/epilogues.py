@@ -1,0 +1,169 @@
+"""What a bias, an activation or a residual behind a product or a convolution costs each kernel.
+
+A time is that of all launches of the operator with what follows it in their epilogue, over that of
+the operator alone, by the GPU's timer where it is believed; each result is checked first. Where a
+compiler does not unroll a loop of long epilogues, sums may leave the registers: then GELU or Mish
+takes several times as long as ReLU.
+
+    python -m benchmarks.epilogues
+    python -m benchmarks.epilogues --sizes 197x3072x768,1576x3072x768 --only nothing
+    python -m benchmarks.epilogues --sizes 512 --kernel tiled_small --kernel "tiled AHEAD=0,1,2"
+    python -m benchmarks.epilogues --sizes nothing --only 1x1,stem --json
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import rich_click as click
+from numpy.typing import NDArray
+
+from benchmarks.candidates import Asked
+from benchmarks.command import run
+from benchmarks.convolutions import CASES
+from benchmarks.record import machine
+from benchmarks.tables import table
+from benchmarks.timing import kernel_time
+from glnn.backends import open_backend
+from glnn.backends.gl import GlBackend
+from glnn.cli.screen import Screen, number, progress
+from glnn.errors import GlnnError, UnsupportedOpError
+from glnn.graph.epilogue import Epilogue
+from glnn.graph.expression import Arg, call
+from glnn.graph.operator import Operator
+from glnn.graph.operators import Matmul
+from glnn.kernels.kernel import Kernel
+from glnn.kernels.problem import Problem
+from glnn.tuning.tune import describe
+
+Array = NDArray[np.float32]
+BIASED = call("add", Arg(0), Arg(1))
+EPILOGUES = {
+    "bias": Epilogue(BIASED, ("channel",)),
+    "ReLU": Epilogue(call("relu", BIASED), ("channel",)),
+    "Hardswish": Epilogue(call("hardswish", BIASED), ("channel",)),
+    "SiLU": Epilogue(call("silu", BIASED), ("channel",)),
+    "GELU": Epilogue(call("gelu", BIASED), ("channel",)),
+    "Mish": Epilogue(call("mish", BIASED), ("channel",)),
+    "residual": Epilogue(call("add", BIASED, Arg(2)), ("channel", "full")),
+}
+"""Behind a bias each, as layers have it."""
+SIZES = "128,256,384,512,768,1024,2048,197x768x768,197x2304x768,197x3072x768,1576x3072x768"
+NOTHING = "nothing"
+
+
+def products(text: str) -> Iterator[tuple[str, Operator, dict[str, Array]]]:
+    """The products of `text`, sizes as 512 or 197x3072x768. Raises GlnnError."""
+    for size in () if text == NOTHING else text.split(","):
+        parts = size.strip().split("x")
+        if len(parts) not in (1, 3) or not all(p.isdecimal() and int(p) > 0 for p in parts):
+            raise GlnnError(f"--sizes: expected numbers as 96 or 1x64x256, got {size!r}")
+        m, n, k = map(int, parts * 3 if len(parts) == 1 else parts)
+        generator = np.random.default_rng(k)
+        x = generator.standard_normal((m, k), dtype=np.float32)
+        weight = generator.standard_normal((n, k), dtype=np.float32) / np.float32(k**0.5)
+        yield size, Matmul(), {"x": x, "weight": weight}
+
+
+def convolutions(text: str) -> Iterator[tuple[str, Operator, dict[str, Array]]]:
+    """The convolutions of benchmarks.convolutions with one of the texts of `text` in their name."""
+    texts = [part.strip() for part in text.split(",")]
+    for case in () if text == NOTHING else CASES:
+        if any(part in case.name for part in texts):
+            generator = np.random.default_rng(case.c)
+            shape = case.o, case.c // case.groups, *case.kernel
+            x = generator.standard_normal((1, case.c, case.side, case.side), dtype=np.float32)
+            weight = generator.standard_normal(shape, dtype=np.float32)
+            weight /= np.float32(np.prod(shape[1:]) ** 0.5)
+            yield case.name, case.operator, {"x": x, "weight": weight}
+
+
+def measured(
+    backend: GlBackend,
+    name: str,
+    op: Operator,
+    operands: Mapping[str, Array],
+    repeat: int,
+    asked: tuple[Asked, ...],
+) -> Iterator[dict[str, Any]]:
+    """A row, or one for each kernel asked for."""
+    shapes = {name: array.shape for name, array in operands.items()}
+    problem = Problem.of(op, shapes, {})
+    known = tuple(one for one in asked if one.kernel.op == op.name)
+    kernels: list[Kernel | str | None]
+    kernels = [k for one in known for k in one.able(backend, problem)] if asked else [None]
+    layouts = {"x": "nhwC4c"} if "x" in shapes and len(shapes["x"]) == 4 else None
+    generator = np.random.default_rng(1)
+    for kernel in kernels:
+        alone = kernel_time(backend, op, operands, kernel, repeat, layouts=layouts)
+        shown = describe(kernel) if isinstance(kernel, Kernel) else alone.kernel
+        row = {"name": name, "kernel": shown, "ms": 1e3 * alone.seconds}
+        for label, epilogue in EPILOGUES.items():
+            beside = {
+                name: generator.standard_normal(shape, dtype=np.float32)
+                for name, shape in epilogue.shapes(problem.output).items()
+            }
+            # By name: another kernel may be chosen for an operator with an epilogue.
+            same = kernel if kernel is not None else alone.kernel
+            given = {**operands, **beside}
+            try:
+                found = kernel_time(backend, op, given, same, repeat, epilogue, layouts=layouts)
+            except UnsupportedOpError:  # one of stages takes no residual
+                row[label] = None
+            else:
+                row[label] = found.seconds / alone.seconds
+        yield row
+
+
+@click.command(help=__doc__)
+@click.option("--sizes", default=SIZES, show_default=True, help="Of products; `nothing` for none.")
+@click.option(
+    "--only",
+    default="1x1,3x3 64 > 64,groups,stem,depthwise",
+    show_default=True,
+    help="Convolutions with one of these texts in their name; `nothing` for none.",
+)
+@click.option(
+    "--kernel", "kernels", multiple=True, help='As "tiled_small AHEAD=0,1"; may be repeated.'
+)
+@click.option("--repeat", type=click.IntRange(1), default=5, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def main(sizes: str, only: str, kernels: tuple[str, ...], repeat: int, as_json: bool) -> None:
+    cases = [*products(sizes), *convolutions(only)]
+    if not cases:
+        raise GlnnError(f"--sizes, --only: no product and no convolution, got {sizes}, {only}")
+    asked = tuple(_asked(text) for text in kernels)
+    backend = open_backend("compute")
+    assert isinstance(backend, GlBackend)
+    result: dict[str, Any] = {**machine(backend.device), "rows": []}
+    with progress(not as_json) as bar:
+        task = bar.add_task("epilogues", total=len(cases))
+        for name, op, operands in cases:
+            bar.update(task, description=name)
+            result["rows"] += measured(backend, name, op, operands, repeat, asked)
+            bar.advance(task)
+    if not result["rows"]:
+        raise GlnnError("--kernel: none that is asked for computes one of these")
+    if as_json:
+        print(json.dumps(result, indent=2))
+        return
+    shown = table("operator", "kernel", ">ms alone", *(f">{label}" for label in EPILOGUES))
+    for row in result["rows"]:
+        ratios = (number(row[label]) for label in EPILOGUES)
+        shown.add(row["name"], row["kernel"], number(row["ms"]), *ratios)
+    Screen().show(shown, f"times over those of the operator alone on {result['device']}")
+
+
+def _asked(text: str) -> Asked:
+    """A kernel of products or of convolutions. Raises GlnnError."""
+    try:
+        return Asked.of("matmul", text)
+    except GlnnError:
+        return Asked.of("conv2d", text)
+
+
+if __name__ == "__main__":
+    run(main)
