@@ -35,6 +35,7 @@ from glnn.graph.epilogue import Epilogue
 from glnn.graph.expression import Arg, call
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Matmul
+from glnn.kernels import kernels_for
 from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.tuning.tune import describe
@@ -53,6 +54,7 @@ EPILOGUES = {
 """Behind a bias each, as layers have it."""
 SIZES = "128,256,384,512,768,1024,2048,197x768x768,197x2304x768,197x3072x768,1576x3072x768"
 NOTHING = "nothing"
+OPS = "matmul", "conv2d"
 
 
 def products(text: str) -> Iterator[tuple[str, Operator, dict[str, Array]]]:
@@ -135,7 +137,7 @@ def main(sizes: str, only: str, kernels: tuple[str, ...], repeat: int, as_json: 
     cases = [*products(sizes), *convolutions(only)]
     if not cases:
         raise GlnnError(f"--sizes, --only: no product and no convolution, got {sizes}, {only}")
-    asked = tuple(_asked(text) for text in kernels)
+    asked = tuple(one for text in kernels for one in _asked(text))
     backend = open_backend("compute")
     assert isinstance(backend, GlBackend)
     result: dict[str, Any] = {**machine(backend.device), "rows": []}
@@ -157,12 +159,20 @@ def main(sizes: str, only: str, kernels: tuple[str, ...], repeat: int, as_json: 
     Screen().show(shown, f"times over those of the operator alone on {result['device']}")
 
 
-def _asked(text: str) -> Asked:
-    """A kernel of products or of convolutions. Raises GlnnError."""
-    try:
-        return Asked.of("matmul", text)
-    except GlnnError:
-        return Asked.of("conv2d", text)
+def _asked(text: str) -> list[Asked]:
+    """Kernels of products and of convolutions that `text` says. Raises GlnnError."""
+    name = text.split(maxsplit=1)[0] if text.strip() else text
+    known = [op for op in OPS if name in {kernel.name for kernel in kernels_for(op, "compute")}]
+    if not known:
+        raise GlnnError(f"--kernel: {' and '.join(OPS)} have no kernel {name!r}")
+    found: list[Asked] = []
+    for op in known:  # kernels of one name may have other parameters
+        try:
+            found.append(Asked.of(op, text))
+        except GlnnError:
+            if op == known[-1] and not found:
+                raise
+    return found
 
 
 if __name__ == "__main__":
