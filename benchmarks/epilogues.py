@@ -1,9 +1,9 @@
 """What a bias, an activation or a residual behind a product or a convolution costs each kernel.
 
 A time is that of all launches of the operator with what follows it in their epilogue, over that of
-the operator alone, by the GPU's timer where it is believed; each result is checked first. Where a
-compiler does not unroll a loop of long epilogues, sums may leave the registers: then GELU or Mish
-takes several times as long as ReLU.
+the operator alone, by the GPU's timer where it is believed; results of up to 2^31 multiply-adds
+are checked first. Where a compiler does not unroll a loop of long epilogues, sums may leave the
+registers: then GELU or Mish takes several times as long as ReLU.
 
     python -m benchmarks.epilogues
     python -m benchmarks.epilogues --sizes 197x3072x768,1576x3072x768 --only nothing
@@ -30,13 +30,12 @@ from benchmarks.timing import kernel_time
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
 from glnn.cli.screen import Screen, number, progress
-from glnn.errors import GlnnError, UnsupportedOpError
+from glnn.errors import GlnnError
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.expression import Arg, call
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Matmul
 from glnn.kernels import kernels_for
-from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.tuning.tune import describe
 
@@ -61,7 +60,8 @@ def products(text: str) -> Iterator[tuple[str, Operator, dict[str, Array]]]:
     """The products of `text`, sizes as 512 or 197x3072x768. Raises GlnnError."""
     for size in () if text == NOTHING else text.split(","):
         parts = size.strip().split("x")
-        if len(parts) not in (1, 3) or not all(p.isdecimal() and int(p) > 0 for p in parts):
+        known = all(p.isascii() and p.isdecimal() and int(p) > 0 for p in parts)
+        if len(parts) not in (1, 3) or not known:
             raise GlnnError(f"--sizes: expected numbers as 96 or 1x64x256, got {size!r}")
         m, n, k = map(int, parts * 3 if len(parts) == 1 else parts)
         generator = np.random.default_rng(k)
@@ -72,7 +72,7 @@ def products(text: str) -> Iterator[tuple[str, Operator, dict[str, Array]]]:
 
 def convolutions(text: str) -> Iterator[tuple[str, Operator, dict[str, Array]]]:
     """The convolutions of benchmarks.convolutions with one of the texts of `text` in their name."""
-    texts = [part.strip() for part in text.split(",")]
+    texts = [part.strip() for part in text.split(",") if part.strip()]
     for case in () if text == NOTHING else CASES:
         if any(part in case.name for part in texts):
             generator = np.random.default_rng(case.c)
@@ -95,26 +95,28 @@ def measured(
     shapes = {name: array.shape for name, array in operands.items()}
     problem = Problem.of(op, shapes, {})
     known = tuple(one for one in asked if one.kernel.op == op.name)
-    kernels: list[Kernel | str | None]
-    kernels = [k for one in known for k in one.able(backend, problem)] if asked else [None]
-    layouts = {"x": "nhwC4c"} if "x" in shapes and len(shapes["x"]) == 4 else None
+    kernels = [kernel for one in known for kernel in one.able(backend, problem)]
+    layouts = {"x": "nhwC4c"} if len(shapes["x"]) == 4 else None
     generator = np.random.default_rng(1)
-    for kernel in kernels:
-        alone = kernel_time(backend, op, operands, kernel, repeat, layouts=layouts)
-        shown = describe(kernel) if isinstance(kernel, Kernel) else alone.kernel
-        row = {"name": name, "kernel": shown, "ms": 1e3 * alone.seconds}
+    # What is chosen for the operator alone has the epilogues as well.
+    for kernel in kernels if asked else [backend.choose(problem)]:
+        row: dict[str, Any] = {"name": name, "kernel": describe(kernel), "reasons": {}}
+        try:
+            alone = kernel_time(backend, op, operands, kernel, repeat, layouts=layouts)
+        except GlnnError as error:
+            yield {**row, "ms": None, "reasons": {"alone": str(error)}}
+            continue
+        row |= {"ms": 1e3 * alone.seconds, "by_timer": alone.by_timer, "error": alone.error}
         for label, epilogue in EPILOGUES.items():
             beside = {
                 name: generator.standard_normal(shape, dtype=np.float32)
                 for name, shape in epilogue.shapes(problem.output).items()
             }
-            # By name: another kernel may be chosen for an operator with an epilogue.
-            same = kernel if kernel is not None else alone.kernel
             given = {**operands, **beside}
             try:
-                found = kernel_time(backend, op, given, same, repeat, epilogue, layouts=layouts)
-            except UnsupportedOpError:  # one of stages takes no residual
-                row[label] = None
+                found = kernel_time(backend, op, given, kernel, repeat, epilogue, layouts=layouts)
+            except GlnnError as error:  # one of stages takes no residual
+                row["reasons"][label] = str(error)
             else:
                 row[label] = found.seconds / alone.seconds
         yield row
@@ -134,10 +136,10 @@ def measured(
 @click.option("--repeat", type=click.IntRange(1), default=5, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def main(sizes: str, only: str, kernels: tuple[str, ...], repeat: int, as_json: bool) -> None:
+    asked = tuple(one for text in kernels for one in _asked(text))
     cases = [*products(sizes), *convolutions(only)]
     if not cases:
         raise GlnnError(f"--sizes, --only: no product and no convolution, got {sizes}, {only}")
-    asked = tuple(one for text in kernels for one in _asked(text))
     backend = open_backend("compute")
     assert isinstance(backend, GlBackend)
     result: dict[str, Any] = {**machine(backend.device), "rows": []}
@@ -154,24 +156,30 @@ def main(sizes: str, only: str, kernels: tuple[str, ...], repeat: int, as_json: 
         return
     shown = table("operator", "kernel", ">ms alone", *(f">{label}" for label in EPILOGUES))
     for row in result["rows"]:
-        ratios = (number(row[label]) for label in EPILOGUES)
+        ratios = (number(row.get(label)) for label in EPILOGUES)
         shown.add(row["name"], row["kernel"], number(row["ms"]), *ratios)
-    Screen().show(shown, f"times over those of the operator alone on {result['device']}")
+    out = Screen()
+    out.show(shown, f"times over those of the operator alone on {result['device']}")
+    for row in result["rows"]:
+        for label, reason in row["reasons"].items():
+            out.say(f"{row['name']}, {label}: {reason}")
 
 
 def _asked(text: str) -> list[Asked]:
     """Kernels of products and of convolutions that `text` says. Raises GlnnError."""
     name = text.split(maxsplit=1)[0] if text.strip() else text
-    known = [op for op in OPS if name in {kernel.name for kernel in kernels_for(op, "compute")}]
-    if not known:
-        raise GlnnError(f"--kernel: {' and '.join(OPS)} have no kernel {name!r}")
     found: list[Asked] = []
-    for op in known:  # kernels of one name may have other parameters
+    refused: list[str] = []
+    for op in OPS:  # kernels of one name may have other parameters
+        if name not in {kernel.name for kernel in kernels_for(op, "compute")}:
+            continue
         try:
             found.append(Asked.of(op, text))
-        except GlnnError:
-            if op == known[-1] and not found:
-                raise
+        except GlnnError as error:
+            refused.append(f"{op}: {error}")
+    if not found:
+        none = f"--kernel: {' and '.join(OPS)} have no kernel {name!r}"
+        raise GlnnError("; ".join(refused) or none)
     return found
 
 

@@ -216,9 +216,9 @@ void walk(int steps, const int gm, const int gn) {
     }
 }
 
-// Whether all slices finish what they have added up. Where there is one, it does so by itself if that
-// is short: a loop of long epilogues is not unrolled by NVIDIA's compiler, which keeps all sums in
-// memory then and took 14 to 27 times as long behind a GELU.
+// Whether all slices finish what they have added up. Where there is one, it does so by itself if
+// that is short: a loop of long epilogues is not unrolled by NVIDIA's compiler, which keeps all sums
+// in memory then and took up to 28 times as long.
 #define TOGETHER (SLICES > 1 || EPILOGUE_LONG)
 #if TOGETHER
 // The memory of b_tile as vec4, and how many of each of a slice's invocations it holds.
@@ -242,10 +242,11 @@ void set_space(int i, vec4 v) {
 #endif
 }
 
-// Stores HELD of this invocation's sums, and adds others to them. Turns are numbers in the text, since
-// an array indexed by a loop's variable would leave the registers. The components are rotated on their
-// way: NVIDIA's compiler has a vec4 that is stored begin at an even register, as those of B do, and
-// then both operands and the sum of half the multiplications were in one bank, which gives two a cycle.
+// Stores HELD of this invocation's sums, and adds others to them. Turns are numbers in the text,
+// since an array indexed by a loop's variable would leave the registers. The components are rotated
+// on their way: NVIDIA's compiler has a vec4 that is stored begin at an even register, as those of B
+// do, and then both operands and the sum of half the multiplications were in one bank, which gives
+// two a cycle.
 #define LEND(turn) \
     for (int i = 0; i < HELD && turn * HELD + i < TM * GN; ++i) \
         set_space(i * LANES + lane % LANES, sum[turn * HELD + i].yzwx);

@@ -75,12 +75,14 @@ void convolve(int quad, int left, int image, int y) {
             }
         }
     }
+    vec4 made[PX * TN];  // Mesa keeps a loop of long epilogues, and has what it indexes in memory
+    for (int i = 0; i < PX * TN; ++i) made[i] = sum[i];
     for (int p = 0; p < PX; ++p) {
         for (int j = 0; j < TN; ++j) {
             if (left + p >= ow || quad + j >= quads) continue;
             int pixel = (image * oh + y) * ow + left + p;
             int at = pixel * (out_pixel >> 2) + (out_first >> 2) + quad + j;
-            result[at] = epilogue(sum[p * TN + j], at, quad + j);
+            result[at] = epilogue(made[p * TN + j], at, quad + j);
         }
     }
 }

@@ -77,8 +77,10 @@ void main() {
             }
         }
     }
+    vec4 made[TM * TN];  // Mesa keeps a loop of long epilogues, and has what it indexes in memory
+    for (int i = 0; i < TM * TN; ++i) made[i] = sum[i];
     for (int i = 0; i < TM; ++i)
         for (int j = 0; j < TN; ++j)
             if (pixel + i < pixels && quad + j <= last)
-                finish(sum[i * TN + j], pixel + i, first + quad + j);
+                finish(made[i * TN + j], pixel + i, first + quad + j);
 }

@@ -35,9 +35,11 @@ void main() {
     if (row >= m || column >= columns) return;
 
     add_up(matrix, row, column, 0, 1);
+    vec4 made[TM * TN];  // Mesa keeps a loop of long epilogues, and has what it indexes in memory
+    for (int i = 0; i < TM * TN; ++i) made[i] = sum[i];
     int target = (matrix * m + row) * (out_row >> 2) + (out_first >> 2) + column;
     for (int i = 0; i < TM; ++i)
         for (int j = 0; j < TN; ++j)
             if (row + i < m && column + j < columns)
-                finish(sum[i * TN + j], column + j, target + i * (out_row >> 2) + j);
+                finish(made[i * TN + j], column + j, target + i * (out_row >> 2) + j);
 }

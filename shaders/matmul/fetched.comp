@@ -69,9 +69,11 @@ void main() {
             for (int i = 0; i < TM; ++i) sum[i * TN + j] += weights * a[i];
         }
     }
+    vec4 made[TM * TN];  // Mesa keeps a loop of long epilogues, and has what it indexes in memory
+    for (int i = 0; i < TM * TN; ++i) made[i] = sum[i];
     int target = out_first / 4 + first * (out_row / 4) + column;
     for (int i = 0; i < TM; ++i)
         for (int j = 0; j < TN; ++j)
             if (i <= last && column + j < columns)
-                finish(sum[i * TN + j], column + j, target + i * (out_row / 4) + j);
+                finish(made[i * TN + j], column + j, target + i * (out_row / 4) + j);
 }

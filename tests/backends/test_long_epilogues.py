@@ -9,18 +9,25 @@ import pytest
 
 from glnn.graph.epilogue import Epilogue
 from glnn.graph.expression import Arg, call
-from glnn.graph.operators import Conv2d
+from glnn.graph.operators import Conv2d, Matmul
 from glnn.kernels import kernels_for
 from glnn.kernels.admit import why_not_device
-from glnn.kernels.generate.epilogue import SHORT
+from glnn.kernels.generate.epilogue import is_long, reads_as
 from glnn.kernels.kernel import Kernel
 from tests import oracle
+from tests.backends.epilogues import SUMMED
 from tests.backends.harness import TOLERANCE, run_kernel
 from tests.backends.test_matmul_tiles import LAYOUTS, SETS, SIZES, SLICED, computed
+from tests.backends.test_prologue import SCALED
 
 # gelu(x + e1) + e2: every number depends on its channel and on its place.
 GELU = Epilogue(call("add", call("gelu", call("add", Arg(0), Arg(1))), Arg(2)), ("channel", "full"))
 TILES = [one for one in SETS if "tiled" in one[0]]
+
+
+def tile(op: str, name: str, parameters: dict[str, int]) -> Kernel:
+    (declared,) = (k for k in kernels_for(op, "compute") if k.name == name)
+    return declared.with_parameters(**parameters)
 
 
 def gelu(plain: np.ndarray, bias: np.ndarray, residual: np.ndarray) -> np.ndarray:
@@ -29,8 +36,12 @@ def gelu(plain: np.ndarray, bias: np.ndarray, residual: np.ndarray) -> np.ndarra
     return np.reshape(found, plain.shape) + residual
 
 
-def test_it_is_long() -> None:
-    assert GELU.expr.flops > SHORT
+def test_a_program_is_another_by_what_is_long(monkeypatch) -> None:
+    assert is_long(GELU)
+    before = reads_as(GELU), reads_as(SUMMED)
+    monkeypatch.setattr("glnn.kernels.generate.epilogue.SHORT", GELU.expr.flops)
+    assert not is_long(GELU)
+    assert reads_as(GELU) != before[0] and reads_as(SUMMED) == before[1]
 
 
 @pytest.mark.parametrize("opened", ["as it is"], indirect=True)
@@ -44,6 +55,24 @@ def test_products(opened, rng, name, parameters, layouts) -> None:
         got = computed(backend, operands | beside, name, parameters, layouts, GELU)
         expected = gelu(oracle.matmul(*operands.values()), *beside.values())
         assert oracle.error(got, expected) <= TOLERANCE, (m, n, k)
+
+
+@pytest.mark.parametrize("opened", ["as it is"], indirect=True)
+@pytest.mark.parametrize(("name", "parameters"), [TILES[0], TILES[2]])
+def test_behind_a_prologue_to_halves(opened, rng, name, parameters) -> None:
+    x, weight, p1 = rng((6 * 5, 22)), rng((37, 22)), rng((2, 22))
+    beside = {"e1": rng((37,)), "e2": rng((30, 37))}
+    plain = oracle.matmul(x.astype(np.float64) * np.repeat(p1, 15, axis=0), weight)
+    expected = gelu(plain, *beside.values())
+    operands = {"x": x, "weight": weight, "p1": p1, **beside}
+    for rounded in (False, True):
+        kernel = tile("matmul", name, parameters)
+        if reason := why_not_device(kernel, opened("compute").device.capabilities):
+            pytest.skip(reason)
+        op = Matmul(SCALED)
+        got = run_kernel(opened("compute"), op, operands, kernel, GELU, rounded=rounded)
+        assert got.dtype == (np.float16 if rounded else np.float32)
+        assert oracle.error(got, expected) <= (1e-3 if rounded else TOLERANCE)
 
 
 @pytest.mark.parametrize("opened", ["as it is"], indirect=True)
@@ -66,8 +95,7 @@ def test_convolutions(opened, rng, parameters, groups) -> None:
     backend = opened("compute")
     x, weight = rng((2, 3 * 8, 7, 5)), rng((3 * 12, 3 * 8 // groups, 3, 3))
     operands = {"x": x, "weight": weight, "e1": rng((36,)), "e2": rng((2, 36, 5, 3))}
-    (declared,) = (k for k in kernels_for("conv2d", "compute") if k.name == "implicit_tiled")
-    kernel: Kernel = declared.with_parameters(**parameters)
+    kernel = tile("conv2d", "implicit_tiled", parameters)
     if reason := why_not_device(kernel, backend.device.capabilities):
         pytest.skip(reason)
     got = run_kernel(backend, Conv2d(groups=groups), operands, kernel, GELU)

@@ -18,7 +18,8 @@ IDENTITY = Epilogue(call("mul", 1.0, Arg(0)))
 WORDS = {"float": "uint", "vec4": "uvec2"}
 """GLSL's type of what memory of halves is seen as, by the form."""
 SHORT = 6
-"""Operations a number: as many as NVIDIA's compiler (580) unrolls for 32 fours, not ten."""
+"""Operations a number. NVIDIA's compiler (580) unrolls loops of six for 32 fours, of ten for 16 but
+not for 24."""
 PREFIX = "epilogue_scalar"  # of the uniforms of the expression's numbers
 
 
@@ -42,6 +43,11 @@ def scalars(epilogue: Epilogue | None) -> dict[str, float | int]:
     return uniforms((epilogue or IDENTITY).expr, PREFIX)
 
 
+def is_long(epilogue: Epilogue) -> bool:
+    """Whether a kernel should have it once, not for each of many sums: see common/tile.glsl."""
+    return epilogue.expr.flops > SHORT
+
+
 def generated(epilogue: Epilogue | None, form: str, bound: Bound) -> dict[str, str]:
     """What `assemble` puts in for an epilogue, the identity where there is none.
 
@@ -50,7 +56,7 @@ def generated(epilogue: Epilogue | None, form: str, bound: Bound) -> dict[str, s
     found = epilogue or IDENTITY
     operands = [
         f"#define EPILOGUE_QUADS {int(form == 'vec4')}",
-        f"#define EPILOGUE_LONG {int(found.expr.flops > SHORT)}",
+        f"#define EPILOGUE_LONG {int(is_long(found))}",
         *(['#include "common/texel.glsl"'] if bound.samplers else []),
         *(['#include "common/half.glsl"'] if bound.halves else []),
         *(_declaration(name, form, bound) for name in found.names if name != bound.in_place),
@@ -71,7 +77,8 @@ def reads_as(epilogue: Epilogue | None) -> str:
     """What an epilogue makes of a program, in a word: its structure, and how it reads."""
     structure, reads = "none", expanded(shaders_folder() / TEMPLATE)
     if epilogue is not None:
-        structure, reads = epilogue.structure.replace(" ", ""), fingerprint(epilogue.expr) + reads
+        structure = epilogue.structure.replace(" ", "")
+        reads = f"{fingerprint(epilogue.expr)} {is_long(epilogue)} {reads}"
     return f"{structure}@{sha256(reads.encode()).hexdigest()[:16]}"
 
 
