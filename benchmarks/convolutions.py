@@ -71,6 +71,15 @@ class Case:
         two = (self.stride, self.stride), (self.dilation, self.dilation)
         return Conv2d(two[0], (down, across, down, across), two[1], self.groups)
 
+    def operands(self, batch: int) -> dict[str, Array]:
+        """Random ones, of so many images."""
+        generator = np.random.default_rng(self.c)
+        shape = self.o, self.c // self.groups, *self.kernel
+        size = batch, self.c, self.side, self.side
+        x = generator.standard_normal(size, dtype=np.float32)
+        weight = generator.standard_normal(shape, dtype=np.float32) / np.float32(shape[1] ** 0.5)
+        return {"x": x, "weight": weight}
+
 
 CASES = (
     Case("1x1 64 > 256, 56", 64, 256, 56),
@@ -167,17 +176,13 @@ def measured(
 
     roof: operations and bytes that the device does in a second.
     """
-    generator = np.random.default_rng(case.c)
-    shape = case.o, case.c // case.groups, *case.kernel
-    x = generator.standard_normal((batch, case.c, case.side, case.side), dtype=np.float32)
-    weight = generator.standard_normal(shape, dtype=np.float32) / np.float32(shape[1] ** 0.5)
-    op, operands = case.operator, {"x": x, "weight": weight}
+    op, operands = case.operator, case.operands(batch)
     shapes = {name: array.shape for name, array in operands.items()}
     problem = Problem.of(op, shapes, {})
     kernels = [kernel for one in asked for kernel in one.able(backend, problem)]
     seconds, flops = None, op.flops(shapes)
     if peer is not None and (kernels or not asked):
-        seconds, result = peer(case, x, weight)
+        seconds, result = peer(case, operands["x"], operands["weight"])
         error = relative_error(result, op.compute(operands))
         if not error <= WITHIN:
             raise GlnnError(f"{case.name}: PyTorch's result is off by {error:.1e}")

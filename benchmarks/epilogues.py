@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from benchmarks.candidates import Asked
 from benchmarks.command import run
 from benchmarks.convolutions import CASES
+from benchmarks.matmul import shape_of, sizes_of
 from benchmarks.record import machine
 from benchmarks.tables import table
 from benchmarks.timing import kernel_time
@@ -31,7 +32,7 @@ from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
 from glnn.cli.screen import Screen, number, progress
 from glnn.errors import GlnnError
-from glnn.graph.epilogue import Epilogue
+from glnn.graph.epilogue import BIASED, Epilogue
 from glnn.graph.expression import Arg, call
 from glnn.graph.operator import Operator
 from glnn.graph.operators import Matmul
@@ -40,15 +41,11 @@ from glnn.kernels.problem import Problem
 from glnn.tuning.tune import describe
 
 Array = NDArray[np.float32]
-BIASED = call("add", Arg(0), Arg(1))
+ACTIVATIONS = "ReLU", "Hardswish", "SiLU", "GELU", "Mish"
 EPILOGUES = {
-    "bias": Epilogue(BIASED, ("channel",)),
-    "ReLU": Epilogue(call("relu", BIASED), ("channel",)),
-    "Hardswish": Epilogue(call("hardswish", BIASED), ("channel",)),
-    "SiLU": Epilogue(call("silu", BIASED), ("channel",)),
-    "GELU": Epilogue(call("gelu", BIASED), ("channel",)),
-    "Mish": Epilogue(call("mish", BIASED), ("channel",)),
-    "residual": Epilogue(call("add", BIASED, Arg(2)), ("channel", "full")),
+    "bias": BIASED,
+    **{name: BIASED.then(Epilogue(call(name.lower(), Arg(0)))) for name in ACTIVATIONS},
+    "residual": BIASED.then(Epilogue(call("add", Arg(0), Arg(1)), ("full",))),
 }
 """Behind a bias each, as layers have it."""
 SIZES = "128,256,384,512,768,1024,2048,197x768x768,197x2304x768,197x3072x768,1576x3072x768"
@@ -58,12 +55,8 @@ OPS = "matmul", "conv2d"
 
 def products(text: str) -> Iterator[tuple[str, Operator, dict[str, Array]]]:
     """The products of `text`, sizes as 512 or 197x3072x768. Raises GlnnError."""
-    for size in () if text == NOTHING else text.split(","):
-        parts = size.strip().split("x")
-        known = all(p.isascii() and p.isdecimal() and int(p) > 0 for p in parts)
-        if len(parts) not in (1, 3) or not known:
-            raise GlnnError(f"--sizes: expected numbers as 96 or 1x64x256, got {size!r}")
-        m, n, k = map(int, parts * 3 if len(parts) == 1 else parts)
+    for size in () if text == NOTHING else sizes_of(text):
+        m, n, k = shape_of(size)
         generator = np.random.default_rng(k)
         x = generator.standard_normal((m, k), dtype=np.float32)
         weight = generator.standard_normal((n, k), dtype=np.float32) / np.float32(k**0.5)
@@ -75,12 +68,7 @@ def convolutions(text: str) -> Iterator[tuple[str, Operator, dict[str, Array]]]:
     texts = [part.strip() for part in text.split(",") if part.strip()]
     for case in () if text == NOTHING else CASES:
         if any(part in case.name for part in texts):
-            generator = np.random.default_rng(case.c)
-            shape = case.o, case.c // case.groups, *case.kernel
-            x = generator.standard_normal((1, case.c, case.side, case.side), dtype=np.float32)
-            weight = generator.standard_normal(shape, dtype=np.float32)
-            weight /= np.float32(np.prod(shape[1:]) ** 0.5)
-            yield case.name, case.operator, {"x": x, "weight": weight}
+            yield case.name, case.operator, case.operands(1)
 
 
 def measured(

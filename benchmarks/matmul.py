@@ -140,7 +140,7 @@ def measure(
     scaled: ALPHA A B + BETA C. workgroups: the best of each kernel's workgroups. batch: how many
     products of that size, where there are several.
     """
-    m, n, k = _shape(size)
+    m, n, k = shape_of(size)
     generator = np.random.default_rng(m + n + k)
     stack = (batch,) if batch > 1 else ()
     a = generator.random((*stack, m, k), dtype=np.float32) - np.float32(0.5)
@@ -193,17 +193,20 @@ def _best(times: WorkgroupTimes, kernel: str, flops: int) -> dict[str, Any]:
     }
 
 
-def _shape(size: str) -> tuple[int, int, int]:
+def shape_of(size: str) -> tuple[int, int, int]:
+    """Rows, columns and the length of the sums of a size."""
     parts = [int(part) for part in size.split("x")]
     m, n, k = parts * 3 if len(parts) == 1 else parts
     return m, n, k
 
 
-def _sizes(text: str) -> list[str]:
+def sizes_of(text: str) -> list[str]:
+    """The sizes in `text`, as 96 or 1x64x256, by commas. Raises GlnnError."""
     sizes = [part.strip() for part in text.split(",")]
     for size in sizes:
         parts = size.split("x")
-        if len(parts) not in (1, 3) or not all(p.isdecimal() and int(p) > 0 for p in parts):
+        known = all(p.isascii() and p.isdecimal() and int(p) > 0 for p in parts)
+        if len(parts) not in (1, 3) or not known:
             raise GlnnError(f"--sizes: expected numbers as 96 or 1x64x256, got {size!r}")
     return sizes
 
@@ -323,11 +326,11 @@ def _wanted(
 ) -> dict[str, list[str]]:
     """The kernels to time at each size."""
     if not drawn:
-        return dict.fromkeys(_sizes(sizes or SIZES), _names(kernels))
+        return dict.fromkeys(sizes_of(sizes or SIZES), _names(kernels))
     if kernels is not None:
         raise GlnnError(f"--kernels: expected none beside --document, got {kernels}")
     columns = {column for figure in drawn for column in figure.columns_here}
-    for size in _sizes(sizes) if sizes is not None else ():
+    for size in sizes_of(sizes) if sizes is not None else ():
         if size not in columns:
             known_sizes = ", ".join(sorted(columns, key=int))
             raise GlnnError(f"--sizes: expected some of {known_sizes}, got {size}")
@@ -335,7 +338,7 @@ def _wanted(
     wanted: dict[str, list[str]] = {}
     for figure in drawn:
         for column in figure.columns_here:
-            if sizes is None or column in _sizes(sizes):
+            if sizes is None or column in sizes_of(sizes):
                 rows = (name.removesuffix(MEDIAN) for name in figure.rows_here)
                 names = [n for n in rows if n.removesuffix(HALVES) in known]
                 wanted[column] = list(dict.fromkeys([*wanted.get(column, []), *names]))

@@ -7,27 +7,26 @@ from math import erf
 import numpy as np
 import pytest
 
-from glnn.graph.epilogue import Epilogue
+from glnn.graph.epilogue import BIASED, Epilogue
 from glnn.graph.expression import Arg, call
 from glnn.graph.operators import Conv2d, Matmul
-from glnn.kernels import kernels_for
-from glnn.kernels.admit import why_not_device
 from glnn.kernels.generate.epilogue import is_long, reads_as
-from glnn.kernels.kernel import Kernel
 from tests import oracle
 from tests.backends.epilogues import SUMMED
 from tests.backends.harness import TOLERANCE, run_kernel
-from tests.backends.test_matmul_tiles import LAYOUTS, SETS, SIZES, SLICED, computed
+from tests.backends.test_matmul_tiles import (
+    LAYOUTS,
+    SETS,
+    SIZES,
+    SLICED,
+    computed,
+    kernel_of,
+)
 from tests.backends.test_prologue import SCALED
 
 # gelu(x + e1) + e2: every number depends on its channel and on its place.
-GELU = Epilogue(call("add", call("gelu", call("add", Arg(0), Arg(1))), Arg(2)), ("channel", "full"))
+GELU = BIASED.then(Epilogue(call("gelu", Arg(0)))).then(SUMMED)
 TILES = [one for one in SETS if "tiled" in one[0]]
-
-
-def tile(op: str, name: str, parameters: dict[str, int]) -> Kernel:
-    (declared,) = (k for k in kernels_for(op, "compute") if k.name == name)
-    return declared.with_parameters(**parameters)
 
 
 def gelu(plain: np.ndarray, bias: np.ndarray, residual: np.ndarray) -> np.ndarray:
@@ -65,12 +64,10 @@ def test_behind_a_prologue_to_halves(opened, rng, name, parameters) -> None:
     plain = oracle.matmul(x.astype(np.float64) * np.repeat(p1, 15, axis=0), weight)
     expected = gelu(plain, *beside.values())
     operands = {"x": x, "weight": weight, "p1": p1, **beside}
+    backend = opened("compute")
+    kernel = kernel_of(backend, "matmul", name, parameters)
     for rounded in (False, True):
-        kernel = tile("matmul", name, parameters)
-        if reason := why_not_device(kernel, opened("compute").device.capabilities):
-            pytest.skip(reason)
-        op = Matmul(SCALED)
-        got = run_kernel(opened("compute"), op, operands, kernel, GELU, rounded=rounded)
+        got = run_kernel(backend, Matmul(SCALED), operands, kernel, GELU, rounded=rounded)
         assert got.dtype == (np.float16 if rounded else np.float32)
         assert oracle.error(got, expected) <= (1e-3 if rounded else TOLERANCE)
 
@@ -95,9 +92,7 @@ def test_convolutions(opened, rng, parameters, groups) -> None:
     backend = opened("compute")
     x, weight = rng((2, 3 * 8, 7, 5)), rng((3 * 12, 3 * 8 // groups, 3, 3))
     operands = {"x": x, "weight": weight, "e1": rng((36,)), "e2": rng((2, 36, 5, 3))}
-    kernel = tile("conv2d", "implicit_tiled", parameters)
-    if reason := why_not_device(kernel, backend.device.capabilities):
-        pytest.skip(reason)
+    kernel = kernel_of(backend, "conv2d", "implicit_tiled", parameters)
     got = run_kernel(backend, Conv2d(groups=groups), operands, kernel, GELU)
     plain = oracle.conv2d(x, weight, groups=groups)
     assert oracle.error(got, gelu(plain, operands["e1"], operands["e2"])) <= TOLERANCE

@@ -13,6 +13,7 @@ from glnn.errors import LimitError
 from glnn.graph.operators import Matmul
 from glnn.kernels import kernels_for
 from glnn.kernels.admit import why_not_device
+from glnn.kernels.kernel import Kernel
 from glnn.kernels.source import assemble
 from tests import oracle
 from tests.backends import harness
@@ -37,11 +38,17 @@ LAYOUTS: list[dict[str, str]] = [{}, {"x": "C"}, {"weight": "C"}, {"x": "C", "we
 SIZES = [(1, 1, 1), (3, 7, 127), (129, 131, 37), (67, 33, 257), (31, 64, 64), (64, 129, 16)]
 
 
-def computed(backend, operands, name, parameters, layouts, epilogue=None) -> np.ndarray:
-    (declared,) = (k for k in kernels_for("matmul", "compute") if k.name == name)
+def kernel_of(backend, op, name, parameters) -> Kernel:
+    """The kernel so called with these parameters, where the device admits it."""
+    (declared,) = (k for k in kernels_for(op, "compute") if k.name == name)
     kernel = declared.with_parameters(**parameters)
     if reason := why_not_device(kernel, backend.device.capabilities):
         pytest.skip(reason)
+    return kernel
+
+
+def computed(backend, operands, name, parameters, layouts, epilogue=None) -> np.ndarray:
+    kernel = kernel_of(backend, "matmul", name, parameters)
     try:
         return run_kernel(backend, Matmul(), operands, kernel, epilogue, layouts)
     except LimitError as refused:  # what the driver alone knows
