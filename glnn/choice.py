@@ -52,9 +52,11 @@ class Choice:
         return {"backend": self.backend, **times, "remembered": self.remembered}
 
     def __str__(self) -> str:
-        times = [f"{name} {1e3 * taken:.3g} ms" for name, taken in self.seconds.items()]
-        others = [f"{name} not timed: {why}" for name, why in self.why.items()]
-        others = [one for one in others if one.split()[0] not in self.seconds]
+        timed = []
+        for name, taken in self.seconds.items():
+            short = f" ({self.why[name]})" if name in self.why else ""
+            timed.append(f"{name} {1e3 * taken:.3g} ms{short}")
+        others = [f"{k} not timed: {why}" for k, why in self.why.items() if k not in self.seconds]
         source = " (as seen before)" if self.remembered else ""
-        told = "; ".join([*([", ".join(times)] if times else []), *others])
+        told = "; ".join([*([", ".join(timed)] if timed else []), *others])
         return f"{self.backend}{source}{': ' if told else ''}{told}"

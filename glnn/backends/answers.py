@@ -17,7 +17,7 @@ from glnn.device.device_file import DeviceFile
 from glnn.process import processors
 
 LOG = logging.getLogger(__name__)
-FORM = 1  # of the file; what one of another form says is measured anew
+FORM = 2  # of the file; what one of another form says is measured anew: 1 judged by first runs
 MOST = 2000  # answers that are kept, the latest
 
 

@@ -22,7 +22,7 @@ from glnn.backends.gl import GlBackend
 from glnn.choice import TIE, Choice
 from glnn.compile.executor import Executor
 from glnn.compile.hosted import Hosted
-from glnn.compile.measuring import Clock, steady
+from glnn.compile.measuring import Clock, warm_seconds
 from glnn.compile.plan import Plan
 from glnn.compile.saving import Saving
 from glnn.device import Device
@@ -38,14 +38,14 @@ from glnn.settings import BACKENDS
 from glnn.types import Array, Shape
 
 LOG = logging.getLogger(__name__)
-SOFTWARE_LAST = ("cpu", "compute", "feedback")
+SOFTWARE_LAST = ("cpu", "feedback", "compute")
 GPU_FIRST = ("compute", "cpu", "feedback")
 """In which order backends are timed: what will be far behind comes behind what is fast."""
 WIDE = "it may refuse int64 numbers beyond int32's"
 REFUSALS = (LimitError, UnsupportedOpError, ShaderError)
 """What a backend says that cannot compute a model, on this device at all."""
-LONG_BESIDE = 2.0
-"""Seconds of a run by NumPy from which on software renderers, which take longer, are not timed."""
+BOUND = 20.0
+"""Seconds of measuring, planning included, after which no further backend is begun with."""
 
 
 class Fastest:
@@ -244,8 +244,9 @@ class Fastest:
         why: dict[str, str] = {}
         answer: dict[str, Array] | None = None
         failed: list[Exception] = []
+        answered = 0.0  # when the first backend had its answer
         for name in self._names:
-            if reason := self._hopeless(name, seconds):
+            if reason := self._skipped(name, seconds, answered):
                 why[name] = reason
                 continue
             best = min(seconds.values(), default=None)
@@ -255,9 +256,10 @@ class Fastest:
                 start = self._clock()
                 found = executor.run(feeds, outputs, out if answer is None else None)
                 first = self._clock() - start
-                answer = found if answer is None else answer
+                if answer is None:
+                    answer, answered = found, self._clock()
                 again = partial(executor.run, feeds, outputs)
-                seconds[name], short = steady(again, first, best, self._clock)
+                seconds[name], short = warm_seconds(again, first, best, self._clock)
             except (GlnnError, MemoryError) as error:
                 if answer is None and not isinstance(error, REFUSALS):
                     raise  # a wrong input, or the device was reset: nothing was seen
@@ -273,17 +275,18 @@ class Fastest:
         self._take(Choice.of(seconds, why), feeds, lasting)
         return answer
 
-    def _hopeless(self, name: str, seconds: Mapping[str, float]) -> str:
-        """Why a backend is not timed beside those that were; empty where it is."""
-        best = min(seconds.values(), default=0.0)
-        if self._offers.software and best > LONG_BESIDE:
-            return "a run takes so long that software is not tried beside it"
-        if name != "feedback" or "compute" not in seconds:
+    def _skipped(self, name: str, seconds: Mapping[str, float], answered: float) -> str:
+        """Return why a backend is not timed beside those in `seconds`; empty where it is.
+
+        answered: when the first backend had its answer, by the clock.
+        """
+        if not seconds:
             return ""
-        least = pace(architecture(self._offers)).feedback * seconds["compute"]
-        if least <= TIE * best:
-            return ""
-        return f"it would take {1e3 * least:.3g} ms or more, to judge by compute"
+        pace_of_feedback = pace(architecture(self._offers)).feedback
+        if name == "feedback" and "compute" in seconds and pace_of_feedback > TIE:
+            return "transform feedback is slower than compute shaders on such a GPU"
+        spent = self._clock() - answered
+        return f"measuring had taken {spent:.0f} s by then" if spent > BOUND else ""
 
     def _take(self, choice: Choice, feeds: Mapping[str, Array], lasting: bool) -> None:
         """Run such inputs by `choice` from now on, and let go of what no inputs are run on.

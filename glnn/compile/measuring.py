@@ -1,4 +1,4 @@
-"""How long a run takes, seen in few runs: what is far behind another is not run again."""
+"""Seconds of a warm run, from few runs: a backend that is far behind another is not run again."""
 
 from __future__ import annotations
 
@@ -6,31 +6,39 @@ from collections.abc import Callable
 
 FAR = 3.0
 """How many times as long as the fastest so far is too far behind to look again."""
-LONG, LONGEST = 0.3, 3.0
-"""Seconds of a first run, which drivers compile in, from which on it is repeated once, or not."""
+LONG = 0.3
+"""Seconds of runs after which no further one is timed."""
+LONGEST = 30.0
+"""Seconds of a first run from which on it is not repeated, and is judged by itself."""
 RUNS, ENOUGH, LEAST = 20, 0.1, 3
 """Runs at the most; the seconds that are enough of them; and runs at the least, where short."""
 
 Clock = Callable[[], float]
 
 
-def steady(
+def warm_seconds(
     run: Callable[[], object], first: float, best: float | None, clock: Clock
 ) -> tuple[float, str]:
-    """Seconds of a run, the least that was seen, and why it was not looked at longer, if so.
+    """Return the least seconds of a run after the first, and why it was not run longer, if so.
 
-    first: seconds of the run before. best: those of the fastest other, None where there is none.
+    The driver compiles in the first run, which may take a thousand times as long as the next: it
+    decides nothing, unless it took LONGEST.
+
+    Args:
+        run: Runs the model once.
+        first: Seconds of the run before, the backend's first.
+        best: Seconds of the fastest other backend, None where there is none.
+        clock: Returns seconds.
     """
     if first > LONGEST:
-        return first, "one run took seconds"
-    if best is not None and first > max(LONG, FAR * best):
-        return first, "far behind after its first run"
+        return first, f"its first run took {first:.0f} s and was not repeated"
     times: list[float] = []
     while len(times) < RUNS and (len(times) < LEAST or sum(times) < ENOUGH):
         start = clock()
         run()
         times.append(max(clock() - start, 1e-9))
-        if best is not None and times[-1] > FAR * best and (first > LONG or len(times) == LEAST):
+        settled = len(times) > 1 or times[-1] > LONG
+        if settled and best is not None and min(times) > FAR * best:
             return min(times), "far behind"
         if sum(times) > LONG:
             break

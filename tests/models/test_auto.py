@@ -22,6 +22,8 @@ from glnn.model import Model
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 TIMES = {"compute": 0.5, "feedback": 0.2, "cpu": 0.1}
+COMPILING = {"compute": 0.0, "feedback": 0.0, "cpu": 0.0}
+"""Seconds that the first run on a backend takes beside."""
 
 
 @pytest.fixture
@@ -45,8 +47,9 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     run, seconds = Executor.run, [0.0]
 
     def running(self: Executor, *given: object, **more: object) -> object:
-        names.append(self.backend.name)
-        seconds[0] += TIMES[self.backend.name]
+        name = self.backend.name
+        seconds[0] += TIMES[name] + COMPILING[name] * (name not in names)
+        names.append(name)
         return run(self, *given, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Executor, "run", running)
@@ -95,6 +98,29 @@ def test_the_fastest_is_taken_after_one_run_by_each(model, expected, ran, caplog
     assert any("auto takes cpu: " in record.message for record in caplog.records)
     warned = [one for one in caplog.records if "software renderer" in one.message]
     assert len(warned) == (session._executor._offers.software is not None)  # type: ignore[union-attr]
+
+
+@needs_all
+@pytest.mark.parametrize("first", ["compute", "feedback"])
+def test_what_a_driver_compiles_drops_no_backend(model, ran, monkeypatch, first) -> None:
+    """Of 9 s, of which the next run takes 10 ms, and of the backend that comes after."""
+    monkeypatch.setitem(COMPILING, first, 9.0)
+    monkeypatch.setitem(TIMES, first, 0.01)
+    session = glnn.InferenceSession(model)
+    session.run(None, {"input": X})
+    assert session.choice is not None and session.choice.backend == first, session.choice
+    assert set(ran) == {"cpu", "compute", "feedback"} or first == "compute"
+
+
+@needs_all
+def test_measuring_has_a_bound(model, ran, monkeypatch) -> None:
+    """What was not begun with by then is named, with the reason."""
+    monkeypatch.setattr("glnn.compile.fastest.GPU_FIRST", SOFTWARE_LAST)
+    monkeypatch.setitem(COMPILING, "feedback", 25.0)
+    session = glnn.InferenceSession(model)
+    session.run(None, {"input": X})
+    assert session.choice is not None and "compute" not in ran
+    assert session.choice.why["compute"] == "measuring had taken 26 s by then"
 
 
 @needs_all
