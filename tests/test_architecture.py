@@ -133,7 +133,7 @@ def test_functions_import_nothing_of_glnn() -> None:
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_sizes_stay_readable(path: Path) -> None:
     text = path.read_text("utf-8")
-    assert len(text.splitlines()) <= 320
+    assert len(text.splitlines()) <= 800
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             assert (node.end_lineno or 0) - node.lineno <= 62, f"{path}: {node.name}"
