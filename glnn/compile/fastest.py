@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from math import log2
 from time import perf_counter
 from typing import Any
@@ -19,18 +19,15 @@ from glnn.arrays import beyond_int32
 from glnn.backends import Backend
 from glnn.backends.answers import Answers
 from glnn.backends.gl import GlBackend
-from glnn.choice import TIE, Choice
+from glnn.choice import Choice
 from glnn.compile.executor import Executor
 from glnn.compile.hosted import Hosted
-from glnn.compile.measuring import Clock, warm_seconds
+from glnn.compile.measuring import Clock, time_backends, timing_order
 from glnn.compile.plan import Plan
 from glnn.compile.saving import Saving
 from glnn.device import Device
-from glnn.errors import GlnnError, LimitError, ShaderError, UnsupportedOpError, first_line
 from glnn.graph.fingerprint import fingerprint
 from glnn.graph.graph import Graph, Value
-from glnn.kernels.architecture import architecture
-from glnn.kernels.predict import pace
 from glnn.running.run import Done, Inside, Run, apart
 from glnn.running.store import T
 from glnn.running.stored import Saver
@@ -38,14 +35,7 @@ from glnn.settings import BACKENDS
 from glnn.types import Array, Shape
 
 LOG = logging.getLogger(__name__)
-SOFTWARE_LAST = ("cpu", "feedback", "compute")
-GPU_FIRST = ("compute", "cpu", "feedback")
-"""In which order backends are timed: what will be far behind comes behind what is fast."""
 WIDE = "it may refuse int64 numbers beyond int32's"
-REFUSALS = (LimitError, UnsupportedOpError, ShaderError)
-"""What a backend says that cannot compute a model, on this device at all."""
-BOUND = 20.0
-"""Seconds of measuring, planning included, after which no further backend is begun with."""
 
 
 class Fastest:
@@ -69,8 +59,7 @@ class Fastest:
         self._offers, self._answers = gl.device.capabilities, gl.answers
         self.on: Device = gl.device
         """What those of them run on that are for a GPU."""
-        order = SOFTWARE_LAST if self._offers.software else GPU_FIRST
-        self._names = [name for name in order if name in backends]
+        self._names = [name for name in timing_order(self._offers) if name in backends]
         self._executors: dict[str, Executor] = {}
         self._choices: dict[str, Choice] = {}  # by class of shapes
         self._measuring = threading.Lock()
@@ -240,53 +229,23 @@ class Fastest:
     ) -> dict[str, Array]:
         """What a run gives, once the backend is chosen for the next ones."""
         feeds = apart(feeds, out) if out else feeds  # it is run again
-        seconds: dict[str, float] = {}
-        why: dict[str, str] = {}
-        answer: dict[str, Array] | None = None
-        failed: list[Exception] = []
-        answered = 0.0  # when the first backend had its answer
-        for name in self._names:
-            if reason := self._skipped(name, seconds, answered):
-                why[name] = reason
-                continue
-            best = min(seconds.values(), default=None)
-            try:
-                executor = self._of(name)
-                executor.ready(feeds)
-                start = self._clock()
-                found = executor.run(feeds, outputs, out if answer is None else None)
-                first = self._clock() - start
-                if answer is None:
-                    answer, answered = found, self._clock()
-                again = partial(executor.run, feeds, outputs)
-                seconds[name], short = warm_seconds(again, first, best, self._clock)
-            except (GlnnError, MemoryError) as error:
-                if answer is None and not isinstance(error, REFUSALS):
-                    raise  # a wrong input, or the device was reset: nothing was seen
-                failed.append(error)
-                why[name], short = first_line(error), ""
-            if short:
-                why[name] = short
-        if answer is None:
-            raise failed[0]
-        if not seconds:
-            return answer  # each was lost when it ran again
-        lasting = not self._disturbed and all(isinstance(one, REFUSALS) for one in failed)
-        self._take(Choice.of(seconds, why), feeds, lasting)
-        return answer
+        answers: list[dict[str, Array]] = []
 
-    def _skipped(self, name: str, seconds: Mapping[str, float], answered: float) -> str:
-        """Return why a backend is not timed beside those in `seconds`; empty where it is.
+        def prepared(name: str) -> Callable[[], object]:
+            executor = self._of(name)
+            executor.ready(feeds)
 
-        answered: when the first backend had its answer, by the clock.
-        """
-        if not seconds:
-            return ""
-        pace_of_feedback = pace(architecture(self._offers)).feedback
-        if name == "feedback" and "compute" in seconds and pace_of_feedback > TIE:
-            return "transform feedback is slower than compute shaders on such a GPU"
-        spent = self._clock() - answered
-        return f"measuring had taken {spent:.0f} s by then" if spent > BOUND else ""
+            def run() -> None:
+                found = executor.run(feeds, outputs, None if answers else out)
+                answers[:] = answers or [found]
+
+            return run
+
+        timings = time_backends(self._names, prepared, self._offers, self._clock)
+        if timings.seconds:  # else each was lost when it ran again
+            lasting = timings.is_lasting and not self._disturbed
+            self._take(timings.choice, feeds, lasting)
+        return answers[0]
 
     def _take(self, choice: Choice, feeds: Mapping[str, Array], lasting: bool) -> None:
         """Run such inputs by `choice` from now on, and let go of what no inputs are run on.
