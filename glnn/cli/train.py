@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import rich_click as click
 
-from glnn.backends import open_backend
 from glnn.cli.options import backend_option, device_options, kernel_option, print_json
 from glnn.cli.screen import Screen, say, say_logged
 from glnn.cli.train_options import Recipe, recipe_options
@@ -178,10 +177,10 @@ def train(
     given, held = course.data(data, loaded.inputs[0])
     steps = course.epochs * -(-len(given) // course.batch)
     loss, optimizer, schedule = _of(Recipe, options).made(steps)
-    opened = open_backend(backend, gpu=gpu, limits=limits)
     trainer = Trainer(
-        *(loaded, loss, optimizer, opened.name),
-        device=opened.device,
+        *(loaded, loss, optimizer, backend),
+        gpu=gpu,
+        limits=limits,
         kernels=kernels,
         frozen=course.freeze,
         schedule=schedule,
@@ -189,7 +188,8 @@ def train(
     )
     history, seconds = _fit(trainer, course, files, given, held, not as_json)
     counts = len(given), len(held) if held else 0
-    trained = Trained(loaded.name, opened, history, counts, seconds, files)
+    where = trainer.backend, trainer.choice
+    trained = Trained(loaded.name, *where, history, counts, seconds, files)
     trained.write(trainer.model)
     if as_json:
         print_json(trained.to_json())

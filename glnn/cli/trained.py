@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from glnn.backends import Backend
+from glnn.choice import Choice
 from glnn.cli.options import check_writable
 from glnn.cli.screen import Screen, Table, figures, number, say
 from glnn.errors import GlnnError, ModelError
@@ -96,6 +97,8 @@ class Trained:
     """The model's name."""
     backend: Backend
     """What computed."""
+    choice: Choice | None
+    """What "auto" chose, by which times; None where a backend was named."""
     history: History
     """The epochs."""
     samples: tuple[int, int]
@@ -130,6 +133,7 @@ class Trained:
             "model": self.model,
             "backend": self.backend.name,
             "device": self.device,
+            "choice": self.choice.to_json() if self.choice else None,
             "samples": self.samples[0],
             "validation_samples": self.samples[1],
             "epochs": len(rows),
@@ -159,6 +163,8 @@ class Trained:
         out.show(table)
         held = f", {self.samples[1]} held out" if self.samples[1] else ""
         out.say(f"{self.samples[0]} samples{held} on {self.backend.name}: {self.device}")
+        if self.choice is not None:
+            out.say(f"auto takes {self.choice}")
         for what in ("output", "checkpoint", "plot"):
             if path := getattr(self.files, what):
                 out.say(f"{what}: {path}")

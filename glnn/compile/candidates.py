@@ -1,4 +1,4 @@
-"""What runs a graph on a backend that is named, or that is to be found."""
+"""The backends that `auto` chooses among, and the executor of a graph on one or on the fastest."""
 
 from __future__ import annotations
 
@@ -26,28 +26,38 @@ def executor_of(
     kernels: Mapping[str, str] | None = None,
     **options: Any,
 ) -> Executor | Fastest:
-    """What runs `graph` on `backend`: with "auto" on whichever is the fastest, where several open.
+    """Return what runs `graph` on `backend`: with "auto" on the fastest, where several open.
 
     prefer: "fastest", or "gpu" to keep the CPU free where there is a GPU. The others are those of
-    `Executor`. Nothing is measured where kernels are named, or `GLNN_BACKEND` names backends.
-    Raises DeviceError where nothing opens.
+    `Executor`. Raises DeviceError where nothing opens.
     """
-    if backend == "auto" and not kernels and not Settings.from_environment().backends:
-        asked = {name: options.get(name) for name in ("device", "gpu", "limits")}
-        found = _candidates(prefer, **asked)
-        if len(found) > 1:
-            return Fastest(graph, found, options)
+    asked = {name: options.get(name) for name in ("device", "gpu", "limits")}
+    found = candidates(backend, kernels or {}, prefer, **asked)
+    if len(found) > 1:
+        return Fastest(graph, found, options)
     return Executor(graph, backend, kernels=kernels, **options)
 
 
-def _candidates(
-    prefer: str, device: Device | None, gpu: int | str | None, limits: str | None
+def candidates(
+    backend: str | Backend,
+    kernels: Mapping[str, str],
+    prefer: str = "fastest",
+    *,
+    device: Device | None = None,
+    gpu: int | str | None = None,
+    limits: str | None = None,
 ) -> dict[str, Backend]:
-    """The backends to choose among, by name; one where there is nothing to choose."""
+    """Return the backends that are timed against one another, by name; none where none is chosen.
+
+    Nothing is chosen where a backend or kernels are named, `GLNN_BACKEND` names backends, or only
+    one opens. Raises DeviceError where nothing opens.
+    """
+    if backend != "auto" or kernels or Settings.from_environment().backends:
+        return {}
     first = open_backend("auto", device, gpu=gpu, limits=limits)
     found = {first.name: first}
     if first.device is None:
-        return found  # nothing else opens
+        return {}  # nothing else opens
     offers = first.device.capabilities
     keeps_free = prefer == "gpu" and offers.software is None
     for name in tried(device, gpu):
@@ -58,4 +68,4 @@ def _candidates(
             found[name] = open_backend(name, own, gpu=None if name == "cpu" else gpu, limits=limits)
     if found.keys() == {"compute", "feedback"} and pace(architecture(offers)).feedback > TIE:
         del found["feedback"]
-    return found
+    return found if len(found) > 1 else {}

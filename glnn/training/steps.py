@@ -70,6 +70,13 @@ class Steps:
         self.recorded: Mapping[str, tuple[str, ...]] = {}
         """The same as a checkpoint has it: where others are chosen now, it is warned of."""
 
+    def moved_to(self, backend: Backend, loss: Loss) -> Steps:
+        """Return the same on another backend, with the states as they are now."""
+        moved = Steps(self._recipe, backend, self._kernels)
+        if self._needed:
+            moved.restore(loss, self.saved(loss), {})
+        return moved
+
     def perform(self, asked: Asked, batch: Batch) -> None:
         """Compute `batch`, in so many parts as are asked for, or more where memory is short.
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from glnn import __version__
-from glnn.backends import open_backend
+from glnn.backends import Backend, open_backend
+from glnn.choice import Choice
+from glnn.compile.candidates import candidates
 from glnn.device import Device
 from glnn.errors import GlnnError, ModelError, shown
 from glnn.model import Model
@@ -24,6 +27,7 @@ from glnn.training.checkpoint import (
 )
 from glnn.training.cross_entropy import CrossEntropyLoss
 from glnn.training.data import Given, held_out
+from glnn.training.fastest import fastest_backend
 from glnn.training.fitting import Course, Fit
 from glnn.training.forward import frozen_parameters
 from glnn.training.history import History
@@ -35,12 +39,15 @@ from glnn.training.steps import Evaluation, Steps
 from glnn.training.trained import trained
 from glnn.types import Array
 
+LOG = logging.getLogger(__name__)
+
 
 class Trainer:
     """Trains a model. Weights and the optimiser's slots stay on the device.
 
     model: with the parameters to begin with. loss: what is made less. optimizer: how. backend,
-    device, gpu, limits: as those of InferenceSession. kernels: kernels to take, by the name of the
+    device, gpu, limits: as those of InferenceSession; with "auto" the first batch is timed on each
+    backend that opens, and the fastest trains. kernels: kernels to take, by the name of the
     op. frozen: parameters that stay as they are, by the names of layers (`c1`), their own
     (`c1.weight`) or patterns (`c*.bias`). schedule: of the learning rate; None: the optimiser's own
     stays. clip_norm: what the norm of all gradients together is at most. clip_value: what each
@@ -91,8 +98,12 @@ class Trainer:
         options["clip_value"] = clip_value
         self._options = ", ".join(f"{name}={value}" for name, value in options.items())
         options |= {"schedule": schedule, "seed": seed}
-        opened = open_backend(backend, device, gpu=gpu, limits=limits)
-        self._steps = Steps(Recipe(model, self._optimizer, options), opened, kernels or {})
+        where: dict[str, Any] = {"device": device, "gpu": gpu, "limits": limits}
+        opened = open_backend(backend, **where)
+        self._recipe = Recipe(model, self._optimizer, options)
+        self._steps = Steps(self._recipe, opened, kernels or {})
+        self._candidates = candidates(backend, kernels or {}, **where)  # until one is chosen
+        self._choice: Choice | None = None
         self._given, self._course = Given(model, self._loss), Course()
         self._read_at: int | None = None  # the step whose weights the model has
         self._callbacks: tuple[Callback, ...] = ()
@@ -109,6 +120,7 @@ class Trainer:
         samples, asked = self._given.samples(x, y), self._asked
         if asked is None or not asked.suits(samples):
             self._asked = asked = Asked.of(samples, samples.count, totals=False)
+        self._choose_backend(asked, samples.arrays)
         self._steps.perform(asked, samples.arrays)
 
     @property
@@ -126,6 +138,16 @@ class Trainer:
     def steps(self) -> int:
         """Updates of the parameters so far."""
         return self._steps.count
+
+    @property
+    def backend(self) -> Backend:
+        """What trains; with "auto" it is chosen at the first batch."""
+        return self._steps.backend
+
+    @property
+    def choice(self) -> Choice | None:
+        """What "auto" chose at the first batch, by which times; None where nothing was chosen."""
+        return self._choice
 
     @property
     def history(self) -> History:
@@ -208,6 +230,8 @@ class Trainer:
         samples, held = held_out(given(x, y), validation, given, self._seed)
         batches = Batches(samples.count, batch_size, accumulate, bool(shuffle))
         self._begin(batches, checkpoint if resume else None)
+        size = min(batch_size, samples.count)
+        self._choose_backend(Asked.of(samples, size, parts=accumulate), samples.part(0, size))
         order = self._seed if shuffle else None
         fit = Fit(self._steps, self._course, samples, held, epochs, order, self._rate)
         try:
@@ -258,6 +282,8 @@ class Trainer:
         logged: training does not go on bit for bit.
         """
         found, name = read(path), os.fspath(path)
+        if found.setup.backend in self._candidates:  # the same bits as without a break
+            self._move_to(self._candidates[found.setup.backend])
         check_setup(name, found.setup, self._setup())
         kept = found.callbacks if self._callbacks else ()  # outside `fit` there are none
         if len(kept) != len(self._callbacks):
@@ -280,6 +306,18 @@ class Trainer:
         return Setup(self._model.name, *texts, self._seed, __version__, backend.name, device)
 
     # What is given
+
+    def _choose_backend(self, asked: Asked, batch: Mapping[str, Array]) -> None:
+        """Train on the fastest backend from now on, unless one is chosen already."""
+        if self._candidates:
+            self._choice = fastest_backend(self._recipe, self._candidates, asked, batch)
+            LOG.info("training of %s: auto takes %s", self._model.name, self._choice)
+            self._move_to(self._candidates[self._choice.backend])
+
+    def _move_to(self, backend: Backend) -> None:
+        self._candidates = {}
+        if backend is not self._steps.backend:
+            self._steps = self._steps.moved_to(backend, self._loss)
 
     def _begin(self, batches: Batches, checkpoint: str | os.PathLike[str] | None) -> None:
         """Begin to fit, or go on where the checkpoint was written, if it is there."""
