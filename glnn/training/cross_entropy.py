@@ -29,7 +29,8 @@ class CrossEntropyLoss(Loss):
 
     Targets are classes, int32 or int64 of shape (n, ...), each from 0 to c - 1 or `ignore_index`;
     or probabilities, float32 of the shape of x. A mean is by the sum of the weights of the classes
-    that there are; of probabilities, by n times all further sizes.
+    that there are; of probabilities, by n times all further sizes. Where no label counts, the mean
+    is NaN and the gradient 0, as PyTorch's are.
     """
 
     weight: tuple[float, ...] | None = None
@@ -88,6 +89,10 @@ class CrossEntropyLoss(Loss):
     def counts(self, target: TensorType) -> bool:
         return target.dtype is DType.int32
 
+    def divides_by_labels(self, target: TensorType) -> bool:
+        some = self.weight is not None or self.ignore_index is not None
+        return some and self.counts(target) and self.reduction == "mean"
+
     def samples(self, output: TensorType) -> int:
         return prod(output.shape) // output.shape[1]
 
@@ -106,7 +111,8 @@ class CrossEntropyLoss(Loss):
         none = call("equal", share, 0.0)  # also of a logarithm of minus infinity
         term = call("where", none, 0.0, call("neg", call("mul", share, X)))
         if isinstance(divisor, Value):
-            value = add.pointwise("a / b", add.total(term, *operands), divisor)
+            terms = add.total(term, *operands)
+            value = add.pointwise("a / b", terms, divisor)
         else:
             value = add.total(term, *operands, finish=call("div", Arg(0), divisor))
         probability = call("exp", X)
@@ -119,8 +125,9 @@ class CrossEntropyLoss(Loss):
         if target.type.dtype is DType.int32:
             slope = self._unless_ignored(slope, TARGET)
         if isinstance(divisor, Value):
-            slope = call("div", slope, Arg(len(operands)))
-            return Lost(value, add.pointwise(slope, *operands, divisor))
+            count = Arg(len(operands))  # 0 where no label counts: PyTorch's gradient is 0 there
+            slope = call("where", call("equal", count, 0.0), 0.0, call("div", slope, count))
+            return Lost(value, add.pointwise(slope, *operands, divisor), terms, divisor)
         return Lost(value, add.pointwise(call("mul", slope, 1.0 / divisor), *operands))
 
     def _operands(self, add: Adding, first: Value, target: Value) -> tuple[Given, ...]:

@@ -34,6 +34,10 @@ class Lost:
     """The loss, a float32 number of shape ()."""
     gradient: Value
     """Its gradient by the model's output, of that one's shape."""
+    terms: Value | None = None
+    """The sum of its terms, where the batch's labels say what a mean divides it by."""
+    count: Value | None = None
+    """What a mean divides `terms` by there: 0 of a batch whose labels are all ignored."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,10 @@ class Loss(ABC):
 
     def counts(self, target: TensorType) -> bool:
         """Whether targets of that type are classes, so that there is an accuracy."""
+        return False
+
+    def divides_by_labels(self, target: TensorType) -> bool:
+        """Return whether the labels of targets of that type say what a mean divides by."""
         return False
 
     def samples(self, output: TensorType) -> int:

@@ -82,9 +82,10 @@ def training_step(
 
     States are the parameters that are trained and running statistics, by their names; the
     optimiser's slots, `c1.weight/momentum_buffer`; `step`, int32, how many updates there were;
-    `loss`, that of the last batch; `total_loss`, the sum of the losses of all that was `seen`, and
-    `correct`, how many of these had the greatest score where the label is; `passes`, where layers
-    ask for it, as Dropout does, how many batches there were.
+    `loss`, that of the last batch; `total_loss`, the sum of the losses of all that was `seen`, or
+    the sum of their terms, which a mean divides by `counted`, where labels say by what; `correct`,
+    how many of these had the greatest score where the label is; `passes`, where layers ask for it,
+    as Dropout does, how many batches there were.
 
     Raises UnsupportedOpError where an operator has no gradient, ShapeError where the target or
     another argument does not fit, ModelError where there is nothing to train.
@@ -94,7 +95,7 @@ def training_step(
     step.update(optimizer, step.gradients(lost), schedule, Clipping(clip_norm, clip_value))
     step.next("loss", lost.value)
     if totals:
-        step.totals(lost.value)
+        step.totals(lost)
     return step.graph(counting)
 
 
@@ -127,7 +128,8 @@ def accumulating(
     value = lost.value if loss.reduction == "sum" else add.pointwise("a / b", lost.value, count)
     step.next("loss", value)
     if totals:
-        step.totals(value)
+        counted = isinstance(count, Value) and loss.reduction != "sum"
+        step.totals(Lost(value, lost.gradient, *((lost.value, count) if counted else ())))
     return step.graph()
 
 
@@ -153,7 +155,9 @@ def applying(
         gradients[name] = step.state(f"{name}/gradient", np.zeros(shape, np.float32))
         if loss.reduction != "sum":
             add = step.adding(f"{name}: applying")
-            gradients[name] = add.pointwise("a / b", gradients[name], count)
+            gradients[name] = add.pointwise(
+                "where(abs(b) > 0.0, a / b, 0.0)", gradients[name], count
+            )
     step.update(optimizer, gradients, schedule, Clipping(clip_norm, clip_value))
     step.next("accumulated", step.adding("accumulated").pointwise("a * 0.0", count))
     return step.graph(counting)
@@ -172,7 +176,7 @@ def evaluating(
     The arguments, the states and the errors are those of `training_step`.
     """
     step = _Step(Forward.of(model, batch, frozen, 0, inference=True), loss)
-    step.totals(step.lost(target, loss.reduced).value)
+    step.totals(step.lost(target, loss.reduced))
     return step.graph()
 
 
@@ -274,14 +278,19 @@ class _Step:
             for slot, value in more.items():
                 self.next(f"{name}/{slot}", value)
 
-    def totals(self, loss: Value) -> None:
+    def totals(self, lost: Lost) -> None:
         """Add the loss, how many samples there were, and how many are right, to what there was."""
         assert self._target is not None
         add, output = self.adding("totals"), self.output
         samples = self._loss.samples(output.type)
-        factor = 1.0 if self._loss.reduction == "sum" else float(samples)
         total = self.state("total_loss", np.zeros((), np.float32))
-        self.next("total_loss", add.pointwise("a + b * c", total, loss, factor))
+        if lost.terms is not None and lost.count is not None:
+            self.next("total_loss", add.pointwise("a + b", total, lost.terms))
+            counted = self.state("counted", np.zeros((), np.float32))
+            self.next("counted", add.pointwise("a + b", counted, lost.count))
+        else:
+            factor = 1.0 if self._loss.reduction == "sum" else float(samples)
+            self.next("total_loss", add.pointwise("a + b * c", total, lost.value, factor))
         seen = self.state("seen", np.zeros((), np.int32))
         self.next("seen", add.pointwise("a + b", seen, samples))
         if self._loss.counts(self._target.type):

@@ -27,8 +27,12 @@ from glnn.types import Array, DType, TensorType
 
 LOG = logging.getLogger(__name__)
 KEPT = 8  # ways to compute a batch
-LOST, CORRECT, SEEN = "total_loss", "correct", "seen"
-TOTALS = {LOST: TensorType(()), **dict.fromkeys((CORRECT, SEEN), TensorType((), DType.int32))}
+LOST, COUNTED, CORRECT, SEEN = "total_loss", "counted", "correct", "seen"
+TOTALS = {
+    LOST: TensorType(()),
+    COUNTED: TensorType(()),
+    **dict.fromkeys((CORRECT, SEEN), TensorType((), DType.int32)),
+}
 """The states that an epoch's progress shows, and their types."""
 ACCUMULATED = "accumulated"  # the state that says what gradients add up to
 ANY = 2  # samples of a batch that is only made to see which states it has
@@ -118,7 +122,9 @@ class Steps:
         """What was computed of `samples` since `clear`; waits for the device."""
         totals = self.states.read(self._totals)
         count = int(totals.get(SEEN, 0))
-        loss = float(totals[LOST]) / count if count else float("nan")
+        by_labels = samples.loss.divides_by_labels(TensorType((), samples.target))
+        divisor = float(totals.get(COUNTED, 0)) if by_labels else count
+        loss = float(totals[LOST]) / divisor if divisor else float("nan")
         right = float(totals[CORRECT]) / count if count and samples.classified else None
         return Evaluation(loss, right, count)
 

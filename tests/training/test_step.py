@@ -53,7 +53,7 @@ def test_what_a_step_graph_says(mlp) -> None:
     assert inputs[:2] == ["input", "target"] and set(inputs[2:]) == set(step.states)
     parameters = {f"linear{i}.{name}" for i in (1, 2) for name in ("weight", "bias")}
     slots = {f"{name}/momentum_buffer" for name in parameters}
-    totals = {"total_loss", "seen", "correct"}
+    totals = {"total_loss", "counted", "seen", "correct"}
     assert set(step.states) == parameters | slots | totals | {"step", "loss"}
     assert step.updates.keys() == step.states.keys()
     assert {value.name for value in step.graph.outputs} == set(step.updates.values())
@@ -237,9 +237,9 @@ def test_evaluation_is_inference(name) -> None:
     logs = scores - np.log(np.exp(scores).sum(1, keepdims=True))
     loss = -logs[np.arange(BATCH), LABELS].sum()
     assert states["total_loss"] == pytest.approx(2 * loss, rel=1e-4)
-    assert states["seen"] == 2 * BATCH
+    assert states["seen"] == states["counted"] == 2 * BATCH
     assert states["correct"] == 2 * (scores.argmax(1) == LABELS).sum()
-    assert step.updates.keys() == {"total_loss", "seen", "correct"}
+    assert step.updates.keys() == {"total_loss", "counted", "seen", "correct"}
 
 
 def test_names_of_states_are_kept_free() -> None:
