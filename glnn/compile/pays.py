@@ -218,8 +218,12 @@ def device_reorders(backend: Backend, tensor: Tensor) -> bool:
 def worth(backend: Backend) -> Worth | None:
     """Whether so many launches take longer than so many operations, of sums for one sample, do
     beyond those of a product of matrices; None where no launch has turns.
+
+    On the host all steps of a layer are one operator, and layers stay apart.
     """
-    if backend.device is None or not kernels_for(Recurrence.name, backend.name):
+    if backend.device is None:
+        return lambda launches, flops: False
+    if not kernels_for(Recurrence.name, backend.name):
         return None
     of = pace(architecture(backend.device.capabilities))
     return lambda launches, flops: launches * of.launch > flops / of.others - flops / of.products

@@ -11,7 +11,7 @@ import numpy as np
 from glnn.errors import ShapeError
 from glnn.graph.expression import Expr
 from glnn.graph.operator import Cost, Shapes, Types
-from glnn.graph.operators.recurrent_step import MOST_GATES, Recurrent
+from glnn.graph.operators.recurrent_step import MOST_GATES, Recurrent, Units
 from glnn.types import Array, Shape
 
 MOST_STATES = 5
@@ -75,27 +75,19 @@ class Recurrence(Recurrent):
         given = self.named(arrays)
         x, weight, state = given["x"], given["weight"], given["state"]
         shape = self.shape_of({name: array.shape for name, array in given.items()})
-        d, t, b, _, h = x.shape
-        turned = weight.swapaxes(-1, -2).astype(x.dtype, copy=False)
-        result = np.zeros(shape, x.dtype)
-        states = [state[..., s, :].reshape(-1, b, h) for s in range(state.shape[3])]
-        for layer in range(self.layers):
-            own, before = (
-                slice(layer * d, (layer + 1) * d),
-                [one[layer * d :][:d] for one in states],
-            )
-            below = result[:, layer - 1, ..., self.summed, :].reshape(t, 1, b, h)
-            for step in range(t):
-                with np.errstate(all="ignore"):
-                    sums = (before[self.summed][:, None] @ turned[own]).swapaxes(0, 1)
-                    inputs = x[:, step].transpose(2, 0, 1, 3)
-                    if layer:
-                        inputs = (below[step] @ turned[self.layers + layer - 1])[:, None]
-                new = [expr.evaluate(*sums, *inputs, *before) for expr in self.exprs]
-                for r, one in enumerate(new):
-                    before[r] = np.array(np.broadcast_to(one, (d, b, h)))
-                    before[r][..., self.units or h :] = 0
-                    result[step, own, :, :, r] = before[r].reshape(d, b, h // 4, 4)
+        d, t, b, i, h = x.shape
+        result = np.empty(shape, x.dtype)
+        inputs = x.transpose(1, 3, 0, 2, 4)
+        with np.errstate(all="ignore"):
+            for layer in range(self.layers):
+                own = slice(layer * d, (layer + 1) * d)
+                if layer:
+                    below = result[:, layer - 1, ..., self.summed, :].reshape(t * b, h)
+                    across = weight[self.layers + layer - 1].astype(x.dtype, copy=False)
+                    inputs = (below @ across.reshape(i * h, h).T).reshape(t, 1, b, i, h)
+                    inputs = inputs.transpose(0, 3, 1, 2, 4)
+                units = Units.before_steps(self.exprs, inputs[0], weight[own], state[own])
+                units.run(inputs, result[:, own], self.summed, self.units)
         return (result,)
 
     def cost(self, types: Types) -> Cost:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
@@ -12,6 +13,7 @@ import numpy as np
 from glnn.errors import ShapeError
 from glnn.graph.expression import Expr
 from glnn.graph.operator import Cost, Known, Operator, Shapes, Types
+from glnn.graph.packed_program import Work, packed_program
 from glnn.types import Array, DType, Shape, TensorType
 
 MOST_GATES = 4
@@ -48,6 +50,66 @@ class Recurrent(Operator):
                 f"(d, b, h / 4, s, 4), got {x}, {weight} and {state}"
             )
         return x, weight, state
+
+
+@dataclass(frozen=True)
+class Units:
+    """Arrays of the units of a layer, which every step of it writes to again."""
+
+    weight: Array
+    """(d, h, g h): the sums of all gates are one product for each direction."""
+    sums: Array
+    """(d, b, g h): that product."""
+    inputs: Array
+    """(i, d, b, h) of the step."""
+    states: Array
+    """(s, d, b, h) before the step."""
+    new: Array
+    """(r, d, b, h) after it."""
+    work: Sequence[Work]
+    """Calls that compute these from sums, inputs and states."""
+
+    @classmethod
+    def before_steps(
+        cls, exprs: tuple[Expr, ...], inputs: Array, weight: Array, state: Array
+    ) -> Units:
+        """Return the units before the first step. inputs: (i, d, b, h). weight: (d, g, h, h).
+
+        state: (d, b, h / 4, s, 4).
+        """
+        (i, d, b, h), g, s = inputs.shape, weight.shape[1], state.shape[3]
+        dtype = inputs.dtype
+        turned = weight.astype(dtype, copy=False).reshape(d, g * h, h).swapaxes(1, 2)
+        states = np.empty((s, d, b, h), dtype)
+        states.reshape(s, d, b, h // 4, 4)[...] = state.transpose(3, 0, 1, 2, 4)
+        sums, now = np.empty((d, b, g * h), dtype), np.empty((i, d, b, h), dtype)
+        new = np.empty((len(exprs), d, b, h), dtype)
+        banks = sums.reshape(d, b, g, h).transpose(2, 0, 1, 3), now, states
+        work = packed_program(exprs, (g, i, s), dtype).bind(banks, new)
+        return cls(turned, sums, now, states, new, work)
+
+    def run(
+        self, inputs: Iterable[Array], results: Iterable[Array], summed: int, units: int
+    ) -> None:
+        """Perform a step for each of `inputs` (i, d, b, h), written to `results`, each
+        (d, b, h / 4, r, 4).
+
+        summed: the state that is summed. units: how many of the h are there, 0 for all.
+        """
+        r, d, b, h = self.new.shape
+        before = self.states[summed]
+        kept, new = self.states[:r], self.new[: len(self.states)]
+        placed = self.new.reshape(r, d, b, h // 4, 4).transpose(1, 2, 3, 0, 4)
+        rest = self.new[..., units:] if units else self.new[..., h:]
+        for now, result in zip(inputs, results, strict=True):
+            np.matmul(before, self.weight, self.sums)
+            np.copyto(self.inputs, now)
+            for call in self.work:
+                call()
+            if rest.size:
+                rest.fill(0)
+            np.copyto(kept, new)
+            np.copyto(result, placed)
 
 
 @dataclass(frozen=True)
@@ -91,20 +153,13 @@ class RecurrentStep(Recurrent):
     def reference(self, *arrays: Array | None) -> tuple[Array, ...]:
         given = self.named(arrays)
         x, weight, state = given["x"], given["weight"], given["state"]
-        shape = self.shape_of({name: array.shape for name, array in given.items()})
-        d, _, b, _, h = x.shape
-        before = [state[..., s, :].reshape(d, b, h) for s in range(state.shape[3])]
+        result = np.empty(
+            self.shape_of({name: array.shape for name, array in given.items()}), x.dtype
+        )
+        now = x[:, self.step].transpose(2, 0, 1, 3)
         with np.errstate(all="ignore"):
-            turned = weight.swapaxes(-1, -2).astype(x.dtype, copy=False)
-            sums = before[self.summed][:, None] @ turned
-        now = x[:, self.step]
-        arguments = [*sums.swapaxes(0, 1), *np.moveaxis(now, 2, 0), *before]
-        found = [expr.evaluate(*arguments) for expr in self.exprs]
-        result = np.empty(shape, x.dtype)
-        for r, new in enumerate(found):
-            kept = np.array(np.broadcast_to(new, (d, b, h)))
-            kept[..., self.units or h :] = 0
-            result[..., r, :] = kept.reshape(d, b, h // 4, 4)
+            units = Units.before_steps(self.exprs, now, weight, state)
+            units.run((now,), (result,), self.summed, self.units)
         return (result,)
 
     def cost(self, types: Types) -> Cost:
