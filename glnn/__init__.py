@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from glnn.model import Model
     from glnn.model.load import load
     from glnn.model.weight_files import load_weights, save_weights
+    from glnn.progress_bar import progress
     from glnn.session import InferenceSession
 
 __version__ = "0.1.0"
@@ -31,6 +32,7 @@ __all__ = [
     "load",
     "load_weights",
     "ops",
+    "progress",
     "save_weights",
     "training",
 ]
@@ -43,6 +45,7 @@ def __getattr__(name: str) -> Any:
         return import_module(f"glnn.{name}")
     modules = {"InferenceSession": "session", "Model": "model", "load": "model", "Device": "device"}
     modules |= dict.fromkeys(("load_weights", "save_weights"), "model.weight_files")
+    modules |= {"progress": "progress_bar"}
     if name not in modules:
         raise AttributeError(f"module 'glnn' has no attribute {name!r}")
     value = getattr(import_module(f"glnn.{modules[name]}"), name)

@@ -8,6 +8,7 @@ from math import isfinite
 from typing import Any
 
 from glnn.settings import BACKENDS
+from glnn.span import duration
 
 TIE = 1.15
 """How many times as long as the fastest another may take and still be as fast: clocks differ."""
@@ -55,7 +56,7 @@ class Choice:
         timed = []
         for name, taken in self.seconds.items():
             short = f" ({self.why[name]})" if name in self.why else ""
-            timed.append(f"{name} {1e3 * taken:.3g} ms{short}")
+            timed.append(f"{name} {duration(taken)}{short}")
         others = [f"{k} not timed: {why}" for k, why in self.why.items() if k not in self.seconds]
         source = " (as seen before)" if self.remembered else ""
         told = "; ".join([*([", ".join(timed)] if timed else []), *others])

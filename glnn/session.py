@@ -21,6 +21,7 @@ from glnn.remade import Remade
 from glnn.running.options import Options
 from glnn.running.requests import Requests
 from glnn.running.stored import Executing, Storage, StoredRuns
+from glnn.span import duration
 from glnn.stored.storage import DiskStorage
 from glnn.tensor_info import TensorInfo, check_names
 from glnn.types import Shape
@@ -220,8 +221,8 @@ class InferenceSession(Remade):
         start = perf_counter() if logged else 0.0
         results = self._runs.run(self._given(feeds), names, into)
         if logged:
-            took = 1e3 * (perf_counter() - start)
-            LOG.debug("ran %s on %s in %.3f ms", self.name, self._deferred.where, took)
+            took = duration(perf_counter() - start)
+            LOG.debug("ran %s on %s in %s", self.name, self._deferred.where, took)
         return [results[name] for name in names]
 
     def run_async(

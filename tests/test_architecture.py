@@ -24,7 +24,7 @@ ORDER = (
     ("errors",),
     ("reading", "writing"),
     ("settings", "process", "types", "glsl", "span"),
-    ("disk", "remade"),
+    ("disk", "remade", "progress_bar"),
     ("arrays", "choice"),
     ("layout", "tensor_info"),
     ("graph", "device"),

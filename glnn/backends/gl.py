@@ -40,6 +40,7 @@ from glnn.kernels.select import alternatives, choose, suits, why_chosen, why_not
 from glnn.kernels.tuned import Tuned
 from glnn.kernels.verdicts import Verdicts, work
 from glnn.layout import Layout
+from glnn.progress_bar import report_work
 from glnn.running.store import Store, T
 from glnn.settings import Settings
 from glnn.types import DType, Shape, TensorType
@@ -126,7 +127,11 @@ class GlBackend(Programs):
         return [Alternative(k, predicted(problem, k, of)) for k in (choice, *others)]
 
     def examine(self, asked: Iterable[tuple[Choice, Problem]]) -> bool:
-        return not self._trusts and examine(self, asked)
+        if self._trusts:
+            return False
+        pairs = list(asked)
+        with report_work("examining kernels", total=len(pairs)) as work:
+            return examine(self, work.counted(pairs))
 
     @property
     def watched(self) -> bool:

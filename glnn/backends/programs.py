@@ -17,7 +17,7 @@ from glnn.kernels.kernel import Kernel
 from glnn.kernels.problem import Problem
 from glnn.kernels.source import assemble
 from glnn.kernels.verdicts import program_key
-from glnn.span import Span
+from glnn.span import Span, duration
 
 LOG = logging.getLogger(__name__)
 APART = ("NVIDIA",)
@@ -76,7 +76,7 @@ class Programs(Examined):
         span = Span(source.name, start, perf_counter())
         (self.device.compiled if made.compiled else self.device.restored).append(span)
         done = "compiled" if made.compiled else "restored"
-        LOG.debug("%s %s in %.1f ms", done, source.name, 1e3 * span.seconds)
+        LOG.debug("%s %s in %s", done, source.name, duration(span.seconds))
         return made
 
     def source(

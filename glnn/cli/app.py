@@ -18,6 +18,7 @@ from glnn import __version__
 from glnn.cli.options import print_json
 from glnn.cli.screen import say
 from glnn.errors import GlnnError, ShaderError, printable
+from glnn.progress_bar import progress
 
 USER_ERROR, INTERRUPTED = 2, 130
 
@@ -94,6 +95,7 @@ def main() -> None:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn
+            progress("--json" not in sys.argv[1:])
             code = cli.main(standalone_mode=False)
         sys.stdout.flush()
     except (KeyboardInterrupt, click.Abort):
@@ -104,6 +106,8 @@ def main() -> None:
         code = 1
     except Exception as error:
         code = _fail(error)
+    finally:
+        progress(False)
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -12,12 +12,13 @@ from glnn.backends import NAMES, open_backend
 from glnn.backends.answers import Answer
 from glnn.backends.gl import GlBackend
 from glnn.cli.options import device_options, print_json
-from glnn.cli.screen import Column, Screen, Table, figures, number, size
+from glnn.cli.screen import Column, Screen, Table, figures, size
 from glnn.device import Device, gpus
 from glnn.doctor.certificate import Certificates
 from glnn.errors import DeviceError
 from glnn.kernels.verdicts import Seen
 from glnn.settings import Settings
+from glnn.span import duration
 
 
 @click.command()
@@ -174,7 +175,7 @@ def _show(report: dict[str, Any], out: Screen) -> None:
     if report["choices"]:
         chosen = Table((Column("auto takes"), Column("for"), Column("inputs", 1), Column("as")))
         for one in report["choices"]:
-            times = (f"{k} {number(1e3 * seconds)} ms" for k, seconds in one["seconds"].items())
+            times = (f"{k} {duration(seconds)}" for k, seconds in one["seconds"].items())
             chosen.add(one["backend"], one["model"], one["shapes"], ", ".join(times))
         out.show(chosen)
     if report["gpus"]:

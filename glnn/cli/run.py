@@ -38,6 +38,7 @@ from glnn.errors import ModelError
 from glnn.images.camera import Camera
 from glnn.model import Model
 from glnn.profiling import Trace
+from glnn.progress_bar import report_work
 from glnn.running.options import PREFERENCES
 from glnn.session import InferenceSession
 
@@ -220,7 +221,8 @@ def _run(
         _check_options(asked, None)
         feeds = read_feeds(loaded, inputs, model, batch, {}, most=MOST_SAMPLES, random=False)
         running.begin(1)
-        return Done(Outputs.of(running.run(feeds.arrays)), running.dump)
+        with report_work("running", loaded.name):
+            return Done(Outputs.of(running.run(feeds.arrays)), running.dump)
     paths = files_of(loaded, inputs).get(loaded.inputs[0].name, ())
     source = source_of(loaded, paths, model, asked.fields, asked.instead, asked.keeps)
     _check_options(asked, source)
@@ -232,7 +234,9 @@ def _run(
         running.begin(1)
         x = {loaded.inputs[0].name: np.resize(given.x, (count, *given.x.shape[1:]))}
         said = [*source.notes, *given.notes, *_counted(len(given.x), count, source)]
-        return Done(Outputs.of(running.run(x), said), running.dump, None, source)
+        with report_work("running", loaded.name):
+            results = running.run(x)
+        return Done(Outputs.of(results, said), running.dump, None, source)
     count = batch_size(loaded, batch, default)
     labels, notes = named(asked.labels, loaded.metadata, loaded.tensors[output].shape[1])
     found = Classes(output, top, labels, notes=[*notes, *source.notes])

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import floor, inf, isfinite, log10
 
@@ -21,6 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from glnn.errors import printable
+from glnn.progress_bar import share_bar
 
 GAP = 2  # columns of the terminal between two of a table
 NOTHING = ("", "-")  # cells that say nothing
@@ -167,9 +169,10 @@ def _fitting(table: Table, width: int | None) -> tuple[Table, list[str]]:
     return broken.part(kept), [head for i, head in enumerate(heads) if i not in kept]
 
 
-def progress(shown: bool = True) -> Progress:
+@contextmanager
+def progress(shown: bool = True) -> Iterator[Progress]:
     """A progress bar on standard error, drawn only on a terminal."""
-    return Progress(
+    bar = Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
@@ -177,7 +180,10 @@ def progress(shown: bool = True) -> Progress:
         console=Console(stderr=True, markup=False, emoji=False),
         transient=True,
         disable=not (shown and sys.stderr.isatty()),
+        redirect_stdout=False,  # which may be a file
     )
+    with bar, share_bar(bar):
+        yield bar
 
 
 def say(message: str) -> None:

@@ -10,6 +10,8 @@ from glnn.device import Capabilities
 from glnn.errors import GlnnError, LimitError, ShaderError, UnsupportedOpError, first_line
 from glnn.kernels.architecture import architecture
 from glnn.kernels.predict import pace
+from glnn.progress_bar import report_work
+from glnn.span import duration
 
 FAR = 3.0
 """How many times as long as the fastest so far is too far behind to look again."""
@@ -80,16 +82,17 @@ def time_backends(
             found.why[name] = reason
             continue
         if answered is not None and (spent := clock() - answered) > BOUND:
-            found.why[name] = f"measuring had taken {spent:.0f} s by then"
+            found.why[name] = f"measuring had taken {duration(spent)} by then"
             continue
         best = min(found.seconds.values(), default=None)
         try:
-            run = prepare(name)
-            start = clock()
-            run()
-            first = clock() - start
-            answered = clock() if answered is None else answered
-            found.seconds[name], short = warm_seconds(run, first, best, clock)
+            with report_work("timing", name):
+                run = prepare(name)
+                start = clock()
+                run()
+                first = clock() - start
+                answered = clock() if answered is None else answered
+                found.seconds[name], short = warm_seconds(run, first, best, clock)
         except (GlnnError, MemoryError) as error:
             if answered is None and not isinstance(error, REFUSALS):
                 raise  # a wrong input, or the device was reset: nothing was seen
@@ -125,7 +128,7 @@ def warm_seconds(
         clock: Returns seconds.
     """
     if first > LONGEST:
-        return first, f"its first run took {first:.0f} s and was not repeated"
+        return first, f"its first run took {duration(first)} and was not repeated"
     times: list[float] = []
     while len(times) < RUNS and (len(times) < LEAST or sum(times) < ENOUGH):
         start = clock()

@@ -23,11 +23,12 @@ from glnn.graph.constant import constant, evaluated
 from glnn.graph.graph import Graph
 from glnn.graph.passes import Pass
 from glnn.graph.passes.small import named_small
+from glnn.progress_bar import report_work
 from glnn.running.ends import Ends, Input, Output
 from glnn.running.lanes import Lanes
 from glnn.running.runner import Runner
 from glnn.running.store import Store
-from glnn.span import Span, Spans
+from glnn.span import Span, Spans, duration
 from glnn.types import Array, DType, Shape, widened
 
 LOG = logging.getLogger(__name__)
@@ -98,7 +99,7 @@ class Plan(Runner[PlannedLane]):
                             lane = partial(PlannedLane, outline, self._weights, states)
                             return outline, Lanes(lane, partial(most, outline, states))
 
-        with made.of("plan"):
+        with made.of("plan"), report_work("planning", f"{graph.name} on {backend.name}"):
             self.outline, lanes = backend.perform(make)
         self.made: tuple[Span, ...] = tuple(made)
         """When it was planned, the last of them as a whole: outlined, its kernels examined, then
@@ -112,10 +113,9 @@ class Plan(Runner[PlannedLane]):
 
     def _log(self, shapes: Mapping[str, Shape]) -> None:
         given = ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())
-        where, took = f"{self.graph.name} for {given} on {self.backend.name}", self.made[-1].seconds
-        LOG.info(
-            "planned %s: %d steps, %d bytes, %.3f s", where, len(self.steps), self.nbytes, took
-        )
+        where = f"{self.graph.name} for {given} on {self.backend.name}"
+        took = duration(self.made[-1].seconds)
+        LOG.info("planned %s: %d steps, %d bytes, %s", where, len(self.steps), self.nbytes, took)
 
     @property
     def uploaded(self) -> tuple[Span, ...]:

@@ -19,6 +19,7 @@ from glnn.compile.weights import Kept, Key, Weight, Weights
 from glnn.device.recording import Recording
 from glnn.errors import ShapeError
 from glnn.layout import parse
+from glnn.progress_bar import report_work
 from glnn.running.store import Store
 from glnn.types import Array
 
@@ -53,12 +54,17 @@ class Prepared:
         self.stores |= self._allocate(arena)
         self.shown: Mapping[str, Store] = self.stores
         """The same, by the names of outputs those that the host takes them from."""
-        self.launches: tuple[Launch, ...] = tuple(
-            self._prepare(entry)
-            if beside is None or own.intersection(entry.tensors)
-            else beside.launches[i]
-            for i, entry in enumerate(schedule.entries)
+        entries, doing = (
+            schedule.entries,
+            "preparing" if self.backend.device is None else "compiling",
         )
+        with report_work(doing, total=len(entries)) as work:
+            self.launches: tuple[Launch, ...] = tuple(
+                self._prepare(entry)
+                if beside is None or own.intersection(entry.tensors)
+                else beside.launches[i]
+                for i, entry in enumerate(work.counted(entries))
+            )
 
     @property
     def kept(self) -> tuple[Kept, ...]:

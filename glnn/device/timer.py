@@ -11,6 +11,7 @@ from time import perf_counter
 import numpy as np
 
 from glnn.device.device import Device
+from glnn.span import duration
 
 LEAST_WALL = 20e-3  # seconds: below, what drivers collect before they begin weighs too much
 MOST_WALL = 4.0  # seconds: queries count 32-bit nanoseconds
@@ -123,7 +124,7 @@ class Timer:
                 break
             repeats *= 2
         if once.wall > MOST_WALL:
-            return f"it takes {once.wall:.3g} s, the timer counts to {MOST_WALL:g} s"
+            return f"it takes {duration(once.wall)}, the timer counts to {duration(MOST_WALL)}"
         if 2 * once.wall > MOST_WALL:
             twice, again = Sample(2 * once.wall, 2 * once.gpu), False
         else:
@@ -135,7 +136,7 @@ class Timer:
                 return reason
         more = Sample(twice.wall - once.wall, twice.gpu - once.gpu)
         if abs(more.wall - more.gpu) > SHARE * twice.wall:
-            most = f"they may differ by {1e3 * SHARE * twice.wall:.3g} ms"
+            most = f"they may differ by {duration(SHARE * twice.wall)}"
             return f"of twice the work, {_says(more)} more; {most}"
         return None
 
@@ -144,7 +145,7 @@ class Timer:
         most = self.rest + SHARE * sample.wall
         if sample.wall - sample.gpu <= most:
             return None
-        return f"{_says(sample)}; at most {1e3 * most:.3g} ms may be missing"
+        return f"{_says(sample)}; at most {duration(most)} may be missing"
 
     def _run(self, work: Callable[[], None], repeats: int) -> tuple[Sample, bool, float]:
         """How long it took, whether the timer was disturbed, and the seconds spent on asking."""
@@ -177,7 +178,7 @@ def above(sample: Sample) -> bool:
 
 
 def _says(sample: Sample) -> str:
-    timer, clock = (f"{1e3 * seconds:.3g} ms" for seconds in (sample.gpu, sample.wall))
+    timer, clock = (duration(seconds) for seconds in (sample.gpu, sample.wall))
     return f"the timer says {timer} where the clock on the wall says {clock}"
 
 

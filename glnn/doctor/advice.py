@@ -12,11 +12,10 @@ from glnn.doctor.measured import (
     MATMUL,
     Contest,
     Speed,
-    micro,
-    milli,
     rate,
     size,
 )
+from glnn.span import duration
 
 ALIKE = 1.1
 """Times that differ by less are alike: measures of the same differ as much."""
@@ -70,11 +69,11 @@ def _places(one: Contest) -> str:
     first, *others = sorted(one.in_all, key=lambda name: one.in_all[name])
     least = one.in_all[first]
     alike = [name for name in others if one.in_all[name] < ALIKE * least]
-    rest = ", ".join(f"{_called(name)} {milli(one.in_all[name])}" for name in others)
+    rest = ", ".join(f"{_called(name)} {duration(one.in_all[name])}" for name in others)
     named = " or ".join(_called(name) for name in [first, *alike])
     late = f"{' and '.join(map(_called, one.left_out))} would take too long"
     beside = "".join(f"; {text}" for text in (rest, late if one.left_out else "") if text)
-    return f"{named} ({milli(least)}{beside})"
+    return f"{named} ({duration(least)}{beside})"
 
 
 def products(speed: Speed) -> Iterator[str]:
@@ -163,12 +162,12 @@ def launches(speed: Speed) -> Iterator[str]:
     for one in speed.launches:
         if one.chained > LONG_LAUNCH:
             yield (
-                f"A launch by {one.backend} costs {micro(one.chained)}: few large steps, and "
+                f"A launch by {one.backend} costs {duration(one.chained)}: few large steps, and "
                 "several samples at once, are better than many small ones."
             )
         if one.alone > LONG_WAIT * one.chained:
             yield (
-                f"Waiting for {one.backend} costs {micro(one.alone)}: let several requests be "
+                f"Waiting for {one.backend} costs {duration(one.alone)}: let several requests be "
                 "under way (run_async)."
             )
 
@@ -178,7 +177,7 @@ def compiling(speed: Speed) -> Iterator[str]:
     keep = "" if speed.keeps else "let glnn keep programs (GLNN_CACHE names a folder), and "
     for one in speed.compiling:
         if one.compiled + one.first > LONG_COMPILE:
-            took = milli(one.compiled + one.first)
+            took = duration(one.compiled + one.first)
             yield (
                 f"A new shader takes {one.backend} {took}: {keep}run a model once before it is "
                 "needed."

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from glnn.span import duration
+
 GPU_BACKENDS = ("compute", "feedback")
 MATMUL, CONV, LENET = "matmul", "conv2d", "lenet"
 CHANNELS = 64
@@ -139,8 +141,8 @@ class Speed:
     def lines(self) -> list[str]:
         """The same as text, a line for each measure."""
         found = [
-            f"{one.backend}: a launch {micro(one.alone)} waited for, {micro(one.chained)} in a "
-            f"chain of {one.length}"
+            f"{one.backend}: a launch {duration(one.alone)} waited for, "
+            f"{duration(one.chained)} in a chain of {one.length}"
             for one in self.launches
         ]
         found += [
@@ -150,8 +152,8 @@ class Speed:
         ]
         found += [self._contest(one) for one in self.contests]
         found += [
-            f"{one.backend}: a new shader {milli(one.compiled)} to compile, {milli(one.first)} "
-            "its first run"
+            f"{one.backend}: a new shader {duration(one.compiled)} to compile, "
+            f"{duration(one.first)} its first run"
             for one in self.compiling
         ]
         if self.room is not None:
@@ -160,29 +162,19 @@ class Speed:
                 f"memory: {told} free as the system tells, {size(self.room.confirmed)} of "
                 f"{size(self.room.tried)} used and right"
             )
-        return [*found, f"measured in {self.seconds:.1f} s on {self.processors} processors"]
+        return [*found, f"measured in {duration(self.seconds)} on {self.processors} processors"]
 
     @staticmethod
     def _contest(one: Contest) -> str:
         inside = ", ".join(
-            f"{name} {milli(seconds)}"
+            f"{name} {duration(seconds)}"
             + (f" ({flops / 1e9:.3g} GFLOP/s)" if (flops := one.rate(name)) else "")
             for name, seconds in one.on_device.items()
         )
-        whole = ", ".join(f"{name} {milli(seconds)}" for name, seconds in one.in_all.items())
+        whole = ", ".join(f"{name} {duration(seconds)}" for name, seconds in one.in_all.items())
         left = f"; not run, as too slow: {', '.join(one.left_out)}" if one.left_out else ""
         placed = f"operands in place {inside}; " if inside else ""
         return f"{one.what} {one.size}: {placed}in all {whole}{left}"
-
-
-def micro(seconds: float) -> str:
-    """Seconds as microseconds, with three digits."""
-    return f"{1e6 * seconds:.3g} us" if seconds < 1e-3 else milli(seconds)
-
-
-def milli(seconds: float) -> str:
-    """Seconds as milliseconds, with three digits."""
-    return f"{1e3 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
 def rate(bytes_a_second: float) -> str:

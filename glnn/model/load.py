@@ -14,6 +14,7 @@ from glnn.model.builders import BUILDERS
 from glnn.model.files import parse_json, read
 from glnn.model.model import Model
 from glnn.model.weight_files import is_weights
+from glnn.progress_bar import report_work
 
 
 def load(source: str | os.PathLike[str], *, untrained: bool = False) -> Model:
@@ -27,6 +28,12 @@ def load(source: str | os.PathLike[str], *, untrained: bool = False) -> Model:
     """
     if not isinstance(source, (str, os.PathLike)):
         raise ModelError(f"a model must be a name or a path, got {type(source).__name__}")
+    with report_work("loading", os.path.basename(os.fspath(source))):
+        return _load(source, untrained)
+
+
+def _load(source: str | os.PathLike[str], untrained: bool) -> Model:
+    """Find and read the model called `source`, as `load` does."""
     if str(source) in BUILDERS:
         return BUILDERS[str(source)]()
     if not str(source):

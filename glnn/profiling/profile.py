@@ -15,6 +15,7 @@ from glnn.compile.step import Step
 from glnn.device import Timer
 from glnn.device.timer import SHARE
 from glnn.profiling.resources import resident
+from glnn.span import duration
 
 Work = Callable[[], object]
 WARM_UP = 3
@@ -138,12 +139,12 @@ def _agreed(
     if kernel is None or len(found) < len(layers):
         return "not proved for every step", kernel, layers
     if kernel > (1 + SHARE) * wall:
-        what = f"all steps together: the timer says {kernel:.3g} ms"
-        return f"{what} where other runs took {wall:.3g} ms by the clock", kernel, layers
+        what = f"all steps together: the timer says {duration(kernel / 1e3)}"
+        return f"{what} where other runs took {duration(wall / 1e3)} by the clock", kernel, layers
     kernel, added = min(kernel, wall), sum(found)
     if added > (1 + SHARE) * kernel or kernel - added > SHARE * kernel + len(layers) * rest:
-        what = f"the steps' kernel times, {added:.3g} ms together,"
-        return f"{what} are not the whole's {kernel:.3g} ms", kernel, layers
+        what = f"the steps' kernel times, {duration(added / 1e3)} together,"
+        return f"{what} are not the whole's {duration(kernel / 1e3)}", kernel, layers
     if added > kernel:
         share = kernel / added * (1 - 1e-9)  # and what rounding adds
         layers = [replace(s, kernel_ms=share * t) for s, t in zip(layers, found, strict=True)]

@@ -20,6 +20,7 @@ from glnn.errors import GlnnError
 from glnn.process import processors
 from glnn.running.options import Options
 from glnn.running.stored import Loading, Saver, StoredModel
+from glnn.span import duration
 from glnn.stored.identity import stamps
 from glnn.stored.index import Index, Listed, Part
 from glnn.stored.plan import StoredPlan
@@ -73,12 +74,12 @@ class Shelved:
                 self.refuse()
             return None
         LOG.info(
-            "restored %s for %s on %s: %d bytes, %.3f s",
+            "restored %s for %s on %s: %d bytes, %s",
             self.name,
             ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items()),
             self.backend,
             found.plan.nbytes,
-            perf_counter() - start,
+            duration(perf_counter() - start),
         )
         return found
 

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, Protocol
 
+from glnn.progress_bar import share_bar
+
 INTERVAL = 0.25  # seconds between two updates: each reads from the device
 
 
@@ -83,5 +85,6 @@ def progress(shown: bool | None) -> Iterator[Bar]:
         TextColumn("{task.fields[numbers]}", markup=False),
     )
     console = Console(stderr=True, markup=False, emoji=False)
-    with Progress(*columns, console=console, transient=True, auto_refresh=False) as drawn:
+    made = Progress(*columns, console=console, transient=True, auto_refresh=False)
+    with made as drawn, share_bar(drawn):
         yield _Shown(drawn)

@@ -89,7 +89,7 @@ def test_sizes_that_the_gpu_did_not_do_count_for_nothing() -> None:
         ),
         (
             {"compute": 2e-4, "cpu": 2.1e-4},
-            "For LeNet, one image: compute or CPU (0.2 ms; CPU 0.21 ms).",
+            "For LeNet, one image: compute or CPU (200 us; CPU 210 us).",
         ),
         ({"cpu": 1e-3}, "For LeNet, one image: CPU (1 ms)."),
     ],

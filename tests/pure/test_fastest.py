@@ -48,7 +48,7 @@ def test_what_people_are_told_of_a_choice() -> None:
     found = Choice(
         "cpu", {"cpu": 0.0105, "compute": 2.0}, {"compute": "far behind", "feedback": "x"}
     )
-    assert str(found) == "cpu: cpu 10.5 ms, compute 2e+03 ms (far behind); feedback not timed: x"
+    assert str(found) == "cpu: cpu 10.5 ms, compute 2 s (far behind); feedback not timed: x"
     assert str(Choice("compute", remembered=True)) == "compute (as seen before)"
 
 
