@@ -48,11 +48,10 @@ from glnn.device.buffer import Buffer
 from glnn.errors import GlnnError
 from glnn.writing import whole
 from tests.onnx import gpu_cases
-from tests.onnx.gpu_cases import KINDS, cases
+from tests.onnx.gpu_cases import FAILURES, KINDS, cases
 
 RTOL = {"float32": 1e-3, "float16": 1e-2, "bfloat16": 2**-6, "float64": 1e-3}
 ATOL = 1e-5
-FAILURES = Path(__file__).with_name("failures.toml")
 STATUSES = ("gpu", "host", "refused", "wrong")
 LONGEST = 300.0  # seconds of a case: a process that hangs says where, and all of it fails
 SETTINGS = {

@@ -36,9 +36,8 @@ def test_coordinates(backend: str, case: dict[str, Any]) -> None:
         sizes = np.array([1, 2, *((3, 7), (1, 5), (13, 1))[i % 3]], np.int64)
         more = {**case, "coordinate_transformation_mode": mode, "opset": 19, "tolerance": 1e-4}
         check("Resize", [x, None, None, sizes], backend, **more)
-        if mode != "align_corners":  # of which ONNX Runtime has the sizes rounded down
-            scales = np.array([1, 1, 0.55, 2.3], np.float32)
-            check("Resize", [x, None, scales], backend, known=(2,), **more)
+        scales = np.array([1, 1, 0.55, 2.3], np.float32)
+        check("Resize", [x, None, scales], backend, known=(2,), **more)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -48,6 +47,8 @@ def test_cropped(backend: str) -> None:
     for mode in ("nearest", "linear"):
         more = {"coordinate_transformation_mode": "tf_crop_and_resize", "opset": 13, "mode": mode}
         check("Resize", [x, roi, None, sizes], backend, extrapolation_value=9.0, **more)
+        scales = np.array([1, 1, 0.7, 0.3], np.float32)  # 3.5 by 2.1 places, of which 3 by 2 are
+        check("Resize", [x, roi, scales], backend, known=(2,), extrapolation_value=9.0, **more)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from tests.onnx import gpu_cases
-from tests.onnx.conformance import FAILURES
+from tests.onnx.gpu_cases import FAILURES
 
 if sys.version_info >= (3, 11):
     import tomllib

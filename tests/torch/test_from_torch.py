@@ -45,6 +45,23 @@ def like(module: Any, *inputs: Any, backends: Any = COMPUTE, **options: Any) -> 
     return model
 
 
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic", "nearest"])
+@pytest.mark.parametrize("factor", [0.7, 1.3, 2.0])
+def test_resizing_by_a_factor(mode: str, factor: float) -> None:
+    """0.7 of 5 places are 3.5, of which there are 3; with aligned corners, and without."""
+
+    class Resizing(nn.Module):
+        def __init__(self, corners: bool | None) -> None:
+            super().__init__()
+            self.options = {"scale_factor": factor, "mode": mode, "align_corners": corners}
+
+        def forward(self, x: Any) -> Any:
+            return nn.functional.interpolate(x, **self.options)
+
+    for corners in (None,) if mode == "nearest" else (True, False):
+        like(Resizing(corners), torch.randn(1, 2, 5, 7), backends=BACKENDS)
+
+
 def check(model: Model, module: Any, *inputs: Any, backends: Any = COMPUTE) -> None:
     module.eval()
     expected = flat(module(*inputs))

@@ -44,7 +44,7 @@ class Along:
             return np.asarray(at * most / self._last)
         if mode == "tf_crop_and_resize":
             first, last = (np.float32(end) * most for end in self.roi)
-            if self._length == 1:
+            if self.count == 1:
                 return np.full(self.count, (first + last) * half, np.float32)
             return np.asarray(first + at * (last - first) / self._last)
         if mode == "pytorch_half_pixel" and self.count == 1:
@@ -61,9 +61,13 @@ class Along:
         return float(np.float32(self.scale) * np.float32(self.size))
 
     @property
-    def _last(self) -> Array:
-        """The last of them; 1 where there is but one."""
-        return np.asarray(self._length - 1 if self._length != 1 else 1, np.float32)
+    def _last(self) -> np.float32:
+        """The last place wanted; 1 where there is but one.
+
+        ONNX's text, ONNX Runtime and PyTorch mean the length of the result, a whole number;
+        onnx.reference, and two cases of the suite, that of `_length`.
+        """
+        return np.float32(max(self.count - 1, 1))
 
 
 def _nearest(at: Array, size: int, mode: str) -> Array:
