@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from glnn.cli.outputs import Summary, show_outputs
 from glnn.cli.screen import Column, Screen, Table, figures
 from glnn.cli.sources import Inputs
 from glnn.errors import ModelError
+from glnn.images.drawing import labelled
 from glnn.images.labels import Labels, labels_of, read_labels
 from glnn.types import Array
 
@@ -149,6 +151,10 @@ class Classes:
                 summary = self.others.setdefault(name, Summary(name))
                 summary.add(batch[:count] if batched else batch)
         return found
+
+    def draw(self, picture: NDArray[np.uint8], best: Sequence[Best]) -> NDArray[np.uint8]:
+        """Write the classes of a picture on a copy of it."""
+        return labelled(picture, [(one.name, one.probability) for one in best])
 
     def trim(self) -> None:
         """Forget samples of which not all was taken, as somebody interrupted it."""

@@ -1,25 +1,24 @@
-"""`--drawn` and `--show`: pictures with their classes drawn on them."""
+"""`--drawn` and `--show`: pictures with their classes or objects drawn on them."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from glnn.cli.classes import Best
 from glnn.cli.picture_options import Asked
 from glnn.cli.reader import Picture
 from glnn.cli.sources import Inputs, PictureFile, Source
 from glnn.errors import ModelError, fault
-from glnn.images.drawing import labelled
 from glnn.images.files import is_called_so, write_picture
 
 MOST_SHOWN = 10
+T = TypeVar("T")
 
 
 @dataclass
@@ -54,14 +53,16 @@ class Drawn:
             folder_of(asked.drawn)
         return cls(targets, asked.show)
 
-    def take(self, inputs: Inputs, best: Sequence[Sequence[Best]]) -> None:
-        """Draw the classes of the samples of a run. Raises ModelError where that cannot be."""
-        for name, picture, found in zip(inputs.names, inputs.pictures, best, strict=True):
+    def take(
+        self, inputs: Inputs, results: Sequence[T], draw: Callable[[Picture, T], Picture]
+    ) -> None:
+        """Draw what was found in the samples of a run. Raises ModelError where that cannot be."""
+        for name, picture, found in zip(inputs.names, inputs.pictures, results, strict=True):
             if picture is None:
                 continue
             if not self.targets and self.shown >= MOST_SHOWN:
                 return
-            drawn = labelled(picture, [(one.name, one.probability) for one in found])
+            drawn = draw(picture, found)
             if name in self.targets:
                 write_picture(self.targets[name], drawn)
                 self.files.append(str(self.targets[name]))

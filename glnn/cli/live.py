@@ -1,4 +1,4 @@
-"""`glnn run` on a camera or a video: the classes of each frame as it comes."""
+"""`glnn run` on a camera or a video: classes or objects of each frame as it comes."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import rich_click as click
 from rich.cells import cell_len, set_cell_size
 
 from glnn.cli.classes import Best, best_of, scores_of
+from glnn.cli.detections import frame_of
 from glnn.cli.drawn import folder_of
 from glnn.cli.options import print_json
 from glnn.cli.reader import Reader
@@ -22,7 +23,8 @@ from glnn.cli.running import Running, filled
 from glnn.cli.screen import Screen
 from glnn.errors import ModelError, printable
 from glnn.images.camera import Camera, Frame, is_camera, is_video
-from glnn.images.drawing import labelled
+from glnn.images.detection import DetectedObject, Detector
+from glnn.images.drawing import labelled, outlined
 from glnn.images.files import write_picture
 from glnn.images.labels import Labels
 
@@ -58,6 +60,48 @@ def check_live(name: str, options: Mapping[str, object]) -> None:
             raise ModelError(f"--{option} is for files of samples: {name} gives a frame a run")
 
 
+class Sight(Protocol):
+    """Classes of a frame, or objects in it."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain dicts, lists and numbers."""
+
+    def draw(self, frame: Frame) -> Frame:
+        """Draw it on a copy of the frame."""
+
+
+@dataclass(frozen=True)
+class SeenClasses:
+    """The best classes of a frame, the best first."""
+
+    best: Sequence[Best]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"top": [one.to_json() for one in self.best]}
+
+    def draw(self, frame: Frame) -> Frame:
+        return labelled(frame, [(one.name, one.probability) for one in self.best])
+
+    def __str__(self) -> str:
+        return ", ".join(f"{one.name} {one.probability:.1%}" for one in self.best)
+
+
+@dataclass(frozen=True)
+class SeenObjects:
+    """The objects in a frame, the best first."""
+
+    objects: Sequence[DetectedObject]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"objects": [one.to_json() for one in self.objects]}
+
+    def draw(self, frame: Frame) -> Frame:
+        return outlined(frame, self.objects)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{one.label} {one.score:.1%}" for one in self.objects) or "nothing"
+
+
 @dataclass(frozen=True)
 class Seen:
     """A frame, and what a model said of it."""
@@ -68,21 +112,31 @@ class Seen:
     """Since the first was there."""
     rate: float | None
     """Frames a second, of the latest ones; None of the first."""
-    best: Sequence[Best]
-    """Its classes, the best first."""
+    sight: Sight
+    """Its classes or objects."""
     frame: Frame
     """Itself."""
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain dicts, lists and numbers."""
         about = {"frame": self.number, "seconds": self.seconds, "frames_per_second": self.rate}
-        return {**about, "top": [one.to_json() for one in self.best]}
+        return {**about, **self.sight.to_json()}
 
     def __str__(self) -> str:
-        """The same in one line, the best class first."""
-        classes = ", ".join(f"{one.name} {one.probability:.1%}" for one in self.best)
+        """The same in one line, the best class or object first."""
         rate = "" if self.rate is None else f" ({self.rate:.1f} a second)"
-        return f"frame {self.number}{rate}: {classes}"
+        return f"frame {self.number}{rate}: {self.sight}"
+
+
+@dataclass(frozen=True)
+class ClassOutput:
+    """The output of a model that gives (1, classes)."""
+
+    output: str
+    labels: Labels | None = None
+    """The classes' names."""
+    top: int = 1
+    """How many classes are said."""
 
 
 @dataclass(frozen=True)
@@ -93,31 +147,31 @@ class Watching:
     """What runs it; begun."""
     reader: Reader
     """What makes samples of frames."""
-    output: str
-    """The output that gives (1, classes)."""
-    labels: Labels | None = None
-    """The classes' names."""
-    top: int = 1
-    """How many classes are said."""
+    reads: Detector | ClassOutput
+    """What reads the model's outputs."""
 
-    def classes(self, frame: Frame) -> list[Best]:
-        """The best classes of a frame. Raises what the runs of its session do."""
+    def look(self, frame: Frame) -> Sight:
+        """See what is in a frame. Raises what the runs of its session do."""
         info = self.reader.info
         x = self.reader.sample(frame)
-        found = self.running.run({info.name: filled(x, info.shape[0])})
-        return best_of(scores_of(found, self.output, 1), self.top, self.labels)[0]
+        results = self.running.run({info.name: filled(x, info.shape[0])})
+        if isinstance(self.reads, Detector):
+            size = frame.shape[0], frame.shape[1]
+            return SeenObjects(self.reads.detect(results, frame_of(x, info), [size])[0])
+        scores = scores_of(results, self.reads.output, 1)
+        return SeenClasses(best_of(scores, self.reads.top, self.reads.labels)[0])
 
     def seen(self, camera: Camera, frames: int | None) -> Iterator[Seen]:
         """Each frame, or so many of them, with its classes."""
         latest: deque[float] = deque(maxlen=LATEST + 1)
         begun = 0.0
         for number, frame in enumerate(islice(camera, frames)):
-            best = self.classes(frame)
+            sight = self.look(frame)
             now = perf_counter()
             begun = begun or now
             latest.append(now)
             rate = (len(latest) - 1) / (now - latest[0]) if number else None
-            yield Seen(number, now - begun, rate, best, frame)
+            yield Seen(number, now - begun, rate, sight, frame)
 
 
 class Teller(Protocol):
@@ -223,8 +277,7 @@ def _begin(out: Screen, where: Mapping[str, Any], as_json: bool) -> None:
 
 
 def _draw(folder: Path, seen: Seen) -> None:
-    drawn = labelled(seen.frame, [(one.name, one.probability) for one in seen.best])
-    write_picture(folder / f"frame-{seen.number:06}.png", drawn)
+    write_picture(folder / f"frame-{seen.number:06}.png", seen.sight.draw(seen.frame))
 
 
 def _summary(last: Seen, where: Mapping[str, Any]) -> str:

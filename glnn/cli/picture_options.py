@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import rich_click as click
 
+from glnn.images.detection import CONFIDENCE, OVERLAP
 from glnn.images.preprocessing import COLOURS
 from glnn.images.resizing import FILTERS
 
@@ -22,8 +23,10 @@ FIELDS = (
     "mean",
     "std",
     "colours",
+    "letterbox",
     "invert",
 )
+OTHERS = ("instead", "labels", "drawn", "show", "confidence", "overlap")
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,10 @@ class Asked:
     """The folder for pictures with labels drawn on them."""
     show: bool = False
     """Whether a viewer shows these."""
+    confidence: float | None = None
+    """The least score of a detector's objects."""
+    overlap: float | None = None
+    """The most overlap of two of them of one class."""
 
     @property
     def keeps(self) -> bool:
@@ -66,7 +73,7 @@ def picture_options(command: Command) -> Command:
         kwargs["invert"] = kwargs.pop("no_invert")
         given = {name: kwargs.pop(name) for name in FIELDS}
         taken = {name: value for name, value in given.items() if value is not None}
-        others = {name: kwargs.pop(name) for name in ("instead", "labels", "drawn", "show")}
+        others = {name: kwargs.pop(name) for name in OTHERS}
         return command(*args, asked=Asked(taken, **others), **kwargs)
 
     found: Any = with_asked
@@ -76,7 +83,7 @@ def picture_options(command: Command) -> Command:
 
 
 def _options() -> list[Callable[[Any], Any]]:
-    return [*_reading(), *_drawing()]
+    return [*_reading(), *_detecting(), *_drawing()]
 
 
 def _reading() -> list[Callable[[Any], Any]]:
@@ -140,13 +147,39 @@ def _reading() -> list[Callable[[Any], Any]]:
     ]
 
 
+def _detecting() -> list[Callable[[Any], Any]]:
+    """Return the options of detectors."""
+    part = click.FloatRange(0, 1)
+    return [
+        click.option(
+            "--letterbox",
+            type=click.IntRange(0, 255),
+            metavar="GREY",
+            help="Keep the proportions of the whole picture, in a frame of --resize HxW, and fill "
+            "what it leaves with this grey, as detectors of Ultralytics have it with 114.",
+        ),
+        click.option(
+            "--confidence",
+            type=part,
+            help=f"The least score of a detector's objects; {CONFIDENCE:g} unless given.",
+        ),
+        click.option(
+            "--overlap",
+            type=part,
+            help="How much an object may overlap a better one of its class, as a part of both "
+            f"together (IoU); {OVERLAP:g} unless given.",
+        ),
+    ]
+
+
 def _drawing() -> list[Callable[[Any], Any]]:
     """Those of what is drawn on pictures."""
     return [
         click.option(
             "--drawn",
             metavar="FOLDER",
-            help="Write each picture there, called as it is, with its classes drawn on it.",
+            help="Write each picture there, called as it is, with its classes or objects drawn on "
+            "it.",
         ),
         click.option(
             "--show", is_flag=True, help="Show the first ten of these in a viewer, on a display."

@@ -54,16 +54,16 @@ class Reader:
         return cls(info, Chosen.of(info, model.metadata, fields, taken))
 
     def read(self, path: Path, keep: bool) -> tuple[NDArray[Any], list[str], Picture | None]:
-        """The picture in the file `path` as a sample (1, ...), what is to be said of it, and where
-        it is kept itself, H x W x 3. Raises ModelError or ShapeError where it cannot be one.
+        """Read the picture in the file `path`: as a sample (1, ...), what is to be said of it, and
+        itself, H x W x 3; None of a digit's unless asked to `keep` it. Raises ModelError or
+        ShapeError where it cannot be one.
         """
         if self.chosen is None:
             sample, notes = read_image(path, self.info, self.invert)
-            kept = np.asarray(flattened(opened(path))[0]) if keep else None
-            return sample, notes, kept
+            return sample, notes, np.asarray(flattened(opened(path))[0]) if keep else None
         image, notes = flattened(opened(path))
         pixels = np.asarray(image)
-        return self.chosen.how.sample(pixels, self.info), notes, pixels if keep else None
+        return self.chosen.how.sample(pixels, self.info), notes, pixels
 
     def sample(self, picture: Picture) -> NDArray[Any]:
         """A picture, uint8 H x W x 3, as a sample (1, ...). Raises ShapeError as `read`."""

@@ -12,12 +12,21 @@ import numpy as np
 import rich_click as click
 
 from glnn.cli.classes import Classes, named
+from glnn.cli.detections import Detections, detector_of
 from glnn.cli.drawn import Drawn
 from glnn.cli.dump import Dump, dump_options
 from glnn.cli.feeds import read_feeds
 from glnn.cli.given import files_of
 from glnn.cli.inputs import TAKEN, batch_size, source_of
-from glnn.cli.live import Telling, Watching, check_live, frames_option, live_input, watch
+from glnn.cli.live import (
+    ClassOutput,
+    Telling,
+    Watching,
+    check_live,
+    frames_option,
+    live_input,
+    watch,
+)
 from glnn.cli.options import (
     backend_option,
     device_options,
@@ -36,6 +45,8 @@ from glnn.cli.traced import save_trace, trace_option
 from glnn.cli.weights import load_with, weights_option
 from glnn.errors import ModelError
 from glnn.images.camera import Camera
+from glnn.images.detection import Detector
+from glnn.images.ultralytics import stride_of
 from glnn.model import Model
 from glnn.profiling import Trace
 from glnn.progress_bar import report_work
@@ -97,12 +108,13 @@ def run(
     as_json: bool,
     asked: Asked,
 ) -> int:
-    """Classify INPUTS with MODEL: a bundled name (lenet), a .json or an .onnx file.
+    """Run MODEL, a bundled name (lenet), a .json or an .onnx file, on INPUTS: classes or objects.
 
     An input is an image (PNG, JPEG, WEBP, BMP, GIF, TIFF, PPM), a folder or a quoted pattern of
     them, or a .npy or .npz file of float32 or uint8 samples; an array `label` in an .npz gives the
     right answers. Pictures are resized, cropped and normalised as the model's metadata say, or the
     options; of several, those that cannot be read are left out and named, and the exit status is 2.
+    Of detectors that say so in their metadata, as exports of Ultralytics do, objects are listed.
     Ctrl-C shows what was done. Without inputs, lenet takes the bundled digits. What else a model
     gives is summed up, and --dump writes it; one of several inputs takes NAME=FILE for each, or an
     .npz file. A camera (/dev/video0, or 0) or a video gives a line a frame, until Ctrl-C.
@@ -112,6 +124,7 @@ def run(
       glnn run lenet
       glnn run vgg16 photo.jpg --top 5 --labels classes.txt --drawn out/
       glnn run net.onnx 'photos/*.jpg' --preprocessing imagenet --json
+      glnn run yolo11n.onnx photos/ --drawn out/ --confidence 0.4
       glnn run vgg16 /dev/video0 --frames 100
       glnn run lenet photo.png --trace trace.json     (for ui.perfetto.dev)
       glnn run detector.onnx x.npy --dump result.npz --tensor heat
@@ -122,7 +135,8 @@ def run(
     options |= {"precision": precision, "prefer": prefer}
     opened = partial(InferenceSession, loaded, backend, **options)
     into = partial(Dump.asked, dump, tensors, loaded)
-    running = Running(opened, into, None if trace is None else Trace(), backend == "auto")
+    tracing, step = None if trace is None else Trace(), stride_of(loaded.metadata)
+    running = Running(opened, into, tracing, backend == "auto", step)
     if (live := live_input(inputs, frames)) is not None:
         check_live(live, {"batch": batch, "dump": dump, "trace": trace, "show": asked.show})
         _watch(running, loaded, live, asked, top, frames, wide, as_json)
@@ -142,7 +156,7 @@ def run(
 class Done:
     """What came of it."""
 
-    found: Classes | Outputs
+    found: Classes | Detections | Outputs
     """What the model gave."""
     dump: Dump | None
     """What was dumped."""
@@ -214,10 +228,10 @@ def _run(
     shown: bool,
 ) -> Done:
     """Run the model on what was given."""
-    output = _classifier(loaded)
-    if output is None and (asked.labels is not None or asked.keeps):
+    detector, output = detector_of(loaded, asked), _classifier(loaded)
+    if detector is None and output is None and (asked.labels is not None or asked.keeps):
         raise ModelError(f"--labels, --drawn and --show are for classes: {model} gives none")
-    if output is None and (not inputs or not _takes_samples(loaded)):
+    if detector is None and output is None and (not inputs or not _takes_samples(loaded)):
         _check_options(asked, None)
         feeds = read_feeds(loaded, inputs, model, batch, {}, most=MOST_SAMPLES, random=False)
         running.begin(1)
@@ -226,9 +240,7 @@ def _run(
     paths = files_of(loaded, inputs).get(loaded.inputs[0].name, ())
     source = source_of(loaded, paths, model, asked.fields, asked.instead, asked.keeps)
     _check_options(asked, source)
-    numbers = prod(n for n in loaded.inputs[0].shape[1:] if isinstance(n, int))
-    default = max(1, min(MOST_SAMPLES, MOST_NUMBERS // max(1, numbers)))
-    if output is None:
+    if detector is None and output is None:
         given = source.whole(batch_size(loaded, batch, MOST_SAMPLES))
         count = batch_size(loaded, batch, len(given.x))
         running.begin(1)
@@ -237,13 +249,28 @@ def _run(
         with report_work("running", loaded.name):
             results = running.run(x)
         return Done(Outputs.of(results, said), running.dump, None, source)
-    count = batch_size(loaded, batch, default)
-    labels, notes = named(asked.labels, loaded.metadata, loaded.tensors[output].shape[1])
-    found = Classes(output, top, labels, notes=[*notes, *source.notes])
+    count = batch_size(loaded, batch, _samples_a_run(loaded, source))
+    found: Classes | Detections
+    if detector is not None:
+        found = Detections(detector, loaded.inputs[0], notes=list(source.notes))
+    else:
+        assert output is not None
+        labels, notes = named(asked.labels, loaded.metadata, loaded.tensors[output].shape[1])
+        found = Classes(output, top, labels, notes=[*notes, *source.notes])
     drawn = Drawn.of(asked, source)
     running.begin(-(-(source.total or 0) // count))
-    whole = running.classify(source, count, found, drawn, shown)
+    whole = running.run_all(source, count, found, drawn, shown)
     return Done(found, running.dump, drawn, source, whole)
+
+
+def _samples_a_run(model: Model, source: Source) -> int:
+    """Samples of a run where nobody says how many, fewer of large ones."""
+    numbers = prod(n for n in model.inputs[0].shape[1:] if isinstance(n, int))
+    chosen = None if source.reader is None else source.reader.chosen
+    size = None if chosen is None else chosen.how.crop or chosen.how.resize
+    if size is not None and any(isinstance(n, str) for n in model.inputs[0].shape[1:]):
+        numbers *= prod(size) if isinstance(size, tuple) else size * size
+    return max(1, min(MOST_SAMPLES, MOST_NUMBERS // max(1, numbers)))
 
 
 def _counted(read: int, count: int, source: Source) -> list[str]:
@@ -265,14 +292,21 @@ def _watch(
     as_json: bool,
 ) -> None:
     """Run the model on the frames of a camera or a video."""
-    output = _classifier(loaded)
-    if output is None:
-        raise ModelError(f"{name}: expected a model that gives classes, {loaded.name} gives none")
+    detector, output = detector_of(loaded, asked), _classifier(loaded)
+    reads: Detector | ClassOutput
+    notes: list[str] = []
+    if detector is not None:
+        reads = detector
+    elif output is not None:
+        labels, notes = named(asked.labels, loaded.metadata, loaded.tensors[output].shape[1])
+        reads = ClassOutput(output, labels, top)
+    else:
+        gives = f"expected a model that gives classes or objects, {loaded.name} gives none"
+        raise ModelError(f"{name}: {gives}")
     reader = Reader.of(loaded, asked.fields, asked.instead)
-    labels, notes = named(asked.labels, loaded.metadata, loaded.tensors[output].shape[1])
     with Camera(name) as camera:
         running.begin(1)
-        watching = Watching(running, reader, output, labels, top)
+        watching = Watching(running, reader, reads)
         said = {**reader.to_json(), "notes": [*notes, *reader.notes]}
         how = Telling(frames, asked.drawn, wide, as_json)
         watch(camera, watching, lambda: {**_about(running.session), **said}, how)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from glnn.cli.classes import Classes
+from glnn.cli.detections import Detections
 from glnn.cli.drawn import Drawn
 from glnn.cli.dump import Dump
 from glnn.cli.screen import progress
 from glnn.cli.sources import Source
+from glnn.images.ultralytics import check_multiples
 from glnn.profiling import Trace
 from glnn.session import InferenceSession
 from glnn.types import Array
@@ -43,6 +45,8 @@ class Running:
     """What collects events."""
     measures: bool = False
     """Whether the first run may be what `auto` chooses a backend by."""
+    stride: int = 1
+    """Heights and widths of pictures must be multiples of it."""
     sessions: list[InferenceSession] = field(default_factory=list)
     """The one, once it is opened."""
     dump: Dump | None = None
@@ -60,6 +64,10 @@ class Running:
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """All outputs for `feeds`, by name."""
+        for name, array in feeds.items() if self.stride > 1 else ():
+            if array.ndim == 4:  # wherever the channels are
+                sides = array.shape[2:] if array.shape[1] in (1, 3) else array.shape[1:3]
+                check_multiples((sides[0], sides[1]), self.stride, f"input {name!r}")
         names = self.session.model.outputs
         if self.trace is None:
             results = dict(zip(names, self.session.run(None, feeds), strict=True))
@@ -71,8 +79,13 @@ class Running:
             self.dump.write(self.session.intermediates(feeds, self.dump.names))
         return results
 
-    def classify(
-        self, source: Source, batch: int, found: Classes, drawn: Drawn | None, shown: bool
+    def run_all(
+        self,
+        source: Source,
+        batch: int,
+        found: Classes | Detections,
+        drawn: Drawn | None,
+        shown: bool,
     ) -> bool:
         """Run all samples, `batch` at a time, and take the results into `found` and `drawn`.
 
@@ -82,16 +95,17 @@ class Running:
         info = self.session.get_inputs()[0]
         with progress(shown) as bar:
             seen = self.trace is not None or self.session.restored
-            first = FIRST if self.measures and not seen else "classifying"
+            doing = "classifying" if isinstance(found, Classes) else "detecting"
+            first = FIRST if self.measures and not seen else doing
             task = bar.add_task(first, total=source.total)
             try:
                 for inputs in source.batches(batch):
                     results = self.run({info.name: filled(inputs.x, info.shape[0])})
-                    best = found.add(inputs, results)
+                    best: Sequence[Any] = found.add(inputs, results)
                     if drawn is not None:
-                        drawn.take(inputs, best)
+                        drawn.take(inputs, best, found.draw)
                     done = len(found.names) + len(source.failed)
-                    bar.update(task, description="classifying", completed=done)
+                    bar.update(task, description=doing, completed=done)
             except KeyboardInterrupt:
                 found.trim()
                 if not found.names:

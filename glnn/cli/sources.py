@@ -37,6 +37,8 @@ class Sample:
     """What it was made of, uint8 H x W x 3, where that is kept."""
     notes: tuple[str, ...] = ()
     """What was done to it."""
+    size: tuple[int, int] | None = None
+    """Height and width of the picture that it was made of, if it was."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ class Inputs:
     """What was done to them."""
     pictures: tuple[Picture | None, ...] = ()
     """What each was made of, where that is kept."""
+    sizes: tuple[tuple[int, int] | None, ...] = ()
+    """Height and width of the pictures that they were made of."""
 
     @classmethod
     def of(cls, samples: Sequence[Sample]) -> Inputs:
@@ -64,6 +68,7 @@ class Inputs:
             None if any(label is None for label in labels) else np.array(labels),
             tuple(note for one in samples for note in one.notes),
             tuple(one.picture for one in samples),
+            tuple(one.size for one in samples),
         )
 
 
@@ -140,7 +145,8 @@ class PictureFile:
     def samples(self) -> Iterator[Sample]:
         x, notes, picture = self.reader.read(self.path, self.keep)
         said = tuple(f"{self.path}: {note}" for note in notes)
-        yield Sample(x, str(self.path), None, picture, said)
+        size = None if picture is None else (picture.shape[0], picture.shape[1])
+        yield Sample(x, str(self.path), None, picture if self.keep else None, said, size)
 
 
 def _runs(parts: Sequence[Part], most: int) -> Iterator[tuple[int, int]]:

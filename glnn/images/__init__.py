@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from glnn.images.chosen import Chosen
 from glnn.images.described import KEY, described, from_config, read_preprocessing
+from glnn.images.detection import DetectedObject, Detector
 from glnn.images.files import read_picture, write_picture
 from glnn.images.labels import KEY as LABELS
 from glnn.images.labels import labels_of, read_labels, text_of
@@ -14,6 +15,8 @@ from glnn.images.preprocessing import Preprocessing
 
 __all__ = [
     "Chosen",
+    "DetectedObject",
+    "Detector",
     "Preprocessing",
     "described",
     "from_config",

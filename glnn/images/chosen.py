@@ -10,6 +10,7 @@ from glnn.errors import ModelError, ShapeError
 from glnn.images.described import described
 from glnn.images.place import Place
 from glnn.images.preprocessing import Preprocessing
+from glnn.images.ultralytics import check_multiples, stride_of
 from glnn.tensor_info import TensorInfo
 
 
@@ -49,7 +50,11 @@ class Chosen:
         if asked.get("interpolation", base.interpolation) == "nearest":
             asked.setdefault("antialias", base.antialias)
         how = replace(base, **asked)
+        if how.letterbox is not None and place.known is not None and "resize" not in asked:
+            how = replace(how, resize=place.known)
         how = _sized(how, place.known)
+        if isinstance(how.resize, tuple) and how.letterbox is not None:
+            check_multiples(how.resize, stride_of(metadata), "the frame of pictures")
         how.check(info)
         _check_size(how, place.known)
         return cls(how, assumed)

@@ -9,6 +9,7 @@ from typing import Any
 
 from glnn.errors import ModelError, shown
 from glnn.images.preprocessing import Preprocessing
+from glnn.images.ultralytics import Export
 from glnn.reading import check_file, read
 
 KEY = "preprocessing"
@@ -42,8 +43,8 @@ RANGES: Mapping[str, dict[str, Any]] = {
 def described(metadata: Mapping[str, str]) -> Preprocessing | None:
     """What a model's metadata say is done to its pictures; None where they say nothing.
 
-    metadata: glnn's `preprocessing`, or ONNX's `Image.` entries. Raises ModelError where these
-    cannot be understood.
+    metadata: glnn's `preprocessing`, ONNX's `Image.` entries, or those of Ultralytics' exports.
+    Raises ModelError where these cannot be understood.
     """
     if KEY in metadata:
         try:
@@ -57,7 +58,9 @@ def described(metadata: Mapping[str, str]) -> Preprocessing | None:
         except ModelError as error:
             raise ModelError(f"metadata {KEY!r}: {error}") from None
     small = {key.lower(): text.lower() for key, text in metadata.items()}
-    return _onnx({key: text for key, text in small.items() if key.startswith("image.")})
+    found = _onnx({key: text for key, text in small.items() if key.startswith("image.")})
+    export = None if found is not None else Export.of(metadata)
+    return found if export is None else export.preprocessing
 
 
 def _onnx(said: Mapping[str, str]) -> Preprocessing | None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
+from colorsys import hsv_to_rgb
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from glnn.errors import ModelError, ShapeError, printable
+from glnn.images.detection import DetectedObject
 
 if TYPE_CHECKING:
-    from PIL import ImageFont
+    from PIL import ImageDraw, ImageFont
 
 LEAST = 9  # pixels: letters smaller than this nobody reads
 FEW = 3  # times the size of a letter: a label that has less room is worth more than its figures
@@ -21,6 +23,14 @@ FIGURES = ("{:.1%}", "{:.0%}", "")
 PANEL, INK = 26, 255  # grey values: letters of INK on what is darkened towards PANEL
 SHADE = 0.85  # how much of the panel covers the picture: letters are read on white, too
 NOWHERE = "\U0010fffe"  # no font has a glyph for it
+HUES = 0.381966  # of a turn from one class's colour to the next, so that neighbours differ
+TINT = 0.45  # how much of its colour covers an object's mask
+LIMBS = (
+    *((15, 13), (13, 11), (16, 14), (14, 12), (11, 12), (5, 11), (6, 12), (5, 6), (5, 7), (6, 8)),
+    *((7, 9), (8, 10), (1, 2), (0, 1), (0, 2), (1, 3), (2, 4), (3, 5), (4, 6)),
+)
+"""Pairs of COCO's 17 keypoints of people between which lines are drawn."""
+SEEN = 0.5  # the score of a keypoint that is drawn
 
 
 def labelled(picture: NDArray[np.uint8], lines: Sequence[tuple[str, float]]) -> NDArray[np.uint8]:
@@ -32,9 +42,7 @@ def labelled(picture: NDArray[np.uint8], lines: Sequence[tuple[str, float]]) -> 
     marks over letters are left out, and for a letter that Pillow's font has not stands a question
     mark. Needs Pillow. Raises ShapeError for another picture, ModelError without Pillow.
     """
-    if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
-        what = f"{picture.dtype} of shape {picture.shape}"
-        raise ShapeError(f"a picture to draw on must be uint8 H x W x 3, got {what}")
+    _check(picture)
     drawn: NDArray[np.uint8] = picture.copy()
     height, width = picture.shape[:2]
     font = _font(_size(height, width, len(lines)))
@@ -131,3 +139,72 @@ def _written(
         right = image.width - pad - font.getlength(figures)
         draw.text((right, top), figures, (INK,) * 3, font)
     return np.asarray(image)
+
+
+def outlined(picture: NDArray[np.uint8], objects: Sequence[DetectedObject]) -> NDArray[np.uint8]:
+    """Return a copy of `picture`, uint8 H x W x 3, with objects drawn on it, the best on top.
+
+    Each class has a colour, for the mask, the box, its label and the keypoints. Needs Pillow.
+    Raises ShapeError for another picture, ModelError without Pillow.
+    """
+    _check(picture)
+    drawn: NDArray[np.uint8] = picture.copy()
+    if not objects:
+        return drawn
+    height, width = picture.shape[:2]
+    font = _font(max(LEAST, min(height, width) // 40))
+    from PIL import Image, ImageDraw
+
+    for one in reversed(objects):
+        if one.mask is not None:
+            tall, wide = one.mask.inside.shape
+            part = drawn[one.mask.top : one.mask.top + tall, one.mask.left : one.mask.left + wide]
+            tint = TINT * np.array(_colour(one.number))
+            mixed = np.rint(part * (1 - TINT) + tint).astype(np.uint8)
+            part[one.mask.inside] = mixed[one.mask.inside]
+    image = Image.fromarray(drawn)
+    draw = ImageDraw.Draw(image)
+    thick = max(1, min(height, width) // 200)
+    known: dict[str, bool] = {}
+    for one in reversed(objects):
+        colour = _colour(one.number)
+        left, top, right, bottom = one.box
+        ends = (min(right, width - 1), min(bottom, height - 1))
+        draw.rectangle((left, top, max(left, ends[0]), max(top, ends[1])), None, colour, thick)
+        text = f"{_drawable(font, one.label, known)} {one.score:.0%}"
+        tall = sum(font.getmetrics()) + 2
+        above = top - tall if top >= tall else top
+        draw.rectangle((left, above, left + font.getlength(text) + 4, above + tall), colour)
+        ink = (0, 0, 0) if sum(colour) > 380 else (255, 255, 255)
+        draw.text((left + 2, above + 1), text, ink, font)
+        _draw_keypoints(draw, one.keypoints, colour, thick)
+    return np.array(image)
+
+
+def _draw_keypoints(
+    draw: ImageDraw.ImageDraw,
+    points: Sequence[Sequence[float]],
+    colour: tuple[int, int, int],
+    thick: int,
+) -> None:
+    """Draw the points that are seen, and the limbs between those of people."""
+    seen = {i: p for i, p in enumerate(points) if len(p) < 3 or p[2] > SEEN}
+    for i, j in LIMBS if len(points) == 17 else ():
+        if i in seen and j in seen:
+            draw.line((*seen[i][:2], *seen[j][:2]), colour, thick)
+    for x, y in ((p[0], p[1]) for p in seen.values()):
+        reach = 2 * thick
+        draw.ellipse((x - reach, y - reach, x + reach, y + reach), colour)
+
+
+def _colour(number: int) -> tuple[int, int, int]:
+    """The colour of a class."""
+    red, green, blue = hsv_to_rgb(number * HUES % 1, 0.85, 0.95)
+    return round(255 * red), round(255 * green), round(255 * blue)
+
+
+def _check(picture: NDArray[np.uint8]) -> None:
+    """Raise ShapeError where nothing can be drawn on it."""
+    if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
+        what = f"{picture.dtype} of shape {picture.shape}"
+        raise ShapeError(f"a picture to draw on must be uint8 H x W x 3, got {what}")

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from glnn.errors import ModelError, ShapeError, shown
 from glnn.images.files import flattened, image_of, opened
+from glnn.images.letterbox import letterboxed
 from glnn.images.place import Place
 from glnn.images.resizing import FILTERS, cropped, resized
 from glnn.tensor_info import TensorInfo, show
@@ -53,6 +54,9 @@ class Preprocessing:
     """By what each is divided after that."""
     colours: str = "RGB"
     """The channels: one of COLOURS."""
+    letterbox: int | None = None
+    """The grey value around the whole picture, its proportions kept, in a frame of `resize`; None:
+    there is no frame."""
 
     def __post_init__(self) -> None:
         for name in ("resize", "crop"):
@@ -66,6 +70,12 @@ class Preprocessing:
             raise ModelError(f"{self.interpolation} is always antialiased: expected antialias=True")
         if not isinstance(self.colours, str) or self.colours not in COLOURS:
             raise ModelError(f"colours: expected {', '.join(COLOURS)}, got {shown(self.colours)}")
+        if self.letterbox is not None:
+            if type(self.letterbox) is not int or not 0 <= self.letterbox <= 255:
+                raise ModelError(f"letterbox: expected 0 to 255, got {shown(self.letterbox)}")
+            if self.crop is not None:
+                raise ModelError("crop: a letterboxed picture is kept whole: expected none")
+            object.__setattr__(self, "resize", self.resize and _pair(self.resize))
         object.__setattr__(self, "scale", _number("scale", self.scale))
         for name in ("mean", "std"):
             object.__setattr__(self, name, self._numbers(name))
@@ -113,7 +123,9 @@ class Preprocessing:
         done = []
         if self.resize is not None:
             whole = isinstance(self.resize, tuple)
-            done.append(f"resized to {_said(self.resize)}{'' if whole else ' (the shorter side)'}")
+            framed = "" if self.letterbox is None else f", its proportions kept on {self.letterbox}"
+            part = framed if whole else " (the shorter side)"
+            done.append(f"resized to {_said(self.resize)}{part}")
         if self.crop is not None:
             done.append(f"the centre {_said(self.crop)}")
         done.append({"L": "grey"}.get(self.colours, self.colours))
@@ -127,7 +139,11 @@ class Preprocessing:
         h x w x C, the channels in its order. Needs Pillow. Raises ShapeError for other arrays.
         """
         image, _ = flattened(image_of(picture), self.colours == "L")
-        image = resized(image, self.resize, FILTERS[self.interpolation], self.antialias)
+        how = FILTERS[self.interpolation], self.antialias
+        if self.letterbox is not None and self.resize is not None:
+            image = letterboxed(image, _pair(self.resize), self.letterbox, *how)
+        else:
+            image = resized(image, self.resize, *how)
         pixels = np.asarray(image if self.crop is None else cropped(image, _pair(self.crop)))
         pixels = pixels.reshape(*pixels.shape[:2], -1)
         return pixels[..., ::-1] if self.colours == "BGR" else pixels

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from glnn.cli.classes import Best
-from glnn.cli.live import Renewed, Seen
+from glnn.cli.live import Renewed, Seen, SeenClasses
 from glnn.data import digits
 from glnn.errors import ModelError
 from tests.cli.conftest import Glnn
@@ -167,7 +167,7 @@ def test_a_model_of_a_fixed_batch(
 
 
 def seen(number: int, label: str, rate: float | None = 12.3) -> Seen:
-    best = [Best(3, 0.5, 0.75, label)]
+    best = SeenClasses([Best(3, 0.5, 0.75, label)])
     return Seen(number, 1.0, rate, best, np.zeros((1, 1, 3), np.uint8))
 
 
@@ -212,7 +212,10 @@ def test_refused(cli: Glnn, arguments: str, says: str) -> None:
 
 
 def test_a_model_that_gives_no_classes(cli: Glnn, staged: Path) -> None:
-    assert "expected a model that gives classes, staged gives none" in cli("run", staged, 0).refusal
+    assert (
+        "expected a model that gives classes or objects, staged gives none"
+        in cli("run", staged, 0).refusal
+    )
 
 
 def test_a_video_that_is_none_is_one_sentence(process: Callable[..., Any], tmp_path: Path) -> None:

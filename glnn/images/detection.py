@@ -1,0 +1,307 @@
+"""Objects in pictures, from the outputs of detectors: YOLOv5, v8, v10, 11 and what is like them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glnn.errors import ModelError
+from glnn.images.labels import Labels
+from glnn.images.letterbox import Letterbox
+from glnn.images.ultralytics import Export
+from glnn.types import Array, Shape
+
+CONFIDENCE, OVERLAP = 0.25, 0.7
+"""The least score of an object, and the most overlap (IoU) with a better one of its class."""
+MOST = 300
+"""Objects of a picture at the most, the best."""
+MOST_CANDIDATES = 30000
+"""Of those the best that are compared with one another."""
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Mask:
+    """The pixels of an object within its box. top, left: of the box's corner in the picture."""
+
+    top: int
+    left: int
+    inside: NDArray[np.bool_]
+
+    @property
+    def area(self) -> int:
+        """Pixels of the picture that it covers."""
+        return int(np.count_nonzero(self.inside))
+
+
+@dataclass(frozen=True)
+class DetectedObject:
+    """An object in a picture, all places in the picture's pixels."""
+
+    number: int
+    """Its class."""
+    label: str
+    score: float
+    box: tuple[float, float, float, float]
+    """Left, top, right, bottom."""
+    mask: Mask | None = None
+    keypoints: tuple[tuple[float, ...], ...] = ()
+    """x and y of each, and its score where the model gives one."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the same as plain dicts, lists and numbers; area: pixels of the mask."""
+        said: dict[str, Any] = {"class": self.number, "label": self.label, "score": self.score}
+        said["box"] = list(self.box)
+        if self.mask is not None:
+            said["area"] = self.mask.area
+        if self.keypoints:
+            said["keypoints"] = [list(point) for point in self.keypoints]
+        return said
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Boxes before they are compared: (n, 4) left, top, right, bottom in the frame; their scores
+    and classes (n,), and (n, m) numbers more of each. final: whether the model compared them.
+    """
+
+    boxes: Floats
+    scores: Floats
+    classes: NDArray[np.int64]
+    more: Floats
+    final: bool
+
+    def at(self, index: NDArray[Any]) -> Candidates:
+        """Return those that an index or a mask names."""
+        boxes, scores = self.boxes[index], self.scores[index]
+        return Candidates(boxes, scores, self.classes[index], self.more[index], self.final)
+
+
+def decode(output: Floats, classes: int, more: int, confidence: float) -> Candidates:
+    """Read the boxes of one picture that have at least that score.
+
+    Args:
+        output: (4 + classes + more, n), as of YOLOv8 and 11; (n, 5 + classes + more), as of YOLOv5,
+            where the fifth number says that there is an object; (n, 6 + more), as of YOLOv10 and of
+            exports with nms, which are compared already: corners, score and class.
+        classes: The number of classes.
+        more: Numbers of a box besides: coefficients of masks, keypoints.
+        confidence: The least score.
+
+    Raises:
+        ModelError: The output has another shape.
+    """
+    rows, columns = output.shape
+    compared = columns == 6 + more and (rows <= MOST or columns != 5 + classes + more)
+    if rows == 4 + classes + more:
+        boxes, scores, rest = _split(output.T, 4, classes)
+    elif columns == 5 + classes + more and not compared:
+        boxes, scores, rest = _split(output, 5, classes)
+        scores = scores * output[:, 4:5]
+    elif compared:
+        likely = output[output[:, 4] > confidence]
+        numbers = np.clip(np.nan_to_num(likely[:, 5]), 0, 1 << 30).astype(np.int64)
+        return _finite(Candidates(likely[:, :4], likely[:, 4], numbers, likely[:, 6:], True))
+    else:
+        wanted = f"({4 + classes + more}, n), (n, {5 + classes + more}) or (n, {6 + more})"
+        raise ModelError(
+            f"boxes of {classes} classes: expected an output of {wanted} for each picture, "
+            f"got {output.shape}"
+        )
+    best = scores.argmax(1)
+    score = np.take_along_axis(scores, best[:, None], 1)[:, 0]
+    kept = score > confidence
+    middle, half = boxes[kept, :2], boxes[kept, 2:4] / np.float32(2)
+    corners = np.concatenate((middle - half, middle + half), 1)
+    return _finite(Candidates(corners, score[kept], best[kept], rest[kept], False))
+
+
+def _split(rows: Floats, start: int, classes: int) -> tuple[Floats, Floats, Floats]:
+    return rows[:, :4], rows[:, start : start + classes], rows[:, start + classes :]
+
+
+def _finite(found: Candidates) -> Candidates:
+    return found.at(np.isfinite(found.boxes).all(1) & np.isfinite(found.scores))
+
+
+def suppress(found: Candidates, overlap: float, most: int = MOST) -> Candidates:
+    """Keep the best boxes: none that overlaps a better one of its class by more than that (IoU)."""
+    order = np.argsort(-found.scores, kind="stable")[:MOST_CANDIDATES]
+    if found.final:
+        return found.at(order[:most])
+    boxes, classes = found.boxes[order].astype(np.float64), found.classes[order]
+    areas = np.prod(np.maximum(boxes[:, 2:] - boxes[:, :2], 0), 1)
+    left, kept = np.ones(len(order), bool), []
+    for i in range(len(order)):
+        if not left[i]:
+            continue
+        kept.append(i)
+        if len(kept) == most:
+            break
+        near = np.minimum(boxes[i, 2:], boxes[:, 2:]) - np.maximum(boxes[i, :2], boxes[:, :2])
+        shared = np.prod(np.maximum(near, 0), 1)
+        apart = areas[i] + areas - shared
+        left &= (classes != classes[i]) | (shared <= overlap * apart)
+    return found.at(order[np.array(kept, np.int64)])
+
+
+def masks_of(
+    coefficients: Floats,
+    prototypes: Floats,
+    boxes: Floats,
+    place: Letterbox,
+    frame: tuple[int, int],
+) -> list[Mask]:
+    """Make the mask of each box in the picture's pixels.
+
+    Args:
+        coefficients: (n, m), of each box.
+        prototypes: (m, h, w), over the whole frame.
+        boxes: (n, 4) in the picture.
+        place: Where the picture stands in the frame.
+        frame: Its height and width.
+    """
+    count, tall, wide = prototypes.shape
+    sums = (coefficients @ prototypes.reshape(count, -1)).reshape(-1, tall, wide)
+    found = []
+    for logits, box in zip(sums, boxes, strict=True):
+        left, top = (int(n) for n in np.floor(box[:2]))
+        right, bottom = (int(n) for n in np.ceil(box[2:]))
+        ys = (np.arange(top, bottom) + 0.5) * (place.height / place.picture[0]) + place.top
+        xs = (np.arange(left, right) + 0.5) * (place.width / place.picture[1]) + place.left
+        between = _between(logits, ys * (tall / frame[0]) - 0.5, 0)
+        found.append(Mask(top, left, _between(between, xs * (wide / frame[1]) - 0.5, 1) > 0))
+    return found
+
+
+def _between(values: NDArray[Any], places: NDArray[Any], axis: int) -> NDArray[Any]:
+    """Return values at places between them along an axis, and beyond them the first and last."""
+    places = np.clip(places, 0, values.shape[axis] - 1)
+    before = np.floor(places).astype(np.int64)
+    behind = np.minimum(before + 1, values.shape[axis] - 1)
+    part = (places - before).reshape((-1, 1) if axis == 0 else (1, -1))
+    between: NDArray[Any] = values.take(before, axis) * (1 - part)
+    between += values.take(behind, axis) * part
+    return between
+
+
+@dataclass(frozen=True)
+class Detector:
+    """A model that finds objects, and what is to be read from its outputs."""
+
+    export: Export
+    """Facts from its metadata."""
+    boxes: str
+    """The output with boxes, (N, rows, columns)."""
+    prototypes: str | None = None
+    """The output with masks' prototypes, (N, m, h, w)."""
+    confidence: float = CONFIDENCE
+    """The least score of an object."""
+    overlap: float = OVERLAP
+    """The most overlap (IoU) with a better object of the same class."""
+    labels: Labels = field(default_factory=dict)
+    """Names that stand for the export's."""
+
+    @classmethod
+    def of(
+        cls, outputs: Mapping[str, Shape | Sequence[int | str]], metadata: Mapping[str, str]
+    ) -> Detector | None:
+        """Make the detector of a model; None where its metadata do not say that it is one.
+
+        outputs: their shapes by name, in the model's order.
+        """
+        export = Export.of(metadata)
+        if export is None or export.task not in (None, "detect", "segment", "pose"):
+            return None
+        boxes = next((name for name, shape in outputs.items() if len(shape) == 3), None)
+        masks = next((name for name, shape in outputs.items() if len(shape) == 4), None)
+        if boxes is None:
+            return None
+        return cls(export, boxes, masks if export.task in (None, "segment") else None)
+
+    @cached_property
+    def classes(self) -> int:
+        """The number of classes."""
+        return max(self.export.labels) + 1
+
+    def detect(
+        self,
+        results: Mapping[str, Array],
+        frame: tuple[int, int],
+        pictures: Sequence[tuple[int, int] | None],
+    ) -> list[list[DetectedObject]]:
+        """Find the objects of each picture, the best first.
+
+        Args:
+            results: The outputs of a run by name; samples behind those of `pictures` are ignored.
+            frame: Height and width of the model's input.
+            pictures: Height and width of each picture; None for the frame itself.
+
+        Raises:
+            ModelError: An output has another shape than such detectors give.
+        """
+        output = np.asarray(results[self.boxes])
+        masks = None if self.prototypes is None else np.asarray(results[self.prototypes])
+        if output.ndim != 3 or len(output) < len(pictures):
+            raise ModelError(f"output {self.boxes!r} gives no boxes, but {output.shape}")
+        if masks is not None and (masks.ndim != 4 or len(masks) < len(pictures)):
+            raise ModelError(f"output {self.prototypes!r} gives no masks, but {masks.shape}")
+        return [
+            self._objects(
+                output[i].astype(np.float32),
+                None if masks is None else masks[i].astype(np.float32),
+                frame,
+                picture or frame,
+            )
+            for i, picture in enumerate(pictures)
+        ]
+
+    def _objects(
+        self,
+        output: Floats,
+        prototypes: Floats | None,
+        frame: tuple[int, int],
+        picture: tuple[int, int],
+    ) -> list[DetectedObject]:
+        count, numbers = self.export.keypoints if self.export.task == "pose" else (0, 0)
+        more = count * numbers if prototypes is None else len(prototypes)
+        found = decode(output, self.classes, more, self.confidence)
+        found = suppress(found, self.overlap)
+        place = Letterbox.fit(picture, frame)
+        boxes = place.to_picture(found.boxes.reshape(-1, 2, 2))
+        boxes = np.clip(boxes, 0, np.array((picture[1], picture[0]), np.float32)).reshape(-1, 4)
+        seen = np.flatnonzero((boxes[:, 2:] > boxes[:, :2]).all(1))
+        found, boxes = found.at(seen), boxes[seen]
+        masks: Sequence[Mask | None] = [None] * len(boxes)
+        if prototypes is not None:
+            masks = masks_of(found.more, prototypes, boxes, place, frame)
+        points = found.more[:, : count * numbers].reshape(len(boxes), count, numbers).copy()
+        if count:
+            points[..., :2] = place.to_picture(points[..., :2])
+        return [
+            DetectedObject(
+                number,
+                self._name(number),
+                score,
+                (box[0], box[1], box[2], box[3]),
+                mask,
+                tuple(map(tuple, own)),
+            )
+            for number, score, box, mask, own in zip(
+                found.classes.tolist(),
+                found.scores.tolist(),
+                boxes.tolist(),
+                masks,
+                points.tolist(),
+                strict=True,
+            )
+        ]
+
+    def _name(self, number: int) -> str:
+        return self.labels.get(number, self.export.labels.get(number, str(number)))

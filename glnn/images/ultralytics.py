@@ -1,0 +1,100 @@
+"""Metadata of exports by Ultralytics: the task of a model, its classes, its pictures' size."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from glnn.errors import ShapeError
+from glnn.images.labels import Labels, labels_of
+from glnn.images.preprocessing import Preprocessing
+
+TASKS = ("detect", "segment", "pose", "classify")
+"""Tasks whose outputs are read; others, as oriented boxes (obb), are not."""
+FRAME = (640, 640)
+"""The size where neither metadata nor the input say it."""
+BORDER = 114
+"""The grey value around pictures in their frame."""
+LONGEST = 1 << 16  # characters of an entry
+SIDES = (1, 1 << 15)
+
+
+@dataclass(frozen=True)
+class Export:
+    """Facts that an export states of itself."""
+
+    task: str | None
+    """One of TASKS or another; None where it is not said, as by YOLOv5."""
+    labels: Labels
+    """Names by the numbers of classes."""
+    size: tuple[int, int] | None = None
+    """Height and width of the pictures that it was exported for."""
+    stride: int = 1
+    """Heights and widths must be multiples of it."""
+    keypoints: tuple[int, int] = (0, 0)
+    """Keypoints of an object, and numbers of each: x, y, and maybe a score."""
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, str]) -> Export | None:
+        """Read a model's metadata; None where they are no export's."""
+        task, labels = metadata.get("task"), labels_of(metadata)
+        stride = _value(metadata, "stride")
+        known = stride is not None if task is None else task in (*TASKS, "obb")
+        if "names" not in metadata or labels is None or not known:
+            return None
+        size, keypoints = _pair(_value(metadata, "imgsz")), _pair(_value(metadata, "kpt_shape"))
+        step = stride if _is_side(stride) else 1
+        return cls(task, labels, size, step, keypoints or (0, 0))
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """How its pictures are prepared: in a frame, but those that are classified."""
+        if self.task == "classify":
+            square = self.size is not None and self.size[0] == self.size[1]
+            resize = self.size[0] if self.size is not None and square else self.size
+            return Preprocessing(resize, resize)
+        return Preprocessing(self.size or FRAME, antialias=False, letterbox=BORDER)
+
+
+def stride_of(metadata: Mapping[str, str]) -> int:
+    """Return the step of heights and widths, as a model's metadata say; 1 without any."""
+    found = Export.of(metadata)
+    return 1 if found is None or found.task == "classify" else found.stride
+
+
+def check_multiples(size: tuple[int, int], stride: int, what: str) -> None:
+    """Raise ShapeError where a side is no multiple of `stride`, with sizes that would do."""
+    if not any(side % stride for side in size):
+        return
+    below = [max(stride, side // stride * stride) for side in size]
+    above = [-(-side // stride) * stride for side in size]
+    nearest = " or ".join(dict.fromkeys(f"{h} x {w}" for h, w in (below, above)))
+    raise ShapeError(
+        f"{what} is {size[0]} x {size[1]}: the model takes heights and widths that are multiples "
+        f"of {stride}, as {nearest}"
+    )
+
+
+def _value(metadata: Mapping[str, str], key: str) -> Any:
+    """The value of an entry as Python writes it; None for any other text."""
+    text = metadata.get(key, "")
+    if not 0 < len(text) <= LONGEST:
+        return None
+    try:
+        return ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
+
+
+def _pair(value: object) -> tuple[int, int] | None:
+    """Two sides, of which one number is both."""
+    sides = [value, value] if _is_side(value) else value
+    if isinstance(sides, (list, tuple)) and len(sides) == 2 and all(map(_is_side, sides)):
+        return int(sides[0]), int(sides[1])
+    return None
+
+
+def _is_side(value: object) -> bool:
+    return type(value) is int and SIDES[0] <= value <= SIDES[1]
