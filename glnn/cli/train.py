@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar
@@ -11,18 +11,24 @@ from typing import Any, TypeVar
 import rich_click as click
 
 from glnn.cli.options import backend_option, device_options, kernel_option, print_json
+from glnn.cli.reader import Reader
 from glnn.cli.screen import Screen, say, say_logged
 from glnn.cli.train_options import Recipe, recipe_options
 from glnn.cli.trained import Files, Trained
 from glnn.data import digits
 from glnn.errors import GlnnError, ModelError, ShapeError
+from glnn.images.labels import KEY as LABELS
+from glnn.images.labels import labels_of, text_of
 from glnn.model import Model, TensorInfo, load
 from glnn.training import EarlyStopping, History, Trainer
 from glnn.training.dataset import Dataset, read_dataset
+from glnn.training.picture_folder import PictureFolder
 
 T = TypeVar("T")
 DIGITS = "digits"
 """What DATA is called for the bundled digits."""
+SHARE = 0.2
+"""The part of each class that is held out of a folder of pictures, unless it has them apart."""
 MOST = 2**31 - 1  # what GL and NumPy count
 
 
@@ -56,19 +62,27 @@ class Course:
             found.begin(self.seed)
         return found
 
-    def data(self, name: str, info: TensorInfo) -> tuple[Dataset, Dataset | None]:
-        """The samples to train with, and those held out, as the input `info`.
+    def data(self, name: str, model: Model) -> tuple[Dataset, Dataset | None]:
+        """The samples to train with, and those held out, as the input of `model`.
 
         Raises ModelError where a file is malformed, ShapeError where samples do not fit.
         """
-        found, held = _read(name, info)
+        folder = _picture_folder(name, model)
+        found, held = _read_pictures(folder, model) if folder else _read(name, model.inputs[0])
         part = _number(self.validation)
+        if folder is not None and held is None and self.validation is None:
+            part = SHARE
         if part is not None and not 0 <= part < 1:
             raise GlnnError(f"--validation: expected a part from 0 to 1 or data, got {part}")
         if part is not None:
-            found, held = found.split(part, self.seed) if part else (found, None)
+            split = found.split if folder is None else found.split_by_class
+            found, held = split(part, self.seed) if part else (found, None)
         elif self.validation is not None:
-            held, _ = _read(self.validation, info)
+            known = found.classes if folder else ()
+            other = _picture_folder(self.validation, model, known)
+            held, _ = (
+                _read_pictures(other, model) if other else _read(self.validation, model.inputs[0])
+            )
         return found, held
 
     def stopping(self, held: Dataset | None) -> list[EarlyStopping]:
@@ -107,7 +121,7 @@ class Course:
     "--validation",
     metavar="PART|DATA",
     help="What is held out: a part of DATA, as 0.2, or other data; 0 for none. Without it, what "
-    "DATA itself holds apart.",
+    "DATA itself holds apart, of pictures in folders else 0.2 of each class.",
 )
 @click.option(
     "--early-stopping",
@@ -155,15 +169,17 @@ def train(
 ) -> None:
     """Train MODEL, a bundled name (lenet), a .json or an .onnx file, with DATA.
 
-    DATA is an .npz file with the arrays x and y, or images and labels, or a folder of IDX files as
-    MNIST's (train-images-idx3-ubyte, ..., .gz too), or `digits`, the bundled ones. Bytes are scaled
-    to 0..1. Ctrl-C ends it after a last checkpoint; the same command with --resume goes on from
-    there. MODEL itself stays as it is: the trained one is another file.
+    DATA is an .npz file with the arrays x and y, or images and labels; a folder of IDX files as
+    MNIST's (train-images-idx3-ubyte, ..., .gz too); a folder that has a folder of pictures for each
+    class, of which a fifth is held out; or `digits`, the bundled ones. Bytes are scaled to 0..1.
+    Ctrl-C ends it after a last checkpoint; the same command with --resume goes on from there. MODEL
+    itself stays as it is: the trained one is another file.
 
     \b
     Examples:
       glnn train lenet-untrained digits --epochs 30 --lr 0.003 --validation 0.2
       glnn train net.json mnist/ --optimizer sgd --momentum 0.9 --output net.onnx
+      glnn train net.json animals/ --validation 0.1       (animals/cat/1.jpg, animals/dog/7.jpg)
       glnn train net.onnx mine.npz --freeze 'c*' --validation 0.2 --json
       glnn train net.json mnist/ --epochs 50 --checkpoint net.npz --every 500
       glnn train net.json mnist/ --epochs 50 --checkpoint net.npz --resume
@@ -174,7 +190,7 @@ def train(
     files.check(data, course.validation)
     loaded = course.model(model)
     files.try_model(loaded)
-    given, held = course.data(data, loaded.inputs[0])
+    given, held = course.data(data, loaded)
     steps = course.epochs * -(-len(given) // course.batch)
     loss, optimizer, schedule = _of(Recipe, options).made(steps)
     trainer = Trainer(
@@ -189,8 +205,8 @@ def train(
     history, seconds = _fit(trainer, course, files, given, held, not as_json)
     counts = len(given), len(held) if held else 0
     where = trainer.backend, trainer.choice
-    trained = Trained(loaded.name, *where, history, counts, seconds, files)
-    trained.write(trainer.model)
+    trained = Trained(loaded.name, *where, history, counts, seconds, files, given.classes)
+    trained.write(_named(trainer.model, given.classes))
     if as_json:
         print_json(trained.to_json())
     else:
@@ -238,6 +254,36 @@ def _read(name: str, info: TensorInfo) -> tuple[Dataset, Dataset | None]:
         return found.fitting(info), held and held.fitting(info)
     except ShapeError as error:
         raise ShapeError(f"{name}: {error}") from None
+
+
+def _picture_folder(name: str, model: Model, classes: tuple[str, ...] = ()) -> PictureFolder | None:
+    """Find the folder of class folders that `name` is; None where it is none.
+
+    classes: those that it must be of, by their numbers; empty for any.
+    """
+    if not Path(name).is_dir():
+        return None
+    sizes = model.tensors[next(iter(model.outputs))].shape
+    outputs = sizes[1] if len(sizes) == 2 and isinstance(sizes[1], int) else None
+    return PictureFolder.find(name, outputs, labels_of(model.metadata), classes)
+
+
+def _read_pictures(folder: PictureFolder, model: Model) -> tuple[Dataset, Dataset | None]:
+    """Read the pictures of a folder as `glnn run` does; say which cannot be read."""
+    reader = Reader.of(model, {}, None)
+    found = folder.read(lambda path: reader.read(path, False)[0])
+    for one in folder.failed:
+        said = one["error"] if one["in"] in one["error"] else f"{one['in']}: {one['error']}"
+        say(f"left out: {said}")
+    return found
+
+
+def _named(model: Model, classes: tuple[str, ...]) -> Model:
+    """Keep the names of the classes with a model, where each of its outputs has one."""
+    sizes = model.tensors[next(iter(model.outputs))].shape
+    if not classes or len(sizes) != 2 or sizes[1] != len(classes) or not all(classes):
+        return model
+    return replace(model, metadata={**model.metadata, LABELS: text_of(classes)})
 
 
 def _of(kind: type[T], options: dict[str, Any]) -> T:

@@ -18,7 +18,7 @@ from glnn.model import Model
 from glnn.model.formats import find
 from glnn.training import History
 
-SHOWN = 30  # epochs of a table
+SHOWN = 30  # epochs of a table, names of classes
 PLOTS = (".png", ".svg", ".pdf")
 
 
@@ -107,6 +107,8 @@ class Trained:
     """What it took."""
     files: Files
     """What is written."""
+    classes: tuple[str, ...] = ()
+    """Names of classes that the data gave."""
 
     @property
     def device(self) -> str:
@@ -140,6 +142,7 @@ class Trained:
             "steps": rows[-1]["step"],
             **{name: rows[-1][name] for name in names},
             "seconds": self.seconds,
+            "classes": list(self.classes) or None,
             "output": self.files.output,
             "checkpoint": self.files.checkpoint,
             "plot": self.files.plot,
@@ -165,6 +168,10 @@ class Trained:
         out.say(f"{self.samples[0]} samples{held} on {self.backend.name}: {self.device}")
         if self.choice is not None:
             out.say(f"auto takes {self.choice}")
+        if self.classes:
+            listed = ", ".join(name or "-" for name in self.classes[:SHOWN])
+            others = len(self.classes) - SHOWN
+            out.say(f"classes: {listed}{f' and {others} more' if others > 0 else ''}")
         for what in ("output", "checkpoint", "plot"):
             if path := getattr(self.files, what):
                 out.say(f"{what}: {path}")

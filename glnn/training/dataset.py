@@ -81,6 +81,21 @@ class Dataset:
         order = permutation(seed, 0, len(self))
         return self[order[held:]], self[order[:held]]
 
+    def split_by_class(self, fraction: float, seed: int = 0) -> tuple[Dataset, Dataset]:
+        """Split as `split` does, but about `fraction` of each class.
+
+        A class of two samples or more has some on either side, one of a single sample is trained
+        with. Raises GlnnError unless either side has a sample.
+        """
+        order, held = permutation(seed, 0, len(self)), np.zeros(len(self), bool)
+        for number in np.unique(self.y):
+            places = order[self.y[order] == number]
+            count = round(fraction * len(places))
+            held[places[: min(max(count, 1), len(places) - 1)]] = True
+        if not held.any():
+            raise GlnnError("no sample can be held out: each class has one")
+        return self[order[~held[order]]], self[order[held[order]]]
+
     def fitting(self, info: TensorInfo) -> Dataset:
         """The same with `x` as the input `info` of a model: bytes scaled to 0..1 for one of
         float32, with a channel or flattened where it is to be. Raises ShapeError where it does
@@ -115,7 +130,10 @@ def read_dataset(path: str | os.PathLike[str]) -> tuple[Dataset, Dataset | None]
         if os.path.isdir(place):
             return _read_folder(place)
         if place.suffix != ".npz":
-            raise ModelError("expected an .npz file, or a folder of IDX files")
+            raise ModelError(
+                "expected an .npz file, a folder of IDX files, or one with a folder of pictures "
+                "for each class"
+            )
         with open_npz(place) as archive:
             return _read_npz(archive)
     except ShapeError as error:
@@ -182,7 +200,8 @@ def _read_folder(folder: Path) -> tuple[Dataset, Dataset | None]:
             parts[part] = Dataset(x, y)
         elif part == TRAINING or len(missing) == 1:
             has = _listed(sorted(path.name for path in there.values()))
-            raise ModelError(f"expected {missing[0]}, or {missing[0]}.gz, it has {has}")
+            pictures = ", or a folder of pictures for each class" if len(missing) == 2 else ""
+            raise ModelError(f"expected {missing[0]}, or {missing[0]}.gz{pictures}, it has {has}")
     return parts[TRAINING], parts.get(TEST)
 
 

@@ -17,7 +17,7 @@ import pytest
 
 import glnn
 from glnn.data import digits
-from glnn.layers import Add, Linear, ReLU, Softmax
+from glnn.layers import Add, Flatten, Linear, ReLU, Softmax
 from glnn.model import Model, Node, TensorInfo
 from tests.cli.conftest import Glnn
 from tests.files import weights_of
@@ -286,3 +286,45 @@ def test_what_goes_wrong_in_between_is_said(cli: Glnn, net: Path, points: Path) 
 def test_help_has_examples(cli: Glnn) -> None:
     shown = cli("train", "--help")
     assert shown.code == 0 and "glnn train lenet-untrained digits" in shown.out
+
+
+@pytest.fixture
+def colours(tmp_path: Path) -> Path:
+    """A folder for each of two classes, reddish and bluish pictures of several sizes."""
+    image = pytest.importorskip("PIL.Image")
+    random = np.random.default_rng(7)
+    for name, channel in (("red", 0), ("blue", 2)):
+        folder = tmp_path / "colours" / name
+        folder.mkdir(parents=True)
+        for i in range(15):
+            colour = random.integers(0, 120, 3)
+            colour[channel] += 130
+            image.new("RGB", (6 + i, 9), tuple(colour.tolist())).save(folder / f"{i}.png")
+    return tmp_path / "colours"
+
+
+@pytest.fixture
+def eye(tmp_path: Path) -> Path:
+    """A model of pictures of 4 x 4, and two classes."""
+    layers = [Flatten(), Linear(48, 2, seed=1)]
+    Model.sequential(layers, (3, 4, 4), "eye", ["flat", "scores"]).save(tmp_path / "eye.json")
+    return tmp_path / "eye.json"
+
+
+def test_trains_on_pictures_in_folders(cli: Glnn, eye: Path, colours: Path, tmp_path: Path) -> None:
+    asked = ("train", eye, colours, *ON_CPU, "--epochs", 20)
+    found = cli(*asked, "--json").json
+    assert (found["samples"], found["validation_samples"]) == (24, 6)  # a fifth of each class
+    assert found["classes"] == ["blue", "red"] and found["validation_accuracy"] == 1
+    shown = cli("run", "eye-trained.json", colours / "red" / "0.png", "--backend", "cpu", "--json")
+    assert shown.json["top"][0][0]["label"] == "red"
+    (colours / "red" / "3.png").write_bytes(b"x")
+    said = cli(*asked, "--validation", 0, "--overwrite")
+    assert said.code == 0 and "classes: blue, red" in said.out and "29 samples on" in said.out
+    assert said.err.startswith("glnn: left out: ") and "3.png" in said.err
+    held = cli(*asked, "--validation", colours, "--overwrite", "--json")
+    assert json.loads(held.out)["validation_samples"] == 29
+    (colours / "green").mkdir()
+    assert (
+        "at most as many classes as the model gives, 2, got 3" in cli(*asked, "--overwrite").refusal
+    )

@@ -164,7 +164,10 @@ def test_an_archive_that_is_refused(arrays: dict[str, Any], says: str, tmp_path:
 
 
 PLACES: list[tuple[Callable[[Path], Any], str]] = [
-    (lambda path: None, "expected an .npz file, or a folder of IDX files"),
+    (
+        lambda path: None,
+        "expected an .npz file, a folder of IDX files, or one with",
+    ),
     (lambda path: path.mkdir(), "expected train-images-idx3-ubyte, or .*, it has none"),
     (lambda path: path.with_suffix(".npz").write_bytes(b"PK"), "cut short"),
 ]
