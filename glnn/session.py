@@ -23,7 +23,7 @@ from glnn.running.requests import Requests
 from glnn.running.stored import Executing, Storage, StoredRuns
 from glnn.span import duration
 from glnn.stored.storage import DiskStorage
-from glnn.tensor_info import TensorInfo, check_names
+from glnn.tensor_info import TensorInfo, check_names, show
 from glnn.types import Shape
 
 if TYPE_CHECKING:
@@ -191,6 +191,16 @@ class InferenceSession(Remade):
     def backend_name(self) -> str:
         """What `backend` is called: told without opening one where what was stored says it."""
         return self._deferred.where
+
+    def __repr__(self) -> str:
+        """The model, the backend, the inputs and the outputs; loads and opens nothing."""
+        if "_names" not in vars(self):
+            return "InferenceSession(unpickled, not used yet)"
+        choice = self.choice
+        backend = self._options.backend if choice is None else choice.backend
+        taken = ", ".join(f"{one.name} {one.type} {show(one.shape)}" for one in self._inputs)
+        given = ", ".join(f"{one.name} {one.type} {show(one.shape)}" for one in self._outputs)
+        return f"InferenceSession({self.name} on {backend}: {taken} -> {given})"
 
     def get_inputs(self) -> list[TensorInfo]:
         """The inputs, each with `name`, `shape` and `type`."""

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 os.environ["GLNN_DEBUG"] = "1"  # GL is asked for errors after every step
 os.environ["GLNN_CACHE"] = ""  # what the user tuned is not what is tested
 os.environ["GLNN_BACKEND"] = "compute,feedback,cpu"  # the first that opens: nothing is measured
+os.environ.pop("COLUMNS", None)  # of pytest-xdist's workers: tables are as wide as they need be
 os.environ.setdefault("GLNN_TRUST", "1")  # the tests themselves hold every kernel against NumPy
 
 import glnn.device

@@ -72,7 +72,7 @@ def cli() -> None:
       glnn doctor                                whether its driver can be believed
       glnn run lenet                             classify the bundled digits
       glnn run lenet photo.png                   classify a picture
-      glnn bench lenet --backends compute,cpu    time every layer
+      glnn bench lenet --backend compute,cpu     time every layer
       glnn convert net.onnx net.json             write a model in another format
       glnn filter sobel in.png out.png           filter a picture
       glnn train net.json mnist/ --output out.json   train it on samples of your own

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from glnn.backends import NAMES
 from glnn.cli.feeds import read_feeds
 from glnn.cli.options import (
-    backend_names,
+    backends_option,
     device_options,
     fuse_option,
     kernel_option,
@@ -41,10 +41,7 @@ MOST = 2**31 - 1  # what GL and NumPy count
 @click.command()
 @click.argument("model")
 @click.argument("inputs", nargs=-1)
-@click.option(
-    "--backends",
-    help=f"Backends to time, separated by commas: {', '.join(NAMES)}. All that open, if not given.",
-)
+@backends_option(NAMES, "Backends to time; all that open, if not given.")
 @click.option(
     "--batch", type=click.IntRange(1, MOST), help="Samples a run: 1, or as many as the model takes."
 )
@@ -64,7 +61,7 @@ MOST = 2**31 - 1  # what GL and NumPy count
 def bench(
     model: str,
     inputs: tuple[str, ...],
-    backends: str | None,
+    backends: tuple[str, ...] | None,
     batch: int | None,
     repeat: int,
     shapes: dict[str, Shape],
@@ -89,15 +86,15 @@ def bench(
     \b
     Examples:
       glnn bench lenet --batch 100
-      glnn bench lenet --backends compute,cpu --repeat 50 --json
-      glnn bench lenet --backends compute --kernel matmul=blocked
+      glnn bench lenet --backend compute,cpu --repeat 50 --json
+      glnn bench lenet --backend compute --kernel matmul=blocked
       glnn bench lenet --batch 100 --no-fuse
       glnn bench net.onnx --shape x=1,3,64,96
       glnn bench bert.onnx --batch 8 --shape sequence=128
       glnn bench bert.onnx input_ids=ids.npy attention_mask=mask.npy
       glnn bench lenet --batch 100 --trace trace.json     (for ui.perfetto.dev)
     """
-    names = backend_names(backends or ",".join(NAMES))
+    names = backends or NAMES
     loaded = load(model)
     feeds = read_feeds(loaded, inputs, model, batch, shapes)
     count = next(iter(feeds.shapes[loaded.inputs[0].name]), 1)
@@ -186,6 +183,12 @@ def _show(out: Screen, model: str, profiles: dict[str, Profile]) -> None:
             title += f" (no kernel times: {timed.timer})"
         out.show(_layers(timed, profiles.get("cpu")), title)
     out.show(_totals(profiles), "whole runs, transfers included")
+    for name, timed in profiles.items():
+        if timed.layers_ms > timed.total_ms:
+            out.say(
+                f"{name}: the layers' wall times add up to {number(timed.layers_ms)} ms, a whole "
+                f"run takes {number(timed.total_ms)}: each layer is timed by itself and waited for"
+            )
 
 
 def _gpu(gpu: str | None, backend: str, backends: Sequence[str]) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import rich_click as click
@@ -131,27 +131,49 @@ def _shapes(context: click.Context, parameter: click.Parameter, given: Any) -> d
     return chosen
 
 
+BACKEND = ("--backend", "--backends")
+"""Both spellings are one option wherever there is one."""
+
+
 def backend_option(command: Command) -> Command:
-    """`--backend`."""
+    """`--backend`, one of them."""
     return click.option(
-        "--backend",
+        *BACKEND,
+        "backend",
         type=click.Choice(["auto", *NAMES]),
         default="auto",
         show_default=True,
         help="auto takes what GLNN_BACKEND names, else the first of compute, feedback and cpu "
-        "that opens; run sees which of them is the fastest.",
+        "that opens; run and train see which of them is the fastest.",
     )(command)
 
 
-def backend_names(text: str) -> list[str]:
+def backends_option(known: Sequence[str], help: str) -> Callable[[Command], Command]:
+    """`--backend`, one or several of `known` with commas between; None where it is not given."""
+
+    def names(
+        context: click.Context, parameter: click.Parameter, given: str | None
+    ) -> tuple[str, ...] | None:
+        return None if given is None else backend_names(given, known)
+
+    return click.option(
+        *BACKEND,
+        "backends",
+        metavar="NAME[,NAME]",
+        callback=names,
+        help=f"{help} Separated by commas: {', '.join(known)}.",
+    )
+
+
+def backend_names(text: str, known: Sequence[str] = NAMES) -> tuple[str, ...]:
     """The backends in a comma-separated list. Raises GlnnError for an unknown one."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
-        if name not in NAMES:
-            raise GlnnError(f"--backends: unknown backend {name!r}, expected {', '.join(NAMES)}")
+        if name not in known:
+            raise GlnnError(f"--backend: unknown backend {name!r}, expected {', '.join(known)}")
     if not names:
-        raise GlnnError(f"--backends: expected one or more of {', '.join(NAMES)}")
-    return list(dict.fromkeys(names))
+        raise GlnnError(f"--backend: expected one or more of {', '.join(known)}")
+    return tuple(dict.fromkeys(names))
 
 
 def check_writable(option: str, path: str) -> None:

@@ -8,6 +8,7 @@ or with `--wide`.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -93,10 +94,14 @@ def total(widths: Sequence[int]) -> int:
 
 
 class Screen:
-    """Standard output. width: that of the terminal; None where there is no end to lines."""
+    """Standard output. width: that of the terminal or, without one, what COLUMNS says; None where
+    there is no end to lines.
+    """
 
     def __init__(self, wide: bool = False) -> None:
-        self.width = Console().width if sys.stdout.isatty() and not wide else None
+        columns = os.environ.get("COLUMNS", "")
+        limited = sys.stdout.isatty() or (columns.isascii() and columns.isdigit())
+        self.width = Console().width if limited and not wide else None
 
     def say(self, text: str) -> None:
         """Print `text`, lines that are too long broken between words."""

@@ -9,8 +9,9 @@ import rich_click as click
 
 from glnn.backends import open_backend
 from glnn.backends.gl import GlBackend
+from glnn.backends.opening import GL
 from glnn.cli.feeds import shapes_of
-from glnn.cli.options import device_options, precision_option, print_json, shape_option
+from glnn.cli.options import BACKEND, device_options, precision_option, print_json, shape_option
 from glnn.cli.screen import Column, Screen, Table, figures, number, progress, say
 from glnn.errors import DeviceError, GlnnError
 from glnn.graph.operators import Matmul
@@ -51,6 +52,14 @@ SIZES = (
 @click.option("--fresh", is_flag=True, help="Tune anew what was tuned before.")
 @click.option("--show", is_flag=True, help="Only show what was found before.")
 @click.option("--forget", is_flag=True, help="Drop what was found before, and nothing else.")
+@click.option(
+    *BACKEND,
+    "backend_name",
+    type=click.Choice(list(GL)),
+    default="compute",
+    show_default=True,
+    help="Whose kernels are tuned.",
+)
 @shape_option
 @precision_option
 @device_options
@@ -62,6 +71,7 @@ def tune(
     fresh: bool,
     show: bool,
     forget: bool,
+    backend_name: str,
     shapes: dict[str, Shape],
     precision: str,
     gpu: str | None,
@@ -84,10 +94,11 @@ def tune(
       glnn tune
       glnn tune lenet --batch 100
       glnn tune --size 1024x1024x1024 --size 1x4096x25088 --exhaustive
+      glnn tune lenet --backend feedback
       glnn tune --show --json
     """
     _check_options(model, sizes, batch, show, forget)
-    backend = open_backend("compute", gpu=gpu, limits=limits)
+    backend = open_backend(backend_name, gpu=gpu, limits=limits)
     assert isinstance(backend, GlBackend)
     tuned = backend.tuned
     if forget:

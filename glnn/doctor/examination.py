@@ -44,10 +44,12 @@ class Scope:
     """These alone; None for all."""
     full: bool = False
     """With every epilogue and layout, and with the kernels that run by name only."""
+    quick: bool = False
+    """Each kernel in its first form alone."""
 
     def __post_init__(self) -> None:
         known = {
-            "--backends": (self.backends, set(GL)),
+            "--backend": (self.backends, set(GL)),
             "--op": (self.ops or (), {kernel.op for kernel in declared()}),
             "--function": (self.functions or (), set(FUNCTIONS)),
         }
@@ -57,7 +59,7 @@ class Scope:
                     listed = ", ".join(sorted(names))
                     raise GlnnError(f"{option}: expected one of {listed}, got {name!r}")
         if not self.backends:
-            raise GlnnError(f"--backends: expected one or more of {', '.join(GL)}, got none")
+            raise GlnnError(f"--backend: expected one or more of {', '.join(GL)}, got none")
 
     @property
     def whole(self) -> bool:
@@ -119,6 +121,8 @@ def examine_device(
     )
     skipped = scope.functions is not None and scope.ops is None
     asked = {b.name: [] if skipped else forms(b, scope.ops, scope.full) for b in opened}
+    if scope.quick:
+        asked = {name: [form for form in some if form.first] for name, some in asked.items()}
     total, done = len(opened) * len(looks) + sum(map(len, asked.values())), 0
     functions: list[FunctionResult] = []
     doctors: list[KernelDoctor] = []
@@ -203,7 +207,7 @@ def _kept(
     try:
         verdicts.renew(mine, dropped)
         given = []
-        for name in names if found.lost is None else ():
+        for name in names if found.lost is None and not found.scope.quick else ():
             kernels = [one for one in found.kernels if one.backend == name]
             wrong = sum(bool(one.wrong) for one in kernels)
             wrong += sum(bool(one.wrong) for one in found.functions if one.backend == name)

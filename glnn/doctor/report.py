@@ -201,7 +201,7 @@ def _wrong(seen: Examination) -> Iterator[str]:
     for one in seen.functions:
         if one.wrong:
             yield f"{one.backend}, function {one.name} of {one.dtype}: {one.wrong}"
-            yield f"    glnn doctor --function {one.name} --backends {one.backend}"
+            yield f"    glnn doctor --function {one.name} --backend {one.backend}"
     for kernel in seen.kernels:
         if kernel.wrong:
             own = " ".join(f"{name}={value}" for name, value in kernel.parameters.items())
@@ -210,7 +210,7 @@ def _wrong(seen: Examination) -> Iterator[str]:
         if kernel.part is not None:
             yield f"{kernel.backend}, {kernel.op} by {kernel.kernel}: {kernel.outcome}"
         if not kernel.ok:
-            yield f"    glnn doctor --op {kernel.op} --backends {kernel.backend}"
+            yield f"    glnn doctor --op {kernel.op} --backend {kernel.backend}"
 
 
 def _line(op: str, backend: str, right: str, parts: str, wrong: str, why: str) -> str:

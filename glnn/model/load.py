@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ from glnn.model.files import parse_json, read
 from glnn.model.model import Model
 from glnn.model.weight_files import is_weights
 from glnn.progress_bar import report_work
+
+NEAR = 0.85
+"""How alike two names are of which one may be meant for the other: 1 where they are the same."""
 
 
 def load(source: str | os.PathLike[str], *, untrained: bool = False) -> Model:
@@ -41,6 +45,8 @@ def _load(source: str | os.PathLike[str], untrained: bool) -> Model:
     path = Path(source)
     if str(source) in data.MODELS:
         path = data.model(str(source))
+    if path.suffix in (".json", ".onnx") and not path.exists() and (meant := _meant(path)):
+        raise ModelError(f"{path}: no such file: {meant}")
     if path.suffix == ".onnx":
         found: Model = _onnx().load(path)
         return found
@@ -52,7 +58,8 @@ def _load(source: str | os.PathLike[str], untrained: bool) -> Model:
                 "model.load_state_dict(path), or glnn convert with --weights"
             )
         expected = f"expected a .json or .onnx file, or one of {names}"
-        raise ModelError(f"{_unknown(path)}: {expected}")
+        said = " ".join(filter(None, (_meant(path), expected)))
+        raise ModelError(f"{_unknown(path)}: {said}")
     while True:
         content = read(path)
         try:
@@ -74,6 +81,21 @@ def _unknown(path: Path) -> str:
         return f"{path}: {'is not a file' if path.is_dir() else what}"
     looks = path.suffix or len(path.parts) > 1
     return f"{path}: no such file" if looks else f"unknown model {str(path)!r}"
+
+
+def _meant(path: Path) -> str:
+    """Return which known model or file beside `path` has nearly its name, as a question."""
+    known = [*data.MODELS, *BUILDERS]
+    try:
+        beside = [one for one in path.parent.iterdir() if one.suffix in (".json", ".onnx")]
+    except (OSError, ValueError):
+        beside = []
+    known += [str(one) for one in beside] + [str(one.with_suffix("")) for one in beside]
+    near = get_close_matches(str(path), known, 1, NEAR)
+    if not near:
+        return ""
+    found = next((str(one) for one in beside if str(one.with_suffix("")) == near[0]), near[0])
+    return f"did you mean {found}?"
 
 
 def load_bytes(content: bytes) -> Model:

@@ -252,3 +252,5 @@ class Model(Weighted):
     def __str__(self) -> str:
         layers = of_layers(self.nodes, self.tensors)
         return summary(self.name, layers, self.inputs, self.outputs)
+
+    __repr__ = __str__  # that of a dataclass would print every weight

@@ -66,9 +66,14 @@ class Profile:
     peak_rss_bytes: int | None = None
     gpu_bytes: int | None = None
 
+    @property
+    def layers_ms(self) -> float:
+        """The sum of the layers' wall times, each of which is timed by itself and waited for."""
+        return sum(step.wall_ms for step in self.layers)
+
     def to_json(self) -> dict[str, Any]:
         """The same as plain dicts, lists and numbers."""
-        return asdict(self)
+        return {**asdict(self), "layers_ms": self.layers_ms}
 
 
 def profile(

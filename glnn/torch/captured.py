@@ -32,7 +32,8 @@ class Captured:
     sizes: Mapping[int, tuple[int, int]]
     """Inputs that are integers: the tensor's position, and the axis, whose size each is."""
     numbers: tuple[int, ...]
-    """Other integers among the inputs."""
+    """Other inputs that are numbers: integers, and a module's floats, of which the compiler makes
+    float64 tensors of no dimensions with `dynamic=True`. Constants of what is exported."""
     free: Mapping[int, tuple[int, ...]]
     """The axes of tensors whose sizes may differ from call to call."""
     computed: tuple[int, ...]
@@ -46,11 +47,14 @@ class Captured:
         if torch.is_autocast_enabled("cpu"):
             raise RefusedError("autocast is on, and glnn computes in the types that the graph says")
         nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]
-        for node, value in zip(nodes, inputs, strict=True):
-            _check(node, value)
+        floats = {i for i, (node, value) in enumerate(zip(nodes, inputs)) if _is_float(node, value)}
+        for i, (node, value) in enumerate(zip(nodes, inputs, strict=True)):
+            if i not in floats:
+                _check(node, value)
         _check_attributes(graph)
         _check_gradients(graph)
-        tensors = [i for i, value in enumerate(inputs) if isinstance(value, torch.Tensor)]
+        of_tensors = (i for i, value in enumerate(inputs) if isinstance(value, torch.Tensor))
+        tensors = [i for i in of_tensors if i not in floats]
         weights = tuple(i for i in tensors if _is_weight(nodes[i], inputs[i]))
         others = tuple(i for i in tensors if i not in weights)
         shapes = {i: [_symbol(n) for n in _example(nodes[i], inputs[i]).shape] for i in others}
@@ -58,14 +62,14 @@ class Captured:
         for i, shape in shapes.items():
             for axis, size in enumerate(shape):
                 places.setdefault(size, (i, axis))
-        integers = [i for i in range(len(inputs)) if i not in tensors]
+        integers = [i for i in range(len(inputs)) if i not in tensors and i not in floats]
         found = {i: places.get(_symbol(_example(nodes[i], inputs[i]))) for i in integers}
         sizes = {i: place for i, place in found.items() if place is not None}
         free = {
             i: tuple(a for a, n in enumerate(s) if type(n) is not int) for i, s in shapes.items()
         }
         computed, rest = _outputs(graph)
-        numbers = tuple(i for i in integers if i not in sizes)
+        numbers = tuple(sorted({*integers, *floats} - sizes.keys()))
         return cls(graph, weights, others, sizes, numbers, free, computed, rest)
 
     def name(self, position: int) -> str:
@@ -88,8 +92,8 @@ class Frozen(torch.nn.Module):  # type: ignore[misc]
         """inputs: those of a call, whose weights and numbers are taken."""
         super().__init__()
         self.captured = captured
-        self.graph = without_gradients(captured.graph)
-        self.numbers = {i: inputs[i] for i in captured.numbers}
+        self.numbers = {i: number(inputs[i]) for i in captured.numbers}
+        self.graph = with_numbers(without_gradients(captured.graph), self.numbers)
         for i in captured.weights:
             self.register_buffer(weight_name(i), inputs[i].detach())
 
@@ -107,6 +111,22 @@ def weight_name(position: int) -> str:
     return f"weight_{position}"
 
 
+def number(value: Any) -> int | float:
+    """Return the number that an input of `Captured.numbers` is."""
+    return float(value) if isinstance(value, torch.Tensor) else value
+
+
+def with_numbers(graph: fx.GraphModule, numbers: Mapping[int, int | float]) -> fx.GraphModule:
+    """Put the floats among `numbers`, by the inputs' positions, where `graph` reads them."""
+    for i, node in enumerate(n for n in graph.graph.nodes if n.op == "placeholder"):
+        if isinstance(numbers.get(i), float):
+            for item in list(node.users):
+                item.replace_all_uses_with(numbers[i])
+                graph.graph.erase_node(item)
+    graph.recompile()
+    return graph
+
+
 def without_gradients(graph: fx.GraphModule) -> fx.GraphModule:
     """`graph` without its switches of gradients, of which there are none at inference."""
     copied = fx.Graph()
@@ -115,6 +135,12 @@ def without_gradients(graph: fx.GraphModule) -> fx.GraphModule:
         if node.target is torch._C._set_grad_enabled:
             copied.erase_node(node)
     return fx.GraphModule(graph, copied)
+
+
+def _is_float(node: fx.Node, value: Any) -> bool:
+    """Return whether an input is a Python float that the compiler made a tensor of."""
+    scalar = isinstance(value, torch.Tensor) and value.dtype is torch.float64 and not value.shape
+    return scalar and all(n.op == "call_method" and n.target == "item" for n in node.users)
 
 
 def _check(node: fx.Node, value: Any) -> None:

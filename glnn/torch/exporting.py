@@ -14,7 +14,7 @@ import torch
 
 from glnn.errors import first_line
 from glnn.process import ProcessLock
-from glnn.torch.captured import Captured, Frozen, weight_name
+from glnn.torch.captured import Captured, Frozen, number, weight_name
 from glnn.torch.decompositions import decompositions
 from glnn.torch.left import RefusedError
 
@@ -35,11 +35,11 @@ class Exported:
     """The ONNX model, whose weights have no numbers."""
     shapes: tuple[tuple[int | None, ...], ...]
     """Of the tensors that it takes, in order; None is any size."""
-    numbers: tuple[int, ...]
-    """The other integers that it was exported for."""
+    numbers: tuple[int | float, ...]
+    """The numbers that it was exported for."""
 
-    def takes(self, shapes: Sequence[Sequence[int]], numbers: tuple[int, ...]) -> bool:
-        """Whether it is for tensors of these shapes, and these integers."""
+    def takes(self, shapes: Sequence[Sequence[int]], numbers: tuple[int | float, ...]) -> bool:
+        """Return whether it is for tensors of these shapes, and these numbers."""
         return numbers == self.numbers and all(
             all(size in (None, n) for size, n in zip(own, given, strict=True))
             for own, given in zip(self.shapes, shapes, strict=True)
@@ -99,7 +99,7 @@ def export(captured: Captured, inputs: Sequence[Any]) -> Exported:
     }
     anything = {i: tuple(inputs[i].shape) for i in captured.tensors}
     shapes = tuple(sizes.get(input_name(i), anything[i]) for i in captured.tensors)
-    numbers = tuple(inputs[i] for i in captured.numbers)
+    numbers = tuple(number(inputs[i]) for i in captured.numbers)
     return Exported(proto.SerializeToString(), shapes, numbers)
 
 

@@ -15,7 +15,7 @@ from glnn.graph.error import relative_error
 from glnn.process import ProcessLock
 from glnn.running.stored import NothingStored
 from glnn.session import InferenceSession
-from glnn.torch.captured import Captured
+from glnn.torch.captured import Captured, number
 from glnn.torch.exporting import Exported, export, input_name, output_name
 from glnn.torch.left import RefusedError, leave, name
 from glnn.torch.weights import Held
@@ -118,7 +118,7 @@ class Compiled:
         if held is None:
             return self._prepared(inputs)
         shapes = [tuple(inputs[i].shape) for i in captured.tensors]
-        numbers = tuple(inputs[i] for i in captured.numbers)
+        numbers = tuple(number(inputs[i]) for i in captured.numbers)
         for exported in self._exports:
             if exported.takes(shapes, numbers):
                 return captured, exported, held

@@ -84,6 +84,8 @@ class History:
             for line in table
         )
 
+    __repr__ = __str__
+
     def to_json(self) -> list[dict[str, Any]]:
         """A dict for each epoch, of plain numbers, None where there is none."""
         return [asdict(row) for row in self.rows]

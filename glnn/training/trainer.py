@@ -149,6 +149,11 @@ class Trainer:
         """What "auto" chose at the first batch, by which times; None where nothing was chosen."""
         return self._choice
 
+    def __repr__(self) -> str:
+        where = "auto" if self._candidates else self.backend.name
+        how = f"{self._loss}, {self._optimizer}"
+        return f"Trainer({self._model.name} on {where}: {how}, {self.steps} steps)"
+
     @property
     def history(self) -> History:
         """The epochs that are over."""

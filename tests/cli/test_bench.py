@@ -17,7 +17,9 @@ from glnn.backends import NAMES
 from tests.cli.conftest import Glnn
 
 LAYER = {"name", "op", "kernel", "gflop", "kernel_ms", "wall_ms", "layer", "via"}
-TIMES = {"total_ms", "upload_ms", "perform_ms", "download_ms", "kernel_ms", "cpu_ms"}
+TIMES = {
+    *("total_ms", "upload_ms", "perform_ms", "download_ms", "kernel_ms", "cpu_ms", "layers_ms"),
+}
 MEMORY = {"rss_bytes", "peak_rss_bytes", "gpu_bytes"}
 
 

@@ -12,7 +12,7 @@ from glnn.device import Device, Program
 from tests.backends.conftest import by_methods  # noqa: F401  # a fixture
 from tests.cli.conftest import Glnn
 
-FEW = ("doctor", "--op", "pack", "--function", "abs", "--backends", "feedback")
+FEW = ("doctor", "--op", "pack", "--function", "abs", "--backend", "feedback")
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +49,21 @@ def test_what_is_right_is_said_and_certified(cli: Glnn, cached: Path) -> None:
     }
 
 
+def test_quick_looks_at_each_kernel_once_and_certifies_nothing(cli: Glnn) -> None:
+    asked = ("doctor", "--op", "reduce", "--function", "abs", "--backend", "feedback", "--json")
+    all_of_it, quick = cli(*asked).json, cli(*asked, "--quick").json
+    assert quick["ok"] and quick["scope"]["quick"]
+    counts = [
+        {one["kernel"]: one["problems"] for one in found["kernels"]} for found in (quick, all_of_it)
+    ]
+    assert counts[0].keys() == counts[1].keys()
+    assert all(0 < counts[0][name] <= count for name, count in counts[1].items())
+    assert sum(counts[0].values()) < sum(counts[1].values())
+    assert cli("kernels", "--forget", "--op", "reduce").code == 0
+    cli(*asked, "--quick")
+    assert cli("info", "--json").json["certificates"] == []
+
+
 @pytest.mark.usefixtures("by_methods")
 def test_what_is_wrong_is_in_the_report(
     cli: Glnn, cached: Path, monkeypatch: pytest.MonkeyPatch
@@ -65,8 +80,8 @@ def test_what_is_wrong_is_in_the_report(
     )
     report = (cached / "report.txt").read_text("utf-8")
     for line in (
-        "    glnn doctor --op pack --backends feedback",
-        "    glnn doctor --function abs --backends feedback",
+        "    glnn doctor --op pack --backend feedback",
+        "    glnn doctor --function abs --backend feedback",
     ):
         assert line in report.split("\n")
     assert "not used" in cli("info").out

@@ -257,8 +257,8 @@ def test_what_there_is_not() -> None:
     for scope, said in (
         ({"ops": ("matmal",)}, "--op"),
         ({"functions": ("tan2",)}, "--function"),
-        ({"backends": ("cpu",)}, "--backends"),
-        ({"backends": ()}, "--backends"),
+        ({"backends": ("cpu",)}, "--backend"),
+        ({"backends": ()}, "--backend"),
     ):
         with pytest.raises(GlnnError, match=f"{said}: expected one .*of .* got"):
             Scope(**scope)

@@ -159,6 +159,26 @@ def test_lstm_over_embeddings(caplog) -> None:
         like(model, torch.randint(0, 50, (2, 7)), caplog=caplog)
 
 
+def test_floats_of_a_module_are_constants_where_sizes_are_free(caplog) -> None:
+    """With `dynamic=True` the compiler hands them over as float64 tensors."""
+
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.factor = nn.Embedding(20, 8), 0.3
+
+        def forward(self, ids: Any) -> Any:
+            return self.table(ids) * self.factor
+
+    module = Scaled().eval()
+    ours = torch.compile(module, backend=compile, dynamic=True, options={"backend": "compute"})
+    for factor in (0.3, -2.0):  # another number is another model
+        module.factor = factor
+        for length in (3, 5, 7):
+            ids = torch.arange(length)
+            check(ours(ids), module(ids))
+
+
 def test_a_branch_by_numbers_makes_several_graphs(caplog) -> None:
     def function(x: Any) -> Any:
         y = torch.relu(x) * 2

@@ -61,13 +61,13 @@ class Along:
         return float(np.float32(self.scale) * np.float32(self.size))
 
     @property
-    def _last(self) -> np.float32:
+    def _last(self) -> float:
         """The last place wanted; 1 where there is but one.
 
         ONNX's text, ONNX Runtime and PyTorch mean the length of the result, a whole number;
         onnx.reference, and two cases of the suite, that of `_length`.
         """
-        return np.float32(max(self.count - 1, 1))
+        return float(max(self.count - 1, 1))
 
 
 def _nearest(at: Array, size: int, mode: str) -> Array:
