@@ -19,6 +19,7 @@ from glnn.doctor.kernels import KernelDoctor, KernelResult
 from glnn.doctor.looks import Look, function_looks
 from glnn.errors import DeviceError, GlnnError
 from glnn.graph.functions import FUNCTIONS
+from glnn.kernels.kernel import Kernel
 from glnn.kernels.library import declared
 from glnn.kernels.verdicts import FUNCTION, Verdict, Verdicts, function_key
 from glnn.settings import Settings
@@ -122,7 +123,7 @@ def examine_device(
     skipped = scope.functions is not None and scope.ops is None
     asked = {b.name: [] if skipped else forms(b, scope.ops, scope.full) for b in opened}
     if scope.quick:
-        asked = {name: [form for form in some if form.first] for name, some in asked.items()}
+        asked = {name: one_of_each(some) for name, some in asked.items()}
     total, done = len(opened) * len(looks) + sum(map(len, asked.values())), 0
     functions: list[FunctionResult] = []
     doctors: list[KernelDoctor] = []
@@ -149,6 +150,16 @@ def examine_device(
     seconds = time.perf_counter() - start
     found = Examination(scope, closed, tuple(functions), results, seconds, lost)
     return _kept(found, device, doctors, looks)
+
+
+def one_of_each(some: Sequence[Form]) -> list[Form]:
+    """Return one form of each kernel and its parameters: the one that is looked at most closely."""
+    found: dict[tuple[Kernel, str | None], Form] = {}
+    for form in some:
+        key = form.kernel, form.name
+        if key not in found or (form.first and not found[key].first):
+            found[key] = form
+    return list(found.values())
 
 
 def _opened(device: Device, scope: Scope) -> tuple[list[GlBackend], dict[str, str]]:
