@@ -205,7 +205,7 @@ $(VENV)/bin/python: | gl
 	.ci/venv $(PYTHON) $(VENV)
 
 $(VENV)/demo.stamp: pyproject.toml | gl $(VENV)/bin/python
-	$(PIP) $(INSTALL) -e '.[images]'
+	$(PIP) $(INSTALL) -e '.[images,onnx]'
 	@touch $@
 
 $(VENV)/test.stamp: pyproject.toml examples/requirements.txt | gl $(VENV)/bin/python

@@ -1,5 +1,7 @@
 """Every error glnn raises on purpose. All of them are `GlnnError`."""
 
+import sys
+
 
 def printable(text: str) -> str:
     """`text` with nothing that commands a terminal: all but letters, signs and line ends escaped.
@@ -53,6 +55,24 @@ class ModelError(GlnnError):
 
 class UnsupportedOpError(GlnnError):
     """No kernel of this backend can run an op here; the message says why."""
+
+
+def extra(name: str) -> str:
+    """Return what an error says of the missing extra called `name`: the command that installs it.
+
+    The command names the extra's packages, so that it works wherever glnn itself came from.
+    """
+    from importlib import metadata  # takes longer to import than all else of this module
+
+    try:
+        listed = [one.split(";") for one in metadata.requires("glnn") or ()]
+    except metadata.PackageNotFoundError:  # a checkout that is not installed
+        listed = []
+    own = [one for one, *condition in listed if any(f"'{name}'" in c for c in condition)]
+    if not own:
+        return f"install the extra glnn[{name}]"
+    packages = " ".join(f"'{one.strip()}'" for one in own)
+    return f"{sys.executable} -m pip install {packages} (the extra glnn[{name}])"
 
 
 def shown(value: object) -> str:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from glnn.cli.options import output_options, print_json
 from glnn.cli.screen import Screen, Table, figures
-from glnn.errors import GlnnError, LayoutError
+from glnn.errors import GlnnError, LayoutError, extra
 from glnn.layout import parse
 
 MOST = 64  # rows or columns that fit on a screen or a page
@@ -84,7 +84,7 @@ def draw(name: str, places: NDArray[Any], path: Path) -> None:
         matplotlib.use("Agg")  # no window
         from matplotlib import pyplot
     except ImportError:
-        raise GlnnError("--plot needs matplotlib: install glnn[bench]") from None
+        raise GlnnError(f"--plot needs matplotlib: {extra('bench')}") from None
     rows, columns = places.shape
     order = np.argsort(places, axis=None)
     figure, axes = pyplot.subplots(figsize=(1 + columns / 2.5, 1 + rows / 2.5))

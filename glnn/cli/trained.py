@@ -13,7 +13,7 @@ from glnn.backends import Backend
 from glnn.choice import Choice
 from glnn.cli.options import check_writable
 from glnn.cli.screen import Screen, Table, figures, number, say
-from glnn.errors import GlnnError, ModelError
+from glnn.errors import GlnnError, ModelError, extra
 from glnn.model import Model
 from glnn.model.formats import find
 from glnn.training import History
@@ -71,7 +71,7 @@ class Files:
         elif Path(path).suffix not in PLOTS:
             raise GlnnError(f"--plot: expected a file of {', '.join(PLOTS)}, got {path}")
         elif find_spec("matplotlib") is None:
-            raise GlnnError("--plot needs matplotlib: install glnn[bench]")
+            raise GlnnError(f"--plot needs matplotlib: {extra('bench')}")
         if not self.overwrite and Path(path).exists():
             raise GlnnError(f"--{option}: {path} is there already: --overwrite replaces it")
         check_writable(f"--{option}", path)

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.errors import ModelError, ShapeError
+from glnn.errors import ModelError, ShapeError, extra
 from glnn.reading import check_file
 
 Frame = NDArray[np.uint8]
@@ -180,7 +180,7 @@ def _opened(name: str, live: bool) -> Capture:
     try:
         import cv2
     except ImportError:
-        raise ModelError(f"{name}: cameras and videos need OpenCV: install glnn[camera]") from None
+        raise ModelError(f"{name}: cameras and videos need OpenCV: {extra('camera')}") from None
     if live:
         _check_device(name)
     else:

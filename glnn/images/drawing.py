@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.errors import ModelError, ShapeError, printable
+from glnn.errors import ModelError, ShapeError, extra, printable
 from glnn.images.detection import DetectedObject
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _font(size: int) -> ImageFont.FreeTypeFont:
 
         font = ImageFont.load_default(size)
     except ImportError:  # Pillow itself, or FreeType in it
-        needs = "drawing labels needs Pillow with FreeType: install glnn[images]"
+        needs = f"drawing labels needs Pillow with FreeType: {extra('images')}"
         raise ModelError(needs) from None
     assert isinstance(font, ImageFont.FreeTypeFont)  # as it is for any size
     return font

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from glnn.errors import ModelError, ShapeError, fault, first_line
+from glnn.errors import ModelError, ShapeError, extra, fault, first_line
 from glnn.images.quiet import QUIET
 from glnn.reading import check_file, regular
 from glnn.writing import whole
@@ -115,11 +115,11 @@ def check_pillow() -> None:
 
         Image.init()  # which threads must not do at once
     except ImportError:
-        raise ModelError("reading and writing images needs Pillow: install glnn[images]") from None
+        raise ModelError(f"reading and writing images needs Pillow: {extra('images')}") from None
 
 
 def _missing(path: Path | str) -> ModelError:
-    return ModelError(f"{path}: reading and writing images needs Pillow: install glnn[images]")
+    return ModelError(f"{path}: reading and writing images needs Pillow: {extra('images')}")
 
 
 def opened(path: Path) -> Image.Image:

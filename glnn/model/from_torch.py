@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from glnn.errors import ModelError
+from glnn.errors import ModelError, extra
 
 
 def imported(module: Any, example: Any, dynamic: bool, name: str | None) -> Any:
@@ -14,7 +14,6 @@ def imported(module: Any, example: Any, dynamic: bool, name: str | None) -> Any:
         importing = import_module("glnn.torch.importing")
     except ImportError as error:
         raise ModelError(
-            f"Model.from_torch needs {error.name}, which is not installed: "
-            "pip install 'glnn[torch]'"
+            f"Model.from_torch needs {error.name}, which is not installed: {extra('torch')}"
         ) from None
     return importing.from_torch(module, example, dynamic, name)

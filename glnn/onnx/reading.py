@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from glnn import reading
-from glnn.errors import ModelError
+from glnn.errors import ModelError, extra
 
 MOST = 2**31 - 1  # bytes of a .onnx file: protobuf reads no more
 
@@ -16,7 +16,8 @@ def package(where: str, doing: str = "reading") -> Any:
     try:
         import onnx
     except ImportError:
-        raise ModelError(f"{where}: {doing} ONNX needs the package onnx: glnn[onnx]") from None
+        needs = f"{doing} ONNX needs the package onnx: {extra('onnx')}"
+        raise ModelError(f"{where}: {needs}") from None
     return onnx
 
 

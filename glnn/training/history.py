@@ -9,7 +9,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from glnn.errors import GlnnError, ModelError, fault, shown
+from glnn.errors import GlnnError, ModelError, extra, fault, shown
 from glnn.writing import whole
 
 WHOLE = ("epoch", "step")
@@ -108,7 +108,7 @@ class History:
         try:
             from matplotlib.figure import Figure
         except ImportError:
-            raise GlnnError("a plot needs matplotlib: install glnn[bench]") from None
+            raise GlnnError(f"a plot needs matplotlib: {extra('bench')}") from None
         shown_ones = [("loss", "validation_loss"), ("accuracy", "validation_accuracy")]
         shown_ones = [names for names in shown_ones if _has(self, names)]
         figure = Figure(figsize=(5 * len(shown_ones), 3.5), layout="constrained")

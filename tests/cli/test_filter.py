@@ -163,4 +163,5 @@ def test_a_broken_picture_of_a_folder_is_left_out(cli: Glnn, picture: Path) -> N
 def test_without_pillow(cli: Glnn, picture: Path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
     said = cli("filter", "box", picture, picture.with_name("out.png")).refusal
-    assert "reading and writing images needs Pillow: install glnn[images]" in said
+    assert "reading and writing images needs Pillow: " in said
+    assert said.endswith("-m pip install 'pillow>=10.1' (the extra glnn[images])")

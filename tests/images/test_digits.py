@@ -111,7 +111,9 @@ def test_missing_image(tmp_path: Path) -> None:
 
 def test_without_pillow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(ModelError, match=r"needs Pillow: install glnn\[images\]"):
+    with pytest.raises(
+        ModelError, match=r"needs Pillow: .*-m pip install 'pillow>=10.1' .*glnn\[images\]"
+    ):
         read_image(tmp_path / "x.png", INFO)
 
 

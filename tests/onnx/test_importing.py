@@ -258,7 +258,7 @@ def test_older_forms_of_operators(rng) -> None:
 @pytest.mark.parametrize(
     ("hidden", "message"),
     [
-        ("onnx", "reading ONNX needs the package onnx: glnn[onnx]"),
+        ("onnx", "-m pip install 'onnx>=1.14' (the extra glnn[onnx])"),
         ("onnx.reference", "[[-1.0, 0.0]]"),
     ],
 )
