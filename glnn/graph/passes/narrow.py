@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from glnn.graph.bounds import NARROW, WIDE
@@ -51,7 +51,9 @@ class _Narrowing:
         outputs = [v if v in self._made else self._narrow.get(v, v) for v in graph.outputs]
         if self._body:
             outputs = [self._as_wide(v) for v in graph.outputs]
-        return _without_detours(Graph(tuple(self._nodes), inputs, tuple(outputs), graph.name))
+        narrowed = set(inputs) - set(graph.inputs)
+        narrow = Graph(tuple(self._nodes), inputs, tuple(outputs), graph.name)
+        return _without_detours(narrow, narrowed)
 
     def _input(self, value: Value) -> Value:
         if self._body or self._types[value].dtype is not DType.int64:
@@ -140,20 +142,22 @@ def _once(node: Node) -> Node:
     return replace(node, operator=Pointwise(node.operator.expr(*places)), inputs=values)
 
 
-def _without_detours(graph: Graph) -> Graph:
-    """`graph` whose inputs stay int64 where nothing computes with them as int32, whatever their
-    numbers.
+def _without_detours(graph: Graph, narrowed: Collection[Value]) -> Graph:
+    """Keep an input int64 where all its readers are casts back to int64, and drop the casts.
+
+    Its numbers may then be beyond int32. narrowed: the inputs of int32 that were int64; a Cast of
+    any other input is the model's own, and changes its numbers.
     """
     instead: dict[Value, Value] = {}
     inputs = list(graph.inputs)
     for i, value in enumerate(inputs):
         readers = graph.readers.get(value, ())
         casts = [node for node in readers if node.operator == TO_WIDE]
-        if readers and len(casts) == len(readers) and value not in graph.outputs:
+        if value not in narrowed or not casts or len(casts) < len(readers):
+            continue
+        if not {value, *(node.outputs[0] for node in casts)}.intersection(graph.outputs):
             inputs[i] = Value(value.name, casts[0].outputs[0].type, Kind.INPUT)
             instead |= {node.outputs[0]: inputs[i] for node in casts}
-    if not instead or any(value in instead for value in graph.outputs):
-        return graph
     nodes = tuple(
         node.with_values(instead) for node in graph.nodes if not instead.keys() & set(node.outputs)
     )
