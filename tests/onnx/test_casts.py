@@ -1,4 +1,4 @@
-"""Casts between all types beside NumPy: of inputs, constants and computed values, for all readers."""
+"""Casts between all types beside NumPy, of inputs, constants and computed values."""
 
 from __future__ import annotations
 
