@@ -22,7 +22,7 @@ TEST_SYSTEM := xvfb xauth libgl1 libglx-mesa0 glslang-tools gcc libc6-dev
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lint check check-onnx conformance check-es31 check-es30 check-gl33 check-contexts check-exhaustive check-wheel check-oldest check-part \
-    check-arm64 check-zink check-softpipe check-doctor check-timers check-threads check-programs check-torch check-engines \
+    check-arm64 check-zink check-softpipe check-doctor check-timers check-threads check-host-graphs check-programs check-torch check-engines \
     clean gl test-system
 
 demo: gl $(VENV)/demo.stamp
@@ -165,6 +165,12 @@ check-threads: gl $(VENV)/test.stamp
 	    $(BIN)/python tests/server.py $$backend 2000 || exit 1; \
 	    $(BIN)/python -m benchmarks.threads --backend $$backend --batch 1 --threads 8 --runs 8000 \
 	        --rounds 1 || exit 1; done
+
+# Random graphs in which the host computes each third node and views stand anywhere, held against
+# ONNX Runtime: the tests have 200.
+GRAPHS := 20000
+check-host-graphs: gl $(VENV)/test.stamp
+	$(BIN)/python -m tests.onnx.host_graphs --count $(GRAPHS)
 
 # Programs from pip that were written for ONNX Runtime, each with it and with glnn: docs/programs.md.
 # basic-pitch wants TensorFlow, and runs without.

@@ -227,19 +227,25 @@ class Prepared:
     def result(self, name: str) -> Store:
         """The store of the tensor called `name`, which some launch has written."""
         store = self.stores[name]
-        if self.schedule.tensors[name].memory not in self._uploaded:
+        if name not in self._set_by_host:
             self.backend.wrote(store)
         return store
 
     @cached_property
-    def _uploaded(self) -> frozenset[str]:
-        """The memories that the host's steps alone write: it has what lies there."""
-        writes: dict[bool, set[str]] = {True: set(), False: set()}
+    def _set_by_host(self) -> frozenset[str]:
+        """The tensors whose stores have the content themselves: host steps set them, and no launch
+        writes their memory. A view of one has a store of its own, which reads the device's memory.
+        """
+        set_here: set[str] = set()
+        launched: set[str] = set()  # memories
         for entry in self.schedule.entries:
-            alone = entry.host and not entry.task.op.control
-            for name in (entry.task.output, *entry.task.more):
-                writes[alone].add(self.schedule.tensors[name].memory)
-        return frozenset(writes[True] - writes[False])
+            outs = (entry.task.output, *entry.task.more)
+            if entry.host and not entry.task.op.control:
+                set_here.update(outs)
+            else:
+                launched.update(self.schedule.tensors[name].memory for name in outs)
+        memories = self.schedule.tensors
+        return frozenset(name for name in set_here if memories[name].memory not in launched)
 
 
 def wanted(outline: Outline) -> Iterator[Key]:
