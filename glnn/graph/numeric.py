@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -100,7 +101,7 @@ def power(a: Array, b: Array) -> Array:
     )
 
 
-def cast(dtype: str) -> Callable[[Array], Array]:
+def cast(dtype: str | np.dtype[Any]) -> Callable[[Array], Array]:
     """To `dtype`: floats to integers towards 0 and to the nearest that there is, NaN to 0.
 
     Integers to narrower ones keep their low bits.
@@ -109,7 +110,8 @@ def cast(dtype: str) -> Callable[[Array], Array]:
     def to(x: Array) -> Array:
         target = np.dtype(dtype)
         if x.dtype.kind != "f" or target.kind not in "iu":
-            return np.asarray(x.astype(target))
+            with np.errstate(over="ignore"):
+                return np.asarray(x.astype(target))
         limits = np.iinfo(target)
         whole = np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0))
         least, over = float(limits.min), whole >= limits.max

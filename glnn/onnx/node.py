@@ -13,11 +13,9 @@ from glnn.graph.graph import Graph, Kind, Value
 from glnn.graph.operator import Types
 from glnn.onnx.delegated import Delegate
 from glnn.onnx.operators.call import Call
+from glnn.onnx.operators.conversion import CONVERTED, cast_any
 from glnn.onnx.operators.entry import Entry
-from glnn.types import ON_GPU, DType, TensorType
-
-CONVERTED = ON_GPU | {DType.int64, DType.float64}
-"""What glnn's operators know; nodes of anything else are the `onnx` package's."""
+from glnn.types import DType, TensorType
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,10 +71,12 @@ class OnnxOperator(Composite):
         """Why glnn's operators do not know such operands; empty where they do."""
         if self.entry is not None and self.entry.objects:
             return ""
+        asked = [one for one in self.attributes.values() if isinstance(one, DType)]
         dtypes = [value.type.dtype for value in given if value is not None]
-        if isinstance(to := self.attributes.get("to"), DType):
-            dtypes.append(to)
-        others = dict.fromkeys(one.value for one in dtypes if one not in CONVERTED)
+        known = CONVERTED if self.entry is None else CONVERTED | self.entry.dtypes
+        if self.entry is not None and not self.entry.halves and DType.bfloat16 not in asked:
+            known |= {DType.bfloat16}
+        others = dict.fromkeys(one.value for one in (*dtypes, *asked) if one not in known)
         return f"{' and '.join(others)} is the host's" if others else ""
 
     def _converted(
@@ -85,11 +85,10 @@ class OnnxOperator(Composite):
         """The results that are wanted, as the table has them."""
         count = len(self.wanted)
         call = Call(builder, self.op_type, self.version, self.attributes, count, self.wanted)
-        halves = not entry.halves and any(v and v.type.dtype is DType.float16 for v in given)
-        if halves:
+        half = None if entry.halves else _half(given)
+        if half is not None:
             given = [
-                call.cast(v, DType.float32) if v and v.type.dtype is DType.float16 else v
-                for v in given
+                cast_any(call, v, DType.float32) if v and v.type.dtype is half else v for v in given
             ]
         try:
             results = entry(call, *given)
@@ -101,11 +100,15 @@ class OnnxOperator(Composite):
             what = f"its result {self.wanted.index(True, len(results))} is not computed"
             raise UnsupportedOpError(f"{self.op_type}: {what}")
         found = [v for v, wanted in zip(results, self.wanted, strict=False) if wanted]
-        if halves:
-            found = [
-                call.cast(v, DType.float16) if v.type.dtype is DType.float32 else v for v in found
-            ]
+        if half is not None:
+            found = [cast_any(call, v, half) if v.type.dtype is DType.float32 else v for v in found]
         return found
+
+
+def _half(given: Sequence[Value | None]) -> DType | None:
+    """The type of 16 bits among operands that are computed with as float32."""
+    halves = (DType.float16, DType.bfloat16)
+    return next((v.type.dtype for v in given if v and v.type.dtype in halves), None)
 
 
 def _named(number: int, result: Value) -> Value:

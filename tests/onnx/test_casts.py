@@ -203,3 +203,28 @@ def same(
             (lambda x: x.astype(np.float64)) if right.dtype in FLOATS else np.asarray
         )
         np.testing.assert_array_equal(bits(got)[defined], bits(right)[defined], case)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("source", FLOATS, ids=str)
+def test_casts_beyond_the_type(source: np.dtype[Any], backend: str) -> None:
+    """Floats beyond an integer type become its nearest number, NaN 0: ONNX leaves that open."""
+    powers = [2.0**bits + step for bits in (7, 8, 15, 16, 31, 32, 63, 64) for step in (0, -1)]
+    with np.errstate(over="ignore"):
+        x = np.array([np.nan, np.inf, *powers, 0.5, 1e38]).astype(source)
+    x = np.concatenate([x, -x])
+    exact = x.astype(np.float64)
+    whole = [0 if np.isnan(n) else n if np.isinf(n) else int(n) for n in exact]
+    for kind in ("input", "constant", "computed"):
+        made = Casts(source, kind)
+        for dtype in INTEGERS:
+            ends = np.iinfo(dtype)
+            made.to(made.operand(f"x {dtype}", x), dtype)
+            right = [int(min(max(n, ends.min), ends.max)) for n in whole]
+            made.output(dtype.name, np.array(right, dtype))
+        try:
+            session = glnn.InferenceSession(made.model().SerializeToString(), backend)
+        except DeviceError as error:
+            pytest.skip(str(error))
+        found = dict(zip(made.expected, session.run(None, made.feeds), strict=True))
+        same(found, made.expected, f"{kind} of {source}")

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
+from typing import Any
+
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 import glnn
 from tests import oracle
@@ -170,4 +175,44 @@ def test_types_that_no_gpu_has_are_the_hosts() -> None:
     session = glnn.InferenceSession(proto.SerializeToString(), "feedback")
     (found,) = session.run(None, feeds(arrays))
     np.testing.assert_array_equal(found, np.array([-32768, -3, 0, 1, 5, 32767], np.int16))
-    assert any("QuantizeLinear" in one for one in session.hosted)
+    assert any("int16 is the host's" in one for one in session.hosted)
+
+
+QUANTIZED = {
+    **{name: np.iinfo(name) for name in ("int8", "uint8", "int16", "uint16")},
+    **{name: ml_dtypes.iinfo(name) for name in ("int4", "uint4", "int2", "uint2")},
+}
+HALVES = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
+
+
+@pytest.mark.parametrize("backend", ("cpu", *BACKENDS))
+@pytest.mark.parametrize("given", [np.dtype(np.float32), *HALVES], ids=str)
+def test_what_is_beyond_the_type_is_its_end(backend: str, given: np.dtype[Any]) -> None:
+    """Infinity, numbers beyond int32, both ends of each type, by several scales, in one model."""
+    powers = [2.0**bits + step for bits in (3, 4, 7, 8, 15, 16, 31, 32, 63) for step in (0, -1)]
+    with np.errstate(over="ignore"):
+        x = np.array([0.5, 1.5, np.inf, 3e9, 1e10, 1e38, *powers]).astype(given)
+    x, nodes, fixed, made, expected = np.concatenate([x, -x]), [], [], [], []
+    for (name, ends), scale in product(QUANTIZED.items(), (1.0, 0.5, 3.0)):
+        for zero in dict.fromkeys((0, int(ends.min), int(ends.max))):
+            called, code = f"{name} {scale} {zero}", helper.np_dtype_to_tensor_dtype(ends.dtype)
+            fixed += [
+                numpy_helper.from_array(np.array(scale, given), f"scale {called}"),
+                numpy_helper.from_array(np.array(zero, ends.dtype), f"zero {called}"),
+            ]
+            operands = ["x", f"scale {called}", f"zero {called}"]
+            nodes.append(helper.make_node("QuantizeLinear", operands, [called]))
+            made.append(helper.make_tensor_value_info(called, code, x.shape))
+            with np.errstate(over="ignore"):
+                quotient = x.astype(np.float32) / np.array(scale, given).astype(np.float32)
+                quotient = quotient.astype(given).astype(np.float64)
+            right = np.clip(np.rint(quotient) + zero, int(ends.min), int(ends.max))
+            expected.append((called, right.astype(ends.dtype)))
+    code = helper.np_dtype_to_tensor_dtype(given)
+    inputs = [helper.make_tensor_value_info("x", code, x.shape)]
+    graph = helper.make_graph(nodes, "ends", inputs, made, fixed)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 25)], ir_version=11)
+    session = glnn.InferenceSession(proto.SerializeToString(), backend)
+    for (called, right), found in zip(expected, session.run(None, {"x": x}), strict=True):
+        assert found.dtype == right.dtype
+        np.testing.assert_array_equal(found.astype(int), right.astype(int), called)

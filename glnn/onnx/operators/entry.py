@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from glnn.graph.graph import Value
 from glnn.onnx.operators.call import Call
+from glnn.types import DType
 
 Convert = Callable[..., "Value | Sequence[Value]"]
 """Puts a node into a graph: is given the Call and a value for each operand, None where one is left
@@ -29,7 +30,10 @@ class Entry:
     objects: bool = False
     """Whether it takes what no tensor of numbers is: sequences, optional values, texts."""
     halves: bool = False
-    """Whether it takes float16 itself; else it is given float32, and its results are rounded."""
+    """Whether it takes float16 and bfloat16 itself; else it is given float32, and its results are
+    rounded."""
+    dtypes: frozenset[DType] = frozenset()
+    """Types of numbers that it takes beyond those of glnn's operators."""
 
     def __call__(self, call: Call, *operands: Value | None) -> tuple[Value, ...]:
         """The results."""

@@ -9,6 +9,7 @@ from glnn.errors import ShapeError
 from glnn.graph.graph import Value
 from glnn.graph.operators import Unsqueeze
 from glnn.onnx.operators.call import Call
+from glnn.onnx.operators.conversion import cast_any
 from glnn.onnx.operators.entry import Entry
 from glnn.types import DType
 
@@ -97,8 +98,7 @@ def _zero(x: Value) -> float | int:
 
 
 def _cast(call: Call, x: Value) -> Value:
-    from_onnx = call.need("to")
-    return call.cast(x, from_onnx)
+    return cast_any(call, x, call.need("to"))
 
 
 def _is_inf(call: Call, x: Value) -> Value:
@@ -117,9 +117,10 @@ def _shift(call: Call, a: Value, b: Value) -> Value:
 
 
 def _cast_like(call: Call, x: Value, like: Value) -> Value:
-    return call.cast(x, like.type.dtype)
+    return cast_any(call, x, like.type.dtype)
 
 
+CAST = frozenset((DType.int16, DType.uint16, DType.uint32, DType.uint64, DType.bfloat16))
 _SHRINK = "where(a < -c, a + b, where(a > c, a - b, 0.0))"
 ENTRIES = (
     *_binary("Add", "a + b"),
@@ -198,7 +199,7 @@ ENTRIES = (
     Entry("Clip", 1, _clip),
     Entry("PRelu", 1, _prelu),
     Entry("Relu", 1, _relu),
-    Entry("Cast", 1, _cast, halves=True),
-    Entry("CastLike", 15, _cast_like, halves=True),
+    Entry("Cast", 1, _cast, halves=True, dtypes=CAST),
+    Entry("CastLike", 15, _cast_like, halves=True, dtypes=CAST),
     Entry("IsInf", 10, _is_inf),
 )

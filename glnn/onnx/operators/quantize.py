@@ -13,12 +13,24 @@ from glnn.graph.expression import formula
 from glnn.graph.graph import Value
 from glnn.graph.operators import Gather, Reduce
 from glnn.onnx.operators.call import Call
+from glnn.onnx.operators.conversion import cast_any
 from glnn.onnx.operators.dtypes import dtype_of
 from glnn.onnx.operators.entry import Entry
 from glnn.onnx.operators.window import windows_of
 from glnn.types import DType
 
 BYTES = (DType.uint8, DType.int8)
+RANGES = {
+    DType.uint8: (0.0, 255.0),
+    DType.int8: (-128.0, 127.0),
+    DType.uint16: (0.0, 65535.0),
+    DType.int16: (-32768.0, 32767.0),
+    DType.uint4: (0.0, 15.0),
+    DType.int4: (-8.0, 7.0),
+    DType.uint2: (0.0, 3.0),
+    DType.int2: (-2.0, 1.0),
+}
+"""The least and the greatest number of each type that numbers are quantized to."""
 
 
 def _spread(call: Call, value: Value, x: Value) -> Value:
@@ -44,7 +56,7 @@ def _precision(call: Call, scale: Value) -> DType:
     """In which x is divided by its scale."""
     code = call.get("precision", 0)
     found = dtype_of(code, call.name) if code else scale.type.dtype
-    if found not in (DType.float32, DType.float16):
+    if found not in (DType.float32, DType.float16, DType.bfloat16):
         raise UnsupportedOpError(f"{call.name}: division in {found.value}")
     return found
 
@@ -53,21 +65,25 @@ def _quantize(call: Call, x: Value, scale: Value, zero: Value | None = None) -> 
     """x / scale, rounded to the nearest integer, of two the even one, and the zero point."""
     asked: Any = call.get("output_dtype", 0) or None
     dtype = zero.type.dtype if zero is not None else asked or DType.uint8
-    if dtype not in BYTES:
+    if dtype not in RANGES:
         raise UnsupportedOpError(f"QuantizeLinear: to {dtype.value}")
     precision = _precision(call, scale)
-    x, wide = (call.cast(one, DType.float32) for one in (x, scale))
+    x, wide = (cast_any(call, one, DType.float32) for one in (x, scale))
     y = call.pointwise("quotient(a, b)", x, _spread(call, wide, x))
-    if precision is DType.float16:
-        y = call.cast(call.cast(y, precision), DType.float32)
+    if precision is not DType.float32:
+        y = cast_any(call, cast_any(call, y, precision), DType.float32)
     return _stored(call, y, dtype, zero and _spread(call, zero, x))
 
 
 def _stored(call: Call, y: Value, dtype: DType, zero: Value | None) -> Value:
     """y, float32, rounded, with its zero point, as `dtype`, beyond which it is the last number."""
-    if zero is None:
-        return call.pointwise(f"cast_{dtype.value}(round(a))", y)
-    return call.pointwise(f"cast_{dtype.value}(round(a) + cast_float32(b))", y, zero)
+    y = call.pointwise("round(a)", y)
+    if zero is not None:
+        y = call.pointwise("a + b", y, cast_any(call, zero, DType.float32))
+    if dtype in BYTES:
+        return call.cast(y, dtype)
+    y = call.pointwise("cast_int32(clip(a, b, c))", y, *RANGES[dtype])
+    return cast_any(call, y, dtype)
 
 
 def _dequantize(call: Call, x: Value, scale: Value, zero: Value | None = None) -> Value:
@@ -195,7 +211,9 @@ def _qlinear_conv(
 
 
 ENTRIES = (
-    Entry("QuantizeLinear", 10, _quantize, halves=True),
+    Entry(
+        "QuantizeLinear", 10, _quantize, halves=True, dtypes=frozenset((*RANGES, DType.bfloat16))
+    ),
     Entry("DequantizeLinear", 10, _dequantize, halves=True),
     Entry("DynamicQuantizeLinear", 11, _dynamic),
     Entry("MatMulInteger", 10, _matmul_integer),
