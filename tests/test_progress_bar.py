@@ -107,6 +107,20 @@ def test_there_is_no_bar_without_a_terminal_or_unless_it_was_asked_for(terminal:
         assert stream.getvalue() == ""
 
 
+@pytest.mark.parametrize("arguments", [("layout", "C 2 64"), ("layout", "C 2 64", "--json")])
+def test_the_command_line_asks_for_it_unless_it_prints_json(
+    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from glnn.cli import app
+
+    asked: list[bool] = []
+    monkeypatch.setattr(app, "progress", asked.append)
+    monkeypatch.setattr(sys, "argv", ["glnn", *arguments])
+    with pytest.raises(SystemExit):
+        app.main()
+    assert asked == ["--json" not in arguments, False]
+
+
 def test_work_that_fails_leaves_no_bar(terminal: Terminal) -> None:
     with pytest.raises(KeyboardInterrupt), on(terminal), report_work("planning", "net"):
         terminal.wait_for("planning net")

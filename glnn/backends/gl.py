@@ -130,7 +130,7 @@ class GlBackend(Programs):
         if self._trusts:
             return False
         pairs = list(asked)
-        with report_work("examining kernels", total=len(pairs)) as work:
+        with report_work("examining", total=len(pairs)) as work:
             return examine(self, work.counted(pairs))
 
     @property

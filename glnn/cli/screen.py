@@ -20,7 +20,15 @@ import rich_click as click
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
 
 from glnn.errors import printable
 from glnn.progress_bar import share_bar
@@ -174,13 +182,20 @@ def _fitting(table: Table, width: int | None) -> tuple[Table, list[str]]:
     return broken.part(kept), [head for i, head in enumerate(heads) if i not in kept]
 
 
+class _Count(MofNCompleteColumn):
+    """Parts that are done of all, where it is known how many there are."""
+
+    def render(self, task: Task) -> Text:
+        return Text() if task.total is None else super().render(task)
+
+
 @contextmanager
 def progress(shown: bool = True) -> Iterator[Progress]:
     """A progress bar on standard error, drawn only on a terminal."""
     bar = Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
-        MofNCompleteColumn(),
+        _Count(),
         TimeRemainingColumn(),
         console=Console(stderr=True, markup=False, emoji=False),
         transient=True,

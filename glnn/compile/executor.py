@@ -13,9 +13,10 @@ from glnn.compile.cut import Cut, planned
 from glnn.compile.hosted import Hosted
 from glnn.compile.plan import Plan
 from glnn.compile.saving import Saving
+from glnn.compile.size_advice import nearby_sizes
 from glnn.compile.weights import Weights
 from glnn.device import Device
-from glnn.errors import UnsupportedOpError
+from glnn.errors import ShapeError, UnsupportedOpError
 from glnn.graph.graph import Graph, Value
 from glnn.graph.passes import Pass
 from glnn.graph.passes.small import has_wide_inputs, with_small_inputs
@@ -199,18 +200,22 @@ class Executor:
                 if small:
                     graph = with_small_inputs(graph, told or ())
                 saving = None if keep or outputs or contents else self.saving
+                types = _types(graph, shapes)
                 with self._weights.holding(0 if saving is None else min(HELD, memory() // SHARE)):
-                    plan = planned(
-                        graph,
-                        backend,
-                        _types(graph, shapes),
-                        self._kernels,
-                        keep=keep,
-                        weights=self._weights,
-                        precision=self._precision,
-                        without=self._without,
-                        told=told,
-                    )
+                    try:
+                        plan = planned(
+                            graph,
+                            backend,
+                            types,
+                            self._kernels,
+                            keep=keep,
+                            weights=self._weights,
+                            precision=self._precision,
+                            without=self._without,
+                            told=told,
+                        )
+                    except ShapeError as error:
+                        raise ShapeError(f"{error}{nearby_sizes(graph, types, told)}") from None
                 self._plans[key] = plan
                 if saving is not None and isinstance(plan, Plan):
                     saving.made(plan, shapes, small)

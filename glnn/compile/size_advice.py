@@ -1,0 +1,70 @@
+"""Advice where inputs of open sizes do not fit a graph: sizes nearby that would."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from glnn.errors import GlnnError
+from glnn.graph.graph import Graph
+from glnn.types import Array, Shape, TensorType
+
+STEPS = (2, 4, 8, 16, 32, 64, 128)
+"""Of what sizes may have to be multiples: networks that halve an image and join it with itself."""
+LEAST_RANK = 3  # of inputs whose sizes are looked at: the first is the batch, the next the channels
+
+Types = Mapping[str, TensorType]
+
+
+def nearby_sizes(graph: Graph, types: Types, told: Mapping[str, Array] | None = None) -> str:
+    """Return which sizes of inputs would fit, as the end of a sentence; empty where none is found.
+
+    Sizes that `graph` leaves open are rounded to multiples of STEPS, down and up; the least step
+    that fits is named.
+
+    Args:
+        graph: The graph, as it was made.
+        types: Its inputs' types, of which some size does not fit.
+        told: Numbers of inputs, by name, that sizes depend on.
+    """
+    if _fits(graph, types, told):  # it is not the sizes, or not these alone
+        return ""
+    for step in STEPS:
+        shapes = [_rounded(graph, types, step, up) for up in (False, True)]
+        kinds = [{n: types[n].of_shape(there[n]) for n in types} for there in shapes]
+        if all(_fits(graph, one, told) for one in kinds):  # one alone may be a multiple of more
+            listed = " or ".join(dict.fromkeys(_listed(there, types) for there in shapes))
+            return f"; sizes that are multiples of {step} would do, as {listed}"
+    return ""
+
+
+def _fits(graph: Graph, types: Types, told: Mapping[str, Array] | None) -> bool:
+    """Return whether the types of all values follow from those of the inputs."""
+    try:
+        graph.settled(types, told)
+    except GlnnError:
+        return False
+    return True
+
+
+def _rounded(graph: Graph, types: Types, step: int, up: bool) -> dict[str, Shape]:
+    """Round the open sizes of inputs but the batch's."""
+    found: dict[str, Shape] = {}
+    for value in graph.inputs:
+        given, declared = types[value.name].shape, value.type.dims
+        found[value.name] = given
+        if len(given) >= LEAST_RANK and len(given) == len(declared):
+            sides = (
+                max(step, -(-size // step) * step if up else size // step * step)
+                if i and isinstance(open_size, str)
+                else size
+                for i, (size, open_size) in enumerate(zip(given, declared, strict=True))
+            )
+            found[value.name] = tuple(sides)
+    return found
+
+
+def _listed(shapes: Mapping[str, Shape], types: Types) -> str:
+    """Name the inputs of other shapes than they have."""
+    return ", ".join(
+        f"{name} {there}" for name, there in shapes.items() if there != types[name].shape
+    )
