@@ -128,5 +128,28 @@ def check_small(name: str, array: Array) -> None:
         )
 
 
+def check_indices(name: str, array: Array, sizes: tuple[int, ...]) -> None:
+    """Raise ShapeError where an index in `array`, given as the input `name`, is out of range.
+
+    sizes: those of the tables that it is looked up in, one for all numbers or one for each place
+    along the last dimension. Negative indices count from the end.
+    """
+    if not array.size:
+        return
+    for i, size in enumerate(sizes):
+        part = array if len(sizes) == 1 else array[..., i]
+        if part.max() < size and part.min() >= -size:
+            continue
+        wrong = (part < -size) | (part >= size)
+        at = [int(n) for n in np.argwhere(wrong)[0]]
+        number = part[tuple(at)]
+        at += [i] if len(sizes) > 1 else []
+        where = f" at {at}" if at else ""
+        raise ShapeError(
+            f"input {name!r} must be indices from {-size} to {size - 1}, of a table of {size}, "
+            f"got {number}{where}"
+        )
+
+
 def _small(array: Array) -> bool:
     return not array.size or bool(array.min() >= -SMALL and array.max() <= SMALL)

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
+from glnn.arrays import to_float32
 from glnn.cli.sample_files import read_npy
 from glnn.errors import ModelError, ShapeError
 from glnn.images.chosen import Chosen
 from glnn.model import Model, TensorInfo
 from glnn.model.npz import open_npz
-from glnn.types import Array
+from glnn.types import Array, DType
 
 Files = dict[str, tuple[str, ...]]
 """The files of each input that has some; those of no input in particular under EACH."""
@@ -76,7 +77,7 @@ def _archive(model: Model, path: Path, known: Mapping[str, TensorInfo]) -> dict[
         )
     with open_npz(path) as archive:
         found = {
-            name: info.array(archive.read(name))
+            name: _as_input(path, archive.read(name), info)
             for name, info in known.items()
             if name in archive.names
         }
@@ -88,14 +89,26 @@ def _archive(model: Model, path: Path, known: Mapping[str, TensorInfo]) -> dict[
 def _read(model: Model, path: Path, info: TensorInfo) -> Array:
     """What a file of any kind holds for an input."""
     if path.suffix == ".npy":
-        return info.array(read_npy(path))
+        return _as_input(path, read_npy(path), info)
     if path.suffix != ".npz":
         return Chosen.of(info, model.metadata).how.read(path, info)
     with open_npz(path) as archive:
         name = info.name if len(archive.names) != 1 else archive.names[0]
         if name not in archive.names:
             raise ModelError(f"{path}: there is no array {name!r}")
-        return info.array(archive.read(name))
+        return _as_input(path, archive.read(name), info)
+
+
+def _as_input(path: Path, array: Array, info: TensorInfo) -> Array:
+    """`array`, which the file holds, of the input's type; float64 is rounded to float32.
+
+    Raises ShapeError, which begins with the file, where it is of another type.
+    """
+    try:
+        double = info.dtype is DType.float32 and array.dtype == np.float64
+        return to_float32(f"input {info.name!r}", array) if double else info.array(array)
+    except ShapeError as error:
+        raise ShapeError(f"{path}: {error}") from None
 
 
 def _joined(info: TensorInfo, arrays: Sequence[Array]) -> Array:

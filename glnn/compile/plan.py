@@ -21,6 +21,7 @@ from glnn.compile.weights import Weights
 from glnn.errors import ModelError
 from glnn.graph.constant import constant, evaluated
 from glnn.graph.graph import Graph
+from glnn.graph.index_bounds import index_bounds
 from glnn.graph.passes import Pass
 from glnn.graph.passes.small import named_small
 from glnn.progress_bar import report_work
@@ -104,7 +105,7 @@ class Plan(Runner[PlannedLane]):
         self.made: tuple[Span, ...] = tuple(made)
         """When it was planned, the last of them as a whole: outlined, its kernels examined, then
         its memory and programs prepared."""
-        ends = _ends(graph, self.outline, lanes[0].inputs, held)
+        ends = _ends(graph, self.outline, lanes[0].inputs, held, index_bounds(graph, shapes))
         super().__init__(backend, lanes, ends, None if states is None else states.lock)
         planned = {value.name: value for value in self.outline.graph.outputs}
         self._constants = {name: planned[name] for name in ends.fixed()}
@@ -184,13 +185,29 @@ class Plan(Runner[PlannedLane]):
         return Output(name, self._types.get(name, widened(tensor.type).dtype), tensor.shape)
 
 
-def _ends(graph: Graph, outline: Outline, inputs: Mapping[str, Store], states: Held) -> Ends:
-    """What goes into the plan of `graph` and comes out; inputs: the stores that take them."""
+def _ends(
+    graph: Graph,
+    outline: Outline,
+    inputs: Mapping[str, Store],
+    states: Held,
+    below: Mapping[str, tuple[int, ...]],
+) -> Ends:
+    """The inputs and outputs of the plan of `graph`.
+
+    inputs: the stores that take them. below: see `index_bounds`.
+    """
     given = {value.name: value for value in graph.inputs}
     small = named_small(graph)
     tensors = outline.schedule.tensors
     takes = tuple(
-        Input(name, given[name].type.dtype, tensors[name].shape, store.dtype, name in small)
+        Input(
+            name,
+            given[name].type.dtype,
+            tensors[name].shape,
+            store.dtype,
+            name in small,
+            below.get(name, ()),
+        )
         for name, store in inputs.items()
     )
     planned = {value.name: value for value in outline.graph.outputs}

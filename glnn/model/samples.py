@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from glnn.arrays import to_float32
 from glnn.errors import ShapeError
 from glnn.tensor_info import TensorInfo, show
 from glnn.types import Array, DType, Shape
@@ -16,7 +17,8 @@ def check_samples(shape: Shape, dtype: np.dtype[Any], info: TensorInfo, what: st
     """Raise ShapeError, which begins with `what`, unless `fit_samples` takes such an array."""
     bytes_too = info.dtype is DType.float32 and dtype == np.uint8
     longer = info.dtype is DType.int32 and dtype == np.int64
-    if dtype != info.dtype.numpy and not bytes_too and not longer:
+    double = info.dtype is DType.float32 and dtype == np.float64
+    if dtype != info.dtype.numpy and not bytes_too and not longer and not double:
         expected = "float32 (or uint8)" if info.dtype is DType.float32 else info.dtype.value
         raise ShapeError(f"{what}: expected {expected}, got {dtype}")
     whole = _seen(shape, info)
@@ -32,7 +34,8 @@ def fit_samples(array: Array, info: TensorInfo, what: str) -> tuple[Array, list[
     """`array`, the samples that `what` holds, as the input `info`; and what was done to them.
 
     Grey images may lack their channel, images are flattened for an input of (N, features), and
-    bytes scaled to 0..1 for one of float32. Raises ShapeError for samples that do not fit.
+    for one of float32 bytes are scaled to 0..1 and float64 is rounded. Raises ShapeError for
+    samples that do not fit.
     """
     check_samples(array.shape, array.dtype, info, what)
     notes: list[str] = []
@@ -40,6 +43,8 @@ def fit_samples(array: Array, info: TensorInfo, what: str) -> tuple[Array, list[
         array = array.astype(np.float32)
         array /= np.float32(255)
         notes.append(f"{what}: bytes scaled to 0..1")
+    if array.dtype == np.float64 and info.dtype is DType.float32:
+        array = to_float32(what, array)
     array = array.reshape(_seen(array.shape, info))
     return np.ascontiguousarray(info.array(array)), notes
 

@@ -47,6 +47,9 @@ class Delegate:
         model = helper.make_model(graph, opset_imports=imports, ir_version=self.ir_version)
         try:
             return ReferenceEvaluator(model)
+        except NotImplementedError:
+            why = "neither glnn nor the onnx package's reference computes it"
+            raise UnsupportedOpError(f"{self.node.op_type}: {why}") from None
         except Exception as error:  # it raises many kinds
             raise UnsupportedOpError(f"{self.node.op_type}: {first_line(error)}") from None
 
@@ -54,9 +57,10 @@ class Delegate:
         """The results that have names. Raises ShapeError where the package cannot compute them."""
         pairs = zip(self.node.input, arrays, strict=False)
         feeds = {name: _given(array) for name, array in pairs if name and array is not None}
+        evaluator = self._evaluator
         with np.errstate(all="ignore"):
             try:
-                found = self._evaluator.run(None, feeds)
+                found = evaluator.run(None, feeds)
             except Exception as error:  # it raises many kinds
                 raise ShapeError(f"{self.node.op_type}: {first_line(error)}") from None
         return tuple(map(array_of, found))

@@ -17,6 +17,7 @@ from glnn.onnx.defined import FunctionNode
 from glnn.onnx.delegated import Delegate
 from glnn.onnx.functions import called, defined
 from glnn.onnx.node import OnnxOperator
+from glnn.onnx.node_order import in_order
 from glnn.onnx.operators.dtypes import type_proto
 from glnn.onnx.scan import scan_node
 from glnn.onnx.schemas import Opsets, defaults, domain_of, function_of, opsets_of, schema_of
@@ -72,8 +73,12 @@ class Nodes:
     ) -> Block:
         own = {*inputs, *constants}
         reading = _Reading(constants, own, own | {*(around or ())}, around is not None)
-        for number, node in enumerate(graph.node):
-            self._put(reading, node, node.name or f"{node.op_type}_{number}", opsets)
+        named = [
+            (node.name or f"{node.op_type}_{number}", node)
+            for number, node in enumerate(graph.node)
+        ]
+        for name, node in in_order(named, self._where):
+            self._put(reading, node, name, opsets)
         for name in outputs:
             if name not in reading.names:
                 raise ModelError(f"{self._where}: nothing makes the output {name!r}")
@@ -91,7 +96,7 @@ class Nodes:
             raise ModelError(f"{what}: a name is no text of UTF-8")
         for one in node.input:
             if one and one not in reading.names:
-                raise ModelError(f"{what} reads {one!r}, which nothing before it makes")
+                raise ModelError(f"{what} reads {one!r}, which no node makes")
         function = self._functions.get((domain, node.op_type, node.overload))
         if function is not None:
             self._call(reading, function, node, name, opsets)

@@ -22,11 +22,15 @@ class Input:
     """Of the store that it is put to: int32 for int64 that is narrowed; float16 goes to float32."""
     small: bool = False
     """Whether its numbers, of int64, must be small (`arrays.check_small`)."""
+    below: tuple[int, ...] = ()
+    """Sizes of the tables that it has indices for (`arrays.check_indices`)."""
 
     def __post_init__(self) -> None:
         _check("input", self.name, self.dtype, self.shape)
         if not isinstance(self.takes, DType):
             raise ModelError(f"input {self.name!r} takes a DType, got {shown(self.takes)}")
+        if any(type(size) is not int or size < 1 for size in self.below):
+            raise ModelError(f"input {self.name!r} is below sizes of tables, got {self.below}")
 
     @property
     def narrowed(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Generic
 
 import numpy as np
 
-from glnn.arrays import check_small
+from glnn.arrays import check_indices, check_small
 from glnn.errors import ModelError
 from glnn.process import ProcessLock
 from glnn.running.ends import Ends, Output
@@ -44,6 +44,7 @@ class Runner(ABC, Generic[L]):
         self._floats = frozenset(one.name for one in ends.inputs if one.takes is DType.float32)
         self._narrowed = tuple(one.name for one in ends.inputs if one.narrowed)
         self._small = tuple(one.name for one in ends.inputs if one.small)
+        self._below = tuple((one.name, one.below) for one in ends.inputs if one.below)
 
     @abstractmethod
     def fixed(self, name: str) -> Array:
@@ -65,6 +66,8 @@ class Runner(ABC, Generic[L]):
             name: as_float(feeds[name]) if name in self._floats else feeds[name]
             for name in lane.inputs
         }
+        for name, below in self._below:
+            check_indices(name, feeds[name], below)
         for name in self._small:
             check_small(name, feeds[name])
         for name in self._narrowed:

@@ -69,7 +69,7 @@ class StoredPlan:
         return {
             "tape": self.tape.data(),
             "inputs": [
-                [one.name, one.dtype.value, one.shape, one.takes.value, one.small]
+                [one.name, one.dtype.value, one.shape, one.takes.value, one.small, one.below]
                 for one in self.ends.inputs
             ],
             "outputs": [
@@ -85,8 +85,8 @@ class StoredPlan:
         """What `data` gave, from JSON of which nothing is known. Raises TapeError."""
         try:
             inputs = tuple(
-                Input(name, DType(dtype), tuple(shape), DType(takes), small)
-                for name, dtype, shape, takes, small in data["inputs"]
+                Input(name, DType(dtype), tuple(shape), DType(takes), small, tuple(below))
+                for name, dtype, shape, takes, small, below in data["inputs"]
             )
             outputs = tuple(
                 Output(name, DType(dtype), tuple(shape), fixed)

@@ -250,3 +250,26 @@ def test_rows_are_unknown_where_the_model_does_not_fit(text: Path) -> None:
     assert rows_of(model, wrong) == {}
     with pytest.raises(ShapeError):
         read_feeds(model, (), str(text), None, {"mask": (1,)})
+
+
+def test_files_of_indices_and_of_other_types(cli: Glnn, tmp_path: Path) -> None:
+    node = onnx.helper.make_node
+    nodes = [node("Gather", ["t", "ids"], ["y"]), node("Neg", ["x"], ["z"])]
+    inputs = {"ids": (np.int64, ("N",)), "x": (np.float32, ("M", 2))}
+    path = built(tmp_path, nodes, inputs, t=np.ones((2, 4), np.float32))
+    ids, x = tmp_path / "bad.npy", tmp_path / "x.npy"
+    np.save(x, np.full((3, 2), 0.1))  # float64 is rounded
+    np.save(ids, np.array([1, 2]))
+    asked = ("run", path, f"ids={ids}", f"x={x}", "--backend", "cpu")
+    assert "must be indices from -2 to 1, of a table of 2, got 2 at [1]" in cli(*asked).refusal
+    np.save(ids, np.array([1, 0]))
+    assert cli(*asked, "--json").code == 0
+    for dtype in (np.int32, np.float64):
+        np.save(ids, np.array([1, 0], dtype))
+        said = f"{ids}: input 'ids' must be an int64 NumPy array, got {np.dtype(dtype)} array"
+        assert cli(*asked).refusal.startswith(said)
+    np.save(ids, np.array([1, 0]))
+    np.save(x, np.zeros((3, 2), np.int32))
+    assert cli(*asked).refusal.startswith(f"{x}: input 'x' must be a float32 NumPy array")
+    np.save(x, np.full((3, 2), 1e300))
+    assert cli(*asked).refusal.startswith(f"{x}: input 'x' has numbers that float32 does not hold")

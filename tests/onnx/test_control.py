@@ -288,7 +288,7 @@ def test_what_was_given_is_said_as_onnx_runtime_says_it() -> None:
         (
             "y = If (c) <then_branch = t () => (a) { a = Neg (q) }, "
             "else_branch = e () => (b) { b = Neg (x) }>",
-            "reads 'q', which nothing before it makes",
+            "reads 'q', which no node makes",
         ),
         (
             "y = Scan <num_scan_inputs = 2, body = b (float r) => (float s) { s = Neg (r) }> (x)",

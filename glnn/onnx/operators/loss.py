@@ -23,13 +23,16 @@ def _loss(call: Call, scores: Value, target: Value, weight: Value | None) -> Val
     reduction = call.get("reduction", "mean")
     if reduction not in ("none", "mean", "sum"):
         raise ShapeError(f"{call.name}: reduction must be none, mean or sum, got {reduction!r}")
-    index = call.reshape(target, (shape[0], 1, *shape[2:]))
+    ignored = call.get("ignore_index", None)
+    known = target  # one that is ignored may be no class at all
+    if ignored is not None:
+        known = call.pointwise("where(equal(a, b), 0, a)", target, ignored)
+    index = call.reshape(known, (shape[0], 1, *shape[2:]))
     found = call.reshape(call(GatherElements(1), scores, index), target.type.shape)
     found = call.pointwise("-a", found)
-    ignored = call.get("ignore_index", None)
     factor: Value | None = None
     if weight is not None:
-        factor = call(Gather(0), weight, target)
+        factor = call(Gather(0), weight, known)
     if ignored is not None:
         own: Value | float = 1.0 if factor is None else factor
         factor = call.pointwise("where(equal(a, b), 0.0, c)", target, ignored, own)
