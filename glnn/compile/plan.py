@@ -21,8 +21,8 @@ from glnn.compile.weights import Weights
 from glnn.errors import ModelError
 from glnn.graph.constant import constant, evaluated
 from glnn.graph.graph import Graph
-from glnn.graph.index_bounds import index_bounds
 from glnn.graph.passes import Pass
+from glnn.graph.passes.index_bounds import index_bounds
 from glnn.graph.passes.small import named_small
 from glnn.progress_bar import report_work
 from glnn.running.ends import Ends, Input, Output
