@@ -19,8 +19,8 @@ class Lookup(Operator):
     """Numbers of x, of any dtype, at the places that `index` (int32 or int64) says.
 
     An index of -1 is the last one. Where the indices are known, one out of range is a ShapeError,
-    and so it is in a run where they are an input (`graph.passes.index_bounds`); where they are computed,
-    the nearest one in range is taken.
+    and so it is in a run where they are an input (`graph.passes.index_bounds`); where they are
+    computed, the nearest one in range is taken.
     """
 
     name: ClassVar[str] = "gather"
