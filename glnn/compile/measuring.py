@@ -11,7 +11,6 @@ from glnn.errors import GlnnError, LimitError, ShaderError, UnsupportedOpError, 
 from glnn.kernels.architecture import architecture
 from glnn.kernels.predict import pace
 from glnn.progress_bar import report_work
-from glnn.span import duration
 
 FAR = 3.0
 """How many times as long as the fastest so far is too far behind to look again."""
@@ -82,7 +81,7 @@ def time_backends(
             found.why[name] = reason
             continue
         if answered is not None and (spent := clock() - answered) > BOUND:
-            found.why[name] = f"measuring had taken {duration(spent)} by then"
+            found.why[name] = f"measuring had taken {spent:.0f} s by then"
             continue
         best = min(found.seconds.values(), default=None)
         try:
@@ -128,7 +127,7 @@ def warm_seconds(
         clock: Returns seconds.
     """
     if first > LONGEST:
-        return first, f"its first run took {duration(first)} and was not repeated"
+        return first, f"its first run took {first:.0f} s and was not repeated"
     times: list[float] = []
     while len(times) < RUNS and (len(times) < LEAST or sum(times) < ENOUGH):
         start = clock()
