@@ -33,6 +33,7 @@ from glnn.model.weight_files import is_weights, load_weights, save_weights
     "Face or timm has it.",
 )
 @click.option("--labels", metavar="FILE", help="What OUT says its classes are called.")
+@click.option("--overwrite", is_flag=True, help="Replace OUT where it is there already.")
 @weights_option
 @output_options
 def convert(
@@ -41,6 +42,7 @@ def convert(
     format: str | None,
     preprocessing: str | None,
     labels: str | None,
+    overwrite: bool,
     weights: str | None,
     wide: bool,
     as_json: bool,
@@ -71,6 +73,7 @@ def convert(
     alone = is_weights(target) and format is None
     if said and (alone or format == "rovder"):
         raise ModelError(f"--preprocessing and --labels: {target} has no place for them")
+    _check_target(source, target, overwrite)
     if alone:
         report = _weights(source, target, weights)
     else:
@@ -89,7 +92,6 @@ def _model(
     """Write a model, and say which. said: what is added to its metadata."""
     model = load_with(source, weights)
     model = replace(model, metadata={**model.metadata, **said}) if said else model
-    _check_apart(source, target)
     model.save(target, format)
     return {
         "model": model.name,
@@ -111,7 +113,6 @@ def _weights(source: str, target: str, weights: str | None) -> dict[str, Any]:
     else:
         model = load_with(source, weights)
         name, arrays = model.name, model.state_dict()
-    _check_apart(source, target)
     save_weights(arrays, target)
     return {
         "model": name,
@@ -121,11 +122,13 @@ def _weights(source: str, target: str, weights: str | None) -> dict[str, Any]:
     }
 
 
-def _check_apart(source: str, target: str) -> None:
-    """Raise ModelError where what is read would be overwritten."""
+def _check_target(source: str, target: str, overwrite: bool) -> None:
+    """Raise ModelError where what is read would be overwritten, or a file without being asked."""
     try:
         same = Path(target).samefile(source)
     except (OSError, ValueError):  # one of them is no file
         same = False
     if same:
         raise ModelError(f"{target}: IN and OUT are the same file")
+    if not overwrite and Path(target).exists():
+        raise ModelError(f"{target} is there already: --overwrite replaces it")

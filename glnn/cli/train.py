@@ -187,10 +187,10 @@ def train(
     _say_warnings()
     options["output"] = options["output"] or _beside(model)
     files, course = _of(Files, options), _of(Course, options)
-    files.check(data, course.validation)
     loaded = course.model(model)
-    files.try_model(loaded)
     given, held = course.data(data, loaded)
+    files.check(data, course.validation)
+    files.try_model(loaded)
     steps = course.epochs * -(-len(given) // course.batch)
     loss, optimizer, schedule = _of(Recipe, options).made(steps)
     trainer = Trainer(

@@ -20,6 +20,7 @@ PACKED = {"int4": 2, "uint4": 2, "float4_e2m1fn": 2, "int2": 4, "uint2": 4}
 """How many numbers of a type are in a byte."""
 SPANS = ("offset", "length")
 DIGITS = 18  # of an offset
+MOST_DIMENSIONS = 32  # of an array of NumPy's, whichever version
 MOST_DENSE = 1 << 28  # numbers of a sparse tensor, those that are 0 too
 
 
@@ -56,6 +57,8 @@ class Tensors:
         dtype, dims = dtype_of(tensor.data_type, what), tuple(tensor.dims)
         if any(dim < 0 for dim in dims) or prod(dims) > MOST:
             raise ModelError(f"{what}: its sizes must be from 0 to {MOST} together, got {dims}")
+        if len(dims) > MOST_DIMENSIONS:
+            raise ModelError(f"{what}: at most {MOST_DIMENSIONS} dimensions, got {len(dims)}")
         if tensor.data_location == self.onnx.TensorProto.EXTERNAL:
             return self._external(tensor, what)
         nbytes = _nbytes(dtype, dims)
@@ -115,6 +118,8 @@ class Tensors:
         values, at = self.array(sparse.values), self.array(sparse.indices)
         if any(dim < 0 for dim in dims) or prod(dims) > MOST_DENSE:
             raise ModelError(f"{what}: its sizes must be up to {MOST_DENSE} together, got {dims}")
+        if len(dims) > MOST_DIMENSIONS:
+            raise ModelError(f"{what}: at most {MOST_DIMENSIONS} dimensions, got {len(dims)}")
         sizes = (prod(dims),) if at.ndim == 1 else dims
         wanted = (values.size,) if at.ndim == 1 else (values.size, len(dims))
         if at.dtype != np.int64 or at.shape != wanted or values.ndim != 1:

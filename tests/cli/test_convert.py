@@ -188,3 +188,21 @@ def test_a_model_is_told_of_its_pictures_and_classes(cli: Glnn, small: Path) -> 
         "has no place for them"
         in cli("convert", small, again, "--format", "rovder", *asked).refusal
     )
+
+
+@pytest.mark.parametrize("name", ["own.json", "own.onnx", "own.npz"])
+def test_what_is_there_stays_unless_it_is_asked_for(
+    cli: Glnn, small: Path, tmp_path: Path, name: str
+) -> None:
+    if name.endswith("onnx"):
+        pytest.importorskip("onnx")
+    target = tmp_path / name
+    assert cli("convert", small, target).code == 0
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    said = cli("convert", "lenet", target).refusal
+    assert said == f"{target} is there already: --overwrite replaces it"
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert cli("convert", "lenet", target, "--overwrite").code == 0
+    assert target.read_bytes() != before[target]
+    said = cli("convert", small, small, "--overwrite").refusal
+    assert "IN and OUT are the same file" in said
