@@ -1,4 +1,4 @@
-"""Sizes and dimensions that nothing can hold are refused in one sentence, before anything is made."""
+"""Sizes and dimensions that nothing can hold are refused before anything is made."""
 
 from __future__ import annotations
 
